@@ -1,0 +1,32 @@
+"""Cenote: feature maps become vectors, and you see where they came from.
+
+Names are imported when they are first used: `import cenote` and `cenote -h` do not wait for torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .pooling import Pool, create_pool, landscape, list_pools
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "Pool": "cenote.pooling",
+    "create_pool": "cenote.pooling",
+    "landscape": "cenote.pooling",
+    "list_pools": "cenote.pooling",
+}
+
+__all__ = ["Pool", "__version__", "create_pool", "landscape", "list_pools"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'cenote' has no attribute '{name}'")
+    value = globals()[name] = getattr(import_module(_HOME[name]), name)  # kept: asked for once only
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

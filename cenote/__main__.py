@@ -1,0 +1,7 @@
+"""`python -m cenote` is `cenote`."""
+
+import sys
+
+from .cli import main
+
+sys.exit(main())
