@@ -1,0 +1,58 @@
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .attention import CrossAttention, attention_row, default_heads, learned, shared
+from .base import Grid, Pool
+from .framework import Algorithm
+from .registry import register
+
+
+@register(
+    "aim",
+    group=8,
+    title="AIM",
+    source="El-Nouby et al., Scalable pre-training of large autoregressive image models, 2024",
+    category=True,
+)
+class AIM(Pool):
+    """AIM's probe: X ← BN(X) without affine, u_h = W_V,h Σ_j softmax_j(q_h·W_K,h x_j / √d) x_j, no W_Q, no biases.
+
+    Several learned `queries` are averaged into one vector, or kept as k if not `average`. One map per query and head.
+    `heads` is 12, or the nearest divisor of `dim` below. In training BN's statistics are the batch's: an image's vector
+    then depends on its neighbours, in evaluation it does not.
+    """
+
+    sums_to_one = True
+
+    def __init__(self, dim: int, queries: int = 1, heads: int | None = None, average: bool = True) -> None:
+        super().__init__(dim, k=1 if average else queries)
+        heads = default_heads(dim, 12) if heads is None else heads
+        self.average = average
+        self.query = learned(queries, dim)
+        self.norm = nn.BatchNorm1d(dim, eps=1e-6, affine=False)
+        self.attn = CrossAttention(dim, heads, q_map=False, bias=False, proj=False, std=dim**-0.5)
+
+    def algorithm(self) -> Algorithm:
+        return attention_row(
+            lambda c: self.attn,
+            init=shared(self.query),
+            query=lambda c: c.u,
+            keys=lambda c: self.normalised(c.x),
+            out=lambda c, y: self.finish(y),
+            labels=("g_m(U)", "g_m(W_K BN(X))", "g_m(W_V BN(X))", "g_m⁻¹(Z)"),
+        )
+
+    def pool(self, x: Tensor, grid: Grid | None) -> tuple[Tensor, Tensor]:
+        y, a = self.attn(self.query, self.normalised(x))
+        return self.finish(y), a
+
+    def finish(self, y: Tensor) -> Tensor:
+        return y.mean(1, keepdim=True) if self.average else y
+
+    def normalised(self, x: Tensor) -> Tensor:
+        flat = x.flatten(0, 1)  # (B N, D)
+        if self.training and flat.shape[0] == 1:  # one token has no variance: take the running one
+            flat = F.batch_norm(flat, self.norm.running_mean, self.norm.running_var, eps=self.norm.eps)
+        else:
+            flat = self.norm(flat)
+        return flat.view_as(x)

@@ -1,0 +1,66 @@
+"""What a pool adds to a network: parameters and multiply-adds (the two columns of S Table 8)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .base import Grid, Pool
+from .registry import create_pool
+
+
+@dataclass(frozen=True)
+class PoolCost:
+    """`flops` are multiply-adds for one image, as S Table 8 counts: products only, no elementwise work."""
+
+    parameters: int
+    flops: int  # of the layer as it runs
+    flops_as_published: int  # of its row of Algorithm 1, with the keys and values the papers write down
+
+
+def pool_cost(name: str, dim: int, grid: Grid, **options: Any) -> PoolCost:
+    """What `create_pool(name, dim, **options)` costs on a feature map of H x W positions."""
+    if min(grid) < 1:
+        raise ValueError(f"a grid has at least one row and one column, got {grid[0]}x{grid[1]}")
+    pool = create_pool(name, dim, **options).eval().requires_grad_(False)  # the counter trips over views of weights
+    x = torch.randn(1, prod(grid), dim, generator=torch.Generator().manual_seed(0))
+    return PoolCost(
+        parameters=sum(p.numel() for p in pool.parameters()),
+        flops=_multiply_adds(pool, x, grid, published=False),
+        flops_as_published=_multiply_adds(pool, x, grid, published=True),
+    )
+
+
+def parse_grid(text: str) -> Grid:
+    """'14x14' -> (14, 14)."""
+    height, _, width = text.lower().partition("x")
+    if not (height.isdecimal() and width.isdecimal() and int(height) and int(width)):
+        raise ValueError(f"a grid is height x width, for example 14x14; got '{text}'")
+    return int(height), int(width)
+
+
+def _multiply_adds(pool: Pool, x: Tensor, grid: Grid, published: bool) -> int:
+    from torch.utils.flop_counter import FlopCounterMode  # slow to import, and no layer needs it
+
+    # The counter of torch knows products of matrices; a matrix times a vector it passes over.
+    aten = torch.ops.aten
+    vectors = {aten.mv: _mv_flops, aten.addmv: _addmv_flops, aten.dot: _dot_flops}
+    with FlopCounterMode(display=False, custom_mapping=vectors) as counter:
+        _ = pool.algorithm().run(x, grid) if published else pool(x, grid)
+    return int(counter.get_total_flops()) // 2
+
+
+def _mv_flops(matrix: list[int], vector: list[int], **_: Any) -> int:
+    return 2 * prod(matrix)
+
+
+def _addmv_flops(bias: list[int], matrix: list[int], vector: list[int], **_: Any) -> int:
+    return 2 * prod(matrix)
+
+
+def _dot_flops(x: list[int], y: list[int], **_: Any) -> int:
+    return 2 * prod(x)

@@ -1,0 +1,18 @@
+from torch import Tensor
+
+from .base import Grid, Pool
+from .framework import UNIFORM, Algorithm
+from .registry import register
+
+
+@register("gap", group=1, title="GAP", source="Lin et al., Network in Network, 2014", category=True)
+class GAP(Pool):
+    """Global average pooling: the mean over positions (S 9, B2)."""
+
+    no_attention = "it weighs every position alike (use a class activation map)"
+
+    def algorithm(self) -> Algorithm:
+        return Algorithm(attention=UNIFORM)
+
+    def pool(self, x: Tensor, grid: Grid | None) -> tuple[Tensor, None]:
+        return x.mean(1, keepdim=True), None

@@ -1,0 +1,37 @@
+import torch
+from torch import Tensor, nn
+
+from .base import Pool
+from .framework import UNIFORM, Algorithm, Mean, Part, power, root
+from .registry import register
+
+
+@register("gem", group=1, title="GeM", source="Radenović et al., Fine-tuning CNN Image Retrieval, 2019")
+class GeM(Pool):
+    """Generalised mean (mean_j x_j^γ)^(1/γ) with γ learnable, x clamped at `eps` (B5).
+
+    γ = 1 is the mean, γ → ∞ the maximum. γ starts at 2 as in SimPool's tournament (3 is the retrieval custom).
+    """
+
+    no_attention = "each channel weighs the positions by its own values (use a class activation map)"
+
+    def __init__(self, dim: int, gamma: float = 2.0, eps: float = 1e-6, learnable: bool = True) -> None:
+        super().__init__(dim)
+        self.eps = eps
+        self.gamma: float | nn.Parameter = nn.Parameter(torch.tensor(gamma)) if learnable else gamma
+
+    def algorithm(self) -> Algorithm:
+        eps, gamma = self.eps, self.gamma
+        mean = learnable_power(gamma) if isinstance(gamma, Tensor) else power(gamma)
+        return Algorithm(attention=UNIFORM, phi_v=Part("X", lambda c: c.x.clamp_min(eps)), f=mean)
+
+
+def learnable_power(gamma: Tensor) -> Mean:
+    """`framework.power` for an exponent that moves: no test of its value, and no overflow however far it goes."""
+
+    def mean(v: Tensor, a: Tensor) -> Tensor:
+        # The mean is homogeneous: any scale gives the same value and gradient, the maximum one that is safe.
+        scale = v.detach().amax(1, keepdim=True)  # (B, 1, D)
+        return scale * root(a @ (v / scale).pow(gamma), gamma)
+
+    return Mean("f_α(x)", mean)

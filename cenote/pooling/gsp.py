@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from .base import Grid, Pool
+from .blocks import blocks_serve
+from .framework import UNIFORM, Algorithm, Part, State, power
+from .gsp_blocked import costs, gsp_blocked, weights
+from .registry import register
+
+
+@register("gsp", group=6, title="GSP", source="Gürbüz et al., Generalized sum pooling for metric learning, 2023")
+class GSP(Pool):
+    """A learned choice of the share mu of the features that lies nearest to m prototypes w (G 4.1, P2).
+
+        c_ij = ‖w_i - f_j‖ (norms clipped at one),  p_j = (1/n - rho_j) / mu,  u = sum_j p_j f_j
+
+    rho is the mass that entropy-regularised transport of sharpness `eps` leaves behind. In closed form, with
+    s_j = logsumexp_i(-eps c_ij): p_j = sigmoid(s_j + b) / (n mu), where b solves mean_j sigmoid(s_j + b) = mu.
+    mu = 1 is GAP (Claim 4.1). eps: 5 for pair losses, 0.5 for proxy losses. `plus` adds "max" or "gem" to the
+    vector (GMP+GSP, GeMean+GSP). `with_histogram` gives z (G 4.3) as well, what the zero-shot loss reads.
+    """
+
+    sums_to_one = True
+
+    def __init__(
+        self, dim: int, prototypes: int = 64, mu: float = 0.3, eps: float = 5.0, plus: str | None = None
+    ) -> None:
+        super().__init__(dim)
+        if not 0 < mu <= 1:
+            raise ValueError(f"gsp: mu is a share in (0, 1], got {mu}")
+        if eps <= 0 or prototypes < 1:
+            raise ValueError(f"gsp: eps and prototypes must be positive, got {eps} and {prototypes}")
+        if plus not in (None, "max", "gem"):
+            raise ValueError(f"gsp: plus is 'max', 'gem' or None, got '{plus}'")
+        self.mu, self.eps, self.plus = mu, eps, plus
+        self.prototypes = nn.Parameter(torch.randn(prototypes, dim) * dim**-0.5)
+        self.gamma = nn.Parameter(torch.tensor(3.0)) if plus == "gem" else None
+
+    @torch.no_grad()
+    def fit(self, x: Tensor) -> GSP:
+        """Start the prototypes at tokens of x (B, N, D), in place: an optimizer keeps hold of them."""
+        tokens = x.flatten(0, 1)
+        m = self.prototypes.shape[0]
+        self.prototypes.copy_(tokens[torch.linspace(0, len(tokens) - 1, m, device=x.device).round().long()])
+        return self
+
+    def pool(self, x: Tensor, grid: Grid | None) -> tuple[Tensor, Tensor]:
+        if self.mu == 1:
+            p = torch.full_like(x[..., 0], 1 / x.shape[1])  # b -> inf: GAP (Claim 4.1)
+            u = x.mean(1)
+        elif blocks_serve(x):
+            u, p = gsp_blocked(x, _clip(self.prototypes), self.mu, self.eps)
+        else:
+            p = weights(costs(x, _clip(self.prototypes)), self.mu, self.eps)
+            u = (p[:, None] @ x).squeeze(1)
+        return self._compose(x, u[:, None]), p[:, None]
+
+    def with_histogram(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The vectors (B, D) and z (B, m): the share of the transported mass that each prototype
+        receives, which sums to one (G 4.3)."""
+        c = costs(x, _clip(self.prototypes))
+        p = torch.full_like(x[..., 0], 1 / x.shape[1]) if self.mu == 1 else weights(c, self.mu, self.eps)
+        z = (p[:, None] @ (-self.eps * c).softmax(-1)).squeeze(1)
+        return self._compose(x, p[:, None] @ x).squeeze(1), z
+
+    def algorithm(self) -> Algorithm:
+        return Algorithm(
+            init=Part("U", lambda c: self.prototypes.expand(c.x.shape[0], -1, -1)),
+            phi_q=Part("U/max(1,‖U‖)", lambda c: _clip(c.u)),
+            phi_k=Part("X/max(1,‖X‖)", lambda c: _clip(c.x)),
+            similarity=Part("-‖x-y‖", lambda c: -(c.q[:, :, None] - c.k[:, None]).norm(dim=-1)),
+            attention=Part("(1/p - ρ)/μ", self._fixed_point),
+            phi_u=Part("Z", lambda c: self._compose(c.x, c.z)),
+        )
+
+    def _compose(self, x: Tensor, u: Tensor) -> Tensor:
+        if self.plus == "max":
+            return u + x.amax(1, keepdim=True)
+        if self.gamma is not None:
+            v, uniform = x.clamp_min(1e-6), torch.full_like(x[:, None, :, 0], 1 / x.shape[1])
+            return u + power(self.gamma)(v, uniform)
+        return u
+
+    def _fixed_point(self, c: State) -> Tensor:
+        """Prop. 4.1 as published: 100 steps from t = 1."""
+        if self.mu == 1:
+            return UNIFORM(c)
+        n, kernel = c.s.shape[-1], (self.eps * c.s).exp()  # (B, m, N)
+        t = torch.ones_like(kernel[:, :1, :1])
+        for _ in range(100):
+            rho = 1 / n / (1 + t * kernel.sum(1, keepdim=True))
+            t = self.mu / (kernel * rho).sum((1, 2), keepdim=True)
+        return (1 / n - rho) / self.mu  # (G 4.1)
+
+
+def _clip(x: Tensor) -> Tensor:
+    return x / x.square().sum(-1, keepdim=True).clamp_min(1).sqrt()

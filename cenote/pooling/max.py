@@ -1,0 +1,20 @@
+import math
+
+from torch import Tensor
+
+from .base import Grid, Pool
+from .framework import UNIFORM, Algorithm, power
+from .registry import register
+
+
+@register("max", group=1, title="max", source="Tolias et al., Particular object retrieval with R-MAC, 2016")
+class Max(Pool):
+    """Max pooling: the largest value of each channel over positions (L 3, B3)."""
+
+    no_attention = "each channel picks a position of its own (use a class activation map)"
+
+    def algorithm(self) -> Algorithm:
+        return Algorithm(attention=UNIFORM, f=power(math.inf))
+
+    def pool(self, x: Tensor, grid: Grid | None) -> tuple[Tensor, None]:
+        return x.amax(1, keepdim=True), None

@@ -1,0 +1,79 @@
+import math
+
+import torch
+from torch import Tensor, nn
+
+from .base import Grid, Pool
+from .framework import DISTANCE, Algorithm, Part, squared_distance
+from .registry import register
+
+
+@register("otk", group=2, title="OTK", source="Mialon et al., Optimal Transport Embedding, 2021", category=True)
+class OTK(Pool):
+    """Optimal transport from positions to k learnable references: U = ψ(X) P, P = Sinkhorn(e^{-‖x-u‖²/ε}) (B13-B15).
+
+    Each position sends 1/p, each reference receives 1/k: its map sums to 1/k. `eps` is √d by default, the scale
+    of dot products. ψ is the identity by default, which suits features of any scale and keeps their D channels;
+    `anchors=m` makes it the m Nyström features κ(x,W) κ(W,W)^(-1/2) of a Gaussian kernel of width `sigma` (√d).
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        k: int = 3,
+        iterations: int = 3,
+        eps: float | None = None,
+        anchors: int | None = None,
+        sigma: float | None = None,
+    ) -> None:
+        super().__init__(dim, k, out_dim=anchors)
+        self.iterations, self.eps, self.sigma = iterations, eps or math.sqrt(dim), sigma or math.sqrt(dim)
+        self.references = nn.Parameter(torch.randn(k, dim))
+        self.anchors = nn.Parameter(torch.randn(anchors, dim)) if anchors else None
+
+    def algorithm(self) -> Algorithm:
+        eps, iterations = self.eps, self.iterations
+        return Algorithm(
+            init=Part("U", lambda c: self.references.expand(c.x.shape[0], -1, -1)),
+            phi_q=Part("U", lambda c: c.u),
+            phi_k=Part("X", lambda c: c.x),
+            similarity=DISTANCE,
+            attention=Part("Sinkhorn(e^{S/ε})", lambda c: sinkhorn(c.s / eps, iterations)),
+            phi_v=Part("ψ(X)", lambda c: self.psi(c.x)),
+        )
+
+    def pool(self, x: Tensor, grid: Grid | None) -> tuple[Tensor, Tensor]:
+        # ‖x‖² is the same for every reference: the first normalisation over references removes it.
+        u = self.references
+        s = 2 * u @ x.mT - u.square().sum(-1, keepdim=True)  # (B, k, N)
+        p = sinkhorn(s / self.eps, self.iterations)
+        return p @ self.psi(x), p
+
+    def psi(self, x: Tensor) -> Tensor:
+        """(B, N, D) -> (B, N, anchors), or X itself."""
+        if self.anchors is None:
+            return x
+        w, scale = self.anchors, -0.5 / self.sigma**2
+        among = (squared_distance(w, w) * scale).exp()  # κ(W, W)
+        return (squared_distance(x, w) * scale).exp() @ inverse_root(among)
+
+
+def sinkhorn(s: Tensor, iterations: int) -> Tensor:
+    """Plan (B, k, N) of e^S whose positions send 1/N each and whose references, scaled last, receive 1/k each."""
+    k, n = s.shape[-2:]
+    for _ in range(iterations):
+        s = s.log_softmax(-2) - torch.full_like(s[:1, :1, :1], n).log()
+        s = s.log_softmax(-1) - math.log(k)
+    return s.exp()
+
+
+def inverse_root(m: Tensor, jitter: float = 1e-3, steps: int = 24) -> Tensor:
+    """(M + jitter I)^(-1/2) by Newton-Schulz: products only, no eigenvectors, whose gradient breaks at equal values."""
+    eye = torch.eye(m.shape[-1], dtype=m.dtype, device=m.device)
+    m = m + jitter * eye
+    norm = m.square().sum().sqrt()
+    y, z = m / norm, eye  # -> M^(1/2), M^(-1/2)
+    for _ in range(steps):
+        t = 1.5 * eye - 0.5 * z @ y
+        y, z = y @ t, t @ z
+    return z * norm.rsqrt()

@@ -1,0 +1,96 @@
+import torch
+from torch import Tensor, nn
+
+from .attention import CrossAttention, attention_row, default_heads, learned, mlp, shared
+from .base import Grid, Pool
+from .framework import Algorithm, Part, State
+from .registry import register
+
+
+class Block(nn.Module):
+    """A pre-norm transformer block (S B39, B40)."""
+
+    def __init__(self, dim: int, heads: int, mlp_ratio: float) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(dim, 1e-6), nn.LayerNorm(dim, 1e-6)
+        self.attn, self.mlp = CrossAttention(dim, heads), mlp(dim, mlp_ratio)
+
+    def forward(self, u: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Only the row of u, (B, 1, D), which attends [u; x] (S B45-B48), and its maps."""
+        v = self.norm1(u)
+        y, a = self.attn(v, self.norm1(x), own=v)
+        return self.finish(u, y), a
+
+    def among(self, f: Tensor) -> Tensor:
+        """Every row: f = [u; x] (B, 1 + N, D)."""
+        return self.finish(f, self.attn.among(self.norm1(f)))
+
+    def finish(self, u: Tensor, y: Tensor) -> Tensor:
+        g = u + y  # (S B47)
+        u = g + self.mlp(self.norm2(g))  # (S B48)
+        return u
+
+
+@register(
+    "vit",
+    group=4,
+    title="ViT",
+    source="Dosovitskiy et al., An image is worth 16x16 words, 2021",
+    category=True,
+    simplified=True,
+)
+class ViT(Pool):
+    """Transformer blocks over [CLS; X], the CLS out: F ← F + MSA(LN(F)), F ← F + MLP(LN(F)) (S B39-B48).
+
+    The patches attend in all blocks but the last, where only the CLS is computed. One map per head: the CLS of the
+    last block over the patches, which sums to less than one because the CLS attends itself as well.
+    `heads` is 4, or the nearest divisor of `dim` below; `norm` adds the LN that ends a whole ViT.
+    """
+
+    def __init__(
+        self, dim: int, depth: int = 1, heads: int | None = None, mlp_ratio: float = 4, norm: bool = False
+    ) -> None:
+        super().__init__(dim)
+        if depth < 1:
+            raise ValueError(f"'vit' needs at least one block, got depth={depth}")
+        heads = default_heads(dim, 4) if heads is None else heads
+        self.cls = learned(1, dim)
+        self.blocks = nn.ModuleList(Block(dim, heads, mlp_ratio) for _ in range(depth))
+        self.norm = nn.LayerNorm(dim, 1e-6) if norm else nn.Identity()
+
+    def block(self, t: int) -> Block:
+        block = self.blocks[t]
+        assert isinstance(block, Block)
+        return block
+
+    def algorithm(self) -> Algorithm:
+        last = len(self.blocks) - 1
+
+        def phi_x(c: State) -> Tensor:
+            return self.block(c.t).among(torch.cat([c.u, c.x], 1))[:, 1:] if c.t < last else c.x
+
+        def out(c: State, y: Tensor) -> Tensor:
+            u = self.block(c.t).finish(c.u, y)
+            return u if c.t < last else self.norm(u)
+
+        return attention_row(
+            lambda c: self.block(c.t).attn,
+            init=shared(self.cls),
+            query=lambda c: self.block(c.t).norm1(c.u),
+            keys=lambda c: self.block(c.t).norm1(c.x),
+            own=lambda c: self.block(c.t).norm1(c.u),
+            out=out,
+            labels=("g_m(W_Q U)", "g_m(W_K X)", "g_m(W_V X)", "MLP(g_m⁻¹(Z))"),
+            phi_x=Part("MLP(MSA(X))", phi_x),
+            iterations=len(self.blocks),
+        )
+
+    def pool(self, x: Tensor, grid: Grid | None) -> tuple[Tensor, Tensor]:
+        u = self.cls.expand(x.shape[0], -1, -1)
+        if len(self.blocks) > 1:
+            f = torch.cat([u, x], 1)  # (B, 1 + N, D)
+            for t in range(len(self.blocks) - 1):
+                f = self.block(t).among(f)
+            u, x = f[:, :1], f[:, 1:]
+        u, a = self.block(-1)(u, x)
+        return self.norm(u), a

@@ -1,0 +1,120 @@
+"""GSP's closed form against the published iteration, a root finder, and the properties the paper proves."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import brentq
+
+from cenote.pooling import blocks, create_pool
+from cenote.pooling.gsp_blocked import costs, solve, weights
+
+DIM = 12
+
+
+def prop_4_1(x: torch.Tensor, w: torch.Tensor, mu: float, eps: float, steps: int):
+    """Proposition 4.1 for one image: rho, pi after so many steps."""
+    w = torch.stack([v / max(1.0, float(v.norm())) if v.norm() > 1 else v for v in w])
+    f = torch.stack([v / v.norm() if v.norm() > 1 else v for v in x])
+    c = torch.stack([torch.stack([(a - b).norm() for b in f]) for a in w])  # (m, n)
+    n, kernel, t = len(x), torch.exp(-eps * c), torch.tensor(1.0, dtype=x.dtype)
+    for _ in range(steps):
+        rho = (1 / n) / (1 + t * kernel.sum(0))
+        t = mu / (kernel @ rho).sum()
+    return rho, t * kernel * rho
+
+
+@pytest.fixture(autouse=True, params=["blocked", "plain"])
+def path(request, monkeypatch):
+    monkeypatch.setattr(blocks, "WORTH_IT", 0 if request.param == "blocked" else np.inf)
+
+
+def make(**options):
+    torch.manual_seed(0)
+    return create_pool("gsp", DIM, **{"prototypes": 6, **options}).double()
+
+
+@pytest.mark.parametrize(("mu", "eps", "steps"), [(0.3, 5.0, 200), (0.3, 0.5, 100), (0.7, 20.0, 3000), (0.1, 5.0, 400)])
+@pytest.mark.parametrize("scale", [0.1, 0.4, 3.0])
+def test_published_iteration(mu, eps, steps, scale):
+    pool, x = make(mu=mu, eps=eps), torch.randn(2, 10, DIM, dtype=torch.float64) * scale
+    u, p = pool.attend(x)
+    _, z = pool.with_histogram(x)
+    for i in range(2):
+        rho, pi = prop_4_1(x[i], pool.prototypes.detach(), mu, eps, steps)
+        expected = (1 / 10 - rho) / mu  # (G 4.1)
+        torch.testing.assert_close(p[i, 0], expected, rtol=1e-8, atol=1e-10)
+        torch.testing.assert_close(u[i], expected @ x[i], rtol=1e-8, atol=1e-10)
+        torch.testing.assert_close(z[i], pi.sum(1) / mu, rtol=1e-8, atol=1e-10)  # (G 4.3)
+    torch.testing.assert_close(z.sum(1), torch.ones(2, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("mu", [0.05, 0.3, 0.9])
+@pytest.mark.parametrize("eps", [0.5, 5.0, 200.0, 2000.0])
+def test_root(mu, eps):
+    x = torch.randn(4, 40, DIM, dtype=torch.float64)
+    s = (-eps * costs(x, make().prototypes.detach())).logsumexp(-1)
+    b = solve(s, mu)
+    for row, root in zip(s.numpy(), b[:, 0].tolist(), strict=True):
+        exact = brentq(lambda t, row=row: (1 / (1 + np.exp(-np.clip(row + t, -700, 700)))).mean() - mu, -1e5, 1e5)
+        share = lambda t, row=row: 1 / (1 + np.exp(-np.clip(row + t, -700, 700)))  # noqa: E731
+        np.testing.assert_allclose(share(root), share(exact), atol=1e-7)
+
+
+def test_gradient_is_the_implicit_one():
+    """The blocked backward, the autograd form and finite differences of the layer agree."""
+    pool, x = make(eps=20.0), torch.randn(2, 10, DIM, dtype=torch.float64) * 0.4
+    x.requires_grad_()
+    r, rp = torch.randn(2, DIM, dtype=torch.float64), torch.randn(2, 10, dtype=torch.float64)
+    u, p = pool.attend(x)
+    ours = torch.autograd.grad((u * r).sum() + (p[:, 0] * rp).sum(), [x, pool.prototypes])
+    p = weights(costs(x, pool.prototypes / pool.prototypes.norm(dim=1, keepdim=True).clamp_min(1)), 0.3, 20.0)
+    theirs = torch.autograd.grad(((p[:, None] @ x)[:, 0] * r).sum() + (p * rp).sum(), [x, pool.prototypes])
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-10)
+    assert torch.autograd.gradcheck(lambda w: _with(pool, w)(x.detach()), (pool.prototypes.detach().requires_grad_(),))
+
+
+def _with(pool, prototypes):
+    return lambda x: torch.func.functional_call(pool, {"prototypes": prototypes}, (x,))
+
+
+def test_mu_one_is_gap():
+    pool, x = make(mu=1.0), torch.randn(3, 10, DIM, dtype=torch.float64)
+    torch.testing.assert_close(pool(x), x.mean(1), rtol=0, atol=1e-15)
+
+
+def test_mu_towards_one_and_towards_zero():
+    x = torch.randn(1, 20, DIM, dtype=torch.float64) * 0.3
+    torch.testing.assert_close(make(mu=1 - 1e-9)(x), x.mean(1), atol=1e-6, rtol=1e-6)
+    p = make(mu=0.05, eps=500.0).attend(x)[1][0, 0]  # 1 of 20: the token nearest to any prototype
+    assert p.argmax() == costs(x, make().prototypes.detach()).amin(-1).argmin() and p.max() > 0.9
+
+
+@pytest.mark.parametrize("eps", [100.0, 200.0, 1000.0])
+def test_sharp_transport_stays_finite_in_float32(eps):
+    pool, x = make(eps=eps).float(), (torch.randn(2, 50, DIM) * 0.5).requires_grad_()
+    pool(x).square().sum().backward()
+    assert x.grad.isfinite().all() and pool.prototypes.grad.isfinite().all() and pool.prototypes.grad.abs().sum() > 0
+
+
+def test_plus():
+    x = torch.randn(2, 10, DIM, dtype=torch.float64)
+    plain = make()(x)
+    torch.testing.assert_close(make(plus="max")(x), plain + x.amax(1))
+    torch.testing.assert_close(make(plus="gem")(x), plain + x.clamp_min(1e-6).pow(3).mean(1).pow(1 / 3))
+
+
+def test_fit_keeps_the_optimizers_hold():
+    pool, x = make(), torch.randn(2, 10, DIM, dtype=torch.float64)
+    optimizer = torch.optim.SGD(pool.parameters(), lr=1.0)
+    pool.fit(x)
+    assert optimizer.param_groups[0]["params"][0] is pool.prototypes
+    torch.testing.assert_close(pool.prototypes[0], x[0, 0])
+
+
+@pytest.mark.parametrize(
+    ("options", "word"), [({"mu": 0.0}, "mu"), ({"mu": 1.5}, "mu"), ({"eps": 0.0}, "eps"), ({"plus": "gap"}, "plus")]
+)
+def test_bad_options_get_a_sentence(options, word):
+    with pytest.raises(ValueError, match=word):
+        create_pool("gsp", DIM, **options)

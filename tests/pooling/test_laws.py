@@ -1,0 +1,252 @@
+"""The laws that every pool obeys, asked of every pool in the same words."""
+
+import copy
+import zlib
+
+import pytest
+import torch
+from torch import Tensor
+
+from cenote.pooling import NoAttention, OnMap, Pool, blocks, create_pool, list_pools
+
+DIM, GRID = 24, (3, 4)
+VARIANTS = [
+    ("simpool", {"gamma": 2.0}),
+    ("simpool", {"gamma": 1.25}),
+    ("simpool", {"gamma": 3.0}),
+    ("simpool", {"gamma": 0.5}),
+    ("simpool", {"gamma": 2.0, "floor": "channel"}),
+    ("simpool", {"gamma": 2.0, "heads": 4}),
+    ("simpool", {"gamma": 1.25, "layers": 3}),
+    ("simpool", {"iterations": 3}),
+    ("simpool", {"gamma": 2.0, "init": "learned"}),
+    ("simpool", {"init": "norm"}),
+    ("simpool", {"similarity": "distance"}),
+    ("simpool", {"similarity": "cosine"}),
+    ("simpool", {"k": 2, "gamma": 2.0}),
+    ("simpool", {"k": 2, "attention": "queries"}),
+    ("simpool", {"gamma": 2.0, "linear": "qkv", "norm": "qkv", "beta": True}),
+    ("simpool", {"linear": "", "norm": "", "gamma": 2.0}),
+    ("simpool", {"tied": True}),
+    ("simpool", {"gamma": 2.0, "learn_gamma": True, "max_gamma": 5.0}),
+    ("gsp", {"plus": "max"}),
+    ("gsp", {"plus": "gem"}),
+    ("gsp", {"mu": 1.0}),
+    ("gsp", {"eps": 200.0}),
+]
+CASES = [(name, {}) for name in list_pools()] + VARIANTS
+every_pool = pytest.mark.parametrize(
+    ("name", "options"), CASES, ids=["-".join([n, *(f"{k}={v}" for k, v in o.items())]) for n, o in CASES]
+)
+# Without effect by construction, so that there is no gradient.
+IDLE = {("gsp", "mu"): {"prototypes"}}  # mu = 1 is GAP
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    """Eager runs take the blocked path, two images at a time, although these inputs are small."""
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 2 * 12 * DIM * 8)
+    monkeypatch.setattr(blocks, "WORTH_IT", 0)
+
+
+def make(name: str, options: dict, dtype: torch.dtype = torch.float32) -> Pool:
+    torch.manual_seed(zlib.crc32(name.encode()))
+    pool = create_pool(name, DIM, **options).to(dtype).eval()
+    for p in pool.parameters():  # away from zeros and ones, where mistakes hide
+        p.data.add_(torch.randn_like(p) * 0.1)
+    return pool
+
+
+def features(*shape: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, dtype=dtype, generator=torch.Generator().manual_seed(seed))
+
+
+def run(pool: Pool, x: Tensor, grid: tuple[int, int] = GRID) -> tuple[Tensor, list[Tensor]]:
+    """Output, and the gradients of a fixed random projection of it in x and all parameters."""
+    x = x.detach().requires_grad_()
+    u = pool(x, grid)
+    loss = (u * features(*u.shape, dtype=u.dtype, seed=9)).sum()
+    inputs = [x, *pool.parameters()]
+    grads = torch.autograd.grad(loss, inputs, allow_unused=True)
+    return u.detach(), [torch.zeros_like(i) if g is None else g for g, i in zip(grads, inputs, strict=True)]
+
+
+@every_pool
+@pytest.mark.parametrize(("batch", "grid"), [(1, (1, 1)), (1, (3, 4)), (3, (5, 2)), (2, (8, 8))])
+def test_shapes(name, options, batch, grid):
+    pool, x = make(name, options), features(batch, grid[0] * grid[1], DIM)
+    if x.shape[1] < pool.min_tokens:
+        with pytest.raises(ValueError, match="at least"):
+            pool(x, grid)
+        return
+    u = pool(x, grid)
+    assert u.shape == ((batch, pool.out_dim) if pool.k == 1 else (batch, pool.k, pool.out_dim))
+    assert u.isfinite().all()
+    torch.testing.assert_close(pool.on_map(x.mT.unflatten(2, grid)), u)
+
+
+@every_pool
+def test_a_map_and_its_tokens_agree(name, options):
+    """A CNN's (B, C, H, W) arrives as a strided view; values and gradients are those of plain tokens."""
+    pool, maps = make(name, options, torch.float64), features(3, DIM, *GRID, dtype=torch.float64)
+    u, (dx, *grads) = run(pool, maps.flatten(2).mT.contiguous())
+    u_map, (dx_map, *grads_map) = run(pool, maps.flatten(2).mT)
+    for ours, theirs in zip((u_map, dx_map, *grads_map), (u, dx, *grads), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-11)
+
+
+@every_pool
+def test_maps(name, options):
+    pool, x = make(name, options), features(3, 12, DIM)
+    if pool.no_attention:
+        with pytest.raises(NoAttention, match="no attention map of its own"):
+            pool.attend(x, GRID)
+        return
+    u, a = pool.attend(x, GRID)
+    torch.testing.assert_close(u, pool(x, GRID), rtol=0, atol=0)
+    assert a.shape[0] == 3 and a.shape[2:] == GRID
+    assert (a >= 0).all() and (a > 0).any()
+    if pool.sums_to_one:
+        torch.testing.assert_close(a.sum((2, 3)), torch.ones(a.shape[:2]))
+    _, on_map = pool.attend_on_map(x.mT.unflatten(2, GRID))
+    torch.testing.assert_close(on_map, a)
+    if not pool.needs_grid:
+        torch.testing.assert_close(pool.attend(x)[1], a.flatten(2))
+
+
+@every_pool
+def test_an_image_does_not_depend_on_its_batch(name, options):
+    pool, x = make(name, options), features(4, 12, DIM)
+    x[0] *= 30
+    together = pool(x, GRID)
+    for i in range(4):
+        torch.testing.assert_close(pool(x[i : i + 1], GRID)[0], together[i], rtol=1e-4, atol=1e-5)
+
+
+@every_pool
+def test_order_of_tokens(name, options):
+    pool, x = make(name, options, torch.float64), features(2, 12, DIM, dtype=torch.float64)
+    shuffled = x[:, torch.randperm(12, generator=torch.Generator().manual_seed(1))]
+    same = torch.allclose(pool(x, GRID), pool(shuffled, GRID), rtol=1e-8, atol=1e-10)
+    assert same or not pool.permutation_invariant
+    if pool.needs_grid:
+        assert not same, "a pool that looks at neighbours must feel their order"
+
+
+@every_pool
+def test_every_parameter_gets_a_gradient(name, options):
+    pool, x = make(name, options).train(), features(3, 12, DIM).requires_grad_()
+    u = pool(x, GRID)
+    (u * features(*u.shape, seed=9)).sum().backward()
+    assert x.grad is not None and x.grad.isfinite().all() and x.grad.abs().sum() > 0
+    idle = {p for (n, o), names in IDLE.items() if n == name and o in options for p in names}
+    missing = {n for n, p in pool.named_parameters() if p.grad is None}
+    assert missing <= idle
+    assert all(p.grad.isfinite().all() for p in pool.parameters() if p.grad is not None)
+
+
+@every_pool
+def test_frozen_features(name, options):
+    """A probe trains the pool alone: the same gradients, none in x."""
+    pool, x = make(name, options, torch.float64), features(3, 12, DIM, dtype=torch.float64)
+    _, (_, *expected) = run(pool, x)
+    u = pool(x, GRID)
+    if not u.requires_grad:
+        assert not list(pool.parameters()) or (name, *options) in IDLE
+        return
+    (u * features(*u.shape, dtype=u.dtype, seed=9)).sum().backward()
+    for p, grad in zip(pool.parameters(), expected, strict=True):
+        torch.testing.assert_close(torch.zeros_like(p) if p.grad is None else p.grad, grad)
+
+
+@every_pool
+def test_gradcheck(name, options):
+    pool = make(name, options, torch.float64)
+    n = max(4, pool.min_tokens)
+    x = features(2, n, DIM, dtype=torch.float64).requires_grad_()
+    assert torch.autograd.gradcheck(lambda t: pool(t, (2, n // 2)), (x,), fast_mode=True)
+
+
+@every_pool
+@pytest.mark.parametrize("scale", [1e-2, 1.0, 1e2])
+def test_layer_equals_its_row(name, options, scale):
+    """What users get is the method as declared in the framework: values and gradients."""
+    if options.get("eps") == 200.0:
+        return  # the published fixed point does not converge there; test_gsp compares with a root finder
+    pool, x = make(name, options, torch.float64), features(2, 12, DIM, dtype=torch.float64) * scale
+
+    class Row(type(pool)):
+        pool = Pool.pool  # runs algorithm()
+
+    row = copy.deepcopy(pool)
+    row.__class__ = Row
+    (u, grads), (u_row, grads_row) = run(pool, x), run(row, x)
+    torch.testing.assert_close(u, u_row, rtol=1e-9, atol=1e-11)
+    for ours, theirs in zip(grads, grads_row, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-7, atol=1e-9)
+
+
+@every_pool
+@pytest.mark.parametrize("kind", ["zero", "constant", "negative", "huge", "tiny", "one hot token"])
+def test_odd_inputs(name, options, kind):
+    x = features(2, 12, DIM)
+    x = {
+        "zero": torch.zeros_like(x),
+        "constant": torch.full_like(x, 0.7),
+        "negative": -x.abs() - 1,
+        "huge": x * 1e4,
+        "tiny": x * 1e-6,
+        "one hot token": torch.zeros_like(x).index_fill(1, torch.tensor([5]), 3.0),
+    }[kind]
+    u, grads = run(make(name, options), x)
+    assert u.isfinite().all()
+    assert all(g.isfinite().all() for g in grads)
+
+
+@every_pool
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision(name, options, dtype):
+    pool, x = make(name, options), features(2, 12, DIM) * 5
+    x = x.to(dtype).requires_grad_()
+    with torch.autocast("cpu", dtype=dtype):
+        u = pool(x, GRID)
+    torch.testing.assert_close(u, pool(x.detach().float(), GRID))
+    u.square().mean().backward()
+    assert all(p.grad is None or p.grad.isfinite().all() for p in (x, *pool.parameters()))
+
+
+@every_pool
+def test_compiles_without_breaks(name, options):
+    """The traced path and the eager one (blocked on CPU) are the same function, gradients included."""
+    torch._dynamo.reset()
+    pool, x = make(name, options, torch.float64), features(2, 12, DIM, dtype=torch.float64)
+    u, grads = run(pool, x)
+    compiled = copy.deepcopy(pool)
+    compiled.forward = torch.compile(compiled.forward, fullgraph=True, backend="aot_eager")
+    u_compiled, grads_compiled = run(compiled, x)
+    torch.testing.assert_close(u_compiled, u, rtol=1e-9, atol=1e-11)
+    for ours, theirs in zip(grads_compiled, grads, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-7, atol=1e-9)
+
+
+@every_pool
+def test_exports_with_dynamic_batch_and_grid(name, options):
+    layer = OnMap(make(name, options))
+    dims = {0: torch.export.Dim.DYNAMIC, 2: torch.export.Dim.DYNAMIC, 3: torch.export.Dim.DYNAMIC}
+    program = torch.export.export(layer, (features(2, DIM, 5, 6),), dynamic_shapes=(dims,)).module()
+    for shape in ((3, DIM, 4, 7), (1, DIM, 9, 4)):
+        x = features(*shape)
+        torch.testing.assert_close(program(x), layer(x), rtol=1e-4, atol=1e-5)
+
+
+@every_pool
+def test_saving_and_copying(name, options):
+    pool, x = make(name, options), features(2, 12, DIM)
+    other = create_pool(name, DIM, **options).eval()
+    other.load_state_dict(pool.state_dict())
+    torch.testing.assert_close(other(x, GRID), pool(x, GRID), rtol=0, atol=0)
+    twin = copy.deepcopy(pool)
+    before = pool(x, GRID)
+    for p in twin.parameters():
+        p.data.add_(1)
+    torch.testing.assert_close(pool(x, GRID), before, rtol=0, atol=0)
