@@ -1,0 +1,86 @@
+"""`cenote <command>`: find the command, parse its options, run it, turn errors into sentences."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from .. import __version__
+from ..extras import MissingExtra
+
+# Each command is the function `run` of the module of its name, parsed by tyro.
+COMMANDS = {
+    "landscape": ("cenote.cli.landscape", "The landscape of pooling methods, one row of Algorithm 1 each."),
+    "pools": ("cenote.cli.pools", "Every pool with its parameters and FLOPs, or one pool in full."),
+    "bench": ("cenote.cli.bench", "Time and memory of pools against GAP and rival layers."),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code: 0 done, 1 failed, 2 wrong input, 130 interrupted."""
+    command, *rest = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    try:
+        code = dispatch(command, rest)
+        sys.stdout.flush()  # here, where a reader that has left (`| head`) is still caught
+        return code
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more at exit
+        return 141
+    except KeyboardInterrupt:
+        return 130
+    except SystemExit as stop:  # tyro, after its help or a message of its own
+        return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    except Exception as error:
+        if os.environ.get("CENOTE_DEBUG"):
+            raise
+        return fail(command, error)
+
+
+def dispatch(command: str, rest: list[str]) -> int:
+    if command in ("-h", "--help"):
+        print(help_text())
+        return 0
+    if command == "--version":
+        print(f"cenote {__version__}")
+        return 0
+    if command not in COMMANDS:
+        import difflib
+
+        near = difflib.get_close_matches(command, COMMANDS, n=1)
+        hint = f"; did you mean '{near[0]}'?" if near else ""
+        print(f"cenote: no command '{command}'{hint} (cenote -h lists them)", file=sys.stderr)
+        return 2
+    import tyro  # only now: the help above must not wait for it
+
+    tyro.cli(import_module(COMMANDS[command][0]).run, prog=f"cenote {command}", args=rest)
+    return 0
+
+
+def help_text() -> str:
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name.ljust(width)}  {summary}" for name, (_, summary) in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: cenote <command> [options]",
+            "",
+            "Feature maps become vectors, and you see where they came from.",
+            "",
+            *lines,
+            "",
+            "cenote <command> -h shows a command's options; cenote --version; CENOTE_DEBUG=1 shows tracebacks.",
+        ]
+    )
+
+
+def fail(command: str, error: Exception) -> int:
+    """One sentence on stderr; 2 if the user's input was wrong, 1 if something else went wrong."""
+    if isinstance(error, OSError) and error.strerror:
+        sentence = f"{error.strerror}: {error.filename}" if error.filename else error.strerror
+    elif isinstance(error, ValueError | OSError | MissingExtra):
+        sentence = str(error)
+    else:
+        sentence = f"{type(error).__name__}: {error} (CENOTE_DEBUG=1 shows where)"
+    print(f"cenote {command}: {sentence}", file=sys.stderr)
+    return 2 if isinstance(error, ValueError | OSError) else 1

@@ -1,0 +1,26 @@
+from typing import Annotated, Literal
+
+import tyro
+
+from ..pooling.catalogue import catalogue, page
+from ..pooling.cost import parse_grid
+
+
+def run(
+    name: Annotated[
+        str, tyro.conf.Positional, tyro.conf.arg(metavar="[POOL]", help_behavior_hint="(default: all)")
+    ] = "",
+    dim: int = 384,
+    grid: Annotated[str, tyro.conf.arg(metavar="HxW")] = "14x14",
+    style: Literal["text", "markdown", "json"] = "text",
+) -> None:
+    """Every pool with its parameters and FLOPs, or one pool in full: its row, options and source.
+
+    Args:
+        name: show this pool only, as a Markdown page.
+        dim: channels of the feature map.
+        grid: height x width of the feature map.
+        style: how to print the table.
+    """
+    size = (dim, parse_grid(grid))
+    print(page(name, [size]) if name else catalogue(*size, style))

@@ -1,0 +1,130 @@
+"""Imports point downwards only, and light doors stay light."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+# DESIGN's levels. A command starts the web server, hence cli stands one above web.
+LEVELS = {"cli": 5, "web": 4, "train": 3, "evaluate": 3, "search": 3, "show": 3, "models": 2}
+LEVELS |= {"backbones": 1, "data": 1, "pooling": 0, "losses": 0, "metrics": 0}
+LEVEL_0 = {"torch", "numpy", *sys.stdlib_module_names}
+LAZY_AT_LEVEL_0 = {"scipy", "numba"}
+FILES = sorted((ROOT / "cenote").rglob("*.py"))
+
+
+def imports(source: str, module: str, is_package: bool) -> Iterator[tuple[str, bool]]:
+    """(absolute module name, imported at import time) of every import statement."""
+    tree = ast.parse(source)
+    lazy = {
+        id(inner)
+        for outer in ast.walk(tree)
+        if isinstance(outer, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for inner in ast.walk(outer)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            parents = module.split(".")[: len(module.split(".")) - node.level + is_package]
+            base = ".".join([*(parents if node.level else []), *([node.module] if node.module else [])])
+            # `from .. import pooling` names a room only in its alias
+            names = [f"{base}.{alias.name}" for alias in node.names] if base == "cenote" else [base]
+        else:
+            continue
+        yield from ((name, id(node) not in lazy) for name in names)
+
+
+def room(module: str) -> str:
+    """cenote.pooling.gap -> pooling; the few modules beside the rooms are their own."""
+    return (module + ".").split(".")[1]
+
+
+def faults(source: str, module: str, is_package: bool = False) -> list[str]:
+    here, found = room(module), []
+    for name, at_import in imports(source, module, is_package):
+        top, there = name.split(".")[0], room(name)
+        if top == "cenote" and here in LEVELS and there in LEVELS and there != here:
+            if LEVELS[there] >= LEVELS[here]:
+                found.append(f"{module} (level {LEVELS[here]}) imports {name} (level {LEVELS[there]})")
+        elif top != "cenote" and LEVELS.get(here) == 0 and top not in LEVEL_0 | {"__future__"}:
+            if top not in LAZY_AT_LEVEL_0:
+                found.append(f"{module} (level 0) imports {name}: torch, numpy and the standard library only")
+            elif at_import:
+                found.append(f"{module} imports {name} at import time: do it inside the function")
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_point_downwards(path: Path) -> None:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    is_package = parts[-1] == "__init__"
+    assert not faults(path.read_text(encoding="utf-8"), ".".join(parts[:-1] if is_package else parts), is_package)
+
+
+@pytest.mark.parametrize("folder", sorted(p.name for p in (ROOT / "cenote").iterdir() if (p / "__init__.py").exists()))
+def test_every_room_has_a_level(folder: str) -> None:
+    assert folder in LEVELS
+
+
+@pytest.mark.parametrize(
+    ("source", "module"),
+    [
+        ("from ..models import Head", "cenote.pooling.gap"),
+        ("from .. import losses", "cenote.pooling.gap"),
+        ("import cenote.data", "cenote.backbones.timm"),
+        ("import timm", "cenote.pooling.gap"),
+        ("import scipy.optimize", "cenote.metrics.boxes"),
+        ("def f():\n    from cenote.cli import main", "cenote.web.server"),
+    ],
+)
+def test_the_rule_catches(source: str, module: str) -> None:
+    assert faults(source, module)
+
+
+@pytest.mark.parametrize(
+    ("source", "module"),
+    [
+        ("from ..pooling import Pool", "cenote.models.head"),
+        ("from ..extras import require", "cenote.metrics.boxes"),
+        ("def f():\n    import scipy", "cenote.metrics.boxes"),
+        ("from .base import Pool\nimport math, torch", "cenote.pooling.gap"),
+    ],
+)
+def test_the_rule_allows(source: str, module: str) -> None:
+    assert not faults(source, module)
+
+
+def loaded(code: str) -> set[str]:
+    """The top-level modules that a fresh Python has loaded after running the code."""
+    report = "\nimport sys; print('MODULES', *{name.partition('.')[0] for name in sys.modules})"
+    out = subprocess.run([sys.executable, "-c", code + report], capture_output=True, text=True, check=True, cwd=ROOT)
+    return set(out.stdout.rsplit("MODULES", 1)[1].split())
+
+
+def test_a_pool_needs_torch_alone() -> None:
+    modules = loaded("import cenote; cenote.create_pool('simpool', 384)")
+    assert "torch" in modules
+    assert not modules & {"timm", "torchvision", "scipy", "matplotlib", "tyro", "huggingface_hub"}
+
+
+@pytest.mark.parametrize("room_name", ["pooling", "losses", "metrics", "models"])
+def test_rooms_that_judge_anybody_s_tensors_load_without_torchvision(room_name: str) -> None:
+    if not (ROOT / "cenote" / room_name).exists():
+        pytest.skip(f"cenote.{room_name} is not built yet")
+    assert not loaded(f"import cenote.{room_name}") & {"timm", "torchvision"}
+
+
+@pytest.mark.parametrize("code", ["import cenote", "import cenote.extras"])
+def test_the_package_itself_waits_for_nothing(code: str) -> None:
+    assert not loaded(code) & {"torch", "numpy"}
+
+
+@pytest.mark.parametrize("argv", [["-h"], ["--version"], ["landscap"]])
+def test_the_front_door_waits_for_nothing(argv: list[str]) -> None:
+    modules = loaded(f"from cenote.cli import main; main({argv!r})")
+    assert not modules & {"torch", "tyro", "numpy"}
