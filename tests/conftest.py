@@ -1,7 +1,8 @@
 import os
 
-# Before torch is imported: one oneDNN instruction set everywhere, so that half-precision results do not
-# depend on the machine's CPU. `make test` says the same; this is for a bare `pytest`.
+# Before torch is imported: bf16 matrix products can die with SIGILL on virtual machines whose CPU flags promise
+# more than they hold, and AVX512_CORE keeps oneDNN below those instructions. `make test` says the same; this is for
+# a bare `pytest`.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE")
 
 import torch

@@ -1,8 +1,9 @@
+import json
 from typing import Annotated, Literal
 
 import tyro
 
-from ..pooling.catalogue import catalogue, page
+from ..pooling.catalogue import catalogue, catalogue_row, page
 from ..pooling.cost import parse_grid
 
 
@@ -17,10 +18,15 @@ def run(
     """Every pool with its parameters and FLOPs, or one pool in full: its row, options and source.
 
     Args:
-        name: show this pool only, as a Markdown page.
+        name: show this pool only, as a Markdown page or as JSON.
         dim: channels of the feature map.
         grid: height x width of the feature map.
-        style: how to print the table.
+        style: how to print it.
     """
+    if dim < 1:
+        raise ValueError(f"a feature map has at least one channel, got --dim {dim}")
     size = (dim, parse_grid(grid))
-    print(page(name, [size]) if name else catalogue(*size, style))
+    if name and style == "json":
+        print(json.dumps(catalogue_row(name, *size), ensure_ascii=False, indent=2, default=str))
+    else:
+        print(page(name, [size]) if name else catalogue(*size, style))

@@ -14,6 +14,8 @@ Call = Callable[[], object]
 
 def best_times(calls: dict[str, Call], rounds: int) -> dict[str, float]:
     """Best seconds of each call. Every round runs all of them in turn, so that noise falls on all alike."""
+    if rounds < 1:
+        raise ValueError(f"rounds must be at least 1, got {rounds}")
     best = dict.fromkeys(calls, float("inf"))
     for i in range(rounds + 1):
         for name, call in calls.items():

@@ -6,7 +6,8 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+
+from ..pooling.batchnorm import BatchNorm
 
 
 class Head(nn.Module):
@@ -35,13 +36,13 @@ class Head(nn.Module):
             raise ValueError(f"norm is None or 'batch', got '{norm}'")
         self.dim, self.classes, self.k, self.combine = dim, classes, k, combine
         self.project = nn.Linear(k * dim, dim) if combine == "concat" and k > 1 else None
-        self.norm = nn.BatchNorm1d(dim, affine=False, eps=1e-6) if norm else None
+        self.norm = BatchNorm(dim, affine=False, eps=1e-6) if norm else None
         self.linear = nn.Linear(dim, classes, bias=bias)
 
     def forward(self, u: Tensor) -> Tensor:
         if not torch.compiler.is_compiling():
             self._check(u)
-        u = u.view(len(u), self.k, self.dim) if u.ndim == 2 else u  # (B, k, D)
+        u = u.unflatten(1, (self.k, self.dim)) if u.ndim == 2 else u  # (B, k, D); `len` would fix the batch in an export
         if self.project is not None:
             u = self.project(u.flatten(1))[:, None]  # (B, k, D) -> (B, 1, D)
         return self.linear(self._normalise(u)).amax(1)  # (B, k, classes) -> (B, classes)
@@ -50,12 +51,10 @@ class Head(nn.Module):
         if self.norm is None:
             return u
         if self.training and len(u) == 1:
-            # One image has no spread of its own: BatchNorm would refuse it, and the last batch of an epoch
-            # may well be one image. What the earlier batches had is the best estimate there is.
-            return F.batch_norm(
-                u.flatten(0, 1), self.norm.running_mean, self.norm.running_var, eps=self.norm.eps
-            ).view_as(u)
-        return self.norm(u.flatten(0, 1)).view_as(u)  # the k vectors share the linear layer, hence its norm too
+            # One image has no spread of its own, not even its k vectors, and the last batch of an epoch may well
+            # be one image. What the earlier batches had is the best estimate there is.
+            return self.norm.settled(u)
+        return self.norm(u)  # the k vectors share the linear layer, hence its norm too
 
     def _check(self, u: Tensor) -> None:
         wanted = f"(B, {self.dim})" if self.k == 1 else f"(B, {self.k}, {self.dim})"

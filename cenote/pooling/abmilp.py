@@ -14,15 +14,17 @@ from .registry import register
     category=True,
 )
 class AbMILP(Pool):
-    """a = softmax(wᵀ tanh(V X)), or wᵀ (tanh(V X) ⊙ σ(U X)) if `gated`; u = Σ_j a_j x_j.
+    """Attention over instances: u = Σ_j a_j x_j with a = softmax(wᵀ tanh(V X)).
 
-    `k` rows w give k vectors. The paper's maps have no biases, its released code has: `bias`.
+    `gated`: wᵀ (tanh(V X) ⊙ σ(U X)) instead. `k` rows w give k vectors. The paper's maps have no biases, its released
+    code has: `bias`.
     """
 
     sums_to_one = True
 
     def __init__(self, dim: int, hidden: int = 128, gated: bool = False, k: int = 1, bias: bool = False) -> None:
         super().__init__(dim, k)
+        self.check_whole(hidden=hidden)
         self.v = nn.Linear(dim, hidden, bias)
         self.gate = nn.Linear(dim, hidden, bias) if gated else None
         self.w = nn.Linear(hidden, k, bias)

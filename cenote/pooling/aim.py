@@ -1,8 +1,8 @@
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from .attention import CrossAttention, attention_row, default_heads, learned, shared
 from .base import Grid, Pool
+from .batchnorm import BatchNorm
 from .framework import Algorithm
 from .registry import register
 
@@ -26,10 +26,11 @@ class AIM(Pool):
 
     def __init__(self, dim: int, queries: int = 1, heads: int | None = None, average: bool = True) -> None:
         super().__init__(dim, k=1 if average else queries)
+        self.check_whole(queries=queries)
         heads = default_heads(dim, 12) if heads is None else heads
         self.average = average
         self.query = learned(queries, dim)
-        self.norm = nn.BatchNorm1d(dim, eps=1e-6, affine=False)
+        self.norm = BatchNorm(dim, eps=1e-6, affine=False)
         self.attn = CrossAttention(dim, heads, q_map=False, bias=False, proj=False, std=dim**-0.5)
 
     def algorithm(self) -> Algorithm:
@@ -37,22 +38,14 @@ class AIM(Pool):
             lambda c: self.attn,
             init=shared(self.query),
             query=lambda c: c.u,
-            keys=lambda c: self.normalised(c.x),
+            keys=lambda c: self.norm(c.x),
             out=lambda c, y: self.finish(y),
             labels=("g_m(U)", "g_m(W_K BN(X))", "g_m(W_V BN(X))", "g_m⁻¹(Z)"),
         )
 
     def pool(self, x: Tensor, grid: Grid | None) -> tuple[Tensor, Tensor]:
-        y, a = self.attn(self.query, self.normalised(x))
+        y, a = self.attn(self.query, self.norm(x))
         return self.finish(y), a
 
     def finish(self, y: Tensor) -> Tensor:
         return y.mean(1, keepdim=True) if self.average else y
-
-    def normalised(self, x: Tensor) -> Tensor:
-        flat = x.flatten(0, 1)  # (B N, D)
-        if self.training and flat.shape[0] == 1:  # one token has no variance: take the running one
-            flat = F.batch_norm(flat, self.norm.running_mean, self.norm.running_var, eps=self.norm.eps)
-        else:
-            flat = self.norm(flat)
-        return flat.view_as(x)

@@ -105,6 +105,8 @@ def apply_blocks(z: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tenso
 
 def mlp(dim: int, ratio: float, std: float = 0.02) -> nn.Sequential:
     hidden = int(dim * ratio)
+    if hidden < 1:
+        raise ValueError(f"mlp_ratio={ratio} leaves no hidden channel for dim={dim}: take one above {1 / dim:.2g}")
     return init_linear(nn.Sequential(nn.Linear(dim, hidden), nn.GELU(), nn.Linear(hidden, dim)), std)
 
 

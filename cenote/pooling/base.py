@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import torch
@@ -29,11 +30,12 @@ class Pool(nn.Module):
 
     def __init__(self, dim: int, k: int = 1, out_dim: int | None = None) -> None:
         super().__init__()
-        if dim < 1 or k < 1:
-            raise ValueError(f"{self.name or type(self).__name__}: dim and k must be at least 1, got {dim} and {k}")
-        self.dim, self.k, self.out_dim = dim, k, out_dim or dim
+        out_dim = dim if out_dim is None else out_dim
+        self.check_whole(dim=dim, k=k, out_dim=out_dim)
+        self.dim, self.k, self.out_dim = dim, k, out_dim
         self.min_tokens = 1
         self.check_finite = False
+        self.options: dict[str, Any] = {}  # what `create_pool` was given, to make this pool again
 
     def algorithm(self) -> Algorithm:
         """This method as an instance of Algorithm 1, with this pool's own parameters."""
@@ -45,7 +47,7 @@ class Pool(nn.Module):
 
     def forward(self, x: Tensor, grid: Grid | None = None) -> Tensor:
         """Tokens (B, N, D) -> (B, D'), or (B, k, D') for a pool of k > 1 vectors."""
-        return self._run(x, grid)[0]
+        return self.vectors_and_maps(x, grid)[0]
 
     def attend(self, x: Tensor, grid: Grid | None = None) -> tuple[Tensor, Tensor]:
         """As `forward`, and the attention: (B, queries, H, W), or (B, queries, N) without a grid.
@@ -54,7 +56,7 @@ class Pool(nn.Module):
         """
         if self.no_attention:
             raise NoAttention(f"'{self.name}' has no attention map of its own: {self.no_attention}")
-        u, a = self._run(x, grid)
+        u, a = self.vectors_and_maps(x, grid)
         assert a is not None
         return u, a if grid is None else a.unflatten(-1, grid)
 
@@ -66,21 +68,39 @@ class Pool(nn.Module):
         """`attend` for a feature map (B, C, H, W)."""
         return self.attend(*as_tokens(x))
 
-    def _run(self, x: Tensor, grid: Grid | None) -> tuple[Tensor, Tensor | None]:
+    def check_positive(self, **options: object) -> None:
+        """Refuse options that are no number above zero."""
+        for option, value in options.items():
+            if not (isinstance(value, Real) and float(value) > 0):
+                raise ValueError(f"'{self.name}': {option} must be a number above 0, got {value!r}")
+
+    def check_whole(self, **options: object) -> None:
+        """Refuse options that are no whole number above zero."""
+        for option, value in options.items():
+            if not (isinstance(value, Integral) and int(value) > 0):
+                raise ValueError(f"'{self.name}': {option} must be a whole number above 0, got {value!r}")
+
+    def vectors_and_maps(self, x: Tensor, grid: Grid | None = None) -> tuple[Tensor, Tensor | None]:
+        """The vectors, and the maps (B, queries, N) if this pool has any: for code that serves every pool."""
         if not torch.compiler.is_compiling():
             self._check(x, grid)
         # Powers, exponentials and variances overflow in half precision: a pool computes in float32
         # unless its own weights are half as well.
-        weight = next((p for p in self.parameters() if p.is_floating_point()), None)
+        asked, weight = x.dtype, next(self.parameters(), None)
         x = x.to(torch.promote_types(x.dtype, torch.float32 if weight is None else weight.dtype))
         if torch.is_autocast_enabled(x.device.type):
             with torch.autocast(x.device.type, enabled=False):
                 u, a = self.pool(x, grid)
         else:
             u, a = self.pool(x, grid)
+            if weight is None:  # nothing else says what a network in half precision, without autocast, goes on with
+                u = u.to(asked)
+        a = None if self.no_attention else a  # some rows have weights that are no map: uniform, or negative
         return (u.squeeze(1) if self.k == 1 else u), a
 
     def _check(self, x: Tensor, grid: Grid | None) -> None:
+        if not isinstance(x, Tensor):
+            raise TypeError(f"'{self.name}' takes a tensor of tokens (B, N, D), got a {type(x).__name__}")
         if x.ndim != 3:
             hint = "; for a feature map (B, C, H, W) call pool.on_map(x)" if x.ndim == 4 else ""
             raise ValueError(f"'{self.name}' takes tokens (B, N, D), got shape {tuple(x.shape)}{hint}")
@@ -90,6 +110,14 @@ class Pool(nn.Module):
             raise ValueError(f"'{self.name}' was made for dim={self.dim}, the tokens have {x.shape[2]}{hint}")
         if not x.is_floating_point():
             raise ValueError(f"'{self.name}' takes floating point features, got {x.dtype}")
+        weight = next((p for p in self.parameters() if p.ndim), None)  # a scalar goes along with any dtype
+        if weight is not None and torch.promote_types(x.dtype, weight.dtype) != weight.dtype:
+            raise ValueError(
+                f"'{self.name}' has weights of {weight.dtype}, the tokens are {x.dtype}: "
+                f"call pool.to({x.dtype}) or x.to({weight.dtype})"
+            )
+        if grid is not None and not is_grid(grid):
+            raise ValueError(f"a grid is (height, width), two whole numbers above 0, got {grid!r}")
         if grid is not None and grid[0] * grid[1] != n:
             raise ValueError(f"grid {grid[0]}x{grid[1]} has {grid[0] * grid[1]} positions, but there are {n} tokens")
         if grid is None and self.needs_grid:
@@ -99,6 +127,13 @@ class Pool(nn.Module):
         if self.check_finite and not (finite := x.isfinite().flatten(1).all(1)).all():
             bad = (~finite).nonzero().flatten().tolist()
             raise ValueError(f"'{self.name}': features of image(s) {bad} of the batch are NaN or infinite")
+
+
+def is_grid(grid: object) -> bool:
+    """Is it a height and a width? (Sizes are tensors while torch.jit traces.)"""
+    if not isinstance(grid, tuple | list) or len(grid) != 2:
+        return False
+    return all(isinstance(size, Integral | Tensor) and int(size) > 0 for size in grid)
 
 
 class OnMap(nn.Module):
@@ -114,6 +149,7 @@ class OnMap(nn.Module):
 
 def as_tokens(x: Tensor) -> tuple[Tensor, Grid]:
     """(B, C, H, W) -> tokens (B, H*W, C), a view, and their grid."""
-    if x.ndim != 4:
-        raise ValueError(f"a feature map is (B, C, H, W), got shape {tuple(x.shape)}")
+    if not isinstance(x, Tensor) or x.ndim != 4:
+        got = f"shape {tuple(x.shape)}" if isinstance(x, Tensor) else f"a {type(x).__name__}"
+        raise ValueError(f"a feature map is a tensor (B, C, H, W), got {got}")
     return x.flatten(2).transpose(1, 2), (x.shape[2], x.shape[3])

@@ -2,13 +2,13 @@ import torch
 from torch import Tensor, nn
 
 from .base import Grid, Pool
-from .framework import Algorithm, Part, State
+from .framework import FEATURES, Algorithm, Part, State
 from .registry import register
 
 
 @register("cbam", group=3, title="CBAM", source="Woo et al., CBAM, 2018", category=True)
 class CBAM(Pool):
-    """A channel gate q, then a spatial gate a, then the mean (B29-B35), maximum included.
+    """A channel gate q, then a spatial gate a, each from averages and maxima, then the mean (B29-B35).
 
     q = σ(MLP(π_A(X)) + MLP(π_max(X))), V = diag(q)X, a = σ(conv₇[mean; max of V over channels]), u = Va/p.
     """
@@ -20,6 +20,7 @@ class CBAM(Pool):
         super().__init__(dim)
         if kernel < 1 or kernel % 2 == 0:
             raise ValueError(f"'cbam' convolves with an odd kernel, got {kernel}")
+        self.check_positive(reduction=reduction)
         hidden = max(1, int(dim / reduction + 0.5))
         self.kernel = kernel
         self.fc1, self.fc2 = nn.Linear(dim, hidden, bias=False), nn.Linear(hidden, dim, bias=False)
@@ -31,9 +32,9 @@ class CBAM(Pool):
             return torch.stack([v.mean(-1), v.amax(-1)], 1)  # (B, 2, N)
 
         return Algorithm(
-            init=Part("[π_A(X) π_max(X)]", self.squeeze),
+            init=Part("[π_A(X) π_max(X)]", lambda c: self.squeeze(c.x)),
             phi_q=Part("σ(MLP(U)1₂)", lambda c: self.gate(c.u)),
-            phi_k=Part("X", lambda c: c.x),
+            phi_k=FEATURES,
             similarity=Part("[xᵀy/d max(x∘y)]", similarity),
             attention=Part(f"σ(conv_{self.kernel}(S))/p", lambda c: self.look(c.s, c.grid)),
             phi_v=Part("diag(q)X", lambda c: c.q * c.x),
@@ -41,14 +42,14 @@ class CBAM(Pool):
         )
 
     def pool(self, x: Tensor, grid: Grid | None) -> tuple[Tensor, Tensor]:
-        q = self.gate(torch.stack([x.mean(1), x.amax(1)], 1))  # (B, 1, D)
+        q = self.gate(self.squeeze(x))  # (B, 1, D)
         s = torch.stack([(q @ x.mT)[:, 0] / self.dim, (q * x).amax(-1)], 1)
         a = self.look(s, grid)
         return q * (a @ x), a  # V itself is only ever needed for its maximum
 
     @staticmethod
-    def squeeze(c: State) -> Tensor:
-        return torch.stack([c.x.mean(1), c.x.amax(1)], 1)  # (B, 2, D)
+    def squeeze(x: Tensor) -> Tensor:
+        return torch.stack([x.mean(1), x.amax(1)], 1)  # (B, 2, D)
 
     def gate(self, u: Tensor) -> Tensor:
         """(B, 2, D) -> (B, 1, D): one MLP for both, summed."""

@@ -3,7 +3,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .attention import CrossAttention, attention_row, default_heads, learned
-from .base import Grid, Pool
+from .base import Grid, Pool, is_grid
 from .framework import Algorithm, Part
 from .registry import register
 
@@ -29,7 +29,10 @@ class CLIP(Pool):
         super().__init__(dim, out_dim=out_dim)
         heads = default_heads(dim, dim // 64) if heads is None else heads
         self.attn = CrossAttention(dim, heads, out_dim=self.out_dim, std=dim**-0.5)
+        if pos_grid is not None and not is_grid(pos_grid):
+            raise ValueError(f"'clip': pos_grid is (height, width), two whole numbers above 0, got {pos_grid!r}")
         self.pos_grid = None if pos_grid is None else (pos_grid[0], pos_grid[1])
+        self.permutation_invariant = pos_grid is None
         if pos_grid is not None:
             self.pos = learned(1 + pos_grid[0] * pos_grid[1], dim, std=dim**-0.5)
 

@@ -15,6 +15,7 @@ class CroW(Pool):
 
     def __init__(self, dim: int, a: float = 2.0, b: float = 2.0, eps: float = 1e-6) -> None:
         super().__init__(dim)
+        self.check_positive(a=a, b=b, eps=eps)
         self.a, self.b, self.eps = a, b, eps
 
     def algorithm(self) -> Algorithm:

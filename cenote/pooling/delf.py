@@ -11,6 +11,7 @@ class DELF(Pool):
 
     def __init__(self, dim: int, hidden: int = 512) -> None:
         super().__init__(dim)
+        self.check_whole(hidden=hidden)
         self.score = nn.Sequential(nn.Linear(dim, hidden), nn.ReLU(), nn.Linear(hidden, 1), nn.Softplus())
 
     def algorithm(self) -> Algorithm:

@@ -1,7 +1,8 @@
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .base import Grid, Pool
+from .base import Grid, Pool, is_grid
+from .batchnorm import BatchNorm
 from .framework import UNIFORM, Algorithm, Part
 from .registry import register
 
@@ -20,6 +21,9 @@ class GatherExcite(Pool):
 
     def __init__(self, dim: int, grid: Grid = (7, 7), reduction: int = 16) -> None:
         super().__init__(dim)
+        self.check_positive(reduction=reduction)
+        if not is_grid(grid):
+            raise ValueError(f"'ge': grid is (height, width), two whole numbers above 0, got {grid!r}")
         hidden = max(1, int(dim / reduction + 0.5))
         self.gather = nn.Conv2d(dim, dim, grid, groups=dim, bias=False)
         self.norm = BatchNorm(dim)
@@ -51,17 +55,3 @@ class GatherExcite(Pool):
     def gate(self, u: Tensor) -> Tensor:
         q: Tensor = self.fc2(self.fc1(self.norm(u)).relu()).sigmoid()
         return q
-
-
-class BatchNorm(nn.BatchNorm1d):
-    """BatchNorm over the last dimension of (B, N, D). One value per channel has no variance of its own: it is
-    normalised by the running statistics, in training too."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        alone = self.training and x.shape[0] * x.shape[1] == 1
-        flat = x.flatten(0, 1)  # (B N, D)
-        if alone:
-            y = F.batch_norm(flat, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps)
-        else:
-            y = super().forward(flat)
-        return y.view(x.shape)

@@ -17,8 +17,9 @@ class GeM(Pool):
 
     def __init__(self, dim: int, gamma: float = 2.0, eps: float = 1e-6, learnable: bool = True) -> None:
         super().__init__(dim)
+        self.check_positive(gamma=gamma, eps=eps)
         self.eps = eps
-        self.gamma: float | nn.Parameter = nn.Parameter(torch.tensor(gamma)) if learnable else gamma
+        self.gamma: float | nn.Parameter = nn.Parameter(torch.tensor(float(gamma))) if learnable else float(gamma)
 
     def algorithm(self) -> Algorithm:
         eps, gamma = self.eps, self.gamma

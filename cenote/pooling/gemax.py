@@ -11,15 +11,15 @@ class GeMax(Pool):
     """Generalised max pooling: the vector equally similar to every feature, u = argmin ‖Xᵀu - 1‖² + λ‖u‖².
 
     u = X (XᵀX + λI)⁻¹ 1 = (XXᵀ + λI)⁻¹ X 1, whichever system is smaller. λ = `ridge` times the image's mean
-    squared feature norm: any scale of features is regularised alike, and float32 can solve it.
+    squared feature norm: any scale of features is regularised alike, and float32 can solve it. ONNX has no Cholesky
+    factors: of all pools, this one cannot be exported there.
     """
 
     no_attention = "its weights may be negative"
 
     def __init__(self, dim: int, ridge: float = 1.0) -> None:
         super().__init__(dim)
-        if ridge <= 0:
-            raise ValueError(f"'gemax' needs a positive ridge, got {ridge}")
+        self.check_positive(ridge=ridge)
         self.ridge = ridge
 
     def algorithm(self) -> Algorithm:

@@ -3,8 +3,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .base import Grid, Pool
+from .batchnorm import BatchNorm
 from .framework import UNIFORM, Algorithm, Part
-from .ge import BatchNorm
 from .registry import register
 
 
@@ -20,6 +20,7 @@ class GSoP(Pool):
 
     def __init__(self, dim: int, hidden: int = 128) -> None:
         super().__init__(dim)
+        self.check_whole(hidden=hidden)
         self.reduce, self.norm = nn.Linear(dim, hidden), BatchNorm(hidden)
         self.row_norm = BatchNorm(hidden)
         self.row = nn.Conv1d(hidden, 4 * hidden, hidden, groups=hidden)  # a row of Σ is a group: row-wise

@@ -30,8 +30,8 @@ class GSP(Pool):
         super().__init__(dim)
         if not 0 < mu <= 1:
             raise ValueError(f"gsp: mu is a share in (0, 1], got {mu}")
-        if eps <= 0 or prototypes < 1:
-            raise ValueError(f"gsp: eps and prototypes must be positive, got {eps} and {prototypes}")
+        self.check_whole(prototypes=prototypes)
+        self.check_positive(eps=eps)
         if plus not in (None, "max", "gem"):
             raise ValueError(f"gsp: plus is 'max', 'gem' or None, got '{plus}'")
         self.mu, self.eps, self.plus = mu, eps, plus
@@ -60,10 +60,10 @@ class GSP(Pool):
     def with_histogram(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The vectors (B, D) and z (B, m): the share of the transported mass that each prototype
         receives, which sums to one (G 4.3)."""
-        c = costs(x, _clip(self.prototypes))
-        p = torch.full_like(x[..., 0], 1 / x.shape[1]) if self.mu == 1 else weights(c, self.mu, self.eps)
-        z = (p[:, None] @ (-self.eps * c).softmax(-1)).squeeze(1)
-        return self._compose(x, p[:, None] @ x).squeeze(1), z
+        u, p = self.attend(x)  # p (B, 1, N)
+        with torch.autocast(x.device.type, enabled=False):
+            c = costs(x.to(p.dtype), _clip(self.prototypes))  # (B, N, m)
+            return u, (p @ (-self.eps * c).softmax(-1)).squeeze(1)
 
     def algorithm(self) -> Algorithm:
         return Algorithm(

@@ -99,7 +99,7 @@ def solve(s: Tensor, mu: float) -> Tensor:
         low, high = torch.where(error <= 0, b, low), torch.where(error >= 0, b, high)
         step = b - error * f * (1 - f) / slope
         b = torch.where((step >= low) & (step <= high), step, (low + high) / 2)
-        if can_stop and bool(error.abs().amax() < done):
+        if can_stop and bool((error.abs() < done).all()):
             break
     return b
 

@@ -19,6 +19,7 @@ class KMeans(Pool):
 
     def __init__(self, dim: int, k: int = 3, iterations: int = 5, tol: float = 0.01, seed: int = 0) -> None:
         super().__init__(dim, k)
+        self.check_whole(iterations=iterations)
         self.min_tokens = k
         self.iterations, self.tol = iterations, tol
         self.register_buffer("draw", torch.rand(k, generator=torch.Generator().manual_seed(seed)))
@@ -35,7 +36,7 @@ class KMeans(Pool):
             n = c.x.shape[1]
             i = torch.arange(k, device=c.x.device)
             first, last = i * n // k, (i + 1) * n // k - 1  # of each stretch
-            index = first + (self.draw * (last + 1 - first)).long()
+            index = first + (self.draw.float() * (last + 1 - first)).long()
             return c.x[:, torch.minimum(index, last)]
 
         def similarity(c: State) -> Tensor:

@@ -19,7 +19,7 @@ class LSE(Pool):
 
     def __init__(self, dim: int, r: float = 10.0, learnable: bool = True) -> None:
         super().__init__(dim)
-        self.r = nn.Parameter(torch.tensor(r), requires_grad=learnable)
+        self.r = nn.Parameter(torch.tensor(float(r)), requires_grad=learnable)
 
     def algorithm(self) -> Algorithm:
         r = self.scale()

@@ -17,6 +17,7 @@ class NetVLAD(Pool):
 
     def __init__(self, dim: int, k: int = 64, alpha: float = 100.0) -> None:
         super().__init__(dim, k)
+        self.check_positive(alpha=alpha)
         self.centroids = nn.Parameter(F.normalize(torch.randn(k, dim), dim=-1))
         self.weight = nn.Parameter(2 * alpha * self.centroids.detach())
         self.bias = nn.Parameter(-alpha * self.centroids.detach().square().sum(-1))

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from .base import Grid, Pool
-from .framework import DISTANCE, Algorithm, Part, squared_distance
+from .framework import DISTANCE, FEATURES, Algorithm, Part, squared_distance
 from .registry import register
 
 
@@ -27,16 +27,19 @@ class OTK(Pool):
         sigma: float | None = None,
     ) -> None:
         super().__init__(dim, k, out_dim=anchors)
-        self.iterations, self.eps, self.sigma = iterations, eps or math.sqrt(dim), sigma or math.sqrt(dim)
+        self.iterations = iterations
+        self.eps, self.sigma = (math.sqrt(dim) if value is None else value for value in (eps, sigma))
+        self.check_whole(iterations=iterations)
+        self.check_positive(eps=self.eps, sigma=self.sigma)
         self.references = nn.Parameter(torch.randn(k, dim))
-        self.anchors = nn.Parameter(torch.randn(anchors, dim)) if anchors else None
+        self.anchors = nn.Parameter(torch.randn(anchors, dim)) if anchors is not None else None
 
     def algorithm(self) -> Algorithm:
         eps, iterations = self.eps, self.iterations
         return Algorithm(
             init=Part("U", lambda c: self.references.expand(c.x.shape[0], -1, -1)),
             phi_q=Part("U", lambda c: c.u),
-            phi_k=Part("X", lambda c: c.x),
+            phi_k=FEATURES,
             similarity=DISTANCE,
             attention=Part("Sinkhorn(e^{S/ε})", lambda c: sinkhorn(c.s / eps, iterations)),
             phi_v=Part("ψ(X)", lambda c: self.psi(c.x)),
@@ -60,11 +63,10 @@ class OTK(Pool):
 
 def sinkhorn(s: Tensor, iterations: int) -> Tensor:
     """Plan (B, k, N) of e^S whose positions send 1/N each and whose references, scaled last, receive 1/k each."""
-    k, n = s.shape[-2:]
     for _ in range(iterations):
-        s = s.log_softmax(-2) - torch.full_like(s[:1, :1, :1], n).log()
-        s = s.log_softmax(-1) - math.log(k)
-    return s.exp()
+        # Over references, then over positions. The constants 1/N and 1/k cancel in the next step, but for the last.
+        s = s.log_softmax(-2).log_softmax(-1)
+    return s.exp() / s.shape[-2]
 
 
 def inverse_root(m: Tensor, jitter: float = 1e-3, steps: int = 24) -> Tensor:

@@ -27,6 +27,11 @@ class Entry:
 
 
 ENTRIES: dict[str, Entry] = {}
+# The order of S Table 1 and of the papers that follow. A pool that is not named here stands last in its group.
+ORDER = (
+    "gap max gap+max gem lse glsep how | otk kmeans slot | se cbam ge | vit cait | simpool | gsp | "
+    "crow delf gemax gsop solar smk netvlad weldon | abmilp ep clip map aim jepa cae coca"
+)
 
 
 def register(
@@ -42,18 +47,26 @@ def register(
 
 def list_pools() -> list[str]:
     """Every pool's name, in the order of the landscape."""
-    return sorted(ENTRIES, key=lambda name: ENTRIES[name].group)
+    order = ORDER.split()
+
+    def place(name: str) -> tuple[int, int]:
+        return ENTRIES[name].group, order.index(name) if name in order else len(order)
+
+    return sorted(ENTRIES, key=place)
 
 
 def options(name: str) -> dict[str, inspect.Parameter]:
-    """The options of a pool besides `dim`."""
-    parameters = inspect.signature(entry(name).cls.__init__).parameters
+    """The options of a pool besides `dim`. One that leaves `__init__` to the base has none."""
+    cls = entry(name).cls
+    if cls.__init__ is Pool.__init__:
+        return {}
+    parameters = inspect.signature(cls.__init__).parameters
     return {key: p for key, p in parameters.items() if key not in ("self", "dim")}
 
 
 def entry(name: str) -> Entry:
     if name not in ENTRIES:
-        raise ValueError(f"no pool '{name}'{suggest(name, ENTRIES)}; known: {', '.join(list_pools())}")
+        raise ValueError(f"no pool '{name}'{suggest(name, ENTRIES)} (known: {', '.join(list_pools())})")
     return ENTRIES[name]
 
 
@@ -66,13 +79,13 @@ def create_pool(name: str, dim: int, *, check_finite: bool = False, **chosen: An
     for key in chosen:
         if key not in known:
             listed = f"it has {', '.join(known)}" if known else "it has none"
-            raise ValueError(f"'{name}' has no option '{key}'{suggest(key, known)}; {listed}")
+            raise ValueError(f"'{name}' has no option '{key}'{suggest(key, known)} ({listed})")
     pool = entry(name).cls(dim, **chosen)
-    pool.check_finite = check_finite
+    pool.check_finite, pool.options = check_finite, chosen
     return pool
 
 
 def suggest(word: str, known: Any) -> str:
     """'; did you mean ...?' for a near miss, else nothing."""
-    near = difflib.get_close_matches(word, list(known), n=1)
+    near = difflib.get_close_matches(str(word), list(known), n=1)
     return f"; did you mean '{near[0]}'?" if near else ""

@@ -13,6 +13,7 @@ class SE(Pool):
 
     def __init__(self, dim: int, reduction: int = 16) -> None:
         super().__init__(dim)
+        self.check_positive(reduction=reduction)
         hidden = max(8, int(dim / reduction + 4) // 8 * 8)  # a multiple of 8, as timm has it
         self.fc1, self.fc2 = nn.Linear(dim, hidden), nn.Linear(hidden, dim)
 

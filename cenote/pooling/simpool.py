@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from .attention import block_diagonal, own_blocks
 from .base import Grid, Pool
 from .blocks import blocks_serve
 from .framework import (
@@ -77,6 +78,7 @@ class SimPool(Pool):
         _one_of("attention", attention, ("softmax", "queries"))
         _one_of("similarity", similarity, tuple(SIMILARITIES))
         _one_of("init", init, INITS)
+        self.check_whole(heads=heads, layers=layers, iterations=iterations)
         if dim % heads:
             raise ValueError(f"simpool: {heads} heads do not divide dim {dim}")
         if heads > 1 and similarity != "dot":
@@ -89,8 +91,10 @@ class SimPool(Pool):
             raise ValueError("simpool: tied means W_Q = W_K, so linear must hold both q and k")
         if learn_gamma and gamma is None:
             raise ValueError("simpool: learn_gamma needs a gamma to start from")
-        if gamma is not None and gamma <= 0:
-            raise ValueError(f"simpool: gamma must be above 0, got {gamma}")
+        if gamma is not None:
+            self.check_positive(gamma=gamma)
+        if max_gamma is not None:
+            self.check_positive(max_gamma=max_gamma)
         self.floor, self.heads, self.attention, self.similarity, self.init = floor, heads, attention, similarity, init
         self.steps, self.layers, self.tied, self.max_gamma = max(layers, iterations), layers, tied, max_gamma
         self.linear, self.normed = _letters("linear", linear), _letters("norm", norm)
@@ -134,7 +138,7 @@ class SimPool(Pool):
             attention=normed(scale),
             phi_v=Part(self._value_label(), lambda c: self._lift(self._values(c.x, c.t))),
             f=self._mean(),
-            phi_u=Part("Z", lambda c: self._shift(self._join_heads(c.z))),
+            phi_u=Part("Z", lambda c: self._shift(own_blocks(c.z, self.heads))),
             iterations=self.steps,
         )
 
@@ -187,18 +191,7 @@ class SimPool(Pool):
     def _queries(self, c: State) -> Tensor:
         u = self.norm_q(c.u) if self.norm_q else c.u
         q: Tensor = self._at(self.wq, c.t)(u)  # (B, k, D)
-        if self.heads == 1:
-            return q
-        # m heads are m queries, each zero outside its own channels (S B49): (B, k, D) -> (B, k m, D)
-        split = q.unflatten(-1, (self.heads, 1, -1)) * torch.eye(self.heads, dtype=q.dtype, device=q.device)[:, :, None]
-        return split.flatten(3).flatten(1, 2)
-
-    def _join_heads(self, z: Tensor) -> Tensor:
-        """Each head's own channels of its own vector: (B, k m, D) -> (B, k, D)."""
-        if self.heads == 1:
-            return z
-        blocks = z.unflatten(1, (-1, self.heads)).unflatten(-1, (self.heads, -1))  # (B, k, m, m, D/m)
-        return blocks.diagonal(dim1=2, dim2=3).mT.flatten(2)
+        return block_diagonal(q, self.heads)  # (B, k m, D)
 
     def _values(self, x: Tensor, step: int) -> Tensor:
         x = self.norm(x) if self.norm and "v" in self.normed else x
@@ -232,7 +225,7 @@ class SimPool(Pool):
             for name in [n for n in state_dict if n.startswith(prefix + theirs)]:
                 state_dict[prefix + ours + name.removeprefix(prefix + theirs)] = state_dict.pop(name)
         if prefix + "beta" in state_dict and self.beta is None:
-            self.beta = nn.Parameter(torch.zeros_like(state_dict[prefix + "beta"]))
+            self.beta = nn.Parameter(state_dict[prefix + "beta"].to(next(self.parameters())))
         super()._load_from_state_dict(state_dict, prefix, *args)
 
 

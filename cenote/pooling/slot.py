@@ -22,6 +22,8 @@ class Slot(Pool):
 
     def __init__(self, dim: int, k: int = 3, iterations: int = 3, eps: float = 1e-8, seed: int = 0) -> None:
         super().__init__(dim, k)
+        self.check_whole(iterations=iterations)
+        self.check_positive(eps=eps)
         self.iterations, self.eps = iterations, eps
         self.mu = nn.Parameter(nn.init.xavier_uniform_(torch.empty(1, dim))[0])
         self.log_sigma = nn.Parameter(torch.zeros(dim))
@@ -51,7 +53,6 @@ class Slot(Pool):
     def pool(self, x: Tensor, grid: Grid | None) -> tuple[Tensor, Tensor]:
         # The same function with no key and no value: W_K folds into the k queries, W_V acts on the k averages.
         u, x = self.slots(x), self.norm_x(x)
-        a = x.new_zeros(0)
         for _ in range(self.iterations):
             q = self.wq(self.norm_u(u)) @ self.wk.weight / math.sqrt(self.dim)  # (B, k, D)
             a = (q @ x.mT).softmax(1) + self.eps  # (B, k, N), over slots

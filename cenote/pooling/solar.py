@@ -4,8 +4,8 @@ import torch
 from torch import Tensor, nn
 
 from .base import Pool
+from .batchnorm import BatchNorm
 from .framework import UNIFORM, Algorithm, Part
-from .ge import BatchNorm
 from .gem import learnable_power
 from .registry import register
 
@@ -21,6 +21,8 @@ class SOLAR(Pool):
 
     def __init__(self, dim: int, reduction: int = 4, gamma: float = 3.0, eps: float = 1e-6) -> None:
         super().__init__(dim)
+        self.check_whole(reduction=reduction)
+        self.check_positive(gamma=gamma, eps=eps)
         hidden = max(1, dim // reduction)
         self.eps, self.scale = eps, 1 / math.sqrt(hidden)
         self.f = nn.Sequential(nn.Linear(dim, hidden), BatchNorm(hidden), nn.ReLU())
@@ -28,7 +30,7 @@ class SOLAR(Pool):
         self.h, self.v = nn.Linear(dim, hidden), nn.Linear(hidden, dim)
         nn.init.zeros_(self.v.weight)
         nn.init.zeros_(self.v.bias)
-        self.gamma = nn.Parameter(torch.tensor(gamma))
+        self.gamma = nn.Parameter(torch.tensor(float(gamma)))
 
     def algorithm(self) -> Algorithm:
         return Algorithm(

@@ -1,3 +1,5 @@
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -31,6 +33,39 @@ class Block(nn.Module):
         return u
 
 
+class ClsPool(Pool):
+    """What ViT and CaiT share: blocks that turn a learned CLS into the vector."""
+
+    def __init__(self, dim: int, depth: int, make_block: Callable[[], Block], norm: bool) -> None:
+        super().__init__(dim)
+        self.check_whole(depth=depth)
+        self.cls = learned(1, dim)
+        self.blocks = nn.ModuleList(make_block() for _ in range(depth))
+        self.norm = nn.LayerNorm(dim, 1e-6) if norm else nn.Identity()
+
+    def block(self, t: int) -> Block:
+        block = self.blocks[t]
+        assert isinstance(block, Block)
+        return block
+
+    def row(self, phi_x: Part) -> Algorithm:
+        def out(c: State, y: Tensor) -> Tensor:
+            u = self.block(c.t).finish(c.u, y)
+            return u if c.t < len(self.blocks) - 1 else self.norm(u)
+
+        return attention_row(
+            lambda c: self.block(c.t).attn,
+            init=shared(self.cls),
+            query=lambda c: self.block(c.t).norm1(c.u),
+            keys=lambda c: self.block(c.t).norm1(c.x),
+            own=lambda c: self.block(c.t).norm1(c.u),
+            out=out,
+            labels=("g_m(W_Q U)", "g_m(W_K X)", "g_m(W_V X)", "MLP(g_m⁻¹(Z))"),
+            phi_x=phi_x,
+            iterations=len(self.blocks),
+        )
+
+
 @register(
     "vit",
     group=4,
@@ -39,7 +74,7 @@ class Block(nn.Module):
     category=True,
     simplified=True,
 )
-class ViT(Pool):
+class ViT(ClsPool):
     """Transformer blocks over [CLS; X], the CLS out: F ← F + MSA(LN(F)), F ← F + MLP(LN(F)) (S B39-B48).
 
     The patches attend in all blocks but the last, where only the CLS is computed. One map per head: the CLS of the
@@ -50,40 +85,15 @@ class ViT(Pool):
     def __init__(
         self, dim: int, depth: int = 1, heads: int | None = None, mlp_ratio: float = 4, norm: bool = False
     ) -> None:
-        super().__init__(dim)
-        if depth < 1:
-            raise ValueError(f"'vit' needs at least one block, got depth={depth}")
         heads = default_heads(dim, 4) if heads is None else heads
-        self.cls = learned(1, dim)
-        self.blocks = nn.ModuleList(Block(dim, heads, mlp_ratio) for _ in range(depth))
-        self.norm = nn.LayerNorm(dim, 1e-6) if norm else nn.Identity()
-
-    def block(self, t: int) -> Block:
-        block = self.blocks[t]
-        assert isinstance(block, Block)
-        return block
+        super().__init__(dim, depth, lambda: Block(dim, heads, mlp_ratio), norm)
 
     def algorithm(self) -> Algorithm:
-        last = len(self.blocks) - 1
-
         def phi_x(c: State) -> Tensor:
-            return self.block(c.t).among(torch.cat([c.u, c.x], 1))[:, 1:] if c.t < last else c.x
+            last = c.t == len(self.blocks) - 1
+            return c.x if last else self.block(c.t).among(torch.cat([c.u, c.x], 1))[:, 1:]
 
-        def out(c: State, y: Tensor) -> Tensor:
-            u = self.block(c.t).finish(c.u, y)
-            return u if c.t < last else self.norm(u)
-
-        return attention_row(
-            lambda c: self.block(c.t).attn,
-            init=shared(self.cls),
-            query=lambda c: self.block(c.t).norm1(c.u),
-            keys=lambda c: self.block(c.t).norm1(c.x),
-            own=lambda c: self.block(c.t).norm1(c.u),
-            out=out,
-            labels=("g_m(W_Q U)", "g_m(W_K X)", "g_m(W_V X)", "MLP(g_m⁻¹(Z))"),
-            phi_x=Part("MLP(MSA(X))", phi_x),
-            iterations=len(self.blocks),
-        )
+        return self.row(Part("MLP(MSA(X))", phi_x))
 
     def pool(self, x: Tensor, grid: Grid | None) -> tuple[Tensor, Tensor]:
         u = self.cls.expand(x.shape[0], -1, -1)

@@ -81,6 +81,12 @@ def test_a_batch_of_one_in_training_uses_what_earlier_batches_had(k: int) -> Non
     assert training.isfinite().all()
 
 
+def test_an_empty_batch_leaves_no_trace() -> None:
+    head = Head(D, C, norm="batch").double().train()
+    assert head(vectors(0, D)).shape == (0, C)
+    assert head.norm is not None and head.norm.running_mean is not None and head.norm.running_mean.isfinite().all()
+
+
 def test_an_image_s_logits_do_not_depend_on_its_batch_in_evaluation() -> None:
     head, u = Head(D, C, k=K, norm="batch").double().eval(), vectors(B, K, D)
     torch.testing.assert_close(head(u)[2:3], head(u[2:3]))

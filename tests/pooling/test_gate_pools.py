@@ -7,37 +7,15 @@ from timm.layers.cbam import CbamModule
 from torch import nn
 
 from cenote.pooling import as_tokens, create_pool
-from cenote.pooling.ge import BatchNorm
+from cenote.pooling.batchnorm import BatchNorm
+from tests.pooling.comparing import agree, lively
 
 SCALES = (1e-2, 1.0, 1e2)
 GRID = (3, 4)
 
 
-def agree(f, g, x, parameters=()):
-    """f and g have the same value and the same gradients."""
-    found = []
-    for fn in (f, g):
-        t = x.clone().requires_grad_()
-        u = fn(t)
-        weights = torch.linspace(-1, 1, u.numel(), dtype=u.dtype).view_as(u)
-        found.append([u.detach(), *torch.autograd.grad((u * weights).sum(), [t, *parameters])])
-    for a, b in zip(*found, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-13 + 1e-11 * float(b.abs().max()))
-
-
 def maps(scale, dim=24, grid=GRID):
     return scale * torch.randn(2, dim, *grid, dtype=torch.double, generator=torch.Generator().manual_seed(0))
-
-
-def lively(pool):
-    """In evaluation, with statistics that do something, and no dead hidden unit to hide behind."""
-    torch.manual_seed(0)
-    for p in pool.parameters():
-        nn.init.normal_(p, std=0.5)
-    for name, buffer in pool.named_buffers():
-        if "running" in name:
-            buffer.copy_(torch.rand_like(buffer) + 0.5)
-    return pool.double().eval()
 
 
 def mlp(pool, u):

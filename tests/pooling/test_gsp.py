@@ -78,6 +78,17 @@ def _with(pool, prototypes):
     return lambda x: torch.func.functional_call(pool, {"prototypes": prototypes}, (x,))
 
 
+def test_the_histogram_takes_what_the_pool_takes():
+    pool, x = make().float(), torch.randn(2, 10, DIM)
+    u, z = pool.with_histogram(x)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        for ours, theirs in zip(pool.with_histogram(x), (u, z), strict=True):
+            torch.testing.assert_close(ours, theirs)
+    assert pool.with_histogram(x.half())[1].dtype == torch.float32
+    with pytest.raises(ValueError, match="on_map"):
+        pool.with_histogram(torch.randn(2, DIM, 3, 4))
+
+
 def test_mu_one_is_gap():
     pool, x = make(mu=1.0), torch.randn(3, 10, DIM, dtype=torch.float64)
     torch.testing.assert_close(pool(x), x.mean(1), rtol=0, atol=1e-15)

@@ -8,24 +8,9 @@ import torch
 
 from cenote.pooling import create_pool
 from cenote.pooling.otk import inverse_root, sinkhorn
+from tests.pooling.comparing import agree, features
 
 SCALES = (1e-2, 1.0, 1e2)
-
-
-def agree(f, g, x, parameters=()):
-    """f and g have the same value and the same gradients."""
-    found = []
-    for fn in (f, g):
-        t = x.clone().requires_grad_()
-        u = fn(t)
-        weights = torch.linspace(-1, 1, u.numel(), dtype=u.dtype).view_as(u)
-        found.append([u.detach(), *torch.autograd.grad((u * weights).sum(), [t, *parameters])])
-    for a, b in zip(*found, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-13 + 1e-9 * float(b.abs().max()))
-
-
-def features(scale, shape=(2, 12, 5)):
-    return scale * torch.randn(shape, dtype=torch.double, generator=torch.Generator().manual_seed(0))
 
 
 # OTK

@@ -29,6 +29,7 @@ VARIANTS = [
     ("simpool", {"linear": "", "norm": "", "gamma": 2.0}),
     ("simpool", {"tied": True}),
     ("simpool", {"gamma": 2.0, "learn_gamma": True, "max_gamma": 5.0}),
+    ("clip", {"pos_grid": GRID}),
     ("gsp", {"plus": "max"}),
     ("gsp", {"plus": "gem"}),
     ("gsp", {"mu": 1.0}),
@@ -112,6 +113,13 @@ def test_maps(name, options):
     torch.testing.assert_close(on_map, a)
     if not pool.needs_grid:
         torch.testing.assert_close(pool.attend(x)[1], a.flatten(2))
+
+
+@every_pool
+def test_no_map_is_invented(name, options):
+    pool = make(name, options)
+    _, a = pool.vectors_and_maps(features(2, 12, DIM), GRID)
+    assert (a is None) == bool(pool.no_attention)
 
 
 @every_pool
@@ -213,6 +221,22 @@ def test_half_precision(name, options, dtype):
     torch.testing.assert_close(u, pool(x.detach().float(), GRID))
     u.square().mean().backward()
     assert all(p.grad is None or p.grad.isfinite().all() for p in (x, *pool.parameters()))
+
+
+@every_pool
+def test_a_network_in_bfloat16(name, options):
+    """Weights and features without autocast: what follows the pool gets bfloat16 as well."""
+    u = make(name, options, torch.bfloat16)(features(2, 12, DIM).bfloat16(), GRID)
+    assert u.dtype == torch.bfloat16 and u.isfinite().all()
+
+
+@every_pool
+def test_an_empty_batch(name, options):
+    pool, x = make(name, options).train(), features(0, 12, DIM).requires_grad_()
+    u = pool(x, GRID)
+    assert u.shape == pool(features(2, 12, DIM), GRID)[:0].shape
+    u.sum().backward()
+    assert all(b.isfinite().all() for b in pool.buffers())
 
 
 @every_pool

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from cenote.pooling import Pool, create_pool
 from cenote.pooling.attention import CrossAttention, default_heads
+from tests.pooling.comparing import check_equal, shaken
 
 DIM, HEADS, GRID = 12, 3, (2, 3)
 H = {"heads": HEADS}
@@ -28,24 +29,6 @@ CASES: list[tuple[str, dict[str, object]]] = [
     ("cae", H),
     ("coca", {**H, "k": 2}),
 ]
-
-
-def shaken(name: str, dim: int = DIM, **options: object) -> Pool:
-    """A pool in float64 of which no parameter is a zero or a one."""
-    torch.manual_seed(0)
-    pool = create_pool(name, dim, **options).double().eval()
-    with torch.no_grad():
-        for t in (*pool.parameters(), *(b for b in pool.buffers() if b.is_floating_point())):
-            t.add_(0.3 * torch.randn_like(t).abs())
-    return pool
-
-
-def check_equal(ours: tuple[Tensor, Tensor], theirs: tuple[Tensor, Tensor], wrt: list[Tensor]) -> None:
-    """Vectors, maps, and the gradients of both."""
-    g = [torch.randn_like(t) for t in theirs]
-    grads = [torch.autograd.grad(out, wrt, g) for out in (ours, theirs)]
-    for mine, other in zip((*ours, *grads[0]), (*theirs, *grads[1]), strict=True):
-        torch.testing.assert_close(mine, other, rtol=1e-8, atol=1e-10 * (1 + float(other.detach().abs().max())))
 
 
 def linear(x: Tensor, layer: nn.Module) -> Tensor:

@@ -7,36 +7,9 @@ import torch
 from torch import nn
 
 from cenote.pooling import NoAttention, create_pool
+from tests.pooling.comparing import agree, features, lively
 
 SCALES = (1e-2, 1.0, 1e2)
-
-
-def agree(f, g, x, parameters=()):
-    """f and g have the same value and the same gradients."""
-    found = []
-    for fn in (f, g):
-        t = x.clone().requires_grad_()
-        u = fn(t)
-        weights = torch.linspace(-1, 1, u.numel(), dtype=u.dtype).view_as(u)
-        found.append([u.detach(), *torch.autograd.grad((u * weights).sum(), [t, *parameters])])
-    for a, b in zip(*found, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-13 + 1e-10 * float(b.abs().max()))
-
-
-def features(scale, shape=(2, 12, 5)):
-    return scale * torch.randn(shape, dtype=torch.double, generator=torch.Generator().manual_seed(0))
-
-
-def lively(pool):
-    """In evaluation, with statistics that do something and no layer at zero."""
-    torch.manual_seed(0)
-    for p in pool.parameters():
-        if p.ndim:  # not gamma
-            nn.init.normal_(p, std=0.5)
-    for name, buffer in pool.named_buffers():
-        if "running" in name:
-            buffer.copy_(torch.rand_like(buffer) + 0.5)
-    return pool.double().eval()
 
 
 def crow(pool, image):
@@ -166,5 +139,5 @@ def test_refusals():
         create_pool("weldon", 5, low=4)(features(1.0, (1, 3, 5)))
     with pytest.raises(ValueError, match="top >= 1"):
         create_pool("weldon", 5, top=0)
-    with pytest.raises(ValueError, match="positive ridge, got 0"):
+    with pytest.raises(ValueError, match="ridge must be a number above 0, got 0"):
         create_pool("gemax", 5, ridge=0)

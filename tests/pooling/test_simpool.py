@@ -131,6 +131,9 @@ def test_released_checkpoint(gamma):
     else:
         expected = (a * (values - values.min() + 1e-6) ** gamma).sum(1) ** (1 / gamma) + 0.25
     torch.testing.assert_close(pool(x), expected, rtol=1e-4, atol=1e-5)
+    pool = create_pool("simpool", DIM, gamma=gamma, floor="batch").double()
+    pool.load_state_dict(released)
+    assert {p.dtype for p in pool.parameters()} == {torch.float64}  # beta goes where the other weights are
     network = torch.nn.Sequential(create_pool("simpool", DIM, gamma=gamma, floor="batch"))
     network.load_state_dict({f"0.{name}": tensor for name, tensor in released.items()})
     torch.testing.assert_close(network[0](x), expected, rtol=1e-4, atol=1e-5)

@@ -9,27 +9,10 @@ from timm.models.vision_transformer import Block
 from torch import Tensor, nn
 
 from cenote.pooling import Pool, create_pool
+from tests.pooling.comparing import check_equal, shaken
 
 DIM, HEADS, GRID = 12, 4, (2, 3)
 CASES = [("vit", {}), ("vit", {"depth": 3, "norm": True}), ("cait", {}), ("cait", {"depth": 2, "norm": True})]
-
-
-def shaken(name: str, **options: object) -> Pool:
-    """A pool in float64 of which no parameter is a zero or a one."""
-    torch.manual_seed(0)
-    pool = create_pool(name, DIM, **options).double()
-    with torch.no_grad():
-        for p in pool.parameters():
-            p.add_(0.3 * torch.randn_like(p))
-    return pool
-
-
-def check_equal(ours: tuple[Tensor, Tensor], theirs: tuple[Tensor, Tensor], wrt: list[Tensor]) -> None:
-    """Vectors, maps, and the gradients of both."""
-    g = [torch.randn_like(t) for t in theirs]
-    grads = [torch.autograd.grad(out, wrt, g) for out in (ours, theirs)]
-    for mine, other in zip((*ours, *grads[0]), (*theirs, *grads[1]), strict=True):
-        torch.testing.assert_close(mine, other, rtol=1e-8, atol=1e-10 * (1 + float(other.detach().abs().max())))
 
 
 def layer_norm(x: Tensor, norm: nn.Module) -> Tensor:
@@ -127,6 +110,6 @@ def test_cait_equals_timm(depth: int) -> None:
 def test_refusals(name: str) -> None:
     with pytest.raises(ValueError, match="heads=5 does not split 12 channels evenly; 4 does"):
         create_pool(name, DIM, heads=5)
-    with pytest.raises(ValueError, match="at least one block"):
+    with pytest.raises(ValueError, match="depth must be a whole number above 0, got 0"):
         create_pool(name, DIM, depth=0)
     assert create_pool(name, 7).blocks[0].attn.heads == 1  # a default never fails
