@@ -42,7 +42,7 @@ class Head(nn.Module):
     def forward(self, u: Tensor) -> Tensor:
         if not torch.compiler.is_compiling():
             self._check(u)
-        u = u.unflatten(1, (self.k, self.dim)) if u.ndim == 2 else u  # (B, k, D); `len` would fix the batch in an export
+        u = u.unflatten(1, (self.k, self.dim)) if u.ndim == 2 else u  # (B, k, D)
         if self.project is not None:
             u = self.project(u.flatten(1))[:, None]  # (B, k, D) -> (B, 1, D)
         return self.linear(self._normalise(u)).amax(1)  # (B, k, classes) -> (B, classes)
