@@ -1,0 +1,152 @@
+"""A timm model as `Features`: whatever it returns, maps or tokens, channels first or last."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .cls import class_tokens, remove_class_tokens
+from .families import DIMS, MERGES, READERS, STRIDES, family_of
+from .features import Features
+from .preprocessing import Preprocessing
+
+
+class Backbone(nn.Module):
+    """A timm model up to its last feature map. `dim` channels; `classifier` is what it had behind the pooling."""
+
+    def __init__(self, model: nn.Module, name: str, preprocessing: Preprocessing | None = None) -> None:
+        super().__init__()
+        self.model, self.name, self.family = model, name, family_of(model)
+        self.dim = DIMS[self.family](model) if self.family in DIMS else int(model.num_features)  # type: ignore[arg-type]
+        self.preprocessing = preprocessing or Preprocessing.of(model)
+
+    @property
+    def has_cls(self) -> bool:
+        return bool(class_tokens(self.model))
+
+    @property
+    def prefix(self) -> int:
+        """Tokens in front of the patches: CLS and registers."""
+        known = getattr(self.model, "num_prefix_tokens", None)
+        return int(known) if known else sum(token.shape[1] for token in class_tokens(self.model).values())
+
+    def forward(self, images: Tensor) -> Features:
+        size = (images.shape[-2], images.shape[-1])
+        if torch.compiler.is_compiling():  # a graph is made for sizes that work
+            return self._read(images, size)
+        try:
+            return self._read(images, size)
+        except (AssertionError, RuntimeError) as error:
+            if size == self._own_size() or isinstance(error, torch.OutOfMemoryError):
+                raise
+            raise ValueError(self._bad_size(size, error)) from error
+
+    def _read(self, images: Tensor, size: tuple[int, int]) -> Features:
+        if self.family in READERS:
+            out, cls = READERS[self.family](self.model, images)
+        else:
+            out, cls = self.model.forward_features(images), None  # type: ignore[operator]
+        return self.as_features(out, size, cls)
+
+    def as_features(self, out: Tensor, size: tuple[int, int], cls: Tensor | None = None) -> Features:
+        """What the model gave for images of this height and width."""
+        if not isinstance(out, Tensor):
+            raise ValueError(f"'{self.name}' returns {type(out).__name__}, not one feature map")
+        if out.ndim == 4:
+            if getattr(self.model, "output_fmt", "NCHW") == "NHWC" or out.shape[1] != self.dim:
+                out = out.permute(0, 3, 1, 2)
+            tokens, grid = out.flatten(2).transpose(1, 2), (out.shape[2], out.shape[3])
+        elif out.ndim == 3:
+            if cls is None and self.has_cls:
+                cls = out[:, 0]
+            tokens = out[:, self.prefix :]
+            grid = self._grid(tokens.shape[1], size)
+        else:
+            raise ValueError(f"'{self.name}' keeps no spatial map: its features are {tuple(out.shape)}")
+        if tokens.shape[2] != self.dim:
+            raise ValueError(f"'{self.name}' promises {self.dim} channels and gives {tuple(out.shape)}")
+        return Features(tokens, grid, cls)
+
+    def _grid(self, n: int, size: tuple[int, int]) -> tuple[int, int]:
+        """Where the tokens lie: image size over patch size (or stride), never the root of N."""
+        h, w = self.stride()
+        merged = self._merged()
+        for k in (1, merged) if merged > 1 else (1,):
+            for rounded in (math.floor, math.ceil):
+                grid = rounded(size[0] / (h * k)), rounded(size[1] / (w * k))
+                if grid[0] * grid[1] == n:
+                    return grid
+        raise ValueError(f"'{self.name}' gives {n} tokens for {size[0]}x{size[1]} pixels: no grid of its stride {h:g}")
+
+    def stride(self) -> tuple[float, float]:
+        """Pixels from one place of the map to the next, down and across."""
+        info = getattr(self.model, "feature_info", None)
+        patch = getattr(getattr(self.model, "patch_embed", None), "patch_size", None)
+        if self.family in STRIDES:
+            found: Any = STRIDES[self.family](self.model)
+        else:
+            found = (info[-1]["reduction"] if info else 0) or patch
+        if not found:
+            raise ValueError(f"'{self.name}' says neither its stride nor its patch size")
+        return (found, found) if isinstance(found, int | float) else (found[0], found[1])
+
+    def _merged(self) -> int:
+        attribute = MERGES.get(self.family, "")
+        return (
+            next((getattr(m, attribute) for m in self.model.modules() if hasattr(m, attribute)), 1) if attribute else 1
+        )
+
+    def _own_size(self) -> tuple[int, int]:
+        size = getattr(getattr(self.model, "patch_embed", None), "img_size", None)
+        return (size[0], size[1]) if size else (self.preprocessing.size, self.preprocessing.size)
+
+    def _bad_size(self, size: tuple[int, int], error: Exception) -> str:
+        what = f"'{self.name}' cannot take images of {size[0]}x{size[1]} pixels"
+        patch = getattr(getattr(self.model, "patch_embed", None), "patch_size", None)
+        if patch is not None:
+            m = (patch if isinstance(patch, int) else patch[0]) * self._merged()
+            if size[0] % m or size[1] % m:
+                near = [max(round(s / m), 1) * m for s in size]
+                return f"{what}: height and width must be multiples of {m}, for example {near[0]}x{near[1]}"
+        own, first = self._own_size(), (str(error).splitlines() or [""])[0]
+        return f"{what}, its size is {own[0]}x{own[1]} (img_size=... makes it with another): {first[:200]}"
+
+    def classifier(self) -> nn.Linear | None:
+        """The model's own last linear layer, if it has one for features of `dim` channels."""
+        get = getattr(self.model, "get_classifier", None)
+        layer = get() if get else None
+        return layer if isinstance(layer, nn.Linear) and layer.in_features == self.dim else None
+
+    def remove_cls(self) -> None:
+        """Take the CLS token out of the encoder, not merely out of its output. Registers stay."""
+        remove_class_tokens(self.model, self.name)
+
+    def set_depth(self, change: int) -> None:
+        """Drop the last `-change` blocks, or add `change` new ones (S Table 9)."""
+        blocks = getattr(self.model, "blocks", None)
+        if not isinstance(blocks, nn.Sequential | nn.ModuleList) or not hasattr(self.model, "patch_embed"):
+            raise ValueError(f"'{self.name}' is not a plain stack of transformer blocks: depth cannot change")
+        if change <= -len(blocks):
+            raise ValueError(f"'{self.name}' has {len(blocks)} blocks, {-change} cannot be dropped")
+        if change < 0:
+            self.model.blocks = blocks[:change]
+        for _ in range(max(change, 0)):
+            blocks.append(_fresh_copy(blocks[-1]))
+
+    def final_norm(self) -> nn.Module | None:
+        """The last LayerNorm inside `forward_features`, if there is one."""
+        norm = getattr(self.model, "norm", None)
+        return norm if isinstance(norm, nn.Module) and not isinstance(norm, nn.Identity) else None
+
+
+def _fresh_copy(block: nn.Module) -> nn.Module:
+    block = copy.deepcopy(block)
+    for module in block.modules():
+        reset = getattr(module, "reset_parameters", None)
+        if callable(reset):
+            reset()
+    return block

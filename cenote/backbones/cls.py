@@ -1,0 +1,82 @@
+"""The CLS token: how many there are, and taking them out of the encoder, not merely out of its output."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from .families import CLASS_TOKENS, CLS_OPTIONAL, CLS_STAYS, LATE_BLOCKS, family_of
+
+
+def class_tokens(model: nn.Module) -> dict[str, nn.Parameter]:
+    """The CLS token, and DeiT's distillation token behind it, by name."""
+    holder = _holder(model)
+    names = CLASS_TOKENS.get(family_of(model), ("cls_token", "dist_token"))
+    found = {name: getattr(holder, name, None) for name in names}
+    return {name: token for name, token in found.items() if isinstance(token, nn.Parameter)}
+
+
+def remove_class_tokens(model: Any, name: str) -> None:
+    """The patch tokens' attention no longer sees CLS. Registers and everything else stay as they are."""
+    family, holder, tokens = family_of(model), _holder(model), class_tokens(model)
+    if not tokens:
+        return
+    if family in CLS_STAYS:
+        raise ValueError(
+            f"the CLS token of '{name}' cannot be removed, {CLS_STAYS[family]}: keep_cls=True leaves it in"
+        )
+    removed = sum(token.shape[1] for token in tokens.values())
+    _cut_positions(model, removed)
+    for token_name, token in tokens.items():
+        delattr(holder, token_name)
+        if family in CLS_OPTIONAL:
+            setattr(holder, token_name, None)
+        else:  # `cat` with no tokens changes nothing
+            holder.register_buffer(token_name, token.detach()[:, :0].clone(), persistent=False)
+    if family in LATE_BLOCKS:
+        attribute, nothing = LATE_BLOCKS[family]
+        setattr(model, attribute, nn.ModuleList() if nothing == () else nothing)
+    for module in model.modules():
+        _tell(module, removed)
+
+
+def _holder(model: Any) -> Any:
+    return getattr(model, "embeds", model)  # NaFlexViT keeps its tokens in a module of their own
+
+
+def _cut_positions(model: Any, removed: int) -> None:
+    """Position embeddings of [CLS; patches] lose the rows of CLS; those of patches alone have none."""
+    positions = getattr(model, "pos_embed", None)
+    if isinstance(positions, nn.Parameter) and positions.ndim == 3 and not getattr(model, "no_embed_class", False):
+        patches = model.patch_embed.num_patches
+        if positions.shape[1] > patches:
+            model.pos_embed = nn.Parameter(positions.detach()[:, removed:].clone())
+
+
+def _tell(module: Any, removed: int) -> None:
+    """Modules that count on the tokens in front: rotary attention, MViT's pooling, relative positions."""
+    if getattr(module, "num_prefix_tokens", 0):
+        module.num_prefix_tokens -= removed
+    for flag in ("has_class_token", "has_cls_token"):
+        if getattr(module, flag, False):
+            setattr(module, flag, False)
+    index = getattr(module, "relative_position_index", None)
+    if isinstance(index, torch.Tensor) and hasattr(module, "relative_position_bias_table"):
+        _cut_relative_positions(module, index)
+    if getattr(module, "prefix_tokens", 0):
+        module.prefix_tokens = 0
+
+
+def _cut_relative_positions(module: Any, index: torch.Tensor) -> None:
+    """The bias between all pairs of [CLS; patches] becomes the one between patches."""
+    n = module.window_size[0] * module.window_size[1]
+    if index.numel() != (n + 1) ** 2:
+        return  # positions of patches alone
+    module.relative_position_index = index.view(n + 1, n + 1)[1:, 1:].contiguous()
+    if hasattr(module, "bias_shape"):  # vision_transformer_relpos
+        module.relative_position_index = module.relative_position_index.flatten()
+        module.bias_shape = (n, n, module.bias_shape[-1])
+    else:  # BEiT asks the window for its area, always adds one for CLS, and uses it for nothing else
+        module.window_size, module.window_area = (n - 1, 1), n - 1

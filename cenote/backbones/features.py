@@ -1,0 +1,13 @@
+"""What a backbone gives: patch tokens, their grid, and a CLS token where there is one."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor
+
+
+class Features(NamedTuple):
+    tokens: Tensor  # (B, N, D), N = H W, in reading order; registers are not among them
+    grid: tuple[int, int]  # (H, W)
+    cls: Tensor | None = None  # (B, D)

@@ -1,0 +1,152 @@
+"""Real weights on real photographs, and files that are not what they say."""
+
+import os
+import pickle
+import time
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from cenote.backbones import Backbone, Preprocessing, create_backbone, hub
+from cenote.backbones.weights import load_weights
+
+SHARED = Path(os.environ.get("CENOTE_SHARED_DATA", Path(__file__).parents[3] / "shared" / "data"))
+VIT = SHARED / "weights" / "vit_tiny_patch16_224.safetensors"
+PHOTOS = {"chelsea.png": ("cat",), "coffee.png": ("espresso", "cup"), "rocket.jpg": ("missile", "space shuttle")}
+
+
+def photo(name: str) -> Image.Image:
+    skimage = pytest.importorskip("skimage", reason="the photographs are scikit-image's (pip install scikit-image)")
+    return Image.open(Path(skimage.__file__).parent / "data" / name)
+
+
+@torch.no_grad()
+def named(backbone: Backbone, image: Image.Image) -> str:
+    from timm.data import ImageNetInfo  # type: ignore[attr-defined]
+
+    logits = backbone.model.eval()(backbone.preprocessing.transform()(image)[None])
+    return str(ImageNetInfo().index_to_description(int(logits.argmax())))
+
+
+@pytest.mark.parametrize("name", PHOTOS)
+def test_lite0_names_photographs(name: str) -> None:
+    found = named(create_backbone("lite0", pretrained=True), photo(name))
+    assert any(word in found for word in PHOTOS[name]), found
+
+
+@pytest.mark.parametrize("name", ["chelsea.png", "coffee.png"])
+def test_a_local_vit_names_photographs(name: str) -> None:
+    if not VIT.is_file():
+        pytest.skip(f"no {VIT} (CENOTE_SHARED_DATA)")
+    backbone = create_backbone("vit_tiny_patch16_224", weights=VIT)
+    assert backbone.preprocessing.mean == (0.5, 0.5, 0.5)
+    found = named(backbone, photo(name))
+    assert any(word in found for word in PHOTOS[name]), found
+
+
+@torch.no_grad()
+def test_weights_fit_another_size() -> None:
+    if not VIT.is_file():
+        pytest.skip(f"no {VIT} (CENOTE_SHARED_DATA)")
+    larger = create_backbone("vit_tiny_patch16_224", weights=VIT, img_size=448).eval()
+    assert larger.model.pos_embed.shape[1] == 28 * 28 + 1  # type: ignore[index, union-attr]
+    dynamic = create_backbone("vit_tiny_patch16_224", weights=VIT).eval()
+    x = torch.randn(1, 3, 448, 448)
+    torch.testing.assert_close(larger(x).tokens, dynamic(x).tokens, rtol=1e-3, atol=1e-3)
+
+
+def test_no_network_is_one_sentence_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(hub, "reachable", lambda: False)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    start = time.perf_counter()
+    with pytest.raises(OSError, match=r"weights of 'resnet18' could not be had .*'lite0'.*--weights FILE"):
+        create_backbone("resnet18", pretrained=True)
+    assert time.perf_counter() - start < 15  # the hub's own retries take a minute
+    assert not constants.HF_HUB_OFFLINE
+
+
+def test_a_hub_that_does_not_answer_is_not_reachable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "getproxies", dict)
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+    assert not hub.reachable(1.0)
+
+
+class Evil:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (Path.touch, (self.path,))
+
+
+@pytest.fixture(scope="module")
+def small() -> torch.nn.Module:
+    return create_backbone("vit_tiny_patch16_224", depth=1, img_size=32).model
+
+
+@pytest.mark.parametrize("how", ["pickle", "torch"])
+def test_a_malicious_file_runs_nothing(small: torch.nn.Module, tmp_path: Path, how: str) -> None:
+    trap, file = tmp_path / "trap", tmp_path / "weights.pth"
+    content = {**small.state_dict(), "extra": Evil(trap)}
+    if how == "pickle":
+        file.write_bytes(pickle.dumps(content))
+    else:
+        torch.save(content, file)
+    with pytest.raises(ValueError, match=r"weights\.pth is not a readable weights file"):
+        load_weights(small, file)
+    assert not trap.exists()
+
+
+@pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
+def test_damaged_and_foreign_files_are_sentences(small: torch.nn.Module, tmp_path: Path, suffix: str) -> None:
+    from safetensors.torch import save_file
+
+    save = torch.save if suffix == ".pth" else save_file
+    file = tmp_path / f"weights{suffix}"
+    save(small.state_dict(), file)
+    load_weights(small, file)
+    whole = file.read_bytes()
+    for broken in (whole[: len(whole) // 2], b"", b"<html>404</html>" * 99):
+        file.write_bytes(broken)
+        with pytest.raises(ValueError, match="is not a readable weights file"):
+            load_weights(small, file)
+    save({"conv.weight": torch.zeros(3)}, file)
+    with pytest.raises(ValueError, match="does not fit VisionTransformer"):
+        load_weights(small, file)
+    with pytest.raises(FileNotFoundError, match="no such weights file"):
+        load_weights(small, tmp_path / f"none{suffix}")
+
+
+def test_wrapped_checkpoints_load(small: torch.nn.Module, tmp_path: Path) -> None:
+    file = tmp_path / "weights.pth"
+    torch.save({"state_dict": {f"module.{k}": v for k, v in small.state_dict().items()}, "epoch": 3}, file)
+    load_weights(small, file)
+    torch.save([1, 2], file)
+    with pytest.raises(ValueError, match="holds no weights"):
+        load_weights(small, file)
+
+
+def test_preprocessing_travels_as_json_and_gives_its_sizes() -> None:
+    import json
+
+    given = Preprocessing(size=96, crop=0.9, mean=(0.5, 0.5, 0.5))
+    assert Preprocessing(**json.loads(json.dumps(asdict(given)))) == given
+    wide = Image.new("L", (300, 120), 255)
+    assert given.transform()(wide).shape == (3, 96, 96)
+    assert given.whole()(wide).shape == (3, 96, 96) and given.whole((64, 160))(wide).shape == (3, 64, 160)
+    torch.testing.assert_close(given.whole()(wide)[0], torch.full((96, 96), (1 - 0.5) / given.std[0]))
+
+
+def test_the_transform_is_timm_s() -> None:
+    """On a photograph, within the rounding of a uint8 resize: timm resizes in PIL."""
+    from timm.data import create_transform
+
+    given = Preprocessing(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
+    theirs = create_transform(224, mean=given.mean, std=given.std, crop_pct=0.875, interpolation="bicubic")
+    image = photo("chelsea.png").convert("RGB")
+    assert (given.transform()(image) - theirs(image)).abs().max() < 4 / 127.5
