@@ -7,18 +7,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .models import create_model, load
     from .pooling import Pool, create_pool, landscape, list_pools
 
 __version__ = "0.1.0"
 
 _HOME = {
     "Pool": "cenote.pooling",
+    "create_model": "cenote.models",
     "create_pool": "cenote.pooling",
     "landscape": "cenote.pooling",
     "list_pools": "cenote.pooling",
+    "load": "cenote.models",
 }
 
-__all__ = ["Pool", "__version__", "create_pool", "landscape", "list_pools"]
+__all__ = ["Pool", "__version__", "create_model", "create_pool", "landscape", "list_pools", "load"]
 
 
 def __getattr__(name: str) -> Any:

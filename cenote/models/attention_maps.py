@@ -1,0 +1,166 @@
+"""The attention of any ViT, recomputed from the queries and keys that fused attention is given.
+
+Fused attention stays on. Only the rows that are asked for are computed again (watch.py), so a map costs about as much
+as one more token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..backbones import Backbone
+from ..backbones.families import LATE_BLOCKS
+from .watch import Call, backbone_of, watched
+
+
+def cls_attention(
+    model: nn.Module,
+    images: Tensor,
+    block: int | None = -1,
+    heads: Literal["mean", "all"] = "mean",
+    normalise: bool = False,
+) -> Tensor:
+    """Where the CLS token looks: (B, m, H, W), the softmax over all tokens, shown for the patches.
+
+    One block, or all of them in a row (`block=None`); the mean over heads, or each head. The rest of the mass lies
+    on CLS itself and on registers; `normalise=True` gives the patches the whole.
+    """
+    if heads not in ("mean", "all"):
+        raise ValueError(f"heads is 'mean' or 'all', got '{heads}'")
+    scores, grid = cls_scores(model, images, block)
+    a = [s.softmax(-1)[..., -grid[0] * grid[1] :] for s in scores]
+    maps = torch.cat([x.mean(1, keepdim=True) if heads == "mean" else x for x in a], 1).unflatten(-1, grid)
+    return maps / maps.sum((-2, -1), keepdim=True) if normalise else maps
+
+
+def cls_scores(model: nn.Module, images: Tensor, block: int | None = -1) -> tuple[list[Tensor], tuple[int, int]]:
+    """S = <q_CLS, k> / sqrt d before the softmax, over all tokens (B, h, prefix + H W), block by block; the grid."""
+    backbone = backbone_of(model)
+    _refuse_differential(backbone)
+    if not backbone.has_cls:
+        raise ValueError(f"'{backbone.name}' has no CLS token (or it was removed: keep_cls=True keeps it)")
+    features, seen = watched(backbone, images, lambda call: call.scores(slice(0, 1))[..., 0, :])
+    tokens = features.grid[0] * features.grid[1] + backbone.prefix
+    # Late class attention (CaiT, XCiT) has blocks before it that mix channels, or part of the tokens.
+    rows = [s for s in seen if s.shape[-1] == tokens and len(s) == len(images)]
+    if not rows:
+        raise ValueError(_unseen(backbone))
+    if block is None:
+        return rows, features.grid
+    if not -len(rows) <= block < len(rows):
+        raise ValueError(f"'{backbone.name}' has {len(rows)} blocks in which CLS attends, there is no block {block}")
+    return [rows[block]], features.grid
+
+
+def rollout(model: nn.Module, images: Tensor) -> Tensor:
+    """Attention rollout (Abnar & Zuidema, 2020): (B, 1, H, W).
+
+    The mean over heads plus the identity (the skip connection), rows summing to one, multiplied through all blocks.
+    The row of CLS is shown, or the mean row of the patches where there is no CLS.
+    """
+    backbone = backbone_of(model)
+    _refuse_differential(backbone)
+    if backbone.family in LATE_BLOCKS:
+        raise ValueError(
+            f"rollout follows attention between all tokens through all blocks; '{backbone.name}' has it only in its "
+            "last, class-attention blocks"
+        )
+    features, calls = watched(backbone, images, lambda call: call._replace(v=call.v.new_empty(0)))
+    patches = features.grid[0] * features.grid[1]
+    tokens = patches + backbone.prefix
+    if not calls or any(c.q.shape[-2] != tokens or c.k.shape[-2] != tokens for c in calls):
+        raise ValueError(f"rollout needs the same tokens in all blocks: {_unseen(backbone)}")
+    row = calls[0].q.new_zeros(len(images), 1, tokens)
+    if backbone.has_cls:
+        row[..., 0] = 1
+    else:
+        row[..., backbone.prefix :] = 1 / patches
+    last: Any = getattr(backbone.model, "blocks", [None])
+    skip = getattr(last[-1], "msa_skip", True)  # SAR's last block has no skip connection
+    for call in reversed(calls):  # only one row of the product is wanted: vectors times matrices, from the left
+        row = (row + _step(row, call)) / 2 if skip else _step(row, call)
+        skip = True
+    return row[..., backbone.prefix :].unflatten(-1, features.grid)
+
+
+def _step(row: Tensor, call: Call) -> Tensor:
+    """(B, 1, N) times the mean attention of the heads, one head at a time: N x N is large."""
+    heads = call.q.shape[1]
+    total = torch.zeros_like(row)
+    for h in range(heads):
+        mask = None if call.mask is None else call.mask.expand(*call.q.shape[:3], -1)[:, h]
+        one = Call(call.q[:, h], call.k[:, h], call.v, mask, call.scale)
+        total = total + row @ one.scores().softmax(-1)
+    return total / heads
+
+
+class QKV(NamedTuple):
+    """Of the patches, heads side by side (B, N, D). Class attention has no queries of patches: q is None."""
+
+    q: Tensor | None
+    k: Tensor
+    v: Tensor
+    grid: tuple[int, int]
+
+
+def last_qkv(model: nn.Module, images: Tensor, rotated: bool = True) -> QKV:
+    """Queries, keys and values of the last block, without CLS and registers: what object discovery reads.
+
+    They are as attention compares them: normalised and rotated where the model does so. `rotated=False` takes them
+    before the rotation, so that likeness does not fade with distance.
+    """
+    backbone = backbone_of(model)
+    _refuse_differential(backbone)
+    with _before_rotation(backbone) as plain:
+        features, seen = watched(backbone, images, lambda call: call, keep=1)
+    patches = features.grid[0] * features.grid[1]
+    call = seen[-1] if seen else None
+    if call is None or call.k.shape[-2] != patches + backbone.prefix or len(call.k) != len(images):
+        raise ValueError(_unseen(backbone))
+    q, k = call.q, call.k
+    if not rotated:
+        q, k = plain.get("q_norm", q), plain.get("k_norm", k)
+
+    def of_patches(x: Tensor) -> Tensor:
+        return x[..., -patches:, :].transpose(1, 2).flatten(2)  # (B, h, N, d) -> (B, N, h d)
+
+    queries = of_patches(q) if q.shape[-2] == k.shape[-2] else None
+    return QKV(queries, of_patches(k), of_patches(call.v), features.grid)
+
+
+@contextmanager
+def _before_rotation(backbone: Backbone) -> Iterator[dict[str, Tensor]]:
+    """The last outputs of the layers through which q and k go just before they are rotated."""
+    found: dict[str, Tensor] = {}
+
+    def keep(name: str) -> Callable[..., None]:
+        def hook(module: nn.Module, inputs: Any, out: Tensor) -> None:
+            found[name] = out
+
+        return hook
+
+    ends = ("q_norm", "k_norm")
+    named = [(n.rpartition(".")[2], m) for n, m in backbone.named_modules()]
+    handles = [m.register_forward_hook(keep(n)) for n, m in named if n in ends]
+    try:
+        yield found
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _refuse_differential(backbone: Backbone) -> None:
+    if any(type(m).__name__.startswith("Diff") for m in backbone.modules()):
+        raise ValueError(f"the attention of '{backbone.name}' is a difference of two: it is no single map")
+
+
+def _unseen(backbone: Backbone) -> str:
+    return (
+        f"no attention over all patches was seen in '{backbone.name}': it has none, attends within windows, "
+        "or computes it by its own means (a class activation map, kind='cam', needs none)"
+    )

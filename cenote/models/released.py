@@ -1,0 +1,123 @@
+"""The SimPool authors' checkpoints: their names, prefixes and wrappers, loaded into a `PooledModel`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .pooled import PooledModel
+
+# Where a checkpoint keeps its networks, the one to prefer first: DINO's teacher, a supervised run's average.
+WRAPPERS = ("teacher", "state_dict_ema", "state_dict", "model", "student")
+# Their pool, in the DINO networks and in the supervised ViT, ResNet and ConvNeXt; and what it holds.
+POOLS = ("simpool", "gp", "global_pool.pool", "head.global_pool.pool")
+POOL_TENSORS = ("norm_patches", "wq", "wk", "beta")
+HEADS = ("head", "fc", "head.fc")
+# What lies beside the networks in those files. They are read as nothing: not one of them is called.
+BESIDES = (
+    *("argparse.Namespace", "numpy.dtype", "numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar"),
+    *("numpy.dtypes.Float64DType", "numpy.dtypes.Float32DType", "numpy.dtypes.Int64DType"),
+)
+
+
+class Nothing:
+    """Stands for an object of a checkpoint that is neither needed nor trusted."""
+
+    def __init__(self, *_: Any) -> None: ...
+
+    def __setstate__(self, state: Any) -> None: ...
+
+
+def load_released(model: PooledModel, path: str | Path) -> str:
+    """Fill the model from a released checkpoint; the sentence says what of the file or of the head was left over.
+
+    A backbone or a pool that the file fills only in part is refused, and the model stays as it was.
+    """
+    if model.pool is None or model.pool.name != "simpool":
+        raise ValueError("a released SimPool checkpoint needs a model with pool='simpool'")
+    path = Path(path)
+    theirs = read_released(path)
+    prefix = _prefix(theirs, model.backbone.model, path)
+    found, used = _match(model, theirs, prefix)
+    own = model.state_dict()
+    wrong = [n for n, value in found.items() if n in own and own[n].shape != value.shape]
+    needed = [n for n in own if not n.startswith("head.") and not n.endswith("num_batches_tracked")]
+    lacking = [n for n in needed if n not in found]
+    misfits = [f"{n} is {tuple(found[n].shape)} there, {tuple(own[n].shape)} here" for n in wrong if n in needed]
+    if lacking or misfits:
+        absent = [f"no tensor for {n}" for n in lacking]
+        raise ValueError(f"{path} does not fit '{model.backbone.name}' with simpool: {_few(absent + misfits)}")
+    fitting = {n: value for n, value in found.items() if n not in wrong}
+    model.load_state_dict(fitting, strict=False)
+    if "pool.beta" in fitting:
+        model.pool.options["beta"] = True  # the model is now one with an offset, also when it is saved
+        model.config["pool_options"] = model.pool.options
+    left = [n for n in theirs if n not in {used[n] for n in fitting}]
+    unfilled = [n for n in own if n.startswith("head.") and n not in fitting]
+    sentences = {"not in the model": left, "not in the file": unfilled}
+    return "; ".join(f"{what}: {_few(names)}" for what, names in sentences.items() if names)
+
+
+def read_released(path: Path) -> dict[str, Tensor]:
+    """The tensors of the network in the file. Nothing in the file is executed."""
+    from ..backbones.weights import read_weights
+
+    if path.suffix == ".safetensors" or not path.is_file():
+        return read_weights(path)
+    try:
+        with torch.serialization.safe_globals([(Nothing, name) for name in BESIDES]):
+            state: Any = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # whatever a damaged or malicious file makes the reader raise
+        reason = "code in it is not run" if "weights" in str(error).lower() else (str(error).splitlines() or ["?"])[0]
+        raise ValueError(f"{path} is not a readable checkpoint: {reason[:200]}") from error
+    for wrapper in WRAPPERS:
+        if isinstance(state, dict) and isinstance(state.get(wrapper), dict):
+            state = state[wrapper]
+            break
+    tensors = {n: v for n, v in state.items() if isinstance(n, str) and isinstance(v, Tensor)} if state else {}
+    if not tensors:
+        raise ValueError(f"{path} holds no network: a dictionary of tensors was expected")
+    return tensors
+
+
+def _prefix(theirs: dict[str, Tensor], backbone: nn.Module, path: Path) -> str:
+    """What stands before the backbone's names, "module.backbone." for instance: whatever most of them agree on."""
+    votes: Counter[str] = Counter()
+    for own in backbone.state_dict():
+        votes.update(name.removesuffix(own) for name in theirs if name == own or name.endswith(f".{own}"))
+    if not votes:
+        raise ValueError(f"{path} has no tensor of this backbone: its names begin with {_few(list(theirs))}")
+    return votes.most_common(1)[0][0]
+
+
+def _match(model: PooledModel, theirs: dict[str, Tensor], prefix: str) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Our names -> their tensors, and our names -> their names."""
+    found, used = {}, {}
+    after = not isinstance(model.after, nn.Identity)
+    for name, value in theirs.items():
+        if not name.startswith(prefix):
+            continue
+        ours = _our_name(name.removeprefix(prefix), after)
+        found[ours], used[ours] = value, name
+    return found, used
+
+
+def _our_name(name: str, norm_after: bool) -> str:
+    for pool in POOLS:
+        inner = name.removeprefix(f"{pool}.")
+        if inner != name and inner.split(".")[0] in POOL_TENSORS:
+            return "pool." + inner.replace("norm_patches.", "norm.")
+    stem, _, last = name.rpartition(".")
+    if stem in HEADS:
+        return f"head.linear.{last}"
+    if stem in ("norm", "head.norm") and norm_after:
+        return f"after.{last}"  # the DINO ViT and the ConvNeXt normalise behind the pool
+    return f"backbone.model.{name}"
+
+
+def _few(names: list[str]) -> str:
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if names[4:] else "")

@@ -1,0 +1,179 @@
+"""Class activation maps: the parts add up to the logit, wherever the norm stands."""
+
+from typing import Any
+
+import pytest
+import timm
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from cenote.backbones import Features
+from cenote.models import PooledModel, create_model, replace_pool
+from cenote.models.cam import cam, cam_of_features, minmax
+from cenote.pooling import list_pools
+
+IMAGES = torch.randn(3, 3, 64, 96, generator=torch.Generator().manual_seed(0))
+
+
+def with_statistics(model: PooledModel) -> PooledModel:
+    """A model whose norms and biases do something, in evaluation mode."""
+    generator = torch.Generator().manual_seed(1)
+    for module in (model.after, model.head):
+        for t in [*module.parameters(), *(b for n, b in module.named_buffers() if n.endswith("running_mean"))]:
+            t.data = torch.randn(t.shape, generator=generator)
+    return model.eval()
+
+
+def small_vit(pool: str, **options: Any) -> PooledModel:
+    vit = timm.create_model("vit_tiny_patch16_224", depth=2, dynamic_img_size=True)
+    return with_statistics(replace_pool(vit, pool, 5, **options))
+
+
+# A norm before the pool, LayerNorm behind it, none at all; BatchNorm in the head.
+GAPS = {
+    "before": lambda: small_vit("gap", norm="before"),
+    "after": lambda: small_vit("gap", norm="after"),
+    "behind": lambda: with_statistics(create_model("convnext_atto", "gap", 5)),
+    "none": lambda: with_statistics(create_model("resnet18", "gap", 5)),
+    "batch": lambda: with_statistics(create_model("resnet18", "gap", 5, head_norm="batch")),
+    "fpn": lambda: with_statistics(create_model("resnet18", "gap", 5, fpn="P3", fpn_dim=16)),
+}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("which", GAPS)
+def test_mean_of_the_map_plus_bias_is_the_logit_of_gap(which: str) -> None:
+    model = GAPS[which]()
+    logits = model(IMAGES)
+    assert model.head is not None
+    every = torch.arange(5).expand(3, 5)
+    maps = cam(model, IMAGES, every)
+    assert maps.shape == (3, 5, *model.features(IMAGES).grid)
+    assert_close(maps.mean((-2, -1)) + model.head.linear.bias, logits, rtol=1e-4, atol=1e-4)
+    assert_close(cam(model, IMAGES), maps[torch.arange(3), logits.argmax(-1)][:, None])
+    assert_close(cam(model, IMAGES, 2), maps[:, 2:3])
+    assert_close(cam(model, IMAGES, [4, 0, 1]), maps[torch.arange(3), [4, 0, 1]][:, None])
+    assert_close(cam(model, IMAGES, every, positive=True), maps.relu())
+
+
+@torch.no_grad()
+def test_an_attentive_average_is_the_weighted_sum_of_the_map() -> None:
+    """ABMILP: u = Σ a_j x_j, so the logit is Σ a_j CAM_j + b."""
+    model = small_vit("abmilp", norm="before")
+    assert model.head is not None
+    u, a = model.pool_features(model.features(IMAGES))
+    assert a is not None
+    maps = cam(model, IMAGES, torch.arange(5).expand(3, 5))
+    assert_close((a * maps).sum((-2, -1)) + model.head.linear.bias, model.head(u))
+
+
+@torch.no_grad()
+def test_the_largest_position_is_the_logit_of_max_for_a_class_of_one_channel() -> None:
+    model = with_statistics(create_model("resnet18", "max", 5))
+    assert model.head is not None
+    model.head.linear.weight.data = torch.eye(5, 512)
+    maps = cam(model, IMAGES, torch.arange(5).expand(3, 5))
+    assert_close(maps.amax((-2, -1)) + model.head.linear.bias, model(IMAGES))
+
+
+@torch.no_grad()
+def test_the_best_of_k_vectors_gives_the_map() -> None:
+    model = small_vit("slot", norm="after")
+    head, pool = model.head, model.pool
+    assert head is not None and pool is not None and pool.k == 3
+    features = model.features(IMAGES)
+    torch.manual_seed(0)
+    u = model.pool_features(features)[0]  # (B, 3, D)
+    torch.manual_seed(0)
+    maps = cam_of_features(model, features, 1)
+    best = head.linear(model.after(u))[..., 1].argmax(1)
+    for image, k in enumerate(best):
+        variance, mean = torch.var_mean(u[image, k], correction=0)
+        x = (features.tokens[image] - mean) / (variance + model.after.eps).sqrt()  # type: ignore[operator]
+        x = x * model.after.weight + model.after.bias  # type: ignore[operator]
+        assert_close(maps[image].flatten(), x @ head.linear.weight[1], rtol=1e-4, atol=1e-4)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("pool", list_pools())
+def test_every_pool_has_a_cam_or_a_sentence(pool: str) -> None:
+    vit = timm.create_model("vit_tiny_patch16_224", depth=1, embed_dim=32, num_heads=2, dynamic_img_size=True)
+    model = replace_pool(vit, pool, 4).eval()
+    assert model.pool is not None
+    if model.pool.out_dim != model.pool.dim:
+        with pytest.raises(ValueError, match="does not fit the unpooled tokens"):
+            cam(model, IMAGES[..., :64, :80], 0)
+        return
+    maps = cam(model, IMAGES[..., :64, :80], 3)
+    assert maps.shape == (3, 1, 4, 5) and maps.isfinite().all()
+
+
+def test_gradients_reach_the_tokens() -> None:
+    model = small_vit("gap", norm="after")
+    tokens = torch.randn(2, 6, 192, requires_grad=True)
+    cam_of_features(model, Features(tokens, (2, 3)), 0).square().sum().backward()
+    assert tokens.grad is not None and tokens.grad.isfinite().all() and tokens.grad.abs().max() > 0
+
+
+def test_minmax() -> None:
+    maps = torch.tensor([[1.0, 3.0], [2.0, 5.0]])
+    assert_close(minmax(maps), (maps - 1) / 4)
+    for dull in (torch.full((2, 2), 7.0), torch.tensor([[torch.nan, 1.0]]), torch.tensor([[torch.inf, 1.0]])):
+        assert (minmax(dull) == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("make", "classes", "sentence"),
+    [
+        (lambda: small_vit("gap"), 5, "5 classes, from 0: no class 5"),
+        (lambda: small_vit("gap"), [1, 2], "for 3 images"),
+        (lambda: small_vit("gap"), 1.5, "whole numbers"),
+        (lambda: small_vit("slot", combine="concat"), 0, "no single CAM"),
+        (lambda: small_vit("cls"), 0, "kind='cls'"),
+        (lambda: create_model("resnet18", "gap", 0), 0, "needs a head"),
+    ],
+)
+def test_what_has_no_cam_is_said(make: Any, classes: Any, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        cam(make(), IMAGES, classes)
+
+
+def grad_cam_inputs() -> tuple[PooledModel, Tensor]:
+    pytest.importorskip("pytorch_grad_cam", reason="grad-cam is not installed: pip install 'cenote[cam]'")
+    return with_statistics(create_model("resnet18", "gap", 5)), IMAGES
+
+
+def test_grad_cam_of_a_linear_head_over_gap_is_cam() -> None:
+    """The gradient of the logit by every position is w_c / N: the positive part of CAM, from 0 to 1."""
+    from cenote.models.grad_cam import grad_cam
+
+    model, images = grad_cam_inputs()
+    with torch.no_grad():
+        expected = minmax(cam(model, images, 3, positive=True))
+    assert_close(grad_cam(model, images, 3), expected, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("pool", ["gap", "simpool", "cls"])
+def test_grad_cam_leaves_the_model_as_it_was(pool: str) -> None:
+    grad_cam_inputs()
+    model = small_vit(pool).train()
+    model.backbone.eval()
+    model.backbone.requires_grad_(False)
+    assert model.head is not None
+    model.head.linear.weight.grad = kept = torch.ones_like(model.head.linear.weight)
+    with torch.no_grad():
+        maps = model.attend(IMAGES, "gradcam", classes=torch.tensor([[0, 1], [2, 3], [4, 0]]))
+    assert maps.shape == (3, 2, 4, 6) and maps.min() >= 0 and maps.max() <= 1
+    assert maps.amax((-2, -1)).min() > 0 or pool != "cls"
+    assert model.training and not model.backbone.training
+    assert model.head.linear.weight.grad is kept and (kept == 1).all()
+    assert all(p.grad is None for p in model.backbone.parameters())
+
+
+def test_grad_cam_sentences() -> None:
+    model, images = grad_cam_inputs()
+    with pytest.raises(ValueError, match="no method 'GradCam'"):
+        model.attend(images, "gradcam", method="GradCam")
+    with pytest.raises(ValueError, match="needs a head"):
+        create_model("resnet18", "gap", 0).attend(images, "gradcam")

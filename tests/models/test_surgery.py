@@ -1,0 +1,171 @@
+"""Stride removal, feature pyramids and SAR's last block: what stays equal, and that a config makes them again."""
+
+import copy
+from typing import Any
+
+import pytest
+import timm
+import torch
+from torch import Tensor, nn
+from torch.testing import assert_close
+from torchvision.ops import FeaturePyramidNetwork
+
+from cenote.models import create_model, replace_pool
+from cenote.models.attention_maps import cls_attention
+
+IMAGES = torch.randn(2, 3, 65, 97, generator=torch.Generator().manual_seed(0))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["resnet18", "resnet26", "regnetx_002"])
+@pytest.mark.parametrize("gain", [2, 4])
+def test_every_other_position_of_the_finer_map_is_the_old_map(name: str, gain: int) -> None:
+    """A strided convolution sees every other position; dilation lets the later ones see the same ones again."""
+    torch.manual_seed(0)
+    strided, finer = create_model(name, "gap", 3).eval(), create_model(name, "gap", 3, stride=gain).eval()
+    finer.load_state_dict(strided.state_dict())  # the same weights, name for name
+    (old, grid, _), (new, fine, _) = strided.features(IMAGES), finer.features(IMAGES)
+    assert [-(-n // gain) for n in fine] == list(grid)
+    picked = new.unflatten(1, fine)[:, ::gain, ::gain].flatten(1, 2)
+    assert_close(picked, old, rtol=1e-4, atol=1e-4)
+
+
+def test_stride_removal_of_other_families_and_its_sentence() -> None:
+    model = create_model("lite0", "gap", stride=2, pretrained=True).eval()
+    assert model.features(torch.randn(1, 3, 224, 224)).grid == (14, 14)
+    assert model.config["stride"] == 2 and "output_stride" not in model.config
+    for name in ("vit_tiny_patch16_224", "vgg11"):
+        with pytest.raises(ValueError, match=f"the stride of '{name}' cannot be removed"):
+            create_model(name, "gap", stride=2)
+    with pytest.raises(ValueError, match="got 3"):
+        create_model("resnet18", "gap", stride=3)
+    with pytest.raises(ValueError, match="did you mean 'resnet18'"):
+        create_model("resnet188", "gap", stride=2)
+
+
+SWIN = {"img_size": (64, 96)}
+PYRAMIDS = [("resnet18", {}), ("convnext_atto", {}), ("lite0", {}), ("swin_tiny_patch4_window7_224", SWIN)]
+
+
+@pytest.mark.parametrize(("name", "options"), PYRAMIDS)
+@pytest.mark.parametrize("level", ["P2", "P3", "P4"])
+def test_a_level_of_the_pyramid(name: str, options: dict[str, Any], level: str) -> None:
+    model = create_model(name, "gap", 4, fpn=level, fpn_dim=16, **options)
+    images = IMAGES[..., :64, :96] if options else IMAGES
+    stride = 2 ** int(level[1])
+    up = -(-65 // stride), -(-97 // stride)
+    down = 64 // stride, 96 // stride
+    features = model.features(images)
+    assert features.grid == (down if options or name == "convnext_atto" else up)
+    assert features.tokens.shape == (2, features.grid[0] * features.grid[1], 16)
+    model(images).square().sum().backward()
+    for n, p in model.named_parameters():
+        assert p.grad is not None and p.grad.isfinite().all(), n
+    assert model.eval().attend(images).shape == (2, 1, *features.grid)
+
+
+@torch.no_grad()
+def test_the_level_is_that_of_the_whole_pyramid() -> None:
+    """Nothing finer than the level is computed; the level is the same."""
+    model = create_model("resnet18", "gap", 4, fpn="P3", fpn_dim=16).eval()
+    torch.manual_seed(0)
+    whole, fpn = FeaturePyramidNetwork([64, 128, 256, 512], 16), model.backbone.fpn
+    for i in range(3):
+        fpn.inner_blocks[i].load_state_dict(whole.inner_blocks[i + 1].state_dict())
+    fpn.layer_blocks[0].load_state_dict(whole.layer_blocks[1].state_dict())
+    net: Any = timm.create_model("resnet18", features_only=True, out_indices=(1, 2, 3, 4)).eval()
+    net.load_state_dict(model.backbone.model.state_dict())
+    maps = whole({str(i): m for i, m in enumerate(net(IMAGES))})
+    assert_close(model.features(IMAGES).tokens, maps["1"].flatten(2).transpose(1, 2))
+
+
+def test_pyramid_sentences() -> None:
+    for options, sentence in (
+        ({"fpn": "P7"}, "P2, P3, P4"),
+        ({"fpn": "P3", "fpn_dim": 0}, "at least 1"),
+        ({"fpn": "P3", "norm": "before"}, "no final LayerNorm"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            create_model("resnet18", "gap", 3, **options)
+    with pytest.raises(ValueError, match="no stages of stride 4, 8, 16 and 32"):
+        create_model("vit_tiny_patch16_224", "gap", 3, fpn="P3")
+
+
+def vit(name: str = "vit_tiny_patch16_224") -> nn.Module:
+    torch.manual_seed(0)
+    model: nn.Module = timm.create_model(
+        name, depth=2, embed_dim=48, num_heads=3, dynamic_img_size=True, drop_path_rate=0.5
+    )
+    return model
+
+
+FORMULAS = {
+    "A": lambda b, z: (y := z + b.attn(b.norm1(z))) + b.mlp(b.norm2(y)),
+    "B": lambda b, z: (y := b.attn(b.norm1(z))) + b.mlp(b.norm2(y)),
+    "C": lambda b, z: (y := b.attn(b.norm1(z))) + b.mlp(y),
+    "D": lambda b, z: b.mlp(b.attn(b.norm1(z))),
+    "E": lambda b, z: (y := z + b.attn(b.norm1(z))) + b.mlp(b.norm2(y)),
+    "F": lambda b, z: (y := b.attn(b.norm1(z))) + b.mlp(y),
+}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("row", ["sar", *FORMULAS])
+def test_the_rows_of_sar_s_table(row: str) -> None:
+    plain = vit().eval()
+    block, last = copy.deepcopy(plain.blocks[-1]), plain.blocks[:-1]
+    z: Tensor = last(plain._pos_embed(plain.patch_embed(IMAGES[..., :64, :96])))
+    expected = plain.norm(FORMULAS["C" if row == "sar" else row](block, z))
+    model = replace_pool(plain, "cls", 3, last_block=row).eval()
+    features = model.features(IMAGES[..., :64, :96])
+    assert features.cls is not None
+    assert_close(torch.cat([features.cls[:, None], features.tokens], 1), expected)
+
+
+def test_without_a_skip_nothing_may_be_dropped_or_left_without_a_gradient() -> None:
+    """Drop path at its strongest would erase tokens that have no other way; a LayerNorm unused would never learn."""
+    model = replace_pool(vit(), "cls", 3, last_block="sar").train()
+    z = torch.randn(64, 5, 48)
+    torch.manual_seed(0)
+    assert (model.backbone.model.blocks[-1].attn.train()(z).abs().sum((1, 2)) > 0).all()
+    assert (model.backbone.model.blocks[-1](z).abs().sum((1, 2)) > 0).all()
+    model(IMAGES[..., :64, :96]).sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["vit_small_patch14_reg4_dinov2", "vit_small_patch16_dinov3"])
+def test_sar_of_rotary_and_register_models_still_shows_its_attention(name: str) -> None:
+    model = replace_pool(vit(name), "cls", 3, last_block="sar").eval()
+    side = 14 if "patch14" in name else 16
+    maps = cls_attention(model, torch.randn(1, 3, 4 * side, 6 * side), heads="all")
+    assert maps.shape == (1, 3, 4, 6) and maps.isfinite().all()
+
+
+def test_sar_sentences() -> None:
+    with pytest.raises(ValueError, match="A, B, C, D, E, F, got 'G'"):
+        replace_pool(vit(), "cls", 3, last_block="G")
+    with pytest.raises(ValueError, match="last_block needs a ViT"):
+        create_model("resnet18", "gap", 3, last_block="sar")
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    ("name", "pool", "options"),
+    [
+        ("resnet18", "gap", {"stride": 2}),
+        ("resnet18", "simpool", {"stride": 4, "fpn": "P2", "fpn_dim": 24}),
+        ("convnext_atto", "gap", {"fpn": "P4", "fpn_dim": 24}),
+        ("lite0", "gem", {"fpn": "P3", "fpn_dim": 24}),
+        ("vit_tiny_patch16_224", "cls", {"last_block": "sar", "depth": -10}),
+        ("vit_tiny_patch16_224", "simpool", {"last_block": "B", "depth": -10}),
+    ],
+)
+def test_the_config_makes_the_same_model_again(name: str, pool: str, options: dict[str, Any]) -> None:
+    model = create_model(name, pool, 3, **options).eval()
+    again = create_model(**model.config).eval()
+    again.load_state_dict(model.state_dict())
+    images = IMAGES[..., :64, :96]
+    assert_close(again(images), model(images), rtol=0, atol=0)
+    assert_close(again.attend(images), model.attend(images), rtol=0, atol=0)
+    assert again.config == model.config
