@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+
+
+def run(
+    photos: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="PHOTO...")],
+    out: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")] = Path("out"),
+    backbone: str = "lite0",
+    weights: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,
+    pool: Annotated[str | None, tyro.conf.arg(metavar="POOL", help_behavior_hint="(default: its own)")] = None,
+    model: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None,
+    map: Literal["auto", "pool", "cls", "rollout", "cam", "gradcam"] = "auto",
+    head: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: the mean)")] = None,
+    size: int = 448,
+    share: float = 0.6,
+    batch: int = 8,
+) -> None:
+    """Show where a model looks: an overlay, a mask and a box for each photograph, and a contact sheet of all.
+
+    Writes NAME.overlay.jpg, NAME.mask.jpg, NAME.box.jpg, contact_sheet.jpg, attention.npz (the maps), attention.json
+    and attention.csv (boxes in pixels of the upright photograph, predicted classes). Exit code 1: some photographs
+    failed, the others are done; 2: nothing could be done.
+
+    Args:
+        photos: files, folders (and what is in them) and globs.
+        out: where the pictures go.
+        backbone: timm's name, or lite0, whose weights need no download.
+        weights: a local checkpoint of the backbone.
+        pool: the pooling; by default the one the backbone was trained with.
+        model: a saved model, instead of backbone, weights and pool.
+        map: what is shown; auto is the pool's own map, CLS attention, or the predicted class's activation map.
+        head: which map is shown where there are several.
+        size: the photograph as the model sees it has about size x size pixels, in its own shape, uncropped.
+        share: how much of the map's mass the mask and the box hold.
+        batch: photographs at a time.
+    """
+    import sys
+
+    from cenote.show.attend import attend_photos, say
+    from cenote.show.opening import open_model
+
+    chosen, trained = open_model(backbone, weights, pool, model, say)
+    outcome = attend_photos(chosen, photos, out, map, size, share, batch, head, classify=trained)
+    done = f"{outcome.done} photograph{'s' * (outcome.done != 1)}"
+    print(f"{done}: {out / 'contact_sheet.jpg'}, attention.npz, attention.json, attention.csv")
+    if outcome.failed:
+        print(f"cenote attend: {len(outcome.failed)} failed, see above", file=sys.stderr)
+        raise SystemExit(1)

@@ -1,0 +1,144 @@
+"""Any image file as an upright 8-bit RGB picture, and any mix of files, folders and globs as a list of files."""
+
+from __future__ import annotations
+
+import glob
+import os
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageChops, ImageOps, UnidentifiedImageError
+
+# Formats that Pillow decodes by itself. EPS is left out on purpose: it would run Ghostscript on a stranger's file.
+FORMATS = ("JPEG", "MPO", "PNG", "WEBP", "AVIF", "GIF", "TIFF", "BMP", "PPM", "JPEG2000", "TGA", "ICO")
+SUFFIXES = {f".{s}" for s in ("jpg", "jpeg", "jfif", "mpo", "png", "apng", "webp", "avif", "gif", "tif", "tiff", "bmp")}
+SUFFIXES |= {".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".j2k", ".tga"}
+MAX_PIXELS = 178_956_970  # where Pillow itself refuses; half a gigabyte as RGB
+
+
+class BadImage(ValueError):
+    """A file that is no readable image. The message names the file and the reason."""
+
+    def __init__(self, path: str | os.PathLike[str], reason: str) -> None:
+        super().__init__(f"{os.fspath(path)}: {reason}")
+        self.path, self.reason = Path(path), reason
+
+
+def read_image(path: str | os.PathLike[str], max_pixels: int = MAX_PIXELS) -> Image.Image:
+    """The first frame, upright (EXIF), as 8-bit RGB; what is transparent becomes white.
+
+    A file whose header promises more than `max_pixels` is refused before anything is decoded.
+    """
+    path = Path(path)
+    if not path.is_file():  # and not a pipe, which would wait for ever
+        raise BadImage(path, "is a folder, not an image" if path.is_dir() else "no such file")
+    try:
+        if path.stat().st_size == 0:
+            raise BadImage(path, "the file is empty")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of large files (the limit is ours) and of corrupt metadata
+            with Image.open(path, formats=_formats()) as image:
+                width, height = image.size
+                if width * height > max_pixels:
+                    raise BadImage(path, _too_large(f"{width} x {height} pixels", max_pixels))
+                image.load()
+                plain = image.format in ("JPEG", "MPO") and "adobe" not in image.info
+                return _rgb(_upright(image), plain)
+    except BadImage:
+        raise
+    except Image.DecompressionBombError as error:  # Pillow's own limit, of the whole or of a tile
+        raise BadImage(path, _too_large(str(error).split(",")[0].lower(), MAX_PIXELS)) from error
+    except UnidentifiedImageError as error:
+        raise BadImage(path, "not an image in a known format") from error
+    except Exception as error:  # decoders raise anything on malformed input: struct.error, IndexError, ...
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise BadImage(path, f"damaged or unreadable ({reason[:160]})") from error
+
+
+def find_images(paths: Iterable[str | os.PathLike[str]], on_missing: Callable[[str], None] | None = None) -> list[Path]:
+    """Files, folders (and the folders in them) and globs -> image files, in the order given, sorted inside each.
+
+    A file named twice, also through a link, comes once. A file given by name is taken whatever its suffix is.
+    A path that matches nothing is a ValueError, or a sentence for `on_missing`.
+    """
+    found: dict[Path, Path] = {}  # the real file -> the name it was found by
+    for given in [os.fspath(path) for path in paths]:
+        matches = list(_expand(given))
+        for match in matches:
+            found.setdefault(match.resolve(), match)
+        if not matches:
+            sentence = f"{given}: no images in this folder" if os.path.isdir(given) else f"{given}: no such file"
+            if on_missing is None:
+                raise ValueError(sentence)
+            on_missing(sentence)
+    return list(found.values())
+
+
+def _formats() -> list[str]:
+    Image.init()
+    return [name for name in FORMATS if name in Image.OPEN]  # this Pillow may be built without some
+
+
+def _too_large(what: str, limit: int) -> str:
+    return f"too large to open safely: {what}; the limit is {limit / 1e6:.0f} megapixels"
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    try:
+        return ImageOps.exif_transpose(image)
+    except Exception:  # a malformed EXIF block is no reason to lose the picture
+        return image
+
+
+def _rgb(image: Image.Image, plain_jpeg: bool) -> Image.Image:
+    if image.mode in ("I", "F") or image.mode.startswith("I;16"):
+        return Image.fromarray(_eight_bits(np.asarray(image), image.mode)).convert("RGB")
+    if image.mode == "CMYK" and plain_jpeg:
+        image = ImageChops.invert(image)  # Pillow took it for Adobe's, as it does with every JPEG of four inks
+    if image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in image.info:
+        image = image.convert("RGBA")
+        white = Image.new("RGBA", image.size, "white")
+        image = Image.alpha_composite(white, image)
+    return image.convert("RGB")
+
+
+def _eight_bits(values: np.ndarray, mode: str) -> np.ndarray:
+    """Deep greyscale -> uint8, by the range of its type, or by its own range where the type says nothing."""
+    if not np.isfinite(values).all():
+        raise ValueError("it holds NaN or infinite values")
+    low, high = float(values.min()), float(values.max())
+    if mode.startswith("I;16") or (mode == "I" and low >= 0 and high <= 65535):
+        low, high = 0.0, 65535.0  # Pillow keeps some 16-bit files in 32 bits
+    elif mode == "F" and low >= 0 and high <= 255:
+        low, high = 0.0, 1.0 if high <= 1 else 255.0
+    scaled = (values.astype(np.float64) - low) * (255 / ((high - low) or 1))
+    return np.rint(scaled).astype(np.uint8)
+
+
+def _expand(given: str) -> Iterator[Path]:
+    if os.path.isdir(given):
+        yield from _walk(given, set())
+    elif os.path.lexists(given):  # first: a file may well be called "cat [1].jpg"
+        yield Path(given)
+    else:
+        for match in sorted(glob.glob(os.path.expanduser(given), recursive=True)):
+            if os.path.isfile(match) and Path(match).suffix.lower() in SUFFIXES:
+                yield Path(match)
+
+
+def _walk(folder: str, seen: set[str]) -> Iterator[Path]:
+    """Images below a folder, hidden ones left out; links to folders are followed, but no circle is."""
+    real = os.path.realpath(folder)
+    if real in seen:
+        return
+    seen.add(real)
+    for name in sorted(os.listdir(folder)):
+        path = os.path.join(folder, name)
+        if name.startswith("."):
+            continue
+        if os.path.isdir(path):
+            yield from _walk(path, seen)
+        elif os.path.splitext(name)[1].lower() in SUFFIXES:
+            yield Path(path)
