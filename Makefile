@@ -19,7 +19,7 @@ demo: $(READY)
 	@echo
 	$(BIN)/cenote pools --dim 384 --grid 14x14
 	@echo
-	$(BIN)/python examples/first_look.py
+	$(BIN)/python examples/first_look.py demo
 
 lint: $(READY) docs-check
 	$(BIN)/ruff check .

@@ -1,24 +1,23 @@
-"""A ViT's tokens and a ResNet's map through the same pool, and the maps they came from (seconds, no download)."""
+"""Where a trained network looks, for two photographs that come with scikit-image: `python examples/first_look.py demo`.
 
-import timm
-import torch
+Writes the photographs, then does in Python what `cenote attend demo/photos -o demo/out --size 256` does.
+"""
 
-import cenote
+import sys
+from pathlib import Path
 
-torch.manual_seed(0)
-images = torch.randn(2, 3, 224, 224)
+import skimage.data
+from PIL import Image
 
-with torch.no_grad():
-    vit = timm.create_model("vit_small_patch16_224").eval()
-    tokens = vit.forward_features(images)[:, 1:]  # (2, 196, 384), without the CLS token
-    pool = cenote.create_pool("simpool", dim=384, gamma=1.25)
-    u, a = pool.attend(tokens, grid=(14, 14))
-    print(f"ViT-S tokens    {tuple(tokens.shape)} -> vectors {tuple(u.shape)}, maps {tuple(a.shape)}")
+from cenote.models import create_model
+from cenote.show.attend import attend_photos
 
-    resnet = timm.create_model("resnet18").eval()
-    features = resnet.forward_features(images)  # (2, 512, 7, 7)
-    pool = cenote.create_pool("simpool", dim=512, gamma=2.0)
-    u, a = pool.attend_on_map(features)
-    print(f"ResNet-18 map   {tuple(features.shape)} -> vectors {tuple(u.shape)}, maps {tuple(a.shape)}")
+folder = Path(sys.argv[1] if len(sys.argv) > 1 else "demo")
+photos = folder / "photos"
+photos.mkdir(parents=True, exist_ok=True)
+for name in ("chelsea", "coffee"):
+    Image.fromarray(getattr(skimage.data, name)()).save(photos / f"{name}.png")
 
-print("The networks above are untrained, so the maps mean nothing yet: this release is the pooling layers themselves.")
+model = create_model("lite0", pretrained=True).eval()  # EfficientNet-Lite0; its weights came with pip
+attend_photos(model, [str(photos)], folder / "out", kind="cam", size=256, share=0.6, batch=2)
+print(f"Look at {folder / 'out' / 'contact_sheet.jpg'}")

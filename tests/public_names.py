@@ -4,6 +4,7 @@ import importlib
 import inspect
 import json
 import pkgutil
+import re
 from pathlib import Path
 from types import ModuleType
 
@@ -41,7 +42,8 @@ def signature(value: object) -> str:
     except ValueError:
         return "(...)"
     bare = [p.replace(annotation=p.empty) for p in found.parameters.values()]
-    return str(found.replace(parameters=bare, return_annotation=found.empty))
+    text = str(found.replace(parameters=bare, return_annotation=found.empty))
+    return re.sub(r" at 0x[0-9a-f]+", "", text)  # a default that is a function prints where it lies
 
 
 if __name__ == "__main__":

@@ -14,7 +14,10 @@ from ..extras import MissingExtra
 COMMANDS = {
     "landscape": ("cenote.cli.landscape", "The landscape of pooling methods, one row of Algorithm 1 each."),
     "pools": ("cenote.cli.pools", "Every pool with its parameters and FLOPs, or one pool in full."),
-    "bench": ("cenote.cli.bench", "Time and memory of pools against GAP and rival layers."),
+    "attend": ("cenote.cli.attend", "Show where a model looks: overlays, masks and boxes of your photographs."),
+    "models": ("cenote.cli.models", "The backbones that work, with a check of every architecture."),
+    "export": ("cenote.cli.export", "Write a model as ONNX or as a torch.export program."),
+    "bench": ("cenote.cli.bench", "Time and memory of pools and of whole models, against GAP and rival layers."),
 }
 
 

@@ -104,6 +104,27 @@ def test_one_pool_in_full() -> None:
     assert run("pools", "gap").stdout.startswith("# GAP (`gap`)")
 
 
+def test_one_pool_as_json() -> None:
+    row = json.loads(run("pools", "gap", "--style", "json").stdout)
+    assert (row["name"], row["parameters"], row["options"]) == ("gap", 0, {})
+
+
+@pytest.mark.parametrize(
+    ("argv", "sentence"),
+    [
+        (["pools", "--dim", "0"], "at least one channel, got --dim 0"),
+        (["pools", "gap", "--dim", "-3"], "at least one channel, got --dim -3"),
+        (["bench", "pools", "--pools", "gap", "--sizes", "1x2x1x1", "--rounds", "0"], "at least 1, got 0"),
+    ],
+)
+def test_a_number_out_of_range_is_a_sentence(
+    argv: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(argv) == 2
+    out, err = capsys.readouterr()
+    assert not out and sentence in err
+
+
 def test_a_reader_that_leaves_is_no_error() -> None:
     reader, writer = os.pipe()
     os.close(reader)  # as `| head` does, but without a race

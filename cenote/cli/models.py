@@ -1,0 +1,40 @@
+"""`cenote models`: parse, check, print."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Literal
+
+import tyro
+
+
+def run(
+    pattern: Annotated[
+        str, tyro.conf.Positional, tyro.conf.arg(metavar="[PATTERN]", help_behavior_hint="(default: every family)")
+    ] = "",
+    check: bool = False,
+    all: bool = False,
+    jobs: int = os.cpu_count() or 1,
+    style: Literal["text", "markdown", "json"] = "text",
+) -> None:
+    """The backbones: timm's families with the result of the last check of all of them, or a check now.
+
+    Args:
+        pattern: check the architectures or the family of this name, e.g. 'vit_*' (implies --check).
+        check: run the smallest architecture of every family, or those that match.
+        all: check every architecture, by shapes alone; some minutes.
+        jobs: architectures to check at a time.
+        style: how to print the table.
+    """
+    from cenote.backbones.survey import checks_table, families_table, survey
+
+    if not (pattern or check or all):
+        print(families_table(style))
+        return
+    from tqdm import tqdm
+
+    from cenote.backbones.catalogue import select
+
+    names = select(pattern, all)
+    checks = list(tqdm(survey(names, not all, jobs), total=len(names), unit="architecture", delay=1))
+    print(checks_table(checks, style))

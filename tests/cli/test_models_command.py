@@ -1,0 +1,42 @@
+"""`cenote models` and `cenote bench models` as a user runs them."""
+
+import json
+
+import pytest
+
+from cenote.cli import main
+
+
+def test_families_are_listed_with_their_results(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["models"]) == 0
+    out = capsys.readouterr().out
+    assert "vision_transformer" in out and "resnet" in out and "architectures of timm" in out
+
+
+def test_a_pattern_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["models", "resnet10t", "--check", "--jobs", "1", "--style", "json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["name"] == "resnet10t" and row["ok"] and row["dim"] == 512 and row["any_size"]
+    assert main(["models", "resnet10t", "--jobs", "1"]) == 0
+    assert "1 of 1 architectures work." in capsys.readouterr().out
+
+
+def test_a_pattern_without_a_match_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["models", "nosuch*"]) == 2
+    assert capsys.readouterr().err.startswith("cenote models: no architecture and no family of timm matches 'nosuch*'")
+
+
+def test_models_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["bench", "models", "--networks", "vit_small_patch16_224", "--batch", "1", "--rounds", "1", "--json"]
+    assert main(argv) == 0
+    (network,) = json.loads(capsys.readouterr().out)["networks"]
+    rows = {row["pool"]: row for row in network["models"]}
+    assert set(rows) == {"gap", "simpool", "cls", "gap, CLS kept"} and rows["gap"]["to_gap"] == 1
+    assert rows["cls"]["parameters"] / 1e6 == pytest.approx(22.1, abs=0.05)  # S Table 8
+    assert rows["cls"]["gflops"] == pytest.approx(4.24, abs=0.01)
+    assert rows["simpool"]["parameters"] / 1e6 == pytest.approx(22.3, abs=0.06)
+
+
+def test_an_unknown_network_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "models", "--networks", "resnet5"]) == 2
+    assert "no measured network 'resnet5'" in capsys.readouterr().err
