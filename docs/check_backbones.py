@@ -37,10 +37,12 @@ def check() -> None:
     from tqdm import tqdm
 
     from cenote.backbones.catalogue import select
-    from cenote.backbones.survey import summary, survey
+    from cenote.backbones.survey import confirmed, summary, survey
 
-    names = select(every=True)
-    checks = list(tqdm(survey(names, values=False, jobs=os.cpu_count() or 1), total=len(names)))
+    names, smallest, jobs = select(every=True), select(), os.cpu_count() or 1
+    checks = list(tqdm(survey(names, values=False, jobs=jobs), total=len(names), desc="shapes of all"))
+    earnest = list(tqdm(survey(smallest, values=True, jobs=jobs), total=len(smallest), desc="smallest in earnest"))
+    checks = confirmed(checks, earnest)
     CHECKED.write_text(json.dumps({"timm": timm.__version__, "families": summary(checks)}, indent=1) + "\n", "utf-8")
     checked.cache_clear()
 

@@ -16,6 +16,8 @@ from .create import create_backbone
 from .features import Features
 from .shapes import shapes_only
 
+ONE_SIZE, WHEN_MADE = "one size only", "another size only when it is made (img_size)"
+
 
 @dataclass(frozen=True)
 class Check:
@@ -133,8 +135,8 @@ def _other_size(name: str, backbone: Backbone, size: tuple[int, int], found: dic
         try:
             _run(create_backbone(name, img_size=other).eval(), other, values=False)
         except Exception:
-            return "one size only"
-        return "another size only when it is made (img_size)"
+            return ONE_SIZE
+        return WHEN_MADE
     found["any_size"] = True
     return ""
 

@@ -172,3 +172,13 @@ def test_depth_changes() -> None:
     assert len(backbone.model.blocks) == 2  # type: ignore[arg-type]
     backbone.set_depth(2)
     assert len(backbone.model.blocks) == 4 and backbone(torch.randn(1, 3, 32, 32)).grid == (2, 2)  # type: ignore[arg-type]
+
+
+def test_without_cls_the_patches_lie_in_order() -> None:
+    """A transposed residual stream makes every block slower than the CLS token did."""
+    backbone = create_backbone("test_vit")
+    backbone.remove_cls()
+    seen: list[bool] = []
+    backbone.model.blocks[-1].register_forward_pre_hook(lambda m, args: seen.append(args[0].is_contiguous()))
+    backbone(torch.randn(2, 3, 160, 160))
+    assert seen == [True]
