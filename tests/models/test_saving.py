@@ -6,6 +6,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -142,7 +143,7 @@ def edit(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     path.write_text(json.dumps(config if replaced is None else replaced))
 
 
-MARK = "/tmp/cenote-must-not-exist"
+MARK = os.path.join(tempfile.gettempdir(), "cenote-must-not-exist")
 
 
 class Bomb:
