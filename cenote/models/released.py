@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,14 @@ WRAPPERS = ("teacher", "state_dict_ema", "state_dict", "model", "student")
 POOLS = ("simpool", "gp", "global_pool.pool", "head.global_pool.pool")
 POOL_TENSORS = ("norm_patches", "wq", "wk", "beta")
 HEADS = ("head", "fc", "head.fc")
+# ConvNeXt's first names of its layers, as the DINO runs kept them, and timm's. The stem before the other downsamplers.
+CONVNEXT = (
+    (r"\bdownsample_layers\.0\.", "stem."),
+    (r"\bdownsample_layers\.(\d+)\.", r"stages.\1.downsample."),
+    (r"\bstages\.(\d+)\.(\d+)\.", r"stages.\1.blocks.\2."),
+    (r"\.dwconv\.", ".conv_dw."),
+    (r"\.pwconv(\d)\.", r".mlp.fc\1."),
+)
 # What lies beside the networks in those files. They are read as nothing: not one of them is called.
 BESIDES = (
     *("argparse.Namespace", "numpy.dtype", "numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar"),
@@ -41,6 +50,8 @@ def load_released(model: PooledModel, path: str | Path) -> str:
         raise ValueError("a released SimPool checkpoint needs a model with pool='simpool'")
     path = Path(path)
     theirs = read_released(path)
+    if any("downsample_layers." in name for name in theirs):
+        theirs = {_convnext_name(name): value for name, value in theirs.items()}
     prefix = _prefix(theirs, model.backbone.model, path)
     found, used = _match(model, theirs, prefix)
     own = model.state_dict()
@@ -117,6 +128,12 @@ def _our_name(name: str, norm_after: bool) -> str:
     if stem in ("norm", "head.norm") and norm_after:
         return f"after.{last}"  # the DINO ViT and the ConvNeXt normalise behind the pool
     return f"backbone.model.{name}"
+
+
+def _convnext_name(name: str) -> str:
+    for theirs, timms in CONVNEXT:
+        name = re.sub(theirs, timms, name)
+    return name
 
 
 def _few(names: list[str]) -> str:

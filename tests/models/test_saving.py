@@ -440,6 +440,34 @@ def test_a_released_dino_vit_loads(tmp_path: Path) -> None:
         assert torch.equal(cenote.load(tmp_path / "m")(images(224)), source(images(224)))
 
 
+def test_a_released_dino_convnext_loads(tmp_path: Path) -> None:
+    """Under the layers' first names, which timm's own reader of those files confirms."""
+    import re
+
+    from timm.models.convnext import checkpoint_filter_fn
+
+    def convnext() -> PooledModel:
+        model = create_model("convnext_atto", "simpool", 0, norm="after", depths=(1, 1, 2, 1), conv_mlp=False).eval()
+        for value in model.state_dict().values():
+            value.add_(torch.rand_like(value) * 0.01)
+        return model
+
+    source, model = convnext(), convnext()
+    network = {}
+    for name, value in released_network(source, "simpool", "-").items():
+        name = re.sub(r"^stem\.", "downsample_layers.0.", name)
+        name = re.sub(r"^stages\.(\d)\.downsample\.", r"downsample_layers.\1.", name)
+        name = re.sub(r"^stages\.(\d)\.blocks\.", r"stages.\1.", name)
+        name = name.replace(".conv_dw.", ".dwconv.").replace(".mlp.fc", ".pwconv")
+        network[name] = value
+    backbone = {n: v for n, v in network.items() if n.startswith(("downsample_layers.", "stages."))}
+    own = source.backbone.model.state_dict()
+    assert set(checkpoint_filter_fn(dict(backbone), source.backbone.model)) == set(own)
+    torch.save({"teacher": {f"module.backbone.{n}": v for n, v in network.items()}}, tmp_path / "c.pth")
+    assert load_released(model, tmp_path / "c.pth") == ""
+    assert_same(source, model)
+
+
 def test_a_released_supervised_resnet_loads(tmp_path: Path) -> None:
     source, model = small(pool_options={"gamma": 2.0}), small(pool_options={"gamma": 2.0})
     for value in source.state_dict().values():
