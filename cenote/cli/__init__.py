@@ -14,6 +14,8 @@ from ..extras import MissingExtra
 COMMANDS = {
     "landscape": ("cenote.cli.landscape", "The landscape of pooling methods, one row of Algorithm 1 each."),
     "pools": ("cenote.cli.pools", "Every pool with its parameters and FLOPs, or one pool in full."),
+    "data": ("cenote.cli.data", "What is in a data set: counts, splits, broken files, duplicates, a contact sheet."),
+    "world": ("cenote.cli.world", "Draw a data set of which every truth is known: no downloads."),
     "attend": ("cenote.cli.attend", "Show where a model looks: overlays, masks and boxes of your photographs."),
     "models": ("cenote.cli.models", "The backbones that work, with a check of every architecture."),
     "export": ("cenote.cli.export", "Write a model as ONNX or as a torch.export program."),

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import glob
 import os
+import re
+import stat
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -26,30 +31,45 @@ class BadImage(ValueError):
         self.path, self.reason = Path(path), reason
 
 
-def read_image(path: str | os.PathLike[str], max_pixels: int = MAX_PIXELS) -> Image.Image:
+def read_image(path: str | os.PathLike[str], max_pixels: int = MAX_PIXELS, content: bytes | None = None) -> Image.Image:
     """The first frame, upright (EXIF), as 8-bit RGB; what is transparent becomes white.
 
-    A file whose header promises more than `max_pixels` is refused before anything is decoded.
+    A file whose header promises more than `max_pixels` is refused before anything is decoded. `content` is read in the
+    file's place, which then is no more than a name.
     """
-    path = Path(path)
-    if not path.is_file():  # and not a pipe, which would wait for ever
-        raise BadImage(path, "is a folder, not an image" if path.is_dir() else "no such file")
+    with _sentences(path):
+        image = open_raw(path, max_pixels, content)
+        plain = image.format in ("JPEG", "MPO") and "adobe" not in image.info
+        return _rgb(_upright(image), plain)
+
+
+def open_raw(path: str | os.PathLike[str], max_pixels: int = MAX_PIXELS, content: bytes | None = None) -> Image.Image:
+    """The first frame as the file stores it, with its palette or depth; masks are numbers, not colours."""
+    if (_length(path) if content is None else len(content)) == 0:
+        raise BadImage(path, "the file is empty")
+    with _sentences(path), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of large files (the limit is ours) and of corrupt metadata
+        with Image.open(path if content is None else BytesIO(content), formats=_formats()) as image:
+            width, height = image.size
+            if width * height > max_pixels:
+                raise BadImage(path, _too_large(f"{width} x {height} pixels", max_pixels))
+            image.load()
+            return image
+
+
+@contextmanager
+def _sentences(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Whatever goes wrong inside becomes a BadImage."""
     try:
-        if path.stat().st_size == 0:
-            raise BadImage(path, "the file is empty")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of large files (the limit is ours) and of corrupt metadata
-            with Image.open(path, formats=_formats()) as image:
-                width, height = image.size
-                if width * height > max_pixels:
-                    raise BadImage(path, _too_large(f"{width} x {height} pixels", max_pixels))
-                image.load()
-                plain = image.format in ("JPEG", "MPO") and "adobe" not in image.info
-                return _rgb(_upright(image), plain)
+        yield
     except BadImage:
         raise
     except Image.DecompressionBombError as error:  # Pillow's own limit, of the whole or of a tile
-        raise BadImage(path, _too_large(str(error).split(",")[0].lower(), MAX_PIXELS)) from error
+        pixels = re.search(r"\d+", str(error))
+        told = f"{int(pixels[0]) / 1e6:.0f} megapixels" if pixels else "its header promises more"
+        raise BadImage(path, _too_large(told, MAX_PIXELS)) from error
+    except PermissionError as error:
+        raise BadImage(path, "no permission to read it") from error
     except UnidentifiedImageError as error:
         raise BadImage(path, "not an image in a known format") from error
     except Exception as error:  # decoders raise anything on malformed input: struct.error, IndexError, ...
@@ -76,9 +96,26 @@ def find_images(paths: Iterable[str | os.PathLike[str]], on_missing: Callable[[s
     return list(found.values())
 
 
+@cache
 def _formats() -> list[str]:
     Image.init()
     return [name for name in FORMATS if name in Image.OPEN]  # this Pillow may be built without some
+
+
+def _length(path: str | os.PathLike[str]) -> int:
+    """Bytes of a file; what is none is refused, also a pipe, which would wait for ever."""
+    try:
+        found = os.stat(path)
+    except PermissionError as error:
+        raise BadImage(path, "no permission to read it") from error
+    except (OSError, ValueError) as error:
+        gone = f"a link to {os.readlink(path)}, which is not there" if os.path.islink(path) else "no such file"
+        raise BadImage(path, gone) from error
+    if stat.S_ISDIR(found.st_mode):
+        raise BadImage(path, "is a folder, not an image")
+    if not stat.S_ISREG(found.st_mode):
+        raise BadImage(path, "no such file, but a pipe or a device")
+    return found.st_size
 
 
 def _too_large(what: str, limit: int) -> str:
@@ -86,8 +123,11 @@ def _too_large(what: str, limit: int) -> str:
 
 
 def _upright(image: Image.Image) -> Image.Image:
+    if image.format == "JPEG" and not ({"exif", "xmp"} & image.info.keys()):
+        return image  # most photographs of a data set: nothing to parse
     try:
-        return ImageOps.exif_transpose(image)
+        ImageOps.exif_transpose(image, in_place=True)
+        return image
     except Exception:  # a malformed EXIF block is no reason to lose the picture
         return image
 
@@ -101,7 +141,7 @@ def _rgb(image: Image.Image, plain_jpeg: bool) -> Image.Image:
         image = image.convert("RGBA")
         white = Image.new("RGBA", image.size, "white")
         image = Image.alpha_composite(white, image)
-    return image.convert("RGB")
+    return image if image.mode == "RGB" else image.convert("RGB")
 
 
 def _eight_bits(values: np.ndarray, mode: str) -> np.ndarray:

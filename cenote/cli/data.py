@@ -1,0 +1,79 @@
+"""`cenote data`: parse, survey, print."""
+
+from __future__ import annotations
+
+import json as to_json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+
+def run(
+    data: Annotated[
+        str, tyro.conf.Positional, tyro.conf.arg(metavar="[DATA]", help_behavior_hint="(required but for --list)")
+    ] = "",
+    split: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: all)")] = None,
+    out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")] = None,
+    sheet: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,
+    all: bool = False,
+    workers: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: one a core)")] = None,
+    list: bool = False,
+    json: bool = False,
+) -> None:
+    """What is in a data set: counts, splits, balance, sizes, broken and missing files, duplicates, a contact sheet.
+
+    Exit code 1: not one image can be read; 2: there is no data set here.
+
+    Args:
+        data: a folder, a list (.csv, .tsv, .txt, .jsonl, .json), NAME:FOLDER of a published set, hf:NAME, world/small.
+        split: only this split.
+        out: write sheet.jpg and report.json here.
+        sheet: write the contact sheet to this file: images with boxes, masks and classes.
+        all: open every image, also of more than 20,000.
+        workers: processes that open images; 0 opens them in this one.
+        list: the published sets that are known by name, the trees they expect, and where to get them.
+        json: print the report as JSON.
+    """
+    from cenote.data.survey_text import benchmarks_text, survey_text
+
+    if list:
+        from cenote.data.benchmarks import benchmarks
+
+        known = benchmarks()
+        rows = [{k: v for k, v in b._asdict().items() if k != "read"} for b in known.values()]
+        print(to_json.dumps(rows, indent=2, ensure_ascii=False) if json else benchmarks_text(known))
+        return
+    if not data:
+        raise ValueError("which data? Give a folder, a list or NAME:FOLDER; --list shows the published sets")
+    from cenote.data import open_dataset, write_atomically
+    from cenote.data.survey import survey
+
+    dataset = open_dataset(data, split)
+    found = survey(dataset, all, workers, _progress)
+    print(to_json.dumps(found.report(), indent=2, ensure_ascii=False) if json else survey_text(found))
+    for path in (sheet, out and out / "sheet.jpg"):
+        if path and found.readable:
+            _draw(dataset, found, path, quiet=json)
+    if out:
+        with write_atomically(out / "report.json") as temporary:
+            temporary.write_text(to_json.dumps(found.report(), indent=2) + "\n", encoding="utf-8")
+    if not found.readable:
+        print("cenote data: not one image can be read", file=sys.stderr)
+        raise SystemExit(1)
+
+
+def _draw(dataset: Any, found: Any, path: Path, quiet: bool) -> None:
+    from cenote.show.contents import write_contents
+
+    write_contents(dataset, path, found.good)
+    if not quiet:
+        print(f"\ncontact sheet: {path}")
+
+
+def _progress(looks: Iterable[Any], total: int) -> Iterable[Any]:
+    from tqdm import tqdm
+
+    return tqdm(looks, total=total, unit="image", disable=None, delay=1, leave=False, file=sys.stderr)

@@ -1,0 +1,64 @@
+"""CIRCO: queries with several right answers over COCO's unlabelled photographs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..dataset import Dataset
+from ..json_files import checked_entries, read_entries, read_json
+from ..packing import pack
+from ..record import Query, Record
+from ..trees import expect
+from .registry import benchmark
+
+INFO = "COCO2017_unlabeled/annotations/image_info_unlabeled2017.json"
+IMAGES = "COCO2017_unlabeled/unlabeled2017/"
+SOURCE = "GitHub, miccunifi/CIRCO (annotations), and cocodataset.org (2017 Unlabeled images and their image info)"
+
+
+@benchmark(
+    "circo",
+    "CIRCO, validation: 220 queries with 4.5 right answers on average among 123,403 images",
+    f"annotations/val.json\n{INFO}\n{IMAGES}*.jpg",
+    SOURCE,
+)
+def read_circo(root: Path) -> Dataset:
+    return _read(root, "circo", "val", "gt_img_ids")
+
+
+@benchmark(
+    "circo-test",
+    "CIRCO, test: 800 queries without public truth, in the order of their ids",
+    f"annotations/test.json\n{INFO}\n{IMAGES}*.jpg",
+    SOURCE,
+)
+def read_circo_test(root: Path) -> Dataset:
+    return _read(root, "circo-test", "test")
+
+
+def _read(root: Path, name: str, split: str, *truth: str) -> Dataset:
+    """The first of a query's targets is the one that its sentence was written for."""
+    expect(root, "CIRCO", f"annotations/{split}.json", INFO, IMAGES)
+    info = read_json(root / INFO)
+    images = checked_entries(root / INFO, info.get("images") if isinstance(info, dict) else info, "id", "file_name")
+    places = {image["id"]: place for place, image in enumerate(images)}
+    dataset = pack((Record(f"{IMAGES}{image['file_name']}") for image in images), root, name)
+    path = root / "annotations" / f"{split}.json"
+    entries = read_entries(path, "reference_img_id", "relative_caption", *truth)
+    dataset.queries += _queries(path, entries, places, dataset.problems)
+    return dataset
+
+
+def _queries(
+    path: Path, entries: list[Mapping[str, Any]], places: Mapping[int, int], problems: list[str]
+) -> Iterator[Query]:
+    for number, entry in enumerate(entries, 1):
+        try:
+            targets = tuple(places[image] for image in entry.get("gt_img_ids", ()))
+            truth = {"targets": targets} if targets else {}
+            name = str(entry["id"]) if "id" in entry else None
+            yield Query(places[entry["reference_img_id"]], truth, str(entry["relative_caption"]), name=name)
+        except (KeyError, TypeError) as error:
+            problems.append(f"{path}: entry {number} names image {error}, which is not in {INFO}")

@@ -1,0 +1,38 @@
+"""LTLL, location recognition over large time lags: 25 places in new and old photographs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..dataset import Dataset
+from ..packing import pack
+from ..record import Record
+from ..trees import expect
+from .domain_lists import SOURCE, WHOLE, read_domain_lists
+from .listing import folders, images, wrong_tree
+from .registry import benchmark
+
+
+@benchmark(
+    "ltll",
+    "LTLL, domain conversion: every image is a query and in the database",
+    "New/images/TajMahal/*.jpg\nOld/images/TajMahal/*.jpg\nfull_files.csv (if there: the images to take)",
+    f"users.cecs.anu.edu.au/~basura/beeldcanon (LTLL.zip); list: {SOURCE}",
+)
+def read_ltll(root: Path) -> Dataset:
+    expect(root, "LTLL", "New/images/", "Old/images/")
+    if (root / "full_files.csv").is_file():
+        return read_domain_lists(root, "ltll", "LTLL", WHOLE)
+    dataset = pack(_records(root), root, "ltll")
+    if not len(dataset):
+        raise wrong_tree(root / "New" / "images", "LTLL's", "folders of places such as TajMahal/")
+    return dataset
+
+
+def _records(root: Path) -> Iterator[Record]:
+    for domain in ("New", "Old"):
+        for place in folders(root / domain / "images"):
+            for image in images(root / domain / "images" / place):
+                # The archive has spaces in some names; FreeDom's list has none.
+                yield Record(f"{domain}/images/{place}/{image}", place.replace(" ", ""), domain=domain)

@@ -1,0 +1,34 @@
+"""Stanford Online Products: 120,053 images of 22,634 products."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from ..dataset import Dataset
+from ..packing import pack
+from ..record import Record
+from ..trees import expect
+from .parsing import parse_lines
+from .registry import benchmark
+
+
+@benchmark(
+    "sop",
+    "Stanford Online Products, retrieval: 11,318 products train, 11,316 others test",
+    "Ebay_train.txt\nEbay_test.txt\nbicycle_final/111085122871_0.JPG",
+    "cvgl.stanford.edu/projects/lifted_struct (Stanford_Online_Products.zip)",
+)
+def read_sop(root: Path) -> Dataset:
+    expect(root, "Stanford Online Products", "Ebay_train.txt", "Ebay_test.txt")
+    return pack(_records(root), root, "sop")
+
+
+def _records(root: Path) -> Iterator[Record]:
+    for split in ("train", "test"):
+
+        def record(image: str, product: str, superclass: str, path: str, split: str = split) -> Record:
+            kind = path.partition("/")[0].removesuffix("_final")
+            return Record(path, str(int(product)), split, attributes={"superclass": kind})
+
+        yield from parse_lines(root / f"Ebay_{split}.txt", record, 4, skip=1)

@@ -1,0 +1,137 @@
+"""Features come back as they went in, whoever wrote them, and whenever a writer was killed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cenote.data.cache import FeatureCache, Layout, cache_folder, digest_of
+
+LAYOUT = Layout((2, 3), 4, cls=True)
+
+
+def row(number: int) -> np.ndarray:
+    return np.full((7, 4), number, np.float32)
+
+
+def name(number: int) -> bytes:
+    return digest_of(str(number).encode())
+
+
+def test_rows_come_back(tmp_path: Path) -> None:
+    store = FeatureCache(tmp_path).open({"backbone": "b"}, LAYOUT)
+    assert store.values().shape == (0, 7, 4) and store.find([name(1)]).tolist() == [-1]
+    store.append([name(5), name(6), name(5)], np.stack([row(5), row(6), row(5)]))
+    store.append([name(6), name(7)], np.stack([row(99), row(7)]))  # 6 is there already
+    again = FeatureCache(tmp_path).open({"backbone": "b"}, LAYOUT)
+    assert len(again) == 3
+    places = again.find([name(7), name(8), name(6), name(5)])
+    assert places[1] == -1
+    assert again.values()[places[[0, 2, 3]], 0, 0].tolist() == [7, 6, 5]
+    assert not again.values().flags.writeable
+
+
+def test_other_settings_are_another_store(tmp_path: Path) -> None:
+    cache = FeatureCache(tmp_path)
+    cache.open({"backbone": "b"}, LAYOUT).append([name(1)], row(1)[None])
+    for made_by, layout in [({"backbone": "c"}, LAYOUT), ({"backbone": "b"}, LAYOUT._replace(dtype="float32"))]:
+        assert len(cache.open(made_by, layout)) == 0
+    assert len(cache.stores()) == 3 and sum(s["rows"] for s in cache.stores()) == 1
+
+
+def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
+    store = FeatureCache(tmp_path).open({}, LAYOUT)
+    with pytest.raises(ValueError, match=r"takes rows \(7, 4\), got \(6, 4\) for 1 images"):
+        store.append([name(1)], row(1)[None, :6])
+    with pytest.raises(ValueError, match="not finite as float16: use float32"):
+        store.append([name(1)], row(1)[None] * 1e6)
+    with pytest.raises(ValueError, match=r"not finite as float16$"):
+        store.append([name(1)], row(1)[None] * np.nan)
+    with pytest.raises(ValueError, match="float16 or float32, not int8"):
+        FeatureCache(tmp_path).open({}, LAYOUT._replace(dtype="int8"))
+    assert len(store) == 0
+
+
+def test_remains_of_a_dead_writer_are_overwritten(tmp_path: Path) -> None:
+    cache = FeatureCache(tmp_path)
+    store = cache.open({}, LAYOUT)
+    store.append([name(1)], row(1)[None])
+    with open(store.folder / "rows.bin", "ab") as file:
+        file.write(b"x" * (store.row_bytes + 5))
+    with open(store.folder / "digests.bin", "ab") as file:
+        file.write(b"y" * 7)
+    again = cache.open({}, LAYOUT)
+    assert len(again) == 1
+    again.append([name(2)], row(2)[None])
+    last = cache.open({}, LAYOUT)
+    assert last.values()[last.find([name(1), name(2)]), 0, 0].tolist() == [1, 2]
+
+
+WRITER = """
+import sys, numpy as np
+from pathlib import Path
+from cenote.data.cache import FeatureCache, Layout, digest_of
+store = FeatureCache(Path(sys.argv[1])).open({}, Layout((2, 3), 4, True))
+start, stop = map(int, sys.argv[2:])
+for i in range(start, stop, 3):
+    batch = range(i, min(i + 3, stop))
+    store.append([digest_of(str(k).encode()) for k in batch], np.stack([np.full((7, 4), k % 2048) for k in batch]))
+    print(i, flush=True)
+"""
+
+
+def check(folder: Path) -> int:
+    store = FeatureCache(folder).open({}, LAYOUT)
+    values = store.values()
+    numbers = {name(k): k for k in range(3000)}
+    for digest, place in store._known.items():
+        assert (values[place] == numbers[digest] % 2048).all()
+    return len(store)
+
+
+def test_two_processes_fill_one_store(tmp_path: Path) -> None:
+    """Both write half of the numbers and a common part in the middle."""
+    command = [sys.executable, "-c", WRITER, str(tmp_path)]
+    writers = [subprocess.Popen([*command, *part]) for part in (("0", "200"), ("100", "300"))]
+    assert [writer.wait(120) for writer in writers] == [0, 0]
+    assert check(tmp_path) == 300
+
+
+def test_a_killed_writer_leaves_a_sound_store(tmp_path: Path) -> None:
+    for round_ in range(3):
+        command = [sys.executable, "-c", WRITER, str(tmp_path), str(round_ * 1000), str(round_ * 1000 + 1000)]
+        writer = subprocess.Popen(command, stdout=subprocess.PIPE)
+        assert writer.stdout is not None and writer.stdout.readline()
+        time.sleep(0.02 * round_)
+        writer.send_signal(signal.SIGKILL)
+        writer.wait(60)
+        assert check(tmp_path) > 0
+    subprocess.run([sys.executable, "-c", WRITER, str(tmp_path), "0", "30"], check=True, stdout=subprocess.DEVNULL)
+    assert check(tmp_path) >= 30
+
+
+def test_stores_are_listed_and_pruned(tmp_path: Path) -> None:
+    cache = FeatureCache(tmp_path)
+    old, new = cache.open({"backbone": "old"}, LAYOUT), cache.open({"backbone": "new"}, LAYOUT)
+    new.append([name(1)], row(1)[None])
+    week_ago = time.time() - 7 * 86400
+    os.utime(old.folder / "store.json", (week_ago, week_ago))
+    first, second = cache.stores()
+    assert first["made_by"] == {"backbone": "new"} and first["rows"] == 1 and first["bytes"] == 7 * 4 * 2
+    assert second["made_by"] == {"backbone": "old"} and json.loads((old.folder / "store.json").read_text())
+    assert cache.prune(unused_days=3) == [old.folder.name] and not old.folder.exists()
+    assert cache.prune([new.folder.name[:8]]) == [new.folder.name] and cache.stores() == []
+
+
+def test_the_folder_is_the_users_choice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CENOTE_CACHE", str(tmp_path))
+    assert cache_folder() == tmp_path
+    monkeypatch.delenv("CENOTE_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert cache_folder() == tmp_path / "cenote" / "features"

@@ -1,0 +1,79 @@
+"""Class folders, with and without splits, as they lie on people's disks."""
+
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from cenote.data import Record, WrongTree, expect, open_dataset
+
+
+def photographs(root: Path, *names: str) -> None:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8, 6)).save(root / name)
+
+
+def test_folders_are_classes(tmp_path: Path) -> None:
+    photographs(tmp_path, "b/2.jpg", "b/10.PNG", "a/deep/1.jpg", ".hidden/x.jpg", "a/.x.jpg")
+    (tmp_path / "b" / "notes.txt").write_text("x")
+    dataset = open_dataset(tmp_path)
+    assert list(dataset) == [Record("a/deep/1.jpg", "a"), Record("b/10.PNG", "b"), Record("b/2.jpg", "b")]
+    assert dataset.image(1).size == (8, 6) and dataset.name == tmp_path.name
+
+
+def test_splits(tmp_path: Path) -> None:
+    photographs(tmp_path, "train/a/1.jpg", "Validation/a/1.jpg", "test/b/1.jpg")
+    dataset = open_dataset(tmp_path)
+    assert dataset.splits == {"train": 1, "val": 1, "test": 1} and dataset.classes == ["a", "b"]
+    assert open_dataset(tmp_path, "val")[0] == Record("Validation/a/1.jpg", "a", "val")
+
+
+def test_a_class_may_be_called_test(tmp_path: Path) -> None:
+    photographs(tmp_path, "test/1.jpg", "cat/1.jpg")
+    assert open_dataset(tmp_path).classes == ["cat", "test"]
+
+
+def test_loose_images_have_no_class(tmp_path: Path) -> None:
+    photographs(tmp_path, "1.jpg", "cat/1.jpg")
+    assert [r.label for r in open_dataset(tmp_path)] == [None, "cat"]
+
+
+def test_an_empty_class_is_said(tmp_path: Path) -> None:
+    photographs(tmp_path, "cat/1.jpg")
+    (tmp_path / "dog").mkdir()
+    assert open_dataset(tmp_path).problems == [f"{tmp_path / 'dog'}: no images in this class folder"]
+
+
+def test_links_are_followed_but_no_circle(tmp_path: Path) -> None:
+    photographs(tmp_path / "data", "cat/1.jpg")
+    photographs(tmp_path / "other", "2.jpg")
+    (tmp_path / "data" / "cat" / "more").symlink_to(tmp_path / "other")
+    (tmp_path / "data" / "cat" / "again").symlink_to(tmp_path / "data")
+    assert [r.image for r in open_dataset(tmp_path / "data")] == ["cat/1.jpg", "cat/more/2.jpg"]
+
+
+def test_what_is_no_data_gets_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "x.bin").write_bytes(b"x")
+    for data, sentence in {
+        "empty": "holds no images: expected class folders with images in them, found nothing",
+        "gone": "is not there: give a folder, a list",
+        "x.bin": "is no list of images",
+    }.items():
+        with pytest.raises(WrongTree, match=sentence):
+            open_dataset(tmp_path / data)
+    with pytest.raises(ValueError, match="no data set is called 'cup'; did you mean 'cub'"):
+        open_dataset("cup:somewhere")
+
+
+def test_expect_says_what_was_expected_and_found(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b.txt").write_text("")
+    expect(tmp_path, "it", "a/", "b.txt", "c.txt|b.txt")
+    with pytest.raises(WrongTree) as caught:
+        expect(tmp_path, "Such", "a/", "b.txt/", "c.txt|d.txt")
+    assert str(caught.value) == (
+        f"{tmp_path} is not Such: expected a/, b.txt/, c.txt or d.txt in it; "
+        "b.txt/, c.txt or d.txt missing, found a/, b.txt"
+    )

@@ -1,0 +1,168 @@
+"""Law of the restricted unpickler: plain data comes back equal from every protocol, anything else runs nothing."""
+
+import io
+import pickle
+import pickletools
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cenote.data.pickles import load_pickle, read_pickle
+from tests.data.benchmarks.trees1 import python2_pickle
+
+OBJECTS = np.empty(2, object)
+OBJECTS[:] = [1, [2, np.arange(3)]]
+PLAIN: dict[str, Any] = {
+    "grid": np.arange(6).reshape(2, 3),
+    "by columns": np.asfortranarray(np.linspace(0, 1, 6).reshape(2, 3)),
+    "words": np.array(["ab", "c"]),
+    "bytes": np.array([b"ab"]),
+    "swapped": np.arange(3, dtype=">i4"),
+    "flags": np.array([True, False]),
+    "nothing": np.zeros((0, 3), np.float32),
+    "no dimension": np.array(3.5),
+    "number": np.float32(2.5),
+    "text": "naïve",
+    "raw": b"\x00\xff",
+    "empty": b"",
+    "nested": (1, [2, {3}], frozenset([4]), {"a": None}, 1j, True, 10**30),
+    "ordered": OrderedDict(a=1),
+}
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize("key", PLAIN)
+def test_plain_data_comes_back(protocol: int, key: str) -> None:
+    value = PLAIN[key]
+    again = load_pickle(pickle.dumps([value, value], protocol))
+    assert again[0] is again[1]  # shared as it was
+    if isinstance(value, np.ndarray):
+        assert type(again[0]) is np.ndarray and again[0].shape == value.shape
+        assert again[0].dtype.newbyteorder("=") == value.dtype.newbyteorder("=")
+        assert (again[0] == value).all()
+        again[0][...] = again[0]  # writable
+    else:
+        assert again[0] == value
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_arrays_in_arrays_of_objects(protocol: int) -> None:
+    again = load_pickle(pickle.dumps(OBJECTS, protocol))
+    assert type(again) is np.ndarray and again[0] == 1 and type(again[1][1]) is np.ndarray
+    assert again[1][1].tolist() == [0, 1, 2]
+
+
+def test_pickles_of_python_2(tmp_path: Path) -> None:
+    value = {
+        "data": np.arange(200, 206, dtype=np.uint8).reshape(2, 3),
+        "labels": [1, 2],
+        "name": "b\xe9",
+        "x": np.float64(2),
+    }
+    python2_pickle(tmp_path / "a.pkl", value)
+    assert b"numpy.core.multiarray" in (tmp_path / "a.pkl").read_bytes()
+    again = read_pickle(tmp_path / "a.pkl")
+    assert again["labels"] == [1, 2] and again["name"] == "b\xe9" and again["x"] == 2
+    assert again["data"].tolist() == [[200, 201, 202], [203, 204, 205]]
+
+
+class Calls:
+    """Pickles as a call of the function."""
+
+    def __init__(self, function: Any, *arguments: Any) -> None:
+        self.call = function, arguments
+
+    def __reduce__(self) -> Any:
+        return self.call
+
+
+class OnlyHere:
+    pass
+
+
+EVIL = {
+    "a command": Calls(eval, "__import__('pathlib').Path('touched').touch()"),
+    "a file": Calls(open, "touched", "w"),
+    "an attribute": Calls(getattr, "a", "upper"),
+    "an import": Calls(__import__, "antigravity"),
+    "an object": OnlyHere(),
+    "a class": np.ndarray,
+    "an empty array": Calls(np.ndarray, (10**9,)),
+    "bytes of a number": Calls(bytes, 10**9),
+    "an array from a file": Calls(np.fromfile, __file__),
+    "a path": Path("a"),
+    "dates": np.array(["2020-01-01"], "datetime64[D]"),
+    "records": np.zeros(2, "i4,f4"),
+    "a function in a list": [1, {"a": len}],
+    "a class as a key": {np.ndarray: 1},
+    "a class in a set": {(np.dtype,)},
+}
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize("kind", EVIL)
+def test_anything_else_is_refused(kind: str, protocol: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.pkl").write_bytes(pickle.dumps(EVIL[kind], protocol))
+    with pytest.raises(ValueError, match=r"a\.pkl.* only numbers, strings, containers and NumPy arrays are read$"):
+        read_pickle(tmp_path / "a.pkl")
+    assert not (tmp_path / "touched").exists()
+
+
+def test_bytes_are_never_taken_for_objects() -> None:
+    """NumPy believes the flags of a pickled dtype: with these it would take eight bytes for a pointer."""
+    honest = pickle.dumps(np.array([1.0]), 2)
+    forged = honest.replace(b"f8", b"O8")
+    assert forged != honest
+    with pytest.raises(ValueError, match="filled with bytes"):
+        load_pickle(forged)
+
+
+def test_an_array_of_objects_has_as_many_as_its_shape_says() -> None:
+    forged = pickle.dumps(np.array([None] * 7), 2).replace(b"K\x07\x85", b"K\x63\x85")
+    with pytest.raises(ValueError, match=r"an array of \(99,\) is filled with 7 values"):
+        load_pickle(forged)
+
+
+def test_references_outside_are_refused() -> None:
+    class Outside(pickle.Pickler):
+        def persistent_id(self, obj: Any) -> Any:
+            return "x" if obj == 3 else None
+
+    buffer = io.BytesIO()
+    Outside(buffer).dump([3])
+    with pytest.raises(ValueError, match="outside itself"):
+        load_pickle(buffer.getvalue())
+
+
+def test_what_a_pickle_does_to_the_stand_ins_does_not_outlive_it() -> None:
+    """The opcode BUILD sets attributes of whatever lies on the stack."""
+    attack = b"\x80\x02cnumpy\nndarray\nN}X\x08\x00\x00\x00functioncbuiltins\nset\ns\x86b."
+    pickletools.dis(attack, io.StringIO())  # well formed
+    with pytest.raises(ValueError):
+        load_pickle(attack)
+    with pytest.raises(ValueError, match="makes an array by itself"):
+        load_pickle(pickle.dumps(EVIL["an empty array"], 2))
+
+
+@pytest.mark.parametrize("cut", [0, 1, 10, 50, -1])
+def test_damaged_pickles(cut: int) -> None:
+    with pytest.raises(ValueError, match=r"^the pickle is damaged or no pickle \(.+\)$"):
+        load_pickle(pickle.dumps(PLAIN, 2)[:cut])
+
+
+def test_nesting_and_sharing_without_end() -> None:
+    loop: list[Any] = []
+    loop.append(loop)
+    again = load_pickle(pickle.dumps(loop))
+    assert again[0] is again
+    laughs: Any = ()
+    for _ in range(200):
+        laughs = (laughs, laughs)  # 2^200 leaves, 200 objects
+    assert len(load_pickle(pickle.dumps(laughs))) == 2
+    deep = b"(" * 100_000 + b"t" * 100_000 + b"."
+    with pytest.raises(ValueError, match="nested too deeply"):
+        load_pickle(deep)
