@@ -1,0 +1,52 @@
+"""Bootstrap intervals: of values at hand, and of means that are accumulated image by image."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .arrays import Array, numpy_array
+
+
+def bootstrap_interval(values: Any, level: float = 0.95, resamples: int = 1000, seed: int = 0) -> tuple[float, float]:
+    """The percentile interval of the mean of per-image values (n,), images drawn with replacement."""
+    array = numpy_array(values).astype(np.float64)
+    if array.ndim != 1 or not array.size:
+        raise ValueError(f"an interval needs one value per image (n,), got shape {array.shape}")
+    rng = np.random.default_rng(seed)
+    means = [array[rng.integers(array.size, size=array.size)].mean() for _ in range(resamples)]
+    return percentiles(np.array(means), level)
+
+
+def percentiles(samples: Array, level: float) -> tuple[float, float]:
+    if not 0 < level < 1:
+        raise ValueError(f"the level of an interval lies between 0 and 1, got {level}")
+    low, high = np.quantile(samples, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+class Resamples:
+    """Sums over resampled images, image by image: memory does not grow with their number.
+
+    Drawing n of n images with replacement gives each of them about Poisson(1) copies: so each image is added to every
+    resample that many times. Processes that are merged later need different seeds.
+    """
+
+    def __init__(self, shape: tuple[int, ...], resamples: int, seed: int = 0) -> None:
+        self.sums, self.counts = np.zeros((resamples, *shape)), np.zeros(resamples)
+        self._rng = np.random.default_rng(seed)
+
+    def add(self, values: Array) -> None:
+        """(n, *shape): one row per image."""
+        copies = self._rng.poisson(1.0, (len(self.counts), len(values)))
+        self.sums += np.tensordot(copies.astype(np.float64), values.astype(np.float64), 1)
+        self.counts += copies.sum(1)
+
+    def merge(self, other: Resamples) -> None:
+        self.sums, self.counts = self.sums + other.sums, self.counts + other.counts
+
+    def means(self) -> Array:
+        """(resamples, *shape)"""
+        counts = self.counts.reshape(-1, *[1] * (self.sums.ndim - 1))
+        return self.sums / np.maximum(counts, 1)

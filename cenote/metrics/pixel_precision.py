@@ -1,0 +1,94 @@
+"""PxAP: the area under the precision-recall curve of all pixels of a data set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from .arrays import Array, named, numpy_array, side_by_side
+from .compiled import available
+from .score_maps import check_score_map
+
+IGNORE = 255
+
+
+def join_masks(instances: Iterable[Any], ignore: Any = None) -> Array:
+    """(H, W) uint8 with 1 where any instance is, 255 in what the ignore region has besides, 0 elsewhere."""
+    masks = [numpy_array(mask) > 0.5 for mask in instances]
+    if not masks:
+        raise ValueError("an image needs at least one instance mask")
+    joined = np.any(masks, axis=0).astype(np.uint8)
+    if ignore is not None:
+        joined[(numpy_array(ignore) > 0.5) & (joined == 0)] = IGNORE
+    return joined
+
+
+class PixelPrecision:
+    """Histograms of the scores of positive and negative pixels: streaming and mergeable.
+
+    Bin i holds edges[i] <= score < edges[i + 1]. The edges are 0, w, 2w, ... below 1, then 1, 2, 3: so a score of
+    exactly 1 has a bin, and nothing else does beyond it.
+    """
+
+    def __init__(self, bin_width: float = 0.01) -> None:
+        if not 0 < bin_width <= 1:
+            raise ValueError(f"bin_width is more than 0 and at most 1, got {bin_width}")
+        self.bin_width = bin_width
+        self.edges = np.append(np.arange(0, 1, bin_width), [1.0, 2.0, 3.0])
+        self.pixels = np.zeros((2, len(self.edges) - 1), np.int64)  # of negatives and positives
+        self.count = 0
+
+    def add(self, score_map: Any, mask: Any, name: str = "") -> None:
+        """One image: scores (H, W) in [0, 1] and a mask (H, W) of 0, 1 and 255 (ignored)."""
+        name = name or f"image {self.count}"
+        scores, truth = check_score_map(score_map, name), numpy_array(mask)
+        if truth.shape != scores.shape:
+            raise ValueError(f"{name}: the mask is {truth.shape}, the score map {scores.shape}; resize one of them")
+        truth = truth.astype(np.uint8) if truth.dtype == bool else truth
+        self.pixels += _histograms(scores, truth, self.edges, self.bin_width, name)
+        self.count += 1
+
+    def merge(self, other: PixelPrecision) -> None:
+        if other.bin_width != self.bin_width:
+            raise ValueError(f"histograms of bin width {self.bin_width} and {other.bin_width} do not add up")
+        self.pixels += other.pixels
+        self.count += other.count
+
+    def curve(self) -> tuple[Array, Array]:
+        """Precision and recall, from the highest bin down; precision is 0 where nothing is predicted yet."""
+        negatives, positives = self.pixels[:, ::-1].cumsum(1).astype(np.float64)
+        if not positives[-1:].any():
+            raise ValueError(f"no positive pixel in the masks of {self.count} images: PxAP is not defined")
+        predicted = positives + negatives
+        precision = np.divide(positives, predicted, out=np.zeros_like(predicted), where=predicted > 0)
+        return precision, positives / positives[-1]
+
+    def result(self) -> float:
+        """Sum of precision_i (recall_i - recall_{i-1}), no interpolation; depends on the bin width: report it."""
+        precision, recall = self.curve()
+        return float((precision * np.diff(recall, prepend=0.0)).sum())
+
+
+def pixel_average_precision(score_maps: Iterable[Any], masks: Iterable[Any], bin_width: float = 0.01,
+                            names: Sequence[str] | None = None) -> float:  # fmt: skip
+    """PxAP, 0 to 1, of score maps (H, W) in [0, 1] and masks of 0, 1 and 255 (ignored), pooled over all images."""
+    precision = PixelPrecision(bin_width)
+    for i, (score_map, mask) in enumerate(side_by_side(score_maps=score_maps, masks=masks)):
+        precision.add(score_map, mask, named(names, i))
+    return precision.result()
+
+
+def _histograms(scores: Array, truth: Array, edges: Array, bin_width: float, name: str) -> Array:
+    if available():
+        from .binning import count_pixels
+
+        pixels = np.zeros((2, len(edges) - 1), np.int64)
+        wrong = count_pixels(scores.ravel(), truth.ravel(), edges, 1 / bin_width, pixels)
+    else:
+        pixels = np.stack([np.histogram(scores[truth == value], edges)[0] for value in (0, 1)])
+        wrong = bool(((truth != 0) & (truth != 1) & (truth != IGNORE)).any())
+    if wrong:
+        raise ValueError(f"{name}: a mask has 0, 1 and 255 (ignored), got {np.unique(truth)[:5].tolist()}")
+    return pixels

@@ -1,0 +1,65 @@
+"""From a raw map to a score map in [0, 1] at evaluation size, and from that to levels."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .arrays import Array, numpy_array
+
+Maps = TypeVar("Maps", Tensor, np.ndarray[Any, Any])
+
+
+def prepare_maps(maps: Maps, size: tuple[int, int] | int = 224) -> Maps:
+    """(..., h, w) -> (..., H, W) in [0, 1]: cubic to `size` (height, width), *then* min-max per map.
+
+    A map that is constant or has a NaN or infinite value becomes zeros. The cubic kernel is OpenCV's INTER_CUBIC
+    (a = -0.75, half-pixel centres, border repeated, no smoothing when shrinking), equal up to the rounding of float32.
+    """
+    as_tensor = torch.as_tensor(numpy_array(maps) if isinstance(maps, np.ndarray) else maps)
+    if as_tensor.ndim < 2 or not as_tensor.numel():
+        raise ValueError(f"maps are (..., h, w) with something in them, got shape {tuple(as_tensor.shape)}")
+    height, width = (size, size) if isinstance(size, int) else size
+    values = as_tensor.float() if as_tensor.element_size() < 4 or not as_tensor.is_floating_point() else as_tensor
+    flat = values.reshape(-1, 1, *values.shape[-2:])  # (n, 1, h, w)
+    # Asked of the raw map: interpolation rounds, and min-max would stretch the rounding of a constant to [0, 1].
+    span = flat.amax((-2, -1), keepdim=True) - flat.amin((-2, -1), keepdim=True)
+    usable = torch.isfinite(span) & (span > 0)
+    if flat.shape[-2:] != (height, width):
+        flat = torch.nn.functional.interpolate(flat, (height, width), mode="bicubic", align_corners=False)
+    low = flat.amin((-2, -1), keepdim=True)
+    usable &= flat.amax((-2, -1), keepdim=True) > low
+    # Shift, then divide by the highest that is left, as published: the top is exactly 1, whatever was rounded.
+    shifted = torch.where(usable, flat - low, 0.0)
+    scaled = shifted / torch.where(usable, shifted.amax((-2, -1), keepdim=True), 1.0)
+    result = scaled.reshape(*values.shape[:-2], height, width)
+    return result.numpy() if isinstance(maps, np.ndarray) else result
+
+
+def check_score_map(score_map: Any, name: str) -> Array:
+    """(H, W) floats in [0, 1], or one sentence that names the image."""
+    array = numpy_array(score_map)
+    if array.ndim != 2 or not array.size:
+        raise ValueError(f"{name}: a score map is (H, W), got shape {array.shape}")
+    low, high = array.min(), array.max()
+    if not (low >= 0 and high <= 1):  # NaN is caught too: it is nothing of this
+        what = "a NaN" if np.isnan(low) else f"values from {low:g} to {high:g}"
+        raise ValueError(f"{name}: the score map has {what}; scores are in [0, 1], see cenote.metrics.prepare_maps")
+    return array
+
+
+def quantise(score_map: Array) -> Array:
+    """Scores in [0, 1] -> uint8 by truncation."""
+    return (score_map * 255).astype(np.uint8)
+
+
+def resize_mask(mask: Any, size: tuple[int, int] | int = 224) -> Array:
+    """(h, w) -> (H, W) by nearest neighbour as OpenCV's INTER_NEAREST: row floor(y h / H), no half pixels."""
+    array = numpy_array(mask)
+    height, width = (size, size) if isinstance(size, int) else size
+    rows = np.minimum(np.arange(height) * array.shape[0] // height, array.shape[0] - 1)
+    columns = np.minimum(np.arange(width) * array.shape[1] // width, array.shape[1] - 1)
+    return array[rows[:, None], columns]

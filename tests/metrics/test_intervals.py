@@ -1,0 +1,45 @@
+"""Bootstrap intervals are as wide as theory says, at hand and image by image."""
+
+import numpy as np
+import pytest
+
+from cenote.metrics import bootstrap_interval
+from cenote.metrics.intervals import Resamples, percentiles
+
+
+def test_as_wide_as_the_normal_interval() -> None:
+    values = np.random.default_rng(0).normal(3, 2, 400)
+    low, high = bootstrap_interval(values, resamples=2000)
+    half = 1.96 * values.std() / np.sqrt(400)
+    assert low == pytest.approx(values.mean() - half, abs=0.03) and high == pytest.approx(
+        values.mean() + half, abs=0.03
+    )
+    assert bootstrap_interval(values, resamples=2000) == (low, high)  # the seed decides
+    narrow = bootstrap_interval(values, level=0.5)
+    assert low < narrow[0] < narrow[1] < high
+
+
+def test_image_by_image_gives_the_same_interval() -> None:
+    values = (np.random.default_rng(1).random(500) < 0.3).astype(float)
+    resamples = Resamples((), 3000)
+    for chunk in np.split(values, 10):
+        resamples.add(chunk)
+    assert percentiles(resamples.means(), 0.95) == pytest.approx(bootstrap_interval(values, resamples=3000), abs=0.006)
+
+
+def test_processes_add_up() -> None:
+    values = np.random.default_rng(2).random((300, 2))
+    parts = [Resamples((2,), 2000, seed) for seed in (0, 1)]
+    for part, chunk in zip(parts, np.split(values, 2), strict=True):
+        part.add(chunk)
+    parts[0].merge(parts[1])
+    means = parts[0].means()
+    np.testing.assert_allclose(means.mean(0), values.mean(0), atol=0.003)
+    np.testing.assert_allclose(means.std(0), values.std(0) / np.sqrt(300), rtol=0.1)
+
+
+def test_bad_input() -> None:
+    with pytest.raises(ValueError, match="one value per image"):
+        bootstrap_interval([])
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        bootstrap_interval([1.0], level=95)

@@ -1,0 +1,36 @@
+"""Weighted nearest neighbours against a loop."""
+
+import math
+
+import pytest
+import torch
+
+from cenote.metrics.neighbours import knn_accuracy
+
+
+def slow(memory, known, queries, labels, k, temperature):  # type: ignore[no-untyped-def]
+    right = 0
+    for query, label in zip(queries, labels, strict=True):
+        cosines = [float(query @ m / query.norm() / m.norm()) for m in memory]
+        nearest = sorted(range(len(memory)), key=lambda i: -cosines[i])[:k]
+        votes = [0.0] * 10
+        for i in nearest:
+            votes[int(known[i])] += math.exp(cosines[i] / temperature)
+        right += votes.index(max(votes)) == int(label)
+    return right / len(queries)
+
+
+@pytest.mark.parametrize("temperature", [0.07, 1.0])
+def test_as_a_loop_would_vote(temperature: float) -> None:
+    torch.manual_seed(0)
+    memory, queries = torch.randn(60, 8), torch.randn(33, 8)
+    known, labels = torch.randint(0, 4, (60,)), torch.randint(0, 4, (33,))
+    found = knn_accuracy(memory, known, queries, labels, (1, 10, 20), temperature, chunk=7)
+    assert found == {k: slow(memory, known, queries, labels, k, temperature) for k in (1, 10, 20)}
+
+
+def test_more_neighbours_than_there_are() -> None:
+    memory = torch.eye(3)
+    assert knn_accuracy(memory, torch.arange(3), memory, torch.arange(3), (20,)) == {20: 1.0}
+    with pytest.raises(ValueError, match="need a memory and queries, got 0 and 3"):
+        knn_accuracy(memory[:0], torch.arange(0), memory, torch.arange(3))
