@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -104,7 +105,10 @@ class Dataset(Sequence[Record]):
 
     def image(self, i: int) -> Image.Image:
         """Upright 8-bit RGB; raises BadImage."""
-        return self.pixels.image(int(self.rows[i])) if self.pixels else read_image(self.path(i))
+        row = int(self.rows[i])
+        if self.pixels:
+            return self.pixels.image(row)
+        return read_image(os.path.join(self.root, _at(self.columns["image"], row) or ""))  # a Path costs 30 µs more
 
     def mask(self, i: int) -> npt.NDArray[np.uint8] | None:
         """(H, W): 0 background, 1 object (or class ids, where `mask_codes` says so), 255 does not count."""

@@ -46,9 +46,13 @@ def _classes(root: Path, prefix: str, split: str | None) -> Iterator[Record | Pr
     for name, is_folder in _listed(root / prefix):
         if is_folder:
             images = 0
-            for image in walk(root, f"{prefix}{name}/"):
-                images += 1
-                yield Record(image, name, split)
+            try:
+                for image in walk(root, f"{prefix}{name}/"):
+                    images += 1
+                    yield Record(image, name, split)
+            except PermissionError as error:
+                yield Problem(f"{error.filename}: this folder may not be read")
+                continue
             if not images:
                 yield Problem(f"{root / prefix / name}: no images in this class folder")
         elif _is_image(name):

@@ -12,7 +12,7 @@ from PIL import Image, ImageDraw
 
 from ..data import BadImage, Box, Dataset, Record, write_atomically
 from .maps import LINE
-from .sheet import Entry, _font, contact_sheet
+from .sheet import Entry, contact_sheet, font
 
 T = TypeVar("T")
 Size = tuple[int, int]
@@ -122,14 +122,14 @@ def _draw_boxes(draw: ImageDraw.ImageDraw, boxes: Sequence[Box], scale: tuple[fl
             draw.rectangle(corners, outline=colours[box.label], width=line)
             placed += [(corners, box.label)] if box.label else []
     taken: list[Corners] = []
-    font = _font(max(14, round(max(size) / 22)))  # as large as the caption when the page is made
+    letters = font(max(14, round(max(size) / 22)))  # as large as the caption when the page is made
     for (x1, y1, x2, _), label in placed:
-        left, _, right, bottom = draw.textbbox((x1 + 3, y1 + 1), label, font)
+        left, _, right, bottom = draw.textbbox((x1 + 3, y1 + 1), label, letters)
         plate = (x1, y1, int(right) + 3, int(bottom) + 2)
         if right - left < x2 - x1 and not any(_overlap(plate, other) for other in taken):
             taken.append(plate)
             draw.rectangle(plate, fill=colours[label])
-            draw.text((x1 + 3, y1 + 1), label, (0, 0, 0), font)
+            draw.text((x1 + 3, y1 + 1), label, (0, 0, 0), letters)
 
 
 def _corners(box: Box, scale: tuple[float, float], size: Size) -> Corners | None:

@@ -33,7 +33,7 @@ def contact_sheet(entries: Sequence[Entry], heading: str = "", columns: int = 0,
     page = Image.new("RGB", (MARGIN + columns * (width + MARGIN), top + sum(heights) + MARGIN * len(rows)), PAPER)
     if heading:
         draw = ImageDraw.Draw(page)
-        draw.text((MARGIN, MARGIN - 8), _fit(heading, page.width - 2 * MARGIN, 18, draw), INK, _font(18))
+        draw.text((MARGIN, MARGIN - 8), fitted(heading, page.width - 2 * MARGIN, 18, draw), INK, font(18))
     for row, height in zip(rows, heights, strict=True):
         for i, strip in enumerate(row):
             page.paste(strip, (MARGIN + i * (width + MARGIN), top))
@@ -51,10 +51,10 @@ def _strip(entry: Entry, width: int, side: int) -> Image.Image:
         strip.paste(picture, (i * step, (height - picture.height) // 2))
     draw = ImageDraw.Draw(strip)
     used = min(width, len(small) * step - GAP)
-    note = _fit(entry.note, used / 2, 13, draw) if entry.note else ""
-    room = used - (draw.textlength(note, _font(13)) + 12 if note else 0)
-    draw.text((0, height + 6), _fit(entry.title, room, 14, draw), INK, _font(14))
-    draw.text((used, height + 7), note, FADED, _font(13), anchor="ra")
+    note = fitted(entry.note, used / 2, 13, draw) if entry.note else ""
+    room = used - (draw.textlength(note, font(13)) + 12 if note else 0)
+    draw.text((0, height + 6), fitted(entry.title, room, 14, draw), INK, font(14))
+    draw.text((used, height + 7), note, FADED, font(13), anchor="ra")
     return strip
 
 
@@ -64,20 +64,20 @@ def _within(picture: Image.Image, side: int) -> Image.Image:
     return picture.resize(size, Image.Resampling.LANCZOS)
 
 
-def _fit(text: str, width: float, size: int, draw: ImageDraw.ImageDraw) -> str:
+def fitted(text: str, width: float, size: int, draw: ImageDraw.ImageDraw) -> str:
     """The text, shortened in its middle until it fits: a file's name tells most at its ends."""
     text = "".join(c if c.isprintable() else "?" for c in text)
-    if draw.textlength(text, _font(size)) <= width:
+    if draw.textlength(text, font(size)) <= width:
         return text
     for keep in range(len(text) - 2, 1, -1):
         short = text[: (keep + 1) // 2] + "…" + text[len(text) - keep // 2 :]
-        if draw.textlength(short, _font(size)) <= width:
+        if draw.textlength(short, font(size)) <= width:
             return short
     return "…"
 
 
 @functools.cache
-def _font(size: int) -> ImageFont.FreeTypeFont:
+def font(size: int) -> ImageFont.FreeTypeFont:
     """DejaVu Sans, which comes with matplotlib: the same letters on every machine, Greek and Cyrillic included."""
     import matplotlib
 

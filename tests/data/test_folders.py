@@ -1,5 +1,6 @@
 """Class folders, with and without splits, as they lie on people's disks."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,15 @@ def test_an_empty_class_is_said(tmp_path: Path) -> None:
     photographs(tmp_path, "cat/1.jpg")
     (tmp_path / "dog").mkdir()
     assert open_dataset(tmp_path).problems == [f"{tmp_path / 'dog'}: no images in this class folder"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_locked_class_is_said_and_the_others_are_read(tmp_path: Path) -> None:
+    photographs(tmp_path, "cat/1.jpg", "dog/1.jpg")
+    (tmp_path / "cat").chmod(0)
+    dataset = open_dataset(tmp_path)
+    assert [r.label for r in dataset] == ["dog"]
+    assert dataset.problems == [f"{tmp_path / 'cat'}/: this folder may not be read"]
 
 
 def test_links_are_followed_but_no_circle(tmp_path: Path) -> None:
