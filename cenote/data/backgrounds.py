@@ -5,6 +5,7 @@ Xiao et al., "Noise or Signal", ICLR 2021; the tiling follows the program that m
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Sequence
 from functools import cached_property
@@ -90,16 +91,17 @@ def with_background(dataset: Dataset, variant: str, seed: int = 0) -> Dataset:
 
 
 def write_variants(dataset: Dataset, out: Path, seed: int = 0, variants: Sequence[str] = VARIANTS) -> list[str]:
-    """Class folders of every variant, `out/only_fg/cat/3.png`; returns what could not be made, and why."""
+    """A folder of each variant, with its list; returns what could not be made, and why."""
     from tqdm import tqdm
 
     left_out = []
     for variant in variants:
         changed = with_background(dataset, variant, seed)
+        lines = []
         for i in tqdm(range(len(changed)), desc=variant, unit="image", disable=None, leave=False):
             record = changed[i]
-            name = Path(record.image).stem if record.image else f"{i:06d}"
-            path = out / variant / str(record.label) / f"{name}.png"
+            name = Path(record.image).with_suffix("").as_posix().replace("/", "_") if record.image else f"{i:06d}"
+            path = out / variant / "images" / f"{name}.png"
             try:
                 image = changed.image(i)
             except BadImage as error:
@@ -107,6 +109,9 @@ def write_variants(dataset: Dataset, out: Path, seed: int = 0, variants: Sequenc
                 continue
             with write_atomically(path) as temporary:
                 image.save(temporary)
+            lines.append(json.dumps({"file": f"images/{name}.png", "label": record.label, "split": record.split}))
+        with write_atomically(out / variant / "annotations.jsonl") as temporary:
+            temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return left_out
 
 

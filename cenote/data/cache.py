@@ -49,10 +49,12 @@ class FeatureStore:
         self._rows = folder / "rows.bin"
         self._digests = folder / "digests.bin"
         self._known: dict[bytes, int] = {}
+        self._count = 0  # rows that have a digest
+        self._file = -1  # which file the digests were read from: another after somebody pruned
         self.refresh()
 
     def __len__(self) -> int:
-        return len(self._known)
+        return self._count
 
     @property
     def row_bytes(self) -> int:
@@ -64,15 +66,17 @@ class FeatureStore:
 
     def refresh(self) -> None:
         """Learn what other processes have added."""
-        known, seen = len(self._known), _size(self._digests) // DIGEST
-        if seen <= known:
+        number, seen = _number(self._digests), _size(self._digests) // DIGEST
+        if number != self._file or seen < self._count:
+            self._known, self._count, self._file = {}, 0, number
+        if seen == self._count:
             return
         with open(self._digests, "rb") as file:
-            file.seek(known * DIGEST)
-            added = file.read((seen - known) * DIGEST)
-        for row in range(known, seen):
-            start = (row - known) * DIGEST
-            self._known[added[start : start + DIGEST]] = row
+            file.seek(self._count * DIGEST)
+            added = file.read((seen - self._count) * DIGEST)
+        for start in range(0, len(added) - DIGEST + 1, DIGEST):
+            self._known[added[start : start + DIGEST]] = self._count
+            self._count += 1
 
     def append(self, digests: Sequence[bytes], values: Array) -> None:
         """Rows (n, vectors, dim) of n images. What another process has brought meanwhile is not written twice."""
@@ -89,13 +93,13 @@ class FeatureStore:
             new = [i for i, digest in enumerate(digests) if digest not in self._known]
             new = list({digests[i]: i for i in new}.values())  # one image twice in a batch is one row
             with open(self._rows, "r+b" if self._rows.exists() else "wb") as file:
-                file.seek(len(self._known) * self.row_bytes)  # over the remains of a process that died
+                file.seek(self._count * self.row_bytes)  # over the remains of a process that died
                 file.truncate()
                 file.write(packed[new].tobytes())
                 file.flush()
                 os.fsync(file.fileno())
             with open(self._digests, "r+b" if self._digests.exists() else "wb") as file:
-                file.seek(len(self._known) * DIGEST)
+                file.seek(self._count * DIGEST)
                 file.truncate()
                 file.write(b"".join(digests[i] for i in new))
             self.refresh()
@@ -109,6 +113,7 @@ class FeatureStore:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
+        self.folder.mkdir(parents=True, exist_ok=True)  # somebody may have pruned it
         with open(self.folder / "lock", "wb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # let go of when the file is closed, also by a killed process
             yield
@@ -148,7 +153,9 @@ class FeatureCache:
         for store in self.stores():
             old = unused_days is not None and time.time() - store["used"] > unused_days * 86400
             if old or any(store["name"].startswith(name) for name in names):
-                shutil.rmtree(self.folder / store["name"])
+                gone = self.folder / f".{store['name']}.{os.getpid()}"
+                os.replace(self.folder / store["name"], gone)  # at once, for whoever is writing to it
+                shutil.rmtree(gone)
                 removed.append(store["name"])
         return removed
 
@@ -173,6 +180,13 @@ def _description(path: Path) -> dict[str, Any]:
         return dict(json.loads(path.read_text()))
     except ValueError:
         return {"made_by": {}, "layout": {}}
+
+
+def _number(path: Path) -> int:
+    try:
+        return path.stat().st_ino
+    except FileNotFoundError:
+        return -1
 
 
 def _size(path: Path) -> int:

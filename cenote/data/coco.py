@@ -15,12 +15,11 @@ from PIL import Image
 
 from .columns import Strings
 from .dataset import Dataset
-from .folders import SPLITS
 from .images import BadImage, read_image
 from .json_files import checked_entries, read_json
 from .outlines import Outlines, OutlinesBuilder
 from .packing import pack
-from .record import Box, Problem, Record
+from .record import SPLITS, Box, Problem, Record
 from .trees import WrongTree
 
 Object = Mapping[str, Any]

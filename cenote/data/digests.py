@@ -32,7 +32,7 @@ def digests(dataset: Dataset, memory: Path | None = None) -> list[bytes | None]:
     with closing(sqlite3.connect(memory, timeout=60)) as database, ThreadPoolExecutor() as threads:
         with database:
             database.execute(
-                "create table if not exists files (path text primary key, size int, time int, digest blob)"
+                "create table if not exists contents (path blob primary key, size int, time int, digest blob)"
             )
         chunks = [paths[start : start + CHUNK] for start in range(0, len(paths), CHUNK)]
         return [digest for chunk in chunks for digest in _remembered(chunk, database, threads)]
@@ -42,13 +42,15 @@ def _remembered(paths: list[str], database: sqlite3.Connection, threads: ThreadP
     real = [os.path.abspath(path) for path in paths]
     states = dict(zip(real, threads.map(_state, real), strict=True))
     marks = ",".join("?" * len(real))
-    rows = database.execute(f"select path, size, time, digest from files where path in ({marks})", real)
-    known = {path: digest for path, size, time, digest in rows if states[path] == (size, time)}
+    keys = [os.fsencode(path) for path in real]  # a name need not be text
+    rows = database.execute(f"select path, size, time, digest from contents where path in ({marks})", keys)
+    found = {os.fsdecode(path): (size, time, digest) for path, size, time, digest in rows}
+    known = {path: digest for path, (*state, digest) in found.items() if states[path] == tuple(state)}
     unknown = [path for path, state in states.items() if state is not None and path not in known]
     fresh = dict(zip(unknown, threads.map(_of_file, unknown), strict=True))
     with database:
-        news = [(path, *(states[path] or ()), digest) for path, digest in fresh.items() if digest]
-        database.executemany("insert or replace into files values (?, ?, ?, ?)", news)
+        news = [(os.fsencode(path), *(states[path] or ()), digest) for path, digest in fresh.items() if digest]
+        database.executemany("insert or replace into contents values (?, ?, ?, ?)", news)
     return (known.get(path) or fresh.get(path) for path in real)
 
 

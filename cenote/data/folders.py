@@ -10,13 +10,8 @@ from .columns import natural
 from .dataset import Dataset
 from .images import SUFFIXES
 from .packing import pack
-from .record import Problem, Record
+from .record import SPLITS, Problem, Record
 from .trees import WrongTree, contents
-
-SPLITS = {
-    **{"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "dev": "val"},
-    **{"test": "test", "testing": "test", "query": "query", "gallery": "gallery"},
-}
 
 
 def read_folders(root: Path, name: str | None = None) -> Dataset:
@@ -35,19 +30,25 @@ def read_folders(root: Path, name: str | None = None) -> Dataset:
 
 def _records(root: Path) -> Iterator[Record | Problem]:
     folders = [name for name, is_folder in _listed(root) if is_folder]
-    if folders and all(name.lower() in SPLITS for name in folders):
-        for name in folders:
+    splits = [name for name in folders if name.lower() in SPLITS]
+    among = {SPLITS[name.lower()] for name in splits}
+    if splits and (len(splits) == len(folders) or ("train" in among and len(among) > 1)):
+        for name in splits:
             yield from _classes(root, f"{name}/", SPLITS[name.lower()])
+        for name in folders:
+            if name not in splits:
+                yield Problem(f"{root / name}: not a split like {', '.join(splits)}, left out")
     else:
         yield from _classes(root, "", None)
 
 
 def _classes(root: Path, prefix: str, split: str | None) -> Iterator[Record | Problem]:
+    around = frozenset({os.path.realpath(root), os.path.realpath(root / prefix)})
     for name, is_folder in _listed(root / prefix):
         if is_folder:
             images = 0
             try:
-                for image in walk(root, f"{prefix}{name}/"):
+                for image in walk(root, f"{prefix}{name}/", around):
                     images += 1
                     yield Record(image, name, split)
             except PermissionError as error:
@@ -59,24 +60,22 @@ def _classes(root: Path, prefix: str, split: str | None) -> Iterator[Record | Pr
             yield Record(prefix + name, None, split)
 
 
-def walk(root: Path, prefix: str) -> Iterator[str]:
-    """Images below `root/prefix`, as paths below the root, sorted."""
+def walk(root: Path, prefix: str, inside: frozenset[str] = frozenset()) -> Iterator[str]:
+    """Images below `root/prefix`, as paths below the root, sorted; a link into a folder around it is not followed."""
+    real = os.path.realpath(root / prefix)
+    if real in inside:
+        return
     for name, is_folder in _listed(root / prefix):
         if is_folder:
-            yield from walk(root, f"{prefix}{name}/")
+            yield from walk(root, f"{prefix}{name}/", inside | {real})
         elif _is_image(name):
             yield prefix + name
 
 
 def _listed(folder: Path) -> list[tuple[str, bool]]:
     with os.scandir(folder) as entries:
-        visible = [(e.name, e.is_dir()) for e in entries if not (e.name.startswith(".") or _is_circle(e, folder))]
+        visible = [(e.name, e.is_dir()) for e in entries if not e.name.startswith(".")]
     return sorted(visible, key=lambda entry: natural(entry[0]))
-
-
-def _is_circle(entry: os.DirEntry[str], folder: Path) -> bool:
-    """A link to a folder that it lies in."""
-    return entry.is_symlink() and Path(os.path.realpath(entry.path)) in (real := folder.resolve(), *real.parents)
 
 
 def _is_image(name: str) -> bool:

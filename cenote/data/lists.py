@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from .columns import natural
 from .dataset import Dataset
+from .images import SUFFIXES as IMAGES
 from .masks import MaskCodes
 from .packing import pack
 from .record import Box, Problem, Record
@@ -93,8 +95,11 @@ class _Reading:
             if isinstance(record, Problem):
                 yield record
             elif held is not None and held.image == record.image:
-                masks = dict.fromkeys((*held.masks, *record.masks))
-                held = held._replace(boxes=held.boxes + record.boxes, masks=tuple(masks))
+                if record.label != held.label and not record.boxes:
+                    told = f"{held.image} is '{held.label}' above and '{record.label}' here"
+                    yield Problem(f"{self.path}, line {line}: {told}")
+                    continue
+                held = _joined(held, record)
             else:
                 if held is not None:
                     yield held
@@ -141,7 +146,17 @@ class _Reading:
         return found
 
 
+def _joined(held: Record, record: Record) -> Record:
+    """Lines of one image: boxes of another class than the first line's carry their own."""
+    boxes = record.boxes
+    if record.label != held.label:
+        boxes = tuple(box if box.label else box._replace(label=record.label) for box in boxes)
+    return held._replace(boxes=held.boxes + boxes, masks=tuple(dict.fromkeys((*held.masks, *record.masks))))
+
+
 def _box(corners: Any, label: str | None = None) -> Box:
+    if len(corners) != 4 or any(value is None for value in corners):
+        raise ValueError(f"a box has four corners x1, y1, x2, y2, got {', '.join(map(str, corners))}")
     x1, y1, x2, y2 = (float(value) for value in corners)
     if not (x1 < x2 and y1 < y2):  # also false for NaN
         raise ValueError(f"a box must have x1 < x2 and y1 < y2, got {x1:g}, {y1:g}, {x2:g}, {y2:g}")
@@ -180,6 +195,8 @@ def _rows(path: Path) -> Iterator[tuple[int, Row | Problem]]:
         elif suffix == ".txt":
             for line, text in enumerate(file, 1):
                 image, _, label = text.strip().rpartition(" ")
+                if os.path.splitext(label)[1].lower() in IMAGES:  # no label, but the end of a name with spaces
+                    image, label = text.strip(), ""
                 if text.strip():
                     yield line, {"file": image or label, "label": label if image else None}
         else:

@@ -9,8 +9,8 @@ from .folders import read_folders
 from .lists import SUFFIXES, read_list
 from .trees import WrongTree
 
-# Lists that a folder may keep beside its images.
-LISTS = tuple(f"{stem}{suffix}" for stem in ("annotations", "metadata", "labels") for suffix in SUFFIXES)
+# Lists that a folder may keep beside its images; metadata is Hugging Face's name for them.
+LISTS = tuple(f"{stem}.{suffix}" for stem in ("annotations", "metadata") for suffix in ("csv", "tsv", "jsonl", "json"))
 
 
 def open_dataset(data: str | Path, split: str | None = None) -> Dataset:

@@ -13,7 +13,7 @@ import numpy as np
 from .columns import CategoriesBuilder, StringsBuilder, natural
 from .dataset import Dataset
 from .masks import MaskCodes
-from .record import Problem, Record
+from .record import SPLITS, Problem, Record
 
 MOST_PROBLEMS = 1000  # sentences kept; more are counted
 
@@ -70,7 +70,7 @@ class _Packing:
         if label is not None:
             self.names["label"].put(row, label)
         if split is not None:
-            self.names["split"].put(row, split)
+            self.names["split"].put(row, SPLITS.get(split.lower(), split))
         if domain is not None:
             self.names["domain"].put(row, domain)
         if masks:

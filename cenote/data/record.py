@@ -5,6 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+# What people call their splits, in any case, and what it is called here.
+SPLITS = {
+    **{"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "dev": "val"},
+    **{"test": "test", "testing": "test", "query": "query", "gallery": "gallery"},
+}
+
 
 class Box(NamedTuple):
     """Pixels of the upright image: left, top, and the right and bottom edges, which lie outside."""

@@ -20,7 +20,7 @@ def make(folder: Path, images: int = 12, size: tuple[int, int] = (24, 16)) -> Da
         mask[9, 7] = 3
         Image.fromarray(pixels).save(folder / f"{i}.png")
         Image.fromarray(np.array([2, 1, 0, 3], np.uint8)[mask]).save(folder / f"{i}-mask.png")
-        records.append(Record(f"{i}.png", "abc"[i % 3], masks=(f"{i}-mask.png",)))
+        records.append(Record(f"{i}.png", ("a", "b", "c/d")[i % 3], masks=(f"{i}-mask.png",)))
     return pack([*records, Record("0.png", "a"), Record("0.png", masks=("0-mask.png",))], folder, "made")
 
 
@@ -89,7 +89,7 @@ def test_sizes_may_differ(tmp_path: Path) -> None:
     assert mixed.shape == (16, 24, 3) and mixed[0, 0].tolist() == [7, 7, 7] and mixed[5, 8].tolist() == [100] * 3
 
 
-def test_variants_are_written_as_class_folders(tmp_path: Path) -> None:
+def test_variants_are_written_and_read_back(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     dataset = make(tmp_path / "in", 12)
     Image.fromarray(np.zeros((16, 24), np.uint8)).save(tmp_path / "in" / "1-mask.png")
@@ -97,9 +97,10 @@ def test_variants_are_written_as_class_folders(tmp_path: Path) -> None:
     assert any(s.startswith("no_fg: ") and "1.png" in s for s in left_out)
     for variant in VARIANTS:
         read = open_dataset(tmp_path / "out" / variant)
-        assert read.classes == ["a", "b", "c"]
+        assert read.classes == ["a", "b", "c/d"] and len(read) >= 8
         for i, record in enumerate(read):
             number = int(Path(record.image).stem)
+            assert record.label == ("a", "b", "c/d")[number % 3]
             assert np.array_equal(np.asarray(read.image(i)), pixels_of(dataset, variant, number, 3))
 
 

@@ -135,3 +135,17 @@ def test_the_folder_is_the_users_choice(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.delenv("CENOTE_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert cache_folder() == tmp_path / "cenote" / "features"
+
+
+def test_pruned_under_a_writer(tmp_path: Path) -> None:
+    cache = FeatureCache(tmp_path)
+    first = cache.open({}, LAYOUT)
+    first.append([name(k) for k in range(3)], np.stack([row(k) for k in range(3)]))
+    cache.prune([first.folder.name])
+    second = cache.open({}, LAYOUT)
+    first.append([name(7)], row(7)[None])
+    second.append([name(8)], row(8)[None])
+    third = cache.open({}, LAYOUT)
+    assert len(third) == 2 and third.find([name(0)]).tolist() == [-1]
+    assert third.values()[third.find([name(7), name(8)]), 0, 0].tolist() == [7, 8]
+    assert [p.name for p in tmp_path.iterdir()] == [third.folder.name]

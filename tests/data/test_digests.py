@@ -12,6 +12,8 @@ from cenote.data.digests import digests
 
 
 def test_contents_decide(tmp_path: Path) -> None:
+    (tmp_path / "caf\udce9").write_bytes(b"any bytes are a name")
+    assert digests(pack([Record("caf\udce9")], tmp_path, "x"), tmp_path / "files.sqlite")[0] is not None
     for name, content in {"a": b"1", "b": b"2", "c": b"1", "d": b""}.items():
         (tmp_path / name).write_bytes(content)
     dataset = pack([Record(name) for name in ("a", "b", "c", "gone", "d", "a")], tmp_path, "x")

@@ -30,6 +30,19 @@ def test_splits(tmp_path: Path) -> None:
     assert open_dataset(tmp_path, "val")[0] == Record("Validation/a/1.jpg", "a", "val")
 
 
+def test_what_lies_beside_splits_is_left_out(tmp_path: Path) -> None:
+    photographs(tmp_path, "train/a/1.jpg", "val/a/1.jpg", "masks/1.png")
+    dataset = open_dataset(tmp_path)
+    assert dataset.classes == ["a"] and dataset.splits == {"train": 1, "val": 1}
+    assert dataset.problems == [f"{tmp_path / 'masks'}: not a split like train, val, left out"]
+
+
+def test_a_list_of_class_names_is_no_list_of_images(tmp_path: Path) -> None:
+    photographs(tmp_path, "cat/1.jpg")
+    (tmp_path / "labels.txt").write_text("cat\n")
+    assert open_dataset(tmp_path).classes == ["cat"]
+
+
 def test_a_class_may_be_called_test(tmp_path: Path) -> None:
     photographs(tmp_path, "test/1.jpg", "cat/1.jpg")
     assert open_dataset(tmp_path).classes == ["cat", "test"]
@@ -60,6 +73,7 @@ def test_links_are_followed_but_no_circle(tmp_path: Path) -> None:
     photographs(tmp_path / "other", "2.jpg")
     (tmp_path / "data" / "cat" / "more").symlink_to(tmp_path / "other")
     (tmp_path / "data" / "cat" / "again").symlink_to(tmp_path / "data")
+    (tmp_path / "other" / "back").symlink_to(tmp_path / "data" / "cat")
     assert [r.image for r in open_dataset(tmp_path / "data")] == ["cat/1.jpg", "cat/more/2.jpg"]
 
 

@@ -37,8 +37,9 @@ def test_one_list_in_many_spellings(tmp_path: Path, text: str, name: str) -> Non
 
 
 def test_plain_text(tmp_path: Path) -> None:
-    dataset = open_dataset(write(tmp_path, "a b.jpg 10\nc.jpg 9\n", "l.txt"))
-    assert list(dataset) == [Record("a b.jpg", "10"), Record("c.jpg", "9")] and dataset.classes == ["9", "10"]
+    dataset = open_dataset(write(tmp_path, "a b.jpg 10\nc.jpg 9\nmy cat.png\n", "l.txt"))
+    assert list(dataset) == [Record("a b.jpg", "10"), Record("c.jpg", "9"), Record("my cat.png")]
+    assert dataset.classes == ["9", "10"]
 
 
 def test_everything_a_line_can_say(tmp_path: Path) -> None:
@@ -58,6 +59,19 @@ def test_lines_of_one_image_are_one_record(tmp_path: Path) -> None:
     records = list(open_dataset(write(tmp_path, text)))
     assert [r.image for r in records] == ["a", "b", "a"]
     assert len(records[0].boxes) == 2 and records[0].masks == ("m", "n")
+
+
+def test_boxes_of_several_classes_in_one_image(tmp_path: Path) -> None:
+    text = "file,label,x1,y1,x2,y2\na,cat,0,0,1,1\na,dog,2,2,3,3\na,cat,4,4,5,5\na,cow,,,,\n"
+    dataset = open_dataset(path := write(tmp_path, text))
+    (record,) = dataset
+    assert [box.label for box in record.boxes] == [None, "dog", None] and dataset.classes == ["cat", "dog"]
+    assert dataset.problems == [f"{path}, line 5: a is 'cat' above and 'cow' here"]
+
+
+def test_splits_have_one_name(tmp_path: Path) -> None:
+    text = "file,label,split\na,x,Training\nb,x,VALID\nc,x,Test\nd,x,mine\n"
+    assert open_dataset(write(tmp_path, text)).splits == {"train": 1, "val": 1, "test": 1, "mine": 1}
 
 
 def test_numbers_order_the_names(tmp_path: Path) -> None:
