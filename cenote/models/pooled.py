@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -57,17 +58,23 @@ class PooledModel(nn.Module, Saved):
 
     def pool_features(self, features: Features) -> tuple[Tensor, Tensor | None]:
         """Vectors, and the pool's own maps (B, m, H, W) or None."""
-        tokens, grid, cls = features
-        if self.pool is None:
-            assert cls is not None
-            return cls, None
-        if self.tokens == "all":
-            assert cls is not None
-            u, a = self.pool.vectors_and_maps(torch.cat([cls[:, None], tokens], 1), None)
-            a = None if a is None else a[..., 1:]  # the map is over the patches; CLS has no place in it
-        else:
-            u, a = self.pool.vectors_and_maps(tokens, grid)
-        return u, None if a is None else a.unflatten(-1, grid)
+        return pool_tokens(self.pool, self.tokens, features)
+
+    def no_weight_decay(self) -> set[str]:
+        """What the backbone wants undecayed: position embeddings, tokens. timm's optimizers ask."""
+        ask = getattr(self.backbone.model, "no_weight_decay", set)
+        return {f"backbone.model.{name}" for name in ask()}
+
+    def group_matcher(self, coarse: bool = False) -> Callable[[str], int]:
+        """The layer of a parameter, counted from the input, for rates that decay by layer; pool and head come last."""
+        from timm.models import group_parameters
+
+        encoder: Any = self.backbone.model
+        if not hasattr(encoder, "group_matcher"):
+            raise ValueError(f"'{self.backbone.name}' does not say which layer a parameter belongs to: no layer decay")
+        layers = group_parameters(encoder, encoder.group_matcher(coarse=coarse), reverse=True)
+        last = max(layers.values(), default=0) + 1
+        return lambda name: layers.get(name.removeprefix("backbone.model."), last)
 
     def attend(self, images: Tensor, kind: str = "auto", **options: Any) -> Tensor:
         """Maps (B, m, H, W) of where the vector, or the decision, came from, for images of any size.
@@ -81,6 +88,21 @@ class PooledModel(nn.Module, Saved):
     def localize(self, images: Tensor, share: float = 0.6, kind: str = "auto", **options: Any) -> Tensor:
         """Boxes (B, 4), x0 y0 x1 y1 in pixels of the input, around what holds `share` of the map's mass."""
         return attend.localize(self, images, share, kind, **options)
+
+
+def pool_tokens(pool: Pool | None, which: str, features: Features) -> tuple[Tensor, Tensor | None]:
+    """Vectors and maps (B, m, H, W) of the "patches", of "all" of [CLS; patches], or the CLS token without a pool."""
+    tokens, grid, cls = features
+    if pool is None:
+        assert cls is not None
+        return cls, None
+    if which == "all":
+        assert cls is not None
+        u, a = pool.vectors_and_maps(torch.cat([cls[:, None], tokens], 1), None)
+        a = None if a is None else a[..., 1:]  # the map is over the patches; CLS has no place in it
+    else:
+        u, a = pool.vectors_and_maps(tokens, grid)
+    return u, None if a is None else a.unflatten(-1, grid)
 
 
 def create_model(

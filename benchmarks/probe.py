@@ -1,0 +1,84 @@
+"""A probe on cached features against re-running the frozen backbone in every epoch: `python benchmarks/probe.py`.
+
+Both train SimPool and a head on the same images in one process; an epoch of each is timed in turn, the best counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+
+from cenote.backbones import create_backbone
+from cenote.data.cache import FeatureCache
+from cenote.data.loading import load
+from cenote.data.world import world
+from cenote.train.choices import PROBE
+from cenote.train.contender import Contender
+from cenote.train.features import cached_features
+from cenote.train.probe import FeatureBatches
+from cenote.train.top import Frozen
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--images", type=int, default=5000)
+    parser.add_argument("--backbone", default="lite0")
+    parser.add_argument("--pool", default="simpool")
+    parser.add_argument("--rounds", type=int, default=3)
+    given = parser.parse_args()
+    data = world("small", images=given.images, progress=False)
+    frozen = Frozen(create_backbone(given.backbone, pretrained=True))
+    torch.manual_seed(0)
+    contender = Contender("probe", frozen.top(given.pool, len(data.classes)), PROBE)
+
+    def learn(features: object, labels: torch.Tensor) -> None:
+        F.cross_entropy(contender.module.train()(features), labels).backward()
+        contender.step(1.0, None)
+
+    def rerun(part: int) -> float:
+        """An epoch in which every image goes through the backbone; timed on a part of them."""
+        some = data.select(range(min(part, len(data))))
+        started = time.perf_counter()
+        for batch in load(some, frozen.backbone.preprocessing.transform(), PROBE.batch):
+            with torch.no_grad():
+                features = frozen.backbone(batch.images)
+            learn(features, batch.labels)
+        return (time.perf_counter() - started) * len(data) / len(some)
+
+    with tempfile.TemporaryDirectory() as folder:
+        started = time.perf_counter()
+        cached = cached_features(frozen.backbone, data, cache=FeatureCache(Path(folder)))
+        extraction = time.perf_counter() - started
+        batches = FeatureBatches(cached, PROBE.batch, shuffle=True)
+
+        def probe() -> float:
+            started = time.perf_counter()
+            for features, labels, _ in batches:
+                learn(features, labels)
+            return time.perf_counter() - started
+
+        probe()  # the file comes into the system's cache
+        times = [(probe(), rerun(512)) for _ in range(given.rounds)]
+    epoch, whole = (min(column) for column in zip(*times, strict=True))
+    report = {
+        "images": len(data),
+        "backbone": given.backbone,
+        "pool": given.pool,
+        "threads": torch.get_num_threads(),
+        "features_once_seconds": round(extraction, 1),
+        "probe_images_per_second": round(len(data) / epoch),
+        "rerun_images_per_second": round(len(data) / whole, 1),
+        "ratio_of_an_epoch": round(whole / epoch, 1),
+        f"ratio_of_{PROBE.epochs}_epochs": round(PROBE.epochs * whole / (extraction + PROBE.epochs * epoch), 1),
+    }
+    print(json.dumps(report, indent=2))
+
+
+if __name__ == "__main__":
+    main()

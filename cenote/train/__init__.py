@@ -1,0 +1,1 @@
+"""Training: features of frozen backbones, probes, the engine and its tasks."""

@@ -1,0 +1,123 @@
+"""From what a user asks for to settings, a model and a transform."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from ..backbones import Backbone, create_backbone
+from ..data import Dataset
+from ..data.transforms import train_transform
+from ..models import PooledModel, create_model
+from .settings import Settings
+from .supervised import Supervised
+
+PROBE = Settings(epochs=30, batch=128, lr=1e-3, warmup=2, weight_decay=0.05)
+PROBE_RATES = (3e-4, 1e-3, 3e-3, 1e-2)
+FINETUNE = Settings(epochs=20, batch=64, lr=3e-4, warmup=2, weight_decay=0.05, smoothing=0.1, clip=1.0)
+SCRATCH = Settings(epochs=100, batch=64, lr=1e-3, warmup=5, weight_decay=0.05, smoothing=0.1, clip=1.0)
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What `cenote fit` was asked for. A recipe fills in what is left open."""
+
+    backbone: str = "lite0"
+    pool: str = "simpool"
+    tokens: str = "patches"
+    weights: Path | None = None
+    freeze: bool = False
+    scratch: bool = False
+    size: int | None = None
+    rates: tuple[float, ...] = ()
+    pool_options: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)  # fields of Settings that are not to be the default
+
+    def __post_init__(self) -> None:
+        if self.freeze and self.scratch:
+            raise ValueError("a frozen backbone needs trained weights: freeze and scratch exclude each other")
+        if not self.freeze and len(self.rates) > 1:
+            raise ValueError("several rates are tried with a frozen backbone only: give one lr")
+
+    def training(self) -> Settings:
+        """The defaults of this kind of run with the user's own in their place."""
+        base = PROBE if self.freeze else SCRATCH if self.scratch else FINETUNE
+        known = [f.name for f in dataclasses.fields(Settings)]
+        for name in self.settings:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, 1)
+                hint = f"; did you mean '{near[0]}'?" if near else f": {', '.join(known)}"
+                raise ValueError(f"no setting '{name}'{hint}")
+        rate = {"lr": self.rates[0]} if self.rates and not self.freeze else {}
+        return dataclasses.replace(base, **{**self.settings, **rate})
+
+    def model(self, classes: int) -> PooledModel:
+        torch.manual_seed(self.training().seed)
+        model = create_model(
+            self.backbone,
+            self.pool,
+            classes,
+            pretrained=not self.scratch and self.weights is None,
+            weights=self.weights,
+            tokens=self.tokens,
+            pool_options=self.pool_options,
+            img_size=self.size,
+        )
+        self._resize(model.backbone)
+        return model
+
+    def frozen_backbone(self) -> Backbone:
+        backbone = create_backbone(self.backbone, pretrained=True, weights=self.weights, img_size=self.size)
+        self._resize(backbone)
+        return backbone
+
+    def _resize(self, backbone: Backbone) -> None:
+        if self.size is not None:
+            backbone.preprocessing = dataclasses.replace(backbone.preprocessing, size=self.size)
+
+    def task(
+        self, model: PooledModel, train: Dataset, val: Dataset, transform: Any, device: torch.device | None = None
+    ) -> Supervised:
+        """What the engine is to train."""
+        return Supervised(model, train, val, self.training(), transform, device=device)
+
+    def finish(self, model: PooledModel) -> None:
+        """Take out of the trained model what was there for training alone."""
+
+    def augmentation(self, model: PooledModel) -> Any:
+        """Random crops, gentle for trained weights: they know whole objects."""
+        own = model.backbone.preprocessing
+        scale = (0.08, 1.0) if self.scratch else (0.35, 1.0)
+        return train_transform(own.size, own.mean, own.std, own.interpolation, scale)
+
+
+def given_only(asked: dict[str, Any]) -> dict[str, Any]:
+    """Without what was left open."""
+    return {key: value for key, value in asked.items() if value not in (None, False, (), {})}
+
+
+def parse_options(pairs: Iterable[str]) -> dict[str, Any]:
+    """`gamma=2 heads=4` -> {"gamma": 2, "heads": 4}, each value as YAML reads it."""
+    found = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key:
+            raise ValueError(f"an option is KEY=VALUE, for example gamma=2; got '{pair}'")
+        found[key.strip().replace("-", "_")] = _value(value)
+    return found
+
+
+def _value(text: str) -> Any:
+    """As YAML reads it, but 1e-4 is a number."""
+    value = yaml.safe_load(text)
+    try:
+        return float(value) if isinstance(value, str) else value
+    except ValueError:
+        return value

@@ -1,0 +1,110 @@
+"""One module in training, with all that belongs to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from .settings import Settings
+
+
+class Contender:
+    """A module, its optimizer and its best weights so far. Most runs have one; a tournament has many.
+
+    `lr` is its own base rate; `failed` says in a sentence why it left the run.
+    """
+
+    def __init__(self, name: str, module: nn.Module, settings: Settings, lr: float | None = None) -> None:
+        self.name, self.module = name, module
+        self.lr = settings.lr if lr is None else lr
+        self.optimizer = create_optimizer(module, settings, self.lr)
+        groups = self.optimizer.param_groups
+        self.rates = [self.lr * float(group.get("lr_scale", 1.0)) for group in groups]  # layer decay makes them differ
+        self.scaler = torch.amp.GradScaler(enabled=settings.amp == "fp16", device=device_of(module).type)
+        self.average = None
+        if settings.ema is not None:
+            decay = get_ema_multi_avg_fn(settings.ema)
+            self.average = AveragedModel(module, multi_avg_fn=decay, use_buffers=True)
+        self.best: dict[str, Tensor] = {}
+        self.best_score = float("-inf")
+        self.best_epoch = -1
+        self.failed: str | None = None
+
+    @property
+    def judged(self) -> nn.Module:
+        """What is validated and kept: the average where there is one."""
+        return self.module if self.average is None else self.average.module
+
+    def step(self, factor: float, clip: float | None) -> bool:
+        """One step along the gradients; not made, and False, where they are not finite."""
+        for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
+            group["lr"] = rate * factor
+        self.scaler.unscale_(self.optimizer)
+        norm = nn.utils.get_total_norm([p.grad for p in self.module.parameters() if p.grad is not None])
+        finite = bool(norm.isfinite())
+        if finite and clip is not None:
+            nn.utils.clip_grads_with_norm_(self.module.parameters(), clip, norm)
+        if finite or self.scaler.is_enabled():  # the scaler leaves such steps out, and tries a smaller scale
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+            if self.average is not None:
+                self.average.update_parameters(self.module)
+        self.optimizer.zero_grad(set_to_none=True)
+        return finite or self.scaler.is_enabled()
+
+    def keep_if_best(self, score: float, epoch: int) -> None:
+        if score >= self.best_score:  # of equals the one that learned longer
+            state = self.judged.state_dict()
+            self.best = {name: value.detach().cpu().clone() for name, value in state.items()}
+            self.best_score, self.best_epoch = score, epoch
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "module": self.module.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "scaler": self.scaler.state_dict(),
+            "average": None if self.average is None else self.average.state_dict(),
+            "best": self.best,
+            "best_score": self.best_score,
+            "best_epoch": self.best_epoch,
+            "failed": self.failed,
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.module.load_state_dict(state["module"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        if state["scaler"]:
+            self.scaler.load_state_dict(state["scaler"])
+        if self.average is not None:
+            self.average.load_state_dict(state["average"])
+        self.best, self.failed = state["best"], state["failed"]
+        self.best_score, self.best_epoch = state["best_score"], state["best_epoch"]
+
+
+def create_optimizer(module: nn.Module, settings: Settings, lr: float) -> torch.optim.Optimizer:
+    """timm's, which knows layers and leaves vectors undecayed."""
+    from timm.optim import create_optimizer_v2  # type: ignore[attr-defined]
+
+    options: dict[str, Any] = (
+        {"momentum": settings.momentum} if settings.optimizer in ("sgd", "momentum", "lars") else {}
+    )
+    return create_optimizer_v2(
+        module,
+        opt=settings.optimizer,
+        lr=lr,
+        weight_decay=settings.weight_decay,
+        layer_decay=settings.layer_decay,
+        **options,
+    )
+
+
+def device_of(module: nn.Module) -> torch.device:
+    return next((p.device for p in module.parameters()), torch.device("cpu"))
+
+
+def alive(contenders: Iterable[Contender]) -> list[Contender]:
+    return [contender for contender in contenders if contender.failed is None]

@@ -1,0 +1,200 @@
+"""`cenote fit`: labelled images in, a saved model out."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from ..data import Dataset
+from ..data.cache import FeatureCache, digest_of
+from ..data.files import write_atomically
+from ..models import save_model
+from .checkpoint import NAME as CHECKPOINT
+from .choices import PROBE_RATES, Choices
+from .contender import Contender, alive
+from .distributed import processes, rank
+from .engine import Engine, Stopped, too_many_bad
+from .features import CachedFeatures, cached_features
+from .journal import Journal
+from .probe import FeatureBatches, Probe, accuracies
+from .settings import Settings
+from .splits import Splits, split
+from .supervised import Supervised
+from .top import Frozen, Top
+
+Say = Callable[[str], None]
+
+
+def fit(
+    data: Dataset,
+    folder: Path,
+    choices: Choices,
+    cache: FeatureCache | None = None,
+    resume: bool = False,
+    say: Say = print,
+) -> dict[str, Any]:
+    """Train as chosen, save the best model on validation in `folder`, and report."""
+    settings = choices.training()
+    if not resume and (folder / CHECKPOINT).exists():
+        raise ValueError(f"{folder} holds a run already: resume it, or choose another folder")
+    splits = split(data, seed=settings.seed, say=say)
+    if choices.freeze:
+        return _fit_frozen(splits, folder, choices, settings, cache, resume, say)
+    return _fit_all(splits, folder, choices, settings, resume, say)
+
+
+def _fit_frozen(
+    splits: Splits,
+    folder: Path,
+    choices: Choices,
+    settings: Settings,
+    cache: FeatureCache | None,
+    resume: bool,
+    say: Say,
+) -> dict[str, Any]:
+    """Pool and head on cached features, one contender for each rate."""
+    with processes() as device:
+        started = time.monotonic()
+        frozen = Frozen(choices.frozen_backbone().to(device))
+        cached = Extracted(frozen, splits, cache, settings, folder, say)
+        extracted = time.monotonic()
+        classes = splits.train.classes
+
+        def make() -> nn.Module:
+            return frozen.top(choices.pool, len(classes), choices.tokens, pool_options=choices.pool_options)
+
+        wanted = [(f"{choices.pool}@{lr:g}", make, lr) for lr in choices.rates or PROBE_RATES]
+        probe = Probe(cached.train, cached.val, settings, wanted, device)
+        Engine(probe, settings, folder, say, identity(choices, splits)).run(resume)
+        winner = best_of(probe.contenders)
+        top = restored(winner)
+        model = frozen.model(top, classes)
+        report = {
+            "pool": choices.pool,
+            "backbone": choices.backbone,
+            "lr": winner.lr,
+            "epoch": winner.best_epoch + 1,
+            "val": {"accuracy": winner.best_score, "images": len(cached.val)},
+            "test": None if cached.test is None else {
+                "accuracy": float(accuracies([top], FeatureBatches(cached.test, 256), probe)[0]),
+                "images": len(cached.test),
+            },
+            "rates": {f"{c.lr:g}": c.best_score if c.failed is None else c.failed for c in probe.contenders},
+            "seconds": {"features": extracted - started, "training": time.monotonic() - extracted},
+            "settings": asdict(settings),
+            "data": fingerprint(splits),
+        }  # fmt: skip
+        if rank() == 0:
+            save_model(model, folder)
+            write_results(folder, report)
+        return report
+
+
+class Extracted:
+    """The cached features of every split."""
+
+    def __init__(
+        self,
+        frozen: Frozen,
+        splits: Splits,
+        cache: FeatureCache | None,
+        settings: Settings,
+        folder: Path,
+        say: Say,
+    ) -> None:
+        from tqdm import tqdm
+
+        journal, workers = Journal(folder, settings), settings.workers
+
+        def features(dataset: Dataset, name: str) -> CachedFeatures:
+            with tqdm(unit="image", desc=f"features of {name}", disable=None, leave=False) as bar:
+
+                def progress(done: int, of: int) -> None:
+                    bar.total = of
+                    bar.update(done - bar.n)
+
+                found = cached_features(frozen.backbone, dataset, cache=cache, workers=workers, progress=progress)
+            for sentence in found.bad:
+                say(f"left out: {sentence}")
+                journal.bad(sentence)
+            if too_many_bad(len(found.bad), len(dataset), settings):
+                told = f"{len(found.bad)} of {len(dataset)} images of the {name} split could not be read"
+                raise Stopped(f"{told} (they are in {journal.bad_file})")
+            if not len(found):
+                raise Stopped(f"no image of the {name} split could be read")
+            return found
+
+        self.train, self.val = features(splits.train, "train"), features(splits.val, "val")
+        self.test = None if splits.test is None else features(splits.test, "test")
+
+
+def _fit_all(
+    splits: Splits, folder: Path, choices: Choices, settings: Settings, resume: bool, say: Say
+) -> dict[str, Any]:
+    """Every weight of the model."""
+    with processes() as device:
+        started = time.monotonic()
+        model = choices.model(len(splits.train.classes))
+        model.class_names = splits.train.classes
+        transform = choices.augmentation(model)
+        task = choices.task(model, splits.train, splits.val, transform, device)
+        Engine(task, settings, folder, say, identity(choices, splits)).run(resume)
+        (winner,) = task.contenders
+        model.load_state_dict(winner.best)
+        choices.finish(model)
+        report: dict[str, Any] = {
+            "pool": model.config["pool"],
+            "backbone": model.config["backbone"],
+            "epoch": winner.best_epoch + 1,
+            "val": {"accuracy": winner.best_score, "images": len(splits.val)},
+            "test": None,
+            "seconds": {"training": time.monotonic() - started},
+            "settings": asdict(settings),
+            "data": fingerprint(splits),
+        }
+        if splits.test is not None:
+            judge = Supervised(model, splits.test, splits.test, replace(settings, ema=None), transform, device=device)
+            report["test"] = {**judge.validate()["model"], "images": len(splits.test)}
+        if rank() == 0:
+            save_model(model, folder)
+            write_results(folder, report)
+        return report
+
+
+def identity(choices: Choices, splits: Splits) -> dict[str, Any]:
+    """What besides the settings makes a run this run."""
+    asked = {key: value for key, value in asdict(choices).items() if key not in ("settings", "rates", "recipe")}
+    return {**asked, "weights": str(choices.weights), "data": fingerprint(splits)}
+
+
+def fingerprint(splits: Splits) -> str:
+    """Of the names and classes of the images to train and to validate on."""
+    names = (f"{record.image}\0{record.label}\n" for part in splits[:2] for record in part)
+    return digest_of(*(name.encode("utf-8", "surrogateescape") for name in names)).hex()
+
+
+def best_of(contenders: Sequence[Contender]) -> Contender:
+    """The best on validation; of equals the one with the smaller rate."""
+    living = alive(contenders)
+    if not living:
+        raise Stopped("; ".join(f"{c.name}: {c.failed}" for c in contenders))
+    return max(living, key=lambda contender: (contender.best_score, -contender.lr))
+
+
+def restored(contender: Contender) -> Top:
+    """Its module with its best weights, for evaluation."""
+    top = contender.module
+    assert isinstance(top, Top)
+    top.load_state_dict(contender.best)
+    return top.eval()
+
+
+def write_results(folder: Path, report: dict[str, Any]) -> None:
+    with write_atomically(folder / "results.json") as temporary:
+        temporary.write_text(json.dumps(report, indent=2) + "\n")

@@ -1,0 +1,54 @@
+"""A recipe in miniature: the same training, all sizes small, for tests and for a first try."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from .recipes import Recipe
+
+EPOCHS, BATCH, PARTS = 2, 16, 2
+# The smallest network of each family that is still one of it. `depth` is create_model's: blocks less than twelve.
+SMALL: dict[str, dict[str, Any]] = {
+    "resnet": {"layers": [1, 1, 1, 1], "channels": [8, 8, 16, 16]},
+    "convnext": {"depths": [1, 1, 1, 1], "dims": [8, 8, 16, 16]},
+    "vit": {"embed_dim": 24, "num_heads": 2, "depth": -10},
+    "deit": {"embed_dim": 24, "num_heads": 2, "depth": -10},
+}
+
+
+def scaled_down(recipe: Recipe, size: int = 64) -> Recipe:
+    """Sizes only: optimizer, schedule, augmentation and loss stay. Trained weights do not fit and go.
+
+    The rate of SGD goes with the batch (0.4 is for a thousand images, not for sixteen); AdamW's stays.
+    """
+    settings, epochs = recipe.settings, recipe.settings.epochs
+    rate = BATCH / settings.batch if settings.optimizer in ("sgd", "momentum") else 1.0
+    family = next((name for name in SMALL if recipe.model["backbone"].startswith(name)), None)
+    if family is None:
+        raise ValueError(f"{recipe.name}: '{recipe.model['backbone']}' has no small twin ({', '.join(SMALL)} have)")
+    model = recipe.model | SMALL[family] | {"pretrained": False}
+    if family in ("vit", "deit"):
+        model["img_size"] = size
+    if model.get("fpn"):
+        model["fpn_dim"] = 16
+    augment = recipe.augment | {"size": size}
+    if recipe.augment.get("kind") == "wsol":
+        augment["resize"] = round(size * 256 / 224)
+    return dataclasses.replace(
+        recipe,
+        model=model,
+        augment=augment,
+        settings=dataclasses.replace(
+            settings,
+            epochs=EPOCHS,
+            batch=BATCH,
+            lr=settings.lr * rate,
+            accumulate=min(settings.accumulate, PARTS),
+            warmup=settings.warmup * EPOCHS / epochs,
+            step_every=settings.step_every * EPOCHS / epochs,
+        ),
+        data="world/tiny",
+        start=None,
+        scaled=True,
+    )

@@ -1,0 +1,58 @@
+"""Everything that decides the result of a run, and what it is compared by when it is resumed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+HARMLESS = ("workers", "checkpoint_minutes", "tensorboard", "wandb")  # they may change between kill and resume
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a run trains. Rates and batches are those of all processes together."""
+
+    epochs: int = 100
+    batch: int = 256  # images a step, over all processes
+    lr: float = 1e-3
+    optimizer: Literal["sgd", "momentum", "adamw", "lars", "lamb"] = "adamw"  # sgd is Nesterov's, momentum plain
+    momentum: float = 0.9
+    weight_decay: float = 0.05  # none on biases and other vectors
+    layer_decay: float | None = None  # factor of the rate from each layer to the one before it
+    schedule: Literal["cosine", "step", "poly", "constant"] = "cosine"
+    warmup: float = 0.0  # epochs of a rate that grows linearly from zero
+    min_lr: float = 0.0  # where the cosine ends
+    step_every: float = 30.0  # epochs between two steps of the rate
+    step_factor: float = 0.1
+    power: float = 0.9  # of the polynomial
+    clip: float | None = None  # largest norm of all gradients together
+    accumulate: int = 1  # parts of a batch that are computed one after the other
+    amp: Literal["none", "bf16", "fp16"] = "none"
+    ema: float | None = None  # decay of the moving average that is validated and kept
+    smoothing: float = 0.0  # of the labels
+    mixup: float = 0.0
+    cutmix: float = 0.0
+    seed: int = 0
+    workers: int = 0  # processes that read images
+    most_bad: float = 0.05  # share of unreadable images that stops a run
+    checkpoint_minutes: float = 5.0
+    tensorboard: bool = False
+    wandb: bool = False
+
+    def __post_init__(self) -> None:
+        for name, least in {"epochs": 1, "batch": 1, "accumulate": 1, "lr": 0, "warmup": 0}.items():
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        if self.batch % self.accumulate:
+            raise ValueError(f"a batch of {self.batch} cannot be computed in {self.accumulate} equal parts")
+
+
+def refuse_changes(before: dict[str, object], now: dict[str, object]) -> None:
+    """A run goes on with what it began with, or not at all."""
+    changed = [
+        f"{name} was {before[name]!r} and is now {value!r}"
+        for name, value in now.items()
+        if name not in HARMLESS and name in before and before[name] != value
+    ]
+    if changed:
+        raise ValueError(f"a resumed run must keep its settings: {'; '.join(changed)}")

@@ -1,0 +1,84 @@
+"""Training a whole model on labelled images: from scratch, or fine-tuning."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torchvision.transforms import v2
+
+from ..data import Dataset
+from ..data.loading import Batch, load
+from ..models import PooledModel
+from .contender import Contender
+from .distributed import rank, summed, world
+from .settings import Settings
+
+
+class Labelled(NamedTuple):
+    images: Tensor
+    labels: Tensor  # (B,), or (B, classes) where images are mixed
+
+    def __len__(self) -> int:  # of images, not of fields
+        return self.labels.shape[0]
+
+
+class Supervised:
+    """A task: cross-entropy on labels, judged by top-1 accuracy on `val`."""
+
+    def __init__(
+        self,
+        model: PooledModel,
+        train: Dataset,
+        val: Dataset,
+        settings: Settings,
+        transform: Any,
+        eval_transform: Any | None = None,
+        device: torch.device | None = None,
+    ) -> None:
+        if model.head is None:
+            raise ValueError("a model without a head cannot learn classes: num_classes must be at least 1")
+        self.settings, self.device, self.train = settings, device or torch.device("cpu"), train
+        share = max(min(settings.batch, len(train)) // world(), 1)
+        several: dict[str, Any] = {"workers": settings.workers, "rank": rank(), "world": world()}
+        self.loader = load(train, transform, share, shuffle=True, seed=settings.seed, drop_last=world() > 1, **several)
+        self.judge = load(val, eval_transform or model.backbone.preprocessing.transform(), share, **several)
+        classes = model.head.classes
+        mixes = [v2.MixUp(alpha=settings.mixup, num_classes=classes)] if settings.mixup else []
+        mixes += [v2.CutMix(alpha=settings.cutmix, num_classes=classes)] if settings.cutmix else []
+        self.mix = v2.RandomChoice(mixes) if mixes else None
+        self.contenders = [Contender("model", model.to(self.device), settings)]
+
+    def prepare(self, batch: Batch, parts: int) -> list[Labelled]:
+        if not len(batch.labels):
+            return []
+        images, labels = batch.images.to(self.device, non_blocking=True), batch.labels.to(self.device)
+        if self.mix is not None and len(labels) > 1:
+            images, labels = self.mix(images, labels)
+        return [Labelled(x, y) for x, y in zip(images.chunk(parts), labels.chunk(parts), strict=True)]
+
+    def loss(self, module: nn.Module, part: Labelled) -> Tensor:
+        return F.cross_entropy(module(part.images), part.labels, label_smoothing=self.settings.smoothing)
+
+    @torch.inference_mode()
+    def validate(self) -> dict[str, dict[str, float]]:
+        (contender,) = self.contenders
+        model = contender.judged.eval()
+        counts = torch.zeros(3, dtype=torch.float64)  # right, right among five, seen
+        for batch in self.judge:
+            for images, labels in self.prepare_plain(batch):
+                logits = model(images)
+                top = logits.topk(min(5, logits.shape[1]), 1).indices == labels[:, None]
+                counts += torch.tensor([top[:, 0].sum(), top.any(1).sum(), len(labels)], dtype=torch.float64)
+        right, among, seen = summed(counts).tolist()
+        accuracy = 100 * right / max(seen, 1)
+        return {contender.name: {"score": accuracy, "accuracy": accuracy, "top5": 100 * among / max(seen, 1)}}
+
+    def prepare_plain(self, batch: Batch) -> list[tuple[Tensor, Tensor]]:
+        return [(batch.images.to(self.device), batch.labels.to(self.device))] if len(batch.labels) else []
+
+    def describe(self, batch: Batch) -> str:
+        paths = [str(self.train.path(i)) for i in batch.indices.tolist()]
+        return ", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if paths[3:] else "")

@@ -1,0 +1,103 @@
+"""`cenote tournament` as a user runs it: what it writes and prints, and one sentence for each mistake."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import timm
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+
+import cenote
+from cenote.cli import main
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CENOTE_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture(scope="module")
+def vit(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """A small ViT with weights of its own, and a quick tournament."""
+    torch.manual_seed(0)
+    path = tmp_path_factory.mktemp("weights") / "test_vit.safetensors"
+    save_file(timm.create_model("test_vit").state_dict(), path)
+    return ["--backbone", "test_vit", "--weights", str(path), "--epochs", "1", "--seeds", "2", "--batch", "8"]
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Path:
+    """Two classes, no splits, one image that is none."""
+    draw = np.random.default_rng(0)
+    for name in "ab":
+        (tmp_path / "data" / name).mkdir(parents=True)
+        for i in range(8):
+            pixels = draw.integers(0, 200, (40, 50, 3), np.uint8) + (50 if name == "a" else 0)
+            Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / "data" / name / f"{i}.png")
+    (tmp_path / "data" / "a" / "8.png").write_bytes(b"no image")
+    return tmp_path / "data"
+
+
+def test_a_folder_of_photographs(
+    tmp_path: Path, folders: Path, vit: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    assert main(["tournament", str(folders), "-o", str(run), "--pools", "gap", "simpool", "cls", *vit]) == 0
+    out, err = capsys.readouterr()
+    for name in ("results.json", "table.md", "table.txt", "plot.png", "plot.svg", "pictures.jpg"):
+        assert (run / name).stat().st_size > 100 and name in out
+    report = json.loads((run / "results.json").read_text())
+    assert report["recommendation"] in out and "There is no test split" in out
+    assert report["box_images"] == 0 and "boxes" not in (run / "table.txt").read_text()
+    assert all(row["ms"] > 0 and row["backbone_ms"] > 0 for row in report["standings"])
+    assert "8.png" in err and "held out" in err
+    assert cenote.load(run).class_names == ["a", "b"]
+    again = ["tournament", str(folders), "-o", str(run), "--pools", "gap", "simpool", "cls", *vit]
+    assert main(again) == 2 and "holds a tournament already" in capsys.readouterr().err
+    assert main([*again, "--resume"]) == 0
+    assert json.loads((run / "results.json").read_text()) | {"seconds": 0} == report | {"seconds": 0}
+
+
+def test_gamma(tmp_path: Path, folders: Path, vit: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "run"
+    assert main(["tournament", str(folders), "-o", str(run), "--gamma", "2", "1.25", *vit, "--lr", "0.01"]) == 0
+    names = {row["name"] for row in json.loads((run / "results.json").read_text())["standings"]}
+    assert names == {"no gamma", "gamma 1.25", "gamma 2", "gamma learned", "gamma learned, at most 5"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--pools", "simpol"], "no pool 'simpol'; did you mean 'simpool'?"),
+        (["--pools", "gap", "--ablation"], "--pools and --ablation are different tournaments: choose one"),
+        (["--seeds", "0"], "at least one seed"),
+        (["--lr", "0.1", "0.1"], "rates are different numbers above 0"),
+        (["--lr", "-1"], "rates are different numbers above 0"),
+        (["--epochs", "0"], "epochs must be at least 1"),
+        (["--gamma", "-1"], "gamma is a number above 0"),
+        (["--resume"], "there is no tournament to resume"),
+        (["--pol", "gap"], "--pool"),
+    ],
+)
+def test_mistakes(
+    tmp_path: Path,
+    folders: Path,
+    vit: list[str],
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    sentence: str,
+) -> None:
+    base = vit[:4] if arguments[0] in ("--seeds", "--epochs") else vit
+    assert main(["tournament", str(folders), "-o", str(tmp_path / "run"), *base, *arguments]) == 2
+    err = capsys.readouterr().err
+    assert sentence in err and "Traceback" not in err
+    assert not (tmp_path / "run" / "plan.json").exists()
+
+
+def test_one_class(tmp_path: Path, folders: Path, vit: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    (folders / "b").rename(tmp_path / "elsewhere")
+    assert main(["tournament", str(folders), "-o", str(tmp_path / "run"), *vit]) == 2
+    assert "one class" in capsys.readouterr().err

@@ -1,0 +1,34 @@
+"""What timm's optimizers ask a model: which weights are not decayed, and to which layer each belongs."""
+
+import pytest
+from timm.optim import create_optimizer_v2  # type: ignore[attr-defined]
+
+from cenote.models import create_model
+from cenote.train.contender import Contender
+from cenote.train.settings import Settings
+
+
+def test_position_embeddings_are_not_decayed() -> None:
+    model = create_model("vit_tiny_patch16_224", "simpool", 3, depth=-10)
+    assert "backbone.model.pos_embed" in model.no_weight_decay()
+    names = {id(p): n for n, p in model.named_parameters()}
+    decayed = {names[id(p)] for g in create_optimizer_v2(model, "adamw", 1e-3, 0.1).param_groups
+               if g["weight_decay"] for p in g["params"]}  # fmt: skip
+    assert "backbone.model.pos_embed" not in decayed and "pool.wq.weight" in decayed
+    assert not any(name.endswith(".bias") for name in decayed)
+
+
+@pytest.mark.parametrize("backbone", ["vit_tiny_patch16_224", "resnet18", "convnext_atto"])
+def test_rates_fall_from_the_head_to_the_input(backbone: str) -> None:
+    model = create_model(backbone, "simpool", 3)
+    contender = Contender("m", model, Settings(lr=1.0, layer_decay=0.5))
+    names = {id(p): n for n, p in model.named_parameters()}
+    rate = {names[id(p)]: r for g, r in zip(contender.optimizer.param_groups, contender.rates, strict=True)
+            for p in g["params"]}  # fmt: skip
+    assert rate["head.linear.weight"] == rate["pool.wq.weight"] == 1.0
+    if backbone == "vit_tiny_patch16_224":
+        blocks = [rate[f"backbone.model.blocks.{b}.attn.qkv.weight"] for b in range(12)]
+        assert all(blocks[b + 1] == 2 * blocks[b] for b in range(11))
+        assert rate["backbone.model.patch_embed.proj.weight"] == blocks[0] / 2
+    first = next(n for n, _ in model.named_parameters() if n.startswith("backbone.") and n in rate)
+    assert rate[first] < 0.3

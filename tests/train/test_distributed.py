@@ -1,0 +1,58 @@
+"""Two processes under torchrun train what one process trains, and count every image once."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+SCRIPT = """
+import sys
+from pathlib import Path
+import torch
+from cenote.data.transforms import train_transform
+from cenote.models import create_model
+from cenote.train.distributed import processes, rank
+from cenote.train.engine import Engine
+from cenote.train.settings import Settings
+from cenote.train.supervised import Supervised
+from tests.train.conftest import squares
+
+settings = Settings(epochs=2, batch=6, lr=1e-3, accumulate=int(sys.argv[2]), clip=1.0)
+with processes() as device:
+    torch.manual_seed(0)
+    model = create_model("vit_tiny_patch16_224", "simpool", 3, depth=-11, img_size=32)  # no batch statistics
+    data = squares(31)  # 24 to train, 7 to judge: the processes' shares of those differ
+    whole = model.backbone.preprocessing.whole((32, 32))
+    task = Supervised(model, data.split("train"), data.split("val"), settings, train_transform(32), whole, device)
+    Engine(task, settings, Path(sys.argv[1]), lambda sentence: None).run()
+    if rank() == 0:
+        torch.save(model.state_dict(), Path(sys.argv[1]) / "weights.pt")
+"""
+
+
+def run(folder: Path, processes: int, accumulate: int = 1) -> tuple[dict[str, torch.Tensor], list[dict[str, float]]]:
+    root = Path(__file__).parents[2]
+    script = folder / "train.py"
+    folder.mkdir()
+    script.write_text(SCRIPT)
+    environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
+    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"] * (processes > 1)
+    command = [sys.executable, *torchrun, str(script), str(folder), str(accumulate)]
+    done = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    return torch.load(folder / "weights.pt", weights_only=True), [json.loads(x)["results"]["model"] for x in lines]
+
+
+@pytest.mark.parametrize("accumulate", [1, 3])
+def test_two_processes_are_as_good_as_one(tmp_path: Path, accumulate: int) -> None:
+    alone, told = run(tmp_path / "alone", 1)
+    together, also_told = run(tmp_path / "together", 2, accumulate)
+    for name, value in alone.items():
+        torch.testing.assert_close(together[name], value, rtol=1e-3, atol=2e-5, msg=lambda m, n=name: f"{n}: {m}")
+    for one, other in zip(told, also_told, strict=True):
+        assert one["accuracy"] == other["accuracy"] and one["loss"] == pytest.approx(other["loss"], rel=1e-4)

@@ -1,0 +1,303 @@
+"""Every recipe says what it must, holds the papers' numbers, and trains in miniature; slips in one get a sentence."""
+
+import copy
+import dataclasses
+import json
+import math
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+import yaml
+from PIL import Image
+from torch import nn
+
+from cenote.data import Dataset, open_dataset
+from cenote.data.loading import load as batches
+from cenote.models import create_model, load, save_model
+from cenote.train.augment import augmentation
+from cenote.train.engine import Engine
+from cenote.train.fit import fit
+from cenote.train.jsd import VIEWS, Jsd, joined
+from cenote.train.recipe_choices import RecipeChoices, choices_of
+from cenote.train.recipe_pages import page, table
+from cenote.train.recipes import list_recipes, load_recipe, parse_recipe
+from cenote.train.splits import Splits, split
+
+NAMES = list_recipes()
+QUICK = "model: {backbone: resnet18, pool: simpool}\ntrain: {epochs: 3}\ndata: cub\npaper: {}\n"
+
+
+@pytest.fixture(scope="module")
+def world() -> Dataset:
+    return open_dataset("world/tiny")
+
+
+@pytest.fixture(scope="module")
+def splits(world: Dataset) -> Splits:
+    return split(world, say=lambda sentence: None)
+
+
+def trained(choices: RecipeChoices, splits: Splits, folder: Path) -> nn.Module:
+    model = choices.model(len(splits.train.classes))
+    task = choices.task(model, splits.train, splits.val, choices.augmentation(model))
+    Engine(task, choices.training(), folder, say=lambda line: None).run()
+    choices.finish(model)
+    return model
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_twin_trains_and_is_saved(name: str, splits: Splits, tmp_path: Path) -> None:
+    recipe = load_recipe(name).scaled_down()
+    choices = choices_of(recipe)
+    before = copy.deepcopy(choices.model(len(splits.train.classes)).state_dict())
+    model = trained(choices, splits, tmp_path)
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [line["epoch"] for line in lines] == [1, 2]
+    assert all(math.isfinite(line["results"]["model"]["loss"]) for line in lines)
+    after = model.state_dict()
+    moved = {key.partition(".")[0] for key in before if not torch.equal(before[key], after[key])}
+    learned = {"head"} if recipe.task == "head" else {"backbone", "head"}
+    assert learned <= moved and (recipe.task != "head" or moved == {"head"})
+    save_model(model, tmp_path / "model")
+    x = torch.randn(2, 3, 64, 64)
+    torch.testing.assert_close(load(tmp_path / "model")(x), model.eval()(x))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_recipe_opens_with_command_cost_figure_and_confession(name: str) -> None:
+    recipe = load_recipe(name)
+    first, *_ = recipe.about.splitlines()
+    assert f"cenote fit {recipe.data}:FOLDER --recipe {name} " in first and first.endswith("-o RUN")
+    assert ("--weights" in first) == (recipe.start is not None)
+    opening = " ".join(recipe.about.split())
+    assert "The full-size run has not been made here." in opening
+    seen = recipe.cost["images"] * recipe.settings.epochs
+    assert (
+        f"Cost: {seen / 1e6:.4g} million images ({recipe.settings.epochs} epochs of {recipe.cost['images']:,})"
+        in opening
+    )
+    passes = 1 if recipe.task == "head" else 3
+    total = seen * recipe.cost["billion_multiply_adds"] * 1e9 * passes * recipe.cost["views"]
+    assert f"{total:.1e} in all" in opening
+    assert recipe.paper["source"] and recipe.paper["where"]
+    for figure in list(recipe.paper["figures"].values())[:2]:
+        assert str(figure) in opening
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [  # S C.2, A D.1, L 4.3, in the papers' words
+        ("simpool/resnet18-supervised", {"lr": 0.1, "batch": 4 * 128, "epochs": 100, "optimizer": "sgd"}),
+        ("simpool/resnet50-supervised", {"lr": 0.4, "batch": 8 * 128, "epochs": 100, "optimizer": "sgd"}),
+        ("simpool/convnext-small-supervised", {"lr": 0.004, "batch": 4096, "accumulate": 4, "optimizer": "adamw"}),
+        ("simpool/vit-small-supervised", {"lr": 5e-4, "batch": 8 * 74, "epochs": 100, "optimizer": "adamw"}),
+        ("simpool/vit-small-cifar10", {"lr": 7.5e-6 * 768 / 512, "batch": 8 * 96, "epochs": 1000}),
+        ("simpool/vit-small-linear", {"lr": 1e-3 * 1024 / 256, "batch": 4 * 256, "weight_decay": 0.0}),
+        ("sar/deit-small", {"lr": 1e-3, "batch": 1024, "weight_decay": 0.05, "epochs": 300}),
+        ("localization/cub-gmp", {"batch": 32, "epochs": 50, "step_every": 15, "step_factor": 0.1}),
+        ("localization/openimages-gmp", {"batch": 32, "epochs": 10, "step_every": 3, "step_factor": 0.1}),
+    ],
+)
+def test_the_papers_numbers(name: str, expected: dict[str, object]) -> None:
+    found = dataclasses.asdict(load_recipe(name).settings)
+    assert {key: found[key] for key in expected} == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_gamma_is_that_of_the_network(name: str) -> None:
+    model = load_recipe(name).model
+    if model["pool"] == "simpool":
+        assert model["pool_options"]["gamma"] == (1.25 if model["backbone"].startswith("vit") else 2.0)
+
+
+def test_the_searched_ranges_hold_the_starting_point() -> None:
+    for name in (n for n in NAMES if n.startswith("localization/")):
+        recipe = load_recipe(name)
+        assert recipe.search["trials"] == 30
+        for key in ("lr", "weight_decay"):
+            low, high = recipe.search[key]["range"]
+            assert low <= getattr(recipe.settings, key) <= high
+        assert ("cutout" in recipe.search) == ("cutout" in recipe.augment)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (("train:", "trian:"), "no key 'trian'; did you mean 'train'"),
+        (("epochs: 3", "epoch: 3"), "no key 'train.epoch'; did you mean 'epochs'"),
+        (("epochs: 3", "epochs: many"), "train.epochs must be int, got 'many'"),
+        (("epochs: 3", "epochs: 0"), "epochs must be at least 1, got 0"),
+        (("epochs: 3", "optimizer: adam"), "train.optimizer is one of sgd, momentum, adamw"),
+        (("pool: simpool", "pool: simpol"), "no pool 'simpol'; did you mean 'simpool'"),
+        (("pool: simpool", "pools: simpool"), "no key 'model.pools'; did you mean 'pool'"),
+        (("data: cub", "data: cubs"), "no data set is called 'cubs'; did you mean 'cub'"),
+        (("paper: {}", "augment: {sise: 3}\npaper: {}"), "no key 'augment.sise'; did you mean 'size'"),
+        (("paper: {}", "task: jds\npaper: {}"), "no task 'jds'; did you mean 'jsd'"),
+        (("paper: {}", ""), "has no 'paper'"),
+        (("train: {", "train: {{"), "is not readable YAML"),
+        (("train: {epochs: 3}", "train: 3"), "'train' must hold keys, got 3"),
+    ],
+)
+def test_a_slip_gets_a_sentence(change: tuple[str, str], sentence: str) -> None:
+    with pytest.raises(ValueError, match="mine") as error:
+        parse_recipe(QUICK.replace(*change), "mine")
+    assert sentence in str(error.value)
+
+
+def test_a_file_of_your_own(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("# Hello.\n" + QUICK.replace("epochs: 3", "lr: 1e-3"))  # which YAML takes for text
+    recipe = load_recipe(path)
+    assert (recipe.settings.lr, recipe.about) == (1e-3, "Hello.")
+    with pytest.raises(
+        ValueError, match="no recipe 'simpool/vit-smal-supervised'; did you mean 'simpool/vit-small-sup"
+    ):
+        load_recipe("simpool/vit-smal-supervised")
+    with pytest.raises(FileNotFoundError):
+        load_recipe(tmp_path / "none.yaml")
+
+
+def test_what_the_user_chooses_comes_first() -> None:
+    recipe = load_recipe("simpool/vit-small-supervised").scaled_down()
+    choices = choices_of(recipe, pool="gap", settings={"epochs": 7}, rates=(0.5,))
+    assert (choices.training().epochs, choices.training().lr, choices.training().mixup) == (7, 0.5, 0.2)
+    assert choices.model(4).config["pool"] == "gap" and choices.pool_options == {}
+    with pytest.raises(ValueError, match=r"no key 'train\.epoch'"):
+        choices_of(recipe, settings={"epoch": 7}).training()
+
+
+def test_a_choice_adds_to_the_recipe_or_is_refused() -> None:
+    recipe = load_recipe("simpool/vit-small-supervised")
+    assert choices_of(recipe, pool_options={"heads": 2}).pool_options == {"gamma": 1.25, "heads": 2}
+    for flag in ("freeze", "scratch"):
+        with pytest.raises(ValueError, match="says itself what is trained"):
+            choices_of(load_recipe("localization/cub-gap"), **{flag: True})
+
+
+def test_fit_takes_a_recipe(world: Dataset, tmp_path: Path) -> None:
+    recipe = load_recipe("simpool/vit-small-supervised").scaled_down()
+    report = fit(world, tmp_path, choices_of(recipe), say=lambda line: None)
+    assert report["pool"] == "simpool" and load(tmp_path).class_names == world.classes
+
+
+def test_one_recipe_begins_where_another_ended(splits: Splits, tmp_path: Path) -> None:
+    first = choices_of(load_recipe("simpool/vit-small-supervised").scaled_down()).model(9)
+    save_model(first, tmp_path / "run")
+    twin = load_recipe("simpool/vit-small-cifar10").scaled_down()
+    second = choices_of(dataclasses.replace(twin, start="x"), weights=tmp_path / "run").model(5)
+    for name, value in second.state_dict().items():
+        if not name.startswith("head."):
+            assert torch.equal(value, first.state_dict()[name]), name
+    assert second.head is not None and second.head.classes == 5
+    with pytest.raises(ValueError, match="begins with a trained model: give it by --weights"):
+        choices_of(load_recipe("simpool/vit-small-cifar10")).model(5)
+    other = choices_of(load_recipe("simpool/resnet50-supervised").scaled_down()).model(9)
+    save_model(other, tmp_path / "other")
+    with pytest.raises(ValueError, match="holds another model"):
+        choices_of(dataclasses.replace(twin, start="x"), weights=tmp_path / "other").model(5)
+
+
+def test_jsd_against_its_definition(splits: Splits) -> None:
+    """Cross-entropy of the clean view plus 12 times the mean divergence of each view from their mean."""
+    choices = choices_of(load_recipe("simpool/resnet18-supervised").scaled_down())
+    model = choices.model(6)
+    task = choices.task(model, splits.train, splits.val, choices.augmentation(model))
+    assert isinstance(task, Jsd)
+    (part,) = task.prepare(next(iter(task.loader)), 1)
+    assert part.images.shape == (VIEWS * len(part), 3, 64, 64)
+    answers = torch.randn(VIEWS * len(part), 6)
+    clean, *_ = views = answers.softmax(1).chunk(VIEWS)
+    mean = sum(views) / VIEWS
+    divergence = sum((p * (p / mean).log()).sum(1).mean() for p in views) / VIEWS
+    expected = F.cross_entropy(clean.log(), part.labels, label_smoothing=0.1) + 12 * divergence
+    fixed = type("Fixed", (nn.Module,), {"forward": lambda self, x: answers})()
+    torch.testing.assert_close(task.loss(fixed, part), expected)
+    x = torch.randn(2, 3, 64, 64)
+    split_norms = model.eval()(x)
+    joined(model)
+    assert not any("aux_bn" in name for name in model.state_dict())
+    torch.testing.assert_close(model(x), split_norms)
+
+
+def test_jsd_learns_from_a_network_that_is_far_too_sure(splits: Splits) -> None:
+    """Where a probability is 0 in float32, the gradient is still a number."""
+    choices = choices_of(load_recipe("simpool/resnet18-supervised").scaled_down())
+    model = choices.model(6)
+    task = choices.task(model, splits.train, splits.val, choices.augmentation(model))
+    (part,) = task.prepare(next(iter(task.loader)), 1)
+    answers = torch.zeros(VIEWS * len(part), 6)
+    answers[:, 0] = 150.0
+    answers.requires_grad_()
+    sure = type("Sure", (nn.Module,), {"forward": lambda self, x: answers})()
+    task.loss(sure, part).backward()
+    assert answers.grad is not None and answers.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("policy", ["rand-m10-inc1", "v0"])
+def test_the_strongest_posterize_does_not_stop_a_run(policy: str) -> None:
+    """timm asks Pillow for 0 bits, which late versions refuse: some pictures in a thousand of a real run."""
+    picture = Image.fromarray(np.random.default_rng(0).integers(0, 255, (16, 16, 3), np.uint8))
+    transform = augmentation(16, policy=policy)
+    for seed in range(300):
+        random.seed(seed)
+        np.random.seed(seed)
+        assert transform(picture).isfinite().all()
+
+
+def test_views_are_of_one_crop_and_the_first_is_clean() -> None:
+    picture = Image.fromarray(np.random.default_rng(0).integers(0, 255, (40, 40, 3), np.uint8))
+    views = augmentation(32, policy="rand-m9-mstd0.5-inc1", erasing=1.0, views=3, scale=(1.0, 1.0), ratio=(1.0, 1.0))
+    plain = augmentation(32, scale=(1.0, 1.0), ratio=(1.0, 1.0), flip=0.0)(picture)
+    clean, *changed = views(picture)
+    assert torch.equal(clean, plain) or torch.equal(clean, plain.flip(-1))
+    assert all(not torch.equal(clean, view) for view in changed)
+    with pytest.raises(ValueError, match="timm knows no policy 'rand-x9'"):
+        augmentation(policy="rand-x9")
+
+
+def test_augmentation_depends_on_seed_epoch_and_image_alone(splits: Splits) -> None:
+    """timm's policies draw from Python and NumPy, which the loader seeds as well."""
+    transform = augmentation(32, interpolation="random", policy="rand-m9-mstd0.5-inc1", erasing=0.5)
+    first, second = (next(iter(batches(splits.train, transform, 8, shuffle=True, seed=3))).images for _ in range(2))
+    assert torch.equal(first, second)
+
+
+def test_a_frozen_part_stays_so_in_training() -> None:
+    recipe = load_recipe("simpool/resnet50-linear").scaled_down()
+    model = choices_of(recipe).model(3).train()
+    assert model.training and not any(m.training for m in model.backbone.modules())
+    assert {name.partition(".")[0] for name, p in model.named_parameters() if p.requires_grad} == {"head"}
+
+
+def test_the_full_size_models_can_be_made() -> None:
+    for name in NAMES:
+        recipe = load_recipe(name)
+        if "base" not in name:
+            with torch.device("meta"):
+                create_model(**recipe.model | {"pretrained": False, "num_classes": 10})
+
+
+def test_pages_are_complete(capsys: pytest.CaptureFixture[str]) -> None:
+    from cenote.cli import recipes as command
+
+    plain, markdown = table(), table("markdown")
+    assert all(name in plain and f"`{name}`" in markdown for name in NAMES)
+    for name in NAMES:
+        text = page(name)
+        recipe = load_recipe(name)
+        opening, about, body = text.partition(recipe.about)
+        assert opening.strip() == name and about
+        assert yaml.safe_load(body)["train"]["lr"] == recipe.settings.lr
+    command.run(NAMES[0], style="json")
+    assert json.loads(capsys.readouterr().out)["name"] == NAMES[0]
+    command.run()
+    assert NAMES[-1] in capsys.readouterr().out
+
+
+def test_the_page_of_the_docs_is_up_to_date() -> None:
+    document = Path(__file__).parents[2] / "docs" / "recipes.md"
+    assert table("markdown") in document.read_text(encoding="utf-8"), "cenote recipes --style markdown has changed"

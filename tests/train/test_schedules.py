@@ -1,0 +1,44 @@
+"""The learning rate against its definition, and the settings that a run may not change."""
+
+import dataclasses
+import math
+
+import pytest
+
+from cenote.train.schedules import rate_factor
+from cenote.train.settings import Settings, refuse_changes
+
+
+def test_cosine_with_warm_up() -> None:
+    settings = Settings(epochs=20, lr=0.1, warmup=5, min_lr=0.01)
+    assert [rate_factor(settings, e) for e in (0, 1, 2.5, 5)] == pytest.approx([0, 0.2, 0.5, 1])
+    for epoch in (5, 7.25, 12.5, 20):
+        cosine = 0.01 + (0.1 - 0.01) * 0.5 * (1 + math.cos(math.pi * (epoch - 5) / 15))
+        assert 0.1 * rate_factor(settings, epoch) == pytest.approx(cosine)
+
+
+def test_steps_count_from_the_beginning() -> None:
+    """004: the rate falls to a tenth every 15 epochs of 50."""
+    settings = Settings(epochs=50, schedule="step", step_every=15)
+    factors = [rate_factor(settings, e) for e in (0, 14.99, 15, 29.99, 30, 45)]
+    assert factors == pytest.approx([1, 1, 0.1, 0.1, 0.01, 0.001])
+
+
+def test_poly_and_constant() -> None:
+    poly = Settings(epochs=10, schedule="poly", power=0.9)
+    assert [rate_factor(poly, e) for e in (0, 5, 10)] == pytest.approx([1, 0.5**0.9, 0])
+    assert rate_factor(Settings(epochs=10, schedule="constant"), 7) == 1
+
+
+def test_settings_are_checked() -> None:
+    with pytest.raises(ValueError, match="epochs must be at least 1, got 0"):
+        Settings(epochs=0)
+    with pytest.raises(ValueError, match="a batch of 10 cannot be computed in 3 equal parts"):
+        Settings(batch=10, accumulate=3)
+
+
+def test_a_changed_setting_is_named() -> None:
+    before = dataclasses.asdict(Settings())
+    refuse_changes(before, dataclasses.asdict(Settings(workers=7, checkpoint_minutes=1)))
+    with pytest.raises(ValueError, match=r"lr was 0\.001 and is now 0\.1; seed was 0 and is now 3"):
+        refuse_changes(before, dataclasses.asdict(Settings(lr=0.1, seed=3)))
