@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
+from cenote.allocator import keep_memory
 from cenote.backbones import create_backbone
 from cenote.data.cache import FeatureCache
 from cenote.data.loading import load
@@ -32,6 +33,7 @@ def main() -> None:
     parser.add_argument("--pool", default="simpool")
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
+    keep_memory()  # as `cenote fit` does
     data = world("small", images=given.images, progress=False)
     frozen = Frozen(create_backbone(given.backbone, pretrained=True))
     torch.manual_seed(0)

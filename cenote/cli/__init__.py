@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from .. import __version__
+from ..allocator import keep_memory
 from ..extras import MissingExtra
 
 # Each command is the function `run` of the module of its name, parsed by tyro.
@@ -31,6 +32,8 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 1 failed, 2 wrong input, 130 interrupted."""
     command, *rest = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    if argv is None and command != "bench":  # in a process of our own, and not where others' layers are timed
+        keep_memory()
     try:
         code = dispatch(command, rest)
         sys.stdout.flush()  # here, where a reader that has left (`| head`) is still caught
