@@ -26,20 +26,13 @@ class Jsd(Supervised):
     """
 
     def __init__(
-        self,
-        model: PooledModel,
-        train: Dataset,
-        val: Dataset,
-        settings: Settings,
-        transform: Any,
-        eval_transform: Any | None = None,
-        device: torch.device | None = None,
+        self, model: PooledModel, train: Dataset, val: Dataset, settings: Settings, *rest: Any, **named: Any
     ) -> None:
         if settings.mixup or settings.cutmix:
             raise ValueError("views of one image are not mixed with others: mixup and cutmix must be 0 with jsd")
         # Before the optimizer sees the parameters.
         convert_splitbn_model(model.backbone.model, VIEWS)
-        super().__init__(model, train, val, settings, transform, eval_transform, device)
+        super().__init__(model, train, val, settings, *rest, **named)
 
     def prepare(self, batch: Batch, parts: int) -> list[Labelled]:
         if not len(batch.labels):

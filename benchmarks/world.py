@@ -1,0 +1,41 @@
+"""How fast the world is drawn: `python benchmarks/world.py`.
+
+Images of one process, with mask and boxes, in processor time, without and with writing PNG; the best of the rounds.
+"""
+
+from __future__ import annotations
+
+import io
+import time
+
+import tyro
+from PIL import Image
+
+from cenote.data.world import PRESETS, World
+
+
+def run(images: int = 100, rounds: int = 3) -> None:
+    """Args:
+    images: of a round.
+    rounds: the best counts.
+    """
+    print(f"{'preset':<12}{'pixels':>8}{'images/s':>10}{'with PNG':>10}")
+    for name in PRESETS:
+        world = World.preset(name, images=max(images, 1000))
+        draw = max(images / _seconds(world, images, False) for _ in range(rounds))
+        write = max(images / _seconds(world, images, True) for _ in range(rounds))
+        print(f"{name:<12}{world.settings.size:>8}{draw:>10.0f}{write:>10.0f}")
+
+
+def _seconds(world: World, images: int, write: bool) -> float:
+    started = time.process_time()
+    for i in range(images):
+        drawn = world.draw(i)
+        if write:
+            Image.fromarray(drawn.pixels).save(io.BytesIO(), "PNG", compress_level=1)
+            Image.fromarray(drawn.mask).save(io.BytesIO(), "PNG", compress_level=1)
+    return time.process_time() - started
+
+
+if __name__ == "__main__":
+    tyro.cli(run)
