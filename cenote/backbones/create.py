@@ -13,6 +13,8 @@ from torch import nn
 from .backbone import Backbone
 from .hub import without_retries
 from .lite0 import PREPROCESSING, TIMM_NAME, load_lite0
+from .micro import MICRO
+from .micro import PREPROCESSING as MICRO_PREPROCESSING
 from .weights import load_weights
 
 # Any input size at run time, in the words that the model's family understands.
@@ -28,6 +30,7 @@ def create_backbone(
 ) -> Backbone:
     """A backbone by timm's name, or "lite0": EfficientNet-Lite0 with weights that need no download.
 
+    "vit_micro" and "resnet_micro" are made for images of 64 pixels, and learn from scratch in minutes.
     `weights` is a local checkpoint of the timm model (.safetensors, or .pth loaded without unpickling code).
     """
     preprocessing = None
@@ -35,6 +38,11 @@ def create_backbone(
         model, preprocessing = timm.create_model(TIMM_NAME, **timm_options), PREPROCESSING
         if pretrained and weights is None:
             load_lite0(model)
+    elif name in MICRO:
+        if pretrained and weights is None:
+            raise ValueError(f"'{name}' has no trained weights: train it from scratch, or give a local file")
+        own, preprocessing = MICRO[name], MICRO_PREPROCESSING
+        model = _create_timm(own.timm_name, False, img_size or preprocessing.size, own.options | timm_options)
     else:
         model = _create_timm(name, pretrained and weights is None, img_size, timm_options)
     if weights is not None:
@@ -45,7 +53,7 @@ def create_backbone(
 def _create_timm(name: str, pretrained: bool, img_size: Any, options: dict[str, Any]) -> nn.Module:
     architecture = name.partition(".")[0]  # "vit_small_patch14_dinov2.lvd142m" names an architecture and its weights
     if not timm.is_model(architecture):
-        near = difflib.get_close_matches(architecture, [*timm.list_models(), "lite0"], n=1)
+        near = difflib.get_close_matches(architecture, [*timm.list_models(), "lite0", *MICRO], n=1)
         hint = f"; did you mean '{near[0]}'?" if near else ""
         raise ValueError(f"no backbone '{name}'{hint} (timm's names, or 'lite0')")
     if pretrained and not timm.is_model_pretrained(architecture):

@@ -19,8 +19,17 @@ COMMANDS = {
     "world": ("cenote.cli.world", "Draw a data set of which every truth is known: no downloads."),
     "fit": ("cenote.cli.fit", "Train a model on labelled images: pool and head alone, or all of it."),
     "tournament": ("cenote.cli.tournament", "Which pooling suits your images: every pool on one backbone."),
+    "sweep": (
+        "cenote.cli.sweep",
+        "Train many times with random settings, keep the best on validation, test it once.",
+    ),
     "recipes": ("cenote.cli.recipes", "The papers' settings by name, or one recipe with its command."),
-    "evaluate": ("cenote.cli.evaluate", "How well a saved model tells the classes of a data set."),
+    "evaluate": (
+        "cenote.cli.evaluate",
+        "How good a saved model is: classes, boxes, objects, backgrounds, corruptions.",
+    ),
+    "localize": ("cenote.cli.localize", "Boxes and masks of your photographs, from a model that never saw a box."),
+    "discover": ("cenote.cli.discover", "Objects in your photographs, found without any labels."),
     "cache": ("cenote.cli.cache", "The features of frozen backbones that are kept on disk."),
     "attend": ("cenote.cli.attend", "Show where a model looks: overlays, masks and boxes of your photographs."),
     "models": ("cenote.cli.models", "The backbones that work, with a check of every architecture."),

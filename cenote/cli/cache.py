@@ -28,6 +28,9 @@ def run(
 
     cache = FeatureCache(folder or cache_folder())
     if prune or unused is not None:
+        unknown = [name for name in prune if not any(store["name"].startswith(name) for store in cache.stores())]
+        if unknown:
+            raise ValueError(f"nothing in {cache.folder} begins with '{unknown[0]}' (cenote cache lists what there is)")
         removed = cache.prune(prune, unused)
         print(f"removed {len(removed)} of {len(removed) + len(cache.stores())} stores from {cache.folder}")
         return

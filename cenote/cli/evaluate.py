@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json as to_json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
@@ -12,45 +12,53 @@ import tyro
 def run(
     folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
     data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")],
+    on: Annotated[str, tyro.conf.arg(metavar="NAMES")] = "classify",
+    out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="FOLDER", help_behavior_hint="")] = None,
     split: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: see below)")] = None,
-    knn: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
     batch: int = 64,
     workers: int = 0,
+    seed: int = 0,
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
 ) -> None:
-    """How well a saved model tells the classes of a data set.
+    """How good a saved model is, in one way or several.
+
+    classify: top-1 and top-5. knn: 10 and 20 nearest neighbours among the training images. linear: a linear probe on
+    the model's vectors. localize: boxes and pixels of its maps, against the truth. discover: objects found without
+    labels. segment: a linear layer on frozen patch features, where there are masks. background: ImageNet-9's eight
+    backgrounds of images that have masks. corruption: ImageNet-C's fifteen corruptions at five severities, which
+    takes 76 passes over the images.
 
     Args:
         folder: a saved model, for instance a run of cenote fit.
         data: as for cenote fit.
+        on: what is asked: classify, knn, linear, localize, discover, segment, background, corruption; several with
+            commas.
+        out: also write results.json and pictures there.
         split: which images are judged; by default test, or what was held out of the data that the run was trained on,
             or all.
-        knn: also judge the vectors alone: 10 and 20 nearest neighbours among the training images.
         batch: images at a time.
         workers: processes that read images.
+        seed: of backgrounds and corruptions.
         json: print JSON.
     """
-    from cenote.data import open_dataset
-    from cenote.evaluate.classify import classify, neighbours
+    from cenote.cli._judging import PROTOCOLS, Session
+    from cenote.data import open_dataset, write_atomically
     from cenote.models import load
-    from cenote.train.judged import parts_of
+    from cenote.train.judged import judged_parts
 
-    model = load(folder)
-    name, part, memory = parts_of(folder, open_dataset(data), split)
-    report = {"split": name, **classify(model, part, batch=batch, workers=workers)}
-    if knn:
-        if memory is None:
-            raise ValueError(f"--knn needs a training split in {data}, apart from what is judged")
-        report |= neighbours(model, memory, part, batch=batch, workers=workers)
+    names = list(dict.fromkeys(on.split(",")))
+    for name in names:
+        if name not in PROTOCOLS:
+            raise ValueError(f"nothing to judge on called '{name}': {', '.join(PROTOCOLS)}")
+    parts = judged_parts(folder, open_dataset(data), split)
+    session = Session(folder, load(folder), parts, out, batch, workers, seed)
+    reports: dict[str, Any] = {"split": parts.name, "images": len(parts.judged)}
+    for place, name in enumerate(names):
+        reports[name], text = PROTOCOLS[name](session)
+        if not json:
+            print(("\n" if place else "") + (f"{name}\n{text}" if len(names) > 1 else text))
+        if out is not None:  # after each of them: the next may take an hour
+            with write_atomically(out / "results.json") as temporary:
+                temporary.write_text(to_json.dumps(reports, indent=2) + "\n")
     if json:
-        print(to_json.dumps(report, indent=2))
-        return
-    for sentence in report["unreadable"]:
-        print(f"left out: {sentence}")
-    if report["unknown_class"]:
-        print(f"left out: {report['unknown_class']} images of classes that the model does not know")
-    where = f"{report['images']} images of {name}"
-    print(f"{where}: top-1 {report['accuracy']:.2f}, top-5 {report['top5']:.2f}")
-    for key, value in report.items():
-        if key.startswith("knn_"):
-            print(f"{key.removeprefix('knn_')} nearest neighbours: {value:.2f}")
+        print(to_json.dumps(reports, indent=2))

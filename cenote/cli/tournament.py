@@ -48,7 +48,7 @@ def run(
         seeds: trainings of each contender. Differences within their noise are called ties.
         epochs: passes over the training images.
         batch: images a step, over all processes.
-        lr: rates that each contender tries for half the epochs; validation chooses.
+        lr: rates that each contender tries for a third of the epochs; validation chooses.
         boxes: images with boxes, at most so many, on which maps are judged.
         seed: the first one; also of the split, if one is made.
         workers: processes that read images.
@@ -65,17 +65,21 @@ def run(
     from cenote.evaluate.speed import best_times
     from cenote.show.tournament import table, write_tournament
     from cenote.train.choices import PROBE
+    from cenote.train.distributed import leads
     from cenote.train.engine import Stopped
     from cenote.train.tournament import Game, tournament
 
     settings = replace(PROBE, epochs=epochs, batch=batch, seed=seed, workers=workers, warmup=min(2.0, epochs / 5))
     kind = "ablation" if ablation else "gamma" if gamma is not None else "pools"
     game = Game(backbone, weights, kind, pools, gamma or (), seeds, lr, boxes, settings)
+    say = _say if leads() else _silent
     try:
-        outcome = tournament(open_dataset(data), out, game, resume=resume, clock=best_times, say=_say)
+        outcome = tournament(open_dataset(data), out, game, resume=resume, clock=best_times, say=say)
     except Stopped as stop:
         print(f"cenote tournament: {stop}", file=sys.stderr)
         raise SystemExit(1) from stop
+    if not leads():
+        return
     written = write_tournament(outcome.report, out, outcome.photos, outcome.maps)
     print(table(outcome.report))
     print(f"\n{out}: results.json, {', '.join(written)}, model.safetensors")
@@ -83,3 +87,7 @@ def run(
 
 def _say(sentence: str) -> None:
     print(sentence, file=sys.stderr)
+
+
+def _silent(sentence: str) -> None:
+    pass

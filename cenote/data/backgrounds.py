@@ -134,7 +134,7 @@ class _Variants:
             return Image.fromarray(black_box(pixels, rectangle(mask)))
         if self.variant == "only_bg_t":
             return Image.fromarray(self._tiled(row))
-        return Image.fromarray(mixed(pixels, mask, self._tiled(self._donor(row))))
+        return Image.fromarray(mixed(pixels, mask, self._other_background(row)))
 
     def mask(self, row: int) -> Pixel | None:
         return self.dataset.mask(row)
@@ -154,7 +154,18 @@ class _Variants:
         except ValueError as error:
             raise BadImage(self.dataset.path(row), str(error)) from error
 
-    def _donor(self, row: int) -> int:
+    def _other_background(self, row: int) -> Pixel:
+        """Of the first donor that has one: an object may fill its image."""
+        donors = self._donors(row)
+        for donor in donors[:-1]:
+            try:
+                return self._tiled(donor)
+            except BadImage:
+                continue
+        return self._tiled(donors[-1])
+
+    def _donors(self, row: int) -> list[int]:
+        """A few of those that the variant allows, in a random order."""
         draw = random.Random(f"{self.seed}/{self.variant}/{row}")
         place = self._present.index(int(self.dataset.labels[row]))
         if self.variant == "mixed_rand":
@@ -163,7 +174,8 @@ class _Variants:
             place = (place + 1) % len(self._present)
         members = self._members[place]
         others = members[members != row]
-        return int(draw.choice(others if len(others) else members))
+        allowed = (others if len(others) else members).tolist()
+        return draw.sample(allowed, min(len(allowed), 10))
 
     @cached_property
     def _present(self) -> list[int]:

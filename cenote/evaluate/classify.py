@@ -13,7 +13,7 @@ from ..data.loading import load
 from ..metrics.neighbours import knn_accuracy
 from ..models import PooledModel
 
-Progress = Callable[[int], None]
+Progress = Callable[[int], object]
 
 
 class Answers:

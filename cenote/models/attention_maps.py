@@ -41,7 +41,7 @@ def cls_attention(
 def cls_scores(model: nn.Module, images: Tensor, block: int | None = -1) -> tuple[list[Tensor], tuple[int, int]]:
     """S = <q_CLS, k> / sqrt d before the softmax, over all tokens (B, h, prefix + H W), block by block; the grid."""
     backbone = backbone_of(model)
-    _refuse_differential(backbone)
+    refuse_differential(backbone)
     if not backbone.has_cls:
         raise ValueError(f"'{backbone.name}' has no CLS token (or it was removed: keep_cls=True keeps it)")
     features, seen = watched(backbone, images, lambda call: call.scores(slice(0, 1))[..., 0, :])
@@ -64,7 +64,7 @@ def rollout(model: nn.Module, images: Tensor) -> Tensor:
     The row of CLS is shown, or the mean row of the patches where there is no CLS.
     """
     backbone = backbone_of(model)
-    _refuse_differential(backbone)
+    refuse_differential(backbone)
     if backbone.family in LATE_BLOCKS:
         raise ValueError(
             f"rollout follows attention between all tokens through all blocks; '{backbone.name}' has it only in its "
@@ -115,8 +115,8 @@ def last_qkv(model: nn.Module, images: Tensor, rotated: bool = True) -> QKV:
     before the rotation, so that likeness does not fade with distance.
     """
     backbone = backbone_of(model)
-    _refuse_differential(backbone)
-    with _before_rotation(backbone) as plain:
+    refuse_differential(backbone)
+    with before_rotation(backbone) as plain:
         features, seen = watched(backbone, images, lambda call: call, keep=1)
     patches = features.grid[0] * features.grid[1]
     call = seen[-1] if seen else None
@@ -134,7 +134,7 @@ def last_qkv(model: nn.Module, images: Tensor, rotated: bool = True) -> QKV:
 
 
 @contextmanager
-def _before_rotation(backbone: Backbone) -> Iterator[dict[str, Tensor]]:
+def before_rotation(backbone: Backbone) -> Iterator[dict[str, Tensor]]:
     """The last outputs of the layers through which q and k go just before they are rotated."""
     found: dict[str, Tensor] = {}
 
@@ -154,7 +154,7 @@ def _before_rotation(backbone: Backbone) -> Iterator[dict[str, Tensor]]:
             handle.remove()
 
 
-def _refuse_differential(backbone: Backbone) -> None:
+def refuse_differential(backbone: Backbone) -> None:
     if any(type(m).__name__.startswith("Diff") for m in backbone.modules()):
         raise ValueError(f"the attention of '{backbone.name}' is a difference of two: it is no single map")
 

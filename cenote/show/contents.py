@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 from PIL import Image, ImageDraw
 
 from ..data import BadImage, Box, Dataset, Record, write_atomically
+from ..data.truth import spread
 from .maps import LINE
 from .sheet import Entry, contact_sheet, font
 
-T = TypeVar("T")
 Size = tuple[int, int]
 Corners = tuple[int, int, int, int]
 PAGE, SIDE = 40, 220
@@ -51,11 +50,11 @@ def choose(dataset: Dataset, positions: Sequence[int], most: int) -> list[int]:
     groups: dict[tuple[int, int], list[int]] = {}
     for position in positions:
         groups.setdefault((int(labels[position]), int(domains[position])), []).append(position)
-    kept, takes, left = _spread(sorted(groups), most), {}, most
+    kept, takes, left = spread(sorted(groups), most), {}, most
     for i, key in enumerate(sorted(kept, key=lambda key: len(groups[key]))):  # small ones leave room for the others
         takes[key] = min(len(groups[key]), left // (len(kept) - i))
         left -= takes[key]
-    return [position for key in kept for position in _spread(groups[key], takes[key])]
+    return [position for key in kept for position in spread(groups[key], takes[key])]
 
 
 def draw_truth(image: Image.Image, record: Record, mask: np.ndarray | None, side: int = 2 * SIDE) -> Image.Image:
@@ -141,10 +140,3 @@ def _corners(box: Box, scale: tuple[float, float], size: Size) -> Corners | None
 
 def _overlap(a: Corners, b: Corners) -> bool:
     return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
-
-
-def _spread(items: Sequence[T], most: int) -> list[T]:
-    """At most so many of them, evenly."""
-    if len(items) <= most:
-        return list(items)
-    return [items[i * len(items) // most] for i in range(most)]

@@ -41,6 +41,16 @@ def contact_sheet(entries: Sequence[Entry], heading: str = "", columns: int = 0,
     return page
 
 
+def stacked(sheets: Sequence[Image.Image]) -> Image.Image:
+    """One page under the other."""
+    page = Image.new("RGB", (max(s.width for s in sheets), sum(s.height for s in sheets)), PAPER)
+    top = 0
+    for sheet in sheets:
+        page.paste(sheet, (0, top))
+        top += sheet.height
+    return page
+
+
 def _strip(entry: Entry, width: int, side: int) -> Image.Image:
     """An entry's pictures, as high as the highest of them, and the caption."""
     small = [_within(picture, side) for picture in entry.pictures]

@@ -12,10 +12,11 @@ from typing import Any
 import torch
 import yaml
 
-from ..backbones import Backbone, create_backbone
+from ..backbones import Backbone
 from ..data import Dataset
 from ..data.transforms import train_transform
 from ..models import PooledModel, create_model
+from ..models.stride import create_finer_backbone
 from .settings import Settings
 from .supervised import Supervised
 
@@ -36,6 +37,9 @@ class Choices:
     freeze: bool = False
     scratch: bool = False
     size: int | None = None
+    stride: int = 1  # how many times finer the last map is: 1, 2 or 4
+    fpn: str | None = None  # the level of a feature pyramid that is pooled
+    cutout: float = 0.0  # largest black square, as a share of the side
     rates: tuple[float, ...] = ()
     pool_options: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)  # fields of Settings that are not to be the default
@@ -43,6 +47,18 @@ class Choices:
     def __post_init__(self) -> None:
         if self.freeze and self.scratch:
             raise ValueError("a frozen backbone needs trained weights: freeze and scratch exclude each other")
+        if self.freeze and self.fpn:
+            raise ValueError(
+                "a feature pyramid must be trained: --fpn and --freeze exclude each other (--stride works)"
+            )
+        if self.freeze and self.cutout:
+            raise ValueError("frozen features are computed once, from whole pictures: no --cutout with --freeze")
+        if self.freeze and self.settings.get("select", "accuracy") != "accuracy":
+            raise ValueError(
+                "with --freeze an epoch is chosen by accuracy; train all weights to choose by localization"
+            )
+        if not 0 <= self.cutout <= 1:
+            raise ValueError(f"cutout is a share of the image's side from 0 to 1, got {self.cutout}")
         if not self.freeze and len(self.rates) > 1:
             raise ValueError("several rates are tried with a frozen backbone only: give one lr")
 
@@ -69,12 +85,15 @@ class Choices:
             tokens=self.tokens,
             pool_options=self.pool_options,
             img_size=self.size,
+            stride=self.stride,
+            fpn=self.fpn,
         )
         self._resize(model.backbone)
         return model
 
     def frozen_backbone(self) -> Backbone:
-        backbone = create_backbone(self.backbone, pretrained=True, weights=self.weights, img_size=self.size)
+        options: dict[str, Any] = {"pretrained": True, "weights": self.weights, "img_size": self.size}
+        backbone = create_finer_backbone(self.backbone, self.stride, **options)
         self._resize(backbone)
         return backbone
 
@@ -95,12 +114,12 @@ class Choices:
         """Random crops, gentle for trained weights: they know whole objects."""
         own = model.backbone.preprocessing
         scale = (0.08, 1.0) if self.scratch else (0.35, 1.0)
-        return train_transform(own.size, own.mean, own.std, own.interpolation, scale)
+        return train_transform(own.size, own.mean, own.std, own.interpolation, scale, cutout=self.cutout)
 
 
 def given_only(asked: dict[str, Any]) -> dict[str, Any]:
     """Without what was left open."""
-    return {key: value for key, value in asked.items() if value not in (None, False, (), {})}
+    return {key: value for key, value in asked.items() if not (value is None or value is False or value in ((), {}))}
 
 
 def parse_options(pairs: Iterable[str]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -39,8 +39,8 @@ class Contender:
         """What is validated and kept: the average where there is one."""
         return self.module if self.average is None else self.average.module
 
-    def step(self, factor: float, clip: float | None) -> bool:
-        """One step along the gradients; not made, and False, where they are not finite."""
+    def step(self, factor: float, clip: float | None, ready: Callable[[nn.Module], None] | None = None) -> bool:
+        """One step along the gradients; not made, and False, where they are not finite. `ready` may change them."""
         for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
             group["lr"] = rate * factor
         self.scaler.unscale_(self.optimizer)
@@ -48,6 +48,8 @@ class Contender:
         finite = bool(norm.isfinite())
         if finite and clip is not None:
             nn.utils.clip_grads_with_norm_(self.module.parameters(), clip, norm)
+        if ready is not None:
+            ready(self.module)
         if finite or self.scaler.is_enabled():  # the scaler leaves such steps out, and tries a smaller scale
             self.scaler.step(self.optimizer)
             self.scaler.update()

@@ -33,6 +33,11 @@ def rank() -> int:
     return dist.get_rank() if dist.is_initialized() else 0
 
 
+def leads() -> bool:
+    """Whether this process speaks for all, also before they have joined and after they have parted."""
+    return int(os.environ.get("RANK", "0")) == 0
+
+
 def world() -> int:
     return dist.get_world_size() if dist.is_initialized() else 1
 

@@ -29,6 +29,10 @@ class Stopped(Exception):
     """The run ended before its time; the sentence says why and how to go on."""
 
 
+class Diverged(Stopped):
+    """No contender is left: with these settings there is nothing to go on with."""
+
+
 class Batches(Protocol):
     """One epoch of batches at a time, the same ones whenever it is asked for the same epoch."""
 
@@ -46,25 +50,42 @@ class Part(Protocol):
     def __len__(self) -> int: ...
 
 
-class Task(Protocol):
+class Task:
     """What is trained, on what, and how it is judged."""
 
     contenders: list[Contender]
-
-    @property
-    def loader(self) -> Batches: ...
+    loader: Any  # Batches
 
     def prepare(self, batch: Any, parts: int) -> Sequence[Part]:
         """A batch of the loader, on the device, in equal parts; none if nothing in it could be read."""
+        raise NotImplementedError
 
     def loss(self, module: nn.Module, part: Any) -> Tensor:
         """The mean over the images of a part."""
+        raise NotImplementedError
 
     def validate(self) -> dict[str, dict[str, float]]:
         """For each living contender by name its metrics, of which `score` decides what is kept."""
+        raise NotImplementedError
 
     def describe(self, batch: Any) -> str:
         """The files of a batch, for a message."""
+        raise NotImplementedError
+
+    # What most tasks leave as it is.
+
+    def begin_step(self, epoch: float) -> None:
+        """Before a step, 2.5 being half-way through the third epoch: for what follows a schedule of its own."""
+
+    def before_update(self, module: nn.Module) -> None:
+        """The gradients of a step are whole and not yet used."""
+
+    def end_step(self) -> None:
+        """The weights have moved."""
+
+    def warning(self) -> str | None:
+        """At the end of an epoch: what goes wrong though every number is finite."""
+        return None
 
 
 def too_many_bad(bad: int, seen: int, settings: Settings) -> bool:
@@ -120,14 +141,17 @@ class Engine:
         if any_process(not total):  # they share gradients: all of them make a step, or none
             return
         self.images += total
-        factor = rate_factor(self.settings, self.epoch + self.step / len(self.task.loader))
+        now = self.epoch + self.step / len(self.task.loader)
+        factor = rate_factor(self.settings, now)
+        self.task.begin_step(now)
         for place, contender in enumerate(self.task.contenders):
             if contender.failed is None:
                 loss = self._backward(self.spread[place], contender, parts, total)
                 # A step along gradients that are not finite would spoil the weights for good.
-                if not math.isfinite(loss) or not contender.step(factor, self.settings.clip):
+                if not math.isfinite(loss) or not contender.step(factor, self.settings.clip, self.task.before_update):
                     self._failed(contender, loss, batch)
                 self.sums[place] += loss * total
+        self.task.end_step()
 
     def _backward(self, module: nn.Module, contender: Contender, parts: Sequence[Any], total: int) -> float:
         module.train()
@@ -154,7 +178,7 @@ class Engine:
             return
         last = "the last checkpoint is whole" if (self.folder / "checkpoint.pt").exists() else "no checkpoint was made"
         files = self.task.describe(batch)
-        raise Stopped(f"{contender.failed}, with {files}; {last}; a smaller --lr or --clip 1 may help")
+        raise Diverged(f"{contender.failed}, with {files}; {last}; a smaller --lr or --clip 1 may help")
 
     def _count_bad(self, batch: Any) -> None:
         for bad in getattr(batch, "bad", ()):
@@ -183,6 +207,8 @@ class Engine:
         self.sums, self.images, self.bad = torch.zeros_like(self.sums), 0, 0
         if rank() == 0:
             self.journal.epoch(self.epoch, self.speed, int(together[-1]), results, self.say)
+            if (warning := self.task.warning()) is not None:
+                self.say(f"warning: {warning}")
         if self._due() or self.epoch == self.settings.epochs:
             self._save()
 

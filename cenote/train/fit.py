@@ -9,19 +9,21 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from ..data import Dataset
 from ..data.cache import FeatureCache, digest_of
 from ..data.files import write_atomically
-from ..models import save_model
+from ..models import PooledModel, save_model
 from .checkpoint import NAME as CHECKPOINT
 from .choices import PROBE_RATES, Choices
 from .contender import Contender, alive
-from .distributed import processes, rank
-from .engine import Engine, Stopped, too_many_bad
+from .distributed import gathered, processes, rank
+from .engine import Diverged, Engine, Stopped, too_many_bad
 from .features import CachedFeatures, cached_features
 from .journal import Journal
+from .located import final_test
 from .probe import FeatureBatches, Probe, accuracies
 from .settings import Settings
 from .splits import Splits, split
@@ -61,7 +63,7 @@ def _fit_frozen(
     """Pool and head on cached features, one contender for each rate."""
     with processes() as device:
         started = time.monotonic()
-        frozen = Frozen(choices.frozen_backbone().to(device))
+        frozen = Frozen(choices.frozen_backbone().to(device), choices.stride)
         cached = Extracted(frozen, splits, cache, settings, folder, say)
         extracted = time.monotonic()
         classes = splits.train.classes
@@ -152,19 +154,40 @@ def _fit_all(
             "pool": model.config["pool"],
             "backbone": model.config["backbone"],
             "epoch": winner.best_epoch + 1,
-            "val": {"accuracy": winner.best_score, "images": len(splits.val)},
+            "val": {**metrics_of(folder, winner), "images": len(splits.val)},
             "test": None,
             "seconds": {"training": time.monotonic() - started},
             "settings": asdict(settings),
             "data": fingerprint(splits),
         }
         if splits.test is not None:
-            judge = Supervised(model, splits.test, splits.test, replace(settings, ema=None), transform, device=device)
-            report["test"] = {**judge.validate()["model"], "images": len(splits.test)}
+            report["test"] = judge_once(model, splits, settings, device)
         if rank() == 0:
             save_model(model, folder)
             write_results(folder, report)
         return report
+
+
+def judge_once(model: PooledModel, splits: Splits, settings: Settings, device: torch.device) -> dict[str, Any]:
+    """A finished model on the test split."""
+    assert splits.test is not None
+    plain = replace(settings, ema=None, select="accuracy")
+    transform = model.backbone.preprocessing.transform()
+    judge = Supervised(model, splits.test, splits.test, plain, transform, device=device)
+    found = judge.validate()["model"]
+    del found["score"]
+    located = final_test(model, splits.val, splits.test, settings, device)
+    return {**found, "images": len(splits.test), **located}
+
+
+def metrics_of(folder: Path, winner: Contender) -> dict[str, float]:
+    """What its best epoch reached on validation, as it stands in the journal."""
+    found: dict[str, float] = {}
+    if rank() == 0:
+        lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+        best = next(line for line in lines if line["epoch"] == winner.best_epoch + 1)["results"]["model"]
+        found = {key: value for key, value in best.items() if key not in ("score", "loss")}
+    return gathered(found)[0]  # type: ignore[no-any-return]
 
 
 def identity(choices: Choices, splits: Splits) -> dict[str, Any]:
@@ -183,7 +206,7 @@ def best_of(contenders: Sequence[Contender]) -> Contender:
     """The best on validation; of equals the one with the smaller rate."""
     living = alive(contenders)
     if not living:
-        raise Stopped("; ".join(f"{c.name}: {c.failed}" for c in contenders))
+        raise Diverged("; ".join(f"{c.name}: {c.failed}" for c in contenders))
     return max(living, key=lambda contender: (contender.best_score, -contender.lr))
 
 

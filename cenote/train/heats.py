@@ -94,9 +94,10 @@ def play(arena: Arena, heat: Heat, seed: int, folder: Path, resume: bool) -> dic
             "boxes": boxes, "map": kind, "failed": None, "rates": tried,
         }  # fmt: skip
     if rank() == 0:
-        _write_tops(folder / "tops", tops)
-        if seed == 0 and arena.photos is not None:
-            _write_maps(folder / "maps.npz", arena.photos, tops)
+        if seed == 0:  # the one whose models and maps are shown; others would fill the disk
+            _write_tops(folder / "tops", tops)
+            if arena.photos is not None:
+                _write_maps(folder / "maps.npz", arena.photos, tops)
         write_results(folder, {"entries": played})  # from here on the heat is over
         (folder / CHECKPOINT).unlink(missing_ok=True)
     return played

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..backbones import Features
-from ..data import Box, Dataset
+from ..data import Dataset
 from ..data.cache import FeatureCache
 from ..data.loading import load
+from ..data.truth import corners, own_boxes, spread
 from ..metrics import BoxAccuracy, prepare_maps
-from ..models.cam import cam_of_features
+from ..models.decided import map_of_features
 from .features import cached_features
 from .top import Frozen, Top
 
@@ -54,20 +52,10 @@ class Looks:
 
     def _of_batch(self, top: Top, which: list[int], labels: Tensor) -> Tensor | None:
         features = on_device(self.cached.features(which), self.device)
-        model, pool = self.frozen.model(top), top.pool
-        assert pool is not None
-        u, a = model.pool_features(features)
-        if a is None:
-            try:
-                return cam_of_features(model, features, labels)[:, 0]
-            except ValueError:  # the head does not fit the unpooled tokens
-                return None
-        if a.shape[1] == pool.k > 1 and top.head.project is None:
-            v = top.after(u)  # (B, k, D)
-            logits = top.head.linear(v if top.head.norm is None else top.head.norm.settled(v))  # (B, k, classes)
-            winner = logits.gather(2, labels[:, None, None].expand(-1, pool.k, 1)).argmax(1)[:, 0]  # (B,)
-            return a[torch.arange(len(a), device=a.device), winner]
-        return a.mean(1)
+        try:
+            return map_of_features(self.frozen.model(top), features, labels)
+        except ValueError:  # the head does not fit the unpooled tokens
+            return None
 
     def _cls_maps(self) -> tuple[Tensor | None, str | None]:
         """The backbone's own: the same for every seed, so made once."""
@@ -91,7 +79,7 @@ class BoxJudge:
         self.size = looks.frozen.backbone.preprocessing.size
         self.sizes = [looks.dataset.image(i).size for i in range(len(looks))]
         records = (looks.dataset[i] for i in range(len(looks)))
-        self.boxes = [_inside(own_boxes(r.boxes, r.label), size) for r, size in zip(records, self.sizes, strict=True)]
+        self.boxes = [corners(own_boxes(r.boxes, r.label), size) for r, size in zip(records, self.sizes, strict=True)]
 
     def __call__(self, top: Top) -> tuple[float | None, str | None]:
         """In percent, and the kind of map."""
@@ -110,30 +98,9 @@ def on_device(features: Features, device: torch.device) -> Features:
     return Features(tokens.to(device), grid, None if cls is None else cls.to(device))
 
 
-def own_boxes(boxes: Sequence[Box], label: str | None) -> list[Box]:
-    """Those of the image's class that count."""
-    return [box for box in boxes if box.label in (None, label) and not box.crowd]
-
-
-def with_boxes(dataset: Dataset, most: int) -> Dataset:
-    """At most so many images that have boxes, evenly spread."""
-    found = [i for i, record in enumerate(dataset) if own_boxes(record.boxes, record.label)]
-    return dataset.select(_spread(found, most))
-
-
 def photographs(dataset: Dataset, most: int = 6) -> Dataset:
     """A few to show: one of each of so many classes, evenly spread."""
     firsts = [int(i) for i in np.unique(dataset.labels, return_index=True)[1]]
-    chosen = _spread(firsts, most)
+    chosen = spread(firsts, most)
     rest = [i for i in range(len(dataset)) if i not in set(chosen)]
-    return dataset.select(sorted([*chosen, *_spread(rest, most - len(chosen))]))
-
-
-def _spread(items: list[int], most: int) -> list[int]:
-    return items if len(items) <= most else [items[i * len(items) // most] for i in range(most)]
-
-
-def _inside(boxes: Sequence[Box], size: tuple[int, int]) -> Any:
-    """Cut off at the border: published boxes stick out now and then."""
-    corners = np.array([box[:4] for box in boxes], np.float64).reshape(-1, 4)
-    return np.clip(corners, 0, [*size, *size])
+    return dataset.select(sorted([*chosen, *spread(rest, most - len(chosen))]))

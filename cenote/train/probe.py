@@ -14,6 +14,7 @@ from ..backbones import Features
 from ..data.loading import Order
 from .contender import Contender, alive
 from .distributed import rank, summed, world
+from .engine import Task
 from .features import CachedFeatures
 from .settings import Settings
 
@@ -65,7 +66,7 @@ class ProbePart(NamedTuple):
         return len(self.labels)
 
 
-class Probe:
+class Probe(Task):
     """A task: classify cached features. `make` gives each contender's module anew by its name and rate."""
 
     def __init__(

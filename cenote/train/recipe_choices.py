@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,11 +11,12 @@ from torch import nn
 
 from ..data import Dataset
 from ..data.transforms import wsol_train_transform
-from ..models import PooledModel, create_model, load, load_released
+from ..models import PooledModel, create_model
 from .augment import augmentation
 from .choices import Choices, given_only
 from .jsd import VIEWS, Jsd, joined
 from .recipes import Recipe, parse_settings
+from .run_choices import begin_with
 from .settings import Settings
 from .supervised import Supervised
 
@@ -43,16 +43,18 @@ class RecipeChoices(Choices):
             )
         torch.manual_seed(self.training().seed)
         changed = {"pool": self.pool, "tokens": self.tokens, "pool_options": self.pool_options, "num_classes": classes}
+        changed |= {"stride": self.stride, "fpn": self.fpn}
         arguments = recipe.model | {"backbone": self.backbone} | changed
         if self.size is not None:
             arguments["img_size"] = self.size
-        if self.weights is not None and recipe.start is None:  # of the backbone alone
-            arguments |= {"pretrained": False, "weights": self.weights}
+        begins = self.weights is not None and (recipe.start is not None or self.weights.is_dir())
+        if self.weights is not None:
+            arguments |= {"pretrained": False} if begins else {"pretrained": False, "weights": self.weights}
         model = create_model(**arguments)
         own = model.backbone.preprocessing
         size = self.size or recipe.augment.get("size", own.size)
         model.backbone.preprocessing = dataclasses.replace(own, **{**recipe.preprocessing, "size": size})
-        if self.weights is not None and recipe.start is not None:
+        if self.weights is not None and begins:
             begin_with(model, self.weights)
         if recipe.task == "head":
             freeze_all_but_head(model)
@@ -62,7 +64,7 @@ class RecipeChoices(Choices):
         own = model.backbone.preprocessing
         options = {key: value for key, value in self.chosen.augment.items() if key != "kind"} | {"size": own.size}
         if self.chosen.augment.get("kind") == "wsol":
-            return wsol_train_transform(mean=own.mean, std=own.std, **options)
+            return wsol_train_transform(mean=own.mean, std=own.std, **(options | {"cutout": self.cutout}))
         views = VIEWS if self.chosen.task == "jsd" else 1
         return augmentation(mean=own.mean, std=own.std, views=views, **options)
 
@@ -94,22 +96,13 @@ def choices_of(recipe: Recipe, **changed: Any) -> RecipeChoices:
             **given.pop("pool_options", {}),
         },
         "scratch": not own.get("pretrained", False) and recipe.start is None,
+        "stride": own.get("stride", 1),
+        "fpn": own.get("fpn"),
+        "cutout": recipe.augment.get("cutout", 0.0),
     }
+    if given.get("cutout") and recipe.augment.get("kind") != "wsol":
+        raise ValueError(f"{recipe.name} has an augmentation of its own, without Cutout: leave out cutout")
     return RecipeChoices(**{**fields, **given}, recipe=recipe)
-
-
-def begin_with(model: PooledModel, weights: Path) -> None:
-    """All but the head, from the folder of a run or from the authors' checkpoint."""
-    if not weights.is_dir():
-        load_released(model, weights)
-        return
-    own = model.state_dict()
-    found = {name: value for name, value in load(weights).state_dict().items() if not name.startswith("head.")}
-    wrong = [n for n in own if not n.startswith("head.") and (n not in found or found[n].shape != own[n].shape)]
-    if wrong or len(found) != sum(not n.startswith("head.") for n in own):
-        name = wrong[0] if wrong else next(n for n in found if n not in own)
-        raise ValueError(f"{weights} holds another model than this recipe makes: {name} differs")
-    model.load_state_dict(found, strict=False)
 
 
 def freeze_all_but_head(model: PooledModel) -> None:

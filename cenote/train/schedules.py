@@ -21,3 +21,8 @@ def rate_factor(settings: Settings, epoch: float) -> float:
     if settings.schedule == "poly":
         return float((1 - done) ** settings.power)
     return 1.0
+
+
+def cosine(start: float, end: float, done: float) -> float:
+    """From `start` to `end` as `done` goes from 0 to 1."""
+    return end + (start - end) * (1 + math.cos(math.pi * min(done, 1.0))) / 2

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args, get_origin, get_type_hints
 
 HARMLESS = ("workers", "checkpoint_minutes", "tensorboard", "wandb")  # they may change between kill and resume
 
@@ -32,6 +32,7 @@ class Settings:
     smoothing: float = 0.0  # of the labels
     mixup: float = 0.0
     cutmix: float = 0.0
+    select: Literal["accuracy", "boxes", "pixels"] = "accuracy"  # which figure on validation keeps an epoch
     seed: int = 0
     workers: int = 0  # processes that read images
     most_bad: float = 0.05  # share of unreadable images that stops a run
@@ -43,6 +44,9 @@ class Settings:
         for name, least in {"epochs": 1, "batch": 1, "accumulate": 1, "lr": 0, "warmup": 0}.items():
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        for name, hint in get_type_hints(Settings).items():
+            if get_origin(hint) is Literal and getattr(self, name) not in get_args(hint):
+                raise ValueError(f"{name} is one of {', '.join(get_args(hint))}, got {getattr(self, name)!r}")
         if self.batch % self.accumulate:
             raise ValueError(f"a batch of {self.batch} cannot be computed in {self.accumulate} equal parts")
 

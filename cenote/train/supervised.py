@@ -14,6 +14,8 @@ from ..data.loading import Batch, load
 from ..models import PooledModel
 from .contender import Contender
 from .distributed import rank, summed, world
+from .engine import Task
+from .located import Located
 from .settings import Settings
 
 
@@ -25,8 +27,8 @@ class Labelled(NamedTuple):
         return self.labels.shape[0]
 
 
-class Supervised:
-    """A task: cross-entropy on labels, judged by top-1 accuracy on `val`."""
+class Supervised(Task):
+    """A task: cross-entropy on labels, judged on `val` by top-1 accuracy or, as `settings.select` says, by its maps."""
 
     def __init__(
         self,
@@ -45,6 +47,7 @@ class Supervised:
         several: dict[str, Any] = {"workers": settings.workers, "rank": rank(), "world": world()}
         self.loader = load(train, transform, share, shuffle=True, seed=settings.seed, drop_last=world() > 1, **several)
         self.judge = load(val, eval_transform or model.backbone.preprocessing.transform(), share, **several)
+        self.located = None if settings.select == "accuracy" else Located(val, settings, self.device)
         classes = model.head.classes
         mixes = [v2.MixUp(alpha=settings.mixup, num_classes=classes)] if settings.mixup else []
         mixes += [v2.CutMix(alpha=settings.cutmix, num_classes=classes)] if settings.cutmix else []
@@ -73,8 +76,11 @@ class Supervised:
                 top = logits.topk(min(5, logits.shape[1]), 1).indices == labels[:, None]
                 counts += torch.tensor([top[:, 0].sum(), top.any(1).sum(), len(labels)], dtype=torch.float64)
         right, among, seen = summed(counts).tolist()
-        accuracy = 100 * right / max(seen, 1)
-        return {contender.name: {"score": accuracy, "accuracy": accuracy, "top5": 100 * among / max(seen, 1)}}
+        found = {"accuracy": 100 * right / max(seen, 1), "top5": 100 * among / max(seen, 1)}
+        if self.located is not None:
+            assert isinstance(model, PooledModel)
+            found[self.settings.select] = self.located(model)
+        return {contender.name: {"score": found[self.settings.select], **found}}
 
     def prepare_plain(self, batch: Batch) -> list[tuple[Tensor, Tensor]]:
         return [(batch.images.to(self.device), batch.labels.to(self.device))] if len(batch.labels) else []

@@ -32,7 +32,8 @@ class Top(nn.Module):
 class Frozen:
     """A backbone with its features as they were trained: CLS and last norm stay where they are."""
 
-    def __init__(self, backbone: Backbone) -> None:
+    def __init__(self, backbone: Backbone, stride: int = 1) -> None:
+        self.stride = stride  # with which it was made
         model = assemble(backbone, "cls" if backbone.has_cls else "gap", 0, keep_cls=True)
         self.backbone = model.backbone.requires_grad_(False).eval()
         self.after, self.norm = model.after, model.norm
@@ -66,6 +67,7 @@ class Frozen:
             "num_classes": top.head.classes,
             "tokens": top.tokens,
             "keep_cls": True,
+            "stride": self.stride,
             "norm": norm,
             "combine": top.head.combine,
             "head_norm": None if top.head.norm is None else "batch",

@@ -16,6 +16,7 @@ from ..backbones import create_backbone
 from ..data import Dataset
 from ..data.cache import FeatureCache
 from ..data.files import write_atomically
+from ..data.truth import with_boxes
 from ..models import save_model
 from .choices import PROBE
 from .distributed import processes, rank
@@ -23,7 +24,7 @@ from .entries import Entry, ablation_entries, able, gamma_entries, pool_entries
 from .features import weights_digest
 from .fit import Extracted, write_results
 from .heats import Arena, heats, play, read_top
-from .looks import BoxJudge, Looks, on_device, photographs, with_boxes
+from .looks import BoxJudge, Looks, on_device, photographs
 from .settings import HARMLESS, Settings
 from .splits import split
 from .top import Frozen, Top
@@ -119,7 +120,7 @@ def tournament(
 def _play_all(
     game: Game, arena: Arena, entries: Sequence[Entry], folder: Path, resume: bool
 ) -> tuple[list[Standing], dict[str, tuple[str, np.ndarray[Any, Any]]]]:
-    """Rates are chosen on validation in a rehearsal of half the epochs; then every seed trains all, each at its own.
+    """Rates are chosen on validation in a rehearsal of a third of the epochs; then every seed trains all of them.
 
     So all seeds are alike: none of them has also chosen a rate.
     """
@@ -141,9 +142,9 @@ def _play_all(
         return found
 
     if len(game.rates) > 1:
-        half = max(1, round(arena.settings.epochs / 2))
-        short = replace(arena.settings, epochs=half, warmup=min(arena.settings.warmup, half / 4))
-        arena.say(f"rates: {len(entries)} contenders at {len(game.rates)} rates for {half} epochs")
+        third = max(1, round(arena.settings.epochs / 3))
+        short = replace(arena.settings, epochs=third, warmup=min(arena.settings.warmup, third / 4))
+        arena.say(f"rates: {len(entries)} contenders at {len(game.rates)} rates for {third} epochs")
         rehearsal = replace(arena, settings=short, judge=None, photos=None, rehearsal=True)
         for name, found in round_of(rehearsal, 0, folder / "rates").items():
             standings[name].failed, rates[name] = found["failed"], [found.get("lr", game.rates[0])]

@@ -40,9 +40,10 @@ def test_frozen(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     report = json.loads((out / "results.json").read_text())
     assert report["test"]["accuracy"] == 100 and set(report["rates"]) == {"0.003", "0.01"}
     assert cenote.load(out).class_names == ["blue", "green"]
-    assert run("evaluate", out, photos, "--knn", "--json") == 0
+    assert run("evaluate", out, photos, "--on", "classify,knn,linear", "--json") == 0
     judged = json.loads(capsys.readouterr().out)
-    assert judged["accuracy"] == judged["knn_10"] == 100 and judged["images"] == 8 and judged["split"] == "test"
+    assert judged["classify"]["accuracy"] == judged["knn"]["knn_10"] == judged["linear"]["linear"] == 100
+    assert judged["images"] == 8 and judged["split"] == "test"
     assert run("fit", photos, "--freeze", "-o", out, "--epochs", 4) == 2
     assert "holds a run already" in capsys.readouterr().err
 
@@ -94,9 +95,9 @@ def test_a_folder_without_splits_is_judged_on_what_was_held_out(
     assert run("fit", photos / "train", "--freeze", "-o", out, "--epochs", 2, "--lr", "0.01", "--size", 64) == 0
     assert cenote.load(out).backbone.preprocessing.size == 64
     capsys.readouterr()
-    assert run("evaluate", out, photos / "train", "--knn", "--json") == 0
+    assert run("evaluate", out, photos / "train", "--on", "classify,knn", "--json") == 0
     report = json.loads(capsys.readouterr().out)
-    assert report["split"] == "val" and report["images"] == 4 and "knn_10" in report
+    assert report["split"] == "val" and report["images"] == 4 and "knn_10" in report["knn"]
     assert run("evaluate", out, photos / "test", "--json") == 0  # other data: all of it
     assert json.loads(capsys.readouterr().out)["images"] == 8
     again = ["fit", photos / "train", "--freeze", "-o", out, "--epochs", 2, "--lr", "0.01", "--resume"]

@@ -56,3 +56,20 @@ def test_two_processes_are_as_good_as_one(tmp_path: Path, accumulate: int) -> No
         torch.testing.assert_close(together[name], value, rtol=1e-3, atol=2e-5, msg=lambda m, n=name: f"{n}: {m}")
     for one, other in zip(told, also_told, strict=True):
         assert one["accuracy"] == other["accuracy"] and one["loss"] == pytest.approx(other["loss"], rel=1e-4)
+
+
+def test_a_tournament_of_two_processes_judges_every_image_once(tmp_path: Path) -> None:
+    root = Path(__file__).parents[2]
+    options = ["world/tiny", "--pools", "gap", "simpool", "--seeds", "1", "--epochs", "2", "--lr", "1e-3"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "cenote"]
+    environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1", "CENOTE_CACHE": str(tmp_path / "c")}
+    command += ["tournament", *options, "-o", str(tmp_path / "t")]
+    done = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    report = json.loads((tmp_path / "t" / "results.json").read_text())
+    assert [row["failed"] for row in report["standings"]] == [None, None]
+    for row in report["standings"]:
+        right = row["accuracy"][0] / 100 * report["images"]
+        assert right == pytest.approx(round(right), abs=1e-6) and row["boxes"]
+    assert (tmp_path / "t" / "model.safetensors").is_file()
+    assert done.stdout.count("results.json") == 1  # one of them speaks

@@ -153,7 +153,7 @@ def test_killed_and_resumed_it_ends_the_same(tmp_path: Path, weights: Path) -> N
     torch.set_num_threads(1)
     tournament(squares(36), tmp_path / "whole", long(weights), say=quiet)
     folder = tmp_path / "killed"
-    killed_at("epoch 2/3", folder, weights)
+    killed_at("epoch 1/2", folder, weights)
     assert (folder / "rates" / "heat-1" / "checkpoint.pt").is_file()
     said: list[str] = []
     killed_at("seed 2 of 2", folder, weights, "resume")

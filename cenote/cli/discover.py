@@ -1,0 +1,192 @@
+"""`cenote discover`: parse, find, write, print."""
+
+from __future__ import annotations
+
+import json as to_json
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+if TYPE_CHECKING:
+    from cenote.data import Dataset
+    from cenote.evaluate.sightings import Sighting
+
+SHEET = 40  # pictures on the contact sheet
+
+
+def run(
+    images: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGES...")],
+    out: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")] = Path("found"),
+    method: Annotated[str, tyro.conf.arg(metavar="NAMES")] = "tokencut",
+    backbone: str = "lite0",
+    weights: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,
+    model: Annotated[Path | None, tyro.conf.arg(metavar="RUN")] = None,
+    size: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: its own, up to 640)")] = None,
+    keys: Literal["auto", "pool", "block", "map"] = "auto",
+    head: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: the mean)")] = None,
+    centre: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
+    split: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: all)")] = None,
+    format: tuple[Literal["coco", "voc", "csv"], ...] = ("coco", "csv"),
+    skip_hard: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
+    workers: int = 0,
+    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
+) -> None:
+    """Find the objects in photographs without any labels: boxes and masks; and CorLoc where there are true boxes.
+
+    Writes boxes.json, boxes.csv (or Annotations/) and masks/, in a folder of its own for each of several methods, a
+    contact sheet of what was found, results.json, and the best and worst cases where truth is known. A run that was
+    killed goes on where it was. Exit code 1: some photographs failed, the others are done; 2: nothing could be done.
+
+    Args:
+        images: files, folders (and what is in them), globs, or one data set as for cenote fit.
+        out: where everything goes.
+        method: tokencut, lost, maskcut (up to three objects), dinoseg, dinoseg-compat; several with commas; or all.
+        backbone: timm's name, or lite0, whose weights need no download.
+        weights: a local checkpoint of the backbone.
+        model: a saved model, for instance a run of cenote fit, instead of backbone and weights.
+        size: pixels of the short side, as the model sees it.
+        keys: what is compared; auto is SimPool's keys, the last block's, or the feature map of a convolutional net.
+        head: which attention map dinoseg takes where there are several.
+        centre: take the mean of an image's keys off them (done anyway where no feature is negative).
+        split: of a data set, only this split.
+        format: coco (boxes.json), voc (Annotations/*.xml), csv (boxes.csv).
+        skip_hard: leave objects marked difficult or truncated out of the truth.
+        workers: processes that read images.
+        json: print JSON.
+    """
+    from tqdm import tqdm
+
+    from cenote.evaluate.discover import METHODS, discover
+    from cenote.show.discovery import table, write_pages
+    from cenote.show.opening import open_model
+
+    methods = list(METHODS) if method == "all" else list(dict.fromkeys(method.split(",")))
+    unknown = [name for name in methods if name not in METHODS]
+    if unknown:
+        raise ValueError(f"no method '{unknown[0]}': {', '.join(METHODS)}, or all")
+    failed: list[str] = []
+    dataset = _open(images, out, methods, failed)
+    dataset = dataset if split is None else dataset.split(split)
+    network = open_model(backbone, weights, None, model, _say).model
+    with tqdm(total=len(dataset), unit="photo", disable=None, file=sys.stderr) as bar, ExitStack() as files:
+        each = _Writing(dataset, out, files, methods, format)
+        report = discover(
+            network, dataset, methods, not skip_hard, workers=workers, progress=bar.update, each=each,
+            journal=out / ".sightings.jsonl", size=size, source=keys, head=head, centre=True if centre else None,
+        )  # fmt: skip
+        each.finish()
+    report = {"data": dataset.name, "backbone": network.backbone.name, "size": size, **report}
+    for sentence in report["unreadable"]:
+        _say(f"skipped {sentence}")
+    pages = write_pages(report, dataset, out)
+    _write(out / "results.json", report)
+    if json:
+        print(to_json.dumps(report, indent=2))
+    else:
+        print(table(report))
+        print(f"{each.boxes} boxes in {each.done} photographs: {', '.join([*each.names, *pages])} in {out}")
+    failed += report["unreadable"]
+    if failed:
+        _say(f"cenote discover: {len(failed)} failed, see above")
+        raise SystemExit(1)
+
+
+class _Writing:
+    """Boxes and masks of every image go to their files as they come; a page of pictures is kept."""
+
+    def __init__(
+        self, dataset: Dataset, out: Path, files: ExitStack, methods: Sequence[str], format: Sequence[str]
+    ) -> None:
+        from cenote.data.truth import spread
+        from cenote.show.photos import names_for
+
+        self.dataset, self.out, self.methods = dataset, out, methods
+        self.stack, self.format = files, format
+        self.writers: dict[str, Any] = {}
+        self.paths = [dataset.path(i) for i in range(len(dataset))]
+        self.files = names_for(self.paths)
+        self.shown = set(spread(list(range(len(dataset))), max(12, SHEET // len(methods))))
+        self.entries: list[Any] = []
+        self.done = self.boxes = 0
+        kinds = {"coco": "boxes.json", "voc": "Annotations/", "csv": "boxes.csv"}
+        self.names = [*(kinds[kind] for kind in format), "masks/", "found.jpg"]
+
+    def __call__(self, sighting: Sighting) -> None:
+        from cenote.data.write_boxes import FoundBoxes, open_writers
+        from cenote.show.discovery import draw_found, enlarged
+        from cenote.show.sheet import Entry
+
+        i, size = sighting.position, sighting.size
+        if not self.writers:  # only now: what goes wrong before the first image leaves nothing behind
+            folders = {name: self.out / name if len(self.methods) > 1 else self.out for name in self.methods}
+            opened = {name: open_writers(folder, self.format, True) for name, folder in folders.items()}
+            self.writers = {name: self.stack.enter_context(writers) for name, writers in opened.items()}
+        for method, found in sighting.found.items():
+            masks = [enlarged(mask, size) for mask in found.masks]
+            boxes = found.boxes.round().astype(int).tolist()
+            entry = FoundBoxes(self.paths[i], self.files[i], size, None, boxes, [1.0] * len(boxes), masks)
+            for writer in self.writers[method]:
+                writer.add(entry)
+            self.boxes += len(boxes)
+        if i in self.shown:
+            photo = self.dataset.image(i)
+            pictures = [draw_found(photo, found.boxes, found.masks) for found in sighting.found.values()]
+            self.entries.append(Entry(pictures, self.paths[i].name))
+        self.done += 1
+
+    def finish(self) -> None:
+        from cenote.data import write_atomically
+        from cenote.show.discovery import NAMES
+        from cenote.show.sheet import contact_sheet
+
+        if self.entries:
+            heading = " · ".join(NAMES[name] for name in self.methods)
+            with write_atomically(self.out / "found.jpg") as path:
+                contact_sheet(self.entries, heading).save(path, quality=92, subsampling=0)
+
+
+def _open(images: Sequence[str], out: Path, methods: Sequence[str], failed: list[str]) -> Dataset:
+    """A data set with boxes as it is; any other folder is photographs, but for what an earlier run wrote there."""
+    from cenote.data import WrongTree, open_dataset
+    from cenote.data.photographs import open_photographs
+
+    def skipped(sentence: str) -> None:
+        failed.append(sentence)
+        _say(f"skipped {sentence}")
+
+    if len(images) == 1 and Path(images[0]).is_dir():
+        try:
+            dataset = open_dataset(images[0])
+            if dataset.columns["boxes"] is not None:
+                return dataset
+        except WrongTree:
+            pass
+    own = [out / "masks", *(out / name / "masks" for name in methods)]
+    dataset = open_photographs(images, own, skipped)
+    pictures = {"found.jpg", *(f"discover_{name}.jpg" for name in methods)}
+    kept = [i for i in range(len(dataset)) if not (_is_in(dataset.path(i), out) and dataset.path(i).name in pictures)]
+    if not kept:
+        raise ValueError("no photographs found" if failed else "no photographs: name files, folders or globs")
+    return dataset.select(kept)
+
+
+def _is_in(path: Path, folder: Path) -> bool:
+    return path.resolve().parent == folder.resolve()
+
+
+def _say(sentence: str) -> None:
+    """A line on stderr that does not break the progress bar."""
+    from tqdm import tqdm
+
+    tqdm.write(sentence, file=sys.stderr)
+
+
+def _write(path: Path, report: Mapping[str, Any]) -> None:
+    from cenote.data import write_atomically
+
+    with write_atomically(path) as temporary:
+        temporary.write_text(to_json.dumps(report, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,163 @@
+"""`cenote localize`: parse, find, write, print."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+if TYPE_CHECKING:
+    from cenote.evaluate.tally import Eyes
+    from cenote.models import PooledModel
+
+Number = Annotated[float | None, tyro.conf.arg(metavar="T", help_behavior_hint="(default: see above)")]
+Maps = Literal["auto", "pool", "cls", "rollout", "cam", "gradcam"]
+
+FILES = {"coco": "boxes.json", "voc": "Annotations/", "csv": "boxes.csv"}
+
+
+def run(
+    folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
+    images: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGES...")],
+    out: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")],
+    format: tuple[Literal["coco", "voc", "csv"], ...] = ("coco", "csv"),
+    masks: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
+    pictures: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
+    several: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
+    threshold: Number = None,
+    calibrate: Annotated[str | None, tyro.conf.arg(metavar="DATA", help_behavior_hint="")] = None,
+    map: Maps = "auto",
+    size: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: the model's)")] = None,
+    batch: int = 32,
+    workers: int = 0,
+) -> None:
+    """Boxes and masks of photographs, from a model that never saw a box.
+
+    The map of the predicted class is cut at a threshold; the box is around the largest contour. The threshold is the
+    one that `cenote evaluate RUN DATA --on localize` or `--calibrate DATA` chose and kept in RUN, where there is one.
+    A box's score is the probability of its class, times the highest value of the map in it. Boxes are in pixels of
+    the upright photograph. Exit code 1: some photographs failed, the others are done; 2: nothing could be done.
+
+    Args:
+        folder: a saved model, for instance a run of cenote fit.
+        images: files, folders (and what is in them), globs, or one data set as for cenote fit.
+        out: where boxes.json, boxes.csv, Annotations/, masks/ and pictures/ go.
+        format: coco (boxes.json), voc (Annotations/*.xml), csv (boxes.csv).
+        masks: also masks/*.png, and segmentations in boxes.json.
+        pictures: also pictures/*.jpg, with contact sheets of boxes and maps.
+        several: every component that has at least a tenth of the largest one's pixels, not the largest alone.
+        threshold: of the map, from 0 to 1.
+        calibrate: choose the threshold on the validation images of a data set with boxes, and keep it in RUN.
+        map: what is cut; auto is the pool's own map, CLS attention, or the predicted class's activation map.
+        size: the side of the square that the model sees.
+        batch: photographs at a time.
+        workers: processes that read images.
+    """
+    import torch
+
+    from cenote.evaluate.tally import Eyes
+    from cenote.evaluate.thresholds import threshold_for
+    from cenote.models import load
+
+    if threshold is not None and calibrate is not None:
+        raise ValueError("--threshold and --calibrate exclude each other")
+    model = load(folder).eval().to("cuda" if torch.cuda.is_available() else "cpu")
+    if calibrate is not None:
+        _calibrate(model, folder, calibrate, kind=map, size=size, batch=batch, workers=workers)
+    chosen = threshold_for(model, folder, threshold, map, size)
+    eyes = Eyes(model, chosen.kind, chosen.size, batch, workers)
+    _say(f"threshold {chosen.value:.2f}: {chosen.source}")
+    written = [name for kind, name in FILES.items() if kind in format]
+    written += ["masks/"] * masks + ["pictures/"] * pictures
+    if not written:
+        raise ValueError("nothing would be written: name a --format, or --masks or --pictures")
+    done, boxes, failed = _find_all(eyes, images, out, format, chosen.value, masks, pictures, several)
+    print(f"{boxes} boxes in {done} photographs: {', '.join(written)} in {out}")
+    if failed:
+        _say(f"cenote localize: {failed} failed, see above")
+        raise SystemExit(1)
+
+
+def _say(sentence: str) -> None:
+    """A line on stderr that does not break the progress bar."""
+    from tqdm import tqdm
+
+    tqdm.write(sentence, file=sys.stderr)
+
+
+def _calibrate(model: PooledModel, folder: Path, data: str, **options: Any) -> None:
+    """On the validation images of the data: those of its own split, or those that the run held out of it, or all."""
+    from tqdm import tqdm
+
+    from cenote.data import open_dataset
+    from cenote.evaluate.localize import localize
+    from cenote.evaluate.thresholds import save_threshold
+    from cenote.train.judged import own_splits
+
+    dataset = open_dataset(data)
+    name, part = "all", dataset
+    own = own_splits(folder, dataset)
+    if "val" in dataset.splits:
+        name, part = "val", dataset.split("val")
+    elif own is not None:
+        name, part = "val", own.val
+    with tqdm(total=len(part), unit="image", desc="calibrating", disable=None, leave=False) as bar:
+        result = localize(model, part, each=0, resamples=0, progress=bar.update, **options)
+    for sentence in result.report["unreadable"]:
+        _say(f"left out: {sentence}")
+    save_threshold(folder, result, dataset.name, name)
+
+
+def _find_all(eyes: Eyes, images: Sequence[str], out: Path, formats: Sequence[str], threshold: float, masks: bool,
+              pictures: bool, several: bool) -> tuple[int, int, int]:  # fmt: skip
+    """Photographs done, boxes in them, photographs that failed."""
+    from tqdm import tqdm
+
+    from cenote.data.loading import Bad
+    from cenote.data.photographs import open_photographs
+    from cenote.data.write_boxes import FoundBoxes, open_writers
+    from cenote.evaluate.find import find, object_masks
+    from cenote.show.localization import Gallery
+    from cenote.show.opening import class_names
+    from cenote.show.photos import names_for
+
+    failed: list[str] = []
+
+    def skipped(sentence: str) -> None:
+        failed.append(sentence)
+        _say(f"skipped {sentence}")
+
+    dataset = open_photographs(images, [out / "masks", out / "pictures"], skipped)
+    if not len(dataset):
+        raise ValueError("no photographs found" if failed else "no photographs: name files, folders or globs")
+    paths = [dataset.path(i) for i in range(len(dataset))]
+    names, classes = names_for(paths), class_names(eyes.model)
+    gallery = Gallery(out / "pictures", f"{eyes.model.backbone.name} · {eyes.kind} map · threshold {threshold:.2f}")
+    done = boxes = 0
+    with (
+        tqdm(total=len(dataset), unit="photo", disable=None, file=sys.stderr) as bar,
+        open_writers(out, formats, masks, classes or ["object"]) as writers,
+    ):
+        for found in find(eyes, dataset, threshold, several):
+            bar.update()
+            if isinstance(found, Bad):
+                skipped(found.sentence)
+                continue
+            i, label = found.position, None if classes is None else classes[found.class_id or 0]
+            drawn = object_masks(found) if masks else []
+            entry = FoundBoxes(
+                paths[i], names[i], found.size, label, found.boxes.tolist(), found.scores.tolist(), drawn
+            )
+            for writer in writers:
+                writer.add(entry)
+            if pictures:
+                note = "" if label is None else f"{label.split(',')[0]} {found.probability:.0%}"
+                gallery.add(dataset.image(i), names[i], found.boxes, found.map, paths[i].name, note)
+            done, boxes = done + 1, boxes + len(found.boxes)
+        if not done:
+            raise ValueError(f"none of the {len(dataset)} photographs could be used")
+        gallery.turn()
+    return done, boxes, len(failed)

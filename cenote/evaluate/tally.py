@@ -1,0 +1,162 @@
+"""One pass over images whose objects are known: every count that a localization report is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..backbones import Preprocessing
+from ..data import BadImage, Dataset
+from ..data.loading import load
+from ..data.truth import corners, own_boxes
+from ..metrics import BoxAccuracy, PixelPrecision, class_ranks, prepare_maps, resize_mask
+from ..metrics.arrays import Array
+from ..models import PooledModel
+from ..models.decided import Sight, depends_on_class
+from .centred import CentredBox
+
+Progress = Callable[[int], object]  # images done since the last call
+
+
+@dataclass(frozen=True)
+class Eyes:
+    """How a model looks at images: which map, at which size, how many at a time."""
+
+    model: PooledModel
+    kind: str
+    size: int
+    batch: int = 32
+    workers: int = 0
+
+    def transform(self) -> Whole:
+        return Whole(self.model.backbone.preprocessing, self.size)
+
+    def see(self, images: Tensor) -> Sight:
+        return Sight(self.model, images.to(next(self.model.parameters()).device), self.kind)
+
+    def scores(self, raw: Tensor) -> Array:
+        """Maps (B, h, w) -> (B, size, size) in [0, 1]."""
+        found: Array = prepare_maps(raw.float().cpu(), self.size).numpy()
+        return found
+
+
+class Whole:
+    """A picture squeezed to a square, nothing cropped, and the (width, height) that it had."""
+
+    def __init__(self, preprocessing: Preprocessing, size: int) -> None:
+        self.transform = preprocessing.whole((size, size))
+
+    def __call__(self, image: Any) -> tuple[Tensor, Tensor]:
+        return self.transform(image), torch.tensor(image.size)
+
+
+class Tally:
+    """Counts of one data set. `ious` are the largest contour's of each image with boxes, at every threshold or one."""
+
+    def __init__(self, interval: float, bin_width: float, resamples: int, threshold: float | None = None) -> None:
+        self.all = BoxAccuracy(interval, 2, resamples)
+        self.largest = BoxAccuracy(interval, 1, resamples)
+        self.centred = CentredBox(interval, 2, resamples)
+        self.predicted: BoxAccuracy | None = None
+        self.pixels = PixelPrecision(bin_width)
+        self.threshold = threshold
+        self.positions: list[int] = []
+        self.ious: list[Array] = []
+        self.seen, self.first, self.among_five = 0, 0, 0  # images, and those whose class is told right
+        self.without_truth = 0
+        self.bad: list[str] = []
+
+    def run(self, eyes: Eyes, dataset: Dataset, classes: Tensor, thorough: bool, progress: Progress | None) -> None:
+        """`classes` (n,) are the model's numbers of the images' classes. Choosing thresholds asks for boxes alone;
+        `thorough` asks for masks and for the map of the predicted class too."""
+        if thorough and eyes.model.head is not None:
+            self.predicted = BoxAccuracy(self.all.interval, 2)
+        for found in load(dataset, eyes.transform(), eyes.batch, eyes.workers):
+            self.bad += [sentence for _, sentence in found.bad]
+            if len(found.indices):
+                images, sizes = found.images
+                self._add(eyes, dataset, found.indices, images, sizes.tolist(), classes[found.indices], thorough)
+            if progress:
+                progress(len(found.indices) + len(found.bad))
+
+    def _add(self, eyes: Eyes, dataset: Dataset, indices: Tensor, images: Tensor, sizes: list[list[int]],
+             classes: Tensor, thorough: bool) -> None:  # fmt: skip
+        sight = eyes.see(images)
+        wanted = classes.to(sight.images.device)
+        raw = sight.maps(wanted)
+        maps, finite = eyes.scores(raw), torch.isfinite(raw).flatten(1).all(1)
+        ranks = None if sight.logits is None else np.asarray(class_ranks(sight.logits.float().cpu(), classes))
+        judged, boxes = [], []
+        for i, position in enumerate(indices.tolist()):
+            name = str(dataset.path(position))
+            if not finite[i]:
+                self.bad.append(f"{name}: its features are NaN or infinite")
+                continue
+            told = len(self.bad)
+            useful = thorough and self._add_mask(maps[i], dataset, position, sizes[i], name)
+            try:
+                truth = boxes_of(dataset, position, sizes[i])
+                if len(truth):
+                    self._keep(position, self.largest.overlaps(maps[i], truth, sizes[i], name))
+                    judged.append(i)
+                    boxes.append(truth)
+                    useful = True
+            except ValueError as error:
+                self.bad.append(str(error))
+            if useful:
+                self.seen += 1
+                if ranks is not None:
+                    self.first, self.among_five = self.first + int(ranks[i] < 1), self.among_five + int(ranks[i] < 5)
+            elif len(self.bad) == told:  # neither a box nor a mask
+                self.without_truth += 1
+        if not judged:
+            return
+        sizes, names = [sizes[i] for i in judged], [str(dataset.path(int(indices[i]))) for i in judged]
+        places = None if ranks is None else ranks[judged]
+        for accuracy in (self.all, self.largest, self.centred):
+            accuracy.add(maps[judged], boxes, sizes, places, names)
+        if self.predicted is not None and sight.logits is not None:
+            if depends_on_class(eyes.model, eyes.kind):
+                maps = eyes.scores(sight.maps(sight.logits.argmax(1)))
+            self.predicted.add(maps[judged], boxes, sizes, places, names)
+
+    def _keep(self, position: int, overlaps: Array) -> None:
+        """Without a threshold chosen before, the IoU at each: two bytes a threshold and image."""
+        if self.threshold is not None:
+            overlaps = overlaps[np.abs(self.largest.thresholds - self.threshold).argmin()]
+        self.positions.append(position)
+        self.ious.append(np.asarray(overlaps, np.float16))
+
+    def _add_mask(self, score_map: Array, dataset: Dataset, position: int, size: list[int], name: str) -> bool:
+        """Whether there is one that counts."""
+        if dataset.mask_codes.startswith("classes"):  # of a scene, not of the image's object
+            return False
+        try:
+            mask = dataset.mask(position)
+            if mask is not None and mask.shape != (size[1], size[0]):
+                told = f"{mask.shape[1]} x {mask.shape[0]} pixels, the image {size[0]} x {size[1]}"
+                raise BadImage(dataset.path(position), f"its mask has {told}")
+            if mask is not None:
+                self.pixels.add(score_map, resize_mask(mask, score_map.shape), name)
+                return True
+        except BadImage as error:
+            self.bad.append(str(error))
+        return False
+
+
+def boxes_of(dataset: Dataset, position: int, size: list[int]) -> Array:
+    """(k, 4) true boxes of the image's class, cut off at the border; one that lies outside is a ValueError."""
+    record = dataset[position]
+    boxes = own_boxes(record.boxes, record.label)
+    cut = corners(boxes, (size[0], size[1]))
+    outside = (cut[:, 2:] <= cut[:, :2]).any(1)
+    if outside.any():
+        told = ", ".join(f"{value:g}" for value in boxes[int(outside.argmax())][:4])
+        where = f"outside of the image of {size[0]} x {size[1]} pixels"
+        raise ValueError(f"{dataset.path(position)}: its box {told} lies {where}")
+    return cut

@@ -1,0 +1,153 @@
+"""`cenote localize` as a user runs it: real files in, boxes out that readers read; what is wrong is a sentence."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cenote.cli import main
+from cenote.data import open_dataset, read_list
+from cenote.data.coco import read_coco
+from cenote.models import save_model
+from tests.evaluate.shapes import corners, rectangles, small_model
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("run")
+    save_model(small_model(), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("photos")
+    (folder / "more").mkdir()
+    data = rectangles(4)
+    for i in range(3):
+        data.image(i).save(folder / f"{i}.png")
+    data.image(3).save(folder / "more" / "0.png")  # the same name, another photograph
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    data.image(2).save(folder / "turned.jpg", exif=turned)
+    (folder / "broken.jpg").write_bytes((folder / "turned.jpg").read_bytes()[:200])
+    return folder
+
+
+def localize(*argv: object) -> int:
+    return main(["localize", *map(str, argv)])
+
+
+def test_every_format_at_once(model: Path, photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    options = ["--format", "coco", "voc", "csv", "--masks", "--pictures", "--batch", 2]
+    assert localize(model, photos, "-o", tmp_path / "out", *options) == 1  # one is broken
+    said = capfd.readouterr()
+    first, second, last = said.err.splitlines()
+    assert first == "threshold 0.25: a default, because no threshold was calibrated for this model"
+    assert second.startswith(f"skipped {photos / 'broken.jpg'}: damaged or unreadable")
+    assert last == "cenote localize: 1 failed, see above"
+    assert said.out.startswith("5 boxes in 5 photographs: boxes.json, Annotations/, boxes.csv, masks/, pictures/")
+    out = tmp_path / "out"
+    table, instances = read_list(out / "boxes.csv"), read_coco(out / "boxes.json")
+    assert len(table) == len(instances) == 5 and not table.problems and not instances.problems
+    for i in range(5):
+        assert table.path(i).resolve() == instances.path(i).resolve()
+        width, height = table.image(i).size
+        (box,), (other,) = table[i].boxes, instances[i].boxes
+        assert box[:4] == other[:4] and table[i].label == other.label in ("a", "b", "c")
+        assert 0 <= box.x1 < box.x2 <= width and 0 <= box.y1 < box.y2 <= height
+        assert instances.mask(i).shape == (height, width)  # upright
+    names = {"0", "1", "2", "more-0", "turned"}
+    assert {path.stem for path in (out / "Annotations").iterdir()} == names
+    assert {path.stem for path in (out / "masks").iterdir()} == names
+    assert {path.stem for path in (out / "pictures").iterdir()} == {*names, "contact_sheet_1"}
+    for entry in json.loads((out / "boxes.json").read_text())["annotations"]:
+        assert 1 / 3 <= entry["score"] <= 1 and entry["area"] > 0
+
+
+def test_a_second_run_into_the_same_folder_does_not_see_its_own_pictures(
+    model: Path, photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for i in range(2):
+        Image.open(photos / f"{i}.png").save(tmp_path / f"{i}.png")
+    command = [model, tmp_path, "-o", tmp_path, "--format", "voc", "--masks", "--pictures"]
+    assert localize(*command) == 0 and localize(*command) == 0
+    assert capfd.readouterr().out.count("2 boxes in 2 photographs") == 2
+    dataset = open_dataset(tmp_path)  # VOC's layout, with the photographs beside it
+    assert len(dataset) == 2 and all(len(record.boxes) == 1 for record in dataset)
+
+
+def test_calibrated_once_it_is_kept(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    save_model(small_model(), tmp_path / "run")
+    data, lines = rectangles(8), ["file,label,split,x1,y1,x2,y2"]
+    for i in range(8):
+        data.image(i).save(tmp_path / f"{i}.png")
+        lines.append(",".join(map(str, (f"{i}.png", "abc"[i % 3], "val" if i < 5 else "test", *corners(i)))))
+    (tmp_path / "boxes.csv").write_text("\n".join(lines))
+    command = [tmp_path / "run", tmp_path / "boxes.csv", "-o", tmp_path / "out", "--format", "csv"]
+    assert localize(*command, "--calibrate", tmp_path / "boxes.csv") == 0
+    kept = json.loads((tmp_path / "run" / "localization.json").read_text())
+    assert kept["chosen_on"]["images"] == 5 and kept["chosen_on"]["split"] == "val" and kept["size"] == 64
+    told = f"threshold {kept['threshold']:.2f}: 5 images of"
+    assert told in capfd.readouterr().err
+    written = (tmp_path / "out" / "boxes.csv").read_text()
+    assert localize(*command) == 0 and told in capfd.readouterr().err
+    assert (tmp_path / "out" / "boxes.csv").read_text() == written
+    assert localize(*command, "--threshold", 0.9) == 0 and "threshold 0.90: as given" in capfd.readouterr().err
+    assert (tmp_path / "out" / "boxes.csv").read_text() != written
+
+
+def test_several(model: Path, photos: Path, tmp_path: Path) -> None:
+    counts = []
+    for flags in ([], ["--several"]):
+        assert localize(model, photos / "*.png", "-o", tmp_path, "--threshold", 0.9, *flags) == 0
+        counts.append(sum(len(record.boxes) for record in read_list(tmp_path / "boxes.csv")))
+    assert counts[0] == 3 and counts[1] > 3
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--threshold", "1"], "a threshold is at least 0 and less than 1, got 1.0"),
+        (["--threshold", "0.5", "--calibrate", "world/tiny"], "--threshold and --calibrate exclude each other"),
+        (["--calibrate", "nowhere"], "nowhere is not there"),
+        (["--map", "pool"], "'gap' has no attention map of its own"),
+        (["--map", "cls"], "there is no CLS token"),
+        (["--format", "yolo"], "invalid choice"),
+        (["--format"], "nothing would be written"),
+        (["--batch", "0"], "a batch holds at least one image"),
+    ],
+)
+def test_wrong_input_is_a_sentence_and_leaves_nothing(
+    model: Path, photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], options: list[str], sentence: str
+) -> None:
+    assert localize(model, photos / "0.png", "-o", tmp_path / "out", *options) == 2
+    said = capfd.readouterr()
+    assert sentence in " ".join(said.err.split()) and "Traceback" not in said.err and not said.out
+    assert not list(tmp_path.rglob("*.*"))
+
+
+def test_nothing_to_look_at(model: Path, photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for paths, sentence in [
+        ([tmp_path / "none.jpg"], "no photographs found"),
+        ([photos / "broken.jpg"], "none of the 1 photographs could be used"),
+    ]:
+        assert localize(model, *paths, "-o", tmp_path / "out") == 2
+        assert sentence in capfd.readouterr().err
+    assert localize(tmp_path, photos, "-o", tmp_path / "out") == 2
+    assert "Traceback" not in capfd.readouterr().err
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_an_image_without_an_object(tmp_path: Path, model: Path) -> None:
+    """A map that is the same everywhere has no box, and the files say so."""
+    model_of_nothing = small_model()
+    for parameter in model_of_nothing.parameters():
+        parameter.data.zero_()
+    save_model(model_of_nothing, tmp_path / "run")
+    Image.fromarray(np.zeros((30, 20, 3), np.uint8)).save(tmp_path / "dark.png")
+    assert localize(tmp_path / "run", tmp_path / "dark.png", "-o", tmp_path, "--format", "coco", "csv", "voc") == 0
+    assert read_list(tmp_path / "boxes.csv")[0].boxes == ()
+    assert json.loads((tmp_path / "boxes.json").read_text())["annotations"] == []

@@ -1,0 +1,129 @@
+"""What is written reads back the same: VOC and CSV by our readers, COCO by ours and by COCO's own; or not at all."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cenote.data import open_dataset, read_list
+from cenote.data.coco import read_coco
+from cenote.data.masks import read_mask
+from cenote.data.outlines import read_runs
+from cenote.data.voc import read_annotation
+from cenote.data.write_boxes import FoundBoxes, open_writers, runs
+
+BOXES = {"a": [(0, 0, 12, 8), (3, 2, 4, 3)], "b": [(2, 1, 7, 8)], "c": []}  # all of the image, one pixel; nothing
+LABELS = {"a": "black cat", "b": "dog & <wolf>", "c": "dog & <wolf>"}
+
+
+def found(root: Path, name: str, masks: bool = False) -> FoundBoxes:
+    drawn = []
+    for x0, y0, x1, y1 in BOXES[name] if masks else []:
+        mask = np.zeros((8, 12), bool)
+        mask[y0:y1, x0:x1] = True
+        mask[y0, x0] = (y0, x0) != (0, 0)  # not every box is full
+        drawn.append(mask)
+    boxes = BOXES[name]
+    scores = [0.25, 0.123456][: len(boxes)]
+    return FoundBoxes(root / f"{name}.png", name, (12, 8), LABELS[name], boxes, scores, drawn)
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for name in BOXES:
+        Image.new("RGB", (12, 8)).save(folder / f"{name}.png")
+    return folder
+
+
+def write(photos: Path, out: Path, *formats: str, masks: bool = False) -> None:
+    with open_writers(out, formats, masks, ["black cat", "dog & <wolf>"]) as writers:
+        for name in BOXES:
+            for writer in writers:
+                writer.add(found(photos, name, masks))
+
+
+def corners(boxes: object) -> list[tuple[float, ...]]:
+    return [tuple(box[:4]) for box in boxes]  # type: ignore[attr-defined]
+
+
+def test_voc(photos: Path) -> None:
+    write(photos, photos, "voc")
+    for name, boxes in BOXES.items():
+        read = read_annotation(photos / "Annotations" / f"{name}.xml")
+        assert corners(read) == boxes and all(box.label == LABELS[name] for box in read)
+    dataset = open_dataset(photos)  # beside the photographs, it is a data set
+    assert [corners(record.boxes) for record in dataset] == list(BOXES.values()) and not dataset.problems
+
+
+def test_csv(photos: Path, tmp_path: Path) -> None:
+    write(photos, tmp_path / "out", "csv")
+    dataset = read_list(tmp_path / "out" / "boxes.csv")
+    assert [corners(record.boxes) for record in dataset] == list(BOXES.values()) and not dataset.problems
+    assert [record.label for record in dataset] == list(LABELS.values())
+    assert dataset.image(2).size == (12, 8)  # found from the list's own folder
+    assert dataset[0].attributes["score"] == "0.2500"
+
+
+def test_coco(photos: Path, tmp_path: Path) -> None:
+    write(photos, tmp_path / "out", "coco", masks=True)
+    path = tmp_path / "out" / "boxes.json"
+    dataset = read_coco(path)
+    assert [corners(record.boxes) for record in dataset] == list(BOXES.values()) and not dataset.problems
+    assert dataset.classes == ["black cat", "dog & <wolf>"] and dataset.image(1).size == (12, 8)
+    for i, name in enumerate(["a", "b"]):
+        union = np.any(found(photos, name, masks=True).masks, axis=0)
+        assert (dataset.mask(i) == union).all()
+
+
+def test_coco_s_own_reader(photos: Path, tmp_path: Path) -> None:
+    coco = pytest.importorskip("pycocotools.coco")
+    write(photos, tmp_path / "out", "coco", masks=True)
+    read = coco.COCO(str(tmp_path / "out" / "boxes.json"))
+    for number, name in enumerate(BOXES, 1):
+        told = found(photos, name, masks=True)
+        entries = read.loadAnns(read.getAnnIds(imgIds=[number]))
+        assert [entry["bbox"] for entry in entries] == [[x0, y0, x1 - x0, y1 - y0] for x0, y0, x1, y1 in BOXES[name]]
+        for entry, mask in zip(entries, told.masks, strict=True):
+            assert (read.annToMask(entry) == mask).all() and entry["area"] == mask.sum()
+            assert read.cats[entry["category_id"]]["name"] == LABELS[name]
+    plain = coco.COCO()  # results of a detector, against this file as the truth
+    plain.dataset = read.dataset
+    plain.createIndex()
+    assert len(plain.loadRes(read.dataset["annotations"]).anns) == 3
+
+
+def test_masks(photos: Path, tmp_path: Path) -> None:
+    write(photos, tmp_path, masks=True)
+    assert not (tmp_path / "boxes.csv").exists() and not (tmp_path / "boxes.json").exists()
+    for name in BOXES:
+        masks = found(photos, name, masks=True).masks
+        expected = np.any(masks, axis=0) if masks else np.zeros((8, 12), bool)
+        assert (read_mask([tmp_path / "masks" / f"{name}.png"]) == expected).all()
+
+
+def test_runs_are_undone_by_their_reader() -> None:
+    draw = np.random.default_rng(0)
+    cases = [draw.random((7, 5)) < share for share in (0.1, 0.5, 0.9)]
+    for mask in [*cases, np.zeros((3, 4), bool), np.ones((3, 4), bool), np.eye(4, dtype=bool)]:
+        found = runs(mask)
+        assert (read_runs(np.array(found), *mask.shape) == mask).all() and all(length > 0 for length in found[1:])
+
+
+def test_nothing_half_written(photos: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(KeyboardInterrupt), open_writers(out, ("coco", "csv"), classes=["black cat"]) as writers:
+        for writer in writers:
+            writer.add(found(photos, "a"))
+        raise KeyboardInterrupt
+    assert list(out.iterdir()) == []
+    write(photos, out, "coco")
+    before = (out / "boxes.json").read_text()
+    with pytest.raises(RuntimeError), open_writers(out, ("coco",), classes=["black cat"]):
+        raise RuntimeError
+    assert (out / "boxes.json").read_text() == before and json.loads(before)["categories"]
+    with pytest.raises(ValueError, match="no format 'yolo': coco, voc, csv"), open_writers(out, ("yolo",)):
+        pass

@@ -1,0 +1,139 @@
+"""Accuracies by corruption are those of images corrupted one by one, and mCE is the metric's."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from cenote.data import Record, pack
+from cenote.data.benchmarks.imagenet_variants import read_imagenet_a, read_imagenet_c
+from cenote.data.corruptions import CORRUPTIONS, corrupt
+from cenote.data.loading import mixed
+from cenote.evaluate.corruption import corruption
+from cenote.evaluate.imagenet_a import among_own_classes
+from cenote.evaluate.marks import best_of_those
+from cenote.metrics.robustness import corruption_error, subset_accuracy
+from tests.evaluate.seeing import COLOURS, Seeing, make
+
+
+def faint(folder: Path, images: int = 30) -> Any:
+    """Classes that differ little: noise hides them now and then."""
+    dataset = make(folder, images)
+    for i in range(images):
+        colour = np.array(COLOURS[i % 3]) * 0.15 + 90
+        Image.new("RGB", (32, 32), tuple(colour.astype(int).tolist())).save(folder / f"{i}.png")
+    return dataset
+
+
+def test_accuracies_are_those_of_single_images(tmp_path: Path) -> None:
+    dataset, model = faint(tmp_path), Seeing((16, 16))
+    steps: list[int] = []
+    report = corruption(model, dataset, ["gaussian_noise", "contrast"], (1, 5), seed=7, progress=steps.append)  # type: ignore[arg-type]
+    assert report["clean"] == 100 and sum(steps) == 30 * 5 and report["mce"] is None
+    assert "15 corruptions" in report["notes"][0]
+    for level in (1, 5):
+        right = 0
+        for i in range(30):
+            pixels = corrupt(np.asarray(dataset.image(i)), "gaussian_noise", level, mixed(7, i))
+            told = (torch.from_numpy(pixels[16, 16].astype(np.float32)) @ model.weight.T).argmax()
+            right += int(told) == i % 3
+        assert report["accuracy"]["gaussian_noise"][str(level)] == pytest.approx(100 * right / 30)
+    assert report["accuracy"]["gaussian_noise"]["5"] < report["accuracy"]["gaussian_noise"]["1"]
+    assert report["mean_accuracy"] == pytest.approx(
+        np.mean([share for by in report["accuracy"].values() for share in by.values()])
+    )
+
+
+def test_mce_is_the_metrics(tmp_path: Path) -> None:
+    kept: dict[str, Any] = {}
+    report = corruption(Seeing((16, 16)), faint(tmp_path, 6), keep=kept.__setitem__)  # type: ignore[arg-type]
+    errors = {name: [1 - s / 100 for s in by.values()] for name, by in report["accuracy"].items()}
+    wanted = corruption_error(errors, 1 - report["clean"] / 100)
+    assert report["mce"] == pytest.approx(100 * wanted.mce)
+    assert report["relative_mce"] == pytest.approx(100 * wanted.relative_mce)  # type: ignore[operator]
+    assert any("AlexNet" in note for note in report["notes"]) and any("frost" in note for note in report["notes"])
+    assert len(kept) == 76
+    stored, new = json.loads(json.dumps(kept)), []  # type: ignore[var-annotated]
+    del stored["fog/2"]
+    again = corruption(Seeing((16, 16)), faint(tmp_path, 6), kept=stored, keep=lambda n, v: new.append(n))  # type: ignore[arg-type]
+    assert again == report and new == ["fog/2"]
+    json.dumps(report)
+
+
+def test_what_cannot_be_read_counts_nowhere(tmp_path: Path) -> None:
+    dataset = faint(tmp_path, 6)
+    (tmp_path / "2.png").write_bytes(b"")
+    records = [*dataset, Record("0.png"), Record("0.png", "zebra")]
+    report = corruption(Seeing((16, 16)), pack(records, tmp_path, "made"), ["contrast"], [1])  # type: ignore[arg-type]
+    assert report["images"] == 5 and report["left_out"] == {"no_class": 1, "unknown_class": 1}
+    assert len(report["unreadable"]) == 1 and "2.png: the file is empty" in report["unreadable"][0]
+
+
+def wordnet() -> list[str]:
+    """Three of ImageNet's ids, the last three of the thousand."""
+    from timm.data.imagenet_info import ImageNetInfo
+
+    return list(ImageNetInfo("imagenet-1k").label_names())[-3:]
+
+
+class Thousand(Seeing):
+    """ImageNet's head: the three colours are its last classes, the first class is said with force."""
+
+    def __init__(self, force: float = 0.0) -> None:
+        super().__init__((16, 16), None)
+        self.head.classes, self.force = 1000, force
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        logits = torch.nn.functional.pad(super().forward(images), (997, 0))
+        logits[:, 0] = self.force
+        return logits
+
+
+def test_imagenet_c_as_published(tmp_path: Path) -> None:
+    for level in ("1", "3"):
+        for k, wnid in enumerate(wordnet()):
+            folder = tmp_path / "noise" / "shot_noise" / level / wnid
+            folder.mkdir(parents=True)
+            for i in range(2):
+                wrong = level == "3" and i == 0
+                Image.new("RGB", (32, 32), COLOURS[(k + wrong) % 3]).save(folder / f"{i}.JPEG")
+    model: Any = Thousand()
+    dataset = read_imagenet_c(tmp_path)
+    report = corruption(model, dataset, severities=(1, 3))
+    assert report["accuracy"] == {"shot_noise": {"1": 100, "3": 50}}  # all that is there
+    assert report["clean"] is None and report["images"] == 6 and report["seed"] is None
+    with pytest.raises(ValueError, match="no images of shot_noise at severity 2"):
+        corruption(model, dataset)
+    with pytest.raises(ValueError, match="no images of fog at severity 1"):
+        corruption(model, dataset, ["fog"])
+
+
+def test_imagenet_a_is_asked_for_its_own_classes(tmp_path: Path) -> None:
+    for k, wnid in enumerate(wordnet()):
+        (tmp_path / wnid).mkdir()
+        for i in range(2):
+            Image.new("RGB", (32, 32), COLOURS[(k + (i == 1 and k == 0)) % 3]).save(tmp_path / wnid / f"{i}.jpg")
+    dataset = read_imagenet_a(tmp_path)
+    model: Any = Thousand(force=9.0)  # would always say class 0, which is none of the three
+    report = among_own_classes(model, dataset)
+    assert report["accuracy"] == pytest.approx(100 * 5 / 6) and report["classes"] == 3 and report["images"] == 6
+    logits, own = torch.randn(40, 10, generator=torch.Generator().manual_seed(1)), torch.tensor([3, 9, 4])
+    labels = torch.arange(40) % 3
+    right = (best_of_those(own)(logits) == labels).float().mean()
+    assert float(right) == pytest.approx(subset_accuracy(logits, own[labels], own.tolist()))
+
+
+def test_refusals(tmp_path: Path) -> None:
+    dataset: Any = faint(tmp_path, 3)
+    model: Any = Seeing((16, 16))
+    with pytest.raises(ValueError, match="no corruption 'rain'"):
+        corruption(model, dataset, ["rain"])
+    with pytest.raises(ValueError, match="from 1 to 5"):
+        corruption(model, dataset, list(CORRUPTIONS), [0])
+    model.head = None
+    with pytest.raises(ValueError, match="without a head"):
+        corruption(model, dataset)

@@ -1,0 +1,206 @@
+"""Discovery where features are known: boxes land on the object at any size, CorLoc counts what it should."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from cenote.backbones import Backbone, Features, Preprocessing
+from cenote.data import Box, Dataset, Record, pack
+from cenote.evaluate.discover import discover, middle, true_boxes
+from cenote.evaluate.looking import Sides
+from cenote.models import replace_pool
+
+GREEN, ORANGE = (60, 140, 60), (250, 120, 10)
+
+
+class Colours(Backbone):
+    """A stand-in for a backbone: a patch's feature is its mean colour against grey."""
+
+    def __init__(self, poison: bool = False) -> None:
+        nn.Module.__init__(self)
+        self.weight = nn.Parameter(torch.zeros(1))
+        self.model, self.name, self.family, self.dim, self.poison = nn.Identity(), "colours", "colours", 3, poison
+        self.preprocessing = Preprocessing(size=64, mean=(0.5,) * 3, std=(0.5,) * 3)
+
+    def stride(self) -> tuple[float, float]:
+        return 8.0, 8.0
+
+    def forward(self, images: Tensor) -> Features:
+        cells = nn.functional.avg_pool2d(images, 8)
+        cells = cells - torch.tensor([0.2, 0.0, -0.6])[:, None, None]  # green and orange point away from each other
+        if self.poison and images.abs().max() > 0 and images.std((-2, -1)).max() < 0.02:
+            cells = cells * torch.nan
+        return Features(cells.flatten(2).mT, (cells.shape[2], cells.shape[3]))
+
+
+def photographs(folder: Path, truths: Iterable[tuple[tuple[int, int], tuple[Box, ...]]]) -> Dataset:
+    """Green pictures of these sizes; an orange rectangle is where the first box is."""
+    records = []
+    for i, (size, boxes) in enumerate(truths):
+        image = Image.new("RGB", size, GREEN)
+        if boxes:
+            image.paste(ORANGE, tuple(round(v) for v in boxes[0][:4]))
+        image.save(folder / f"{i}.png")
+        records.append(Record(f"{i}.png", boxes=boxes))
+    return pack(records, folder, "rectangles")
+
+
+SIZES = [((160, 120), Box(40, 32, 96, 88)), ((96, 200), Box(8, 100, 60, 180)), ((333, 97), Box(100, 20, 180, 80))]
+
+
+@pytest.mark.parametrize("size", [None, 48, 200])
+@pytest.mark.parametrize("method", ["lost", "tokencut", "maskcut"])
+def test_boxes_land_on_the_object(tmp_path: Path, method: str, size: int | None) -> None:
+    dataset = photographs(tmp_path, [(shape, (box,)) for shape, box in SIZES])
+    seen = []
+    report = discover(Colours(), dataset, [method], size=size, each=seen.append)
+    assert report["methods"][method]["corloc"] == 100 and report["keys"] == "map" and report["images"] == 3
+    for sighting, (shape, box) in zip(seen, SIZES, strict=True):
+        assert sighting.size == shape
+        found = sighting.found[method].boxes[0]
+        cell = max(shape[0] / (size or min(shape)), 1) * 8 * (1 if size is None else min(shape) / size) + 1
+        assert np.abs(found - box[:4]).max() <= max(cell, 9), (found, box)
+        assert (found[2:] <= np.array(shape) + 1e-9).all() and (found >= 0).all()
+
+
+def test_corloc_counts_images_with_a_true_box(tmp_path: Path) -> None:
+    """A crowd is no object, another object far away is; a hard one counts unless it is left out."""
+    good, far = Box(40, 32, 96, 88, "cat"), Box(120, 90, 150, 115, "dog")
+    size = (160, 120)
+    truths = [
+        (size, (good, far)),  # right by its first box
+        (size, (good._replace(crowd=True), far)),  # the found one is a crowd: wrong
+        (size, (good._replace(difficult=True), far)),  # right, or wrong without hard ones
+        (size, (good._replace(truncated=True),)),  # right, or not counted
+        (size, (good._replace(crowd=True),)),  # not counted
+        (size, ()),  # not counted
+    ]
+    dataset = photographs(tmp_path, truths)
+    report = discover(Colours(), dataset, ["tokencut"])
+    assert (report["images"], report["without_box"]) == (4, 2)
+    assert report["methods"]["tokencut"]["corloc"] == 75
+    assert discover(Colours(), dataset, ["tokencut"], hard=False)["methods"]["tokencut"]["corloc"] == pytest.approx(
+        100 / 3
+    )
+    overlaps = [case["overlap"] for case in report["methods"]["tokencut"]["best"]]
+    assert overlaps == sorted(overlaps, reverse=True) and len(overlaps) == 4
+    assert report["methods"]["tokencut"]["worst"][0]["image"].endswith("1.png")
+    json.dumps(report)
+
+
+def test_true_boxes_are_cut_at_the_border() -> None:
+    assert true_boxes([Box(-3, 5, 70, 40)], (64, 48)).tolist() == [[0, 5, 64, 40]]
+    assert true_boxes([Box(0, 0, 9, 9, crowd=True)], (64, 48)).shape == (0, 4)
+
+
+def test_the_box_in_the_middle_has_half_the_area() -> None:
+    ((x0, y0, x1, y1),) = middle((200, 100)).boxes
+    assert (x1 - x0) * (y1 - y0) == pytest.approx(10000) and (x0 + x1, y0 + y1) == pytest.approx((200, 100))
+
+
+def test_bad_images_are_named_and_the_others_done(tmp_path: Path) -> None:
+    dataset = photographs(tmp_path, [(shape, (box,)) for shape, box in SIZES])
+    (tmp_path / "0.png").write_bytes(b"no picture")
+    Image.new("RGB", (90, 60), GREEN).save(tmp_path / "1.png")
+    report = discover(Colours(poison=True), dataset, ["lost", "tokencut"])
+    unread, poisoned = report["unreadable"]
+    assert "0.png" in unread and "1.png: its features are NaN or infinite" in poisoned
+    assert report["images"] == 1 and report["methods"]["lost"]["corloc"] == 100
+    (tmp_path / "2.png").unlink()
+    with pytest.raises(ValueError, match=r"no image of rectangles could be used: .*0\.png"):
+        discover(Colours(poison=True), dataset, ["lost"])
+
+
+def test_a_killed_run_goes_on_where_it_was(tmp_path: Path) -> None:
+    dataset = photographs(tmp_path, [(shape, (box,)) for shape, box in SIZES * 2])
+    (tmp_path / "1.png").write_bytes(b"no picture")
+    whole = discover(Colours(), dataset, ["lost", "maskcut"])
+    journal = tmp_path / "journal.jsonl"
+
+    class Killed(Exception):
+        pass
+
+    def kill(sighting: object) -> None:
+        if sighting.position == 3:  # type: ignore[attr-defined]
+            raise Killed
+
+    with pytest.raises(Killed):
+        discover(Colours(), dataset, ["lost", "maskcut"], each=kill, journal=journal)
+    with journal.open("a") as file:
+        file.write('[4, 160, 120, {"lo')  # the line it died in
+    model, looks = Colours(), []
+    model.register_forward_hook(lambda m, i, out: looks.append(out))
+    again = []
+    resumed = discover(model, dataset, ["lost", "maskcut"], each=again.append, journal=journal)
+    assert resumed == whole and [one.position for one in again] == [0, 2, 3, 4, 5]
+    assert len(looks) == 1 + 2, "a rehearsal, and the two images that were left"
+    with pytest.raises(Killed):
+        discover(Colours(), dataset, ["lost", "maskcut"], each=kill, journal=journal)
+    other = discover(Colours(), dataset, ["lost"], journal=journal)  # another run: it starts anew
+    assert set(other["methods"]) == {"lost", "centre"} and other["images"] == 5 and not journal.exists()
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", ["resnet18", "convnext_atto", "vit_tiny_patch16_224"])
+def test_every_method_runs_on_every_kind_of_network(tmp_path: Path, name: str) -> None:
+    import timm
+
+    options = {"depth": 2, "dynamic_img_size": True} if name.startswith("vit") else {}
+    torch.manual_seed(0)
+    dataset = photographs(tmp_path, [(shape, (box,)) for shape, box in SIZES[:2]])
+    model = replace_pool(timm.create_model(name, **options), "simpool").eval()
+    methods = ["lost", "dinoseg", "dinoseg-compat", "tokencut", "maskcut"]
+    report = discover(model, dataset, methods)
+    assert set(report["methods"]) == {*methods, "centre"} and not report["unreadable"]
+    assert (report["keys"], report["attention"]) == ("pool", "pool")
+
+
+def test_a_model_of_one_size_gets_squares(tmp_path: Path) -> None:
+    import timm
+
+    dataset = photographs(tmp_path, [(shape, (box,)) for shape, box in SIZES[:2]])
+    model = timm.create_model(
+        "swin_tiny_patch4_window7_224", img_size=128, window_size=2, embed_dim=24, depths=(1,) * 4
+    )
+    backbone = Backbone(model, "swin", Preprocessing(size=128))
+    assert discover(backbone, dataset, ["tokencut"])["images"] == 2
+
+
+@pytest.mark.parametrize(
+    ("size", "sides", "expected"),
+    [
+        ((500, 375), Sides((16, 16)), (496, 368)),
+        ((500, 375), Sides((16, 16), 480), (640, 480)),
+        ((4000, 3000), Sides((14, 14)), (854, 644)),  # short side 640
+        ((10, 10000), Sides((16, 16)), (16, 32)),
+        ((5, 5), Sides((32, 32)), (32, 32)),
+        ((500, 375), Sides((16, 16), fixed=224), (224, 224)),
+    ],
+)
+def test_sides_are_whole_patches(size: tuple[int, int], sides: Sides, expected: tuple[int, int]) -> None:
+    assert sides(size) == expected
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"methods": ["lots"]}, "no way of discovering objects 'lots'"),
+        ({"methods": []}, "no way of discovering"),
+        ({"methods": ["dinoseg"]}, "no CLS token"),
+        ({"size": 4}, r"from 8 \(one patch\) to 4096"),
+        ({"source": "pool"}, "no SimPool"),
+    ],
+)
+def test_what_cannot_be_done_shows_before_the_first_image(
+    tmp_path: Path, options: dict[str, object], sentence: str
+) -> None:
+    dataset = photographs(tmp_path, [((64, 64), ())])
+    (tmp_path / "0.png").unlink()
+    with pytest.raises(ValueError, match=sentence):
+        discover(Colours(), dataset, **{"methods": ["lost"], **options})  # type: ignore[arg-type]

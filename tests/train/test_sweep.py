@@ -1,0 +1,233 @@
+"""A search draws as the paper does, loses no trial and runs none twice, whoever is killed; only the best is tested."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("optuna")
+
+from cenote.cli import main
+from cenote.data import Dataset
+from cenote.models import create_model, load, save_model
+from cenote.train import sweep as module
+from cenote.train.checkpoint import NAME as CHECKPOINT
+from cenote.train.choices import Choices
+from cenote.train.engine import Diverged, Stopped
+from cenote.train.fit import write_results
+from cenote.train.recipes import load_recipe
+from cenote.train.search_space import RANGES, Range, apply, parse_range, search_space
+from cenote.train.sweep import sweep
+from cenote.train.trials import Trials
+
+from .marked import marked
+
+SPACE = {"lr": Range(1e-5, 1.0, True), "cutout": Range(0.0, 0.5)}
+CHOICES = Choices("resnet10t", "gap", scratch=True, size=32, settings={"epochs": 1, "batch": 8, "select": "boxes"})
+
+
+def quiet(sentence: str) -> None: ...
+
+
+def test_ranges_are_the_papers_the_recipes_or_yours() -> None:
+    assert search_space() == RANGES == {
+        "lr": (1e-5, 1.0, True), "weight_decay": (1e-7, 1e-1, True), "cutout": (0.0, 0.5, False)
+    }  # fmt: skip
+    assert "cutout" not in search_space(freeze=True)
+    assert set(search_space(recipe=load_recipe("localization/openimages-gmp"))) == {"lr", "weight_decay"}
+    assert search_space(["lr=1e-3..1e-1:log", "batch=8..64"]) == {"lr": (1e-3, 0.1, True), "batch": (8, 64, False)}
+    drawn = apply(CHOICES, {"lr": 0.5, "weight_decay": 0.1, "cutout": 0.2})
+    assert (drawn.training().lr, drawn.training().weight_decay, drawn.cutout) == (0.5, 0.1, 0.2)
+    assert drawn.training().select == "boxes"
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("lr", "a range is KEY=LOW..HIGH or KEY=LOW..HIGH:log"),
+        ("lr=1..2:lin", "a range is KEY=LOW..HIGH"),
+        ("lrr=1..2", "nothing to search for is called 'lrr'; did you mean 'lr'"),
+        ("lr=2..1", "must grow, got 2..1"),
+        ("lr=0..1:log", "begins above 0, got 0"),
+        ("lr=a..1", "lr=a..1: could not convert"),
+    ],
+)
+def test_a_slip_in_a_range_gets_a_sentence(text: str, sentence: str) -> None:
+    with pytest.raises(ValueError) as error:
+        parse_range(text)
+    assert sentence in str(error.value)
+
+
+def test_draws_depend_on_seed_and_number_alone(tmp_path: Path) -> None:
+    def draws(name: str, seed: int, count: int) -> dict[int, dict[str, Any]]:
+        kept, found = Trials(tmp_path / name, SPACE, seed), {}
+        for _ in range(count):
+            with kept.take(count) as taken:
+                assert taken is not None
+                found[taken[0]] = taken[1]
+            kept.tell(taken[0], 1.0)
+        return found
+
+    first, again = draws("first", 0, 60), draws("again", 0, 4)
+    assert {number: first[number] for number in again} == again
+    assert draws("other", 1, 1)[0] != first[0]
+    rates = np.log10([drawn["lr"] for drawn in first.values()])
+    assert rates.min() >= -5 and rates.max() <= 0 and abs(rates.mean() + 2.5) < 0.6  # uniform in the logarithm
+    sizes = np.array([drawn["cutout"] for drawn in first.values()])
+    assert sizes.min() >= 0 and sizes.max() <= 0.5 and abs(sizes.mean() - 0.25) < 0.06
+
+
+def pretend(data: Dataset, folder: Path, choices: Choices, *rest: Any) -> dict[str, Any]:
+    """A training that takes no time: its value on validation is the largest for a rate of 1e-2."""
+    assert "test" not in data.splits  # no trial may see it
+    rate = choices.training().lr
+    if rate > 0.3:
+        raise Diverged("the loss is nan in epoch 1, step 2, with 3.png; no checkpoint was made")
+    model = create_model("resnet10t", "gap", 3)
+    model.class_names = ["a", "b", "c"]
+    save_model(model, folder)
+    (folder / CHECKPOINT).write_text("")
+    report = {"epoch": 1, "val": {"boxes": 90 - abs(np.log10(rate) + 2), "accuracy": 50.0}, "test": None}
+    write_results(folder, report)
+    return report
+
+
+def test_the_best_is_kept_and_tested_once_and_failures_are_no_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tested = []
+    monkeypatch.setattr(module, "fit", pretend)
+    monkeypatch.setattr(module, "judge_once", lambda *given: tested.append(given) or {"boxes": 7.0, "images": 6})
+    said: list[str] = []
+    report = sweep(marked(24, test=True), tmp_path, CHOICES, SPACE, 12, say=said.append)
+    head, *rows = csv.reader((tmp_path / "trials.csv").open(newline=""))
+    assert head[:5] == ["trial", "state", "value", "lr", "cutout"] and len(rows) == 12
+    failed = [row for row in rows if float(row[3]) > 0.3]
+    assert failed and all(row[1] == "failed" and row[2] == "" and "the loss is nan" in row[-1] for row in failed)
+    best = min((row for row in rows if row not in failed), key=lambda row: abs(np.log10(float(row[3])) + 2))
+    assert report["trial"] == int(best[0]) and report["trials"] == {
+        "done": 12 - len(failed), "failed": len(failed), "in work": 0
+    }  # fmt: skip
+    assert len(tested) == 1 and report["test"] == {"boxes": 7.0, "images": 6}
+    assert load(tmp_path / "best").class_names == ["a", "b", "c"]
+    assert json.loads((tmp_path / "best" / "results.json").read_text()) == report
+    assert not list(tmp_path.rglob(CHECKPOINT))  # of finished trials nothing is needed but the best one's weights
+    assert len(list((tmp_path / "trials").rglob("model.safetensors"))) == 1
+
+    assert sweep(marked(24, test=True), tmp_path, CHOICES, SPACE, 12, say=said.append) == report and len(tested) == 1
+    with pytest.raises(ValueError, match=r"must keep its settings: search was .*0\.5.* and is now .*0\.2"):
+        sweep(marked(24, test=True), tmp_path, CHOICES, {**SPACE, "cutout": Range(0.0, 0.2)}, 12, say=quiet)
+    with pytest.raises(ValueError, match="at least one trial, got 0"):
+        sweep(marked(24), tmp_path, CHOICES, SPACE, 0)
+
+
+def test_when_all_fail_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "fit", pretend)
+    with pytest.raises(Stopped, match="all 2 trials failed: the loss is nan in epoch 1, step 2; search lower rates"):
+        sweep(marked(24), tmp_path, CHOICES, {"lr": Range(0.5, 1.0)}, 2, say=quiet)
+
+
+SCRIPT = """
+import sys, time
+from pathlib import Path
+from cenote.train import sweep as module
+from cenote.train.checkpoint import NAME
+from tests.train.marked import marked
+from tests.train.test_sweep import CHOICES, SPACE, pretend
+
+def training(data, folder, choices, cache, resume, say):
+    with open(sys.argv[1] + ".log", "a") as log:
+        log.write(f"{folder.name} {choices.training().lr:.6g} {int(resume)}\\n")
+    if folder.name == sys.argv[2]:  # until it is killed
+        (folder / NAME).write_text("")
+        time.sleep(600)
+    time.sleep(0.05)
+    return pretend(data, folder, choices)
+
+module.fit = training
+space = {**SPACE, "lr": SPACE["lr"]._replace(high=0.1)}
+module.sweep(marked(24), Path(sys.argv[1]), CHOICES, space, 6, say=lambda sentence: None)
+"""
+
+
+def start(folder: Path, hang: str = "") -> subprocess.Popen[str]:
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", SCRIPT, str(folder), hang]
+    return subprocess.Popen(command, env=environment, cwd=root, stderr=subprocess.PIPE, text=True)
+
+
+def log(folder: Path) -> list[list[str]]:
+    path = Path(f"{folder}.log")
+    return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def rows(folder: Path) -> list[list[str]]:
+    _, *found = csv.reader((folder / "trials.csv").open(newline=""))
+    return found
+
+
+def test_kill_9_and_two_processes_at_once(tmp_path: Path) -> None:
+    """One process is killed in its third trial while no other runs; two others end the search together."""
+    folder = tmp_path / "search"
+    process = start(folder, hang="0002")
+    deadline = time.monotonic() + 100
+    while len(log(folder)) < 3 or not (folder / "trials" / "0002" / CHECKPOINT).exists():
+        assert process.poll() is None and time.monotonic() < deadline, process.communicate()[1]
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    for other in [start(folder), start(folder)]:
+        _, errors = other.communicate(timeout=150)
+        assert other.returncode == 0, errors[-2000:]
+    ran = log(folder)
+    assert sorted(name for name, *_ in ran) == ["0000", "0001", "0002", "0002", "0003", "0004", "0005"]
+    (_, rate, resumed), (_, rate_again, resumed_again) = (line for line in ran if line[0] == "0002")
+    assert (resumed, resumed_again) == ("0", "1") and rate == rate_again
+    assert [row[:2] for row in rows(folder)] == [[str(n), "done"] for n in range(1, 7)]
+    assert (folder / "best" / "results.json").exists()
+
+    alone = Trials(tmp_path / "alone", {**SPACE, "lr": SPACE["lr"]._replace(high=0.1)}, 0)
+    for row in rows(folder):  # as if nothing had happened
+        with alone.take(6) as taken:
+            assert taken is not None and row[3:5] == [f"{value:.6g}" for value in taken[1].values()]
+        alone.tell(taken[0], 1.0)
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = [
+        "--backbone",
+        "resnet10t",
+        "--pool",
+        "gap",
+        "--scratch",
+        "--size",
+        "32",
+        "--epochs",
+        "1",
+        "--batch",
+        "16",
+    ]
+    command = ["sweep", "world/tiny", "-o", str(tmp_path / "s"), "--trials", "2", "--select", "boxes", *options]
+    assert main([*command, "--search", "lr=1e-4..1e-2:log", "cutout=0..0.5"]) == 0
+    said = capsys.readouterr().out
+    assert "trial 1 of 2: lr " in said and "best: trial" in said and "on 18 test images: MaxBoxAccV2 " in said
+    report = json.loads((tmp_path / "s" / "best" / "results.json").read_text())
+    assert report["settings"]["select"] == "boxes" and "thresholds" in report["test"]
+    assert report["settings"] == {**report["settings"], "lr": report["drawn"]["lr"]}
+    assert load(tmp_path / "s" / "best").backbone.preprocessing.size == 32
+    assert main([*command, "--search", "lr=1..2"]) == 2
+    assert "a resumed run must keep its settings: search was" in capsys.readouterr().err
+
+
+def test_what_does_not_change_the_result_is_not_searched_for() -> None:
+    with pytest.raises(ValueError, match="nothing to search for is called 'workers'"):
+        parse_range("workers=1..3")
