@@ -18,6 +18,8 @@ COMMANDS = {
     "data": ("cenote.cli.data", "What is in a data set: counts, splits, broken files, duplicates, a contact sheet."),
     "world": ("cenote.cli.world", "Draw a data set of which every truth is known: no downloads."),
     "fit": ("cenote.cli.fit", "Train a model on labelled images: pool and head alone, or all of it."),
+    "dino": ("cenote.cli.dino", "Train a model without labels: small crops against large ones."),
+    "moco": ("cenote.cli.moco", "Train a model without labels: a view against all other images."),
     "tournament": ("cenote.cli.tournament", "Which pooling suits your images: every pool on one backbone."),
     "sweep": (
         "cenote.cli.sweep",

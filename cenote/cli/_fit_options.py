@@ -47,6 +47,8 @@ class FitOptions:
         Literal["accuracy", "boxes", "pixels"] | None, tyro.conf.arg(help_behavior_hint="(default: accuracy)")
     ] = None
     """what is best on the validation images: answers, or maps against boxes (MaxBoxAccV2) or masks (PxAP)."""
+    sar: Annotated[float | None, tyro.conf.arg(metavar="X", help_behavior_hint="(default: 0)")] = None
+    """weight of SAR's loss, which keeps the attention together; the paper's is 0.01."""
     epochs: Whole = None
     """passes over the images."""
     batch: Whole = None
@@ -73,7 +75,7 @@ class FitOptions:
         from cenote.train.recipe_choices import choices_of
         from cenote.train.run_choices import choices_from_run
 
-        given = {name: getattr(self, name) for name in ("epochs", "batch", "seed", "workers", "select")}
+        given = {name: getattr(self, name) for name in ("epochs", "batch", "seed", "workers", "select", "sar")}
         chosen = {key: value for key, value in given.items() if value is not None} | parse_options(self.settings)
         names = ("backbone", "pool", "tokens", "weights", "size", "stride", "fpn", "cutout", "freeze", "scratch")
         asked: dict[str, Any] = {name: getattr(self, name) for name in names}

@@ -40,6 +40,11 @@ class PooledModel(nn.Module, Saved):
         self.class_names: list[str] | None = None
         self.config: dict[str, Any] = {}  # the arguments of `create_model` that make this model again
 
+    @property
+    def vector_dim(self) -> int:
+        """Numbers that `embed` gives for an image, all its vectors together."""
+        return self.backbone.dim if self.pool is None else self.pool.out_dim * self.pool.k
+
     def features(self, images: Tensor) -> Features:
         features: Features = self.backbone(images)
         return features

@@ -73,3 +73,12 @@ def gathered(value: Any) -> list[Any]:
     values: list[Any] = [None] * world()
     dist.all_gather_object(values, value)
     return values
+
+
+def gathered_rows(values: Tensor) -> Tensor:
+    """The rows of all processes, in the order of their ranks, as many from each; without their gradients."""
+    if world() == 1:
+        return values
+    parts = [torch.empty_like(values) for _ in range(world())]
+    dist.all_gather(parts, values.contiguous())
+    return torch.cat(parts)

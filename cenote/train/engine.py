@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from ..data import Dataset
 from .checkpoint import load_checkpoint, save_checkpoint
 from .contender import Contender, alive, device_of
 from .distributed import any_process, rank, spread, summed, waiting, world
@@ -91,6 +92,12 @@ class Task:
 def too_many_bad(bad: int, seen: int, settings: Settings) -> bool:
     """A handful may be broken in any collection."""
     return bad > 10 and bad > settings.most_bad * seen
+
+
+def files_of(dataset: Dataset, positions: Sequence[int]) -> str:
+    """The first few, for a message."""
+    paths = [str(dataset.path(i)) for i in positions]
+    return ", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if paths[3:] else "")
 
 
 class Engine:

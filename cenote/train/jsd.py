@@ -42,7 +42,7 @@ class Jsd(Supervised):
         # (VIEWS * B, 3, H, W): all clean ones first, as the split BatchNorm expects
         return [Labelled(torch.cat(part), y) for part, y in zip(zip(*views, strict=True), labels, strict=True)]
 
-    def loss(self, module: nn.Module, part: Labelled) -> Tensor:
+    def loss_of_answers(self, module: nn.Module, part: Labelled) -> Tensor:
         # From logarithms: timm's own loss takes log p of a p that can be 0, and its gradient is then NaN.
         answers = module(part.images).log_softmax(1).chunk(VIEWS)
         mean = torch.stack(answers).exp().mean(0).clamp_min(1e-7).log()

@@ -14,7 +14,7 @@ from ..backbones import Features
 from ..data.loading import Order
 from .contender import Contender, alive
 from .distributed import rank, summed, world
-from .engine import Task
+from .engine import Task, files_of
 from .features import CachedFeatures
 from .settings import Settings
 
@@ -102,8 +102,7 @@ class Probe(Task):
         return {c.name: {"score": float(r), "accuracy": float(r)} for c, r in zip(living, right, strict=True)}
 
     def describe(self, batch: FeatureBatch) -> str:
-        paths = [str(self.loader.cached.dataset.path(i)) for i in batch.indices]
-        return ", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if paths[3:] else "")
+        return files_of(self.loader.cached.dataset, batch.indices)
 
 
 @torch.inference_mode()

@@ -32,6 +32,9 @@ class Settings:
     smoothing: float = 0.0  # of the labels
     mixup: float = 0.0
     cutmix: float = 0.0
+    sar: float = 0.0  # the weight of SAR's loss on attention; 0.01 in the paper
+    sar_loss: Literal["entropy", "variation"] = "entropy"  # spatial entropy (A 9), or its rival (A 14)
+    sar_schedule: Literal["constant", "cosine"] = "constant"  # cosine: ten epochs of warm-up, then down to zero
     select: Literal["accuracy", "boxes", "pixels"] = "accuracy"  # which figure on validation keeps an epoch
     seed: int = 0
     workers: int = 0  # processes that read images

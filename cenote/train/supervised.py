@@ -14,8 +14,9 @@ from ..data.loading import Batch, load
 from ..models import PooledModel
 from .contender import Contender
 from .distributed import rank, summed, world
-from .engine import Task
+from .engine import Task, files_of
 from .located import Located
+from .prior import Prior
 from .settings import Settings
 
 
@@ -48,6 +49,7 @@ class Supervised(Task):
         self.loader = load(train, transform, share, shuffle=True, seed=settings.seed, drop_last=world() > 1, **several)
         self.judge = load(val, eval_transform or model.backbone.preprocessing.transform(), share, **several)
         self.located = None if settings.select == "accuracy" else Located(val, settings, self.device)
+        self.prior = Prior(model, settings) if settings.sar else None
         classes = model.head.classes
         mixes = [v2.MixUp(alpha=settings.mixup, num_classes=classes)] if settings.mixup else []
         mixes += [v2.CutMix(alpha=settings.cutmix, num_classes=classes)] if settings.cutmix else []
@@ -62,7 +64,18 @@ class Supervised(Task):
             images, labels = self.mix(images, labels)
         return [Labelled(x, y) for x, y in zip(images.chunk(parts), labels.chunk(parts), strict=True)]
 
+    def begin_step(self, epoch: float) -> None:
+        if self.prior is not None:
+            self.prior.begin_step(epoch)
+
     def loss(self, module: nn.Module, part: Labelled) -> Tensor:
+        if self.prior is None:
+            return self.loss_of_answers(module, part)
+        with self.prior.watch() as seen:
+            loss = self.loss_of_answers(module, part)
+        return loss + self.prior(seen)
+
+    def loss_of_answers(self, module: nn.Module, part: Labelled) -> Tensor:
         return F.cross_entropy(module(part.images), part.labels, label_smoothing=self.settings.smoothing)
 
     @torch.inference_mode()
@@ -86,5 +99,4 @@ class Supervised(Task):
         return [(batch.images.to(self.device), batch.labels.to(self.device))] if len(batch.labels) else []
 
     def describe(self, batch: Batch) -> str:
-        paths = [str(self.train.path(i)) for i in batch.indices.tolist()]
-        return ", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if paths[3:] else "")
+        return files_of(self.train, batch.indices.tolist())

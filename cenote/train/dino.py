@@ -1,0 +1,144 @@
+"""DINO (Caron et al., 2021) with any backbone and any pool: the pool is part of the student and of the teacher."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..data import Dataset
+from ..losses.dino import Spread, answer_spread, dino_loss, teacher_probabilities
+from ..models import PooledModel
+from ..models.projection import DinoHead
+from .distributed import summed
+from .schedules import cosine
+from .settings import Settings
+from .teacher import follow, teacher_of
+from .without_labels import Crops, WithoutLabels
+
+
+@dataclass(frozen=True)
+class DinoOptions:
+    """DINO's own numbers; rates, epochs and batches are the run's settings."""
+
+    out: int = 65536
+    hidden: int = 2048
+    bottleneck: int = 256
+    batch_norm: bool = False  # in the head
+    fixed_length: bool = True  # of the last layer's rows
+    momentum: float = 0.996  # of the teacher, to 1 by a cosine
+    student_t: float = 0.1
+    teacher_t: float = 0.07
+    warmup_t: float = 0.04  # where the teacher's temperature begins
+    warmup_t_epochs: float = 30.0
+    centre_momentum: float = 0.9
+    end_weight_decay: float = 0.4  # from the settings' weight_decay, by a cosine
+    clip: float | None = 3.0  # the norm of each tensor's gradient
+    freeze_last: float = 1.0  # epochs in which the head's last layer does not learn
+
+
+class Distillation(nn.Module):
+    """Student and teacher; the loss of a batch is its output, so that it can be spread over processes."""
+
+    centre: Tensor
+
+    def __init__(self, model: PooledModel, options: DinoOptions) -> None:
+        super().__init__()
+        self.options = options
+        self.student = model
+        self.head = DinoHead(
+            model.vector_dim, options.out, options.hidden, options.bottleneck,
+            batch_norm=options.batch_norm, fixed_length=options.fixed_length,
+        )  # fmt: skip
+        self.teacher, self.teacher_head = teacher_of(model), teacher_of(self.head)
+        self.register_buffer("centre", torch.zeros(options.out))
+        self.temperature = options.warmup_t
+
+    def forward(self, crops: Crops) -> tuple[Tensor, Tensor]:
+        """The loss, and the teacher's outputs, of which the centre learns."""
+        n = len(crops)
+        vectors = [self.student.embed(group).flatten(1) for group in reversed(crops.groups)]  # large ones last:
+        student = self.head(torch.cat(vectors[::-1])).unflatten(0, (-1, n))  # their attention is what SAR looks at
+        with torch.no_grad():
+            u = self.teacher.embed(crops.groups[0]).flatten(1)
+            teacher = self.teacher_head(u).unflatten(0, (-1, n))  # (2, B, K)
+        return dino_loss(student, teacher, self.centre, self.options.student_t, self.temperature), teacher
+
+    def follow(self, momentum: float) -> None:
+        follow(self.teacher, self.student, momentum)
+        follow(self.teacher_head, self.head, momentum)
+
+    @torch.no_grad()
+    def centre_on(self, total: Tensor, count: float) -> None:
+        """The sum of `count` outputs of the teacher, over all processes."""
+        self.centre.lerp_((total / count).to(self.centre.dtype), 1 - self.options.centre_momentum)
+
+
+class Dino(WithoutLabels):
+    name = "dino"
+
+    def __init__(
+        self,
+        model: PooledModel,
+        train: Dataset,
+        val: Dataset | None,
+        settings: Settings,
+        transform: Any,
+        options: DinoOptions | None = None,
+        device: torch.device | None = None,
+    ) -> None:
+        self.options = options or DinoOptions()
+        self.module = Distillation(model, self.options)
+        super().__init__(self.module, train, val, settings, transform, self.options.momentum, device)
+        self.decays = [group["weight_decay"] for group in self.contenders[0].optimizer.param_groups]
+        self.total, self.count = torch.zeros(self.options.out, device=self.device), 0
+        self.spread: Spread | None = None
+
+    @property
+    def teacher(self) -> PooledModel:
+        return self.module.teacher
+
+    @property
+    def student(self) -> PooledModel:
+        return self.module.student
+
+    def begin_step(self, epoch: float) -> None:
+        super().begin_step(epoch)
+        own, epochs = self.options, self.settings.epochs
+        warm = min(epoch / own.warmup_t_epochs, 1.0) if own.warmup_t_epochs else 1.0
+        self.module.temperature = own.warmup_t + warm * (own.teacher_t - own.warmup_t)
+        decay = cosine(self.settings.weight_decay, own.end_weight_decay, epoch / epochs)
+        for group, base in zip(self.contenders[0].optimizer.param_groups, self.decays, strict=True):
+            group["weight_decay"] = decay if base else 0.0
+        self.frozen = epoch < own.freeze_last
+
+    def loss_of_views(self, module: nn.Module, part: Crops) -> Tensor:
+        loss, teacher = module(part)
+        self.total += teacher.float().sum((0, 1))
+        self.count += teacher.shape[0] * teacher.shape[1]
+        self.spread = answer_spread(teacher_probabilities(teacher, self.module.centre, self.module.temperature))
+        found: Tensor = loss
+        return found
+
+    def before_update(self, module: nn.Module) -> None:
+        if self.frozen:
+            for p in self.module.head.last_layer.parameters():
+                p.grad = None
+        if self.options.clip is not None:
+            for p in self.module.parameters():
+                if p.grad is not None:
+                    nn.utils.clip_grad_norm_(p, self.options.clip)
+
+    def end_step(self) -> None:
+        self.module.follow(self.momentum)
+        together = summed(torch.cat([self.total, self.total.new_tensor([self.count])]))
+        self.module.centre_on(together[:-1], float(together[-1]))
+        self.total, self.count = torch.zeros_like(self.total), 0
+
+    def figures(self) -> dict[str, float]:
+        return {} if self.spread is None else {"entropy": self.spread.each, "diversity": self.spread.together}
+
+    def warning(self) -> str | None:
+        return None if self.spread is None else self.spread.collapsed

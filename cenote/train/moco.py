@@ -1,0 +1,86 @@
+"""MoCo-v3 (Chen et al., 2021) with any backbone and any pool."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..data import Dataset
+from ..losses import moco_loss
+from ..models import PooledModel
+from ..models.projection import MocoHead
+from .distributed import gathered_rows, rank
+from .settings import Settings
+from .teacher import follow, teacher_of
+from .without_labels import Crops, WithoutLabels
+
+
+@dataclass(frozen=True)
+class MocoOptions:
+    """MoCo-v3's own numbers; rates, epochs and batches are the run's settings."""
+
+    out: int = 256
+    hidden: int = 4096
+    momentum: float = 0.99  # of the teacher, to 1 by a cosine
+    temperature: float = 0.2
+    freeze_patches: bool = True  # a ViT's first projection stays random: it is where training becomes unstable
+
+
+class Contrast(nn.Module):
+    """Student with projector and predictor, teacher with projector; the loss of a batch is its output."""
+
+    def __init__(self, model: PooledModel, options: MocoOptions) -> None:
+        super().__init__()
+        self.options = options
+        if options.freeze_patches and (patches := getattr(model.backbone.model, "patch_embed", None)) is not None:
+            patches.requires_grad_(False)
+        self.student, self.projector = model, MocoHead(model.vector_dim, options.out, options.hidden)
+        self.predictor = MocoHead(options.out, options.out, options.hidden, layers=2)
+        self.teacher, self.teacher_projector = teacher_of(model), teacher_of(self.projector)
+
+    def forward(self, crops: Crops) -> Tensor:
+        (views,) = crops.groups  # two of one size
+        queries = self.predictor(self.projector(self.student.embed(views).flatten(1))).chunk(2)
+        with torch.no_grad():
+            keys = self.teacher_projector(self.teacher.embed(views).flatten(1)).chunk(2)
+        first = rank() * len(crops)
+        pairs = zip(queries, reversed(keys), strict=True)  # each view finds the other one
+        losses = [moco_loss(q, gathered_rows(k), self.options.temperature, first) for q, k in pairs]
+        return losses[0] + losses[1]
+
+
+class Moco(WithoutLabels):
+    name = "moco"
+
+    def __init__(
+        self,
+        model: PooledModel,
+        train: Dataset,
+        val: Dataset | None,
+        settings: Settings,
+        transform: Any,
+        options: MocoOptions | None = None,
+        device: torch.device | None = None,
+    ) -> None:
+        self.options = options or MocoOptions()
+        self.module = Contrast(model, self.options)
+        super().__init__(self.module, train, val, settings, transform, self.options.momentum, device)
+
+    @property
+    def teacher(self) -> PooledModel:
+        return self.module.teacher
+
+    @property
+    def student(self) -> PooledModel:
+        return self.module.student
+
+    def loss_of_views(self, module: nn.Module, part: Crops) -> Tensor:
+        found: Tensor = module(part)
+        return found
+
+    def end_step(self) -> None:
+        follow(self.module.teacher, self.module.student, self.momentum)
+        follow(self.module.teacher_projector, self.module.projector, self.momentum)

@@ -1,0 +1,37 @@
+"""SAR's prior beside any loss: attention that holds together in few large pieces."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from ..losses import spatial_entropy, total_variation
+from ..models import PooledModel
+from ..models.scores import Scores
+from .schedules import cosine
+from .settings import Settings
+
+PENALTIES = {"entropy": spatial_entropy, "variation": total_variation}
+WARMUP = 10.0  # epochs, in the released program
+
+
+class Prior:
+    """`with prior.watch() as seen: ...`, then `prior(seen)` is what is added to the loss."""
+
+    def __init__(self, model: PooledModel, settings: Settings) -> None:
+        self.model, self.settings, self.weight = model, settings, settings.sar
+        self.watch()  # a model without attention is told before it trains
+
+    def begin_step(self, epoch: float) -> None:
+        """The paper's weight is constant; the released one grows for ten epochs and follows a cosine to zero."""
+        whole, epochs = self.settings.sar, self.settings.epochs
+        if self.settings.sar_schedule == "constant":
+            return
+        warmup = min(WARMUP, epochs / 2)
+        late = (epoch - warmup) / max(epochs - warmup, 1e-12)
+        self.weight = whole * epoch / warmup if epoch < warmup else cosine(whole, 0.0, late)
+
+    def watch(self) -> Scores:
+        return Scores(self.model)
+
+    def __call__(self, seen: Scores) -> Tensor:
+        return self.weight * PENALTIES[self.settings.sar_loss](seen.last())

@@ -1,0 +1,111 @@
+"""What DINO and MoCo have in common: views of images, a slow teacher, nearest neighbours to judge by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..data import Dataset
+from ..data.loading import Batch, load
+from ..models import PooledModel
+from .contender import Contender
+from .distributed import rank, world
+from .engine import Task, files_of
+from .neighbours import Neighbours
+from .prior import Prior
+from .schedules import cosine
+from .settings import Settings
+
+
+class Crops(NamedTuple):
+    """Views of some images, in groups of one size; the large ones first, as many as the teacher sees."""
+
+    groups: list[Tensor]  # (views * B, 3, H, W), view by view
+    images: int
+
+    def __len__(self) -> int:  # of images, not of fields
+        return self.images
+
+
+class WithoutLabels(Task):
+    """A task with a teacher, whose nearest neighbours judge where images have classes."""
+
+    name = ""
+
+    def __init__(
+        self,
+        module: nn.Module,
+        train: Dataset,
+        val: Dataset | None,
+        settings: Settings,
+        transform: Any,
+        momentum: float,
+        device: torch.device | None = None,
+    ) -> None:
+        self.settings, self.train, self.first_momentum = settings, train, momentum
+        self.device = device or torch.device("cpu")
+        share = max(min(settings.batch, len(train)) // world(), 1)
+        self.loader = load(
+            train, transform, share, settings.workers, shuffle=True, seed=settings.seed, drop_last=True,
+            rank=rank(), world=world(),
+        )  # fmt: skip
+        self.contenders = [Contender(self.name, module.to(self.device), settings)]
+        self.judge = None if val is None else Neighbours(train, val, settings, self.device)
+        self.prior = Prior(self.student, settings) if settings.sar else None
+
+    @property
+    def teacher(self) -> PooledModel:
+        """What is judged and kept."""
+        raise NotImplementedError
+
+    @property
+    def student(self) -> PooledModel:
+        """What learns."""
+        raise NotImplementedError
+
+    def loss_of_views(self, module: nn.Module, part: Crops) -> Tensor:
+        """The method's own loss; the student sees the large views last."""
+        raise NotImplementedError
+
+    def loss(self, module: nn.Module, part: Crops) -> Tensor:
+        if self.prior is None:
+            return self.loss_of_views(module, part)
+        with self.prior.watch() as seen:
+            loss = self.loss_of_views(module, part)
+        return loss + self.prior(seen)
+
+    def prepare(self, batch: Batch, parts: int) -> list[Crops]:
+        if not len(batch.labels):
+            return []
+        views = [view.to(self.device, non_blocking=True).chunk(parts) for view in batch.images]
+        return [grouped([view[i] for view in views]) for i in range(len(views[0]))]
+
+    def begin_step(self, epoch: float) -> None:
+        self.momentum = cosine(self.first_momentum, 1.0, epoch / self.settings.epochs)
+        if self.prior is not None:
+            self.prior.begin_step(epoch)
+
+    def validate(self) -> dict[str, dict[str, float]]:
+        found = self.figures()
+        if self.judge is not None:
+            knn = self.judge(self.teacher)
+            found |= {"score": next(iter(knn.values())), **knn}
+        return {self.name: found}
+
+    def figures(self) -> dict[str, float]:
+        """Of the method itself, to be written down."""
+        return {}
+
+    def describe(self, batch: Batch) -> str:
+        return files_of(self.train, batch.indices.tolist())
+
+
+def grouped(views: Sequence[Tensor]) -> Crops:
+    """Views of one size run through the network together."""
+    sizes: dict[tuple[int, ...], list[Tensor]] = {}
+    for view in views:
+        sizes.setdefault(tuple(view.shape[2:]), []).append(view)
+    return Crops([torch.cat(group) for group in sizes.values()], len(views[0]))

@@ -1,0 +1,172 @@
+"""DINO and MoCo: the teacher follows, the centre moves, the last layer waits, views of a size run together."""
+
+import copy
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from cenote.losses import dino_loss, moco_loss, spatial_entropy
+from cenote.models import load
+from cenote.models.scores import Scores
+from cenote.train.dino import Dino, DinoOptions, Distillation
+from cenote.train.engine import Engine, Stopped
+from cenote.train.moco import Contrast, MocoOptions
+from cenote.train.settings import Settings
+from cenote.train.unlabelled import METHODS, Unlabelled, learn, options_of
+from cenote.train.without_labels import Crops, grouped
+
+from .conftest import squares
+
+SMALL = {"out": 64, "hidden": 32, "bottleneck": 16}
+QUICK = Settings(epochs=3, batch=8, lr=1e-3, weight_decay=0.04, warmup=1)
+ASKED = Unlabelled("dino", "test_vit", "simpool", size=32, local_size=16, local=2, options=SMALL, settings=QUICK)
+
+
+def quiet(sentence: str) -> None:
+    pass
+
+
+def task(settings: Settings = QUICK, **options: object) -> Dino:
+    model = ASKED.model()
+    data = squares(24)
+    chosen = DinoOptions(**{**SMALL, **options})  # type: ignore[arg-type]
+    return Dino(model, data.split("train"), data.split("val"), settings, ASKED.crops(model), chosen)
+
+
+def test_views_of_a_size_run_together_and_give_the_loss_of_each_alone() -> None:
+    torch.manual_seed(0)
+    module = Distillation(ASKED.model(), DinoOptions(**SMALL)).eval()  # type: ignore[arg-type]
+    views = [torch.randn(3, 3, size, size) for size in (32, 32, 16, 16)]
+    crops = grouped(views)
+    assert [len(group) for group in crops.groups] == [6, 6] and len(crops) == 3
+    loss, teacher = module(crops)
+    student = torch.stack([module.head(module.student.embed(view)) for view in views])
+    alone = torch.stack([module.teacher_head(module.teacher.embed(view)) for view in views[:2]])
+    torch.testing.assert_close(teacher, alone)
+    torch.testing.assert_close(loss, dino_loss(student, alone, module.centre, 0.1, 0.04))
+
+
+def test_a_step_moves_teacher_centre_and_schedules_as_published(tmp_path: Path) -> None:
+    settings = replace(QUICK, warmup=0)
+    dino = task(settings, freeze_last=1.0, warmup_t_epochs=2.0)
+    engine = Engine(dino, settings, tmp_path, quiet)
+    module = dino.module
+    before = copy.deepcopy(module.state_dict())
+    batch = next(iter(dino.loader))
+    dino.loader.seek(0)
+    engine._train_step(batch)
+    after = module.state_dict()
+    momentum = dino.momentum
+    assert momentum == pytest.approx(0.996) and module.temperature == pytest.approx(0.04)
+    for name in [n for n in before if n.startswith("teacher.") and before[n].is_floating_point()]:
+        student = after[name.replace("teacher.", "student.", 1)]
+        if "running" not in name:
+            expected = momentum * before[name] + (1 - momentum) * student
+            torch.testing.assert_close(after[name], expected, rtol=1e-4, atol=1e-7)
+    last = [n for n in before if n.startswith("head.last_layer")]
+    assert last and all(torch.equal(before[n], after[n]) for n in last)  # it waits for an epoch
+    assert any(not torch.equal(before[n], after[n]) for n in before if n.startswith("head.mlp"))
+    with torch.no_grad():
+        views = dino.prepare(batch, 1)[0]
+        old = Distillation(ASKED.model(), dino.options).train()
+        old.load_state_dict(before)
+        outputs = old(views)[1]
+    torch.testing.assert_close(after["centre"], 0.1 * outputs.mean((0, 1)), rtol=1e-3, atol=1e-5)
+    dino.begin_step(1.0)
+    assert module.temperature == pytest.approx(0.055) and not dino.frozen
+    dino.begin_step(3.0)
+    assert dino.momentum == pytest.approx(1) and module.temperature == pytest.approx(0.07)
+    assert {round(g["weight_decay"], 6) for g in dino.contenders[0].optimizer.param_groups} == {0.0, 0.4}
+
+
+def test_gradients_are_clipped_tensor_by_tensor() -> None:
+    dino = task(clip=0.5, freeze_last=0.0)
+    dino.begin_step(0.0)
+    for p in dino.module.parameters():
+        if p.requires_grad:
+            p.grad = torch.full_like(p, 3.0)
+    dino.before_update(dino.module)
+    norms = [float(p.grad.norm()) for p in dino.module.parameters() if p.grad is not None]
+    assert norms and max(norms) <= 0.5 + 1e-4 and min(norms) > 0.4
+
+
+MOCO = replace(ASKED, method="moco", options={"out": 16, "hidden": 32})
+
+
+def test_moco_asks_each_view_for_the_other_one() -> None:
+    torch.manual_seed(0)
+    module = Contrast(MOCO.model(), MocoOptions(out=16, hidden=32)).eval()
+    one, other = torch.randn(3, 3, 32, 32), torch.randn(3, 3, 32, 32)
+
+    def query(x: torch.Tensor) -> torch.Tensor:
+        return module.predictor(module.projector(module.student.embed(x)))
+
+    def key(x: torch.Tensor) -> torch.Tensor:
+        return module.teacher_projector(module.teacher.embed(x))
+
+    expected = moco_loss(query(one), key(other)) + moco_loss(query(other), key(one))
+    torch.testing.assert_close(module(grouped([one, other])), expected)
+    frozen = [n for n, p in module.student.named_parameters() if not p.requires_grad]
+    assert frozen and all("patch_embed" in name for name in frozen)
+
+
+def test_moco_trains_and_its_teacher_follows(tmp_path: Path) -> None:
+    report = learn(squares(24), tmp_path, MOCO, say=quiet)
+    assert report["method"] == "moco" and report["knn"] is not None
+    assert load(tmp_path).head is None
+
+
+@pytest.mark.parametrize("pool", ["cls", "simpool"])
+@pytest.mark.parametrize("method", ["dino", "moco"])
+def test_the_prior_is_of_the_students_large_views(method: str, pool: str) -> None:
+    asked = replace(ASKED if method == "dino" else MOCO, method=method, pool=pool, settings=replace(QUICK, sar=0.5))
+    model, data = asked.model(), squares(24)
+    make = METHODS[method][0]
+    task = make(model, data.split("train"), None, asked.settings, asked.crops(model), options_of(asked, 18))
+    task.begin_step(0.0)
+    (part,) = task.prepare(next(iter(task.loader)), 1)
+    task.module.eval()
+    whole, alone = task.loss(task.module, part), task.loss_of_views(task.module, part)
+    with Scores(model) as seen:
+        model.embed(part.groups[0])
+    torch.testing.assert_close(whole - alone, 0.5 * spatial_entropy(seen.last()), rtol=1e-3, atol=1e-5)
+
+
+def test_the_teacher_drops_nothing() -> None:
+    asked = replace(ASKED, model_options={"drop_path_rate": 0.5, "proj_drop_rate": 0.5})
+    module = Distillation(asked.model(), DinoOptions(**SMALL)).train()  # type: ignore[arg-type]
+    crops = Crops([torch.randn(4, 3, 32, 32)], 2)
+    with torch.no_grad():
+        one, other = module(crops), module(crops)
+    assert torch.equal(one[1], other[1]) and not torch.equal(one[0], other[0])
+
+
+def test_stopped_and_resumed_it_ends_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.set_num_threads(1)
+    data = squares(24)
+    whole = learn(data, tmp_path / "whole", ASKED, say=quiet)
+    assert whole["knn"] is not None and whole["images"] == 18
+    step = Engine._train_step
+    seen = []
+
+    def stop(self: Engine, batch: object) -> None:
+        step(self, batch)
+        seen.append(1)
+        if len(seen) == 4:
+            self.step += 1
+            self._save()
+            raise Stopped("here")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Engine, "_train_step", stop)
+        with pytest.raises(Stopped):
+            learn(data, tmp_path / "stopped", ASKED, say=quiet)
+    learn(data, tmp_path / "stopped", ASKED, resume=True, say=quiet)
+    one, other = (tmp_path / name / "model.safetensors" for name in ("whole", "stopped"))
+    assert one.read_bytes() == other.read_bytes()
+    with pytest.raises(ValueError, match="holds a run already"):
+        learn(data, tmp_path / "whole", ASKED, say=quiet)
+    with pytest.raises(ValueError, match="no option 'tau'"):
+        learn(data, tmp_path / "other", replace(ASKED, options={"tau": 1}), say=quiet)
