@@ -69,6 +69,14 @@ class FitOptions:
 
         return load_recipe(self.recipe) if self.recipe else None
 
+    def given(self) -> list[str]:
+        """Numbers that the user gave a value."""
+        from cenote.train.choices import parse_options
+
+        named = {"lr": self.lr or None, "cutout": self.cutout, "epochs": self.epochs, "batch": self.batch}
+        asked = [name for name, value in {**named, "sar": self.sar}.items() if value is not None]
+        return [*asked, *parse_options(self.settings)]
+
     def choices(self) -> Choices:
         """Checked: a typo is told before the images are read."""
         from cenote.train.choices import Choices, given_only, parse_options
@@ -89,4 +97,5 @@ class FitOptions:
         else:
             made = Choices(**given_only(asked))
         made.training()
+        made.check()
         return made

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ._given import counted, say
+from ._keeping import goes_on, kept_passes
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+
+    from PIL.Image import Image
 
     from cenote.data import Dataset
+    from cenote.evaluate.localize import Localization
     from cenote.models import PooledModel
     from cenote.train.judged import Judged
 
@@ -29,6 +34,7 @@ class Session:
     workers: int
     seed: int = 0
     options: dict[str, Any] = field(init=False)
+    finished: list[Path] = field(default_factory=list)  # of interrupted runs: not needed once results.json is there
 
     def __post_init__(self) -> None:
         self.options = {"batch": self.batch, "workers": self.workers}
@@ -40,12 +46,25 @@ class Session:
         with tqdm(total=total, desc=what, unit="image", disable=None, leave=False) as bar:
             yield bar.update
 
-    def picture(self, name: str) -> Path | None:
-        """Where a picture goes, if anywhere."""
+    def draw(self, name: str, write: Callable[[Path], object]) -> None:
+        """`write` is given the folder, if there is one; a picture that fails is told and costs no figure."""
         if self.out is None:
-            return None
-        self.out.mkdir(parents=True, exist_ok=True)
-        return self.out / name
+            return
+        try:
+            self.out.mkdir(parents=True, exist_ok=True)
+            write(self.out)
+        except Exception as error:
+            say(f"{name} was not drawn: {error}")
+
+    def draw_one(self, name: str, make: Callable[[], Any]) -> None:
+        """A figure or an image, or None for none."""
+        self.draw(name, lambda folder: _save(make(), folder / name))
+
+    def tidy(self) -> None:
+        """Results are written: what a killed run would have gone on with is in the way of the next."""
+        for path in self.finished:
+            path.unlink(missing_ok=True)
+        self.finished.clear()
 
     def memory(self, what: str) -> Dataset:
         if self.parts.train is None:
@@ -63,8 +82,8 @@ def classify(session: Session) -> Told:
         report = classify(session.model, session.parts.judged, progress=progress, **session.options)
     lines = [f"left out: {sentence}" for sentence in report["unreadable"]]
     if report["unknown_class"]:
-        lines.append(f"left out: {report['unknown_class']} images of classes that the model does not know")
-    where = f"{report['images']} images of {session.parts.name}"
+        lines.append(f"left out: {counted(report['unknown_class'], 'image')} of classes that the model does not know")
+    where = f"{counted(report['images'], 'image')} of {session.parts.name}"
     lines.append(f"{where}: top-1 {report['accuracy']:.2f}, top-5 {report['top5']:.2f}")
     return report, "\n".join(lines)
 
@@ -90,19 +109,41 @@ def linear(session: Session) -> Told:
 
 def localize(session: Session) -> Told:
     from cenote.evaluate.localize import localize
-    from cenote.evaluate.thresholds import save_threshold
     from cenote.show.localization import write_localization
     from cenote.show.localization_text import localization_text
 
     parts = session.parts
     with session.progress("localize", len(parts.judged) + (0 if parts.val is None else len(parts.val))) as progress:
         result = localize(session.model, parts.judged, parts.val, progress=progress, **session.options)
-    if result.threshold is not None:
-        save_threshold(session.run, result, parts.judged.name, result.report["threshold_from"])
-        if session.out is not None:
-            write_localization(result, session.out)
     lines = [f"left out: {sentence}" for sentence in result.report["unreadable"]]
-    return result.report, "\n".join([*lines, localization_text(result.report)])
+    lines.append(localization_text(result.report))
+    session.draw("curve.png, cases.jpg", lambda folder: write_localization(result, folder))
+    _keep_threshold(session, result)
+    return result.report, "\n".join(lines)
+
+
+def _keep_threshold(session: Session, result: Localization) -> None:
+    """For `cenote localize`: what validation images chose, and an oracle's only where there is nothing better."""
+    from cenote.evaluate.thresholds import FILE, read_threshold, save_threshold
+
+    if result.threshold is None:
+        return
+    oracle = result.report["threshold_from"] != "val"
+    try:
+        before = read_threshold(session.run)
+    except (OSError, ValueError):  # unreadable, damaged, or of another model
+        before = None
+    why = None
+    if oracle and before is not None:
+        why = f"it is an oracle's, and {session.run / FILE} holds one: {before.source}"
+    else:
+        split = session.parts.name if oracle else "val"
+        try:
+            save_threshold(session.run, result, session.parts.judged.name, split, oracle)
+        except OSError as error:  # a shared model may be read-only
+            why = f"{session.run / FILE}: {error.strerror or error}"
+    if why is not None:
+        say(f"the threshold was not kept ({why}): cenote localize --threshold {result.threshold:.2f} uses it")
 
 
 def discover(session: Session) -> Told:
@@ -110,11 +151,12 @@ def discover(session: Session) -> Told:
     from cenote.show.discovery import table, write_pages
 
     judged = session.parts.judged
+    journal = None if session.out is None else session.out / ".sightings.jsonl"
     with session.progress("discover", len(judged)) as progress:
-        report = discover(session.model, judged, list(METHODS), workers=session.workers, progress=progress)
-    if session.out is not None:
-        session.out.mkdir(parents=True, exist_ok=True)
-        write_pages(report, judged, session.out)
+        report = discover(
+            session.model, judged, list(METHODS), workers=session.workers, progress=progress, journal=journal
+        )
+    session.draw("discover_*.jpg", lambda folder: write_pages(report, judged, folder))
     lines = [f"left out: {sentence}" for sentence in report["unreadable"]]
     return report, "\n".join([*lines, table(report)])
 
@@ -123,55 +165,75 @@ def segment(session: Session) -> Told:
     from tempfile import TemporaryDirectory
 
     from cenote.show.segmentation import segmentation_page
+    from cenote.train.engine import Stopped
     from cenote.train.segment import SEGMENT, segment
 
     train, judged = session.memory("linear segmentation"), session.parts.judged
     with TemporaryDirectory() as nowhere:
         folder = Path(nowhere) if session.out is None else session.out / "segment"
-        resume = (folder / "checkpoint.pt").exists()
-        found = segment(session.model, train, judged, folder, SEGMENT, resume=resume, say=lambda sentence: None)
-    if (page := session.picture("segmentation.jpg")) is not None:
+        resume = goes_on(session, folder)
+        try:
+            found = segment(session.model, train, judged, folder, SEGMENT, resume=resume, say=lambda sentence: None)
+        except Stopped as stop:
+            if "interrupted" in str(stop):
+                raise KeyboardInterrupt from None
+            raise
+
+    def page() -> Any:
         order = sorted(found.scores, key=lambda place: found.scores[place])
         shown = [*order[:4], *order[-4:]] if len(order) > 8 else order
         heading = f"{_title(session)} · the worst four and the best four of {len(order)}"
         predicted = found.predict(judged, shown)
-        segmentation_page(judged, {i: predicted[i] for i in shown}, found.scores, heading).save(page, quality=92)
-    report = found.report
+        return segmentation_page(judged, {i: predicted[i] for i in shown}, found.scores, heading)
+
+    session.draw_one("segmentation.jpg", page)
+    report = {**found.report, "images": len(found.scores)}  # without those whose mask could not be read
     text = f"linear segmentation: mIoU {report['miou']:.2f}, mAcc {report['macc']:.2f}, aAcc {report['aacc']:.2f}"
     lines = [f"left out: {sentence}" for sentence in report["unreadable"]]
-    return report, "\n".join([*lines, f"{text} ({report['images']} images)"])
+    return report, "\n".join([*lines, f"{text} ({counted(report['images'], 'image')})"])
 
 
 def background(session: Session) -> Told:
     from cenote.data.backgrounds import VARIANTS
-    from cenote.evaluate.background import background
+    from cenote.evaluate.background import background, is_imagenet_9
     from cenote.show.robustness import draw_variant_bars, variant_sheet
     from cenote.show.robustness_text import background_text
 
     judged = session.parts.judged
-    with session.progress("background", len(judged) * len(VARIANTS)) as progress, _kept(session, "background") as kept:
+    published = is_imagenet_9(judged)
+    total = len(judged) * (1 if published else len(VARIANTS))
+    with session.progress("background", total) as progress:
+        kept = kept_passes(session, "background", masks=not published)
         report = background(session.model, judged, seed=session.seed, progress=progress, **kept, **session.options)
-    if (bars := session.picture("background.png")) is not None:
-        draw_variant_bars(report, _title(session)).savefig(bars, dpi=110)
-        place = next((i for i in range(len(judged)) if judged.has_masks[i] and judged.labels[i] >= 0), 0)
-        variant_sheet(judged, place, session.seed).save(bars.with_name("variants.jpg"), quality=92)
+    session.draw_one("background.png", lambda: draw_variant_bars(report, _title(session)))
+    places = [] if published else [i for i in range(len(judged)) if judged.has_masks[i] and judged.labels[i] >= 0]
+    place = _first_readable(judged, places)
+    if place is not None:
+        session.draw_one("variants.jpg", lambda: variant_sheet(judged, place, session.seed))
     return report, background_text(report)
 
 
 def corruption(session: Session) -> Told:
     from cenote.data.corruptions import CORRUPTIONS, SEVERITIES
-    from cenote.evaluate.corruption import corruption
+    from cenote.evaluate.corruption import as_judged, corruption, is_imagenet_c
     from cenote.show.robustness import corruption_sheet, draw_corruption_bars, severity_sheet
     from cenote.show.robustness_text import corruption_text
 
     judged = session.parts.judged
-    passes = len(CORRUPTIONS) * len(SEVERITIES) + 1
-    with session.progress("corruption", len(judged) * passes) as progress, _kept(session, "corruption") as kept:
+    published = is_imagenet_c(judged)
+    passes = 1 if published else len(CORRUPTIONS) * len(SEVERITIES) + 1
+    with session.progress("corruption", len(judged) * passes) as progress:
+        kept = kept_passes(session, "corruption")
         report = corruption(session.model, judged, seed=session.seed, progress=progress, **kept, **session.options)
-    if (bars := session.picture("corruption.png")) is not None:
-        draw_corruption_bars(report, _title(session)).savefig(bars, dpi=110)
-        corruption_sheet(judged.image(0), 3).save(bars.with_name("corruptions.jpg"), quality=92)
-        severity_sheet(judged.image(0)).save(bars.with_name("severities.jpg"), quality=92)
+    session.draw_one("corruption.png", lambda: draw_corruption_bars(report, _title(session)))
+    place = _first_readable(judged, [] if published else range(len(judged)))
+    if place is not None:
+
+        def shown(name: str, severity: int) -> Image:
+            return as_judged(judged, session.seed, session.model, name, severity).image(place)
+
+        session.draw_one("corruptions.jpg", lambda: corruption_sheet(judged.image(place), shown, 3))
+        session.draw_one("severities.jpg", lambda: severity_sheet(shown))
     return report, corruption_text(report)
 
 
@@ -185,6 +247,7 @@ PROTOCOLS: dict[str, Callable[[Session], Told]] = {
     "background": background,
     "corruption": corruption,
 }
+GO_ON = ("discover", "segment", "background", "corruption")  # with a folder, an interrupted one does
 
 
 def _title(session: Session) -> str:
@@ -192,28 +255,25 @@ def _title(session: Session) -> str:
     return f"{session.parts.judged.name} · {config['backbone']} + {config['pool']}"
 
 
-@contextmanager
-def _kept(session: Session, protocol: str) -> Iterator[dict[str, Any]]:
-    """Passes that are done, in a file beside the pictures: a killed run goes on behind them."""
-    if session.out is None:
-        yield {}
+def _first_readable(dataset: Dataset, places: Iterable[int]) -> int | None:
+    from cenote.data import BadImage
+
+    for place in places:
+        try:
+            dataset.image(place)
+        except BadImage:
+            continue
+        return place
+    return None
+
+
+def _save(picture: Any, path: Path) -> None:
+    from cenote.data import write_atomically
+
+    if picture is None:
         return
-    from cenote.data.files import write_atomically
-
-    path = session.out / f".{protocol}.json"
-    session.out.mkdir(parents=True, exist_ok=True)
-    judged = session.parts.judged
-    identity = [str(session.run.resolve()), judged.name, session.parts.name, len(judged), session.seed]
-    try:
-        found = json.loads(path.read_text())
-        done = dict(found["done"]) if found["of"] == identity else {}
-    except (OSError, ValueError, KeyError, TypeError):
-        done = {}
-
-    def keep(name: str, value: dict[str, Any]) -> None:
-        done[name] = value
-        with write_atomically(path) as temporary:
-            temporary.write_text(json.dumps({"of": identity, "done": done}))
-
-    yield {"kept": done, "keep": keep}
-    path.unlink(missing_ok=True)
+    with write_atomically(path) as temporary:
+        if hasattr(picture, "savefig"):
+            picture.savefig(temporary, dpi=110)
+        else:
+            picture.save(temporary, quality=92)

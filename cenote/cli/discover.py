@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json as to_json
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
+
+from ._given import check_out, counted, names_in, say
 
 if TYPE_CHECKING:
     from cenote.data import Dataset
@@ -64,15 +66,18 @@ def run(
     from cenote.show.discovery import table, write_pages
     from cenote.show.opening import open_model
 
-    methods = list(METHODS) if method == "all" else list(dict.fromkeys(method.split(",")))
-    unknown = [name for name in methods if name not in METHODS]
-    if unknown:
-        raise ValueError(f"no method '{unknown[0]}': {', '.join(METHODS)}, or all")
+    methods = names_in(method, [*METHODS, "all"], "method")
+    methods = list(METHODS) if "all" in methods else methods
+    check_out(out)
     failed: list[str] = []
     dataset = _open(images, out, methods, failed)
     dataset = dataset if split is None else dataset.split(split)
-    network = open_model(backbone, weights, None, model, _say).model
-    with tqdm(total=len(dataset), unit="photo", disable=None, file=sys.stderr) as bar, ExitStack() as files:
+    network = open_model(backbone, weights, None, model, say).model
+    with (
+        _going_on(),
+        tqdm(total=len(dataset), unit="photo", disable=None, file=sys.stderr) as bar,
+        ExitStack() as files,
+    ):
         each = _Writing(dataset, out, files, methods, format)
         report = discover(
             network, dataset, methods, not skip_hard, workers=workers, progress=bar.update, each=each,
@@ -81,17 +86,18 @@ def run(
         each.finish()
     report = {"data": dataset.name, "backbone": network.backbone.name, "size": size, **report}
     for sentence in report["unreadable"]:
-        _say(f"skipped {sentence}")
+        say(f"skipped {sentence}")
     pages = write_pages(report, dataset, out)
     _write(out / "results.json", report)
     if json:
         print(to_json.dumps(report, indent=2))
     else:
         print(table(report))
-        print(f"{each.boxes} boxes in {each.done} photographs: {', '.join([*each.names, *pages])} in {out}")
+        found = f"{counted(each.boxes, 'box', 'boxes')} in {counted(each.done, 'photograph')}"
+        print(f"{found}: {', '.join([*each.names, *pages])} in {out}")
     failed += report["unreadable"]
     if failed:
-        _say(f"cenote discover: {len(failed)} failed, see above")
+        say(f"cenote discover: {len(failed)} failed, see above")
         raise SystemExit(1)
 
 
@@ -156,7 +162,7 @@ def _open(images: Sequence[str], out: Path, methods: Sequence[str], failed: list
 
     def skipped(sentence: str) -> None:
         failed.append(sentence)
-        _say(f"skipped {sentence}")
+        say(f"skipped {sentence}")
 
     if len(images) == 1 and Path(images[0]).is_dir():
         try:
@@ -178,11 +184,14 @@ def _is_in(path: Path, folder: Path) -> bool:
     return path.resolve().parent == folder.resolve()
 
 
-def _say(sentence: str) -> None:
-    """A line on stderr that does not break the progress bar."""
-    from tqdm import tqdm
-
-    tqdm.write(sentence, file=sys.stderr)
+@contextmanager
+def _going_on() -> Iterator[None]:
+    """What was found until Ctrl-C is in the journal."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        say("interrupted; the same command goes on")
+        raise
 
 
 def _write(path: Path, report: Mapping[str, Any]) -> None:

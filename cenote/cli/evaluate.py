@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as to_json
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -41,24 +42,42 @@ def run(
         seed: of backgrounds and corruptions.
         json: print JSON.
     """
-    from cenote.cli._judging import PROTOCOLS, Session
+    import torch
+
+    from cenote.cli._given import check_out, names_in, say
+    from cenote.cli._judging import GO_ON, PROTOCOLS, Session
     from cenote.data import open_dataset, write_atomically
     from cenote.models import load
     from cenote.train.judged import judged_parts
 
-    names = list(dict.fromkeys(on.split(",")))
-    for name in names:
-        if name not in PROTOCOLS:
-            raise ValueError(f"nothing to judge on called '{name}': {', '.join(PROTOCOLS)}")
+    names = names_in(on, PROTOCOLS, "protocol")
+    check_out(out)
     parts = judged_parts(folder, open_dataset(data), split)
-    session = Session(folder, load(folder), parts, out, batch, workers, seed)
+    model = load(folder).eval().to("cuda" if torch.cuda.is_available() else "cpu")
+    session = Session(folder, model, parts, out, batch, workers, seed)
     reports: dict[str, Any] = {"split": parts.name, "images": len(parts.judged)}
     for place, name in enumerate(names):
-        reports[name], text = PROTOCOLS[name](session)
+        try:
+            found, text = PROTOCOLS[name](session)
+        except KeyboardInterrupt:
+            if out is not None and name in GO_ON:
+                say("interrupted; the same command goes on")
+            raise
+        reports[name] = _without_nan(found)
         if not json:
             print(("\n" if place else "") + (f"{name}\n{text}" if len(names) > 1 else text))
         if out is not None:  # after each of them: the next may take an hour
             with write_atomically(out / "results.json") as temporary:
-                temporary.write_text(to_json.dumps(reports, indent=2) + "\n")
+                temporary.write_text(to_json.dumps(reports, indent=2, allow_nan=False) + "\n")
+            session.tidy()
     if json:
-        print(to_json.dumps(reports, indent=2))
+        print(to_json.dumps(reports, indent=2, allow_nan=False))
+
+
+def _without_nan(value: Any) -> Any:
+    """JSON has no NaN: the accuracy of no readable image is null there."""
+    if isinstance(value, dict):
+        return {key: _without_nan(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

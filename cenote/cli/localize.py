@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
+from ._given import check_out, counted, say
+
 if TYPE_CHECKING:
     from cenote.evaluate.tally import Eyes
+    from cenote.evaluate.thresholds import Threshold
     from cenote.models import PooledModel
 
 Number = Annotated[float | None, tyro.conf.arg(metavar="T", help_behavior_hint="(default: see above)")]
@@ -64,37 +67,33 @@ def run(
 
     if threshold is not None and calibrate is not None:
         raise ValueError("--threshold and --calibrate exclude each other")
+    check_out(out)
     model = load(folder).eval().to("cuda" if torch.cuda.is_available() else "cpu")
     if calibrate is not None:
-        _calibrate(model, folder, calibrate, kind=map, size=size, batch=batch, workers=workers)
-    chosen = threshold_for(model, folder, threshold, map, size)
+        chosen = _calibrate(model, folder, calibrate, kind=map, size=size, batch=batch, workers=workers)
+    else:
+        chosen = threshold_for(model, folder, threshold, map, size)
     eyes = Eyes(model, chosen.kind, chosen.size, batch, workers)
-    _say(f"threshold {chosen.value:.2f}: {chosen.source}")
+    for sentence in (f"threshold {chosen.value:.2f}: {chosen.source}", *chosen.doubts):
+        say(sentence)
     written = [name for kind, name in FILES.items() if kind in format]
     written += ["masks/"] * masks + ["pictures/"] * pictures
     if not written:
         raise ValueError("nothing would be written: name a --format, or --masks or --pictures")
     done, boxes, failed = _find_all(eyes, images, out, format, chosen.value, masks, pictures, several)
-    print(f"{boxes} boxes in {done} photographs: {', '.join(written)} in {out}")
+    print(f"{counted(boxes, 'box', 'boxes')} in {counted(done, 'photograph')}: {', '.join(written)} in {out}")
     if failed:
-        _say(f"cenote localize: {failed} failed, see above")
+        say(f"cenote localize: {failed} failed, see above")
         raise SystemExit(1)
 
 
-def _say(sentence: str) -> None:
-    """A line on stderr that does not break the progress bar."""
-    from tqdm import tqdm
-
-    tqdm.write(sentence, file=sys.stderr)
-
-
-def _calibrate(model: PooledModel, folder: Path, data: str, **options: Any) -> None:
+def _calibrate(model: PooledModel, folder: Path, data: str, **options: Any) -> Threshold:
     """On the validation images of the data: those of its own split, or those that the run held out of it, or all."""
     from tqdm import tqdm
 
     from cenote.data import open_dataset
     from cenote.evaluate.localize import localize
-    from cenote.evaluate.thresholds import save_threshold
+    from cenote.evaluate.thresholds import FILE, as_threshold, choose_threshold, save_threshold
     from cenote.train.judged import own_splits
 
     dataset = open_dataset(data)
@@ -107,8 +106,14 @@ def _calibrate(model: PooledModel, folder: Path, data: str, **options: Any) -> N
     with tqdm(total=len(part), unit="image", desc="calibrating", disable=None, leave=False) as bar:
         result = localize(model, part, each=0, resamples=0, progress=bar.update, **options)
     for sentence in result.report["unreadable"]:
-        _say(f"left out: {sentence}")
-    save_threshold(folder, result, dataset.name, name)
+        say(f"left out: {sentence}")
+    chosen = as_threshold(choose_threshold(result, dataset.name, name))
+    try:
+        save_threshold(folder, result, dataset.name, name)
+    except OSError as error:  # a shared model may be read-only, and the photographs can still be done
+        told = f"{folder / FILE}: {error.strerror or error}"
+        say(f"the threshold was not kept ({told}): --threshold {chosen.value:.2f} uses it again")
+    return chosen
 
 
 def _find_all(eyes: Eyes, images: Sequence[str], out: Path, formats: Sequence[str], threshold: float, masks: bool,
@@ -128,7 +133,7 @@ def _find_all(eyes: Eyes, images: Sequence[str], out: Path, formats: Sequence[st
 
     def skipped(sentence: str) -> None:
         failed.append(sentence)
-        _say(f"skipped {sentence}")
+        say(f"skipped {sentence}")
 
     dataset = open_photographs(images, [out / "masks", out / "pictures"], skipped)
     if not len(dataset):

@@ -35,11 +35,12 @@ def run(
     """
     from cenote.data import open_dataset
     from cenote.train.engine import Stopped
-    from cenote.train.search_space import TRIALS, search_space
+    from cenote.train.search_space import TRIALS, refuse_fixed, search_space
     from cenote.train.sweep import sweep
 
     choices, recipe = options.choices(), options.found_recipe()
     space = search_space(search, recipe, choices.freeze)
+    refuse_fixed(space, options.given())
     count = trials if trials is not None else recipe.search.get("trials", TRIALS) if recipe else TRIALS
     try:
         report = sweep(open_dataset(data), out, choices, space, count)

@@ -19,6 +19,7 @@ from PIL import Image
 from .files import write_atomically
 
 Mask = npt.NDArray[np.bool_]
+HEAD = ("file", "width", "height", "class_name", "x1", "y1", "x2", "y2", "score")  # of boxes.csv
 
 
 class FoundBoxes(NamedTuple):
@@ -80,7 +81,7 @@ class CSV(Writer):
 
     def __init__(self, file: TextIO, folder: Path) -> None:
         self.lines, self.folder = csv.writer(file), folder
-        self.lines.writerow(["file", "width", "height", "class_name", "x1", "y1", "x2", "y2", "score"])
+        self.lines.writerow(HEAD)
 
     def add(self, found: FoundBoxes) -> None:
         image = [_relative(found.path, self.folder), *found.size, found.label or ""]
@@ -140,6 +141,7 @@ def open_writers(
     if unknown:
         raise ValueError(f"no format '{unknown[0]}': coco, voc, csv")
     folder.mkdir(parents=True, exist_ok=True)
+    _sweep_up(folder)
     writers: list[Writer] = [VOC(folder)] if "voc" in formats else []
     writers += [Masks(folder)] if masks else []
     with ExitStack() as files:
@@ -149,6 +151,26 @@ def open_writers(
         yield writers if coco is None else [*writers, coco]
         if coco is not None:
             coco.finish()
+
+
+def _sweep_up(folder: Path) -> None:
+    """What runs that were killed left half-written."""
+    for path in folder.glob(".boxes.*.*"):
+        number = path.name.split(".")[2]
+        if number.isdecimal() and not _lives(int(number)):
+            path.unlink(missing_ok=True)
+
+
+def _lives(number: int) -> bool:
+    if os.name != "posix":  # there, to ask is to end it
+        return True
+    try:
+        os.kill(number, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 @contextmanager

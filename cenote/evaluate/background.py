@@ -69,7 +69,14 @@ def _made(
         bad = [sentence for one in marks.values() for sentence in one.bad]
         raise ValueError(f"no image of {dataset.name} has all its variants: {bad[0]}")
     found = {variant: accuracy(one, judged) for variant, one in marks.items()}
-    bad = sorted({f"{variant}: {sentence}" for variant, one in marks.items() for sentence in one.bad})
+    variants_of: dict[str, list[str]] = {}
+    for variant, one in marks.items():
+        for sentence in dict.fromkeys(one.bad):
+            variants_of.setdefault(sentence, []).append(variant)
+    bad = sorted(
+        f"{names[0]}: {sentence}" if len(names) == 1 else f"{sentence} ({len(names)} variants)"
+        for sentence, names in variants_of.items()
+    )
     return {
         **_report(found),
         "gap_interval": _interval(marks, judged),  # 95%, the images drawn again and again

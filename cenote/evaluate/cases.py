@@ -11,9 +11,10 @@ from torch import Tensor
 
 from ..data import Dataset
 from ..data.loading import load
+from ..data.truth import boxes_of
 from ..metrics import boxes_at
 from ..metrics.arrays import Array
-from .tally import Eyes, boxes_of
+from .tally import Eyes
 
 GROUPS = ("worst", "median", "best")
 

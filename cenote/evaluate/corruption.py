@@ -58,7 +58,7 @@ def corruption(
     answer = best_of_all(numbers, model.head.classes)
     parts: dict[str, Callable[[], Dataset]] = {}
     for name, severity in product(names, severities):
-        own = partial(_files, known) if published else partial(_made, known, seed, model)
+        own = partial(_files, known) if published else partial(as_judged, known, seed, model)
         parts[f"{name}/{severity}"] = partial(own, name, severity)
     if not published:
         if progress:
@@ -76,7 +76,8 @@ def corruption(
     found = {name: {str(k): accuracy(marks[f"{name}/{k}"], judged) for k in severities} for name in names}
     return {
         **_scores(found, accuracy(marks[CLEAN], judged) if CLEAN in marks else None, published),
-        "images": max(len(one.marks) - len(one.bad) for one in marks.values()),  # of one corruption at one severity
+        # Of ImageNet-C, in one corruption at one severity; otherwise the images that were read in every pass.
+        "images": max(len(m.marks) - len(m.bad) for m in marks.values()) if judged is None else int(judged.sum()),
         "left_out": left_out,
         "unreadable": sorted({sentence for one in marks.values() for sentence in one.bad}),
         "seed": None if published else seed,
@@ -106,9 +107,11 @@ def _scores(found: dict[str, dict[str, float]], clean: float | None, published: 
     return {**report, "notes": notes}
 
 
-def _made(dataset: Dataset, seed: int, model: PooledModel, name: str, severity: int) -> Dataset:
+def as_judged(dataset: Dataset, seed: int, model: PooledModel, name: str, severity: int) -> Dataset:
+    """Corrupted at the size that the model sees."""
     own = model.backbone.preprocessing
-    return with_corruption(dataset, name, severity, seed, short=math.floor(own.size / own.crop))
+    short = math.floor(own.size / own.crop)
+    return with_corruption(dataset, name, severity, seed, short=short, interpolation=own.interpolation)
 
 
 def _files(dataset: Dataset, name: str, severity: int) -> Dataset:

@@ -14,7 +14,7 @@ from torch import nn
 
 from ..data import Box, Dataset
 from ..data.loading import Bad
-from ..data.truth import corners
+from ..data.truth import visible
 from ..metrics import CorLoc, bootstrap_interval, box_iou
 from ..metrics.arrays import Array
 from .component import Found
@@ -70,9 +70,9 @@ def in_pixels(objects: Sequence[Found], look: Look) -> Discovered:
     return Discovered(boxes, [mask for _, mask in real])
 
 
-def true_boxes(boxes: Sequence[Box], size: tuple[int, int], hard: bool = True) -> Array:
+def true_boxes(boxes: Sequence[Box], size: tuple[int, int], hard: bool = True, name: str = "the image") -> Array:
     """(k, 4): of any class. Crowds are no object; difficult and truncated ones are, unless `hard` is False."""
-    return corners([b for b in boxes if not b.crowd and (hard or not (b.difficult or b.truncated))], size)
+    return visible([b for b in boxes if not b.crowd and (hard or not (b.difficult or b.truncated))], size, name)
 
 
 def discover(
@@ -89,7 +89,8 @@ def discover(
 ) -> dict[str, Any]:
     """CorLoc in percent for each method, and for a box in the middle with half of the image's area.
 
-    Images without a true box are looked at (`each` gets every one) and not counted. `looking` are the options of
+    Images without a true box are looked at (`each` gets every one) and not counted; those with a box outside of the
+    image neither, and named. `looking` are the options of
     `Looker`: size, source, head, centre. With a `journal`, a run that was killed goes on where it was.
     """
     looker = looker_for(model, methods, **looking)
@@ -100,7 +101,7 @@ def discover(
         rest = dataset.select(range(kept.done, len(dataset)))
         sightings = chain(kept.replay(), kept.record(find_objects(looker, rest, methods, workers)))
     scores = {method: _Score(delta) for method in (*methods, "centre")}
-    seen, bad = 0, []
+    seen, wrong, bad = 0, 0, []
     for sighting in sightings:
         if progress:
             progress(1)
@@ -110,10 +111,16 @@ def discover(
         seen += 1
         if each:
             each(sighting)
-        truth = true_boxes(dataset[sighting.position].boxes, sighting.size, hard)
+        name = str(dataset.path(sighting.position))
+        try:
+            truth = true_boxes(dataset[sighting.position].boxes, sighting.size, hard, name)
+        except ValueError as error:
+            bad.append(str(error))
+            wrong += 1
+            continue
         if len(truth):
             for method, found in {**sighting.found, "centre": middle(sighting.size)}.items():
-                scores[method].add(sighting.position, found, truth, str(dataset.path(sighting.position)))
+                scores[method].add(sighting.position, found, truth, name)
     if journal is not None:
         journal.unlink()  # all is done
     if not seen:
@@ -122,7 +129,7 @@ def discover(
     return {
         "methods": {method: score.result() for method, score in scores.items()} if counted else {},
         "images": counted,
-        "without_box": seen - counted,
+        "without_box": seen - counted - wrong,
         "unreadable": bad,
         "delta": delta,
         "keys": looker.found_source,

@@ -40,7 +40,9 @@ class Localization:
 
     @property
     def threshold(self) -> float | None:
-        """Of the largest contour, the box to draw: chosen on validation images where there were any."""
+        """Of the largest contour, the box to draw: chosen on validation images where there were any.
+
+        Of thresholds that are equally good it is one in the middle, where the metric takes the lowest."""
         found: float | None = self.report["threshold"]
         return found
 
@@ -75,7 +77,7 @@ def localize(
     if progress:
         progress(len(test) - len(judged))
     chooser = None if val is None else _choose(eyes, val, interval, progress)
-    threshold = None if chooser is None else chooser.largest.result().thresholds[0]
+    threshold = None if chooser is None else middle_of_best(chooser.largest)
     tally = Tally(interval, bin_width, resamples, threshold)
     tally.run(eyes, judged, labels, True, progress)
     if not tally.seen:
@@ -125,6 +127,18 @@ def usable(model: PooledModel, dataset: Dataset, masks: bool) -> tuple[Dataset, 
     return dataset.select(chosen), classes[chosen], left
 
 
+def middle_of_best(accuracy: BoxAccuracy) -> float:
+    """Of the thresholds with the most right boxes at IoU 0.5, the middle of the longest row: the safest one to use.
+
+    The metric's own is the lowest of them, often 0, at which the box of an image unlike these is all of it.
+    """
+    curve = accuracy.curve()[accuracy.deltas.index(0.5)]
+    edges = np.flatnonzero(np.diff(curve == curve.max(), prepend=False, append=False))  # starts and ends, in turn
+    starts, ends = edges[::2], edges[1::2]
+    longest = int((ends - starts).argmax())
+    return float(accuracy.thresholds[(starts[longest] + ends[longest] - 1) // 2])
+
+
 def _choose(eyes: Eyes, val: Dataset, interval: float, progress: Progress | None) -> Tally | None:
     """None where validation images have no boxes: then there is nothing to choose by."""
     judged, labels, _ = usable(eyes.model, val, masks=False)
@@ -137,7 +151,7 @@ def _choose(eyes: Eyes, val: Dataset, interval: float, progress: Progress | None
 
 def _add_boxes(result: Localization, tally: Tally, chooser: Tally | None) -> None:
     report = result.report
-    oracle = tally.largest.result().thresholds[0]
+    oracle = middle_of_best(tally.largest)
     if report["threshold"] is None:
         report |= {"threshold": oracle, "threshold_from": "test"}
         column = int(np.abs(tally.largest.thresholds - oracle).argmin())

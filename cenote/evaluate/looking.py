@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ..backbones import Preprocessing
 from ..data import Dataset
 from ..data.loading import Bad, load
+from ..data.with_size import WithSize
 from ..models import PooledModel
 from ..models.attend import possible
 from ..models.attention_maps import cls_attention
@@ -52,14 +53,15 @@ class Sides:
 
 @dataclass(frozen=True)
 class Whole:
-    """A picture for the model, and its size."""
+    """A picture for the model, not cropped."""
 
     preprocessing: Preprocessing
     sides: Sides
 
-    def __call__(self, image: Image.Image) -> dict[str, Any]:
+    def __call__(self, image: Image.Image) -> Tensor:
         width, height = self.sides(image.size)
-        return {"pixels": self.preprocessing.whole((height, width))(image), "size": torch.tensor(image.size)}
+        pixels: Tensor = self.preprocessing.whole((height, width))(image)
+        return pixels
 
 
 class Looker:
@@ -101,11 +103,11 @@ class Looker:
             self.sides = Sides((down, across), fixed=own)
 
     def __call__(self, dataset: Dataset, workers: int = 0) -> Iterator[Look | Bad]:
-        for batch in load(dataset, Whole(self.preprocessing, self.sides), batch=1, workers=workers):
+        for batch in load(dataset, WithSize(Whole(self.preprocessing, self.sides)), batch=1, workers=workers):
             yield from batch.bad
             for position in batch.indices.tolist():
-                width, height = batch.images["size"][0].tolist()
-                yield self._look(batch.images["pixels"].to(self.device), position, (width, height))
+                pixels, ((width, height),) = batch.images
+                yield self._look(pixels.to(self.device), position, (int(width), int(height)))
 
     @torch.inference_mode()
     def _look(self, pixels: Tensor, position: int, size: tuple[int, int]) -> Look:

@@ -39,14 +39,19 @@ class Journal:
         self.done = self._check()
 
     def _check(self) -> int:
-        """How many whole lines of this very run there are; what comes after them is cut off."""
-        whole = count = 0
+        """How many whole lines of this very run there are; what comes after them is cut off.
+
+        So is a tail of photographs that could not be read: a drive may have been away, and they are tried again.
+        """
+        whole = count = end = 0
         if self.path.is_file():
             with self.path.open("rb") as file:
                 for number, line in enumerate(file):
                     if not line.endswith(b"\n") or (number == 0 and line.decode().strip() != self.run):
                         break
-                    whole, count = whole + len(line), number
+                    end += len(line)
+                    if number == 0 or not isinstance(_read(json.loads(line)), Bad):
+                        whole, count = end, number
         with self.path.open("r+b" if whole else "wb") as file:
             file.truncate(whole)
             if not whole:
@@ -101,6 +106,19 @@ def name_of_run(model: nn.Module, dataset: Dataset, **options: Any) -> str:
     for name, value in model.state_dict().items():
         digest.update(name.encode())
         digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    digest.update(files_digest(dataset).encode())
+    return digest.hexdigest()
+
+
+def files_digest(dataset: Dataset, masks: bool = False) -> str:
+    """Of paths, sizes and times of the images (and masks): what was repaired or replaced is another file."""
+    digest = hashlib.blake2b(digest_size=16)
     for i in range(len(dataset)):
-        digest.update(f"{dataset.path(i)}\n".encode(errors="surrogateescape"))
+        for path in (dataset.path(i), *(dataset.root / mask for mask in (dataset[i].masks if masks else ()))):
+            try:
+                found = path.stat()
+                state = f"{found.st_size} {found.st_mtime_ns}"
+            except OSError:  # not there, or drawn, or in an archive
+                state = "-"
+            digest.update(f"{path} {state}\n".encode(errors="surrogateescape"))
     return digest.hexdigest()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..backbones import Preprocessing
 from ..data import BadImage, Dataset
 from ..data.loading import load
-from ..data.truth import corners, own_boxes
+from ..data.truth import boxes_of, mask_of
+from ..data.with_size import WithSize
 from ..metrics import BoxAccuracy, PixelPrecision, class_ranks, prepare_maps, resize_mask
 from ..metrics.arrays import Array
 from ..models import PooledModel
@@ -33,8 +33,9 @@ class Eyes:
     batch: int = 32
     workers: int = 0
 
-    def transform(self) -> Whole:
-        return Whole(self.model.backbone.preprocessing, self.size)
+    def transform(self) -> WithSize:
+        """A picture squeezed to a square, nothing cropped."""
+        return WithSize(self.model.backbone.preprocessing.whole((self.size, self.size)))
 
     def see(self, images: Tensor) -> Sight:
         return Sight(self.model, images.to(next(self.model.parameters()).device), self.kind)
@@ -45,14 +46,12 @@ class Eyes:
         return found
 
 
-class Whole:
-    """A picture squeezed to a square, nothing cropped, and the (width, height) that it had."""
+class KnownOverlaps(BoxAccuracy):
+    """`add` also takes what `overlaps` gave, (T,), in the place of a map: contours are not followed twice."""
 
-    def __init__(self, preprocessing: Preprocessing, size: int) -> None:
-        self.transform = preprocessing.whole((size, size))
-
-    def __call__(self, image: Any) -> tuple[Tensor, Tensor]:
-        return self.transform(image), torch.tensor(image.size)
+    def overlaps(self, score_map: Any, boxes: Any, image_size: Sequence[float], name: str = "the image") -> Array:
+        known = np.ndim(score_map) == 1
+        return score_map if known else super().overlaps(score_map, boxes, image_size, name)
 
 
 class Tally:
@@ -60,7 +59,7 @@ class Tally:
 
     def __init__(self, interval: float, bin_width: float, resamples: int, threshold: float | None = None) -> None:
         self.all = BoxAccuracy(interval, 2, resamples)
-        self.largest = BoxAccuracy(interval, 1, resamples)
+        self.largest = KnownOverlaps(interval, 1, resamples)
         self.centred = CentredBox(interval, 2, resamples)
         self.predicted: BoxAccuracy | None = None
         self.pixels = PixelPrecision(bin_width)
@@ -91,7 +90,7 @@ class Tally:
         raw = sight.maps(wanted)
         maps, finite = eyes.scores(raw), torch.isfinite(raw).flatten(1).all(1)
         ranks = None if sight.logits is None else np.asarray(class_ranks(sight.logits.float().cpu(), classes))
-        judged, boxes = [], []
+        judged, boxes, overlaps = [], [], []
         for i, position in enumerate(indices.tolist()):
             name = str(dataset.path(position))
             if not finite[i]:
@@ -102,7 +101,8 @@ class Tally:
             try:
                 truth = boxes_of(dataset, position, sizes[i])
                 if len(truth):
-                    self._keep(position, self.largest.overlaps(maps[i], truth, sizes[i], name))
+                    overlaps.append(self.largest.overlaps(maps[i], truth, sizes[i], name))
+                    self._keep(position, overlaps[-1])
                     judged.append(i)
                     boxes.append(truth)
                     useful = True
@@ -118,8 +118,8 @@ class Tally:
             return
         sizes, names = [sizes[i] for i in judged], [str(dataset.path(int(indices[i]))) for i in judged]
         places = None if ranks is None else ranks[judged]
-        for accuracy in (self.all, self.largest, self.centred):
-            accuracy.add(maps[judged], boxes, sizes, places, names)
+        for accuracy, seen in ((self.all, maps[judged]), (self.largest, overlaps), (self.centred, maps[judged])):
+            accuracy.add(seen, boxes, sizes, places, names)
         if self.predicted is not None and sight.logits is not None:
             if depends_on_class(eyes.model, eyes.kind):
                 maps = eyes.scores(sight.maps(sight.logits.argmax(1)))
@@ -137,26 +137,10 @@ class Tally:
         if dataset.mask_codes.startswith("classes"):  # of a scene, not of the image's object
             return False
         try:
-            mask = dataset.mask(position)
-            if mask is not None and mask.shape != (size[1], size[0]):
-                told = f"{mask.shape[1]} x {mask.shape[0]} pixels, the image {size[0]} x {size[1]}"
-                raise BadImage(dataset.path(position), f"its mask has {told}")
+            mask = mask_of(dataset, position, size)
             if mask is not None:
                 self.pixels.add(score_map, resize_mask(mask, score_map.shape), name)
                 return True
         except BadImage as error:
             self.bad.append(str(error))
         return False
-
-
-def boxes_of(dataset: Dataset, position: int, size: list[int]) -> Array:
-    """(k, 4) true boxes of the image's class, cut off at the border; one that lies outside is a ValueError."""
-    record = dataset[position]
-    boxes = own_boxes(record.boxes, record.label)
-    cut = corners(boxes, (size[0], size[1]))
-    outside = (cut[:, 2:] <= cut[:, :2]).any(1)
-    if outside.any():
-        told = ", ".join(f"{value:g}" for value in boxes[int(outside.argmax())][:4])
-        where = f"outside of the image of {size[0]} x {size[1]} pixels"
-        raise ValueError(f"{dataset.path(position)}: its box {told} lies {where}")
-    return cut

@@ -16,6 +16,8 @@ FILE = "localization.json"
 # Where nothing was calibrated: near the best of two data sets (docs/localization.md), not of yours. A class activation
 # map is broad, attention has peaks, and the same box lies at less of its height.
 DEFAULTS = {"cam": 0.25, "gradcam": 0.25, "pool": 0.1, "cls": 0.1, "rollout": 0.1}
+LOWEST = 0.02  # below it nearly every pixel is object, and every box the whole photograph
+FEWEST = 20  # images to choose on
 
 
 class Threshold(NamedTuple):
@@ -25,21 +27,30 @@ class Threshold(NamedTuple):
     kind: str
     size: int
     source: str  # on which images it was chosen
+    doubts: tuple[str, ...] = ()  # sentences to say before it is used
 
 
-def save_threshold(folder: Path, result: Localization, data: str, split: str) -> Path:
-    """Write what `read_threshold` reads; `split` is the name of the images that chose it."""
+def choose_threshold(result: Localization, data: str, split: str, oracle: bool = False) -> dict[str, Any]:
+    """What `save_threshold` keeps; `split` is the name of the images that chose it, an oracle's are those it judged."""
     report = result.report
     if result.threshold is None:
         raise ValueError(f"no image of {data} has a box: nothing can choose a threshold")
     images = report["images_with_boxes"] if report["threshold_from"] == "test" else report["val"]["images"]
-    kept = {
+    scores = report["chosen"] or report["oracle"]
+    return {
         "threshold": round(result.threshold, 6),
         "kind": report["kind"],
         "size": report["size"],
-        "chosen_on": {"data": data, "split": split, "images": images},
-        "model": _digest(folder),
+        "chosen_on": {"data": data, "split": split, "images": images, "oracle": oracle},
+        # Right boxes at IoU 0.5 in percent, of the maps and of a box in the middle that sees nothing.
+        "max_box_acc": round(scores["max_box_acc"]["score"], 4),
+        "centred_box": round(scores["centred_box"]["per_iou"][1], 4),
     }
+
+
+def save_threshold(folder: Path, result: Localization, data: str, split: str, oracle: bool = False) -> Path:
+    """Write what `read_threshold` reads."""
+    kept = {**choose_threshold(result, data, split, oracle), "model": model_digest(folder)}
     with write_atomically(folder / FILE) as path:
         path.write_text(json.dumps(kept, indent=2) + "\n", encoding="utf-8")
     return folder / FILE
@@ -53,15 +64,28 @@ def read_threshold(folder: Path) -> Threshold | None:
     again = "calibrate again (--calibrate DATA) or give --threshold"
     try:
         kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        on = kept["chosen_on"]
-        source = f"{on['images']} images of {on['data']}, {on['split']}"
-        found = Threshold(float(kept["threshold"]), str(kept["kind"]), int(kept["size"]), source)
-        model = kept["model"]
+        found, model = as_threshold(kept), kept["model"]
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(f"{path} is not a threshold that cenote wrote ({error}): {again}") from error
-    if model != _digest(folder):
+    if model != model_digest(folder):
         raise ValueError(f"{path} was chosen for another model than is there now: {again}")
     return found
+
+
+def as_threshold(kept: dict[str, Any]) -> Threshold:
+    """What was chosen, its source in words, and what speaks against it."""
+    value, on = float(kept["threshold"]), kept["chosen_on"]
+    source = f"{on['images']} image{'s' * (on['images'] != 1)} of {on['data']}, {on['split']}"
+    if on.get("oracle"):
+        source += ", an oracle's: they were judged by it too"
+    doubts = []
+    if value < LOWEST:
+        doubts.append(f"the threshold is below {LOWEST:g}: most boxes will be the whole photograph")
+    if on["images"] < FEWEST:
+        doubts.append(f"fewer than {FEWEST} images chose the threshold: it may be far off")
+    if kept.get("centred_box", -1) >= kept.get("max_box_acc", 0):
+        doubts.append("a fixed box in the middle, which has not seen the image, was right as often as these boxes")
+    return Threshold(value, str(kept["kind"]), int(kept["size"]), source, tuple(doubts))
 
 
 def threshold_for(
@@ -81,7 +105,7 @@ def threshold_for(
     return Threshold(DEFAULTS[settled], settled, side, f"a default, because {why}")
 
 
-def _digest(folder: Path) -> str:
+def model_digest(folder: Path) -> str:
     """Of the model: two pools without parameters share their weights, so what is built of them counts too."""
     digest = hashlib.sha256()
     for name in ("config.json", "model.safetensors"):

@@ -52,12 +52,25 @@ class Sight:
 
 
 def settle_kind(model: PooledModel, kind: str, size: int) -> str:
-    """What "auto" comes to. An empty picture is looked at: a model without such a map is refused before any work."""
+    """What "auto" comes to. An empty picture is looked at: a model without such a map is refused before any work.
+
+    So is a picture that is smaller than one place of the map: convolutions take it, and see nothing in it.
+    """
+    least = _smallest(model)
+    if size < least:
+        raise ValueError(f"size is at least {least} pixels, one place of the map of this model, got {size}")
     kind = next(iter(possible(model)), kind) if kind == "auto" else kind
     empty = torch.zeros(1, 3, size, size, device=next(model.parameters()).device)
     with torch.no_grad():
         Sight(model, empty, kind).maps(torch.zeros(1, dtype=torch.long, device=empty.device))
     return kind
+
+
+def _smallest(model: PooledModel) -> int:
+    try:
+        return round(max(model.backbone.stride()))
+    except ValueError:  # it does not say
+        return 1
 
 
 def depends_on_class(model: PooledModel, kind: str) -> bool:

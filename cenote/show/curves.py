@@ -46,7 +46,7 @@ def draw_curves(report: dict[str, Any], thresholds: np.ndarray[Any, Any], curves
     axes.set_xlabel(f"threshold of the map (steps of {report['interval']:g})", color=INK)
     axes.set_ylabel(f"right boxes (% of {report['images_with_boxes']} images)", color=INK)
     figure.supxlabel(" · ".join(explained), color=FADED, fontsize=9)
-    axes.set_xlim(0, 1)
+    axes.set_xlim(-0.02, 1)  # thresholds of 0 are common, and their rings whole
     axes.set_ylim(0, 102)
     axes.grid(alpha=0.25, linewidth=0.6)
     axes.spines[["top", "right"]].set_visible(False)

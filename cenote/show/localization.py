@@ -68,7 +68,8 @@ def write_localization(result: Result, folder: Path) -> list[Path]:
 def case_page(cases: Sequence[Shown], dataset: Dataset, report: dict[str, Any]) -> Image.Image | None:
     """The worst, median and best: the photograph with its true box (blue) and the found one (amber), and the map."""
     sheets: list[Image.Image] = []
-    threshold = f"threshold {report['threshold']:.2f} from {report['threshold_from']}" if cases else ""
+    chosen = {"val": "from validation images", "test": "an oracle's, from these images"}
+    threshold = f"threshold {report['threshold']:.2f}, {chosen[report['threshold_from']]}" if cases else ""
     for group, name in GROUPS.items():
         entries = [entry for case in cases if case.group == group and (entry := _entry(case, dataset)) is not None]
         if entries:

@@ -16,7 +16,7 @@ NAMES = {
 def localization_text(report: dict[str, Any]) -> str:
     """Both ways to choose a threshold, the honest one first."""
     lines = []
-    told = f"{report['images']} images, {report['size']} x {report['size']} pixels, {report['kind']} map"
+    told = f"{_images(report['images'])}, {report['size']} x {report['size']} pixels, {report['kind']} map"
     accuracy = report.get("accuracy")
     lines.append(told if accuracy is None else f"{told}; class right: top-1 {accuracy['top1']:.1f}")
     for key, title in (
@@ -32,7 +32,7 @@ def localization_text(report: dict[str, Any]) -> str:
             f"PxAP {report['pxap']:.1f} ({report['images_with_masks']} masks, bins of {report['bin_width']:g})",
         ]
     if report["threshold"] is not None:
-        chosen = {"val": "validation images", "test": "these images"}[report["threshold_from"]]
+        chosen = {"val": "validation images", "test": "these images (an oracle's)"}[report["threshold_from"]]
         lines += [
             "",
             f"largest contour at threshold {report['threshold']:.2f}, from {chosen}: mean IoU {report['mean_iou']:.1f}",
@@ -47,8 +47,12 @@ def localization_text(report: dict[str, Any]) -> str:
         ("without_truth", "without a box or mask"),
     ):
         if report[key]:
-            lines.append(f"left out: {report[key]} images {what}")
+            lines.append(f"left out: {_images(report[key])} {what}")
     return "\n".join(lines)
+
+
+def _images(number: int) -> str:
+    return "1 image" if number == 1 else f"{number} images"
 
 
 def _rows(scores: dict[str, Any]) -> Iterator[str]:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from PIL import Image
 
 from ..data import BadImage, Dataset
 from ..data.backgrounds import VARIANTS, with_background
-from ..data.corruptions import CORRUPTIONS, GROUPS, SEVERITIES, corrupt
+from ..data.corruptions import CORRUPTIONS, GROUPS, SEVERITIES
 from .sheet import Entry, contact_sheet
 from .tournament_plot import COLOURS, FADED, INK, PAPER
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+Corrupted = Callable[[str, int], Image.Image]  # one image by the name of a corruption and its severity
 
 VARIANT_NAMES = {
     "original": "Original",
@@ -46,31 +49,30 @@ def variant_sheet(dataset: Dataset, place: int, seed: int = 0, side: int = 220) 
     return contact_sheet(entries, heading, columns=4, side=side)
 
 
-def corruption_sheet(image: Image.Image, severity: int = 3, seed: int = 0, side: int = 200) -> Image.Image:
+def corruption_sheet(image: Image.Image, corrupted: Corrupted, severity: int = 3, side: int = 200) -> Image.Image:
     """An image and its fifteen corruptions."""
     entries = [Entry([image], "original")]
-    entries += [Entry([corrupt(image, name, severity, seed)], told(name)) for name in CORRUPTIONS]
+    entries += [Entry([corrupted(name, severity)], told(name)) for name in CORRUPTIONS]
     return contact_sheet(entries, f"ImageNet-C's corruptions, severity {severity} of 5", columns=4, side=side)
 
 
-def severity_sheet(
-    image: Image.Image, names: Sequence[str] = tuple(CORRUPTIONS), seed: int = 0, side: int = 110
-) -> Image.Image:
+def severity_sheet(corrupted: Corrupted, names: Sequence[str] = tuple(CORRUPTIONS), side: int = 110) -> Image.Image:
     """An image in all severities of each corruption, weakest first."""
-    entries = [Entry([corrupt(image, name, k, seed) for k in SEVERITIES], told(name)) for name in names]
+    entries = [Entry([corrupted(name, k) for k in SEVERITIES], told(name)) for name in names]
     return contact_sheet(entries, "severities 1 to 5", columns=3 if len(names) > 4 else 1, side=side)
 
 
 def draw_variant_bars(report: Mapping[str, Any], title: str = "") -> Figure:
     """Accuracy on each background; the gap between two of them is drawn."""
-    found = {VARIANT_NAMES[name]: share for name, share in report["accuracy"].items()}
+    shares = {name: share for name, share in report["accuracy"].items() if not math.isnan(share)}  # NaN: none readable
+    found = {VARIANT_NAMES[name]: share for name, share in shares.items()}
     kind = {"Original": 6, "Only-FG": 2, "Mixed-Same": 0, "Mixed-Rand": 0, "Mixed-Next": 0}
     colours = [COLOURS[kind.get(name, 1)] for name in found]
     figure, axes = _canvas(len(found))
     places = range(len(found))
     axes.barh(places, list(found.values()), color=colours, height=0.72, zorder=2)
     _finish(axes, list(found), list(found.values()))
-    if report["gap"] is not None:
+    if {"Mixed-Same", "Mixed-Rand"} <= set(found) and report["gap"] is not None:
         ends = sorted([found["Mixed-Same"], found["Mixed-Rand"]])
         low, high = sorted([list(found).index("Mixed-Same"), list(found).index("Mixed-Rand")])
         for x in ends:
@@ -80,7 +82,8 @@ def draw_variant_bars(report: Mapping[str, Any], title: str = "") -> Figure:
             told_gap += " ({:+.1f} to {:+.1f})".format(*report["gap_interval"])
         axes.annotate(told_gap, (ends[1], high + 0.5), (8, 0), textcoords="offset points", va="center", color=INK)
     images = report["images"]
-    shown = f"{images} images, the same in all" if isinstance(images, int) else f"{max(images.values())} images each"
+    same, most = isinstance(images, int), images if isinstance(images, int) else max(images.values())
+    shown = f"{most} image{'s' * (most != 1)}{', the same in all' if same else ' each'}"
     axes.set_title(title or "Backgrounds", loc="left", color=INK, fontsize=13)
     axes.set_title(shown, loc="right", color=FADED, fontsize=9)
     axes.set_xlabel(

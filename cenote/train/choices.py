@@ -16,6 +16,7 @@ from ..backbones import Backbone
 from ..data import Dataset
 from ..data.transforms import train_transform
 from ..models import PooledModel, create_model
+from ..models.fpn import Pyramid
 from ..models.stride import create_finer_backbone
 from .settings import Settings
 from .supervised import Supervised
@@ -73,6 +74,17 @@ class Choices:
                 raise ValueError(f"no setting '{name}'{hint}")
         rate = {"lr": self.rates[0]} if self.rates and not self.freeze else {}
         return dataclasses.replace(base, **{**self.settings, **rate})
+
+    def check(self) -> None:
+        """Weights that are not there, and what the backbone cannot do: told before the images are read."""
+        if self.weights is not None and not self.weights.exists():
+            raise FileNotFoundError(2, "no such weights file", str(self.weights))
+        if self.stride == 1 and self.fpn is None:
+            return
+        with torch.random.fork_rng(devices=()):  # nothing is drawn that training would draw
+            backbone = create_finer_backbone(self.backbone, self.stride, img_size=self.size)
+            if self.fpn is not None:
+                Pyramid(backbone, self.fpn, dim=1)
 
     def model(self, classes: int) -> PooledModel:
         torch.manual_seed(self.training().seed)

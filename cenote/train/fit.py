@@ -146,6 +146,8 @@ def _fit_all(
         model.class_names = splits.train.classes
         transform = choices.augmentation(model)
         task = choices.task(model, splits.train, splits.val, transform, device)
+        if task.located is not None:
+            task.located.say = say
         Engine(task, settings, folder, say, identity(choices, splits)).run(resume)
         (winner,) = task.contenders
         model.load_state_dict(winner.best)
@@ -161,14 +163,16 @@ def _fit_all(
             "data": fingerprint(splits),
         }
         if splits.test is not None:
-            report["test"] = judge_once(model, splits, settings, device)
+            report["test"] = judge_once(model, splits, settings, device, say)
         if rank() == 0:
             save_model(model, folder)
             write_results(folder, report)
         return report
 
 
-def judge_once(model: PooledModel, splits: Splits, settings: Settings, device: torch.device) -> dict[str, Any]:
+def judge_once(
+    model: PooledModel, splits: Splits, settings: Settings, device: torch.device, say: Say | None = None
+) -> dict[str, Any]:
     """A finished model on the test split."""
     assert splits.test is not None
     plain = replace(settings, ema=None, select="accuracy")
@@ -176,7 +180,7 @@ def judge_once(model: PooledModel, splits: Splits, settings: Settings, device: t
     judge = Supervised(model, splits.test, splits.test, plain, transform, device=device)
     found = judge.validate()["model"]
     del found["score"]
-    located = final_test(model, splits.val, splits.test, settings, device)
+    located = final_test(model, splits.val, splits.test, settings, device, say)
     return {**found, "images": len(splits.test), **located}
 
 

@@ -2,36 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from ..data import Dataset
 from ..data.loading import load
-from ..data.truth import corners, own_boxes, with_boxes
+from ..data.truth import boxes_of, mask_of, with_boxes
+from ..data.with_size import WithSize
 from ..metrics import BoxAccuracy, PixelPrecision, prepare_maps, resize_mask
 from ..models import PooledModel
 from ..models.decided import Sight, settle_kind
 from .distributed import gathered, rank, world
 from .settings import Settings
 
+WANTED = {"boxes": "boxes of their class", "pixels": "masks"}
+Say = Callable[[str], None]
+
 
 class Located:
     """MaxBoxAccV2 ("boxes") or PxAP ("pixels") of the maps for the true class, over all processes.
 
     Images are squeezed to a square, not cropped: a map covers all of its picture. Those without box or mask are left
-    out.
+    out; so are unreadable ones, and those whose box or mask is wrong: `say` gets a sentence about each, once.
     """
 
-    def __init__(self, dataset: Dataset, settings: Settings, device: torch.device) -> None:
-        self.by, self.device = settings.select, device
+    def __init__(self, dataset: Dataset, settings: Settings, device: torch.device, say: Say | None = None) -> None:
+        self.by, self.device, self.say = settings.select, device, say
+        self.bad: list[str] = []  # of all processes
         self.dataset = truth_of(dataset, self.by)
         if not len(self.dataset):
-            what = "boxes of their class" if self.by == "boxes" else "masks"
             raise ValueError(
                 f"select={self.by} judges by localization, but the {len(dataset)} validation images of {dataset.name} "
-                f"have no {what}: select=accuracy needs none"
+                f"have no {WANTED[self.by]}: select=accuracy needs none"
             )
         self.batch, self.workers, self.kind = settings.batch, settings.workers, ""
 
@@ -43,42 +47,56 @@ class Located:
         counter = BoxAccuracy() if self.by == "boxes" else PixelPrecision()
         share = max(min(self.batch, len(self.dataset)) // world(), 1)
         several: dict[str, Any] = {"workers": self.workers, "rank": rank(), "world": world()}
+        bad: list[str] = []
         for found in load(self.dataset, WithSize(own.whole()), share, **several):
+            bad += [sentence for _, sentence in found.bad]
             if len(found.indices):
                 images, sizes = found.images
                 maps = Sight(model, images.to(self.device), self.kind).maps(found.labels.to(self.device))
                 ready = prepare_maps(maps.float().cpu(), own.size).numpy()
-                self._count(counter, ready, found.indices.tolist(), sizes.tolist())
-        total, *others = gathered(counter)
-        for other in others:
+                bad += self._count(counter, ready, found.indices.tolist(), sizes.tolist())
+        (total, told), *others = gathered((counter, bad))
+        for other, more in others:
             total.merge(other)
+            told += more
+        self._tell(told)
+        if not total.count:
+            why = told[0] if told else f"they have no {WANTED[self.by]}"
+            raise ValueError(f"select={self.by}: no image of {self.dataset.name} could be judged: {why}")
         return total  # type: ignore[no-any-return]
 
     def __call__(self, model: PooledModel) -> float:
         """In percent."""
         return score_of(self.counted(model))
 
-    def _count(self, counter: BoxAccuracy | PixelPrecision, maps: Any, which: list[int], sizes: list[Any]) -> None:
-        names = [str(self.dataset.path(i)) for i in which]
+    def _count(self, counter: BoxAccuracy | PixelPrecision, maps: Any, which: list[int], sizes: Any) -> list[str]:
+        """Gives the sentences about those whose box or mask is wrong."""
+        truth_of_one = boxes_of if isinstance(counter, BoxAccuracy) else mask_of
+        good, truths, bad = [], [], []
+        for k, (i, size) in enumerate(zip(which, sizes, strict=True)):
+            try:
+                truth = truth_of_one(self.dataset, i, size)
+            except ValueError as error:  # BadImage is one
+                bad.append(str(error))
+                continue
+            if truth is not None:
+                good.append(k)
+                truths.append(truth)
+        names = [str(self.dataset.path(which[k])) for k in good]
         if isinstance(counter, BoxAccuracy):
-            records = [self.dataset[i] for i in which]
-            boxes = [corners(own_boxes(r.boxes, r.label), size) for r, size in zip(records, sizes, strict=True)]
-            counter.add(maps, boxes, sizes, names=names)
-            return
-        for i, one, name in zip(which, maps, names, strict=True):
-            mask = self.dataset.mask(i)
-            if mask is not None:
-                counter.add(one, resize_mask(mask, one.shape), name)
+            counter.add(maps[good], truths, [sizes[k] for k in good], names=names)
+            return bad
+        for one, mask, name in zip(maps[good], truths, names, strict=True):
+            counter.add(one, resize_mask(mask, one.shape), name)
+        return bad
 
-
-class WithSize:
-    """A transform that also gives the width and height of the picture: boxes are in its pixels."""
-
-    def __init__(self, transform: Any) -> None:
-        self.transform = transform
-
-    def __call__(self, image: Any) -> tuple[Tensor, Tensor]:
-        return self.transform(image), torch.tensor(image.size)
+    def _tell(self, sentences: list[str]) -> None:
+        """Every epoch finds the same ones."""
+        new = [sentence for sentence in dict.fromkeys(sentences) if sentence not in self.bad]
+        self.bad += new
+        if self.say is not None and rank() == 0:
+            for sentence in new:
+                self.say(f"left out of {self.by}: {sentence}")
 
 
 def score_of(counted: BoxAccuracy | PixelPrecision) -> float:
@@ -96,15 +114,19 @@ def truth_of(dataset: Dataset, by: str) -> Dataset:
     return dataset.select(dataset.has_masks)
 
 
-def final_test(model: PooledModel, val: Dataset, test: Dataset, settings: Settings, device: Any) -> dict[str, Any]:
+def final_test(
+    model: PooledModel, val: Dataset, test: Dataset, settings: Settings, device: Any, say: Say | None = None
+) -> dict[str, Any]:
     """Localization on test, by what chose the model; boxes with the thresholds of val, and with test's own (oracle)."""
     if settings.select == "accuracy" or not len(truth_of(test, settings.select)):
         return {}
-    found = Located(test, settings, device).counted(model)
+    located = Located(test, settings, device, say)
+    found = located.counted(model)
     report: dict[str, Any] = {"map": settle_kind(model, "auto", model.backbone.preprocessing.size)}
+    report |= {"left_out": located.bad} if located.bad else {}
     if not isinstance(found, BoxAccuracy):
         return {"pixels": score_of(found), "bin_width": found.bin_width, **report}
-    chosen = Located(val, settings, device).counted(model)
+    chosen = Located(val, settings, device, say).counted(model)
     assert isinstance(chosen, BoxAccuracy)
     honest = found.at(chosen.result().thresholds)
     report |= {"thresholds": honest.thresholds, "interval": found.interval, "boxed": found.count}

@@ -40,6 +40,8 @@ def parse_range(text: str) -> tuple[str, Range]:
     if not equals or not dots or scale not in ("", "log"):
         raise ValueError(f"a range is KEY=LOW..HIGH or KEY=LOW..HIGH:log, for example lr=1e-5..1:log; got '{text}'")
     name = name.strip().replace("-", "_")
+    if name == "seed":
+        raise ValueError(f"{text}: another seed holds out other validation images; trials are compared on the same")
     if name not in searchable():
         near = difflib.get_close_matches(name, searchable(), 1)
         hint = f"; did you mean '{near[0]}'?" if near else f": {', '.join(searchable())}"
@@ -53,7 +55,20 @@ def parse_range(text: str) -> tuple[str, Range]:
 def searchable() -> dict[str, type]:
     """Numbers among the settings, and Cutout; by name, whether whole or not."""
     numbers = {name: kind for name, kind in get_type_hints(Settings).items() if kind in (int, float)}
-    return {"cutout": float, **{name: kind for name, kind in numbers.items() if name not in (*HARMLESS, "most_bad")}}
+    # The seed makes the validation split too: trials of several would be compared on different images.
+    fixed = (*HARMLESS, "most_bad", "seed")
+    return {"cutout": float, **{name: kind for name, kind in numbers.items() if name not in fixed}}
+
+
+def refuse_fixed(space: dict[str, Range], given: Iterable[str]) -> None:
+    """What the user gave a value must not be drawn: the value would be forgotten."""
+    both = [name for name in given if name in space]
+    if both:
+        low, high, _ = space[both[0]]
+        raise ValueError(
+            f"{both[0]} has a value, and is drawn from {low:g}..{high:g} as well: leave the value out, or say by "
+            "--search what else is drawn"
+        )
 
 
 def apply(choices: Choices, drawn: dict[str, Any]) -> Choices:

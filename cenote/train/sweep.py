@@ -158,7 +158,7 @@ def _finish(kept: Trials, splits: Splits, choices: Choices, say: Say) -> dict[st
             model = load(kept.folder_of(best.number))
             if splits.test is not None:
                 with processes() as device:
-                    report["test"] = judge_once(model.to(device), splits, choices.training(), device)
+                    report["test"] = judge_once(model.to(device), splits, choices.training(), device, say)
             save_model(model.cpu(), out)
         report["trials"] = counts
         write_results(out, report)

@@ -25,6 +25,7 @@ from cenote.data import open_dataset
 from cenote.data.files import write_atomically
 from cenote.data.world import World, write_world
 from cenote.evaluate.background import background
+from cenote.evaluate.classify import classify
 from cenote.evaluate.localize import localize
 from cenote.models import load
 from cenote.train.choices import Choices
@@ -86,10 +87,9 @@ def play(match: Match, out: Path, pool: str, seed: int) -> dict[str, float]:
 
 
 def judge(match: Match, folder: Path, seed: int) -> dict[str, Any]:
-    report = json.loads((folder / "results.json").read_text())
-    found = {"accuracy": (report["test"] or report["val"])["accuracy"]}
     parts = split(open_dataset(str(match.data)), seed=seed, say=lambda sentence: None)
     test, model = parts.test or parts.val, load(folder)
+    found = {"accuracy": classify(model, test)["accuracy"]}
     if any(record.boxes for record in test):
         # With the thresholds that the validation images chose.
         chosen = localize(model, test, parts.val, resamples=0, each=0).report["chosen"]

@@ -4,6 +4,7 @@ import csv
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from PIL import Image, ImageDraw
 
 from cenote.cli import fail
 from cenote.cli.discover import run
+from cenote.evaluate.discover import METHODS
 
 ROOT = Path(__file__).parents[2]
 DATA = Path(os.environ.get("CENOTE_SHARED_DATA", ROOT.parent / "shared" / "data"))
@@ -78,7 +80,7 @@ def test_several_methods_judged_by_true_boxes(tmp_path: Path, capfd: pytest.Capt
     for i in range(3):
         lines.append(",".join(map(str, [f"{i}.png", *ball(folder / f"{i}.png", (224, 160 + 32 * i))])))
     (folder / "annotations.csv").write_text("\n".join(lines) + "\n")
-    assert discover(folder, "-o", out, "--method", "lost,tokencut,dinoseg", "--size", "320", "--json") == 0
+    assert discover(folder, "-o", out, "--method", "lost, tokencut,,dinoseg", "--size", "320", "--json") == 0
     report = json.loads(capfd.readouterr().out)
     assert report["images"] == 3 and set(report["methods"]) == {"lost", "tokencut", "dinoseg", "centre"}
     for name in ("lost", "tokencut", "dinoseg"):
@@ -109,7 +111,8 @@ def test_its_own_pictures_are_no_photographs(photos: Path, capfd: pytest.Capture
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--method", "tokncut"], "no method 'tokncut': lost, dinoseg, dinoseg-compat, tokencut, maskcut, or all"),
+        (["--method", "tokncut"], "no method 'tokncut'; did you mean 'tokencut'? (lost, dinoseg"),
+        (["--method", " , "], "no method is named: lost, dinoseg"),
         (["--backbone", "resnet5"], "no backbone 'resnet5'; did you mean"),
         (["--model", "none"], "no such model folder: none"),
         (["--size", "3"], "from 32 (one patch) to 4096 pixels"),
@@ -124,6 +127,65 @@ def test_wrong_input_is_a_sentence_and_leaves_nothing(
     error = capfd.readouterr().err
     assert sentence in error and "Traceback" not in error
     assert not (tmp_path / "out").exists()
+
+
+def test_out_that_is_a_file(photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "out").write_text("mine")
+    for out in (tmp_path / "out", tmp_path / "out" / "deeper"):
+        assert discover(photos / "ball.jpg", "-o", out) == 2
+        assert f"-o {tmp_path / 'out'} is a file: name a folder" in capfd.readouterr().err
+    assert (tmp_path / "out").read_text() == "mine"
+
+
+def test_interrupted_it_goes_on(
+    photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (photos / "broken.jpg").unlink()
+    for name in ("b.jpg", "c.jpg"):
+        ball(photos / name)
+    looked: list[str] = []
+    plain = METHODS["tokencut"]
+
+    def counting(look: Any, name: str) -> Any:
+        looked.append(Path(name).name)
+        if stop and len(looked) == 3:
+            raise KeyboardInterrupt
+        return plain(look, name)
+
+    monkeypatch.setitem(METHODS, "tokencut", counting)
+    stop = True
+    with pytest.raises(KeyboardInterrupt):
+        discover(photos, "-o", tmp_path / "out")
+    assert "interrupted; the same command goes on" in capfd.readouterr().err
+    stop = False
+    assert discover(photos, "-o", tmp_path / "out") == 0
+    assert looked == ["b.jpg", "ball.jpg", "c.jpg", "c.jpg", "ball.jpg"] and len(set(looked)) == 3
+    assert "in 4 photographs" in capfd.readouterr().out
+
+
+def test_what_was_kept_is_of_these_very_files(photos: Path, tmp_path: Path) -> None:
+    """A photograph that was repaired is looked at again; a tail of unreadable ones too."""
+    import torch
+
+    from cenote.data.loading import Bad
+    from cenote.data.photographs import open_photographs
+    from cenote.evaluate.sightings import Discovered, Journal, Sighting, name_of_run
+
+    def name() -> str:
+        return name_of_run(torch.nn.Linear(1, 1, False).requires_grad_(False), open_photographs([str(photos)], []))
+
+    torch.manual_seed(0)
+    before = name()
+    torch.manual_seed(0)
+    assert name() == before
+    ball(photos / "broken.jpg")
+    torch.manual_seed(0)
+    assert name() != before
+    found = Sighting(0, (4, 4), {"lost": Discovered(np.zeros((0, 4)), [])})
+    lines = [found, Bad(1, "gone"), found._replace(position=2), Bad(3, "gone"), Bad(4, "gone")]
+    list(Journal(tmp_path / "journal", "one").record(iter(lines)))
+    kept = Journal(tmp_path / "journal", "one")
+    assert kept.done == 3 and [one.position for one in kept.replay()] == [0, 1, 2]
 
 
 def test_nothing_to_look_at(photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

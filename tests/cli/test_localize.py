@@ -79,14 +79,19 @@ def test_a_second_run_into_the_same_folder_does_not_see_its_own_pictures(
     assert len(dataset) == 2 and all(len(record.boxes) == 1 for record in dataset)
 
 
-def test_calibrated_once_it_is_kept(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def boxed(tmp_path: Path) -> list[object]:
+    """A run, and the command for eight images with boxes, five of them to choose on."""
     save_model(small_model(), tmp_path / "run")
     data, lines = rectangles(8), ["file,label,split,x1,y1,x2,y2"]
     for i in range(8):
         data.image(i).save(tmp_path / f"{i}.png")
         lines.append(",".join(map(str, (f"{i}.png", "abc"[i % 3], "val" if i < 5 else "test", *corners(i)))))
     (tmp_path / "boxes.csv").write_text("\n".join(lines))
-    command = [tmp_path / "run", tmp_path / "boxes.csv", "-o", tmp_path / "out", "--format", "csv"]
+    return [tmp_path / "run", tmp_path / "boxes.csv", "-o", tmp_path / "out", "--format", "csv"]
+
+
+def test_calibrated_once_it_is_kept(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    command = boxed(tmp_path)
     assert localize(*command, "--calibrate", tmp_path / "boxes.csv") == 0
     kept = json.loads((tmp_path / "run" / "localization.json").read_text())
     assert kept["chosen_on"]["images"] == 5 and kept["chosen_on"]["split"] == "val" and kept["size"] == 64
@@ -97,6 +102,48 @@ def test_calibrated_once_it_is_kept(tmp_path: Path, capfd: pytest.CaptureFixture
     assert (tmp_path / "out" / "boxes.csv").read_text() == written
     assert localize(*command, "--threshold", 0.9) == 0 and "threshold 0.90: as given" in capfd.readouterr().err
     assert (tmp_path / "out" / "boxes.csv").read_text() != written
+
+
+def test_a_read_only_run_is_calibrated_all_the_same(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    command = boxed(tmp_path)
+    assert localize(*command, "--calibrate", tmp_path / "boxes.csv") == 0
+    value = json.loads((tmp_path / "run" / "localization.json").read_text())["threshold"]
+    written = (tmp_path / "out" / "boxes.csv").read_text()
+    (tmp_path / "run" / "localization.json").unlink()
+    (tmp_path / "run" / "localization.json").mkdir()  # nothing can be written there, not even by root
+    capfd.readouterr()
+    assert localize(*command, "--calibrate", tmp_path / "boxes.csv") == 0
+    said = capfd.readouterr().err
+    assert "the threshold was not kept (" in said and f"--threshold {value:.2f}" in said
+    assert f"threshold {value:.2f}: 5 images of" in said
+    assert (tmp_path / "out" / "boxes.csv").read_text() == written
+
+
+def test_a_threshold_to_doubt_is_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    command = boxed(tmp_path)
+    assert localize(*command, "--calibrate", tmp_path / "boxes.csv") == 0
+    assert "fewer than 20 images chose the threshold" in capfd.readouterr().err
+    path = tmp_path / "run" / "localization.json"
+    kept = json.loads(path.read_text())
+    good = {"threshold": 0.2, "max_box_acc": 50.0, "centred_box": 40.0}
+    doubts = {"below 0.02": {"threshold": 0.01}, "a fixed box in the middle": {"centred_box": 50.0}}
+    for told, change in [("", {}), *doubts.items()]:
+        on = {**kept["chosen_on"], "images": 20}
+        path.write_text(json.dumps({**kept, **good, "chosen_on": on, **change}))
+        assert localize(*command) == 0
+        first, *others = capfd.readouterr().err.splitlines()
+        assert first.startswith("threshold 0.") and len(others) == bool(told) and told in "".join(others)
+
+
+def test_out_that_is_a_file(model: Path, photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "out").write_text("mine")
+    assert localize(model, photos, "-o", tmp_path / "out") == 2
+    assert capfd.readouterr().err == f"cenote localize: -o {tmp_path / 'out'} is a file: name a folder\n"
+
+
+def test_one_is_one(model: Path, photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert localize(model, photos / "0.png", "-o", tmp_path / "out") == 0
+    assert capfd.readouterr().out.startswith("1 box in 1 photograph: ")
 
 
 def test_several(model: Path, photos: Path, tmp_path: Path) -> None:

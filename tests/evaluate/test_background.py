@@ -45,6 +45,8 @@ def test_all_variants_are_judged_on_the_same_images(tmp_path: Path) -> None:
     assert report["left_out"] == {"no_class": 0, "unknown_class": 1, "no_mask": 1}
     told = " ".join(report["unreadable"])
     assert "4.png" in told and "7.png" in told and report["images"] + report["dropped"] == 9
+    (broken,) = (line for line in report["unreadable"] if "7.png" in line)  # one line for one file
+    assert broken.endswith("7.png: not an image in a known format (8 variants)")
     assert report["dropped"] >= 2  # and those that were to get the background of one of the two
     assert report["accuracy"]["original"] == 100  # not 8 of 9
     for name in CLASSES:

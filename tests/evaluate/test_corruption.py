@@ -13,7 +13,7 @@ from cenote.data import Record, pack
 from cenote.data.benchmarks.imagenet_variants import read_imagenet_a, read_imagenet_c
 from cenote.data.corruptions import CORRUPTIONS, corrupt
 from cenote.data.loading import mixed
-from cenote.evaluate.corruption import corruption
+from cenote.evaluate.corruption import as_judged, corruption
 from cenote.evaluate.imagenet_a import among_own_classes
 from cenote.evaluate.marks import best_of_those
 from cenote.metrics.robustness import corruption_error, subset_accuracy
@@ -71,6 +71,40 @@ def test_what_cannot_be_read_counts_nowhere(tmp_path: Path) -> None:
     report = corruption(Seeing((16, 16)), pack(records, tmp_path, "made"), ["contrast"], [1])  # type: ignore[arg-type]
     assert report["images"] == 5 and report["left_out"] == {"no_class": 1, "unknown_class": 1}
     assert len(report["unreadable"]) == 1 and "2.png: the file is empty" in report["unreadable"][0]
+
+
+def test_images_are_those_of_every_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Accuracies are of images that were read in all passes, and so is their number."""
+    from cenote.data import BadImage
+    from cenote.data.corruptions.source import Corrupted
+
+    plain = Corrupted.image
+
+    def fails(self: Corrupted, row: int) -> Image.Image:
+        if (self.name, row) in {("fog", 0), ("contrast", 1)}:
+            raise BadImage(f"{row}.png", "it is gone")
+        return plain(self, row)
+
+    monkeypatch.setattr(Corrupted, "image", fails)
+    report = corruption(Seeing((16, 16)), faint(tmp_path, 6), ["fog", "contrast"], [1])  # type: ignore[arg-type]
+    assert report["images"] == 4 and len(report["unreadable"]) == 2
+
+
+def test_images_are_resized_as_the_model_resizes(tmp_path: Path) -> None:
+    import dataclasses
+
+    from cenote.data.corruptions import with_corruption
+
+    model: Any = Seeing((16, 16))
+    own = dataclasses.replace(model.backbone.preprocessing, size=20, interpolation="nearest")
+    model.backbone.preprocessing = own
+    dataset = make(tmp_path, 1)
+    Image.effect_noise((32, 32), 90).convert("RGB").save(tmp_path / "0.png")
+    found = as_judged(dataset, 3, model, "contrast", 1).image(0)
+    wanted = with_corruption(dataset, "contrast", 1, 3, 20, interpolation="nearest").image(0)
+    other = with_corruption(dataset, "contrast", 1, 3, 20, interpolation="bicubic").image(0)
+    assert np.array_equal(np.asarray(found), np.asarray(wanted))
+    assert not np.array_equal(np.asarray(found), np.asarray(other))
 
 
 def wordnet() -> list[str]:

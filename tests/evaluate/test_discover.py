@@ -117,6 +117,20 @@ def test_bad_images_are_named_and_the_others_done(tmp_path: Path) -> None:
         discover(Colours(poison=True), dataset, ["lost"])
 
 
+def test_a_box_outside_of_the_image_is_named_and_not_counted_as_missed(tmp_path: Path) -> None:
+    dataset = photographs(tmp_path, [*((shape, (box,)) for shape, box in SIZES), ((160, 120), ())])
+    ends, corners, *rest = dataset.columns["boxes"]
+    corners = corners.copy()
+    corners[1] += 500
+    dataset.columns = {**dataset.columns, "boxes": (ends, corners, *rest)}
+    seen: list[object] = []
+    report = discover(Colours(), dataset, ["tokencut"], each=seen.append)
+    assert (report["images"], report["without_box"], len(seen)) == (2, 1, 4)
+    assert report["methods"]["tokencut"]["corloc"] == 100
+    (told,) = report["unreadable"]
+    assert "1.png: its box 508, 600, 560, 680 lies outside of the image of 96 x 200 pixels" in told
+
+
 def test_a_killed_run_goes_on_where_it_was(tmp_path: Path) -> None:
     dataset = photographs(tmp_path, [(shape, (box,)) for shape, box in SIZES * 2])
     (tmp_path / "1.png").write_bytes(b"no picture")

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from cenote.data import Box, Dataset
-from cenote.evaluate.localize import localize
+from cenote.evaluate.localize import localize, middle_of_best
 from cenote.metrics import BoxAccuracy, boxes_at, max_box_acc, pixel_average_precision, prepare_maps, resize_mask
 from cenote.models import PooledModel
 from tests.evaluate.shapes import NoMasks, Rectangles, corners, rectangles, small_model
@@ -105,10 +105,30 @@ def test_without_validation_images_the_threshold_is_an_oracle_and_says_so(model:
     test = rectangles()
     result = localize(model, test, **OPTIONS)
     assert result.report["chosen"] is None and result.report["threshold_from"] == "test"
-    assert result.threshold == result.report["oracle"]["max_box_acc"]["thresholds"][0]
+    best = result.report["oracle"]["max_box_acc"]
+    assert result.threshold >= best["thresholds"][0]
+    assert 100 * np.mean(np.array(result.ious) >= 0.5) == pytest.approx(best["score"])
     no_boxes = rectangles(boxes=dict.fromkeys(range(15), ()))
     with_masks_alone = localize(model, test, no_boxes, **OPTIONS).report
     assert with_masks_alone["chosen"] is None and with_masks_alone["threshold_from"] == "test"
+
+
+@pytest.mark.parametrize(
+    ("right", "middle"),
+    [
+        ([5, 3, 5, 5, 5, 5, 1, 0, 0, 0], 0.3),  # not 0, which is as good and alone
+        ([5, 5, 5, 5, 5, 2, 5, 5, 1, 0], 0.2),
+        ([0, 1, 2, 3, 4, 5, 4, 3, 2, 1], 0.5),
+        ([9, 4, 3, 2, 1, 0, 0, 0, 0, 0], 0.0),
+        ([0, 0, 0, 0, 0, 0, 1, 1, 1, 1], 0.7),
+        ([0] * 10, 0.4),
+    ],
+)
+def test_the_threshold_to_draw_with_is_in_the_middle_of_the_best(right: list[int], middle: float) -> None:
+    accuracy = BoxAccuracy(0.1, version=1)
+    accuracy.count, accuracy.right[0, 0] = 10, right
+    assert middle_of_best(accuracy) == pytest.approx(middle)
+    assert accuracy.result().thresholds[0] == pytest.approx(0.1 * int(np.argmax(right)))  # the metric's own
 
 
 @pytest.mark.parametrize("honest", [True, False])

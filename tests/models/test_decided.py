@@ -58,6 +58,10 @@ def test_kinds() -> None:
     assert settle_kind(made("gap"), "auto", 64) == "cam" and settle_kind(made("simpool"), "auto", 64) == "pool"
     with pytest.raises(ValueError, match="there is no CLS token in 'resnet10t'"):
         settle_kind(made("gap"), "cls", 64)
+    for size in (3, 31):
+        with pytest.raises(ValueError, match=rf"size is at least 32 pixels, one place of the map .*, got {size}"):
+            settle_kind(made("gap"), "auto", size)
+    assert settle_kind(made("gap"), "auto", 32) == "cam"
     vit = create_model("vit_tiny_patch16_224", "cls", 3, img_size=64).eval()
     assert settle_kind(vit, "auto", 64) == "cls" and not depends_on_class(vit, "cls")
     assert depends_on_class(made("gap"), "cam") and not depends_on_class(made("simpool"), "pool")

@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from cenote.evaluate.localize import Localization, localize
+from cenote.show import localization
 from cenote.show.curves import draw_curves
 from cenote.show.localization import PAGE, TRUTH, Gallery, case_page, draw_boxes, write_localization
 from cenote.show.localization_text import localization_text
@@ -40,6 +41,15 @@ def test_the_page_begins_with_the_worst(result: Localization) -> None:
     assert case_page([], result.judged, result.report) is None
 
 
+@pytest.mark.parametrize(("origin", "told"), [("val", "from validation images"), ("test", "an oracle's")])
+def test_the_page_says_who_chose(result: Localization, monkeypatch: pytest.MonkeyPatch, origin: str, told: str) -> None:
+    headings: list[str] = []
+    plain = localization.contact_sheet
+    monkeypatch.setattr(localization, "contact_sheet", lambda e, h, **o: headings.append(h) or plain(e, h, **o))
+    case_page(result.cases, result.judged, {**result.report, "threshold_from": origin})
+    assert told in headings[0]
+
+
 def test_the_curve_marks_both_thresholds(result: Localization) -> None:
     figure = draw_curves(result.report, result.thresholds, result.curves)
     (axes,) = figure.axes
@@ -49,6 +59,7 @@ def test_the_curve_marks_both_thresholds(result: Localization) -> None:
         best = result.report[key]["max_box_acc_v2"]
         for t, share in zip(best["thresholds"], best["per_iou"], strict=True):
             assert (round(t, 4), round(share, 3)) in points
+    assert axes.get_xlim()[0] < 0  # the ring of a threshold of 0 is whole
     alone: dict[str, Any] = {**result.report, "chosen": None}
     told = draw_curves(alone, result.thresholds, {"test": result.curves["test"]})
     assert "oracle" in told.axes[0].get_title(loc="left")
@@ -76,6 +87,7 @@ def test_the_text_has_the_report_s_numbers(result: Localization) -> None:
     assert "a fixed box in the middle" in localization_text({**result.report, "chosen": poor})
     assert "a fixed box in the middle" not in localization_text({**result.report, "chosen": rich})
     without = localization_text({**result.report, "chosen": None, "threshold_from": "test", "unknown_class": 2})
+    assert "from these images (an oracle's)" in without
     assert "validation" not in without and "left out: 2 images of classes the model does not know" in without
 
 

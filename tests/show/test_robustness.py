@@ -51,16 +51,20 @@ def test_what_has_no_variant_is_told(tmp_path: Path) -> None:
 
 def test_sheets_of_corruptions() -> None:
     image = open_dataset("world/tiny").image(0)
-    sheet = corruption_sheet(image, 4, seed=1, side=SIDE)
+
+    def corrupted(name: str, severity: int) -> Image.Image:
+        return corrupt(image, name, severity, 1)
+
+    sheet = corruption_sheet(image, corrupted, 4, side=SIDE)
     assert np.array_equal(cell(sheet, 0, 4), np.asarray(image))
     for place, name in enumerate(CORRUPTIONS, 1):
         assert np.array_equal(cell(sheet, place, 4), np.asarray(corrupt(image, name, 4, 1))), name
-    rows = severity_sheet(image, ["fog", "snow"], seed=1, side=SIDE)
+    rows = severity_sheet(corrupted, ["fog", "snow"], side=SIDE)
     for place, name in enumerate(("fog", "snow")):
         for severity in SEVERITIES:
             shown = cell(rows, place, 1, (severity - 1) * (SIDE + GAP))
             assert np.array_equal(shown, np.asarray(corrupt(image, name, severity, 1)))
-    assert severity_sheet(image, side=20).width > 15 * 20
+    assert severity_sheet(corrupted, side=20).width > 15 * 20
 
 
 def lengths(figure: Any) -> list[float]:
@@ -75,6 +79,8 @@ def test_bars() -> None:
     assert "gap +10.0" in [text.get_text() for text in figure.axes[0].texts]
     published = {"accuracy": {"original": 50.0, "no_fg": 5.0}, "gap": None, "images": {"original": 4, "no_fg": 4}}
     assert lengths(draw_variant_bars(published)) == [50.0, 5.0]
+    unread = {**report, "accuracy": {**shares, "mixed_rand": float("nan")}, "gap": float("nan")}
+    assert len(lengths(draw_variant_bars(unread))) == 7
     by = {"fog": {"1": 60.0, "5": 20.0}, "snow": {"1": 50.0, "5": 30.0}}
     means = {"fog": 40.0, "snow": 40.0}
     whole = {"accuracy": by, "by_corruption": means, "clean": 70.0, "mean_accuracy": 40.0, "mce": None}
@@ -99,6 +105,9 @@ def test_text() -> None:
     text = background_text(report)
     assert "Mixed-Same   70.00" in text and "+10.00 (95%: +4.00 to +16.00)" in text and "same 50 images" in text
     assert "2 images of which" in text and "3 images of classes" in text and "without a class" not in text
+    unread = {**report, "accuracy": {"original": float("nan")}, "gap": float("nan"), "left_out": {"no_mask": 1}}
+    text_of_none = background_text(unread)
+    assert "no readable image" in text_of_none and "nan" not in text_of_none and "1 image without" in text_of_none
     assert "4.png" in text and "5.png" not in text and "2 more" in text
     by = {"fog": {"1": 60.0, "5": 20.0}}
     whole: dict[str, Any] = {"accuracy": by, "by_corruption": {"fog": 40.0}, "clean": 70.0, "mean_accuracy": 40.0}

@@ -24,7 +24,7 @@ from cenote.train.choices import Choices
 from cenote.train.engine import Diverged, Stopped
 from cenote.train.fit import write_results
 from cenote.train.recipes import load_recipe
-from cenote.train.search_space import RANGES, Range, apply, parse_range, search_space
+from cenote.train.search_space import RANGES, Range, apply, parse_range, refuse_fixed, search_space, searchable
 from cenote.train.sweep import sweep
 from cenote.train.trials import Trials
 
@@ -231,3 +231,43 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 def test_what_does_not_change_the_result_is_not_searched_for() -> None:
     with pytest.raises(ValueError, match="nothing to search for is called 'workers'"):
         parse_range("workers=1..3")
+
+
+def test_trials_of_several_seeds_would_have_other_validation_images() -> None:
+    with pytest.raises(ValueError, match=r"seed=0\.\.9: another seed holds out other validation images"):
+        parse_range("seed=0..9")
+    assert "seed" not in searchable()
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        (["--lr", "0.1"], "lr has a value, and is drawn from 1e-05..1 as well"),
+        (["--cutout", "0.2"], "cutout has"),
+        (["--settings", "weight_decay=0.1"], "weight_decay has"),
+        (["--batch", "8", "--search", "batch=4..16"], "batch has a value, and is drawn from 4..16"),
+    ],
+)
+def test_a_value_that_would_be_forgotten_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], given: list[str], name: str
+) -> None:
+    assert main(["sweep", "world/tiny", "-o", str(tmp_path / "s"), *given]) == 2
+    assert name in capsys.readouterr().err and not (tmp_path / "s").exists()
+    refuse_fixed({"lr": RANGES["lr"]}, ["cutout", "batch"])
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (["--weights", "nowhere.pth"], "no such weights file: nowhere.pth"),
+        (["--backbone", "vit_tiny_patch16_224", "--scratch", "--stride", "2"], "cannot be removed"),
+        (["--backbone", "vit_tiny_patch16_224", "--scratch", "--fpn", "P4"], "no stages of stride 4, 8, 16 and 32"),
+    ],
+)
+@pytest.mark.parametrize("command", ["fit", "sweep"])
+def test_what_a_backbone_cannot_do_is_told_before_the_images_are_read(
+    capsys: pytest.CaptureFixture[str], command: str, given: list[str], sentence: str
+) -> None:
+    """There is no such data, and that is not what is said."""
+    assert main([command, "/no/such/data", "-o", "/no/such/run", *given]) == 2
+    assert sentence in capsys.readouterr().err

@@ -13,7 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
-from cenote.data import Dataset
+from cenote.data import BadImage, Dataset
 from cenote.data.transforms import Cutout
 from cenote.metrics import max_box_acc, pixel_average_precision, prepare_maps, resize_mask
 from cenote.models import PooledModel, create_model, load
@@ -27,7 +27,7 @@ from cenote.train.run_choices import choices_from_run
 from cenote.train.settings import Settings
 from cenote.train.supervised import Supervised
 
-from .marked import marked
+from .marked import Marked, marked
 
 CPU = torch.device("cpu")
 RECIPE = "model: {backbone: lite0, pool: gap, stride: 2}\ntrain: {epochs: 1}\ndata: cub\npaper: {}\n"
@@ -78,6 +78,57 @@ def test_images_without_boxes_are_left_out_and_none_at_all_is_a_sentence(tmp_pat
             ValueError, match=rf"select={by} .* the 6 validation images of marked have no (boxes|masks)"
         ):
             fit(data, tmp_path / by, choices, say=quiet)
+
+
+def test_a_wrong_box_or_mask_is_left_out_and_named_once(tmp_path: Path) -> None:
+    """One that nobody can find would count as missed; a broken one ended the run after its first epoch."""
+    val = marked(40).split("val")
+    boxes, masks, images = (marked(40).split("val") for _ in range(3))
+    ends, corners, *rest = boxes.columns["boxes"]
+    moved = corners.copy()
+    moved[7] += 400
+    boxes.columns = {**boxes.columns, "boxes": (ends, moved, *rest)}
+    masks.pixels = Broken(3, 11)
+    images.pixels = Broken(3, 11, images=True)
+    model = small()
+    for by, data, bad in (("boxes", boxes, 1), ("pixels", masks, 2), ("boxes", images, 2)):
+        told: list[str] = []
+        located = Located(data, Settings(select=by, batch=1), CPU, told.append)
+        assert located.counted(model).count == 10 - bad and located(model) == located(model)
+        assert len(told) == bad and told == [f"left out of {by}: {sentence}" for sentence in located.bad]
+    left = [i for i in range(10) if i != 1]
+    expected = Located(val.select(left), Settings(select="boxes"), CPU)(model)
+    assert Located(boxes, Settings(select="boxes"), CPU)(model) == pytest.approx(expected)
+
+    data = marked(24)
+    data.pixels = Broken(3, 7)
+    told = []
+    choices = Choices("resnet10t", "gap", scratch=True, size=32, settings={"select": "pixels", "epochs": 2, "batch": 8})
+    fit(data, tmp_path, choices, say=told.append)
+    lines = [line for line in told if line.startswith("left out")]
+    assert lines == [
+        "left out of pixels: 3.mask.png: damaged",
+        "left out of pixels: marked/7.png: its mask has 9 x 9 pixels, the image 48 x 32",
+    ]
+    data.pixels = Broken(*range(24))
+    with pytest.raises(ValueError, match=r"select=pixels: no image of marked could be judged: marked/7.png: its mask"):
+        Located(data.split("val").select([1]), Settings(select="pixels"), CPU)(model)
+
+
+class Broken(Marked):
+    """The first mask of these is damaged, the others are of another size; or the images are no images."""
+
+    def __init__(self, *rows: int, images: bool = False) -> None:
+        super().__init__(rows[:1])
+        self.others, self.bad_images = rows[1:], rows if images else ()
+
+    def image(self, row: int) -> Image.Image:
+        if row in self.bad_images:
+            raise BadImage(f"{row}.png", "damaged")
+        return super().image(row)
+
+    def mask(self, row: int) -> np.ndarray:
+        return np.zeros((9, 9), np.uint8) if row in self.others else super().mask(row)
 
 
 def without_masks() -> Dataset:

@@ -1,0 +1,31 @@
+"""What one pass over the images costs, and that it counts what it must."""
+
+import pytest
+import torch
+
+from cenote.evaluate.tally import Eyes, Tally
+from cenote.metrics import BoxAccuracy, box_accuracy, overlaps
+from tests.evaluate.shapes import rectangles, small_model
+
+
+def test_contours_of_an_image_are_followed_once_for_each_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    versions: list[int] = []
+
+    def counted(levels: object, truth: object, version: int) -> object:
+        versions.append(version)
+        return overlaps.contour_overlaps(levels, truth, version)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(box_accuracy, "contour_overlaps", counted)
+    model, dataset = small_model(), rectangles(6)
+    labels = torch.from_numpy(dataset.labels)
+    eyes, tally, plain = Eyes(model, "cam", 64, batch=4), Tally(0.01, 0.01, 0), BoxAccuracy(0.01, 1)
+    tally.largest.deltas = plain.deltas = (0.1,)  # random weights find little
+    with torch.no_grad():
+        tally.run(eyes, dataset, labels, False, None)
+    assert sorted(versions) == [1] * 6 + [2] * 6
+    with torch.no_grad():
+        images = torch.stack([eyes.transform()(dataset.image(i))[0] for i in range(6)])
+        maps = eyes.scores(eyes.see(images).maps(labels))
+    sizes = [dataset.image(i).size for i in range(6)]
+    plain.add(maps, [[box[:4] for box in dataset[i].boxes] for i in range(6)], sizes)
+    assert tally.largest.count == 6 and (tally.largest.right[0] == plain.right[0]).all() and plain.right.any()
