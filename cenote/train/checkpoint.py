@@ -30,6 +30,11 @@ def save_checkpoint(folder: Path, state: dict[str, Any]) -> None:
         os.fsync(file.fileno())
 
 
+def begun(folder: Path) -> bool:
+    """Whether there is a run to go on with; one that was killed before its first checkpoint begins again."""
+    return (folder / NAME).is_file() or not folder.is_dir()  # what is not there at all, `load_checkpoint` tells
+
+
 def load_checkpoint(folder: Path) -> dict[str, Any]:
     """The state, with the random generators put back. Nothing in the file is executed."""
     path = folder / NAME

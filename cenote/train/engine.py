@@ -119,6 +119,8 @@ class Engine:
         """Train to the end, or stop with a sentence and a checkpoint."""
         if resume:
             self._resume()
+        else:
+            self.journal.forget_after(0)  # of a run that was killed before its first checkpoint
         with _interrupts() as interrupted:
             while self.epoch < self.settings.epochs:
                 self._train_epoch(interrupted)

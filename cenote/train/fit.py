@@ -17,6 +17,7 @@ from ..data.cache import FeatureCache, digest_of
 from ..data.files import write_atomically
 from ..models import PooledModel, save_model
 from .checkpoint import NAME as CHECKPOINT
+from .checkpoint import begun
 from .choices import PROBE_RATES, Choices
 from .contender import Contender, alive
 from .distributed import gathered, processes, rank
@@ -45,6 +46,7 @@ def fit(
     settings = choices.training()
     if not resume and (folder / CHECKPOINT).exists():
         raise ValueError(f"{folder} holds a run already: resume it, or choose another folder")
+    resume = resume and begun(folder)
     splits = split(data, seed=settings.seed, say=say)
     if choices.freeze:
         return _fit_frozen(splits, folder, choices, settings, cache, resume, say)

@@ -15,6 +15,7 @@ from ..data import Dataset
 from ..data.transforms import MultiCrop
 from ..models import PooledModel, create_model, save_model
 from .checkpoint import NAME as CHECKPOINT
+from .checkpoint import begun
 from .dino import Dino, DinoOptions
 from .distributed import processes, rank
 from .engine import Engine
@@ -73,6 +74,7 @@ def learn(data: Dataset, folder: Path, asked: Unlabelled, resume: bool = False, 
     """Train, save the teacher of the best epoch in `folder`, and report."""
     if not resume and (folder / CHECKPOINT).exists():
         raise ValueError(f"{folder} holds a run already: resume it, or choose another folder")
+    resume = resume and begun(folder)
     train, val = unlabelled_splits(data)
     settings = asked.settings
     with processes() as device:

@@ -166,6 +166,10 @@ def test_stopped_and_resumed_it_ends_the_same(tmp_path: Path, monkeypatch: pytes
     learn(data, tmp_path / "stopped", ASKED, resume=True, say=quiet)
     one, other = (tmp_path / name / "model.safetensors" for name in ("whole", "stopped"))
     assert one.read_bytes() == other.read_bytes()
+    (tmp_path / "stopped" / "checkpoint.pt").unlink()  # as if killed before the first one
+    learn(data, tmp_path / "stopped", ASKED, resume=True, say=quiet)
+    assert one.read_bytes() == other.read_bytes()
+    assert len((tmp_path / "stopped" / "metrics.jsonl").read_text().splitlines()) == QUICK.epochs
     with pytest.raises(ValueError, match="holds a run already"):
         learn(data, tmp_path / "whole", ASKED, say=quiet)
     with pytest.raises(ValueError, match="no option 'tau'"):
