@@ -8,13 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..data import Dataset
 from ..losses.dino import Spread, answer_spread, dino_loss, teacher_probabilities
 from ..models import PooledModel
 from ..models.projection import DinoHead
 from .distributed import summed
 from .schedules import cosine
-from .settings import Settings
 from .teacher import follow, teacher_of
 from .without_labels import Crops, WithoutLabels
 
@@ -78,31 +76,13 @@ class Distillation(nn.Module):
 
 class Dino(WithoutLabels):
     name = "dino"
+    together = Distillation
 
-    def __init__(
-        self,
-        model: PooledModel,
-        train: Dataset,
-        val: Dataset | None,
-        settings: Settings,
-        transform: Any,
-        options: DinoOptions | None = None,
-        device: torch.device | None = None,
-    ) -> None:
-        self.options = options or DinoOptions()
-        self.module = Distillation(model, self.options)
-        super().__init__(self.module, train, val, settings, transform, self.options.momentum, device)
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
         self.decays = [group["weight_decay"] for group in self.contenders[0].optimizer.param_groups]
         self.total, self.count = torch.zeros(self.options.out, device=self.device), 0
         self.spread: Spread | None = None
-
-    @property
-    def teacher(self) -> PooledModel:
-        return self.module.teacher
-
-    @property
-    def student(self) -> PooledModel:
-        return self.module.student
 
     def begin_step(self, epoch: float) -> None:
         super().begin_step(epoch)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..data import Dataset
 from ..losses import moco_loss
 from ..models import PooledModel
 from ..models.projection import MocoHead
 from .distributed import gathered_rows, rank
-from .settings import Settings
 from .teacher import follow, teacher_of
 from .without_labels import Crops, WithoutLabels
 
@@ -54,28 +51,7 @@ class Contrast(nn.Module):
 
 class Moco(WithoutLabels):
     name = "moco"
-
-    def __init__(
-        self,
-        model: PooledModel,
-        train: Dataset,
-        val: Dataset | None,
-        settings: Settings,
-        transform: Any,
-        options: MocoOptions | None = None,
-        device: torch.device | None = None,
-    ) -> None:
-        self.options = options or MocoOptions()
-        self.module = Contrast(model, self.options)
-        super().__init__(self.module, train, val, settings, transform, self.options.momentum, device)
-
-    @property
-    def teacher(self) -> PooledModel:
-        return self.module.teacher
-
-    @property
-    def student(self) -> PooledModel:
-        return self.module.student
+    together = Contrast
 
     def loss_of_views(self, module: nn.Module, part: Crops) -> Tensor:
         found: Tensor = module(part)

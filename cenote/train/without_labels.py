@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -31,40 +31,41 @@ class Crops(NamedTuple):
 
 
 class WithoutLabels(Task):
-    """A task with a teacher, whose nearest neighbours judge where images have classes."""
+    """A task with a student and its teacher, whose nearest neighbours judge where images have classes.
 
-    name = ""
+    `together` makes both of a model and options; what it makes is trained, and has them as `student` and `teacher`.
+    """
+
+    name: ClassVar[str]
+    together: ClassVar[Callable[..., Any]]
 
     def __init__(
         self,
-        module: nn.Module,
+        model: PooledModel,
         train: Dataset,
         val: Dataset | None,
         settings: Settings,
         transform: Any,
-        momentum: float,
+        options: Any,
         device: torch.device | None = None,
     ) -> None:
-        self.settings, self.train, self.first_momentum = settings, train, momentum
+        self.settings, self.train, self.options = settings, train, options
         self.device = device or torch.device("cpu")
+        self.module = type(self).together(model, options).to(self.device)
         share = max(min(settings.batch, len(train)) // world(), 1)
         self.loader = load(
             train, transform, share, settings.workers, shuffle=True, seed=settings.seed, drop_last=True,
             rank=rank(), world=world(),
         )  # fmt: skip
-        self.contenders = [Contender(self.name, module.to(self.device), settings)]
+        self.contenders = [Contender(self.name, self.module, settings)]
         self.judge = None if val is None else Neighbours(train, val, settings, self.device)
-        self.prior = Prior(self.student, settings) if settings.sar else None
+        self.prior = Prior(model, settings) if settings.sar else None
 
     @property
     def teacher(self) -> PooledModel:
         """What is judged and kept."""
-        raise NotImplementedError
-
-    @property
-    def student(self) -> PooledModel:
-        """What learns."""
-        raise NotImplementedError
+        found: PooledModel = self.module.teacher
+        return found
 
     def loss_of_views(self, module: nn.Module, part: Crops) -> Tensor:
         """The method's own loss; the student sees the large views last."""
@@ -84,7 +85,7 @@ class WithoutLabels(Task):
         return [grouped([view[i] for view in views]) for i in range(len(views[0]))]
 
     def begin_step(self, epoch: float) -> None:
-        self.momentum = cosine(self.first_momentum, 1.0, epoch / self.settings.epochs)
+        self.momentum = cosine(self.options.momentum, 1.0, epoch / self.settings.epochs)
         if self.prior is not None:
             self.prior.begin_step(epoch)
 

@@ -73,3 +73,35 @@ def test_a_tournament_of_two_processes_judges_every_image_once(tmp_path: Path) -
         assert right == pytest.approx(round(right), abs=1e-6) and row["boxes"]
     assert (tmp_path / "t" / "model.safetensors").is_file()
     assert done.stdout.count("results.json") == 1  # one of them speaks
+
+
+WITHOUT_LABELS = """
+import sys
+from pathlib import Path
+from cenote.train.settings import Settings
+from cenote.train.unlabelled import Unlabelled, learn
+from tests.train.conftest import squares
+
+small = {"out": 32, "hidden": 16, "bottleneck": 8}
+settings = Settings(epochs=2, batch=6, lr=1e-3, weight_decay=0.04)
+asked = Unlabelled("dino", "test_vit", "simpool", size=32, local_size=16, local=2, options=small, settings=settings)
+learn(squares(24), Path(sys.argv[1]), asked, say=lambda sentence: None)
+"""
+
+
+def test_dino_of_two_processes_is_that_of_one(tmp_path: Path) -> None:
+    """The centre and the gradients are those of the whole batch."""
+    from safetensors.torch import load_file
+
+    root = Path(__file__).parents[2]
+    (tmp_path / "learn.py").write_text(WITHOUT_LABELS)
+    environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
+    found = []
+    for processes in (1, 2):
+        torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+        command = [sys.executable, *torchrun, str(tmp_path / "learn.py"), str(tmp_path / str(processes))]
+        done = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr[-2000:]
+        found.append(load_file(tmp_path / str(processes) / "model.safetensors"))
+    for name, value in found[0].items():
+        torch.testing.assert_close(found[1][name], value, rtol=1e-3, atol=2e-5, msg=lambda m, n=name: f"{n}: {m}")
