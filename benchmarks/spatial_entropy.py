@@ -1,23 +1,36 @@
-"""The spatial entropy loss against a labelling map by map: `python benchmarks/spatial_entropy.py [--rounds 5]`.
+"""The spatial entropy loss against a labelling map by map, and what SAR adds to a training step.
+
+    python benchmarks/spatial_entropy.py [--rounds 5] [--backbone vit_small_patch16_224 --batch 16]
 
 Value and gradient of both, in turn, the best of the rounds. The rival labels each map with OpenCV and makes a mask of
-each component, as the released program does. Needs opencv-python-headless. Seconds.
+each component, as the released program does. Then a step of a CLS model without and with the loss, in turn in one
+process: forward, backward, AdamW; the share is the median over rounds of what a round's two steps differ by.
+Needs opencv-python-headless. Minutes; `--batch 0` leaves the training step out: seconds.
 """
 
 from __future__ import annotations
 
 import argparse
+import time
+from collections.abc import Callable
+from statistics import median
 
 import cv2
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from cenote.allocator import keep_memory
 from cenote.evaluate.speed import best_times
 from cenote.losses import spatial_entropy
+from cenote.models import create_model
+from cenote.train.contender import Contender
+from cenote.train.prior import Prior
+from cenote.train.settings import Settings
 
 SHAPES = ((64, 6, 14, 14), (16, 6, 56, 56))
-BAR = 8
+BAR, SHARE_BAR = 8, 5.0
 
 
 def map_by_map(maps: Tensor) -> Tensor:
@@ -30,10 +43,7 @@ def map_by_map(maps: Tensor) -> Tensor:
     return torch.stack(values).mean()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
-    rounds = parser.parse_args().rounds
+def loss_alone(rounds: int) -> None:
     print("| maps | map by map ms | Cenote ms | ratio | bar |\n|---|---|---|---|---|")
     for shape in SHAPES:
         torch.manual_seed(0)
@@ -48,6 +58,55 @@ def main() -> None:
         )
         told = " | ".join(f"{1000 * found[name]:.1f}" for name in ("rival", "own"))
         print(f"| {'x'.join(map(str, shape))} | {told} | {found['rival'] / found['own']:.1f} | {BAR} |")
+
+
+def training_step(backbone: str, batch: int, rounds: int) -> None:
+    torch.manual_seed(0)
+    settings = Settings(sar=0.01)
+    model = create_model(backbone, "cls", 1000).train()
+    contender, prior = Contender("model", model, settings), Prior(model, settings)
+    side = model.backbone.preprocessing.size
+    images, labels = torch.randn(batch, 3, side, side), torch.randint(1000, (batch,))
+
+    def plain() -> None:
+        F.cross_entropy(model(images), labels).backward()
+        contender.step(1.0, None)
+
+    def with_sar() -> None:
+        with prior.watch() as seen:
+            loss = F.cross_entropy(model(images), labels)
+        (loss + prior(seen)).backward()
+        contender.step(1.0, None)
+
+    pairs = []
+    for i in range(rounds + 1):
+        order = (plain, with_sar) if i % 2 else (with_sar, plain)  # nobody always runs first
+        times = {step: seconds(step) for step in order}
+        pairs += [(times[plain], times[with_sar])] if i else []  # the first round warms up
+    without, sar = (min(column) for column in zip(*pairs, strict=True))
+    share = median(100 * (b - a) / a for a, b in pairs)
+    print("\n| step of | batch | without ms | with SAR ms | SAR adds | best against best | bar |")
+    print("|---" * 7 + "|")
+    told = f"{share:.1f}% | {100 * (sar / without - 1):.1f}% | {SHARE_BAR:g}%"
+    print(f"| {backbone} | {batch} | {1000 * without:.0f} | {1000 * sar:.0f} | {told} |")
+
+
+def seconds(step: Callable[[], None]) -> float:
+    started = time.perf_counter()
+    step()
+    return time.perf_counter() - started
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--backbone", default="vit_small_patch16_224")
+    parser.add_argument("--batch", type=int, default=16)
+    given = parser.parse_args()
+    keep_memory()  # as `cenote fit` does
+    loss_alone(given.rounds)
+    if given.batch:
+        training_step(given.backbone, given.batch, given.rounds)
 
 
 if __name__ == "__main__":

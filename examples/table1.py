@@ -11,9 +11,13 @@ on.
 import argparse
 import itertools
 import json
+import os
 import statistics
 import time
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+
+import torch
 
 from cenote.allocator import keep_memory
 from cenote.data import open_dataset
@@ -44,35 +48,40 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--cells", type=int, default=None, help="stop after so many trainings")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="trainings at a time")
     asked = parser.parse_args()
-    keep_memory()
-    data = open_dataset(asked.data)
-    data = data.select((data.labels >= 0) & (data.labels < asked.classes))
-    recipe = parse_recipe(
-        RECIPE.format(epochs=asked.epochs, size=asked.size, resize=round(asked.size * 256 / 224)), "table1"
-    )
     cells = list(itertools.product(range(asked.seeds), NETWORKS, POOLS, CUTOUTS))[: asked.cells]
     found: dict[tuple[str, str, str], list[dict[str, float]]] = {}
-    for done, (seed, network, pool, cutout) in enumerate(cells, 1):
-        folder = asked.out / f"{pool}-{network}-{cutout}-{seed}".replace(" ", "_")
-        started = time.monotonic()
-        if not (folder / "results.json").exists():
-            choices = choices_of(
-                recipe,
-                pool=pool,
-                cutout=CUTOUTS[cutout],
-                rates=(RATES[pool],),
-                settings={"seed": seed},
-                **NETWORKS[network],
-            )
-            fit(data, folder, choices, resume=(folder / "checkpoint.pt").exists(), say=lambda sentence: None)
-            (folder / "checkpoint.pt").unlink(missing_ok=True)
-            (folder / "model.safetensors").unlink(missing_ok=True)  # ninety of them would fill a disk
-        test = json.loads((folder / "results.json").read_text())["test"]
-        found.setdefault((network, pool, cutout), []).append(test)
-        seconds = time.monotonic() - started
-        print(f"{done}/{len(cells)} {folder.name}: {test['boxes']:.2f} ({test['boxes_oracle']:.2f}), {seconds:.0f} s")
+    with ProcessPoolExecutor(asked.jobs) as runners:
+        for (_, *cell), test in zip(cells, runners.map(play, itertools.repeat(asked), cells), strict=True):
+            found.setdefault(tuple(cell), []).append(test)
     print(table(found))
+
+
+def play(asked: argparse.Namespace, cell: tuple[int, str, str, str]) -> dict[str, float]:
+    """Train and judge once; what was done before is read."""
+    seed, network, pool, cutout = cell
+    folder = asked.out / f"{pool}-{network}-{cutout}-{seed}".replace(" ", "_")
+    if not (folder / "results.json").exists():
+        keep_memory()
+        torch.set_num_threads(1)  # each training has a core of its own
+        started, data = time.monotonic(), open_dataset(asked.data)
+        data = data.select((data.labels >= 0) & (data.labels < asked.classes))
+        text = RECIPE.format(epochs=asked.epochs, size=asked.size, resize=round(asked.size * 256 / 224))
+        choices = choices_of(
+            parse_recipe(text, "table1"),
+            pool=pool,
+            cutout=CUTOUTS[cutout],
+            rates=(RATES[pool],),
+            settings={"seed": seed},
+            **NETWORKS[network],
+        )
+        fit(data, folder, choices, resume=folder.is_dir(), say=lambda sentence: None)
+        (folder / "checkpoint.pt").unlink(missing_ok=True)
+        (folder / "model.safetensors").unlink(missing_ok=True)  # ninety of them would fill a disk
+        print(f"{folder.name}: {time.monotonic() - started:.0f} s", flush=True)
+    found: dict[str, float] = json.loads((folder / "results.json").read_text())["test"]
+    return found
 
 
 def table(found: dict[tuple[str, str, str], list[dict[str, float]]]) -> str:

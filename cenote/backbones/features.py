@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 
@@ -11,3 +12,6 @@ class Features(NamedTuple):
     tokens: Tensor  # (B, N, D), N = H W, in reading order; registers are not among them
     grid: tuple[int, int]  # (H, W)
     cls: Tensor | None = None  # (B, D)
+
+    def to(self, device: torch.device) -> Features:
+        return Features(self.tokens.to(device), self.grid, None if self.cls is None else self.cls.to(device))

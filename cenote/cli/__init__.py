@@ -20,6 +20,8 @@ COMMANDS = {
     "fit": ("cenote.cli.fit", "Train a model on labelled images: pool and head alone, or all of it."),
     "dino": ("cenote.cli.dino", "Train a model without labels: small crops against large ones."),
     "moco": ("cenote.cli.moco", "Train a model without labels: a view against all other images."),
+    "metric": ("cenote.cli.metric", "Train vectors that tell classes apart, also classes that were never seen."),
+    "losses": ("cenote.cli.losses", "The losses of metric learning: five small functions each, in one table."),
     "tournament": ("cenote.cli.tournament", "Which pooling suits your images: every pool on one backbone."),
     "sweep": (
         "cenote.cli.sweep",

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 Whole = Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: see above)")]
 Pairs = Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE...", help_behavior_hint="")]
+Row = Literal["sar", "A", "B", "C", "D", "E", "F"]
 Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
 
@@ -49,6 +50,10 @@ class FitOptions:
     """what is best on the validation images: answers, or maps against boxes (MaxBoxAccV2) or masks (PxAP)."""
     sar: Annotated[float | None, tyro.conf.arg(metavar="X", help_behavior_hint="(default: 0)")] = None
     """weight of SAR's loss, which keeps the attention together; the paper's is 0.01."""
+    last_block: Annotated[Row | None, tyro.conf.arg(help_behavior_hint="")] = None
+    """the last block of SAR, or of a row of its Table 1(b), for a ViT: fewer skip connections; E, F: and the loss."""
+    keep_cls: Flag = False
+    """leave a CLS token in the encoder though a pool takes its place: CoaT cannot do without."""
     epochs: Whole = None
     """passes over the images."""
     batch: Whole = None
@@ -80,13 +85,15 @@ class FitOptions:
     def choices(self) -> Choices:
         """Checked: a typo is told before the images are read."""
         from cenote.train.choices import Choices, given_only, parse_options
+        from cenote.train.prior import row_settings
         from cenote.train.recipe_choices import choices_of
         from cenote.train.run_choices import choices_from_run
 
         given = {name: getattr(self, name) for name in ("epochs", "batch", "seed", "workers", "select", "sar")}
         chosen = {key: value for key, value in given.items() if value is not None} | parse_options(self.settings)
+        chosen = row_settings(self.last_block, chosen)
         names = ("backbone", "pool", "tokens", "weights", "size", "stride", "fpn", "cutout", "freeze", "scratch")
-        asked: dict[str, Any] = {name: getattr(self, name) for name in names}
+        asked: dict[str, Any] = {name: getattr(self, name) for name in (*names, "last_block", "keep_cls")}
         asked |= {"rates": self.lr, "pool_options": parse_options(self.pool_options), "settings": chosen}
         recipe = self.found_recipe()
         made: Choices

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ._given import counted, say
 from ._keeping import goes_on, kept_passes
+from ._retrieving import retrieve
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -33,6 +34,8 @@ class Session:
     batch: int
     workers: int
     seed: int = 0
+    data: Dataset | None = None  # all of it, where no split was asked for
+    without_match: str = "exclude"  # queries with nothing to find
     options: dict[str, Any] = field(init=False)
     finished: list[Path] = field(default_factory=list)  # of interrupted runs: not needed once results.json is there
 
@@ -65,6 +68,11 @@ class Session:
         for path in self.finished:
             path.unlink(missing_ok=True)
         self.finished.clear()
+
+    @property
+    def title(self) -> str:
+        config = self.model.config
+        return f"{self.parts.judged.name} · {config['backbone']} + {config['pool']}"
 
     def memory(self, what: str) -> Dataset:
         if self.parts.train is None:
@@ -182,7 +190,7 @@ def segment(session: Session) -> Told:
     def page() -> Any:
         order = sorted(found.scores, key=lambda place: found.scores[place])
         shown = [*order[:4], *order[-4:]] if len(order) > 8 else order
-        heading = f"{_title(session)} · the worst four and the best four of {len(order)}"
+        heading = f"{session.title} · the worst four and the best four of {len(order)}"
         predicted = found.predict(judged, shown)
         return segmentation_page(judged, {i: predicted[i] for i in shown}, found.scores, heading)
 
@@ -205,7 +213,7 @@ def background(session: Session) -> Told:
     with session.progress("background", total) as progress:
         kept = kept_passes(session, "background", masks=not published)
         report = background(session.model, judged, seed=session.seed, progress=progress, **kept, **session.options)
-    session.draw_one("background.png", lambda: draw_variant_bars(report, _title(session)))
+    session.draw_one("background.png", lambda: draw_variant_bars(report, session.title))
     places = [] if published else [i for i in range(len(judged)) if judged.has_masks[i] and judged.labels[i] >= 0]
     place = _first_readable(judged, places)
     if place is not None:
@@ -225,7 +233,7 @@ def corruption(session: Session) -> Told:
     with session.progress("corruption", len(judged) * passes) as progress:
         kept = kept_passes(session, "corruption")
         report = corruption(session.model, judged, seed=session.seed, progress=progress, **kept, **session.options)
-    session.draw_one("corruption.png", lambda: draw_corruption_bars(report, _title(session)))
+    session.draw_one("corruption.png", lambda: draw_corruption_bars(report, session.title))
     place = _first_readable(judged, [] if published else range(len(judged)))
     if place is not None:
 
@@ -241,6 +249,7 @@ PROTOCOLS: dict[str, Callable[[Session], Told]] = {
     "classify": classify,
     "knn": knn,
     "linear": linear,
+    "retrieve": retrieve,
     "localize": localize,
     "discover": discover,
     "segment": segment,
@@ -248,11 +257,6 @@ PROTOCOLS: dict[str, Callable[[Session], Told]] = {
     "corruption": corruption,
 }
 GO_ON = ("discover", "segment", "background", "corruption")  # with a folder, an interrupted one does
-
-
-def _title(session: Session) -> str:
-    config = session.model.config
-    return f"{session.parts.judged.name} · {config['backbone']} + {config['pool']}"
 
 
 def _first_readable(dataset: Dataset, places: Iterable[int]) -> int | None:

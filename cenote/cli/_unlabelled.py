@@ -9,35 +9,47 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
+from ._fit_options import Flag, Pairs, Row
+
 if TYPE_CHECKING:
     from cenote.data import Dataset
+    from cenote.train.settings import Settings
+    from cenote.train.unlabelled import Unlabelled
 
-Whole = Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: the backbone's)")]
-Pairs = Annotated[tuple[str, ...], tyro.conf.arg(metavar="KEY=VALUE...", help_behavior_hint="")]
+
+def open_to(default: str, metavar: str = "N") -> Any:
+    """How help shows an option that a recipe or the method fills in."""
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {default})" if default else "")
 
 
 @dataclass(frozen=True)
 class UnlabelledOptions:
-    backbone: str = "vit_micro"
+    backbone: Annotated[str | None, open_to("vit_micro", "NAME")] = None
     """a timm model; vit_micro and resnet_micro are small enough for two cores."""
-    pool: str = "simpool"
+    pool: Annotated[str | None, open_to("simpool", "NAME")] = None
     """a pool (cenote pools lists them), or cls."""
     pool_options: Pairs = ()
     """of the pool, such as gamma=2."""
-    tokens: Literal["patches", "all", "cls"] = "patches"
+    tokens: Annotated[
+        Literal["patches", "all", "cls"] | None, tyro.conf.arg(help_behavior_hint="(default: patches)")
+    ] = None
     """what is pooled: patches, all of them with the CLS token, or cls alone."""
-    epochs: int = 100
+    recipe: Annotated[str | None, open_to("", "NAME")] = None
+    """a paper's settings by name (cenote recipes lists them), or a YAML file; other options go before it."""
+    epochs: Annotated[int | None, open_to("100")] = None
     """passes over the images."""
-    batch: int = 64
+    batch: Annotated[int | None, open_to("64")] = None
     """images a step, over all processes."""
-    lr: Annotated[float | None, tyro.conf.arg(metavar="X", help_behavior_hint="(default: the paper's, by batch)")] = (
-        None
-    )
+    lr: Annotated[float | None, open_to("the paper's, growing with batches over 256", "X")] = None
     """the rate."""
-    size: Whole = None
+    size: Annotated[int | None, open_to("the backbone's")] = None
     """pixels of a large crop's side."""
-    sar: float = 0.0
+    sar: Annotated[float | None, open_to("0", "X")] = None
     """weight of SAR's loss, which keeps the student's attention together; the paper's is 0.01."""
+    last_block: Annotated[Row | None, tyro.conf.arg(help_behavior_hint="")] = None
+    """the last block of SAR, or of a row of its Table 1(b), for a ViT: fewer skip connections; E, F: and the loss."""
+    keep_cls: Flag = False
+    """leave a CLS token in the encoder though a pool takes its place: CoaT cannot do without."""
     options: Pairs = ()
     """the method's own, such as out=4096 momentum=0.99."""
     settings: Pairs = ()
@@ -47,24 +59,32 @@ class UnlabelledOptions:
     workers: int = 0
     """processes that read images."""
 
+    def asked(self, method: str, **views: Any) -> Unlabelled:
+        """Checked: a typo is told before the images are read."""
+        from cenote.train.choices import given_only, parse_options
+        from cenote.train.prior import row_settings
+        from cenote.train.recipes import load_recipe
+        from cenote.train.unlabelled import asked_for, options_of
+
+        named = {name: getattr(self, name) for name in ("epochs", "batch", "lr", "sar", "seed", "workers")}
+        settings = row_settings(self.last_block, given_only(named) | parse_options(self.settings))
+        model = {name: getattr(self, name) for name in ("backbone", "pool", "tokens", "size")}
+        made = asked_for(
+            method, settings, load_recipe(self.recipe) if self.recipe else None, **model,
+            **views, pool_options=parse_options(self.pool_options), options=parse_options(self.options),
+            model_options=given_only({"last_block": self.last_block, "keep_cls": self.keep_cls}),
+        )  # fmt: skip
+        options_of(made, 0)
+        return made
+
 
 def train(method: str, data: str, out: Path, given: UnlabelledOptions, resume: bool, **views: Any) -> None:
     from cenote.data import open_dataset
-    from cenote.train.choices import parse_options
     from cenote.train.distributed import leads
     from cenote.train.engine import Stopped
-    from cenote.train.recipes import parse_settings
-    from cenote.train.unlabelled import METHODS, Unlabelled, learn, options_of
+    from cenote.train.unlabelled import learn
 
-    base = METHODS[method][2]
-    named = {name: getattr(given, name) for name in ("epochs", "batch", "seed", "workers", "sar")}
-    named |= {"warmup": min(base.warmup, given.epochs / 10), "lr": given.lr or base.lr * given.batch / 256}
-    settings = parse_settings(named | parse_options(given.settings), method, base)
-    asked = Unlabelled(
-        method, given.backbone, given.pool, given.tokens, given.size, pool_options=parse_options(given.pool_options),
-        options=parse_options(given.options), settings=settings, **views,
-    )  # fmt: skip
-    options_of(asked, 0)  # a typo is told before the images are read
+    asked = given.asked(method, **views)
     dataset = open_dataset(data)
     try:
         report = learn(dataset, out, asked, resume)
@@ -72,10 +92,10 @@ def train(method: str, data: str, out: Path, given: UnlabelledOptions, resume: b
         print(f"cenote {method}: {stop}", file=sys.stderr)
         raise SystemExit(1) from stop
     if leads():
-        print(_told(dataset, out, report, given))
+        print(_told(dataset, out, report, asked.settings))
 
 
-def _told(dataset: Dataset, out: Path, report: dict[str, Any], given: UnlabelledOptions) -> str:
+def _told(dataset: Dataset, out: Path, report: dict[str, Any], settings: Settings) -> str:
     """What the vectors are worth, with a linear probe where images have classes."""
     from cenote.evaluate.linear import linear_probe
     from cenote.models import load
@@ -86,6 +106,7 @@ def _told(dataset: Dataset, out: Path, report: dict[str, Any], given: Unlabelled
     if val is None:
         return f"{report['images']} images, none with a class to judge by: saved in {out}"
     parts = split(train, say=lambda sentence: None)  # the decay is chosen on images held out of the training ones
-    found = linear_probe(load(out), parts.train, parts.val, val, batch=given.batch, workers=given.workers)
-    judged = f"10 nearest neighbours {report['knn']:.2f}, linear probe {found['linear']:.2f}"
+    found = linear_probe(load(out), parts.train, parts.val, val, batch=settings.batch, workers=settings.workers)
+    before = f"{report['knn_untrained']:.2f} untrained"
+    judged = f"10 nearest neighbours {report['knn']:.2f} ({before}), linear probe {found['linear']:.2f}"
     return f"{len(val)} images: {judged}: saved in {out}"

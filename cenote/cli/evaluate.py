@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as to_json
 import math
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 
@@ -19,42 +19,50 @@ def run(
     batch: int = 64,
     workers: int = 0,
     seed: int = 0,
+    without_match: Literal["exclude", "miss"] = "exclude",
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
 ) -> None:
     """How good a saved model is, in one way or several.
 
     classify: top-1 and top-5. knn: 10 and 20 nearest neighbours among the training images. linear: a linear probe on
-    the model's vectors. localize: boxes and pixels of its maps, against the truth. discover: objects found without
-    labels. segment: a linear layer on frozen patch features, where there are masks. background: ImageNet-9's eight
+    the model's vectors. retrieve: Recall@K, P@1, R-precision and MAP@R among the judged images, or of queries against
+    a gallery. localize: boxes and pixels of its maps, against the truth. discover: objects found without labels.
+    segment: a linear layer on frozen patch features, where there are masks. background: ImageNet-9's eight
     backgrounds of images that have masks. corruption: ImageNet-C's fifteen corruptions at five severities, which
     takes 76 passes over the images.
 
     Args:
         folder: a saved model, for instance a run of cenote fit.
         data: as for cenote fit.
-        on: what is asked: classify, knn, linear, localize, discover, segment, background, corruption; several with
-            commas.
+        on: what is asked: classify, knn, linear, retrieve, localize, discover, segment, background, corruption;
+            several with commas.
         out: also write results.json and pictures there.
         split: which images are judged; by default test, or what was held out of the data that the run was trained on,
             or all.
         batch: images at a time.
         workers: processes that read images.
         seed: of backgrounds and corruptions.
+        without_match: of retrieve, what becomes of queries that have nothing to find.
         json: print JSON.
     """
     import torch
 
     from cenote.cli._given import check_out, names_in, say
     from cenote.cli._judging import GO_ON, PROTOCOLS, Session
+    from cenote.cli._retrieving import fold_note
     from cenote.data import open_dataset, write_atomically
     from cenote.models import load
     from cenote.train.judged import judged_parts
 
     names = names_in(on, PROTOCOLS, "protocol")
     check_out(out)
-    parts = judged_parts(folder, open_dataset(data), split)
+    opened = open_dataset(data)
+    parts = judged_parts(folder, opened, split)
     model = load(folder).eval().to("cuda" if torch.cuda.is_available() else "cpu")
-    session = Session(folder, model, parts, out, batch, workers, seed)
+    whole = opened if split is None else None
+    session = Session(folder, model, parts, out, batch, workers, seed, whole, without_match)
+    if note := fold_note(folder):
+        say(note)
     reports: dict[str, Any] = {"split": parts.name, "images": len(parts.judged)}
     for place, name in enumerate(names):
         try:

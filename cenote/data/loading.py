@@ -126,8 +126,12 @@ class Order:
         order = self.order(epoch)
         together = self.batch * self.world
         for step in range(start, self.batches):
-            share = order[step * together : (step + 1) * together][self.rank :: self.world]
+            share = self.share(order[step * together : (step + 1) * together])
             yield [(epoch, int(index)) for index in share]
+
+    def share(self, step: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """What this process has of a step's images."""
+        return step[self.rank :: self.world]
 
     def order(self, epoch: int) -> npt.NDArray[np.int64]:
         """The images of all processes in an epoch, in order."""
@@ -174,14 +178,20 @@ def load(
     rank: int = 0,
     world: int = 1,
     start_method: str | None = None,
+    order: Order | None = None,
 ) -> Loader:
     """Batches of `batch` images on each of `world` processes.
 
-    `truth` calls the transform with boxes and mask too. `start_method` is "fork", "spawn" or "forkserver".
+    `truth` calls the transform with boxes and mask too. `start_method` is "fork", "spawn" or "forkserver". An `order`
+    of your own, of this data set, stands for batch, shuffle, drop_last, rank and world.
     """
+    if order is None:
+        order = Order(len(dataset), batch, shuffle, seed, drop_last, rank, world)
+    elif order.n != len(dataset):
+        raise ValueError(f"the order is of {order.n} images, {dataset.name} has {len(dataset)}")
     return Loader(
         Images(dataset, transform, seed, truth),
-        batch_sampler=Order(len(dataset), batch, shuffle, seed, drop_last, rank, world),
+        batch_sampler=order,
         num_workers=workers,
         collate_fn=collate,
         worker_init_fn=_keep_memory,

@@ -16,9 +16,9 @@ from ..data.truth import boxes_of, mask_of
 from ..data.with_size import WithSize
 from ..metrics import BoxAccuracy, PixelPrecision, class_ranks, prepare_maps, resize_mask
 from ..metrics.arrays import Array
+from ..metrics.centred import CentredBox
 from ..models import PooledModel
 from ..models.decided import Sight, depends_on_class
-from .centred import CentredBox
 
 Progress = Callable[[int], object]  # images done since the last call
 

@@ -82,10 +82,10 @@ def pixel_average_precision(score_maps: Iterable[Any], masks: Iterable[Any], bin
 
 def _histograms(scores: Array, truth: Array, edges: Array, bin_width: float, name: str) -> Array:
     if available():
-        from .binning import count_pixels
+        from .binning import count_pixels, in_kind_of
 
         pixels = np.zeros((2, len(edges) - 1), np.int64)
-        wrong = count_pixels(scores.ravel(), truth.ravel(), edges, 1 / bin_width, pixels)
+        wrong = count_pixels(scores.ravel(), truth.ravel(), in_kind_of(scores, edges), 1 / bin_width, pixels)
     else:
         pixels = np.stack([np.histogram(scores[truth == value], edges)[0] for value in (0, 1)])
         wrong = bool(((truth != 0) & (truth != 1) & (truth != IGNORE)).any())

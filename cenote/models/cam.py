@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..backbones import Features
+from .embedding import Embedding
 from .head import Head
 
 if TYPE_CHECKING:
@@ -32,14 +33,15 @@ def cam_of_features(model: PooledModel, features: Features, classes: Classes = N
     head = linear_head(model)
     pooled = model.pool_features(features)[0]
     u = pooled if pooled.ndim == 3 else pooled[:, None]  # (B, k, D)
-    logits = head.linear(_settled(head, model.after(u)))  # (B, k, classes)
+    v = model.refine(u)
+    logits = head.linear(_settled(head, v if v.ndim == 3 else v[:, None]))  # (B, k, classes)
     chosen = as_classes(classes, logits.amax(1))  # (B, m)
     winner = logits.gather(2, chosen[:, None].expand(-1, u.shape[1], -1)).argmax(1)  # (B, m): which of the k vectors
     w = head.linear.weight[chosen]  # (B, m, D)
     images = torch.arange(len(u), device=u.device)
     maps = []
     for i in range(chosen.shape[1]):
-        x = _settled(head, _after(model.after, features.tokens, u[images, winner[:, i]]))  # (B, N, D)
+        x = _settled(head, _behind(model, features.tokens, u[images, winner[:, i]]))  # (B, N, D)
         maps.append((x @ w[:, i, :, None]).squeeze(-1))  # (B, N)
     out = torch.stack(maps, 1).unflatten(-1, features.grid)
     return out.clamp_min(0) if positive else out
@@ -66,6 +68,8 @@ def linear_head(model: PooledModel) -> Head:
             f"'{pool.name}' makes {pool.out_dim} channels of {pool.dim}: the head does not fit the unpooled tokens; "
             "kind='gradcam' works"
         )
+    if pool.k > 1 and isinstance(model.embedding, Embedding):
+        raise ValueError("the embedding weighs each pooled vector in its own way, so a position has no single CAM")
     return head
 
 
@@ -91,6 +95,15 @@ def as_classes(classes: Classes, logits: Tensor) -> Tensor:
 def _settled(head: Head, x: Tensor) -> Tensor:
     """The head's BatchNorm with the statistics it has gathered: a map must not depend on the other images."""
     return x if head.norm is None else head.norm.settled(x)
+
+
+def _behind(model: PooledModel, tokens: Tensor, u: Tensor) -> Tensor:
+    """What the pooled vector u (B, D) goes through on its way to the head, on tokens."""
+    x = _after(model.after, tokens, u)
+    if not isinstance(model.embedding, Embedding):
+        return x
+    z: Tensor = model.embedding.linear(_after(model.embedding.norm, x, model.after(u)))
+    return z
 
 
 def _after(norm: nn.Module, tokens: Tensor, u: Tensor) -> Tensor:

@@ -75,7 +75,7 @@ def check_arguments(arguments: Any, source: object) -> None:
     if not isinstance(options, dict):
         raise ValueError(f"{source}: pool_options is a table of options, got {options!r:.80}")
     for name, value in {"depth": arguments.get("depth"), **options}.items():
-        if type(value) is int and abs(value) > DEEPEST:
+        if type(value) is int and abs(value) > DEEPEST and not name.endswith("dim"):  # a width may be larger
             raise ValueError(f"{source}: {name} is {value}, which no saved model has")
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from ..backbones import Features
 from .attend import attend, possible
 from .cam import cam_of_features
+from .embedding import Embedding
 
 if TYPE_CHECKING:
     from .pooled import PooledModel
@@ -80,5 +81,5 @@ def depends_on_class(model: PooledModel, kind: str) -> bool:
 
 def _vector_by_vector(model: PooledModel) -> bool:
     """Whether each of several vectors is judged by itself, and the best one speaks for the class."""
-    several = model.pool is not None and model.pool.k > 1
+    several = model.pool is not None and model.pool.k > 1 and not isinstance(model.embedding, Embedding)
     return several and model.head is not None and model.head.project is None

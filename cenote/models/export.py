@@ -39,7 +39,7 @@ class OutputAndMap(nn.Module):
 
     def forward(self, images: Tensor) -> tuple[Tensor, ...]:
         u, a = self.model.pool_features(self.model.features(images))
-        u = self.model.after(u)
+        u = self.model.refine(u)
         if self.output == "logits":
             assert self.model.head is not None
             u = self.model.head(u)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ..backbones import Backbone, Features
 from ..pooling import Pool, create_pool
 from . import attend
+from .embedding import Embedding
 from .fpn import Pyramid
 from .head import Head
 from .hub import Saved
@@ -37,12 +38,15 @@ class PooledModel(nn.Module, Saved):
         super().__init__()
         self.backbone, self.pool, self.head, self.tokens, self.norm = backbone, pool, head, tokens, norm
         self.after: nn.Module = nn.Identity()  # the LayerNorm behind the pool, where it stands there
+        self.embedding: nn.Module = nn.Identity()  # the linear layer behind that, where vectors are made to be compared
         self.class_names: list[str] | None = None
         self.config: dict[str, Any] = {}  # the arguments of `create_model` that make this model again
 
     @property
     def vector_dim(self) -> int:
         """Numbers that `embed` gives for an image, all its vectors together."""
+        if isinstance(self.embedding, Embedding):
+            return self.embedding.linear.out_features
         return self.backbone.dim if self.pool is None else self.pool.out_dim * self.pool.k
 
     def features(self, images: Tensor) -> Features:
@@ -59,7 +63,12 @@ class PooledModel(nn.Module, Saved):
 
     def embed_features(self, features: Features) -> Tensor:
         """The vectors of features computed before, for instance from a cache."""
-        return self.after(self.pool_features(features)[0])
+        return self.refine(self.pool_features(features)[0])
+
+    def refine(self, u: Tensor) -> Tensor:
+        """What stands between pool and head: the last norm, the embedding."""
+        vectors: Tensor = self.embedding(self.after(u))
+        return vectors
 
     def pool_features(self, features: Features) -> tuple[Tensor, Tensor | None]:
         """Vectors, and the pool's own maps (B, m, H, W) or None."""
@@ -128,6 +137,8 @@ def create_model(
     fpn_dim: int = 512,
     combine: str = "max",
     head_norm: str | None = None,
+    embedding_dim: int | None = None,
+    embedding_norm: str | None = None,
     pool_options: dict[str, Any] | None = None,
     **backbone_options: Any,
 ) -> PooledModel:
@@ -138,6 +149,8 @@ def create_model(
     encoder; `keep_cls=True` leaves it there, unused. `depth` drops (-b) or adds (+b) blocks; `last_block="sar"`, or a
     row A-F of SAR's Table 1(b), takes skip connections out of the last one. A finer map: `stride=2` or `4` removes
     the stride of the last one or two stages, `fpn="P2"`, "P3" or "P4" pools a level of a feature pyramid.
+    `embedding_dim` puts a linear embedding behind the pool (timm's own `embed_dim` is the width of a ViT), and
+    `embedding_norm="layer"` a LayerNorm before it.
     """
     base = create_finer_backbone(
         backbone, stride, pretrained=pretrained, weights=weights, img_size=img_size, **backbone_options
@@ -155,6 +168,8 @@ def create_model(
         fpn_dim=fpn_dim,
         combine=combine,
         head_norm=head_norm,
+        embedding_dim=embedding_dim,
+        embedding_norm=embedding_norm,
         pool_options=pool_options,
     )
     model.config |= {"img_size": img_size, "stride": stride, **backbone_options}
@@ -183,6 +198,8 @@ def assemble(
     fpn_dim: int = 512,
     combine: str = "max",
     head_norm: str | None = None,
+    embedding_dim: int | None = None,
+    embedding_norm: str | None = None,
     pool_options: dict[str, Any] | None = None,
 ) -> PooledModel:
     tokens = "cls" if pool == "cls" else tokens
@@ -205,8 +222,12 @@ def assemble(
     if tokens != "cls":
         layer = create_pool(pool, backbone.dim, **(pool_options or {})) if isinstance(pool, str) else pool
     dim, k = (backbone.dim, 1) if layer is None else (layer.out_dim, layer.k)
+    embedding = None if embedding_dim is None else Embedding(dim * k, embedding_dim, embedding_norm)
+    if embedding_dim is not None:  # the backbone's own classifier is for its vector, not for an embedding
+        dim, k, classifier = embedding_dim, 1, None
     head = _head(classifier, dim, k, num_classes, combine, head_norm)
     model = PooledModel(backbone, layer, head, tokens, norm)
+    model.embedding = embedding or model.embedding
     place_norm(model, norm)
     _drop_classifier(backbone)
     model.config = {
@@ -224,6 +245,8 @@ def assemble(
         "combine": combine,
         "head_norm": head_norm,
     }
+    if embedding is not None:
+        model.config |= {"embedding_dim": embedding_dim, "embedding_norm": embedding_norm}
     return model
 
 

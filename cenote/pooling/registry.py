@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from ..options import check_names, suggest
 from .base import Pool
 
 P = TypeVar("P", bound=type[Pool])
@@ -76,16 +76,7 @@ def create_pool(name: str, dim: int, *, check_finite: bool = False, **chosen: An
     `check_finite` makes the pool refuse NaN and infinite features with a sentence.
     """
     known = options(name)
-    for key in chosen:
-        if key not in known:
-            listed = f"it has {', '.join(known)}" if known else "it has none"
-            raise ValueError(f"'{name}' has no option '{key}'{suggest(key, known)} ({listed})")
+    check_names(name, chosen, known)
     pool = entry(name).cls(dim, **chosen)
     pool.check_finite, pool.options = check_finite, chosen
     return pool
-
-
-def suggest(word: str, known: Any) -> str:
-    """'; did you mean ...?' for a near miss, else nothing."""
-    near = difflib.get_close_matches(str(word), list(known), n=1)
-    return f"; did you mean '{near[0]}'?" if near else ""

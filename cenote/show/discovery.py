@@ -79,7 +79,8 @@ def table(report: Mapping[str, Any]) -> str:
     if not report["methods"]:
         return "no true boxes: nothing to judge"
     read = [f"{name} {report[name]}" for name in ("keys", "attention") if report[name]]
-    lines = [f"{report['images']} images with boxes · {', '.join(read)} · right: IoU at least {report['delta']:g}"]
+    images = f"{report['images']} {'image' if report['images'] == 1 else 'images'} with boxes"
+    lines = [f"{images} · {', '.join(read)} · right: IoU at least {report['delta']:g}"]
     lines.append(f"{'':22s}{'CorLoc':>8s}{'95% interval':>16s}{'mean IoU':>10s}")
     for method, score in sorted(report["methods"].items(), key=lambda item: -item[1]["corloc"]):
         low, high = score["interval"]

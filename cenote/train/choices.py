@@ -40,6 +40,8 @@ class Choices:
     size: int | None = None
     stride: int = 1  # how many times finer the last map is: 1, 2 or 4
     fpn: str | None = None  # the level of a feature pyramid that is pooled
+    last_block: str | None = None  # "sar", or a row A-F of SAR's Table 1(b)
+    keep_cls: bool = False  # a CLS token stays in the encoder, though a pool takes its place
     cutout: float = 0.0  # largest black square, as a share of the side
     rates: tuple[float, ...] = ()
     pool_options: dict[str, Any] = field(default_factory=dict)
@@ -52,6 +54,8 @@ class Choices:
             raise ValueError(
                 "a feature pyramid must be trained: --fpn and --freeze exclude each other (--stride works)"
             )
+        if self.freeze and (self.last_block or self.settings.get("sar")):
+            raise ValueError("SAR changes how a backbone learns to attend: no --sar and no --last-block with --freeze")
         if self.freeze and self.cutout:
             raise ValueError("frozen features are computed once, from whole pictures: no --cutout with --freeze")
         if self.freeze and self.settings.get("select", "accuracy") != "accuracy":
@@ -99,6 +103,8 @@ class Choices:
             img_size=self.size,
             stride=self.stride,
             fpn=self.fpn,
+            last_block=self.last_block,
+            keep_cls=self.keep_cls,
         )
         self._resize(model.backbone)
         return model

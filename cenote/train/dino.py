@@ -82,7 +82,7 @@ class Dino(WithoutLabels):
         super().__init__(*given, **named)
         self.decays = [group["weight_decay"] for group in self.contenders[0].optimizer.param_groups]
         self.total, self.count = torch.zeros(self.options.out, device=self.device), 0
-        self.spread: Spread | None = None
+        self.answers: tuple[Tensor, Tensor, float] | None = None  # of the last step, with its centre and temperature
 
     def begin_step(self, epoch: float) -> None:
         super().begin_step(epoch)
@@ -98,7 +98,7 @@ class Dino(WithoutLabels):
         loss, teacher = module(part)
         self.total += teacher.float().sum((0, 1))
         self.count += teacher.shape[0] * teacher.shape[1]
-        self.spread = answer_spread(teacher_probabilities(teacher, self.module.centre, self.module.temperature))
+        self.answers = (teacher, self.module.centre.clone(), self.module.temperature)
         found: Tensor = loss
         return found
 
@@ -107,9 +107,7 @@ class Dino(WithoutLabels):
             for p in self.module.head.last_layer.parameters():
                 p.grad = None
         if self.options.clip is not None:
-            for p in self.module.parameters():
-                if p.grad is not None:
-                    nn.utils.clip_grad_norm_(p, self.options.clip)
+            clip_each([p.grad for p in self.module.parameters() if p.grad is not None], self.options.clip)
 
     def end_step(self) -> None:
         self.module.follow(self.momentum)
@@ -117,8 +115,26 @@ class Dino(WithoutLabels):
         self.module.centre_on(together[:-1], float(together[-1]))
         self.total, self.count = torch.zeros_like(self.total), 0
 
+    @property
+    def spread(self) -> Spread | None:
+        """Of the last step's answers: asked for once an epoch, so not computed in every step."""
+        return None if self.answers is None else answer_spread(teacher_probabilities(*self.answers))
+
     def figures(self) -> dict[str, float]:
-        return {} if self.spread is None else {"entropy": self.spread.each, "diversity": self.spread.together}
+        spread = self.spread
+        return {} if spread is None else {"entropy": spread.each, "diversity": spread.together}
 
     def warning(self) -> str | None:
-        return None if self.spread is None else self.spread.collapsed
+        spread = self.spread
+        return None if spread is None else spread.collapsed
+
+
+@torch.no_grad()
+def clip_each(gradients: list[Tensor], longest: float) -> None:
+    """As `clip_grad_norm_` does with each tensor alone; those that are short enough are not written again."""
+    if not gradients:
+        return
+    norms = torch.stack([norm.float() for norm in torch._foreach_norm(gradients)])
+    for gradient, factor in zip(gradients, (longest / (norms + 1e-6)).tolist(), strict=True):
+        if factor < 1:
+            gradient.mul_(factor)

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 
@@ -82,3 +83,28 @@ def gathered_rows(values: Tensor) -> Tensor:
     parts = [torch.empty_like(values) for _ in range(world())]
     dist.all_gather(parts, values.contiguous())
     return torch.cat(parts)
+
+
+def joined_rows(values: Tensor, counts: list[int]) -> Tensor:
+    """The rows of all processes, in the order of their ranks, so many from each; gradients flow back to theirs.
+
+    Whoever computes one and the same loss of them on every process gets the gradient of that loss where gradients are
+    averaged over processes, as DistributedDataParallel does.
+    """
+    if world() == 1:
+        return values
+    padded = F.pad(values, [0, 0] * (values.ndim - 1) + [0, max(counts) - len(values)])
+    rows: Tensor = _Joined.apply(padded)
+    return torch.cat([part[:count] for part, count in zip(rows.chunk(world()), counts, strict=True)])
+
+
+class _Joined(torch.autograd.Function):
+    """All processes' rows; back goes the sum of what all of them made of these."""
+
+    @staticmethod
+    def forward(context: Any, values: Tensor) -> Tensor:
+        return gathered_rows(values)
+
+    @staticmethod
+    def backward(context: Any, gradient: Tensor) -> Tensor:
+        return summed(gradient.contiguous()).chunk(world())[rank()]

@@ -21,9 +21,8 @@ from .checkpoint import begun
 from .choices import PROBE_RATES, Choices
 from .contender import Contender, alive
 from .distributed import gathered, processes, rank
-from .engine import Diverged, Engine, Stopped, too_many_bad
-from .features import CachedFeatures, cached_features
-from .journal import Journal
+from .engine import Diverged, Engine
+from .extraction import Extraction
 from .located import final_test
 from .probe import FeatureBatches, Probe, accuracies
 from .settings import Settings
@@ -112,28 +111,7 @@ class Extracted:
         folder: Path,
         say: Say,
     ) -> None:
-        from tqdm import tqdm
-
-        journal, workers = Journal(folder, settings), settings.workers
-
-        def features(dataset: Dataset, name: str) -> CachedFeatures:
-            with tqdm(unit="image", desc=f"features of {name}", disable=None, leave=False) as bar:
-
-                def progress(done: int, of: int) -> None:
-                    bar.total = of
-                    bar.update(done - bar.n)
-
-                found = cached_features(frozen.backbone, dataset, cache=cache, workers=workers, progress=progress)
-            for sentence in found.bad:
-                say(f"left out: {sentence}")
-                journal.bad(sentence)
-            if too_many_bad(len(found.bad), len(dataset), settings):
-                told = f"{len(found.bad)} of {len(dataset)} images of the {name} split could not be read"
-                raise Stopped(f"{told} (they are in {journal.bad_file})")
-            if not len(found):
-                raise Stopped(f"no image of the {name} split could be read")
-            return found
-
+        features = Extraction(frozen, cache, settings, folder, say)
         self.train, self.val = features(splits.train, "train"), features(splits.val, "val")
         self.test = None if splits.test is None else features(splits.test, "test")
 

@@ -6,12 +6,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..backbones import Features
 from ..data import Dataset
 from ..data.cache import FeatureCache
 from ..data.loading import load
 from ..data.truth import corners, own_boxes, spread
 from ..metrics import BoxAccuracy, prepare_maps
+from ..metrics.centred import CentredBox
 from ..models.decided import map_of_features
 from .features import cached_features
 from .top import Frozen, Top
@@ -51,7 +51,7 @@ class Looks:
         return torch.cat(found), kind
 
     def _of_batch(self, top: Top, which: list[int], labels: Tensor) -> Tensor | None:
-        features = on_device(self.cached.features(which), self.device)
+        features = self.cached.features(which).to(self.device)
         try:
             return map_of_features(self.frozen.model(top), features, labels)
         except ValueError:  # the head does not fit the unpooled tokens
@@ -92,10 +92,12 @@ class BoxJudge:
             accuracy.add(prepare_maps(maps[part], self.size).numpy(), self.boxes[part], self.sizes[part])
         return 100 * accuracy.result().score, kind
 
-
-def on_device(features: Features, device: torch.device) -> Features:
-    tokens, grid, cls = features
-    return Features(tokens.to(device), grid, None if cls is None else cls.to(device))
+    def centred(self) -> float:
+        """What a fixed box in the middle scores, which sees nothing; in percent."""
+        accuracy, blank = CentredBox(), np.zeros((1, self.size, self.size), np.float32)
+        for boxes, size in zip(self.boxes, self.sizes, strict=True):
+            accuracy.add(blank, [boxes], [size])
+        return 100 * accuracy.result().score
 
 
 def photographs(dataset: Dataset, most: int = 6) -> Dataset:

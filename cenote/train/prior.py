@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor
 
 from ..losses import spatial_entropy, total_variation
@@ -12,6 +14,13 @@ from .settings import Settings
 
 PENALTIES = {"entropy": spatial_entropy, "variation": total_variation}
 WARMUP = 10.0  # epochs, in the released program
+WEIGHT = 0.01  # (A 12)
+WITH_LOSS = ("E", "F")  # rows of Table 1(b): the blocks of A and C, trained with the loss
+
+
+def row_settings(last_block: str | None, settings: dict[str, Any]) -> dict[str, Any]:
+    """A row's name says whether the loss is there; a weight that is given stays."""
+    return {"sar": WEIGHT} | settings if last_block in WITH_LOSS else settings
 
 
 class Prior:

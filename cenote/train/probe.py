@@ -28,10 +28,12 @@ class FeatureBatch(NamedTuple):
 class FeatureBatches:
     """Batches of cached features; the next one is read while the last is used."""
 
-    def __init__(self, cached: CachedFeatures, batch: int, shuffle: bool = False, seed: int = 0) -> None:
+    def __init__(
+        self, cached: CachedFeatures, batch: int, shuffle: bool = False, seed: int = 0, order: Order | None = None
+    ) -> None:
         share = max(min(batch, len(cached)) // world(), 1)
         self.cached = cached
-        self.order = Order(
+        self.order = order or Order(
             len(cached), share, shuffle, seed, drop_last=shuffle and world() > 1, rank=rank(), world=world()
         )
 

@@ -43,7 +43,8 @@ class RecipeChoices(Choices):
             )
         torch.manual_seed(self.training().seed)
         changed = {"pool": self.pool, "tokens": self.tokens, "pool_options": self.pool_options, "num_classes": classes}
-        changed |= {"stride": self.stride, "fpn": self.fpn}
+        changed |= {"stride": self.stride, "fpn": self.fpn, "last_block": self.last_block}
+        changed |= {"keep_cls": self.keep_cls}
         arguments = recipe.model | {"backbone": self.backbone} | changed
         if self.size is not None:
             arguments["img_size"] = self.size
@@ -82,6 +83,8 @@ class RecipeChoices(Choices):
 
 def choices_of(recipe: Recipe, **changed: Any) -> RecipeChoices:
     """Fields of `Choices` that are not given, or None, are the recipe's. Another pool leaves its options behind."""
+    if recipe.command != "fit":
+        raise ValueError(f"{recipe.name} trains without cenote fit: cenote {recipe.command} --recipe {recipe.name}")
     given = given_only(changed)
     own = recipe.model
     if given.get("freeze") or given.get("scratch"):
@@ -98,6 +101,8 @@ def choices_of(recipe: Recipe, **changed: Any) -> RecipeChoices:
         "scratch": not own.get("pretrained", False) and recipe.start is None,
         "stride": own.get("stride", 1),
         "fpn": own.get("fpn"),
+        "last_block": own.get("last_block"),
+        "keep_cls": own.get("keep_cls", False),
         "cutout": recipe.augment.get("cutout", 0.0),
     }
     if given.get("cutout") and recipe.augment.get("kind") != "wsol":

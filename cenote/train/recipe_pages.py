@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from .recipes import Recipe, list_recipes, load_recipe
+from .recipes import KEYS, Recipe, list_recipes, load_recipe
 from .settings import Settings
 
 COLUMNS = ("recipe", "network", "pool", "data", "epochs", "batch", "the paper's figure")
@@ -26,9 +26,8 @@ def contents(recipe: Recipe) -> dict[str, Any]:
     default = dataclasses.asdict(Settings())
     train = {key: value for key, value in dataclasses.asdict(recipe.settings).items() if value != default[key]}
     train |= {key: getattr(recipe.settings, key) for key in ("epochs", "batch", "lr", "optimizer", "weight_decay")}
-    keys = ("task", "start", "model", "augment", "preprocessing", "data", "search", "cost", "paper", "left_out")
-    found: dict[str, Any] = {key: getattr(recipe, key) for key in keys}
-    return {**{key: found[key] for key in keys[:3]}, "train": train, **found, "left_out": list(recipe.left_out)}
+    found: dict[str, Any] = {key: train if key == "train" else getattr(recipe, key) for key in KEYS}
+    return found | {"left_out": list(recipe.left_out)}
 
 
 def as_json(name: str = "") -> Any:

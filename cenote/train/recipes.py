@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import yaml
 
@@ -18,21 +18,28 @@ from ..backbones import Preprocessing
 from .settings import Settings
 
 HERE = "recipes"  # beside the code: they come with the package
-TASKS = ("supervised", "jsd", "head")
-KEYS = ("task", "start", "model", "train", "augment", "preprocessing", "data", "search", "cost", "paper", "left_out")
+FIT, UNLABELLED = ("supervised", "jsd", "head"), ("dino", "moco")
+TASKS = (*FIT, *UNLABELLED, "metric")
+SETTINGS = ("model", "train", "options", "augment", "preprocessing")  # each holds keys of its own
+KEYS = ("task", "start", *SETTINGS, "data", "sets", "search", "cost", "paper", "left_out")
 NEEDED = ("model", "train", "data", "paper")
 SUFFIXES = (".yaml", ".yml")
+Fields = TypeVar("Fields", bound=Any)
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """One way to train. `task`: "supervised"; "jsd", three views of an image; "head", all but the head is frozen."""
+    """One way to train.
+
+    `task`: "supervised"; "jsd", three views of an image; "head", all but the head is frozen; "dino" or "moco", without
+    labels; "metric", for classes that are not there yet.
+    """
 
     name: str
     about: str  # the comment that opens the file
     model: dict[str, Any]  # arguments of create_model
     settings: Settings
-    augment: dict[str, Any]  # `kind` crop or wsol, and the arguments of that transform
+    augment: dict[str, Any]  # `kind` crop, wsol or multicrop, and the arguments of that transform
     data: str  # a benchmark
     paper: dict[str, Any]
     task: str = "supervised"
@@ -41,7 +48,14 @@ class Recipe:
     search: dict[str, Any] = field(default_factory=dict)  # what the paper searched for, and where
     cost: dict[str, Any] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()  # of the paper's training, for want of an engine that does it
+    options: dict[str, Any] = field(default_factory=dict)  # the numbers of a method that has its own
+    sets: dict[str, Any] = field(default_factory=dict)  # by benchmark: what is different there
     scaled: bool = False
+
+    @property
+    def command(self) -> str:
+        """The command that takes it."""
+        return "fit" if self.task in FIT else self.task
 
     def scaled_down(self, size: int = 64) -> Recipe:
         """The same training on a small network, small images, small batches and two epochs."""
@@ -90,19 +104,21 @@ def parse_recipe(text: str, name: str) -> Recipe:
     for key in NEEDED:
         if key not in content:
             raise ValueError(f"{name} has no '{key}'")
-    for key in ("model", "train", "augment", "preprocessing", "search", "cost", "paper"):
+    for key in (*SETTINGS, "sets", "search", "cost", "paper"):
         if not isinstance(content.get(key, {}), dict):
             raise ValueError(f"{name}: '{key}' must hold keys, got {content[key]!r}")
     task = content.get("task", "supervised")
     if task not in TASKS:
         raise ValueError(f"{name}: no task '{task}'{_near(str(task), TASKS)} ({', '.join(TASKS)})")
     settings = parse_settings(content["train"], name)
+    options = content.get("options", {})
+    check_options(options, task, name)
     augment = content.get("augment", {})
-    _known(name, "augment.", augment, augment_keys(augment, name))
+    _known(name, "augment.", augment, augment_keys(augment, name, task))
     _known(
         name, "preprocessing.", content.get("preprocessing", {}), [f.name for f in dataclasses.fields(Preprocessing)]
     )
-    return Recipe(
+    recipe = Recipe(
         name,
         _opening(text),
         _checked_model(content["model"], name),
@@ -116,27 +132,61 @@ def parse_recipe(text: str, name: str) -> Recipe:
         content.get("search", {}),
         content.get("cost", {}),
         tuple(content.get("left_out", ())),
+        options,
+        content.get("sets", {}),
     )
+    if recipe.sets:
+        from .recipe_sets import check_sets
+
+        check_sets(recipe)
+    return recipe
 
 
 def parse_settings(given: dict[str, Any], name: str, base: Settings | None = None) -> Settings:
     """Fields of `Settings`, each with a value of its type."""
-    hints = get_type_hints(Settings)
-    _known(name, "train.", given, list(hints))
-    values = {key: _typed(f"{name}: train.{key}", value, hints[key]) for key, value in given.items()}
+    return parse_fields(base or Settings(), given, name, "train.")
+
+
+def parse_fields(base: Fields, given: dict[str, Any], name: str, where: str) -> Fields:
+    """A dataclass with other values, each of its field's type."""
+    hints = get_type_hints(type(base))
+    _known(name, where, given, list(hints))
+    values = {key: _typed(f"{name}: {where}{key}", value, hints[key]) for key, value in given.items()}
     try:
-        return dataclasses.replace(base or Settings(), **values)
+        changed: Fields = dataclasses.replace(base, **values)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
+    return changed
 
 
-def augment_keys(augment: dict[str, Any], name: str) -> list[str]:
+def check_options(options: dict[str, Any], task: str, name: str) -> None:
+    """What may stand under `options`: the method's own."""
+    from .unlabelled import METHODS
+
+    if task in METHODS:
+        parse_fields(METHODS[task][1](), options, name, "options.")
+    elif task == "metric":
+        from .metric_options import MetricOptions
+
+        made = parse_fields(MetricOptions(), options, name, "options.")
+        try:
+            if not made.loss.startswith("pml/"):  # those need a package that reading a recipe does not
+                made.check()
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
+    elif options:
+        raise ValueError(f"{name}: the task '{task}' has no options of its own")
+
+
+def augment_keys(augment: dict[str, Any], name: str, task: str = "supervised") -> list[str]:
     """What may stand under `augment`."""
-    from ..data.transforms import wsol_train_transform
+    from ..data.transforms import MultiCrop, wsol_train_transform
     from .augment import augmentation
 
     kinds: dict[str, Callable[..., Any]] = {"crop": augmentation, "wsol": wsol_train_transform}
-    kind = augment.get("kind", "crop")
+    if task in UNLABELLED:
+        kinds = {"multicrop": MultiCrop}
+    kind = augment.get("kind", next(iter(kinds)))
     if kind not in kinds:
         raise ValueError(f"{name}: no kind of augmentation '{kind}'{_near(str(kind), kinds)} ({', '.join(kinds)})")
     return ["kind", *(key for key in inspect.signature(kinds[kind]).parameters if key not in ("mean", "std", "views"))]
@@ -176,6 +226,10 @@ def _typed(where: str, value: Any, hint: Any) -> Any:
         if value not in get_args(hint):
             raise ValueError(f"{where} is one of {', '.join(map(str, get_args(hint)))}, got {value!r}")
         return value
+    if get_origin(hint) is dict and isinstance(value, dict):
+        return value
+    if get_origin(hint) is tuple and isinstance(value, list | tuple):
+        return tuple(value)
     kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
     if value is None and type(None) in kinds:
         return None
@@ -186,7 +240,7 @@ def _typed(where: str, value: Any, hint: Any) -> Any:
             pass
     if float in kinds and isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
-    if bool in kinds and isinstance(value, bool):
+    if (bool in kinds and isinstance(value, bool)) or (str in kinds and isinstance(value, str)):
         return value
     if int in kinds and isinstance(value, int) and not isinstance(value, bool):
         return value
@@ -201,7 +255,7 @@ def _known(name: str, where: str, given: dict[str, Any], known: Iterable[str]) -
 
 
 def _near(word: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(word, list(known), 1, 0.5)
+    close = [k for k in known if k.startswith(word)] or difflib.get_close_matches(word, list(known), 1, 0.5)
     return f"; did you mean '{close[0]}'?" if close else ""
 
 

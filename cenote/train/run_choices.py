@@ -23,6 +23,7 @@ class RunChoices(Choices):
         saved = load(self.weights)
         arguments = saved.config | {"pool": self.pool, "tokens": self.tokens, "pool_options": self.pool_options}
         arguments |= {"backbone": self.backbone, "stride": self.stride, "fpn": self.fpn, "num_classes": classes}
+        arguments["keep_cls"] = self.keep_cls
         model = create_model(**arguments)
         own = saved.backbone.preprocessing
         model.backbone.preprocessing = dataclasses.replace(own, size=self.size or own.size)
@@ -40,7 +41,10 @@ def choices_from_run(folder: Path, **changed: Any) -> RunChoices:
         )
     own = load(folder).config
     pool = given.get("pool", own["pool"])
-    fields: dict[str, Any] = {key: own[key] for key in ("backbone", "tokens", "stride", "fpn") if key in own}
+    if given.get("last_block", own.get("last_block")) != own.get("last_block"):
+        raise ValueError(f"{folder} is trained on with the last block that it has: leave out --last-block (A, D.3)")
+    kept = ("backbone", "tokens", "stride", "fpn", "last_block", "keep_cls")
+    fields: dict[str, Any] = {key: own[key] for key in kept if key in own}
     fields |= {"pool": pool, "weights": folder}
     options = {**(own["pool_options"] if pool == own["pool"] else {}), **given.pop("pool_options", {})}
     return RunChoices(**{**fields, **given}, pool_options=options)

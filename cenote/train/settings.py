@@ -15,7 +15,8 @@ class Settings:
     epochs: int = 100
     batch: int = 256  # images a step, over all processes
     lr: float = 1e-3
-    optimizer: Literal["sgd", "momentum", "adamw", "lars", "lamb"] = "adamw"  # sgd is Nesterov's, momentum plain
+    # sgd is Nesterov's, momentum plain; adam adds the decay to the gradient
+    optimizer: Literal["sgd", "momentum", "adamw", "adam", "lars", "lamb"] = "adamw"
     momentum: float = 0.9
     weight_decay: float = 0.05  # none on biases and other vectors
     layer_decay: float | None = None  # factor of the rate from each layer to the one before it

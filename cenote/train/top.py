@@ -1,4 +1,4 @@
-"""The part of a model behind a frozen backbone: pool, last norm and head, fed with features."""
+"""The part of a model behind a frozen backbone: pool, last norm, embedding and head, fed with features."""
 
 from __future__ import annotations
 
@@ -9,24 +9,36 @@ from torch import Tensor, nn
 
 from ..backbones import Backbone, Features
 from ..models import Head, PooledModel
+from ..models.embedding import Embedding
 from ..models.pooled import assemble, pool_tokens
 from ..pooling import Pool, create_pool
 
 
 class Top(nn.Module):
-    """Features -> logits. Its parts have the names they have in a `PooledModel`."""
+    """Features -> logits, or vectors where there is no head. Its parts have the names they have in a `PooledModel`."""
 
-    def __init__(self, pool: Pool | None, after: nn.Module, head: Head, tokens: str = "patches") -> None:
+    def __init__(
+        self,
+        pool: Pool | None,
+        after: nn.Module,
+        head: Head | None,
+        tokens: str = "patches",
+        embedding: Embedding | None = None,
+    ) -> None:
         super().__init__()
         self.pool, self.after, self.head, self.tokens = pool, after, head, tokens
+        self.embedding = embedding or nn.Identity()
 
-    def embed(self, features: Features) -> Tensor:
-        vectors: Tensor = self.after(pool_tokens(self.pool, self.tokens, features)[0])
+    def embed_features(self, features: Features) -> Tensor:
+        return self.refine(pool_tokens(self.pool, self.tokens, features)[0])
+
+    def refine(self, u: Tensor) -> Tensor:
+        vectors: Tensor = self.embedding(self.after(u))
         return vectors
 
     def forward(self, features: Features) -> Tensor:
-        logits: Tensor = self.head(self.embed(features))
-        return logits
+        u = self.embed_features(features)
+        return u if self.head is None else self.head(u)
 
 
 class Frozen:
@@ -45,31 +57,41 @@ class Frozen:
         tokens: str = "patches",
         head_norm: Any = "batch",
         pool_options: dict[str, Any] | None = None,
+        embedding_dim: int | None = None,
+        embedding_norm: str | None = None,
     ) -> Top:
-        """A new pool and head. `pool="cls"` is the CLS token, `tokens="all"` pools it together with the patches."""
+        """A new pool and head, or an embedding without a head.
+
+        `pool="cls"` is the CLS token, `tokens="all"` pools it together with the patches.
+        """
         tokens = "cls" if pool == "cls" else tokens
         if tokens != "patches" and not self.backbone.has_cls:
             raise ValueError(f"'{self.backbone.name}' has no CLS token: tokens must be 'patches'")
         layer = None if tokens == "cls" else create_pool(pool, self.backbone.dim, **(pool_options or {}))
         dim, k = (self.backbone.dim, 1) if layer is None else (layer.out_dim, layer.k)
         after = copy.deepcopy(self.after) if dim == self.backbone.dim else nn.Identity()
+        if embedding_dim is not None:
+            return Top(layer, after, None, tokens, Embedding(dim * k, embedding_dim, embedding_norm))
         return Top(layer, after, Head(dim, classes, k, norm=head_norm), tokens)
 
     def model(self, top: Top, class_names: list[str] | None = None) -> PooledModel:
         """Backbone and top as one model, which shares their weights."""
         norm = "none" if self.norm == "after" and isinstance(top.after, nn.Identity) else self.norm
         model = PooledModel(self.backbone, top.pool, top.head, top.tokens, norm)
-        model.after, model.class_names = top.after, class_names
+        model.after, model.embedding, model.class_names = top.after, top.embedding, class_names
         model.config = {
             "backbone": self.backbone.name,
             "pool": "cls" if top.pool is None else top.pool.name,
             "pool_options": {} if top.pool is None else top.pool.options,
-            "num_classes": top.head.classes,
+            "num_classes": 0 if top.head is None else top.head.classes,
             "tokens": top.tokens,
             "keep_cls": True,
             "stride": self.stride,
             "norm": norm,
-            "combine": top.head.combine,
-            "head_norm": None if top.head.norm is None else "batch",
         }
+        if top.head is not None:
+            model.config |= {"combine": top.head.combine, "head_norm": None if top.head.norm is None else "batch"}
+        if isinstance(top.embedding, Embedding):
+            before = None if isinstance(top.embedding.norm, nn.Identity) else "layer"
+            model.config |= {"embedding_dim": top.embedding.linear.out_features, "embedding_norm": before}
         return model

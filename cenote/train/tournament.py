@@ -24,7 +24,7 @@ from .entries import Entry, ablation_entries, able, gamma_entries, pool_entries
 from .features import weights_digest
 from .fit import Extracted, write_results
 from .heats import Arena, heats, play, read_top
-from .looks import BoxJudge, Looks, on_device, photographs
+from .looks import BoxJudge, Looks, photographs
 from .settings import HARMLESS, Settings
 from .splits import split
 from .top import Frozen, Top
@@ -263,6 +263,7 @@ def _report(
         "images": len(judged),
         "train_images": len(features.train),
         "box_images": 0 if arena.judge is None else len(arena.judge.looks),
+        "centred_box": None if arena.judge is None else arena.judge.centred(),
         "dim": frozen.backbone.dim,
         "grid": list(grid),
         "seeds": game.seeds,
@@ -285,7 +286,7 @@ def _measure(arena: Arena, standings: Sequence[Standing], game: Game, folder: Pa
     if path.is_file() and set((kept := json.loads(path.read_text()))["tops"]) == set(names):
         return dict(kept)
     train, frozen = arena.features.train, arena.frozen
-    several = on_device(train.features(range(min(16, len(train)))), arena.device)
+    several = train.features(range(min(16, len(train)))).to(arena.device)
     side, count = frozen.backbone.preprocessing.size, len(several.tokens)
     images = torch.zeros(1, 3, side, side, device=arena.device)
     calls: dict[str, Callable[[], object]] = {"": lambda: frozen.backbone(images)}

@@ -52,20 +52,21 @@ class Match(NamedTuple):
 
     def choices(self, pool: str, seed: int) -> Choices:
         if self.recipe is None:
-            return Choices(pool=pool, freeze=True, rates=(1e-3, 1e-2), settings={"seed": seed, "epochs": 20})
+            return Choices(pool=pool, freeze=True, rates=(1e-3, 1e-2), settings={"seed": seed, "epochs": 10})
         return choices_of(load_recipe(HERE / self.recipe), pool=pool, settings={"seed": seed})
 
 
-def matches(drawn: Path, pacs: Path | None, pets: Path | None) -> Iterator[Match]:
+def matches(drawn: Path, pacs: Path | None, pets: Path | None, slow: bool) -> Iterator[Match]:
     yield Match("the world, ResNet from scratch", drawn, "resnet.yaml")
     yield Match("the world, ViT from scratch", drawn, "vit.yaml")
     if pacs is not None:
         few = ("gap", "cls", "simpool")  # within the hour
         yield Match("PACS, ResNet from scratch", pacs, "resnet.yaml", few)
         yield Match("PACS, ViT from scratch", pacs, "vit.yaml", few)
-    yield Match("the world, frozen lite0", drawn, None)
+    quick = tuple(pool for pool in POOLS if pool != "slot")
+    yield Match("the world, frozen lite0", drawn, None, POOLS if slow else quick)
     if pets is not None:
-        yield Match("Pets, frozen lite0", pets, None)
+        yield Match("Pets, frozen lite0", pets, None, quick)
 
 
 def play(match: Match, out: Path, pool: str, seed: int) -> dict[str, float]:
@@ -126,13 +127,14 @@ def main() -> None:
     parser.add_argument("--pets", type=Path)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs at a time")
+    parser.add_argument("--slow", action="store_true", help="also Slot over frozen lite0: ten minutes a run")
     given = parser.parse_args()
     drawn = given.out / "world"
     write_world(World.preset("small", **WORLD), drawn)
     begun = time.monotonic()
     games = [
         (match, pool, seed)
-        for match in matches(drawn, given.pacs, given.pets)
+        for match in matches(drawn, given.pacs, given.pets, given.slow)
         for pool in match.pools
         for seed in range(given.seeds)
         if pool != "cls" or match.recipe == "vit.yaml"

@@ -321,3 +321,46 @@ def test_names_with_blanks(run: Path, data: Path, capfd: pytest.CaptureFixture[s
     said = capfd.readouterr().out
     assert said.startswith("classify\n") and "\nlocalize\n" in said
     assert "1 image of test: top-1" in said and "\n1 image, 64 x 64 pixels" in said
+
+
+def test_retrieval_with_a_picture(run: Path, data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    data.write_text(data.read_text().replace(",val,", ",test,"))
+    (data.parent / "5.png").write_bytes(b"")  # of class c, whose other image then has nothing to find
+    assert evaluate(run, data, "--on", "retrieve", "-o", tmp_path / "out") == 0
+    said, report = capfd.readouterr(), results(tmp_path / "out")["retrieve"]
+    assert said.out.split()[:7] == ["R@1", "R@2", "R@4", "R@8", "P@1", "RP", "MAP@R"] and "not drawn" not in said.err
+    assert "percent; 4 queries of test, 3 classes, against the others" in said.out and "5.png" in said.out
+    assert (report["images"], report["queries"], report["without_match"]) == (5, 4, 1) and report["recall@8"] == 100
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"results.json", "retrieval.jpg"}
+
+
+def test_queries_and_gallery_are_sets_of_their_own(run: Path, data: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    data.write_text(data.read_text().replace(",val,", ",query,").replace(",test,", ",gallery,"))
+    assert evaluate(run, data, "--on", "retrieve") == 0
+    assert "3 queries of query, 3 classes, against 3 images of the gallery" in capfd.readouterr().out
+    assert evaluate(run, data, "--on", "retrieve", "--split", "gallery") != 0  # three classes of one image each
+    assert "none of 3 queries has another vector of its class" in capfd.readouterr().err
+
+
+def test_landmarks_have_a_table_of_their_own(run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    from tests.data.benchmarks import trees2
+
+    (tmp_path / "r").mkdir()
+    trees2.landmarks(tmp_path / "r", "roxford5k")
+    assert evaluate(run, f"roxford:{tmp_path / 'r'}", "--on", "retrieve") == 0
+    assert "medium" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("held", "told"), [("cd", "4 queries of unseen classes, 2"), ("bd", "8 queries of all splits, 4")]
+)
+def test_a_run_of_metric_learning_is_judged_on_classes_it_held_out(
+    run: Path, tmp_path: Path, held: str, told: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for i in range(8):
+        rectangles(8).image(i).save(tmp_path / f"{i}.png")
+    lines = [f"{i}.png,{'abcd'[i % 4]}" for i in range(8)]
+    (tmp_path / "list.csv").write_text("\n".join(["file,label", *lines]))
+    (run / "results.json").write_text(json.dumps({"task": "metric", "classes": {"test": list(held)}}))
+    assert evaluate(run, tmp_path / "list.csv", "--on", "retrieve") == 0
+    assert told in capfd.readouterr().out  # of other data, or data that has changed, everything

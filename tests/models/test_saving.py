@@ -70,8 +70,9 @@ def test_everything_travels(tmp_path: Path) -> None:
         lambda: replace_pool(timm.create_model("resnet18", drop_path_rate=0.1), "gem", 4),
         lambda: small().to(torch.float64),
         lambda: small(num_classes=0),
+        lambda: small(create_pool("ep", 64, out_dim=2048)),
     ],
-    ids=["pool object", "pool class", "batch norm", "replace_pool", "float64", "no head"],
+    ids=["pool object", "pool class", "batch norm", "replace_pool", "float64", "no head", "wide"],
 )
 def test_comes_back_the_same(make: Callable[[], PooledModel], tmp_path: Path) -> None:
     model = make().eval()

@@ -45,7 +45,8 @@ def report(count: int = 33, kind: str = "pools", **changes: Any) -> dict[str, An
     ]  # fmt: skip
     return {
         "data": "birds", "backbone": "lite0", "kind": kind, "judged": "test", "images": 100, "train_images": 800,
-        "box_images": 100, "seeds": 2, "noise": 0.8, "recommendation": "Take it.", "standings": rows,
+        "box_images": 100, "centred_box": 41.25,
+        "seeds": 2, "noise": 0.8, "recommendation": "Take it.", "standings": rows,
         "groups": {f"g{i}": row["name"] for i, row in enumerate(rows[:5])}, **changes,
     }  # fmt: skip
 

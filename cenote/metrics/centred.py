@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ..metrics.arrays import Array
-from ..metrics.box_accuracy import BoxAccuracy, scale_boxes
-from ..metrics.boxes import box_iou
+from .arrays import Array
+from .box_accuracy import BoxAccuracy, scale_boxes
+from .boxes import box_iou
 
 
 class CentredBox(BoxAccuracy):

@@ -1,0 +1,134 @@
+"""What a step of DINO costs beyond its forward and backward passes: `python benchmarks/dino.py [--batch 8]`.
+
+The passes: the student and its head forward and backward on all crops, those of a size together, the teacher forward
+on the large ones. The whole is the engine's own step: crops in, loss, centre, clipping, AdamW, the teacher follows. In
+turn in one process, on random crops that lie ready; the share is the median over rounds of what a round's two differ
+by. ViT-S with 2 + 6 crops as published. Minutes; `--backbone vit_micro --size 64 --local-size 24 --out 4096` takes
+seconds, `--profile` tells where a step's time beyond the passes goes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+from cenote.allocator import keep_memory
+from cenote.data import open_dataset
+from cenote.data.loading import Batch
+from cenote.train.dino import Dino, DinoOptions
+from cenote.train.engine import Engine
+from cenote.train.unlabelled import DINO, Unlabelled
+from cenote.train.without_labels import grouped
+
+BAR = 5.0
+
+
+class Bench:
+    def __init__(self, given: argparse.Namespace, folder: Path) -> None:
+        torch.manual_seed(0)
+        data = open_dataset("world/tiny")  # its images are not used
+        settings = replace(DINO, batch=given.batch)
+        asked = Unlabelled(
+            "dino", given.backbone, given.pool, size=given.size, options={"out": given.out}, settings=settings
+        )
+        model = asked.model()
+        self.task = Dino(model, data, None, settings, asked.crops(model), DinoOptions())
+        self.engine = Engine(self.task, settings, folder, say=lambda sentence: None)
+        self.engine.epoch = 1  # the head's last layer learns
+        sizes = [given.size] * 2 + [given.local_size] * given.local
+        views = [torch.randn(given.batch, 3, size, size) for size in sizes]
+        self.batch = Batch(views, torch.zeros(given.batch, dtype=torch.long), torch.arange(given.batch), [], [])
+        self.crops = grouped(views)
+        rows = len(sizes) * given.batch
+        self.gradient = torch.randn(rows, given.out) / rows
+
+    def passes(self) -> None:
+        module = self.task.module.train()
+        vectors = [module.student.embed(group).flatten(1) for group in self.crops.groups]
+        student = module.head(torch.cat(vectors))
+        with torch.no_grad():
+            module.teacher_head(module.teacher.embed(self.crops.groups[0]).flatten(1))
+        student.backward(self.gradient)
+        for p in module.parameters():
+            p.grad = None
+
+    def whole(self) -> None:
+        self.engine._train_step(self.batch)
+
+
+def seconds(call: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    call()
+    return time.perf_counter() - started
+
+
+def watch_parts(bench: Bench) -> dict[str, float]:
+    """Seconds of one step in what is not a pass."""
+    from cenote.train import dino
+
+    found: dict[str, float] = {}
+
+    def timed(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*given: Any, **named: Any) -> Any:
+            started = time.perf_counter()
+            try:
+                return call(*given, **named)
+            finally:
+                found[name] = found.get(name, 0.0) + time.perf_counter() - started
+
+        return run
+
+    task, contender = bench.task, bench.task.contenders[0]
+    places = [(task, "prepare"), (task, "begin_step"), (task, "before_update"), (task, "end_step")]
+    places += [(contender, "step"), (contender.optimizer, "step"), (dino, "dino_loss"), (dino, "follow")]
+    before = [(place, name, getattr(place, name), name in vars(place)) for place, name in places]
+    for place, name, call, _ in before:
+        setattr(place, name, timed(f"{getattr(place, '__name__', type(place).__name__)}.{name}", call))
+    bench.whole()
+    for place, name, call, own in before:
+        setattr(place, name, call) if own else delattr(place, name)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--backbone", default="vit_small_patch16_224")
+    parser.add_argument("--pool", default="simpool")
+    parser.add_argument("--batch", type=int, default=8)
+    parser.add_argument("--size", type=int, default=224)
+    parser.add_argument("--local-size", type=int, default=96)
+    parser.add_argument("--local", type=int, default=6)
+    parser.add_argument("--out", type=int, default=65536)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--profile", action="store_true")
+    given = parser.parse_args()
+    keep_memory()  # as `cenote dino` does
+    with tempfile.TemporaryDirectory() as folder:
+        bench = Bench(given, Path(folder))
+        pairs = []
+        for i in range(given.rounds + 1):
+            order = (bench.passes, bench.whole) if i % 2 else (bench.whole, bench.passes)  # nobody always runs first
+            times = {call.__name__: seconds(call) for call in order}
+            pairs += [(times["passes"], times["whole"])] if i else []  # the first round warms up
+        passes, whole = (min(column) for column in zip(*pairs, strict=True))
+        share = median(100 * (b - a) / a for a, b in pairs)
+        crops = f"2 x {given.size} + {given.local} x {given.local_size}"
+        print("| network | crops | batch | passes ms | whole step ms | overhead | best against best | bar |")
+        print("|---|---|---|---|---|---|---|---|")
+        told = f"{1000 * passes:.0f} | {1000 * whole:.0f} | {share:.1f}% | {100 * (whole / passes - 1):.1f}% | {BAR:g}%"
+        print(f"| {given.backbone}, {given.pool} | {crops} | {given.batch} | {told} |")
+        if given.profile:
+            for name, spent in sorted(watch_parts(bench).items(), key=lambda item: -item[1]):
+                print(f"{name:32s} {1000 * spent:8.1f} ms  {100 * spent / passes:5.2f}% of the passes")
+
+
+if __name__ == "__main__":
+    main()

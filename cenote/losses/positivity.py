@@ -1,0 +1,74 @@
+"""Positivity (D 2.14-2.23): how often a mixture of a positive and a negative is pulled, against λ."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..unit import unit
+from .forms import FORMS, Settings, softplus
+from .generic import log_sum
+from .mixing import beta_draws, mixed_similarity, rows_of
+
+
+class Positivity(NamedTuple):
+    lam: Tensor  # (bins,) the middle of each
+    empirical: Tensor  # the share of mixtures whose derivative is not positive (D 2.16), NaN in an empty bin
+    theoretical: Tensor  # F_λ at the threshold (D 2.23)
+    total: Tensor  # mixtures in a bin
+
+
+class Mixtures(NamedTuple):
+    """Each anchor's positive-negative mixtures, (A, V) each."""
+
+    similarity: Tensor
+    lam: Tensor
+    mask: Tensor
+
+
+def positivity(batches: Sequence[Mixtures], settings: Settings | None = None, bins: int = 20) -> Positivity:
+    """Of multi-similarity (D 2.13), over the mixtures of one batch or more."""
+    if bins < 1 or not batches:
+        raise ValueError(f"positivity needs at least one bin and one batch, got {bins} and {len(batches)}")
+    found: list[Tensor] = []
+    expected: list[Tensor] = []
+    lam: list[Tensor] = []
+    for batch in batches:
+        if batch.similarity.shape != batch.lam.shape or batch.lam.shape != batch.mask.shape:
+            raise ValueError(f"similarities, λ and mask are alike, got {[tuple(t.shape) for t in batch]}")
+        for kept, values in zip((found, expected, lam), (*positive(batch, settings), batch.lam), strict=True):
+            kept.append(values[batch.mask].double())
+    share = torch.cat(lam)
+    place = (share * bins).long().clamp(0, bins - 1)
+    count = torch.bincount(place, minlength=bins)
+    rates = [torch.bincount(place, torch.cat(t), minlength=bins) / count for t in (found, expected)]
+    middle = (torch.arange(bins, dtype=torch.float64, device=share.device) + 0.5) / bins
+    return Positivity(middle, rates[0], rates[1], count)
+
+
+def positive(mixtures: Mixtures, settings: Settings | None = None) -> tuple[Tensor, Tensor]:
+    """Whether each mixture behaves as positive, by the derivative of the loss and by the threshold, (A, V) bool."""
+    s, lam, mask = (t.double() for t in mixtures)
+    o = {**FORMS["multi-similarity"].settings, **(settings or {})}
+    t = s - o["m"]
+    pull, push = -o["beta"] * t, o["gamma"] * t
+    ups, downs = lam * mask, (1 - lam) * mask
+    # (D 2.16) with all of V(a) in the denominators, both sides as logarithms: no e^(γt) is formed.
+    up = lam.log() + pull - softplus(log_sum(pull, ups))[:, None]
+    down = (-lam).log1p() + push - softplus(log_sum(push, downs))[:, None]
+    return down <= up, s <= lam.logit() / (o["beta"] + o["gamma"]) + o["m"]  # (D 2.22)
+
+
+@torch.no_grad()
+def mixtures_of(z: Tensor, labels: Tensor, alpha: float = 2.0, generator: torch.Generator | None = None) -> Mixtures:
+    """All positive-negative embedding mixtures of a batch, as Metrix/embed meets them."""
+    x = unit(z)
+    same = labels[:, None] == labels
+    which, there = rows_of(same & ~torch.eye(len(x), dtype=torch.bool, device=x.device))
+    lam = beta_draws(alpha, (len(x), len(x)), generator, x)
+    s = mixed_similarity(x, x, x, which, lam)
+    mask = there[..., None] & ~same[:, None]
+    return Mixtures(s.flatten(1), lam[which].flatten(1), mask.flatten(1))

@@ -1,0 +1,49 @@
+"""Cross-batch memory (Wang et al., 2020): the vectors of the last batches, to be compared with as well."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ..options import check_number
+
+
+class CrossBatchMemory(nn.Module):
+    """A ring of the last `size` vectors and labels. All of it is in the state dict: a run resumes to the same bits.
+
+    `get` gives views, not copies. Hence the order of a step: get, loss, backward, add; autograd complains if `add`
+    comes before `backward`. Many processes add what all of them have, in the order of their ranks.
+    """
+
+    vectors: Tensor
+    labels: Tensor
+    pointer: Tensor
+    filled: Tensor
+
+    def __init__(self, size: int, dim: int) -> None:
+        super().__init__()
+        check_number("size of a memory", size, whole=True, least=1)
+        check_number("dim of a memory", dim, whole=True, least=1)
+        self.size, self.dim = size, dim
+        self.register_buffer("vectors", torch.zeros(size, dim))
+        self.register_buffer("labels", torch.full((size,), -1))
+        self.register_buffer("pointer", torch.tensor(0))  # where the next vector goes
+        self.register_buffer("filled", torch.tensor(0))
+
+    @torch.no_grad()
+    def add(self, z: Tensor, labels: Tensor) -> None:
+        """Vectors (B, dim) and labels (B,) take the place of the oldest; of more than `size`, the last stay."""
+        if z.ndim != 2 or z.shape[1] != self.dim or labels.shape != z.shape[:1]:
+            shapes = f"{tuple(z.shape)} and {tuple(labels.shape)}"
+            raise ValueError(f"memory: vectors are (B, {self.dim}) and labels (B,), got {shapes}")
+        z, labels = z[-self.size :], labels[-self.size :]
+        places = (int(self.pointer) + torch.arange(len(z), device=self.vectors.device)) % self.size
+        self.vectors[places] = z.to(self.vectors)
+        self.labels[places] = labels.to(self.labels)
+        self.pointer.add_(len(z)).remainder_(self.size)
+        self.filled.add_(len(z)).clamp_(max=self.size)
+
+    def get(self) -> tuple[Tensor, Tensor]:
+        """What has been added so far, without gradients: (M, dim), (M,), in no particular order."""
+        n = int(self.filled)
+        return self.vectors[:n], self.labels[:n]

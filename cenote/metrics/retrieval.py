@@ -1,0 +1,148 @@
+"""How well nearest neighbours are of the query's class: Recall@K, P@1, R-precision, MAP@R."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from operator import index
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .nearest import BUDGET, nearest
+from .vectors import as_labels, as_vectors
+
+KS = (1, 2, 4, 8)
+KS_OF = {"sop": (1, 10, 100, 1000), "inshop": (1, 10, 20, 30)}  # as published for these data sets
+FIRST = 32  # neighbours that every query is given; only those with nothing right among them are asked for more
+WITHOUT_MATCH = ("exclude", "miss")
+
+
+class QueryScores(NamedTuple):
+    """Of each query, in the order of the queries; 0 for one that has nothing to find."""
+
+    matches: Tensor  # (Q,) R, how many there are to find
+    recall: Tensor  # (Q, len(ks)) whether one is among the k nearest
+    p_at_1: Tensor  # (Q,) whether the nearest is one
+    r_precision: Tensor  # (Q,) share of right ones among the R nearest
+    map_at_r: Tensor  # (Q,) (1/R) sum over i <= R of P@i where the i-th is right
+    nearest: Tensor  # (Q, keep) places in the gallery, best first; -1 where nobody asked, or there are no more
+
+
+def retrieval_scores(
+    embeddings: Any,
+    labels: Any,
+    ks: Sequence[int] = KS,
+    gallery: Any = None,
+    gallery_labels: Any = None,
+    distance: str = "cosine",
+    without_match: str = "exclude",
+    budget: int = BUDGET,
+) -> dict[str, float]:
+    """Shares, 0 to 1: recall@k for each k, p@1, r_precision and map@r; and how many queries they are means of.
+
+    Every row asks for the others of its class, or for those of a gallery. Queries that have nothing to find are
+    `without_match` in number: "exclude" leaves them out of the means, "miss" counts them as 0. Beside the embeddings
+    about `budget` bytes are used, however many rows there are.
+    """
+    if without_match not in WITHOUT_MATCH:
+        raise ValueError(f"queries without a match are {' or '.join(WITHOUT_MATCH)}, got '{without_match}'")
+    ks = _whole(ks)
+    found = query_scores(embeddings, labels, ks, gallery, gallery_labels, distance, budget=budget)
+    return mean_scores(found, ks, without_match)
+
+
+def mean_scores(found: QueryScores, ks: Sequence[int] = KS, without_match: str = "exclude") -> dict[str, float]:
+    """What `retrieval_scores` gives, of queries that were scored one by one."""
+    asked = found.matches > 0
+    lone = int((~asked).sum())
+    if without_match == "exclude" and not asked.any():
+        raise ValueError(f"none of {lone} queries has another vector of its class to find: nothing can be judged")
+    counted = asked if without_match == "exclude" else torch.ones_like(asked)
+    scores = {f"recall@{k}": _mean(found.recall[counted, i]) for i, k in enumerate(ks)}
+    scores |= {"p@1": _mean(found.p_at_1[counted]), "r_precision": _mean(found.r_precision[counted])}
+    return scores | {"map@r": _mean(found.map_at_r[counted]), "queries": int(counted.sum()), "without_match": lone}
+
+
+def query_scores(
+    embeddings: Any,
+    labels: Any,
+    ks: Sequence[int] = KS,
+    gallery: Any = None,
+    gallery_labels: Any = None,
+    distance: str = "cosine",
+    keep: int = 0,
+    budget: int = BUDGET,
+) -> QueryScores:
+    """Query by query, with the `keep` nearest of each."""
+    x = as_vectors(embeddings)
+    y = as_labels(labels, x)
+    others, of_others = _gallery(gallery, gallery_labels, x)
+    known = y if of_others is None else of_others
+    if not len(x) or not len(known):
+        raise ValueError(f"retrieval needs queries and a gallery, got {len(x)} and {len(known)} vectors")
+    ks = _whole(ks)
+    itself = int(others is None)
+    matches, most = _count(y, known) - itself, len(known) - itself
+    deep, asked = min(max(ks), most), matches > 0
+    counts = torch.where(asked, matches.clamp(min=max(min(deep, FIRST), keep)).clamp(max=most), 0)
+    blank = torch.zeros(len(x), dtype=torch.float64, device=x.device)
+    result = QueryScores(
+        matches, blank.new_zeros((len(x), len(ks)), dtype=torch.bool), blank.bool(), blank, blank.clone(),
+        torch.full((len(x), keep), -1, device=x.device),
+    )  # fmt: skip
+    for rows, order in nearest(x, others, counts, distance, budget):
+        _score(result, rows, order, known[order] == y[rows, None], ks)
+    # Recall@1000 takes the thousand nearest of those alone that have found nothing so far.
+    counts = torch.where(asked & ~result.recall.any(1) & (counts < deep), deep, 0)
+    for rows, order in nearest(x, others, counts, distance, budget) if counts.any() else ():
+        hits = known[order] == y[rows, None]
+        for i, k in enumerate(ks):
+            result.recall[rows, i] = hits[:, :k].any(1)
+    return result
+
+
+def _score(result: QueryScores, rows: Tensor, order: Tensor, hits: Tensor, ks: Sequence[int]) -> None:
+    """hits (rows, k): whether each of the nearest is right."""
+    for i, k in enumerate(ks):
+        result.recall[rows, i] = hits[:, :k].any(1)
+    result.p_at_1[rows] = hits[:, 0]
+    r = result.matches[rows]
+    place = torch.arange(1, int(r.max()) + 1, device=hits.device)
+    hits = hits[:, : len(place)] & (place <= r[:, None])  # the first R
+    result.r_precision[rows] = hits.sum(1).double() / r
+    # P@i is asked at hits alone.
+    result.map_at_r[rows] = (hits.cumsum(1).double() / place).masked_fill_(~hits, 0).sum(1) / r
+    if width := min(result.nearest.shape[1], order.shape[1]):
+        result.nearest[rows, :width] = order[:, :width]
+
+
+def _whole(ks: Iterable[Any]) -> tuple[int, ...]:
+    try:
+        found = tuple(map(index, ks))
+    except TypeError:
+        found = ()
+    if not found or min(found) < 1:
+        raise ValueError(f"recall is asked at whole numbers from 1, such as (1, 2, 4), got {ks}")
+    return found
+
+
+def _gallery(gallery: Any, labels: Any, queries: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    if (gallery is None) != (labels is None):
+        raise ValueError("a gallery comes with gallery_labels, and they with a gallery")
+    if gallery is None:
+        return None, None
+    vectors = as_vectors(gallery, "the gallery's embeddings").to(queries.device)
+    if vectors.shape[1] != queries.shape[1]:
+        raise ValueError(f"queries have {queries.shape[1]} dimensions and the gallery {vectors.shape[1]}")
+    return vectors, as_labels(labels, vectors, "the gallery's labels")
+
+
+def _count(labels: Tensor, known: Tensor) -> Tensor:
+    """How many of `known` equal each label."""
+    ordered = known.sort().values
+    return torch.searchsorted(ordered, labels, right=True) - torch.searchsorted(ordered, labels)
+
+
+def _mean(values: Tensor) -> float:
+    return float(values.double().mean())

@@ -1,0 +1,206 @@
+"""What metric learning trains: a model, the loss with its proxies, and what the loss looks at besides the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..backbones import Features
+from ..losses.metrix import Metrix, Mixable
+from ..losses.xbm import CrossBatchMemory
+from ..losses.zero_shot import ZeroShot
+from ..models import PooledModel
+from ..models.embedding import Embedding
+from ..pooling.gsp import GSP
+from .distributed import gathered, joined_rows, rank, world
+from .top import Top
+
+
+class MetricPart(NamedTuple):
+    inputs: Tensor | Features  # images, or features from a cache
+    labels: Tensor  # (B,), from 0, of the classes that are trained
+
+    def __len__(self) -> int:  # of images, not of fields
+        return self.labels.shape[0]
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """What stands still, and for how long."""
+
+    warm_up: float = 0.0  # epochs in which the backbone keeps its weights
+    freeze_bn: bool = False  # the statistics of its BatchNorm stay those it came with
+    proxy_rate: float = 1.0  # how many times as fast proxies and label embeddings learn
+    memory_after: int = 0  # steps before the memory is used
+
+
+class MetricModule(nn.Module):
+    """Its output is the loss of a batch, of all processes' images together: pairs across processes count.
+
+    The vectors of all processes are gathered with their gradients and every process computes the same loss of them;
+    the generator must be the same everywhere too. Images that input mixup makes are shared out among processes.
+    """
+
+    fitted: Tensor
+
+    def __init__(
+        self,
+        body: PooledModel | Top,
+        loss: Any,
+        mixing: Any = None,
+        zero_shot: ZeroShot | None = None,
+        memory: CrossBatchMemory | None = None,
+        waiting: Waiting | None = None,
+        fitted: bool = False,
+    ) -> None:
+        super().__init__()
+        self.body, self.loss, self.zero_shot, self.memory = body, loss, zero_shot, memory
+        self.mixing, self.waiting = mixing, waiting or Waiting()
+        # GSP's prototypes begin at tokens of the first batch, unless they are `fitted` already.
+        self.register_buffer("fitted", torch.tensor(fitted or not isinstance(body.pool, GSP)))
+        self.generator = torch.Generator()  # seeded anew for every step
+        self.epoch, self.step, self.counts = 0.0, 0, [0]
+        self.silent: str | None = None  # why the last batch said nothing, if so
+        self.seen: tuple[Tensor, Tensor] | None = None  # of the last batch, for the memory
+
+    def forward(self, part: MetricPart) -> Tensor:
+        features = self.features(part.inputs)
+        self.counts = gathered(len(part))  # they differ where images cannot be read
+        if self.training and not self.fitted:
+            self._fit(features)
+        z, histograms = self.vectors(features)
+        z, labels = joined_rows(z, self.counts), joined_rows(part.labels, self.counts)
+        self.silent = self.loss.silent(labels)
+        loss = self._dml(part, features, z, labels)
+        if self.zero_shot is not None and histograms is not None:
+            self.silent = self.silent or self.zero_shot.silent(labels)
+            w = self.zero_shot.weight
+            histograms = joined_rows(histograms, self.counts)
+            loss = (1 - w) * loss + w * self.zero_shot(histograms, labels, self.generator)  # (G 4.4)
+        self.seen = (z.detach(), labels)
+        return loss
+
+    def features(self, inputs: Tensor | Features) -> Features:
+        """Without gradients for the backbone while it waits; with zeros where other processes wait for some."""
+        if isinstance(inputs, Features):
+            return inputs
+        assert isinstance(self.body, PooledModel)
+        if self.epoch >= self.waiting.warm_up:
+            return self.body.features(inputs)
+        with torch.no_grad():
+            features = self.body.features(inputs)
+        if world() == 1 or not self.training:
+            return features
+        nothing = sum(p.flatten()[0] * 0 for p in self.body.backbone.parameters() if p.requires_grad)
+        cls = None if features.cls is None else features.cls + nothing
+        return Features(features.tokens + nothing, features.grid, cls)
+
+    def vectors(self, features: Features) -> tuple[Tensor, Tensor | None]:
+        """z (B, D), not normalised, and GSP's histograms (B, m) where the zero-shot loss asks for them."""
+        if self.zero_shot is None:
+            return self.body.embed_features(features), None
+        assert isinstance(self.body.pool, GSP)
+        u, histograms = self.body.pool.with_histogram(_pooled_tokens(self.body, features))
+        return self.body.refine(u), histograms
+
+    def remember(self) -> None:
+        """After the step: its vectors go into the memory."""
+        if self.memory is not None and self.seen is not None and self.step >= self.waiting.memory_after:
+            z, labels = self.seen
+            finite = z.isfinite().all(1)
+            self.memory.add(z[finite], labels[finite])
+        self.seen = None
+
+    def own_rates(self) -> list[tuple[Iterable[nn.Parameter], float]]:
+        """Proxies and label embeddings begin anywhere and have far to go."""
+        own = [p for part in (self.loss, self.zero_shot) if part is not None for p in part.parameters()]
+        return [(own, self.waiting.proxy_rate)]
+
+    def no_weight_decay(self) -> set[str]:
+        ask = getattr(self.body, "no_weight_decay", set)
+        return {f"body.{name}" for name in ask()}
+
+    def group_matcher(self, coarse: bool = False) -> Callable[[str], int]:
+        if not isinstance(self.body, PooledModel):
+            raise ValueError("a frozen backbone has no layers to train: no layer_decay")
+        layer_of = self.body.group_matcher(coarse)
+        return lambda name: layer_of(name.removeprefix("body."))
+
+    def train(self, mode: bool = True) -> MetricModule:
+        super().train(mode)
+        if self.waiting.freeze_bn and isinstance(self.body, PooledModel):
+            for layer in _batch_norms(self.body.backbone):
+                layer.eval()
+        return self
+
+    def _dml(self, part: MetricPart, features: Features, z: Tensor, labels: Tensor) -> Tensor:
+        memory = None
+        if self.memory is not None and int(self.memory.filled):
+            memory = self.memory.get()
+        if self.mixing is None:
+            loss: Tensor = self.loss(z, labels, memory)
+            return loss
+        if isinstance(self.mixing, Metrix):
+            self.silent = self.silent or self.mixing.silent(self.loss, labels)
+        linear = is_linear(self.body)
+        maps = joined_rows(_maps(self.body, features), self.counts) if self.mixing.needs_maps and not linear else None
+        images = None
+        if self.mixing.needs_images:
+            assert isinstance(part.inputs, Tensor)
+            images = joined_rows(part.inputs, self.counts)
+        embed = partial(self._embed, grid=features.grid)
+        batch = Mixable(labels, z, maps, images, embed, self._network, linear)
+        loss = self.mixing(self.loss, batch, self.generator, memory)
+        return loss
+
+    def _embed(self, maps: Tensor, grid: tuple[int, int]) -> Tensor:
+        places = grid[0] * grid[1]
+        cls = maps[:, places] if maps.shape[1] > places else None
+        return self.body.embed_features(Features(maps[:, :places], grid, cls))
+
+    def _network(self, images: Tensor) -> Tensor:
+        """Each process runs its share; what is too little to share, all of them run."""
+        if len(images) < world():
+            return self.body.embed_features(self.features(images))
+        shares = images.tensor_split(world())
+        mine = self.body.embed_features(self.features(shares[rank()]))
+        return joined_rows(mine, [len(share) for share in shares])
+
+    @torch.no_grad()
+    def _fit(self, features: Features) -> None:
+        """GSP's prototypes begin at tokens of the first batch, in place: the optimizer holds them already."""
+        assert isinstance(self.body.pool, GSP)
+        tokens = _pooled_tokens(self.body, features).float()
+        self.body.pool.fit(joined_rows(tokens, self.counts))
+        self.fitted.fill_(True)
+
+
+def is_linear(body: PooledModel | Top) -> bool:
+    """Whether the vector of mixed maps is the mix of the vectors: average pooling, and no norm behind it."""
+    plain = isinstance(body.after, nn.Identity)
+    if isinstance(body.embedding, Embedding):
+        plain = plain and isinstance(body.embedding.norm, nn.Identity)
+    return plain and (body.pool is None or body.pool.name == "gap")
+
+
+def _pooled_tokens(body: PooledModel | Top, features: Features) -> Tensor:
+    if body.tokens == "patches":
+        return features.tokens
+    assert features.cls is not None
+    return torch.cat([features.cls[:, None], features.tokens], 1)
+
+
+def _maps(body: PooledModel | Top, features: Features) -> Tensor:
+    """(B, N, D), or (B, N + 1, D) with the CLS token last where it counts."""
+    if body.tokens == "patches" or features.cls is None:
+        return features.tokens
+    return torch.cat([features.tokens, features.cls[:, None]], 1)
+
+
+def _batch_norms(module: nn.Module) -> Iterator[nn.Module]:
+    return (layer for layer in module.modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm))

@@ -1,0 +1,154 @@
+"""What runs of `cenote metric` have learned, in pictures: docs/metric.md.
+
+    python examples/metric/pictures.py RUN [RUN ...] DATA -o OUT
+
+positivity-RUN.png   how often multi-similarity pulls a mixture of a positive and a negative, against λ (D Figure 2.2)
+mu-RUN.png           MAP@R against the share mu of GSP, changed at evaluation alone (after 002 Figure 6)
+histograms.png       which prototypes the unseen classes use, a column for each run with GSP (002 Figure 4)
+collage.png          with --collage, where the pools look (002 Figure 3b)
+
+and, printed, alignment, uniformity and utilization (D 2.24) of the unseen classes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cenote.allocator import keep_memory
+from cenote.data import Dataset, open_dataset
+from cenote.data.loading import load as batches_of
+from cenote.losses import mixtures_of, positivity
+from cenote.metrics import alignment, retrieval_scores, uniformity, utilization
+from cenote.models import PooledModel, load
+from cenote.pooling.gsp import GSP
+from cenote.show.metric_collage import collage_sheet
+from cenote.show.metric_curves import draw_mu, draw_positivity
+from cenote.show.metric_histograms import draw_histograms
+from cenote.train.metric_splits import halves
+
+MUS = (0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0)
+CLASSES, EACH, BATCHES = 16, 4, 50  # of positivity: as a step of training has them
+SHOWN = 8  # collages
+
+
+class Seen(NamedTuple):
+    labels: Tensor  # (N,)
+    vectors: Tensor  # (N, D)
+    histograms: Tensor  # (N, m), of GSP; else (N, 0)
+    by_mu: dict[float, Tensor]  # of GSP: vectors (N, D) for each mu
+
+
+@torch.inference_mode()
+def look(model: PooledModel, data: Dataset, mus: Sequence[float] = ()) -> Seen:
+    """The backbone runs once, whatever is asked of the pool behind it."""
+    pool, labels, rows = model.pool, list[Tensor](), list[tuple[Tensor, ...]]()
+    for batch in batches_of(data, model.backbone.preprocessing.transform(), 32):
+        features = model.features(batch.images)
+        found = [model.embed_features(features), torch.empty(len(batch.labels), 0)]
+        if isinstance(pool, GSP):
+            tokens = features.tokens
+            if model.tokens != "patches" and features.cls is not None:
+                tokens = torch.cat([features.cls[:, None], tokens], 1)
+            found[1] = pool.with_histogram(tokens)[1]
+            own = pool.mu
+            for pool.mu in mus:
+                found.append(model.embed_features(features))
+            pool.mu = own
+        labels.append(batch.labels)
+        rows.append(tuple(found))
+    vectors, histograms, *others = (torch.cat(column) for column in zip(*rows, strict=True))
+    return Seen(torch.cat(labels), vectors, histograms, dict(zip(mus, others, strict=False)))
+
+
+def steps(labels: Tensor, generator: torch.Generator) -> list[Tensor]:
+    """Rows of batches as training draws them: some classes, some images of each."""
+    of = {int(label): torch.nonzero(labels == label)[:, 0] for label in labels.unique()}
+    found = []
+    for _ in range(BATCHES):
+        some = torch.randperm(len(of), generator=generator)[:CLASSES].tolist()
+        rows = [list(of.values())[i] for i in some]
+        found.append(torch.cat([own[torch.randperm(len(own), generator=generator)[:EACH]] for own in rows]))
+    return found
+
+
+def margins(run: Path) -> dict[str, float]:
+    """beta, gamma and m that a run of multi-similarity was given; of another loss, the usual ones."""
+    options = json.loads((run / "results.json").read_text(encoding="utf-8"))["options"]
+    return dict(options["loss_options"]) if options["loss"] == "multi-similarity" else {}
+
+
+def spread(trained: Seen, unseen: Seen, batches: list[Tensor], generator: torch.Generator) -> str:
+    """Utilization falls if mixed embeddings reach where unseen classes lie."""
+    x = torch.nn.functional.normalize(trained.vectors, dim=1)
+    mixed = []
+    for rows in batches:
+        other = rows[torch.randperm(len(rows), generator=generator)]
+        lam = torch.distributions.Beta(2.0, 2.0).sample((len(rows), 1))
+        mixed.append(lam * x[rows] + (1 - lam) * x[other])
+    clean, both = utilization(unseen.vectors, x), utilization(unseen.vectors, [x, *mixed])
+    near = f"alignment {alignment(unseen.vectors, unseen.labels):.3f}, uniformity {uniformity(unseen.vectors):.3f}"
+    return f"{near}, utilization {clean:.3f}, with mixed embeddings {both:.3f}"
+
+
+@torch.inference_mode()
+def maps(model: PooledModel, data: Dataset, places: Sequence[int]) -> list[np.ndarray]:
+    transform = model.backbone.preprocessing.transform()
+    images = torch.stack([transform(data.image(place)) for place in places])
+    return list(model.attend(images).mean(1).numpy())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run", type=Path, nargs="+")
+    parser.add_argument("data")
+    parser.add_argument("-o", "--out", type=Path, required=True)
+    parser.add_argument("--images", type=int, default=2000, help="of each half, at most")
+    parser.add_argument("--collage", action="store_true", help="DATA are collages of 2 x 2 tiles")
+    given = parser.parse_args()
+    if len({run.name for run in given.run}) < len(given.run):
+        parser.error("two runs have one name: rename a folder")
+    keep_memory()
+    torch.manual_seed(0)
+    parts = halves(open_dataset(given.data))
+    trained, unseen = (
+        part.select(np.sort(np.random.default_rng(0).permutation(len(part))[: given.images]))
+        for part in (parts.train, parts.test)
+    )
+    given.out.mkdir(parents=True, exist_ok=True)
+    models = {run: load(run).eval() for run in given.run}
+    histograms: dict[str, tuple[Tensor, Tensor]] = {}
+    for run, model in models.items():
+        name, generator = run.name, torch.Generator().manual_seed(0)
+        learned, new = look(model, trained), look(model, unseen, MUS)
+        batches = steps(learned.labels, generator)
+        mixed = [mixtures_of(learned.vectors[r], learned.labels[r], generator=generator) for r in batches]
+        curve = positivity(mixed, margins(run))
+        figure = draw_positivity(curve.lam, curve.empirical, curve.theoretical, f"Mixed embeddings of {name}")
+        figure.savefig(given.out / f"positivity-{name}.png")
+        print(f"{name}: {spread(learned, new, batches, generator)}")
+        if isinstance(model.pool, GSP):
+            scores = {mu: 100 * retrieval_scores(z, new.labels)["map@r"] for mu, z in new.by_mu.items()}
+            title = f"μ at evaluation, trained with {model.pool.mu:g}"
+            draw_mu(scores, gap=scores[1.0], title=title).savefig(given.out / f"mu-{name}.png")
+            histograms[name] = new.histograms, new.labels
+    if histograms:
+        draw_histograms(histograms, unseen.classes).savefig(given.out / "histograms.png")
+    able = {run.name: model for run, model in models.items() if model.pool is None or not model.pool.no_attention}
+    places = range(min(SHOWN, len(unseen)))
+    if able and given.collage:
+        collage_sheet(unseen, places, {name: maps(model, unseen, places) for name, model in able.items()}).save(
+            given.out / "collage.png"
+        )
+    print(f"wrote {', '.join(sorted(path.name for path in given.out.glob('*.png')))} in {given.out}")
+
+
+if __name__ == "__main__":
+    main()

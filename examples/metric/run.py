@@ -1,0 +1,134 @@
+"""Metric learning on classes that were never trained on, at a scale for two cores: docs/results.md.
+
+    python examples/metric/run.py OUT [--cub FOLDER] [--seeds 3]
+
+Three losses, plain and with Metrix; six pools under Proxy Anchor; the collages of 002. Every run is a `cenote metric`.
+Killed, it goes on where it was. Without the folder of CUB only the embedded world is played.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any, NamedTuple
+
+import torch
+
+from cenote.allocator import keep_memory
+from cenote.data import open_dataset
+from cenote.data.world import World, write_world
+from cenote.train.metric_choices import metric_choices
+from cenote.train.metric_fit import learn_metric
+
+LOSSES = ("contrastive", "multi-similarity", "proxy-anchor")
+POOLS: dict[str, dict[str, Any]] = {
+    "gap": {},
+    "max": {},
+    "gem": {},
+    "simpool": {},
+    "gsp": {},
+    "gsp, zero-shot": {"zero_shot": 0.1},
+}
+# Sixty kinds of things, five of a sort: two of them train, one chooses the epoch, two judge.
+KINDS: dict[str, Any] = {"images": 1500, "size": 64, "classes": 12, "distractors": 1, "sizes": (0, 1, 2)}
+TILES: dict[str, Any] = {"images": 1200, "size": 128}
+SCRATCH = {"backbone": "resnet_micro", "pool": "gap", "scratch": True}
+FROZEN = {"backbone": "lite0", "freeze": True}
+COLUMNS = {"recall@1": "Recall@1", "r_precision": "RP", "map@r": "MAP@R"}
+
+
+class Game(NamedTuple):
+    table: str
+    row: str
+    data: Path
+    model: dict[str, Any]
+    options: dict[str, Any]
+    settings: dict[str, Any]
+
+
+def games(kinds: Path, tiles: Path, cub: Path | None) -> Iterator[Game]:
+    few = {"epochs": 8, "batch": 64, "warmup": 1, "weight_decay": 0.01}
+    for loss in LOSSES:
+        for where in ("", "input", "feature", "embed"):
+            mixed = {"metrix": (where,)} if where else {}
+            name = f"{loss} + Metrix/{where}" if where else loss
+            yield Game("The world, ResNet from scratch", name, kinds, SCRATCH, {"loss": loss, "dim": 128, **mixed}, few)
+    probe = {"epochs": 15, "batch": 64}
+    real = {} if cub is None else {"CUB, frozen lite0": cub}
+    for table, data in real.items():
+        for loss in LOSSES:
+            for where in ("", "feature", "embed"):
+                mixed = {"metrix": (where,)} if where else {}
+                name = f"{loss} + Metrix/{where}" if where else loss
+                yield Game(table, name, data, {**FROZEN, "pool": "gap"}, {"loss": loss, "dim": 128, **mixed}, probe)
+    for table, data in {
+        **{f"{name}, pools": data for name, data in real.items()},
+        "Collages, frozen lite0": tiles,
+    }.items():
+        for row, options in POOLS.items():
+            pool = row.partition(",")[0]
+            yield Game(
+                table, row, data, {**FROZEN, "pool": pool}, {"loss": "proxy-anchor", "dim": 128, **options}, probe
+            )
+
+
+def play(game: Game, out: Path, seed: int) -> dict[str, float]:
+    """Train and judge once; what was done before is read."""
+    name = f"{game.table}/{game.row}-{seed}".replace(", ", "-").replace(" ", "-").replace("Metrix/", "")
+    folder = out / name
+    path = folder / "results.json"
+    if not path.is_file():
+        keep_memory()
+        torch.set_num_threads(1)  # each run has a core of its own
+        started = time.monotonic()
+        choices = metric_choices(None, "", game.model, game.options, {**game.settings, "seed": seed})
+        learn_metric(open_dataset(str(game.data)), folder, choices, resume=folder.is_dir(), say=lambda sentence: None)
+        print(f"{name}: {time.monotonic() - started:.0f} s", flush=True)
+    return dict(json.loads(path.read_text())["test"])
+
+
+def tables(found: dict[tuple[str, str], list[dict[str, float]]]) -> Iterator[str]:
+    """A row for each way to train, the mean and deviation over the seeds, in percent."""
+    for table in dict.fromkeys(table for table, _ in found):
+        yield f"**{table}**\n"
+        yield "| | " + " | ".join(COLUMNS.values()) + " |"
+        yield "|---" * (len(COLUMNS) + 1) + "|"
+        for (where, row), several in found.items():
+            if where == table:
+                yield f"| {row} | " + " | ".join(spread([one[key] for one in several]) for key in COLUMNS) + " |"
+        yield ""
+
+
+def spread(values: list[float]) -> str:
+    return f"{fmean(values):.1f}" + (f" ± {stdev(values):.1f}" if len(values) > 1 else "")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--cub", type=Path, help="a folder of fine-grained classes that cenote data opens")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs at a time")
+    given = parser.parse_args()
+    kinds, tiles = given.out / "kinds", given.out / "tiles"
+    write_world(World.preset("retrieval", **KINDS), kinds)
+    write_world(World.preset("collage", **TILES), tiles)
+    begun = time.monotonic()
+    asked = [(game, seed) for game in games(kinds, tiles, given.cub) for seed in range(given.seeds)]
+    found: dict[tuple[str, str], list[dict[str, float]]] = {}
+    with ProcessPoolExecutor(given.jobs) as runners:
+        jobs = [runners.submit(play, game, given.out, seed) for game, seed in asked]
+        for (game, _), job in zip(asked, jobs, strict=True):
+            found.setdefault((game.table, game.row), []).append(job.result())
+    print("\n".join(["", *tables(found)]))
+    print(f"{given.seeds} seeds, {(time.monotonic() - begun) / 60:.0f} minutes")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""A model's retrieval is the metric on its vectors; what cannot be read is named, and cases name the right files."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from cenote.data import Dataset, Record, pack
+from cenote.data.benchmarks import find_benchmark
+from cenote.evaluate.classify import ask
+from cenote.evaluate.landmarks import are_landmarks, cut_queries, landmarks
+from cenote.evaluate.retrieve import embed_all, retrieve
+from cenote.metrics import alignment, landmark_scores, retrieval_scores, uniformity
+from cenote.models import PooledModel
+from tests.data.benchmarks import trees2
+from tests.evaluate.shapes import Rectangles, rectangles, small_model
+
+
+@pytest.fixture(scope="module")
+def model() -> PooledModel:
+    return small_model()
+
+
+def marked(images: int = 24, bad: tuple[int, ...] = (), labels: str = "abc") -> Dataset:
+    """Half of the images ask, half are asked; every eighth has no class."""
+    records = [
+        Record(f"{i}.png", None if i % 8 == 7 else labels[i % 3], "query" if i % 2 else "gallery")
+        for i in range(images)
+    ]
+    dataset = pack(records, Path("rectangles"), "rectangles", classes=list("abcd"))
+    dataset.pixels = Rectangles(bad)
+    return dataset
+
+
+def test_every_image_against_the_others(model: PooledModel) -> None:
+    data = rectangles(15, pixels=Rectangles(bad=(4,)))
+    report, cases = retrieve(model, data, ks=(1, 3), batch=4)
+    answers = ask(model, data)
+    wanted = retrieval_scores(answers.vectors, answers.labels, (1, 3))
+    for name in ("recall@1", "recall@3", "p@1", "r_precision", "map@r"):
+        assert report[name] == pytest.approx(100 * wanted[name], abs=1e-9)
+    assert report["queries"] == report["images"] == 14 and report["gallery"] is None and report["classes"] == 3
+    assert report["unreadable"] == ["rectangles/4.png: damaged"]
+    assert report["alignment"] == pytest.approx(alignment(answers.vectors, answers.labels), rel=1e-6)
+    assert report["uniformity"] == pytest.approx(uniformity(answers.vectors), rel=1e-5)
+    assert [case.row() for case in cases] == report["cases"]
+
+
+def test_queries_against_a_gallery(model: PooledModel) -> None:
+    data = marked(bad=(1, 2))
+    queries, gallery = data.split("query"), data.split("gallery")
+    report, cases = retrieve(model, queries, gallery)
+    asking, asked = (ask(model, part.select(part.labels >= 0)) for part in (queries, gallery))
+    wanted = retrieval_scores(asking.vectors, asking.labels, gallery=asked.vectors, gallery_labels=asked.labels)
+    assert report["map@r"] == pytest.approx(100 * wanted["map@r"], abs=1e-9)
+    assert (report["images"], report["gallery"], report["no_class"]) == (8, 11, 3)
+    assert report["unreadable"] == ["rectangles/1.png: damaged", "rectangles/2.png: damaged"]
+    for case in cases:
+        assert Path(case.file).name == queries[case.position].image and case.label == queries[case.position].label
+        for near in case.neighbours:
+            assert Path(near.file).name == gallery[near.position].image
+            assert near.label is not None and near.right == (near.label == case.label)
+
+
+def test_cases_are_the_best_and_the_worst_each_of_a_class_of_its_own(model: PooledModel) -> None:
+    data = rectangles(15)
+    _, cases = retrieve(model, data)
+    vectors = torch.nn.functional.normalize(embed_all(model, data).vectors, dim=1)
+    best, worst = ([case for case in cases if case.group == group] for group in ("best", "worst"))
+    assert sorted(str(case.label) for case in best) == sorted(str(case.label) for case in worst) == ["a", "b", "c"]
+    assert len({case.position for case in cases}) == 6
+    assert all(b.map_at_r >= w.map_at_r for b in best for w in worst if b.label == w.label)
+    for case in cases:
+        sims = vectors @ vectors[case.position]
+        sims[case.position] = -2
+        assert [near.position for near in case.neighbours] == sims.argsort(descending=True)[:6].tolist()
+        assert case.matches == 4
+
+
+def test_a_class_of_one_image(model: PooledModel) -> None:
+    data = marked(6, labels="aab")  # b at 2 and 5
+    part = data.select([0, 1, 2, 3])
+    assert retrieve(model, part).report["without_match"] == 1
+    missed = retrieve(model, part, without_match="miss").report
+    assert missed["queries"] == 4 and missed["recall@4"] == 75
+    with pytest.raises(ValueError, match="none of 2 queries has another"):
+        retrieve(model, data.select([0, 2]))
+
+
+def test_what_cannot_be_judged_is_a_sentence(model: PooledModel) -> None:
+    with pytest.raises(ValueError, match="no image of rectangles could be read"):
+        retrieve(model, rectangles(2, pixels=Rectangles(bad=(0, 1))))
+    with pytest.raises(ValueError, match="has no image with a class"):
+        retrieve(model, marked(8).select([7]))
+    with pytest.raises(ValueError, match="do not have the same classes"):
+        retrieve(model, rectangles(6), marked(6))
+
+
+def test_landmarks_by_hand(model: PooledModel, tmp_path: Path) -> None:
+    trees2.landmarks(tmp_path, "roxford5k")
+    data = find_benchmark("roxford").read(tmp_path)
+    noise = np.random.default_rng(0)
+    for path in {data.path(i) for i in range(len(data))}:  # pictures that differ
+        Image.fromarray(noise.integers(0, 255, (30, 40, 3), np.uint8)).save(path)
+    assert are_landmarks(data) and not are_landmarks(rectangles(3))
+    report = landmarks(model, data)
+    transform = model.backbone.preprocessing.transform()
+    asking = [query.image for query in data.queries]
+    rest = [i for i in range(len(data)) if i not in asking]
+    crops = [data.image(q.image).crop(tuple(map(round, q.box))) for q in data.queries if q.box]
+    with torch.inference_mode():
+        q, x = (torch.cat([model.embed(transform(i)[None]) for i in part]) for part in (crops, map(data.image, rest)))
+    order = torch.nn.functional.cosine_similarity(q[:, None], x[None], dim=2).argsort(dim=1, descending=True)
+    wanted = landmark_scores(np.array(rest)[order.numpy()], [query.truth for query in data.queries])
+    for name, score in wanted.items():
+        assert report[name]["queries"] == score.queries
+        assert report[name]["map"] == pytest.approx(100 * score.map, nan_ok=True)
+        assert report[name]["mp@5"] == pytest.approx(100 * score.mp[5], nan_ok=True)
+    assert report["images"] == len(rest) and not report["unreadable"]
+    assert [cut_queries(data).image(i).size for i in range(len(crops))] == [crop.size for crop in crops]
+
+
+def test_an_unreadable_landmark_is_found_by_nobody(model: PooledModel, tmp_path: Path) -> None:
+    trees2.landmarks(tmp_path, "rparis6k")
+    data = find_benchmark("rparis").read(tmp_path)
+    easy = data.queries[0].truth["easy"][0]
+    data.path(easy).write_bytes(b"")
+    report = landmarks(model, data)
+    assert report["images"] == len(data) - len(data.queries) - 1
+    assert len(report["unreadable"]) == 1 and str(data.path(easy)) in report["unreadable"][0]

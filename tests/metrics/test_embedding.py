@@ -1,0 +1,72 @@
+"""Alignment, uniformity and utilization are means over pairs, counted in double loops."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from cenote.metrics import alignment, uniformity, utilization
+
+SMALL = 1 << 12  # bytes: many blocks
+
+
+def points(n: int, seed: int = 0) -> Tensor:
+    return torch.randn(n, 6, generator=torch.Generator().manual_seed(seed))
+
+
+def apart(x: Tensor, y: Tensor) -> float:
+    """Squared distance on the sphere."""
+    x, y = x.double() / x.double().norm(), y.double() / y.double().norm()
+    return float((x - y).square().sum())
+
+
+@pytest.mark.parametrize("budget", [SMALL, 1 << 28])
+@pytest.mark.parametrize("power", [1, 2])
+def test_alignment(budget: int, power: int) -> None:
+    x, labels = points(70), torch.randint(0, 9, (70,), generator=torch.Generator().manual_seed(1))
+    pairs = [apart(x[i], x[j]) ** (power / 2) for i in range(70) for j in range(i) if labels[i] == labels[j]]
+    assert alignment(x, labels, power, budget) == pytest.approx(np.mean(pairs), rel=1e-6)
+
+
+def test_alignment_is_the_mean_distance() -> None:
+    assert alignment(torch.eye(2), [0, 0]) == pytest.approx(2**0.5)
+
+
+def test_alignment_of_very_close_vectors() -> None:
+    close = torch.tensor([[1.0, 0], [1, 1e-5]])
+    assert alignment(close, [3, 3], power=1) == pytest.approx(1e-5, rel=1e-3)  # a product would say 0
+
+
+@pytest.mark.parametrize("budget", [SMALL, 1 << 28])
+@pytest.mark.parametrize("t", [2, 30])
+def test_uniformity(budget: int, t: float) -> None:
+    x = points(50)
+    pairs = [math.exp(-t * apart(x[i], x[j])) for i in range(50) for j in range(i)]
+    assert uniformity(x, t, budget) == pytest.approx(math.log(np.mean(pairs)), abs=1e-5)
+    assert uniformity(torch.ones(5, 3)) == pytest.approx(0, abs=1e-5)
+
+
+@pytest.mark.parametrize("budget", [SMALL, 1 << 28])
+def test_utilization(budget: int) -> None:
+    queries, training = points(20, 1), points(45, 2)
+    slow = np.mean([min(apart(q, x) for x in training) for q in queries])
+    assert utilization(queries, training, budget) == pytest.approx(slow, abs=1e-6)
+    assert utilization(queries.numpy(), training.numpy()) == pytest.approx(slow, abs=1e-6)
+    parts = (training[i : i + 7] for i in range(0, 45, 7))
+    assert utilization(queries, parts, budget) == pytest.approx(slow, abs=1e-6)  # mixed examples as they come
+    assert utilization(queries, [training, points(30, 3)]) <= slow and utilization(queries, queries) < 1e-6
+
+
+def test_wrong_input_is_a_sentence() -> None:
+    with pytest.raises(ValueError, match="no two of 3 vectors are of one class"):
+        alignment(points(3), [0, 1, 2])
+    with pytest.raises(ValueError, match="a mean over pairs of vectors, got 1"):
+        uniformity(points(1))
+    with pytest.raises(ValueError, match="got none"):
+        utilization(points(3), [])
+    with pytest.raises(ValueError, match="6 dimensions and training vectors 2"):
+        utilization(points(3), torch.ones(2, 2))
+    with pytest.raises(ValueError, match="NaN or infinity, first in row 1"):
+        uniformity([[1.0, 2], [float("inf"), 1]])

@@ -1,0 +1,211 @@
+"""Retrieval scores are those of a loop over sorted lists and of pytorch-metric-learning, however memory is cut."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from cenote.metrics import query_scores, retrieval_scores
+from cenote.metrics.nearest import nearest
+
+SMALL = 1 << 20  # bytes: several tiles and strips even of a few hundred rows
+
+
+def clustered(n: int, classes: int, dim: int = 16, seed: int = 0, spread: float = 0.9) -> tuple[Tensor, Tensor]:
+    centres = torch.randn(classes, dim, generator=torch.Generator().manual_seed(99))  # the same whatever the seed
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(0, classes, (n,), generator=generator)
+    return centres[labels] + spread * torch.randn(n, dim, generator=generator), labels
+
+
+def similarities(x: Tensor, y: Tensor, distance: str) -> Tensor:
+    x, y = x.double(), y.double()
+    if distance == "euclidean":
+        return torch.stack([-(row - y).square().sum(1) for row in x])
+    return torch.stack([(y @ row) / (row.norm() * y.norm(dim=1)).clamp(min=1e-300) for row in x])
+
+
+def slow(x: Tensor, labels: Tensor, ks: tuple[int, ...], gallery: tuple[Tensor, Tensor] | None, distance: str,
+         miss: bool) -> dict[str, float]:  # fmt: skip
+    """From the definitions, one query at a time."""
+    others, known = gallery[0] if gallery else x, (gallery[1] if gallery else labels).tolist()
+    rows = []
+    for i, sims in enumerate(similarities(x, others, distance).tolist()):
+        ranked = [j for j in sorted(range(len(sims)), key=lambda j: (-sims[j], j)) if gallery or j != i]
+        label = int(labels[i])
+        hits = [known[j] == label for j in ranked]
+        r = sum(hits)
+        if not r:
+            if miss:
+                rows.append([0.0] * (len(ks) + 3))
+            continue
+        recall = [float(any(hits[:k])) for k in ks]
+        precisions = [sum(hits[:i]) / i for i in range(1, r + 1) if hits[i - 1]]
+        rows.append([*recall, float(hits[0]), sum(hits[:r]) / r, sum(precisions) / r])
+    names = [*(f"recall@{k}" for k in ks), "p@1", "r_precision", "map@r"]
+    return dict(zip(names, np.mean(rows, axis=0).tolist(), strict=True)) | {"queries": len(rows)}
+
+
+@pytest.mark.parametrize("distance", ["cosine", "euclidean"])
+@pytest.mark.parametrize("separate", [False, True])
+@pytest.mark.parametrize("miss", [False, True])
+def test_as_a_loop_over_sorted_lists(distance: str, separate: bool, miss: bool) -> None:
+    x, labels = clustered(150, 50)
+    gallery = clustered(90, 40, seed=1) if separate else None
+    given: dict[str, Any] = {"gallery": gallery[0], "gallery_labels": gallery[1]} if gallery else {}
+    ks = (1, 3, 8)
+    found = retrieval_scores(x, labels, ks, distance=distance, without_match="miss" if miss else "exclude", **given)
+    lone = found.pop("without_match")
+    assert lone > 0 and found["queries"] == (150 if miss else 150 - lone)
+    assert found == pytest.approx(slow(x, labels, ks, gallery, distance, miss), abs=1e-12)
+    assert list(found) == ["recall@1", "recall@3", "recall@8", "p@1", "r_precision", "map@r", "queries"]
+
+
+@pytest.mark.parametrize("ks", [(1, 2, 4), (1, 8)])
+@pytest.mark.parametrize("separate", [False, True])
+def test_memory_in_pieces_changes_nothing(ks: tuple[int, ...], separate: bool) -> None:
+    x, labels = clustered(900, 400)
+    given: dict[str, Any] = {}
+    if separate:
+        gallery, of_them = clustered(1100, 400, seed=2)
+        given = {"gallery": gallery, "gallery_labels": of_them}
+    assert retrieval_scores(x, labels, ks, budget=SMALL, **given) == retrieval_scores(x, labels, ks, **given)
+
+
+@pytest.mark.parametrize("separate", [False, True])
+def test_one_large_class_among_small_ones(separate: bool) -> None:
+    x, labels = clustered(700, 150)
+    labels[torch.randperm(700, generator=torch.Generator().manual_seed(0))[:300]] = 7
+    gallery = clustered(400, 150, seed=3) if separate else None
+    given: dict[str, Any] = {"gallery": gallery[0], "gallery_labels": gallery[1]} if gallery else {}
+    found = retrieval_scores(x, labels, (1, 5), budget=SMALL, **given)
+    found.pop("without_match")
+    # Similarities are float32: of 300 neighbours two that all but coincide may change places.
+    assert found == pytest.approx(slow(x, labels, (1, 5), gallery, "cosine", False), abs=1e-6)
+
+
+@pytest.mark.parametrize("ks", [(1, 100), (70, 2), (40, 250)])
+@pytest.mark.parametrize("separate", [False, True])
+def test_recall_far_down_the_list(ks: tuple[int, ...], separate: bool) -> None:
+    """Most find something early and are not asked again; the result is as if all had been."""
+    x, labels = clustered(260, 60, dim=3, spread=2.5)
+    gallery = clustered(280, 60, dim=3, seed=1) if separate else None
+    given: dict[str, Any] = {"gallery": gallery[0], "gallery_labels": gallery[1]} if gallery else {}
+    found = retrieval_scores(x, labels, ks, budget=SMALL, **given)
+    found.pop("without_match")
+    assert found == pytest.approx(slow(x, labels, ks, gallery, "cosine", False), abs=1e-12)
+    assert 0 < found[f"recall@{min(ks)}"] < found[f"recall@{max(ks)}"]
+
+
+@pytest.mark.parametrize("n", [5, 64, 500])
+@pytest.mark.parametrize("separate", [False, True])
+@pytest.mark.parametrize("k", [1, 4, 40])
+def test_of_equals_the_first_is_nearer(n: int, separate: bool, k: int) -> None:
+    """Only four different vectors: products are exactly 0, 1 or -1, and ties stand at every boundary."""
+    kinds = torch.randint(0, 4, (n,), generator=torch.Generator().manual_seed(n))
+    vectors = torch.tensor([[1.0, 0], [0, 1], [-1, 0], [0, -1]])[kinds]
+    k = min(k, n - 1)
+    own = None if not separate else vectors.flip(0)
+    counts = torch.full((n,), k)
+    order = torch.full((n, k), -1)
+    for rows, found in nearest(vectors, own, counts, budget=SMALL):
+        order[rows] = found
+    sims = (vectors @ (vectors if own is None else own).T).tolist()
+    for i in range(n):
+        places = [j for j in range(n) if separate or j != i]
+        assert order[i].tolist() == sorted(places, key=lambda j: (-sims[i][j], j))[:k]
+
+
+def test_a_collapsed_model_is_judged_by_the_order_of_its_images() -> None:
+    labels = torch.arange(640) // 2
+    scores = query_scores(torch.ones(640, 8), labels, keep=2, budget=SMALL)
+    assert scores.nearest[2:].tolist() == [[0, 1]] * 638 and scores.nearest[:2].tolist() == [[1, 2], [0, 2]]
+    assert retrieval_scores(torch.zeros(640, 8), labels)["p@1"] == 2 / 640
+
+
+def test_tiny_huge_and_shifted_vectors_are_as_good_as_others() -> None:
+    x, labels = clustered(120, 30)
+    wanted = retrieval_scores(x, labels)
+    for scale in (1e-30, 1e30):
+        assert retrieval_scores(x * scale, labels) == wanted
+    near = retrieval_scores(x, labels, distance="euclidean")
+    assert near == retrieval_scores(x * 1e25, labels, distance="euclidean")
+    assert near == retrieval_scores(x.double() + 1000, labels, distance="euclidean")
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64, "bfloat16"])
+def test_torch_numpy_and_lists_of_any_precision(kind: Any) -> None:
+    x, labels = clustered(60, 12)
+    x = (x * 4).round()  # the same in every precision
+    given = x.bfloat16() if kind == "bfloat16" else x.numpy().astype(kind)
+    assert retrieval_scores(given, labels.numpy()) == retrieval_scores(x, labels.tolist())
+
+
+def test_recall_beyond_what_there_is() -> None:
+    found = retrieval_scores(torch.eye(3), [0, 0, 1], ks=(1, 50))
+    assert found["recall@50"] == 1 and found["queries"] == 2 and found["without_match"] == 1
+    assert query_scores(torch.eye(3), [0, 0, 1], keep=5).nearest.tolist() == [
+        [1, 2, -1, -1, -1],
+        [0, 2] + [-1] * 3,
+        [-1] * 5,
+    ]
+
+
+@pytest.mark.parametrize("separate", [False, True])
+@pytest.mark.parametrize("distance", ["cosine", "euclidean"])
+def test_equal_to_pytorch_metric_learning(separate: bool, distance: str) -> None:
+    calculators = pytest.importorskip("pytorch_metric_learning.utils.accuracy_calculator")
+    from pytorch_metric_learning.distances import LpDistance
+    from pytorch_metric_learning.utils.inference import CustomKNN
+
+    x, labels = clustered(300, 90)  # some classes have one member
+    gallery, of_them = clustered(260, 90, seed=1) if separate else (None, None)
+    names = {"precision_at_1": "p@1", "r_precision": "r_precision", "mean_average_precision_at_r": "map@r"}
+    search = CustomKNN(LpDistance(normalize_embeddings=distance == "cosine"))
+    calculator = calculators.AccuracyCalculator(include=tuple(names), k="max_bin_count", knn_func=search)
+    theirs = calculator.get_accuracy(x, labels, *((gallery, of_them) if separate else ()))
+    ours = retrieval_scores(x, labels, gallery=gallery, gallery_labels=of_them, distance=distance)
+    assert ours["without_match"] > 0 and 0.2 < ours["map@r"] < 0.9
+    assert {name: ours[own] for name, own in names.items()} == pytest.approx(theirs, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"embeddings": torch.ones(4)}, r"embeddings are \(vectors, dimensions\), got \(4,\)"),
+        ({"embeddings": torch.ones(4, 2, dtype=torch.complex64)}, "embeddings are real numbers"),
+        ({"embeddings": torch.tensor([[1.0], [2], [float("nan")], [1]])}, "hold NaN or infinity, first in row 2"),
+        ({"labels": [0, 1]}, r"labels are one number for each of 4 vectors, got \(2,\)"),
+        ({"labels": [0.5, 1, 1, 1]}, "labels are whole numbers"),
+        ({"labels": [0, 1, 2, 3]}, "none of 4 queries has another vector of its class"),
+        ({"embeddings": torch.ones(0, 2), "labels": torch.ones(0).long()}, "got 0 and 0 vectors"),
+        ({"gallery": torch.ones(3, 2)}, "a gallery comes with gallery_labels"),
+        ({"gallery": torch.ones(3, 5), "gallery_labels": [0, 0, 1]}, "2 dimensions and the gallery 5"),
+        ({"gallery": torch.ones(3, 2), "gallery_labels": [7, 8, 9]}, "none of 4 queries has another"),
+        ({"ks": ()}, "whole numbers from 1"),
+        ({"ks": (0, 1)}, "whole numbers from 1"),
+        ({"ks": 1}, "whole numbers from 1"),
+        ({"ks": (1.0,)}, "whole numbers from 1"),
+        ({"labels": ["a", "a", "b", "b"]}, "labels are whole numbers"),
+        ({"labels": np.array(["a", "a", "b", "b"])}, "labels are whole numbers"),
+        ({"embeddings": [["a"], ["b"], ["c"], ["d"]]}, "of real numbers"),
+        ({"distance": "manhattan"}, "no distance 'manhattan': cosine, euclidean"),
+        ({"without_match": "drop"}, "exclude or miss, got 'drop'"),
+        ({"budget": 5}, "the budget is in bytes"),
+    ],
+)
+def test_wrong_input_is_a_sentence(given: dict[str, Any], sentence: str) -> None:
+    usual = {"embeddings": torch.rand(4, 2), "labels": [0, 0, 1, 1]}
+    with pytest.raises(ValueError, match=sentence):
+        retrieval_scores(**(usual | given))
+
+
+def test_ks_may_be_an_array() -> None:
+    x, y = torch.rand(6, 2), [0, 0, 1, 1, 2, 2]
+    assert retrieval_scores(x, y, np.array([1, 2])) == retrieval_scores(x, y, (1, 2))
+
+
+def test_all_misses_where_they_count() -> None:
+    assert retrieval_scores(torch.eye(3), [0, 1, 2], without_match="miss")["map@r"] == 0

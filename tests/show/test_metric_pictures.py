@@ -1,0 +1,100 @@
+"""Pictures of metric learning show the figures they are given, and say what they cannot draw."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cenote.data import Box, Dataset, Record, pack
+from cenote.show.metric_collage import collage_sheet, inside
+from cenote.show.metric_curves import draw_mu, draw_positivity
+from cenote.show.metric_histograms import class_histograms, draw_histograms
+from cenote.show.metric_tokens import Hulls, draw_hulls, hull
+
+
+def test_positivity() -> None:
+    x = np.linspace(0, 1, 5)
+    axes = draw_positivity(x, x**2, x**3, "here").axes[0]
+    lines = {str(line.get_label()): line for line in axes.lines if not str(line.get_label()).startswith("_")}
+    assert len(lines) == 2 and axes.get_title(loc="left") == "here"
+    for power, line in enumerate(lines.values(), 2):
+        assert np.allclose(line.get_xdata(), x) and np.allclose(line.get_ydata(), x**power)
+    with pytest.raises(ValueError, match="three rows of one length"):
+        draw_positivity(x, x[:3], x)
+
+
+def test_effect_of_mu() -> None:
+    axes = draw_mu({0.5: [30.0, 34.0], 0.1: [40.0, 40.0], 1.0: 20.0}, gap=[20.0, 22.0]).axes[0]
+    line, gap = axes.lines[:2]
+    assert list(line.get_xdata()) == [0.1, 0.5, 1.0] and np.allclose(line.get_ydata(), [40, 32, 20])
+    assert np.allclose(gap.get_ydata(), 21)
+    band = axes.collections[0].get_paths()[0].vertices
+    at = np.asarray(band)[np.isclose(np.asarray(band)[:, 0], 0.5), 1]
+    assert np.allclose([at.min(), at.max()], [32 - 8**0.5, 32 + 8**0.5])  # one deviation of two seeds
+    with pytest.raises(ValueError, match="no scores"):
+        draw_mu({})
+
+
+def test_histograms_of_classes() -> None:
+    z, y = np.array([[1.0, 0, 0], [0, 1, 0], [0, 0, 1], [0, 0.5, 0.5]]), np.array([4, 4, 1, 1])
+    present, shares = class_histograms(z, y)
+    assert present.tolist() == [1, 4] and np.allclose(shares, [[0, 0.25, 0.75], [0.5, 0.5, 0]])
+    figure = draw_histograms({"without": (z, y), "with": (z[:, ::-1], y)}, list("abcde"))
+    bars = [[bar.get_height() for bar in axes.patches] for axes in figure.axes]
+    assert np.allclose(bars, [[0, 0.25, 0.75], [0.75, 0.25, 0], [0.5, 0.5, 0], [0, 0.5, 0.5]])
+    assert [figure.axes[0].get_ylabel(), figure.axes[2].get_ylabel()] == ["b", "e"]
+    many = draw_histograms({"one": (np.full((20, 2), 0.5), np.arange(20))}, [str(i) for i in range(20)])
+    assert len(many.axes) == 12 and many.get_supxlabel() == "and 8 more classes"
+    with pytest.raises(ValueError, match="histograms are"):
+        class_histograms(z, y[:2])
+    with pytest.raises(ValueError, match="no class in common"):
+        draw_histograms({"a": (z[:2], y[:2]), "b": (z[2:], y[2:])}, list("abcde"))
+
+
+def test_hulls() -> None:
+    square = np.array([[0.0, 0], [1, 0], [1, 1], [0, 1], [0.5, 0.5], [0.2, 0.7]])
+    assert sorted(hull(square).tolist()) == [0, 1, 2, 3]
+    line = np.array([[0.0, 0], [3, 3], [1, 1], [2, 2]])
+    assert sorted(hull(line).tolist()) == [0, 1]  # its ends
+    assert sorted(hull(line[:2]).tolist()) == [0, 1] and set(hull(line[:1]).tolist()) == {0}
+    tokens = np.array([[0.0, 0], [2, 2], [5, 5]])
+    panel = Hulls("GAP", np.concatenate([square, line + 3]), np.repeat([0, 1], [6, 4]), tokens, np.array([0, 1, -1]))
+    figure = draw_hulls([panel, panel._replace(title="GSP")])
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["GAP", "GSP"]
+    corners = figure.axes[0].patches[0].get_path().vertices
+    assert {tuple(corner) for corner in np.asarray(corners)} == {(0, 0), (1, 0), (1, 1), (0, 1)}
+    background = figure.axes[0].lines[-1]
+    assert (list(background.get_xdata()), list(background.get_ydata())) == ([5], [5])
+    with pytest.raises(ValueError, match="in the plane"):
+        draw_hulls([panel._replace(samples=np.zeros((4, 3)))])
+
+
+def made(folder: Path) -> Dataset:
+    records = []
+    for i in range(3):
+        Image.new("RGB", (64, 64), (200, 40 * i, 90)).save(folder / f"{i}.png")
+        records.append(Record(f"{i}.png", "bird", "test", (Box(32, 0, 64, 32),)))
+    return pack([*records, Record("0.png", "bird")], folder, "made")
+
+
+def test_collages(tmp_path: Path) -> None:
+    dataset, sharp, flat = made(tmp_path), np.zeros((4, 4)), np.ones((7, 7))
+    sharp[0, 3] = 1
+    sheet = collage_sheet(dataset, [0, 2], {"GSP": [sharp] * 2, "GAP": [flat] * 2}, side=64)
+    pixels = np.asarray(sheet)
+    assert pixels.shape[1] > 2 * 3 * 64 and (pixels == (200, 80, 90)).all(-1).any()  # the second collage is there
+    with pytest.raises(ValueError, match="2 collages, but 1 maps of GSP"):
+        collage_sheet(dataset, [0, 2], {"GSP": [sharp]})
+    with pytest.raises(ValueError, match="no box in the tile"):
+        collage_sheet(dataset, [3], {"GSP": [sharp]})
+
+
+def test_how_much_of_a_map_lies_in_a_box() -> None:
+    corner, flat = np.zeros((4, 4)), np.ones((7, 7))
+    corner[0, 3] = 2
+    assert inside(corner, (32, 0, 64, 32), (64, 64)) == pytest.approx(1)
+    assert inside(corner, (0, 0, 32, 32), (64, 64)) == 0
+    assert inside(flat, (32, 0, 64, 32), (64, 64)) == pytest.approx(0.25)  # through the middle of cells
+    assert inside(flat, (0, 0, 64, 32), (64, 64)) == pytest.approx(0.5)
+    assert inside(np.zeros((2, 2)), (0, 0, 8, 8), (64, 64)) == 0

@@ -1,0 +1,355 @@
+"""Metric learning: what a step computes, what waits, what is remembered, and that a resumed run ends the same."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from cenote.losses.metrix import Mixable
+from cenote.models import load
+from cenote.train.engine import Engine, Stopped
+from cenote.train.metric_choices import MetricChoices, metric_choices
+from cenote.train.metric_fit import Run, learn_metric
+from cenote.train.metric_module import MetricModule, MetricPart, is_linear
+from cenote.train.metric_splits import halves, metric_splits
+
+from .many_classes import discs
+
+MODEL = {"backbone": "test_vit", "size": 32, "scratch": True}
+QUICK = {"epochs": 2, "batch": 12, "lr": 1e-3, "warmup": 0}
+
+
+def quiet(sentence: str) -> None:
+    pass
+
+
+def asked(options: dict[str, Any] | None = None, settings: dict[str, Any] | None = None, **model: Any) -> MetricChoices:
+    small = {"dim": 16, "images_per_class": 3, "validate": "last"}
+    pool = {"pool_options": {"prototypes": 4}} if model.get("pool", "gsp") == "gsp" else {}
+    return metric_choices(None, "", {**MODEL, **pool, **model}, {**small, **(options or {})}, QUICK | (settings or {}))
+
+
+def run_of(choices: MetricChoices, folder: Path, say: Any = quiet) -> Run:
+    return Run(
+        choices, metric_splits(halves(discs()), choices.options.validate, quiet), folder, torch.device("cpu"), say
+    )
+
+
+def module(choices: MetricChoices) -> MetricModule:
+    return choices.options.module(choices.model(), 8)
+
+
+def part(images: int = 6, size: int = 32) -> MetricPart:
+    torch.manual_seed(1)
+    return MetricPart(torch.randn(images, 3, size, size), torch.arange(images) % 3)
+
+
+def test_the_loss_of_a_step_is_the_losses_own() -> None:
+    made = module(asked({"loss": "proxy-anchor"}, pool="gap"))
+    batch = part()
+    expected = made.loss(made.body.embed(batch.inputs), batch.labels)
+    torch.testing.assert_close(made(batch), expected)
+
+
+@pytest.mark.parametrize("where", ["input", "feature", "embed"])
+@pytest.mark.parametrize("pool", ["gap", "gem", "cls"])
+def test_metrix_gets_the_maps_the_images_and_what_embeds_them(where: str, pool: str) -> None:
+    made = module(asked({"metrix": (where,), "mix": ("pos-neg",)}, pool=pool)).eval()
+    batch, body = part(), made.body
+    made.generator.manual_seed(3)
+    found = made(batch)
+    features = body.features(batch.inputs)
+    tokens, _, cls = features
+
+    def embed(x: torch.Tensor) -> torch.Tensor:
+        if pool == "cls":
+            return body.embed_features(features._replace(cls=x[:, -1]))
+        return body.embed_features(features._replace(tokens=x))
+
+    maps = tokens if pool != "cls" else torch.cat([tokens, cls[:, None]], 1)
+    z = body.embed(batch.inputs)
+    whole = Mixable(batch.labels, z, maps, batch.inputs, embed, body.embed, linear=pool != "gem")
+    expected = made.mixing(made.loss, whole, torch.Generator().manual_seed(3))
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    assert not torch.isclose(found, made.loss(z, batch.labels))
+
+
+def test_what_is_linear() -> None:
+    assert is_linear(module(asked(pool="gap")).body) and is_linear(module(asked(pool="cls")).body)
+    for other in (
+        asked(pool="gem"),
+        asked({"embedding_norm": "layer"}, pool="gap"),
+        asked(pool="gap", model_options={"norm": "after"}),
+    ):
+        assert not is_linear(module(other).body)
+
+
+def test_the_zero_shot_loss_takes_its_share() -> None:
+    made = module(asked({"zero_shot": 0.25})).eval()
+    batch, body = part(), made.body
+    made.generator.manual_seed(5)
+    found = made(batch)
+    u, histograms = body.pool.with_histogram(body.features(batch.inputs).tokens)  # type: ignore[union-attr]
+    zero = made.zero_shot(histograms, batch.labels, torch.Generator().manual_seed(5))  # type: ignore[misc]
+    dml = made.loss(body.refine(u), batch.labels)
+    torch.testing.assert_close(found, 0.75 * dml + 0.25 * zero)
+    with pytest.raises(ValueError, match="'gap' has none: --pool gsp"):
+        module(asked({"zero_shot": 0.1}, pool="gap"))
+
+
+def test_prototypes_begin_at_tokens_of_the_first_batch_and_the_optimizer_has_them(tmp_path: Path) -> None:
+    task = task_of(asked(), tmp_path)
+    made, pool = task.module, task.module.body.pool
+    held = [p for group in task.contenders[0].optimizer.param_groups for p in group["params"]]
+    assert any(p is pool.prototypes for p in held)
+    before = pool.prototypes.detach().clone()
+    batch = task.prepare(next(iter(task.loader)), 1)[0]
+    tokens = made.body.features(batch.inputs).tokens.detach()
+    task.begin_step(0.0)
+    made.train()(batch)
+    places = torch.linspace(0, tokens.shape[0] * tokens.shape[1] - 1, 4).round().long()
+    torch.testing.assert_close(pool.prototypes.detach(), tokens.flatten(0, 1)[places], rtol=1e-3, atol=1e-4)
+    assert not torch.equal(before, pool.prototypes) and bool(made.fitted)
+    after = pool.prototypes.detach().clone()
+    made.train()(batch)
+    assert torch.equal(after, pool.prototypes)  # once
+
+
+def task_of(choices: MetricChoices, folder: Path, say: Any = quiet) -> Any:
+    run = run_of(choices, folder, say)
+    model = choices.model()
+    sources = {"train": run.splits.train, "val": run.splits.val, "val gallery": None}
+    return run._task(choices.options.module(model, run.classes), sources, choices.augmentation(model))
+
+
+def test_the_backbone_waits_for_the_embedding(tmp_path: Path) -> None:
+    task = task_of(asked({"warm_up": 1.0}), tmp_path)
+    engine = Engine(task, task.settings, tmp_path, quiet)
+    body, start = task.module.body, {k: v.clone() for k, v in task.module.body.state_dict().items()}
+    engine._train_epoch([])
+    now = body.state_dict()
+    moved = {name.partition(".")[0] for name in now if not torch.equal(now[name], start[name])}
+    assert moved == {"embedding", "pool"}
+    engine._end_epoch()
+    engine._train_epoch([])
+    assert any(not torch.equal(now_, start[n]) for n, now_ in body.state_dict().items() if n.startswith("backbone."))
+
+
+def test_the_statistics_of_batch_norm_stay_where_they_are_told_to() -> None:
+    for frozen in (True, False):
+        made = module(asked({"freeze_bn": frozen}, backbone="resnet_micro", size=64)).train()
+        before = {k: v.clone() for k, v in made.body.backbone.state_dict().items() if "running" in k}
+        made(part(size=64))
+        after = made.body.backbone.state_dict()
+        assert all(torch.equal(after[k], v) for k, v in before.items()) == frozen
+        assert made.body.embedding.training
+
+
+def test_proxies_and_label_embeddings_learn_faster(tmp_path: Path) -> None:
+    task = task_of(asked({"loss": "proxy-nca++", "zero_shot": 0.1, "proxy_rate": 50.0}), tmp_path)
+    (contender,) = task.contenders
+    own = {id(p) for p in [*task.module.loss.parameters(), *task.module.zero_shot.parameters()]}
+    rates = {(id(p) in own): rate for group, rate in zip(contender.optimizer.param_groups, contender.rates, strict=True)
+             for p in group["params"]}  # fmt: skip
+    assert rates == pytest.approx({True: 0.05, False: 1e-3})
+    count = sum(len(group["params"]) for group in contender.optimizer.param_groups)
+    assert count == sum(p.requires_grad for p in task.module.parameters())
+
+
+def test_the_memory_holds_the_last_steps_and_is_compared_with(tmp_path: Path) -> None:
+    task = task_of(asked({"xbm": 30, "xbm_after": 1, "loss": "contrastive"}), tmp_path)
+    engine = Engine(task, task.settings, tmp_path, quiet)
+    batches = [batch for _ in range(2) for batch in task.loader][:4]
+    seen = []
+    made = task.module
+    for number, batch in enumerate(batches):
+        engine.step = number
+        memory = made.memory.get() if int(made.memory.filled) else None
+        memory = None if memory is None else tuple(x.clone() for x in memory)
+        made.train()
+        inputs = task.prepare(batch, 1)[0]
+        task.begin_step(number / len(task.loader))
+        if number:
+            with torch.no_grad():
+                z = made.body.embed(inputs.inputs)
+                expected = made.loss(z, inputs.labels, memory)
+                torch.testing.assert_close(made(inputs), expected)
+                seen.append(z)
+        engine._train_step(batch)
+    last = torch.cat(seen)[-30:]
+    assert int(made.memory.filled) == 30
+    held = made.memory.vectors
+    assert all(torch.isclose(held, z, atol=1e-5).all(1).any() for z in last)
+
+
+def test_a_batch_that_says_nothing_is_told_once(tmp_path: Path) -> None:
+    said: list[str] = []
+    task = task_of(asked({"images_per_class": 1}), tmp_path, said.append)
+    Engine(task, replace(task.settings, epochs=1), tmp_path, said.append).run()
+    assert len([line for line in said if "no two images of a batch share a class" in line]) == 1
+
+
+RESUMED: dict[str, Any] = {
+    "everything": (
+        {"zero_shot": 0.1, "metrix": ("feature", "embed", "input"), "xbm": 20, "validate": "classes"},
+        {},
+        {},
+    ),
+    "proxies": ({"loss": "proxy-anchor", "rival": "proxy-synthesis", "warm_up": 0.5}, {"amp": "bf16"}, {}),
+    "average": ({"loss": "contrastive", "rival": "mochi"}, {"ema": 0.9, "clip": 1.0}, {"pool": "simpool"}),
+}
+
+
+@pytest.mark.parametrize("name", RESUMED)
+def test_stopped_and_resumed_it_ends_the_same(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.set_num_threads(1)
+    options, settings, model = RESUMED[name]
+    choices = asked(options, settings, **model)
+    data = discs()
+    whole = learn_metric(data, tmp_path / "whole", choices, say=quiet)
+    assert set(whole["classes"]["train"]).isdisjoint(whole["classes"]["test"])
+    step, seen = Engine._train_step, []
+
+    def stop(self: Engine, batch: object) -> None:
+        step(self, batch)
+        seen.append(1)
+        if len(seen) == 3:
+            self.step += 1
+            self._save()
+            raise Stopped("here")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Engine, "_train_step", stop)
+        with pytest.raises(Stopped):
+            learn_metric(data, tmp_path / "stopped", choices, say=quiet)
+    learn_metric(data, tmp_path / "stopped", choices, resume=True, say=quiet)
+    one, other = (tmp_path / folder / "model.safetensors" for folder in ("whole", "stopped"))
+    assert one.read_bytes() == other.read_bytes()
+    with pytest.raises(ValueError, match="holds a run already"):
+        learn_metric(data, tmp_path / "whole", choices, say=quiet)
+    with pytest.raises(ValueError, match="must keep its settings: options was"):
+        changed = replace(choices, options=replace(choices.options, dim=8))
+        learn_metric(data, tmp_path / "whole", changed, resume=True, say=quiet)
+
+
+def test_it_learns_what_is_asked_and_the_model_can_be_read(tmp_path: Path) -> None:
+    choices = asked({"validate": "classes"}, {"epochs": 12, "lr": 2e-3}, pool="gap")
+    report = learn_metric(discs(images=12), tmp_path, choices, say=quiet)
+    untrained = learn_metric(
+        discs(images=12),
+        tmp_path / "no",
+        replace(choices, settings=replace(choices.settings, lr=0.0, epochs=1)),
+        say=quiet,
+    )
+    assert report["test"]["map@r"] > untrained["test"]["map@r"] + 10
+    shares = {"recall@1", "recall@2", "recall@4", "recall@8", "p@1", "r_precision", "map@r"}
+    assert shares | {"images", "queries", "without_match"} == set(report["test"])
+    assert report["chosen_by"] == "classes" and report["val"]["images"] == 2 * 12 and report["test"]["images"] == 96
+    model = load(tmp_path)
+    assert model.vector_dim == 16 and model.head is None
+
+
+def test_the_last_epoch_is_kept_where_nothing_chooses(tmp_path: Path) -> None:
+    said: list[str] = []
+    report = learn_metric(
+        discs(), tmp_path, asked({"images_per_class": 5}, {"epochs": 3}, tokens="cls"), say=said.append
+    )
+    lines = [line for line in said if line.startswith("epoch")]
+    assert len(lines) == 3 and not any("score" in line for line in lines)
+    assert report["pool"] == "cls"  # GSP was not asked for anything
+    assert [line for line in said if "a step holds" in line] == [
+        "a step holds 10 images instead of 12: 2 of 8 classes, 5 of each"
+    ]
+    assert report["epoch"] == 3 and report["chosen_by"] == "last" and report["val"] is None
+
+
+def test_losses_of_pytorch_metric_learning(tmp_path: Path) -> None:
+    pytest.importorskip("pytorch_metric_learning")
+    report = learn_metric(discs(), tmp_path, asked({"loss": "pml/TripletMarginLoss", "xbm": 12}), say=quiet)
+    assert report["options"]["loss"] == "pml/TripletMarginLoss"
+    with pytest.raises(ValueError, match="soft labels"):
+        asked({"loss": "pml/TripletMarginLoss", "metrix": ("embed",)}).check()
+
+
+@pytest.mark.parametrize(
+    ("options", "model", "sentence"),
+    [
+        ({"loss": "multi-similar"}, {}, "did you mean 'multi-similarity'"),
+        ({"metrix": ("features",)}, {}, "are some of input, feature, embed"),
+        ({"metrix": ("embed",), "rival": "mochi"}, {}, "leave out --metrix or --rival"),
+        ({"rival": "mochi", "loss": "proxy-anchor"}, {}, "takes no proxies"),
+        ({"rival": "proxy-synthesis"}, {}, "takes a loss that has them"),
+        ({"metrix": ("embed",), "mix_options": {"beta": 1}}, {}, "no option 'beta' of metrix: weight, alpha"),
+        ({"mix_options": {"weight": 1}}, {}, "need something to mix"),
+        ({"loss": "proxy-nca", "xbm": 10}, {}, "no use for a memory"),
+        ({"metrix": ("input",)}, {"freeze": True, "scratch": False}, "no mixing of input with --freeze"),
+        ({"warm_up": 1}, {"freeze": True, "scratch": False}, "leave out --warm-up"),
+        ({}, {"freeze": True}, "freeze and scratch exclude each other"),
+        ({"dims": 3}, {}, "no key 'dims'; did you mean 'dim'"),
+        ({"zero_shot": 0.1}, {"tokens": "cls"}, "'cls' has none: --tokens patches"),
+        ({"zero_shot": 2.0}, {}, "zero-shot: .*got 2"),
+        ({"zero_shot": 0.1, "zero_shot_options": {"rdge": 1}}, {}, "no option 'rdge' of the zero-shot loss"),
+        ({"mix": ("pos-neg",)}, {}, "--mix says which pairs Metrix mixes"),
+        ({"xbm_after": 3}, {}, "it needs --xbm"),
+    ],
+)
+def test_bad_input_is_told_before_images_are_read(
+    options: dict[str, Any], model: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        asked(options, **model).check()
+
+
+@pytest.mark.parametrize(
+    ("settings", "model", "sentence"),
+    [
+        ({"accumulate": 2}, {}, "accumulate must be 1"),
+        ({"mixup": 0.5, "select": "boxes"}, {}, "does not use mixup, select"),
+        ({"workers": -1}, {}, "workers must be at least 0"),
+        ({}, {"size": -1}, "size is a number of pixels"),
+        ({}, {"pool": "gsb"}, "no pool 'gsb'; did you mean 'gsp'"),
+        ({}, {"pool_options": {"esp": 1}}, "'gsp' has no option 'esp'; did you mean 'eps'"),
+        ({}, {"weights": Path("run")}, "leave it out, or --weights"),
+    ],
+)
+def test_what_it_does_not_use_is_refused(settings: dict[str, Any], model: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        asked(settings=settings, **model).check()
+
+
+def test_gsp_is_softer_for_proxies() -> None:
+    assert asked({"loss": "proxy-anchor"}).pool_options["eps"] == 0.5
+    assert "eps" not in asked().pool_options
+    assert asked({"loss": "proxy-anchor"}, pool_options={"eps": 2.0}).pool_options["eps"] == 2.0
+
+
+def test_a_batch_is_classes_times_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    choices = metric_choices(None, "", MODEL, {"classes_per_batch": 5, "images_per_class": 3}, {"epochs": 1})
+    assert [choices.training(8, 100)[0].batch, choices.training(8, 100)[1]] == [15, 5]
+    assert choices.training(4, 100)[1] == 4  # there are no more
+    with monkeypatch.context() as patch, pytest.raises(ValueError, match="2 classes to learn from cannot be shared"):
+        patch.setattr("cenote.train.metric_choices.world", lambda: 4)
+        choices.training(2, 100)
+    plain = metric_choices(None, "", MODEL, {"images_per_class": 0}, {"batch": 10})
+    assert plain.training(8, 100)[0].batch == 10 and plain.training(8, 100)[1] == 0
+    with pytest.raises(ValueError, match="classes_per_batch is at least 2"):
+        metric_choices(None, "", MODEL, {"classes_per_batch": 1}, {})
+    with pytest.raises(ValueError, match="leave out one of batch and classes_per_batch"):
+        metric_choices(None, "", MODEL, {"classes_per_batch": 4}, {"batch": 10})
+
+
+def test_a_run_can_begin_with_another(tmp_path: Path) -> None:
+    learn_metric(discs(), tmp_path / "one", asked(), say=quiet)
+    second = asked(scratch=False, weights=tmp_path / "one").model()
+    first = load(tmp_path / "one")
+    for name, value in first.state_dict().items():
+        assert torch.equal(value, second.state_dict()[name])
+    learn_metric(
+        discs(), tmp_path / "two", asked(None, {"lr": 0.0}, scratch=False, weights=tmp_path / "one"), say=quiet
+    )
+    assert torch.equal(load(tmp_path / "two").pool.prototypes, first.pool.prototypes)  # not begun anew at tokens
+    assert not asked(scratch=False, weights=tmp_path / "one", pool_options={"prototypes": 3}).start()[1]
+    with pytest.raises(ValueError, match="holds another backbone"):
+        asked(scratch=False, weights=tmp_path / "one", backbone="resnet_micro", size=64).model()

@@ -1,0 +1,110 @@
+"""What judges: unreadable images are told, queries with nothing to find counted, and nothing trains in vain."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from cenote.backbones import create_backbone
+from cenote.data import Dataset
+from cenote.models import load
+from cenote.train.engine import Engine, Stopped
+from cenote.train.metric_fit import learn_metric
+from cenote.train.metric_splits import check_findable, halves, metric_splits
+
+from .many_classes import discs
+from .test_metric import asked, quiet
+
+ONE = {"epochs": 1}
+PLAIN = {"validate": "classes"}
+# Of 16 classes and 6 images: 0-5 train, 6 and 7 choose, 8-15 judge.
+BROKEN = {6 + 16 * i for i in range(5)} | {8 + 16 * i for i in range(5)}
+
+
+def lone(data: Dataset, classes: range) -> Dataset:
+    """Of these classes only the first image is left."""
+    first = np.arange(len(data)) < len(data.classes)
+    return data.select(first | ~np.isin(data.labels, list(classes)))
+
+
+def test_unreadable_images_that_judge_are_told_and_queries_without_a_match_counted(tmp_path: Path) -> None:
+    said: list[str] = []
+    report = learn_metric(discs(bad=BROKEN), tmp_path, asked(PLAIN, {"epochs": 2}, pool="gap"), say=said.append)
+    told = [line for line in said if line.startswith("left out")]
+    assert len(told) == len(set(told)) == 10  # once, not in each epoch
+    assert len((tmp_path / "unreadable.txt").read_text().splitlines()) == 10
+    assert report["val"]["images"] == 12 - 5
+    test = report["test"]
+    assert (test["images"], test["queries"], test["without_match"]) == (48 - 5, 48 - 6, 1)
+    resumed = learn_metric(
+        discs(bad=BROKEN), tmp_path, asked(PLAIN, {"epochs": 2}, pool="gap"), resume=True, say=quiet
+    )  # fmt: skip
+    assert resumed["val"] == report["val"]
+    miss = learn_metric(
+        discs(bad=BROKEN), tmp_path / "miss", asked({**PLAIN, "without_match": "miss"}, {"epochs": 2}, pool="gap"),
+        say=quiet,
+    )["test"]  # fmt: skip
+    assert (miss["queries"], miss["without_match"]) == (43, 1)
+    assert miss["map@r"] == pytest.approx(test["map@r"] * 42 / 43, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("bad", "sentence"),
+    [
+        ({i for i in range(96) if i % 16 in (6, 7)}, "12 of 12 images of the val split could not be read"),
+        ({i for i in range(96) if i % 16 > 9}, "36 of 48 images of the test split could not be read"),
+    ],
+)
+def test_too_many_unreadable_ones_stop_the_run(bad: set[int], sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(Stopped, match=sentence):
+        learn_metric(discs(bad=bad), tmp_path, asked(PLAIN, ONE, pool="gap"), say=quiet)
+    # The model is there if it was trained to the end.
+    assert (tmp_path / "model.safetensors").exists() == ("test" in sentence)
+
+
+def test_no_image_at_all_is_a_sentence(tmp_path: Path) -> None:
+    data = discs(4, 3, bad={2, 3, 6, 7, 10, 11})  # few enough to go on otherwise
+    with pytest.raises(Stopped, match="no image of the test split could be read"):
+        learn_metric(data, tmp_path, asked({"validate": "last", "images_per_class": 2}, ONE, pool="gap"), say=quiet)
+
+
+def test_nothing_is_trained_where_nothing_can_be_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Engine, "run", lambda self, resume: pytest.fail("trained"))
+    for classes, sentence in ((range(6, 8), "no validation image has another.*--validate last"),
+                              (range(8, 16), "no test image has another image of its class")):  # fmt: skip
+        with pytest.raises(ValueError, match=sentence):
+            learn_metric(lone(discs(), classes), tmp_path / "run", asked(PLAIN, ONE), say=quiet)
+    assert not (tmp_path / "run").exists()
+    shop = ["train"] * 8 + ["query"] * 4 + ["gallery"] * 4
+    parts = metric_splits(halves(discs(split_of=lambda i: shop[i % 16])), "last", quiet)
+    with pytest.raises(ValueError, match="no test image has an image in the gallery of its class"):
+        check_findable(parts)
+    check_findable(parts._replace(test=parts.gallery))  # one of each class is enough there
+
+
+def test_a_run_goes_on_by_its_own_protocol(tmp_path: Path) -> None:
+    fair, plain = asked({"protocol": "fair"}, ONE, pool="gap"), asked(None, ONE, pool="gap")
+    learn_metric(discs(), tmp_path / "one", plain, say=quiet)
+    before = (tmp_path / "one" / "results.json").read_bytes()
+    with pytest.raises(ValueError, match="holds a run of the conventional protocol"):
+        learn_metric(discs(), tmp_path / "one", fair, resume=True, say=quiet)
+    learn_metric(discs(), tmp_path / "four", fair, say=quiet)
+    with pytest.raises(ValueError, match="holds a run of the fair protocol"):
+        learn_metric(discs(), tmp_path / "four", plain, resume=True, say=quiet)
+    assert (tmp_path / "one" / "results.json").read_bytes() == before
+    assert json.loads((tmp_path / "four" / "results.json").read_text())["test"]["queries"] == 48
+    for choices in (plain, fair):
+        with pytest.raises(ValueError, match="there is no run to resume"):
+            learn_metric(discs(), tmp_path / "none", choices, resume=True, say=quiet)
+
+
+def test_a_frozen_backbone_does_without_a_class_that_cannot_be_read(tmp_path: Path) -> None:
+    weights = tmp_path / "weights.pt"
+    torch.save(create_backbone("resnet_micro").model.state_dict(), weights)
+    model = {"backbone": "resnet_micro", "size": None, "freeze": True, "scratch": False, "weights": weights}
+    choices = asked({"loss": "proxy-anchor", "images_per_class": 2}, {"epochs": 1, "batch": 6}, **model)
+    data = discs(6, 4, bad={1, 7, 13, 19})  # all of one class that trains
+    learn_metric(data, tmp_path / "run", choices, say=quiet)
+    assert load(tmp_path / "run").vector_dim == 16

@@ -1,0 +1,155 @@
+"""The recipes of Metrix and GSP hold the papers' numbers, on each data set, and train in miniature."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cenote.data import open_dataset
+from cenote.losses.metrix import OF_MAPS, OF_PROXIES
+from cenote.models import load
+from cenote.train.metric_choices import metric_choices
+from cenote.train.metric_fit import learn_metric
+from cenote.train.recipe_choices import choices_of
+from cenote.train.recipe_sets import on_data
+from cenote.train.recipes import list_recipes, load_recipe, parse_recipe
+
+NAMES = [name for name in list_recipes() if name.startswith("metric/")]
+SETS = ("cub-retrieval", "cars-retrieval", "sop", "inshop")
+QUICK = "task: metric\nmodel: {backbone: resnet18, pool: gsp}\ntrain: {epochs: 3}\ndata: sop\npaper: {}\n"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_twin_trains_and_is_saved(name: str, tmp_path: Path) -> None:
+    recipe = load_recipe(name).scaled_down()
+    if recipe.options["loss"].startswith("pml/"):
+        pytest.importorskip("pytorch_metric_learning")
+    choices = metric_choices(recipe, "", {}, {}, {})
+    report = learn_metric(open_dataset("world/tiny"), tmp_path, choices, say=lambda line: None)
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [line["epoch"] for line in lines] == [1, 2]
+    assert all(math.isfinite(line["results"]["metric"]["loss"]) for line in lines)
+    assert load(tmp_path).vector_dim == 16 and report["test"]["images"] == 48
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("data", SETS)
+def test_every_data_set_has_its_numbers(name: str, data: str) -> None:
+    recipe = on_data(load_recipe(name), data)
+    counts = {"cub-retrieval": 5864, "cars-retrieval": 8054, "sop": 59551, "inshop": 25882}
+    assert recipe.data == data and recipe.cost["images"] % counts[data] == 0
+    choices = metric_choices(load_recipe(name), data, {}, {}, {})
+    assert choices.backbone == "resnet50.tv_in1k" and not choices.scratch
+    if name.endswith("-gsp"):
+        few = data in ("cub-retrieval", "cars-retrieval")
+        proxied = recipe.options["loss"].startswith("proxy")
+        wanted = {"prototypes": 64 if few else 128, "mu": 0.3, "eps": 0.5 if proxied else 5.0}
+        assert {key: choices.pool_options[key] for key in wanted} == wanted
+        assert choices.options.zero_shot == 0.1
+    if choices.options.classes_per_batch:
+        assert choices.options.classes_per_batch * choices.options.images_per_class == choices.settings.batch
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "train", "options"),
+    [  # 001 Table 2.2 and 2.4.1; 002 supplementary 1.1.4 and 1.1.7, in the papers' words
+        (
+            "multi-similarity-metrix",
+            "cub-retrieval",
+            {"lr": 1e-4, "batch": 100, "epochs": 100, "step_factor": 0.5},
+            {"dim": 512, "metrix": ("feature",), "images_per_class": 0},
+        ),
+        (
+            "multi-similarity-metrix",
+            "sop",
+            {"lr": 3e-5, "step_factor": 0.25},
+            {"classes_per_batch": 20, "images_per_class": 5},
+        ),
+        ("contrastive-metrix", "cars-retrieval", {"lr": 1e-4, "step_factor": 0.1, "weight_decay": 1e-4}, {}),
+        (
+            "contrastive-gsp",
+            "cars-retrieval",
+            {"lr": 1e-5, "batch": 32, "optimizer": "adam"},
+            {"loss_options": {"pos_margin": 0.2652, "neg_margin": 0.5409}, "dim": 128},
+        ),
+        (
+            "multi-similarity-gsp",
+            "inshop",
+            {"lr": 1e-5},
+            {"loss_options": {"beta": 8.49, "gamma": 57.38, "m": 0.41}, "protocol": "fair"},
+        ),
+        (
+            "proxy-anchor-gsp",
+            "sop",
+            {"lr": 5e-6},
+            {"classes_per_batch": 32, "images_per_class": 1, "warm_up": 1, "proxy_rate": 100},
+        ),
+        ("triplet-gsp", "sop", {"schedule": "constant"}, {"loss_options": {"margin": 0.0451}}),
+        (
+            "xbm-gsp",
+            "cub-retrieval",
+            {"lr": 1e-5, "batch": 112, "weight_decay": 4e-4},
+            {"xbm": 25 * 112, "xbm_after": 1000},
+        ),
+        ("xbm-gsp", "sop", {"lr": 1e-4}, {"xbm": 1400 * 112}),
+    ],
+)
+def test_the_papers_numbers(name: str, data: str, train: dict[str, Any], options: dict[str, Any]) -> None:
+    choices = metric_choices(load_recipe(f"metric/{name}"), data, {}, {}, {})
+    assert {key: getattr(choices.settings, key) for key in train} == train
+    assert {key: getattr(choices.options, key) for key in options} == options
+
+
+def test_what_the_user_says_comes_first() -> None:
+    recipe = load_recipe("metric/proxy-anchor-gsp")
+    choices = metric_choices(recipe, "sop", {"pool": "gap"}, {"zero_shot": 0.0, "dim": 64}, {"epochs": 2, "batch": 16})
+    assert (choices.pool, choices.pool_options, choices.options.zero_shot, choices.options.dim) == ("gap", {}, 0.0, 64)
+    assert choices.settings.epochs == 2 and choices.training(100, 1000)[0].batch == 16
+    with pytest.raises(ValueError, match="leave out freeze and scratch"):
+        metric_choices(recipe, "", {"freeze": True}, {}, {})
+    with pytest.raises(ValueError, match="cenote fit --recipe sar/deit-small"):
+        metric_choices(load_recipe("sar/deit-small"), "", {}, {}, {})
+    with pytest.raises(ValueError, match="cenote metric --recipe metric/xbm-gsp"):
+        choices_of(load_recipe("metric/xbm-gsp"))
+
+
+def test_what_takes_the_place_of_metrix_or_of_the_loss_takes_its_options_too() -> None:
+    def made(**options: Any) -> Any:
+        choices = metric_choices(load_recipe("metric/multi-similarity-metrix"), "", {}, options, {})
+        choices.check()
+        return choices.options
+
+    assert made().metrix == ("feature",) and made().mix_options and made().loss_options
+    plain, rival, loss = made(metrix=()), made(rival="mochi"), made(loss="contrastive")
+    assert (plain.metrix, plain.mix_options) == ((), {}) and plain.loss_options
+    assert (rival.rival, rival.metrix, rival.mix_options) == ("mochi", (), {})
+    assert (loss.loss, loss.loss_options, loss.metrix) == ("contrastive", {}, ("feature",))
+    assert made(loss="multi-similarity").loss_options == made().loss_options
+    for name in NAMES:
+        if name.endswith("-metrix"):
+            recipe = load_recipe(name)
+            assert "--metrix none" in recipe.about
+            few = OF_PROXIES if name == "metric/proxy-nca-metrix" else OF_MAPS
+            assert any(f"mixed with {few} others" in line for line in recipe.left_out)
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ("options: {losses: nca}", "no key 'options.losses'; did you mean 'loss'"),
+        ("options: {loss: nca2}", "no metric loss 'nca2'"),
+        ("options: {dim: wide}", "options.dim must be int, got 'wide'"),
+        ("options: {metrix: feature}", "options.metrix must be tuple, got 'feature'"),
+        ("options: {protocol: unfair}", "options.protocol is one of conventional, fair"),
+        ("sets: {sop2: {}}", "no data set is called 'sop2'"),
+        ("sets: {inshop: {lr: 3}}", "no key 'sets.inshop.lr'"),
+        ("sets: {inshop: {train: {rate: 3}}}", "no key 'train.rate'"),
+        ("sets: {inshop: 3}", "'sets.inshop' must hold keys, got 3"),
+    ],
+)
+def test_a_slip_gets_a_sentence(more: str, sentence: str) -> None:
+    with pytest.raises(ValueError, match="mine") as error:
+        parse_recipe(QUICK + more, "mine")
+    assert sentence in str(error.value)
