@@ -25,6 +25,10 @@ def join_masks(instances: Iterable[Any], ignore: Any = None) -> Array:
     return joined
 
 
+def bin_edges(bin_width: float) -> Array:
+    return np.append(np.arange(0, 1, bin_width), [1.0, 2.0, 3.0])
+
+
 class PixelPrecision:
     """Histograms of the scores of positive and negative pixels: streaming and mergeable.
 
@@ -36,7 +40,7 @@ class PixelPrecision:
         if not 0 < bin_width <= 1:
             raise ValueError(f"bin_width is more than 0 and at most 1, got {bin_width}")
         self.bin_width = bin_width
-        self.edges = np.append(np.arange(0, 1, bin_width), [1.0, 2.0, 3.0])
+        self.edges = bin_edges(bin_width)
         self.pixels = np.zeros((2, len(self.edges) - 1), np.int64)  # of negatives and positives
         self.count = 0
 
@@ -82,10 +86,10 @@ def pixel_average_precision(score_maps: Iterable[Any], masks: Iterable[Any], bin
 
 def _histograms(scores: Array, truth: Array, edges: Array, bin_width: float, name: str) -> Array:
     if available():
-        from .binning import count_pixels, in_kind_of
+        from .binning import count_pixels, edges_as
 
         pixels = np.zeros((2, len(edges) - 1), np.int64)
-        wrong = count_pixels(scores.ravel(), truth.ravel(), in_kind_of(scores, edges), 1 / bin_width, pixels)
+        wrong = count_pixels(scores.ravel(), truth.ravel(), *edges_as(scores.dtype, bin_width), pixels)
     else:
         pixels = np.stack([np.histogram(scores[truth == value], edges)[0] for value in (0, 1)])
         wrong = bool(((truth != 0) & (truth != 1) & (truth != IGNORE)).any())

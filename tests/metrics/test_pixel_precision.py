@@ -108,3 +108,16 @@ def test_foreground_wins_over_the_ignore_region() -> None:
     assert join_masks([first, second], ignore=np.array([[0, 1, 1, 0]])).tolist() == [[1, 1, 255, 0]]
     with pytest.raises(ValueError, match="at least one instance"):
         join_masks([])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_scores_at_and_beside_every_edge(dtype: type) -> None:
+    """Also where rounding puts an edge just below 1, as 49 bins do."""
+    for bins in (*range(1, 60), 997, 4100):
+        edges = np.append(np.arange(0, 1, 1 / bins), [1.0, 2.0, 3.0])
+        beside = [np.nextafter(edges[:-2], way) for way in (0.0, 2.0)]
+        scores = np.concatenate([edges[:-2], *beside]).astype(dtype)
+        scores = scores[scores <= 1][None]
+        precision = PixelPrecision(1 / bins)
+        precision.add(scores, np.ones_like(scores, np.uint8))
+        assert np.array_equal(precision.pixels[1], np.histogram(scores.astype(np.float64), edges)[0])
