@@ -249,7 +249,9 @@ def draws_from_torch_alone(transform: Any) -> bool:
     """
     parts = [*getattr(transform, "transforms", ()), *getattr(transform, "views", ())]
     home = f"{type(transform).__module__}."
-    own = home.startswith(("torchvision.transforms.v2.", "cenote.data.transforms.", "cenote.data.corruptions."))
+    own = home.startswith(
+        ("torchvision.transforms.v2.", "cenote.data.transforms.", "cenote.data.crops.", "cenote.data.corruptions.")
+    )
     return own and not hasattr(transform, "lambd") and all(map(draws_from_torch_alone, parts))
 
 

@@ -1,8 +1,8 @@
-"""What happens to a picture on its way into training.
+"""What happens to a picture on its way into training; DINO's views are in `crops`.
 
 Evaluation's resize and centre crop belong to the backbone: `cenote.backbones.Preprocessing`. All randomness comes from
-torch's default generator, which the loader seeds for every image. Every transform but `MultiCrop` also takes a picture
-with its truth, `transform(image, truth)`, and moves the boxes and the mask along.
+torch's default generator, which the loader seeds for every image. Every transform here also takes a picture with its
+truth, `transform(image, truth)`, and moves the boxes and the mask along.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, TypedDict
 import numpy as np
 import numpy.typing as npt
 import torch
-from PIL import Image, ImageFilter
+from PIL import Image
 from torch import Tensor
 from torchvision import tv_tensors
 from torchvision.transforms import InterpolationMode, v2
@@ -94,35 +94,6 @@ def wsol_boxes(boxes: Iterable[Sequence[Any]], size: tuple[int, int], to: int = 
     return (corners * to / np.array([*size, *size], np.float64)).astype(np.int64)
 
 
-class MultiCrop:
-    """DINO's views of one picture: two large crops, then `local` small ones, as a list of tensors.
-
-    The scales are SimPool's for ViT-S; its ResNet-50 and ConvNeXt-S have (0.14, 1) and (0.05, 0.14), DINO itself
-    (0.4, 1) and (0.05, 0.4) with 8 or 10 small crops. Colours, blur and solarization are DINO's.
-    """
-
-    def __init__(
-        self,
-        size: int = 224,
-        local_size: int = 96,
-        local: int = 6,
-        scale: Range = (0.25, 1.0),
-        local_scale: Range = (0.05, 0.25),
-        mean: Colour = MEAN,
-        std: Colour = STD,
-    ) -> None:
-        self.local = local
-        self.views = [
-            _view(size, scale, mean, std, blur=1.0),
-            _view(size, scale, mean, std, blur=0.1, solarize=0.2),
-            _view(local_size, local_scale, mean, std, blur=0.5),
-        ]
-
-    def __call__(self, image: Image.Image) -> list[Tensor]:
-        first, second, small = self.views
-        return [first(image), second(image), *(small(image) for _ in range(self.local))]
-
-
 class Cutout(v2.Transform):  # type: ignore[misc]  # torchvision has no types
     """A black square: its side uniform from 0 to `max_size` of the image's shorter side, its centre anywhere.
 
@@ -154,35 +125,6 @@ class Cutout(v2.Transform):  # type: ignore[misc]  # torchvision has no types
             plain[..., top:bottom, left:right] = 0
             inpt = tv_tensors.wrap(plain, like=inpt) if isinstance(inpt, tv_tensors.Image) else plain
         return inpt
-
-
-class Blur(v2.Transform):  # type: ignore[misc]  # torchvision has no types
-    """Pillow's Gaussian blur, with which DINO was published, of a radius drawn for each picture."""
-
-    _transformed_types = (Image.Image,)
-
-    def __init__(self, radius: Range = (0.1, 2.0)) -> None:
-        super().__init__()
-        self.radius = radius
-
-    def make_params(self, flat_inputs: list[Any]) -> dict[str, Any]:
-        return {"radius": float(torch.empty(()).uniform_(*self.radius))}
-
-    def transform(self, inpt: Any, params: dict[str, Any]) -> Any:
-        return inpt.filter(ImageFilter.GaussianBlur(params["radius"]))
-
-
-def _view(size: int, scale: Range, mean: Colour, std: Colour, blur: float, solarize: float = 0.0) -> v2.Compose:
-    jitter = v2.ColorJitter(brightness=0.4, contrast=0.4, saturation=0.2, hue=0.1)
-    steps = [
-        _crop(size, scale, (3 / 4, 4 / 3), "bicubic"),
-        v2.RandomHorizontalFlip(0.5),
-        v2.RandomApply([jitter], p=0.8),
-        v2.RandomGrayscale(0.2),
-        v2.RandomApply([Blur()], p=blur),
-        *([v2.RandomSolarize(128, p=solarize)] if solarize else []),
-    ]
-    return _pipeline(steps, mean, std)
 
 
 def _crop(size: int, scale: Range, ratio: Range, interpolation: str) -> v2.RandomResizedCrop:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from .compiled import available
 from .vectors import BLOCK, unit
 
 BUDGET = 256 << 20  # bytes for similarities and what is chosen from them; embeddings are the caller's
 CHOSEN = 16 << 20  # of these, for choosing
 GROUP = 32  # columns that are first seen as their maximum alone
+SHORT = 64  # a list into which one at a time is put
 DISTANCES = ("cosine", "euclidean")
 Found = tuple[Tensor, Tensor]  # queries (rows,) and their nearest (rows, k), best first
 Part = Callable[[Tensor], Tensor]  # rows as given -> rows whose dot products are compared
@@ -141,6 +144,11 @@ def _improve(kept: Tensor, similarity: Tensor, first: int) -> None:
     columns, device = similarity.shape[1], similarity.device
     if not k:
         return
+    if k <= SHORT and device.type == "cpu" and columns % GROUP == 0 and available():
+        from .insertion import insert
+
+        insert(kept.numpy(), _bits(similarity), _bits(_maxima(similarity)), first, GROUP)
+        return
     whole = 2 * GROUP * k > columns  # nothing to gain from maxima
     step = max(1, CHOSEN // (48 * (columns if whole else columns // GROUP + GROUP * k)))
     within = torch.arange(GROUP, device=device)
@@ -168,6 +176,10 @@ def _maxima(similarity: Tensor) -> Tensor:
     if similarity.stride(0) == 1:
         return similarity.T.unflatten(0, (-1, GROUP)).amax(1).T
     return similarity.unflatten(1, (-1, GROUP)).amax(2)
+
+
+def _bits(values: Tensor) -> Any:
+    return values.view(torch.int32).numpy()
 
 
 def _padded(count: int) -> int:

@@ -36,6 +36,18 @@ class DinoOptions:
     clip: float | None = 3.0  # the norm of each tensor's gradient
     freeze_last: float = 1.0  # epochs in which the head's last layer does not learn
 
+    def __post_init__(self) -> None:
+        least = {"out": 2, "hidden": 1, "bottleneck": 1}
+        for name, value in least.items():
+            if getattr(self, name) < value:
+                raise ValueError(f"DINO's {name} is at least {value}, got {getattr(self, name)}")
+        for name in ("student_t", "teacher_t", "warmup_t"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"DINO's {name} is a temperature above 0, got {getattr(self, name)}")
+        for name in ("momentum", "centre_momentum"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"DINO's {name} is from 0 to 1, got {getattr(self, name)}")
+
 
 class Distillation(nn.Module):
     """Student and teacher; the loss of a batch is its output, so that it can be spread over processes."""

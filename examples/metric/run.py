@@ -35,8 +35,9 @@ POOLS: dict[str, dict[str, Any]] = {
     "gsp": {},
     "gsp, zero-shot": {"zero_shot": 0.1},
 }
-# Sixty kinds of things, five of a sort: two of them train, one chooses the epoch, two judge.
-KINDS: dict[str, Any] = {"images": 1500, "size": 64, "classes": 12, "distractors": 1, "sizes": (0, 1, 2)}
+# Thirty kinds of things, one large in each picture: half of them train and choose the epoch, the others judge.
+KINDS: dict[str, Any] = {"images": 2400, "size": 64, "classes": 30, "scenes": 4, "bias": 0.0, "distractors": 0}
+KINDS |= {"counts": (1, 0, 0, 0), "sizes": (0, 0, 1)}
 TILES: dict[str, Any] = {"images": 1200, "size": 128}
 SCRATCH = {"backbone": "resnet_micro", "pool": "gap", "scratch": True}
 FROZEN = {"backbone": "lite0", "freeze": True}
@@ -117,7 +118,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs at a time")
     given = parser.parse_args()
     kinds, tiles = given.out / "kinds", given.out / "tiles"
-    write_world(World.preset("retrieval", **KINDS), kinds)
+    write_world(World.preset("small", **KINDS), kinds)
     write_world(World.preset("collage", **TILES), tiles)
     begun = time.monotonic()
     asked = [(game, seed) for game in games(kinds, tiles, given.cub) for seed in range(given.seeds)]

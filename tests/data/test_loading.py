@@ -14,8 +14,9 @@ from PIL import Image
 from torchvision.transforms import v2
 
 from cenote.data import Box, Dataset, Record, pack
+from cenote.data.crops import MultiCrop
 from cenote.data.loading import Batch, Images, Loader, Order, draws_from_torch_alone, load
-from cenote.data.transforms import MultiCrop, train_transform, wsol_eval_transform
+from cenote.data.transforms import train_transform, wsol_eval_transform
 
 N, BAD = 23, (4, 17)
 SIZE = 24

@@ -6,18 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image, ImageFilter
+from PIL import Image
 from torchvision import tv_tensors
-from torchvision.transforms import v2
 
 from cenote.backbones import Preprocessing
 from cenote.data import Box
 from cenote.data.transforms import (
     MEAN,
     STD,
-    Blur,
     Cutout,
-    MultiCrop,
     train_transform,
     truth_of,
     wsol_boxes,
@@ -158,43 +155,6 @@ def test_cutout_leaves_its_input_alone_and_takes_pillow_s_pictures() -> None:
     assert np.asarray(white).min() == 255
     with pytest.raises(ValueError, match=r"from 0 to 1, got 1\.5"):
         Cutout(1.5)
-
-
-def test_multi_crop_gives_two_large_views_and_the_small_ones() -> None:
-    image = Image.fromarray(np.random.default_rng(0).integers(0, 255, (80, 120, 3), dtype=np.uint8))
-    views = MultiCrop(64, 32, local=3)(image)
-    assert [tuple(view.shape) for view in views] == [(3, 64, 64)] * 2 + [(3, 32, 32)] * 3
-    assert all(type(view) is torch.Tensor and view.dtype == torch.float32 for view in views)
-    assert not torch.equal(views[2], views[3])
-
-
-def test_multi_crop_has_dino_s_published_settings() -> None:
-    """Read from the pipelines themselves: scale, jitter, grey, blur and solarization of each view."""
-    first, second, small = (view.transforms for view in MultiCrop().views)
-    for steps, size, scale, blur in [
-        (first, 224, (0.25, 1), 1.0),
-        (second, 224, (0.25, 1), 0.1),
-        (small, 96, (0.05, 0.25), 0.5),
-    ]:
-        crop, flip, jitter, grey, blurred = steps[:5]
-        assert tuple(crop.size) == (size, size) and tuple(crop.scale) == scale
-        assert crop.interpolation == v2.InterpolationMode.BICUBIC
-        assert flip.p == 0.5 and jitter.p == 0.8 and grey.p == 0.2 and blurred.p == blur
-        (colours,) = jitter.transforms
-        assert colours.brightness == (0.6, 1.4) and colours.contrast == (0.6, 1.4)
-        assert colours.saturation == (0.8, 1.2) and colours.hue == (-0.1, 0.1)
-        assert blurred.transforms[0].radius == (0.1, 2.0)
-    solarize = [[step for step in steps if isinstance(step, v2.RandomSolarize)] for steps in (first, second, small)]
-    assert [len(found) for found in solarize] == [0, 1, 0]
-    assert solarize[1][0].p == 0.2 and solarize[1][0].threshold == 128
-
-
-def test_blur_is_pillow_s_with_a_radius_of_its_own() -> None:
-    image = Image.fromarray(np.random.default_rng(0).integers(0, 255, (32, 32, 3), dtype=np.uint8))
-    torch.manual_seed(0)
-    radius = Blur().make_params([])["radius"]
-    torch.manual_seed(0)
-    assert 0.1 <= radius <= 2 and Blur()(image) == image.filter(ImageFilter.GaussianBlur(radius))
 
 
 def test_randaugment_and_erasing_change_pictures_and_keep_shapes() -> None:

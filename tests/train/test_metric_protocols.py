@@ -1,15 +1,13 @@
 """No class is in two parts; four folds are averaged and concatenated; frozen features; two processes are as one."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from safetensors.torch import load_file
 
 from cenote.backbones import create_backbone
 from cenote.data import Dataset
@@ -21,6 +19,7 @@ from cenote.train.metric_splits import class_names, fold_splits, halves, metric_
 from cenote.train.vectors import vectors_of
 
 from .many_classes import discs
+from .processes import by_one_and_by_two, same_weights
 from .test_metric import asked, quiet
 
 
@@ -144,19 +143,7 @@ learn_metric(discs(), Path(sys.argv[1]), asked(options), say=quiet)
 
 def test_two_processes_are_as_good_as_one(tmp_path: Path) -> None:
     """Pairs, mixtures, prototypes and the memory are those of the whole batch."""
-    from safetensors.torch import load_file
-
-    root, found, told = Path(__file__).parents[2], [], []
-    (tmp_path / "learn.py").write_text(SCRIPT)
-    environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
-    for processes in (1, 2):
-        torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
-        folder = tmp_path / str(processes)
-        command = [sys.executable, *torchrun, str(tmp_path / "learn.py"), str(folder)]
-        done = subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, done.stderr[-2000:]
-        found.append(load_file(folder / "model.safetensors"))
-        told.append(json.loads((folder / "results.json").read_text()))
-    for name, value in found[0].items():
-        torch.testing.assert_close(found[1][name], value, rtol=1e-2, atol=2e-4, msg=lambda m, n=name: f"{n}: {m}")
-    assert told[0]["test"]["images"] == told[1]["test"]["images"]
+    alone, together = by_one_and_by_two(SCRIPT, tmp_path)
+    same_weights(load_file, (alone / "model.safetensors", together / "model.safetensors"), rtol=1e-2, atol=2e-4)
+    images = [json.loads((folder / "results.json").read_text())["test"]["images"] for folder in (alone, together)]
+    assert images[0] == images[1]

@@ -99,14 +99,28 @@ def test_a_small_run_is_adapted_aloud_and_a_large_one_is_the_papers() -> None:
     small = asked_for("dino", {"epochs": 10, "batch": 64}, options={"teacher_t": 0.06})
     found = options_of(small, 2_800)  # 430 steps
     assert found.momentum == pytest.approx(1 - 1 / 43) and found.freeze_last == pytest.approx(0.1)
-    assert (found.out, found.hidden, found.teacher_t) == (4096, 512, 0.06)
+    assert (found.out, found.hidden, found.bottleneck, found.batch_norm, found.teacher_t) == (256, 512, 64, True, 0.06)
     assert options_of(asked_for("dino", {"epochs": 10}), 2_800).teacher_t == DinoOptions().warmup_t
-    assert options_of(small, 16_064).momentum == DinoOptions().momentum  # 2510 steps are enough
+    assert options_of(small, 16_064).momentum == DinoOptions().momentum  # 2510 steps are enough for the teacher
+    assert (options_of(small, 64_064).out, options_of(small, 64_064).batch_norm) == (4096, False)  # 10,010 for the head
     told: list[str] = []
     asked = asked_for("dino", {"epochs": 1, "batch": 8}, backbone="test_vit", size=32, local_size=16, local=2)
     with pytest.raises(RuntimeError, match="enough"):
         learn(squares(24), Path("unused"), asked, say=lambda line: stop(told, line))
-    assert "momentum 0.5 for 0.996" in told[0] and "out 4096 for 65536" in told[0]
+    assert "momentum 0.5 for 0.996" in told[0] and "out 256 for 65536" in told[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"out": 0}, "out is at least 2, got 0"),
+        ({"teacher_t": 0.0}, "teacher_t is a temperature above 0"),
+        ({"momentum": 1.5}, "momentum is from 0 to 1"),
+    ],
+)
+def test_numbers_that_cannot_be_are_refused_before_the_images_are_read(options: dict, sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        options_of(asked_for("dino", {}, options=options), 0)
 
 
 @pytest.mark.parametrize(
