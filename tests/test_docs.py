@@ -71,5 +71,6 @@ def test_documents_link_to_files_that_exist() -> None:
 def test_a_command_is_in_the_readme_and_the_table(path: Path) -> None:
     from cenote.cli import COMMANDS
 
-    assert path.stem in COMMANDS
-    assert f"cenote {path.stem}" in document("README.md")
+    name = path.stem.replace("_", "-")
+    assert name in COMMANDS
+    assert f"cenote {name}" in document("README.md")

@@ -34,6 +34,13 @@ COMMANDS = {
     ),
     "localize": ("cenote.cli.localize", "Boxes and masks of your photographs, from a model that never saw a box."),
     "discover": ("cenote.cli.discover", "Objects in your photographs, found without any labels."),
+    "clip": ("cenote.cli.clip", "Train a small image-text model on captions."),
+    "index": ("cenote.cli.index", "Make images searchable: an index that is filled, and kept up to date."),
+    "search": ("cenote.cli.search", "Find images by image, by text, or by both."),
+    "evaluate-search": (
+        "cenote.cli.evaluate_search",
+        "How well composed queries find their images: domains changed, attributes changed.",
+    ),
     "cache": ("cenote.cli.cache", "The features of frozen backbones that are kept on disk."),
     "attend": ("cenote.cli.attend", "Show where a model looks: overlays, masks and boxes of your photographs."),
     "models": ("cenote.cli.models", "The backbones that work, with a check of every architecture."),

@@ -8,7 +8,7 @@ import re
 import stat
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from io import BytesIO
 from pathlib import Path
@@ -16,10 +16,16 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageChops, ImageOps, UnidentifiedImageError
 
+from ..extras import MissingExtra, require
+
 # Formats that Pillow decodes by itself. EPS is left out on purpose: it would run Ghostscript on a stranger's file.
-FORMATS = ("JPEG", "MPO", "PNG", "WEBP", "AVIF", "GIF", "TIFF", "BMP", "PPM", "JPEG2000", "TGA", "ICO")
+FORMATS = ("JPEG", "MPO", "PNG", "WEBP", "AVIF", "GIF", "TIFF", "BMP", "PPM", "JPEG2000", "TGA", "ICO", "HEIF")
 SUFFIXES = {f".{s}" for s in ("jpg", "jpeg", "jfif", "mpo", "png", "apng", "webp", "avif", "gif", "tif", "tiff", "bmp")}
 SUFFIXES |= {".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".j2k", ".tga"}
+# Telephones' and cameras' own formats, with the extra `photos`.
+HEIF = {".heic", ".heif", ".hif"}
+RAW = {f".{s}" for s in ("dng", "cr2", "cr3", "nef", "arw", "orf", "rw2", "raf", "pef", "srw")}
+SUFFIXES |= HEIF | RAW
 MAX_PIXELS = 178_956_970  # where Pillow itself refuses; half a gigabyte as RGB
 
 
@@ -49,6 +55,8 @@ def open_raw(path: str | os.PathLike[str], max_pixels: int = MAX_PIXELS, content
         raise BadImage(path, "the file is empty")
     with _sentences(path), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of large files (the limit is ours) and of corrupt metadata
+        if _suffix(path) in RAW:  # Pillow would take its small preview for a TIFF
+            return _developed(path, max_pixels, content)
         with Image.open(path if content is None else BytesIO(content), formats=_formats()) as image:
             width, height = image.size
             if width * height > max_pixels:
@@ -70,7 +78,11 @@ def _sentences(path: str | os.PathLike[str]) -> Iterator[None]:
         raise BadImage(path, _too_large(told, MAX_PIXELS)) from error
     except PermissionError as error:
         raise BadImage(path, "no permission to read it") from error
+    except MissingExtra as error:
+        raise BadImage(path, str(error)) from error
     except UnidentifiedImageError as error:
+        if _suffix(path) in HEIF and "HEIF" not in _formats():
+            raise BadImage(path, "this needs the package 'pillow_heif': pip install 'cenote[photos]'") from error
         raise BadImage(path, "not an image in a known format") from error
     except Exception as error:  # decoders raise anything on malformed input: struct.error, IndexError, ...
         reason = " ".join(str(error).split()) or type(error).__name__
@@ -99,7 +111,24 @@ def find_images(paths: Iterable[str | os.PathLike[str]], on_missing: Callable[[s
 @cache
 def _formats() -> list[str]:
     Image.init()
+    with suppress(ImportError):
+        import pillow_heif
+
+        pillow_heif.register_heif_opener()
     return [name for name in FORMATS if name in Image.OPEN]  # this Pillow may be built without some
+
+
+def _suffix(path: str | os.PathLike[str]) -> str:
+    return os.path.splitext(os.fspath(path))[1].lower()
+
+
+def _developed(path: str | os.PathLike[str], max_pixels: int, content: bytes | None) -> Image.Image:
+    """A camera's raw data as its own settings would have it, upright."""
+    rawpy = require("rawpy", extra="photos")
+    with rawpy.imread(os.fspath(path) if content is None else BytesIO(content)) as raw:
+        if raw.sizes.width * raw.sizes.height > max_pixels:
+            raise BadImage(path, _too_large(f"{raw.sizes.width} x {raw.sizes.height} pixels", max_pixels))
+        return Image.fromarray(raw.postprocess(use_camera_wb=True))
 
 
 def _length(path: str | os.PathLike[str]) -> int:

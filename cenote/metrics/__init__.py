@@ -1,5 +1,6 @@
 """Pure functions of arrays: they judge anybody's model. Shares are from 0 to 1."""
 
+from .average_precision import average_precision
 from .box_accuracy import BoxAccuracy, BoxScore, max_box_acc
 from .boxes import CorLoc, box_iou, corloc
 from .embedding import alignment, uniformity, utilization
@@ -27,6 +28,7 @@ __all__ = [
     "SegmentationScore",
     "alignment",
     "attention_jaccard",
+    "average_precision",
     "background_gap",
     "bootstrap_interval",
     "box_iou",

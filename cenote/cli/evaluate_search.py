@@ -1,0 +1,171 @@
+"""`cenote evaluate-search`: parse, judge, print."""
+
+from __future__ import annotations
+
+import json as to_json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import tyro
+
+if TYPE_CHECKING:
+    from cenote.search.judge import Asked, Bench
+
+DEFAULT = (
+    "text,image,sum,product,normalised-sum,weicom,freedom-word,freedom-e,freedom-l,freedom-e+,freedom-l+,freedom,basic"
+)
+
+
+def run(
+    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")],
+    model: Annotated[str, tyro.conf.arg(metavar="NAME")] = "text-space",
+    methods: Annotated[
+        str, tyro.conf.arg(metavar="NAMES", help_behavior_hint="(default: all that need no training)")
+    ] = DEFAULT,
+    out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="FOLDER", help_behavior_hint="")] = None,
+    protocol: Literal["auto", "domains", "attributes"] = "auto",
+    split: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")] = None,
+    words: Annotated[
+        str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: the model's own, or ImageNet-21k)")
+    ] = None,
+    say_as: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=WORDS...", help_behavior_hint="")] = (),
+    attributes: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME...", help_behavior_hint="(default: all)")] = (),
+    most: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: all)")] = None,
+    batch: int = 64,
+    workers: int = 0,
+    seed: int = 0,
+    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
+) -> None:
+    """How well an image and a text together find the images that both describe: mAP, a row for each method.
+
+    domains: every image asks for its class in each other domain (domain conversion, trapezoidal average precision).
+    attributes: every image asks for its class with another value of an attribute (PatternCom, standard average
+    precision). The query stays in the database and is never right; with nothing to find the precision is 0.
+
+    Args:
+        data: a folder, list, NAME:FOLDER (minidomainnet-conversion:FOLDER, patterncom:FOLDER, ...), or world/domains.
+        model: text-space, open_clip/MODEL/WEIGHTS, or a folder that cenote clip wrote.
+        methods: with commas; options behind colons: weicom:weight=0.3,freedom:k=10:m=3.
+        out: write results.json, table.txt, table.md and similarities.png there.
+        protocol: which of the two; auto takes what the data has truth for, domains first.
+        split: images of this split alone; by default query against gallery, or test, or all.
+        words: FreeDom's text memory: a text file with one word a line, or a CSV.
+        say_as: what a domain or value is called, for instance art_painting='art painting'.
+        attributes: only these.
+        most: ask with at most so many images of each domain or attribute, drawn at random.
+        batch: images at a time.
+        workers: processes that read images.
+        seed: of the draw.
+        json: print JSON.
+    """
+    import torch
+
+    from cenote.cli._given import check_out, say
+    from cenote.data import open_dataset, write_atomically
+    from cenote.models.image_text import create_image_text
+    from cenote.search.compose import check_model, find_method
+    from cenote.search.judge import Bench, read_method
+    from cenote.search.protocols import as_words, fewer, find_protocol, judged_part, make_task
+    from cenote.search.vectors import dataset_vectors
+    from cenote.search.words import load_words, remember_words
+    from cenote.show.composed import table_markdown, table_text
+
+    asked = {one.name: one for text in methods.split(",") if text.strip() for one in [read_method(text)]}
+    if not asked:
+        raise ValueError("no method is named: give some with commas, such as text,image,freedom")
+    check_out(out)
+    dataset = judged_part(open_dataset(data), split)
+    chosen = find_protocol(dataset, None if protocol == "auto" else protocol)
+    found = create_image_text(model)
+    listed = load_words(words, found) if any(find_method(one.method).words for one in asked.values()) else None
+    for one in asked.values():
+        check_model(one.method, found)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    if isinstance(found, torch.nn.Module):
+        found.to(device)
+    embedded = dataset_vectors(found, dataset, batch, workers, device, _bar("images"))
+    for sentence in embedded.bad[:5]:
+        say(f"left out: {sentence}")
+    if len(embedded.bad) > 5:
+        say(f"left out: {len(embedded.bad) - 5} more images")
+    readable = dataset.select(embedded.positions.numpy())
+    task = make_task(readable, chosen, words=as_words(say_as), attributes=attributes)
+    task = fewer(task, most, seed) if most is not None else task
+    memory = None if listed is None else remember_words(found, listed)
+    bench = Bench(task, embedded.vectors, found, memory)
+    report = _report(bench, asked, words)
+    if json:
+        print(to_json.dumps(report, indent=2, allow_nan=False))
+    else:
+        print(table_text(report))
+    if out is not None:
+        for name, text in {
+            "results.json": to_json.dumps(report, indent=2, allow_nan=False),
+            "table.txt": table_text(report),
+            "table.md": table_markdown(report),
+        }.items():
+            with write_atomically(out / name) as temporary:
+                temporary.write_text(text + "\n", encoding="utf-8")
+        _draw(bench, asked, out / "similarities.png")
+
+
+def _report(bench: Bench, asked: dict[str, Asked], words: str | None) -> dict[str, Any]:
+    from tqdm import tqdm
+
+    task, methods = bench.task, dict[str, Any]()
+    for name, one in asked.items():
+        with tqdm(total=len(task.questions), desc=name, unit="query", disable=None, leave=False) as bar:
+            methods[name] = bench.report(one, bar.update)
+    listed = bench.words
+    return {
+        "protocol": task.name,
+        "average_precision": task.kind,
+        "data": task.dataset.name,
+        "model": bench.model.name,
+        "identity": bench.model.identity,
+        "words": None if listed is None else {"list": words or "default", "count": len(listed.words)},
+        "questions": len(task.questions),
+        "nothing_to_find": sum(not len(question.right) for question in task.questions),
+        "database": len(task.database),
+        "columns": task.columns,
+        "methods": methods,
+    }
+
+
+def _draw(bench: Bench, asked: dict[str, Asked], path: Path) -> None:
+    """Of one question that has something to find, the middle one; a picture that fails costs no figure."""
+    from cenote.cli._given import say
+    from cenote.data import write_atomically
+    from cenote.show.similarities import draw_similarities
+
+    task = bench.task
+    useful = [question for question in task.questions if len(question.right)]
+    if not useful:
+        return
+    question = useful[len(useful) // 2]
+    label = task.dataset[question.image].label
+    what = "domain" if task.kind == "trapezoid" else question.column
+    names = {"neither": "neither", "class": "class alone", "value": f"{what} alone", "both": "both: right"}
+    try:
+        panels = {name: bench.groups(one, question) for name, one in asked.items()}
+        figure = draw_similarities(panels, f"an image of {label} and “{question.text}”: scores of the database", names)
+        with write_atomically(path) as temporary:
+            figure.savefig(temporary, dpi=110)
+    except Exception as error:
+        say(f"{path.name} was not drawn: {error}")
+
+
+def _bar(what: str) -> Any:
+    """Progress over a number that is known with the first step."""
+    from tqdm import tqdm
+
+    bar: list[Any] = []
+
+    def progress(done: int, of: int) -> None:
+        if not bar:
+            bar.append(tqdm(total=of, desc=what, unit="image", disable=None, leave=False))
+        bar[0].update(done - bar[0].n)
+        if done >= of:
+            bar[0].close()
+
+    return progress

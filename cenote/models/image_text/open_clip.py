@@ -1,0 +1,136 @@
+"""Every model of open_clip (CLIP, RemoteCLIP, SigLIP, ...), with published weights by tag or a local file."""
+
+from __future__ import annotations
+
+import os
+import warnings
+import zipfile
+from collections.abc import Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...backbones.hub import without_retries
+from ...backbones.preprocessing import Transform
+from ...backbones.weights import read_weights
+from ...extras import require
+from ...options import suggest
+from ...unit import unit
+from .interface import check_word, checked, identity_of, in_batches, parts_of
+from .made_up_word import input_embedding, place_of_word, with_word
+
+ELSEWHERE = ("hf-hub:", "local-dir:")  # such a name says where its weights are, too
+
+
+class OpenClip(nn.Module):
+    """`weights`: a tag of open_clip's, or a file. Frozen, float32."""
+
+    def __init__(self, model: str, weights: str | Path | None = None) -> None:
+        super().__init__()
+        open_clip: Any = require("open_clip", extra="clip")
+        self.clip = _create(open_clip, model, None if weights is None else str(weights))
+        self.clip.eval().requires_grad_(False)
+        self.tokenizer = _tokenizer(open_clip, model)
+        self.preprocess = dict(self.clip.visual.preprocess_cfg)
+        self.name = f"open_clip/{model}" + (f"/{weights}" if weights is not None else "")
+        self.identity = identity_of(f"open_clip/{model}", self.clip, sorted(self.preprocess.items(), key=str))
+        self._words = input_embedding(self.clip)
+        if self._words is not None:  # else this model cannot be given a made-up word, and is not Invertible
+            self.word_dim = self._words.embedding_dim
+        self.dim = self.embed_texts(["x"]).shape[1]
+
+    def transform(self) -> Transform:
+        theirs: Any = require("open_clip.transform", extra="clip")
+        made: Transform = theirs.image_transform_v2(theirs.PreprocessCfg(**self.preprocess), is_train=False)
+        return made
+
+    @torch.no_grad()
+    def embed_images(self, pixels: Tensor) -> Tensor:
+        return unit(self.clip.encode_image(pixels))
+
+    @torch.no_grad()
+    def embed_texts(self, texts: Sequence[str]) -> Tensor:
+        device = self.clip.logit_scale.device
+        rows = [unit(self.clip.encode_text(self.tokenizer(some).to(device))) for some in in_batches(checked(texts))]
+        return torch.cat(rows) if rows else torch.empty(0, self.dim, device=device)
+
+    def embed_with_word(self, template: str, word: Tensor) -> Tensor:
+        if self._words is None:
+            raise ValueError(f"the text encoder of '{self.name}' cannot be given a made-up word")
+        check_word(word, self.word_dim)
+        before, after = parts_of(template)
+        ids, place = place_of_word(lambda texts: self.tokenizer(list(texts)), before, after)
+        with with_word(self._words, word, place):
+            return unit(self.clip.encode_text(ids.to(word.device).expand(len(word), -1)))
+
+
+def _create(open_clip: Any, model: str, weights: str | None) -> Any:
+    options: dict[str, Any] = {}
+    if not model.startswith(ELSEWHERE):
+        options = {"pretrained": _checked_weights(open_clip, model, weights)}
+        tag = open_clip.get_pretrained_cfg(model, options["pretrained"])
+        # Since 2.29 open_clip only warns where the weights were trained with QuickGELU: every number is quietly wrong.
+        options["force_quick_gelu"] = bool(tag.get("quick_gelu"))
+    is_file = weights is not None and os.path.isfile(weights)
+    try:
+        with warnings.catch_warnings(), nullcontext() if is_file else without_retries():
+            warnings.filterwarnings("error", message="QuickGELU mismatch")
+            return open_clip.create_model(model, require_pretrained=True, **options)
+    except UserWarning as mismatch:
+        raise ValueError(f"'{model}' does not go with the weights '{weights}': {mismatch}") from mismatch
+    except Exception as error:  # whatever damaged files, other models' files and networks make open_clip raise
+        if is_file:
+            read_weights(Path(str(weights)))  # says what is wrong with the file itself
+        reason = " ".join(line.strip() for line in str(error).splitlines()[:3])[:300] or type(error).__name__
+        if is_file or model.startswith("local-dir:"):
+            raise ValueError(f"{weights or model} does not fit open_clip's '{model}': {reason}") from error
+        raise OSError(
+            f"the weights of 'open_clip/{model}{f'/{weights}' if weights else ''}' could not be had ({reason}): "
+            "without network give a local file (open_clip/MODEL/FILE), or use text-space"
+        ) from error
+
+
+def _checked_weights(open_clip: Any, model: str, weights: str | None) -> str:
+    if model not in open_clip.list_models():
+        raise ValueError(f"open_clip has no model '{model}'{suggest(model, open_clip.list_models())}")
+    tags = open_clip.list_pretrained_tags_by_model(model)
+    told = f"it has {', '.join(tags)}" if tags else "it has none"
+    if weights is None:
+        raise ValueError(f"which weights of open_clip's '{model}'? A tag ({told}), or a file")
+    if os.path.isfile(weights):
+        quick = f"{model}-quickgelu"
+        if quick in open_clip.list_models() and _is_script(weights):
+            raise ValueError(
+                f"{weights} is a TorchScript archive as OpenAI publishes, trained with QuickGELU: "
+                f"write open_clip/{quick}/{weights}"
+            )
+        return weights
+    if not open_clip.get_pretrained_cfg(model, weights):
+        raise ValueError(
+            f"'{weights}' is no file, and no weights of open_clip's '{model}'{suggest(weights, tags)} ({told})"
+        )
+    return weights
+
+
+def _is_script(path: str) -> bool:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return any("/code/" in name for name in archive.namelist())
+    except (zipfile.BadZipFile, OSError):
+        return False
+
+
+def _tokenizer(open_clip: Any, model: str) -> Any:
+    try:
+        with without_retries():
+            return open_clip.get_tokenizer(model)
+    except ImportError as error:  # SigLIP's, and those of other people's text encoders
+        raise ValueError(
+            f"the tokenizer of '{model}' needs the package '{error.name}': pip install {error.name}"
+        ) from None
+    except Exception as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise OSError(f"the tokenizer of '{model}' could not be had: {reason}") from error

@@ -1,0 +1,274 @@
+"""A question to an index: by image, by text, by both; what is relevant, in which order, and why."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..data import read_image
+from ..data.cache import digest_of
+from ..options import check_names, check_number
+from ..unit import unit
+from .compose import compose, find_method
+from .filters import Filter
+from .freedom import N
+from .matrix import best
+from .plan import Plan, Query
+from .store import Entry, Store
+
+if TYPE_CHECKING:
+    from ..models.image_text import ImageText
+    from .words import WordMemory
+
+CANDIDATES = 500  # that an approximate search hands on to exact ranking
+SORTS = ("score", "date", "name", "size")
+# Near-duplicates: at most so many bits of `look_of` apart, vectors at least so similar. Of 278 photographs halved and
+# compressed 99 in 100 were within 8 bits; of pairs of different ones 1 in 1,000 within 15.
+ALIKE, CLOSE = 10, 0.95
+BITS = 64
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is wanted. Texts may have a weight, "dog^2"; of several images the mean is asked for."""
+
+    images: tuple[str | Path, ...] = ()
+    texts: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    method: str = "auto"
+    top: int = 10
+    cut: float | None = None  # the least score that is relevant
+    sort: str = "score"  # after the cut-off
+    near_duplicates: str = "hide"
+    filter: Filter = field(default_factory=Filter)
+    options: Mapping[str, Any] = field(default_factory=dict)  # of the method
+
+
+class Result(NamedTuple):
+    entry: Entry
+    score: float
+    missing: bool  # its file is no more there
+    duplicates: tuple[str, ...] = ()  # paths of pictures that look the same and were hidden behind it
+
+
+class Answer(NamedTuple):
+    results: list[Result]
+    method: str
+    relevant: int  # images at or above the cut-off; at least so many where `exact` is False
+    searched: int  # images that passed the filter
+    exact: bool  # every image was scored, not only the candidates of a nearest-neighbour search
+    why: dict[str, Any]
+
+
+def ask(question: Question, store: Store, model: ImageText, words: WordMemory | None = None) -> Answer:
+    """The best `top` images that reach the cut-off, near-duplicates hidden, then sorted as asked."""
+    method = method_of(question, words is not None)
+    store.description.refuse_other(model, store.where)
+    terms = _terms(question)
+    own = [_digest(path) for path in question.images]
+    told = {
+        "method": method,
+        "terms": [{"text": text, "weight": weight} for text, weight in terms],
+        "images": [str(path) for path in question.images],
+    }
+    view = store.select(question.filter)
+    if not len(view):
+        if not question.filter:
+            raise ValueError(f"{store.where} holds no images: `cenote index` puts some in")
+        return Answer([], method, 0, 0, True, told)
+    query = Query(
+        _image(question.images, own, store, model),
+        tuple(text for text, _ in terms),
+        tuple(weight for _, weight in terms) if any(weight != 1 for _, weight in terms) else None,
+        inside=_inside(own, store),
+    )
+    chosen = find_method(method)
+    memory = words if chosen.words else None
+    # What an image means, its neighbours or a trained mapping tell: all of them, whatever is asked for.
+    whole = store if chosen.words or chosen.made_up else view
+    plan = compose(method, query, whole, model, memory, **_options(question, method, memory))
+    scores, rows, exact = _scored(plan, view, question.top)
+    hide = question.near_duplicates == "hide"
+    kept = scores >= (-torch.inf if question.cut is None else question.cut)
+    if hide and own:  # who asks with an image knows that one already
+        kept &= ~torch.isin(rows, torch.tensor([row for digest in own for row in store.find(digest)], dtype=torch.long))
+    scores, rows = scores[kept], rows[kept]
+    results = (_without_twins if hide else _all)(scores, rows, view, question.top)
+    return Answer(_sorted(results, question.sort), method, len(scores), len(view), exact, told | _plain(plan, store))
+
+
+def parse_term(text: str) -> tuple[str, float]:
+    """("dog", 2.0) of "dog^2"."""
+    name, power, weight = text.strip().rpartition("^")
+    name = name.strip() if power else weight
+    try:
+        number = float(weight) if power else 1.0
+    except ValueError:
+        number = 0.0
+    if not name or not 0 < number < math.inf:
+        raise ValueError(f"'{text}' is no search term: write dog, or dog^2 to weigh it twice (weights are above 0)")
+    return name, number
+
+
+def method_of(question: Question, words: bool) -> str:
+    """The method that answers it, with or without a word list; what no method answers is refused before any work.
+
+    FreeDom for an image and a text, where there is a word list and no weight of the text was asked for, which is
+    WeiCom's. FreeDom composes what is wanted, so where a text is only not wanted it is WeiCom, too.
+    """
+    image, text = bool(question.images), bool(_terms(question))
+    if not image and not text:
+        raise ValueError("an empty question finds nothing: give an image, a text or both")
+    if question.sort not in SORTS:
+        raise ValueError(f"results are sorted by {', '.join(SORTS)}, not '{question.sort}'")
+    if question.near_duplicates not in ("hide", "show"):
+        raise ValueError(f"near-duplicates are hidden or shown (hide, show), not '{question.near_duplicates}'")
+    check_number("top", question.top, whole=True, least=1)
+    if question.cut is not None:
+        check_number("the cut-off", question.cut)
+    method = question.method
+    if method == "auto" and not (image and text):
+        method = "image" if image else "text"
+    elif method == "auto":
+        method = "freedom" if words and question.texts and "weight" not in question.options else "weicom"
+    chosen = find_method(method)
+    for given, used, what in ((image, chosen.image, "an image"), (text, chosen.text, "a text")):
+        if given != used:
+            does = f"needs {what}: give one" if used else f"does not look at {what}: leave it out"
+            raise ValueError(f"'{method}' {does}, or use another method")
+    check_names(method, question.options, chosen.options)
+    return method
+
+
+def _terms(question: Question) -> list[tuple[str, float]]:
+    wanted, unwanted = map(parse_term, question.texts), map(parse_term, question.without)
+    return [*wanted, *((text, -weight) for text, weight in unwanted)]
+
+
+def _options(question: Question, method: str, words: WordMemory | None) -> dict[str, Any]:
+    """FreeDom's n is at most a tenth of a short list: where half of all words are near an image, they say nothing."""
+    if words is None or not method.startswith("freedom"):
+        return dict(question.options)
+    return {"n": max(min(N, len(words.words) // 10), 1), **question.options}
+
+
+def _digest(path: str | Path) -> str:
+    try:
+        return digest_of(Path(path).read_bytes()).hex()
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror or error}") from None
+
+
+def _image(paths: Sequence[str | Path], own: list[str], store: Store, model: ImageText) -> Tensor | None:
+    """(D,); an image of the index is not embedded again."""
+    vectors = []
+    for path, digest in zip(paths, own, strict=True):
+        rows = store.find(digest)
+        if rows:
+            vectors.append(store.vectors(torch.tensor(rows[:1])))
+        else:
+            with torch.inference_mode():
+                vectors.append(model.embed_images(model.transform()(read_image(path))[None]).float().cpu())
+    return unit(torch.cat(vectors).mean(0)).clone() if vectors else None
+
+
+def _inside(own: list[str], store: Store) -> int | None:
+    """The row of the one image that is asked with, if it is in the index."""
+    rows = store.find(own[0]) if len(own) == 1 else []
+    return rows[0] if rows else None
+
+
+def _scored(plan: Plan, view: Store, top: int) -> tuple[Tensor, Tensor, bool]:
+    """Scores and rows, rows ascending; the candidates alone where a scan would take too long.
+
+    The score of a single vector is a cosine, whatever its length is, unless it is measured from a mean (an offset).
+    """
+    scanned = view.scan(plan.vectors)
+    if scanned is None:
+        rows = view.nearest(plan.direction[None], max(CANDIDATES, 5 * top))[1][0].sort().values
+        scores = plan.scores(view.vectors(rows))
+    else:
+        scores, rows = plan.of_similarities(scanned[0]), scanned[1]
+    if len(plan.vectors) == 1 and not plan.offsets.any():
+        scores = scores / plan.vectors[0].norm().clamp(min=1e-12)
+    return scores, rows, scanned is not None
+
+
+def _best_first(scores: Tensor, rows: Tensor, many: int) -> Iterator[tuple[list[float], Tensor]]:
+    """So many at first, then as many again, ...: all are sorted only if all are looked at."""
+    start = 0
+    while start < len(rows):
+        values, places = best(scores[None], many)
+        yield values[0, start:].tolist(), rows[places[0, start:]]
+        start, many = many, 2 * many
+
+
+def _all(scores: Tensor, rows: Tensor, view: Store, top: int) -> list[Result]:
+    for some, part in _best_first(scores, rows, top):
+        return [Result(e, s, is_missing(e)) for e, s in zip(view.entries(part), some, strict=True)]
+    return []
+
+
+def _without_twins(scores: Tensor, rows: Tensor, view: Store, top: int) -> list[Result]:
+    """Pictures that look like one that is better are left out, but a file that is there stands for one that is gone."""
+    kept, hidden, by_digest = list[Result](), list[list[str]](), dict[str, int]()
+    looks, vectors = (torch.empty(min(top, len(rows)), width) for width in (BITS, view.dim))  # of what is kept
+    for some, part in _best_first(scores, rows, 4 * top):
+        entries = view.entries(part)
+        for entry, vector, look, score in zip(entries, view.vectors(part), _signs(entries), some, strict=True):
+            twin = by_digest.get(entry.digest)
+            if twin is None:  # both: a vector may mean no more than a class, and two skies have much the same light
+                alike = (looks[: len(kept)] @ look >= BITS - 2 * ALIKE).nonzero()[:, 0]
+                alike = alike[vectors[alike] @ vector >= CLOSE]
+                twin = int(alike[0]) if len(alike) else None
+            if twin is None:
+                if len(kept) == top:
+                    continue
+                looks[len(kept)], vectors[len(kept)], by_digest[entry.digest] = look, vector, len(kept)
+                kept.append(Result(entry, score, is_missing(entry)))
+                hidden.append([])
+            elif kept[twin].missing and not is_missing(entry):
+                hidden[twin].append(kept[twin].entry.path)
+                kept[twin] = Result(entry, score, False)
+            else:
+                hidden[twin].append(entry.path)
+        if len(kept) == top:
+            break
+    return [result._replace(duplicates=tuple(paths)) for result, paths in zip(kept, hidden, strict=True)]
+
+
+def _signs(entries: Sequence[Entry]) -> Tensor:
+    """(N, 64) of 1 and -1: two looks are (64 - their product) / 2 bits apart."""
+    looks = torch.tensor([entry.look for entry in entries], dtype=torch.long)
+    return ((looks[:, None] >> torch.arange(BITS)) & 1).float() * 2 - 1
+
+
+def is_missing(entry: Entry) -> bool:
+    """Images of a data set that are no files have no time of change."""
+    return bool(entry.time) and not os.path.exists(entry.path)
+
+
+def _sorted(results: list[Result], sort: str) -> list[Result]:
+    keys = {
+        "score": lambda result: -result.score,
+        "date": lambda result: -result.entry.date,
+        "name": lambda result: (os.path.basename(result.entry.path), result.entry.path),
+        "size": lambda result: -result.entry.size,
+    }
+    return sorted(results, key=keys[sort])  # stable: of equals the more relevant
+
+
+def _plain(plan: Plan, store: Store) -> dict[str, Any]:
+    """As JSON takes it; FreeDom's proxies as paths."""
+    why = dict(plan.why)
+    if "proxies" in why:
+        rows = torch.tensor(why["proxies"], dtype=torch.long)
+        why["proxies"] = [entry.path for entry in store.entries(rows)]
+    return why

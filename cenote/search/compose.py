@@ -1,0 +1,133 @@
+"""From an image and a text to what every image of a database is compared with."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..options import check_names, suggest
+from .plan import Database, Plan, Query
+
+if TYPE_CHECKING:
+    from ..models.image_text import ImageText
+    from .words import WordMemory
+
+
+class Context(NamedTuple):
+    """What a composer may look at beside its queries."""
+
+    database: Database
+    model: ImageText
+    words: WordMemory | None = None
+
+
+Composer = Callable[..., list[Plan]]  # (queries, context, **options)
+
+
+class Method(NamedTuple):
+    """Where a composer is, and what a query must have."""
+
+    home: str  # module:function
+    image: bool
+    text: bool
+    words: bool = False
+    preset: Mapping[str, Any] = {}  # options that make the variant
+    made_up: bool = False  # the model's text encoder is given a made-up word
+
+    @property
+    def function(self) -> Composer:
+        module, _, name = self.home.partition(":")
+        found: Composer = getattr(import_module(f".{module}", __package__), name)
+        return found
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Names and defaults of what can be chosen."""
+        parameters = list(inspect.signature(self.function).parameters.values())[2:]
+        return {p.name: self.preset.get(p.name, p.default) for p in parameters if p.name not in self.fixed}
+
+    @property
+    def fixed(self) -> set[str]:
+        return {"fusion"} & set(self.preset)
+
+
+# Table 4.4's components of FreeDom, by what they change.
+_LATE, _EARLY = {"fusion": "late"}, {"fusion": "early"}
+_ALONE, _UNIFORM = {"memory": "none"}, {"weights": "uniform"}
+_FREEDOM = "freedom:freedom"
+METHODS: dict[str, Method] = {
+    "text": Method("baselines:text", False, True),
+    "image": Method("baselines:image", True, False),
+    "sum": Method("baselines:added", True, True),
+    "average": Method("baselines:average", True, True),
+    "product": Method("baselines:product", True, True),
+    "normalised-sum": Method("baselines:normalised_sum", True, True),
+    "weicom": Method("weicom:weicom", True, True),
+    "freedom-word": Method(_FREEDOM, True, True, True, {"fusion": "word", "m": 1} | _ALONE | _UNIFORM),  # (4.7)
+    "freedom-e": Method(_FREEDOM, True, True, True, _EARLY | _ALONE | _UNIFORM),  # (4.9)
+    "freedom-l": Method(_FREEDOM, True, True, True, _LATE | _ALONE | _UNIFORM),  # (4.11)
+    "freedom-e+": Method(_FREEDOM, True, True, True, _EARLY | _UNIFORM),  # (4.15)
+    "freedom-l+": Method(_FREEDOM, True, True, True, _LATE | _UNIFORM),  # (4.16)
+    "freedom": Method(_FREEDOM, True, True, True, _LATE),  # (4.17)
+    "basic": Method("basic:basic", True, True),
+    "searle": Method("inversion:searle", True, True, True, made_up=True),
+    "pic2word": Method("mapping:pic2word", True, True, made_up=True),
+}
+
+
+def find_method(name: str) -> Method:
+    if name not in METHODS:
+        raise ValueError(f"no method '{name}'{suggest(name, METHODS) or ': ' + ', '.join(METHODS)}")
+    return METHODS[name]
+
+
+def check_model(method: str, model: ImageText) -> None:
+    if find_method(method).made_up and not hasattr(model, "embed_with_word"):
+        raise ValueError(
+            f"'{method}' needs a model whose text encoder takes made-up words, which '{model.name}' is not: "
+            "an open_clip model or a folder of cenote clip is"
+        )
+
+
+def compose(
+    method: str,
+    query: Query,
+    database: Database,
+    model: ImageText,
+    words: WordMemory | None = None,
+    **options: Any,
+) -> Plan:
+    """What `method` makes of one query."""
+    return compose_all(method, [query], database, model, words, **options)[0]
+
+
+def compose_all(
+    method: str,
+    queries: Sequence[Query],
+    database: Database,
+    model: ImageText,
+    words: WordMemory | None = None,
+    **options: Any,
+) -> list[Plan]:
+    """What `method` makes of many queries at once: neighbours are found and texts encoded together."""
+    chosen = find_method(method)
+    check_model(method, model)
+    check_names(method, options, chosen.options)
+    for query in queries:
+        if chosen.image and query.image is None:
+            raise ValueError(f"'{method}' needs an image: give one, or use the method 'text'")
+        if chosen.text and not query.texts and query.text is None:
+            raise ValueError(f"'{method}' needs a text: give one, or use the method 'image'")
+        if query.image is not None and query.image.shape != (database.dim,):
+            raise ValueError(
+                f"the query has {tuple(query.image.shape)} values and the database vectors of {database.dim}"
+            )
+    if not len(database):
+        raise ValueError("the database is empty: index some images first")
+    if chosen.words and words is None:
+        raise ValueError(f"'{method}' needs a text memory: remember_words(model, load_words())")
+    if not queries:
+        return []
+    return chosen.function(queries, Context(database, model, words), **{**chosen.preset, **options})

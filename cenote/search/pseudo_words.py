@@ -1,0 +1,51 @@
+"""What SEARLE and Pic2Word have in common: an image became a word that no vocabulary has, and goes into a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from ..unit import unit
+from .plan import Plan, Query, single
+from .texts import terms
+
+if TYPE_CHECKING:
+    from ..models.image_text import ImageText, Invertible
+
+PHOTO = "a photo of $"  # in which the word is to mean the image
+COMPOSED = "a {text} of $"  # a sketch of $: (D 4.4.2) for ImageNet-R and MiniDomainNet
+
+
+def invertible(model: ImageText, method: str) -> Invertible:
+    from ..models.image_text import Invertible
+
+    if not isinstance(model, Invertible):
+        raise ValueError(f"'{method}' puts a made-up word into a text, which '{model.name}' cannot read: use freedom")
+    return model
+
+
+def check_sentences(queries: Sequence[Query], template: str, method: str) -> None:
+    """Before any word is made."""
+    if "{text}" not in template or template.count("$") != 1:
+        raise ValueError(f"a template has {{text}}, and $ once, such as '{COMPOSED}', got '{template}'")
+    if any(not query.texts for query in queries):
+        raise ValueError(f"'{method}' writes the text into a sentence: give words, not a vector")
+
+
+def composed(model: Invertible, queries: Sequence[Query], words: Tensor, template: str) -> list[Plan]:
+    """Sentences with each query's text and its image's word (Q, word_dim); of several texts the vectors are added."""
+    rows = torch.zeros(len(queries), model.dim)
+    sentences: dict[str, list[tuple[int, float]]] = {}
+    for i, query in enumerate(queries):
+        for text, weight in terms(query):  # a dollar of the user's own is no made-up word
+            sentences.setdefault(template.replace("{text}", text.replace("$", " ")), []).append((i, weight))
+    with torch.no_grad():
+        for sentence, asked in sentences.items():
+            which = [i for i, _ in asked]
+            found = model.embed_with_word(sentence, words[which]).float().cpu()
+            rows.index_add_(0, torch.tensor(which), torch.tensor([[weight] for _, weight in asked]) * found)
+    why = [{"sentences": [template.replace("{text}", text) for text in query.texts]} for query in queries]
+    return [single(row, reason) for row, reason in zip(unit(rows), why, strict=True)]

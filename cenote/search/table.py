@@ -1,0 +1,201 @@
+"""The SQLite side of an embedded index: which row is which image, which rows are no more, how many there are."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from .filters import Filter
+from .store import Damaged, Entry, Known
+
+SCHEMA = """
+create table images (
+    row integer primary key, path blob unique not null, digest text, size int, time int, width int, height int,
+    date real, look int, source blob, label text, domain text, split text, caption text, attributes text
+);
+create index by_digest on images (digest);
+create index by_label on images (label, domain);
+create index by_date on images (date);
+create table gone (number integer primary key autoincrement, row int not null);
+create table state (name text primary key, value);
+"""
+COLUMNS = ", ".join(Entry._fields)
+START = {"count": 0, "generation": 0}
+
+
+@contextmanager
+def told(folder: Path) -> Iterator[None]:
+    """What SQLite cannot read is a sentence."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        if "locked" in str(error):
+            raise Damaged(f"{folder} is being written to without a pause: try again") from error
+        raise Damaged(f"{folder} is damaged ({error}): index the images again, into a new folder") from error
+    except sqlite3.DatabaseError as error:
+        raise Damaged(f"{folder} is damaged ({error}): index the images again, into a new folder") from error
+
+
+class Table:
+    """One connection. A reader's sees the index as it was when it was opened, whatever is written meanwhile."""
+
+    def __init__(self, folder: Path, snapshot: bool = True) -> None:
+        self.folder, path = folder, folder / "images.sqlite"
+        if not path.is_file():
+            raise Damaged(f"{folder} is damaged (images.sqlite is gone): index the images again, into a new folder")
+        with told(folder):
+            self.base = _connected(path) if os.access(folder, os.W_OK) else _read_only(path)
+            self.base.execute("pragma synchronous = normal")  # with write-ahead logging that is safe
+            if snapshot:
+                self.base.execute("begin")
+            try:
+                self.count, self.generation = int(self.state("count")), int(self.state("generation"))
+            except (TypeError, ValueError):
+                raise _lost(folder, "how many images it has") from None
+
+    @staticmethod
+    def create(path: Path) -> None:
+        with sqlite3.connect(path, isolation_level=None) as base:
+            base.execute("pragma journal_mode = wal")  # readers and one writer do not wait for each other
+            base.executescript("begin;" + SCHEMA + "commit;")
+            base.executemany("insert into state values (?, ?)", START.items())
+        base.close()
+
+    def close(self) -> None:
+        self.base.close()
+
+    def __del__(self) -> None:
+        # With the last view that reads it: a connection refers to itself and would stay open until it is collected.
+        if hasattr(self, "base"):
+            self.base.close()
+
+    def state(self, name: str, default: Any = None) -> Any:
+        found = self.base.execute("select value from state where name = ?", (name,)).fetchone()
+        return default if found is None else found[0]
+
+    def set_state(self, **values: Any) -> None:
+        self.base.executemany("insert or replace into state values (?, ?)", values.items())
+
+    def gone(self, after: int = 0) -> list[tuple[int, int]]:
+        """Number and row of what was removed, in its order."""
+        with told(self.folder):
+            return self.base.execute(
+                "select number, row from gone where number > ? order by number", (after,)
+            ).fetchall()
+
+    def rows(self, filter: Filter) -> list[int]:
+        condition, values = filter.sql()
+        with told(self.folder):
+            found = self.base.execute(f"select row from images where {condition} order by row", values)
+            return [row for (row,) in found]
+
+    def entries(self, rows: Sequence[int]) -> list[Entry]:
+        found = dict[int, Entry]()
+        with told(self.folder):
+            for start in range(0, len(rows), 900):  # as many as SQLite takes at once
+                part = rows[start : start + 900]
+                marks = ",".join("?" * len(part))
+                wanted = self.base.execute(f"select row, {COLUMNS} from images where row in ({marks})", part)
+                found |= {row: _entry(values) for row, *values in wanted}
+        try:
+            return [found[row] for row in rows]
+        except KeyError as row:
+            raise _lost(self.folder, f"row {row}") from None
+
+    def known(self) -> dict[str, Known]:
+        with told(self.folder):
+            every = self.base.execute(f"select row, {COLUMNS} from images order by row")
+            entries = [Known(row, _entry(values)) for row, *values in every]
+        return {known.entry.path: known for known in entries}
+
+    def find(self, digest: str) -> list[int]:
+        with told(self.folder):
+            found = self.base.execute("select row from images where digest = ? order by row", (digest,))
+            return [row for (row,) in found]
+
+    def rows_of(self, paths: Iterable[str]) -> list[int]:
+        find = "select row from images where path = ?"
+        found = (self.base.execute(find, (os.fsencode(path),)).fetchone() for path in paths)
+        return [row[0] for row in found if row]
+
+    def insert(self, first: int, entries: Sequence[Entry]) -> None:
+        rows = [(first + i, *_values(entry)) for i, entry in enumerate(entries)]
+        marks = ",".join("?" * (len(Entry._fields) + 1))
+        self.base.executemany(f"insert into images (row, {COLUMNS}) values ({marks})", rows)
+
+    def note(self, entries: Sequence[Entry]) -> None:
+        settings = ", ".join(f"{name} = ?" for name in Entry._fields[1:])
+        values = [(*_values(entry)[1:], os.fsencode(entry.path)) for entry in entries]
+        self.base.executemany(f"update images set {settings} where path = ?", values)
+
+    def remove(self, rows: Sequence[int]) -> None:
+        self.base.executemany("delete from images where row = ?", [(row,) for row in rows])
+        self.base.executemany("insert into gone (row) values (?)", [(row,) for row in rows])
+
+    def renumber(self) -> list[int]:
+        """Rows without gaps; returns the old ones in the new order."""
+        old = [row for (row,) in self.base.execute("select row from images order by row")]
+        # In ascending order every new number is free: it is at most the old one.
+        self.base.executemany("update images set row = ? where row = ?", [p for p in enumerate(old) if p[0] != p[1]])
+        self.base.execute("delete from gone")
+        return old
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """All or nothing."""
+        with told(self.folder):
+            self.base.execute("begin immediate")
+            try:
+                yield
+                self.base.execute("commit")
+            except BaseException:
+                self.base.execute("rollback")
+                raise
+
+
+def _connected(path: Path, mode: str = "mode=rw") -> sqlite3.Connection:
+    uri = f"{path.absolute().as_uri()}?{mode}"
+    return sqlite3.connect(uri, uri=True, timeout=60, isolation_level=None, check_same_thread=False)
+
+
+def _read_only(path: Path) -> sqlite3.Connection:
+    """For whoever may not write to the folder."""
+    base, log = _connected(path, "mode=ro"), path.with_name(f"{path.name}-wal")
+    try:
+        base.execute("select 1 from state").fetchone()  # only now are the files of a writer looked for
+        return base
+    except sqlite3.OperationalError as error:
+        base.close()
+        if "locked" in str(error):
+            raise
+    # Without them SQLite wants to make them, unless told that the file is all there is.
+    if log.exists() and log.stat().st_size:
+        raise ValueError(
+            f"{path.parent} has changes in {log.name} that only who may write to it can read: search it once as such"
+        )
+    return _connected(path, "mode=ro&immutable=1")
+
+
+def _lost(folder: Path, what: str) -> Damaged:
+    return Damaged(f"{folder} is damaged ({what} is lost): index the images again, into a new folder")
+
+
+def _values(entry: Entry) -> tuple[Any, ...]:
+    plain = entry._asdict() | {"path": os.fsencode(entry.path), "source": os.fsencode(entry.source)}
+    return tuple((plain | {"attributes": json.dumps(dict(entry.attributes)) if entry.attributes else None}).values())
+
+
+def _entry(values: Sequence[Any]) -> Entry:
+    entry = Entry(*values)
+    attributes = json.loads(values[-1]) if values[-1] else {}
+    # A file's name need not be text.
+    return entry._replace(
+        path=os.fsdecode(values[0]),
+        source=os.fsdecode(entry.source or b""),
+        attributes=attributes,
+    )

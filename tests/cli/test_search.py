@@ -1,0 +1,320 @@
+"""`cenote index` and `cenote search` on real photographs, from first run to bad input, by a model without downloads."""
+
+import functools
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from PIL import Image, ImageOps
+
+from cenote.cli import main
+from cenote.models import image_text
+
+pytest.importorskip("wordllama", reason="text-space needs wordllama")
+
+ROOT = Path(__file__).parents[2]
+CONTENTS = {
+    "chelsea.png": "cat", "coffee.png": "cup of coffee", "rocket.jpg": "rocket", "motorcycle_left.png": "motorcycle",
+    "clock_motion.png": "clock", "page.png": "book",
+}  # fmt: skip
+
+
+def skimage_photograph(name: str) -> Image.Image:
+    found = find_spec("skimage")
+    if found is None or found.origin is None:
+        pytest.skip("the photographs are scikit-image's")
+    return Image.open(Path(found.origin).parent / "data" / name).convert("RGB")
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("photos") / "photos"
+    for name in CONTENTS:
+        path = folder / ("animals" if "chelsea" in name else "things") / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        skimage_photograph(name).save(path)
+    skimage_photograph("chelsea.png").resize((200, 133)).save(folder / "animals" / "small.jpg")
+    (folder / "things" / "broken.jpg").write_bytes(b"\xff\xd8 no more of it")
+    (folder.parent / "words.txt").write_text(
+        "\n".join(["cat", "dog", "rocket", "cup", "coffee", "bicycle", "wheel", "tower"])
+    )
+    return folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """And each model is made once: that takes longer than all else."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(image_text, "create_image_text", functools.cache(image_text.create_image_text))
+        patch.setenv("CENOTE_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="module")
+def index(photos: Path) -> Path:
+    out = photos.parent / "ix"
+    assert (
+        main(["index", str(photos), "-o", str(out), "--words", str(photos.parent / "words.txt")]) == 1
+    )  # the broken one
+    return out
+
+
+def search(index: Path, *argv: str | Path) -> int:
+    return main(["search", str(index), *map(str, argv)])
+
+
+def found(capfd: pytest.CaptureFixture[str], index: Path, *argv: str | Path) -> list[dict[str, object]]:
+    capfd.readouterr()
+    assert search(index, *argv, "--json") == 0
+    captured = capfd.readouterr()
+    assert not captured.err
+    rows: list[dict[str, object]] = json.loads(captured.out)
+    return rows
+
+
+def names(rows: list[dict[str, object]]) -> list[str]:
+    return [Path(str(row["path"])).name for row in rows]
+
+
+def test_a_text_finds_its_photograph(index: Path, photos: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    rows = found(capfd, index, "--text", "cat", "--top", "3")
+    best = rows[0]
+    assert names(rows)[0] in ("chelsea.png", "small.jpg") and best["class"] == "animals"
+    assert best["duplicates"] and len(best["duplicates"]) == 1  # type: ignore[arg-type]
+    assert 0 < float(str(best["score"])) <= 1 and best["missing"] is False and best["width"] in (451, 200)
+    for name in ("rocket.jpg", "motorcycle_left.png"):
+        assert names(found(capfd, index, "--text", CONTENTS[name], "--top", "1")) == [name]
+
+
+def test_more_like_this_and_by_both(
+    index: Path, photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    mine = tmp_path / "mine.png"
+    ImageOps.mirror(skimage_photograph("rocket.jpg")).save(mine)
+    assert names(found(capfd, index, "--image", mine, "--top", "1")) == ["rocket.jpg"]
+    rows = found(capfd, index, "--image", mine, "--text", "tower", "--why", "--near-duplicates", "show")
+    why = rows[0]["why"]
+    assert isinstance(why, dict) and why["method"] == "freedom" and why["words"][0]["word"] and len(why["proxies"]) == 7
+    rows = found(
+        capfd, index, "--image", mine, "--text", "cat", "--weight", "0.9", "--why", "--class", "animals", "--top", "1"
+    )
+    assert rows[0]["why"]["method"] == "weicom" and rows[0]["class"] == "animals"  # type: ignore[index]
+
+
+def test_options_and_words_of_a_method(index: Path, photos: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    from cenote.cli.search import _opened
+    from cenote.search.ask import Question
+
+    mine = photos / "things" / "rocket.jpg"
+    rows = found(capfd, index, "--image", mine, "--text", "tower", "--method", "freedom:k=3:m=2", "--why")
+    why = rows[0]["why"]
+    assert isinstance(why, dict) and (why["k"], why["m"], len(why["words"]), len(why["proxies"])) == (3, 2, 2, 2)
+    for method, texts, without, wanted in (
+        ("searle", ("a",), (), True), ("freedom-e", ("a",), (), True), ("auto", ("a",), (), True),
+        ("auto", (), ("a",), False), ("weicom", ("a",), (), False),
+    ):  # fmt: skip
+        opened = _opened(str(index), Question((mine,), texts, without, method), None, True)
+        assert (opened[2] is not None) is wanted, method
+
+
+def test_a_table_and_a_sheet(index: Path, photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for name in ("found.jpg", "found.png"):
+        sheet = tmp_path / name
+        argv = ("--image", photos / "things" / "coffee.png", "--text", "cup^2", "--not", "dog", "--sheet", sheet)
+        assert search(index, *argv, "--why", "--cut", "-1", "--sort", "name") == 0
+        told = capfd.readouterr().out
+        assert "by freedom" in told and "words: " in told and f"contact sheet: {sheet}" in told
+        assert "score at least -1" in told and "coffee.png" not in told.split("\n")[0]  # who asks with it knows it
+        assert Image.open(sheet).width >= 1000 and sorted(os.listdir(tmp_path))[-1] == name
+    assert search(index, "--text", "cat", "--folder", tmp_path) == 0
+    assert capfd.readouterr().out == "no image passes the filter\n"
+
+
+def test_a_missing_file_is_marked(photos: Path, index: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    gone = photos / "things" / "rocket.jpg"
+    os.rename(gone, tmp_path / "rocket.jpg")
+    try:
+        assert search(index, "--text", "rocket", "--top", "1", "--sheet", tmp_path / "s.png") == 0
+        assert f"{gone}  things  (missing)" in capfd.readouterr().out
+    finally:
+        os.rename(tmp_path / "rocket.jpg", gone)
+
+
+def test_again_and_quiet(photos: Path, index: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    capfd.readouterr()
+    assert main(["index", str(photos), "-o", str(index)]) == 1
+    captured = capfd.readouterr()
+    assert captured.out == f"7 images in {index}: 7 unchanged, 1 failed\n"
+    first, last = captured.err.splitlines()
+    assert (
+        first.startswith(f"skipped {photos / 'things' / 'broken.jpg'}: ")
+        and last == "cenote index: 1 failed, see above"
+    )
+    assert main(["index", str(photos / "animals"), "-o", str(index), "--quiet"]) == 0
+    captured = capfd.readouterr()
+    assert captured.out == captured.err == ""
+
+
+def test_another_process_is_writing(photos: Path, index: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    from cenote.search.embedded import Embedded
+
+    with Embedded.open(index).writing():
+        capfd.readouterr()
+        assert main(["index", str(photos / "animals"), "-o", str(index)]) == 1
+    assert capfd.readouterr().err == f"cenote index: another process is writing to {index}: try again when it is done\n"
+
+
+def test_killed_and_taken_up(photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    many = tmp_path / "many"
+    many.mkdir()
+    for i in range(24):
+        skimage_photograph("chelsea.png").rotate(15 * i).resize((96, 64)).save(many / f"{i}.png")
+    out = tmp_path / "ix"
+    argv = ["index", str(many), "-o", str(out), "--words", "none", "--batch", "1"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen([sys.executable, "-m", "cenote", *argv], env=env)
+    end = time.monotonic() + 120
+    while time.monotonic() < end and process.poll() is None and rows(out) < 3:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait(30)
+    done = rows(out)
+    assert done >= 3
+    assert main(argv) == 0
+    told = capfd.readouterr().out
+    assert told == f"24 images in {out}: " + (f"{24 - done} embedded, " if done < 24 else "") + f"{done} unchanged\n"
+
+
+def rows(index: Path) -> int:
+    try:
+        with sqlite3.connect(f"{(index / 'images.sqlite').as_uri()}?mode=ro", uri=True) as base:
+            return int(base.execute("select count(*) from images").fetchone()[0])
+    except sqlite3.Error:
+        return 0
+
+
+def test_milvus_lite_by_its_address(
+    index: Path, photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("pymilvus")
+    pytest.importorskip("milvus_lite")
+    address = tmp_path / "photos.db"
+    words = ["--words", str(photos.parent / "words.txt")]
+    for told in ("7 embedded", "7 unchanged"):
+        assert main(["index", str(photos), "-o", str(address), *words]) == 1
+        assert capfd.readouterr().out == f"7 images in {address}: {told}, 1 failed\n"
+    mine = photos / "things" / "rocket.jpg"
+    for argv in (
+        ("--text", "cat"),
+        ("--image", mine, "--text", "tower"),
+        ("--image", mine, "--text", "cat", "--weight", "0.4"),
+    ):
+        folder = found(capfd, index, *argv)
+        milvus = found(capfd, address, *argv)
+        assert names(folder) == names(milvus) and folder[0]["score"] == pytest.approx(milvus[0]["score"], abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("argv", "sentence"),
+    [
+        ([], "an empty question finds nothing: give --image, --text or both"),
+        (["--text", " "], "is no search term"),
+        (["--text", "cat", "--method", "freedm"], "no method 'freedm'; did you mean 'freedom'?"),
+        (["--text", "cat", "--since", "soon"], "'soon' is no date"),
+        (["--text", "cat", "--max-size", "huge"], "'huge' is no size"),
+        (["--text", "cat", "--sheet", "found.gif"], "the contact sheet is a .jpg or a .png"),
+        (["--image", "none.jpg", "--text", "cat", "--words", "none.txt"], "none.txt: give a text file"),
+        (["--image", "none.jpg"], "none.jpg: No such file or directory"),
+        (["--text", "cat", "--words", "none.txt"], "'text' reads no word list"),
+        (["--text", "cat", "--cut", "nan"], "the cut-off is a number, got nan"),
+        (["--text", "cat", "--not", "cat"], "cancel each other out: cat, cat"),
+        (["--text", "cat^x"], "'cat^x' is no search term"),
+        (["--image", "none.jpg", "--text", "cat", "--method", "text"], "'text' does not look at an image"),
+        (["--image", "none.jpg", "--text", "cat", "--weight", "2"], "the weight of the text is a number"),
+        (["--image", "none.jpg", "--text", "cat", "--method", "weicom:weight=abc"], "weicom's weight is a number"),
+        (["--image", "none.jpg", "--text", "cat", "--method", "freedom:k=1.5"], "freedom's k is a whole number"),
+        (["--image", "none.jpg", "--text", "cat", "--method", "pic2word:mapping=x"], "it can be given in Python alone"),
+    ],
+)
+def test_wrong_questions(index: Path, argv: list[str], sentence: str, capfd: pytest.CaptureFixture[str]) -> None:
+    capfd.readouterr()
+    assert search(index, *argv) == 2
+    captured = capfd.readouterr()
+    assert sentence in captured.err and len(captured.err.splitlines()) == 1 and not captured.out
+
+
+def test_wrong_indexes(index: Path, photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    import shutil
+
+    def refused(argv: list[str], sentence: str) -> None:
+        capfd.readouterr()
+        assert main(argv) == 2
+        captured = capfd.readouterr()
+        assert sentence in captured.err and len(captured.err.splitlines()) == 1, captured.err
+
+    ask = ["--text", "cat"]
+    refused(["search", str(tmp_path / "none"), *ask], "is not there: `cenote index")
+    refused(["search", str(photos), *ask], "is no index")
+    refused(["index", str(photos), "-o", str(photos / "animals")], "holds other files: name a new folder")
+    refused(["index", str(tmp_path / "nowhere"), "-o", str(tmp_path / "new")], "no such file")
+    refused(["index", str(photos), "-o", str(tmp_path / "new"), "--model", "text-spce"], "did you mean 'text-space'")
+    refused(["index", str(photos), "-o", str(tmp_path / "new"), "--words", "none.txt"], "none.txt: give a text file")
+    assert not (tmp_path / "new").exists()
+    refused(["index", str(photos), "-o", str(photos)], "name another folder for the index")
+    refused(["index", str(photos / "animals"), "-o", str(photos)], "name another folder for the index")
+    unreadable = str(photos / "things" / "broken.jpg")
+    refused(["index", unreadable, "-o", str(tmp_path / "new")], "no image can be read")
+    assert not (tmp_path / "new").exists()
+    for argv, made in ((["--words", "none"], "the word list"), (["--precision", "float16"], "float32")):
+        refused(["index", str(photos), "-o", str(index), *argv], f"was made with {made}")
+    refused(["index", str(photos), "-o", str(tmp_path / "x.db"), "--precision", "float16"], "Milvus keeps float32")
+    refused(["evaluate-search", "world/domains", "--methods", "weicom:weight=abc"], "weicom's weight is a number")
+    other = tmp_path / "other"
+    shutil.copytree(index, other)
+    (other / "index.json").write_text(
+        (other / "index.json").read_text().replace("text-space/lite0 ", "text-space/lite0 0")
+    )
+    refused(["search", str(other), *ask], "was made with the model 'text-space', not with other weights of that name")
+    for name, content in (("vectors-0.bin", b"short"), ("images.sqlite", b"none" * 999), ("index.json", b"[]")):
+        broken = tmp_path / f"broken {name}"
+        shutil.copytree(index, broken)
+        (broken / name).write_bytes(content)
+        refused(["search", str(broken), *ask], "is damaged (")
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # torch makes such archives no more; OpenAI's are there
+def test_weights_in_a_file(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By their whole path, and OpenAI's archives only with the activation they were trained with."""
+    pytest.importorskip("open_clip")
+    import torch
+
+    from cenote.cli.index import _Making
+    from cenote.models.image_text.open_clip import OpenClip, _is_script
+
+    monkeypatch.chdir(tmp_path)
+    torch.jit.script(torch.nn.Linear(2, 2)).save("script.pt")
+    made = _Making(str(tmp_path / "new"), "open_clip/ViT-B-32/script.pt", "none", None)
+    assert made.name == f"open_clip/ViT-B-32/{tmp_path / 'script.pt'}"
+    with pytest.raises(ValueError, match=r"trained with QuickGELU: write open_clip/ViT-B-32-quickgelu/script\.pt"):
+        OpenClip("ViT-B-32", "script.pt")
+    torch.save({}, "state.pt")
+    assert not _is_script("state.pt")
+
+
+def test_a_sheet_tells_how_many_are_hidden() -> None:
+    from PIL import ImageDraw
+
+    from cenote.show.found import SIDE, note_of
+    from cenote.show.sheet import fitted
+
+    assert note_of(0.503, 0) == "0.503"
+    draw = ImageDraw.Draw(Image.new("RGB", (9, 9)))
+    assert fitted(note_of(-0.503, 1200), SIDE / 2, 13, draw) == "-0.503 +1200"

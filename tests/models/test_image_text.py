@@ -1,0 +1,256 @@
+"""Image-text models: one interface, unit vectors, made-up words exactly where words are, nothing downloaded.
+
+The text-space model is ConSE by its equation; open_clip models are small random ones in local files.
+"""
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+
+from cenote.models.image_text import ImageText, Invertible, create_image_text
+from cenote.models.image_text.text_space import CLASS_TEXTS, TextSpace, class_vectors
+from cenote.models.image_text.word_vectors import WordVectors
+
+TEXTS = ["dog", "a photo of a dog", "Ein Hund, 12 Katzen!", "x" * 300]
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A try to connect anywhere fails the test."""
+
+    def refuse(*_: Any) -> None:
+        raise AssertionError("the network was asked")
+
+    monkeypatch.setattr("socket.socket.connect", refuse)
+
+
+@pytest.fixture(scope="module")
+def text_space() -> TextSpace:
+    return TextSpace()
+
+
+def test_texts_are_as_wordllama_has_them(text_space: TextSpace) -> None:
+    """The package's own inference. Its `load` looks for the tokenizer in a folder that its wheel does not have."""
+    inference = pytest.importorskip("wordllama.inference")
+    from tokenizers import Tokenizer
+
+    tokenizer = Tokenizer.from_str(text_space.words.tokenizer.to_str())
+    theirs = inference.WordLlamaInference(text_space.words.table.numpy(), tokenizer).embed(TEXTS, norm=True)
+    torch.testing.assert_close(text_space.embed_texts(TEXTS), torch.from_numpy(theirs), atol=1e-6, rtol=1e-5)
+    assert text_space.embed_texts([]).shape == (0, 256)
+
+
+def test_an_image_is_the_weighted_mean_of_its_likeliest_classes(text_space: TextSpace) -> None:
+    """ConSE, one image and one class at a time."""
+    logits = 5 * torch.randn(3, 1000, generator=torch.Generator().manual_seed(0))
+    classes = class_vectors(text_space.words, "names and definitions").double().numpy()
+    for given, found in zip(logits.double().numpy(), text_space.embed_logits(logits), strict=True):
+        chosen = sorted(range(1000), key=lambda c: -given[c])[: text_space.top]
+        weights = {c: np.exp(given[c] / text_space.temperature) for c in chosen}
+        mean = sum(weights[c] / sum(weights.values()) * classes[c] for c in chosen)
+        np.testing.assert_allclose(found.numpy(), mean / np.linalg.norm(mean), atol=1e-6)
+
+
+def test_a_class_is_its_names_and_by_half_its_definition() -> None:
+    from timm.data.imagenet_info import ImageNetInfo
+
+    words, info = WordVectors(), ImageNetInfo()
+    assert info.index_to_description(207) == "golden retriever"
+    told = {texts: class_vectors(words, texts) for texts in CLASS_TEXTS}
+    for c in (0, 207, 385):
+        names, _, definition = info.index_to_description(c, detailed=True).partition(": ")
+        each = words(names.split(", ")).mean(0)
+        half = each / each.norm() + words([definition])[0]
+        torch.testing.assert_close(told["names"][c], each / each.norm())
+        torch.testing.assert_close(told["names and definitions"][c], half / half.norm())
+        torch.testing.assert_close(told["first name"][c], words([names.split(", ")[0]])[0])
+
+
+def test_a_photograph_lies_by_its_name(text_space: TextSpace) -> None:
+    skimage = pytest.importorskip("skimage.data")
+    pixels = text_space.transform()(Image.fromarray(skimage.chelsea()))[None]
+    names = ["cat", "dog", "house", "guitar", "mountain", "car"]
+    found = text_space.embed_texts(names) @ text_space.embed_images(pixels)[0]
+    assert names[int(found.argmax())] == "cat"
+
+
+def test_identity_is_of_weights_and_settings(text_space: TextSpace) -> None:
+    assert TextSpace().identity == text_space.identity
+    assert TextSpace(top=5).identity != text_space.identity
+    assert text_space.identity.startswith("text-space/lite0 ")
+
+
+# open_clip: a tiny CLIP, and a tiny one whose text tower is SigLIP's (no causal mask, the last place, a biased layer)
+VISION = {"image_size": 32, "layers": 1, "width": 32, "patch_size": 16, "head_width": 16}
+TEXT = {"context_length": 16, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 2}
+SIGLIP = {"no_causal_mask": True, "proj_bias": True, "pool_type": "last", "pad_id": 1}
+PADDED = {"no_causal_mask": True, "pool_type": "eos", "eos_id": 49407, "embed_cls": False}
+CONFIGS: dict[str, dict[str, Any]] = {
+    "clip": {"text_cfg": TEXT},
+    "siglip": {"text_cfg": TEXT | SIGLIP, "custom_text": True, "init_logit_bias": -10},
+    "custom": {"text_cfg": TEXT, "custom_text": True},
+    "class-token": {"text_cfg": TEXT | {"embed_cls": True, "pool_type": "last"}, "custom_text": True},
+    "eos": {"text_cfg": TEXT | PADDED, "custom_text": True},
+}
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Random models as open_clip keeps them in a folder."""
+    open_clip = pytest.importorskip("open_clip")
+    found = {}
+    for name, config in CONFIGS.items():
+        folder = tmp_path_factory.mktemp(name)
+        made = {"embed_dim": 24, "vision_cfg": VISION, **config}
+        (folder / "open_clip_config.json").write_text(json.dumps({"model_cfg": made, "preprocess_cfg": {}}))
+        torch.manual_seed(3)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = open_clip.create_model(f"local-dir:{folder}")
+        for value in model.parameters():  # as large as trained ones: else every text is nearly the same vector
+            value.data.mul_(3)
+        save_file({k: v.contiguous() for k, v in model.state_dict().items()}, folder / "open_clip_model.safetensors")
+        found[name] = folder
+    return found
+
+
+def opened(folder: Path) -> Any:
+    return create_image_text(f"open_clip/local-dir:{folder}")
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_vectors_are_open_clips(name: str, tiny: dict[str, Path]) -> None:
+    model = opened(tiny[name])
+    assert isinstance(model, ImageText) and isinstance(model, Invertible)
+    pixels = torch.rand(2, 3, 32, 32)
+    with torch.no_grad():
+        images = model.clip.encode_image(pixels, normalize=True)
+        texts = model.clip.encode_text(model.tokenizer(TEXTS), normalize=True)
+    torch.testing.assert_close(model.embed_images(pixels), images)
+    torch.testing.assert_close(model.embed_texts(TEXTS), texts)
+    assert model.dim == 24 and not any(p.requires_grad for p in model.parameters())
+    assert model.transform()(Image.new("L", (50, 40))).shape == (3, 32, 32)
+    assert opened(tiny[name]).identity == model.identity
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_vector_of_a_real_word_is_that_word(name: str, tiny: dict[str, Path]) -> None:
+    model = opened(tiny[name])
+    texts = ["a photo of bird", "a photo of sketch"]
+    table = model.clip.text.token_embedding if hasattr(model.clip, "text") else model.clip.token_embedding
+    words = table.weight[[int(row[1]) for row in model.tokenizer(["bird", "sketch"])]]
+    with torch.no_grad():
+        assert torch.equal(model.embed_with_word("a photo of $", words), model.embed_texts(texts))
+        behind = model.embed_with_word("$, red and blue", words)
+    assert torch.equal(behind, model.embed_texts(["bird, red and blue", "sketch, red and blue"]))
+    assert not torch.allclose(behind[0], behind[1], atol=1e-3)  # the word does matter
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_gradients_reach_the_word_alone(name: str, tiny: dict[str, Path]) -> None:
+    model = opened(tiny[name])
+    torch.manual_seed(0)
+    word = torch.randn(2, 32, requires_grad=True)
+    goal = torch.randn(24)
+
+    def value(given: torch.Tensor) -> torch.Tensor:
+        return (model.embed_with_word("a $ on grass", given) @ goal).sum()
+
+    (gradient,) = torch.autograd.grad(value(word), word)
+    step = 1e-2 * torch.nn.functional.one_hot(torch.tensor(5), 32)
+    slow = (value(word.detach() + step) - value(word.detach() - step)) / 2e-2
+    torch.testing.assert_close(gradient[:, 5].sum(), slow, rtol=2e-2, atol=1e-3)
+    assert all(p.grad is None for p in model.parameters())
+    assert not model._words._forward_hooks
+
+
+def test_a_checkpoint_file_goes_into_a_named_model(tiny: dict[str, Path], tmp_path: Path) -> None:
+    """RemoteCLIP's way: a .pt of tensors into a plain model of open_clip."""
+    open_clip = pytest.importorskip("open_clip")
+    config = json.loads((tiny["clip"] / "open_clip_config.json").read_text())["model_cfg"]
+    (tmp_path / "tiny-clip.json").write_text(json.dumps(config))
+    open_clip.add_model_config(tmp_path / "tiny-clip.json")
+    direct = opened(tiny["clip"])
+    torch.save(direct.clip.state_dict(), tmp_path / "remote.pt")
+    model = create_image_text(f"open_clip/tiny-clip/{tmp_path / 'remote.pt'}")
+    assert torch.equal(model.embed_texts(TEXTS), direct.embed_texts(TEXTS))
+    with pytest.raises(ValueError, match="not a readable weights file"):
+        (tmp_path / "bad.pt").write_bytes(b"nothing")
+        create_image_text(f"open_clip/tiny-clip/{tmp_path / 'bad.pt'}")
+    with pytest.raises(ValueError, match="does not fit open_clip's 'tiny-clip'"):
+        torch.save({"weight": torch.ones(3)}, tmp_path / "other.pt")
+        create_image_text(f"open_clip/tiny-clip/{tmp_path / 'other.pt'}")
+
+
+def test_openai_weights_come_with_quick_gelu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """open_clip itself only warns, and every number is quietly wrong."""
+    open_clip = pytest.importorskip("open_clip")
+    seen: list[dict[str, Any]] = []
+
+    def create(model: str, **options: Any) -> None:
+        seen.append({"model": model, **options})
+        raise OSError("no network")
+
+    monkeypatch.setattr(open_clip, "create_model", create)
+    monkeypatch.setattr("cenote.backbones.hub.reachable", lambda: False)
+    for model, tag, quick in (
+        ("ViT-L-14", "openai", True), ("ViT-L-14-quickgelu", "openai", True), ("ViT-B-32", "laion2b_s34b_b79k", False)
+    ):  # fmt: skip
+        with pytest.raises(OSError, match="could not be had"):
+            create_image_text(f"open_clip/{model}/{tag}")
+        assert seen[-1]["force_quick_gelu"] is quick
+
+
+def test_a_mismatch_that_open_clip_warns_of_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    open_clip = pytest.importorskip("open_clip")
+
+    def create(model: str, **_: Any) -> None:
+        warnings.warn("QuickGELU mismatch between final model config and pretrained tag", UserWarning, stacklevel=1)
+
+    monkeypatch.setattr(open_clip, "create_model", create)
+    monkeypatch.setattr("cenote.backbones.hub.reachable", lambda: False)
+    with pytest.raises(ValueError, match="'ViT-B-32' does not go with the weights 'openai': QuickGELU mismatch"):
+        create_image_text("open_clip/ViT-B-32/openai")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "sentence"),
+    [
+        ("textspace", {}, "did you mean 'text-space'"),
+        ("text-space", {"tops": 3}, "did you mean 'top'"),
+        ("text-space", {"top": 0}, "top is a whole number at least 1"),
+        ("text-space", {"temperature": 0}, "temperature is a number above 0"),
+        ("text-space", {"class_texts": "x"}, "class_texts is one of first name"),
+        ("text-space/vit_micro", {}, "has no trained weights"),
+        ("open_clip/ViT-L-14", {}, "says not which weights"),
+        ("open_clip/ViT-B-322/openai", {}, "did you mean 'ViT-B-32'"),
+        ("open_clip/ViT-L-14/opnai", {}, "did you mean 'openai'"),
+    ],
+)
+def test_wrong_names_are_one_sentence(name: str, options: dict[str, Any], sentence: str) -> None:
+    if name.startswith("open_clip"):
+        pytest.importorskip("open_clip")
+    with pytest.raises(ValueError, match=sentence):
+        create_image_text(name, **options)
+
+
+def test_wrong_texts_are_one_sentence(text_space: TextSpace, tiny: dict[str, Path]) -> None:
+    model = opened(tiny["clip"])
+    for asked in (text_space, model):
+        with pytest.raises(ValueError, match="list of texts"):
+            asked.embed_texts("dog")
+        with pytest.raises(ValueError, match="at least one character"):
+            asked.embed_texts(["dog", "  "])
+    for template, sentence in (("a photo", "once"), ("$ and $", "once"), ("far " * 40 + "$", "too long")):
+        with pytest.raises(ValueError, match=sentence):
+            model.embed_with_word(template, torch.zeros(1, 32))
+    with pytest.raises(ValueError, match="rows of 32 numbers"):
+        model.embed_with_word("a $", torch.zeros(1, 31))
+    assert not isinstance(text_space, Invertible)

@@ -1,0 +1,10 @@
+"""Word vectors and features go to a cache of each test's own."""
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CENOTE_CACHE", str(tmp_path / "cache"))

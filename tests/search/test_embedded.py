@@ -1,0 +1,280 @@
+"""The embedded index: what went in is found, exactly, and nothing else."""
+
+import os
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from cenote.search.embedded import Embedded
+from cenote.search.filters import Filter, parse_date, parse_size
+from cenote.search.store import Busy, Description, Entry
+
+DIM = 12
+MADE = Description("toy", "toy-1", DIM, words={"name": "list", "digest": "d", "n": 2})
+
+
+def unit_rows(count: int, seed: int = 0, dim: int = DIM) -> Tensor:
+    return torch.nn.functional.normalize(torch.randn(count, dim, generator=torch.Generator().manual_seed(seed)), dim=1)
+
+
+def entry(i: int, **known: object) -> Entry:
+    plain = Entry(f"/photos/{'ab'[i % 2]}/{i}.jpg", f"{i:032x}", size=100 * i, time=i, date=float(i))
+    return plain._replace(label=f"c{i % 3}", domain="photo" if i % 4 else "sketch", **known)  # type: ignore[arg-type]
+
+
+def ids(count: int, start: int = 0) -> Tensor:
+    return torch.arange(start, start + count)[:, None] + torch.tensor([0, 1000])
+
+
+def filled(folder: Path, count: int = 60, made: Description = MADE) -> tuple[Embedded, Tensor]:
+    index, x = Embedded.open(folder, made), unit_rows(count)
+    with index.writing() as writer:
+        for start in range(0, count, 25):
+            some = range(start, min(start + 25, count))
+            writer.put([entry(i) for i in some], x[start : some.stop], ids(len(some), start))
+    return index, x
+
+
+def slow_nearest(q: Tensor, x: Tensor, rows: list[int], k: int) -> list[int]:
+    """By the definition: of equals the first row."""
+    return sorted(rows, key=lambda row: (-float((x[row].double() * q.double()).sum()), row))[:k]
+
+
+def test_what_went_in_is_found(tmp_path: Path) -> None:
+    filled(tmp_path / "ix")
+    index = Embedded.open(tmp_path / "ix")
+    x, queries = unit_rows(60), unit_rows(5, seed=1)
+    assert len(index) == 60 and index.description == MADE
+    scores, rows = index.nearest(queries, 7)
+    for i, q in enumerate(queries):
+        assert rows[i].tolist() == slow_nearest(q, x, list(range(60)), 7)
+    assert torch.allclose(scores, torch.gather(queries @ x.T, 1, rows), atol=1e-6)
+    assert torch.equal(index.vectors(rows[0]), x[rows[0]])
+    assert index.words(rows[0]).tolist() == [[row, row + 1000] for row in rows[0].tolist()]  # type: ignore[union-attr]
+    assert index.entries(rows[0]) == [entry(row) for row in rows[0].tolist()]
+    assert index.nearest(queries, 1000)[1].shape == (5, 60)
+
+
+def test_equals_come_in_the_order_of_their_rows(tmp_path: Path) -> None:
+    index = Embedded.open(tmp_path, Description("toy", "toy", DIM), budget=1 << 20)
+    x = unit_rows(3)[torch.arange(300) % 3]
+    with index.writing() as writer:
+        writer.put([entry(i) for i in range(300)], x)
+    for queries in (x[:1], x[:3]):
+        assert index.nearest(queries, 5)[1][0].tolist() == [0, 3, 6, 9, 12]
+
+
+def test_blocks_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    index, x = filled(tmp_path / "ix")
+    queries = unit_rows(9, seed=2)
+    view = index.select(Filter(classes=("c1",)))
+    whole = [index.nearest(queries, 6), view.nearest(queries, 6), index.scan(queries), view.scan(queries)]
+    monkeypatch.setattr(Embedded, "_width", lambda self, queries, copied: 7)
+    monkeypatch.setattr(Embedded, "_height", lambda self, queries: 2)
+    parts = [index.nearest(queries, 6), view.nearest(queries, 6), index.scan(queries), view.scan(queries)]
+    for a, b in zip(whole, parts, strict=True):
+        assert a is not None and b is not None
+        assert torch.allclose(a[0], b[0], atol=1e-6) and torch.equal(a[1], b[1])
+    assert torch.allclose(parts[2][0], queries @ x.T, atol=1e-6)  # type: ignore[index]
+
+
+def test_removed_and_changed_images(tmp_path: Path) -> None:
+    index, x = filled(tmp_path / "ix")
+    other = unit_rows(60, seed=3)
+    with index.writing() as writer:
+        assert writer.remove([entry(i).path for i in (0, 5, 5)] + ["/not/there"]) == 2
+        writer.put([entry(7), entry(8)], other[7:9], ids(2, 500))
+        writer.note([entry(9, caption="a horse")])
+    x = torch.cat([x, other[7:9]])
+    left = [row for row in range(62) if row not in (0, 5, 7, 8)]
+    assert len(index) == 58
+    for q in unit_rows(4, seed=4):
+        assert index.nearest(q[None], 9)[1][0].tolist() == slow_nearest(q, x, left, 9)
+    known = index.known()
+    assert known[entry(7).path].row == 60 and known[entry(9).path].entry.caption == "a horse"
+    assert index.find(entry(8).digest) == [61] and index.find(entry(5).digest) == []
+    scanned = index.scan(unit_rows(1))
+    assert scanned is not None and scanned[1].tolist() == left and torch.isfinite(scanned[0]).all()
+
+
+def test_views_and_changes_after_a_search(tmp_path: Path) -> None:
+    """What a search has worked out is of its rows alone."""
+    index, x = filled(tmp_path / "ix")
+    with index.writing() as writer:
+        writer.remove([entry(0).path])
+    index.nearest(x[:1], 3)
+    view = index.select(Filter(classes=("c1", "c2")))  # many: they are masked, not gathered
+    wanted = [i for i in range(1, 60) if i % 3]
+    assert view.nearest(x[:1], 9)[1][0].tolist() == slow_nearest(x[0], x, wanted, 9)
+    with index.writing() as writer:
+        writer.put([entry(60)], unit_rows(1, seed=60), ids(1, 60))
+    x = torch.cat([x, unit_rows(1, seed=60)])
+    assert index.nearest(x[60:], 5)[1][0].tolist() == slow_nearest(x[60], x, list(range(1, 61)), 5)
+
+
+def test_looking_again_leaves_no_files_open(tmp_path: Path) -> None:
+    index, _ = filled(tmp_path / "ix")
+    view = index.select(Filter(classes=("c1",)))
+    index.refresh()
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(10):
+        index.refresh()
+    assert len(os.listdir("/proc/self/fd")) <= before
+    assert view.entries(view.rows[:1]) == [entry(1)]  # type: ignore[index]
+
+
+def test_the_log_stays_short(tmp_path: Path) -> None:
+    """An index that is filled does not keep SQLite from taking up its log."""
+    index = Embedded.open(tmp_path / "ix", Description("toy", "toy", DIM))
+    x, log, longest = unit_rows(500), tmp_path / "ix" / "images.sqlite-wal", 0
+    with index.writing() as writer:
+        for turn in range(12):
+            writer.put([entry(500 * turn + i, caption="x" * 2000) for i in range(500)], x)
+            longest = max(longest, log.stat().st_size)
+            index.refresh()  # as filling does
+    assert longest < 6 << 20 and (tmp_path / "ix" / "images.sqlite").stat().st_size > 12 << 20
+    assert len(index) == 6000
+
+
+def test_compaction_keeps_what_counts(tmp_path: Path) -> None:
+    index, x = filled(tmp_path / "ix")
+    reader = Embedded.open(tmp_path / "ix")
+    gone = [i for i in range(60) if i % 3]
+    with index.writing() as writer:
+        writer.remove([entry(i).path for i in gone])
+        assert writer.compact(0.9) is False and writer.compact(0.5) is True
+        writer.put([entry(99)], unit_rows(1, seed=9), ids(1, 99))
+    left = [i for i in range(60) if i % 3 == 0]
+    assert len(index) == 21 and sorted(p.name for p in (tmp_path / "ix").glob("*.bin")) == [
+        "vectors-1.bin",
+        "words-1.bin",
+    ]
+    assert index.entries(torch.arange(21)) == [entry(i) for i in [*left, 99]]
+    assert torch.equal(index.vectors(torch.arange(20)), x[left])
+    assert index.words(torch.arange(21))[:, 0].tolist() == [*left, 99]  # type: ignore[index]
+    # Who had opened it before still sees what was there then.
+    assert len(reader) == 60 and reader.entries(torch.tensor([59])) == [entry(59)]
+    assert torch.equal(reader.nearest(x[[59]], 1)[1], torch.tensor([[59]]))
+    reader.refresh()
+    assert len(reader) == 21 and reader.moments().count == 21
+
+
+def test_moments_follow_every_change(tmp_path: Path) -> None:
+    index, _ = filled(tmp_path / "ix")
+
+    def check(view: Embedded) -> None:
+        rows = torch.arange(len(view.matrix)) if view.rows is None else view.rows
+        values = view.vectors(rows).double()
+        moments = view.moments()
+        assert moments.count == len(rows)
+        assert torch.allclose(moments.mean, values.mean(0), atol=1e-12)
+        assert torch.allclose(moments.covariance, torch.cov(values.T), atol=1e-12)
+
+    check(index)
+    with index.writing() as writer:
+        writer.remove([entry(i).path for i in range(0, 20, 2)])
+        writer.put([entry(3)], unit_rows(1, seed=5), ids(1))
+    check(index)
+    with index.writing() as writer:
+        writer.remove([entry(3).path])
+    check(index)
+    assert index.table.state("sums_rows") == 61 and index.table.state("sums_gone") == 12
+    check(index.select(Filter(classes=("c2",), since=10)))
+    with index.writing() as writer:
+        writer.compact(0.1)
+    check(index)
+    with pytest.raises(ValueError, match="empty index has no statistics"):
+        index.select(Filter(classes=("none",))).moments()
+
+
+@pytest.mark.parametrize(
+    ("filter", "holds"),
+    [
+        (Filter(classes=("c1", "c2")), lambda e: e.label in ("c1", "c2")),
+        (Filter(domains=("sketch",)), lambda e: e.domain == "sketch"),
+        (Filter(folders=("/photos/a/",)), lambda e: e.path.startswith("/photos/a/")),
+        (Filter(folders=("/photos/a", "/photos/b")), lambda e: True),
+        (Filter(folders=("/photo",)), lambda e: False),
+        (Filter(since=10, until=20), lambda e: 10 <= e.date < 20),
+        (Filter(smallest=1000, largest=2000), lambda e: 1000 <= e.size <= 2000),
+        (Filter(classes=("c0",), domains=("sketch",)), lambda e: (e.label, e.domain) == ("c0", "sketch")),
+        (Filter(classes=("c'0\"",)), lambda e: False),
+    ],
+)  # fmt: skip
+def test_filters(tmp_path: Path, filter: Filter, holds: object) -> None:
+    index, x = filled(tmp_path)
+    view = index.select(filter)
+    wanted = [i for i in range(60) if holds(entry(i))]  # type: ignore[operator]
+    assert len(view) == len(wanted)
+    assert view.nearest(x[:1], 10)[1][0].tolist() == slow_nearest(x[0], x, wanted, 10)
+    assert len(index) == 60
+
+
+def test_dates_and_sizes() -> None:
+    day = 86400
+    assert parse_date("2024-03-01") - parse_date("2024-02-28") == 2 * day
+    assert parse_date("2024-02", end=True) == parse_date("2024-03") and parse_date("2023", end=True) == parse_date(
+        "2024"
+    )
+    assert parse_date("2024-12", end=True) == parse_date("2025-01-01")
+    assert parse_date("2024-12-31", end=True) - parse_date("2024-12-31 23:59") == 60
+    assert parse_size("1.5MB") == 1_500_000 and parse_size(" 7 ") == 7
+    for wrong in ("yesterday", "2024-13", ""):
+        with pytest.raises(ValueError, match="is no date"):
+            parse_date(wrong)
+    with pytest.raises(ValueError, match="is no size"):
+        parse_size("big")
+
+
+def test_half_precision(tmp_path: Path) -> None:
+    index, x = filled(tmp_path, made=Description("toy", "toy-1", DIM, "float16", MADE.words))
+    assert (tmp_path / "vectors-0.bin").stat().st_size == 60 * DIM * 2
+    near = index.nearest(x, 1)
+    assert near[0].dtype == torch.float32 and near[1][:, 0].tolist() == list(range(60))
+    assert torch.allclose(index.moments().mean, x.double().mean(0), atol=1e-3)
+
+
+def test_one_writer(tmp_path: Path) -> None:
+    index, _ = filled(tmp_path)
+    other = Embedded.open(tmp_path)
+    with index.writing(), pytest.raises(Busy, match=f"another process is writing to {tmp_path}"), other.writing():
+        pass
+    with other.writing():
+        pass
+
+
+def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
+    index, x = filled(tmp_path)
+    with index.writing() as writer:
+        for vectors, words, sentence in [
+            (x[:1, :5], ids(1), r"have vectors \(1, 12\), got \(1, 5\)"),
+            (x[:1], None, "keeps 2 words an image, got None"),
+            (x[:1] * 2, ids(1), "finite and of length 1"),
+            (x[:1] * torch.nan, ids(1), "finite and of length 1"),
+        ]:
+            with pytest.raises(ValueError, match=sentence):
+                writer.put([entry(0)], vectors, words)
+    assert len(index) == 60
+    with pytest.raises(ValueError, match=r"queries are \(queries, 12\)"):
+        index.nearest(x[0], 3)
+
+
+def test_names_that_are_no_text(tmp_path: Path) -> None:
+    index = Embedded.open(tmp_path, MADE)
+    odd = entry(1)._replace(path=os.fsdecode(b"/photos/\xff.jpg"), attributes={"colour": "blau"})
+    with index.writing() as writer:
+        writer.put([odd], unit_rows(1), ids(1))
+    assert index.entries(torch.tensor([0])) == [odd] and len(index.select(Filter(folders=("/photos",)))) == 1
+
+
+def test_the_database_is_sqlite(tmp_path: Path) -> None:
+    """Anybody can ask it."""
+    filled(tmp_path)
+    with sqlite3.connect(tmp_path / "images.sqlite") as base:
+        assert base.execute("select count(*) from images where label = 'c1'").fetchone() == (20,)
+    matrix = np.fromfile(tmp_path / "vectors-0.bin", np.float32).reshape(-1, DIM)
+    assert np.array_equal(matrix, unit_rows(60).numpy())

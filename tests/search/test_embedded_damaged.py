@@ -1,0 +1,61 @@
+"""An embedded index that is none, or damaged, says so in one sentence."""
+
+import json
+import os
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+import torch
+
+from cenote.search.embedded import Embedded
+from cenote.search.store import Damaged, open_store
+
+from .test_embedded import MADE, filled
+
+
+def test_no_index_and_damaged_ones(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"is not there: `cenote index"):
+        open_store(tmp_path / "none")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "letter.txt").touch()
+    with pytest.raises(ValueError, match="is no index"):
+        open_store(tmp_path / "other")
+    with pytest.raises(ValueError, match="holds other files"):
+        open_store(tmp_path / "other", MADE)
+
+    def damaged(name: str, content: bytes | None) -> None:
+        folder = tmp_path / f"of {name}"
+        filled(folder)[0].table.close()
+        file = folder / name
+        file.unlink() if content is None else file.write_bytes(content)
+        with pytest.raises(Damaged, match=r"is damaged \("):
+            open_store(folder).known()
+
+    damaged("vectors-0.bin", b"short")
+    damaged("words-0.bin", None)
+    damaged("images.sqlite", b"no database at all" * 100)
+    damaged("index.json", b"{")
+    for key, value in (("dtype", "float99"), ("dim", "wide"), ("dim", 0), ("words", {"n": "x"})):
+        shutil.rmtree(tmp_path / "of index.json")
+        damaged("index.json", json.dumps(MADE.asdict() | {key: value}).encode())
+
+
+@pytest.mark.parametrize("order", ["delete from state", "update state set value = 'x'", "delete from images"])
+def test_a_table_that_lacks_what_it_should_have(tmp_path: Path, order: str) -> None:
+    filled(tmp_path)[0].table.close()
+    with sqlite3.connect(tmp_path / "images.sqlite") as base:
+        base.execute(order)
+    with pytest.raises(Damaged, match=r"is damaged \("):
+        Embedded.open(tmp_path).entries(torch.tensor([3]))
+
+
+def test_a_page_of_sqlite_that_was_overwritten(tmp_path: Path) -> None:
+    index, _ = filled(tmp_path)
+    index.table.close()
+    content = bytearray((tmp_path / "images.sqlite").read_bytes())
+    content[8192:] = os.urandom(len(content) - 8192)
+    (tmp_path / "images.sqlite").write_bytes(content)
+    with pytest.raises(Damaged, match="is damaged"):
+        Embedded.open(tmp_path).known()

@@ -1,0 +1,299 @@
+"""An index follows its images: only what is new is embedded, what moved is known, what is broken is told."""
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from cenote.data import open_dataset, read_folders
+from cenote.search.embedded import Embedded
+from cenote.search.index import Report, fill, open_images, source_of
+from cenote.search.store import Description
+
+from .search_toys import Counting, Toy, picture, words
+
+MADE = Description("toy", "toy 1", 6, words={"name": "w", "digest": words().digest, "n": 3})
+
+
+def photographs(folder: Path, count: int = 12) -> None:
+    for i in range(count):
+        path = folder / ("cats" if i % 2 else "dogs") / f"{i}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        picture("red" if i % 3 else "blue", "square", i).save(path)
+
+
+def update(folder: Path, index: Path, model: Toy | None = None, **options: object) -> Report:
+    data = (str(folder),)
+    store = Embedded.open(index, MADE)
+    dataset = open_images(data, (index,))
+    return fill(store, dataset, model or Toy(), words(), source=source_of(data), batch=5, **options)  # type: ignore[arg-type]
+
+
+def counts(report: Report) -> tuple[int, ...]:
+    """embedded, moved, noted, same, removed, failed"""
+    return report.embedded, report.moved, report.noted, report.same, report.removed, len(report.failed)
+
+
+def check(folder: Path, index: Path) -> None:
+    """Every image that can be read is there with its own vector, words and labels, and nothing else."""
+    store, model = Embedded.open(index), Toy()
+    known = store.known()
+    dataset = read_folders(folder)
+    readable = {}
+    for i in range(len(dataset)):
+        try:
+            readable[os.path.abspath(dataset.path(i))] = i, dataset.image(i)
+        except ValueError:
+            continue
+    assert known.keys() == readable.keys()
+    for path, (i, image) in readable.items():
+        row, entry = known[path]
+        vector = model.embed_images(model.transform()(image)[None])  # type: ignore[operator]
+        assert torch.allclose(store.vectors(torch.tensor([row])), vector, atol=1e-6)
+        assert store.words(torch.tensor([row])).tolist() == words().nearest(vector, 3).tolist()  # type: ignore[union-attr]
+        state = os.stat(path)
+        assert (entry.size, entry.time) == (state.st_size, state.st_mtime_ns)
+        assert (entry.width, entry.height) == image.size and entry.label == dataset[i].label
+
+
+def test_only_what_is_new_is_embedded(tmp_path: Path) -> None:
+    folder, index = tmp_path / "photos", tmp_path / "ix"
+    photographs(folder)
+    assert counts(update(folder, index)) == (12, 0, 0, 0, 0, 0)
+    check(folder, index)
+    model = Counting()
+    assert counts(update(folder, index, model)) == (0, 0, 0, 12, 0, 0) and model.embedded == 0
+    photographs(folder, 14)  # all are written again, two are new
+    assert counts(update(folder, index, model)) == (2, 0, 12, 0, 0, 0) and model.embedded == 2
+    picture("green", "stripes", 77).save(folder / "dogs" / "0.png")
+    os.remove(folder / "dogs" / "2.png")
+    os.remove(folder / "cats" / "1.png")
+    assert counts(update(folder, index, model)) == (1, 0, 0, 11, 2, 0)
+    check(folder, index)
+
+
+def test_moved_and_copied_files_are_not_embedded_again(tmp_path: Path) -> None:
+    folder, index = tmp_path / "photos", tmp_path / "ix"
+    photographs(folder)
+    update(folder, index)
+    model = Counting()
+    os.rename(folder / "dogs" / "0.png", folder / "cats" / "zero.png")  # and with it its class
+    shutil.copy(folder / "cats" / "1.png", folder / "dogs" / "one.png")
+    assert counts(update(folder, index, model)) == (0, 2, 0, 11, 1, 0) and model.embedded == 0
+    check(folder, index)
+    # Two change places, and a third takes the contents that one of them had.
+    a, b = folder / "cats" / "1.png", folder / "cats" / "3.png"
+    os.rename(a, tmp_path / "a")
+    os.rename(b, a)
+    os.rename(tmp_path / "a", b)
+    assert counts(update(folder, index, model))[1] == 2 and model.embedded == 0
+    check(folder, index)
+    picture("green", "stripes", 500).save(folder / "dogs" / "new.png")
+    shutil.copy(folder / "dogs" / "new.png", folder / "dogs" / "twin.png")
+    assert counts(update(folder, index, model))[:2] == (1, 1)
+    check(folder, index)
+
+
+def test_broken_images_are_told_and_tried_again(tmp_path: Path) -> None:
+    folder, index = tmp_path / "photos", tmp_path / "ix"
+    photographs(folder)
+    good = (folder / "dogs" / "0.png").read_bytes()
+    (folder / "dogs" / "broken.png").write_bytes(good[:200])
+    report = update(folder, index)
+    assert counts(report) == (12, 0, 0, 0, 0, 1) and "broken.png: damaged or unreadable" in report.failed[0]
+    assert counts(update(folder, index)) == (0, 0, 0, 12, 0, 1)
+    (folder / "dogs" / "broken.png").write_bytes(good)
+    assert counts(update(folder, index)) == (0, 1, 0, 12, 0, 0)
+    time.sleep(0.01)
+    (folder / "dogs" / "4.png").write_bytes(b"no image")  # one that was good leaves
+    assert counts(update(folder, index)) == (0, 0, 0, 12, 1, 1)
+    check(folder, index)
+
+
+def test_several_folders_in_one_index(tmp_path: Path) -> None:
+    photographs(tmp_path / "a", 4)
+    photographs(tmp_path / "b", 6)
+    update(tmp_path / "a", tmp_path / "ix")
+    assert counts(update(tmp_path / "b", tmp_path / "ix")) == (2, 4, 0, 0, 0, 0)
+    os.remove(tmp_path / "a" / "dogs" / "0.png")
+    assert counts(update(tmp_path / "b", tmp_path / "ix")) == (0, 0, 0, 6, 0, 0)
+    assert counts(update(tmp_path / "a", tmp_path / "ix")) == (0, 0, 0, 3, 1, 0)
+    # A folder that is gone altogether, or not mounted, takes nothing along.
+    shutil.rmtree(tmp_path / "a")
+    with pytest.raises(ValueError, match="no such file"):
+        update(tmp_path / "a", tmp_path / "ix")
+    assert len(Embedded.open(tmp_path / "ix")) == 9
+
+
+def update_all(data: list[str], index: Path, **options: object) -> Report:
+    """As `cenote index` does with several DATA: what is not there is told, the rest is done."""
+    missing = list[str]()
+    store, dataset = Embedded.open(index, MADE), open_images(data, (index,), missing.append)
+    return fill(store, dataset, Toy(), words(), source=source_of(data), **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("there", [False, True])
+@pytest.mark.parametrize("disk", ["disk", "home/disk", "disk/**/*.png"])
+def test_a_disk_that_is_not_mounted_takes_nothing_along(tmp_path: Path, disk: str, there: bool) -> None:
+    """Its folder is gone, or there and empty; also inside another."""
+    home, away = tmp_path / "home", tmp_path / disk.removesuffix("/**/*.png")
+    photographs(home, 6)
+    for i in range(3):
+        away.mkdir(exist_ok=True)
+        picture("green", "stripes", i).save(away / f"{i}.png")
+    data = [str(home), str(tmp_path / disk)]
+    assert counts(update_all(data, tmp_path / "ix")) == (9, 0, 0, 0, 0, 0)
+    os.remove(home / "dogs" / "0.png")
+    os.rename(away, tmp_path / "elsewhere")
+    if there:
+        away.mkdir()
+    assert counts(update_all(data, tmp_path / "ix")) == (0, 0, 0, 5, 1, 0)
+    if there:
+        away.rmdir()
+    os.rename(tmp_path / "elsewhere", away)
+    os.remove(away / "1.png")
+    assert counts(update_all(data, tmp_path / "ix")) == (0, 0, 0, 7, 1, 0)
+
+
+def test_files_named_one_by_one(tmp_path: Path) -> None:
+    """As a shell does with p/*.png: each is its own source, and those that are gone leave though none names them."""
+    photographs(tmp_path / "p", 6)
+    photographs(tmp_path / "q", 3)
+
+    def named(folder: str) -> list[str]:
+        return sorted(map(str, (tmp_path / folder).glob("*/*.png")))
+
+    for folder in "pq":
+        update_all(named(folder), tmp_path / "ix")
+    known = Embedded.open(tmp_path / "ix").known()
+    assert len(known) == 9 and all(old.entry.source == path for path, old in known.items())
+    os.remove(tmp_path / "p" / "cats" / "1.png")
+    os.remove(tmp_path / "q" / "cats" / "1.png")
+    assert counts(update_all(named("p")[1:], tmp_path / "ix")) == (0, 0, 0, 4, 1, 0)  # the first is there, and stays
+    assert counts(update_all([str(tmp_path / "p")], tmp_path / "ix")) == (0, 0, 5, 0, 0, 0)  # with labels now
+    assert {str(p) for p in Embedded.open(tmp_path / "ix").known()} == {*named("p"), str(tmp_path / "q/cats/1.png")} | {
+        *named("q")
+    }
+
+
+def test_another_job_between_opening_and_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows are numbered anew by whoever compacts: they are read when nobody else can."""
+    folder, index = tmp_path / "photos", tmp_path / "ix"
+    photographs(folder)
+    store = Embedded.open(index, MADE)
+    update(folder, index)
+    model, data = Counting(), open_images([str(folder)])
+    report = fill(store, data, model, words(), source=str(folder))  # type: ignore[arg-type]
+    assert counts(report) == (0, 0, 0, 12, 0, 0) and model.embedded == 0
+    for i in range(6):
+        os.remove(folder / ("cats" if i % 2 else "dogs") / f"{i}.png")
+    update(folder, index)
+    assert Embedded.open(index).table.generation == 1
+    for name in ("a", "b"):  # the second is found by looking again
+        picture("green", "stripes", 500).save(folder / "cats" / f"{name}.png")
+    for i in (7, 9, 11):
+        shutil.copy(folder / "cats" / f"{i}.png", folder / "dogs" / f"z{i}.png")
+    monkeypatch.setattr("cenote.search.index.CHUNK", 2)
+    fill(store, open_images([str(folder)]), Toy(), words(), source=str(folder))  # type: ignore[arg-type]
+    check(folder, index)
+
+
+def test_the_contents_of_what_broke_turn_up_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its row is gone by then."""
+    folder, index = tmp_path / "photos", tmp_path / "ix"
+    photographs(folder)
+    update(folder, index)
+    os.rename(folder / "cats" / "1.png", folder / "dogs" / "z.png")
+    (folder / "cats" / "1.png").write_bytes(b"no image")
+    monkeypatch.setattr("cenote.search.index.CHUNK", 1)
+    report = update(folder, index)
+    assert len(report.failed) == 1 and report.embedded + report.moved == 1
+    check(folder, index)
+
+
+def test_the_index_may_lie_among_the_images(tmp_path: Path) -> None:
+    photographs(tmp_path, 4)
+    (tmp_path / "ix").mkdir()
+    update(tmp_path, tmp_path / "ix")
+    Image.new("RGB", (9, 9)).save(tmp_path / "ix" / "sheet.jpg")
+    assert counts(update(tmp_path, tmp_path / "ix")) == (0, 0, 0, 4, 0, 0)
+
+
+class Stopping(Counting):
+    """Ctrl-C, or a power cut, after so many images."""
+
+    def __init__(self, after: int) -> None:
+        super().__init__()
+        self.after = after
+
+    def embed_images(self, pixels: torch.Tensor) -> torch.Tensor:
+        if self.embedded >= self.after:
+            raise KeyboardInterrupt
+        return super().embed_images(pixels)
+
+
+def test_interrupted_and_taken_up(tmp_path: Path) -> None:
+    folder, index = tmp_path / "photos", tmp_path / "ix"
+    photographs(folder, 23)
+    with pytest.raises(KeyboardInterrupt):
+        update(folder, index, Stopping(10))
+    assert len(Embedded.open(index)) == 10
+    seen = list[tuple[int, int]]()
+    assert counts(update(folder, index, progress=lambda *done: seen.append(done))) == (13, 0, 0, 10, 0, 0)
+    assert seen[-1] == (13, 13) and len(seen) == 3
+    check(folder, index)
+
+
+def test_a_list_with_labels_and_without_files(tmp_path: Path) -> None:
+    photographs(tmp_path / "photos", 4)
+    table = tmp_path / "list.csv"
+    table.write_text(
+        "file,class,domain\nphotos/dogs/0.png,dog,photo\nphotos/cats/1.png,cat,photo\nphotos/gone.png,x,y\n"
+    )
+    store = Embedded.open(tmp_path / "ix", MADE)
+    for domain, wanted in (("photo", (2, 0, 0, 0, 0, 1)), ("sketch", (0, 0, 2, 0, 0, 1))):
+        table.write_text(table.read_text().replace("photo\n", f"{domain}\n"))
+        report = fill(store, open_dataset(table), Toy(), words(), source=str(table))  # type: ignore[arg-type]
+        assert counts(report) == wanted and report.failed == [f"{tmp_path / 'photos/gone.png'}: no such file"]
+        entries = {Path(p).name: k.entry for p, k in store.known().items()}
+        assert {e.domain for e in entries.values()} == {domain} and entries["1.png"].label == "cat"
+
+
+def test_dates_are_the_cameras(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif.get_ifd(0x8769)[36867] = "2019:05:17 18:30:00"
+    (tmp_path / "p").mkdir()
+    picture("red", "square", 1).save(tmp_path / "p" / "camera.jpg", exif=exif)
+    picture("red", "square", 2).save(tmp_path / "p" / "plain.jpg")
+    os.utime(tmp_path / "p" / "plain.jpg", (5000, 5000))
+    store = Embedded.open(tmp_path / "ix", MADE)
+    fill(store, open_images([str(tmp_path / "p")]), Toy(), words())  # type: ignore[arg-type]
+    dates = {Path(path).name: known.entry.date for path, known in store.known().items()}
+    told = time.localtime(dates["camera.jpg"])
+    assert (told.tm_year, told.tm_mon, told.tm_mday, told.tm_hour) == (2019, 5, 17, 18) and dates["plain.jpg"] == 5000
+
+
+def test_images_that_are_no_files(tmp_path: Path) -> None:
+    world = open_dataset("world/tiny")
+    store = Embedded.open(tmp_path / "ix", MADE)
+    some = world.select(range(5))
+    assert counts(fill(store, some, Toy(), words(), source="world/tiny")) == (5, 0, 0, 0, 0, 0)  # type: ignore[arg-type]
+    assert counts(fill(store, some, Toy(), words(), source="world/tiny")) == (0, 0, 0, 5, 0, 0)  # type: ignore[arg-type]
+    entry = store.entries(torch.tensor([0]))[0]
+    assert entry.path == f"{world.name}:{world[0].image}" and (entry.label, entry.domain) == (
+        world[0].label,
+        world[0].domain,
+    )
+
+
+def test_another_model_is_refused(tmp_path: Path) -> None:
+    photographs(tmp_path / "photos", 2)
+    update(tmp_path / "photos", tmp_path / "ix")
+    other = Toy()
+    other.name, other.identity = "other", "other 1"
+    with pytest.raises(ValueError, match=r"ix was made with the model 'toy', not with 'other'"):
+        update(tmp_path / "photos", tmp_path / "ix", other)

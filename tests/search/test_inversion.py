@@ -1,0 +1,183 @@
+"""SEARLE and Pic2Word: steps equal to slow ones written from the papers; the model stays as it is.
+
+An image's word does not depend on the images beside it, and the composed sentence is the template's.
+"""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from cenote.models import create_model
+from cenote.models.image_text.small import SmallClip
+from cenote.models.image_text.text_tower import TextTower
+from cenote.models.image_text.words import Words
+from cenote.search import Matrix, Query, WordMemory, compose, compose_all
+from cenote.search.inversion import PHRASES, SPREAD, invert
+from cenote.search.mapping import Mapping, mapping_loss, train_mapping
+from cenote.unit import unit
+
+from .toy import Toy, vectors
+
+WORDS = ["cat", "bird", "red", "house", "sketch", "meadow"]
+
+
+@pytest.fixture
+def model() -> SmallClip:
+    torch.manual_seed(0)
+    words = Words.of([*WORDS, "a photo of"], context=12)
+    image = create_model("resnet_micro", "gap", 0, embedding_dim=24)
+    made = SmallClip(image, TextTower(len(words), 24, 12, width=16, layers=1, heads=2), words).eval()
+    for p in made.text.parameters():
+        p.data.mul_(1.5)
+    return made
+
+
+def memory(model: SmallClip) -> WordMemory:
+    return WordMemory(WORDS, model.embed_texts(WORDS))
+
+
+def slow(model: SmallClip, image: Tensor, words: WordMemory, steps: int, lr: float, concepts: int) -> Tensor:
+    """One image: AdamW and the moving average by hand."""
+    draw = torch.Generator().manual_seed(0)
+    v = SPREAD * torch.randn(1, 16, generator=draw)
+    mean, first, second = v.clone(), torch.zeros_like(v), torch.zeros_like(v)
+    near = sorted(range(len(words.words)), key=lambda i: -float(words.vectors[i] @ image))[:concepts]
+    for step in range(1, steps + 1):
+        v = v.detach().requires_grad_()
+        phrase = PHRASES[int(torch.randint(len(PHRASES), (), generator=draw))]
+        concept = words.words[near[int(torch.randint(concepts, (), generator=draw))]]
+        matched = 1 - F.cosine_similarity(model.embed_with_word("a photo of $", v)[0], image, dim=0)
+        real = model.embed_texts([phrase.replace("$", concept)])[0]
+        kept = 1 - F.cosine_similarity(model.embed_with_word(phrase, v)[0], real, dim=0)
+        ((matched + 0.5 * kept) / 1.5).backward()
+        first = 0.9 * first + 0.1 * v.grad
+        second = 0.999 * second + 0.001 * v.grad**2
+        update = (first / (1 - 0.9**step)) / ((second / (1 - 0.999**step)).sqrt() + 1e-8)
+        v = v.detach() * (1 - lr * 0.01) - lr * update
+        mean = 0.99 * mean + 0.01 * v
+    return mean[0]
+
+
+def test_a_word_is_found_as_by_hand(model: SmallClip) -> None:
+    images = vectors(3)
+    found = invert(model, images, memory(model), steps=6, lr=0.02, concepts=3)
+    for image, word in zip(images, found, strict=True):
+        torch.testing.assert_close(word, slow(model, image, memory(model), 6, 0.02, 3), atol=1e-4, rtol=1e-3)
+
+
+def test_an_image_s_word_does_not_depend_on_the_others(model: SmallClip) -> None:
+    images = vectors(4)
+    together = invert(model, images, memory(model), steps=5)
+    alone = invert(model, images[2:3], memory(model), steps=5)
+    torch.testing.assert_close(together[2:3], alone, atol=1e-4, rtol=1e-3)
+
+
+def test_the_word_comes_to_mean_the_image(model: SmallClip) -> None:
+    images = model.embed_texts(["a photo of cat", "a photo of house"])
+    before = model.embed_with_word("a photo of $", invert(model, images, None, steps=0, regularisation=0))
+    after = model.embed_with_word("a photo of $", invert(model, images, None, steps=120, lr=0.05, regularisation=0))
+    assert ((after * images).sum(1) > 0.9).all() and ((after * images).sum(1) > (before * images).sum(1)).all()
+
+
+def test_concepts_pull(model: SmallClip) -> None:
+    """With much regularisation the word behaves as the nearest concept in other sentences."""
+    images, words = vectors(1, seed=4), memory(model)
+    concept = words.words[int(words.nearest(images, 1)[0, 0])]
+    real = model.embed_texts([PHRASES[1].replace("$", concept)])
+
+    def likeness(regularisation: float) -> float:
+        word = invert(model, images, words, steps=40, lr=0.05, concepts=1, regularisation=regularisation)
+        return float((model.embed_with_word(PHRASES[1], word).detach() * real).sum())
+
+    assert likeness(20.0) > likeness(0.0)
+
+
+def test_the_model_does_not_change(model: SmallClip) -> None:
+    before = copy.deepcopy(model.state_dict())
+    invert(model, vectors(2), memory(model), steps=2)
+    train_mapping(model, vectors(20), steps=3, batch=8)
+    assert all(p.grad is None for p in model.parameters())  # though they ask for gradients
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_the_mapping_s_loss_is_the_papers(model: SmallClip) -> None:
+    torch.manual_seed(1)
+    images, mapping = vectors(5), Mapping(24, 16, hidden=8).eval()
+    total = 0.0
+    with torch.no_grad():
+        texts = torch.cat([model.embed_with_word("a photo of $", mapping(image[None])) for image in images])
+        for i in range(5):
+            to_texts = [float((10 * images[i] @ texts[j]).exp()) for j in range(5)]
+            to_images = [float((10 * images[j] @ texts[i]).exp()) for j in range(5)]
+            for row in (to_texts, to_images):
+                total -= float(torch.tensor(row[i] / sum(row)).log()) / 10
+    torch.testing.assert_close(mapping_loss(model, mapping, images, 10.0), torch.tensor(total), atol=1e-5, rtol=1e-5)
+
+
+def test_a_mapping_learns_and_is_the_same_again(model: SmallClip) -> None:
+    images = vectors(32, shift=0.0)
+    torch.manual_seed(5)
+    state = torch.get_rng_state()
+    short, long = (train_mapping(model, images, steps, batch=16, dropout=0.0) for steps in (1, 40))
+    assert torch.equal(torch.get_rng_state(), state)  # what others draw is not changed
+    with torch.no_grad():
+        assert mapping_loss(model, long, images) < 0.8 * mapping_loss(model, short, images)
+    again = train_mapping(model, images, 40, batch=16, dropout=0.0)
+    assert all(torch.equal(a, b) for a, b in zip(long.parameters(), again.parameters(), strict=True))
+
+
+def test_the_composed_query_is_the_sentence(model: SmallClip) -> None:
+    database, images = Matrix(vectors(12)), vectors(2, seed=3)
+    mapping = Mapping(24, 16, hidden=8).eval()
+    queries = [Query(images[0], ("sketch",)), Query(images[1], ("red", "house"), (1.0, -0.5))]
+    with torch.no_grad():
+        words = mapping(images)
+        want = [
+            model.embed_with_word("a sketch of $", words[:1])[0],
+            unit(
+                model.embed_with_word("a red of $", words[1:])[0]
+                - 0.5 * model.embed_with_word("a house of $", words[1:])[0]
+            ),
+        ]
+    for plan, vector in zip(compose_all("pic2word", queries, database, model, mapping=mapping), want, strict=True):
+        torch.testing.assert_close(plan.direction, vector, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(plan.scores(database.matrix), database.matrix @ vector, atol=1e-5, rtol=1e-5)
+    plan = compose("searle", queries[0], database, model, memory(model), steps=3, template="$ as {text}")
+    word = invert(model, images[:1], memory(model), steps=3)
+    torch.testing.assert_close(plan.direction, model.embed_with_word("$ as sketch", word)[0].detach())
+    assert plan.why == {"sentences": ["$ as sketch"]}
+
+
+def test_a_mapping_of_the_database_is_trained_once(model: SmallClip, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    def train(given: SmallClip, images: Tensor, **_: int) -> Mapping:
+        asked.append(len(images))
+        return Mapping(24, 16, hidden=8).eval()
+
+    monkeypatch.setattr("cenote.search.mapping.train_mapping", train)
+    database, query = Matrix(vectors(12)), Query(vectors(1)[0], ("sketch",))
+    first, second = (compose("pic2word", query, database, model) for _ in range(2))
+    assert asked == [12] and torch.equal(first.direction, second.direction)
+
+
+def test_wrong_ways_are_one_sentence(model: SmallClip) -> None:
+    database, query = Matrix(vectors(12)), Query(vectors(1)[0], ("sketch",))
+    for method, options, sentence in (
+        ("searle", {}, "near those of a text memory|needs a text memory"),
+        ("pic2word", {"template": "a photo of $"}, "a template has {text}, and"),
+        ("pic2word", {"template": "a {text} of $ and $"}, "a template has {text}, and"),
+        ("pic2word", {"steps": 0}, "steps is a whole number at least 1"),
+        ("pic2word", {"step": 3}, "did you mean 'steps'"),
+    ):
+        with pytest.raises(ValueError, match=sentence):
+            compose(method, query, database, model, **options)
+    with pytest.raises(ValueError, match="made-up word"):
+        compose("pic2word", query, database, Toy())  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="give words, not a vector"):
+        compose("pic2word", Query(vectors(1)[0], text=vectors(1)[0]), database, model, steps=1)
+    with pytest.raises(ValueError, match="too few"):
+        train_mapping(model, vectors(1))

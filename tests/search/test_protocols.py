@@ -1,0 +1,292 @@
+"""The two protocols ask what the papers ask: loops over images find the same questions, right images and averages."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from cenote.cli import main
+from cenote.data import Dataset, Record, open_dataset, pack
+from cenote.metrics.average_precision import average_precision
+from cenote.search import Query, compose, remember_words
+from cenote.search.judge import Asked, Bench, averages, places_of, read_method, scored
+from cenote.search.protocols import (
+    as_words,
+    attribute_modification,
+    domain_conversion,
+    fewer,
+    find_protocol,
+    judged_part,
+)
+
+from .toy import Toy, vectors
+
+DOMAINS = ("photo", "art_painting", "sketch")
+
+
+def records(count: int = 24, **more: str) -> list[Record]:
+    kinds = ("plain", "striped", "dotted")
+    return [
+        Record(f"{i}.png", "abc"[i % 3], domain=DOMAINS[i // 3 % 3], attributes={"texture": kinds[i % 2]}, **more)  # type: ignore[arg-type]
+        for i in range(count)
+    ]
+
+
+def dataset(rows: list[Record] | None = None, name: str = "small") -> Dataset:
+    return pack(rows or records(), Path(name), name)
+
+
+def test_domain_conversion_asks_for_the_class_in_each_other_domain() -> None:
+    data = dataset()
+    task = domain_conversion(data, {"photo": "photograph"})
+    assert task.kind == "trapezoid" and task.columns == ["art painting", "photograph", "sketch"]
+    words = {"photo": "photograph", "art_painting": "art painting", "sketch": "sketch"}
+    expected = []
+    for domain in sorted(DOMAINS):
+        for i, record in enumerate(data):
+            for other in sorted(DOMAINS):
+                if record.domain == domain and other != domain:
+                    right = [j for j, one in enumerate(data) if one.label == record.label and one.domain == other]
+                    expected.append((i, words[other], right, words[domain], words[other]))
+    assert [(q.image, q.text, q.right.tolist(), q.column, q.cell) for q in task.questions] == expected
+
+
+def test_queries_and_gallery_are_apart() -> None:
+    rows = [record._replace(split="query" if i % 4 == 0 else "gallery") for i, record in enumerate(records())]
+    data = dataset(rows)
+    task = domain_conversion(data)
+    assert {q.image for q in task.questions} == {i for i in range(24) if i % 4 == 0}
+    assert task.database.tolist() == [i for i in range(24) if i % 4]
+    for q in task.questions:
+        for row in q.right:
+            found = data[int(task.database[row])]
+            assert found.label == data[q.image].label and (found.domain or "").replace("_", " ") == q.text
+    bench = Bench(task, vectors(24), Toy())
+    assert all(query.inside is None for query in bench.queries(task.questions))
+
+
+def test_a_class_without_images_in_the_target_counts_zero() -> None:
+    rows = [record for record in records() if (record.label, record.domain) != ("a", "sketch")]
+    task = domain_conversion(dataset(rows))
+    nothing = [q for q in task.questions if not len(q.right)]
+    assert nothing and all(q.text == "sketch" for q in nothing)
+    precision = Bench(task, vectors(len(rows)), Toy()).precision(Asked("image"))
+    assert all(p == 0 for p, q in zip(precision, task.questions, strict=True) if not len(q.right))
+
+
+def test_attributes_ask_for_every_other_value_of_the_class() -> None:
+    data = dataset()
+    task = attribute_modification(data)
+    assert task.kind == "standard" and task.columns == ["texture"]
+    expected = []
+    for i, record in enumerate(data):
+        other = "striped" if record.attributes["texture"] == "plain" else "plain"
+        right = [j for j, one in enumerate(data) if one.label == record.label and one.attributes["texture"] == other]
+        expected.append((i, other, right))
+    assert [(q.image, q.text, q.right.tolist()) for q in task.questions] == expected
+    said = attribute_modification(data, {"plain": "without a pattern"})
+    assert {q.text for q in said.questions} == {"without a pattern", "striped"}
+
+
+def patterncom(root: Path) -> Path:
+    """A small PatternNet: parking spaces and lots are one class."""
+    names = [f"parkinglot{i:03}.jpg" for i in range(4)] + [f"parkingspace{i:03}.jpg" for i in range(3)]
+    names += [f"river{i:03}.jpg" for i in range(3)]
+    for name in names:
+        kind = name[:-7]  # the folders have a line where the files have none
+        folder = {"parkinglot": "parking_lot", "parkingspace": "parking_space"}.get(kind, kind)
+        path = root / "images" / folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (8, 8), (len(name), 3, 3)).save(path)
+    tables: dict[str, list[str]] = {key: [] for key in ("color", "context", "density", "quantity")}
+    tables["existence"] = [
+        f"{name},existence,{'with' if i % 2 else 'without'} cars" for i, name in enumerate(names[:6])
+    ]
+    tables["shape"] = [f"{name},shape,{'curved' if i else 'straight'}" for i, name in enumerate(names[7:])]
+    (root / "PatternCom").mkdir()
+    for attribute, lines in tables.items():
+        (root / "PatternCom" / f"{attribute}.csv").write_text("".join(f"{line}\n" for line in lines))
+    return root
+
+
+def test_patterncom_merges_classes_and_averages_attributes(tmp_path: Path) -> None:
+    data = open_dataset(f"patterncom:{patterncom(tmp_path)}")
+    assert find_protocol(data) == "attributes"
+    task = attribute_modification(data)
+    assert task.columns == ["existence", "shape"] and len(task.questions) == 6 + 3
+    for q in task.questions:
+        own = data[q.image].attributes[q.column]
+        assert q.text != own and q.image not in q.right
+        assert {data[int(row)].attributes[q.column] for row in q.right} == {q.text}
+    assert {len(q.right) for q in task.questions if q.column == "existence"} == {3}  # over both kinds of parking
+    lots = {task.labels[i] for i, record in enumerate(data) if (record.label or "").startswith("parking")}
+    assert len(lots) == 1
+    table = averages(task, np.array([1.0 if q.column == "shape" else 0.5 for q in task.questions]))
+    assert table["columns"] == {"existence": 50.0, "shape": 100.0} and table["average"] == 75
+
+
+def test_places_are_those_of_a_stable_sort() -> None:
+    draw = np.random.default_rng(0)
+    for _ in range(20):
+        scores = draw.integers(0, 6, 40) / 6.0
+        right = np.sort(draw.choice(40, 7, replace=False))
+        order = np.argsort(-scores, kind="stable").tolist()
+        assert places_of(scores, right).tolist() == sorted(order.index(i) for i in right)
+
+
+@pytest.mark.parametrize("method", ["image", "product", "weicom:weight=0.3", "freedom:k=4:n=3:m=2"])
+def test_a_table_is_one_query_after_the_other(method: str) -> None:
+    """Composed, ranked and averaged one by one, with the query in the database as a distractor."""
+    data, x, model = dataset(), vectors(24), Toy()
+    words = remember_words(model, [f"w{i}" for i in range(20)])
+    task, asked = domain_conversion(data), read_method(method)
+    bench = Bench(task, x, model, words)
+    cells: dict[str, dict[str, list[float]]] = {}
+    for q in task.questions:
+        query = Query(x[q.image], (q.text,), inside=q.image)
+        plan = compose(asked.method, query, bench.database, model, words, **asked.options)
+        order = plan.scores(x).sort(descending=True, stable=True).indices
+        relevance = [int(i) in q.right for i in order]
+        assert len(relevance) == 24  # the query as well
+        cells.setdefault(q.column, {}).setdefault(q.cell, []).append(average_precision(relevance, "trapezoid"))
+    columns = {c: float(np.mean([100 * np.mean(v) for v in own.values()])) for c, own in cells.items()}
+    report = bench.report(asked)
+    assert report["columns"] == pytest.approx(columns)
+    assert report["average"] == pytest.approx(np.mean(list(columns.values())))
+
+
+def test_blocks_do_not_change_scores() -> None:
+    data, x, model = dataset(), vectors(24), Toy()
+    bench = Bench(domain_conversion(data), x, model)
+    plans = bench.plans(Asked("weicom"), bench.task.questions)
+    whole, small = list(scored(plans, x)), list(scored(plans, x, budget=200))
+    np.testing.assert_allclose(np.stack(whole), np.stack(small), atol=1e-6)
+
+
+def test_injected_words_are_asked_of_each_question() -> None:
+    data, x, model = dataset(), vectors(24), Toy()
+    words = remember_words(model, [f"w{i}" for i in range(20)])
+    bench = Bench(domain_conversion(data), x, model, words)
+    asked = Asked("freedom-l+", {"m": 0, "injected": lambda q: data.classes[q.label]})
+    for plan, q in zip(bench.plans(asked, bench.task.questions), bench.task.questions, strict=True):
+        wanted = model.embed_texts([f"{data.classes[q.label]} {q.text}"])[0]
+        torch.testing.assert_close(plan.vectors[0], wanted)
+    assert json.dumps(bench.report(asked)["options"])
+
+
+def test_groups_are_the_four_of_the_figure() -> None:
+    data, x = dataset(), vectors(24)
+    bench = Bench(domain_conversion(data), x, Toy())
+    q = bench.task.questions[0]
+    found = bench.groups(Asked("image"), q)["scores"]
+    right = [float(x[q.image] @ x[i]) for i in q.right]
+    assert found["both"] == pytest.approx(right, abs=1e-6) and sum(map(len, found.values())) == 24
+
+
+def test_fewer_images_ask_all_their_questions() -> None:
+    task = domain_conversion(dataset())
+    some = fewer(task, 2)
+    for column in task.columns:
+        images = {q.image for q in some.questions if q.column == column}
+        own = [(q.image, q.cell) for q in some.questions if q.column == column]
+        assert len(images) == 2
+        assert own == [(q.image, q.cell) for q in task.questions if q.column == column and q.image in images]
+    assert len(fewer(task, 99).questions) == len(task.questions)
+
+
+def test_the_part_that_is_judged() -> None:
+    rows = [record._replace(split="test" if i % 2 else "train") for i, record in enumerate(records())]
+    assert len(judged_part(dataset(rows))) == 12
+    assert len(judged_part(dataset(rows), "train")) == 12
+    assert len(judged_part(dataset())) == 24
+
+
+def test_bad_data_and_names_get_a_sentence() -> None:
+    one = dataset([record._replace(domain="photo", attributes={}) for record in records()])
+    with pytest.raises(ValueError, match="has one domain, 'photo'"):
+        domain_conversion(one)
+    with pytest.raises(ValueError, match="one domain and no attributes"):
+        find_protocol(one)
+    with pytest.raises(ValueError, match="has no attributes"):
+        attribute_modification(one)
+    with pytest.raises(ValueError, match="no attribute 'textur' in small; did you mean 'texture'"):
+        attribute_modification(dataset(), attributes=["textur"])
+    with pytest.raises(ValueError, match="no protocol 'domain'; did you mean 'domains'"):
+        find_protocol(dataset(), "domain")
+    with pytest.raises(ValueError, match="words are NAME=WORDS"):
+        as_words(["art_painting"])
+    with pytest.raises(ValueError, match="no method 'wicom'; did you mean 'weicom'"):
+        read_method("wicom")
+    with pytest.raises(ValueError, match="'weicom' has no option 'k'"):
+        read_method("weicom:k=3")
+    with pytest.raises(ValueError, match="options are NAME=VALUE"):
+        read_method("weicom:0.3")
+    assert read_method("freedom:k=10:weights=uniform") == Asked("freedom", {"k": 10, "weights": "uniform"})
+
+
+def folder(root: Path) -> Path:
+    """Twelve pictures, a class in two domains, and one file that is none."""
+    lines = ["file,label,domain"]
+    for i in range(12):
+        pixels = np.random.default_rng(i).integers(0, 255, (16, 16, 3), np.uint8)
+        Image.fromarray(pixels).save(root / f"{i}.png")
+        lines.append(f"{i}.png,{'dog' if i % 2 else 'cat'},{'photo' if i % 3 else 'sketch'}")
+    (root / "12.png").write_bytes(b"no picture")
+    (root / "annotations.csv").write_text("\n".join([*lines, "12.png,dog,photo"]) + "\n")
+    return root
+
+
+class Seeing(Toy):
+    """The toy with eyes: the mean colour through a random matrix."""
+
+    def transform(self):  # type: ignore[no-untyped-def]
+        return lambda image: torch.from_numpy(np.array(image.resize((2, 2)), np.float32)).permute(2, 0, 1) / 255
+
+    def embed_images(self, pixels: torch.Tensor) -> torch.Tensor:
+        mix = torch.randn(12, self.dim, generator=torch.Generator().manual_seed(0))
+        return torch.nn.functional.normalize(pixels.flatten(1) @ mix, dim=1)
+
+
+def test_the_command_writes_results_table_and_picture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "data").mkdir()
+    data, out = folder(tmp_path / "data"), tmp_path / "out"
+    (tmp_path / "words.txt").write_text("dog\ncat\nhouse\n")
+    monkeypatch.setattr("cenote.models.image_text.create_image_text", lambda name: Seeing())
+    command = ["evaluate-search", str(data), "--methods", "text,weicom:weight=0.3,freedom:k=3", "-o", str(out)]
+    assert main([*command, "--words", str(tmp_path / "words.txt")]) == 0
+    told = capsys.readouterr()
+    assert "left out: " in told.err and "weicom:weight=0.3" in told.out
+    report = json.loads((out / "results.json").read_text())
+    assert report["questions"] == 12 and report["database"] == 12 and report["columns"] == ["photo", "sketch"]
+    assert (out / "table.md").read_text().startswith("| method | photo | sketch | average |")
+    with Image.open(out / "similarities.png") as picture:
+        assert picture.width > 600
+    monkeypatch.setattr(Seeing, "embed_images", None)  # all vectors are kept
+    assert main([*command, "--words", str(tmp_path / "words.txt"), "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["methods"]["text"]["average"] == report["methods"]["text"]["average"]
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        (["--methods", "fredom"], "no method 'fredom'; did you mean 'freedom'?"),
+        (["--words", "nowhere.txt"], "no word list nowhere.txt"),
+        (["--protocol", "attributes"], "has no attributes"),
+        (["--say-as", "photo"], "words are NAME=WORDS"),
+        (["--split", "val"], "has no split 'val'"),
+        (["--most", "0"], "the number of query images is a whole number at least 1"),
+    ],
+)
+def test_the_command_refuses_with_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], more: list[str], sentence: str
+) -> None:
+    monkeypatch.setattr("cenote.models.image_text.create_image_text", lambda name: Seeing())
+    given = more if "--methods" in more or "--words" in more else [*more, "--methods", "text"]
+    assert main(["evaluate-search", str(folder(tmp_path)), *given]) == 2
+    assert sentence in capsys.readouterr().err

@@ -1,0 +1,262 @@
+"""`cenote clip`: the loss by loops, nobody's negative is another's truth, and a resumed run ends the same.
+
+Texts are drawn by seed, epoch and image alone; judging counts every text that is true of an image.
+"""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from cenote.cli import main
+from cenote.data import Dataset, Record, open_dataset, pack
+from cenote.models import load
+from cenote.models.image_text import create_image_text
+from cenote.models.image_text.words import Words
+from cenote.train.clip import ClipModule, ClipPart
+from cenote.train.clip_choices import DEFAULTS, ClipChoices
+from cenote.train.clip_fit import clip_splits, learn_clip
+from cenote.train.clip_judge import score_of, zero_shot
+from cenote.train.clip_loss import contrastive_loss
+from cenote.train.clip_texts import Texts, groups_of, spoken
+from cenote.train.engine import Engine, Stopped
+from cenote.unit import unit
+
+from .conftest import squares
+
+QUICK = replace(DEFAULTS, epochs=2, batch=8, warmup=0.0)
+SMALL = ClipChoices("resnet_micro", size=32, dim=16, width=16, layers=1, heads=2, settings=QUICK)
+
+
+def quiet(sentence: str) -> None:
+    pass
+
+
+def test_the_loss_by_loops() -> None:
+    torch.manual_seed(0)
+    x, t = unit(torch.randn(4, 6)).requires_grad_(), unit(torch.randn(3, 6)).requires_grad_()
+    truth = torch.tensor([[1, 0, 0], [1, 1, 0], [0, 1, 0], [0, 1, 1]]).bool()
+    scale = torch.tensor(5.0, requires_grad=True)
+
+    def slow() -> torch.Tensor:
+        s = [[scale * (x[i] * t[j]).sum() for j in range(3)] for i in range(4)]
+        images, texts = torch.zeros(()), torch.zeros(())
+        for i in range(4):
+            own = [j for j in range(3) if truth[i, j]]
+            for j in own:
+                images = images - (s[i][j] - sum(s[i][k].exp() for k in range(3)).log()) / len(own) / 4
+        for j in range(3):
+            own = [i for i in range(4) if truth[i, j]]
+            for i in own:
+                texts = texts - (s[i][j] - sum(s[k][j].exp() for k in range(4)).log()) / len(own) / 3
+        return (images + texts) / 2
+
+    found = contrastive_loss(x, t, truth, scale)
+    torch.testing.assert_close(found, slow())
+    for a, b in zip(torch.autograd.grad(found, (x, t, scale)), torch.autograd.grad(slow(), (x, t, scale)), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_where_all_texts_are_different_it_is_clips_loss() -> None:
+    x, t = unit(torch.randn(5, 6)), unit(torch.randn(5, 6))
+    logits, own = 7 * x @ t.T, torch.arange(5)
+    cross = torch.nn.functional.cross_entropy
+    found = contrastive_loss(x, t, torch.eye(5).bool(), torch.tensor(7.0))
+    torch.testing.assert_close(found, (cross(logits, own) + cross(logits.T, own)) / 2)
+
+
+RECORD = Record("x.png", "bird/crested", domain="pencil_sketch", attributes={"colour": "red"}, caption="a bird\ntwo")
+
+
+def test_what_is_said_of_an_image() -> None:
+    assert spoken("art_painting") == "art painting" and spoken("bird/crested") == "crested bird"
+    captions, kinds, again, about = groups_of(RECORD)
+    assert kinds == again  # drawn twice as often
+    assert captions == ["a pencil sketch of a bird", "a pencil sketch of two", "a bird", "two"]
+    assert kinds == [
+        "crested bird", "pencil sketch", "crested bird pencil sketch", "a pencil sketch of a crested bird",
+    ]  # fmt: skip
+    assert about == ["red crested bird", "red"]
+    assert groups_of(RECORD, "captions") == [captions] and groups_of(RECORD, "templates") == [kinds, kinds, about]
+    assert groups_of(Record("x.png", "owl", domain="photo"), "captions")[0][-1] == "a photo of an owl"
+    assert groups_of(Record("x.png", "dog")) == [["dog"]] * 2 and groups_of(Record("x.png")) == []
+
+
+def animals() -> Dataset:
+    records = [
+        Record("0.png", "cat", domain="sketch"), Record("1.png", "cat", domain="photo"),
+        Record("2.png", "dog", domain="sketch"), Record("3.png", caption="something else"),
+    ]  # fmt: skip
+    return pack(records, Path("."), "animals")
+
+
+def test_a_text_is_true_of_every_image_it_could_be_said_of() -> None:
+    texts = Texts(animals())
+    asked = ["cat", "sketch", "cat sketch", "something else"]
+    found = texts.truth(range(4), [texts.ids[text] for text in asked])
+    assert found.int().tolist() == [[1, 1, 1, 0], [1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 1]]
+    assert texts.digest == Texts(animals()).digest != Texts(animals().select([0, 1, 3])).digest
+
+
+def test_what_is_drawn_depends_on_seed_epoch_and_image_alone() -> None:
+    texts = Texts(animals())
+    drawn = [[texts.drawn(i, 0, epoch) for epoch in range(200)] for i in range(4)]
+    assert drawn == [[texts.drawn(i, 0, epoch) for epoch in range(200)] for i in range(4)]
+    assert all(set(some) == texts.true[i] for i, some in enumerate(drawn))  # each has its turn
+    assert drawn[0] != [texts.drawn(0, 1, epoch) for epoch in range(200)]
+
+
+def test_a_step_compares_images_with_the_distinct_texts() -> None:
+    dataset = open_dataset("world/tiny", "train")
+    texts = Texts(dataset)
+    module = ClipModule(SMALL.model(Words.of(texts.all)), texts, seed=0).eval()
+    positions = list(range(12))
+    images = torch.rand(12, 3, 32, 32)
+    module.epoch = next(  # two images with one text
+        epoch for epoch in range(999) if len({texts.drawn(i, 0, epoch) for i in positions}) < 12
+    )
+    module.texts = texts
+    drawn = list(dict.fromkeys(texts.drawn(i, 0, module.epoch) for i in positions))
+    seen: list[Any] = []
+    encode = module.model.words.encode
+    module.model.words.encode = lambda said, spelled=None: seen.append((said, spelled)) or encode(said)  # type: ignore
+    found = module(ClipPart(images, positions))  # nothing is spelled: as embed_texts reads them
+    said = [text for some, _ in seen for text in some]
+    assert sorted(said) == sorted(texts.all[i] for i in drawn) and len(drawn) < 12
+    assert all(len(set(spelled)) == 1 for _, spelled in seen)  # long ones by themselves
+    t = module.model.embed_texts([texts.all[i] for i in drawn])
+    x = module.model.embed_images(images)
+    want = contrastive_loss(x, t, texts.truth(positions, drawn), torch.tensor(1 / 0.07))
+    torch.testing.assert_close(found, want, rtol=1e-4, atol=1e-5)
+
+
+def test_every_weight_learns() -> None:
+    texts = Texts(open_dataset("world/tiny", "train"))
+    module = ClipModule(SMALL.model(Words.of(texts.all)), texts, seed=0)
+    module(ClipPart(torch.rand(8, 3, 32, 32), list(range(8)))).backward()
+    moved = {name: p.grad is not None and bool(p.grad.abs().sum() > 0) for name, p in module.named_parameters()}
+    # timm's residual blocks begin as nothing: what stands inside of them waits for one step
+    assert all(moved[name] for name in moved if ".backbone." not in name) and moved["model.scale"]
+    assert all(p.grad is not None for p in module.parameters())
+    assert {"model.text.position", "model.text.embedding.weight"} <= module.no_weight_decay()
+
+
+def learnt(folder: Path, choices: ClipChoices = SMALL, data: Dataset | None = None, **how: Any) -> dict[str, Any]:
+    return learn_clip(open_dataset("world/tiny") if data is None else data, folder, choices, say=quiet, **how)
+
+
+def test_stopped_and_resumed_it_ends_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = learnt(tmp_path / "whole")
+    steps, step = [0], Engine._train_step
+
+    def killed(self: Engine, batch: Any) -> None:
+        steps[0] += 1
+        if steps[0] == 11:  # in the second epoch
+            self._save()
+            raise Stopped("killed")
+        step(self, batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Engine, "_train_step", killed)
+        with pytest.raises(Stopped):
+            learnt(tmp_path / "cut")
+    resumed = learnt(tmp_path / "cut", resume=True)
+    for name in ("model.safetensors", "text.safetensors"):
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    assert {**whole, "seconds": 0} == {**resumed, "seconds": 0}
+    assert create_image_text(str(tmp_path / "cut")).identity == whole["identity"]
+    assert load(tmp_path / "cut").vector_dim == 16
+    with pytest.raises(ValueError, match="holds a run already"):
+        learnt(tmp_path / "cut")
+    with pytest.raises(ValueError, match="must keep its settings: texts was 'both' and is now 'captions'"):
+        learnt(tmp_path / "cut", replace(SMALL, texts="captions"), resume=True)
+
+
+def test_a_frozen_backbone_stays(tmp_path: Path) -> None:
+    choices = replace(SMALL, backbone="lite0", freeze=True, size=32)
+    report = learnt(tmp_path, choices)
+    model = create_image_text(str(tmp_path))
+    before, after = choices.frozen().backbone.state_dict(), model.image.backbone.state_dict()  # type: ignore
+    assert all(torch.equal(value, after[name]) for name, value in before.items())
+    assert report["pool"] == "gap" and report["val"]["images"] == 12
+    with pytest.raises(ValueError, match="needs trained weights"):
+        replace(SMALL, freeze=True).check()
+
+
+def test_it_learns_classes_by_their_names(tmp_path: Path) -> None:
+    """Squares of three colours, of which nothing is said but the class."""
+    settings = replace(DEFAULTS, epochs=12, batch=16, warmup=1.0, lr=3e-3)
+    report = learnt(tmp_path, replace(SMALL, settings=settings), squares(64))
+    assert report["val"]["zero_shot_class"] > 80 and "zero_shot_domain" not in report["val"]
+    assert create_image_text(str(tmp_path)).things == sorted(squares(64).classes)  # type: ignore[attr-defined]
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert len(lines) == 12 and "text_recall@1" in lines[0]["results"]["clip"]
+
+
+def test_broken_images_and_silent_ones_are_left_out(tmp_path: Path) -> None:
+    said: list[str] = []
+    data = squares(40, bad=(2, 7))
+    learn_clip(data, tmp_path / "run", replace(SMALL, settings=replace(QUICK, batch=10)), say=said.append)
+    assert len((tmp_path / "run" / "unreadable.txt").read_text().splitlines()) == 2
+    records = [r if i % 4 else r._replace(label=None) for i, r in enumerate(data)]
+    silent = pack(records, Path("squares"), "squares")
+    silent.pixels = squares(40).pixels
+    learn_clip(silent, tmp_path / "silent", SMALL, say=said.append)
+    assert any("images of the train split have nothing said of them: left out" in sentence for sentence in said)
+    nothing = pack([Record(f"{i}.png") for i in range(30)], Path("."), "nothing")
+    with pytest.raises(ValueError, match="no two images with a caption, a class or a domain"):
+        learn_clip(nothing, tmp_path / "nothing", SMALL, say=quiet)
+
+
+def test_a_validation_split_is_made_where_there_is_none() -> None:
+    said: list[str] = []
+    data = pack([Record(f"{i}.png", caption="x") for i in range(50)], Path("."), "x")
+    parts = clip_splits(data, said.append)
+    names = {name: {record.image for record in part or ()} for name, part in parts.items()}
+    assert len(names["val"]) == 5 and not names["val"] & names["train"] and parts["test"] is None
+    assert "5 images of the training split are held out" in said[0]
+
+
+def test_zero_shot_is_among_names_that_occur() -> None:
+    class Fixed:
+        def embed_texts(self, texts: list[str]) -> torch.Tensor:
+            return torch.eye(3)[[["cat", "dog", "red fox"].index(text) for text in texts]]
+
+    codes = torch.tensor([0, 2, 2, -1]).numpy()
+    vectors = torch.tensor([[1.0, 2, 0], [0, 0, 1], [1, 0, 0.5], [1, 0, 0]])  # the dog is not there to be chosen
+    found = zero_shot(Fixed(), vectors, codes, ["cat", "dog", "red_fox"], "class")  # type: ignore[arg-type]
+    assert math.isclose(found["zero_shot_class"], 200 / 3, rel_tol=1e-6)
+    assert zero_shot(Fixed(), vectors, codes[:1], ["cat"], "class") == {}  # type: ignore[arg-type]
+    assert score_of({"zero_shot_class": 50.0, "zero_shot_domain": 70.0, "text_recall@1": 1.0}) == 60
+    assert score_of({"text_recall@1": 1.0, "text_recall@5": 9.0, "image_recall@1": 3.0}) == 2
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small = ["--backbone", "resnet_micro", "--size", "32", "--dim", "8", "--width", "16", "--layers", "1"]
+    quick = ["--epochs", "1", "--batch", "16"]
+    main(["clip", "world/tiny", "-o", str(tmp_path / "run"), *small, *quick])
+    out = capsys.readouterr().out
+    assert "test, " in out and "zero shot class" in out and f"saved in {tmp_path / 'run'}" in out
+
+
+@pytest.mark.parametrize(
+    ("asked", "sentence"),
+    [
+        ({"texts": "x"}, "texts is one of both"),
+        ({"pool_options": {"gama": 2}, "pool": "simpool"}, "did you mean 'gamma'"),
+        ({"heads": 3}, "3 heads must share its width 16"),
+        ({"dim": 0}, "dim is a whole number at least 1"),
+        ({"crop": 0.0}, "crop is a number above 0"),
+        ({"settings": replace(QUICK, batch=1)}, "batch is a whole number at least 2"),
+        ({"settings": replace(QUICK, accumulate=2)}, "accumulate must be 1"),
+        ({"settings": replace(QUICK, mixup=0.2)}, "does not use mixup"),
+        ({"scratch": True, "weights": Path(__file__)}, "leave it out, or --weights"),
+    ],
+)
+def test_bad_input_is_told_before_images_are_read(asked: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        replace(SMALL, **asked).check()
