@@ -23,10 +23,10 @@ from cenote.train.clip_fit import clip_splits, learn_clip
 from cenote.train.clip_judge import score_of, zero_shot
 from cenote.train.clip_loss import contrastive_loss
 from cenote.train.clip_texts import Texts, groups_of, spoken
-from cenote.train.engine import Engine, Stopped
 from cenote.unit import unit
 
 from .conftest import squares
+from .stopping import stopped_after
 
 QUICK = replace(DEFAULTS, epochs=2, batch=8, warmup=0.0)
 SMALL = ClipChoices("resnet_micro", size=32, dim=16, width=16, layers=1, heads=2, settings=QUICK)
@@ -149,21 +149,10 @@ def learnt(folder: Path, choices: ClipChoices = SMALL, data: Dataset | None = No
     return learn_clip(open_dataset("world/tiny") if data is None else data, folder, choices, say=quiet, **how)
 
 
-def test_stopped_and_resumed_it_ends_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stopped_and_resumed_it_ends_the_same(tmp_path: Path) -> None:
     whole = learnt(tmp_path / "whole")
-    steps, step = [0], Engine._train_step
-
-    def killed(self: Engine, batch: Any) -> None:
-        steps[0] += 1
-        if steps[0] == 11:  # in the second epoch
-            self._save()
-            raise Stopped("killed")
-        step(self, batch)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Engine, "_train_step", killed)
-        with pytest.raises(Stopped):
-            learnt(tmp_path / "cut")
+    with stopped_after(10):  # in the second epoch
+        learnt(tmp_path / "cut")
     resumed = learnt(tmp_path / "cut", resume=True)
     for name in ("model.safetensors", "text.safetensors"):
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()

@@ -11,13 +11,14 @@ from cenote.losses import dino_loss, moco_loss, spatial_entropy
 from cenote.models import load
 from cenote.models.scores import Scores
 from cenote.train.dino import Dino, DinoOptions, Distillation
-from cenote.train.engine import Engine, Stopped
+from cenote.train.engine import Engine
 from cenote.train.moco import Contrast, MocoOptions
 from cenote.train.settings import Settings
 from cenote.train.unlabelled import METHODS, Unlabelled, learn, options_of
 from cenote.train.without_labels import Crops, grouped
 
 from .conftest import squares
+from .stopping import stopped_after
 
 SMALL = {"out": 64, "hidden": 32, "bottleneck": 16}
 QUICK = Settings(epochs=3, batch=8, lr=1e-3, weight_decay=0.04, warmup=1)
@@ -143,26 +144,13 @@ def test_the_teacher_drops_nothing() -> None:
     assert torch.equal(one[1], other[1]) and not torch.equal(one[0], other[0])
 
 
-def test_stopped_and_resumed_it_ends_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stopped_and_resumed_it_ends_the_same(tmp_path: Path) -> None:
     torch.set_num_threads(1)
     data = squares(24)
     whole = learn(data, tmp_path / "whole", ASKED, say=quiet)
     assert whole["knn"] is not None and whole["images"] == 18
-    step = Engine._train_step
-    seen = []
-
-    def stop(self: Engine, batch: object) -> None:
-        step(self, batch)
-        seen.append(1)
-        if len(seen) == 4:
-            self.step += 1
-            self._save()
-            raise Stopped("here")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Engine, "_train_step", stop)
-        with pytest.raises(Stopped):
-            learn(data, tmp_path / "stopped", ASKED, say=quiet)
+    with stopped_after(4):
+        learn(data, tmp_path / "stopped", ASKED, say=quiet)
     learn(data, tmp_path / "stopped", ASKED, resume=True, say=quiet)
     one, other = (tmp_path / name / "model.safetensors" for name in ("whole", "stopped"))
     assert one.read_bytes() == other.read_bytes()

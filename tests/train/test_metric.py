@@ -9,13 +9,14 @@ import torch
 
 from cenote.losses.metrix import Mixable
 from cenote.models import load
-from cenote.train.engine import Engine, Stopped
+from cenote.train.engine import Engine
 from cenote.train.metric_choices import MetricChoices, metric_choices
 from cenote.train.metric_fit import Run, learn_metric
 from cenote.train.metric_module import MetricModule, MetricPart, is_linear
 from cenote.train.metric_splits import halves, metric_splits
 
 from .many_classes import discs
+from .stopping import stopped_after
 
 MODEL = {"backbone": "test_vit", "size": 32, "scratch": True}
 QUICK = {"epochs": 2, "batch": 12, "lr": 1e-3, "warmup": 0}
@@ -203,27 +204,15 @@ RESUMED: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", RESUMED)
-def test_stopped_and_resumed_it_ends_the_same(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stopped_and_resumed_it_ends_the_same(name: str, tmp_path: Path) -> None:
     torch.set_num_threads(1)
     options, settings, model = RESUMED[name]
     choices = asked(options, settings, **model)
     data = discs()
     whole = learn_metric(data, tmp_path / "whole", choices, say=quiet)
     assert set(whole["classes"]["train"]).isdisjoint(whole["classes"]["test"])
-    step, seen = Engine._train_step, []
-
-    def stop(self: Engine, batch: object) -> None:
-        step(self, batch)
-        seen.append(1)
-        if len(seen) == 3:
-            self.step += 1
-            self._save()
-            raise Stopped("here")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Engine, "_train_step", stop)
-        with pytest.raises(Stopped):
-            learn_metric(data, tmp_path / "stopped", choices, say=quiet)
+    with stopped_after(3):
+        learn_metric(data, tmp_path / "stopped", choices, say=quiet)
     learn_metric(data, tmp_path / "stopped", choices, resume=True, say=quiet)
     one, other = (tmp_path / folder / "model.safetensors" for folder in ("whole", "stopped"))
     assert one.read_bytes() == other.read_bytes()

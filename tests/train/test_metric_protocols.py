@@ -13,13 +13,13 @@ from cenote.backbones import create_backbone
 from cenote.data import Dataset
 from cenote.metrics.retrieval import retrieval_scores
 from cenote.models import load
-from cenote.train.engine import Engine, Stopped
 from cenote.train.metric_fit import learn_metric
 from cenote.train.metric_splits import class_names, fold_splits, halves, metric_splits
 from cenote.train.vectors import vectors_of
 
 from .many_classes import discs
 from .processes import by_one_and_by_two, same_weights
+from .stopping import stopped_after
 from .test_metric import asked, quiet
 
 
@@ -65,26 +65,14 @@ def test_too_few_classes_to_hold_some_out() -> None:
         halves(discs(classes=3))
 
 
-def test_the_fair_protocol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fair_protocol(tmp_path: Path) -> None:
     data = discs()
     folds = fold_splits(halves(data))
     held = names(*[fold.val for fold in folds])
     assert len(folds) == 4 and apart(*held) and all(apart(*names(fold.train, fold.val, fold.test)) for fold in folds)
     choices = asked({"protocol": "fair"})
-    step, seen = Engine._train_step, []
-
-    def stop(self: Engine, batch: object) -> None:
-        step(self, batch)
-        seen.append(1)
-        if len(seen) == 11:  # in the second fold
-            self.step += 1
-            self._save()
-            raise Stopped("here")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Engine, "_train_step", stop)
-        with pytest.raises(Stopped):
-            learn_metric(data, tmp_path, choices, say=quiet)
+    with stopped_after(11):  # in the second fold
+        learn_metric(data, tmp_path, choices, say=quiet)
     with pytest.raises(ValueError, match="holds a run already"):
         learn_metric(data, tmp_path, choices, say=quiet)
     report = learn_metric(data, tmp_path, choices, resume=True, say=quiet)
