@@ -12,7 +12,7 @@ from torch import Tensor
 from ..options import check_number, check_words
 from ..unit import unit, wide
 from .metric import GenericLoss, Memory, MetricLoss
-from .mixing import at_most, beta_draws, largest, mixed_norm, mixed_similarity, mixed_vectors, rows_of
+from .mixing import at_most, beta_draws, largest, mixed_scale, mixed_similarity, mixed_vectors, rows_of
 
 WHERE = ("input", "feature", "embed")
 PAIRS = ("pos-neg", "anc-neg", "pos-pos")
@@ -166,8 +166,8 @@ class Metrix:
         else:
             source = x if where == "embed" else _scaled(batch.z)
             to = source @ unit(loss.proxies).to(x).T  # (B, proxies)
-            norm = mixed_norm(source, source, source @ source.T, lam)[b, c][:, None]
-            s = loss.of_centres((lams * to.index_select(0, b) + (1 - lams) * to.index_select(0, c)) / norm)
+            scale = mixed_scale(source, source, source @ source.T, lam)[b, c][:, None]
+            s = loss.of_centres((lams * to.index_select(0, b) + (1 - lams) * to.index_select(0, c)) * scale)
         label = torch.zeros_like(s).scatter_add(1, labels[b][:, None], lams)
         return loss.judge(s, label.scatter_add(1, labels[c][:, None], 1 - lams).clamp(max=1))
 

@@ -39,21 +39,20 @@ def mixed_similarity(anchors: Tensor, firsts: Tensor, seconds: Tensor, which: Te
     gram = firsts @ seconds.T  # (F, B); one product is enough where anchors, firsts and seconds are the same
     to_second = gram if anchors is firsts else anchors @ seconds.T  # (A, B)
     to_first = to_second if firsts is seconds else anchors @ firsts.T  # (A, F)
-    inverse = 1 / mixed_norm(firsts, seconds, gram, lam)  # (F, B)
-    of_b, of_c = lam * inverse, (1 - lam) * inverse
+    scale = mixed_scale(firsts, seconds, gram, lam)  # (F, B)
     flat = which.flatten()
-    of_b, of_c = (t.index_select(0, flat).unflatten(0, which.shape) for t in (of_b, of_c))  # (A, K, B)
-    return of_b * to_first.gather(1, which)[..., None] + of_c * to_second[:, None]
+    scale, share = (t.index_select(0, flat).unflatten(0, which.shape) for t in (scale, lam))  # (A, K, B)
+    return torch.lerp(to_second[:, None], to_first.gather(1, which)[..., None], share) * scale
 
 
-def mixed_norm(firsts: Tensor, seconds: Tensor, gram: Tensor, lam: Tensor) -> Tensor:
-    """|l b + (1-l) c| of every pair, (F, B), from their inner products."""
+def mixed_scale(firsts: Tensor, seconds: Tensor, gram: Tensor, lam: Tensor) -> Tensor:
+    """1 / |l b + (1-l) c| of every pair, (F, B), from their inner products."""
     c = gram.diagonal() if firsts is seconds else seconds.square().sum(1)
     b = c if firsts is seconds else firsts.square().sum(1)
-    own = lam**2 * b[:, None] + (1 - lam) ** 2 * c
-    squares = own + 2 * lam * (1 - lam) * gram
+    own = torch.addcmul(lam**2 * b[:, None], (1 - lam) ** 2, c)
+    squares = torch.addcmul(own, lam * (1 - lam), gram, value=2)
     # Opposite vectors mixed half and half have no direction: what is left is rounding, measured by their own size.
-    return torch.where(squares > 1e-12 * own, squares, 1).sqrt()
+    return torch.where(squares > 1e-12 * own, squares, 1).rsqrt()
 
 
 def mixed_vectors(
