@@ -17,7 +17,7 @@ from .mixing import at_most, beta_draws, largest, mixed_scale, mixed_similarity,
 WHERE = ("input", "feature", "embed")
 PAIRS = ("pos-neg", "anc-neg", "pos-pos")
 # Partners of an example where every mixture costs something, if not told otherwise:
-OF_MAPS = 16  # a pass through the pool: of a ResNet-50 step about 4 % for gap+max, 6 % for GSP, 8 % for SimPool
+OF_MAPS = 16  # a pass through the pool: of a ResNet-50 step 7 % for gap+max, 13 % for SimPool (benchmarks/metrix.py)
 OF_PROXIES = 4  # a row of similarities to all proxies, of which there may be ten thousand
 
 

@@ -70,6 +70,7 @@ def games(kinds: Path, tiles: Path, cub: Path | None) -> Iterator[Game]:
                 yield Game(table, name, data, {**FROZEN, "pool": "gap"}, {"loss": loss, "dim": 128, **mixed}, probe)
     for table, data in {
         **{f"{name}, pools": data for name, data in real.items()},
+        "The world, frozen lite0": kinds,
         "Collages, frozen lite0": tiles,
     }.items():
         for row, options in POOLS.items():
