@@ -12,8 +12,6 @@ import tyro
 from ._given import counted
 
 if TYPE_CHECKING:
-    from PIL import Image
-
     from cenote.search.ask import Answer, Result
     from cenote.search.filters import Filter
 
@@ -75,16 +73,16 @@ def run(
         why: tell the words, weights and statistics behind the scores.
     """
     from cenote.search.ask import Question, ask
+    from cenote.search.opening import choose_method, open_for
 
     if not (image or text or without):
         raise ValueError("an empty question finds nothing: give --image, --text or both")
     if sheet is not None and sheet.suffix.lower() not in (".jpg", ".jpeg", ".png"):
         raise ValueError(f"--sheet {sheet}: the contact sheet is a .jpg or a .png")
     chosen = _filter(class_, domain, folder, since, until, min_size, max_size)
-    name, options = _method(method, weight)
+    name, options = choose_method(method, weight)
     question = Question(image, text, without, name, top, cut, sort, near_duplicates, chosen, options)
-    store, model, memory = _opened(index, question, words, exact)
-    answer = ask(question, store, model, memory)
+    answer = ask(question, *open_for(question, index, words, exact))
     if sheet is not None:
         _draw(question, answer, sheet)
     if json:
@@ -111,48 +109,6 @@ def _filter(
         None if since is None else parse_date(since), None if until is None else parse_date(until, end=True),
         None if smallest is None else parse_size(smallest), None if largest is None else parse_size(largest),
     )  # fmt: skip
-
-
-def _method(method: str, weight: float | None) -> tuple[str, dict[str, Any]]:
-    """Its name and options; `--weight X` is `weicom:weight=X`."""
-    from cenote.search.judge import read_method
-
-    if method == "auto":
-        return method, {} if weight is None else dict(read_method(f"weicom:weight={weight}").options)
-    asked = read_method(method if weight is None else f"{method}:weight={weight}")
-    return asked.method, dict(asked.options)
-
-
-def _opened(index: str, question: Any, words: str | None, exact: bool) -> tuple[Any, Any, Any]:
-    from cenote.models.image_text import create_image_text
-    from cenote.search.ask import method_of
-    from cenote.search.compose import find_method
-    from cenote.search.store import open_store
-    from cenote.search.words import load_words, remember_words
-
-    method_of(question, bool(words))  # what is wrong with any index is said first
-    store: Any = open_store(index)
-    kept = store.description.words
-    method = method_of(question, bool(words or kept))
-    wanted = find_method(method).words
-    if words and not wanted:
-        raise ValueError(f"--words {words}: '{method}' reads no word list, freedom and searle do")
-    if words:
-        load_words(words)  # before the model, which takes longer
-    if not exact and hasattr(store, "open_approximate"):
-        store.open_approximate()
-    model = create_image_text(store.description.model)
-    store.description.refuse_other(model, index)
-    if not wanted:
-        return store, model, None
-    memory = remember_words(model, load_words(words or kept.get("name") or None, model))
-    if memory.digest != kept.get("digest"):
-        if not words and kept:
-            raise ValueError(
-                f"the word list {kept['name']} is no more what {index} was made with: give it with --words"
-            )
-        store.forget_words()  # ids of another list
-    return store, model, memory
 
 
 def row(result: Result) -> dict[str, Any]:
@@ -201,9 +157,10 @@ def _reasons(why: dict[str, Any]) -> str:
 
 def _draw(question: Any, answer: Answer, path: Path) -> None:
     from cenote.data import write_atomically
+    from cenote.search.pictures import Pictures
     from cenote.show.found import Shown, found_sheet
 
-    pictures = _Pictures()
+    pictures = Pictures()
     shown = [
         Shown(pictures(result.entry), Path(result.entry.path).name, result.score, len(result.duplicates))
         for result in answer.results
@@ -212,31 +169,3 @@ def _draw(question: Any, answer: Answer, path: Path) -> None:
     page = found_sheet(shown, " + ".join(asked), [pictures.file(path) for path in question.images], answer.method)
     with write_atomically(path) as temporary:
         page.save(temporary, quality=92, subsampling=0)  # which a PNG does not mind
-
-
-class _Pictures:
-    """Of files, and of data sets whose images are none."""
-
-    def __init__(self) -> None:
-        self.datasets: dict[str, Any] = {}
-
-    def file(self, path: str | Path) -> Image.Image | None:
-        from cenote.data import BadImage, read_image
-
-        try:
-            return read_image(path)
-        except BadImage:
-            return None
-
-    def __call__(self, entry: Any) -> Image.Image | None:
-        if entry.time:
-            return self.file(entry.path)
-        from cenote.data import open_dataset
-
-        if entry.source not in self.datasets:
-            dataset = open_dataset(entry.source)
-            self.datasets[entry.source] = dataset, {dataset[i].image: i for i in range(len(dataset))}
-        dataset, places = self.datasets[entry.source]
-        place = places.get(entry.path.partition(":")[2])
-        picture: Image.Image | None = None if place is None else dataset.image(place)
-        return picture

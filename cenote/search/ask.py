@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+from PIL import Image
 from torch import Tensor
 
 from ..data import read_image
@@ -18,7 +19,7 @@ from ..options import check_names, check_number
 from ..unit import unit
 from .compose import compose, find_method
 from .filters import Filter
-from .freedom import N
+from .freedom import M, N
 from .matrix import best
 from .plan import Plan, Query
 from .store import Entry, Store
@@ -33,13 +34,14 @@ SORTS = ("score", "date", "name", "size")
 # compressed 99 in 100 were within 8 bits; of pairs of different ones 1 in 1,000 within 15.
 ALIKE, CLOSE = 10, 0.95
 BITS = 64
+Asked = str | Path | bytes | int  # an image: its file, what is in the file, or its row in the index
 
 
 @dataclass(frozen=True)
 class Question:
     """What is wanted. Texts may have a weight, "dog^2"; of several images the mean is asked for."""
 
-    images: tuple[str | Path, ...] = ()
+    images: tuple[Asked, ...] = ()
     texts: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     method: str = "auto"
@@ -56,6 +58,7 @@ class Result(NamedTuple):
     score: float
     missing: bool  # its file is no more there
     duplicates: tuple[str, ...] = ()  # paths of pictures that look the same and were hidden behind it
+    row: int = -1  # in the index
 
 
 class Answer(NamedTuple):
@@ -65,6 +68,7 @@ class Answer(NamedTuple):
     searched: int  # images that passed the filter
     exact: bool  # every image was scored, not only the candidates of a nearest-neighbour search
     why: dict[str, Any]
+    proxies: tuple[int, ...] = ()  # rows of the images that told FreeDom what the image means
 
 
 def ask(question: Question, store: Store, model: ImageText, words: WordMemory | None = None) -> Answer:
@@ -72,11 +76,11 @@ def ask(question: Question, store: Store, model: ImageText, words: WordMemory | 
     method = method_of(question, words is not None)
     store.description.refuse_other(model, store.where)
     terms = _terms(question)
-    own = [_digest(path) for path in question.images]
+    own = [_digest(image, store) for image in question.images]
     told = {
         "method": method,
         "terms": [{"text": text, "weight": weight} for text, weight in terms],
-        "images": [str(path) for path in question.images],
+        "images": [_name(image, store) for image in question.images],
     }
     view = store.select(question.filter)
     if not len(view):
@@ -101,7 +105,8 @@ def ask(question: Question, store: Store, model: ImageText, words: WordMemory | 
         kept &= ~torch.isin(rows, torch.tensor([row for digest in own for row in store.find(digest)], dtype=torch.long))
     scores, rows = scores[kept], rows[kept]
     results = (_without_twins if hide else _all)(scores, rows, view, question.top)
-    return Answer(_sorted(results, question.sort), method, len(scores), len(view), exact, told | _plain(plan, store))
+    why, proxies = told | _plain(plan, store), tuple(plan.why.get("proxies", ()))
+    return Answer(_sorted(results, question.sort), method, len(scores), len(view), exact, why, proxies)
 
 
 def parse_term(text: str) -> tuple[str, float]:
@@ -153,30 +158,46 @@ def _terms(question: Question) -> list[tuple[str, float]]:
 
 
 def _options(question: Question, method: str, words: WordMemory | None) -> dict[str, Any]:
-    """FreeDom's n is at most a tenth of a short list: where half of all words are near an image, they say nothing."""
+    """FreeDom's n and m are at most a tenth of a short list: where half of all words are near, they say nothing."""
     if words is None or not method.startswith("freedom"):
         return dict(question.options)
-    return {"n": max(min(N, len(words.words) // 10), 1), **question.options}
+    few = max(len(words.words) // 10, 1)
+    return {"n": min(N, few), "m": min(M, few), **question.options}
 
 
-def _digest(path: str | Path) -> str:
+def _digest(image: Asked, store: Store) -> str:
+    """As an index has it, which so knows its own images again."""
+    if isinstance(image, int):
+        return store.entries(torch.tensor([image]))[0].digest
     try:
-        return digest_of(Path(path).read_bytes()).hex()
+        return digest_of(image if isinstance(image, bytes) else Path(image).read_bytes()).hex()
     except OSError as error:
-        raise ValueError(f"{path}: {error.strerror or error}") from None
+        raise ValueError(f"{image!s}: {error.strerror or error}") from None
 
 
-def _image(paths: Sequence[str | Path], own: list[str], store: Store, model: ImageText) -> Tensor | None:
+def _name(image: Asked, store: Store) -> str:
+    if isinstance(image, int):
+        return store.entries(torch.tensor([image]))[0].path
+    return "the photograph" if isinstance(image, bytes) else str(image)
+
+
+def _image(images: Sequence[Asked], own: list[str], store: Store, model: ImageText) -> Tensor | None:
     """(D,); an image of the index is not embedded again."""
     vectors = []
-    for path, digest in zip(paths, own, strict=True):
+    for image, digest in zip(images, own, strict=True):
         rows = store.find(digest)
         if rows:
             vectors.append(store.vectors(torch.tensor(rows[:1])))
         else:
             with torch.inference_mode():
-                vectors.append(model.embed_images(model.transform()(read_image(path))[None]).float().cpu())
+                pixels = model.transform()(_picture(image))[None]
+                vectors.append(model.embed_images(pixels).float().cpu())
     return unit(torch.cat(vectors).mean(0)).clone() if vectors else None
+
+
+def _picture(image: Asked) -> Image.Image:
+    assert not isinstance(image, int), "an image of the index is found by its digest"
+    return read_image("the photograph", content=image) if isinstance(image, bytes) else read_image(image)
 
 
 def _inside(own: list[str], store: Store) -> int | None:
@@ -212,7 +233,8 @@ def _best_first(scores: Tensor, rows: Tensor, many: int) -> Iterator[tuple[list[
 
 def _all(scores: Tensor, rows: Tensor, view: Store, top: int) -> list[Result]:
     for some, part in _best_first(scores, rows, top):
-        return [Result(e, s, is_missing(e)) for e, s in zip(view.entries(part), some, strict=True)]
+        found = zip(view.entries(part), some, part.tolist(), strict=True)
+        return [Result(entry, score, is_missing(entry), row=row) for entry, score, row in found]
     return []
 
 
@@ -222,7 +244,8 @@ def _without_twins(scores: Tensor, rows: Tensor, view: Store, top: int) -> list[
     looks, vectors = (torch.empty(min(top, len(rows)), width) for width in (BITS, view.dim))  # of what is kept
     for some, part in _best_first(scores, rows, 4 * top):
         entries = view.entries(part)
-        for entry, vector, look, score in zip(entries, view.vectors(part), _signs(entries), some, strict=True):
+        seen = zip(entries, view.vectors(part), _signs(entries), some, part.tolist(), strict=True)
+        for entry, vector, look, score, row in seen:
             twin = by_digest.get(entry.digest)
             if twin is None:  # both: a vector may mean no more than a class, and two skies have much the same light
                 alike = (looks[: len(kept)] @ look >= BITS - 2 * ALIKE).nonzero()[:, 0]
@@ -232,11 +255,11 @@ def _without_twins(scores: Tensor, rows: Tensor, view: Store, top: int) -> list[
                 if len(kept) == top:
                     continue
                 looks[len(kept)], vectors[len(kept)], by_digest[entry.digest] = look, vector, len(kept)
-                kept.append(Result(entry, score, is_missing(entry)))
+                kept.append(Result(entry, score, is_missing(entry), row=row))
                 hidden.append([])
             elif kept[twin].missing and not is_missing(entry):
                 hidden[twin].append(kept[twin].entry.path)
-                kept[twin] = Result(entry, score, False)
+                kept[twin] = Result(entry, score, False, row=row)
             else:
                 hidden[twin].append(entry.path)
         if len(kept) == top:

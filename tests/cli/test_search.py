@@ -110,8 +110,8 @@ def test_more_like_this_and_by_both(
 
 
 def test_options_and_words_of_a_method(index: Path, photos: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    from cenote.cli.search import _opened
     from cenote.search.ask import Question
+    from cenote.search.opening import open_for
 
     mine = photos / "things" / "rocket.jpg"
     rows = found(capfd, index, "--image", mine, "--text", "tower", "--method", "freedom:k=3:m=2", "--why")
@@ -121,8 +121,8 @@ def test_options_and_words_of_a_method(index: Path, photos: Path, capfd: pytest.
         ("searle", ("a",), (), True), ("freedom-e", ("a",), (), True), ("auto", ("a",), (), True),
         ("auto", (), ("a",), False), ("weicom", ("a",), (), False),
     ):  # fmt: skip
-        opened = _opened(str(index), Question((mine,), texts, without, method), None, True)
-        assert (opened[2] is not None) is wanted, method
+        opened = open_for(Question((mine,), texts, without, method), str(index), None, True)
+        assert (opened.words is not None) is wanted, method
 
 
 def test_a_table_and_a_sheet(index: Path, photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,55 @@
+"""An image is asked with by its file, by what is in the file, or by its row: the same answer, by the same rules."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from cenote.data import read_folders
+from cenote.search.ask import Answer, Asked, Question, ask
+from cenote.search.embedded import Embedded
+from cenote.search.index import fill
+from cenote.search.store import Description, Store
+
+from .search_toys import COLOURS, SHAPES, Toy, picture
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    root = tmp_path_factory.mktemp("photos")
+    for k, colour in enumerate(COLOURS):
+        for shape in SHAPES:
+            (root / shape).mkdir(exist_ok=True)
+            for i in range(3):
+                picture(colour, shape, 100 * k + i).save(root / shape / f"{colour}{i}.png")
+    index = Embedded.open(tmp_path_factory.mktemp("asked") / "ix", Description("toy", "toy 1", 6))
+    fill(index, read_folders(root), Toy())  # type: ignore[arg-type]
+    return index
+
+
+def answer(store: Store, image: Asked, **options: object) -> Answer:
+    return ask(Question((image,), top=6, **options), store, Toy())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("duplicates", ["hide", "show"])
+def test_a_file_its_contents_and_its_row(store: Store, duplicates: str) -> None:
+    (entry,) = store.entries(torch.tensor([5]))
+    path = Path(entry.path)
+    asked: list[Asked] = [path, path.read_bytes(), 5]
+    found = [answer(store, image, near_duplicates=duplicates) for image in asked]
+    for each in found:
+        assert [(r.row, r.score) for r in each.results] == [(r.row, r.score) for r in found[0].results]
+        assert (5 in [result.row for result in each.results]) is (duplicates == "show")
+        assert [store.entries(torch.tensor([r.row]))[0] for r in each.results] == [r.entry for r in each.results]
+    assert [each.why["images"] for each in found] == [[entry.path], ["the photograph"], [entry.path]]
+
+
+def test_contents_that_the_index_does_not_know(store: Store, tmp_path: Path) -> None:
+    outside = tmp_path / "mine.png"
+    picture("green", "square", 999).save(outside)
+    by_file, by_contents = answer(store, outside), answer(store, outside.read_bytes())
+    assert [r.row for r in by_file.results] == [r.row for r in by_contents.results]
+    with pytest.raises(ValueError, match="the photograph: not an image"):
+        answer(store, b"no image")
+    with pytest.raises(ValueError, match="is lost"):
+        answer(store, 999)
