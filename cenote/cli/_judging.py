@@ -3,81 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ._given import counted, say
 from ._keeping import goes_on, kept_passes
 from ._retrieving import retrieve
+from ._session import Session
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from PIL.Image import Image
 
     from cenote.data import Dataset
     from cenote.evaluate.localize import Localization
-    from cenote.models import PooledModel
-    from cenote.train.judged import Judged
-
-
-@dataclass
-class Session:
-    """What every protocol is given."""
-
-    run: Path
-    model: PooledModel
-    parts: Judged
-    out: Path | None  # where pictures go
-    batch: int
-    workers: int
-    seed: int = 0
-    data: Dataset | None = None  # all of it, where no split was asked for
-    without_match: str = "exclude"  # queries with nothing to find
-    options: dict[str, Any] = field(init=False)
-    finished: list[Path] = field(default_factory=list)  # of interrupted runs: not needed once results.json is there
-
-    def __post_init__(self) -> None:
-        self.options = {"batch": self.batch, "workers": self.workers}
-
-    @contextmanager
-    def progress(self, what: str, total: int) -> Iterator[Callable[[int], object]]:
-        from tqdm import tqdm
-
-        with tqdm(total=total, desc=what, unit="image", disable=None, leave=False) as bar:
-            yield bar.update
-
-    def draw(self, name: str, write: Callable[[Path], object]) -> None:
-        """`write` is given the folder, if there is one; a picture that fails is told and costs no figure."""
-        if self.out is None:
-            return
-        try:
-            self.out.mkdir(parents=True, exist_ok=True)
-            write(self.out)
-        except Exception as error:
-            say(f"{name} was not drawn: {error}")
-
-    def draw_one(self, name: str, make: Callable[[], Any]) -> None:
-        """A figure or an image, or None for none."""
-        self.draw(name, lambda folder: _save(make(), folder / name))
-
-    def tidy(self) -> None:
-        """Results are written: what a killed run would have gone on with is in the way of the next."""
-        for path in self.finished:
-            path.unlink(missing_ok=True)
-        self.finished.clear()
-
-    @property
-    def title(self) -> str:
-        config = self.model.config
-        return f"{self.parts.judged.name} · {config['backbone']} + {config['pool']}"
-
-    def memory(self, what: str) -> Dataset:
-        if self.parts.train is None:
-            raise ValueError(f"{what} needs training images in {self.parts.judged.name}, apart from what is judged")
-        return self.parts.train
 
 
 Told = tuple[dict[str, Any], str]  # for results.json, and to print
@@ -119,6 +59,7 @@ def localize(session: Session) -> Told:
     from cenote.evaluate.localize import localize
     from cenote.show.localization import write_localization
     from cenote.show.localization_text import localization_text
+    from cenote.show.report.evaluation_blocks import localize_blocks
 
     parts = session.parts
     with session.progress("localize", len(parts.judged) + (0 if parts.val is None else len(parts.val))) as progress:
@@ -126,6 +67,7 @@ def localize(session: Session) -> Told:
     lines = [f"left out: {sentence}" for sentence in result.report["unreadable"]]
     lines.append(localization_text(result.report))
     session.draw("curve.png, cases.jpg", lambda folder: write_localization(result, folder))
+    session.show("localize", lambda folder: localize_blocks(result))
     _keep_threshold(session, result)
     return result.report, "\n".join(lines)
 
@@ -157,6 +99,7 @@ def _keep_threshold(session: Session, result: Localization) -> None:
 def discover(session: Session) -> Told:
     from cenote.evaluate.discover import METHODS, discover
     from cenote.show.discovery import table, write_pages
+    from cenote.show.report.found import discover_blocks
 
     judged = session.parts.judged
     journal = None if session.out is None else session.out / ".sightings.jsonl"
@@ -165,6 +108,7 @@ def discover(session: Session) -> Told:
             session.model, judged, list(METHODS), workers=session.workers, progress=progress, journal=journal
         )
     session.draw("discover_*.jpg", lambda folder: write_pages(report, judged, folder))
+    session.show("discover", lambda folder: discover_blocks(report, judged))
     lines = [f"left out: {sentence}" for sentence in report["unreadable"]]
     return report, "\n".join([*lines, table(report)])
 
@@ -172,6 +116,7 @@ def discover(session: Session) -> Told:
 def segment(session: Session) -> Told:
     from tempfile import TemporaryDirectory
 
+    from cenote.show.report.evaluation_blocks import sheet_blocks
     from cenote.show.segmentation import segmentation_page
     from cenote.train.engine import Stopped
     from cenote.train.segment import SEGMENT, segment
@@ -195,6 +140,8 @@ def segment(session: Session) -> Told:
         return segmentation_page(judged, {i: predicted[i] for i in shown}, found.scores, heading)
 
     session.draw_one("segmentation.jpg", page)
+    alt = "Photographs, their true parts and those that were told, the worst and the best"
+    session.show("segment", lambda folder: sheet_blocks(folder / "segmentation.jpg", "Segmentation", alt))
     report = {**found.report, "images": len(found.scores)}  # without those whose mask could not be read
     text = f"linear segmentation: mIoU {report['miou']:.2f}, mAcc {report['macc']:.2f}, aAcc {report['aacc']:.2f}"
     lines = [f"left out: {sentence}" for sentence in report["unreadable"]]
@@ -204,6 +151,7 @@ def segment(session: Session) -> Told:
 def background(session: Session) -> Told:
     from cenote.data.backgrounds import VARIANTS
     from cenote.evaluate.background import background, is_imagenet_9
+    from cenote.show.report.evaluation_blocks import background_blocks
     from cenote.show.robustness import draw_variant_bars, variant_sheet
     from cenote.show.robustness_text import background_text
 
@@ -218,12 +166,16 @@ def background(session: Session) -> Told:
     place = _first_readable(judged, places)
     if place is not None:
         session.draw_one("variants.jpg", lambda: variant_sheet(judged, place, session.seed))
+    session.show(
+        "background", lambda folder: background_blocks(report, folder / "variants.jpg" if place is not None else None)
+    )
     return report, background_text(report)
 
 
 def corruption(session: Session) -> Told:
     from cenote.data.corruptions import CORRUPTIONS, SEVERITIES
     from cenote.evaluate.corruption import as_judged, corruption, is_imagenet_c
+    from cenote.show.report.evaluation_blocks import corruption_blocks
     from cenote.show.robustness import corruption_sheet, draw_corruption_bars, severity_sheet
     from cenote.show.robustness_text import corruption_text
 
@@ -242,6 +194,10 @@ def corruption(session: Session) -> Told:
 
         session.draw_one("corruptions.jpg", lambda: corruption_sheet(judged.image(place), shown, 3))
         session.draw_one("severities.jpg", lambda: severity_sheet(shown))
+    session.show(
+        "corruption",
+        lambda folder: corruption_blocks(report, folder / "corruptions.jpg" if place is not None else None),
+    )
     return report, corruption_text(report)
 
 
@@ -269,15 +225,3 @@ def _first_readable(dataset: Dataset, places: Iterable[int]) -> int | None:
             continue
         return place
     return None
-
-
-def _save(picture: Any, path: Path) -> None:
-    from cenote.data import write_atomically
-
-    if picture is None:
-        return
-    with write_atomically(path) as temporary:
-        if hasattr(picture, "savefig"):
-            picture.savefig(temporary, dpi=110)
-        else:
-            picture.save(temporary, quality=92)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ._judging import Session
+    from ._session import Session
 
 
 def identity_of(session: Session, masks: bool = False) -> list[Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cenote.data import Dataset
 
-    from ._judging import Session
+    from ._session import Session
 
 ONE_CLASS = "all of them are of one class: every neighbour is right, these figures say nothing"
 
@@ -17,6 +17,7 @@ ONE_CLASS = "all of them are of one class: every neighbour is right, these figur
 def retrieve(session: Session) -> tuple[dict[str, Any], str]:
     from cenote.evaluate.landmarks import are_landmarks
     from cenote.evaluate.retrieve import retrieve
+    from cenote.show.report.evaluation_blocks import retrieve_blocks
     from cenote.show.retrieval import retrieval_page, retrieval_text
 
     if session.data is not None and are_landmarks(session.data):
@@ -31,6 +32,7 @@ def retrieve(session: Session) -> tuple[dict[str, Any], str]:
     report = {**found.report, "of": where}
     within = queries if gallery is None else gallery
     session.draw_one("retrieval.jpg", lambda: retrieval_page(report["cases"], queries, within, session.title))
+    session.show("retrieve", lambda folder: retrieve_blocks(report["cases"], queries, within))
     text = retrieval_text(report, where)
     return report, f"{text}\n{ONE_CLASS}" if report["classes"] == 1 and gallery is None else text
 

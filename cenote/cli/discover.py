@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as to_json
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -40,8 +41,9 @@ def run(
     """Find the objects in photographs without any labels: boxes and masks; and CorLoc where there are true boxes.
 
     Writes boxes.json, boxes.csv (or Annotations/) and masks/, in a folder of its own for each of several methods, a
-    contact sheet of what was found, results.json, and the best and worst cases where truth is known. A run that was
-    killed goes on where it was. Exit code 1: some photographs failed, the others are done; 2: nothing could be done.
+    contact sheet of what was found, results.json, the best and worst cases where truth is known, and a report
+    (index.html). A run that was killed goes on where it was. Exit code 1: some photographs failed, the others are done;
+    2: nothing could be done.
 
     Args:
         images: files, folders (and what is in them), globs, or one data set as for cenote fit.
@@ -50,7 +52,7 @@ def run(
         backbone: timm's name, or lite0, whose weights need no download.
         weights: a local checkpoint of the backbone.
         model: a saved model, for instance a run of cenote fit, instead of backbone and weights.
-        size: pixels of the short side, as the model sees it.
+        size: pixels of the short side, as the model sees it; small photographs are enlarged to what it was trained on.
         keys: what is compared; auto is SimPool's keys, the last block's, or the feature map of a convolutional net.
         head: which attention map dinoseg takes where there are several.
         centre: take the mean of an image's keys off them (done anyway where no feature is negative).
@@ -65,7 +67,12 @@ def run(
     from cenote.evaluate.discover import METHODS, discover
     from cenote.show.discovery import table, write_pages
     from cenote.show.opening import open_model
+    from cenote.show.report import write_page
+    from cenote.show.report.found import discover_page
 
+    from ._page import command
+
+    started = time.monotonic()
     methods = names_in(method, [*METHODS, "all"], "method")
     methods = list(METHODS) if "all" in methods else methods
     check_out(out)
@@ -89,6 +96,8 @@ def run(
         say(f"skipped {sentence}")
     pages = write_pages(report, dataset, out)
     _write(out / "results.json", report)
+    seconds = time.monotonic() - started
+    pages += write_page(out, discover_page(report, dataset, each.cases, each.boxes, command(), seconds))
     if json:
         print(to_json.dumps(report, indent=2))
     else:
@@ -117,6 +126,7 @@ class _Writing:
         self.files = names_for(self.paths)
         self.shown = set(spread(list(range(len(dataset))), max(12, SHEET // len(methods))))
         self.entries: list[Any] = []
+        self.cases: dict[str, list[Any]] = {name: [] for name in methods}  # of the page
         self.done = self.boxes = 0
         kinds = {"coco": "boxes.json", "voc": "Annotations/", "csv": "boxes.csv"}
         self.names = [*(kinds[kind] for kind in format), "masks/", "found.jpg"]
@@ -124,6 +134,7 @@ class _Writing:
     def __call__(self, sighting: Sighting) -> None:
         from cenote.data.write_boxes import FoundBoxes, open_writers
         from cenote.show.discovery import draw_found, enlarged
+        from cenote.show.report.found import found_case
         from cenote.show.sheet import Entry
 
         i, size = sighting.position, sighting.size
@@ -142,6 +153,8 @@ class _Writing:
             photo = self.dataset.image(i)
             pictures = [draw_found(photo, found.boxes, found.masks) for found in sighting.found.values()]
             self.entries.append(Entry(pictures, self.paths[i].name))
+            for method, found in sighting.found.items():
+                self.cases[method].append(found_case(photo, found.boxes, self.paths[i].name))
         self.done += 1
 
     def finish(self) -> None:

@@ -36,7 +36,7 @@ def run(
         data: as for cenote fit.
         on: what is asked: classify, knn, linear, retrieve, localize, discover, segment, background, corruption;
             several with commas.
-        out: also write results.json and pictures there.
+        out: also write results.json, pictures and a report of them (index.html) there.
         split: which images are judged; by default test, or what was held out of the data that the run was trained on,
             or all.
         batch: images at a time.
@@ -48,8 +48,9 @@ def run(
     import torch
 
     from cenote.cli._given import check_out, names_in, say
-    from cenote.cli._judging import GO_ON, PROTOCOLS, Session
+    from cenote.cli._judging import GO_ON, PROTOCOLS
     from cenote.cli._retrieving import fold_note
+    from cenote.cli._session import Session
     from cenote.data import open_dataset, write_atomically
     from cenote.models import load
     from cenote.train.judged import judged_parts
@@ -77,9 +78,12 @@ def run(
         if out is not None:  # after each of them: the next may take an hour
             with write_atomically(out / "results.json") as temporary:
                 temporary.write_text(to_json.dumps(reports, indent=2, allow_nan=False) + "\n")
+            session.write_page(reports)
             session.tidy()
     if json:
         print(to_json.dumps(reports, indent=2, allow_nan=False))
+    elif out is not None:
+        print(f"\nreport: {out / 'index.html'}")
 
 
 def _without_nan(value: Any) -> Any:

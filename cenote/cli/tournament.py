@@ -34,8 +34,9 @@ def run(
     """Which pooling suits these images? Every pool on the same frozen features, several seeds, each at its own rate.
 
     The features are computed once; rates are chosen on validation images, contenders judged on test images where there
-    are any. RUN holds results.json, table.md, table.txt, plot.png, plot.svg, pictures.jpg (where each looks) and the
-    recommended model, for cenote.load and cenote evaluate. Killed at any moment, --resume ends with the same numbers.
+    are any. RUN holds index.html (the report), results.json, table.md, table.txt, plot.png, plot.svg, pictures.jpg
+    (where each looks) and the recommended model, for cenote.load and cenote evaluate. Killed at any moment, --resume
+    ends with the same numbers.
 
     Args:
         data: a folder of class folders, a list, NAME:FOLDER, world/small: see cenote data.
@@ -61,8 +62,11 @@ def run(
         raise ValueError(f"{' and '.join(kinds)} are different tournaments: choose one")
     if gamma and min(gamma) <= 0:
         raise ValueError(f"gamma is a number above 0, got {min(gamma):g}")
+    from cenote.cli._page import command
     from cenote.data import open_dataset
     from cenote.evaluate.speed import best_times
+    from cenote.show.report import write_page
+    from cenote.show.report.tournament import tournament_page
     from cenote.show.tournament import table, write_tournament
     from cenote.train.choices import PROBE
     from cenote.train.distributed import leads
@@ -81,8 +85,12 @@ def run(
     if not leads():
         return
     written = write_tournament(outcome.report, out, outcome.photos, outcome.maps)
+    seconds = sum(outcome.report["seconds"].values())
+    page = tournament_page(outcome.report, outcome.photos, outcome.maps, command(), seconds)
+    written += write_page(out, page)
     print(table(outcome.report))
     print(f"\n{out}: results.json, {', '.join(written)}, model.safetensors")
+    print(f"report: {out / 'index.html'}")
 
 
 def _say(sentence: str) -> None:

@@ -34,16 +34,20 @@ class Look(NamedTuple):
 
 @dataclass(frozen=True)
 class Sides:
-    """Width and height as the model sees a picture: its own, or `short` for the short one; whole strides."""
+    """Width and height as the model sees a picture: its own, or `short` for the short one; whole strides.
+
+    A picture below `least` is enlarged: of 64 pixels a stride of 32 makes four patches, among which nothing is found.
+    """
 
     stride: tuple[int, int]  # down, across
     short: int | None = None
     fixed: int | None = None  # of a model that takes nothing else
+    least: int = 1  # of the short side
 
     def __call__(self, size: tuple[int, int]) -> tuple[int, int]:
         if self.fixed is not None:
             return self.fixed, self.fixed
-        short = self.short or min(*size, LARGEST)
+        short = self.short or min(max(min(size), self.least), LARGEST)
         scale = short / min(size)
         down, across = self.stride
         # No side beyond four times the other: a picture of 10 x 10,000 pixels is squeezed rather than endless.
@@ -91,7 +95,7 @@ class Looker:
         if size is not None and not down <= size <= 4096:
             raise ValueError(f"size, of the short side, is from {down} (one patch) to 4096 pixels, got {size}")
         self.kind = _kind(model) if attention else None
-        self.sides = Sides((down, across), size)
+        self.sides = Sides((down, across), size, least=self.preprocessing.size)
         try:
             self._rehearse(*self.sides((4 * down, 3 * across)))
         except ValueError as error:

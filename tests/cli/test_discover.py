@@ -56,7 +56,9 @@ def test_photographs_without_labels(photos: Path, tmp_path: Path, capfd: pytest.
     assert captured.err.splitlines()[-1] == "cenote discover: 1 failed, see above"
     assert "no true boxes" in captured.out and "in 2 photographs" in captured.out
     names = {path.name for path in out.iterdir()}
-    assert names == {"boxes.json", "boxes.csv", "masks", "found.jpg", "results.json"}, "and no journal is left"
+    assert names == {"boxes.json", "boxes.csv", "masks", "found.jpg", "results.json", "index.html", "page.json"}, (
+        "and no journal is left"
+    )
     rows = list(csv.DictReader((out / "boxes.csv").open(encoding="utf-8")))
     found = json.loads((out / "boxes.json").read_text())
     assert (

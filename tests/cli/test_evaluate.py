@@ -79,7 +79,7 @@ def test_an_unreadable_first_image(run: Path, data: Path, tmp_path: Path, quick:
     assert report["corruption"]["images"] == 2 and report["background"]["images"] <= 2
     names = {path.name for path in (tmp_path / "out").iterdir()}
     pictures = {"corruption.png", "corruptions.jpg", "severities.jpg", "background.png", "variants.jpg"}
-    assert names == {"results.json", *pictures}, "and nothing is left of the passes"
+    assert names == {"results.json", "index.html", "page.json", *pictures}, "and nothing is left of the passes"
 
 
 def test_no_picture_fails_a_report(
@@ -95,7 +95,7 @@ def test_no_picture_fails_a_report(
         monkeypatch.setattr(robustness, name, broken)
     assert evaluate(run, data, "--on", "corruption", "-o", tmp_path / "out") == 0
     assert "corruption.png was not drawn: no font" in capfd.readouterr().err
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"results.json"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"results.json", "index.html", "page.json"}
 
 
 def test_pictures_show_what_was_judged(
@@ -201,7 +201,12 @@ def test_imagenet_c_with_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     command = ["--on", "corruption", "-o", tmp_path / "out"]
     assert evaluate(tmp_path / "run", f"imagenet-c:{tmp_path / 'c'}", *command) == 0
     assert totals == [10]  # images, not images times passes
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"results.json", "corruption.png"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "results.json",
+        "index.html",
+        "page.json",
+        "corruption.png",
+    }
 
 
 def test_the_threshold_that_is_kept(run: Path, data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -232,7 +237,9 @@ def test_a_read_only_run_loses_nothing(
     said, report = capfd.readouterr(), results(tmp_path / "out")["localize"]
     assert "MaxBoxAccV2" in said.out and "the threshold was not kept (" in said.err
     assert f"--threshold {report['threshold']:.2f}" in said.err
-    assert {"curve.png", "cases.jpg", "results.json"} == {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"curve.png", "cases.jpg", "results.json", "index.html", "page.json"} == {
+        path.name for path in (tmp_path / "out").iterdir()
+    }
 
 
 def test_discovery_goes_on(run: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
@@ -331,7 +338,12 @@ def test_retrieval_with_a_picture(run: Path, data: Path, tmp_path: Path, capfd: 
     assert said.out.split()[:7] == ["R@1", "R@2", "R@4", "R@8", "P@1", "RP", "MAP@R"] and "not drawn" not in said.err
     assert "percent; 4 queries of test, 3 classes, against the others" in said.out and "5.png" in said.out
     assert (report["images"], report["queries"], report["without_match"]) == (5, 4, 1) and report["recall@8"] == 100
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"results.json", "retrieval.jpg"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "results.json",
+        "index.html",
+        "page.json",
+        "retrieval.jpg",
+    }
 
 
 def test_queries_and_gallery_are_sets_of_their_own(run: Path, data: Path, capfd: pytest.CaptureFixture[str]) -> None:

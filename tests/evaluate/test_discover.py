@@ -194,6 +194,8 @@ def test_a_model_of_one_size_gets_squares(tmp_path: Path) -> None:
         ((4000, 3000), Sides((14, 14)), (854, 644)),  # short side 640
         ((10, 10000), Sides((16, 16)), (16, 32)),
         ((5, 5), Sides((32, 32)), (32, 32)),
+        ((64, 64), Sides((32, 32), least=224), (224, 224)),  # two by two patches would tell nothing
+        ((500, 375), Sides((16, 16), least=224), (496, 368)),
         ((500, 375), Sides((16, 16), fixed=224), (224, 224)),
     ],
 )
