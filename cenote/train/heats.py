@@ -18,7 +18,7 @@ from .distributed import rank
 from .engine import Engine, Stopped
 from .entries import Entry
 from .fit import Extracted, restored, write_results
-from .looks import BoxJudge, Looks
+from .looks import Boxed, BoxJudge, Looks
 from .probe import FeatureBatches, Probe, accuracies
 from .settings import Settings
 from .top import Frozen, Top
@@ -88,10 +88,10 @@ def play(arena: Arena, heat: Heat, seed: int, folder: Path, resume: bool) -> dic
         if found is None:
             played[entry.name] = {"failed": next(iter(tried.values())), "rates": tried}
             continue
-        boxes, kind = arena.judge(tops[entry.name]) if arena.judge and tops and rank() == 0 else (None, None)
+        boxed = arena.judge(tops[entry.name]) if arena.judge and tops and rank() == 0 else Boxed()
         played[entry.name] = {
             "lr": found.lr, "epoch": found.best_epoch + 1, "val": found.best_score, "accuracy": right.get(entry.name),
-            "boxes": boxes, "map": kind, "failed": None, "rates": tried,
+            "boxes": boxed.score, "map": boxed.kind, "threshold": boxed.threshold, "failed": None, "rates": tried,
         }  # fmt: skip
     if rank() == 0:
         if seed == 0:  # the one whose models and maps are shown; others would fill the disk

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -71,6 +73,12 @@ class Looks:
         return self._cls, "cls"
 
 
+class Boxed(NamedTuple):
+    score: float | None = None  # MaxBoxAccV2 in percent
+    kind: str | None = None  # of the map
+    threshold: float | None = None  # the best one for boxes that overlap by half
+
+
 class BoxJudge:
     """MaxBoxAccV2 of maps for the true class, on images that have boxes."""
 
@@ -81,16 +89,16 @@ class BoxJudge:
         records = (looks.dataset[i] for i in range(len(looks)))
         self.boxes = [corners(own_boxes(r.boxes, r.label), size) for r, size in zip(records, self.sizes, strict=True)]
 
-    def __call__(self, top: Top) -> tuple[float | None, str | None]:
-        """In percent, and the kind of map."""
+    def __call__(self, top: Top) -> Boxed:
         maps, kind = self.looks.maps(top)
         if maps is None:
-            return None, None
+            return Boxed()
         accuracy = BoxAccuracy()
         for start in range(0, len(maps), BATCH):
             part = slice(start, start + BATCH)
             accuracy.add(prepare_maps(maps[part], self.size).numpy(), self.boxes[part], self.sizes[part])
-        return 100 * accuracy.result().score, kind
+        best = accuracy.result()
+        return Boxed(100 * best.score, kind, best.thresholds[accuracy.deltas.index(0.5)])
 
     def centred(self) -> float:
         """What a fixed box in the middle scores, which sees nothing; in percent."""

@@ -96,7 +96,7 @@ def tournament(
         features = Extracted(frozen, splits, cache, settings, folder, say)
         grid = features.train.store.layout.grid
         entries = able(entries, frozen, grid, bool(game.pools or game.gammas), say)
-        _agree(folder / PLAN, _plan(game, frozen, entries, features), resume)
+        _agree(folder / PLAN, _plan(game, frozen, entries, features), game.seeds, resume)
         tested = splits.val if splits.test is None else splits.test
         boxed = with_boxes(tested, game.boxes)
         judge = BoxJudge(Looks(frozen, boxed, cache, settings.workers)) if len(boxed) else None
@@ -164,6 +164,7 @@ def _add(standing: Standing, found: Mapping[str, Any]) -> None:
     standing.val.append(found["val"])
     if found["boxes"] is not None:
         standing.boxes.append(found["boxes"])
+        standing.threshold = found.get("threshold") if standing.threshold is None else standing.threshold
 
 
 def _trained_size(entry: Entry, arena: Arena) -> int:
@@ -185,8 +186,8 @@ def _plan(game: Game, frozen: Frozen, entries: Sequence[Entry], features: Extrac
     }
 
 
-def _agree(path: Path, plan: dict[str, Any], resume: bool) -> None:
-    """Write the plan down, or refuse what is not the one that was begun."""
+def _agree(path: Path, plan: dict[str, Any], seeds: int, resume: bool) -> None:
+    """Write the plan down, for who follows the tournament; refuse what is not the one that was begun."""
     if resume:
         before = json.loads(path.read_text())
         changed = [
@@ -196,10 +197,10 @@ def _agree(path: Path, plan: dict[str, Any], resume: bool) -> None:
         ]
         if changed:
             raise ValueError(f"a resumed tournament must be the one that was begun: {'; '.join(changed)}")
-    elif rank() == 0:
+    if rank() == 0:
         path.parent.mkdir(parents=True, exist_ok=True)
         with write_atomically(path) as temporary:
-            temporary.write_text(json.dumps(plan, indent=2) + "\n")
+            temporary.write_text(json.dumps({**plan, "seeds": seeds}, indent=2) + "\n")
 
 
 def _read_maps(path: Path) -> dict[str, tuple[str, np.ndarray[Any, Any]]]:
@@ -242,6 +243,7 @@ def _report(
             "val": s.val,
             "boxes": s.boxes,
             "map": s.map,
+            "threshold": s.threshold,
             "mean": s.mean if s.accuracy else None,
             "deviation": s.deviation if s.accuracy else None,
             "failed": s.failed,

@@ -22,6 +22,7 @@ class Standing:
     val: list[float] = field(default_factory=list)
     boxes: list[float] = field(default_factory=list)  # MaxBoxAccV2 in percent
     map: str | None = None  # of which kind: pool, cam, cls
+    threshold: float | None = None  # that makes the best boxes of the first seed's maps
     failed: str | None = None
 
     @property

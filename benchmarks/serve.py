@@ -1,0 +1,167 @@
+"""The page under load, on loopback: `python benchmarks/serve.py [--requests 96] [--clients 1 8 64]`.
+
+Starts a server of its own (`cenote serve`) on lite0 with SimPool and on an index of a small world by text-space, and
+lets so many clients ask, each one question after the other, none of which was asked before:
+
+look      a photograph that no model has seen: decoded, through the backbone, map, box. Photographs are uploaded before.
+again     the same photographs with another threshold: what the slider of the page asks for. The backbone rests.
+search    a text, or an image of the index with a text (WeiCom), no two alike.
+
+p50 and p99 are milliseconds from a question to its answer, waiting in the queue included: with c clients and one worker
+expect about c times the time of one, or less where looks are answered together; per second is what to compare. `wait`
+counts 503 answers, after which a client waits as it is told and asks again; `errors` must be 0. Memory is of server and
+worker together, before the first question and after the last: the same but for a few megabytes that are in use.
+The clients run on the same cores. About two minutes on two cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from io import BytesIO
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import httpx
+import numpy as np
+
+from cenote.allocator import keep_memory
+
+ROOT = Path(__file__).parents[1]
+
+
+def prepare(folder: Path) -> list[str]:
+    """A model, a world and its index; the arguments that serve them."""
+    from cenote.cli import main
+    from cenote.data.world import World, write_world
+    from cenote.models import create_model, save_model
+
+    world = World.preset("small", images=240, domains=("photo", "sketch"))
+    write_world(world, folder / "world", progress=False, sheet=False)
+    model = create_model("lite0", "simpool", len(world.labels), pretrained=True)
+    model.class_names = list(world.labels)
+    save_model(model, folder / "run")
+    if main(["index", str(folder / "world"), "-o", str(folder / "index"), "--words", "none", "--quiet"]):
+        raise SystemExit("the index could not be made")
+    return [str(folder / "run"), "--index", str(folder / "index"), "--port", "0"]
+
+
+def photographs(count: int) -> list[bytes]:
+    from cenote.data.world import World
+
+    world, found = World.preset("small", images=count, size=320, seed=1), []
+    for i in range(count):
+        into = BytesIO()
+        world.draw(i).image.save(into, "JPEG")
+        found.append(into.getvalue())
+    return found
+
+
+class Load:
+    """Clients that ask one question after the other."""
+
+    def __init__(self, client: httpx.AsyncClient) -> None:
+        self.client = client
+        self.times, self.waits, self.errors = list[float](), 0, 0
+
+    async def ask(self, path: str, **parameters: Any) -> None:
+        started = time.perf_counter()
+        while True:
+            try:
+                found = await self.client.get(path, params=parameters)
+            except httpx.HTTPError:
+                self.errors += 1
+                return
+            if found.status_code != 503:
+                break
+            self.waits += 1
+            await asyncio.sleep(float(found.headers["retry-after"]))
+        self.times.append(1000 * (time.perf_counter() - started))
+        self.errors += found.status_code != 200
+
+    async def run(self, clients: int, questions: Sequence[Callable[[Load], Awaitable[None]]]) -> str:
+        left = iter(questions)
+
+        async def one() -> None:
+            for question in left:
+                await question(self)
+
+        started = time.perf_counter()
+        await asyncio.gather(*(one() for _ in range(clients)))
+        seconds = time.perf_counter() - started
+        p50, p99 = np.percentile(self.times, [50, 99])
+        many = f"{len(questions):8d} {self.errors:6d} {self.waits:5d}"
+        return f"{clients:7d} {many} {p50:8.0f} {p99:8.0f} {len(questions) / seconds:10.1f}"
+
+
+async def measure(address: str, requests: int, levels: Sequence[int]) -> bool:
+    limits = httpx.Limits(max_connections=max(levels))
+    async with httpx.AsyncClient(base_url=address, timeout=300, limits=limits, trust_env=False) as client:
+        about = (await client.get("/api/about")).json()
+        model, entries = about["models"][0]["id"], about["index"]["entries"]
+        words = about["index"]["classes"]
+        photos = []
+        for content in photographs(requests * len(levels)):
+            photos.append((await client.post("/api/photos", files={"file": ("p.jpg", content)})).json()["photo"])
+        await client.get("/api/look", params={"photo": about["examples"][0]["photo"], "model": model})
+        before = (await client.get("/health")).json()["memory_mb"]
+        print("what     clients requests errors  wait      p50      p99 per second")
+        fine = True
+        for kind in ("look", "again", "search"):
+            for level, clients in enumerate(levels):
+                load = Load(client)
+                own = photos[level * requests : (level + 1) * requests]
+                questions = [
+                    _question(kind, i + level * requests, own[i], model, entries, words) for i in range(requests)
+                ]
+                print(f"{kind:8s} {await load.run(clients, questions)}", flush=True)
+                fine &= not load.errors
+        after = (await client.get("/health")).json()["memory_mb"]
+        print(f"memory: {before:.0f} MB before, {after:.0f} MB after")
+        return fine
+
+
+def _question(
+    kind: str, i: int, photo: str, model: str, entries: list[int], words: list[str]
+) -> Callable[[Load], Awaitable[None]]:
+    """No two alike: what was answered before would be remembered."""
+    if kind == "look":
+        return lambda load: load.ask("/api/look", photo=photo, model=model)
+    if kind == "again":
+        return lambda load: load.ask("/api/look", photo=photo, model=model, threshold=0.37)
+    asked: dict[str, Any] = {"text": f"{words[i % len(words)]}^{1 + i / 1000:g}"}
+    if i % 2:
+        asked |= {"entry": entries[i % len(entries)], "weight": 0.5}
+    return lambda load: load.ask("/api/search", **asked)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--requests", type=int, default=96, help="of each kind and number of clients")
+    parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 64])
+    given = parser.parse_args()
+    keep_memory()
+    with TemporaryDirectory() as name:
+        os.environ["CENOTE_CACHE"] = str(Path(name) / "cache")
+        command = [sys.executable, "-m", "cenote", "serve", *prepare(Path(name))]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        server = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
+        try:
+            assert server.stdout is not None
+            address = next(found[0] for line in server.stdout if (found := re.search(r"http://\S+", line)))
+            fine = asyncio.run(measure(address, given.requests, given.clients))
+        finally:
+            server.terminate()
+            server.wait()
+    raise SystemExit(0 if fine else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""Photographs to begin with, so that there is something to see before anything is uploaded."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+
+from ..data import Dataset, open_dataset
+from ..data.cache import digest_of
+from ..data.digests import digests
+from ..train.looks import photographs
+from .indexed import Indexed
+from .photos import LONGEST, encode
+from .questions import Photo
+from .runs import Served
+
+MOST = 8
+
+
+def examples(served: Served, index: Indexed | None) -> dict[str, Photo]:
+    """Of the data of a run, else of the index, else drawn: by the digest that an index, too, knows them by."""
+    for name in _data(served):
+        with suppress(ValueError, OSError):
+            if found := _of(_unseen(open_dataset(name))):
+                return found
+    found = {}
+    for _, entry in [] if index is None else index.shown():
+        picture = index.pictures(entry) if index is not None and len(found) < MOST else None
+        if picture is not None:
+            picture.thumbnail((LONGEST, LONGEST))
+            found[entry.digest] = Photo(encode(picture, 92), *picture.size, entry.label or "")
+    return found or _drawn()
+
+
+def _data(served: Served) -> list[str]:
+    """A demo's world; a world that a tournament was played on; others name no place where they can be found."""
+    names = [str(world) for world in served.worlds]
+    for folder in served.tournaments:
+        with suppress(OSError, ValueError, KeyError, TypeError):
+            name = str(json.loads((folder / "results.json").read_text())["data"])
+            names += [name] if name.startswith("world/") else []
+    return names
+
+
+def _unseen(dataset: Dataset) -> Dataset:
+    return dataset.split("test") if "test" in dataset.splits else dataset
+
+
+def _of(dataset: Dataset) -> dict[str, Photo]:
+    chosen, found = photographs(dataset, MOST), {}
+    for i, digest in enumerate(digests(chosen)):
+        if digest is not None:
+            picture = chosen.image(i)
+            picture.thumbnail((LONGEST, LONGEST))
+            found[digest.hex()] = Photo(encode(picture, 92), *picture.size, chosen[i].label or "")
+    return found
+
+
+def _drawn() -> dict[str, Photo]:
+    from ..data.world.drawing import World
+
+    plan, found = World.preset("tiny", size=256), {}
+    for i in (1, 2):
+        drawn = plan.draw(i)
+        content = encode(drawn.image, 92)
+        found[digest_of(content).hex()] = Photo(content, *drawn.image.size, drawn.record.label or "")
+    return found

@@ -1,0 +1,90 @@
+"""The worker process, started, asked and replaced: it may die at any moment."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import signal
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
+from typing import Any
+
+from .questions import Question, Refusal
+from .runs import Served
+from .worker import work
+
+
+class Died(Exception):
+    """The worker ended, or took too long and was ended."""
+
+
+class Worker:
+    """One process at a time. Spawned, not forked: it shares nothing with the server but a pipe."""
+
+    def __init__(self, served: Served, target: Callable[[Connection, Served], None] = work) -> None:
+        self.served, self.target = served, target
+        self.process: Any = None
+        self.connection: Any = None
+        self.thread = ThreadPoolExecutor(1, "pipe")  # a pipe's calls wait, and the server must not
+
+    async def start(self, seconds: float) -> dict[str, Any]:
+        """What the worker has to tell when it is ready; a Refusal where it can never be."""
+        context = multiprocessing.get_context("spawn")
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(
+            target=self.target, args=(theirs, self.served), name="cenote worker", daemon=True
+        )
+        # Ctrl-C in a terminal is for the server, which then ends the worker.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            self.process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        theirs.close()  # so that the pipe ends when the worker does
+        ready = await self._within(seconds, self.connection.recv)
+        if isinstance(ready, Refusal):
+            raise ready
+        return dict(ready)
+
+    async def ask(self, questions: Sequence[Question], seconds: float) -> list[Any]:
+        def call() -> Any:
+            self.connection.send(list(questions))
+            return self.connection.recv()
+
+        return list(await self._within(seconds, call))
+
+    @property
+    def pid(self) -> int | None:
+        return None if self.process is None else self.process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self.process is not None and self.process.is_alive()
+
+    def kill(self) -> None:
+        """At once; whoever waits for it is told, because the pipe ends."""
+        if self.alive:
+            self.process.kill()
+        if self.process is not None:
+            self.process.join(5)
+
+    def close(self) -> None:
+        self.kill()
+        self.thread.shutdown(wait=False, cancel_futures=True)
+
+    async def _within(self, seconds: float, call: Any) -> Any:
+        waiting = asyncio.get_running_loop().run_in_executor(self.thread, call)
+        waiting.add_done_callback(lambda done: done.cancelled() or done.exception())  # when nobody waits any more
+        try:
+            return await asyncio.wait_for(asyncio.shield(waiting), seconds)
+        except TimeoutError:
+            self.kill()
+            await asyncio.wait([waiting])
+            raise Died(f"took longer than {seconds:g} seconds") from None
+        except (EOFError, OSError) as error:
+            self.kill()
+            raise Died("ended unexpectedly") from error
+        except asyncio.CancelledError:
+            self.kill()
+            raise

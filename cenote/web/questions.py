@@ -1,0 +1,86 @@
+"""What the server asks its worker, and how the worker refuses. Plain values: they travel through a pipe.
+
+Two questions are equal if their answers are; so pixels, which a digest stands for, are not compared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+
+class Refusal(Exception):
+    """An answer that is no result: an HTTP status and one sentence."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(status, sentence)
+        self.status, self.sentence = status, sentence
+
+
+class Photo(NamedTuple):
+    """A photograph in memory: our own JPEG of it."""
+
+    content: bytes
+    width: int
+    height: int
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class About:
+    """What there is: models, index. Asked again while a tournament adds models."""
+
+    lane = "work"
+
+
+@dataclass(frozen=True)
+class Decode:
+    """An uploaded file -> Photo."""
+
+    digest: str
+    name: str = field(compare=False)
+    content: bytes = field(compare=False, repr=False)
+    pixels: int = 0  # at most
+    lane = "uploads"
+
+
+@dataclass(frozen=True)
+class Look:
+    photo: str
+    model: str
+    map: str
+    threshold: float | None
+    content: bytes = field(compare=False, repr=False)
+    lane = "work"
+
+
+@dataclass(frozen=True)
+class Search:
+    photo: str | None
+    entry: int | None
+    texts: tuple[str, ...]
+    without: tuple[str, ...]
+    weight: float | None
+    method: str
+    top: int
+    classes: tuple[str, ...]
+    domains: tuple[str, ...]
+    content: bytes | None = field(compare=False, repr=False)
+    lane = "work"
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An indexed image as a JPEG. A page of results asks for many at once: they wait in a lane of their own."""
+
+    entry: int
+    side: int
+    lane = "pictures"
+
+
+Question = About | Decode | Look | Search | Picture
+
+
+def without_pixels(question: Question) -> Question:
+    """The same question, to be remembered: it is equal to the one with pixels."""
+    return replace(question, content=b"") if isinstance(question, Decode | Look | Search) else question

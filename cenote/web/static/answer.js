@@ -1,0 +1,95 @@
+// What was found: a grid, and a closer look at one.
+import { cancelled } from "./ask.js";
+import { counted, el, roving } from "./dom.js";
+import { adopt, entryPicture, patient } from "./photos.js";
+import { why } from "./why.js";
+
+const labels = ({ label, domain }) => [label, domain].filter(Boolean).join(" · ");
+
+export function placeholders(many) {
+  return el("div", { class: "results", "aria-hidden": "true" },
+    Array.from({ length: many }, () => el("div", { class: "result waiting" })));
+}
+
+export function answerOf(found, wanted, actions) {
+  if (!found.results.length) {
+    return el("p", { class: "lead" }, found.searched
+      ? "Nothing was found: fewer words, or another filter, may help."
+      : "No image passes the filters: take one of them away.");
+  }
+  const reasons = () => why(found, wanted).map((reason) => el("div", {}, reason));
+  const grid = el("div", { class: "results", role: "group", "aria-label": "Results, the best first" },
+    found.results.map((result, place) =>
+      card(result, place, () => closer(found.results, place, reasons, actions))));
+  roving(grid);
+  return el("div", {}, el("details", { class: "why" }, el("summary", {}, "Why these matched"), reasons()), grid);
+}
+
+function shot(result, side, loading) {
+  if (result.missing) return gone();
+  const alt = result.caption || labels(result) || result.name;
+  const image = el("img", { src: entryPicture(result.entry, side), alt, loading });
+  return patient(image, () => image.replaceWith(gone()));
+}
+
+const gone = () => el("span", { class: "gone" }, "This file is no longer there");
+
+function card(result, place, onclick) {
+  const score = result.score.toFixed(3);
+  const name = labels(result) || result.name;
+  const told = `${place + 1}: ${name}, score ${score}`;
+  return el("button", { type: "button", class: "result", onclick, "aria-label": told },
+    shot(result, 256, place < 12 ? "eager" : "lazy"),
+    el("span", { class: "told" }, el("span", { class: "name" }, name), el("span", { class: "number" }, score)),
+    result.duplicates > 0 && el("span", { class: "badge" }, `+${result.duplicates} alike`));
+}
+
+function closer(results, place, reasons, { from, add, look }) {
+  const dialog = el("dialog", { class: "closer", "aria-label": "Result" });
+  const body = el("div", { class: "inside" });
+  const said = el("p", { class: "hint", role: "status" });
+  const controller = new AbortController();
+  const leave = (then) => () => (dialog.close(), then());
+  const act = (name, onclick, kind = "") => el("button", { type: "button", class: kind, onclick }, name);
+
+  async function lookAt(entry) {
+    said.textContent = "Taking it along …";
+    try {
+      const { photo } = await adopt(entryPicture(entry, 1024), { signal: controller.signal });
+      leave(() => look(photo))();
+    } catch (error) {
+      if (!cancelled(error)) said.textContent = error.message;
+    }
+  }
+
+  function show(at) {
+    place = (at + results.length) % results.length;
+    const result = results[place];
+    const alike = `${counted(result.duplicates, "more picture")} of the same look`;
+    const facts = [labels(result), result.name, `${result.width} × ${result.height} pixels`,
+      `score ${result.score.toFixed(4)}`, result.duplicates > 0 && alike];
+    said.textContent = "";
+    body.replaceChildren(shot(result, 1024, "eager"), el("div", { class: "facts" },
+      el("h2", {}, `${place + 1} of ${results.length}`), result.caption && el("p", {}, result.caption),
+      el("ul", {}, facts.filter(Boolean).map((fact) => el("li", {}, fact))),
+      el("h3", {}, "Why it matched"), el("div", { class: "why hint" }, reasons()),
+      el("div", { class: "row actions" },
+        act("Search from this one", leave(() => from(result.entry)), "main"),
+        act("… and add a text", leave(() => add(result.entry))),
+        look && !result.missing && act("Look at it", () => lookAt(result.entry))), said));
+  }
+
+  const arrow = (sign, name, step) =>
+    el("button", { type: "button", class: "small", "aria-label": name, onclick: () => show(place + step) }, sign);
+  dialog.append(el("div", { class: "row ahead" }, arrow("←", "The one before", -1), arrow("→", "The next one", 1),
+    act("Close", () => dialog.close(), "small")), body);
+  dialog.addEventListener("keydown", (event) => {
+    if (event.key === "ArrowRight") show(place + 1);
+    if (event.key === "ArrowLeft") show(place - 1);
+  });
+  dialog.addEventListener("click", (event) => event.target === dialog && dialog.close());
+  dialog.addEventListener("close", () => (controller.abort(), dialog.remove()));
+  document.body.append(dialog);
+  show(place);
+  dialog.showModal();
+}

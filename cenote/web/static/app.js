@@ -1,0 +1,115 @@
+// Rooms are paths, what is shown is the query string: every view has an address.
+import { ask } from "./ask.js";
+import { counted, el, trouble } from "./dom.js";
+import * as compare from "./compare.js";
+import * as look from "./look.js";
+import * as search from "./search.js";
+import * as tournament from "./tournament.js";
+
+const ROOMS = { "/look": look, "/compare": compare, "/search": search, "/tournament": tournament };
+const main = document.getElementById("room");
+let about = null;
+let open = null; // { path, view, controller }
+
+// `set` changes some parameters of the address; undefined or "" removes one. `replace`: no step of the history.
+function contextOf(path, signal) {
+  return {
+    about,
+    signal,
+    go,
+    refresh,
+    set(changes, { replace = false } = {}) {
+      const query = new URLSearchParams(location.search);
+      for (const [name, value] of Object.entries(changes)) {
+        query.delete(name);
+        for (const one of Array.isArray(value) ? value : [value]) {
+          if (one !== undefined && one !== null && one !== "") query.append(name, one);
+        }
+      }
+      go(`${path}${query.size ? `?${query}` : ""}`, { replace });
+    },
+  };
+}
+
+export function go(address, { replace = false } = {}) {
+  if (address !== location.pathname + location.search) {
+    history[replace ? "replaceState" : "pushState"](null, "", address);
+  }
+  show();
+}
+
+function first() {
+  if (about.models.length) return "/look";
+  return about.index ? "/search" : "/tournament";
+}
+
+function show() {
+  const path = ROOMS[location.pathname] ? location.pathname : first();
+  if (open?.path !== path) {
+    open?.controller.abort();
+    const controller = new AbortController();
+    main.replaceChildren();
+    main.dataset.room = path.slice(1);
+    open = { path, controller, view: ROOMS[path].enter(main, contextOf(path, controller.signal)) };
+    for (const link of document.querySelectorAll("nav [data-room]")) {
+      if (link.pathname === path) link.setAttribute("aria-current", "page");
+      else link.removeAttribute("aria-current");
+    }
+    document.title = `${ROOMS[path].title} · ${about.title || "Cenote"}`;
+  }
+  open.view.show(new URLSearchParams(location.search));
+}
+
+document.addEventListener("click", (event) => {
+  const link = event.target.closest("a[data-room]");
+  if (!link || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+  event.preventDefault();
+  const moved = link.pathname !== location.pathname;
+  go(link.pathname + link.search);
+  if (moved) main.focus();
+});
+addEventListener("popstate", show);
+
+const root = document.documentElement;
+const button = document.getElementById("theme");
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const current = () => root.dataset.theme ?? (dark.matches ? "dark" : "light");
+function nameTheme() {
+  const other = current() === "dark" ? "light" : "dark";
+  button.textContent = other === "dark" ? "☾" : "☀";
+  button.setAttribute("aria-label", `Use ${other} colours`);
+  button.title = `Use ${other} colours`;
+}
+button.addEventListener("click", () => {
+  root.dataset.theme = current() === "dark" ? "light" : "dark";
+  try {
+    localStorage.setItem("cenote-theme", root.dataset.theme);
+  } catch {
+    // Then it lasts as long as the page.
+  }
+  nameTheme();
+});
+dark.addEventListener("change", nameTheme);
+nameTheme();
+
+// What is served, and how much of it is said at the foot.
+async function refresh() {
+  const waiting = (why) => !open && main.replaceChildren(el("p", { class: "lead busy" }, why));
+  about = await ask("/api/about", {}, { waiting });
+  const served = [`Cenote ${about.version}`];
+  if (about.models.length) served.push(counted(about.models.length, "model"));
+  if (about.index) served.push(`${counted(about.index.images, "image")} indexed`);
+  document.getElementById("served").textContent = served.join(" · ");
+  document.getElementById("report").hidden = !about.tournament || about.tournament.running;
+}
+
+async function begin() {
+  main.replaceChildren(el("p", { class: "lead busy" }, "Opening the page …"));
+  try {
+    await refresh();
+  } catch (error) {
+    return main.replaceChildren(trouble(error, begin));
+  }
+  show();
+}
+begin();

@@ -1,0 +1,159 @@
+// Compare: two models on the same photographs, a wipe between their maps, and how much they agree.
+import { Line, cancelled } from "./ask.js";
+import { choice, counted, el, field, hero, percent, slider, status, trouble } from "./dom.js";
+import { agreement } from "./maps.js";
+import { VIEW, draw, fit } from "./overlay.js";
+import { pairOf, verdict } from "./pair.js";
+import { askAbout, loadPhoto, picker } from "./photos.js";
+import { strip } from "./strip.js";
+
+export const title = "Compare";
+const [LARGE, SMALL] = [960, 320];
+
+export function enter(main, { about, signal, set, go }) {
+  if (about.models.length < 2) {
+    const lack = about.models.length ? "Only one model is served here. " : "No model is served here. ";
+    main.append(hero("Compare", lack, el("code", {}, "cenote serve RUN RUN"),
+      " with two of them, or a tournament with all its contenders, compares where they look."));
+    return { show() {} };
+  }
+  const view = { ...VIEW };
+  const answers = new Map(); // model and photograph -> answer
+  let round = null; // what is asked of the pair that is shown
+  let [pair, photo, wiped, wipe, rows] = [[], null, null, 0.5, []];
+  signal.addEventListener("abort", () => round?.stop());
+  const name = (id) => about.models.find((model) => model.id === id).name;
+
+  const sides = ["a", "b"].map((side) =>
+    choice(about.models.map((model) => [model.id, model.name]), null, (id) => set({ [side]: id })));
+  const swap = el("button", {
+    type: "button", class: "small", title: "Swap left and right", "aria-label": "Swap",
+    onclick: () => set({ a: pair[1], b: pair[0] }),
+  }, "⇄");
+  const canvas = el("canvas", { role: "img", width: 4, height: 3, "aria-label": "The photograph" });
+  const stage = el("div", { class: "stage wipe" }, canvas);
+  const knob = slider("Wipe between the two", {
+    value: wipe, step: 0.005, words: (value) => `${percent(value)} left`, input: (value) => ((wipe = value), paint()),
+  });
+  const opacity = slider("Opacity", {
+    value: view.opacity, input: (value) => ((view.opacity = value), paint(), rows.forEach((row) => row.paint())),
+  });
+  const share = el("p", { class: "agreement" });
+  const verdicts = el("dl", { class: "verdicts" });
+  const agreed = el("div", { role: "status" }, share,
+    el("p", { class: "hint" }, "of their weight lies in the same places"), verdicts);
+  const said = status();
+  const fault = el("div");
+  const summary = el("p", { role: "status" });
+  const body = el("div", { class: "pairs" });
+  const examples = strip(about.examples, (chosen) => set({ photo: chosen }),
+    picker({ limits: about.limits, signal, taken: (found) => set({ photo: found.photo }) }));
+  const panel = el("section", { class: "panel", "aria-label": "The two models" },
+    el("div", { class: "versus" }, field("Left", sides[0]), swap, field("Right", sides[1])), agreed, knob, opacity);
+  main.append(
+    hero("Two models, the same photographs", "Left and right see the same pixels. Agreement is the share of their " +
+      "weight that lies in the same places: 100% is the same map, 0% nothing in common."),
+    examples, fault,
+    el("div", { class: "look" }, el("figure", {}, stage, el("figcaption", {}, said)), panel),
+    el("h2", {}, "On every photograph"), summary, body);
+
+  // Asked once for a model and a photograph. What is on its way is cancelled with the pair: only answers are kept.
+  function ask(model, which, now) {
+    const key = `${model} ${which}`;
+    if (answers.has(key)) return Promise.resolve(answers.get(key));
+    const waiting = (why) => said.say(why, true);
+    const question = () => askAbout(which, "/api/look", { photo: which, model }, { signal: now.signal, waiting });
+    now.asked[key] ??= now.line.add(question, now.signal).then((look) => (answers.set(key, look), look));
+    return now.asked[key];
+  }
+
+  const both = (which, size, now) =>
+    Promise.all([loadPhoto(which, size), ...pair.map((model) => ask(model, which, now))]);
+
+  function paint() {
+    if (!wiped) return;
+    const [image, left, right] = wiped;
+    draw(canvas, image, left, view, { from: 0, to: wipe });
+    draw(canvas, image, right, view, { from: wipe, to: 1, clear: false });
+    const pen = canvas.getContext("2d");
+    for (const [colour, width] of [["rgba(0, 0, 0, 0.6)", 6], ["#ffffff", 3]]) {
+      pen.fillStyle = colour;
+      pen.fillRect(wipe * canvas.width - width / 2, 0, width, canvas.height);
+    }
+  }
+
+  function drag(event) {
+    if (event.type === "pointermove" && !event.buttons) return;
+    const area = canvas.getBoundingClientRect();
+    wipe = Math.min(Math.max((event.clientX - area.left) / area.width, 0), 1);
+    knob.set(wipe);
+    paint();
+  }
+  stage.addEventListener("pointerdown", (event) => (stage.setPointerCapture(event.pointerId), drag(event)));
+  stage.addEventListener("pointermove", drag);
+
+  async function large() {
+    const [which, now] = [photo, round];
+    said.say("Both are looking …", true);
+    fault.replaceChildren();
+    try {
+      const found = await both(which, LARGE, now);
+      if (now.signal.aborted || which !== photo) return;
+      wiped = found;
+      fit(canvas, found[0], LARGE);
+      paint();
+      share.textContent = percent(agreement(found[1].map, found[2].map));
+      verdicts.replaceChildren(...pair.map((model, i) => el("div", {},
+        el("dt", {}, `${i ? "Right" : "Left"}, ${name(model)}`), el("dd", {}, verdict(found[i + 1])))));
+      canvas.setAttribute("aria-label", `The maps of ${name(pair[0])} and ${name(pair[1])} on one photograph`);
+      said.say("");
+    } catch (error) {
+      if (cancelled(error) || which !== photo) return;
+      said.say("");
+      fault.replaceChildren(trouble(error, begin));
+    }
+  }
+
+  function begin() {
+    round?.stop();
+    const controller = new AbortController();
+    const now = { signal: controller.signal, stop: () => controller.abort(), line: new Line(2), asked: {} };
+    round = now;
+    large();
+    const look = (which) => (model) =>
+      go(`/look?photo=${encodeURIComponent(which)}&model=${encodeURIComponent(model)}`);
+    rows = examples.photos().map((which) =>
+      pairOf(pair.map((model) => ({ model, name: name(model) })), view, SMALL, both(which, SMALL, now), look(which)));
+    body.replaceChildren(...rows.map((row) => row.element));
+    const done = [];
+    summary.textContent = `0 of ${counted(rows.length, "photograph")} compared`;
+    rows.forEach((row) => row.done.then((result) => {
+      if (now.signal.aborted || !result) return;
+      done.push(result);
+      const mean = done.reduce((sum, { value }) => sum + value, 0) / done.length;
+      const many = counted(rows.length, "photograph");
+      summary.textContent = `${done.length < rows.length ? `${done.length} of ${many} compared:` : `On ${many}`} ` +
+        `they agree ${percent(mean)} on average and name the same class ` +
+        `${counted(done.filter(({ same }) => same).length, "time")}.`;
+    }));
+  }
+
+  return {
+    show(parameters) {
+      const known = (id) => about.models.some((model) => model.id === id) && id;
+      const a = known(parameters.get("a")) || about.models[0].id;
+      const others = about.models.filter(({ id }) => id !== a);
+      const poolOfA = about.models.find(({ id }) => id === a).pool;
+      const b = known(parameters.get("b")) || (others.find(({ pool }) => pool !== poolOfA) ?? others[0]).id;
+      const wanted = parameters.get("photo") ?? about.examples[0]?.photo;
+      sides.forEach((select, i) => (select.value = [a, b][i]));
+      examples.choose(wanted);
+      if (!wanted) return said.say("Choose a photograph to begin with.");
+      if (a === pair[0] && b === pair[1] && wanted === photo) return;
+      const other = a !== pair[0] || b !== pair[1] || rows.length !== examples.photos().length;
+      [pair, photo] = [[a, b], wanted];
+      if (other) begin();
+      else large();
+    },
+  };
+}

@@ -1,0 +1,128 @@
+// A photograph on a canvas with its map, outline, boxes and one patch: shared by Look and Compare.
+import { largestBox, outline } from "./maps.js";
+
+// Matplotlib's inferno at nine places, as in the pictures of `cenote attend`.
+const INFERNO = [
+  [0, 0, 4], [27, 12, 66], [75, 12, 107], [120, 28, 109], [165, 44, 96], [207, 68, 70], [237, 105, 37], [251, 155, 6],
+  [252, 255, 164],
+];
+const AMBER = "#ffc400";
+const RIM = "rgba(0, 0, 0, 0.75)";
+
+export const VIEW = { style: "heat", opacity: 0.65, mask: true, box: true, threshold: null, patch: null };
+
+function ramp(share) {
+  const at = Math.min(Math.max(share, 0), 1) * (INFERNO.length - 1);
+  const low = Math.min(Math.floor(at), INFERNO.length - 2);
+  return INFERNO[low].map((value, i) => value + (at - low) * (INFERNO[low + 1][i] - value));
+}
+
+// Small canvases are made once for a map and stretched smoothly by the browser.
+const layers = new WeakMap();
+
+function layer({ side, values }, style, key) {
+  const kept = layers.get(key) ?? {};
+  if (!kept[style]) {
+    const pixels = new ImageData(side, side);
+    values.forEach((value, i) => {
+      const share = value / 255;
+      // Heat: the more was seen, the brighter and the less transparent. Light: what was not seen lies in dark water.
+      const [r, g, b] = style === "heat" ? ramp(share) : [2, 18, 24];
+      const alpha = style === "heat" ? 0.4 + 0.6 * share : 1 - Math.min(1, share * 1.25);
+      pixels.data.set([r, g, b, Math.round(255 * alpha)], 4 * i);
+    });
+    const small = document.createElement("canvas");
+    small.width = small.height = side;
+    small.getContext("2d").putImageData(pixels, 0, 0);
+    kept[style] = small;
+    layers.set(key, kept);
+  }
+  return kept[style];
+}
+
+// `look` is an answer of /api/look, or null: the photograph alone.
+export function draw(canvas, image, look, view, { from = 0, to = 1, clear = true } = {}) {
+  const { width, height } = canvas;
+  const pen = canvas.getContext("2d");
+  pen.save();
+  if (clear) pen.clearRect(0, 0, width, height);
+  pen.beginPath();
+  pen.rect(from * width, 0, (to - from) * width, height);
+  pen.clip();
+  pen.imageSmoothingQuality = "high";
+  pen.drawImage(image, 0, 0, width, height);
+  if (look) {
+    if (view.style !== "off") {
+      pen.globalAlpha = view.opacity;
+      pen.drawImage(layer(look.scores, view.style, look.scores), 0, 0, width, height);
+      pen.globalAlpha = 1;
+    }
+    const threshold = view.threshold ?? look.threshold.value;
+    if (view.mask) drawOutline(pen, look.scores, threshold, width, height);
+    if (view.box) boxesOf(look, view).forEach((box) => isWhole(box) || drawBox(pen, box, width, height));
+    if (view.patch) drawPatch(pen, look.map, view.patch, width, height);
+  }
+  pen.restore();
+}
+
+// The server's boxes where they are of this threshold, else what the small map says meanwhile; shares of 0..1.
+export function boxesOf(look, view) {
+  const threshold = view.threshold ?? look.threshold.value;
+  if (Math.abs(threshold - look.threshold.value) < 1e-6) {
+    return look.boxes.map(({ x0, y0, x1, y1 }) => ({
+      x0: x0 / look.width, y0: y0 / look.height, x1: x1 / look.width, y1: y1 / look.height,
+    }));
+  }
+  const box = largestBox(look.scores, threshold);
+  return box ? [box] : [];
+}
+
+// A box around everything says nothing: it is told, not drawn.
+export const isWhole = ({ x0, y0, x1, y1 }) => (x1 - x0) * (y1 - y0) > 0.97;
+
+const line = (width) => 2 + width / 500; // a small canvas is shown smaller than it is
+
+function drawOutline(pen, scores, threshold, width, height) {
+  pen.beginPath();
+  for (const [x0, y0, x1, y1] of outline(scores, threshold)) {
+    pen.moveTo(x0 * width, y0 * height);
+    pen.lineTo(x1 * width, y1 * height);
+  }
+  pen.lineCap = "round";
+  pen.strokeStyle = RIM;
+  pen.lineWidth = line(width) + 2;
+  pen.stroke();
+  pen.strokeStyle = "#eafcf9";
+  pen.lineWidth = line(width);
+  pen.stroke();
+}
+
+function drawBox(pen, { x0, y0, x1, y1 }, width, height) {
+  const thick = line(width) * 1.4;
+  const inset = thick / 2 + 1; // a box as large as the picture is seen whole
+  const [x, y] = [Math.max(x0 * width, inset), Math.max(y0 * height, inset)];
+  const [w, h] = [Math.min(x1 * width, width - inset) - x, Math.min(y1 * height, height - inset) - y];
+  pen.strokeStyle = RIM;
+  pen.lineWidth = thick + 2;
+  pen.strokeRect(x, y, w, h);
+  pen.strokeStyle = AMBER;
+  pen.lineWidth = thick;
+  pen.strokeRect(x, y, w, h);
+}
+
+function drawPatch(pen, { rows, columns }, [row, column], width, height) {
+  const [w, h] = [width / columns, height / rows];
+  pen.lineWidth = 4;
+  pen.strokeStyle = RIM;
+  pen.strokeRect(column * w, row * h, w, h);
+  pen.lineWidth = 2;
+  pen.strokeStyle = "#ffffff";
+  pen.strokeRect(column * w, row * h, w, h);
+}
+
+// Always as many pixels on the longer side, so that lines are as sharp on a small photograph as on a large one.
+export function fit(canvas, image, longer) {
+  const scale = longer / Math.max(image.naturalWidth, image.naturalHeight);
+  canvas.width = Math.max(1, Math.round(image.naturalWidth * scale));
+  canvas.height = Math.max(1, Math.round(image.naturalHeight * scale));
+}

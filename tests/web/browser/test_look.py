@@ -1,0 +1,228 @@
+"""Look in a real browser: something to see at once, photographs of one's own, the overlay, the patches, the address."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from tests.web.browser.looking import BROWSER, at_rest, expect, paste, pixels, slide
+
+pytestmark = BROWSER
+
+
+def test_something_is_seen_at_once(page: Any, keep: Any) -> None:
+    page.goto("/")
+    at_rest(page)
+    assert page.locator(".classes li").count() == 5
+    shares = [float(text.rstrip("%")) for text in page.locator(".classes .number").all_inner_texts()]
+    assert shares == sorted(shares, reverse=True) and 0 < sum(shares) <= 100.2
+    assert page.locator(".tile[aria-pressed=true]").count() == 1
+    page.locator(".beside").scroll_into_view_if_needed()
+    many = page.get_by_label("Model", exact=True).locator("option").count()
+    expect(page.locator(".beside .status")).to_have_text(f"All {many} have looked")
+    page.evaluate("scrollTo(0, 0)")
+    keep("look")
+
+
+def test_the_overlay_follows_its_controls(page: Any) -> None:
+    page.goto("/look")
+    at_rest(page)
+    before = pixels(page)
+    slide(page, "Opacity", 0.1)
+    fainter = pixels(page)
+    page.get_by_text("None", exact=True).click()
+    without = pixels(page)
+    page.get_by_label("Box", exact=True).uncheck()
+    page.get_by_label("Outline", exact=True).uncheck()
+    bare = pixels(page)
+    assert len({before, fainter, without, bare}) == 4
+
+
+def test_the_threshold_is_followed_at_once_and_then_by_the_server(page: Any) -> None:
+    page.goto("/look?model=simpool")
+    at_rest(page)
+    before, asked = pixels(page), []
+    page.on("request", lambda request: asked.append(request.url) if "/api/look" in request.url else None)
+    slide(page, "Threshold", 0.8, let_go=False)
+    assert pixels(page) != before and not asked
+    with page.expect_response(re.compile(r"/api/look\?.*threshold=0\.8")) as answered:
+        slide(page, "Threshold", 0.8)
+    box = answered.value.json()["boxes"][0]
+    expect(page).to_have_url(re.compile(r"threshold=0\.8"))
+    expect(page.get_by_text(re.compile("^As you chose it"))).to_be_visible()
+    assert box["x1"] > box["x0"] and answered.value.json()["threshold"]["value"] == 0.8
+    page.get_by_role("button", name="Back to its own").click()
+    expect(page.get_by_text(re.compile("^Its own: "))).to_be_visible()
+    expect(page).not_to_have_url(re.compile("threshold"))
+
+
+def test_the_boxes_in_the_browser_are_the_servers(page: Any) -> None:
+    """At every threshold, to within two cells of the small map that the browser has."""
+    page.goto("/look?model=simpool")
+    at_rest(page)
+    far = page.evaluate(
+        """async () => {
+          const { largestBox } = await import("/static/maps.js");
+          const photo = document.querySelector(".tile").dataset.photo;
+          const answers = [];
+          for (const threshold of [0.1, 0.3, 0.5, 0.7, 0.9]) {
+            const look = await (await fetch(`/api/look?photo=${photo}&model=simpool&threshold=${threshold}`)).json();
+            const [own, theirs] = [largestBox(look.scores, threshold), look.boxes[0]];
+            const { side } = look.scores;
+            answers.push(Math.max(
+              Math.abs(own.x0 - theirs.x0 / look.width), Math.abs(own.x1 - theirs.x1 / look.width),
+              Math.abs(own.y0 - theirs.y0 / look.height), Math.abs(own.y1 - theirs.y1 / look.height)) * side);
+          }
+          return answers;
+        }"""
+    )
+    assert len(far) == 5 and max(far) <= 2.01
+
+
+def test_a_patch_tells_its_weight(page: Any) -> None:
+    page.goto("/look?model=simpool")
+    at_rest(page)
+    area = page.locator(".stage canvas").bounding_box()
+    page.mouse.move(area["x"] + 0.9 * area["width"], area["y"] + 0.1 * area["height"])
+    reading = page.locator(".reading")
+    expect(reading).to_have_text(
+        re.compile(r"% of the whole weight, .* × an even share; \d+(st|nd|rd|th) of \d+ patches")
+    )
+    page.mouse.move(0, 0)
+    page.locator(".stage").focus()
+    page.keyboard.press("ArrowRight")
+    expect(reading).to_have_text(re.compile(r"1st of \d+ patches"))  # the first key shows where most weight is
+    first = reading.inner_text()
+    page.keyboard.press("ArrowDown" if "row 1," in first else "ArrowUp")
+    expect(reading).not_to_have_text(first)
+    page.keyboard.press("Escape")
+    expect(reading).to_have_text(re.compile("^Point at a patch"))
+
+
+def test_a_photograph_of_ones_own(page: Any, photograph: Path, context: Any) -> None:
+    page.goto("/look")
+    at_rest(page)
+    with page.expect_file_chooser() as chooser:
+        page.get_by_role("button", name="Your photograph").click()
+    chooser.value.set_files(photograph)
+    expect(page).to_have_url(re.compile(r"photo=\w+"))
+    expect(page.locator(".tile.own[aria-pressed=true]")).to_be_visible()
+    at_rest(page)
+    assert page.locator(".stage canvas").evaluate("canvas => [canvas.width, canvas.height]") == [960, 720]
+    page.get_by_label("Model", exact=True).select_option("gap")
+    expect(page).to_have_url(re.compile("model=gap"))
+    at_rest(page)
+    shown, names = pixels(page), page.locator(".classes .name").all_inner_texts()
+    other = context.new_page()  # the address is all that is needed to see the same
+    other.goto(page.url)
+    at_rest(other)
+    assert other.locator(".classes .name").all_inner_texts() == names and pixels(other) == shown
+
+
+def test_pasted_and_dropped(page: Any, photograph: Path) -> None:
+    page.goto("/look")
+    at_rest(page)
+    paste(page, photograph.read_bytes())
+    expect(page.locator(".tile.own[aria-pressed=true]")).to_be_visible()
+    first = page.url
+    page.evaluate(
+        """bytes => {
+          const dataTransfer = new DataTransfer();
+          dataTransfer.items.add(new File([new Uint8Array(bytes)], "x.png", { type: "image/png" }));
+          document.body.dispatchEvent(new DragEvent("drop", { dataTransfer, bubbles: true, cancelable: true }));
+        }""",
+        list(_png()),
+    )
+    expect(page).not_to_have_url(first)
+    at_rest(page)
+    page.go_back()
+    expect(page).to_have_url(first)
+    at_rest(page)
+
+
+def test_what_is_no_image_is_told_in_a_sentence(page: Any, tmp_path: Path) -> None:
+    page.allowed = ["status of 415"]
+    page.goto("/look")
+    at_rest(page)
+    (tmp_path / "page.jpg").write_bytes(b"<html>no image</html>")
+    with page.expect_file_chooser() as chooser:
+        page.get_by_role("button", name="Your photograph").click()
+    chooser.value.set_files(tmp_path / "page.jpg")
+    said = page.locator(".picker.bad .hint")
+    expect(said).to_be_visible()
+    assert len(said.inner_text()) > 20 and "Traceback" not in said.inner_text()
+    assert page.locator(".classes li").count() == 5  # what was there is still there
+
+
+def test_a_photograph_that_is_gone(page: Any) -> None:
+    page.allowed = ["status of 404", "status of 410"]
+    page.goto(f"/look?photo={'0' * 32}")
+    expect(page.get_by_role("alert")).to_be_visible()
+    page.locator(".tile").first.click()
+    at_rest(page)
+    expect(page.get_by_role("alert")).to_have_count(0)
+
+
+def test_a_photograph_that_the_server_forgot_is_sent_again(page: Any, photograph: Path) -> None:
+    """A server that was started again has no photographs; the page still has its own."""
+    page.allowed = ["status of 410"]
+    page.goto("/look?model=cls")
+    at_rest(page)
+    paste(page, photograph.read_bytes())
+    expect(page.locator(".tile.own[aria-pressed=true]")).to_be_visible()
+    at_rest(page)
+    forgotten = {"status": 410, "json": {"detail": "This photograph is no longer kept."}}
+    page.route(re.compile("/api/look.*model=gap&map=auto"), lambda route: route.fulfill(**forgotten), times=1)
+    with page.expect_response(re.compile("/api/photos$")) as sent:
+        page.get_by_label("Model", exact=True).select_option("gap")
+    assert sent.value.status == 201
+    at_rest(page)
+    expect(page.get_by_role("alert")).to_have_count(0)
+
+
+def test_the_picture_can_be_kept(page: Any) -> None:
+    page.goto("/look")
+    at_rest(page)
+    with page.expect_download() as kept:
+        page.get_by_role("button", name="Download picture").click()
+    assert kept.value.suggested_filename.endswith(".png")
+    assert Path(kept.value.path()).read_bytes()[:4] == b"\x89PNG"
+
+
+def test_by_keyboard_alone(page: Any) -> None:
+    """From the address bar to another example, another model and a fainter overlay."""
+    page.goto("/look")
+    at_rest(page)
+    _tab_to(page, ".tile")
+    chosen = page.locator(".tile[aria-pressed=true]").get_attribute("data-photo")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    expect(page.locator(f".tile[data-photo='{chosen}']")).to_have_attribute("aria-pressed", "false")
+    at_rest(page)
+    _tab_to(page, ".panel select")
+    page.keyboard.press("ArrowDown")
+    expect(page).to_have_url(re.compile("model="))
+    at_rest(page)
+    before = pixels(page)
+    _tab_to(page, ".panel input[type=range]")
+    page.keyboard.press("Home")
+    assert pixels(page) != before
+
+
+def _tab_to(page: Any, selector: str) -> None:
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        if page.evaluate("selector => document.activeElement.matches(selector)", selector):
+            outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+            assert outline != "none"  # where the focus is can be seen
+            return
+    raise AssertionError(f"{selector} is not reached with the Tab key")
+
+
+def _png() -> bytes:
+    from io import BytesIO
+
+    from PIL import Image
+
+    into = BytesIO()
+    Image.new("RGB", (100, 150), (20, 90, 160)).save(into, "PNG")
+    return into.getvalue()

@@ -1,0 +1,169 @@
+"""Search in a real browser: by text, by image, by both, on from a result, and why it matched."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from tests.web.browser.looking import BROWSER, expect, slide
+
+pytestmark = BROWSER
+
+
+def answered(page: Any) -> list[str]:
+    """The names of what was found, once it is."""
+    expect(page.locator("main > .status")).to_have_text(re.compile("^The best|^No image"))
+    return list(page.locator(".result .name").all_inner_texts())
+
+
+def ask(page: Any, text: str) -> None:
+    page.get_by_label("Text", exact=True).fill(text)
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(f"text={text}"))
+
+
+def test_a_first_search_is_answered(page: Any, keep: Any) -> None:
+    page.goto("/search")
+    assert len(answered(page)) == 24
+    assert page.get_by_label("Text", exact=True).input_value()
+    expect(page.locator(".result img").first).not_to_have_js_property("naturalWidth", 0)
+    scores = [float(text) for text in page.locator(".result .number").all_inner_texts()]
+    assert scores == sorted(scores, reverse=True)
+    keep("search")
+
+
+def test_by_text_by_image_and_by_both(page: Any, photograph: Path) -> None:
+    page.goto("/search")
+    answered(page)
+    ask(page, "boat")
+    answered(page)
+    expect(page.locator("main > .status")).to_contain_text("by text")
+    assert page.locator(".balance").is_hidden()
+    with page.expect_file_chooser() as chooser:
+        page.get_by_role("button", name="An image").click()
+    chooser.value.set_files(photograph)
+    expect(page).to_have_url(re.compile("text=boat.*photo="))
+    answered(page)
+    expect(page.locator(".given img")).to_be_visible()
+    expect(page.locator("main > .status")).to_contain_text("by freedom")
+    page.locator(".why summary").click()
+    expect(page.locator(".why")).to_contain_text("The image was put into words first")
+    slide(page, "More image, or more text?", 0.8)
+    expect(page).to_have_url(re.compile("weight=0.8"))
+    expect(page.locator("main > .status")).to_contain_text("by weicom")
+    page.locator(".why summary").click()
+    expect(page.locator(".why")).to_contain_text("The text counts 80%")
+    page.get_by_role("button", name="Auto").click()
+    expect(page.locator("main > .status")).to_contain_text("by freedom")
+    page.get_by_label("Text", exact=True).fill("")
+    page.keyboard.press("Enter")
+    expect(page.locator("main > .status")).to_contain_text("by image")
+
+
+def test_on_from_a_result(page: Any, context: Any) -> None:
+    page.goto("/search?text=cat")
+    answered(page)
+    page.locator(".result").nth(2).click()
+    closer = page.get_by_role("dialog")
+    expect(closer).to_contain_text("3 of 24")
+    page.keyboard.press("ArrowRight")
+    expect(closer).to_contain_text("4 of 24")
+    closer.get_by_role("button", name="Search from this one").click()
+    expect(page).to_have_url(re.compile(r"/search\?entry=\d+$"))
+    expect(page.locator("main > .status")).to_contain_text("by image")
+    found = answered(page)
+    other = context.new_page()
+    other.goto(page.url)
+    assert answered(other) == found
+    page.locator(".result").first.click()
+    page.get_by_role("dialog").get_by_role("button", name="add a text").click()
+    expect(page.get_by_label("Text", exact=True)).to_be_focused()
+    page.keyboard.type("sketch")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(r"entry=\d+&text=sketch"))
+    answered(page)
+    page.go_back()
+    expect(page).to_have_url(re.compile(r"entry=\d+$"))
+    answered(page)
+
+
+def test_a_result_can_be_looked_at(page: Any) -> None:
+    page.goto("/search?text=dog")
+    answered(page)
+    page.locator(".result").first.click()
+    page.get_by_role("button", name="Look at it").click()
+    expect(page).to_have_url(re.compile(r"/look\?photo=\w+"))
+    expect(page.locator(".classes li")).to_have_count(5)
+
+
+def test_filters_and_what_is_not_wanted(page: Any) -> None:
+    page.goto("/search?text=cat")
+    answered(page)
+    page.locator(".more summary").click()
+    some = page.get_by_label("Class", exact=True)
+    name = some.locator("option").nth(1).get_attribute("value")
+    some.select_option(name)
+    expect(page).to_have_url(re.compile("class="))
+    expect(page.locator(".answer[aria-busy]")).to_have_count(0)
+    assert {text.split(" · ")[0] for text in answered(page)} == {name}
+    page.get_by_label("but not", exact=True).fill("night")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile("not=night"))
+    answered(page)
+    page.locator(".why summary").click()
+    expect(page.locator(".why")).to_contain_text("Away from “night”")
+
+
+def test_what_cannot_be_asked_is_told(page: Any) -> None:
+    page.allowed = ["status of 400"]
+    page.goto("/search?text=cat&method=nonsense")
+    expect(page.get_by_role("alert")).to_contain_text("no method 'nonsense'")
+    ask(page, "dog")
+    page.allowed.append("status of 404")
+    page.goto("/search?entry=99999")
+    expect(page.get_by_role("alert")).to_be_visible()
+
+
+def test_a_newer_question_cancels_the_older(page: Any) -> None:
+    """The older answer, which comes later, is never shown."""
+    page.goto("/search?text=cat")
+    answered(page)
+    held: list[Any] = []
+    page.route(re.compile("/api/search.*text=slow"), lambda route: held.append(route))
+    with page.expect_event("requestfailed") as failed:
+        ask(page, "slow")
+        ask(page, "dog")
+    assert "text=slow" in failed.value.url
+    answered(page)
+    assert page.get_by_label("Text", exact=True).input_value() == "dog"
+
+
+def test_a_full_queue_is_waited_for(page: Any) -> None:
+    page.allowed = ["status of 503"]
+    times: list[int] = []
+
+    def refuse(route: Any) -> None:
+        times.append(1)
+        if len(times) > 2:
+            return route.continue_()
+        return route.fulfill(status=503, headers={"retry-after": "1"}, json={"detail": "All hands are full."})
+
+    page.route(re.compile("/api/search"), refuse)
+    page.goto("/search?text=cat")
+    expect(page.locator("main > .status")).to_contain_text("All hands are full. Asking again in 1 s.")
+    answered(page)
+    assert len(times) == 3
+
+
+def test_by_keyboard_alone(page: Any) -> None:
+    page.goto("/search?text=cat")
+    answered(page)
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.matches('.result')"):
+            break
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("dialog")).to_contain_text("2 of 24")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    assert page.evaluate("document.activeElement.matches('.result:nth-child(2)')")

@@ -1,0 +1,61 @@
+"""A worker without models, for what the server does around one: its questions say what it does.
+
+The log, named by the title of what is served, has a line for every question that was begun.
+"""
+
+import json
+import os
+import signal
+import threading
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from cenote.web.questions import About, Decode, Look, Photo, Picture, Refusal, Search
+from cenote.web.runs import Served
+from cenote.web.worker import _end_with_the_server
+
+READY = {"models": [], "index": None, "examples": {"a" * 32: Photo(b"jpeg", 4, 3, "cat")}, "groups": {}}
+
+
+def work(connection: Connection, served: Served) -> None:
+    threading.Thread(target=_end_with_the_server, daemon=True).start()
+    log = Path(served.title)
+    if (log.parent / "refuse").exists():
+        connection.send(Refusal(500, "no run of ours"))
+        return
+    connection.send(READY)
+    while True:
+        try:
+            questions = connection.recv()
+        except EOFError:
+            return
+        with log.open("a") as file:
+            file.write(json.dumps([_name(question) for question in questions]) + "\n")
+        connection.send([_answer(question, log.parent) for question in questions])
+
+
+def _name(question: Any) -> str:
+    return str(getattr(question, "model", None) or getattr(question, "entry", None) or type(question).__name__)
+
+
+def _answer(question: Any, folder: Path) -> Any:
+    if isinstance(question, About):
+        return {"models": [], "index": None}
+    if isinstance(question, Decode):
+        return Photo(b"jpeg of " + question.content[:8], 4, 3)
+    if isinstance(question, Picture):
+        return b"jpeg" * 100
+    if isinstance(question, Search):
+        return b"{}"
+    assert isinstance(question, Look)
+    verb, _, rest = question.model.partition(" ")
+    if verb == "sleep":
+        time.sleep(float(rest.split()[0]))
+    if verb == "die" or (verb == "die-once" and not (folder / rest).exists()):
+        (folder / (rest or "died")).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    if verb == "refuse":
+        return Refusal(400, "not this one")
+    return json.dumps({"model": question.model, "pid": os.getpid()}).encode()

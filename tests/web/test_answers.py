@@ -1,0 +1,192 @@
+"""What the server answers by itself: failures are sentences, uploads are limited while they come, clients may leave."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from hashlib import blake2b
+from typing import Any
+
+import httpx
+import pytest
+
+from cenote.web import app
+from cenote.web.desk import Busy
+from cenote.web.photos import Photos, smaller
+from cenote.web.questions import Decode, Look, Photo, Refusal, Search
+from cenote.web.state import Limits
+
+from .stub import EXAMPLE, StubDesk, call, get, jpeg, state_of
+
+
+def sentence(found: httpx.Response) -> str:
+    told = found.json()
+    assert set(told) == {"detail"} and isinstance(told["detail"], str) and "\n" not in told["detail"]
+    return str(told["detail"])
+
+
+@pytest.mark.parametrize(("path", "status", "told"), [
+    ("/api/look", 422, "photo: field required"),
+    ("/api/look?photo=xyz&model=m", 422, "photo: string should match pattern"),
+    (f"/api/look?photo={EXAMPLE}&model=m&threshold=1", 422, "threshold: input should be less than 1"),
+    (f"/api/look?photo={EXAMPLE}&model=m&threshold=nan", 422, "threshold"),
+    (f"/api/look?photo={EXAMPLE}&model=m&map=magic", 422, "map: input should be"),
+    (f"/api/look?photo={'b' * 32}&model=m", 404, "upload it again"),
+    (f"/api/search?photo={EXAMPLE}&entry=3", 400, "photo or entry, not both"),
+    ("/api/search?top=0", 422, "top"), ("/api/search?weight=2", 422, "weight"), ("/api/search?text=", 422, "text"),
+    (f"/api/photos/{EXAMPLE}?side=5", 422, "side"), (f"/api/photos/{'c' * 32}", 404, "not here"),
+    ("/api/entries/12345678901234567890", 422, "n: "), ("/api/tournament", 404, "no tournament"),
+    ("/report", 404, "no report"), ("/nowhere", 404, "nothing at this address"),
+])  # fmt: skip
+def test_failures_are_sentences(path: str, status: int, told: str) -> None:
+    found = get(state_of(), path)
+    assert found.status_code == status and told in sentence(found)
+
+
+def test_other_methods_are_refused() -> None:
+    found = get(state_of(), "/api/about", method="DELETE")
+    assert found.status_code == 405 and sentence(found) and found.headers["allow"] == "GET"
+
+
+def test_what_the_desk_refuses() -> None:
+    def answer(question: Any) -> Any:
+        raise Busy("too many", 7) if isinstance(question, Search) else Refusal(410, "it is gone")
+
+    found = get(state_of(StubDesk(answer)), "/api/search?text=dog")
+    assert (found.status_code, found.headers["retry-after"], sentence(found)) == (503, "7", "too many")
+    assert get(state_of(StubDesk(answer)), "/api/entries/7").status_code == 410
+
+
+def test_questions_reach_the_worker_as_they_were_asked() -> None:
+    desk = StubDesk()
+    state = state_of(desk)
+    assert get(state, f"/api/look?photo={EXAMPLE}&model=a%20b&map=cam&threshold=0.25").json() == {"answered": True}
+    assert desk.asked == [Look(EXAMPLE, "a b", "cam", 0.25, b"")]
+    assert desk.asked[0].content == state.photo(EXAMPLE).content  # type: ignore[union-attr]
+    get(state, "/api/search?entry=9223372036854775807&text=dog%5E2&text=red&not=cat&weight=0.5&top=3&class=c&domain=d")
+    wanted = Search(None, 2**63 - 1, ("dog^2", "red"), ("cat",), 0.5, "auto", 3, ("c",), ("d",), None)
+    assert desk.asked[1] == wanted
+
+
+def test_an_upload_has_the_address_of_its_contents() -> None:
+    desk = StubDesk()
+    state = state_of(desk)
+    digest = blake2b(b"contents", digest_size=16).hexdigest()
+    for name in ("a.jpg", "../../etc/passwd.png"):  # the second time it is known already
+        found = get(state, "/api/photos", method="POST", files={"file": (name, b"contents")})
+        assert found.status_code == 201 and found.json() == {"photo": digest, "width": 40, "height": 30}
+    assert [type(question) for question in desk.asked] == [Decode]
+    picture = get(state, f"/api/photos/{digest}?side=16")
+    assert picture.headers["content-type"] == "image/jpeg" and "immutable" in picture.headers["cache-control"]
+
+
+def test_names_of_uploads_are_only_names() -> None:
+    desk = StubDesk()
+    get(state_of(desk), "/api/photos", method="POST", files={"file": ("..\\up/../xy.jpg", b"1")})
+    assert isinstance(desk.asked[0], Decode) and desk.asked[0].name == "xy.jpg"
+
+
+@pytest.mark.parametrize(("request_", "status"), [
+    ({"files": {"file": ("a.jpg", b"x" * 2001)}}, 413),
+    ({"files": {"file": ("a.jpg", b"x" * 200_000)}}, 413),
+    ({"files": {"file": ("a.jpg", b"")}}, 400),
+    ({"files": {"other": ("a.jpg", b"x")}}, 400),
+    ({"data": {"file": "text"}}, 415),
+    ({"content": b"abc"}, 415),
+    ({"content": b"abc", "headers": {"content-type": "multipart/form-data"}}, 400),
+    ({"content": b"abc", "headers": {"content-type": "multipart/form-data; boundary=x"}}, 400),
+    ({"content": b"--x\r\nnonsense", "headers": {"content-type": "multipart/form-data; boundary=x"}}, 400),
+    ({"files": [("file", ("a", b"1")), ("file", ("b", b"2"))]}, 400),
+])  # fmt: skip
+def test_uploads_that_are_refused(request_: dict[str, Any], status: int) -> None:
+    desk = StubDesk()
+    found = get(state_of(desk, Limits(bytes=2000)), "/api/photos", method="POST", **request_)
+    assert found.status_code == status and sentence(found) and not desk.asked
+
+
+def test_an_upload_is_cut_off_while_it_comes() -> None:
+    """Without a length in the header: what is counted is what came."""
+    sent = 0
+
+    async def forever() -> AsyncIterator[bytes]:
+        nonlocal sent
+        yield b'--x\r\nContent-Disposition: form-data; name="file"; filename="a"\r\n\r\n'
+        while sent < 100_000_000:
+            sent += 10_000
+            yield b"x" * 10_000
+
+    found = get(
+        state_of(limits=Limits(bytes=20_000)), "/api/photos", method="POST", content=forever(),
+        headers={"content-type": "multipart/form-data; boundary=x"},
+    )  # fmt: skip
+    assert found.status_code == 413 and "0.02 MB" in sentence(found) and sent < 200_000
+
+
+def test_a_slow_upload_ends_and_many_at_once_are_asked_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "SLOW", 0.2)
+    state = state_of()
+
+    async def slow() -> AsyncIterator[bytes]:
+        yield b"--x\r\n"
+        await asyncio.sleep(30)
+
+    async def test(client: httpx.AsyncClient) -> list[httpx.Response]:
+        headers = {"content-type": "multipart/form-data; boundary=x"}
+        several = [client.post("/api/photos", content=slow(), headers=headers) for _ in range(app.UPLOADS + 1)]
+        return await asyncio.gather(*several)
+
+    found = call(state, test)
+    assert sorted(each.status_code for each in found) == [408] * app.UPLOADS + [503]
+    assert state.uploads == 0
+    last = next(each for each in found if each.status_code == 503)
+    assert last.headers["retry-after"] == "1"
+
+
+def test_a_client_that_leaves_takes_its_question_with_it() -> None:
+    """As uvicorn tells it: http.disconnect while the answer is awaited."""
+    cancelled, sent = asyncio.Event(), list[Any]()
+
+    async def wait(question: Any) -> None:
+        try:
+            await asyncio.sleep(30)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    async def main() -> None:
+        messages = iter([{"type": "http.request", "body": b""}, {"type": "http.disconnect"}])
+        scope = {
+            "type": "http", "method": "GET", "path": "/api/search", "raw_path": b"/api/search", "root_path": "",
+            "query_string": b"text=dog", "headers": [(b"host", b"localhost")], "http_version": "1.1",
+            "scheme": "http", "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 8000),
+        }  # fmt: skip
+
+        async def receive() -> Any:
+            return next(messages)
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        await asyncio.wait_for(app.create_app(state_of(StubDesk(wait)))(scope, receive, send), 5)
+        assert cancelled.is_set()
+
+    asyncio.run(main())
+
+
+def test_photographs_make_room_and_examples_stay() -> None:
+    photos = Photos(room=1000)
+    photos.examples["e"] = Photo(b"x" * 900, 1, 1)
+    for i in range(5):
+        photos.put(str(i), Photo(b"x" * 400, 1, 1))
+        photos.get("0")  # the one that is used
+    assert list(photos.kept) == ["4", "0"] and photos.kept.taken == 800 and "e" in photos
+    photos.put("0", Photo(b"y" * 400, 1, 1))
+    assert photos.kept.taken == 800
+
+
+def test_a_smaller_picture() -> None:
+    from io import BytesIO
+
+    from PIL import Image
+
+    assert smaller(jpeg(), 1000) == jpeg()
+    with Image.open(BytesIO(smaller(jpeg(), 20))) as image:
+        assert image.size == (20, 15) and not image.getexif()

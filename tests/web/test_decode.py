@@ -1,0 +1,73 @@
+"""Any photograph becomes our own upright JPEG without metadata; whatever is none is refused with a sentence."""
+
+from io import BytesIO
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cenote.web.photos import LONGEST
+from cenote.web.questions import Decode, Photo, Refusal
+from cenote.web.worker import decode
+
+
+def saved(image: Image.Image, kind: str, **options: object) -> bytes:
+    into = BytesIO()
+    image.save(into, kind, **options)
+    return into.getvalue()
+
+
+def rotated() -> bytes:
+    image = Image.new("RGB", (60, 40))
+    exif = image.getexif()
+    exif[274] = 6  # the camera was turned
+    return saved(image, "JPEG", exif=exif)
+
+
+FRAMES = [Image.new("P", (5, 4), i) for i in range(3)]
+GOOD = {
+    "one pixel": (saved(Image.new("RGB", (1, 1), "red"), "PNG"), (1, 1)),
+    "16 bits": (saved(Image.fromarray(np.full((4, 6), 40_000, np.uint16)), "PNG"), (6, 4)),
+    "alpha": (saved(Image.new("RGBA", (5, 4), (255, 0, 0, 0)), "PNG"), (5, 4)),
+    "CMYK": (saved(Image.new("CMYK", (5, 4)), "JPEG"), (5, 4)),
+    "EXIF": (rotated(), (40, 60)),
+    "animated": (saved(FRAMES[0], "GIF", save_all=True, append_images=FRAMES[1:]), (5, 4)),
+    "large": (saved(Image.new("L", (3200, 100)), "PNG"), (1600, 50)),
+    "WebP": (saved(Image.new("RGB", (5, 4)), "WEBP"), (5, 4)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_photographs_of_every_kind(name: str) -> None:
+    content, size = GOOD[name]
+    found = decode(Decode("d", "x.jpg", content, 50_000_000))
+    assert isinstance(found, Photo) and (found.width, found.height) == size and max(size) <= LONGEST
+    with Image.open(BytesIO(found.content)) as image:
+        assert image.format == "JPEG" and image.mode == "RGB" and image.size == size and not image.getexif()
+        if name == "alpha":
+            assert min(image.getpixel((1, 1))) > 250  # type: ignore[type-var, arg-type]
+
+
+JPEG = saved(Image.effect_noise((300, 200), 90), "JPEG")
+SVG = b'<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"/>'
+BAD = {
+    "truncated": (JPEG[: len(JPEG) // 3], 415), "HTML": (b"<html><script>1</script></html>", 415), "SVG": (SVG, 415),
+    "noise": (bytes(range(256)) * 9, 415), "text": (b"hello", 415), "PDF": (b"%PDF-1.4\n%%EOF", 415),
+    "bomb": (saved(Image.new("1", (20_000, 20_000)), "PNG"), 413), "EPS": (b"%!PS-Adobe-3.0 EPSF-3.0\n", 415),
+    "too large": (saved(Image.new("L", (1001, 1000)), "PNG"), 413),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_is_no_photograph(name: str) -> None:
+    content, status = BAD[name]
+    with pytest.raises(Refusal) as refused:
+        decode(Decode("d", "photo.jpg", content, 1_000_000))
+    assert refused.value.status == status and refused.value.sentence.startswith("photo.jpg: ")
+
+
+def test_telephones_photographs() -> None:
+    heif = pytest.importorskip("pillow_heif", reason="HEIC needs cenote[photos]")
+    heif.register_heif_opener()
+    found = decode(Decode("d", "photo.heic", saved(Image.new("RGB", (64, 48), "red"), "HEIF"), 1_000_000))
+    assert (found.width, found.height) == (64, 48)

@@ -1,0 +1,206 @@
+"""Questions wait in a bounded queue before one worker, which may die; what nobody waits for is never computed."""
+
+import asyncio
+import json
+import os
+import signal
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cenote.web.desk import Busy, Desk
+from cenote.web.process import Worker
+from cenote.web.questions import Look, Picture, Refusal
+from cenote.web.runs import Served
+
+from .fake_worker import work
+
+
+def look(what: str, photo: str = "p", content: bytes = b"x") -> Look:
+    return Look(photo, what, "auto", None, content)
+
+
+def with_desk(folder: Path, test: Callable[[Desk], Awaitable[Any]], queue: int = 8, deadline: float = 20) -> Any:
+    async def main() -> Any:
+        desk = Desk(Worker(Served(title=str(folder / "log")), work), queue, deadline)
+        await desk.start()
+        desk.open()
+        try:
+            return await asyncio.wait_for(test(desk), 60)
+        finally:
+            await desk.close()
+            assert not desk.worker.alive
+
+    return asyncio.run(main())
+
+
+def begun(folder: Path) -> list[list[str]]:
+    return [json.loads(line) for line in (folder / "log").read_text().splitlines()]
+
+
+async def until(true: Callable[[], Any], seconds: float = 20) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "waited in vain"
+        await asyncio.sleep(0.01)
+
+
+def test_equal_questions_are_asked_once_and_remembered(tmp_path: Path) -> None:
+    async def test(desk: Desk) -> None:
+        several = await asyncio.gather(*(desk.ask(look("sleep 0.2", content=os.urandom(4))) for _ in range(5)))
+        assert len(set(several)) == 1
+        assert await desk.ask(look("sleep 0.2")) == several[0]
+        assert all(not getattr(question, "content", b"") for question in desk.kept)  # pixels are not remembered
+
+    with_desk(tmp_path, test)
+    assert begun(tmp_path) == [["sleep 0.2"]]
+
+
+def test_a_refusal_is_told_and_not_remembered(tmp_path: Path) -> None:
+    async def test(desk: Desk) -> None:
+        for _ in range(2):
+            with pytest.raises(Refusal) as refused:
+                await desk.ask(look("refuse"))
+            assert refused.value.status == 400
+        assert json.loads(await desk.ask(look("fine")))["model"] == "fine"
+
+    with_desk(tmp_path, test)
+    assert begun(tmp_path) == [["refuse"], ["refuse"], ["fine"]]
+
+
+def test_what_waits_is_answered_together(tmp_path: Path) -> None:
+    async def test(desk: Desk) -> None:
+        first = asyncio.create_task(desk.ask(look("sleep 0.3")))
+        await until(lambda: desk.running)
+        await asyncio.gather(*(desk.ask(look(f"m{i}")) for i in range(8)), first)
+
+    with_desk(tmp_path, test)
+    assert begun(tmp_path) == [["sleep 0.3"], [f"m{i}" for i in range(8)]]
+
+
+def test_a_full_queue_refuses_and_pictures_have_their_own(tmp_path: Path) -> None:
+    async def test(desk: Desk) -> None:
+        first = asyncio.create_task(desk.ask(look("sleep 0.5")))
+        await until(lambda: desk.running)
+        waiting = [asyncio.create_task(desk.ask(look(f"m{i}"))) for i in range(2)]
+        await until(lambda: len(desk.waiting) == 2)
+        with pytest.raises(Busy, match="waiting already"):
+            await desk.ask(look("one too many"))
+        pictures = [asyncio.create_task(desk.ask(Picture(i, 64))) for i in range(32)]
+        await until(lambda: len(desk.waiting) == 34)
+        with pytest.raises(Busy):
+            await desk.ask(Picture(32, 64))
+        found = await asyncio.gather(first, *waiting, *pictures)
+        assert len(found) == 35
+
+    with_desk(tmp_path, test, queue=2)
+
+
+def test_who_leaves_frees_the_place_and_nothing_is_computed(tmp_path: Path) -> None:
+    async def test(desk: Desk) -> None:
+        first = asyncio.create_task(desk.ask(look("sleep 0.4")))
+        await until(lambda: desk.running)
+        leaving = [asyncio.create_task(desk.ask(look("left"))) for _ in range(2)]  # two wait for the same
+        staying = asyncio.create_task(desk.ask(look("stays")))
+        await until(lambda: len(desk.waiting) == 2)
+        leaving[0].cancel()
+        await asyncio.sleep(0.02)
+        assert len(desk.waiting) == 2, "somebody still waits for it"
+        leaving[1].cancel()
+        await until(lambda: len(desk.waiting) == 1)
+        assert json.loads(await desk.ask(look("new")))["model"] == "new"
+        await asyncio.gather(first, staying)
+
+    with_desk(tmp_path, test, queue=2)
+    assert not any("left" in together for together in begun(tmp_path))
+
+
+def test_a_worker_killed_in_the_middle_is_replaced_and_the_question_tried_again(tmp_path: Path) -> None:
+    async def test(desk: Desk) -> None:
+        before = desk.worker.pid
+        asked = asyncio.create_task(desk.ask(look("sleep 0.6")))
+        others = [asyncio.create_task(desk.ask(look(f"m{i}"))) for i in range(3)]
+        await until(lambda: begun(tmp_path) if (tmp_path / "log").exists() else [])
+        assert before is not None
+        os.kill(before, signal.SIGKILL)
+        found = [json.loads(each) for each in await asyncio.gather(asked, *others)]
+        assert [each["model"] for each in found] == ["sleep 0.6", "m0", "m1", "m2"]
+        assert found[0]["pid"] == desk.worker.pid != before and desk.status == "ready"
+
+    with_desk(tmp_path, test)
+
+
+def test_a_question_that_kills_workers_takes_no_other_with_it(tmp_path: Path) -> None:
+    async def test(desk: Desk) -> None:
+        first = asyncio.create_task(desk.ask(look("sleep 0.2")))
+        await until(lambda: desk.running)
+        asked = [desk.ask(look(what)) for what in ("good 1", "die", "good 2")]
+        found = await asyncio.gather(*asked, return_exceptions=True)
+        assert isinstance(found[1], Busy) and "twice" in found[1].sentence
+        assert [json.loads(found[i])["model"] for i in (0, 2)] == ["good 1", "good 2"]  # type: ignore[arg-type]
+        await first
+        assert json.loads(await desk.ask(look("die-once x")))["model"] == "die-once x"
+
+    with_desk(tmp_path, test)
+
+
+def test_a_deadline_replaces_the_worker(tmp_path: Path) -> None:
+    async def test(desk: Desk) -> None:
+        before, started = desk.worker.pid, time.monotonic()
+        with pytest.raises(Busy, match=r"longer than 0\.3 seconds"):
+            await desk.ask(look("sleep 30"))
+        assert time.monotonic() - started < 20
+        assert json.loads(await desk.ask(look("fine")))["pid"] != before
+
+    with_desk(tmp_path, test, deadline=0.3)
+
+
+def test_a_worker_that_dies_while_nobody_asks_is_replaced(tmp_path: Path) -> None:
+    async def test(desk: Desk) -> None:
+        before = desk.worker.pid
+        assert before is not None
+        os.kill(before, signal.SIGKILL)
+        await until(lambda: desk.status == "ready" and desk.worker.pid != before)
+
+    with_desk(tmp_path, test)
+
+
+def test_a_worker_that_cannot_start(tmp_path: Path) -> None:
+    (tmp_path / "refuse").touch()
+    with pytest.raises(Refusal, match="no run of ours"):
+        with_desk(tmp_path, lambda desk: asyncio.sleep(0))
+
+    async def test(desk: Desk) -> None:
+        (tmp_path / "refuse").touch()
+        assert desk.worker.pid is not None
+        os.kill(desk.worker.pid, signal.SIGKILL)
+        await until(lambda: desk.status == "down")
+        with pytest.raises(Busy, match="does not start"):
+            await desk.ask(look("anything"))
+        (tmp_path / "refuse").unlink()
+        await until(lambda: desk.status == "ready")
+        assert json.loads(await desk.ask(look("again")))["model"] == "again"
+
+    (tmp_path / "refuse").unlink()
+    with_desk(tmp_path, test)
+
+
+def test_whoever_waits_is_told_when_it_closes(tmp_path: Path) -> None:
+    async def test(desk: Desk) -> list[asyncio.Task[Any]]:
+        asked = [asyncio.create_task(desk.ask(look(what))) for what in ("sleep 30", "m")]
+        await until(lambda: desk.running)
+        return asked
+
+    async def main() -> None:
+        desk = Desk(Worker(Served(title=str(tmp_path / "log")), work))
+        await desk.start()
+        desk.open()
+        asked = await test(desk)
+        await desk.close()
+        found = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 20)
+        assert all(isinstance(each, Busy) and "closing" in each.sentence for each in found)
+
+    asyncio.run(main())

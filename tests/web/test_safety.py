@@ -1,0 +1,102 @@
+"""Only requests for this server are answered, only its own pages may post, and every answer has strict headers."""
+
+import re
+from base64 import b64encode
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from .stub import EXAMPLE, StubDesk, get, report_in, state_of
+
+TRAVERSALS = [
+    "../../etc/passwd", "..%2f..%2fetc%2fpasswd", "%2e%2e/%2e%2e/etc/passwd", "/etc/passwd", "....//etc/passwd",
+    "..\\..\\etc\\passwd", "file:///etc/passwd", "index.html%00.js", "app.py", "../app.py", "C:\\boot.ini", "\u2025/x",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:8000", "8.8.8.8",
+                                  "", "[", "10.0.0.5:8000", "localhost@evil.example", "[::1"])  # fmt: skip
+def test_other_names_are_refused(host: str) -> None:
+    found = get(state_of(), "/api/about", headers={"host": host})
+    assert found.status_code == 400 and "host name" in found.json()["detail"]
+    assert found.headers["content-security-policy"].startswith("default-src 'none'")
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:8000", "127.0.0.1:8000", "127.0.0.2", "[::1]:8000"])
+def test_loopback_is_served(host: str) -> None:
+    assert get(state_of(), "/api/about", headers={"host": host}).status_code == 200
+
+
+def test_names_and_addresses_that_were_given() -> None:
+    assert get(state_of(), "/health", names=("photos.lan",), headers={"host": "Photos.LAN:8000"}).status_code == 200
+    assert get(state_of(), "/health", host="10.0.0.5", headers={"host": "10.0.0.5:8000"}).status_code == 200
+    # An address is no name that somebody could point here, so with every network all of them are served.
+    assert get(state_of(), "/health", host="0.0.0.0", headers={"host": "10.0.0.7"}).status_code == 200
+    assert get(state_of(), "/health", host="0.0.0.0", headers={"host": "evil.example"}).status_code == 400
+
+
+@pytest.mark.parametrize(("origin", "status"), [
+    ("http://evil.example", 403), ("null", 403), ("http://127.0.0.1:9999", 403), ("https://localhost:8000", 403),
+    ("http://127.0.0.1:8000", 201), (None, 201),
+])  # fmt: skip
+def test_only_own_pages_post(origin: str | None, status: int) -> None:
+    headers = {"host": "127.0.0.1:8000"} | ({} if origin is None else {"origin": origin})
+    desk = StubDesk()
+    found = get(state_of(desk), "/api/photos", method="POST", headers=headers, files={"file": ("a.jpg", b"abc")})
+    assert found.status_code == status
+    assert bool(desk.asked) is (status == 201), "what is refused is not read either"
+
+
+PATHS = [
+    "/", "/look?photo=1", "/compare", "/search", "/tournament", "/api/about", "/health", "/nowhere",
+    f"/api/photos/{EXAMPLE}", "/api/openapi.json", "/static/nothing.js",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_headers_of_every_answer(path: str) -> None:
+    headers = get(state_of(), path).headers
+    policy = dict(part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";"))
+    assert policy["default-src"] == "'none'" and policy["script-src"] == policy["style-src"] == "'self'"
+    assert policy["connect-src"] == "'self'" and policy["img-src"] == "'self' blob: data:"
+    assert policy["frame-ancestors"] == policy["base-uri"] == "'none'"
+    assert headers["x-content-type-options"] == "nosniff" and headers["referrer-policy"] == "no-referrer"
+    assert headers["cross-origin-opener-policy"] == headers["cross-origin-resource-policy"] == "same-origin"
+    assert "access-control-allow-origin" not in headers and "server" not in headers
+
+
+def test_a_report_may_run_its_own_script_and_ask_nobody(tmp_path: Path) -> None:
+    script = "\n  document.title = 'é'\n"
+    page = f"<title>r</title><script type=module>{script}</script><p>x</p><SCRIPT>1</SCRIPT>"
+    found = get(state_of(report=report_in(tmp_path, page)), "/report")
+    assert found.text == page
+    policy = found.headers["content-security-policy"]
+    for text in (script, "1"):
+        assert f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'" in policy
+    allowed = re.search("script-src ([^;]*);", policy)
+    assert allowed and "unsafe" not in allowed[1] and "self" not in allowed[1] and "connect-src" not in policy
+    assert "frame-ancestors 'self'" in policy and found.headers["x-frame-options"] == "SAMEORIGIN"
+    assert get(state_of(report=tmp_path / "later.html"), "/report").status_code == 404
+
+
+@pytest.mark.parametrize("path", TRAVERSALS)
+def test_no_path_of_a_request_reaches_the_file_system(path: str) -> None:
+    state = state_of()
+    for address in (f"/static/{path}", f"/{path}", f"/api/photos/{path}", f"/api/entries/{path}"):
+        found = get(state, address)
+        assert found.status_code in (404, 422), address
+        assert found.headers["content-type"] == "application/json" and "root:" not in found.text
+    for name, address in (("photo", "/api/look?model=m&"), ("photo", "/api/search?"), ("entry", "/api/search?")):
+        found = get(state, address, params={name: path, "model": "m"})
+        assert found.status_code == 422 and found.json()["detail"].startswith(name)
+
+
+def test_the_page_s_files_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = state_of()
+    monkeypatch.setattr(Path, "read_bytes", lambda self: pytest.fail("a request read a file"))
+    for name, file in state.static.items():
+        found = get(state, f"/static/{name}")
+        assert found.content == file.content and found.headers["content-type"] == file.kind
+        again = get(state, f"/static/{name}", headers={"if-none-match": found.headers["etag"]})
+        assert again.status_code == 304 and not again.content

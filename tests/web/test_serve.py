@@ -1,0 +1,216 @@
+"""A real server: it answers while clients leave and its worker is killed, and ends without leaving anything behind."""
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import socket
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from PIL import Image
+
+from cenote.cli import main
+from cenote.web import shapes
+
+from .conftest import Server, serve
+
+
+def until(true: Callable[[], Any], seconds: float = 170) -> Any:
+    end = time.monotonic() + seconds
+    while not (found := true()):
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.05)
+    return found
+
+
+def patient(client: httpx.Client, path: str, seconds: float = 170, **options: Any) -> httpx.Response:
+    """Comes again when it is told to."""
+    end = time.monotonic() + seconds
+    while True:
+        found = client.request(options.pop("method", "GET"), path, **options)
+        if found.status_code != 503 or time.monotonic() > end:
+            return found
+        time.sleep(min(float(found.headers["retry-after"]), 1))
+
+
+def alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def noise(seed: int, side: int = 90) -> bytes:
+    into = BytesIO()
+    Image.effect_noise((side, side), 20 + seed).convert("RGB").save(into, "PNG")
+    return into.getvalue()
+
+
+def test_every_shape(server: Server) -> None:
+    with server.client() as client:
+        about = client.get("/api/about").json()
+        shapes.About.model_validate(about)
+        assert about["title"] and about["limits"] == {"bytes": 20_000_000, "pixels": 50_000_000, "queue": 64}
+        assert about["models"][0]["id"] == "run" and about["tournament"]["running"] is False
+        uploaded = client.post("/api/photos", files={"file": ("a.png", noise(0))})
+        photo = shapes.Uploaded.model_validate(uploaded.json()).photo
+        assert uploaded.status_code == 201
+        for model in about["models"]:
+            found = client.get("/api/look", params={"photo": photo, "model": model["id"]})
+            shapes.Look.model_validate(found.json())
+        entry = about["index"]["entries"][0]
+        found = client.get("/api/search", params={"entry": entry, "text": "sketch", "top": 5})
+        results = shapes.Search.model_validate(found.json()).results
+        assert len(results) == 5
+        picture = client.get(f"/api/entries/{results[0].entry}", params={"side": 48})
+        with Image.open(BytesIO(picture.content)) as image:
+            assert max(image.size) == 48
+        standing = shapes.Tournament.model_validate(client.get("/api/tournament").json())
+        assert standing.stage == "finished" and standing.report is not None
+        assert {c.name for c in standing.contenders} >= {"gap", "simpool", "cls"}
+        assert shapes.Health.model_validate(client.get("/health").json()).status == "ready"
+        assert client.get("/api/openapi.json").json()["openapi"].startswith("3.1")
+        assert client.get("/").headers["content-type"].startswith("text/html")
+
+
+def test_a_killed_worker_is_replaced_in_the_middle_of_questions(server: Server) -> None:
+    with server.client() as client, ThreadPoolExecutor(6) as threads:
+        photo = client.post("/api/photos", files={"file": ("a.png", noise(1))}).json()["photo"]
+        (before,) = server.children()
+        asked = [
+            threads.submit(patient, client, f"/api/look?photo={photo}&model=run&threshold=0.{i}1") for i in range(1, 7)
+        ]
+        os.kill(before, signal.SIGKILL)
+        assert [each.result().status_code for each in asked] == [200] * 6
+        assert until(server.children) != [before] and client.get("/health").json()["status"] == "ready"
+
+
+def test_clients_that_leave_are_forgotten(server: Server) -> None:
+    host, port = server.address.removeprefix("http://").split(":")
+    with server.client() as client:
+        about = client.get("/api/about").json()
+        photo = about["examples"][0]["photo"]
+        (worker,) = server.children()
+        os.kill(worker, signal.SIGSTOP)  # so that everything waits
+        try:
+            for i in range(40):
+                with socket.create_connection((host, int(port))) as one:
+                    path = f"/api/look?photo={photo}&model=run&threshold=0.5{i:02d}"
+                    one.sendall(f"GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+                    if i == 39:
+                        until(lambda: client.get("/health").json()["queue"] >= 1)
+            until(lambda: client.get("/health").json()["queue"] == 0)
+        finally:
+            os.kill(worker, signal.SIGCONT)
+        assert client.get(f"/api/look?photo={photo}&model=run").status_code == 200
+
+
+def test_two_hundred_at_once(server: Server) -> None:
+    """All are answered in the end, or asked to come again; memory does not follow their number."""
+
+    async def one(client: httpx.AsyncClient, i: int, about: dict[str, Any]) -> int:
+        photo = about["examples"][i % len(about["examples"])]["photo"]
+        models = [model["id"] for model in about["models"]]
+        paths = [
+            f"/api/look?photo={photo}&model={models[i % len(models)]}&threshold=0.{i:03d}",
+            f"/api/search?text=bird&top={1 + i % 20}",
+            f"/api/entries/{i % 48}?side=64",
+            "/api/about",
+        ]
+        for _ in range(200):
+            found = await client.get(paths[i % 4])
+            if found.status_code != 503:
+                return found.status_code
+            await asyncio.sleep(0.3)
+        return 503
+
+    async def everybody() -> list[int]:
+        limits = httpx.Limits(max_connections=200)
+        async with httpx.AsyncClient(base_url=server.address, timeout=120, limits=limits, trust_env=False) as client:
+            about = (await client.get("/api/about")).json()
+            return await asyncio.gather(*(one(client, i, about) for i in range(200)))
+
+    with server.client() as client:
+        before = client.get("/health").json()["memory_mb"]
+        assert asyncio.run(everybody()) == [200] * 200
+        after = client.get("/health").json()
+        assert after["queue"] == 0 and after["status"] == "ready" and after["memory_mb"] < before + 150
+
+
+def test_a_tournament_that_still_runs_and_signals(demo: Path, tmp_path: Path) -> None:
+    """Models come as they are trained; SIGTERM ends the server and its worker."""
+    running = tmp_path / "running"
+    shutil.copytree(demo / "tournament", running)
+    for name in ("results.json", "config.json", "model.safetensors", "seed-0"):
+        (running / name).rename(tmp_path / name)
+    server = serve(tmp_path, running, errors="running.txt")
+    try:
+        with server.client() as client:
+            about = client.get("/api/about").json()
+            assert about["models"] == [] and about["tournament"] == {"name": "running", "running": True}
+            assert len(about["examples"]) == 2, "drawn, where there is nothing else"
+            assert client.get("/api/tournament").json()["report"] is None
+            for name in ("seed-0", "config.json", "model.safetensors", "results.json"):
+                (tmp_path / name).rename(running / name)
+            standing = until(lambda: (found := client.get("/api/tournament").json())["report"] and found)
+            assert standing["stage"] == "finished" and standing["report"] == json.loads(
+                (running / "results.json").read_text()
+            )
+            models = client.get("/api/about").json()["models"]
+            assert models[0]["recommended"] and {model["id"] for model in models} >= {"gap", "simpool", "cls"}
+            assert client.get("/api/search?text=a").status_code == 404
+        (worker,) = server.children()
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(60) in (0, -signal.SIGTERM, 143)
+        until(lambda: not alive(worker), 60)
+        assert "Traceback" not in server.errors.read_text()
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
+def test_no_worker_is_left_behind(demo: Path, tmp_path: Path, ending: signal.Signals) -> None:
+    server = serve(tmp_path, demo / "run", errors="left.txt")
+    (worker,) = server.children()
+    photo = httpx.get(f"{server.address}/api/about", trust_env=False).json()["examples"][0]["photo"]
+    with socket.create_connection(("127.0.0.1", int(server.address.rpartition(":")[2]))) as one:  # busy while it ends
+        one.sendall(f"GET /api/look?photo={photo}&model=run HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        server.process.send_signal(ending)
+        server.process.wait(60)
+    until(lambda: not alive(worker), 60)
+    told = server.errors.read_text()
+    assert "Traceback" not in told
+    assert ending is signal.SIGKILL or server.process.returncode == 130
+
+
+def test_what_cannot_be_served(demo: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "config.json").write_text("{")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        for arguments, sentence in (
+            ([], "nothing to serve"),
+            ([tmp_path / "nowhere"], "is not there"),
+            ([tmp_path / "empty"], "is no run"),
+            ([tmp_path / "broken"], "config.json"),
+            (["--index", tmp_path / "empty"], "is no index"),
+            ([demo / "run", "--port", str(port)], "cannot be listened at"),
+            ([demo / "run", "--host", "no.such.host.invalid"], "cannot be listened at"),
+            ([demo / "run", "--queue", "0"], "--queue"),
+            ([demo / "run", "--port", "70000"], "a port is"),
+        ):
+            assert main(["serve", *map(str, arguments)]) == 2, arguments
+            told = capfd.readouterr().err
+            assert told.startswith("cenote serve: ") and sentence in told and told.count("\n") == 1
