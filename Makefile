@@ -1,5 +1,5 @@
 # Every target sets up .venv by itself, once; it is set up again when pyproject.toml changes.
-#   make test ARGS="-k simpool"     make test ARGS="-m slow"     make bench ARGS="--json"
+#   make demo ARGS="--serve"     make test ARGS="-k simpool"     make test ARGS="-m slow"     make bench ARGS="--json"
 
 PYTHON ?= python3
 ARGS ?=
@@ -15,11 +15,7 @@ test: $(READY)
 	OMP_NUM_THREADS=1 ONEDNN_MAX_CPU_ISA=AVX512_CORE $(BIN)/python -m pytest -q -n 2 $(ARGS)
 
 demo: $(READY)
-	$(BIN)/cenote landscape
-	@echo
-	$(BIN)/cenote pools --dim 384 --grid 14x14
-	@echo
-	$(BIN)/python examples/first_look.py demo
+	$(BIN)/cenote demo $(ARGS)
 
 lint: $(READY) docs-check
 	$(BIN)/ruff check .

@@ -10,9 +10,11 @@ from importlib import import_module
 from .. import __version__
 from ..allocator import keep_memory
 from ..extras import MissingExtra
+from ._page import ASKED
 
 # Each command is the function `run` of the module of its name, parsed by tyro.
 COMMANDS = {
+    "demo": ("cenote.cli.demo", "All of it in some minutes, without a download; then look at the report."),
     "landscape": ("cenote.cli.landscape", "The landscape of pooling methods, one row of Algorithm 1 each."),
     "pools": ("cenote.cli.pools", "Every pool with its parameters and FLOPs, or one pool in full."),
     "data": ("cenote.cli.data", "What is in a data set: counts, splits, broken files, duplicates, a contact sheet."),
@@ -41,6 +43,7 @@ COMMANDS = {
         "cenote.cli.evaluate_search",
         "How well composed queries find their images: domains changed, attributes changed.",
     ),
+    "serve": ("cenote.cli.serve", "The page: look, compare, search, follow a tournament, in a browser."),
     "cache": ("cenote.cli.cache", "The features of frozen backbones that are kept on disk."),
     "attend": ("cenote.cli.attend", "Show where a model looks: overlays, masks and boxes of your photographs."),
     "models": ("cenote.cli.models", "The backbones that work, with a check of every architecture."),
@@ -52,6 +55,7 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 1 failed, 2 wrong input, 130 interrupted."""
     command, *rest = list(sys.argv[1:] if argv is None else argv) or ["--help"]
+    ASKED.set(tuple(argv or ()))  # the command that a report names
     if argv is None and command != "bench":  # in a process of our own, and not where others' layers are timed
         keep_memory()
     try:

@@ -1,0 +1,108 @@
+"""`cenote demo`: plan, run the stages, report."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from ._demo_stages import POOLS, Plan
+
+
+def run(
+    out: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="DIR")] = Path("cenote-demo"),
+    images: int = 1000,
+    pools: Annotated[tuple[str, ...], tyro.conf.arg(metavar="POOL...")] = POOLS,
+    seeds: int = 3,
+    serve: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
+) -> None:
+    """All of Cenote in some minutes, without a download: a world, a tournament, boxes, discovery, search, a report.
+
+    Every stage is a command that is printed before it runs. Killed at any moment, the same command goes on where it
+    was; with other options only what changes runs again. DIR holds the results of each stage, what each said (logs/),
+    results.json and the report, index.html. Exit code 1: a stage failed, and the last lines of its log say why.
+
+    Args:
+        out: where everything goes.
+        images: how many are drawn.
+        pools: who plays the tournament (cenote pools lists them).
+        seeds: trainings of each of them.
+        serve: then open the page on it, as cenote serve DIR does.
+    """
+    from cenote.pooling import list_pools
+
+    from ._demo_running import StageFailed, only_one
+    from ._given import check_out, names_in, say
+
+    names_in(",".join(pools), list_pools(), "pool")  # a typo is told before anything is drawn
+    if images < 96:
+        raise ValueError(f"--images {images}: 12 classes need at least 96, two of each to test")
+    if seeds < 1:
+        raise ValueError(f"--seeds {seeds}: at least one")
+    check_out(out)
+    plan = Plan(out, images, pools, seeds)
+    try:
+        with only_one(out):
+            _play(plan)
+    except StageFailed as failed:
+        say(f"cenote demo: {failed}")
+        raise SystemExit(1) from None
+    except KeyboardInterrupt:
+        say("interrupted; the same command goes on")
+        raise
+    if serve:
+        from . import main
+
+        raise SystemExit(main(["serve", str(out)]))
+
+
+def _play(plan: Plan) -> None:
+    from ._demo_findings import findings, sentences, table
+    from ._demo_progress import Progress, clock
+    from ._demo_report import write_demo
+    from ._demo_running import done_before, run_stage, write
+    from ._demo_stages import stages, typed
+
+    todo = stages(plan)
+    records: dict[str, dict[str, Any]] = {}
+    progress = Progress(todo)
+    try:
+        for stage in todo:
+            after = " ".join(records[name]["name"] for name in stage.needs)
+            record = done_before(stage, plan, after)
+            before = record is not None
+            if record is None:
+                progress.begin(stage, typed(stage, plan, stage.command()))
+                record = run_stage(stage, plan, after, progress.tick)
+            progress.end(stage, record, before)
+            records[stage.name] = record
+    finally:
+        progress.close()
+    found = findings(plan)
+    ran: list[dict[str, Any]] = [
+        {"stage": name, **{key: record[key] for key in ("command", "seconds", "cpu_seconds")}}
+        for name, record in records.items()
+    ]
+    command = f"cenote {shlex.join(['demo', *_given(plan)])}"
+    write(plan.folder / "results.json", {"command": command, **found, "stages": ran})
+    write_demo(plan, todo, records, found, command)
+    told = sentences(found)
+    print(table(found))
+    print()
+    for name in ("tournament", "evaluate", "discover", "search"):
+        print(told[name])
+    address = (plan.folder / "index.html").resolve().as_uri()
+    print(f"\nIn {clock(sum(one['seconds'] for one in ran))} minutes. The report: {address}")
+    print(f"Look around in it: cenote serve {shlex.quote(str(plan.folder))}")
+    print("Your own images, a folder for each class: cenote tournament FOLDER -o RUN")
+
+
+def _given(plan: Plan) -> list[str]:
+    """What makes this demo another than the default."""
+    default = Plan(Path("cenote-demo"), 1000, POOLS, 3)
+    words = [] if plan.folder == default.folder else ["-o", str(plan.folder)]
+    words += [] if plan.images == default.images else ["--images", str(plan.images)]
+    words += [] if plan.pools == default.pools else ["--pools", *plan.pools]
+    return words + ([] if plan.seeds == default.seeds else ["--seeds", str(plan.seeds)])

@@ -1,0 +1,144 @@
+"""`cenote demo` as a user runs it: whole, killed and gone on with, with a stage that breaks.
+
+One small demo is run to its end, with a kill -9 in its tournament: it must end with the numbers of a tournament that
+nobody killed.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cenote.cli import main
+from cenote.cli._demo_stages import Plan, stages
+from cenote.show.report import read_page
+
+pytestmark = pytest.mark.timeout(1200)  # two minutes of one core; a machine that is shared may take ten times as long
+SMALL = ["--images", "96", "--pools", "gap", "simpool", "--seeds", "1"]
+
+
+def demo(folder: Path) -> list[str]:
+    return [sys.executable, "-m", "cenote", "demo", "-o", str(folder), *SMALL]
+
+
+def processes_of(folder: Path) -> list[int]:
+    """Those with the folder's name in their command."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and str(folder) in (entry / "cmdline").read_text():
+                found.append(int(entry.name))
+        except OSError:  # gone meanwhile
+            continue
+    return found
+
+
+def until(happens: Any, seconds: float = 400) -> None:
+    end = time.monotonic() + seconds
+    while not happens():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("cache")
+        patch.setenv("CENOTE_CACHE", str(folder))
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> tuple[Path, str, str]:
+    """The folder of a demo that was killed once, and what its second run said and printed."""
+    folder = tmp_path_factory.mktemp("demo") / "d"
+    first = subprocess.Popen(demo(folder), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    until(lambda: list((folder / "tournament").glob("*/heat-1/checkpoint.pt")) or first.poll() is not None)
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    if Path("/proc").is_dir():
+        until(lambda: not processes_of(folder), 30)  # nothing of it goes on by itself
+    assert not json.loads((folder / "logs" / "tournament.json").read_text())["done"]
+    second = subprocess.run(demo(folder), capture_output=True, encoding="utf-8", timeout=1000)
+    assert second.returncode == 0, second.stderr
+    return folder, second.stderr, second.stdout
+
+
+def test_every_stage_is_told_with_its_command(finished: tuple[Path, str, str]) -> None:
+    folder, said, _ = finished
+    plan = Plan(folder, 96, ("gap", "simpool"), 1)
+    lines = said.splitlines()
+    assert lines[0] == "1/9 world: done already"
+    for number, stage in enumerate(stages(plan)[1:], 2):
+        place = lines.index(f"{number}/9 {stage.name}: {stage.about}")
+        assert lines[place + 1].startswith(f"    cenote {stage.name} ") and "done in" in lines[place + 2]
+        assert (folder / "logs" / f"{stage.name}.txt").is_file()
+
+
+def test_what_was_killed_ends_with_the_same_numbers(finished: tuple[Path, str, str], tmp_path: Path) -> None:
+    folder = finished[0]
+    plan = Plan(folder, 96, ("gap", "simpool"), 1)
+    words = stages(plan)[1].command()
+    words[words.index("-o") + 1] = str(tmp_path / "whole")
+    assert main(words) == 0
+    whole, killed = (
+        json.loads((one / "results.json").read_text()) for one in (tmp_path / "whole", folder / "tournament")
+    )
+    timed = {"ms", "backbone_ms"}
+    rows = [[{k: v for k, v in row.items() if k not in timed} for row in one["standings"]] for one in (whole, killed)]
+    assert rows[0] == rows[1] and whole["recommendation"] == killed["recommendation"]
+
+
+def test_the_results(finished: tuple[Path, str, str]) -> None:
+    folder, _, printed = finished
+    found = json.loads((folder / "results.json").read_text())
+    assert [one["stage"] for one in found["stages"]] == [one.name for one in stages(Plan(folder, 96, ("gap",), 1))]
+    assert all(one["cpu_seconds"] > 0 and one["command"].startswith("cenote ") for one in found["stages"])
+    assert found["accuracy"] == json.loads((folder / "evaluation" / "results.json").read_text())["classify"]["accuracy"]
+    assert len(found["pools"]) == 2 and found["recommended"] in {"gap", "simpool"}
+    assert len(found["composed"]["results"]) == 10
+    assert f"{found['recommended']} (taken)" in printed and found["recommendation"] in printed
+    assert (folder / "index.html").resolve().as_uri() in printed and f"cenote serve {folder}" in printed
+
+
+def test_the_report_holds_every_stage(finished: tuple[Path, str, str]) -> None:
+    folder = finished[0]
+    page = read_page(folder)
+    kinds = {type(block).__name__ for block in page.blocks}
+    assert kinds >= {"Text", "Table", "Scatter", "Maps", "Boxes", "Bars", "Panels", "Picture"}
+    text = (folder / "index.html").read_text(encoding="utf-8")
+    for one in json.loads((folder / "results.json").read_text())["stages"]:
+        assert one["command"].split(" > ")[0] in text
+    assert page.command == f"cenote demo -o {folder} --images 96 --pools gap simpool --seeds 1"
+
+
+def test_a_finished_demo_has_nothing_to_do(finished: tuple[Path, str, str]) -> None:
+    folder, _, printed = finished
+    before = {path: path.stat().st_mtime_ns for path in (folder / "logs").iterdir()}
+    again = subprocess.run(demo(folder), capture_output=True, encoding="utf-8", timeout=400)
+    assert again.returncode == 0 and again.stdout == printed
+    assert again.stderr.count("done already") == 9
+    assert before == {path: path.stat().st_mtime_ns for path in (folder / "logs").iterdir()}
+
+
+def test_a_broken_stage_is_told_in_a_sentence(finished: tuple[Path, str, str], tmp_path: Path) -> None:
+    """Last: it destroys the world."""
+    folder = finished[0]
+    truths = folder / "world" / "annotations.jsonl"
+    whole = truths.read_text()
+    truths.write_text(whole[:1000])
+    shutil.rmtree(folder / "tournament")
+    broken = subprocess.run(demo(folder), capture_output=True, encoding="utf-8", timeout=400)
+    assert broken.returncode == 1 and not broken.stdout and "Traceback" not in broken.stderr
+    log = (folder / "logs" / "tournament.txt").read_text().splitlines()
+    assert log[-1].startswith("cenote tournament: ") and f"cenote demo: {log[-1]}\n" in broken.stderr
+    assert "the stage tournament ended with code 2" in broken.stderr
+    assert os.path.join("logs", "tournament.txt") in broken.stderr

@@ -1,0 +1,151 @@
+"""The parts of `cenote demo`: a stage runs once, again when its command or one before changes, never two at once."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cenote.cli import main
+from cenote.cli._demo_progress import clock, pace, remaining
+from cenote.cli._demo_running import StageFailed, done_before, only_one, run_stage
+from cenote.cli._demo_stages import Plan, Stage, query, stages, typed, winner
+
+
+def printing(name: str, *words: str) -> Stage:
+    return Stage(name, name, "print", 1.0, lambda: list(words), output=f"{name}/out.txt")
+
+
+def nothing() -> None:
+    pass
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    (tmp_path / "logs").mkdir()
+    return Plan(tmp_path, 120, ("gap",), 1)
+
+
+def test_a_stage_runs_once(plan: Plan) -> None:
+    stage = printing("a", "--version")
+    assert done_before(stage, plan, "") is None
+    record = run_stage(stage, plan, "", nothing)
+    assert (plan.folder / "a" / "out.txt").read_text().startswith("cenote ")
+    assert record["command"] == f"cenote --version > {plan.folder}/a/out.txt" == typed(stage, plan, ["--version"])
+    assert done_before(stage, plan, "") == record
+
+
+def test_it_runs_again_when_anything_before_it_changed(plan: Plan) -> None:
+    stage = printing("a", "--version")
+    record = run_stage(stage, plan, "one", nothing)
+    assert done_before(stage, plan, "another") is None
+    assert done_before(printing("a", "-h"), plan, "one") is None
+    old = plan.folder / "a" / "old.txt"
+    old.write_text("of a run that is worth nothing now")
+    again = run_stage(stage, plan, "another", nothing)
+    assert again["name"] != record["name"] and not old.exists()
+    (plan.folder / "a" / "out.txt").unlink()
+    (plan.folder / "a").rmdir()
+    assert done_before(stage, plan, "another") is None
+
+
+def test_a_stage_that_fails_says_its_last_lines(plan: Plan) -> None:
+    stage = printing("a", "pools", "simpol")
+    with pytest.raises(StageFailed) as failed:
+        run_stage(stage, plan, "", nothing)
+    first, told = str(failed.value).splitlines()
+    assert first.startswith("cenote pools: no pool 'simpol'; did you mean 'simpool'?")
+    assert "the stage a ended with code 2" in told and str(plan.folder / "logs" / "a.txt") in told
+    assert done_before(stage, plan, "") is None and not (plan.folder / "a" / "out.txt").exists()
+
+
+def test_an_interrupted_stage_stops_and_goes_on(plan: Plan) -> None:
+    words = ["world", plan.at("world"), "--preset", "tiny", "--images", "150", "--jobs", "1"]
+    stage = Stage("world", "world", "draw", 1.0, lambda: words)
+    images = plan.folder / "world" / "images"
+
+    def interrupt() -> None:
+        if images.is_dir() and len(list(images.rglob("*.png"))) > 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_stage(stage, plan, "", interrupt)
+    drawn = {path: path.stat().st_mtime_ns for path in images.rglob("0*.png")}
+    assert 5 < len(drawn) < 150 and not (plan.folder / "world" / "annotations.jsonl").exists()
+    assert run_stage(stage, plan, "", nothing)["resumed"]
+    assert {path: path.stat().st_mtime_ns for path in drawn} == drawn
+    assert len((plan.folder / "world" / "annotations.jsonl").read_text().splitlines()) == 150
+
+
+def test_one_demo_at_a_time(tmp_path: Path) -> None:
+    script = "import sys; from cenote.cli import main; sys.exit(main(['demo', '-o', sys.argv[1]]))"
+    with only_one(tmp_path / "d"):
+        other = subprocess.run(
+            [sys.executable, "-c", script, str(tmp_path / "d")], capture_output=True, text=True, timeout=60
+        )
+    assert other.returncode == 2 and "another demo is running in" in other.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--pools", "simpol"], "no pool 'simpol'; did you mean 'simpool'?"),
+        (["--images", "3"], "--images 3: 12 classes need at least 96, two of each to test"),
+        (["--seeds", "0"], "--seeds 0: at least one"),
+    ],
+)
+def test_mistakes_leave_nothing_behind(
+    words: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["demo", "-o", str(tmp_path / "d"), *words]) == 2
+    assert sentence in capsys.readouterr().err and not (tmp_path / "d").exists()
+
+
+def test_a_folder_of_somebody_s_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "world").mkdir()
+    (tmp_path / "world" / "mine.txt").write_text("mine")
+    assert main(["demo", "-o", str(tmp_path)]) == 2
+    assert "is not empty and holds no demo" in capsys.readouterr().err
+    assert os.listdir(tmp_path) == ["world"] and os.listdir(tmp_path / "world") == ["mine.txt"]
+
+
+def test_what_stages_look_for_and_do_not_find(plan: Plan) -> None:
+    asked: list[tuple[Callable[[Plan], object], str]] = [
+        (winner, "tournament/results.json"),
+        (query, "annotations.jsonl"),
+    ]
+    for look, name in asked:
+        with pytest.raises(ValueError, match=f"{name}.*the same command"):
+            look(plan)
+    (plan.folder / "world").mkdir()
+    (plan.folder / "world" / "annotations.jsonl").write_text(json.dumps({"label": "dog", "domain": "photo"}) + "\n")
+    with pytest.raises(ValueError, match="none of the 120 images is the photograph of a cat"):
+        query(plan)
+
+
+def test_the_query_shows_one_large_object(plan: Plan) -> None:
+    shown = [("a", "test", [[0, 0, 9, 9], [0, 0, 2, 2]]), ("b", "test", [[0, 0, 4, 4]]), ("c", "test", [[1, 1, 4, 6]]),
+             ("d", "test", [[1, 1, 3, 3]]), ("e", "train", [[0, 0, 9, 9]])]  # fmt: skip
+    lines = [{"file": f, "label": "cat", "domain": "photo", "split": s, "boxes": b} for f, s, b in shown]
+    (plan.folder / "world").mkdir()
+    (plan.folder / "world" / "annotations.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    assert query(plan) == "b"  # 16 pixels; c has 15
+    (plan.folder / "world" / "annotations.jsonl").write_text(json.dumps(lines[-1]) + "\n")
+    assert query(plan) == "e"
+
+
+def test_costs_follow_what_is_asked(plan: Plan) -> None:
+    few, many = (sum(one.seconds for one in stages(replace(plan, images=n))) for n in (100, 1000))
+    assert few < many < 10 * few
+
+
+def test_the_time_that_is_left() -> None:
+    assert pace([]) == 1
+    assert pace([(15, 45)]) == 2 and pace([(1, 3)]) == pytest.approx(18 / 16)  # a second says little
+    assert remaining(10, 4, 20, 1) == 26 and remaining(10, 4, 20, 2) == 56
+    assert remaining(10, 100, 0, 1) > 0  # it is not over before it is
+    assert [clock(one) for one in (0, 59.4, 59.6, 605)] == ["0:00", "0:59", "1:00", "10:05"]
