@@ -68,7 +68,7 @@ def gram_against_explicit(rounds: int) -> None:
             "of explicit": lambda: of_explicit().backward(),
             "of gram": lambda: of_gram().backward(),
         },
-        max(rounds, 50),  # a millisecond is soon disturbed
+        max(rounds, 20),  # a millisecond is soon disturbed
     )
     print(f"| {len(a)} mixed pairs, value and gradient | explicit ms | Gram ms | ratio | bar |\n|---|---|---|---|---|")
     for told, key, bar in (("similarities", "", "50"), ("multi-similarity of them", "of ", "")):

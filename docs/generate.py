@@ -38,7 +38,7 @@ def generated() -> dict[Path, str]:
     text = readme.read_text(encoding="utf-8")
     before, rest = text.split(BEGIN)
     after = rest.split(END)[1]
-    pages = {POOLS / f"{name}.md": page(name) for name in list_pools()}
+    pages = {POOLS / f"{name}.md": page(name, picture=f"{name}.jpg") for name in list_pools()}  # docs/pictures.py
     pages[POOLS / "index.md"] = (
         "# The pools\n\n"
         "#: group of the landscape; Map: the pool has an attention map of its own; parameters and millions of\n"

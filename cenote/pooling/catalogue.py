@@ -20,6 +20,15 @@ NOTE = (
     "published: with the keys and values the papers write down. Products only: elementwise work is not counted."
 )
 
+# Of methods whose docstring says it in words; the others have theirs there. x_jc: channel c of feature j, of p.
+EQUATIONS = {
+    "gap": "u = Σ_j x_j / p",
+    "max": "u_c = max_j x_jc",
+    "gap+max": "u_c = Σ_j x_jc / p + max_j x_jc",
+    "kmeans": "a_ij = 1 where i = argmin_i ‖x_j - u_i‖² and 0 elsewhere,  u_i ← Σ_j a_ij x_j / Σ_j a_ij",
+    "weldon": "u_c = (mean of the top largest x_jc) + (mean of the low smallest x_jc),  over j",
+}
+
 
 def catalogue(dim: int, grid: Grid, style: str = "text") -> str:
     """All pools with their cost at this size, as "text", "markdown" or "json" (with options and sources)."""
@@ -58,8 +67,10 @@ def catalogue_row(name: str, dim: int, grid: Grid) -> dict[str, Any]:
     }
 
 
-def page(name: str, sizes: Iterable[tuple[int, Grid]] = ((384, (14, 14)), (2048, (7, 7)))) -> str:
-    """One method in Markdown: what it is, its row of the landscape, options, cost, usage, source."""
+def page(
+    name: str, sizes: Iterable[tuple[int, Grid]] = ((384, (14, 14)), (2048, (7, 7))), picture: str | None = None
+) -> str:
+    """One method in Markdown: what it is, where it looks, its row of the landscape, options, cost, usage, source."""
     found = entry(name)
     row = next(row for row in landscape_rows() if row["name"] == name)
     parts = [(HEADINGS[key], f"`{row[key]}`") for key in HEADINGS if key not in ("group", "title") and row[key]]
@@ -72,8 +83,11 @@ def page(name: str, sizes: Iterable[tuple[int, Grid]] = ((384, (14, 14)), (2048,
     sections = [
         f"# {found.title} (`{name}`)",
         inspect.cleandoc(found.cls.__doc__ or ""),
+        *([f"    {EQUATIONS[name]}"] if name in EQUATIONS else []),
         f"Group {found.group} of the landscape. Source: {found.source}.",
+        *([f"![{_shown(found.cls)}]({picture})\n\n*{_shown(found.cls)}.*"] if picture else []),
         "## Its row of the landscape",
+        "With these parts Algorithm 1 is this method: Z = f⁻¹(f(V) A), U = φ_U(Z), from A = h(s(K, Q)) (S 1-7).",
         markdown_table(("Part", "Here"), parts),
         "## Options",
         markdown_table(("Option", "Default"), listed) if listed else "None.",
@@ -97,6 +111,12 @@ def markdown_table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
     lines = [[cell.replace("|", "\\|") for cell in line] for line in (heads, *rows)]
     body = ["| " + " | ".join(line) + " |" for line in lines]
     return "\n".join([body[0], "|---" * len(lines[0]) + "|", *body[1:]])
+
+
+def _shown(cls: type[Pool]) -> str:
+    """Below the picture of docs/pictures.py."""
+    seen = "the class activation map of the true class" if cls.no_attention else "its own map"
+    return f"Three pictures, and where it looks after a short training on a frozen network: {seen}"
 
 
 def _attention(cls: type[Pool]) -> str:

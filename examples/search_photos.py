@@ -1,0 +1,47 @@
+"""Find photographs by text, and by image and text: `python examples/search_photos.py [FOLDER] [--text dog] [-o OUT]`
+
+FOLDER has photographs; without one, a small world is drawn. In Python what `cenote index FOLDER -o OUT/index` and
+`cenote search OUT/index --text dog` do, with a model that needs no download. Run again, it embeds only what is new.
+"""
+
+import argparse
+from pathlib import Path
+
+from cenote.allocator import keep_memory
+from cenote.models.image_text import create_image_text
+from cenote.search import Question, ask, fill, load_words, remember_words
+from cenote.search.index import open_images, source_of
+from cenote.search.pictures import Pictures
+from cenote.search.store import Description, find_store, open_store
+from cenote.show.found import Shown, found_sheet
+
+parser = argparse.ArgumentParser()
+parser.add_argument("folder", nargs="?", default="world/tiny")
+parser.add_argument("--text", default="dog")
+parser.add_argument("-o", "--out", type=Path, default=Path("searched"))
+asked = parser.parse_args()
+
+keep_memory()
+model = create_image_text("text-space")  # images and texts as vectors of one space
+words = remember_words(model, load_words())  # what FreeDom may call an image
+index = asked.out / "index"
+kept = {"name": "", "digest": words.digest, "n": 7}
+store = find_store(index) or open_store(index, Description("text-space", model.identity, model.dim, words=kept))
+photographs = open_images([asked.folder], skip=[asked.out])
+report = fill(store, photographs, model, words, source=source_of([asked.folder]))
+print(f"{len(store)} images in {index}, {report.embedded} of them new")
+
+first = ask(Question(texts=(asked.text,)), store, model, words)
+best = first.results[0]
+second = ask(Question(images=(best.row,), texts=("snow",)), store, model, words)  # this one, but in snow
+pictures = Pictures()
+for name, answer, text, images in (
+    ("text", first, asked.text, []),
+    ("composed", second, "snow", [pictures(best.entry)]),
+):
+    print(f"\n{name}: {text}, by {answer.method}")
+    for result in answer.results[:5]:
+        print(f"  {result.score:.3f}  {result.entry.path}")
+    shown = [Shown(pictures(r.entry), Path(r.entry.path).name, r.score) for r in answer.results]
+    found_sheet(shown, text, images, answer.method).save(asked.out / f"{name}.jpg", quality=90)
+print(f"\nLook at {asked.out / 'text.jpg'} and {asked.out / 'composed.jpg'}")

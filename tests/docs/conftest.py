@@ -1,0 +1,48 @@
+"""A folder as the documents' reader has it: photographs under the names that the documents use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+PHOTOS = ("photos", "photographs", "birds", "captioned", "coco", "pacs", "DATA")
+WORDS = ("dog", "cat", "tree", "house", "boat", "sketch", "sepia", "grass")
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Photos: classes, splits, boxes, masks, captions and two domains, in files; products: many classes."""
+    from cenote.allocator import keep_memory
+    from cenote.data.world import World, write_world
+
+    keep_memory()
+    folder = tmp_path_factory.mktemp("prepared")
+    write_world(World.preset("tiny", images=60, classes=6, domains=("photo", "sketch")), folder / "photos", jobs=1)
+    write_world(World.preset("tiny", images=64, classes=16), folder / "products", jobs=1)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Features of the same photographs serve every page."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, world: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where a page's commands are typed."""
+    import skimage.data
+    from PIL import Image
+
+    for name in PHOTOS:
+        (tmp_path / name).symlink_to(world / "photos", target_is_directory=True)
+    (tmp_path / "products").symlink_to(world / "products" / "images", target_is_directory=True)  # class folders alone
+    cat = Image.fromarray(skimage.data.chelsea()).resize((150, 100))
+    for name in ("cat.jpg", "cat.png", "chelsea.png", "coffee.png"):
+        cat.save(tmp_path / name)
+    for name in ("words.txt", "open_images_v7.csv"):
+        (tmp_path / name).write_text("\n".join(WORDS) + "\n")
+    monkeypatch.setenv("CENOTE_CACHE", str(cache))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
