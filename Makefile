@@ -8,7 +8,8 @@ READY := .venv/.ready
 
 .PHONY: test demo lint docs docs-check names bench clean
 
-# Two processes of one thread each: the tests are many and small, and two cores are all CI has.
+# Two processes of one thread each: the tests are many and small, and two cores are all CI has. tests/conftest.py says
+# which of them stay together.
 # bf16 matrix products can die with SIGILL on virtual machines whose CPU flags promise more than they hold:
 # AVX512_CORE keeps oneDNN below those instructions.
 test: $(READY)

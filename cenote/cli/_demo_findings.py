@@ -38,7 +38,7 @@ def findings(plan: Plan) -> dict[str, Any]:
             "query": QUERY,
             "text": STYLE,
             "results": [{"path": Path(one["path"]).name, "class": one["class"], "domain": one["domain"],
-                         "right": is_right(one)} for one in answers],
+                         "right": is_right(one), "learned": one["split"] == "train"} for one in answers],
         },
     }  # fmt: skip
 
@@ -49,7 +49,8 @@ def is_right(result: dict[str, Any]) -> bool:
 
 def sentences(found: dict[str, Any]) -> dict[str, str]:
     """What each stage found."""
-    right = [one["right"] for one in found["composed"]["results"]]
+    answers = found["composed"]["results"]
+    right = [one for one in answers if one["right"]]
     gap, interval = found["background"]["gap"], found["background"]["gap_interval"]
     bounds = f" (95%: {interval[0]:.1f} to {interval[1]:.1f})" if interval else ""
     return {
@@ -71,7 +72,10 @@ def sentences(found: dict[str, Any]) -> dict[str, str]:
             f"{_percent(found['texts'].get('zero_shot_domain'))} of the domains."
         ),
         "index": f"{found['images']} images that answer to images, to texts and to both.",
-        "search": f"{sum(right)} of the first {counted(len(right), 'image')} are {QUERY}s in {STYLE}es.",
+        "search": (
+            f"{len(right)} of the first {counted(len(answers), 'image')} are {QUERY}s in {STYLE}es; the small CLIP had "
+            f"learned {sum(one['learned'] for one in right)} of these {len(right)}, as it had most images of the index."
+        ),
     }
 
 

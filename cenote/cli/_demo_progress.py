@@ -59,7 +59,7 @@ class Progress:
 
     def end(self, stage: Stage, record: Mapping[str, Any], before: bool = False) -> None:
         """`before`: it was done by an earlier demo."""
-        if not record["resumed"]:  # of a stage that went on only a part of the time is known
+        if not record["resumed"]:  # what was stopped did some things twice
             self.timed.append((stage.seconds, record["seconds"]))
         if before:
             say(f"{self.stages.index(stage) + 1}/{len(self.stages)} {stage.name}: done already")

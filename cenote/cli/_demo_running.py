@@ -12,16 +12,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import IO, Any
 
+from .. import __version__
 from ._demo_stages import Plan, Stage, typed
 
 MARK = "demo.json"  # who finds it in a folder may clear what the stages wrote there
 TAIL = 4  # lines of a log that tell what went wrong
 PATIENCE = 20.0  # seconds that an interrupted stage has to write down where it was
+NOTED = 2.0  # seconds after which the time of a stage that runs is written down: who kills the demo loses no more
+KNOWN = {"command", "after", "version", "begun", "name", "done", "seconds", "cpu_seconds"}
 
 
 class StageFailed(RuntimeError):
@@ -44,11 +47,13 @@ def only_one(folder: Path) -> Iterator[None]:
 
 
 def done_before(stage: Stage, plan: Plan, after: str) -> dict[str, Any] | None:
-    """Its record if this very command ended well after the same runs of others, and its folder is still there."""
+    """Its record if this very command of this version ended well after the same runs of others, and its folder is
+    still there."""
     found = _record(stage, plan)
     if not found.get("done") or found["after"] != after or not (plan.folder / stage.folder).is_dir():
         return None
-    return found if found["command"] == typed(stage, plan, stage.command()) else None
+    same = found["version"] == __version__ and found["command"] == typed(stage, plan, stage.command())
+    return found if same else None
 
 
 def run_stage(stage: Stage, plan: Plan, after: str, tick: Callable[[], object]) -> dict[str, Any]:
@@ -56,21 +61,37 @@ def run_stage(stage: Stage, plan: Plan, after: str, tick: Callable[[], object]) 
     words = stage.command()
     command, own = typed(stage, plan, words), plan.folder / stage.folder
     before = _record(stage, plan)
-    goes_on = own.is_dir() and (before.get("command"), before.get("after")) == (command, after)
+    asked = {"command": command, "after": after, "version": __version__}
+    goes_on = own.is_dir() and asked.items() <= before.items()
     if not goes_on:
         _clear(own)
-    begun = time.time() if not goes_on else before["begun"]
+        before = {"begun": time.time(), "seconds": 0.0, "cpu_seconds": 0.0}
+    begun, seconds, cpu_seconds = before["begun"], before["seconds"], before["cpu_seconds"]  # of its parts so far
     name = sha256(f"{command}\n{after}\n{begun}".encode()).hexdigest()[:16]
-    record: dict[str, Any] = {"command": command, "after": after, "begun": begun, "name": name, "done": False}
-    path = plan.folder / "logs" / f"{stage.name}.json"
-    write(path, record)
-    started, used = time.monotonic(), _cpu()
-    code = _ended([*words, *(["--resume"] if goes_on and stage.resume else [])], stage, plan, goes_on, tick)
+    record: dict[str, Any] = {**asked, "begun": begun, "name": name, "resumed": goes_on, "done": False}
+    started, used, noted = time.monotonic(), _cpu(), 0.0
+
+    def note(done: bool = False, running: int | None = None) -> None:
+        nonlocal noted
+        noted = time.monotonic()
+        record["seconds"] = seconds + noted - started
+        record["cpu_seconds"] = cpu_seconds + _cpu(running) - used
+        write(plan.folder / "logs" / f"{stage.name}.json", record | {"done": done})
+
+    def beat(child: int) -> None:
+        tick()
+        if time.monotonic() - noted > NOTED:
+            note(running=child)
+
+    code = 1
+    note()
+    try:
+        code = _ended([*words, *(["--resume"] if goes_on and stage.resume else [])], stage, plan, goes_on, beat)
+    finally:
+        note(done=code == 0)
     if code:
         raise StageFailed(_told(stage, plan, code))
-    record |= {"done": True, "resumed": goes_on, "seconds": time.monotonic() - started, "cpu_seconds": _cpu() - used}
-    write(path, record)
-    return record
+    return record | {"done": True}
 
 
 def _clear(folder: Path) -> None:
@@ -83,8 +104,8 @@ def _clear(folder: Path) -> None:
             os.replace(folder, old)
 
 
-def _ended(words: Sequence[str], stage: Stage, plan: Plan, goes_on: bool, tick: Callable[[], object]) -> int:
-    """The exit code of the command; what it says goes to its log."""
+def _ended(words: Sequence[str], stage: Stage, plan: Plan, goes_on: bool, tick: Callable[[int], object]) -> int:
+    """The exit code of the command; what it says goes to its log. `tick` is told its process."""
     log = plan.folder / "logs" / f"{stage.name}.txt"
     output = plan.folder / stage.output if stage.output else None
     temporary = None if output is None else output.with_name(f".{output.name}")
@@ -98,7 +119,7 @@ def _ended(words: Sequence[str], stage: Stage, plan: Plan, goes_on: bool, tick: 
         with child:
             try:
                 while child.poll() is None:
-                    tick()
+                    tick(child.pid)
                     time.sleep(0.2)
             except BaseException:
                 _stop(child)
@@ -140,7 +161,7 @@ def _told(stage: Stage, plan: Plan, code: int) -> str:
 def _record(stage: Stage, plan: Plan) -> dict[str, Any]:
     try:
         found = json.loads((plan.folder / "logs" / f"{stage.name}.json").read_text(encoding="utf-8"))
-        return found if {"command", "after", "begun", "name", "done"} <= set(found) else {}
+        return found if set(found) >= KNOWN else {}
     except (OSError, ValueError, TypeError):
         return {}
 
@@ -152,7 +173,11 @@ def write(path: Path, content: Any) -> None:
         temporary.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
 
-def _cpu() -> float:
-    """Seconds of processor time of all stages so far and of their processes."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+def _cpu(running: int | None = None) -> float:
+    """Seconds of processor time of all stages so far and of their processes; of one that runs where /proc tells."""
+    used, ticks = resource.getrusage(resource.RUSAGE_CHILDREN), 0
+    if running is not None:
+        with suppress(OSError):  # another system, or it has just ended
+            stat = Path(f"/proc/{running}/stat").read_text(encoding="utf-8", errors="replace")
+            ticks = sum(map(int, stat.rpartition(")")[2].split()[11:15]))  # its own and those of its children
+    return used.ru_utime + used.ru_stime + ticks / os.sysconf("SC_CLK_TCK")

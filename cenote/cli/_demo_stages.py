@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,6 @@ POOLS = ("gap", "max", "lse", "crow", "se", "ep", "simpool")
 QUERY = "cat"  # this one ...
 STYLE = "sketch"  # ... but as that
 TOP = 10
-# One word for the image: the list has twelve, of which FreeDom's usual seven are mostly wrong. Over all test images of
-# this world, `cenote evaluate-search` gives 65.1 mAP with it, 19.7 with the usual ones, 41.5 with WeiCom.
-METHOD = "freedom:k=1:m=1"
 # At 448 pixels the grid is 14 x 14; at the images' own 128 it is 4 x 4, and nothing is found. On 48 validation images
 # CorLoc was 58.3 with lost, 54.2 with maskcut, 47.9 with tokencut, and 22.9 with a box in the middle.
 FINDER, FINE = "lost", "448"
@@ -35,6 +32,13 @@ class Plan:
 
     def at(self, name: str) -> str:
         return str(self.folder / name)
+
+    def is_default(self) -> bool:
+        """Wherever it goes."""
+        return replace(self, folder=DEFAULT.folder) == DEFAULT
+
+
+DEFAULT = Plan(Path("cenote-demo"), 1000, POOLS, 3)
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,7 @@ def stages(plan: Plan) -> list[Stage]:
         return ["index", world, "-o", index, "--model", clip]
 
     def search() -> list[str]:
-        asked = ["--image", plan.at(f"world/{query(plan)}"), "--text", STYLE, "--method", METHOD]
+        asked = ["--image", plan.at(f"world/{query(plan)['file']}"), "--text", STYLE]
         return ["search", index, *asked, "--top", str(TOP), "--sheet", plan.at("search/sheet.jpg"), "--json", "--why"]
 
     def judge() -> list[str]:
@@ -126,8 +130,8 @@ def winner(plan: Plan) -> tuple[str, float]:
     return next((row["pool"], row["lr"]) for row in report["standings"] if row["name"] == report["recommended"])
 
 
-def query(plan: Plan) -> str:
-    """Of the photographs, those of the test split first, the one that shows a single object largest."""
+def query(plan: Plan) -> dict[str, Any]:
+    """The truth of the photograph that shows a single object largest; of the test split, if it has any."""
     wanted = [one for one in _truths(plan) if one["label"] == QUERY and one["domain"] == "photo"]
     if not wanted:
         raise ValueError(f"none of the {plan.images} images is the photograph of a {QUERY}: --images takes more")
@@ -136,7 +140,7 @@ def query(plan: Plan) -> str:
         areas = [(x1 - x0) * (y1 - y0) for x0, y0, x1, y1 in one["boxes"]]
         return one["split"] == "test", len(areas) == 1, max(areas, default=0.0)
 
-    return str(max(wanted, key=clearness)["file"])
+    return max(wanted, key=clearness)
 
 
 def photographs(plan: Plan, most: int = 8) -> list[str]:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import shlex
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
-from ._demo_stages import POOLS, Plan
+from ._demo_stages import DEFAULT, Plan
 
 
 def run(
-    out: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="DIR")] = Path("cenote-demo"),
-    images: int = 1000,
-    pools: Annotated[tuple[str, ...], tyro.conf.arg(metavar="POOL...")] = POOLS,
-    seeds: int = 3,
+    out: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="DIR")] = DEFAULT.folder,
+    images: int = DEFAULT.images,
+    pools: Annotated[tuple[str, ...], tyro.conf.arg(metavar="POOL...")] = DEFAULT.pools,
+    seeds: int = DEFAULT.seeds,
     serve: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
 ) -> None:
     """All of Cenote in some minutes, without a download: a world, a tournament, boxes, discovery, search, a report.
@@ -36,11 +37,13 @@ def run(
     from ._demo_running import StageFailed, only_one
     from ._given import check_out, names_in, say
 
-    names_in(",".join(pools), list_pools(), "pool")  # a typo is told before anything is drawn
+    pools = tuple(names_in(",".join(pools), list_pools(), "pool"))  # a typo is told before anything is drawn
     if images < 96:
         raise ValueError(f"--images {images}: 12 classes need at least 96, two of each to test")
     if seeds < 1:
         raise ValueError(f"--seeds {seeds}: at least one")
+    if serve:
+        import_module("cenote.web")  # what it lacks is told now, not after all stages
     check_out(out)
     plan = Plan(out, images, pools, seeds)
     try:
@@ -100,9 +103,8 @@ def _play(plan: Plan) -> None:
 
 
 def _given(plan: Plan) -> list[str]:
-    """What makes this demo another than the default."""
-    default = Plan(Path("cenote-demo"), 1000, POOLS, 3)
-    words = [] if plan.folder == default.folder else ["-o", str(plan.folder)]
-    words += [] if plan.images == default.images else ["--images", str(plan.images)]
-    words += [] if plan.pools == default.pools else ["--pools", *plan.pools]
-    return words + ([] if plan.seeds == default.seeds else ["--seeds", str(plan.seeds)])
+    """What makes this demo another than the DEFAULT."""
+    words = [] if plan.folder == DEFAULT.folder else ["-o", str(plan.folder)]
+    words += [] if plan.images == DEFAULT.images else ["--images", str(plan.images)]
+    words += [] if plan.pools == DEFAULT.pools else ["--pools", *plan.pools]
+    return words + ([] if plan.seeds == DEFAULT.seeds else ["--seeds", str(plan.seeds)])

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from ._given import counted
+from ._given import counted, say
 
 if TYPE_CHECKING:
     from cenote.search.ask import Answer, Result
@@ -83,6 +83,8 @@ def run(
     name, options = choose_method(method, weight)
     question = Question(image, text, without, name, top, cut, sort, near_duplicates, chosen, options)
     answer = ask(question, *open_for(question, index, words, exact))
+    if unknown := answer.why.get("unknown"):
+        say(f"the model has never read {', '.join(unknown)}: what it finds for that is a guess")
     if sheet is not None:
         _draw(question, answer, sheet)
     if json:
@@ -144,6 +146,7 @@ def _reasons(why: dict[str, Any]) -> str:
     told = dict(why)
     told["terms"] = ", ".join(f"{each['text']} {each['weight']:+g}" for each in why["terms"])
     told["images"] = ", ".join(why.get("images", ()))
+    told["unknown"] = ", ".join(why.get("unknown", ()))
     if "words" in why:
         told["words"] = ", ".join(f"{each['word']} {each['weight']:.2f}" for each in why["words"])
     if "proxies" in why:

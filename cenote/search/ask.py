@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +18,7 @@ from ..options import check_names, check_number
 from ..unit import unit
 from .compose import compose, find_method
 from .filters import Filter
-from .freedom import M, N
+from .freedom import K, M, N
 from .matrix import best
 from .plan import Plan, Query
 from .store import Entry, Store
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from .words import WordMemory
 
 CANDIDATES = 500  # that an approximate search hands on to exact ranking
+LEAST, MOST = 0.001, 1000  # weights of a term: float32 has room for their products
 SORTS = ("score", "date", "name", "size")
 # Near-duplicates: at most so many bits of `look_of` apart, vectors at least so similar. Of 278 photographs halved and
 # compressed 99 in 100 were within 8 bits; of pairs of different ones 1 in 1,000 within 15.
@@ -82,6 +82,8 @@ def ask(question: Question, store: Store, model: ImageText, words: WordMemory | 
         "terms": [{"text": text, "weight": weight} for text, weight in terms],
         "images": [_name(image, store) for image in question.images],
     }
+    if unknown := [word for text, _ in terms for word in getattr(model, "unknown", _nothing)(text)]:
+        told["unknown"] = unknown
     view = store.select(question.filter)
     if not len(view):
         if not question.filter:
@@ -117,8 +119,10 @@ def parse_term(text: str) -> tuple[str, float]:
         number = float(weight) if power else 1.0
     except ValueError:
         number = 0.0
-    if not name or not 0 < number < math.inf:
-        raise ValueError(f"'{text}' is no search term: write dog, or dog^2 to weigh it twice (weights are above 0)")
+    if not name or not LEAST <= number <= MOST:
+        raise ValueError(
+            f"'{text}' is no search term: write dog, or dog^2 to weigh it twice (weights are from {LEAST} to {MOST})"
+        )
     return name, number
 
 
@@ -158,11 +162,12 @@ def _terms(question: Question) -> list[tuple[str, float]]:
 
 
 def _options(question: Question, method: str, words: WordMemory | None) -> dict[str, Any]:
-    """FreeDom's n and m are at most a tenth of a short list: where half of all words are near, they say nothing."""
+    """FreeDom's k, n and m are at most a tenth of a short list: where half of all words are near, they say nothing,
+    and twenty neighbours outvote the image itself."""
     if words is None or not method.startswith("freedom"):
         return dict(question.options)
     few = max(len(words.words) // 10, 1)
-    return {"n": min(N, few), "m": min(M, few), **question.options}
+    return {"k": min(K, few), "n": min(N, few), "m": min(M, few), **question.options}
 
 
 def _digest(image: Asked, store: Store) -> str:
@@ -173,6 +178,11 @@ def _digest(image: Asked, store: Store) -> str:
         return digest_of(image if isinstance(image, bytes) else Path(image).read_bytes()).hex()
     except OSError as error:
         raise ValueError(f"{image!s}: {error.strerror or error}") from None
+
+
+def _nothing(text: str) -> list[str]:
+    """Of a model that cannot tell."""
+    return []
 
 
 def _name(image: Asked, store: Store) -> str:

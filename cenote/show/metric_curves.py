@@ -34,7 +34,7 @@ def draw_positivity(
     axes.set_ylabel("P(positive)", color=INK)
     axes.set_xlim(-0.02, 1.02)
     axes.set_ylim(-0.02, 1.02)
-    axes.legend(loc="upper left", facecolor=PAPER, edgecolor="none")
+    axes.legend(loc="lower left", facecolor=PAPER, edgecolor="none")
     return figure
 
 

@@ -87,7 +87,8 @@ def draw_variant_bars(report: Mapping[str, Any], title: str = "") -> Figure:
     axes.set_title(title or "Backgrounds", loc="left", color=INK, fontsize=13)
     axes.set_title(shown, loc="right", color=FADED, fontsize=9)
     axes.set_xlabel(
-        "accuracy (%) · green: the object alone · blue: on another background · red: the background alone", color=INK
+        "accuracy (%) · green: the object alone · blue: on another background · red: without the object",
+        color=INK,
     )
     return figure
 

@@ -92,8 +92,8 @@ def notes(report: Report) -> list[str]:
     if report["box_images"]:
         said.append(
             f"boxes: MaxBoxAccV2 on {report['box_images']} whole images, of the pool's own map, else of the class "
-            "activation map (CAM) of the true class, or of the attention of CLS. A fixed box in the middle, which sees "
-            f"nothing: {report['centred_box']:.1f}."
+            "activation map (CAM) of the true class, or of the attention of CLS, at the threshold best for these "
+            f"images. A fixed box in the middle, which sees nothing: {report['centred_box']:.1f}."
         )
     if report["kind"] == "ablation":
         said.append(

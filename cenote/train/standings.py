@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-STILL = 300.0  # seconds without a change, after which it is taken for stopped
+STILL = 300.0  # seconds without a change, after which it may have been stopped
 SEEDS = 3  # where the plan does not say
 
 
@@ -23,13 +23,15 @@ def read_standing(folder: Path, groups: Mapping[str, str] | None = None) -> dict
         raise ValueError(f"{folder} holds no tournament that can be read")
     rounds = [_Round(path, plan) for path in _rounds(folder)]
     report = _json(folder / "results.json")
-    over = isinstance(report, dict) and "standings" in report and not _newer(folder, rounds)
-    running = not over and time.time() - _changed(folder, rounds) < STILL
+    # One that is open beside a report: more seeds were asked for.
+    over = isinstance(report, dict) and "standings" in report and not any(each.open for each in rounds)
+    still = time.time() - _changed(folder, rounds)
+    running = not over and still < STILL
     seeds = [each for each in rounds if each.path.name != "rates"]
     known = {row["name"]: row["group"] for row in report["standings"]} if over else dict(groups or {})
     done, total = _progress(plan, rounds, report if over else None)
     return {
-        "name": folder.resolve().name, "running": running, "stage": _stage(plan, rounds, over, running),
+        "name": folder.resolve().name, "running": running, "stage": _stage(plan, rounds, over, still),
         "done": total if over else done, "total": total, "report": report if over else None,
         "contenders": [_contender(name, known.get(name, str(plan["kind"])), seeds, rounds) for name in
                        _ordered(plan, report if over else None)],
@@ -96,11 +98,11 @@ def _heats(each: _Round, contenders: int) -> int:
     return max(each.heats, math.ceil(contenders / largest) if largest else 1)
 
 
-def _stage(plan: Mapping[str, Any], rounds: list[_Round], over: bool, running: bool) -> str:
+def _stage(plan: Mapping[str, Any], rounds: list[_Round], over: bool, still: float) -> str:
     if over:
         return "finished"
-    if not running:
-        return "stopped: the same command with --resume goes on"
+    if still >= STILL:  # a long epoch looks the same from here
+        return f"no change for {still // 60:.0f} minutes: if it was stopped, the same command with --resume goes on"
     if not rounds:
         return "reading the images"
     last = rounds[-1]
@@ -113,11 +115,6 @@ def _stage(plan: Mapping[str, Any], rounds: list[_Round], over: bool, running: b
 
 def _ordered(plan: Mapping[str, Any], report: Any) -> list[str]:
     return [row["name"] for row in report["standings"]] if report else [str(name) for name in plan["contenders"]]
-
-
-def _newer(folder: Path, rounds: list[_Round]) -> bool:
-    """More seeds were asked for after the report."""
-    return any(each.open for each in rounds)
 
 
 def _changed(folder: Path, rounds: list[_Round]) -> float:

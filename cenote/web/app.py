@@ -18,13 +18,14 @@ from . import shapes
 from .desk import Busy
 from .photos import LONGEST
 from .questions import Decode, Look, Picture, Question, Refusal, Search
-from .safety import Safety
+from .safety import App, Safety
 from .state import State
 from .static_files import report_policy
 from .uploads import FORM, read_upload
 
 UPLOADS = 8  # files that are read at the same time
 SLOW = 120.0  # seconds that one upload may take
+FILTERS = 4000  # characters of all classes and domains of a search
 KEEP = {"cache-control": "private, max-age=86400, immutable"}
 JSON = "application/json"
 
@@ -51,11 +52,15 @@ def create_app(state: State, host: str = "127.0.0.1", names: Iterable[str] = ())
         yield
         await state.desk.close()
 
-    app = FastAPI(
+    class Safe(FastAPI):
+        def build_middleware_stack(self) -> App:
+            """Around everything, the handler of unforeseen errors too: their answers have the headers as well."""
+            return Safety(super().build_middleware_stack(), host, names)
+
+    app = Safe(
         title="Cenote", version=__version__, docs_url=None, redoc_url=None, openapi_url="/api/openapi.json",
         description="Where a model looks, and images found by image, by text or by both.", lifespan=lifespan,
     )  # fmt: skip
-    app.add_middleware(Safety, host=host, names=names)
     app.router.redirect_slashes = False
     _tell_failures(app)
     _pages(app, state)
@@ -75,6 +80,10 @@ def _tell_failures(app: FastAPI) -> None:
     @app.exception_handler(Busy)
     async def busy(request: Request, error: Busy) -> Response:
         return told(503, error.sentence, {"retry-after": str(error.seconds)})
+
+    @app.exception_handler(Exception)
+    async def unforeseen(request: Request, error: Exception) -> Response:
+        return told(500, f"this could not be answered ({type(error).__name__}): the server's terminal says more")
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
@@ -121,7 +130,10 @@ def _pages(app: FastAPI, state: State) -> None:
         if path is None or not path.is_file():
             raise Refusal(404, "there is no report (yet): cenote tournament and cenote demo write one when they end")
         page = await asyncio.to_thread(path.read_bytes)
-        headers = {"content-security-policy": report_policy(page), "x-frame-options": "SAMEORIGIN"}
+        policy = await asyncio.to_thread(report_policy, page)
+        # A browser does not open a sandboxed page that asks for a group of windows of its own.
+        headers = {"content-security-policy": policy, "x-frame-options": "SAMEORIGIN",
+                   "cross-origin-opener-policy": "unsafe-none"}  # fmt: skip
         return Response(page, media_type="text/html; charset=utf-8", headers=headers)
 
     @app.get("/health", response_model=shapes.Health, responses=failures())
@@ -156,7 +168,7 @@ def _photographs(app: FastAPI, state: State) -> None:
             raise Refusal(408, f"the upload took longer than {SLOW:g} seconds") from None
         finally:
             state.uploads -= 1
-        digest = blake2b(content, digest_size=16).hexdigest()  # as cenote.data.cache, and so an index, has it
+        digest = await asyncio.to_thread(_digest, content)
         if digest not in state.photos:
             question = Decode(digest, name, content, state.limits.pixels)
             state.photos.put(digest, await _while_there(request, state.desk.ask(question)))
@@ -206,12 +218,19 @@ def _questions(app: FastAPI, state: State) -> None:
         """Images found by image, by text, or by both."""
         if photo is not None and entry is not None:
             raise Refusal(400, "a search is from one image: give photo or entry, not both")
+        if sum(map(len, (*class_, *domain))) > FILTERS:
+            raise Refusal(400, f"the classes and domains are longer than {FILTERS} characters: choose fewer")
         content = None if photo is None else state.photo(photo).content
         question = Search(
             photo, None if entry is None else int(entry), tuple(text), tuple(without), weight, method, top,
             tuple(class_), tuple(domain), content,
         )  # fmt: skip
         return await answered(request, question)
+
+
+def _digest(content: bytes) -> str:
+    """As cenote.data.cache, and so an index, has it."""
+    return blake2b(content, digest_size=16).hexdigest()
 
 
 async def _while_there(request: Request, answer: Awaitable[Any]) -> Any:

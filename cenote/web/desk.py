@@ -7,12 +7,14 @@ is tried once more, alone: a question that kills workers takes no other one with
 from __future__ import annotations
 
 import asyncio
+import sys
+import traceback
 from collections import OrderedDict
 from contextlib import suppress
 from typing import Any
 
 from .process import Died, Worker
-from .questions import Look, Picture, Question, Refusal, without_pixels
+from .questions import About, Look, Picture, Question, Refusal, without_pixels
 from .remembered import Remembered
 
 TOGETHER = {Look: 8, Picture: 8}  # questions of a kind that the worker is given at once
@@ -44,6 +46,7 @@ class Desk:
         self.waiting: OrderedDict[Question, Job] = OrderedDict()
         self.running: dict[Question, Job] = {}
         self.kept: Remembered[Question, bytes] = Remembered(KEPT)
+        self.models: Any = None  # that the remembered answers are of
         self.status = "starting"
         self.wake = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
@@ -51,6 +54,7 @@ class Desk:
     async def start(self) -> dict[str, Any]:
         """The first worker; why it cannot be one is a Refusal."""
         ready = await self.worker.start(STARTING)
+        self.models = ready["models"]
         self.status = "ready"
         return ready
 
@@ -126,6 +130,15 @@ class Desk:
                 self.status = "starting"
                 for job in jobs:
                     self._again(job, death)
+            except Exception:
+                traceback.print_exc(file=sys.stderr)
+                self.worker.kill()  # what is in the pipe is nobody's answer any more
+                self.status = "starting"
+                for job in jobs:
+                    if not job.future.done():
+                        job.future.set_exception(
+                            Refusal(500, "this could not be asked: the server's terminal says more")
+                        )
             finally:
                 for job in jobs:
                     self.running.pop(job.question, None)
@@ -134,15 +147,18 @@ class Desk:
         for pause in PAUSES:
             await asyncio.sleep(pause)
             try:
-                await self.worker.start(STARTING)
-                self.status = "ready"
+                ready = await self.worker.start(STARTING)
+                self.kept.clear()  # its models may be others
+                self.models, self.status = ready["models"], "ready"
                 return
-            except (Died, Refusal):
+            except Exception as error:
+                if not isinstance(error, Died | Refusal):
+                    traceback.print_exc(file=sys.stderr)
                 self.status = "down"
                 for job in self.waiting.values():
                     job.future.set_exception(Busy("the worker does not start at the moment: try again in a while", 10))
                 self.waiting.clear()
-        self.status = "starting"  # the next question tries again
+        self.status = "starting"  # `_run` begins again with the shortest pause
 
     def _again(self, job: Job, death: Died) -> None:
         job.tries += 1
@@ -156,6 +172,9 @@ class Desk:
         if isinstance(reply, Refusal):
             job.future.set_exception(reply)
             return
+        if isinstance(job.question, About) and reply["models"] != self.models:
+            self.kept.clear()  # a tournament has trained more, or told their classes
+            self.models = reply["models"]
         job.future.set_result(reply)
         if isinstance(reply, bytes):
             self.kept.put(without_pixels(job.question), reply)

@@ -19,7 +19,7 @@ from ..search.pictures import Pictures
 from ..search.store import Entry, open_store
 from ..search.words import WordMemory
 from .photos import encode
-from .questions import Picture, Refusal, Search
+from .questions import Picture, Refusal, Search, names_only
 
 SAFE = 2**53  # JavaScript's whole numbers end here; Milvus's rows do not
 SAMPLE, SHOWN, NAMES = 5000, 24, 400
@@ -38,8 +38,6 @@ ABOUT = {
     "freedom-l+": "FreeDom with the images around this one, all words alike",
     "freedom-word": "FreeDom with the one nearest word",
     "basic": "image and text scores cleaned of what all images share, multiplied",
-    "searle": "the image as a made-up word that is optimised, inside the text",
-    "pic2word": "the image as a made-up word from a small network, inside the text",
 }
 
 
@@ -60,7 +58,7 @@ class Indexed:
         methods = [
             {"name": name, "about": ABOUT.get(name, name), "image": method.image, "text": method.text}
             for name, method in METHODS.items()
-            if not method.made_up or hasattr(self.model, "embed_with_word")
+            if not method.made_up
         ]
         classes = sorted(labels)[:NAMES]
         some = classes[:: max(1, len(classes) // 8)][:8]
@@ -87,13 +85,14 @@ class Indexed:
         started = time.perf_counter()
         image = self._image(asked)
         try:
+            _refuse_long(asked.method)
             method, options = choose_method(asked.method, asked.weight)
             chosen = Filter(asked.classes, asked.domains)
             images = () if image is None else (image,)
             question = Question(images, asked.texts, asked.without, method, asked.top, filter=chosen, options=options)
             answer = ask(question, self.store, self.model, self._words(question))
         except ValueError as error:
-            raise Refusal(400, str(error)) from None
+            raise Refusal(400, names_only(str(error))) from None
         return self._told(answer) | {"seconds": round(time.perf_counter() - started, 4)}
 
     def picture(self, asked: Picture) -> bytes:
@@ -158,6 +157,15 @@ class Indexed:
         places = torch.linspace(0, count - 1, min(count, SAMPLE)).round().long().unique() if count else torch.empty(0)
         rows = (places if every is None else every[places.long()]).tolist()
         return list(zip(map(int, rows), self.store.entries(torch.tensor(rows, dtype=torch.long)), strict=True))
+
+
+def _refuse_long(method: str) -> None:
+    """One question must not hold the only worker: a mapping trains for minutes, an option may ask for any number."""
+    name, given, _ = method.partition(":")
+    if given:
+        raise Refusal(400, "a method's options are not taken here, but for weight: `cenote search` takes all of them")
+    if name in METHODS and METHODS[name].made_up:
+        raise Refusal(400, f"'{name}' takes too long for a page: `cenote search --method {name}` answers it")
 
 
 def number_of(row: int) -> int | str:

@@ -1,4 +1,4 @@
-"""Where a model looks in photographs: exactly what `cenote localize` would find, with all that it was found from."""
+"""Where a model looks in photographs: what `cenote localize` finds in the JPEG that the server keeps, and why."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Looking:
             ],
             "map": {"kind": eyes.kind, "rows": raw.shape[1], "columns": raw.shape[2], "weights": _weights(raw[0])},
             "scores": _scores(scores),
-            "threshold": {"value": threshold.value, "source": threshold.source},
+            "threshold": {"value": threshold.value, "source": "; ".join((threshold.source, *threshold.doubts))},
             "boxes": [
                 {"x0": x0, "y0": y0, "x1": x1, "y1": y1, "score": round(float(share.max()) * peak, 6)}
                 for (x0, y0, x1, y1), peak in zip(boxes, peaks, strict=True)

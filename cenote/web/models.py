@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..evaluate.thresholds import Threshold, threshold_for
+from ..evaluate.thresholds import FILE, Threshold, threshold_for
 from ..models import PooledModel, load
 from ..models.attend import possible
 from ..show.opening import class_names
 from ..train.contenders import open_contenders, read_plan, trained_heats
 from ..train.entries import GROUPS
-from .questions import Refusal
+from .questions import Refusal, names_only
 from .runs import Served
 
 MOST = 4  # saved models in memory at a time; contenders share their backbone and stay
@@ -81,9 +82,10 @@ class Models:
             return opened.own
         if asked not in self.thresholds:
             try:
-                self.thresholds[asked] = threshold_for(opened.model, opened.folder, given, kind)
+                found = threshold_for(opened.model, opened.folder, given, kind)
             except (ValueError, ImportError) as error:
-                raise Refusal(400, str(error)) from None
+                raise Refusal(400, names_only(str(error))) from None
+            self.thresholds[asked] = found._replace(source=names_only(found.source))
         kept = self.thresholds[asked]
         return kept if given is None else kept._replace(value=given)
 
@@ -107,15 +109,18 @@ class Models:
             best = title == report.get("recommended")
             where = folder if best else next(iter(trained_heats(folder, read_plan(folder))))
             row = ranked.get(title, {})
-            self.contenders[name] = Opened(model, where, str(folder), None if best else _own(row, model))
-            self._add(name, model, row.get("mean"), best)
+            self.contenders[name] = Opened(
+                model, where, str(folder), None if (where / FILE).is_file() else _own(row, model)
+            )
+            first = next(iter(row.get("accuracy") or ()), None)  # the model is the first seed's, and so is this
+            self._add(name, model, first, best)
 
     def _add(self, name: str, model: PooledModel, accuracy: float | None, recommended: bool) -> None:
         pool = "cls" if model.pool is None else model.pool.name
         self.rows.append(
             {
                 "id": name, "name": name, "pool": pool, "backbone": model.backbone.name,
-                "classes": len(class_names(model) or ()), "maps": possible(model), "accuracy": accuracy,
+                "classes": len(class_names(model) or ()), "maps": _maps(model), "accuracy": accuracy,
                 "recommended": recommended,
             }
         )  # fmt: skip
@@ -131,6 +136,12 @@ def _accuracy(folder: Path) -> float | None:
     report = _results(folder)
     judged = report.get("test") or report.get("val")
     return float(judged["accuracy"]) if isinstance(judged, dict) and "accuracy" in judged else None
+
+
+def _maps(model: PooledModel) -> list[str]:
+    """Those that can be made here: Grad-CAM has a package of its own."""
+    there = find_spec("pytorch_grad_cam") is not None
+    return [kind for kind in possible(model) if kind != "gradcam" or there]
 
 
 def _own(row: dict[str, Any], model: PooledModel) -> Threshold | None:

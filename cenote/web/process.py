@@ -31,17 +31,21 @@ class Worker:
     async def start(self, seconds: float) -> dict[str, Any]:
         """What the worker has to tell when it is ready; a Refusal where it can never be."""
         context = multiprocessing.get_context("spawn")
-        self.connection, theirs = context.Pipe()
-        self.process = context.Process(
-            target=self.target, args=(theirs, self.served), name="cenote worker", daemon=True
-        )
-        # Ctrl-C in a terminal is for the server, which then ends the worker.
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
-            self.process.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-        theirs.close()  # so that the pipe ends when the worker does
+            self.connection, theirs = context.Pipe()
+            with theirs:  # closed here, so that the pipe ends when the worker does
+                process = context.Process(
+                    target=self.target, args=(theirs, self.served), name="cenote worker", daemon=True
+                )
+                # Ctrl-C in a terminal is for the server, which then ends the worker.
+                signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+                try:
+                    process.start()
+                finally:
+                    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        except OSError as error:  # no memory, no process or no file to be had: there may be later
+            raise Died(f"could not be started ({error.strerror or error})") from error
+        self.process = process
         ready = await self._within(seconds, self.connection.recv)
         if isinstance(ready, Refusal):
             raise ready

@@ -5,6 +5,7 @@ Two questions are equal if their answers are; so pixels, which a digest stands f
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -15,6 +16,11 @@ class Refusal(Exception):
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(status, sentence)
         self.status, self.sentence = status, sentence
+
+
+def names_only(sentence: str) -> str:
+    """Where files lie on this machine is nobody's business: of a path the last part is told."""
+    return re.sub(r"(?<![\w.:/])/(?:[^\s/'\"]+/)+", "", sentence)
 
 
 class Photo(NamedTuple):

@@ -11,7 +11,7 @@ V = TypeVar("V")
 
 
 class Remembered(Generic[K, V]):
-    """`size` says how many bytes a value takes; the last one stays, whatever it takes."""
+    """`size` says how many bytes a value takes, and a key counts too; the last one stays, whatever it takes."""
 
     def __init__(self, room: int, size: Callable[[V], int] | None = None) -> None:
         self.room, self.taken = room, 0
@@ -31,8 +31,15 @@ class Remembered(Generic[K, V]):
 
     def put(self, key: K, value: V) -> None:
         if key in self.values:
-            self.taken -= self.size(self.values.pop(key))
+            self.taken -= self._bytes(key, self.values.pop(key))
         self.values[key] = value
-        self.taken += self.size(value)
+        self.taken += self._bytes(key, value)
         while self.taken > self.room and len(self.values) > 1:
-            self.taken -= self.size(self.values.popitem(last=False)[1])
+            self.taken -= self._bytes(*self.values.popitem(last=False))
+
+    def clear(self) -> None:
+        self.values.clear()
+        self.taken = 0
+
+    def _bytes(self, key: K, value: V) -> int:
+        return len(repr(key)) + self.size(value)

@@ -27,11 +27,12 @@ HEADERS = {
     "permissions-policy": "camera=(), microphone=(), geolocation=()",
     "cache-control": "no-cache",
 }
+PAGES = {"/", "/look", "/compare", "/search", "/tournament", "/report", "/api"}
 
 
 class Safety:
     """Only requests for this host, against a stranger's name that resolves to it (DNS rebinding), and only its own
-    pages may post."""
+    pages may post, or ask at all: other sites may only link to a page."""
 
     def __init__(self, app: App, host: str = "127.0.0.1", names: Iterable[str] = ()) -> None:
         self.app = app
@@ -46,7 +47,11 @@ class Safety:
         for name, value in scope["headers"]:
             given.setdefault(name.lower(), []).append(value)
         hosts = [value.decode("latin-1") for value in given.get(b"host", [])]
-        origin = given.get(b"origin", [b""])[0].decode("latin-1")
+
+        def told(name: bytes) -> str:
+            return given.get(name, [b""])[0].decode("latin-1")
+
+        origin = told(b"origin")
 
         async def safely(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -59,6 +64,10 @@ class Safety:
             await _refuse(safely, 400, "this host name is not served here: open the address that cenote serve printed")
         elif scope["method"] not in ("GET", "HEAD") and origin and urlsplit(origin).netloc != hosts[0]:
             await _refuse(safely, 403, "another site's page may not send this: use this server's own page")
+        elif told(b"sec-fetch-site") in ("cross-site", "same-site") and not (
+            scope["method"] == "GET" and told(b"sec-fetch-mode") == "navigate" and scope["path"] in PAGES
+        ):  # another port of this machine is the same site
+            await _refuse(safely, 403, "another site's page may not ask this: use this server's own page")
         else:
             await self.app(scope, receive, safely)
 

@@ -11,11 +11,13 @@ import uvicorn
 from .app import create_app
 from .desk import Desk
 from .process import Died, Worker
+from .prompt import Prompt
 from .questions import Refusal
 from .runs import Served
 from .state import Limits, State
 
 GRACE = 3  # seconds that open requests have when the server ends
+CLIENTS = 512  # at the same time; more are told 503
 
 
 def serve(
@@ -43,7 +45,7 @@ async def _serve(
     app = create_app(State(served, desk, limits, ready), host, names)
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, server_header=False, timeout_graceful_shutdown=GRACE,
-        backlog=1024, h11_max_incomplete_event_size=64 << 10,
+        backlog=1024, h11_max_incomplete_event_size=64 << 10, limit_concurrency=CLIENTS, http=Prompt,
     )  # fmt: skip
     server = _Server(config, desk, lambda: say(f"{_told(served, ready)}: {address(door)}"))
     try:

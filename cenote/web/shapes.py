@@ -70,6 +70,7 @@ class About(Shape):
     examples: list[Example]
     index: Index | None
     tournament: Playing | None
+    report: bool = Field(description="whether /report is there")
     limits: Limits
 
 

@@ -63,6 +63,7 @@ class State:
                 for digest, photo in self.photos.examples.items()
             ],
             "tournament": standing and {"name": standing["name"], "running": standing["running"]},
+            "report": self.served.report is not None and self.served.report.is_file(),
             "limits": vars(self.limits),
         }
 

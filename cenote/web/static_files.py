@@ -22,8 +22,8 @@ class File(NamedTuple):
     tag: str  # ETag
 
 
-def read_static(folder: Path = FOLDER) -> dict[str, File]:
-    found = {}
+def read_static(folder: Path | None = None) -> dict[str, File]:
+    found, folder = {}, folder or FOLDER
     for path in sorted(folder.glob("*")) if folder.is_dir() else ():
         if path.suffix in KINDS and path.is_file():
             content = path.read_bytes()
@@ -32,10 +32,13 @@ def read_static(folder: Path = FOLDER) -> dict[str, File]:
 
 
 def report_policy(page: bytes) -> str:
-    """A report is one file: its scripts are allowed by their digests, and it may ask nobody for anything."""
+    """A report is one file: its scripts are allowed by their digests, and it may ask nobody for anything.
+
+    In a sandbox, because a report's folder may come from elsewhere: a script in it must not speak as this page.
+    """
     digests = {b64encode(sha256(script).digest()).decode() for script in SCRIPT.findall(page)}
     scripts = " ".join(f"'sha256-{digest}'" for digest in sorted(digests)) or "'none'"
     return (
         f"default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; img-src data:; font-src data:; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'self'; sandbox allow-scripts"
     )

@@ -8,6 +8,7 @@ from typing import Any
 from fastapi import Request
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import ClientDisconnect
 
 from .questions import Refusal
 
@@ -54,6 +55,8 @@ async def read_upload(request: Request, limit: int) -> tuple[str, bytes]:
 
     try:
         form = await _InMemory(request.headers, counted(), max_files=1, max_fields=8).parse()
+    except ClientDisconnect:
+        raise Refusal(499, "the client has gone") from None
     except (MultiPartException, KeyError, ValueError, UnicodeError) as error:
         raise Refusal(400, f"the upload cannot be read ({getattr(error, 'message', error)})") from None
     file: Any = form.get("file")

@@ -12,7 +12,7 @@ from multiprocessing import parent_process
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
-from .questions import About, Decode, Look, Photo, Picture, Question, Refusal, Search
+from .questions import About, Decode, Look, Photo, Picture, Question, Refusal, Search, names_only
 from .runs import Served
 
 if TYPE_CHECKING:
@@ -117,14 +117,17 @@ def decode(asked: Decode) -> Photo:
 
 
 def _packed(found: dict[str, Any]) -> bytes:
-    return json.dumps(found, ensure_ascii=False, separators=(",", ":")).encode()
+    try:
+        return json.dumps(found, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    except ValueError:  # JSON has no such number
+        raise Refusal(400, "the scores are NaN or infinite: ask with other weights, or another method") from None
 
 
 def _refusal(error: Exception) -> Refusal:
     if isinstance(error, Refusal):
         return error
     if isinstance(error, ValueError | ImportError):
-        return Refusal(400, _sentence(error))
+        return Refusal(400, names_only(_sentence(error)))
     traceback.print_exc(file=sys.stderr)
     return Refusal(500, f"this could not be answered ({type(error).__name__}): the server's terminal says more")
 

@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 
 from cenote.cli import main
-from cenote.cli._demo_stages import Plan, stages
+from cenote.cli._demo_report import NOTES, asked
+from cenote.cli._demo_stages import Plan, query, stages
 from cenote.show.report import read_page
 
 pytestmark = pytest.mark.timeout(1200)  # two minutes of one core; a machine that is shared may take ten times as long
@@ -66,7 +67,8 @@ def finished(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> tuple[Pat
     first.wait()
     if Path("/proc").is_dir():
         until(lambda: not processes_of(folder), 30)  # nothing of it goes on by itself
-    assert not json.loads((folder / "logs" / "tournament.json").read_text())["done"]
+    killed = json.loads((folder / "logs" / "tournament.json").read_text())
+    assert not killed["done"] and killed["seconds"] > 1 and killed["cpu_seconds"] > 1
     second = subprocess.run(demo(folder), capture_output=True, encoding="utf-8", timeout=1000)
     assert second.returncode == 0, second.stderr
     return folder, second.stderr, second.stdout
@@ -117,6 +119,8 @@ def test_the_report_holds_every_stage(finished: tuple[Path, str, str]) -> None:
     text = (folder / "index.html").read_text(encoding="utf-8")
     for one in json.loads((folder / "results.json").read_text())["stages"]:
         assert one["command"].split(" > ")[0] in text
+    assert NOTES["discover"] not in text  # which is true of another world
+    assert asked(query(Plan(folder, 96, ("gap", "simpool"), 1))) in text
     assert page.command == f"cenote demo -o {folder} --images 96 --pools gap simpool --seeds 1"
 
 

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from cenote.cli import main
+from cenote.cli import _demo_running, main
 from cenote.cli._demo_progress import clock, pace, remaining
+from cenote.cli._demo_report import asked
 from cenote.cli._demo_running import StageFailed, done_before, only_one, run_stage
-from cenote.cli._demo_stages import Plan, Stage, query, stages, typed, winner
+from cenote.cli._demo_stages import DEFAULT, Plan, Stage, query, stages, typed, winner
 
 
 def printing(name: str, *words: str) -> Stage:
@@ -53,6 +54,26 @@ def test_it_runs_again_when_anything_before_it_changed(plan: Plan) -> None:
     assert done_before(stage, plan, "another") is None
 
 
+def test_the_time_of_a_killed_part_is_kept(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Written down while it runs: nobody can do so after a kill -9."""
+    monkeypatch.setattr(_demo_running, "NOTED", 0.0)
+    path, seen = plan.folder / "logs" / "a.json", []
+    run_stage(printing("a", "pools"), plan, "", lambda: seen.append(json.loads(path.read_text())["seconds"]))
+    assert seen == sorted(seen) and seen[-1] > seen[0]
+    path.write_text(json.dumps({**json.loads(path.read_text()), "done": False, "seconds": 100.0, "cpu_seconds": 200.0}))
+    again = run_stage(printing("a", "pools"), plan, "", nothing)
+    assert 100 < again["seconds"] < 200 < again["cpu_seconds"] < 300
+
+
+def test_another_version_runs_it_again(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = printing("a", "--version")
+    record = run_stage(stage, plan, "", nothing)
+    monkeypatch.setattr(_demo_running, "__version__", "another")
+    assert done_before(stage, plan, "") is None
+    again = run_stage(stage, plan, "", nothing)
+    assert not again["resumed"] and again["name"] != record["name"] and done_before(stage, plan, "") == again
+
+
 def test_a_stage_that_fails_says_its_last_lines(plan: Plan) -> None:
     stage = printing("a", "pools", "simpol")
     with pytest.raises(StageFailed) as failed:
@@ -64,7 +85,7 @@ def test_a_stage_that_fails_says_its_last_lines(plan: Plan) -> None:
 
 
 def test_an_interrupted_stage_stops_and_goes_on(plan: Plan) -> None:
-    words = ["world", plan.at("world"), "--preset", "tiny", "--images", "150", "--jobs", "1"]
+    words = ["world", plan.at("world"), "--preset", "tiny", "--images", "800", "--jobs", "1"]
     stage = Stage("world", "world", "draw", 1.0, lambda: words)
     images = plan.folder / "world" / "images"
 
@@ -75,10 +96,15 @@ def test_an_interrupted_stage_stops_and_goes_on(plan: Plan) -> None:
     with pytest.raises(KeyboardInterrupt):
         run_stage(stage, plan, "", interrupt)
     drawn = {path: path.stat().st_mtime_ns for path in images.rglob("0*.png")}
-    assert 5 < len(drawn) < 150 and not (plan.folder / "world" / "annotations.jsonl").exists()
-    assert run_stage(stage, plan, "", nothing)["resumed"]
+    assert 5 < len(drawn) < 800 and not (plan.folder / "world" / "annotations.jsonl").exists()
+    first = json.loads((plan.folder / "logs" / "world.json").read_text())
+    assert not first["done"] and first["seconds"] > 0 and first["cpu_seconds"] > 0
+    second = run_stage(stage, plan, "", nothing)
+    assert second["resumed"] and done_before(stage, plan, "") == second
+    for spent in ("seconds", "cpu_seconds"):  # of both parts
+        assert second[spent] > first[spent]
     assert {path: path.stat().st_mtime_ns for path in drawn} == drawn
-    assert len((plan.folder / "world" / "annotations.jsonl").read_text().splitlines()) == 150
+    assert len((plan.folder / "world" / "annotations.jsonl").read_text().splitlines()) == 800
 
 
 def test_one_demo_at_a_time(tmp_path: Path) -> None:
@@ -103,6 +129,15 @@ def test_mistakes_leave_nothing_behind(
 ) -> None:
     assert main(["demo", "-o", str(tmp_path / "d"), *words]) == 2
     assert sentence in capsys.readouterr().err and not (tmp_path / "d").exists()
+
+
+def test_a_page_that_cannot_be_opened_is_told_before_the_first_stage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "fastapi", None)  # as if it were not installed
+    monkeypatch.delitem(sys.modules, "cenote.web", raising=False)
+    assert main(["demo", "-o", str(tmp_path / "d"), "--serve"]) == 1
+    assert "pip install 'cenote[web]'" in capsys.readouterr().err and not (tmp_path / "d").exists()
 
 
 def test_a_folder_of_somebody_s_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -133,9 +168,19 @@ def test_the_query_shows_one_large_object(plan: Plan) -> None:
     lines = [{"file": f, "label": "cat", "domain": "photo", "split": s, "boxes": b} for f, s, b in shown]
     (plan.folder / "world").mkdir()
     (plan.folder / "world" / "annotations.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    assert query(plan) == "b"  # 16 pixels; c has 15
+    assert query(plan)["file"] == "b"  # 16 pixels; c has 15
+    assert asked(query(plan)) == "The photograph is the test image that shows a single cat largest."
     (plan.folder / "world" / "annotations.jsonl").write_text(json.dumps(lines[-1]) + "\n")
-    assert query(plan) == "e"
+    assert query(plan)["file"] == "e"
+    assert asked(query(plan)) == "The photograph is the training image that shows a single cat largest."
+    (plan.folder / "world" / "annotations.jsonl").write_text(json.dumps(lines[0]) + "\n")
+    assert asked(query(plan)) == "The photograph is the test image that shows one of several cats largest."
+
+
+def test_the_default_is_one_plan(plan: Plan) -> None:
+    """Notes of what was chosen for it are in no other's report."""
+    assert replace(DEFAULT, folder=plan.folder).is_default()
+    assert not any(replace(DEFAULT, **{key: getattr(plan, key)}).is_default() for key in ("images", "pools", "seeds"))
 
 
 def test_costs_follow_what_is_asked(plan: Plan) -> None:

@@ -17,6 +17,7 @@ from safetensors.torch import save_file
 from cenote.models.image_text import ImageText, Invertible, create_image_text
 from cenote.models.image_text.text_space import CLASS_TEXTS, TextSpace, class_vectors
 from cenote.models.image_text.word_vectors import WordVectors
+from cenote.models.image_text.words import Words
 
 TEXTS = ["dog", "a photo of a dog", "Ein Hund, 12 Katzen!", "x" * 300]
 
@@ -254,3 +255,9 @@ def test_wrong_texts_are_one_sentence(text_space: TextSpace, tiny: dict[str, Pat
     with pytest.raises(ValueError, match="rows of 32 numbers"):
         model.embed_with_word("a $", torch.zeros(1, 31))
     assert not isinstance(text_space, Invertible)
+
+
+def test_words_that_were_never_read_are_told() -> None:
+    words = Words.of(["a photo of a cat"])
+    assert words.unknown("a cat") == words.unknown("cats") == []
+    assert words.unknown("a Dog, zx") == ["dog", "zx"]

@@ -67,7 +67,19 @@ def test_weights_and_negative_terms(store: Store) -> None:
     assert all(name.startswith("square/red") for name in found(store, texts=("red",), without=("stripes",), top=4))
     assert parse_term(" a dog^0.5 ") == ("a dog", 0.5) and parse_term("x") == ("x", 1.0)
     assert parse_term("c^3 code^2") == ("c^3 code", 2.0)
-    for wrong in ("", "^2", "dog^0", "dog^1.2.3", "dog^-2", "dog^x", "dog^", "dog^inf", "dog^nan"):
+    for wrong in (
+        "",
+        "^2",
+        "dog^0",
+        "dog^1.2.3",
+        "dog^-2",
+        "dog^x",
+        "dog^",
+        "dog^inf",
+        "dog^nan",
+        "dog^1001",
+        "dog^1e-9",
+    ):
         with pytest.raises(ValueError, match=r"search term"):
             parse_term(wrong)
 

@@ -92,12 +92,13 @@ def test_from_the_first_file_to_the_report(tmp_path: Path) -> None:
     assert found["running"] and found["report"] is None and found["stage"] == "seed 2, epoch 1 of 6"
 
 
-def test_one_that_was_left_alone_is_stopped(tmp_path: Path) -> None:
+def test_one_that_was_left_alone_may_have_been_stopped(tmp_path: Path) -> None:
     write(tmp_path / "plan.json", PLAN)
     for path in (tmp_path / "plan.json", tmp_path):
         os.utime(path, (time.time() - 3600,) * 2)
     found = read_standing(tmp_path)
-    assert not found["running"] and "--resume" in found["stage"]
+    assert not found["running"] and found["report"] is None
+    assert "no change for 60 minutes" in found["stage"] and "--resume" in found["stage"]
 
 
 def test_heats_to_come_are_counted(tmp_path: Path) -> None:

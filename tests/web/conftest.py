@@ -16,6 +16,13 @@ ROOT = Path(__file__).parents[2]
 THINGS = ("bird", "cat", "boat", "car", "tree", "house", "cup", "dog")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The first test here waits for the demo's folder and the server too."""
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            item.add_marker(pytest.mark.timeout(600))
+
+
 @dataclass
 class Server:
     process: subprocess.Popen[str]

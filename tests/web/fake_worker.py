@@ -42,7 +42,7 @@ def _name(question: Any) -> str:
 
 def _answer(question: Any, folder: Path) -> Any:
     if isinstance(question, About):
-        return {"models": [], "index": None}
+        return {"models": ["another"] * (folder / "trained").exists(), "index": None}
     if isinstance(question, Decode):
         return Photo(b"jpeg of " + question.content[:8], 4, 3)
     if isinstance(question, Picture):
@@ -53,6 +53,8 @@ def _answer(question: Any, folder: Path) -> Any:
     verb, _, rest = question.model.partition(" ")
     if verb == "sleep":
         time.sleep(float(rest.split()[0]))
+    while verb == "wait" and not (folder / rest).exists():
+        time.sleep(0.01)
     if verb == "die" or (verb == "die-once" and not (folder / rest).exists()):
         (folder / (rest or "died")).touch()
         os.kill(os.getpid(), signal.SIGKILL)

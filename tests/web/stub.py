@@ -1,16 +1,21 @@
 """The server in this process, over a desk that answers at once: for what the server itself does."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
+import uvicorn
 
 from cenote.web.app import create_app
 from cenote.web.photos import encode
+from cenote.web.prompt import Prompt
 from cenote.web.questions import About, Decode, Photo, Picture, Question
 from cenote.web.runs import Served
+from cenote.web.serving import _bound
 from cenote.web.state import Limits, State
 
 EXAMPLE = "a" * 32
@@ -77,6 +82,28 @@ def get(
 
     found: httpx.Response = call(state, test, host, names)
     return found
+
+
+@asynccontextmanager
+async def listening(state: State) -> AsyncIterator[int]:
+    """As `cenote serve` listens, on a port of its own."""
+    door = _bound("127.0.0.1", 0)
+    config = uvicorn.Config(create_app(state), log_level="warning", access_log=False, http=Prompt, log_config=None)
+    server = uvicorn.Server(config)
+    serving = asyncio.create_task(server.serve([door]))
+    await until(lambda: server.started)
+    try:
+        yield door.getsockname()[1]
+    finally:
+        server.should_exit = True
+        await serving
+
+
+async def until(true: Callable[[], Any], seconds: float = 20) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "waited in vain"
+        await asyncio.sleep(0.01)
 
 
 def report_in(folder: Path, page: str) -> Path:

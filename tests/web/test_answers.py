@@ -8,13 +8,13 @@ from typing import Any
 import httpx
 import pytest
 
-from cenote.web import app
+from cenote.web import app, prompt
 from cenote.web.desk import Busy
 from cenote.web.photos import Photos, smaller
 from cenote.web.questions import Decode, Look, Photo, Refusal, Search
 from cenote.web.state import Limits
 
-from .stub import EXAMPLE, StubDesk, call, get, jpeg, state_of
+from .stub import EXAMPLE, StubDesk, call, get, jpeg, listening, state_of, until
 
 
 def sentence(found: httpx.Response) -> str:
@@ -171,15 +171,60 @@ def test_a_client_that_leaves_takes_its_question_with_it() -> None:
     asyncio.run(main())
 
 
+def test_an_upload_that_is_abandoned(caplog: pytest.LogCaptureFixture) -> None:
+    """Over a real socket, and nothing is written to the terminal."""
+    state = state_of()
+
+    async def main() -> None:
+        async with listening(state) as port:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(
+                b"POST /api/photos HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999\r\n"
+                b"Content-Type: multipart/form-data; boundary=x\r\n\r\n--x\r\n"
+            )
+            await until(lambda: state.uploads == 1)
+            writer.close()
+            await until(lambda: state.uploads == 0)
+
+    asyncio.run(main())
+    assert not caplog.records
+
+
+def test_headers_that_do_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection that says nothing, or a byte at a time, is closed; one that asks is not."""
+    monkeypatch.setattr(prompt, "HEADERS", 1.0)
+    asked = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+    async def main() -> None:
+        async with listening(state_of()) as port:
+            silent, slow, good = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+            good[1].write(asked)
+            assert b"200 OK" in await good[0].readuntil(b"\r\n\r\n")
+            good[1].write(asked[:20])  # its second question is slow
+            slow[1].write(asked[:20])
+            for reader, writer in (silent, slow, good):
+                await asyncio.wait_for(reader.read(), 20)  # to the end
+                writer.close()
+
+    asyncio.run(main())
+
+
+def test_filters_have_an_end() -> None:
+    long = [("class", "x" * 500)] * 9
+    found = get(state_of(), "/api/search", params=[("text", "a"), *long])
+    assert found.status_code == 400 and "choose fewer" in sentence(found)
+    assert get(state_of(), "/api/search", params=[("text", "a"), *long[:8]]).status_code == 200
+
+
 def test_photographs_make_room_and_examples_stay() -> None:
     photos = Photos(room=1000)
     photos.examples["e"] = Photo(b"x" * 900, 1, 1)
     for i in range(5):
         photos.put(str(i), Photo(b"x" * 400, 1, 1))
         photos.get("0")  # the one that is used
-    assert list(photos.kept) == ["4", "0"] and photos.kept.taken == 800 and "e" in photos
+    assert list(photos.kept) == ["4", "0"] and photos.kept.taken == 806 and "e" in photos
     photos.put("0", Photo(b"y" * 400, 1, 1))
-    assert photos.kept.taken == 800
+    assert photos.kept.taken == 806
 
 
 def test_a_smaller_picture() -> None:

@@ -48,6 +48,32 @@ def test_only_own_pages_post(origin: str | None, status: int) -> None:
     assert bool(desk.asked) is (status == 201), "what is refused is not read either"
 
 
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_other_sites_may_link_here_and_no_more(site: str) -> None:
+    """An image or a script of theirs would hold the worker, whoever reads the answer."""
+    desk = StubDesk()
+    for mode, path in (("no-cors", "/api/search?text=a"), ("cors", "/health"), ("navigate", "/api/search?text=a"),
+                       ("no-cors", "/report"), ("no-cors", "/")):  # fmt: skip
+        found = get(state_of(desk), path, headers={"sec-fetch-site": site, "sec-fetch-mode": mode})
+        assert found.status_code == 403 and "another site" in found.json()["detail"], path
+    assert not desk.asked
+    for path in ("/", "/look?photo=1", "/search", "/tournament", "/api"):
+        found = get(state_of(), path, headers={"sec-fetch-site": site, "sec-fetch-mode": "navigate"})
+        assert found.status_code == 200, path
+    for own in ("same-origin", "none"):
+        assert get(state_of(), "/api/search?text=a", headers={"sec-fetch-site": own}).status_code == 200
+
+
+def test_an_unforeseen_error_is_told_as_every_other() -> None:
+    def fail(question: object) -> None:
+        raise KeyError("secret")
+
+    found = get(state_of(StubDesk(fail)), "/api/search?text=a")
+    assert found.status_code == 500 and "KeyError" in found.json()["detail"] and "secret" not in found.text
+    assert found.headers["content-security-policy"].startswith("default-src 'none'")
+    assert found.headers["x-content-type-options"] == "nosniff"
+
+
 PATHS = [
     "/", "/look?photo=1", "/compare", "/search", "/tournament", "/api/about", "/health", "/nowhere",
     f"/api/photos/{EXAMPLE}", "/api/openapi.json", "/static/nothing.js",
@@ -76,6 +102,8 @@ def test_a_report_may_run_its_own_script_and_ask_nobody(tmp_path: Path) -> None:
         assert f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'" in policy
     allowed = re.search("script-src ([^;]*);", policy)
     assert allowed and "unsafe" not in allowed[1] and "self" not in allowed[1] and "connect-src" not in policy
+    assert policy.endswith("; sandbox allow-scripts"), "it is nobody's page, this server's neither"
+    assert found.headers["cross-origin-opener-policy"] == "unsafe-none"
     assert "frame-ancestors 'self'" in policy and found.headers["x-frame-options"] == "SAMEORIGIN"
     assert get(state_of(report=tmp_path / "later.html"), "/report").status_code == 404
 

@@ -189,7 +189,7 @@ def test_no_worker_is_left_behind(demo: Path, tmp_path: Path, ending: signal.Sig
     until(lambda: not alive(worker), 60)
     told = server.errors.read_text()
     assert "Traceback" not in told
-    assert ending is signal.SIGKILL or server.process.returncode == 130
+    assert ending is signal.SIGKILL or server.process.returncode in (0, 130)  # before or after it had begun to end
 
 
 def test_what_cannot_be_served(demo: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

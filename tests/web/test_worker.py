@@ -1,6 +1,7 @@
 """The worker says what the commands say: looks as `cenote localize`, searches as `cenote search`."""
 
 import json
+import shutil
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -16,7 +17,7 @@ from cenote.data import Record, pack, read_image
 from cenote.data.cache import digest_of
 from cenote.evaluate.find import find
 from cenote.evaluate.tally import Eyes
-from cenote.evaluate.thresholds import threshold_for
+from cenote.evaluate.thresholds import model_digest, threshold_for
 from cenote.models import load
 from cenote.search.ask import Question, ask
 from cenote.search.filters import Filter
@@ -25,6 +26,7 @@ from cenote.show.opening import class_names
 from cenote.train.contenders import open_contenders
 from cenote.web import shapes
 from cenote.web.indexed import Indexed
+from cenote.web.models import Models
 from cenote.web.questions import About, Look, Picture, Refusal, Search
 from cenote.web.runs import Served, find_served
 from cenote.web.worker import Room
@@ -118,7 +120,9 @@ def test_contenders_share_a_backbone_and_are_what_the_tournament_saved(demo: Pat
     assert all(model.class_names == saved.class_names for model in found.values())
     rows = {row["id"]: row for row in room.models.rows}
     assert [name for name, row in rows.items() if row["recommended"]] == [report["recommended"]]
-    assert rows["gap"]["maps"] == ["cam", "cls", "gradcam"] and rows["simpool"]["maps"][0] == "pool"
+    assert [kind for kind in rows["gap"]["maps"] if kind != "gradcam"] == ["cam", "cls"] and rows["simpool"]["maps"][
+        0
+    ] == "pool"
     means = {row["name"]: row["mean"] for row in report["standings"]}
     assert {name: row["accuracy"] for name, row in rows.items() if name in means} == means
     assert next(iter(rows)) == "run" and rows["run"]["accuracy"] is None
@@ -141,7 +145,7 @@ QUESTIONS = [
     {"texts": ("bird",)}, {"texts": ("bird^2", "boat"), "without": ("sketch",)}, {"entry": 3}, {"photo": True},
     {"entry": 3, "texts": ("sketch",)}, {"photo": True, "texts": ("sketch",), "weight": 0.7},
     {"entry": 5, "texts": ("bird",), "method": "sum", "top": 5}, {"texts": ("bird",), "domains": ("sketch",)},
-    {"entry": 5, "texts": ("bird",), "method": "freedom:k=3"},
+    {"entry": 5, "texts": ("bird",), "method": "freedom"},
 ]  # fmt: skip
 
 
@@ -173,8 +177,14 @@ def test_a_search_is_what_the_command_finds(
     assert [r["score"] for r in found["results"]] == pytest.approx([r.score for r in answer.results], abs=1e-5)
     assert (found["method"], found["relevant"], found["searched"], found["exact"]) == answer[1:5]
     assert str(demo) not in reply.decode(), "no path of the server's is told"
-    if "proxies" in answer.why:
-        assert [each["name"] for each in found["why"]["proxies"]] == [Path(path).name for path in answer.why["proxies"]]
+
+
+def test_the_images_that_told_freedom_are_named(room: Room, demo: Path) -> None:
+    assert room.index is not None
+    question = Question((5,), ("bird",), method="freedom", options={"k": 3})
+    answer = ask(question, *open_for(question, str(demo / "index")))
+    told = room.index._told(answer)["why"]["proxies"]
+    assert len(told) == 2 and [each["name"] for each in told] == [Path(path).name for path in answer.why["proxies"]]
 
 
 def test_a_photograph_that_is_in_the_index_is_known_again(room: Room, demo: Path) -> None:
@@ -194,11 +204,60 @@ def test_what_cannot_be_searched(room: Room, photos: dict[str, bytes]) -> None:
         (replace(plain, entry=2**63), 404, "no such image"), (replace(plain, texts=("^",)), 400, "no search term"),
         (replace(plain, texts=("a",), method="magic"), 400, "no method"),
         (replace(plain, texts=("a",), method="sum"), 400, "needs an image"),
-        (replace(plain, texts=("a",), method="text:k=9"), 400, "no option"),
+        (replace(plain, texts=("a",), method="text:k=9"), 400, "options are not taken"),
+        (replace(plain, texts=("a",), entry=1, method="freedom:n=9999999"), 400, "options are not taken"),
+        (replace(plain, texts=("a",), entry=1, method="searle"), 400, "too long"),
+        (replace(plain, texts=("a",), entry=1, method="pic2word"), 400, "too long"),
+        (replace(plain, texts=("a^1e300",)), 400, "no search term"),
         (Picture(48, 64), 404, "no such image"),
     ):  # fmt: skip
         (reply,) = room.answer([question])
         assert isinstance(reply, Refusal) and reply.status == status and told in reply.sentence
+
+
+def test_numbers_that_json_does_not_have(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Indexed, "search", lambda self, asked: {"score": float("nan")})
+    (reply,) = room.answer([Search(None, None, ("a",), (), None, "auto", 5, (), (), None)])
+    assert isinstance(reply, Refusal) and reply.status == 400 and "NaN" in reply.sentence
+
+
+def test_accuracy_is_of_the_seed_that_is_shown(demo: Path, tmp_path: Path) -> None:
+    played = tmp_path / "played"
+    shutil.copytree(demo / "tournament", played)
+    report = json.loads((played / "results.json").read_text())
+    for row in report["standings"]:
+        row["accuracy"], row["mean"] = [11.0, 33.0], 22.0
+    (played / "results.json").write_text(json.dumps(report))
+    assert {row["accuracy"] for row in Models(Served(tournaments=(played,))).rows} == {11.0}
+
+
+@pytest.mark.parametrize("kept", ["other maps", "other model", "damaged"])
+def test_no_path_of_the_server_is_told(demo: Path, tmp_path: Path, photos: dict[str, bytes], kept: str) -> None:
+    """Neither where a threshold came from nor why there is none says more than names of files."""
+    run = tmp_path / "run"
+    shutil.copytree(demo / "run", run)
+    found = {
+        "threshold": 0.2, "kind": "cam", "size": 64, "model": model_digest(run) if kept == "other maps" else "x",
+        "chosen_on": {"data": str(tmp_path / "secret" / "cats"), "split": "val", "images": 30},
+    }  # fmt: skip
+    (run / "localization.json").write_text("{" if kept == "damaged" else json.dumps(found))
+    room = Room(Served(models=(run,)))
+    for kind in ("pool", "cam"):
+        (reply,) = room.answer([Look("wide", "run", kind, None, photos["wide"])])
+        told = reply.sentence if isinstance(reply, Refusal) else reply.decode()  # type: ignore[union-attr]
+        assert str(tmp_path) not in told and ("localization.json" in told or "images of cats, val" in told)
+
+
+def test_no_path_of_the_index_is_told(demo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    room = Room(Served(index=str(demo / "index")))
+
+    def refuse(*_: Any) -> None:
+        raise ValueError(f"{demo / 'index'} was made with another model: index again ('{demo / 'clip'}')")
+
+    monkeypatch.setattr("cenote.web.indexed.ask", refuse)
+    (reply,) = room.answer([Search(None, None, ("a",), (), None, "auto", 5, (), (), None)])
+    assert isinstance(reply, Refusal)
+    assert reply.sentence == "index was made with another model: index again ('clip')"
 
 
 def test_pictures_of_the_index_and_of_files_that_are_gone(room: Room, demo: Path) -> None:
@@ -225,12 +284,16 @@ def test_about_and_examples(room: Room, demo: Path) -> None:
             assert image.size == (photo.width, photo.height)
     index = ready["index"]
     assert index["images"] == 48 and index["domains"] == ["photo", "sketch"] and len(set(index["entries"])) == 24
-    assert {"auto"} | {m["name"] for m in index["methods"]} >= {"weicom", "freedom", "pic2word"}
+    names = {m["name"] for m in index["methods"]}
+    assert names >= {"weicom", "freedom"} and not names & {"searle", "pic2word"}, "what takes minutes is not offered"
+    report = json.loads((demo / "tournament" / "results.json").read_text())
+    first = {row["name"]: row["accuracy"][0] for row in report["standings"]}
+    assert {m["id"]: m["accuracy"] for m in ready["models"] if m["id"] in first} == first
     (about,) = room.answer([About()])
     assert isinstance(about, dict)
     limits = {"bytes": 1, "pixels": 1, "queue": 1}
     shapes.About.model_validate(
-        {**about, "version": "1", "title": "t", "examples": [], "tournament": None, "limits": limits}
+        {**about, "version": "1", "title": "t", "examples": [], "tournament": None, "report": True, "limits": limits}
     )
 
 

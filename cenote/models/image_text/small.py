@@ -48,6 +48,10 @@ class SmallClip(nn.Module):
         rows = [unit(self.text(self.words.encode(some).to(device))) for some in in_batches(checked(texts))]
         return torch.cat(rows) if rows else torch.empty(0, self.dim, device=device)
 
+    def unknown(self, text: str) -> list[str]:
+        """What training never said of an image: its answers to that are guesses."""
+        return self.words.unknown(text)
+
     def embed_with_word(self, template: str, word: Tensor) -> Tensor:
         check_word(word, self.word_dim)
         ids, place = place_of_word(self.words.encode, *parts_of(template))

@@ -41,6 +41,11 @@ class Words:
             row[: len(tokens)] = torch.tensor(tokens)
         return ids
 
+    def unknown(self, text: str) -> list[str]:
+        """Words that are letters only to the model: neither known nor begun by a known one."""
+        words = [word for word in WORDS.findall(text.lower()) if word.isalnum()]
+        return [word for word in words if word not in self.ids and max(self._pieces(word, False)) < FIRST_WORD]
+
     def _tokens(self, text: str, spelled: bool) -> list[int]:
         found: list[int] = []
         for word in WORDS.findall(text.lower()):

@@ -73,7 +73,7 @@ def _looked(case: Shown, photo: Image.Image, kind: str, judged: Dataset) -> Phot
 def background_blocks(report: Mapping[str, Any], sheet: Path | None) -> list[Block]:
     """Accuracy on each background, and a photograph on all of them if it was drawn."""
     bars = tuple(
-        Bar(VARIANT_NAMES[name], share, None, BACKGROUNDS.get(name, "the background alone"))
+        Bar(VARIANT_NAMES[name], share, None, BACKGROUNDS.get(name, "without the object"))
         for name, share in report["accuracy"].items()
         if share is not None and not math.isnan(share)
     )

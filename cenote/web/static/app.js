@@ -100,7 +100,7 @@ async function refresh() {
   if (about.models.length) served.push(counted(about.models.length, "model"));
   if (about.index) served.push(`${counted(about.index.images, "image")} indexed`);
   document.getElementById("served").textContent = served.join(" · ");
-  document.getElementById("report").hidden = !about.tournament || about.tournament.running;
+  document.getElementById("report").hidden = !about.report || Boolean(about.tournament?.running);
 }
 
 async function begin() {

@@ -97,7 +97,7 @@ export function enter(main, { about, signal, set, go }) {
     if (!look.classes.length) classes.append(el("li", { class: "hint" }, "This model names no classes."));
     if (!held) threshold.set(look.threshold.value);
     const whole = boxesOf(look, view).some(isWhole);
-    source.textContent = (shown.threshold === null ? `Its own: ${look.threshold.source}.` : "As you chose it.") +
+    source.textContent = (shown.threshold === null ? `Its own threshold: ${look.threshold.source}.` : "As you chose it.") +
       (whole ? " The box is the whole picture: a higher threshold shrinks it." : "");
     reset.hidden = shown.threshold === null;
     cells.of(look.map);
@@ -134,6 +134,8 @@ export function enter(main, { about, signal, set, go }) {
     if (!own.aborted && image !== loaded) {
       [image, look, view.patch] = [loaded, null, null];
       cells.of(null);
+      classes.replaceChildren();  // of the photograph before
+      source.textContent = "";
       fit(canvas, image, LONGER);
       redraw();
     }
@@ -162,8 +164,9 @@ export function enter(main, { about, signal, set, go }) {
     }
   }
 
-  function describe({ pool, backbone, accuracy, recommended }) {
+  function describe({ pool, backbone, classes: known, accuracy, recommended }) {
     const parts = [`${pool} on ${backbone}`];
+    if (known) parts.push(`knows ${known} classes and nothing else`);
     if (accuracy !== null) parts.push(`${accuracy.toFixed(1)}% right on images it was judged on`);
     if (recommended) parts.push("recommended by the tournament");
     return parts.join(", ");

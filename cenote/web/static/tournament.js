@@ -5,7 +5,7 @@ import { plot } from "./plot.js";
 import { standings } from "./standings.js";
 
 export const title = "Tournament";
-const EVERY = 2000; // milliseconds, while it runs
+const [EVERY, SLOWLY] = [2000, 15000]; // milliseconds, while it runs, and while nobody knows
 
 export function enter(main, { about, signal, refresh }) {
   if (!about.tournament) {
@@ -41,7 +41,7 @@ export function enter(main, { about, signal, refresh }) {
     }
     lead.textContent = report?.recommendation ?? (found.running
       ? `It is being played: ${counted(contenders.length, "contender")}, the best first as far as is known.`
-      : "It was stopped before its end: `cenote tournament … --resume` goes on where it was.");
+      : `${found.stage[0].toUpperCase()}${found.stage.slice(1)}.`);
     board ??= standings(table);
     board.show(report?.standings ?? contenders.map(playing), report?.recommended);
     if (report && drawn !== JSON.stringify(report.standings)) {
@@ -64,8 +64,8 @@ export function enter(main, { about, signal, refresh }) {
           const state = `${found.running} ${found.stage}`;
           if (before !== null && before !== state) refresh(); // there may be more models to look through
           before = state;
-          if (!found.running) return;
-          await pause(EVERY, own);
+          if (found.report) return;
+          await pause(found.running ? EVERY : SLOWLY, own);
         }
       });
     } catch (error) {

@@ -2,7 +2,7 @@
 import { counted, el, percent } from "./dom.js";
 import { entryPicture } from "./photos.js";
 
-const KNOWN = ["terms", "words", "proxies", "weight", "text", "image", "sentences"];
+const KNOWN = ["terms", "words", "proxies", "weight", "text", "image", "sentences", "unknown"];
 
 // Texts, or lists of texts and elements: for el(..., reason).
 export function why({ method, why: told = {} }, wanted) {
@@ -16,6 +16,7 @@ export function why({ method, why: told = {} }, wanted) {
   if (!image && plus) said.push(`Nearest to the vector of the text ${plus}: the score is the cosine of the two.`);
   if (image && plus) said.push(`Like the image, and as the text says: ${plus}.`);
   if (minus) said.push(`Away from ${minus}.`);
+  if (told.unknown?.length) said.push(`The model has never read ${list(told.unknown)}: what it finds for that is a guess.`);
   if (told.words?.length) {
     const named = told.words.map(({ word, weight }) => `${word} (${weight.toFixed(2)})`).join(", ");
     said.push(`The image was put into words first: ${named}. Each was joined with the text.`);

@@ -10,7 +10,7 @@ from PIL import Image
 from tests.browser import Watched, open_browser, screenshot
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     with open_browser() as browser:
         yield browser

@@ -51,7 +51,7 @@ def test_the_threshold_is_followed_at_once_and_then_by_the_server(page: Any) -> 
     expect(page.get_by_text(re.compile("^As you chose it"))).to_be_visible()
     assert box["x1"] > box["x0"] and answered.value.json()["threshold"]["value"] == 0.8
     page.get_by_role("button", name="Back to its own").click()
-    expect(page.get_by_text(re.compile("^Its own: "))).to_be_visible()
+    expect(page.get_by_text(re.compile("^Its own threshold: "))).to_be_visible()
     expect(page).not_to_have_url(re.compile("threshold"))
 
 

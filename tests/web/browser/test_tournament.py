@@ -55,22 +55,49 @@ def test_sorted_by_keyboard(page: Any, report: Any) -> None:
 
 
 def test_live_while_it_runs(page: Any, report: Any) -> None:
-    """Polled while it runs, no more when it is over."""
+    """Polled while it runs, also when nothing changes for long, and no more when it is over."""
     rows = [
         {"name": n, "group": "g", "accuracy": [], "val": [v], "epoch": 1} for n, v in (("gap", 40.0), ("max", 55.0))
     ]
-    state = {"name": "tiny", "running": True, "stage": "seed 1 of 2", "done": 3, "total": 9, "report": None}
-    times: list[int] = []
+    state: dict[str, Any] = {
+        "name": "tiny",
+        "running": True,
+        "stage": "seed 1 of 2",
+        "done": 3,
+        "total": 9,
+        "report": None,
+    }
+    reports: list[Any] = []  # told
 
     def answer(route: Any) -> None:
-        times.append(1)
-        over = len(times) > 2
-        route.fulfill(json={**state, "contenders": rows, "running": not over, "report": report if over else None})
+        reports.append(state["report"])
+        route.fulfill(json={**state, "contenders": rows})
 
+    page.clock.install()
     page.route(re.compile("/api/tournament"), answer)
     page.goto("/tournament")
     expect(page.locator(".running")).to_contain_text("seed 1 of 2, 3 of 9")
     assert names(page) == ["max", "gap"]
+    state |= {"running": False, "stage": "no change for 7 minutes: if it was stopped, go on"}
+    page.clock.fast_forward(3_000)
+    expect(page.locator(".lead")).to_have_text("No change for 7 minutes: if it was stopped, go on.")
+    expect(page.get_by_role("link", name="The full report")).to_be_hidden()
+    state |= {"stage": "finished", "report": report}
+    page.clock.fast_forward(16_000)
     expect(page.locator(".standings tbody tr")).to_have_count(len(report["standings"]))
     expect(page.locator(".running")).to_be_hidden()
-    assert len(times) == 3
+    page.clock.fast_forward(60_000)
+    page.goto("/look")  # whatever was asked until now has been heard
+    assert sum(each is not None for each in reports) == 1
+
+
+def test_the_report_in_its_sandbox(page: Any, demo: Path) -> None:
+    """Its own script runs; nothing it does is this page's."""
+    made = demo / "index.html"
+    made.write_text("<title>r</title><p id=said>quiet</p><script>said.textContent = self.origin</script>")
+    try:
+        page.goto("/tournament")
+        page.get_by_role("link", name="The full report").click()
+        expect(page.locator("#said")).to_have_text("null")
+    finally:
+        made.unlink()
