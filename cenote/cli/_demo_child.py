@@ -17,5 +17,8 @@ def end_with_the_demo() -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a demo in the background of a script was told to ignore it
     Thread(target=end_with_the_demo, daemon=True).start()
     sys.exit(main())

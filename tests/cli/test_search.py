@@ -100,7 +100,19 @@ def test_more_like_this_and_by_both(
     mine = tmp_path / "mine.png"
     ImageOps.mirror(skimage_photograph("rocket.jpg")).save(mine)
     assert names(found(capfd, index, "--image", mine, "--top", "1")) == ["rocket.jpg"]
-    rows = found(capfd, index, "--image", mine, "--text", "tower", "--why", "--near-duplicates", "show")
+    rows = found(
+        capfd,
+        index,
+        "--image",
+        mine,
+        "--text",
+        "tower",
+        "--method",
+        "freedom:k=20",
+        "--why",
+        "--near-duplicates",
+        "show",
+    )
     why = rows[0]["why"]
     assert isinstance(why, dict) and why["method"] == "freedom" and why["words"][0]["word"] and len(why["proxies"]) == 7
     rows = found(
