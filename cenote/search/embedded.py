@@ -171,8 +171,10 @@ class Embedded:
         return max(1, min(queries, self.budget // (64 * self.dim)))
 
     def _width(self, queries: int, copied: bool) -> int:
-        """Rows at a time: their similarities, what is chosen from them, and a copy where one is needed."""
-        return max(1, self.budget // (16 * queries + (8 * self.dim if copied else 0)))
+        """Rows at a time: their similarities, what is chosen from them, and the copies that are made of them: one where
+        rows are gathered, and the product's own, which every thread makes when there are several queries."""
+        copies = copied + (torch.get_num_threads() if queries > 1 else 0)
+        return max(1, self.budget // (16 * queries + 8 * self.dim * copies))
 
     @cached_property
     def counting(self) -> Tensor:
