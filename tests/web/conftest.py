@@ -34,8 +34,9 @@ class Server:
 
     def children(self) -> list[int]:
         """The worker alone: the tracker of multiprocessing is another kind of process."""
+        # Wide: ps cuts its lines at COLUMNS, and a long path to Python leaves nothing of the rest.
         listed = subprocess.run(
-            ["ps", "-o", "pid=,args=", "--ppid", str(self.process.pid)], capture_output=True, text=True
+            ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(self.process.pid)], capture_output=True, text=True
         )
         rows = [line.split(None, 1) for line in listed.stdout.splitlines()]
         return [int(pid) for pid, command in rows if "spawn_main" in command]
