@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from ..backbones import create_backbone
 from ..data import Dataset
@@ -26,6 +25,7 @@ from .fit import Extracted, write_results
 from .heats import Arena, heats, play, read_top
 from .looks import BoxJudge, Looks, photographs
 from .settings import HARMLESS, Settings
+from .speed import Clock, add_speed, measured
 from .splits import split
 from .top import Frozen, Top
 from .verdict import Standing, group_winners, noise, ranked, recommendation, recommended, ties
@@ -33,7 +33,6 @@ from .verdict import Standing, group_winners, noise, ranked, recommendation, rec
 RATES = (1e-3, 3e-3, 1e-2)
 PLAN = "plan.json"
 Say = Callable[[str], None]
-Clock = Callable[[dict[str, Callable[[], object]], int], dict[str, float]]  # calls, rounds -> best seconds of each
 
 
 @dataclass(frozen=True)
@@ -109,7 +108,7 @@ def tournament(
         report = _report(data.name, game, arena, standings, [e.group for e in entries], seconds)
         if rank() == 0:
             if clock is not None and report["recommended"] is not None:
-                _add_speed(report, _measure(arena, standings, game, folder, clock))
+                add_speed(report, measured(arena, standings, folder, clock))
             if report["recommended"] is not None:
                 entry = next(e for e in entries if e.name == report["recommended"])
                 save_model(frozen.model(_trained(arena, entry, game, folder), classes), folder)
@@ -278,35 +277,3 @@ def _report(
         "seconds": seconds,
         "settings": asdict(game.settings),
     }
-
-
-@torch.inference_mode()
-def _measure(arena: Arena, standings: Sequence[Standing], game: Game, folder: Path, clock: Clock) -> dict[str, Any]:
-    """Milliseconds an image of the backbone, and of each pool and head, all in turn. Measured once, then kept."""
-    path = folder / "speed.json"
-    names = [s.name for s in standings if s.accuracy]
-    if path.is_file() and set((kept := json.loads(path.read_text()))["tops"]) == set(names):
-        return dict(kept)
-    train, frozen = arena.features.train, arena.frozen
-    several = train.features(range(min(16, len(train)))).to(arena.device)
-    side, count = frozen.backbone.preprocessing.size, len(several.tokens)
-    images = torch.zeros(1, 3, side, side, device=arena.device)
-    calls: dict[str, Callable[[], object]] = {"": lambda: frozen.backbone(images)}
-    for s in standings:
-        if s.accuracy:
-            top = s.entry.top(frozen, arena.classes).to(arena.device).eval()
-            calls[s.name] = lambda top=top: top(several)  # type: ignore[misc]
-    seconds = clock(calls, 5)
-    found = {
-        "backbone": 1000 * seconds.pop(""),
-        "tops": {name: 1000 * value / count for name, value in seconds.items()},
-    }
-    with write_atomically(path) as temporary:
-        temporary.write_text(json.dumps(found, indent=2) + "\n")
-    return found
-
-
-def _add_speed(report: dict[str, Any], speed: Mapping[str, Any]) -> None:
-    for row in report["standings"]:
-        if row["name"] in speed["tops"]:
-            row["ms"], row["backbone_ms"] = speed["tops"][row["name"]], speed["backbone"]
