@@ -58,6 +58,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     ASKED.set(tuple(argv or ()))  # the command that a report names
     if argv is None and command != "bench":  # in a process of our own, and not where others' layers are timed
         keep_memory()
+        if "OMP_WAIT_POLICY" not in os.environ:
+            # Read when torch is loaded. Threads of libgomp that wait for each other spin for milliseconds; beside other
+            # work that takes the cores away from those they wait for. Spinning less costs nothing on a quiet machine.
+            os.environ.setdefault("GOMP_SPINCOUNT", "20000")
     try:
         code = dispatch(command, rest)
         sys.stdout.flush()  # here, where a reader that has left (`| head`) is still caught

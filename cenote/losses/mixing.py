@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,23 +37,37 @@ def mixed_similarity(anchors: Tensor, firsts: Tensor, seconds: Tensor, which: Te
     which (A, K): the rows b that each anchor is compared with; lam (F, B): how much of b is in it. -> (A, K, B).
     With l = lam: (l <a,b> + (1-l) <a,c>) / |l b + (1-l) c|; all of it follows from inner products, no mixture is built.
     """
-    gram = firsts @ seconds.T  # (F, B); one product is enough where anchors, firsts and seconds are the same
+    # (F, B); one product is enough where anchors, firsts and seconds are the same
+    gram = _Gram.apply(firsts) if firsts is seconds else firsts @ seconds.T
     to_second = gram if anchors is firsts else anchors @ seconds.T  # (A, B)
     to_first = to_second if firsts is seconds else anchors @ firsts.T  # (A, F)
     scale = mixed_scale(firsts, seconds, gram, lam)  # (F, B)
-    flat = which.flatten()
-    scale, share = (t.index_select(0, flat).unflatten(0, which.shape) for t in (scale, lam))  # (A, K, B)
-    return torch.lerp(to_second[:, None], to_first.gather(1, which)[..., None], share) * scale
+    return torch.lerp(to_second[:, None], to_first.gather(1, which)[..., None], lam[which]) * scale[which]  # (A, K, B)
 
 
 def mixed_scale(firsts: Tensor, seconds: Tensor, gram: Tensor, lam: Tensor) -> Tensor:
     """1 / |l b + (1-l) c| of every pair, (F, B), from their inner products."""
     c = gram.diagonal() if firsts is seconds else seconds.square().sum(1)
     b = c if firsts is seconds else firsts.square().sum(1)
-    own = torch.addcmul(lam**2 * b[:, None], (1 - lam) ** 2, c)
-    squares = torch.addcmul(own, lam * (1 - lam), gram, value=2)
+    rest = 1 - lam
+    own = torch.addcmul(lam.square() * b[:, None], rest.square(), c)
+    squares = torch.addcmul(own, lam * rest, gram, value=2)
     # Opposite vectors mixed half and half have no direction: what is left is rounding, measured by their own size.
-    return torch.where(squares > 1e-12 * own, squares, 1).rsqrt()
+    return squares.masked_fill(squares.detach() <= 1e-12 * own.detach(), 1).rsqrt()
+
+
+class _Gram(torch.autograd.Function):
+    """x xᵀ, whose gradient (g + gᵀ) x is one product where autograd makes two."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x @ x.T
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return (g + g.T) @ x
 
 
 def mixed_vectors(

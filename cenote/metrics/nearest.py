@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -147,7 +149,11 @@ def _improve(kept: Tensor, similarity: Tensor, first: int) -> None:
     if k <= SHORT and device.type == "cpu" and columns % GROUP == 0 and available():
         from .insertion import insert
 
-        insert(kept.numpy(), _bits(similarity), _bits(_maxima(similarity)), first, GROUP)
+        # Rows do not know of each other, and compiled code lets other threads run.
+        parts = (kept.numpy(), _bits(similarity), _bits(_maxima(similarity)))
+        cuts = [np.array_split(part, torch.get_num_threads()) for part in parts]
+        with ThreadPoolExecutor(len(cuts[0])) as threads:
+            list(threads.map(lambda best, values, maxima: insert(best, values, maxima, first, GROUP), *cuts))
         return
     whole = 2 * GROUP * k > columns  # nothing to gain from maxima
     step = max(1, CHOSEN // (48 * (columns if whole else columns // GROUP + GROUP * k)))

@@ -169,3 +169,17 @@ def test_a_missing_extra_says_how_to_get_it() -> None:
     with pytest.raises(MissingExtra, match=r"needs the package 'no_such_module.*pip install 'cenote\[onnx\]'"):
         require("no_such_module.part", extra="onnx")
     assert require("math", extra="onnx").pi > 3
+
+
+@pytest.mark.parametrize(("given", "spins"), [({}, "20000"), ({"OMP_WAIT_POLICY": "active"}, "None")])
+def test_threads_that_wait_give_way_to_other_work(given: dict[str, str], spins: str) -> None:
+    """Set before torch is loaded, which reads it then; who chose a policy keeps it."""
+    script = (
+        "import os, sys; from cenote.cli import main; sys.argv = ['cenote', '--version']; main();"
+        "print('torch' in sys.modules, os.environ.get('GOMP_SPINCOUNT'))"
+    )
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("OMP_WAIT", "GOMP_"))}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env={**environment, **given}, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[1:] == [f"False {spins}"]

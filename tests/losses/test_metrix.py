@@ -179,6 +179,16 @@ def test_the_gram_matrix_gives_explicit_mixing_in_float32() -> None:
     torch.testing.assert_close(*slopes, rtol=0, atol=1e-6)
 
 
+def test_mixed_similarities_can_be_differentiated_twice() -> None:
+    from cenote.losses.mixing import mixed_similarity
+
+    torch.manual_seed(0)
+    x = F.normalize(torch.randn(4, 3, dtype=torch.float64), dim=1).requires_grad_()
+    which, lam = torch.randint(4, (4, 2)), torch.rand(4, 4, dtype=torch.float64)
+    assert torch.autograd.gradcheck(lambda x: mixed_similarity(x, x, x, which, lam), x)
+    assert torch.autograd.gradgradcheck(lambda x: mixed_similarity(x, x, x, which, lam), x)
+
+
 @pytest.mark.parametrize("pairs", ["pos-neg", "anc-neg"])
 @pytest.mark.parametrize("name", ["multi-similarity", "proxy-nca++"])
 def test_input_mixes_the_hardest_negatives_however_many_partners_are_asked_for(name: str, pairs: str) -> None:

@@ -74,6 +74,15 @@ def test_memory_in_pieces_changes_nothing(ks: tuple[int, ...], separate: bool) -
     assert retrieval_scores(x, labels, ks, budget=SMALL, **given) == retrieval_scores(x, labels, ks, **given)
 
 
+@pytest.mark.parametrize("count", [2, 900])  # of threads, too many to have a row each as well
+def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    x, labels = clustered(600, 200)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    alone = retrieval_scores(x, labels, budget=SMALL)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: count)
+    assert retrieval_scores(x, labels, budget=SMALL) == alone
+
+
 @pytest.mark.parametrize("separate", [False, True])
 def test_one_large_class_among_small_ones(separate: bool) -> None:
     x, labels = clustered(700, 150)
