@@ -51,6 +51,10 @@ def sentences(found: dict[str, Any]) -> dict[str, str]:
     """What each stage found."""
     answers = found["composed"]["results"]
     right = [one for one in answers if one["right"]]
+    learned = (
+        f"; the small CLIP had learned {sum(one['learned'] for one in right)} of these {len(right)}, as it had most "
+        "images of the index"
+    )
     gap, interval = found["background"]["gap"], found["background"]["gap_interval"]
     bounds = f" (95%: {interval[0]:.1f} to {interval[1]:.1f})" if interval else ""
     return {
@@ -73,8 +77,8 @@ def sentences(found: dict[str, Any]) -> dict[str, str]:
         ),
         "index": f"{found['images']} images that answer to images, to texts and to both.",
         "search": (
-            f"{len(right)} of the first {counted(len(answers), 'image')} are {QUERY}s in {STYLE}es; the small CLIP had "
-            f"learned {sum(one['learned'] for one in right)} of these {len(right)}, as it had most images of the index."
+            f"{len(right)} of the first {counted(len(answers), 'image')} are {QUERY}s in {STYLE}es"
+            f"{learned if right else ''}."
         ),
     }
 

@@ -53,12 +53,11 @@ def demo_page(
         blocks.append(Text(TITLES[stage.name], (told[stage.name], *notes, records[stage.name]["command"])))
         blocks += _shown(stage, plan)
     right = [one for one in found["composed"]["results"] if one["right"]]
-    learned = sum(one["learned"] for one in right)
+    learned = f", {sum(one['learned'] for one in right)} of them known from training" if right else ""
     lead = (
         f"{plan.images} drawings, no box labels: {found['recommended']} is taken of {len(plan.pools)} pools "
         f"and tells {found['accuracy']:.0f}% of the test images right; of the {len(found['composed']['results'])} "
-        f"images found for a photograph of a {QUERY} and the word “{STYLE}”, {len(right)} are right, {learned} of "
-        "them known from training."
+        f"images found for a photograph of a {QUERY} and the word “{STYLE}”, {len(right)} are right{learned}."
     )
     seconds = sum(record["seconds"] for record in records.values())
     return Page("Cenote: a demonstration", lead, tuple(blocks), command, seconds)

@@ -58,7 +58,20 @@ def run(
     if serve:
         from . import main
 
-        raise SystemExit(main(["serve", str(out)]))
+        raise SystemExit(main(["serve", str(out), "--port", str(_port())]))
+
+
+def _port(usual: int = 8000) -> int:
+    """The one of cenote serve, or any that is free: nobody can choose one here."""
+    import socket
+
+    with socket.socket() as door:
+        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            door.bind(("127.0.0.1", usual))
+        except OSError:
+            return 0
+    return usual
 
 
 def _play(plan: Plan) -> None:

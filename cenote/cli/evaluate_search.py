@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as to_json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -23,13 +24,15 @@ def run(
         str, tyro.conf.arg(metavar="NAMES", help_behavior_hint="(default: all that need no training)")
     ] = DEFAULT,
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="FOLDER", help_behavior_hint="")] = None,
-    protocol: Literal["auto", "domains", "attributes"] = "auto",
+    protocol: Literal["auto", "domains", "attributes", "triplets"] = "auto",
+    at: Annotated[tuple[int, ...], tyro.conf.arg(metavar="K...", help_behavior_hint="")] = (),
     split: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")] = None,
     words: Annotated[
         str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: the model's own, or ImageNet-21k)")
     ] = None,
     say_as: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=WORDS...", help_behavior_hint="")] = (),
     attributes: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME...", help_behavior_hint="(default: all)")] = (),
+    sources: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME...", help_behavior_hint="(default: all)")] = (),
     most: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: all)")] = None,
     batch: int = 64,
     workers: int = 0,
@@ -40,18 +43,22 @@ def run(
 
     domains: every image asks for its class in each other domain (domain conversion, trapezoidal average precision).
     attributes: every image asks for its class with another value of an attribute (PatternCom, standard average
-    precision). The query stays in the database and is never right; with nothing to find the precision is 0.
+    precision). triplets: queries that came with the data, an image and a sentence (FashionIQ, CIRR, CIRCO). The query
+    stays in the database and is never right, but for CIRR's; with nothing to find the precision is 0.
 
     Args:
         data: a folder, list, NAME:FOLDER (minidomainnet-conversion:FOLDER, patterncom:FOLDER, ...), or world/domains.
         model: text-space, open_clip/MODEL/WEIGHTS, or a folder that cenote clip wrote.
         methods: with commas; options behind colons: weicom:weight=0.3,freedom:k=10:m=3.
         out: write results.json, table.txt, table.md and similarities.png there.
-        protocol: which of the two; auto takes what the data has truth for, domains first.
+        protocol: which of the three; auto takes what the data has truth for.
+        at: also the recall and the mean average precision among the K first, such as 10 50: the share of the right
+            images that is found there.
         split: images of this split alone; by default query against gallery, or test, or all.
         words: FreeDom's text memory: a text file with one word a line, or a CSV.
         say_as: what a domain or value is called, for instance art_painting='art painting'.
         attributes: only these.
+        sources: ask with images of these domains alone; with one of them, the table is by the domain asked for.
         most: ask with at most so many images of each domain or attribute, drawn at random.
         batch: images at a time.
         workers: processes that read images.
@@ -65,7 +72,8 @@ def run(
     from cenote.models.image_text import create_image_text
     from cenote.search.compose import check_model, find_method
     from cenote.search.judge import Bench, read_method
-    from cenote.search.protocols import as_words, fewer, find_protocol, judged_part, make_task
+    from cenote.search.protocols import as_words, fewer
+    from cenote.search.tasks import find_protocol, judged_part, make_tasks
     from cenote.search.vectors import dataset_vectors
     from cenote.search.words import load_words, remember_words
     from cenote.show.composed import table_markdown, table_text
@@ -73,6 +81,8 @@ def run(
     asked = {one.name: one for text in methods.split(",") if text.strip() for one in [read_method(text)]}
     if not asked:
         raise ValueError("no method is named: give some with commas, such as text,image,freedom")
+    if at and min(at) < 1:
+        raise ValueError(f"--at takes whole numbers from 1, got {min(at)}")
     check_out(out)
     dataset = judged_part(open_dataset(data), split)
     chosen = find_protocol(dataset, None if protocol == "auto" else protocol)
@@ -89,11 +99,11 @@ def run(
     if len(embedded.bad) > 5:
         say(f"left out: {len(embedded.bad) - 5} more images")
     readable = dataset.select(embedded.positions.numpy())
-    task = make_task(readable, chosen, words=as_words(say_as), attributes=attributes)
-    task = fewer(task, most, seed) if most is not None else task
+    tasks = make_tasks(readable, chosen, as_words(say_as), attributes, sources)
+    tasks = [fewer(task, most, seed) for task in tasks] if most is not None else tasks
     memory = None if listed is None else remember_words(found, listed)
-    bench = Bench(task, embedded.vectors, found, memory)
-    report = _report(bench, asked, words)
+    benches = [Bench(task, embedded.vectors, found, memory) for task in tasks]
+    report = _report(benches, asked, at, words)
     if json:
         print(to_json.dumps(report, indent=2, allow_nan=False))
     else:
@@ -106,28 +116,35 @@ def run(
         }.items():
             with write_atomically(out / name) as temporary:
                 temporary.write_text(text + "\n", encoding="utf-8")
-        _draw(bench, asked, out / "similarities.png")
+        if tasks[0].values:  # there is something that can be right by half
+            _draw(benches[0], asked, out / "similarities.png")
 
 
-def _report(bench: Bench, asked: dict[str, Asked], words: str | None) -> dict[str, Any]:
+def _report(
+    benches: Sequence[Bench], asked: dict[str, Asked], at: tuple[int, ...], words: str | None
+) -> dict[str, Any]:
     from tqdm import tqdm
 
-    task, methods = bench.task, dict[str, Any]()
+    from cenote.search.judge import report
+
+    methods, first = dict[str, Any](), benches[0]
+    questions = [question for bench in benches for question in bench.task.questions]
     for name, one in asked.items():
-        with tqdm(total=len(task.questions), desc=name, unit="query", disable=None, leave=False) as bar:
-            methods[name] = bench.report(one, bar.update)
-    listed = bench.words
+        with tqdm(total=len(questions), desc=name, unit="query", disable=None, leave=False) as bar:
+            methods[name] = report(benches, one, at, bar.update)
+    listed = first.words
     return {
-        "protocol": task.name,
-        "average_precision": task.kind,
-        "data": task.dataset.name,
-        "model": bench.model.name,
-        "identity": bench.model.identity,
+        "protocol": first.task.name,
+        "average_precision": first.task.kind,
+        "data": first.task.dataset.name,
+        "model": first.model.name,
+        "identity": first.model.identity,
         "words": None if listed is None else {"list": words or "default", "count": len(listed.words)},
-        "questions": len(task.questions),
-        "nothing_to_find": sum(not len(question.right) for question in task.questions),
-        "database": len(task.database),
-        "columns": task.columns,
+        "questions": len(questions),
+        "nothing_to_find": sum(not len(question.right) for question in questions),
+        "database": sum(len(bench.task.database) for bench in benches),
+        "columns": [column for bench in benches for column in bench.task.columns],
+        "at": list(at),
         "methods": methods,
     }
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -50,11 +52,14 @@ def run(
         workers: processes that read images.
         quiet: say nothing unless something failed, as for a scheduled job.
     """
+    from cenote.options import check_number
     from cenote.search.index import Filling, open_images, source_of
     from cenote.search.store import Busy, is_milvus
 
     if not data:
         raise ValueError("no images: name files, folders, globs or a data set")
+    check_number("--batch", batch, whole=True, least=1)
+    check_number("--workers", workers, whole=True, least=0)
     if not is_milvus(out):
         check_out(Path(out))
         _refuse_below(Path(out), data)
@@ -90,23 +95,33 @@ class _Making:
     """The index, the model that made it or will, and its word list; an index that is there loads them when needed."""
 
     def __init__(self, out: str, model: str | None, words: str | None, precision: str | None) -> None:
+        from cenote.search.places import whole_model
         from cenote.search.store import find_store
 
         self.out, self.precision, self.found = out, precision or "float32", find_store(out)
         there = self.found.description if self.found is not None else None
         self.made: tuple[Any, Any] | None = None
-        self.name = model or (there.model if there else "text-space")
-        self.name = _from_anywhere(self.name)
+        self.name = whole_model(model or (there.model if there else "text-space"))
         given = str(Path(words).absolute()) if words not in (None, "none") else None
         self.words = None if words == "none" else given or ""  # empty: the model's own, or ImageNet-21k's names
         if there is not None:
             self.words = str(there.words["name"]) if there.words else None
-            if words is not None and given != self.words:
+            if words is not None and given != self.words and not (given and _is_list(given, there.words)):
                 raise ValueError(f"{out} was made with {_called(self.words)}: leave --words out, or name a new index")
             if precision not in (None, there.dtype):
                 raise ValueError(f"{out} was made with {there.dtype}: leave --precision out, or name a new index")
-            if model is not None and self.name != there.model:
-                self.ready()
+            self.words = given or self.words
+            if (self.name, self.words) != (there.model, there.words.get("name")):
+                self._move()
+
+    def _move(self) -> None:
+        """The same model, or the same word list, is somewhere else now; another is refused."""
+        self.ready()
+        assert self.found is not None
+        there = self.found.description
+        words = {**there.words, "name": self.words} if there.words else {}
+        if describe := getattr(self.found, "describe", None):  # Milvus keeps what it was told first
+            describe(replace(there, model=self.name, words=words))
 
     def store(self) -> Store:
         from cenote.search.store import Description, open_store
@@ -121,9 +136,12 @@ class _Making:
 
     def ready(self) -> tuple[Any, Any]:
         from cenote.models.image_text import create_image_text
+        from cenote.search.opening import check_there
         from cenote.search.words import load_words, remember_words
 
         if self.made is None:
+            if self.found is not None and self.name == self.found.description.model:
+                check_there(self.found)
             network = create_image_text(self.name)
             if self.found is not None:
                 self.found.description.refuse_other(network, self.out)
@@ -155,14 +173,11 @@ def _refuse_unreadable(dataset: Dataset) -> None:
     raise ValueError(f"no image can be read: {first}")
 
 
-def _from_anywhere(model: str) -> str:
-    """Files and folders by their whole path: the index is asked from anywhere."""
-    if Path(model).expanduser().is_dir():
-        return str(Path(model).expanduser().absolute())
-    parts = model.split("/", 2)
-    if parts[0] == "open_clip" and len(parts) == 3 and Path(parts[2]).is_file():
-        parts[2] = str(Path(parts[2]).absolute())
-    return "/".join(parts)
+def _is_list(words: str, kept: Mapping[str, Any]) -> bool:
+    """Whether this file holds the index's word list."""
+    from cenote.search.words import load_words, words_digest
+
+    return words_digest(load_words(words)) == kept.get("digest")
 
 
 def _called(words: str | None) -> str:

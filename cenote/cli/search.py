@@ -12,8 +12,9 @@ import tyro
 from ._given import counted, say
 
 if TYPE_CHECKING:
-    from cenote.search.ask import Answer, Result
+    from cenote.search.ask import Answer
     from cenote.search.filters import Filter
+    from cenote.search.results import Result
 
 Several = Annotated[tuple[str, ...], tyro.conf.UseAppendAction]
 
@@ -79,10 +80,17 @@ def run(
         raise ValueError("an empty question finds nothing: give --image, --text or both")
     if sheet is not None and sheet.suffix.lower() not in (".jpg", ".jpeg", ".png"):
         raise ValueError(f"--sheet {sheet}: the contact sheet is a .jpg or a .png")
+    if weight is not None and not (image and (text or without)):
+        raise ValueError("--weight is of a text beside an image: give both")
     chosen = _filter(class_, domain, folder, since, until, min_size, max_size)
     name, options = choose_method(method, weight)
     question = Question(image, text, without, name, top, cut, sort, near_duplicates, chosen, options)
     answer = ask(question, *open_for(question, index, words, exact))
+    if missing := sum(result.missing for result in answer.results):
+        say(
+            f"{missing} of these are no more where they were: `cenote index IMAGES -o {index}` with the folder that "
+            "they are in now knows them by their contents"
+        )
     if unknown := answer.why.get("unknown"):
         say(f"the model has never read {', '.join(unknown)}: what it finds for that is a guess")
     if sheet is not None:

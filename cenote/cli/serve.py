@@ -42,6 +42,9 @@ def run(
         raise ValueError(f"a port is a number from 0 to 65535, got {port}")
     for name, value in (("--max-bytes", max_bytes), ("--max-pixels", max_pixels), ("--queue", queue)):
         check_number(name, value, whole=True, least=1)
+    for folder in runs:
+        if (folder / "index.json").is_file():
+            raise ValueError(f"{folder} is an index, no run: cenote serve --index {folder}")
     limits = Limits(max_bytes, max_pixels, queue)
     serve(find_served(runs, index), host, port, allow_host, limits, _say)
 

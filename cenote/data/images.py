@@ -43,7 +43,7 @@ def read_image(path: str | os.PathLike[str], max_pixels: int = MAX_PIXELS, conte
     A file whose header promises more than `max_pixels` is refused before anything is decoded. `content` is read in the
     file's place, which then is no more than a name.
     """
-    with _sentences(path):
+    with _sentences(path, max_pixels):
         image = open_raw(path, max_pixels, content)
         plain = image.format in ("JPEG", "MPO") and "adobe" not in image.info
         return _rgb(_upright(image), plain)
@@ -53,7 +53,7 @@ def open_raw(path: str | os.PathLike[str], max_pixels: int = MAX_PIXELS, content
     """The first frame as the file stores it, with its palette or depth; masks are numbers, not colours."""
     if (_length(path) if content is None else len(content)) == 0:
         raise BadImage(path, "the file is empty")
-    with _sentences(path), warnings.catch_warnings():
+    with _sentences(path, max_pixels), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of large files (the limit is ours) and of corrupt metadata
         if _suffix(path) in RAW:  # Pillow would take its small preview for a TIFF
             return _developed(path, max_pixels, content)
@@ -66,7 +66,7 @@ def open_raw(path: str | os.PathLike[str], max_pixels: int = MAX_PIXELS, content
 
 
 @contextmanager
-def _sentences(path: str | os.PathLike[str]) -> Iterator[None]:
+def _sentences(path: str | os.PathLike[str], max_pixels: int) -> Iterator[None]:
     """Whatever goes wrong inside becomes a BadImage."""
     try:
         yield
@@ -75,7 +75,7 @@ def _sentences(path: str | os.PathLike[str]) -> Iterator[None]:
     except Image.DecompressionBombError as error:  # Pillow's own limit, of the whole or of a tile
         pixels = re.search(r"\d+", str(error))
         told = f"{int(pixels[0]) / 1e6:.0f} megapixels" if pixels else "its header promises more"
-        raise BadImage(path, _too_large(told, MAX_PIXELS)) from error
+        raise BadImage(path, _too_large(told, min(max_pixels, MAX_PIXELS))) from error
     except PermissionError as error:
         raise BadImage(path, "no permission to read it") from error
     except MissingExtra as error:
@@ -148,7 +148,7 @@ def _length(path: str | os.PathLike[str]) -> int:
 
 
 def _too_large(what: str, limit: int) -> str:
-    return f"too large to open safely: {what}; the limit is {limit / 1e6:.0f} megapixels"
+    return f"too large to open safely: {what}; the limit is {limit / 1e6:.3g} megapixels"
 
 
 def _upright(image: Image.Image) -> Image.Image:

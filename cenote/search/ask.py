@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
-from PIL import Image
 from torch import Tensor
 
 from ..data import read_image
 from ..data.cache import digest_of
-from ..options import check_names, check_number
+from ..options import check_number
 from ..unit import unit
 from .compose import compose, find_method
 from .filters import Filter
 from .freedom import K, M, N
-from .matrix import best
 from .plan import Plan, Query
-from .store import Entry, Store
+from .results import SORTS, Result, all_of, in_order, without_twins
+from .store import Store
 
 if TYPE_CHECKING:
     from ..models.image_text import ImageText
@@ -29,11 +27,6 @@ if TYPE_CHECKING:
 
 CANDIDATES = 500  # that an approximate search hands on to exact ranking
 LEAST, MOST = 0.001, 1000  # weights of a term: float32 has room for their products
-SORTS = ("score", "date", "name", "size")
-# Near-duplicates: at most so many bits of `look_of` apart, vectors at least so similar. Of 278 photographs halved and
-# compressed 99 in 100 were within 8 bits; of pairs of different ones 1 in 1,000 within 15.
-ALIKE, CLOSE = 10, 0.95
-BITS = 64
 Asked = str | Path | bytes | int  # an image: its file, what is in the file, or its row in the index
 
 
@@ -53,14 +46,6 @@ class Question:
     options: Mapping[str, Any] = field(default_factory=dict)  # of the method
 
 
-class Result(NamedTuple):
-    entry: Entry
-    score: float
-    missing: bool  # its file is no more there
-    duplicates: tuple[str, ...] = ()  # paths of pictures that look the same and were hidden behind it
-    row: int = -1  # in the index
-
-
 class Answer(NamedTuple):
     results: list[Result]
     method: str
@@ -76,11 +61,11 @@ def ask(question: Question, store: Store, model: ImageText, words: WordMemory | 
     method = method_of(question, words is not None)
     store.description.refuse_other(model, store.where)
     terms = _terms(question)
-    own = [_digest(image, store) for image in question.images]
+    images = [_look_up(image, store) for image in question.images]
     told = {
         "method": method,
         "terms": [{"text": text, "weight": weight} for text, weight in terms],
-        "images": [_name(image, store) for image in question.images],
+        "images": [image.name for image in images],
     }
     if unknown := [word for text, _ in terms for word in getattr(model, "unknown", _nothing)(text)]:
         told["unknown"] = unknown
@@ -90,10 +75,10 @@ def ask(question: Question, store: Store, model: ImageText, words: WordMemory | 
             raise ValueError(f"{store.where} holds no images: `cenote index` puts some in")
         return Answer([], method, 0, 0, True, told)
     query = Query(
-        _image(question.images, own, store, model),
+        _vector(images, store, model),
         tuple(text for text, _ in terms),
         tuple(weight for _, weight in terms) if any(weight != 1 for _, weight in terms) else None,
-        inside=_inside(own, store),
+        inside=images[0].rows[0] if len(images) == 1 and images[0].rows else None,
     )
     chosen = find_method(method)
     memory = words if chosen.words else None
@@ -103,12 +88,12 @@ def ask(question: Question, store: Store, model: ImageText, words: WordMemory | 
     scores, rows, exact = _scored(plan, view, question.top)
     hide = question.near_duplicates == "hide"
     kept = scores >= (-torch.inf if question.cut is None else question.cut)
-    if hide and own:  # who asks with an image knows that one already
-        kept &= ~torch.isin(rows, torch.tensor([row for digest in own for row in store.find(digest)], dtype=torch.long))
+    if hide:  # who asks with an image knows that one already
+        kept &= ~torch.isin(rows, torch.tensor([row for image in images for row in image.rows], dtype=torch.long))
     scores, rows = scores[kept], rows[kept]
-    results = (_without_twins if hide else _all)(scores, rows, view, question.top)
+    results = (without_twins if hide else all_of)(scores, rows, view, question.top)
     why, proxies = told | _plain(plan, store), tuple(plan.why.get("proxies", ()))
-    return Answer(_sorted(results, question.sort), method, len(scores), len(view), exact, why, proxies)
+    return Answer(in_order(results, question.sort), method, len(scores), len(view), exact, why, proxies)
 
 
 def parse_term(text: str) -> tuple[str, float]:
@@ -152,7 +137,7 @@ def method_of(question: Question, words: bool) -> str:
         if given != used:
             does = f"needs {what}: give one" if used else f"does not look at {what}: leave it out"
             raise ValueError(f"'{method}' {does}, or use another method")
-    check_names(method, question.options, chosen.options)
+    chosen.check(method, question.options)
     return method
 
 
@@ -170,50 +155,43 @@ def _options(question: Question, method: str, words: WordMemory | None) -> dict[
     return {"k": min(K, few), "n": min(N, few), "m": min(M, few), **question.options}
 
 
-def _digest(image: Asked, store: Store) -> str:
-    """As an index has it, which so knows its own images again."""
+class _Image(NamedTuple):
+    """An image that is asked with."""
+
+    name: str
+    rows: list[int]  # of this very image in the index, if it is there
+    content: bytes  # of its file; of what was asked for by its row nothing is read
+
+
+def _look_up(image: Asked, store: Store) -> _Image:
+    """By its contents, as an index knows them: where a file of the index is now does not matter."""
     if isinstance(image, int):
-        return store.entries(torch.tensor([image]))[0].digest
+        (entry,) = store.entries(torch.tensor([image]))
+        return _Image(entry.path, store.find(entry.digest), b"")
     try:
-        return digest_of(image if isinstance(image, bytes) else Path(image).read_bytes()).hex()
+        content = image if isinstance(image, bytes) else Path(image).read_bytes()
     except OSError as error:
         raise ValueError(f"{image!s}: {error.strerror or error}") from None
+    name = "the photograph" if isinstance(image, bytes) else str(image)
+    return _Image(name, store.find(digest_of(content).hex()), content)
+
+
+def _vector(images: Sequence[_Image], store: Store, model: ImageText) -> Tensor | None:
+    """(D,); an image of the index is not embedded again."""
+    vectors = []
+    for image in images:
+        if image.rows:
+            vectors.append(store.vectors(torch.tensor(image.rows[:1])))
+        else:
+            with torch.inference_mode():
+                pixels = model.transform()(read_image(image.name, content=image.content))[None]
+                vectors.append(model.embed_images(pixels).float().cpu())
+    return unit(torch.cat(vectors).mean(0)).clone() if vectors else None
 
 
 def _nothing(text: str) -> list[str]:
     """Of a model that cannot tell."""
     return []
-
-
-def _name(image: Asked, store: Store) -> str:
-    if isinstance(image, int):
-        return store.entries(torch.tensor([image]))[0].path
-    return "the photograph" if isinstance(image, bytes) else str(image)
-
-
-def _image(images: Sequence[Asked], own: list[str], store: Store, model: ImageText) -> Tensor | None:
-    """(D,); an image of the index is not embedded again."""
-    vectors = []
-    for image, digest in zip(images, own, strict=True):
-        rows = store.find(digest)
-        if rows:
-            vectors.append(store.vectors(torch.tensor(rows[:1])))
-        else:
-            with torch.inference_mode():
-                pixels = model.transform()(_picture(image))[None]
-                vectors.append(model.embed_images(pixels).float().cpu())
-    return unit(torch.cat(vectors).mean(0)).clone() if vectors else None
-
-
-def _picture(image: Asked) -> Image.Image:
-    assert not isinstance(image, int), "an image of the index is found by its digest"
-    return read_image("the photograph", content=image) if isinstance(image, bytes) else read_image(image)
-
-
-def _inside(own: list[str], store: Store) -> int | None:
-    """The row of the one image that is asked with, if it is in the index."""
-    rows = store.find(own[0]) if len(own) == 1 else []
-    return rows[0] if rows else None
 
 
 def _scored(plan: Plan, view: Store, top: int) -> tuple[Tensor, Tensor, bool]:
@@ -230,72 +208,6 @@ def _scored(plan: Plan, view: Store, top: int) -> tuple[Tensor, Tensor, bool]:
     if len(plan.vectors) == 1 and not plan.offsets.any():
         scores = scores / plan.vectors[0].norm().clamp(min=1e-12)
     return scores, rows, scanned is not None
-
-
-def _best_first(scores: Tensor, rows: Tensor, many: int) -> Iterator[tuple[list[float], Tensor]]:
-    """So many at first, then as many again, ...: all are sorted only if all are looked at."""
-    start = 0
-    while start < len(rows):
-        values, places = best(scores[None], many)
-        yield values[0, start:].tolist(), rows[places[0, start:]]
-        start, many = many, 2 * many
-
-
-def _all(scores: Tensor, rows: Tensor, view: Store, top: int) -> list[Result]:
-    for some, part in _best_first(scores, rows, top):
-        found = zip(view.entries(part), some, part.tolist(), strict=True)
-        return [Result(entry, score, is_missing(entry), row=row) for entry, score, row in found]
-    return []
-
-
-def _without_twins(scores: Tensor, rows: Tensor, view: Store, top: int) -> list[Result]:
-    """Pictures that look like one that is better are left out, but a file that is there stands for one that is gone."""
-    kept, hidden, by_digest = list[Result](), list[list[str]](), dict[str, int]()
-    looks, vectors = (torch.empty(min(top, len(rows)), width) for width in (BITS, view.dim))  # of what is kept
-    for some, part in _best_first(scores, rows, 4 * top):
-        entries = view.entries(part)
-        seen = zip(entries, view.vectors(part), _signs(entries), some, part.tolist(), strict=True)
-        for entry, vector, look, score, row in seen:
-            twin = by_digest.get(entry.digest)
-            if twin is None:  # both: a vector may mean no more than a class, and two skies have much the same light
-                alike = (looks[: len(kept)] @ look >= BITS - 2 * ALIKE).nonzero()[:, 0]
-                alike = alike[vectors[alike] @ vector >= CLOSE]
-                twin = int(alike[0]) if len(alike) else None
-            if twin is None:
-                if len(kept) == top:
-                    continue
-                looks[len(kept)], vectors[len(kept)], by_digest[entry.digest] = look, vector, len(kept)
-                kept.append(Result(entry, score, is_missing(entry), row=row))
-                hidden.append([])
-            elif kept[twin].missing and not is_missing(entry):
-                hidden[twin].append(kept[twin].entry.path)
-                kept[twin] = Result(entry, score, False, row=row)
-            else:
-                hidden[twin].append(entry.path)
-        if len(kept) == top:
-            break
-    return [result._replace(duplicates=tuple(paths)) for result, paths in zip(kept, hidden, strict=True)]
-
-
-def _signs(entries: Sequence[Entry]) -> Tensor:
-    """(N, 64) of 1 and -1: two looks are (64 - their product) / 2 bits apart."""
-    looks = torch.tensor([entry.look for entry in entries], dtype=torch.long)
-    return ((looks[:, None] >> torch.arange(BITS)) & 1).float() * 2 - 1
-
-
-def is_missing(entry: Entry) -> bool:
-    """Images of a data set that are no files have no time of change."""
-    return bool(entry.time) and not os.path.exists(entry.path)
-
-
-def _sorted(results: list[Result], sort: str) -> list[Result]:
-    keys = {
-        "score": lambda result: -result.score,
-        "date": lambda result: -result.entry.date,
-        "name": lambda result: (os.path.basename(result.entry.path), result.entry.path),
-        "size": lambda result: -result.entry.size,
-    }
-    return sorted(results, key=keys[sort])  # stable: of equals the more relevant
 
 
 def _plain(plan: Plan, store: Store) -> dict[str, Any]:

@@ -57,10 +57,6 @@ def basic(
     harris: float = HARRIS,
 ) -> list[Plan]:
     """Fused similarities of the centred text, put into context, and the centred, projected, expanded image."""
-    for name, value in (("components", components), ("expansion", expansion), ("contextual", contextual)):
-        check_number(name, value, whole=True, least=name == "components")
-    check_number("contrast", contrast, least=0, most=1)
-    check_number("harris", harris, least=0)
     model, database = context.model, context.database
     positive = remember_words(model, imagenet_names() if subjects is None else subjects)
     negative = remember_words(model, STYLES if styles is None else styles)
@@ -74,6 +70,14 @@ def basic(
     directions = _directions(vectors, offsets, database, least, harris)
     why = {"least": {"text": space.least[0], "image": space.least[1]}}
     return [Plan(v, o, combine, d, why) for v, o, d in zip(vectors, offsets, directions, strict=True)]
+
+
+def check_basic(contrast: float, components: int, expansion: int, contextual: int, harris: float) -> None:
+    check_number("components", components, whole=True, least=1)
+    check_number("expansion", expansion, whole=True, least=0)
+    check_number("contextual", contextual, whole=True, least=0)
+    check_number("contrast", contrast, least=0, most=1)
+    check_number("harris", harris, least=0)
 
 
 def fused(least: Tensor, harris: float, similarities: Tensor) -> Tensor:

@@ -45,12 +45,20 @@ class Method(NamedTuple):
     @property
     def options(self) -> dict[str, Any]:
         """Names and defaults of what can be chosen."""
-        parameters = list(inspect.signature(self.function).parameters.values())[2:]
-        return {p.name: self.preset.get(p.name, p.default) for p in parameters if p.name not in self.fixed}
+        fixed = {"fusion"} & set(self.preset)
+        return {key: value for key, value in self._every().items() if key not in fixed}
 
-    @property
-    def fixed(self) -> set[str]:
-        return {"fusion"} & set(self.preset)
+    def check(self, name: str, options: Mapping[str, Any]) -> None:
+        """Names and values, before anything is loaded: a composer `f` leaves its values to `check_f` of its module."""
+        check_names(name, options, self.options)
+        module, _, function = self.home.partition(":")
+        if check := getattr(import_module(f".{module}", __package__), f"check_{function}", None):
+            given = {**self._every(), **options}
+            check(**{key: given[key] for key in inspect.signature(check).parameters})
+
+    def _every(self) -> dict[str, Any]:
+        parameters = list(inspect.signature(self.function).parameters.values())[2:]
+        return {p.name: self.preset.get(p.name, p.default) for p in parameters}
 
 
 # Table 4.4's components of FreeDom, by what they change.
@@ -114,7 +122,7 @@ def compose_all(
     """What `method` makes of many queries at once: neighbours are found and texts encoded together."""
     chosen = find_method(method)
     check_model(method, model)
-    check_names(method, options, chosen.options)
+    chosen.check(method, options)
     for query in queries:
         if chosen.image and query.image is None:
             raise ValueError(f"'{method}' needs an image: give one, or use the method 'text'")

@@ -47,6 +47,7 @@ class Embedded:
         self.approximate: Approximate | None = None
         self.snapshot = True  # a writer's own index follows it, see `Writing`
         self.refresh()
+        self.description = self.table.places.description(description)
 
     @classmethod
     def open(cls, folder: Path, description: Description | None = None, budget: int = BUDGET) -> Embedded:
@@ -61,10 +62,14 @@ class Embedded:
         if folder.exists() and any(not path.name.startswith((".", "images.sqlite")) for path in folder.iterdir()):
             raise ValueError(f"{folder} holds other files: name a new folder for the index")
         with write_atomically(folder / "images.sqlite") as temporary:
-            Table.create(temporary)
-        with write_atomically(folder / "index.json") as temporary:  # the last file: with it there is an index
-            temporary.write_text(json.dumps(description.asdict(), indent=2) + "\n", encoding="utf-8")
+            Table.create(temporary, folder)
+        _write(folder, description)  # the last file: with it there is an index
         return cls(folder, description, budget)
+
+    def describe(self, description: Description) -> None:
+        """The same model or word list in another place."""
+        _write(self.folder, description)
+        self.description = description
 
     def refresh(self) -> None:
         """See what was written since."""
@@ -214,6 +219,9 @@ class Embedded:
     def find(self, digest: str) -> list[int]:
         return self.table.find(digest)
 
+    def names(self, column: str) -> list[str]:
+        return sorted(self.table.names(column))
+
     def moments(self) -> Moments:
         return self._kept_moments
 
@@ -253,6 +261,11 @@ def caught_up(table: Table, matrix: Tensor) -> tuple[Sums, int, int]:
     sums.add(matrix[rows : table.count])
     sums.add(matrix[torch.tensor([row for _, row in left], dtype=torch.long)], -1)
     return sums, table.count, left[-1][0] if left else number
+
+
+def _write(folder: Path, description: Description) -> None:
+    with write_atomically(folder / "index.json") as temporary:
+        temporary.write_text(json.dumps(description.asdict(), indent=2) + "\n", encoding="utf-8")
 
 
 def _read(folder: Path) -> Description:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 K, N, M = 20, 7, 7  # proxies, words of each, words kept
 FUSIONS = ("word", "early", "late")
 WEIGHTS = ("frequency", "uniform")
+MEMORIES = ("database", "none")
 TEMPLATE = "{word} {text}"  # w + t, with a space between
 Word = TypeVar("Word", bound=Hashable)
 
@@ -61,7 +62,7 @@ def freedom(
     `memory` is "database", "none" or another Database; `template` puts {word} and {text} together; `injected` adds a
     word of weight 1 to each query (Table 4.6).
     """
-    _check(k, n, m, fusion, weights, template, injected, queries)
+    _check_queries(queries, injected)
     assert context.words is not None  # compose sees to it
     found = invert(queries, context, k, n, m, memory)
     named = [_named(inverted, weights) for inverted in found]
@@ -81,8 +82,6 @@ def invert(
     """phi_V (4.6) without a memory: the m nearest words, all of frequency 1; else phi+ (4.13, 4.14)."""
     assert context.words is not None
     if isinstance(memory, str):
-        if memory not in ("database", "none"):
-            raise ValueError(f"the visual memory is 'database', 'none' or a database, got '{memory}'")
         base, inside = (context.database, [q.inside for q in queries]) if memory == "database" else (None, None)
     else:
         base, inside = memory, None  # rows of the database are not rows of another memory
@@ -158,10 +157,11 @@ def _why(inverted: Inverted, pairs: list[tuple[str, float]], asked: dict[str, An
     return {"words": named, "proxies": inverted.proxies, **asked}
 
 
-def _check(
-    k: int, n: int, m: int, fusion: str, weights: str, template: str,
-    injected: Sequence[str | None] | None, queries: Sequence[Query],
+def check_freedom(
+    k: int, n: int, m: int, fusion: str, weights: str, memory: Database | str, template: str,
+    injected: Sequence[str | None] | None,
 ) -> None:  # fmt: skip
+    """Options alone."""
     for name, value in (("k", k), ("n", n)):
         check_number(name, value, whole=True, least=1)
     check_number("m", m, whole=True, least=0 if injected else 1)
@@ -169,8 +169,13 @@ def _check(
         raise ValueError(f"fusion is {', '.join(FUSIONS)}, got '{fusion}'")
     if weights not in WEIGHTS:
         raise ValueError(f"weights are {' or '.join(WEIGHTS)}, got '{weights}'")
+    if isinstance(memory, str) and memory not in MEMORIES:
+        raise ValueError(f"the visual memory is {', '.join(MEMORIES)} or a database, got '{memory}'")
     if "{word}" not in template or "{text}" not in template:
         raise ValueError(f"a template holds {{word}} and {{text}}, such as 'a {{text}} of {{word}}', got '{template}'")
+
+
+def _check_queries(queries: Sequence[Query], injected: Sequence[str | None] | None) -> None:
     if injected is not None and len(injected) != len(queries):
         raise ValueError(f"{len(queries)} queries have {len(queries)} injected words, got {len(injected)}")
     if any(not query.texts for query in queries):

@@ -17,7 +17,7 @@ from torch import Tensor
 from ..data.cache import digest_of
 from ..options import check_number
 from .plan import Plan, Query
-from .pseudo_words import COMPOSED, PHOTO, check_sentences, composed, invertible
+from .pseudo_words import COMPOSED, PHOTO, check_template, check_texts, composed, invertible
 from .texts import encode, image_vectors
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def searle(
 ) -> list[Plan]:
     """A word for each image, then one sentence for each query."""
     model = invertible(context.model, "searle")
-    check_sentences(queries, template, "searle")
+    check_texts(queries, "searle")
     images = image_vectors(queries)
     settings = (steps, lr, concepts, regularisation, seed, context.words.digest if context.words else "")
     known = _found.setdefault(model, {})
@@ -52,6 +52,16 @@ def searle(
         words = invert(model, images[some], context.words, steps, lr, concepts, regularisation, seed=seed)
         known.update(zip((keys[i] for i in some), words, strict=True))
     return composed(model, queries, torch.stack([known[key] for key in keys]), template)
+
+
+def check_searle(
+    template: str, steps: int, lr: float, concepts: int, regularisation: float, batch: int, seed: int
+) -> None:
+    check_template(template)
+    for name, value, least in (("steps", steps, 0), ("concepts", concepts, 1), ("batch", batch, 1), ("seed", seed, 0)):
+        check_number(name, value, whole=True, least=least)
+    check_number("lr", lr, above=0)
+    check_number("regularisation", regularisation, least=0)
 
 
 # An image is asked for with many texts: its word is found once.
@@ -71,9 +81,6 @@ def invert(
     seed: int = 0,
 ) -> Tensor:
     """(B, D) -> (B, word_dim). An image's word does not depend on the others: all begin alike and draw alike."""
-    check_number("steps", steps, whole=True, least=0)
-    check_number("concepts", concepts, whole=True, least=1)
-    check_number("regularisation", regularisation, least=0)
     if regularisation and memory is None:
         raise ValueError("'searle' keeps its words near those of a text memory: give one, or regularisation=0")
     draw = torch.Generator().manual_seed(seed)

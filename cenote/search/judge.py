@@ -1,9 +1,9 @@
-"""How well composed queries find their images: average precision of every question, in the papers' tables."""
+"""How well composed queries find their images: precision and recall of every question, in the papers' tables."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,7 +18,6 @@ from .freedom import N
 from .matrix import Matrix
 from .plan import Plan, Query
 from .protocols import Codes, Question, Task
-from .weicom import check_weight
 
 if TYPE_CHECKING:
     from ..models.image_text import ImageText
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 CHUNK = 512  # questions composed at a time
 BUDGET = 64 << 20  # bytes of similarities at a time
 GROUPS = ("neither", "class", "value", "both")  # of Fig. 4.3: wrong; right in one way; right
-Scores = npt.NDArray[np.float64]
 
 
 class Asked(NamedTuple):
@@ -45,7 +43,8 @@ class Asked(NamedTuple):
 def read_method(text: str) -> Asked:
     """`weicom:weight=0.3`, `freedom:k=10:m=3`: options are those of the method, numbers as numbers."""
     name, *parts = [part.strip() for part in text.split(":")]
-    known, options = find_method(name).options, dict[str, Any]()
+    method, options = find_method(name), dict[str, Any]()
+    known = method.options
     for part in parts:
         key, equals, value = part.partition("=")
         if not equals:
@@ -59,8 +58,7 @@ def read_method(text: str) -> Asked:
             options[key] = str(value)
         else:
             check_number(f"{name}'s {key}", value, whole=isinstance(known[key], int))
-    if "weight" in options:
-        check_weight(options["weight"])
+    method.check(name, options)
     return Asked(name, options)
 
 
@@ -79,7 +77,7 @@ class Bench:
     def __init__(self, task: Task, vectors: Tensor, model: ImageText, words: WordMemory | None = None) -> None:
         self.task, self.model, self.words = task, model, words
         self.vectors, self.database = vectors, Matrix(vectors[torch.from_numpy(task.database)])
-        self.places = task.places
+        self.rows = task.rows
 
     def remember(self, n: int = N) -> None:
         """The words of every database image, once for all variants of FreeDom: they depend on the image alone."""
@@ -89,7 +87,7 @@ class Bench:
 
     def queries(self, questions: Sequence[Question]) -> list[Query]:
         """A query in the database stays there: a distractor, never right."""
-        return [Query(self.vectors[q.image], (q.text,), inside=self.places.get(q.image)) for q in questions]
+        return [Query(self.vectors[q.image], (q.text,), inside=self.rows.get(q.image)) for q in questions]
 
     def plans(self, asked: Asked, questions: Sequence[Question]) -> list[Plan]:
         options = {key: _of(value, questions) for key, value in asked.options.items()}
@@ -97,30 +95,18 @@ class Bench:
             self.remember(int(options.get("n", N)))
         return compose_all(asked.method, self.queries(questions), self.database, self.model, self.words, **options)
 
-    def precision(self, asked: Asked, progress: Callable[[int], object] | None = None) -> Scores:
-        """(questions,)."""
-        questions, found = self.task.questions, list[float]()
+    def places(self, asked: Asked, progress: Callable[[int], object] | None = None) -> Iterator[Codes]:
+        """Of each question, where its right images stand in the ranking."""
+        questions = self.task.questions
         for start in range(0, len(questions), CHUNK):
             part = questions[start : start + CHUNK]
             scores = scored(self.plans(asked, part), self.database.matrix)
             for question, of_images in zip(part, scores, strict=True):
-                places = places_of(of_images, question.right)
-                found.append(of_places(places, len(places), self.task.kind))
+                if not self.task.itself and (row := self.rows.get(question.image)) is not None:
+                    of_images[row] = -np.inf
+                yield places_of(of_images, question.right)
             if progress:
                 progress(len(part))
-        return np.array(found)
-
-    def report(self, asked: Asked, progress: Callable[[int], object] | None = None) -> dict[str, Any]:
-        """In percent: the average, the columns, their cells."""
-        start = time.perf_counter()
-        precision = self.precision(asked, progress)
-        table = averages(self.task, precision)
-        return {
-            "method": asked.method,
-            "options": _told(asked.options),
-            **table,
-            "seconds": time.perf_counter() - start,
-        }
 
     def groups(self, asked: Asked, question: Question) -> dict[str, Any]:
         """Fig. 4.3: the scores of one question by what is right of an image, and its average precision."""
@@ -167,11 +153,30 @@ def places_of(scores: npt.NDArray[Any], right: Codes) -> Codes:
     return np.sort(places)
 
 
-def averages(task: Task, precision: Scores) -> dict[str, Any]:
+def report(
+    benches: Sequence[Bench], asked: Asked, at: Sequence[int] = (), progress: Callable[[int], object] | None = None
+) -> dict[str, Any]:
+    """In percent: the average, the columns, their cells; the same of recall and precision among the `at` first."""
+    start = time.perf_counter()
+    tasks = [bench.task for bench in benches]
+    questions = [question for task in tasks for question in task.questions]
+    columns, kind = [column for task in tasks for column in task.columns], tasks[0].kind
+    places = [found for bench in benches for found in bench.places(asked, progress)]
+    values = {"": [of_places(found, len(found), kind) for found in places]}
+    for k in at:
+        # The share of the right images that is found; where there is one, whether it is.
+        values[f"recall@{k}"] = [float((found < k).sum()) / max(len(found), 1) for found in places]
+        values[f"map@{k}"] = [of_places(found[found < k], min(len(found), k), kind) for found in places]
+    tables = {name: averages(questions, columns, of) for name, of in values.items()}
+    told = {"method": asked.method, "options": _told(asked.options), **tables.pop("")}
+    return told | tables | {"seconds": time.perf_counter() - start}
+
+
+def averages(questions: Sequence[Question], columns: Sequence[str], values: Sequence[float]) -> dict[str, Any]:
     """Cells are means over their questions, columns over their cells, the average over the columns."""
-    cells: dict[str, dict[str, list[float]]] = {column: {} for column in task.columns}
-    for question, value in zip(task.questions, precision.tolist(), strict=True):
+    cells: dict[str, dict[str, list[float]]] = {column: {} for column in columns}
+    for question, value in zip(questions, values, strict=True):
         cells[question.column].setdefault(question.cell, []).append(value)
     means = {c: {cell: 100 * float(np.mean(v)) for cell, v in own.items()} for c, own in cells.items() if own}
-    columns = {column: float(np.mean(list(own.values()))) for column, own in means.items()}
-    return {"average": float(np.mean(list(columns.values()))), "columns": columns, "cells": means}
+    found = {column: float(np.mean(list(own.values()))) for column, own in means.items()}
+    return {"average": float(np.mean(list(found.values()))), "columns": found, "cells": means}

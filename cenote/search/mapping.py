@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ..options import check_number
 from .plan import Database, Plan, Query
-from .pseudo_words import COMPOSED, PHOTO, check_sentences, composed, invertible
+from .pseudo_words import COMPOSED, PHOTO, check_template, check_texts, composed, invertible
 from .texts import image_vectors
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def pic2word(
 ) -> list[Plan]:
     """Without a `mapping`, one is trained on the images of the database, once."""
     model = invertible(context.model, "pic2word")
-    check_sentences(queries, template, "pic2word")
+    check_texts(queries, "pic2word")
     if mapping is None:
         known = _trained.setdefault(context.database, {})
         key = (model.identity, steps, seed)
@@ -62,6 +62,12 @@ def pic2word(
     with torch.no_grad():
         words = mapping.eval()(image_vectors(queries))
     return composed(model, queries, words, template)
+
+
+def check_pic2word(template: str, steps: int, seed: int) -> None:
+    check_template(template)
+    check_number("steps", steps, whole=True, least=1)
+    check_number("seed", seed, whole=True, least=0)
 
 
 def _some(database: Database, seed: int) -> Tensor:
@@ -87,7 +93,6 @@ def train_mapping(
     seed: int = 0,
 ) -> Mapping:
     """So that "a photo of $" with an image's word is nearer to it (N, D) than to others; the model does not change."""
-    check_number("steps", steps, whole=True, least=1)
     if len(images) < 2:
         raise ValueError(f"a mapping is trained on images that are told apart: {len(images)} are too few")
     with torch.random.fork_rng(devices=()):

@@ -135,6 +135,10 @@ class Milvus:
     def find(self, digest: str) -> list[int]:
         return sorted(found["row"] for found in self._query(f"digest == {json.dumps(digest)}", ["row"]))
 
+    def names(self, column: str) -> list[str]:
+        """Of all images, one after the other: Milvus has no list of values."""
+        return sorted({found[column] for found in self._pages("", [column])} - {""})
+
     def moments(self) -> Moments:
         kept = None if self.expression else self.kept_sums()
         return (kept or self.summed()).moments()

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..options import suggest
 from .ask import Question, method_of
 from .compose import find_method
+from .filters import Filter
 from .judge import read_method
+from .places import split_model
 from .store import Store, open_store
 from .words import WordMemory, load_words, remember_words
 
 if TYPE_CHECKING:
     from ..models.image_text import ImageText
+
+
+SHOWN = 12  # names of a list of any length
 
 
 class Opened(NamedTuple):
@@ -32,6 +39,7 @@ def model_of(store: Store, exact: bool = True) -> ImageText:
     """The model that made an index; with faiss from here on, where it has such an index and need not be exact."""
     from ..models.image_text import create_image_text
 
+    check_there(store)
     if not exact and (approximate := getattr(store, "open_approximate", None)):
         approximate()
     model = create_image_text(store.description.model)
@@ -39,9 +47,34 @@ def model_of(store: Store, exact: bool = True) -> ImageText:
     return model
 
 
+def check_there(store: Store) -> None:
+    """The file or folder of an index's model."""
+    before, file = split_model(store.description.model)
+    if os.path.isabs(file) and not os.path.exists(file):
+        option = f"--model {before}{'FILE' if before else 'FOLDER'}"
+        again = f"`cenote index IMAGES -o {store.where} {option}` tells where it is now"
+        remedy = again if hasattr(store, "describe") else "put it back there"
+        raise ValueError(f"the model that {store.where} was made with is no more in {file}: {remedy}")
+
+
+def check_filter(filter: Filter, store: Store) -> None:
+    """A class or domain that no image has is a typing error, not a question without an answer."""
+    asked = [(Filter(classes=(name,)), "label", "class", name) for name in filter.classes]
+    asked += [(Filter(domains=(name,)), "domain", "domain", name) for name in filter.domains]
+    for alone, column, what, name in asked:
+        if not len(store.select(alone)):
+            known = store.names(column)
+            some = ", ".join(known[:SHOWN]) + (f" and {len(known) - SHOWN} more" if len(known) > SHOWN else "")
+            same = next((one for one in known if one.casefold() == name.casefold()), name)  # "DOG" is not near "dog"
+            told = f"{suggest(same, known)} ({some})" if known else f": not one has a {what}"
+            raise ValueError(f"no image of {store.where} has the {what} '{name}'{told}")
+
+
 def words_of(store: Store, model: ImageText, words: str | None = None) -> WordMemory:
     """The index's own word list, or another one, whose words the index does not know by heart."""
     kept = store.description.words
+    if not words and kept.get("name") and not os.path.exists(kept["name"]):
+        raise ValueError(f"the word list of {store.where} is no more in {kept['name']}: give it with --words")
     memory = remember_words(model, load_words(words or kept.get("name") or None, model))
     if memory.digest != kept.get("digest"):
         if not words and kept:
@@ -60,6 +93,7 @@ def open_for(question: Question, index: str, words: str | None = None, exact: bo
     wanted = find_method(method).words
     if words and not wanted:
         raise ValueError(f"--words {words}: '{method}' reads no word list, freedom and searle do")
+    check_filter(question.filter, store)
     if words:
         load_words(words)  # before the model, which takes longer
     model = model_of(store, exact)

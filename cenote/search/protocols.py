@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,6 @@ from ..options import check_number, suggest
 Codes = npt.NDArray[np.int64]
 # Sets of FreeDom's lists, where a domain's word is not its name.
 LISTED = ("imagenet-r-conversion", "minidomainnet-conversion", "nico-conversion", "ltll")
-PROTOCOLS = ("domains", "attributes")
 
 
 class Question(NamedTuple):
@@ -42,37 +41,26 @@ class Task(NamedTuple):
     columns: list[str]  # in order
     labels: Codes  # (N,) classes of the database's images
     values: Mapping[str, Codes]  # (N,) domains or values, by column
+    itself: bool = True  # whether a query that is in the database is ranked, as a distractor
 
     @property
-    def places(self) -> dict[int, int]:
+    def rows(self) -> dict[int, int]:
         """Rows of the database by position in the dataset."""
         return {int(position): row for row, position in enumerate(self.database)}
 
 
-def find_protocol(dataset: Dataset, name: str | None = None) -> str:
-    """The one that the data has truth for: queries, several domains, or attributes."""
-    if name is not None and name not in PROTOCOLS:
-        raise ValueError(f"no protocol '{name}'{suggest(name, PROTOCOLS)} ({' or '.join(PROTOCOLS)})")
-    if name is not None:
-        return name
-    if any(query.group in dataset.columns["attributes"] for query in dataset.queries):
-        return "attributes"
-    if len(_present(dataset)) > 1:
-        return "domains"
-    if dataset.columns["attributes"]:
-        return "attributes"
-    raise ValueError(
-        f"{dataset.name} has one domain and no attributes: composed queries need images with classes, and with domains "
-        "(a column 'domain') or attributes"
-    )
+def domain_conversion(dataset: Dataset, words: Mapping[str, str] | None = None, sources: Sequence[str] = ()) -> Task:
+    """Every query asks for its class in each other domain; right are those images of the whole database.
 
-
-def domain_conversion(dataset: Dataset, words: Mapping[str, str] | None = None) -> Task:
-    """Every query asks for its class in each other domain; right are those images of the whole database."""
-    names = _present(dataset)
+    Columns are the domains of the queries; with one of them alone in `sources`, the domains that are asked for.
+    """
+    names = present_domains(dataset)
     if len(names) < 2:
         only = f"has one domain, '{names[0]}'" if names else "has no domains"
         raise ValueError(f"{dataset.name} {only}: domain conversion needs at least two")
+    for name in sources:
+        if name not in names:
+            raise ValueError(f"no domain '{name}' in {dataset.name}{suggest(name, names)} ({', '.join(names)})")
     said = _said(names, words, DOMAIN_WORDS if dataset.name in LISTED else {})
     asking, database = _parts(dataset)
     labels, domains = dataset.labels, dataset.domains.codes.astype(np.int64)
@@ -81,16 +69,16 @@ def domain_conversion(dataset: Dataset, words: Mapping[str, str] | None = None) 
     nothing = np.empty(0, np.int64)
     questions = [
         Question(
-            image, said[target], right.get((labels[image], codes[target]), nothing), said[source], said[target],
-            int(labels[image]), codes[target],
+            image, said[target], right.get((labels[image], codes[target]), nothing),
+            said[target] if len(sources) == 1 else said[source], said[target], int(labels[image]), codes[target],
         )
-        for source in names
+        for source in sources or names
         for image in asking[domains[asking] == codes[source]].tolist()
         if labels[image] >= 0
         for target in names
         if target != source
     ]  # fmt: skip
-    columns = sorted(said.values(), key=str.casefold)
+    columns = sorted({question.column for question in questions}, key=str.casefold)
     values = dict.fromkeys(columns, domains[database])
     return _task("domain conversion", "trapezoid", dataset, database, questions, columns, labels[database], values)
 
@@ -172,7 +160,7 @@ def _parts(dataset: Dataset) -> tuple[Codes, Codes]:
     return everything, everything
 
 
-def _present(dataset: Dataset) -> list[str]:
+def present_domains(dataset: Dataset) -> list[str]:
     """Domains that have images with a class."""
     domains = dataset.domains
     codes = np.unique(domains.codes[dataset.labels >= 0])
@@ -206,16 +194,6 @@ def _merged(dataset: Dataset) -> Codes:
     return np.where(labels >= 0, table[labels], -1)
 
 
-def judged_part(dataset: Dataset, split: str | None = None) -> Dataset:
-    """The split, or query and gallery, or test, or everything: in this order, what is there."""
-    if split is not None:
-        return dataset.split(split)
-    names = dataset.splits
-    if ("query" in names and "gallery" in names) or "test" not in names:
-        return dataset
-    return dataset.split("test")
-
-
 def fewer(task: Task, most: int, seed: int = 0) -> Task:
     """The questions of at most so many images of each column, drawn at random."""
     check_number("the number of query images", most, whole=True, least=1)
@@ -235,11 +213,3 @@ def as_words(given: Iterable[str]) -> dict[str, str]:
             raise ValueError(f"words are NAME=WORDS, such as art_painting='art painting', got '{text}'")
         found[name.strip()] = word.strip()
     return found
-
-
-def make_task(dataset: Dataset, protocol: str | None = None, **options: Any) -> Task:
-    """By name, or whichever the data has truth for."""
-    if find_protocol(dataset, protocol) == "domains":
-        options.pop("attributes", None)
-        return domain_conversion(dataset, **options)
-    return attribute_modification(dataset, **options)

@@ -27,10 +27,13 @@ def invertible(model: ImageText, method: str) -> Invertible:
     return model
 
 
-def check_sentences(queries: Sequence[Query], template: str, method: str) -> None:
-    """Before any word is made."""
+def check_template(template: str) -> None:
     if "{text}" not in template or template.count("$") != 1:
         raise ValueError(f"a template has {{text}}, and $ once, such as '{COMPOSED}', got '{template}'")
+
+
+def check_texts(queries: Sequence[Query], method: str) -> None:
+    """Before any word is made."""
     if any(not query.texts for query in queries):
         raise ValueError(f"'{method}' writes the text into a sentence: give words, not a vector")
     if any(all(weight < 0 for _, weight in terms(query)) for query in queries):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
+from functools import cache
 from glob import has_magic
 
 from ..data.cache import digest_of
@@ -31,9 +32,13 @@ class Sources:
         found = {path: self._part(path) for path in listed}
         self.alive = set(found.values())  # a folder without images may be a disk that is not mounted
         self.beside = {os.path.dirname(path) for path, part in found.items() if part == path}
+        self.closed = cache(_is_closed)
 
     def lost(self, entry: Entry) -> bool:
         """Whether an image that is not listed is to leave; what another DATA brought stays."""
+        return self._was_here(entry) and not self.closed(os.path.dirname(entry.path))
+
+    def _was_here(self, entry: Entry) -> bool:
         part = self._part(entry.path)
         if part is not None:
             return part in self.alive
@@ -50,3 +55,14 @@ class Sources:
                 # A star of fnmatch goes through folders: ** is one.
                 return next((each for each in self.globs if fnmatchcase(path, each.replace("**/", "*"))), None)
         return above
+
+
+def _is_closed(folder: str) -> bool:
+    """To us: who knows what is in it?"""
+    try:
+        os.scandir(folder).close()
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return False

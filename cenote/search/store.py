@@ -105,6 +105,9 @@ class Store(Database, Protocol):
     def find(self, digest: str) -> list[int]:
         """Rows of images with these contents."""
 
+    def names(self, column: str) -> list[str]:
+        """What there is of a `label` or `domain`, sorted."""
+
     def forget_words(self) -> None:
         """Give no stored words from here on: they are of another list."""
 

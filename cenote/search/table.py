@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .filters import Filter
+from .places import Places
 from .store import Damaged, Entry, Known
 
 SCHEMA = """
@@ -57,13 +58,18 @@ class Table:
                 self.count, self.generation = int(self.state("count")), int(self.state("generation"))
             except (TypeError, ValueError):
                 raise _lost(folder, "how many images it has") from None
+            self._look_around()
+
+    def _look_around(self) -> None:
+        home = self.state("home")
+        self.places = Places(self.folder, None if home is None else os.fsdecode(home))
 
     @staticmethod
-    def create(path: Path) -> None:
+    def create(path: Path, home: Path) -> None:
         with sqlite3.connect(path, isolation_level=None) as base:
             base.execute("pragma journal_mode = wal")  # readers and one writer do not wait for each other
             base.executescript("begin;" + SCHEMA + "commit;")
-            base.executemany("insert into state values (?, ?)", START.items())
+            base.executemany("insert into state values (?, ?)", [*START.items(), ("home", _blob(home))])
         base.close()
 
     def close(self) -> None:
@@ -89,7 +95,7 @@ class Table:
             ).fetchall()
 
     def rows(self, filter: Filter) -> list[int]:
-        condition, values = filter.sql()
+        condition, values = self.places.filter(filter).sql()
         with told(self.folder):
             found = self.base.execute(f"select row from images where {condition} order by row", values)
             return [row for (row,) in found]
@@ -101,7 +107,7 @@ class Table:
                 part = rows[start : start + 900]
                 marks = ",".join("?" * len(part))
                 wanted = self.base.execute(f"select row, {COLUMNS} from images where row in ({marks})", part)
-                found |= {row: _entry(values) for row, *values in wanted}
+                found |= {row: self.places.entry(_entry(values)) for row, *values in wanted}
         try:
             return [found[row] for row in rows]
         except KeyError as row:
@@ -110,13 +116,18 @@ class Table:
     def known(self) -> dict[str, Known]:
         with told(self.folder):
             every = self.base.execute(f"select row, {COLUMNS} from images order by row")
-            entries = [Known(row, _entry(values)) for row, *values in every]
+            entries = [Known(row, self.places.entry(_entry(values))) for row, *values in every]
         return {known.entry.path: known for known in entries}
 
     def find(self, digest: str) -> list[int]:
         with told(self.folder):
             found = self.base.execute("select row from images where digest = ? order by row", (digest,))
             return [row for (row,) in found]
+
+    def names(self, column: str) -> list[str]:
+        """Through the index of both: the images are not read."""
+        with told(self.folder):
+            return [name for (name,) in self.base.execute(f"select distinct {column} from images") if name is not None]
 
     def rows_of(self, paths: Iterable[str]) -> list[int]:
         find = "select row from images where path = ?"
@@ -145,6 +156,28 @@ class Table:
         self.base.execute("delete from gone")
         return old
 
+    def settle(self) -> None:
+        """This is home from here on, and every path is what it is now."""
+        with self.transaction():
+            if self.places:
+                self._move()
+            self.set_state(home=_blob(self.folder))
+        self._look_around()
+
+    def _move(self) -> None:
+        stored = self.base.execute("select row, path, size, source from images").fetchall()
+        now = {row: self.places.now(os.fsdecode(path), size) for row, path, size, _ in stored}
+        staying = {now[row] for row, path, *_ in stored if now[row] == os.fsdecode(path)}
+        moved = [(row, now[row], source) for row, path, _, source in stored if now[row] != os.fsdecode(path)]
+        self.remove([row for row, path, _ in moved if path in staying])  # the same file, indexed here once more
+        left = [(os.fsencode(path), self._source(source), row) for row, path, source in moved if path not in staying]
+        # Out of each other's way first: one's new path may be another's old one.
+        self.base.executemany("update images set path = ? where row = ?", [(b"\0%d" % row, row) for *_, row in left])
+        self.base.executemany("update images set path = ?, source = ? where row = ?", left)
+
+    def _source(self, source: bytes | None) -> bytes:
+        return os.fsencode(self.places.now(os.fsdecode(source or b"")))
+
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """All or nothing."""
@@ -156,6 +189,10 @@ class Table:
             except BaseException:
                 self.base.execute("rollback")
                 raise
+
+
+def _blob(folder: Path) -> bytes:
+    return os.fsencode(os.path.abspath(folder))
 
 
 def _connected(path: Path, mode: str = "mode=rw") -> sqlite3.Connection:

@@ -25,7 +25,7 @@ def weicom_scores(image_similarities: Any, text_similarities: Any, weight: float
 
     The form with a full scan; a composer needs none. Arrays give an array, tensors a tensor.
     """
-    check_weight(weight)
+    check_weicom(weight)
     parts = [torch.as_tensor(s).double() for s in (text_similarities, image_similarities)]
     if parts[0].shape != parts[1].shape or not parts[0].ndim:
         shapes = " and ".join(str(tuple(part.shape)) for part in parts)
@@ -47,7 +47,6 @@ def _standardised(s: Tensor) -> Tensor:
 
 def weicom(queries: Sequence[Query], context: Context, weight: float = WEIGHT) -> list[Plan]:
     """s = lambda Phi((s_t - mu_t) / sigma_t) + (1 - lambda) Phi((s_i - mu_i) / sigma_i) (5.2)."""
-    check_weight(weight)
     t, y = text_vectors(context.model, queries), image_vectors(queries)
     moments = context.database.moments()
     (mu_t, sigma_t), (mu_i, sigma_i) = moments.statistics(t), moments.statistics(y)
@@ -77,5 +76,5 @@ def _why(weight: float, mu: Tensor, sigma: Tensor) -> dict[str, Any]:
     return {"weight": weight} | {name: {"mean": m, "deviation": s} for name, m, s in both}
 
 
-def check_weight(weight: float) -> None:
+def check_weicom(weight: float) -> None:
     check_number("the weight of the text", weight, least=0, most=1)

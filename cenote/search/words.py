@@ -36,7 +36,11 @@ class WordMemory(NamedTuple):
     @property
     def digest(self) -> str:
         """Of the list: ids stored with one list mean nothing in another."""
-        return digest_of("\n".join(self.words).encode()).hex()
+        return words_digest(self.words)
+
+
+def words_digest(words: Sequence[str]) -> str:
+    return digest_of("\n".join(words).encode()).hex()
 
 
 def load_words(source: str | Path | None = None, model: ImageText | None = None) -> list[str]:

@@ -36,6 +36,7 @@ class Writing:
             raise Busy(f"another process is writing to {self.folder}: try again when it is done") from None
         try:
             self.table = Table(self.folder, snapshot=False)
+            self._settle()
             self._sweep()
             # The index sees what others wrote before, and without a snapshot of its own: SQLite's log would grow until
             # it is let go of.
@@ -137,6 +138,13 @@ class Writing:
     def _files(self) -> list[tuple[str, str, int]]:
         n = int(self.description.words.get("n", 0))
         return [("vectors", self.description.dtype, self.description.dim), *([("words", "int32", n)] if n else [])]
+
+    def _settle(self) -> None:
+        """In the folder where it is now, if it was moved. First its description, which has no home of its own."""
+        if self.table.places:
+            self.index.describe(self.index.description)
+        if self.table.places or self.table.state("home") is None:
+            self.table.settle()
 
     def _sweep(self) -> None:
         """Other generations: readers that still use one keep it open."""

@@ -8,28 +8,28 @@ from typing import Any
 
 def table_text(report: Mapping[str, Any]) -> str:
     """For a terminal."""
-    rows = _rows(report)
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = [
-        "  ".join(
-            cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    ]
-    return "\n".join([*lines, "", summary(report)])
+    return "\n\n".join([*map(_aligned, _tables(report)), summary(report)])
 
 
 def table_markdown(report: Mapping[str, Any]) -> str:
     """For a page; the best of each column is bold."""
-    head, *rows = _rows(report)
-    best = [max((_number(row[i]) for row in rows), default=0.0) for i in range(1, len(head))]
+    return "\n\n".join([*map(_with_best, _tables(report)), summary(report)])
+
+
+def _aligned(rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return "\n".join(
-        [
-            markdown(head, [[row[0], *(_bold(c, b) for c, b in zip(row[1:], best, strict=True))] for row in rows]),
-            "",
-            summary(report),
-        ]
+        "  ".join(
+            cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
     )
+
+
+def _with_best(table: Sequence[Sequence[str]]) -> str:
+    head, *rows = table
+    best = [max((_number(row[i]) for row in rows), default=0.0) for i in range(1, len(head))]
+    return markdown(head, [[row[0], *(_bold(c, b) for c, b in zip(row[1:], best, strict=True))] for row in rows])
 
 
 def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -47,10 +47,16 @@ def summary(report: Mapping[str, Any]) -> str:
     )
 
 
-def _rows(report: Mapping[str, Any]) -> list[list[str]]:
+def _tables(report: Mapping[str, Any]) -> list[list[list[str]]]:
+    """Of average precision, then of what is found among the first so many."""
+    return [_rows(report, "")] + [_rows(report, f"{what}@{k}") for k in report["at"] for what in ("recall", "map")]
+
+
+def _rows(report: Mapping[str, Any], what: str) -> list[list[str]]:
     columns = report["columns"]
-    rows = [["method", *columns, "average"]]
-    for name, found in report["methods"].items():
+    rows = [["method" + (what and f", {what.replace('map', 'mAP')}"), *columns, "average"]]
+    for name, method in report["methods"].items():
+        found = method[what] if what else method
         cells = [found["columns"].get(column) for column in columns]
         rows.append([name, *("-" if cell is None else f"{cell:.2f}" for cell in cells), f"{found['average']:.2f}"])
     return rows

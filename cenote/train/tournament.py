@@ -247,7 +247,7 @@ def _report(
             "deviation": s.deviation if s.accuracy else None,
             "failed": s.failed,
             "paper": s.entry.paper,
-            "tie": s.name in tied,
+            "tie": len(tied) > 1 and s.name in tied,
             "group_winner": winners.get(s.entry.group) == s.name,
             "parameters": costs[s.name][0],
             "trained": _trained_size(s.entry, arena),

@@ -22,7 +22,7 @@ from cenote.allocator import keep_memory
 from cenote.data import Dataset, open_dataset, write_atomically
 from cenote.models.image_text import ImageText, Invertible, create_image_text
 from cenote.search import Matrix, load_words, remember_words
-from cenote.search.judge import Asked, Bench
+from cenote.search.judge import Asked, Bench, report
 from cenote.search.protocols import Question, Task, attribute_modification, domain_conversion, fewer
 from cenote.search.vectors import dataset_vectors
 from cenote.show.composed import markdown
@@ -59,7 +59,7 @@ class Ledger:
         task = bench.task
         key = " | ".join([bench.model.identity, task.dataset.name, task.name, str(len(task.questions)), asked.name])
         if key not in self.known:
-            self.known[key] = bench.report(asked)
+            self.known[key] = report([bench], asked)
             with write_atomically(self.path) as temporary:
                 temporary.write_text(json.dumps(self.known, indent=1))
         found: dict[str, Any] = self.known[key]

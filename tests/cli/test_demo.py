@@ -6,6 +6,7 @@ nobody killed.
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
@@ -40,6 +42,13 @@ def processes_of(folder: Path) -> list[int]:
         except OSError:  # gone meanwhile
             continue
     return found
+
+
+def processes_of_group(group: int) -> list[str]:
+    """Those that run; a zombie is only waiting to be counted."""
+    listed = subprocess.run(["ps", "-e", "-o", "pgid=,stat=,args="], capture_output=True, text=True).stdout
+    rows = [line.split(None, 2) for line in listed.splitlines()]
+    return [row[2] for row in rows if row[0] == str(group) and not row[1].startswith("Z")]
 
 
 def until(happens: Any, seconds: float = 400) -> None:
@@ -131,6 +140,25 @@ def test_a_finished_demo_has_nothing_to_do(finished: tuple[Path, str, str]) -> N
     assert again.returncode == 0 and again.stdout == printed
     assert again.stderr.count("done already") == 9
     assert before == {path: path.stat().st_mtime_ns for path in (folder / "logs").iterdir()}
+
+
+def test_serve_opens_the_page_and_ctrl_c_ends_it(finished: tuple[Path, str, str]) -> None:
+    folder = finished[0]
+    served = subprocess.Popen(
+        [*demo(folder), "--serve"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        assert served.stdout is not None
+        address = next(found[0] for line in served.stdout if (found := re.search(r"http://\S+", line)))
+        with urlopen(address) as page, urlopen(f"{address}api/about") as about:
+            assert page.status == 200 and json.load(about)["index"]["images"] == 96
+        os.killpg(served.pid, signal.SIGINT)  # as a terminal does: to every process of the command
+        assert served.wait(30) == 130
+        until(lambda: not processes_of_group(served.pid), 30)
+    finally:
+        if served.poll() is None:
+            os.killpg(served.pid, signal.SIGKILL)
+        assert "Traceback" not in served.communicate()[1]
 
 
 def test_a_broken_stage_is_told_in_a_sentence(finished: tuple[Path, str, str], tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,10 +12,12 @@ from pathlib import Path
 import pytest
 
 from cenote.cli import _demo_running, main
+from cenote.cli._demo_findings import sentences
 from cenote.cli._demo_progress import clock, pace, remaining
 from cenote.cli._demo_report import asked
 from cenote.cli._demo_running import StageFailed, done_before, only_one, run_stage
 from cenote.cli._demo_stages import DEFAULT, Plan, Stage, query, stages, typed, winner
+from cenote.cli.demo import _port
 
 
 def printing(name: str, *words: str) -> Stage:
@@ -194,3 +197,27 @@ def test_the_time_that_is_left() -> None:
     assert remaining(10, 4, 20, 1) == 26 and remaining(10, 4, 20, 2) == 56
     assert remaining(10, 100, 0, 1) > 0  # it is not over before it is
     assert [clock(one) for one in (0, 59.4, 59.6, 605)] == ["0:00", "0:59", "1:00", "10:05"]
+
+
+def test_what_the_search_found_is_told_also_when_it_is_nothing() -> None:
+    def told(*results: tuple[bool, bool]) -> str:
+        composed = {"results": [{"right": right, "learned": learned} for right, learned in results]}
+        rest = dict.fromkeys(("images", "recommended", "recommendation", "accuracy", "boxes", "centred_box"))
+        rest |= dict.fromkeys(("recall_at_1", "found_without_labels", "found_in_the_middle"))
+        background = {"gap": None, "gap_interval": None}
+        return sentences({**rest, "background": background, "texts": {}, "composed": composed})["search"]
+
+    assert told((False, True), (False, False)) == "0 of the first 2 images are cats in sketches."
+    assert told((True, True), (True, False), (False, True)) == (
+        "2 of the first 3 images are cats in sketches; the small CLIP had learned 1 of these 2, as it had most images "
+        "of the index."
+    )
+
+
+def test_a_port_that_is_taken_is_not_asked_for() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+        taken.listen()
+        assert _port(port) == 0
+    assert _port(port) == port

@@ -162,6 +162,8 @@ def test_a_bomb_is_refused_by_its_header(tmp_path: Path, size: tuple[int, int]) 
     (tmp_path / "bomb.png").write_bytes(png(*size))
     with pytest.raises(BadImage, match=r"bomb\.png: too large to open safely: \d.*pixels; the limit is 179 megapixels"):
         read_image(tmp_path / "bomb.png")
+    with pytest.raises(BadImage, match=r"the limit is 50 megapixels"):  # the caller's, where that is smaller
+        read_image(tmp_path / "bomb.png", max_pixels=50_000_000)
 
 
 def test_the_limit_is_an_argument_and_inclusive(tmp_path: Path) -> None:

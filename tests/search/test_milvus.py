@@ -90,6 +90,7 @@ def test_the_same_neighbours_and_moments(stores: tuple[Embedded, Milvus], filter
 def test_what_is_known_is_the_same(stores: tuple[Embedded, Milvus]) -> None:
     known, other = (store.known() for store in stores)
     assert {p: k.entry for p, k in known.items()} == {p: k.entry for p, k in other.items()}
+    assert all(stores[0].names(column) == stores[1].names(column) != [] for column in ("label", "domain"))
     some = list(known)[::7]
     rows, others = torch.tensor([known[p].row for p in some]), torch.tensor([other[p].row for p in some])
     assert torch.equal(stores[0].vectors(rows), stores[1].vectors(others))

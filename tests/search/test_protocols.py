@@ -12,15 +12,9 @@ from cenote.cli import main
 from cenote.data import Dataset, Record, open_dataset, pack
 from cenote.metrics.average_precision import average_precision
 from cenote.search import Query, compose, remember_words
-from cenote.search.judge import Asked, Bench, averages, places_of, read_method, scored
-from cenote.search.protocols import (
-    as_words,
-    attribute_modification,
-    domain_conversion,
-    fewer,
-    find_protocol,
-    judged_part,
-)
+from cenote.search.judge import Asked, Bench, averages, places_of, read_method, report, scored
+from cenote.search.protocols import as_words, attribute_modification, domain_conversion, fewer
+from cenote.search.tasks import find_protocol, judged_part, make_tasks
 
 from .toy import Toy, vectors
 
@@ -73,8 +67,8 @@ def test_a_class_without_images_in_the_target_counts_zero() -> None:
     task = domain_conversion(dataset(rows))
     nothing = [q for q in task.questions if not len(q.right)]
     assert nothing and all(q.text == "sketch" for q in nothing)
-    precision = Bench(task, vectors(len(rows)), Toy()).precision(Asked("image"))
-    assert all(p == 0 for p, q in zip(precision, task.questions, strict=True) if not len(q.right))
+    judged = task._replace(questions=nothing)
+    assert report([Bench(judged, vectors(len(rows)), Toy())], Asked("image"), at=[5])["average"] == 0
 
 
 def test_attributes_ask_for_every_other_value_of_the_class() -> None:
@@ -124,7 +118,8 @@ def test_patterncom_merges_classes_and_averages_attributes(tmp_path: Path) -> No
     assert {len(q.right) for q in task.questions if q.column == "existence"} == {3}  # over both kinds of parking
     lots = {task.labels[i] for i, record in enumerate(data) if (record.label or "").startswith("parking")}
     assert len(lots) == 1
-    table = averages(task, np.array([1.0 if q.column == "shape" else 0.5 for q in task.questions]))
+    values = [1.0 if q.column == "shape" else 0.5 for q in task.questions]
+    table = averages(task.questions, task.columns, values)
     assert table["columns"] == {"existence": 50.0, "shape": 100.0} and table["average"] == 75
 
 
@@ -153,9 +148,45 @@ def test_a_table_is_one_query_after_the_other(method: str) -> None:
         assert len(relevance) == 24  # the query as well
         cells.setdefault(q.column, {}).setdefault(q.cell, []).append(average_precision(relevance, "trapezoid"))
     columns = {c: float(np.mean([100 * np.mean(v) for v in own.values()])) for c, own in cells.items()}
-    report = bench.report(asked)
-    assert report["columns"] == pytest.approx(columns)
-    assert report["average"] == pytest.approx(np.mean(list(columns.values())))
+    found = report([bench], asked)
+    assert found["columns"] == pytest.approx(columns)
+    assert found["average"] == pytest.approx(np.mean(list(columns.values())))
+
+
+def test_one_source_has_its_targets_as_columns() -> None:
+    data = dataset()
+    task, of_all = domain_conversion(data, sources=["sketch"]), domain_conversion(data)
+    assert task.columns == ["art painting", "photo"]
+    own = [q for q in of_all.questions if q.column == "sketch"]
+    assert [(q.image, q.text, q.column) for q in task.questions] == [(q.image, q.text, q.cell) for q in own]
+    two = domain_conversion(data, sources=["sketch", "photo"])
+    assert two.columns == ["photo", "sketch"]
+    with pytest.raises(ValueError, match="no domain 'skech' in small; did you mean 'sketch'"):
+        domain_conversion(data, sources=["skech"])
+    with pytest.raises(ValueError, match="--sources is for the protocol domains, and this one is attributes"):
+        make_tasks(data, "attributes", sources=["sketch"])
+
+
+def test_recall_and_precision_among_the_first() -> None:
+    """Recall@k is the share of the right images that is found (Table 4.2); both are averaged as the whole list is."""
+    data, x = dataset(), vectors(24)
+    task = domain_conversion(data, sources=["photo"])
+    found = report([Bench(task, x, Toy())], Asked("image"), at=[1, 7, 24])
+    for k in (1, 7, 24):
+        recalls: dict[str, list[float]] = {}
+        precisions: dict[str, list[float]] = {}
+        for q in task.questions:
+            hits = [int(i) in q.right for i in (x @ x[q.image]).sort(descending=True, stable=True).indices]
+            recalls.setdefault(q.column, []).append(100 * sum(hits[:k]) / len(q.right))
+            area, right = 0.0, 0
+            for place, hit in enumerate(hits[:k]):
+                if hit:
+                    area += ((right / place if place else 1.0) + (right + 1) / (place + 1)) / 2
+                    right += 1
+            precisions.setdefault(q.column, []).append(100 * area / min(len(q.right), k))
+        assert found[f"recall@{k}"]["columns"] == pytest.approx({c: np.mean(v) for c, v in recalls.items()})
+        assert found[f"map@{k}"]["columns"] == pytest.approx({c: np.mean(v) for c, v in precisions.items()})
+    assert found["recall@24"]["average"] == 100 and found["map@24"]["columns"] == pytest.approx(found["columns"])
 
 
 def test_blocks_do_not_change_scores() -> None:
@@ -174,7 +205,7 @@ def test_injected_words_are_asked_of_each_question() -> None:
     for plan, q in zip(bench.plans(asked, bench.task.questions), bench.task.questions, strict=True):
         wanted = model.embed_texts([f"{data.classes[q.label]} {q.text}"])[0]
         torch.testing.assert_close(plan.vectors[0], wanted)
-    assert json.dumps(bench.report(asked)["options"])
+    assert json.dumps(report([bench], asked)["options"])
 
 
 def test_groups_are_the_four_of_the_figure() -> None:

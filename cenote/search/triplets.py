@@ -1,0 +1,42 @@
+"""The third question: an image and a sentence that make another image (D 4.4.8): FashionIQ, CIRR, CIRCO."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..data import Dataset
+from ..data.record import Query
+from .protocols import Question, Task
+
+
+def triplet_queries(dataset: Dataset) -> list[Query]:
+    """Those that came with the data, of an image and a text, and whose right images are known."""
+    known = dataset.columns["attributes"]  # a text that is a value is another question
+    return [q for q in dataset.queries if q.text is not None and q.truth.get("targets") and q.group not in known]
+
+
+def triplets(dataset: Dataset) -> list[Task]:
+    """A task for each group of queries: the images of a kind of garment are a database of their own."""
+    groups: dict[str | None, list[Query]] = {}
+    for query in triplet_queries(dataset):
+        groups.setdefault(query.group, []).append(query)
+    if not groups:
+        raise ValueError(f"{dataset.name} has no queries of an image, a text and its right images")
+    return [_of_group(dataset, group, queries) for group, queries in groups.items()]
+
+
+def _of_group(dataset: Dataset, group: str | None, queries: Sequence[Query]) -> Task:
+    column, everything = group or dataset.name, np.arange(len(dataset))
+    own = group in dataset.classes
+    database = everything[dataset.labels == dataset.classes.index(str(group))] if own else everything
+    rows = {int(position): row for row, position in enumerate(database)}
+    questions = []
+    for query in queries:
+        right = sorted(rows[target] for target in query.truth["targets"] if target in rows and target != query.image)
+        questions.append(Question(query.image, str(query.text), np.array(right, np.int64), column, column, -1, -1))
+    # CIRR, whose queries come with the others of their group, does not rank the query; the other sets do.
+    itself = not any("subset" in query.truth for query in queries)
+    nothing = np.full(len(database), -1)
+    return Task("triplets", "standard", dataset, database, questions, [column], nothing, {}, itself)

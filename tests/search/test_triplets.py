@@ -1,0 +1,84 @@
+"""Queries that came with the data are asked as their authors do: which database, which part, and who is ranked."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cenote.cli import main
+from cenote.data import open_dataset
+from cenote.search.judge import Asked, Bench, report
+from cenote.search.tasks import find_protocol, judged_part, make_tasks
+from tests.data.benchmarks import trees2
+
+from .toy import Toy, vectors
+
+
+def test_garments_have_databases_of_their_own(tmp_path: Path) -> None:
+    trees2.fashioniq(tmp_path)
+    data = judged_part(open_dataset(f"fashioniq:{tmp_path}"))
+    assert list(data.splits) == ["val"] and find_protocol(data) == "triplets"  # of test nothing is known
+    tasks = make_tasks(data)
+    assert [task.columns for task in tasks] == [["dress"], ["shirt"], ["toptee"]]
+    for task in tasks:
+        assert {data[int(i)].label for i in task.database} == set(task.columns) and len(task.database) == 4
+        (question,) = task.questions
+        assert question.text == "is red and has a bow" and task.itself
+        (right,) = question.right
+        assert Path(data[int(task.database[right])].image).stem == "shared"
+    x = vectors(len(data))
+    found = report([Bench(task, x, Toy()) for task in tasks], Asked("image"), at=[2])
+    for task in tasks:
+        (question,), own = task.questions, x[task.database]
+        order = (own @ x[question.image]).sort(descending=True, stable=True).indices.tolist()
+        place = order.index(int(question.right[0]))
+        assert found["columns"][task.columns[0]] == pytest.approx(100 / (place + 1))
+        assert found["recall@2"]["columns"][task.columns[0]] == 100 * (place < 2)
+    assert found["average"] == pytest.approx(np.mean(list(found["columns"].values())))
+
+
+def test_cirr_does_not_rank_the_query_itself(tmp_path: Path) -> None:
+    trees2.cirr(tmp_path)
+    data = judged_part(open_dataset(f"cirr:{tmp_path}"))
+    (task,) = make_tasks(data)
+    (question,) = task.questions
+    assert not task.itself and len(task.database) == 6 and question.right.tolist() == [5]
+    x = vectors(6)
+    order = (x @ x[question.image]).sort(descending=True, stable=True).indices.tolist()
+    assert order[0] == question.image  # the most like itself, and yet not before the others
+    found = report([Bench(task, x, Toy())], Asked("image"))
+    assert found["average"] == pytest.approx(100 / order.index(5))
+
+
+def test_circo_has_several_right_images(tmp_path: Path) -> None:
+    trees2.circo(tmp_path)
+    (task,) = make_tasks(judged_part(open_dataset(f"circo:{tmp_path}")))
+    assert task.itself and task.questions[0].right.tolist() == [0, 1] and task.columns == ["circo"]
+    found = report([Bench(task, vectors(3), Toy())], Asked("image"), at=[2])
+    assert found["average"] == pytest.approx(100 * (1 / 2 + 2 / 3) / 2)  # the query is the first
+    assert found["recall@2"]["average"] == 50 and found["map@2"]["average"] == pytest.approx(25)
+
+
+def test_what_has_no_answers_is_told(tmp_path: Path) -> None:
+    trees2.circo(tmp_path)
+    test = open_dataset(f"circo-test:{tmp_path}")
+    with pytest.raises(ValueError, match="no queries of an image, a text and its right images"):
+        make_tasks(test, "triplets")
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CENOTE_CACHE", str(tmp_path / "cache"))
+    trees2.fashioniq(tmp_path / "data")
+    words = tmp_path / "words.txt"
+    words.write_text("dress\nshirt\nbow\n")
+    asked = ["evaluate-search", f"fashioniq:{tmp_path / 'data'}", "--methods", "image,freedom:k=1:n=2:m=1"]
+    asked += ["--words", str(words), "--at", "1", "3", "-o", str(tmp_path / "out")]
+    assert main(asked) == 0
+    told = capsys.readouterr().out
+    assert "method, recall@3" in told and "triplets, mAP in percent (standard)" in told
+    found = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert found["columns"] == ["dress", "shirt", "toptee"] and found["questions"] == 3 and found["at"] == [1, 3]
+    assert not (tmp_path / "out" / "similarities.png").exists()
+    assert main([*asked[:2], "--at", "0"]) == 2
+    assert main([*asked[:2], "--sources", "dress"]) == 2
