@@ -17,7 +17,7 @@ from .. import __version__
 from . import shapes
 from .desk import Busy
 from .photos import LONGEST
-from .questions import Decode, Look, Picture, Question, Refusal, Search
+from .questions import Adopt, Decode, Look, Picture, Question, Refusal, Search
 from .safety import App, Safety
 from .state import State
 from .static_files import report_policy
@@ -155,7 +155,7 @@ def _pages(app: FastAPI, state: State) -> None:
 
 def _photographs(app: FastAPI, state: State) -> None:
     @app.post("/api/photos", status_code=201, response_model=shapes.Uploaded, openapi_extra=FORM,
-              responses=failures(403, 408, 413, 415, 503))  # fmt: skip
+              responses=failures(403, 408, 413, 415, 500, 503, 504))  # fmt: skip
     async def upload(request: Request) -> Any:
         """Keep a photograph in memory, under the digest of its file."""
         if state.uploads >= UPLOADS:
@@ -171,7 +171,8 @@ def _photographs(app: FastAPI, state: State) -> None:
         digest = await asyncio.to_thread(_digest, content)
         if digest not in state.photos:
             question = Decode(digest, name, content, state.limits.pixels)
-            state.photos.put(digest, await _while_there(request, state.desk.ask(question)))
+            found = await _while_there(request, state.desk.ask(question))
+            state.photos.put(digest, found._replace(content=found.content or content))
         photo = state.photo(digest)
         return {"photo": digest, "width": photo.width, "height": photo.height}
 
@@ -180,18 +181,26 @@ def _photographs(app: FastAPI, state: State) -> None:
         """An uploaded photograph, or an example."""
         return Response(await state.smaller(photo, side), media_type="image/jpeg", headers=KEEP)
 
-    @app.get("/api/entries/{n}", response_class=Response, responses=picture(404, 410, 422, 500, 503))
+    @app.get("/api/entries/{n}", response_class=Response, responses=picture(404, 410, 422, 500, 503, 504))
     async def entry(request: Request, n: Annotated[str, Path(pattern="^[0-9]{1,19}$")], side: Side = 320) -> Response:
         """An image of the index."""
         found = await _while_there(request, state.desk.ask(Picture(int(n), side)))
         return Response(found, media_type="image/jpeg", headers={"cache-control": "private, max-age=600"})
+
+    @app.post("/api/entries/{n}", status_code=201, response_model=shapes.Uploaded,
+              responses=failures(403, 404, 410, 422, 500, 503, 504))  # fmt: skip
+    async def adopt(request: Request, n: Annotated[str, Path(pattern="^[0-9]{1,19}$")]) -> Any:
+        """Take an image of the index along as a photograph, as if its file had been uploaded."""
+        found = await _while_there(request, state.desk.ask(Adopt(int(n))))
+        state.photos.put(found["digest"], found["photo"])
+        return {"photo": found["digest"], "width": found["photo"].width, "height": found["photo"].height}
 
 
 def _questions(app: FastAPI, state: State) -> None:
     async def answered(request: Request, question: Question) -> Response:
         return Response(await _while_there(request, state.desk.ask(question)), media_type=JSON)
 
-    @app.get("/api/look", response_model=shapes.Look, responses=failures(404, 422, 500, 503))
+    @app.get("/api/look", response_model=shapes.Look, responses=failures(404, 422, 500, 503, 504))
     async def look(
         request: Request,
         photo: Digest,
@@ -202,7 +211,7 @@ def _questions(app: FastAPI, state: State) -> None:
         """Where a model looks in a photograph: class, map, and a box at a threshold."""
         return await answered(request, Look(photo, model, map, threshold, state.photo(photo).content))
 
-    @app.get("/api/search", response_model=shapes.Search, responses=failures(404, 422, 500, 503))
+    @app.get("/api/search", response_model=shapes.Search, responses=failures(404, 422, 500, 503, 504))
     async def search(
         request: Request,
         photo: Digest | None = None,

@@ -1,7 +1,7 @@
 """Where questions wait: a bounded queue before the one worker, and answers that are remembered.
 
 What has not begun is dropped when nobody waits for it any more. A worker that dies is replaced and what it was doing
-is tried once more, alone: a question that kills workers takes no other one with it.
+is tried once more, alone: a question that kills workers takes no other one with it. One that took too long is not.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from collections import OrderedDict
 from contextlib import suppress
 from typing import Any
 
-from .process import Died, Worker
+from .process import Died, TooLong, Worker
 from .questions import About, Look, Picture, Question, Refusal, without_pixels
 from .remembered import Remembered
 
 TOGETHER = {Look: 8, Picture: 8}  # questions of a kind that the worker is given at once
+HEAVY = 32 << 20  # bytes of photographs that go to it at once, but for a single one
 PICTURES = 16  # times as many pictures may wait as other questions: a page asks for dozens
 UPLOADS = 8  # files that may wait to be decoded, because they are large
 KEPT = 64 << 20  # bytes of answers that are remembered
@@ -104,8 +105,12 @@ class Desk:
         first = next(iter(self.waiting.values()))
         most = TOGETHER.get(type(first.question), 1) if not first.tries else 1
         alike = [j for j in self.waiting.values() if type(j.question) is type(first.question) and not j.tries]
-        jobs = [first, *(job for job in alike if job is not first)][:most]
-        for job in jobs:
+        jobs, taken = list[Job](), 0
+        for job in [first, *(job for job in alike if job is not first)][:most]:
+            taken += len(getattr(job.question, "content", None) or b"")
+            if jobs and taken > HEAVY:
+                break
+            jobs.append(job)
             self.running[job.question] = self.waiting.pop(job.question)
         return jobs
 
@@ -129,7 +134,7 @@ class Desk:
             except Died as death:
                 self.status = "starting"
                 for job in jobs:
-                    self._again(job, death)
+                    self._again(job, death, alone=len(jobs) == 1)
             except Exception:
                 traceback.print_exc(file=sys.stderr)
                 self.worker.kill()  # what is in the pipe is nobody's answer any more
@@ -160,10 +165,13 @@ class Desk:
                 self.waiting.clear()
         self.status = "starting"  # `_run` begins again with the shortest pause
 
-    def _again(self, job: Job, death: Died) -> None:
+    def _again(self, job: Job, death: Died, alone: bool) -> None:
+        """No 503 where the same would happen again: a page asks again by itself."""
         job.tries += 1
-        if job.tries > 1:
-            job.future.set_exception(Busy(f"the worker {death} twice at this question", 5))
+        if isinstance(death, TooLong) and alone:
+            job.future.set_exception(Refusal(504, f"this {death} and was ended: ask for something smaller"))
+        elif job.tries > 1:
+            job.future.set_exception(Refusal(500, f"the worker {death} twice at this question: it is given up"))
         elif job.askers:
             self.waiting[job.question] = job
             self.waiting.move_to_end(job.question, last=False)

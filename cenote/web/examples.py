@@ -7,10 +7,11 @@ from contextlib import suppress
 
 from ..data import Dataset, open_dataset
 from ..data.cache import digest_of
+from ..data.dataset import images_are_files
 from ..data.digests import digests
 from ..train.looks import photographs
 from .indexed import Indexed
-from .photos import LONGEST, encode
+from .photos import file_of, photo_of
 from .questions import Photo
 from .runs import Served
 
@@ -23,12 +24,11 @@ def examples(served: Served, index: Indexed | None) -> dict[str, Photo]:
         with suppress(ValueError, OSError):
             if found := _of(_unseen(open_dataset(name))):
                 return found
-    found = {}
+    found = dict[str, Photo]()
     for _, entry in [] if index is None else index.shown():
-        picture = index.pictures(entry) if index is not None and len(found) < MOST else None
-        if picture is not None:
-            picture.thumbnail((LONGEST, LONGEST))
-            found[entry.digest] = Photo(encode(picture, 92), *picture.size, entry.label or "")
+        photo = index.photo(entry) if index is not None and len(found) < MOST else None
+        if photo is not None:
+            found[entry.digest] = photo
     return found or _drawn()
 
 
@@ -47,12 +47,11 @@ def _unseen(dataset: Dataset) -> Dataset:
 
 
 def _of(dataset: Dataset) -> dict[str, Photo]:
-    chosen, found = photographs(dataset, MOST), {}
+    chosen, found = photographs(dataset, MOST), dict[str, Photo]()
     for i, digest in enumerate(digests(chosen)):
         if digest is not None:
-            picture = chosen.image(i)
-            picture.thumbnail((LONGEST, LONGEST))
-            found[digest.hex()] = Photo(encode(picture, 92), *picture.size, chosen[i].label or "")
+            content = file_of(chosen.path(i), images_are_files(chosen.pixels))
+            found[digest.hex()] = photo_of(chosen.image(i), content, chosen[i].label or "")
     return found
 
 
@@ -62,6 +61,6 @@ def _drawn() -> dict[str, Photo]:
     plan, found = World.preset("tiny", size=256), {}
     for i in (1, 2):
         drawn = plan.draw(i)
-        content = encode(drawn.image, 92)
-        found[digest_of(content).hex()] = Photo(content, *drawn.image.size, drawn.record.label or "")
+        photo = photo_of(drawn.image, None, drawn.record.label or "")
+        found[digest_of(photo.content).hex()] = photo
     return found

@@ -7,6 +7,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,8 +19,8 @@ from ..search.opening import choose_method, model_of, words_of
 from ..search.pictures import Pictures
 from ..search.store import Entry, open_store
 from ..search.words import WordMemory
-from .photos import encode
-from .questions import Picture, Refusal, Search, names_only
+from .photos import encode, file_of, photo_of
+from .questions import Adopt, Photo, Picture, Refusal, Search, names_only
 
 SAFE = 2**53  # JavaScript's whole numbers end here; Milvus's rows do not
 SAMPLE, SHOWN, NAMES = 5000, 24, 400
@@ -99,9 +100,21 @@ class Indexed:
         (entry,) = self._entries([asked.entry])
         image = self.pictures(entry)
         if image is None:
-            raise Refusal(410, f"{os.path.basename(entry.path)} is gone, or can no more be read")
+            raise _gone(entry)
         image.thumbnail((asked.side, asked.side))
         return encode(image)
+
+    def adopt(self, asked: Adopt) -> dict[str, Any]:
+        (entry,) = self._entries([asked.entry])
+        photo = self.photo(entry)
+        if photo is None:
+            raise _gone(entry)
+        return {"digest": entry.digest, "photo": photo}
+
+    def photo(self, entry: Entry) -> Photo | None:
+        """None where there is no picture any more."""
+        image = self.pictures(entry)
+        return None if image is None else photo_of(image, file_of(Path(entry.path), entry.time > 0), entry.label or "")
 
     def _image(self, asked: Search) -> Asked | None:
         if asked.entry is not None:
@@ -166,6 +179,10 @@ def _refuse_long(method: str) -> None:
         raise Refusal(400, "a method's options are not taken here, but for weight: `cenote search` takes all of them")
     if name in METHODS and METHODS[name].made_up:
         raise Refusal(400, f"'{name}' takes too long for a page: `cenote search --method {name}` answers it")
+
+
+def _gone(entry: Entry) -> Refusal:
+    return Refusal(410, f"{os.path.basename(entry.path)} is gone, or can no more be read")
 
 
 def number_of(row: int) -> int | str:

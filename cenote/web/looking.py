@@ -1,4 +1,4 @@
-"""Where a model looks in photographs: what `cenote localize` finds in the JPEG that the server keeps, and why."""
+"""Where a model looks in photographs: what `cenote localize` finds in the file, and why."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from ..models import PooledModel
 from ..models.cam import minmax
 from ..models.decided import Sight
 from ..show.opening import class_names
-from .models import Models
+from .models import Models, is_default
 from .questions import Look, Refusal
 
 SIDE = 64  # at most, of the scores that a page thresholds by itself
@@ -81,11 +81,10 @@ class Looking:
             images = torch.stack([pixels for pixels, _ in pairs])
             features = eyes.model.features(images)
             for i, photo in enumerate(asked):
-                one = slice(i, i + 1)
-                cls = None if features.cls is None else features.cls[one]
                 width, height = pairs[i][1].tolist()
-                own = Features(features.tokens[one], features.grid, cls)
-                self.seen[(*family, photo)] = Seen(images[one], (width, height), own)
+                cls = None if features.cls is None else _one(features.cls, i)
+                own = Features(_one(features.tokens, i), features.grid, cls)
+                self.seen[(*family, photo)] = Seen(_one(images, i), (width, height), own)
         while len(self.seen) > max(KEPT, len(wanted)):
             self.seen.popitem(last=False)
 
@@ -111,13 +110,21 @@ class Looking:
             ],
             "map": {"kind": eyes.kind, "rows": raw.shape[1], "columns": raw.shape[2], "weights": _weights(raw[0])},
             "scores": _scores(scores),
-            "threshold": {"value": threshold.value, "source": "; ".join((threshold.source, *threshold.doubts))},
+            "threshold": {
+                "value": threshold.value, "source": "; ".join((threshold.source, *threshold.doubts)),
+                "default": is_default(threshold),
+            },
             "boxes": [
                 {"x0": x0, "y0": y0, "x1": x1, "y1": y1, "score": round(float(share.max()) * peak, 6)}
                 for (x0, y0, x1, y1), peak in zip(boxes, peaks, strict=True)
             ],
             "seconds": round(time.perf_counter() - started, 4),
         }  # fmt: skip
+
+
+def _one(batch: Tensor, i: int) -> Tensor:
+    """A copy: a view would keep the whole batch in memory."""
+    return batch[i : i + 1].clone()
 
 
 def _weights(raw: Tensor) -> list[list[float]]:

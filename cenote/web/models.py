@@ -27,6 +27,10 @@ class Opened(NamedTuple):
     own: Threshold | None = None  # a contender's
 
 
+def is_default(threshold: Threshold) -> bool:
+    return threshold.source.startswith("a default, ")
+
+
 class Models:
     """Opened when they are first asked for."""
 

@@ -7,6 +7,7 @@ import multiprocessing
 import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -16,7 +17,11 @@ from .worker import work
 
 
 class Died(Exception):
-    """The worker ended, or took too long and was ended."""
+    """The worker ended."""
+
+
+class TooLong(Died):
+    """It was ended, because it took too long."""
 
 
 class Worker:
@@ -37,7 +42,9 @@ class Worker:
                 process = context.Process(
                     target=self.target, args=(theirs, self.served), name="cenote worker", daemon=True
                 )
-                # Ctrl-C in a terminal is for the server, which then ends the worker.
+                # Ctrl-C in a terminal is for the server, which then ends the worker. The tracker's own start, else the
+                # first thing in process.start(), lets the signal through again.
+                resource_tracker.ensure_running()
                 signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
                 try:
                     process.start()
@@ -85,7 +92,7 @@ class Worker:
         except TimeoutError:
             self.kill()
             await asyncio.wait([waiting])
-            raise Died(f"took longer than {seconds:g} seconds") from None
+            raise TooLong(f"took longer than {seconds:g} seconds") from None
         except (EOFError, OSError) as error:
             self.kill()
             raise Died("ended unexpectedly") from error

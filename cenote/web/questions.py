@@ -24,12 +24,13 @@ def names_only(sentence: str) -> str:
 
 
 class Photo(NamedTuple):
-    """A photograph in memory: our own JPEG of it."""
+    """A photograph in memory. Models see the file as it came; nobody else does, since it may tell camera and place."""
 
-    content: bytes
-    width: int
+    content: bytes  # a worker's answer to Decode leaves it empty where it is the file that was asked about
+    width: int  # of the upright picture
     height: int
     name: str = ""
+    shown: bytes = b""  # our own JPEG, smaller and without metadata
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,15 @@ class Picture:
     lane = "pictures"
 
 
-Question = About | Decode | Look | Search | Picture
+@dataclass(frozen=True)
+class Adopt:
+    """An indexed image -> {"digest", "photo"}: to be looked at as if it had been uploaded."""
+
+    entry: int
+    lane = "uploads"
+
+
+Question = About | Decode | Look | Search | Picture | Adopt
 
 
 def without_pixels(question: Question) -> Question:

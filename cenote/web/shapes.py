@@ -100,6 +100,7 @@ class Scores(Shape):
 class Threshold(Shape):
     value: float
     source: str
+    default: bool = Field(description="neither given nor calibrated for this model")
 
 
 class Box(Shape):
@@ -161,6 +162,7 @@ class Tournament(Shape):
     done: int = Field(description="epochs")
     total: int
     report: dict[str, Any] | None
+    page: bool = Field(description="whether /report is there: it is written after the standings")
     contenders: list[Contender]
 
 

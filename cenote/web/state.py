@@ -63,7 +63,7 @@ class State:
                 for digest, photo in self.photos.examples.items()
             ],
             "tournament": standing and {"name": standing["name"], "running": standing["running"]},
-            "report": self.served.report is not None and self.served.report.is_file(),
+            "report": self.has_report(),
             "limits": vars(self.limits),
         }
 
@@ -75,22 +75,25 @@ class State:
                     found = await asyncio.to_thread(read_standing, self.served.tournaments[0], self.groups)
                 except ValueError as error:
                     raise Refusal(404, str(error)) from None
-                self.standing = time.monotonic(), found
+                self.standing = time.monotonic(), found | {"page": self.has_report()}
             return self.standing[1]
+
+    def has_report(self) -> bool:
+        return self.served.report is not None and self.served.report.is_file()
 
     def photo(self, digest: str) -> Photo:
         found = self.photos.get(digest)
         if found is None:
-            raise Refusal(404, "this photograph is not here (any more): upload it again")
+            raise Refusal(404, "this photograph is not here any more: upload it again, or choose another one")
         return found
 
     async def smaller(self, digest: str, side: int) -> bytes:
         photo = self.photo(digest)
         if max(photo.width, photo.height) <= side:
-            return photo.content
+            return photo.shown
         found = self.small.get((digest, side))
         if found is None:
-            found = await asyncio.to_thread(smaller, photo.content, side)
+            found = await asyncio.to_thread(smaller, photo.shown, side)
             self.small.put((digest, side), found)
         return found
 

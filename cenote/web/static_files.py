@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 FOLDER = Path(__file__).parent / "static"
+COLOURS = Path(__file__).parents[1] / "show" / "report" / "style" / "colours.css"  # one look: the report's
 KINDS = {
     ".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml", ".png": "image/png", ".json": "application/json", ".txt": "text/plain; charset=utf-8",
@@ -24,7 +25,7 @@ class File(NamedTuple):
 
 def read_static(folder: Path | None = None) -> dict[str, File]:
     found, folder = {}, folder or FOLDER
-    for path in sorted(folder.glob("*")) if folder.is_dir() else ():
+    for path in (COLOURS, *sorted(folder.glob("*"))):
         if path.suffix in KINDS and path.is_file():
             content = path.read_bytes()
             found[path.name] = File(content, KINDS[path.suffix], f'"{sha256(content).hexdigest()[:20]}"')

@@ -12,7 +12,7 @@ from multiprocessing import parent_process
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
-from .questions import About, Decode, Look, Photo, Picture, Question, Refusal, Search, names_only
+from .questions import About, Adopt, Decode, Look, Photo, Picture, Question, Refusal, Search, names_only
 from .runs import Served
 
 if TYPE_CHECKING:
@@ -97,6 +97,8 @@ class Room:
                 raise Refusal(404, "no index is served here: `cenote serve RUN --index INDEX` serves one")
             if isinstance(question, Picture):
                 return self.index.picture(question)
+            if isinstance(question, Adopt):
+                return self.index.adopt(question)
             assert isinstance(question, Search)
             return _packed(self.index.search(question))
         except Exception as error:
@@ -106,14 +108,15 @@ class Room:
 def decode(asked: Decode) -> Photo:
     """A stranger's file, decoded here: whatever it does to a decoder, the server goes on."""
     from ..data import BadImage, read_image
-    from .photos import LONGEST, encode
+    from ..data.images import RAW
+    from .photos import photo_of
 
     try:
         image = read_image(asked.name, asked.pixels, asked.content)
     except BadImage as error:
         raise Refusal(413 if error.reason.startswith("too large") else 415, str(error)) from None
-    image.thumbnail((LONGEST, LONGEST))
-    return Photo(encode(image, 92), *image.size)
+    named = os.path.splitext(asked.name)[1].lower() in RAW  # only its name says how to read it, and that is not kept
+    return photo_of(image, None if named else b"")
 
 
 def _packed(found: dict[str, Any]) -> bytes:

@@ -16,7 +16,7 @@ from cenote.web.questions import About, Decode, Look, Photo, Picture, Refusal, S
 from cenote.web.runs import Served
 from cenote.web.worker import _end_with_the_server
 
-READY = {"models": [], "index": None, "examples": {"a" * 32: Photo(b"jpeg", 4, 3, "cat")}, "groups": {}}
+READY = {"models": [], "index": None, "examples": {"a" * 32: Photo(b"file", 4, 3, "cat", b"jpeg")}, "groups": {}}
 
 
 def work(connection: Connection, served: Served) -> None:
@@ -44,7 +44,7 @@ def _answer(question: Any, folder: Path) -> Any:
     if isinstance(question, About):
         return {"models": ["another"] * (folder / "trained").exists(), "index": None}
     if isinstance(question, Decode):
-        return Photo(b"jpeg of " + question.content[:8], 4, 3)
+        return Photo(b"", 4, 3, shown=b"jpeg of " + question.content[:8])
     if isinstance(question, Picture):
         return b"jpeg" * 100
     if isinstance(question, Search):

@@ -13,7 +13,7 @@ import uvicorn
 from cenote.web.app import create_app
 from cenote.web.photos import encode
 from cenote.web.prompt import Prompt
-from cenote.web.questions import About, Decode, Photo, Picture, Question
+from cenote.web.questions import About, Adopt, Decode, Photo, Picture, Question
 from cenote.web.runs import Served
 from cenote.web.serving import _bound
 from cenote.web.state import Limits, State
@@ -46,8 +46,10 @@ class StubDesk:
             return await found if isinstance(found, Awaitable) else found
         if isinstance(question, About):
             return {"models": [], "index": None}
+        if isinstance(question, Adopt):
+            return {"digest": "b" * 32, "photo": Photo(b"the file", 40, 30, shown=jpeg())}
         if isinstance(question, Decode):
-            return Photo(jpeg(), 40, 30)
+            return Photo(b"", 40, 30, shown=jpeg())
         return jpeg() if isinstance(question, Picture) else b'{"answered": true}'
 
 
@@ -58,7 +60,12 @@ def jpeg() -> bytes:
 
 
 def state_of(desk: Any = None, limits: Limits | None = None, **served: Any) -> State:
-    ready = {"models": [], "index": None, "examples": {EXAMPLE: Photo(jpeg(), 40, 30, "cat")}, "groups": {}}
+    ready = {
+        "models": [],
+        "index": None,
+        "examples": {EXAMPLE: Photo(b"the file", 40, 30, "cat", jpeg())},
+        "groups": {},
+    }
     return State(Served(**served), desk or StubDesk(), limits or Limits(), ready)
 
 

@@ -12,6 +12,7 @@ from cenote.web import app, prompt
 from cenote.web.desk import Busy
 from cenote.web.photos import Photos, smaller
 from cenote.web.questions import Decode, Look, Photo, Refusal, Search
+from cenote.web.remembered import Remembered
 from cenote.web.state import Limits
 
 from .stub import EXAMPLE, StubDesk, call, get, jpeg, listening, state_of, until
@@ -74,6 +75,8 @@ def test_an_upload_has_the_address_of_its_contents() -> None:
         found = get(state, "/api/photos", method="POST", files={"file": (name, b"contents")})
         assert found.status_code == 201 and found.json() == {"photo": digest, "width": 40, "height": 30}
     assert [type(question) for question in desk.asked] == [Decode]
+    assert state.photo(digest).content == b"contents", "what models are asked about is what was uploaded"
+    assert get(state, f"/api/photos/{digest}").content == jpeg(), "and what is shown is not"
     picture = get(state, f"/api/photos/{digest}?side=16")
     assert picture.headers["content-type"] == "image/jpeg" and "immutable" in picture.headers["cache-control"]
 
@@ -223,8 +226,15 @@ def test_photographs_make_room_and_examples_stay() -> None:
         photos.put(str(i), Photo(b"x" * 400, 1, 1))
         photos.get("0")  # the one that is used
     assert list(photos.kept) == ["4", "0"] and photos.kept.taken == 806 and "e" in photos
-    photos.put("0", Photo(b"y" * 400, 1, 1))
+    photos.put("0", Photo(b"y" * 300, 1, 1, shown=b"z" * 100))
     assert photos.kept.taken == 806
+
+
+def test_long_questions_are_counted() -> None:
+    kept: Remembered[str, bytes] = Remembered(1000)
+    for i in range(9):
+        kept.put(f"{i}" * 300, b"x")
+    assert len(list(kept)) == 3 and kept.taken <= 1000
 
 
 def test_a_smaller_picture() -> None:

@@ -1,4 +1,4 @@
-"""Any photograph becomes our own upright JPEG without metadata; whatever is none is refused with a sentence."""
+"""Any photograph is shown as our own upright JPEG without metadata; whatever is none is refused with a sentence."""
 
 from io import BytesIO
 
@@ -32,7 +32,8 @@ GOOD = {
     "CMYK": (saved(Image.new("CMYK", (5, 4)), "JPEG"), (5, 4)),
     "EXIF": (rotated(), (40, 60)),
     "animated": (saved(FRAMES[0], "GIF", save_all=True, append_images=FRAMES[1:]), (5, 4)),
-    "large": (saved(Image.new("L", (3200, 100)), "PNG"), (1600, 50)),
+    "large": (saved(Image.new("L", (3200, 100)), "PNG"), (3200, 100)),
+    "a line": (saved(Image.new("L", (4000, 3)), "PNG"), (4000, 3)),
     "WebP": (saved(Image.new("RGB", (5, 4)), "WEBP"), (5, 4)),
 }  # fmt: skip
 
@@ -41,9 +42,12 @@ GOOD = {
 def test_photographs_of_every_kind(name: str) -> None:
     content, size = GOOD[name]
     found = decode(Decode("d", "x.jpg", content, 50_000_000))
-    assert isinstance(found, Photo) and (found.width, found.height) == size and max(size) <= LONGEST
-    with Image.open(BytesIO(found.content)) as image:
-        assert image.format == "JPEG" and image.mode == "RGB" and image.size == size and not image.getexif()
+    assert isinstance(found, Photo) and (found.width, found.height) == size
+    assert found.content == b"", "models see the file itself"
+    share = max(size) / min(max(size), LONGEST)
+    with Image.open(BytesIO(found.shown)) as image:
+        assert image.format == "JPEG" and image.mode == "RGB" and not image.getexif()
+        assert image.size == tuple(max(1, round(side / share)) for side in size)
         if name == "alpha":
             assert min(image.getpixel((1, 1))) > 250  # type: ignore[type-var, arg-type]
 
@@ -64,6 +68,8 @@ def test_what_is_no_photograph(name: str) -> None:
     with pytest.raises(Refusal) as refused:
         decode(Decode("d", "photo.jpg", content, 1_000_000))
     assert refused.value.status == status and refused.value.sentence.startswith("photo.jpg: ")
+    if status == 413:
+        assert refused.value.sentence.endswith("; the limit is 1 megapixels"), "this server's, not Pillow's own"
 
 
 def test_telephones_photographs() -> None:
@@ -71,3 +77,12 @@ def test_telephones_photographs() -> None:
     heif.register_heif_opener()
     found = decode(Decode("d", "photo.heic", saved(Image.new("RGB", (64, 48), "red"), "HEIF"), 1_000_000))
     assert (found.width, found.height) == (64, 48)
+
+
+def test_what_only_its_name_explains_is_kept_as_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A camera's raw data looks like a TIFF, and a photograph's name is not kept."""
+    pixels = Image.effect_noise((90, 60), 80).convert("RGB")
+    monkeypatch.setattr("cenote.data.read_image", lambda *given: pixels.copy())
+    found = decode(Decode("d", "photo.DNG", b"raw", 1_000_000))
+    with Image.open(BytesIO(found.content)) as image:
+        assert image.format == "PNG" and (np.asarray(image) == np.asarray(pixels)).all()

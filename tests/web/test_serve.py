@@ -1,6 +1,7 @@
 """A real server: it answers while clients leave and its worker is killed, and ends without leaving anything behind."""
 
 import asyncio
+import csv
 import json
 import os
 import shutil
@@ -16,8 +17,10 @@ from typing import Any
 import httpx
 import pytest
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from cenote.cli import main
+from cenote.data import read_image
 from cenote.web import shapes
 
 from .conftest import Server, serve
@@ -71,15 +74,43 @@ def test_every_shape(server: Server) -> None:
         found = client.get("/api/search", params={"entry": entry, "text": "sketch", "top": 5})
         results = shapes.Search.model_validate(found.json()).results
         assert len(results) == 5
+        taken = shapes.Uploaded.model_validate(client.post(f"/api/entries/{entry}").json())
+        assert client.get("/api/look", params={"photo": taken.photo, "model": "run"}).json()["width"] == taken.width
         picture = client.get(f"/api/entries/{results[0].entry}", params={"side": 48})
         with Image.open(BytesIO(picture.content)) as image:
             assert max(image.size) == 48
         standing = shapes.Tournament.model_validate(client.get("/api/tournament").json())
-        assert standing.stage == "finished" and standing.report is not None
+        assert standing.stage == "finished" and standing.report is not None and not standing.page
         assert {c.name for c in standing.contenders} >= {"gap", "simpool", "cls"}
         assert shapes.Health.model_validate(client.get("/health").json()).status == "ready"
         assert client.get("/api/openapi.json").json()["openapi"].startswith("3.1")
         assert client.get("/").headers["content-type"].startswith("text/html")
+
+
+def test_a_model_sees_what_the_file_holds(server: Server, demo: Path, tmp_path: Path) -> None:
+    """The page's classes and boxes of a large PNG are `cenote localize`'s, to the last digit that is told."""
+    picture = read_image(next((demo / "world" / "images").rglob("*.png"))).resize((2000, 1300))
+    noisy = Image.blend(picture, Image.effect_noise(picture.size, 120).convert("RGB"), 0.3)  # a JPEG would change it
+    notes = PngInfo()
+    notes.add_text("place", "59.91 N")
+    noisy.save(tmp_path / "a.png", pnginfo=notes, compress_level=1)
+    found = main(
+        ["localize", str(demo / "run"), str(tmp_path / "a.png"), "-o", str(tmp_path / "out"), "--threshold", "0.5"]
+    )
+    assert found == 0
+    (expected,) = csv.DictReader((tmp_path / "out" / "boxes.csv").open())
+    with server.client() as client:
+        uploaded = client.post("/api/photos", files={"file": ("a.png", (tmp_path / "a.png").read_bytes())}).json()
+        look = client.get("/api/look", params={"photo": uploaded["photo"], "model": "run", "threshold": 0.5}).json()
+        shown = client.get(f"/api/photos/{uploaded['photo']}").content
+    assert (uploaded["width"], uploaded["height"]) == (look["width"], look["height"]) == (2000, 1300)
+    (box,) = look["boxes"]
+    assert [box[side] for side in ("x0", "y0", "x1", "y1")] == [
+        int(expected[side]) for side in ("x1", "y1", "x2", "y2")
+    ]
+    assert look["classes"][0]["name"] == expected["class_name"]
+    assert box["score"] == pytest.approx(float(expected["score"]), abs=6e-5)
+    assert b"59.91" not in shown and shown[:2] == b"\xff\xd8"
 
 
 def test_a_killed_worker_is_replaced_in_the_middle_of_questions(server: Server) -> None:

@@ -27,7 +27,7 @@ from cenote.train.contenders import open_contenders
 from cenote.web import shapes
 from cenote.web.indexed import Indexed
 from cenote.web.models import Models
-from cenote.web.questions import About, Look, Picture, Refusal, Search
+from cenote.web.questions import About, Adopt, Look, Picture, Refusal, Search
 from cenote.web.runs import Served, find_served
 from cenote.web.worker import Room
 
@@ -77,7 +77,7 @@ def test_a_look_is_what_localize_finds(
         boxes = [[box[side] for side in ("x0", "y0", "x1", "y1")] for box in found["boxes"]]
         assert boxes == expected.boxes.tolist()  # type: ignore[union-attr]
         assert [box["score"] for box in found["boxes"]] == pytest.approx(expected.scores.tolist(), abs=1e-5)  # type: ignore[union-attr]
-        assert found["threshold"] == {"value": chosen.value, "source": chosen.source}
+        assert found["threshold"] == {"value": chosen.value, "source": chosen.source, "default": given is None}
         scores = np.array(found["scores"]["values"]).reshape(2 * [found["scores"]["side"]])
         assert scores.max() == 255 and scores.shape == (64, 64)
         assert np.abs(scores - (255 * expected.map).astype(int)).max() <= 1  # type: ignore[union-attr]
@@ -99,7 +99,11 @@ def test_weights_are_the_model_s_own_grid(room: Room, demo: Path, photos: dict[s
 def test_a_photograph_s_answer_does_not_depend_on_its_company(room: Room, photos: dict[str, bytes]) -> None:
     models = [row["id"] for row in room.models.rows]
     asked = [Look(name, model, "auto", 0.3, content) for model in models for name, content in photos.items()]
+    room.looking.seen.clear()
     together = room.answer(asked)
+    for seen in room.looking.seen.values():  # nor does what is remembered of it hold the others in memory
+        for kept in (seen.images, seen.features.tokens):
+            assert kept.untyped_storage().nbytes() == kept.nbytes
     room.looking.seen.clear()
     for look, one in zip(asked, together, strict=True):
         (alone,) = room.answer([look])
@@ -209,7 +213,7 @@ def test_what_cannot_be_searched(room: Room, photos: dict[str, bytes]) -> None:
         (replace(plain, texts=("a",), entry=1, method="searle"), 400, "too long"),
         (replace(plain, texts=("a",), entry=1, method="pic2word"), 400, "too long"),
         (replace(plain, texts=("a^1e300",)), 400, "no search term"),
-        (Picture(48, 64), 404, "no such image"),
+        (Picture(48, 64), 404, "no such image"), (Adopt(2**63), 404, "no such image"),
     ):  # fmt: skip
         (reply,) = room.answer([question])
         assert isinstance(reply, Refusal) and reply.status == status and told in reply.sentence
@@ -266,9 +270,15 @@ def test_pictures_of_the_index_and_of_files_that_are_gone(room: Room, demo: Path
     assert isinstance(reply, bytes)
     with Image.open(BytesIO(reply)) as image:
         assert image.format == "JPEG" and image.size == (32, 32)
-    path = Path(room.index.store.entries(torch.tensor([2]))[0].path)
+    (entry,) = room.index.store.entries(torch.tensor([2]))
+    path = Path(entry.path)
+    (taken,) = room.answer([Adopt(2)])
+    assert isinstance(taken, dict) and taken["digest"] == entry.digest, "so a search from it finds it"
+    assert taken["photo"].content == path.read_bytes(), "models see the file"
     path.rename(path.with_suffix(".gone"))
     try:
+        (reply,) = room.answer([Adopt(2)])
+        assert isinstance(reply, Refusal) and reply.status == 410
         (reply,) = room.answer([Picture(2, 33)])
         assert isinstance(reply, Refusal) and reply.status == 410 and str(demo) not in reply.sentence
     finally:
@@ -302,6 +312,21 @@ def test_something_to_see_without_any_data() -> None:
 
     found = examples(Served(), None)
     assert len(found) == 2 and all(photo.width == 256 for photo in found.values())
+
+
+def test_examples_are_as_their_files(room: Room, demo: Path, tmp_path: Path) -> None:
+    """Of a data set and of an index; one that is too large to go to the worker with every question is made smaller."""
+    from cenote.web import photos
+    from cenote.web.examples import examples
+
+    files = {digest_of(path.read_bytes()).hex(): path.read_bytes() for path in (demo / "world").rglob("*.png")}
+    for served in (Served(worlds=(demo / "world",)), Served()):
+        for digest, photo in examples(served, room.index).items():
+            assert photo.content == files[digest] and photo.shown[:2] == b"\xff\xd8"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(photos, "LARGEST", 10)
+        found = photos.photo_of(Image.new("RGB", (3200, 100)), b"x" * 11)
+    assert found.content == found.shown and (found.width, found.height) == (1600, 50)
 
 
 def test_milvus_is_an_index_too(demo: Path, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 // What was found: a grid, and a closer look at one.
 import { cancelled } from "./ask.js";
-import { counted, el, roving } from "./dom.js";
+import { counted, el, openDialog, roving } from "./dom.js";
 import { adopt, entryPicture, patient } from "./photos.js";
 import { why } from "./why.js";
 
@@ -55,7 +55,7 @@ function closer(results, place, reasons, { from, add, look }) {
   async function lookAt(entry) {
     said.textContent = "Taking it along …";
     try {
-      const { photo } = await adopt(entryPicture(entry, 1024), { signal: controller.signal });
+      const { photo } = await adopt(entry, { signal: controller.signal });
       leave(() => look(photo))();
     } catch (error) {
       if (!cancelled(error)) said.textContent = error.message;
@@ -91,5 +91,5 @@ function closer(results, place, reasons, { from, add, look }) {
   dialog.addEventListener("close", () => (controller.abort(), dialog.remove()));
   document.body.append(dialog);
   show(place);
-  dialog.showModal();
+  openDialog(dialog);
 }

@@ -3,6 +3,7 @@ import { ask } from "./ask.js";
 import { counted, el, trouble } from "./dom.js";
 import * as compare from "./compare.js";
 import * as look from "./look.js";
+import { isPhoto } from "./photos.js";
 import * as search from "./search.js";
 import * as tournament from "./tournament.js";
 
@@ -10,6 +11,7 @@ const ROOMS = { "/look": look, "/compare": compare, "/search": search, "/tournam
 const main = document.getElementById("room");
 let about = null;
 let open = null; // { path, view, controller }
+let carried = null; // a photograph
 
 // `set` changes some parameters of the address; undefined or "" removes one. `replace`: no step of the history.
 function contextOf(path, signal) {
@@ -32,8 +34,9 @@ function contextOf(path, signal) {
 }
 
 export function go(address, { replace = false } = {}) {
-  if (address !== location.pathname + location.search) {
-    history[replace ? "replaceState" : "pushState"](null, "", address);
+  const over = history.state?.over; // a dialog's step, which this one takes the place of
+  if (over || address !== location.pathname + location.search) {
+    history[replace || over ? "replaceState" : "pushState"](null, "", address);
   }
   show();
 }
@@ -57,7 +60,18 @@ function show() {
     }
     document.title = `${ROOMS[path].title} · ${about.title || "Cenote"}`;
   }
-  open.view.show(new URLSearchParams(location.search));
+  const query = new URLSearchParams(location.search);
+  carry(path, query.get("photo"));
+  open.view.show(query);
+}
+
+// A photograph comes along from room to room; where none was asked for in Search, the last one is kept for the others.
+function carry(path, photo) {
+  if (isPhoto(photo)) carried = photo;
+  else if (path === "/look" || path === "/compare") carried = null;
+  for (const link of document.querySelectorAll("nav [data-room]")) {
+    if (link.pathname !== "/tournament") link.search = carried ? `?photo=${carried}` : "";
+  }
 }
 
 document.addEventListener("click", (event) => {
@@ -110,6 +124,7 @@ async function begin() {
   } catch (error) {
     return main.replaceChildren(trouble(error, begin));
   }
+  if (history.state?.over) history.replaceState(null, ""); // of a dialog that was open before the page was loaded anew
   show();
 }
 begin();

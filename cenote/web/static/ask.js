@@ -22,11 +22,11 @@ export const address = (path, parameters = {}) => {
 };
 
 // `waiting(sentence)` hears why there is no answer yet.
-export async function ask(path, parameters, { signal, waiting } = {}) {
+export async function ask(path, parameters, { signal, waiting, method = "GET" } = {}) {
   for (let tries = 0; ; tries++) {
     let response;
     try {
-      response = await fetch(address(path, parameters), { signal, headers: { accept: "application/json" } });
+      response = await fetch(address(path, parameters), { method, signal, headers: { accept: "application/json" } });
     } catch (error) {
       if (error.name === "AbortError") throw error;
       throw new Failure(GONE);

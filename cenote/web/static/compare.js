@@ -50,11 +50,12 @@ export function enter(main, { about, signal, set, go }) {
     picker({ limits: about.limits, signal, taken: (found) => set({ photo: found.photo }) }));
   const panel = el("section", { class: "panel", "aria-label": "The two models" },
     el("div", { class: "versus" }, field("Left", sides[0]), swap, field("Right", sides[1])), agreed, knob, opacity);
+  const figure = el("figure", {}, stage, el("figcaption", {}, said));
   main.append(
     hero("Two models, the same photographs", "Left and right see the same pixels. Agreement is the share of their " +
       "weight that lies in the same places: 100% is the same map, 0% nothing in common."),
     examples, fault,
-    el("div", { class: "look" }, el("figure", {}, stage, el("figcaption", {}, said)), panel),
+    el("div", { class: "look" }, figure, panel),
     el("h2", {}, "On every photograph"), summary, body);
 
   // Asked once for a model and a photograph. What is on its way is cancelled with the pair: only answers are kept.
@@ -100,6 +101,7 @@ export function enter(main, { about, signal, set, go }) {
       const found = await both(which, LARGE, now);
       if (now.signal.aborted || which !== photo) return;
       wiped = found;
+      for (const part of [figure, agreed, knob]) part.hidden = false;
       fit(canvas, found[0], LARGE);
       paint();
       share.textContent = percent(agreement(found[1].map, found[2].map));
@@ -109,6 +111,8 @@ export function enter(main, { about, signal, set, go }) {
       said.say("");
     } catch (error) {
       if (cancelled(error) || which !== photo) return;
+      wiped = null;
+      for (const part of [figure, agreed, knob]) part.hidden = true; // of the photograph before
       said.say("");
       fault.replaceChildren(trouble(error, begin));
     }

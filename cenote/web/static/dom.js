@@ -90,7 +90,15 @@ export function status() {
 // Why something could not be done, and the way on.
 export function trouble(failure, again) {
   return el("div", { class: "trouble", role: "alert" }, el("p", {}, failure.message),
-    again && el("button", { type: "button", onclick: again }, "Try again"));
+    again && failure.code !== 404 && el("button", { type: "button", onclick: again }, "Try again"));
+}
+
+// A dialog is a step of the history: Back closes it, and what lies beneath stays. `go` puts what follows in its place.
+export function openDialog(dialog) {
+  history.pushState({ over: true }, "");
+  dialog.addEventListener("close", () => history.state?.over && history.back());
+  addEventListener("popstate", () => dialog.close(), { once: true });
+  dialog.showModal();
 }
 
 // One stop of the Tab key for many buttons; arrow keys, Home and End move among them.

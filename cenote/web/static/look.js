@@ -3,7 +3,7 @@ import { Latest, cancelled } from "./ask.js";
 import { choice, el, field, hero, percent, slider, status, toggle, trouble } from "./dom.js";
 import { sideBySide } from "./looks.js";
 import { highest } from "./maps.js";
-import { VIEW, boxesOf, draw, fit, isWhole } from "./overlay.js";
+import { VIEW, beginning, boxesOf, draw, fit, isStretched, isWhole } from "./overlay.js";
 import { patches } from "./patches.js";
 import { askAbout, loadPhoto, picker } from "./photos.js";
 import { strip } from "./strip.js";
@@ -77,11 +77,12 @@ export function enter(main, { about, signal, set, go }) {
     el("div", { class: "row" }, source, reset), el("div", { class: "row" }, switches),
     el("div", { class: "row actions" }, act("Download picture", download), act("Copy address", copy),
       about.index && act("Search with it", () => go(`/search?photo=${encodeURIComponent(shown.photo)}`))));
+  const body = el("div", { class: "look" },
+    el("figure", {}, stage, el("figcaption", {}, reading, said)), panel);
   main.append(
     hero("Where does it look?", "One photograph, one model: what it takes it for, how much every patch counted, and " +
       "the box that follows, learned without box labels."),
-    examples, fault, el("div", { class: "look" },
-      el("figure", {}, stage, el("figcaption", {}, reading, said)), panel), beside.element);
+    examples, fault, body, beside.element);
 
   function redraw() {
     if (image) draw(canvas, image, look, view);
@@ -95,10 +96,9 @@ export function enter(main, { about, signal, set, go }) {
         el("span", { class: "number" }, percent(probability, 1)));
     }));
     if (!look.classes.length) classes.append(el("li", { class: "hint" }, "This model names no classes."));
-    if (!held) threshold.set(look.threshold.value);
-    const whole = boxesOf(look, view).some(isWhole);
-    source.textContent = (shown.threshold === null ? `Its own threshold: ${look.threshold.source}.` : "As you chose it.") +
-      (whole ? " The box is the whole picture: a higher threshold shrinks it." : "");
+    if (!held) threshold.set(shown.threshold ?? beginning(look));
+    source.textContent = sourceOf(look.threshold) +
+      (boxesOf(look, view).some(isWhole) ? " The box is the whole picture: a higher threshold shrinks it." : "");
     reset.hidden = shown.threshold === null;
     cells.of(look.map);
     const name = about.examples.find(({ photo }) => photo === shown.photo)?.name || "Your photograph";
@@ -107,7 +107,16 @@ export function enter(main, { about, signal, set, go }) {
     canvas.setAttribute("aria-label", `${name}.${best} Most weight in row ${row + 1} of ${look.map.rows}, ` +
       `column ${column + 1} of ${look.map.columns}.`);
     const time = look.seconds < 0.0005 ? "Known already" : `Looked in ${look.seconds.toFixed(2)} s`;
-    said.say(`${time}; ${KINDS[look.map.kind] ?? look.map.kind} map.`);
+    said.say(`${time}; ${KINDS[look.map.kind] ?? look.map.kind} map.` +
+      (isStretched(look) ? ` ${look.width} × ${look.height} pixels, shown stretched.` : ""));
+  }
+
+  function sourceOf({ value, source: told, default: guessed }) {
+    if (shown.threshold !== null) return "As you chose it.";
+    if (!guessed) return `Its own threshold: ${told}.`;
+    const begun = beginning(look);
+    return `Not calibrated: ${told}.` + (begun === value ? "" :
+      ` At that, ${value.toFixed(2)}, the box is the whole picture; so it begins at ${begun.toFixed(2)}.`);
   }
 
   function download() {
@@ -136,6 +145,7 @@ export function enter(main, { about, signal, set, go }) {
       cells.of(null);
       classes.replaceChildren();  // of the photograph before
       source.textContent = "";
+      body.hidden = false;
       fit(canvas, image, LONGER);
       redraw();
     }
@@ -158,10 +168,18 @@ export function enter(main, { about, signal, set, go }) {
         tell();
       });
     } catch (error) {
-      if (cancelled(error)) return;
+      if (cancelled(error) || wanted !== shown) return;
       said.say("");
       fault.replaceChildren(trouble(error, () => answer(wanted)));
+      if (error.code === 404) empty();
     }
+  }
+
+  // Nothing of another photograph stays beside the sentence that this one is gone.
+  function empty() {
+    [image, look] = [null, null];
+    body.hidden = true;
+    beside.show(null);
   }
 
   function describe({ pool, backbone, classes: known, accuracy, recommended }) {
@@ -176,8 +194,10 @@ export function enter(main, { about, signal, set, go }) {
     show(parameters) {
       const model = about.models.find(({ id }) => id === parameters.get("model")) ?? about.models[0];
       const photo = parameters.get("photo") ?? about.examples[0]?.photo;
-      const map = parameters.get("map") ?? "auto";
-      const threshold = parameters.has("threshold") ? Number(parameters.get("threshold")) : null;
+      // What an address cannot mean is as if it were not there.
+      const map = model.maps.includes(parameters.get("map")) ? parameters.get("map") : "auto";
+      const given = parameters.get("threshold") ? Number(parameters.get("threshold")) : NaN;
+      const threshold = given >= 0 && given < 1 ? given : null;
       models.value = model.id;
       aboutModel.textContent = describe(model);
       const offered = ["auto", ...model.maps];

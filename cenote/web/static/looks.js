@@ -78,7 +78,8 @@ export function sideBySide(models, view, signal, chosen) {
     element,
     redraw: () => cards.forEach(paint),
     show(wanted, model) {
-      if (element.hidden) return;
+      element.hidden = models.length < 2 || !wanted;
+      if (element.hidden) return own?.abort(), near.disconnect(), (photo = null);
       if (wanted !== photo) ((photo = wanted), begin());
       for (const card of cards) card.setAttribute("aria-pressed", String(card.model.id === model));
     },

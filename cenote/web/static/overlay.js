@@ -57,7 +57,7 @@ export function draw(canvas, image, look, view, { from = 0, to = 1, clear = true
       pen.drawImage(layer(look.scores, view.style, look.scores), 0, 0, width, height);
       pen.globalAlpha = 1;
     }
-    const threshold = view.threshold ?? look.threshold.value;
+    const threshold = view.threshold ?? beginning(look);
     if (view.mask) drawOutline(pen, look.scores, threshold, width, height);
     if (view.box) boxesOf(look, view).forEach((box) => isWhole(box) || drawBox(pen, box, width, height));
     if (view.patch) drawPatch(pen, look.map, view.patch, width, height);
@@ -67,7 +67,7 @@ export function draw(canvas, image, look, view, { from = 0, to = 1, clear = true
 
 // The server's boxes where they are of this threshold, else what the small map says meanwhile; shares of 0..1.
 export function boxesOf(look, view) {
-  const threshold = view.threshold ?? look.threshold.value;
+  const threshold = view.threshold ?? beginning(look);
   if (Math.abs(threshold - look.threshold.value) < 1e-6) {
     return look.boxes.map(({ x0, y0, x1, y1 }) => ({
       x0: x0 / look.width, y0: y0 / look.height, x1: x1 / look.width, y1: y1 / look.height,
@@ -79,6 +79,19 @@ export function boxesOf(look, view) {
 
 // A box around everything says nothing: it is told, not drawn.
 export const isWhole = ({ x0, y0, x1, y1 }) => (x1 - x0) * (y1 - y0) > 0.97;
+
+// Where the threshold begins: the model's own. A default that nobody calibrated, and at which the box is the whole
+// picture, is raised until there is a box to be seen.
+export function beginning({ threshold: { value, default: guessed }, scores, boxes, width, height }) {
+  const whole = boxes.some((b) => isWhole({ x0: b.x0 / width, x1: b.x1 / width, y0: b.y0 / height, y1: b.y1 / height }));
+  if (!guessed || !whole) return value;
+  if (!raised.has(scores)) {
+    const steps = Array.from({ length: 19 }, (_, i) => (i + 1) / 20).filter((step) => step > value);
+    raised.set(scores, steps.find((step) => !isWhole(largestBox(scores, step))) ?? value);
+  }
+  return raised.get(scores);
+}
+const raised = new WeakMap(); // scores -> threshold
 
 const line = (width) => 2 + width / 500; // a small canvas is shown smaller than it is
 
@@ -120,9 +133,12 @@ function drawPatch(pen, { rows, columns }, [row, column], width, height) {
   pen.strokeRect(column * w, row * h, w, h);
 }
 
+const LONGEST = 8; // times as long as broad: what is longer is stretched, else it would be a line
+
 // Always as many pixels on the longer side, so that lines are as sharp on a small photograph as on a large one.
-export function fit(canvas, image, longer) {
-  const scale = longer / Math.max(image.naturalWidth, image.naturalHeight);
-  canvas.width = Math.max(1, Math.round(image.naturalWidth * scale));
-  canvas.height = Math.max(1, Math.round(image.naturalHeight * scale));
+export function fit(canvas, { naturalWidth: width, naturalHeight: height }, longer) {
+  const scale = longer / Math.max(width, height);
+  canvas.width = Math.round(Math.max(width * scale, longer / LONGEST));
+  canvas.height = Math.round(Math.max(height * scale, longer / LONGEST));
 }
+export const isStretched = ({ width, height }) => Math.max(width, height) > LONGEST * Math.min(width, height);

@@ -2,9 +2,12 @@
 import { Failure, Latest, address, ask, cancelled, pause, send } from "./ask.js";
 import { el, percent } from "./dom.js";
 
-const own = new Map(); // photo -> file: a server that started again has forgotten it, this page has not
+const own = new Map(); // photo -> how to send it again: a server that started anew has forgotten it, this page has not
 const returning = new Map(); // photo -> promise of its being sent again
 const pictures = new Map(); // address -> promise of an image
+
+export const isPhoto = (name) => /^[0-9a-f]{32}$/.test(name ?? "");
+const lost = () => new Failure("This photograph is not here any more: upload it again, or choose another one.", 404);
 
 export const picture = (photo, side) => address(`/api/photos/${encodeURIComponent(photo)}`, { side });
 export const entryPicture = (entry, side) => address(`/api/entries/${encodeURIComponent(entry)}`, { side });
@@ -36,6 +39,12 @@ export function patient(image, gone) {
   return image;
 }
 
+function keep(found, again) {
+  own.set(found.photo, again);
+  if (own.size > 20) own.delete(own.keys().next().value);
+  return found;
+}
+
 async function upload(file, limits, { progress, signal, waiting } = {}) {
   if (limits?.bytes && file.size > limits.bytes) {
     const mega = (bytes) => `${(bytes / 1e6).toFixed(bytes < 1e7 ? 1 : 0)} MB`;
@@ -43,10 +52,7 @@ async function upload(file, limits, { progress, signal, waiting } = {}) {
   }
   for (;;) {
     try {
-      const found = await send(file, { progress, signal });
-      own.set(found.photo, file);
-      if (own.size > 20) own.delete(own.keys().next().value);
-      return found;
+      return keep(await send(file, { progress, signal }), () => upload(file));
     } catch (error) {
       if (error.code !== 503) throw error;
       waiting?.(`The server is busy. Sending again in ${error.after} s.`);
@@ -57,12 +63,14 @@ async function upload(file, limits, { progress, signal, waiting } = {}) {
 
 // What asks about a photograph; if the server no longer has it and this page does, it is sent again, once for all.
 async function insisting(photo, work) {
+  if (!isPhoto(photo)) throw lost();
   try {
     return await work();
   } catch (error) {
-    if (![404, 410].includes(error.code) || !own.has(photo)) throw error;
+    if (![404, 410].includes(error.code) || !error.message.includes("photograph")) throw error;
+    if (!own.has(photo)) throw lost();
     if (!returning.has(photo)) {
-      returning.set(photo, upload(own.get(photo)).finally(() => returning.delete(photo)));
+      returning.set(photo, own.get(photo)().finally(() => returning.delete(photo)));
     }
     await returning.get(photo);
     return work();
@@ -72,11 +80,10 @@ async function insisting(photo, work) {
 export const askAbout = (photo, path, parameters, options) => insisting(photo, () => ask(path, parameters, options));
 export const loadPhoto = (photo, side) => insisting(photo, () => load(picture(photo, side)));
 
-// The picture of an indexed image as a photograph that can be looked at.
-export async function adopt(source, options) {
-  const answer = await fetch(source, { signal: options?.signal });
-  if (!answer.ok) throw new Failure("This image can no longer be read.", answer.status);
-  return upload(await answer.blob(), null, options);
+// An indexed image as a photograph that can be looked at: the server has its file.
+export async function adopt(entry, options) {
+  const found = await ask(`/api/entries/${encodeURIComponent(entry)}`, {}, { ...options, method: "POST" });
+  return keep(found, () => adopt(entry));
 }
 
 // A tile that takes a photograph. `taken({photo, width, height})` is called once it is at the server.
@@ -135,5 +142,11 @@ export function picker({ limits, signal, taken, target = document.body, label = 
     if (carries(event)) (event.preventDefault(), take(imageIn(event.dataTransfer.files)));
   }, { signal });
   signal?.addEventListener("abort", () => latest.cancel());
+  // What was told of a file before, when something else is asked.
+  box.clear = () => {
+    if (!busy.hidden) return;
+    box.classList.remove("bad");
+    sentence.textContent = "";
+  };
   return box;
 }

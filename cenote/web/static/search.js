@@ -1,8 +1,8 @@
 // Search: by image, by text, by both; from every result on.
-import { Latest, ask, cancelled } from "./ask.js";
+import { Failure, Latest, ask, cancelled } from "./ask.js";
 import { answerOf, placeholders } from "./answer.js";
 import { choice, counted, el, field, hero, slider, status, trouble } from "./dom.js";
-import { askAbout, entryPicture, picker, picture } from "./photos.js";
+import { askAbout, entryPicture, isPhoto, patient, picker, picture } from "./photos.js";
 
 export const title = "Search";
 const TOP = 24;
@@ -77,7 +77,7 @@ export function enter(main, { about, signal, set, go }) {
     const wanted = { ...shown, ...parameters };
     const method = index.methods.find(({ name }) => name === wanted.method);
     const [image, words] = [Boolean(wanted.photo || wanted.entry), Boolean(wanted.text || wanted.not)];
-    const fits = !method || (method.image === image && method.text === words);
+    const fits = method ? method.image === image && method.text === words : !wanted.method; // a name may be nobody's
     set({ ...parameters, ...(fits ? {} : { method: undefined }), ...(image && words ? {} : { weight: undefined }) });
   }
 
@@ -101,11 +101,9 @@ export function enter(main, { about, signal, set, go }) {
     [text.value, without.value] = [wanted.text ?? "", wanted.not ?? ""];
     methods.value = wanted.method ?? "auto";
     filters.forEach(({ key, select }) => (select.value = wanted[key] ?? ""));
-    const source = wanted.photo ? picture(wanted.photo, 240) : wanted.entry && entryPicture(wanted.entry, 240);
-    const alt = wanted.photo ? "Your photograph" : `Image ${wanted.entry} of the index`;
-    given.replaceChildren(...(source ? [el("img", { src: source, alt }),
-      el("button", { type: "button", class: "small", onclick: leave }, "Without image")] : []));
-    const [image, words] = [Boolean(source), Boolean(wanted.text || wanted.not)];
+    const [image, words] = [Boolean(wanted.photo || wanted.entry), Boolean(wanted.text || wanted.not)];
+    given.replaceChildren(...(image ? [pictureOf(wanted),
+      el("button", { type: "button", class: "small", onclick: leave }, "Without image")].filter(Boolean) : []));
     for (const option of methods.options) {
       const method = index.methods.find(({ name }) => name === option.value);
       option.disabled = Boolean(method) && (method.image !== image || method.text !== words);
@@ -118,12 +116,14 @@ export function enter(main, { about, signal, set, go }) {
 
   async function answer(wanted) {
     fault.replaceChildren();
+    takes.clear();
     said.say("Searching …", true);
     if (!results.firstChild) results.append(placeholders(TOP / 2));
     results.setAttribute("aria-busy", "true");
     try {
       await latest.run(async (own) => {
         const [parameters, options] = [{ ...wanted, top: TOP }, { signal: own, waiting: (why) => said.say(why, true) }];
+        if (wanted.entry && !isEntry(wanted.entry)) throw new Failure("There is no such image in the index.", 404);
         const found = await (wanted.photo
           ? askAbout(wanted.photo, "/api/search", parameters, options)
           : ask("/api/search", parameters, options));
@@ -137,7 +137,7 @@ export function enter(main, { about, signal, set, go }) {
         if (!held && typeof found.why?.weight === "number") weight.set(found.why.weight);
       });
     } catch (error) {
-      if (cancelled(error)) return;
+      if (cancelled(error) || wanted !== shown) return; // a newer question has been asked
       said.say("");
       results.replaceChildren();
       fault.replaceChildren(trouble(error, () => answer(wanted)));
@@ -147,7 +147,7 @@ export function enter(main, { about, signal, set, go }) {
 
   return {
     show(parameters) {
-      let wanted = Object.fromEntries(NAMES.map((name) => [name, parameters.get(name) || undefined]));
+      let wanted = Object.fromEntries(NAMES.map((name) => [name, meant(name, parameters.get(name))]));
       // With nothing asked yet, a first question is already answered.
       if (!wanted.photo && !wanted.entry && !wanted.text && !wanted.not) wanted = { ...wanted, ...beginning() };
       if (JSON.stringify(wanted) === JSON.stringify(shown)) return;
@@ -156,6 +156,21 @@ export function enter(main, { about, signal, set, go }) {
       answer(wanted);
     },
   };
+}
+
+const isEntry = (entry) => /^[0-9]{1,19}$/.test(entry);
+
+// What an address cannot mean is as if it were not there.
+function meant(name, value) {
+  if (!value || (name === "weight" && !(value >= 0 && value <= 1))) return undefined;
+  return value.slice(0, name === "method" ? 100 : 500);
+}
+
+function pictureOf({ photo, entry }) {
+  if (photo ? !isPhoto(photo) : !isEntry(entry)) return null;
+  const image = el("img", photo ? { src: picture(photo, 240), alt: "Your photograph" }
+    : { src: entryPicture(entry, 240), alt: `Image ${entry} of the index` });
+  return patient(image, () => image.remove());
 }
 
 function summary({ results, searched, method, seconds, exact }) {

@@ -1,6 +1,6 @@
 // The strip of examples, with the tile for a photograph of one's own in front.
 import { el, roving } from "./dom.js";
-import { picture } from "./photos.js";
+import { isPhoto, picture } from "./photos.js";
 
 export function strip(examples, chosen, pickerTile) {
   const tileOf = (photo, name, kind = "tile") =>
@@ -13,7 +13,8 @@ export function strip(examples, chosen, pickerTile) {
 
   // A photograph of the visitor's own becomes a tile, too.
   element.choose = (photo) => {
-    if (photo && !tiles.some((tile) => tile.dataset.photo === photo)) {
+    pickerTile.clear();
+    if (isPhoto(photo) && !tiles.some((tile) => tile.dataset.photo === photo)) {
       const tile = tileOf(photo, "Your photograph", "tile own");
       tile.firstChild.addEventListener("error", () => (tile.remove(), tiles.splice(tiles.indexOf(tile), 1)));
       tiles.unshift(tile);

@@ -33,7 +33,7 @@ export function enter(main, { about, signal, refresh }) {
     const { report, contenders } = found;
     heading.textContent = report ? `Which pooling suits ${report.data}?` : `Tournament: ${found.name}`;
     running.hidden = !found.running;
-    full.hidden = !report;
+    full.hidden = !(report && found.page);
     if (found.running) {
       if (found.total) bar.value = found.done / found.total;
       else bar.removeAttribute("value");
@@ -64,8 +64,8 @@ export function enter(main, { about, signal, refresh }) {
           const state = `${found.running} ${found.stage}`;
           if (before !== null && before !== state) refresh(); // there may be more models to look through
           before = state;
-          if (found.report) return;
-          await pause(found.running ? EVERY : SLOWLY, own);
+          if (found.report && found.page) return;
+          await pause(found.running ? EVERY : SLOWLY, own); // also for the report's page, which comes after it
         }
       });
     } catch (error) {

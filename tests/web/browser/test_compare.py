@@ -36,6 +36,18 @@ def test_a_model_agrees_with_itself(page: Any) -> None:
     expect(page.get_by_text(re.compile("they agree 100% on average"))).to_be_visible()
 
 
+def test_a_photograph_that_is_gone(page: Any) -> None:
+    """The examples are still compared, and another photograph is shown as ever."""
+    page.goto("/compare?photo=zzz")
+    expect(page.get_by_role("alert")).to_contain_text("This photograph is not here any more")
+    expect(page.locator("figure")).to_be_hidden()
+    expect(page.get_by_text(re.compile(r"^On \d+ photographs they agree"))).to_be_visible()
+    page.locator(".tile").first.click()
+    at_rest(page)
+    expect(page.get_by_role("alert")).to_have_count(0)
+    expect(page.locator("figure")).to_be_visible()
+
+
 def test_agreement_is_the_mass_in_common(page: Any) -> None:
     """sum min(a, b), on one grid and on two, against numbers that a hand can add up."""
     page.goto("/compare")

@@ -4,6 +4,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.web.browser.looking import BROWSER, at_rest, expect, paste, pixels, slide
 
 pytestmark = BROWSER
@@ -153,13 +155,58 @@ def test_what_is_no_image_is_told_in_a_sentence(page: Any, tmp_path: Path) -> No
     assert page.locator(".classes li").count() == 5  # what was there is still there
 
 
-def test_a_photograph_that_is_gone(page: Any) -> None:
-    page.allowed = ["status of 404", "status of 410"]
-    page.goto(f"/look?photo={'0' * 32}")
-    expect(page.get_by_role("alert")).to_be_visible()
+@pytest.mark.parametrize("photo", ["0" * 32, "zzz"])
+def test_a_photograph_that_is_gone(page: Any, photo: str) -> None:
+    """One plain sentence, whether it was forgotten or never was one, and nothing of another photograph beside it."""
+    page.allowed = ["status of 404"]
+    page.goto(f"/look?photo={photo}")
+    expect(page.get_by_role("alert")).to_have_text(re.compile("^This photograph is not here any more: .*[a-z]\\.$"))
+    for part in (".look", ".beside", ".tile.own"):
+        expect(page.locator(part)).to_be_hidden()
     page.locator(".tile").first.click()
     at_rest(page)
     expect(page.get_by_role("alert")).to_have_count(0)
+
+
+def test_what_an_address_cannot_mean_is_as_if_it_were_not_there(page: Any) -> None:
+    page.goto("/look?model=nobody&map=magic&threshold=7")
+    at_rest(page)
+    expect(page.get_by_role("alert")).to_have_count(0)
+    assert page.get_by_label("Model", exact=True).input_value() == "run"
+    assert page.locator(".classes li").count() == 5
+
+
+def test_a_line_of_a_picture_is_seen(page: Any) -> None:
+    """Three pixels high: stretched, and the patches are where the pointer is."""
+    page.goto("/look?model=simpool")
+    at_rest(page)
+    paste(page, _png((4000, 3)), "image/png")
+    expect(page.locator("figcaption .status")).to_have_text(re.compile("4000 × 3 pixels, shown stretched"))
+    assert page.locator(".stage canvas").evaluate("canvas => [canvas.width, canvas.height]") == [960, 120]
+    area = page.locator(".stage canvas").bounding_box()
+    assert area["height"] >= 60
+    page.mouse.move(area["x"] + 0.99 * area["width"], area["y"] + 0.99 * area["height"])
+    patches = re.search(r"row (\d+), column (\d+)", page.locator(".reading").inner_text())
+    assert patches and patches[1] == patches[2] != "1", "the last of as many rows as columns"
+
+
+def test_a_threshold_that_nobody_calibrated_says_so(page: Any) -> None:
+    """And where its box would be the whole picture, it begins where there is one."""
+    page.goto("/look?model=run")
+    at_rest(page)
+    expect(page.get_by_text(re.compile("^Not calibrated: a default, because"))).to_be_visible()
+    found = page.evaluate(
+        """async () => {
+          const { beginning } = await import("/static/overlay.js");
+          const scores = { side: 4, values: [...Array(4).fill(100), ...Array(12).fill(255)] };
+          const look = (guessed, x1) => ({
+            threshold: { value: 0.1, default: guessed }, scores: { ...scores }, width: 10, height: 10,
+            boxes: [{ x0: 0, y0: 0, x1, y1: 10 }],
+          });
+          return [beginning(look(true, 10)), beginning(look(false, 10)), beginning(look(true, 5))];
+        }"""
+    )
+    assert found == [0.4, 0.1, 0.1]  # 100 of 255 is between 0.35 and 0.4
 
 
 def test_a_photograph_that_the_server_forgot_is_sent_again(page: Any, photograph: Path) -> None:
@@ -218,11 +265,11 @@ def _tab_to(page: Any, selector: str) -> None:
     raise AssertionError(f"{selector} is not reached with the Tab key")
 
 
-def _png() -> bytes:
+def _png(size: tuple[int, int] = (100, 150)) -> bytes:
     from io import BytesIO
 
     from PIL import Image
 
     into = BytesIO()
-    Image.new("RGB", (100, 150), (20, 90, 160)).save(into, "PNG")
+    Image.new("RGB", size, (20, 90, 160)).save(into, "PNG")
     return into.getvalue()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.browser import Watched, screenshot
-from tests.web.browser.looking import BROWSER, at_rest, expect, overflow
+from tests.web.browser.looking import BROWSER, at_rest, expect, overflow, paste
 from tests.web.conftest import serve
 
 pytestmark = BROWSER
@@ -87,6 +87,29 @@ def test_the_rooms_are_links(page: Any) -> None:
     page.go_back()
     at_rest(page)
     assert page.get_by_role("link", name="Look").get_attribute("aria-current") == "page"
+
+
+def test_a_photograph_comes_along(page: Any, photograph: Path) -> None:
+    """From Look to Compare, to Search, past the tournament, and back."""
+    page.goto("/look")
+    at_rest(page)
+    paste(page, photograph.read_bytes())
+    expect(page).to_have_url(re.compile(r"/look\?photo=\w{32}$"))
+    photo = page.url.rpartition("=")[2]
+    page.get_by_role("link", name="Compare").click()
+    expect(page).to_have_url(re.compile(rf"/compare\?photo={photo}$"))
+    expect(page.locator(".tile.own[aria-pressed=true]")).to_be_visible()
+    page.get_by_role("link", name="Search").click()
+    expect(page).to_have_url(re.compile(rf"/search\?photo={photo}$"))
+    expect(page.locator(".given img")).not_to_have_js_property("naturalWidth", 0)
+    expect(page.locator("main > .status")).to_contain_text("by image")
+    page.get_by_role("link", name="Tournament").click()
+    expect(page).to_have_url(re.compile("/tournament$"))
+    page.get_by_role("link", name="Look").click()
+    expect(page).to_have_url(re.compile(rf"/look\?photo={photo}$"))
+    at_rest(page)
+    page.locator(".brand").click()  # from the beginning
+    expect(page.get_by_role("link", name="Compare")).to_have_js_property("search", "")
 
 
 def test_the_worker_is_killed(page: Any, server: Any) -> None:

@@ -86,6 +86,28 @@ def test_on_from_a_result(page: Any, context: Any) -> None:
     answered(page)
 
 
+def test_back_closes_a_result_and_nothing_else(page: Any) -> None:
+    page.goto("/search?text=cat")
+    answered(page)
+    ask(page, "dog")
+    found, dialog = answered(page), page.get_by_role("dialog")
+    for way in (lambda: page.go_back(), lambda: page.keyboard.press("Escape")):
+        page.locator(".result").first.click()
+        expect(dialog).to_be_visible()
+        way()
+        expect(dialog).to_have_count(0)
+        expect(page).to_have_url(re.compile(r"/search\?text=dog$"))
+        assert answered(page) == found
+    page.locator(".result").first.click()
+    dialog.get_by_role("button", name="Search from this one").click()
+    expect(page).to_have_url(re.compile(r"entry=\d+$"))
+    answered(page)
+    for text in ("dog", "cat"):  # one step each: the dialogs left none behind
+        page.go_back()
+        expect(page).to_have_url(re.compile(rf"/search\?text={text}$"))
+        answered(page)
+
+
 def test_a_result_can_be_looked_at(page: Any) -> None:
     page.goto("/search?text=dog")
     answered(page)
@@ -117,10 +139,30 @@ def test_what_cannot_be_asked_is_told(page: Any) -> None:
     page.allowed = ["status of 400"]
     page.goto("/search?text=cat&method=nonsense")
     expect(page.get_by_role("alert")).to_contain_text("no method 'nonsense'")
-    ask(page, "dog")
     page.allowed.append("status of 404")
     page.goto("/search?entry=99999")
+    expect(page.get_by_role("alert")).to_contain_text("no such image")
+    page.goto("/search?entry=first")
+    expect(page.get_by_role("alert")).to_have_text("There is no such image in the index.")
+    page.goto("/search?photo=zzz")
+    expect(page.get_by_role("alert")).to_contain_text("This photograph is not here any more")
+    page.goto(f"/search?text={'cat ' * 200}&weight=much")
+    answered(page)
+
+
+def test_what_was_wrong_before_is_not_told_any_more(page: Any, tmp_path: Path) -> None:
+    """Neither of a method, which the next question does not name again, nor of a file."""
+    page.allowed = ["status of 400", "status of 415"]
+    page.goto("/search?text=cat&method=nonsense")
     expect(page.get_by_role("alert")).to_be_visible()
+    (tmp_path / "page.jpg").write_bytes(b"<html>no image</html>")
+    page.locator(".picker input").set_input_files(tmp_path / "page.jpg")
+    expect(page.locator(".picker.bad .hint")).to_be_visible()
+    ask(page, "dog")
+    answered(page)
+    expect(page.get_by_role("alert")).to_have_count(0)
+    expect(page.locator(".picker.bad")).to_have_count(0)
+    expect(page.locator(".picker .hint")).to_be_empty()
 
 
 def test_a_newer_question_cancels_the_older(page: Any) -> None:

@@ -36,6 +36,7 @@ def test_the_standings(page: Any, report: Any, keep: Any) -> None:
     best = page.locator(".standings .best").all_inner_texts()
     assert [text.startswith(report["recommended"]) for text in best] == [True]
     assert page.locator(".plot circle").count() == len(means)
+    expect(page.get_by_role("link", name="The full report")).to_be_hidden()  # nobody has written one here
     keep("tournament")
 
 
@@ -66,6 +67,7 @@ def test_live_while_it_runs(page: Any, report: Any) -> None:
         "done": 3,
         "total": 9,
         "report": None,
+        "page": False,
     }
     reports: list[Any] = []  # told
 
@@ -86,9 +88,13 @@ def test_live_while_it_runs(page: Any, report: Any) -> None:
     page.clock.fast_forward(16_000)
     expect(page.locator(".standings tbody tr")).to_have_count(len(report["standings"]))
     expect(page.locator(".running")).to_be_hidden()
+    expect(page.get_by_role("link", name="The full report")).to_be_hidden()  # its pictures are still being made
+    state |= {"page": True}
+    page.clock.fast_forward(16_000)
+    expect(page.get_by_role("link", name="The full report")).to_be_visible()
     page.clock.fast_forward(60_000)
     page.goto("/look")  # whatever was asked until now has been heard
-    assert sum(each is not None for each in reports) == 1
+    assert sum(each is not None for each in reports) == 2
 
 
 def test_the_report_in_its_sandbox(page: Any, demo: Path) -> None:
