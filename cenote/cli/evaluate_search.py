@@ -50,11 +50,12 @@ def run(
         data: a folder, list, NAME:FOLDER (minidomainnet-conversion:FOLDER, patterncom:FOLDER, ...), or world/domains.
         model: text-space, open_clip/MODEL/WEIGHTS, or a folder that cenote clip wrote.
         methods: with commas; options behind colons: weicom:weight=0.3,freedom:k=10:m=3.
-        out: write results.json, table.txt, table.md and similarities.png there.
+        out: write results.json, table.txt, table.md and, but for triplets, similarities.png there.
         protocol: which of the three; auto takes what the data has truth for.
         at: also the recall and the mean average precision among the K first, such as 10 50: the share of the right
             images that is found there.
-        split: images of this split alone; by default query against gallery, or test, or all.
+        split: images of this split alone; by default query against gallery, or test, or all; of triplets the first of
+            test and val whose right images are public.
         words: FreeDom's text memory: a text file with one word a line, or a CSV.
         say_as: what a domain or value is called, for instance art_painting='art painting'.
         attributes: only these.
@@ -70,6 +71,7 @@ def run(
     from cenote.cli._given import check_out, say
     from cenote.data import open_dataset, write_atomically
     from cenote.models.image_text import create_image_text
+    from cenote.options import check_number
     from cenote.search.compose import check_model, find_method
     from cenote.search.judge import Bench, read_method
     from cenote.search.protocols import as_words, fewer
@@ -83,9 +85,12 @@ def run(
         raise ValueError("no method is named: give some with commas, such as text,image,freedom")
     if at and min(at) < 1:
         raise ValueError(f"--at takes whole numbers from 1, got {min(at)}")
+    if most is not None:
+        check_number("--most", most, whole=True, least=1)
     check_out(out)
-    dataset = judged_part(open_dataset(data), split)
+    dataset, said = judged_part(open_dataset(data), split), as_words(say_as)
     chosen = find_protocol(dataset, None if protocol == "auto" else protocol)
+    make_tasks(dataset, chosen, said, attributes, sources)  # what is wrong is told before a model is loaded
     found = create_image_text(model)
     listed = load_words(words, found) if any(find_method(one.method).words for one in asked.values()) else None
     for one in asked.values():
@@ -99,7 +104,7 @@ def run(
     if len(embedded.bad) > 5:
         say(f"left out: {len(embedded.bad) - 5} more images")
     readable = dataset.select(embedded.positions.numpy())
-    tasks = make_tasks(readable, chosen, as_words(say_as), attributes, sources)
+    tasks = make_tasks(readable, chosen, said, attributes, sources)
     tasks = [fewer(task, most, seed) for task in tasks] if most is not None else tasks
     memory = None if listed is None else remember_words(found, listed)
     benches = [Bench(task, embedded.vectors, found, memory) for task in tasks]

@@ -28,6 +28,7 @@ class Threshold(NamedTuple):
     size: int
     source: str  # on which images it was chosen
     doubts: tuple[str, ...] = ()  # sentences to say before it is used
+    default: bool = False  # chosen on no images at all
 
 
 def choose_threshold(result: Localization, data: str, split: str, oracle: bool = False) -> dict[str, Any]:
@@ -102,7 +103,7 @@ def threshold_for(
     why = "no threshold was calibrated for this model"
     if kept is not None:
         why = f"{folder / FILE} is for {kept.kind} maps of {kept.size} pixels"
-    return Threshold(DEFAULTS[settled], settled, side, f"a default, because {why}")
+    return Threshold(DEFAULTS[settled], settled, side, f"a default, because {why}", default=True)
 
 
 def model_digest(folder: Path) -> str:

@@ -59,10 +59,15 @@ def mixed_scale(firsts: Tensor, seconds: Tensor, gram: Tensor, lam: Tensor) -> T
 class _Gram(torch.autograd.Function):
     """x xᵀ, whose gradient (g + gᵀ) x is one product where autograd makes two."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
+    def forward(x: Tensor) -> Tensor:
         return x @ x.T
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Tensor:

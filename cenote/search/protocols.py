@@ -58,10 +58,11 @@ def domain_conversion(dataset: Dataset, words: Mapping[str, str] | None = None, 
     if len(names) < 2:
         only = f"has one domain, '{names[0]}'" if names else "has no domains"
         raise ValueError(f"{dataset.name} {only}: domain conversion needs at least two")
+    said = _said(names, words, DOMAIN_WORDS if dataset.name in LISTED else {})
+    sources = [next((known for known in names if name in (known, said[known])), name) for name in sources]
     for name in sources:
         if name not in names:
             raise ValueError(f"no domain '{name}' in {dataset.name}{suggest(name, names)} ({', '.join(names)})")
-    said = _said(names, words, DOMAIN_WORDS if dataset.name in LISTED else {})
     asking, database = _parts(dataset)
     labels, domains = dataset.labels, dataset.domains.codes.astype(np.int64)
     codes = {name: dataset.domains.names.index(name) for name in names}

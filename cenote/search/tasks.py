@@ -26,6 +26,8 @@ def find_protocol(dataset: Dataset, name: str | None = None) -> str:
         return "domains"
     if dataset.columns["attributes"]:
         return "attributes"
+    if any(query.text is not None for query in dataset.queries):
+        raise ValueError(f"{dataset.name}: the right images of its queries are not public; name another split or set")
     raise ValueError(
         f"{dataset.name} has one domain and no attributes: composed queries need images with classes, and with domains "
         "(a column 'domain') or attributes"

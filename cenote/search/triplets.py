@@ -12,9 +12,9 @@ from .protocols import Question, Task
 
 
 def triplet_queries(dataset: Dataset) -> list[Query]:
-    """Those that came with the data, of an image and a text, and whose right images are known."""
+    """Those that came with the data, of an image and a text, whose right images are told, also if none can be read."""
     known = dataset.columns["attributes"]  # a text that is a value is another question
-    return [q for q in dataset.queries if q.text is not None and q.truth.get("targets") and q.group not in known]
+    return [q for q in dataset.queries if q.text is not None and "targets" in q.truth and q.group not in known]
 
 
 def triplets(dataset: Dataset) -> list[Task]:

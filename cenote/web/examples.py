@@ -26,9 +26,8 @@ def examples(served: Served, index: Indexed | None) -> dict[str, Photo]:
                 return found
     found = dict[str, Photo]()
     for _, entry in [] if index is None else index.shown():
-        photo = index.photo(entry) if index is not None and len(found) < MOST else None
-        if photo is not None:
-            found[entry.digest] = photo
+        if index is not None and len(found) < MOST and (known := index.photo(entry)):
+            found[known[0]] = known[1]
     return found or _drawn()
 
 

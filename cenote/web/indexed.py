@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from ..data.cache import digest_of
 from ..search.ask import Answer, Asked, Question, ask
 from ..search.compose import METHODS, find_method
 from ..search.filters import Filter
@@ -106,15 +107,19 @@ class Indexed:
 
     def adopt(self, asked: Adopt) -> dict[str, Any]:
         (entry,) = self._entries([asked.entry])
-        photo = self.photo(entry)
-        if photo is None:
+        found = self.photo(entry)
+        if found is None:
             raise _gone(entry)
-        return {"digest": entry.digest, "photo": photo}
+        return {"digest": found[0], "photo": found[1]}
 
-    def photo(self, entry: Entry) -> Photo | None:
-        """None where there is no picture any more."""
+    def photo(self, entry: Entry) -> tuple[str, Photo] | None:
+        """With its digest, which is no more the index's if the file was changed; None if there is no picture now."""
         image = self.pictures(entry)
-        return None if image is None else photo_of(image, file_of(Path(entry.path), entry.time > 0), entry.label or "")
+        if image is None:
+            return None
+        content = file_of(Path(entry.path), entry.time > 0)
+        digest = entry.digest if content is None else digest_of(content).hex()
+        return digest, photo_of(image, content, entry.label or "")
 
     def _image(self, asked: Search) -> Asked | None:
         if asked.entry is not None:

@@ -22,7 +22,7 @@ from ..models import PooledModel
 from ..models.cam import minmax
 from ..models.decided import Sight
 from ..show.opening import class_names
-from .models import Models, is_default
+from .models import Models
 from .questions import Look, Refusal
 
 SIDE = 64  # at most, of the scores that a page thresholds by itself
@@ -112,7 +112,7 @@ class Looking:
             "scores": _scores(scores),
             "threshold": {
                 "value": threshold.value, "source": "; ".join((threshold.source, *threshold.doubts)),
-                "default": is_default(threshold),
+                "default": threshold.default,
             },
             "boxes": [
                 {"x0": x0, "y0": y0, "x1": x1, "y1": y1, "score": round(float(share.max()) * peak, 6)}

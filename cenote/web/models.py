@@ -27,10 +27,6 @@ class Opened(NamedTuple):
     own: Threshold | None = None  # a contender's
 
 
-def is_default(threshold: Threshold) -> bool:
-    return threshold.source.startswith("a default, ")
-
-
 class Models:
     """Opened when they are first asked for."""
 

@@ -187,6 +187,8 @@ def test_mixed_similarities_can_be_differentiated_twice() -> None:
     which, lam = torch.randint(4, (4, 2)), torch.rand(4, 4, dtype=torch.float64)
     assert torch.autograd.gradcheck(lambda x: mixed_similarity(x, x, x, which, lam), x)
     assert torch.autograd.gradgradcheck(lambda x: mixed_similarity(x, x, x, which, lam), x)
+    slope = torch.func.grad(lambda x: mixed_similarity(x, x, x, which, lam).sum())(x.detach())
+    torch.testing.assert_close(slope, torch.autograd.grad(mixed_similarity(x, x, x, which, lam).sum(), x)[0])
 
 
 @pytest.mark.parametrize("pairs", ["pos-neg", "anc-neg"])

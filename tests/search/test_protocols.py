@@ -159,6 +159,8 @@ def test_one_source_has_its_targets_as_columns() -> None:
     assert task.columns == ["art painting", "photo"]
     own = [q for q in of_all.questions if q.column == "sketch"]
     assert [(q.image, q.text, q.column) for q in task.questions] == [(q.image, q.text, q.cell) for q in own]
+    said = domain_conversion(data, {"sketch": "drawing"}, sources=["drawing"])  # as the table calls it
+    assert [q.image for q in said.questions] == [q.image for q in task.questions]
     two = domain_conversion(data, sources=["sketch", "photo"])
     assert two.columns == ["photo", "sketch"]
     with pytest.raises(ValueError, match="no domain 'skech' in small; did you mean 'sketch'"):
@@ -311,7 +313,7 @@ def test_the_command_writes_results_table_and_picture(
         (["--protocol", "attributes"], "has no attributes"),
         (["--say-as", "photo"], "words are NAME=WORDS"),
         (["--split", "val"], "has no split 'val'"),
-        (["--most", "0"], "the number of query images is a whole number at least 1"),
+        (["--most", "0"], "--most is a whole number at least 1"),
     ],
 )
 def test_the_command_refuses_with_a_sentence(

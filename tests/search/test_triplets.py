@@ -65,6 +65,19 @@ def test_what_has_no_answers_is_told(tmp_path: Path) -> None:
     test = open_dataset(f"circo-test:{tmp_path}")
     with pytest.raises(ValueError, match="no queries of an image, a text and its right images"):
         make_tasks(test, "triplets")
+    with pytest.raises(ValueError, match="circo-test: the right images of its queries are not public"):
+        find_protocol(test)
+
+
+def test_a_right_image_that_cannot_be_read_counts_as_not_found(tmp_path: Path) -> None:
+    trees2.fashioniq(tmp_path)
+    data = judged_part(open_dataset(f"fashioniq:{tmp_path}"))
+    lost = [i for i, record in enumerate(data) if record.label == "dress" and "shared" in record.image]
+    readable = data.select([i for i in range(len(data)) if i not in lost])
+    tasks = make_tasks(readable)
+    assert [len(task.questions[0].right) for task in tasks] == [0, 1, 1]
+    found = report([Bench(task, vectors(len(readable)), Toy()) for task in tasks], Asked("image"), at=[1])
+    assert found["columns"]["dress"] == found["map@1"]["columns"]["dress"] == 0
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,5 +93,26 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeyp
     found = json.loads((tmp_path / "out" / "results.json").read_text())
     assert found["columns"] == ["dress", "shirt", "toptee"] and found["questions"] == 3 and found["at"] == [1, 3]
     assert not (tmp_path / "out" / "similarities.png").exists()
-    assert main([*asked[:2], "--at", "0"]) == 2
-    assert main([*asked[:2], "--sources", "dress"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("option", "sentence"),
+    [
+        (["--at", "0"], "--at takes whole numbers from 1, got 0"),
+        (["--sources", "dress"], "--sources is for the protocol domains, and this one is triplets"),
+        (["--say-as", "x"], "words are NAME=WORDS"),
+        (["--most", "0"], "--most"),
+        (["--protocol", "domains"], "has no domains"),
+    ],
+)
+def test_what_is_wrong_is_told_before_images_are_read(
+    option: list[str],
+    sentence: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("cenote.models.image_text.create_image_text", lambda name: pytest.fail("a model was loaded"))
+    trees2.fashioniq(tmp_path)
+    assert main(["evaluate-search", f"fashioniq:{tmp_path}", *option]) == 2
+    assert sentence in capsys.readouterr().err

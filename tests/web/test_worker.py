@@ -281,6 +281,9 @@ def test_pictures_of_the_index_and_of_files_that_are_gone(room: Room, demo: Path
         assert isinstance(reply, Refusal) and reply.status == 410
         (reply,) = room.answer([Picture(2, 33)])
         assert isinstance(reply, Refusal) and reply.status == 410 and str(demo) not in reply.sentence
+        Image.new("RGB", (40, 30)).save(path)
+        (taken,) = room.answer([Adopt(2)])
+        assert isinstance(taken, dict) and taken["digest"] == digest_of(path.read_bytes()).hex() != entry.digest
     finally:
         path.with_suffix(".gone").rename(path)
 
