@@ -136,15 +136,17 @@ class _Making:
 
     def ready(self) -> tuple[Any, Any]:
         from cenote.models.image_text import create_image_text
-        from cenote.search.opening import check_there
+        from cenote.search.opening import model_of
         from cenote.search.words import load_words, remember_words
 
         if self.made is None:
             if self.found is not None and self.name == self.found.description.model:
-                check_there(self.found)
-            network = create_image_text(self.name)
-            if self.found is not None:
-                self.found.description.refuse_other(network, self.out)
+                network = model_of(self.found)
+                self.name = self.found.description.model  # beside it, where another came to its old place
+            else:
+                network = create_image_text(self.name)
+                if self.found is not None:
+                    self.found.description.refuse_other(network, self.out)
             memory = None if self.words is None else remember_words(network, load_words(self.words or None, network))
             if memory and self.found is not None and memory.digest != self.found.description.words["digest"]:
                 raise ValueError(f"{_called(self.words)} is no more what {self.out} was made with: name a new index")

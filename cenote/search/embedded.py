@@ -47,13 +47,13 @@ class Embedded:
         self.approximate: Approximate | None = None
         self.snapshot = True  # a writer's own index follows it, see `Writing`
         self.refresh()
-        self.description = self.table.places.description(description)
+        self.description = self.table.model_places.description(description)
 
     @classmethod
     def open(cls, folder: Path, description: Description | None = None, budget: int = BUDGET) -> Embedded:
         """With a description a folder that is not there, or empty, becomes an index."""
         if (folder / "index.json").is_file():
-            return cls(folder, _read(folder), budget)
+            return cls(folder, read_description(folder), budget)
         if description is None:
             what = "is no index" if folder.exists() else "is not there"
             raise ValueError(f"{folder} {what}: `cenote index PHOTOGRAPHS -o {folder}` makes one")
@@ -70,6 +70,11 @@ class Embedded:
         """The same model or word list in another place."""
         _write(self.folder, description)
         self.description = description
+        Table(self.folder, snapshot=False).settle_model(description)
+
+    def beside(self) -> Description:
+        """With the model and the word list that moved along, where others have come to their places."""
+        return self.table.model_places.description(self.description, beside=True)
 
     def refresh(self) -> None:
         """See what was written since."""
@@ -268,7 +273,7 @@ def _write(folder: Path, description: Description) -> None:
         temporary.write_text(json.dumps(description.asdict(), indent=2) + "\n", encoding="utf-8")
 
 
-def _read(folder: Path) -> Description:
+def read_description(folder: Path) -> Description:
     try:
         found: dict[str, Any] = json.loads((folder / "index.json").read_text(encoding="utf-8"))
         description = Description(**found)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..options import suggest
@@ -11,8 +13,8 @@ from .compose import find_method
 from .filters import Filter
 from .judge import read_method
 from .places import split_model
-from .store import Store, open_store
-from .words import WordMemory, load_words, remember_words
+from .store import Description, Store, open_store
+from .words import WordMemory, load_words, remember_words, words_digest
 
 if TYPE_CHECKING:
     from ..models.image_text import ImageText
@@ -42,9 +44,23 @@ def model_of(store: Store, exact: bool = True) -> ImageText:
     check_there(store)
     if not exact and (approximate := getattr(store, "open_approximate", None)):
         approximate()
-    model = create_image_text(store.description.model)
-    store.description.refuse_other(model, store.where)
-    return model
+    refused = list[ValueError]()
+    for name in dict.fromkeys((store.description.model, _beside(store).model)):
+        try:
+            model = create_image_text(name)
+            store.description.refuse_other(model, store.where)
+        except ValueError as error:
+            refused.append(error)
+        else:
+            store.description = replace(store.description, model=name)
+            return model
+    raise refused[0]
+
+
+def _beside(store: Store) -> Description:
+    """Where else a moved index may have its model and word list."""
+    beside: Callable[[], Description] | None = getattr(store, "beside", None)
+    return beside() if beside else store.description
 
 
 def check_there(store: Store) -> None:
@@ -75,14 +91,19 @@ def words_of(store: Store, model: ImageText, words: str | None = None) -> WordMe
     kept = store.description.words
     if not words and kept.get("name") and not os.path.exists(kept["name"]):
         raise ValueError(f"the word list of {store.where} is no more in {kept['name']}: give it with --words")
-    memory = remember_words(model, load_words(words or kept.get("name") or None, model))
+    memory = remember_words(model, load_words(words, model) if words or not kept else _own_words(store, model))
     if memory.digest != kept.get("digest"):
-        if not words and kept:
-            raise ValueError(
-                f"the word list {kept['name']} is no more what {store.where} was made with: give it with --words"
-            )
         store.forget_words()  # ids of another list
     return memory
+
+
+def _own_words(store: Store, model: ImageText) -> list[str]:
+    for kept in (store.description.words, _beside(store).words):
+        listed = load_words(kept["name"] or None, model)
+        if words_digest(listed) == kept.get("digest"):
+            return listed
+    name = store.description.words["name"]
+    raise ValueError(f"the word list {name} is no more what {store.where} was made with: give it with --words")
 
 
 def open_for(question: Question, index: str, words: str | None = None, exact: bool = False) -> Opened:

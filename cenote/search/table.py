@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from .filters import Filter
-from .places import Places
-from .store import Damaged, Entry, Known
+from .places import Places, split_model
+from .store import Damaged, Description, Entry, Known
 
 SCHEMA = """
 create table images (
@@ -61,15 +61,20 @@ class Table:
             self._look_around()
 
     def _look_around(self) -> None:
-        home = self.state("home")
-        self.places = Places(self.folder, None if home is None else os.fsdecode(home))
+        homes = self.state("home"), self.state("model_home", self.state("home"))
+        # The model has a home of its own: a writer moves images, but knows not which of two models is the right one.
+        self.places, self.model_places = (
+            Places(self.folder, None if home is None else os.fsdecode(home)) for home in homes
+        )
 
     @staticmethod
     def create(path: Path, home: Path) -> None:
         with sqlite3.connect(path, isolation_level=None) as base:
             base.execute("pragma journal_mode = wal")  # readers and one writer do not wait for each other
             base.executescript("begin;" + SCHEMA + "commit;")
-            base.executemany("insert into state values (?, ?)", [*START.items(), ("home", _blob(home))])
+            base.executemany(
+                "insert into state values (?, ?)", [*START.items(), ("home", os.fsencode(os.path.abspath(home)))]
+            )
         base.close()
 
     def close(self) -> None:
@@ -161,22 +166,34 @@ class Table:
         with self.transaction():
             if self.places:
                 self._move()
-            self.set_state(home=_blob(self.folder))
+            paths = (os.fsdecode(path) for (path,) in self.base.execute("select path from images"))
+            home = os.fsencode(self.places.nearest(paths))
+            self.set_state(home=home, model_home=self.state("model_home", self.state("home")) or home)
         self._look_around()
 
-    def _move(self) -> None:
-        stored = self.base.execute("select row, path, size, source from images").fetchall()
-        now = {row: self.places.now(os.fsdecode(path), size) for row, path, size, _ in stored}
-        staying = {now[row] for row, path, *_ in stored if now[row] == os.fsdecode(path)}
-        moved = [(row, now[row], source) for row, path, _, source in stored if now[row] != os.fsdecode(path)]
-        self.remove([row for row, path, _ in moved if path in staying])  # the same file, indexed here once more
-        left = [(os.fsencode(path), self._source(source), row) for row, path, source in moved if path not in staying]
-        # Out of each other's way first: one's new path may be another's old one.
-        self.base.executemany("update images set path = ? where row = ?", [(b"\0%d" % row, row) for *_, row in left])
-        self.base.executemany("update images set path = ?, source = ? where row = ?", left)
+    def settle_model(self, made: Description) -> None:
+        """The places of its model and word list are those of this description."""
+        with self.transaction():
+            paths = split_model(made.model)[1], str(made.words.get("name", ""))
+            self.set_state(model_home=os.fsencode(self.model_places.nearest(paths)))
 
-    def _source(self, source: bytes | None) -> bytes:
-        return os.fsencode(self.places.now(os.fsdecode(source or b"")))
+    def _move(self) -> None:
+        stored = self.base.execute("select row, path, digest, size, source from images order by row").fetchall()
+        taken = {path: digest for _, path, digest, *_ in stored}
+        twice, moved = list[int](), list[tuple[bytes, bytes, int]]()
+        for row, path, digest, size, source in stored:
+            new, its = map(os.fsencode, self.places.settled(os.fsdecode(path), size, os.fsdecode(source or b"")))
+            if new != path and new in taken:
+                if taken[new] == digest:  # the same file, indexed here once more
+                    twice.append(row)
+                    del taken[path]
+                    continue
+                new = path  # another's
+            taken[new] = taken.pop(path)
+            if (new, its) != (path, source):
+                moved.append((new, its, row))
+        self.remove(twice)
+        self.base.executemany("update images set path = ?, source = ? where row = ?", moved)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -189,10 +206,6 @@ class Table:
             except BaseException:
                 self.base.execute("rollback")
                 raise
-
-
-def _blob(folder: Path) -> bytes:
-    return os.fsencode(os.path.abspath(folder))
 
 
 def _connected(path: Path, mode: str = "mode=rw") -> sqlite3.Connection:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .embedded import caught_up
+from .embedded import caught_up, read_description
 from .store import Busy, Damaged, Entry
 from .table import Table
 
@@ -140,9 +140,12 @@ class Writing:
         return [("vectors", self.description.dtype, self.description.dim), *([("words", "int32", n)] if n else [])]
 
     def _settle(self) -> None:
-        """In the folder where it is now, if it was moved. First its description, which has no home of its own."""
-        if self.table.places:
-            self.index.describe(self.index.description)
+        """In the folder where it is now, if it was moved. Its model and word list too, unless others are in their old
+        places: then only who opens them can tell which are its own."""
+        made, places = read_description(self.folder), self.table.model_places
+        now = places.description(made)
+        if made != now == places.description(made, beside=True):
+            self.index.describe(now)
         if self.table.places or self.table.state("home") is None:
             self.table.settle()
 

@@ -9,15 +9,18 @@ import pytest
 import torch
 
 from cenote.data import read_folders
+from cenote.search import places as places_file
 from cenote.search.ask import Question, ask
 from cenote.search.embedded import Embedded
 from cenote.search.filters import Filter
 from cenote.search.index import fill
 from cenote.search.opening import check_there, words_of
-from cenote.search.places import Places, split_model, whole_model
-from cenote.search.store import Description
+from cenote.search.places import Places
+from cenote.search.store import Description, Entry
 
 from .search_toys import COLOURS, SHAPES, Counting, Toy, picture
+
+TOY = Description("toy", "toy 1", 6)
 
 
 @pytest.fixture
@@ -49,7 +52,7 @@ def stored(index: Path) -> list[str]:
 def forget_home(index: Path) -> None:
     """As an older Cenote wrote it."""
     with sqlite3.connect(index / "images.sqlite") as base:
-        base.execute("delete from state where name = 'home'")
+        base.execute("delete from state where name in ('home', 'model_home')")
 
 
 def every(folder: Path) -> list[str]:
@@ -93,8 +96,7 @@ def test_others_in_the_old_place_are_not_taken_for_them(root: Path) -> None:
     shutil.copytree(new, root)
     for path in every(root / "photos"):
         picture("blue", "stripes", 5).resize((200, 200)).save(path)
-    index = Embedded.open(new / "ix")
-    assert sorted(index.known()) == every(new / "photos") and index.description.model == str(new / "clip")
+    assert sorted(Embedded.open(new / "ix").known()) == every(new / "photos")
 
 
 def test_a_copy_without_its_images_has_them_where_they_were(root: Path) -> None:
@@ -118,9 +120,100 @@ def test_an_image_that_is_there_twice_once_settled_is_one(root: Path) -> None:
     assert len(Embedded.open(new / "ix")) == 16
     with sqlite3.connect(new / "ix" / "images.sqlite") as base:
         base.execute("update state set value = ? where name = 'home'", (os.fsencode(root / "ix"),))
+    shutil.rmtree(root)
     with Embedded.open(new / "ix").writing():
         pass
     assert stored(new / "ix") == every(new / "photos") and len(Embedded.open(new / "ix")) == 8
+
+
+def bitmaps(folder: Path, shape: str) -> list[str]:
+    """All of one size, whatever they show."""
+    folder.mkdir(parents=True)
+    for i, colour in enumerate(COLOURS):
+        picture(colour, shape, i).save(folder / f"{i}.bmp")
+    return sorted(map(str, folder.iterdir()))
+
+
+def test_a_copy_beside_others_of_the_same_size_keeps_its_own(tmp_path: Path) -> None:
+    own, others = bitmaps(tmp_path / "a" / "photos", "square"), bitmaps(tmp_path / "b" / "photos", "stripes")
+    assert len({os.path.getsize(path) for path in own + others}) == 1
+    source = str(tmp_path / "a" / "photos")
+    fill(Embedded.open(tmp_path / "a" / "ix", TOY), read_folders(tmp_path / "a"), Toy(), source=source)  # type: ignore[arg-type]
+    shutil.copytree(tmp_path / "a" / "ix", tmp_path / "b" / "ix")
+    index = Embedded.open(tmp_path / "b" / "ix")
+    assert sorted(index.known()) == own
+    report = fill(index, read_folders(tmp_path / "b"), Toy(), source=str(tmp_path / "b" / "photos"))  # type: ignore[arg-type]
+    assert (report.embedded, report.removed) == (4, 0) and sorted(index.known()) == own + others
+
+
+def put(index: Path, *images: tuple[Path, str]) -> None:
+    """Rows with these digests, and files of one byte where there are none."""
+    entries = []
+    for path, digest in images:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+        entries.append(Entry(str(path), digest, 1))
+    with Embedded.open(index, TOY).writing() as writer:
+        writer.put(entries, torch.eye(6)[: len(entries)])
+
+
+def test_a_row_gives_way_only_to_the_same_image(tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    other, same = (new / "photos" / "1.bmp", "other"), (new / "photos" / "2.bmp", "same")
+    put(old / "ix", (old / "photos" / "1.bmp", "own"), (old / "photos" / "2.bmp", "same"), other, same)
+    shutil.rmtree(old / "photos")
+    shutil.move(old / "ix", new / "ix")
+    with Embedded.open(new / "ix").writing():
+        pass
+    left = Embedded.open(new / "ix").known().items()
+    assert sorted((path, known.entry.digest) for path, known in left) == sorted(
+        [(str(old / "photos" / "1.bmp"), "own"), (str(other[0]), "other"), (str(same[0]), "same")]
+    )
+
+
+def test_of_two_rows_with_one_new_path_the_first_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tmp_path / "old" / "ix", (tmp_path / "1", "one"), (tmp_path / "2", "two"))
+    shutil.move(tmp_path / "old", tmp_path / "new")
+    monkeypatch.setattr(Places, "settled", lambda *_: (str(tmp_path / "3"), ""))
+    with Embedded.open(tmp_path / "new" / "ix").writing():
+        pass
+    assert stored(tmp_path / "new" / "ix") == [str(tmp_path / "2"), str(tmp_path / "3")]
+
+
+def test_nothing_lies_above_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places_file, "_is_there", lambda path, size: not path.startswith("/home"))
+    places = Places(Path("/ix"), "/home/me/work/ix")
+    for path, now in {
+        "/home/me/work/photos/a": "/photos/a", "/home/me/work/ix/a": "/ix/a",
+        "/home/me/photos/a": "/home/me/photos/a", "/home/photos/a": "/home/photos/a",
+    }.items():  # fmt: skip
+        assert places.now(path) == now
+
+
+@pytest.mark.parametrize("name", ["photos", "imagenet-r-conversion:photos"])
+def test_images_deleted_on_the_way_leave(root: Path, name: str) -> None:
+    def source(folder: Path) -> str:
+        return name.replace("photos", str(folder / "photos"))
+
+    shutil.rmtree(root / "ix")
+    index = Embedded.open(root / "ix", TOY)
+    fill(index, read_folders(root / "photos"), Toy(), source=source(root))  # type: ignore[arg-type]
+    new = moved(root)
+    (new / "photos" / "square" / "red.png").unlink()
+    index = Embedded.open(new / "ix")
+    assert {known.entry.source for known in index.known().values()} == {source(new)}
+    report = fill(index, read_folders(new / "photos"), Toy(), source=source(new))  # type: ignore[arg-type]
+    assert (report.same, report.removed) == (7, 1) and stored(new / "ix") == every(new / "photos")
+
+
+def test_a_copys_folder_is_not_its_originals(root: Path) -> None:
+    copy = root.parent / "a" / "copy"
+    shutil.copytree(root, copy)
+    index = Embedded.open(copy / "ix")
+    assert len(index.select(Filter(folders=(str(root / "photos"),)))) == 8  # that is where its images are
+    assert len(index.select(Filter(folders=(str(copy / "photos"),)))) == 0
+    shutil.rmtree(root)
+    assert len(index.select(Filter(folders=(str(copy / "photos"),)))) == 8
 
 
 def test_through_a_link_it_is_at_home(root: Path) -> None:
@@ -130,6 +223,25 @@ def test_through_a_link_it_is_at_home(root: Path) -> None:
     with index.writing():
         pass
     assert stored(root / "ix") == every(root / "photos")
+
+
+@pytest.mark.parametrize("linked", ["ix", "folder"])
+def test_a_link_to_one_that_was_moved(root: Path, linked: str) -> None:
+    new, link = moved(root), root.parent / "desk" / "link"
+    link.parent.mkdir()
+    link.symlink_to(new / "ix" if linked == "ix" else new)
+    index = Embedded.open(link if linked == "ix" else link / "ix")
+    seen = new if linked == "ix" else link
+    for _ in range(2):
+        assert [os.path.realpath(path) for path in sorted(index.known())] == every(new / "photos")
+        assert index.description.model == str(seen / "clip")
+        with index.writing():
+            pass
+    assert index.table.state("home") == index.table.state("model_home") == os.fsencode(seen / "ix")
+    link.unlink()
+    third = Path(shutil.move(new, root.parent / "third"))
+    index = Embedded.open(third / "ix")
+    assert sorted(index.known()) == every(third / "photos") and index.description.model == str(third / "clip")
 
 
 def test_an_index_without_a_home(root: Path) -> None:
@@ -145,24 +257,3 @@ def test_an_index_without_a_home(root: Path) -> None:
     with index.writing():
         pass
     assert Embedded.open(new / "ix").table.state("home") == os.fsencode(new / "ix")
-
-
-def test_names_of_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, parts in {
-        "text-space": ("text-space", ""), "text-space/lite0": ("text-space/lite0", ""), "/x/clip": ("", "/x/clip"),
-        "open_clip/V/laion": ("open_clip/V/", "laion"), "open_clip/V//x/w.pt": ("open_clip/V/", "/x/w.pt"),
-        "open_clip/hf-hub:a/b": ("open_clip/hf-hub:a/b", ""), "open_clip/local-dir:/x": ("open_clip/local-dir:", "/x"),
-    }.items():  # fmt: skip
-        assert split_model(name) == parts
-    monkeypatch.chdir(tmp_path)
-    for name in ("clip", "text-space", "b"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "w.pt").touch()
-    assert whole_model("clip") == str(tmp_path / "clip")
-    assert whole_model("open_clip/V/w.pt") == f"open_clip/V/{tmp_path}/w.pt"
-    for same in ("text-space", "open_clip/hf-hub:a/b", "open_clip/V/laion", "nowhere"):
-        assert whole_model(same) == same
-    places = Places(tmp_path / "b" / "ix", "/old/ix")
-    (tmp_path / "b" / "w.pt").touch()
-    assert places.description(Description("open_clip/V//old/w.pt", "i", 1)).model == f"open_clip/V/{tmp_path}/b/w.pt"
-    assert places.now("world/tiny:a.png") == "world/tiny:a.png"
