@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -45,3 +46,13 @@ def say(sentence: str) -> None:
 def counted(number: int, one: str, more: str = "") -> str:
     """1 box, 2 boxes."""
     return f"{number} {one if number == 1 else more or one + 's'}"
+
+
+@contextmanager
+def going_on() -> Iterator[None]:
+    """What was seen until Ctrl-C is in the journal."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        say("interrupted; the same command goes on")
+        raise

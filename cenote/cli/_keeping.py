@@ -14,7 +14,7 @@ def identity_of(session: Session, masks: bool = False) -> list[Any]:
     """Whatever a change of which makes what was kept worthless: the model, the images, their classes, the seed."""
     from hashlib import sha256
 
-    from cenote.evaluate.sightings import files_digest
+    from cenote.evaluate.journal import files_digest
     from cenote.evaluate.thresholds import model_digest
 
     judged = session.parts.judged
@@ -55,7 +55,7 @@ def kept_passes(session: Session, protocol: str, masks: bool = False) -> dict[st
 def goes_on(session: Session, folder: Path) -> bool:
     """Whether there is a checkpoint of this very model and these images; any other makes room."""
     from cenote.data.files import write_atomically
-    from cenote.evaluate.sightings import files_digest
+    from cenote.evaluate.journal import files_digest
 
     checkpoint, of = folder / "checkpoint.pt", folder / ".of.json"
     trained = session.memory("linear segmentation")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json as to_json
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from ._given import check_out, counted, names_in, say
+from ._given import check_out, counted, going_on, names_in, say
 
 if TYPE_CHECKING:
     from cenote.data import Dataset
@@ -81,7 +81,7 @@ def run(
     dataset = dataset if split is None else dataset.split(split)
     network = open_model(backbone, weights, None, model, say).model
     with (
-        _going_on(),
+        going_on(),
         tqdm(total=len(dataset), unit="photo", disable=None, file=sys.stderr) as bar,
         ExitStack() as files,
     ):
@@ -195,16 +195,6 @@ def _open(images: Sequence[str], out: Path, methods: Sequence[str], failed: list
 
 def _is_in(path: Path, folder: Path) -> bool:
     return path.resolve().parent == folder.resolve()
-
-
-@contextmanager
-def _going_on() -> Iterator[None]:
-    """What was found until Ctrl-C is in the journal."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        say("interrupted; the same command goes on")
-        raise
 
 
 def _write(path: Path, report: Mapping[str, Any]) -> None:

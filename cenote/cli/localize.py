@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from ._given import check_out, counted, say
+from ._given import check_out, counted, going_on, say
 
 if TYPE_CHECKING:
     from cenote.evaluate.tally import Eyes
@@ -42,7 +42,8 @@ def run(
     The map of the predicted class is cut at a threshold; the box is around the largest contour. The threshold is the
     one that `cenote evaluate RUN DATA --on localize` or `--calibrate DATA` chose and kept in RUN, where there is one.
     A box's score is the probability of its class, times the highest value of the map in it. Boxes are in pixels of
-    the upright photograph. Exit code 1: some photographs failed, the others are done; 2: nothing could be done.
+    the upright photograph. A run that was killed goes on where it was. Exit code 1: some photographs failed, the others
+    are done; 2: nothing could be done.
 
     Args:
         folder: a saved model, for instance a run of cenote fit.
@@ -142,11 +143,13 @@ def _find_all(eyes: Eyes, images: Sequence[str], out: Path, formats: Sequence[st
     names, classes = names_for(paths), class_names(eyes.model)
     gallery = Gallery(out / "pictures", f"{eyes.model.backbone.name} · {eyes.kind} map · threshold {threshold:.2f}")
     done = boxes = 0
+    journal = out / ".looks.jsonl"
     with (
+        going_on(),
         tqdm(total=len(dataset), unit="photo", disable=None, file=sys.stderr) as bar,
         open_writers(out, formats, masks, classes or ["object"]) as writers,
     ):
-        for found in find(eyes, dataset, threshold, several):
+        for found in find(eyes, dataset, threshold, several, journal):
             bar.update()
             if isinstance(found, Bad):
                 skipped(found.sentence)
@@ -163,6 +166,8 @@ def _find_all(eyes: Eyes, images: Sequence[str], out: Path, formats: Sequence[st
                 gallery.add(dataset.image(i), names[i], found.boxes, found.map, paths[i].name, note)
             done, boxes = done + 1, boxes + len(found.boxes)
         if not done:
+            journal.unlink(missing_ok=True)
             raise ValueError(f"none of the {len(dataset)} photographs could be used")
         gallery.turn()
+    journal.unlink(missing_ok=True)  # all is written
     return done, boxes, len(failed)

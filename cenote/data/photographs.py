@@ -50,7 +50,8 @@ def _is_output(path: Path, top: Path, has_boxes: Callable[[Path], bool]) -> bool
 
 def cenote_wrote_boxes(folder: Path) -> bool:
     """Whether boxes in it are ours, or were about to be: others, too, keep boxes.csv beside a folder of pictures."""
-    if (folder / ".sightings.jsonl").exists() or any(folder.glob(".boxes.*.*")):  # a run that was killed
+    begun = (".sightings.jsonl", ".looks.jsonl", ".boxes.*.*")  # of a run that was killed
+    if any(any(folder.glob(name)) for name in begun):
         return True
     if _begins(folder / "boxes.csv", ",".join(HEAD)) or _begins(folder / "boxes.json", '{"annotations": ['):
         return True

@@ -155,10 +155,11 @@ def open_writers(
 
 def _sweep_up(folder: Path) -> None:
     """What runs that were killed left half-written."""
-    for path in folder.glob(".boxes.*.*"):
-        number = path.name.split(".")[2]
-        if number.isdecimal() and not _lives(int(number)):
-            path.unlink(missing_ok=True)
+    for begun in (".boxes.*.*", "Annotations/.*.*.xml", "masks/.*.*.png"):
+        for path in folder.glob(begun):
+            number = path.name.split(".")[-2]
+            if number.isdecimal() and not _lives(int(number)):
+                path.unlink(missing_ok=True)
 
 
 def _lives(number: int) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,10 +18,11 @@ from ..metrics import CorLoc, bootstrap_interval, box_iou
 from ..metrics.arrays import Array
 from .component import Found
 from .dino_seg import dino_seg
+from .journal import Journal, name_of_run
 from .looking import Look, Looker
 from .lost import lost
 from .mask_cut import mask_cut
-from .sightings import Discovered, Journal, Sighting, name_of_run, rows_of
+from .sightings import Discovered, Sighting, read, rows_of, written
 from .token_cut import token_cut
 
 Progress = Callable[[int], object]
@@ -94,12 +94,14 @@ def discover(
     `Looker`: size, source, head, centre. With a `journal`, a run that was killed goes on where it was.
     """
     looker = looker_for(model, methods, **looking)
-    if journal is None:
-        sightings = find_objects(looker, dataset, methods, workers)
-    else:
-        kept = Journal(journal, name_of_run(model, dataset, methods=list(methods), **looking))
-        rest = dataset.select(range(kept.done, len(dataset)))
-        sightings = chain(kept.replay(), kept.record(find_objects(looker, rest, methods, workers)))
+
+    def look(images: Dataset) -> Iterator[Sighting | Bad]:
+        return find_objects(looker, images, methods, workers)
+
+    sightings = look(dataset)
+    if journal is not None:
+        run = name_of_run(model, dataset, methods=list(methods), **looking)
+        sightings = Journal(journal, run, written, read).over(dataset, look)
     scores = {method: _Score(delta) for method in (*methods, "centre")}
     seen, wrong, bad = 0, 0, []
     for sighting in sightings:
@@ -122,7 +124,7 @@ def discover(
             for method, found in {**sighting.found, "centre": middle(sighting.size)}.items():
                 scores[method].add(sighting.position, found, truth, name)
     if journal is not None:
-        journal.unlink()  # all is done
+        journal.unlink(missing_ok=True)  # all is done
     if not seen:
         raise ValueError(f"no image of {dataset.name} could be used: {bad[0] if bad else 'it is empty'}")
     counted = scores["centre"].corloc.count

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
 from collections.abc import Iterator
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,6 +16,7 @@ from ..data.loading import Bad, load
 from ..metrics.arrays import Array
 from ..metrics.score_maps import quantise
 from ..metrics.thresholding import EIGHT, largest_contour_box
+from .journal import Journal, name_of_run
 from .tally import Eyes
 
 LEAST = 0.1  # of several objects in one image, the smallest against the largest, in pixels
@@ -32,34 +35,74 @@ class Found(NamedTuple):
     objects: Array  # (S, S): 0, or the number of the object's box, from 1
 
 
-@torch.no_grad()
-def find(eyes: Eyes, dataset: Dataset, threshold: float, several: bool = False) -> Iterator[Found | Bad]:
-    """Image by image, for the predicted class, exactly as `localize` looks at them when a threshold is chosen."""
+class Looked(NamedTuple):
+    """What the model made of one image: all that boxes at any threshold need."""
+
+    position: int
+    size: tuple[int, int]
+    class_id: int | None
+    probability: float
+    map: Array  # (h, w) as the model gave it
+
+
+def find(
+    eyes: Eyes, dataset: Dataset, threshold: float, several: bool = False, journal: Path | None = None
+) -> Iterator[Found | Bad]:
+    """Image by image, for the predicted class, exactly as `localize` looks at them when a threshold is chosen.
+
+    With a `journal`, which is left there, a run that was killed goes on where it was; at another threshold, too.
+    """
     if not 0 <= threshold < 1:
         raise ValueError(f"a threshold is at least 0 and less than 1, got {threshold}")
+    looked = look(eyes, dataset)
+    if journal is not None:
+        run = name_of_run(eyes.model, dataset, kind=eyes.kind, size=eyes.size)
+        looked = Journal(journal, run, _written, _read).over(dataset, lambda images: look(eyes, images))
+    for one in looked:
+        yield one if isinstance(one, Bad) else found_in(eyes, one, threshold, several)
+
+
+@torch.no_grad()
+def look(eyes: Eyes, dataset: Dataset) -> Iterator[Looked | Bad]:
+    """In the order of the images."""
     for loaded in load(dataset, eyes.transform(), eyes.batch, eyes.workers):
-        yield from loaded.bad
-        if not len(loaded.indices):
-            continue
-        images, sizes = loaded.images
-        sight = eyes.see(images)
-        if sight.logits is None:
-            certain, classes = torch.ones(len(images)), torch.zeros(len(images), dtype=torch.long)
-        else:
-            certain, classes = sight.logits.float().softmax(1).max(1)
-        raw = sight.maps(classes.to(sight.images.device))
-        finite = (torch.isfinite(raw).flatten(1).all(1).cpu() & torch.isfinite(certain).cpu()).tolist()
-        for i, score_map in enumerate(eyes.scores(raw)):
-            position, (width, height) = int(loaded.indices[i]), sizes[i].tolist()
-            if not finite[i]:
-                yield Bad(position, f"{dataset.path(position)}: its features are NaN or infinite")
-                continue
-            cells, objects = objects_at(score_map, threshold, several)
-            peaks = np.array([score_map[objects == k].max() for k in range(1, len(cells) + 1)])
-            named = None if sight.logits is None else int(classes[i])
-            boxes = to_pixels(cells, score_map.shape, (width, height))
-            share = float(certain[i])
-            yield Found(position, (width, height), named, share, boxes, share * peaks, score_map, objects)
+        seen: list[Looked | Bad] = list(loaded.bad)
+        if len(loaded.indices):
+            images, sizes = loaded.images
+            sight = eyes.see(images)
+            if sight.logits is None:
+                certain, classes = torch.ones(len(images)), torch.zeros(len(images), dtype=torch.long)
+            else:
+                certain, classes = sight.logits.float().softmax(1).max(1)
+            raw = sight.maps(classes.to(sight.images.device)).float().cpu()
+            finite = (torch.isfinite(raw).flatten(1).all(1) & torch.isfinite(certain).cpu()).tolist()
+            for i, position in enumerate(map(int, loaded.indices)):
+                if not finite[i]:
+                    seen.append(Bad(position, f"{dataset.path(position)}: its features are NaN or infinite"))
+                    continue
+                width, height = sizes[i].tolist()
+                named = None if sight.logits is None else int(classes[i])
+                seen.append(Looked(position, (width, height), named, float(certain[i]), raw[i].numpy()))
+        yield from sorted(seen, key=lambda one: one.position)
+
+
+def found_in(eyes: Eyes, looked: Looked, threshold: float, several: bool = False) -> Found:
+    score_map = eyes.scores(torch.from_numpy(looked.map)[None])[0]
+    cells, objects = objects_at(score_map, threshold, several)
+    peaks = np.array([score_map[objects == k].max() for k in range(1, len(cells) + 1)])
+    boxes = to_pixels(cells, score_map.shape, looked.size)
+    return Found(*looked[:4], boxes, looked.probability * peaks, score_map, objects)
+
+
+def _written(one: Looked) -> list[Any]:
+    numbers = b64encode(one.map.astype("<f4").tobytes()).decode()
+    return [one.position, *one.size, one.class_id, one.probability, *one.map.shape, numbers]
+
+
+def _read(line: list[Any]) -> Looked:
+    position, width, height, class_id, probability, rows, columns, numbers = line
+    seen = np.frombuffer(b64decode(numbers), "<f4").astype(np.float32).reshape(rows, columns)
+    return Looked(position, (width, height), class_id, probability, seen)
 
 
 def objects_at(score_map: Array, threshold: float, several: bool = False) -> tuple[Array, Array]:

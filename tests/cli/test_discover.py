@@ -171,7 +171,8 @@ def test_what_was_kept_is_of_these_very_files(photos: Path, tmp_path: Path) -> N
 
     from cenote.data.loading import Bad
     from cenote.data.photographs import open_photographs
-    from cenote.evaluate.sightings import Discovered, Journal, Sighting, name_of_run
+    from cenote.evaluate.journal import Journal, name_of_run
+    from cenote.evaluate.sightings import Discovered, Sighting, read, written
 
     def name() -> str:
         return name_of_run(torch.nn.Linear(1, 1, False).requires_grad_(False), open_photographs([str(photos)], []))
@@ -185,9 +186,11 @@ def test_what_was_kept_is_of_these_very_files(photos: Path, tmp_path: Path) -> N
     assert name() != before
     found = Sighting(0, (4, 4), {"lost": Discovered(np.zeros((0, 4)), [])})
     lines = [found, Bad(1, "gone"), found._replace(position=2), Bad(3, "gone"), Bad(4, "gone")]
-    list(Journal(tmp_path / "journal", "one").record(iter(lines)))
-    kept = Journal(tmp_path / "journal", "one")
-    assert kept.done == 3 and [one.position for one in kept.replay()] == [0, 1, 2]
+    images = open_photographs([str(photos)], []).select([0] * 5)
+    list(Journal(tmp_path / "journal", "one", written, read).over(images, lambda _: iter(lines)))
+    kept = Journal(tmp_path / "journal", "one", written, read)
+    again = list(kept.over(images, lambda rest: iter([found] * len(rest))))
+    assert kept.done == 3 and [one.position for one in again] == [0, 1, 2, 3, 3] and again[1] == lines[1]
 
 
 def test_nothing_to_look_at(photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

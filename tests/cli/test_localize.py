@@ -1,6 +1,10 @@
 """`cenote localize` as a user runs it: real files in, boxes out that readers read; what is wrong is a sentence."""
 
 import json
+import shutil
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +14,11 @@ from PIL import Image
 from cenote.cli import main
 from cenote.data import open_dataset, read_list
 from cenote.data.coco import read_coco
-from cenote.models import save_model
+from cenote.data.loading import Bad
+from cenote.data.photographs import open_photographs
+from cenote.evaluate.find import find
+from cenote.evaluate.tally import Eyes
+from cenote.models import load, save_model
 from tests.evaluate.shapes import corners, rectangles, small_model
 
 
@@ -198,3 +206,49 @@ def test_an_image_without_an_object(tmp_path: Path, model: Path) -> None:
     assert localize(tmp_path / "run", tmp_path / "dark.png", "-o", tmp_path, "--format", "coco", "csv", "voc") == 0
     assert read_list(tmp_path / "boxes.csv")[0].boxes == ()
     assert json.loads((tmp_path / "boxes.json").read_text())["annotations"] == []
+
+
+def test_killed_it_goes_on_to_the_same_files(
+    model: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """kill -9 in the middle: what was looked at is not looked at again, and every file is as of one run."""
+    photos = Path(shutil.copytree(photos, tmp_path / "photos"))
+    for i in range(60):
+        Image.effect_noise((70 + i, 60), 90).convert("RGB").save(photos / f"n{i:02}.png")
+    options = ["--format", "coco", "voc", "csv", "--masks", "--batch", 2]
+    assert localize(model, photos, "-o", tmp_path / "whole", *options) == 1
+    journal = tmp_path / "out" / ".looks.jsonl"
+    command = [sys.executable, "-m", "cenote", "localize", model, photos, "-o", tmp_path / "out", *options]
+    process = subprocess.Popen(list(map(str, command)), stderr=subprocess.DEVNULL)
+    while process.poll() is None and not (journal.is_file() and journal.read_bytes().count(b"\n") > 8):
+        time.sleep(0.005)
+    process.kill()
+    process.wait()
+    done = journal.read_bytes().count(b"\n") - 1
+    assert 8 <= done < 66
+    seen: list[int] = []
+    see = Eyes.see
+    monkeypatch.setattr(Eyes, "see", lambda eyes, images: (seen.append(len(images)), see(eyes, images))[1])
+    assert localize(model, photos, "-o", tmp_path / "out", *options) == 1
+    assert sum(seen) <= 65 - (done - 1)  # one of them is broken
+    assert not journal.exists() and "65 photographs" in capfd.readouterr().out
+    whole = {path.relative_to(tmp_path / "whole") for path in (tmp_path / "whole").rglob("*") if path.is_file()}
+    assert len(whole) == 2 + 2 * 65
+    for name in whole:
+        assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+    left = {path.relative_to(tmp_path / "out") for path in (tmp_path / "out").rglob("*") if path.is_file()}
+    assert left == whole, "also of the killed run nothing is left"
+
+
+def test_what_was_seen_serves_another_threshold(model: Path, photos: Path, tmp_path: Path) -> None:
+    eyes = Eyes(load(model).eval(), "cam", 64, 2)
+    images = open_photographs([str(photos)], [])
+    journal = tmp_path / "journal"
+    for _, _ in zip(range(4), find(eyes, images, 0.2, journal=journal), strict=False):
+        pass
+    again, plain = (list(find(eyes, images, 0.6, True, path)) for path in (journal, None))
+    for one, other in zip(again, plain, strict=True):
+        assert one.position == other.position
+        if not isinstance(one, Bad) and not isinstance(other, Bad):
+            np.testing.assert_array_equal(one.boxes, other.boxes)
+            np.testing.assert_array_equal(one.objects, other.objects)
