@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from .compiled import available
+from .keys import keys, nothing, places_of, values_of
 from .vectors import BLOCK, unit
 
 BUDGET = 256 << 20  # bytes for similarities and what is chosen from them; embeddings are the caller's
 CHOSEN = 16 << 20  # of these, for choosing
 GROUP = 32  # columns that are first seen as their maximum alone
-SHORT = 64  # a list into which one at a time is put
+SHORT = 64  # a list into which one is put at a time
+MANY = 1 << 36  # products, about a second in floats: what it takes to load the compiled code
 DISTANCES = ("cosine", "euclidean")
 Found = tuple[Tensor, Tensor]  # queries (rows,) and their nearest (rows, k), best first
 Part = Callable[[Tensor], Tensor]  # rows as given -> rows whose dot products are compared
@@ -28,8 +27,9 @@ def nearest(
 ) -> Iterator[Found]:
     """For each query its `counts` (Q,) nearest rows of the gallery, a group of queries at a time.
 
-    Without a gallery the queries are their own, and no row is its own neighbour. A group's k is its largest count.
-    Of equally near rows the first is nearer. Queries of count 0 are not asked.
+    Without a gallery the queries are their own, and no row is its own neighbour. A group's k is its largest count;
+    behind a query's own count there may be -1. Of equally near rows the first is nearer. Queries of count 0 are not
+    asked.
     """
     if distance not in DISTANCES:
         raise ValueError(f"no distance '{distance}': {', '.join(DISTANCES)}")
@@ -38,10 +38,22 @@ def nearest(
     asking, asked = _cosine() if distance == "cosine" else _euclidean(queries, gallery)
     side = max(int(math.sqrt((budget - min(CHOSEN, budget // 2)) / 4)) // GROUP, 1) * GROUP
     most = int(counts.max()) if len(counts) else 0
+    if 0 < most <= SHORT and 16 * most * len(queries) <= budget // 4 and _many(queries, gallery):
+        from .sieve import sieved, worth_it
+
+        if worth_it(queries, gallery, most, asking, asked):
+            return sieved(queries, gallery, counts, asking, asked, budget)
     # A product of two blocks serves the queries of both: half of the work. Then what was found so far waits.
     if gallery is None and 2 * GROUP * most <= side and 8 * most * len(queries) <= budget // 4:
         return _tiles(queries, counts, asking, asked, side)
     return _strips(queries, gallery, counts, asking, asked, budget)
+
+
+def _many(queries: Tensor, gallery: Tensor | None) -> bool:
+    """Whether there is so much to multiply, on a machine known to do it faster in whole numbers."""
+    products = len(queries) * len(queries if gallery is None else gallery) * queries.shape[1]
+    known = queries.device.type == "cpu" and torch.backends.cpu.get_cpu_capability().startswith("AVX")
+    return known and products >= MANY and available()
 
 
 def _cosine() -> tuple[Part, Part]:
@@ -78,7 +90,7 @@ def _tiles(x: Tensor, counts: Tensor, asking: Part, asked: Part, side: int) -> I
     side = _padded(-(-n // -(-n // side)))  # blocks of equal size
     starts = range(0, n, side)
     most = [int(counts[i : i + side].max()) for i in starts]
-    kept = [_nothing(len(x[i : i + side]), k, x.device) for i, k in zip(starts, most, strict=True)]
+    kept = [nothing(len(x[i : i + side]), k, x.device) for i, k in zip(starts, most, strict=True)]
     space = x.new_empty((side, side), dtype=torch.float32)
     for a, i in enumerate(starts):
         own = asking(x[i : i + side])
@@ -93,7 +105,7 @@ def _tiles(x: Tensor, counts: Tensor, asking: Part, asked: Part, side: int) -> I
                 _improve(kept[b], tile[:, : len(other)].T, i)
         wanted = torch.nonzero(counts[i : i + side])[:, 0]
         if len(wanted):
-            yield wanted + i, _places(kept[a][wanted])
+            yield wanted + i, places_of(kept[a][wanted])
         kept[a] = kept[a][:0]
 
 
@@ -120,9 +132,9 @@ def _strips(
             torch.mm(asks, asked(others[j : j + BLOCK]).T, out=strip[:, j : min(j + BLOCK, n)])
         if gallery is None:
             strip[torch.arange(len(chosen), device=strip.device), chosen] = -torch.inf
-        kept = _nothing(len(chosen), k, strip.device)
+        kept = nothing(len(chosen), k, strip.device)
         _improve(kept, strip, 0)
-        yield chosen, _places(kept)
+        yield chosen, places_of(kept)
         start += len(chosen)
 
 
@@ -146,34 +158,25 @@ def _improve(kept: Tensor, similarity: Tensor, first: int) -> None:
     columns, device = similarity.shape[1], similarity.device
     if not k:
         return
-    if k <= SHORT and device.type == "cpu" and columns % GROUP == 0 and available():
-        from .insertion import insert
-
-        # Rows do not know of each other, and compiled code lets other threads run.
-        parts = (kept.numpy(), _bits(similarity), _bits(_maxima(similarity)))
-        cuts = [np.array_split(part, torch.get_num_threads()) for part in parts]
-        with ThreadPoolExecutor(len(cuts[0])) as threads:
-            list(threads.map(lambda best, values, maxima: insert(best, values, maxima, first, GROUP), *cuts))
-        return
     whole = 2 * GROUP * k > columns  # nothing to gain from maxima
     step = max(1, CHOSEN // (48 * (columns if whole else columns // GROUP + GROUP * k)))
     within = torch.arange(GROUP, device=device)
     for i in range(0, rows, step):
         part, best = similarity[i : i + step], kept[i : i + step]
         if whole:
-            found = _keys(part, torch.arange(first, first + columns, device=device))
+            found = keys(part, torch.arange(first, first + columns, device=device))
             best.copy_(torch.cat([best, found], 1).topk(k).values)
             continue
         maxima = _maxima(part)  # (rows, groups)
-        better = (maxima > _values(best[:, -1:])).sum(1)
+        better = (maxima > values_of(best[:, -1:])).sum(1)
         open_rows = torch.nonzero(better)[:, 0]
         if not len(open_rows):
             continue
         groups = min(k, int(better.max()))
-        named = _keys(maxima[open_rows], torch.arange(maxima.shape[1], device=device))
-        chosen = _places(named.topk(groups, sorted=False).values)  # (open, groups)
+        named = keys(maxima[open_rows], torch.arange(maxima.shape[1], device=device))
+        chosen = places_of(named.topk(groups, sorted=False).values)  # (open, groups)
         at = (chosen[:, :, None] * GROUP + within).flatten(1)  # (open, groups * GROUP)
-        found = _keys(part[open_rows[:, None], at], at + first)
+        found = keys(part[open_rows[:, None], at], at + first)
         best[open_rows] = torch.cat([best[open_rows], found], 1).topk(k).values
 
 
@@ -184,31 +187,5 @@ def _maxima(similarity: Tensor) -> Tensor:
     return similarity.unflatten(1, (-1, GROUP)).amax(2)
 
 
-def _bits(values: Tensor) -> Any:
-    return values.view(torch.int32).numpy()
-
-
 def _padded(count: int) -> int:
     return -(-count // GROUP) * GROUP
-
-
-def _nothing(rows: int, k: int, device: torch.device) -> Tensor:
-    """Behind everything."""
-    empty = _keys(torch.full((1,), -torch.inf, device=device), torch.full((1,), 0xFFFFFFFF, device=device))
-    return empty.repeat(rows, k)
-
-
-def _keys(values: Tensor, places: Tensor) -> Tensor:
-    """int64 in the order of the values, of equal values the first place largest: a sort that leaves nothing open."""
-    bits = (values + 0.0).view(torch.int32)  # -0 becomes 0
-    ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)  # negative floats ascend as their bits descend
-    return (ordered.long() << 32) | (0xFFFFFFFF - places)
-
-
-def _values(keys: Tensor) -> Tensor:
-    ordered = (keys >> 32).int()
-    return (ordered ^ ((ordered >> 31) & 0x7FFFFFFF)).view(torch.float32)
-
-
-def _places(keys: Tensor) -> Tensor:
-    return 0xFFFFFFFF - (keys & 0xFFFFFFFF)

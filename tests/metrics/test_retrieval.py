@@ -7,10 +7,17 @@ import pytest
 import torch
 from torch import Tensor
 
+from cenote.metrics import nearest as ways
 from cenote.metrics import query_scores, retrieval_scores
 from cenote.metrics.nearest import nearest
 
 SMALL = 1 << 20  # bytes: several tiles and strips even of a few hundred rows
+
+
+@pytest.fixture(autouse=True, params=[0, 1 << 60], ids=["whole numbers", "floats"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small sets are compared in floats, large ones in whole numbers first: here each in both ways."""
+    monkeypatch.setattr(ways, "MANY", request.param)
 
 
 def clustered(n: int, classes: int, dim: int = 16, seed: int = 0, spread: float = 0.9) -> tuple[Tensor, Tensor]:
