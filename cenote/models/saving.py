@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from collections.abc import Callable
 from dataclasses import asdict, fields
 from hashlib import file_digest
@@ -193,8 +194,9 @@ def _tensors(model: PooledModel) -> dict[str, Tensor]:
 
 
 def _write(folder: Path, write: Callable[[Path], object]) -> Path:
-    """A new file in the folder, on the disk and not merely on its way there."""
-    path = folder / f".cenote-{uuid4().hex}"
+    """A new file, on the disk and not merely on its way there; alone, for safetensors may leave another beside it."""
+    path = folder / f".cenote-{uuid4().hex}" / "new"
+    path.parent.mkdir()
     write(path)
     with path.open("rb") as file:
         os.fsync(file.fileno())
@@ -202,12 +204,14 @@ def _write(folder: Path, write: Callable[[Path], object]) -> Path:
 
 
 def _discard(path: Path, folder: Path) -> None:
-    """A pending file, unless config.json is waiting for just this one."""
+    """What is pending, unless config.json is waiting for just this one."""
     try:
         wanted = read_config(folder / CONFIG).get("sha256")
     except (ValueError, OSError):
         wanted = None
-    if wanted is None or path != _pending(folder, wanted):
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    elif wanted is None or path != _pending(folder, wanted):
         path.unlink(missing_ok=True)
 
 
