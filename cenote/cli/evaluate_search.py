@@ -44,7 +44,8 @@ def run(
     domains: every image asks for its class in each other domain (domain conversion, trapezoidal average precision).
     attributes: every image asks for its class with another value of an attribute (PatternCom, standard average
     precision). triplets: queries that came with the data, an image and a sentence (FashionIQ, CIRR, CIRCO). The query
-    stays in the database and is never right, but for CIRR's; with nothing to find the precision is 0.
+    stays in the database and is never right, but for CIRR's; with nothing to find the precision is 0. CIRR's also have
+    recall_subset@1, 2 and 3, where only the five others of the query's group are ranked.
 
     Args:
         data: a folder, list, NAME:FOLDER (minidomainnet-conversion:FOLDER, patterncom:FOLDER, ...), or world/domains.
@@ -99,10 +100,11 @@ def run(
     if isinstance(found, torch.nn.Module):
         found.to(device)
     embedded = dataset_vectors(found, dataset, batch, workers, device, _bar("images"))
-    for sentence in embedded.bad[:5]:
+    left_out = [*dataset.problems, *embedded.bad]
+    for sentence in left_out[:5]:
         say(f"left out: {sentence}")
-    if len(embedded.bad) > 5:
-        say(f"left out: {len(embedded.bad) - 5} more images")
+    if len(left_out) > 5:
+        say(f"left out: {len(left_out) - 5} more")
     readable = dataset.select(embedded.positions.numpy())
     tasks = make_tasks(readable, chosen, said, attributes, sources)
     tasks = [fewer(task, most, seed) for task in tasks] if most is not None else tasks

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 CHUNK = 512  # questions composed at a time
 BUDGET = 64 << 20  # bytes of similarities at a time
+SUBSET = (1, 2, 3)  # CIRR's Recall_subset@K, of the five others of a group
 GROUPS = ("neither", "class", "value", "both")  # of Fig. 4.3: wrong; right in one way; right
 
 
@@ -95,8 +96,10 @@ class Bench:
             self.remember(int(options.get("n", N)))
         return compose_all(asked.method, self.queries(questions), self.database, self.model, self.words, **options)
 
-    def places(self, asked: Asked, progress: Callable[[int], object] | None = None) -> Iterator[Codes]:
-        """Of each question, where its right images stand in the ranking."""
+    def places(
+        self, asked: Asked, progress: Callable[[int], object] | None = None
+    ) -> Iterator[tuple[Codes, Codes | None]]:
+        """Of each question, where its right images stand in the ranking, and in that of its group if it has one."""
         questions = self.task.questions
         for start in range(0, len(questions), CHUNK):
             part = questions[start : start + CHUNK]
@@ -104,7 +107,7 @@ class Bench:
             for question, of_images in zip(part, scores, strict=True):
                 if not self.task.itself and (row := self.rows.get(question.image)) is not None:
                     of_images[row] = -np.inf
-                yield places_of(of_images, question.right)
+                yield places_of(of_images, question.right), _within(of_images, question)
             if progress:
                 progress(len(part))
 
@@ -153,21 +156,39 @@ def places_of(scores: npt.NDArray[Any], right: Codes) -> Codes:
     return np.sort(places)
 
 
+def _within(scores: npt.NDArray[Any], question: Question) -> Codes | None:
+    if question.group is None:
+        return None
+    return places_of(scores[question.group], np.flatnonzero(np.isin(question.group, question.right)))
+
+
+def _recall(found: Codes, k: int) -> float:
+    """The share of the right images that is found; where there is one, whether it is."""
+    return float((found < k).sum()) / max(len(found), 1)
+
+
 def report(
     benches: Sequence[Bench], asked: Asked, at: Sequence[int] = (), progress: Callable[[int], object] | None = None
 ) -> dict[str, Any]:
-    """In percent: the average, the columns, their cells; the same of recall and precision among the `at` first."""
+    """In percent: the average, the columns, their cells; the same of recall and precision among the `at` first.
+
+    Questions that come with a group also have recall_subset@1, 2 and 3: only its members are ranked.
+    """
     start = time.perf_counter()
     tasks = [bench.task for bench in benches]
     questions = [question for task in tasks for question in task.questions]
     columns, kind = [column for task in tasks for column in task.columns], tasks[0].kind
-    places = [found for bench in benches for found in bench.places(asked, progress)]
+    both = [found for bench in benches for found in bench.places(asked, progress)]
+    places = [found for found, _ in both]
     values = {"": [of_places(found, len(found), kind) for found in places]}
     for k in at:
-        # The share of the right images that is found; where there is one, whether it is.
-        values[f"recall@{k}"] = [float((found < k).sum()) / max(len(found), 1) for found in places]
+        values[f"recall@{k}"] = [_recall(found, k) for found in places]
         values[f"map@{k}"] = [of_places(found[found < k], min(len(found), k), kind) for found in places]
     tables = {name: averages(questions, columns, of) for name, of in values.items()}
+    grouped = [(question, own) for question, (_, own) in zip(questions, both, strict=True) if own is not None]
+    for k in SUBSET if grouped else ():
+        recalls = [_recall(own, k) for _, own in grouped]
+        tables[f"recall_subset@{k}"] = averages([question for question, _ in grouped], columns, recalls)
     told = {"method": asked.method, "options": _told(asked.options), **tables.pop("")}
     return told | tables | {"seconds": time.perf_counter() - start}
 

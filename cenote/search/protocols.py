@@ -28,6 +28,7 @@ class Question(NamedTuple):
     cell: str  # what is averaged first within a column: the target domain; one cell for an attribute
     label: int
     value: int  # of the target, as `Task.values` has it
+    group: Codes | None = None  # CIRR's similar images, rows of the database without the query: ranked alone as well
 
 
 class Task(NamedTuple):

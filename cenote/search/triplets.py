@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from ..data import Dataset
 from ..data.record import Query
-from .protocols import Question, Task
+from .protocols import Codes, Question, Task
 
 
 def triplet_queries(dataset: Dataset) -> list[Query]:
@@ -35,8 +35,23 @@ def _of_group(dataset: Dataset, group: str | None, queries: Sequence[Query]) -> 
     questions = []
     for query in queries:
         right = sorted(rows[target] for target in query.truth["targets"] if target in rows and target != query.image)
-        questions.append(Question(query.image, str(query.text), np.array(right, np.int64), column, column, -1, -1))
+        asked = query.image, str(query.text), np.array(right, np.int64), column, column, -1, -1
+        questions.append(Question(*asked, group=_group(dataset, query, rows)))
     # CIRR, whose queries come with the others of their group, does not rank the query; the other sets do.
     itself = not any("subset" in query.truth for query in queries)
     nothing = np.full(len(database), -1)
     return Task("triplets", "standard", dataset, database, questions, [column], nothing, {}, itself)
+
+
+def _group(dataset: Dataset, query: Query, rows: Mapping[int, int]) -> Codes | None:
+    """Images that cannot be read have left the truth before: what is not in the database was never in the data."""
+    if "subset" not in query.truth:
+        return None
+    members, targets = (set(query.truth[name]) - {query.image} for name in ("subset", "targets"))
+    which = f"{dataset.name}: the group of query {query.name or repr(query.text)}"
+    if unknown := (members | targets) - rows.keys():
+        raise ValueError(f"{which} names image {min(unknown)}, which is not in the database: correct its members")
+    if lacking := targets - members:
+        right = dataset[min(lacking)].image
+        raise ValueError(f"{which} lacks its right image {right}: add it to the members, or leave the query out")
+    return np.array(sorted(rows[member] for member in members), np.int64)

@@ -48,8 +48,9 @@ def summary(report: Mapping[str, Any]) -> str:
 
 
 def _tables(report: Mapping[str, Any]) -> list[list[list[str]]]:
-    """Of average precision, then of what is found among the first so many."""
-    return [_rows(report, "")] + [_rows(report, f"{what}@{k}") for k in report["at"] for what in ("recall", "map")]
+    """Of average precision, then of what is found among the first so many: recall@K, map@K, recall_subset@K."""
+    first = next(iter(report["methods"].values()))
+    return [_rows(report, "")] + [_rows(report, name) for name in first if "@" in name]
 
 
 def _rows(report: Mapping[str, Any], what: str) -> list[list[str]]:
