@@ -5,13 +5,14 @@ lets so many clients ask, each one question after the other, none of which was a
 
 look      a photograph the model does not remember: decoded, through the backbone, map, box. All are uploaded first.
 again     a photograph it does remember, at another threshold: what the slider of the page asks for. The backbone rests.
+large     the same with one photograph of 48 megapixels and 20 MB: it should take as long as a small one.
 search    a text, or an image of the index with a text (WeiCom), no two alike.
 
 p50 and p99 are milliseconds from a question to its answer, waiting in the queue included: with c clients and one worker
 expect about c times the time of one, or less where looks are answered together; per second is what to compare. `wait`
 counts 503 answers, after which a client waits as it is told and asks again; `errors` must be 0. Memory is of server and
 worker together, after the table's questions and after each of two more rounds of as many: flat is where the last round
-adds less than 5%. The clients run on the same cores. About three minutes on two cores.
+adds less than 5%. The clients run on the same cores. About four minutes on two cores.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from typing import Any
 
 import httpx
 import numpy as np
+from PIL import Image
 
 from cenote.allocator import keep_memory
 
@@ -66,6 +68,16 @@ def photographs(count: int) -> list[bytes]:
         world.draw(i).image.save(into, "JPEG")
         found.append(into.getvalue())
     return found
+
+
+def large() -> bytes:
+    """A photograph at the limits of what is taken: a drawing, with the grain of a sensor."""
+    from cenote.data.world import World
+
+    drawn = World.preset("small", images=1, size=320, seed=1).draw(0).image.resize((8000, 6000))
+    grain, into = Image.effect_noise(drawn.size, 64).convert("RGB"), BytesIO()
+    Image.blend(drawn, grain, 0.1).save(into, "JPEG", quality=95)
+    return into.getvalue()
 
 
 Question = Callable[["Load"], Awaitable[None]]
@@ -122,26 +134,27 @@ class Asking:
             image = {"entry": self.entries[self.asked % len(self.entries)], "weight": 0.5} if self.asked % 2 else {}
             return lambda load: load.ask("/api/search", **text, **image)
         # A worker remembers 48 photographs: of all in turn it knows none, of a few it knows each.
-        some = self.photos if kind == "look" else self.photos[:SLIDER]
+        some = {"look": self.photos[1:], "again": self.photos[1 : 1 + SLIDER], "large": self.photos[:1]}[kind]
         photo, threshold = some[self.asked % len(some)], 0.2 + 0.6 * (self.asked * GOLDEN % 1)
         return lambda load: load.ask("/api/look", photo=photo, model=self.model, threshold=round(threshold, 9))
 
 
 async def measure(address: str, requests: int, levels: Sequence[int]) -> bool:
-    limits = httpx.Limits(max_connections=max(levels))
+    # A connection rests for less than the server's 5 seconds: no question meets one that is being closed.
+    limits = httpx.Limits(max_connections=max(levels), keepalive_expiry=2)
     async with httpx.AsyncClient(base_url=address, timeout=300, limits=limits, trust_env=False) as client:
         about = (await client.get("/api/about")).json()
         model, entries = about["models"][0]["id"], about["index"]["entries"]
         photos = []
-        for content in photographs(PHOTOGRAPHS):
+        for content in (large(), *photographs(PHOTOGRAPHS)):
             photos.append((await client.post("/api/photos", files={"file": ("p.jpg", content)})).json()["photo"])
         asking = Asking(model, photos, entries, about["index"]["classes"])
         print("what     clients requests errors  wait      p50      p99 per second")
         memory, fine = list[float](), True
         for again in range(3):
-            for kind in ("look", "again", "search"):
-                if kind == "again":
-                    await Load(client).run(1, [asking(kind) for _ in range(SLIDER)])
+            for kind in ("look", "again", "large", "search"):
+                if known := {"again": SLIDER, "large": 1}.get(kind):
+                    await Load(client).run(1, [asking(kind) for _ in range(known)])
                 for clients in levels:
                     load = Load(client)
                     told = await load.run(clients, [asking(kind) for _ in range(requests)])

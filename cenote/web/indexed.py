@@ -21,7 +21,7 @@ from ..search.pictures import Pictures
 from ..search.store import Entry, open_store
 from ..search.words import WordMemory
 from .photos import encode, file_of, photo_of
-from .questions import Adopt, Photo, Picture, Refusal, Search, names_only
+from .questions import Adopt, Photo, Picture, Refusal, Search, Unseen, names_only
 
 SAFE = 2**53  # JavaScript's whole numbers end here; Milvus's rows do not
 SAMPLE, SHOWN, NAMES = 5000, 24, 400
@@ -128,6 +128,8 @@ class Indexed:
         if asked.photo is None:
             return None
         rows = self.store.find(asked.photo)  # a photograph's name is the digest of its file, as an index has it
+        if not rows and asked.content is None:
+            raise Unseen
         return rows[0] if rows else asked.content
 
     def _words(self, question: Question) -> WordMemory | None:

@@ -23,7 +23,7 @@ from ..models.cam import minmax
 from ..models.decided import Sight
 from ..show.opening import class_names
 from .models import Models
-from .questions import Look, Refusal
+from .questions import Look, Refusal, Unseen
 
 SIDE = 64  # at most, of the scores that a page thresholds by itself
 KEPT = 48  # photographs whose features are remembered: pools side by side look at the same ones
@@ -57,7 +57,11 @@ class Looking:
         for look in looks:
             try:
                 threshold = self.models.threshold(look.model, look.map, look.threshold)
-                known.append((look, threshold, Eyes(self.models.get(look.model).model, threshold.kind, threshold.size)))
+                opened = self.models.get(look.model)
+                eyes = Eyes(opened.model, threshold.kind, threshold.size)
+                if look.content is None and (opened.family, eyes.size, look.photo) not in self.seen:
+                    raise Unseen
+                known.append((look, threshold, eyes))
             except Refusal as refusal:
                 known.append(refusal)
         self._see([each for each in known if not isinstance(each, Refusal)])

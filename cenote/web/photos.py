@@ -11,7 +11,7 @@ from .questions import Photo
 from .remembered import Remembered
 
 ROOM = 256 << 20  # bytes of all photographs
-LARGEST = 20_000_000  # bytes of one that was not uploaded: it goes to the worker with every question
+LARGEST = 20_000_000  # bytes of one that was not uploaded: it goes to the worker when it is first asked about
 LONGEST = 1600  # pixels of the longer side of what is shown
 
 

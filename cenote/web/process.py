@@ -11,7 +11,7 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any
 
-from .questions import Question, Refusal
+from .questions import Question, Refusal, Unseen, without_pixels
 from .runs import Served
 from .worker import work
 
@@ -59,11 +59,20 @@ class Worker:
         return dict(ready)
 
     async def ask(self, questions: Sequence[Question], seconds: float) -> list[Any]:
-        def call() -> Any:
-            self.connection.send(list(questions))
-            return self.connection.recv()
+        """A file goes through the pipe only where the worker does not know its photograph: it may have 20 MB."""
+
+        def call() -> list[Any]:
+            replies = self._call([without_pixels(question) for question in questions])
+            if unseen := [i for i, reply in enumerate(replies) if isinstance(reply, Unseen)]:
+                for i, reply in zip(unseen, self._call([questions[i] for i in unseen]), strict=True):
+                    replies[i] = reply
+            return replies
 
         return list(await self._within(seconds, call))
+
+    def _call(self, questions: list[Question]) -> list[Any]:
+        self.connection.send(questions)
+        return list(self.connection.recv())
 
     @property
     def pid(self) -> int | None:

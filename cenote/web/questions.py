@@ -18,6 +18,13 @@ class Refusal(Exception):
         self.status, self.sentence = status, sentence
 
 
+class Unseen(Refusal):
+    """The worker does not know a photograph, or not any more: it is asked again with the file."""
+
+    def __init__(self, status: int = 404, sentence: str = "this photograph is not here: upload it again") -> None:
+        super().__init__(status, sentence)
+
+
 def names_only(sentence: str) -> str:
     """Where files lie on this machine is nobody's business: of a path the last part is told."""
     return re.sub(r"(?<![\w.:/])/(?:[^\s/'\"]+/)+", "", sentence)
@@ -57,7 +64,7 @@ class Look:
     model: str
     map: str
     threshold: float | None
-    content: bytes = field(compare=False, repr=False)
+    content: bytes | None = field(compare=False, repr=False)
     lane = "work"
 
 
@@ -97,5 +104,5 @@ Question = About | Decode | Look | Search | Picture | Adopt
 
 
 def without_pixels(question: Question) -> Question:
-    """The same question, to be remembered: it is equal to the one with pixels."""
-    return replace(question, content=b"") if isinstance(question, Decode | Look | Search) else question
+    """The same question by the digest alone: it is equal to the one with pixels. What is to be decoded keeps them."""
+    return replace(question, content=None) if isinstance(question, Look | Search) else question

@@ -1,6 +1,7 @@
 """A worker without models, for what the server does around one: its questions say what it does.
 
-The log, named by the title of what is served, has a line for every question that was begun.
+The log, named by the title of what is served, has a line for every question that was begun. As a real one, it knows a
+photograph that it was given the file of.
 """
 
 import json
@@ -12,7 +13,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from cenote.web.questions import About, Decode, Look, Photo, Picture, Refusal, Search
+from cenote.web.questions import About, Decode, Look, Photo, Picture, Refusal, Search, Unseen
 from cenote.web.runs import Served
 from cenote.web.worker import _end_with_the_server
 
@@ -26,14 +27,18 @@ def work(connection: Connection, served: Served) -> None:
         connection.send(Refusal(500, "no run of ours"))
         return
     connection.send(READY)
+    known = set[str]()
     while True:
         try:
             questions = connection.recv()
         except EOFError:
             return
-        with log.open("a") as file:
-            file.write(json.dumps([_name(question) for question in questions]) + "\n")
-        connection.send([_answer(question, log.parent) for question in questions])
+        known |= {q.photo for q in questions if isinstance(q, Look) and q.content is not None}
+        unseen = [isinstance(q, Look) and q.photo not in known for q in questions]
+        if not all(unseen):
+            with log.open("a") as file:
+                file.write(json.dumps([_name(q) for q, new in zip(questions, unseen, strict=True) if not new]) + "\n")
+        connection.send([Unseen() if n else _answer(q, log.parent) for q, n in zip(questions, unseen, strict=True)])
 
 
 def _name(question: Any) -> str:
@@ -60,4 +65,4 @@ def _answer(question: Any, folder: Path) -> Any:
         os.kill(os.getpid(), signal.SIGKILL)
     if verb == "refuse":
         return Refusal(400, "not this one")
-    return json.dumps({"model": question.model, "pid": os.getpid()}).encode()
+    return json.dumps({"model": question.model, "pid": os.getpid(), "sent": len(question.content or b"")}).encode()

@@ -94,6 +94,26 @@ def test_large_photographs_do_not_go_together(tmp_path: Path, monkeypatch: pytes
     assert begun(tmp_path)[1:] == [["m200"], ["m60", "m40"], ["m10"]]
 
 
+def test_a_file_goes_to_a_worker_once(tmp_path: Path) -> None:
+    """And to the next worker again; who is asked about together is told apart, in order."""
+
+    async def sent(desk: Desk, *questions: Look) -> list[int]:
+        return [json.loads(reply)["sent"] for reply in await desk.worker.ask(questions, 20)]
+
+    async def test(desk: Desk) -> None:
+        first, second = (look("a", photo, b"x" * size) for photo, size in (("p", 100), ("q", 70)))
+        assert await sent(desk, first) == [100] and await sent(desk, first) == [0]
+        assert await sent(desk, first, second, first) == [0, 70, 0]
+        before = desk.worker.pid
+        assert before is not None
+        os.kill(before, signal.SIGKILL)
+        await until(lambda: desk.status == "ready" and desk.worker.pid != before)
+        assert json.loads(await desk.ask(look("b", "q", b"x" * 70)))["sent"] == 70
+        assert await sent(desk, first, second) == [100, 0]
+
+    with_desk(tmp_path, test)
+
+
 def test_a_full_queue_refuses_and_pictures_have_their_own(tmp_path: Path) -> None:
     async def test(desk: Desk) -> None:
         first = asyncio.create_task(desk.ask(look("wait go")))
@@ -264,12 +284,12 @@ def test_a_process_that_cannot_be_had_is_asked_for_again(tmp_path: Path) -> None
 
 
 def test_what_cannot_be_asked_ends_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    class Unsendable(bytes):
+    class Unsendable(str):
         """No pipe takes it: pickle finds no class of this name."""
 
     async def test(desk: Desk) -> None:
         with pytest.raises(Refusal) as refused:
-            await desk.ask(look("m", content=Unsendable()))
+            await desk.ask(look(Unsendable("m")))
         assert refused.value.status == 500
         assert json.loads(await desk.ask(look("again")))["model"] == "again"
 
