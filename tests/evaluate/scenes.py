@@ -35,3 +35,9 @@ def box_of(mask: np.ndarray) -> tuple[int, int, int, int] | None:
         return None
     xs, ys = [x for x, _ in places], [y for _, y in places]
     return min(xs), min(ys), max(xs) + 1, max(ys) + 1
+
+
+def farthest(y: np.ndarray) -> int:
+    """Where |y| is largest. Patches with the same neighbours have equal values but for rounding: the first counts."""
+    size = np.abs(y)
+    return int(np.flatnonzero(size > size.max() * (1 - 1e-6))[0])

@@ -5,7 +5,7 @@ import pytest
 from scipy.linalg import eigh
 
 from cenote.evaluate.mask_cut import mask_cut
-from tests.evaluate.scenes import box_of, flood, scene
+from tests.evaluate.scenes import box_of, farthest, flood, scene
 
 
 def slow(f: np.ndarray, grid: tuple[int, int], objects: int, tau: float) -> tuple[list[np.ndarray], float]:
@@ -17,7 +17,7 @@ def slow(f: np.ndarray, grid: tuple[int, int], objects: int, tau: float) -> tupl
         e = np.where(unit @ unit.T > tau, 1.0, 1e-5)
         values, vectors = eigh(np.diag(e.sum(1)) - e, np.diag(e.sum(1)), subset_by_index=[1, 2])
         smallest = min(smallest, values[1] - values[0])
-        y = vectors[:, 0] * np.sign(vectors[np.abs(vectors[:, 0]).argmax(), 0])
+        y = vectors[:, 0] * np.sign(vectors[farthest(vectors[:, 0]), 0])
         side = (y > y.mean()).reshape(grid)
         if int(side[0, 0]) + int(side[0, -1]) + int(side[-1, 0]) + int(side[-1, -1]) >= 3:
             y, side = -y, ~side

@@ -9,7 +9,7 @@ import torch
 from scipy.linalg import eigh
 
 from cenote.evaluate.token_cut import graph, second_vector, token_cut
-from tests.evaluate.scenes import box_of, flood, scene
+from tests.evaluate.scenes import box_of, farthest, flood, scene
 
 DATA = Path(os.environ.get("CENOTE_SHARED_DATA", Path(__file__).parents[3] / "shared" / "data"))
 
@@ -20,7 +20,7 @@ def dense(near: np.ndarray) -> tuple[np.ndarray, float]:
     d = np.diag(e.sum(1))
     values, vectors = eigh(d - e, d, subset_by_index=[1, 2])
     y = vectors[:, 0]
-    return y * np.sign(y[np.abs(y).argmax()]), values[1] - values[0]
+    return y * np.sign(y[farthest(y)]), values[1] - values[0]
 
 
 def slow(f: np.ndarray, grid: tuple[int, int], tau: float) -> tuple[np.ndarray, float]:
@@ -30,7 +30,7 @@ def slow(f: np.ndarray, grid: tuple[int, int], tau: float) -> tuple[np.ndarray, 
         for j in range(n):
             near[i, j] = f[i] @ f[j] / (np.linalg.norm(f[i]) * np.linalg.norm(f[j])) > tau
     y, gap = dense(near)
-    return flood((y > y.mean()).reshape(grid), int(np.abs(y).argmax())), gap
+    return flood((y > y.mean()).reshape(grid), farthest(y)), gap
 
 
 @pytest.mark.parametrize("grid", [(9, 12), (12, 9), (5, 5), (1, 40), (3, 9)])
@@ -122,5 +122,5 @@ def test_real_keys() -> None:
         with torch.inference_mode():
             keys, grid, _ = last_keys(vit, vit.preprocessing.whole((256, 320))(data.image(i))[None])
         y, gap = dense(graph(keys[0].numpy(), 0.2))
-        mask = flood((y > y.mean()).reshape(grid), int(np.abs(y).argmax()))
+        mask = flood((y > y.mean()).reshape(grid), farthest(y))
         assert gap > 1e-6 and np.array_equal(token_cut(keys[0], grid).mask, mask)

@@ -3,7 +3,6 @@
 import json
 import os
 import pickle
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 import cenote
+from tests.models.bomb import MARK, Bomb
 from tests.models.small import small
 
 
@@ -28,14 +28,6 @@ def edit(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     config = json.loads(path.read_text())
     replaced = change(config)
     path.write_text(json.dumps(config if replaced is None else replaced))
-
-
-MARK = os.path.join(tempfile.gettempdir(), "cenote-must-not-exist")
-
-
-class Bomb:
-    def __reduce__(self) -> Any:
-        return os.system, (f"touch {MARK}",)
 
 
 CONFIG_FAULTS: list[tuple[Callable[[dict[str, Any]], Any], str]] = [

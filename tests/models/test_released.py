@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 import cenote
 from cenote.models import PooledModel, create_model, load_released
-from tests.models.test_saving import MARK, Bomb, assert_same, images, small
+from tests.models.bomb import MARK, Bomb
+from tests.models.small import assert_same, images, small
 
 
 def released_network(model: PooledModel, pool: str, head: str) -> dict[str, Tensor]:
