@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def keys(values: Tensor, places: Tensor) -> Tensor:
-    """int64 in the order of the values, of equal values the first place largest."""
+    """int64 in the order of the values, float32, of equal values the first place largest."""
     bits = (values + 0.0).view(torch.int32)  # -0 becomes 0
     ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)  # negative floats ascend as their bits descend
     return (ordered.long() << 32) | (0xFFFFFFFF - places)
@@ -24,5 +24,6 @@ def places_of(keys: Tensor) -> Tensor:
 
 def nothing(rows: int, k: int, device: torch.device) -> Tensor:
     """Behind everything."""
-    empty = keys(torch.full((1,), -torch.inf, device=device), torch.full((1,), 0xFFFFFFFF, device=device))
+    least = torch.full((1,), -torch.inf, dtype=torch.float32, device=device)
+    empty = keys(least, torch.full((1,), 0xFFFFFFFF, device=device))
     return empty.repeat(rows, k)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -14,6 +15,7 @@ from .vectors import BLOCK, unit
 
 BUDGET = 256 << 20  # bytes for similarities and what is chosen from them; embeddings are the caller's
 CHOSEN = 16 << 20  # of these, for choosing
+WIDE = 512  # rows in double precision at a time
 GROUP = 32  # columns that are first seen as their maximum alone
 SHORT = 64  # a list into which one is put at a time
 MANY = 1 << 36  # products, about a second in floats: what it takes to load the compiled code
@@ -65,23 +67,19 @@ def _euclidean(queries: Tensor, gallery: Tensor | None) -> tuple[Part, Part]:
     others = queries if gallery is None else gallery
     extremes = [torch.stack(part.aminmax()).abs().max() for part in (queries, others) if len(part)]
     scale = max(map(float, extremes), default=1.0) or 1.0
-    total = sum((others[i : i + BLOCK].double() / scale).sum(0) for i in range(0, len(others), BLOCK))
+    total = sum((others[i : i + WIDE].double() / scale).sum(0) for i in range(0, len(others), WIDE))
     mean = total / max(len(others), 1)
 
-    def parts(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        x = (rows.double() / scale - mean).float()
-        half = x.square().sum(1, keepdim=True) / 2
-        return x, half, torch.ones_like(half)
+    def part(rows: Tensor, half_at: int) -> Tensor:
+        d = rows.shape[1]
+        made = rows.new_ones((len(rows), d + 2), dtype=torch.float32)
+        for i in range(0, len(rows), WIDE):
+            x = made[i : i + WIDE, :d]
+            x.copy_(rows[i : i + WIDE].double() / scale - mean)
+            made[i : i + WIDE, d + half_at] = x.square().sum(1) / -2
+        return made
 
-    def asking(rows: Tensor) -> Tensor:
-        x, half, one = parts(rows)
-        return torch.cat([x, -half, one], 1)
-
-    def asked(rows: Tensor) -> Tensor:
-        x, half, one = parts(rows)
-        return torch.cat([x, one, -half], 1)
-
-    return asking, asked
+    return partial(part, half_at=0), partial(part, half_at=1)
 
 
 def _tiles(x: Tensor, counts: Tensor, asking: Part, asked: Part, side: int) -> Iterator[Found]:

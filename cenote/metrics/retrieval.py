@@ -92,14 +92,19 @@ def query_scores(
         torch.full((len(x), keep), -1, device=x.device),
     )  # fmt: skip
     for rows, order in nearest(x, others, counts, distance, budget):
-        _score(result, rows, order, known[order] == y[rows, None], ks)
+        _score(result, rows, order, _hits(order, known, y[rows]), ks)
     # Recall@1000 takes the thousand nearest of those alone that have found nothing so far.
     counts = torch.where(asked & ~result.recall.any(1) & (counts < deep), deep, 0)
     for rows, order in nearest(x, others, counts, distance, budget) if counts.any() else ():
-        hits = known[order] == y[rows, None]
+        hits = _hits(order, known, y[rows])
         for i, k in enumerate(ks):
             result.recall[rows, i] = hits[:, :k].any(1)
     return result
+
+
+def _hits(order: Tensor, known: Tensor, labels: Tensor) -> Tensor:
+    """(rows, k): whether each of the nearest is right; -1 is nobody."""
+    return (known[order] == labels[:, None]) & (order >= 0)
 
 
 def _score(result: QueryScores, rows: Tensor, order: Tensor, hits: Tensor, ks: Sequence[int]) -> None:

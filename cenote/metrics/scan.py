@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from functools import reduce
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 
-from ..extras import require
 from .arrays import Array
 from .compiled import compiled, instructions, summed
 
 ROWS, COLUMNS = 6, 16  # a tile: its sums, and what they are made of, fit the sixteen registers of AVX2
 LANES = 8  # sums in a register
 
-ir = require("llvmlite.ir", extra="fast")
-numba = require("numba", extra="fast")
+ir, numba = import_module("llvmlite.ir"), import_module("numba")  # `sieve` is imported where they are there
 NUMBER = ir.IntType(32)
 SUMS, PAIRS, WIDE = (ir.VectorType(ir.IntType(bits), n) for bits, n in ((32, LANES), (16, 2 * LANES), (32, 2 * LANES)))
 
@@ -23,18 +22,22 @@ SUMS, PAIRS, WIDE = (ir.VectorType(ir.IntType(bits), n) for bits, n in ((32, LAN
 @compiled
 def scan(
     rows: Array, columns: Array, x: Array, y: Array, bars: Array, their_bars: Array, kept: Array, counts: Array,
-    first: int, scale: float, margin: float, start: int, stop: int, itself: bool, pairs: Array, values: Array,
-) -> int:  # fmt: skip
-    """Panels `start` to `stop` of rows against all columns; of their own block against those behind them alone.
+    first: int, scale: float, margin: float, start: int, stop: int, itself: bool, begin: int, pairs: Array,
+    values: Array,
+) -> tuple[int, int]:  # fmt: skip
+    """Panels `start` to `stop` of rows against panels of columns from `begin`; of their own block those behind alone.
 
     A row keeps what is near to it at once. What is near to a column, which other threads see as well, is written into
-    `pairs` and `values`; the result is their number.
+    `pairs` and `values`, which have room for a panel of columns at least. The result is how many there are, and the
+    panel of columns to go on with when they have been taken away.
     """
     tile = np.empty((ROWS, COLUMNS), np.int32)
     found, length = 0, rows.shape[1]
     start_of_rows, start_of_columns, start_of_tile = rows.ctypes.data, columns.ctypes.data, tile.ctypes.data
     start_of_bars, start_of_theirs = bars.ctypes.data, their_bars.ctypes.data
-    for q in range(start * ROWS // COLUMNS if itself else 0, len(columns)):
+    for q in range(max(begin, start * ROWS // COLUMNS) if itself else begin, len(columns)):
+        if found + (stop - start) * ROWS * COLUMNS > len(pairs):
+            return found, q
         for p in range(start, stop):
             i, j = p * ROWS, q * COLUMNS
             above = rows_above(
@@ -57,7 +60,7 @@ def scan(
                     if for_column:
                         pairs[found, 0], pairs[found, 1], values[found] = i + r, j + c, value
                         found += 1
-    return found
+    return found, len(columns)
 
 
 @compiled

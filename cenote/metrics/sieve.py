@@ -23,6 +23,7 @@ from .keys import nothing, places_of, values_of
 from .scan import COLUMNS, ROWS, collect, scan
 
 PANELS = 16  # of rows for a thread at a time
+ROOM = 1 << 14  # pairs that a thread writes down before they are put where they belong
 SAMPLE = 256  # columns that tell at once what a row need not look at
 TOO_MANY = 4  # times k that cannot be told from the k best: then floats are faster
 STEP = 10 * ROWS * COLUMNS // 2  # rows that are rounded at a time: whole panels of either kind
@@ -47,24 +48,25 @@ class Block:
         self.first = first
         self.counts = counts
         self.k = int(counts.max())
-        self.least = torch.full((len(counts),), -torch.inf)  # no k-th best is below it
+        self.least = counts.new_full((len(counts),), -torch.inf, dtype=torch.float32)  # no k-th best is below it
         self.by_row, self.by_column = (nothing(len(counts), self.k, counts.device) for _ in range(2))
 
     def ask(self, rows: Tensor, sample: Tensor, step: int) -> None:
         """The k-th best of a sample; where it is of the queries themselves, it has taken every `step`-th."""
         if len(sample) <= self.k:
             return
-        products = rows @ sample.T
-        if step:
-            own = torch.arange(-self.first % step, len(rows), step)
-            products[own, (own + self.first) // step] = -torch.inf
-        longest = [float(torch.linalg.vector_norm(part, dim=1).max()) for part in (rows, sample)]
-        off = math.prod(longest) * rows.shape[1] * 2**-23  # that a sum of floats may be
-        self.least = self._last(products.topk(self.k).values) - off
+        best = []
+        for i in range(0, len(rows), STEP):  # in doubles, which no autocast and no fast product makes shorter
+            products = rows[i : i + STEP].double() @ sample.double().T
+            if step:
+                own = torch.arange(-(self.first + i) % step, len(products), step, device="cpu")
+                products[own, (own + self.first + i) // step] = -torch.inf
+            best.append(products.topk(self.k).values)
+        self.least = self._last(torch.cat(best)).float()
 
     def bars(self, scale: float, margin: float) -> Array:
         """int32, for whole panels: above its bar a whole product may be one of the k best."""
-        bars = torch.full((_padded(len(self.counts)),), CLOSED, dtype=torch.int32)
+        bars = self.counts.new_full((_padded(len(self.counts)),), CLOSED, dtype=torch.int32)
         if self.k:
             last = values_of(torch.maximum(self._last(self.by_row), self._last(self.by_column)))
             last = torch.maximum(last, self.least).double()
@@ -76,7 +78,8 @@ class Block:
         rows = torch.nonzero(self.counts)[:, 0]
         both = torch.cat([self.by_row[rows], self.by_column[rows]], 1)
         places = places_of(both.topk(self.k).values)
-        return rows + self.first, places.masked_fill_(torch.arange(self.k) >= self.counts[rows, None], -1)
+        behind = torch.arange(self.k, device="cpu") >= self.counts[rows, None]
+        return rows + self.first, places.masked_fill_(behind, -1)
 
     def _last(self, lists: Tensor) -> Tensor:
         """Of those that each query asks for."""
@@ -88,7 +91,7 @@ def worth_it(queries: Tensor, gallery: Tensor | None, k: int, asking: Part, aske
     others = queries if gallery is None else gallery
     rows, columns = (x[:: -(-len(x) // count)] for x, count in ((queries, SAMPLE), (others, 8 * SAMPLE)))
     exact = asked(columns)
-    products = asking(rows) @ exact.T
+    products = asking(rows).double() @ exact.double().T
     few = rounded(exact, COLUMNS)
     open_to = products.topk(min(k, len(columns))).values[:, -1:] - _margin(few, few) / few.scale**2
     return float((products > open_to).sum(1).float().mean()) <= TOO_MANY * k
@@ -112,6 +115,8 @@ def sieved(
             own = rounded(asking(queries[block.first : block.first + side]), ROWS)
             for b, first in enumerate(range(block.first if gallery is None else 0, len(others), side)):
                 theirs = blocks[b] if gallery is None else None
+                if not block.k and not (theirs and theirs.k):
+                    continue
                 exact = own.exact if theirs is block and asking is asked else asked(others[first : first + side])
                 _compare(own, rounded(exact, COLUMNS), block, theirs, first, threads)
             if block.k:
@@ -133,15 +138,15 @@ def _compare(
     lock = Lock()
 
     def look(start: int) -> None:
-        most = ROWS * PANELS * len(y)
-        pairs, values = np.empty((most, 2), np.int32), np.empty(most, np.float32)  # memory only where it is written
-        stop = min(start + PANELS, len(own.panels))
-        count = scan(own.panels, other.panels, x, y, bars, their_bars, kept, counts, first, scale, margin, start,
-                     stop, theirs is block, pairs, values)  # fmt: skip
-        if theirs is not None and count:
-            with lock:  # a column is seen by all threads
-                columns = theirs.by_column.numpy(), theirs.counts.numpy()
-                collect(*columns, their_bars, block.first, scale, margin, pairs[:count], values)
+        pairs, values = np.empty((ROOM, 2), np.int32), np.empty(ROOM, np.float32)
+        stop, at = min(start + PANELS, len(own.panels)), 0
+        while at < len(other.panels):
+            count, at = scan(own.panels, other.panels, x, y, bars, their_bars, kept, counts, first, scale, margin,
+                             start, stop, theirs is block, at, pairs, values)  # fmt: skip
+            if theirs is not None and count:
+                with lock:  # a column is seen by all threads
+                    columns = theirs.by_column.numpy(), theirs.counts.numpy()
+                    collect(*columns, their_bars, block.first, scale, margin, pairs[:count], values)
 
     list(threads.map(look, range(0, len(own.panels), PANELS)))
 
@@ -152,7 +157,7 @@ def rounded(exact: Tensor, width: int) -> Rounded:
     longest = float(torch.linalg.vector_norm(exact, dim=1).max())
     scale = 2.0 ** (15 - math.frexp(longest)[1])  # lengths below 2^15: sums of products fit 32 bits
     pairs, rest = -(-dim // 2), 0.0
-    panels = torch.empty((-(-rows // width), pairs, width, 2), dtype=torch.int16)
+    panels = exact.new_empty((-(-rows // width), pairs, width, 2), dtype=torch.int16)
     for i in range(0, rows, STEP):
         large = exact[i : i + STEP] * scale
         whole = large.round().clamp_(-LARGEST, LARGEST)
@@ -169,9 +174,9 @@ def _margin(own: Rounded, other: Rounded) -> float:
 
 
 def _side(rows: int, dim: int, budget: int) -> int:
-    """Rows of a block: floats and whole numbers of two, and the pairs of a strip for each thread, in equal blocks."""
-    each = 12 * (dim + 4) + 12 * ROWS * PANELS * torch.get_num_threads()
-    most = max(budget * 3 // 4 // each, COLUMNS)
+    """Rows of a block: floats and whole numbers of two, beside what each thread writes down, in equal blocks."""
+    left = budget * 3 // 4 - 12 * ROOM * torch.get_num_threads()
+    most = max(left // (12 * (dim + 4)), budget // 4 // (12 * (dim + 4)), COLUMNS)
     return -(-rows // -(-rows // most))
 
 

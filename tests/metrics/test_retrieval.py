@@ -115,6 +115,35 @@ def test_recall_far_down_the_list(ks: tuple[int, ...], separate: bool) -> None:
     assert 0 < found[f"recall@{min(ks)}"] < found[f"recall@{max(ks)}"]
 
 
+@pytest.mark.parametrize("separate", [False, True])
+def test_recall_far_down_the_list_beside_a_class_of_middle_size(separate: bool) -> None:
+    """Its members ask for more than the others: what stands behind the others' lists is nobody, not the last row."""
+    x, labels = clustered(700, 180, dim=3, spread=2.5)
+    labels[torch.randperm(700, generator=torch.Generator().manual_seed(0))[:50]] = 7
+    gallery = clustered(700, 180, dim=3, spread=2.5, seed=1) if separate else None
+    if gallery:
+        gallery[1][::14] = 7
+    given: dict[str, Any] = {"gallery": gallery[0], "gallery_labels": gallery[1]} if gallery else {}
+    found = retrieval_scores(x, labels, (1, 100), **given)
+    found.pop("without_match")
+    assert found == pytest.approx(slow(x, labels, (1, 100), gallery, "cosine", False), abs=1e-12)
+    assert found["recall@1"] < found["recall@100"] < 1
+
+
+@pytest.mark.parametrize("distance", ["cosine", "euclidean"])
+def test_what_surrounds_the_call_changes_nothing(distance: str) -> None:
+    """Autocast, and another default type than that of the vectors."""
+    x, labels = clustered(600, 150, spread=0.3)
+    wanted = retrieval_scores(x, labels, distance=distance)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert retrieval_scores(x, labels, distance=distance) == wanted
+    try:
+        torch.set_default_dtype(torch.float64)
+        assert retrieval_scores(x, labels, distance=distance) == wanted
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
 @pytest.mark.parametrize("n", [5, 64, 500])
 @pytest.mark.parametrize("separate", [False, True])
 @pytest.mark.parametrize("k", [1, 4, 40])

@@ -1,5 +1,7 @@
 """The sieve finds what a sorted list of exact products has, however little its whole numbers can tell apart."""
 
+import subprocess
+import sys
 from fractions import Fraction
 
 import numpy as np
@@ -78,6 +80,15 @@ def test_of_equals_the_first_is_nearer(separate: bool) -> None:
     assert found(x, gallery, counts) == slow(x, gallery, counts)
 
 
+@pytest.mark.parametrize("distance", ["cosine", "euclidean"])
+def test_another_default_device_changes_nothing(distance: str) -> None:
+    x, counts = vectors(300, 12), torch.full((300,), 5)
+    wanted = slow(x, None, counts, distance)
+    with torch.device("meta"):
+        lists = [row for _, order in nearest(x, None, counts, distance, SMALL) for row in order.tolist()]
+        assert found(x, None, counts, distance) == wanted == lists
+
+
 def test_a_row_that_is_in_the_sample_does_not_stop_at_itself() -> None:
     """Three blocks of 500, of which every sixth row is in the sample: not at the same place in each."""
     x = vectors(1500, 16)
@@ -128,6 +139,55 @@ def test_the_longest_numbers_fit() -> None:
     assert part.length < 2**15 and np.abs(unpacked(part.panels, ROWS, 4)).max() == 2**15 - 1
     counts = torch.full((160,), 30)
     assert found(x, None, counts) == slow(x, None, counts)
+
+
+def test_more_pairs_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nearly all pairs of nearly equal vectors are written down, some at a time."""
+    monkeypatch.setattr(sieve, "ROOM", sieve.PANELS * ROWS * COLUMNS)
+    x, counts = vectors(1, 24, seed=3) + 1e-6 * vectors(900, 24), torch.full((900,), 9)
+    assert found(x, None, counts, budget=1 << 28) == slow(x, None, counts)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 16, 128])
+def test_blocks_are_large_enough_to_share_out(monkeypatch: pytest.MonkeyPatch, threads: int) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    assert sieve._side(60_000, 512, ways.BUDGET) > 10 * threads * ROWS * sieve.PANELS or threads == 128
+    assert sieve._side(60_000, 512, ways.BUDGET) > 10_000
+
+
+@pytest.mark.parametrize(
+    "reason", ["import numba; numba.config.DISABLE_JIT = True", "import sys; sys.modules['numba'] = None"]
+)
+def test_without_a_compiler_floats_do(reason: str) -> None:
+    """In a process of its own: what is imported there stays there."""
+    code = f"""{reason}
+import torch
+from cenote.metrics import nearest, retrieval_scores
+nearest.MANY = 0
+print(retrieval_scores(torch.eye(8).repeat(2, 1), torch.arange(16) % 8)["p@1"])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "1.0\n", done.stderr
+
+
+def test_where_nothing_can_be_kept_it_is_compiled_all_the_same() -> None:
+    """numba finds no folder to write to: of its own, of the user, or of the module."""
+    code = """
+from numba.core import caching
+def refused(self): raise OSError("read-only")
+for name in dir(caching):
+    if "Locator" in name:
+        getattr(caching, name).ensure_cache_path = refused
+import torch
+from cenote.metrics import nearest
+nearest.MANY = 0
+x = torch.randn(40, 8)
+(rows, order), = nearest.nearest(x, None, torch.ones(40).long())
+u = torch.nn.functional.normalize(x, dim=1)
+print(bool((order[:, 0] == (u @ u.T).fill_diagonal_(-2).argmax(1)).all()))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "True\n", done.stderr
 
 
 def test_large_sets_go_through_it_and_collapsed_ones_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
