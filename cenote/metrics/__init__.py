@@ -14,6 +14,7 @@ from .retrieval import QueryScores, query_scores, retrieval_scores
 from .robustness import CorruptionScore, background_gap, coarse_accuracy, corruption_error, subset_accuracy
 from .score_maps import prepare_maps, resize_mask
 from .segmentation import Confusion, SegmentationScore, segmentation_scores
+from .zero_shot import zero_shot_prediction
 
 __all__ = [
     "AttentionJaccard",
@@ -51,4 +52,5 @@ __all__ = [
     "subset_accuracy",
     "uniformity",
     "utilization",
+    "zero_shot_prediction",
 ]
