@@ -19,15 +19,17 @@ class GSP(Pool):
     rho is the mass that entropy-regularised transport of sharpness `eps` leaves behind. In closed form, with
     s_j = logsumexp_i(-eps c_ij): p_j = sigmoid(s_j + b) / (n mu), where b solves mean_j sigmoid(s_j + b) = mu.
     mu = 1 is GAP (Claim 4.1). eps: 5 for pair losses, 0.5 for proxy losses. `plus` adds "max" or "gem" to the
-    vector (GMP+GSP, GeMean+GSP). `with_histogram` gives z (G 4.3) as well, what the zero-shot loss reads.
+    vector (GMP+GSP, GeMean+GSP). `local` embeds every position by a linear map before all of this, as the paper's
+    networks do (G 4.4). `with_histogram` gives z (G 4.3) as well, what the zero-shot loss reads.
     """
 
     sums_to_one = True
 
     def __init__(
-        self, dim: int, prototypes: int = 64, mu: float = 0.3, eps: float = 5.0, plus: str | None = None
-    ) -> None:
-        super().__init__(dim)
+        self, dim: int, prototypes: int = 64, mu: float = 0.3, eps: float = 5.0, plus: str | None = None,
+        local: int | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(dim, out_dim=local)
         if not 0 < mu <= 1:
             raise ValueError(f"gsp: mu is a share in (0, 1], got {mu}")
         self.check_whole(prototypes=prototypes)
@@ -35,18 +37,30 @@ class GSP(Pool):
         if plus not in (None, "max", "gem"):
             raise ValueError(f"gsp: plus is 'max', 'gem' or None, got '{plus}'")
         self.mu, self.eps, self.plus = mu, eps, plus
-        self.prototypes = nn.Parameter(torch.randn(prototypes, dim) * dim**-0.5)
+        self.local = nn.Identity() if local is None else nn.Linear(dim, local)
+        self.prototypes = nn.Parameter(torch.randn(prototypes, self.out_dim) * self.out_dim**-0.5)
         self.gamma = nn.Parameter(torch.tensor(3.0)) if plus == "gem" else None
 
     @torch.no_grad()
     def fit(self, x: Tensor) -> GSP:
-        """Start the prototypes at tokens of x (B, N, D), in place: an optimizer keeps hold of them."""
-        tokens = x.flatten(0, 1)
-        m = self.prototypes.shape[0]
-        self.prototypes.copy_(tokens[torch.linspace(0, len(tokens) - 1, m, device=x.device).round().long()])
+        """Start the prototypes at tokens of x (B, N, D), in place: an optimizer keeps hold of them.
+
+        Clipped, as the costs clip them anyway: tokens may be twenty times as long, and steps of an optimizer would
+        hardly turn prototypes of that length. Where there are fewer tokens than prototypes they are moved apart a
+        little: equal ones would stay equal for ever.
+        """
+        tokens = self.local(x.to(self.prototypes.dtype)).flatten(0, 1)
+        m, dim = self.prototypes.shape
+        chosen = tokens[torch.linspace(0, len(tokens) - 1, m, device=x.device).round().long()].double()
+        chosen = 1.01 * _clip(chosen / 1.01)  # on the ball itself rounding would tell whether they may grow shorter
+        if len(tokens) < m:  # the same in every process
+            noise = torch.randn(m, dim, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+            chosen = chosen + 0.1 * dim**-0.5 * noise.to(chosen.device)
+        self.prototypes.copy_(chosen)
         return self
 
     def pool(self, x: Tensor, grid: Grid | None) -> tuple[Tensor, Tensor]:
+        x = self.local(x)
         if self.mu == 1:
             p = torch.full_like(x[..., 0], 1 / x.shape[1])  # b -> inf: GAP (Claim 4.1)
             u = x.mean(1)
@@ -62,17 +76,18 @@ class GSP(Pool):
         receives, which sums to one (G 4.3)."""
         u, p = self.attend(x)  # p (B, 1, N)
         with torch.autocast(x.device.type, enabled=False):
-            c = costs(x.to(p.dtype), _clip(self.prototypes))  # (B, N, m)
+            c = costs(self.local(x.to(p.dtype)), _clip(self.prototypes))  # (B, N, m)
             return u, (p @ (-self.eps * c).softmax(-1)).squeeze(1)
 
     def algorithm(self) -> Algorithm:
         return Algorithm(
             init=Part("U", lambda c: self.prototypes.expand(c.x.shape[0], -1, -1)),
             phi_q=Part("U/max(1,‖U‖)", lambda c: _clip(c.u)),
-            phi_k=Part("X/max(1,‖X‖)", lambda c: _clip(c.x)),
+            phi_k=Part("X/max(1,‖X‖)", lambda c: _clip(self.local(c.x))),
             similarity=Part("-‖x-y‖", lambda c: -(c.q[:, :, None] - c.k[:, None]).norm(dim=-1)),
             attention=Part("(1/p - ρ)/μ", self._fixed_point),
-            phi_u=Part("Z", lambda c: self._compose(c.x, c.z)),
+            phi_v=Part("X", lambda c: self.local(c.x)),
+            phi_u=Part("Z", lambda c: self._compose(c.v, c.z)),
         )
 
     def _compose(self, x: Tensor, u: Tensor) -> Tensor:

@@ -95,6 +95,13 @@ class MetricChoices:
         count -= count % world()  # each process has whole classes
         return dataclasses.replace(self.settings, batch=count * own.images_per_class), count
 
+    @property
+    def embedding(self) -> dict[str, Any]:
+        """What follows the pool: nothing, if it has embedded every position before (002 4.4)."""
+        if self.tokens != "cls" and self.pool_options.get("local") == self.options.dim:
+            return {}
+        return {"embedding_dim": self.options.dim, "embedding_norm": self.options.embedding_norm}
+
     def model(self) -> PooledModel:
         """Backbone, pool and embedding, all to be trained."""
         return self.start()[0]
@@ -106,8 +113,7 @@ class MetricChoices:
         model = create_model(
             self.backbone, self.pool, 0, pretrained=not self.scratch and self.weights is None,
             weights=None if run else self.weights, tokens=self.tokens, img_size=self.size,
-            pool_options=self.pool_options, embedding_dim=self.options.dim, embedding_norm=self.options.embedding_norm,
-            **self.model_options,
+            pool_options=self.pool_options, **self.embedding, **self.model_options,
         )  # fmt: skip
         size = {} if self.size is None else {"size": self.size}
         own, trained = model.backbone.preprocessing, False
@@ -128,10 +134,7 @@ class MetricChoices:
     def top(self, frozen: Frozen) -> Top:
         """Pool and embedding over a frozen backbone."""
         torch.manual_seed(self.settings.seed)
-        return frozen.top(
-            self.pool, 0, self.tokens, pool_options=self.pool_options, embedding_dim=self.options.dim,
-            embedding_norm=self.options.embedding_norm,
-        )  # fmt: skip
+        return frozen.top(self.pool, 0, self.tokens, pool_options=self.pool_options, **self.embedding)
 
     def augmentation(self, model: PooledModel) -> Any:
         """Random crops, gentle for trained weights: they know whole objects."""
@@ -182,7 +185,8 @@ def metric_choices(
     else:
         made = _of_recipe(on_data(recipe, data), given, options, settings)
     if "mix" in options and not made.options.metrix:
-        raise ValueError("--mix says which pairs Metrix mixes: --metrix feature, for instance")
+        own = "; of MoCHi, --mix-options pairs=neg-neg does" if made.options.rival == "mochi" else ""
+        raise ValueError(f"--mix says which pairs Metrix mixes: --metrix feature, for instance{own}")
     if made.pool == "gsp" and "eps" not in made.pool_options and asked_proxies(made.options):
         made = dataclasses.replace(made, pool_options={**made.pool_options, "eps": 0.5})
     return made

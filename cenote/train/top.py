@@ -60,7 +60,7 @@ class Frozen:
         embedding_dim: int | None = None,
         embedding_norm: str | None = None,
     ) -> Top:
-        """A new pool and head, or an embedding without a head.
+        """A new pool and head; an embedding, or no classes, without a head.
 
         `pool="cls"` is the CLS token, `tokens="all"` pools it together with the patches.
         """
@@ -72,6 +72,8 @@ class Frozen:
         after = copy.deepcopy(self.after) if dim == self.backbone.dim else nn.Identity()
         if embedding_dim is not None:
             return Top(layer, after, None, tokens, Embedding(dim * k, embedding_dim, embedding_norm))
+        if not classes:
+            return Top(layer, after, None, tokens)
         return Top(layer, after, Head(dim, classes, k, norm=head_norm), tokens)
 
     def model(self, top: Top, class_names: list[str] | None = None) -> PooledModel:

@@ -120,7 +120,42 @@ def test_fit_keeps_the_optimizers_hold():
     optimizer = torch.optim.SGD(pool.parameters(), lr=1.0)
     pool.fit(x)
     assert optimizer.param_groups[0]["params"][0] is pool.prototypes
-    torch.testing.assert_close(pool.prototypes[0], x[0, 0])
+    torch.testing.assert_close(pool.prototypes[0], x[0, 0] / (x[0, 0].norm() / 1.01).clamp(min=1))
+
+
+def test_prototypes_begin_near_the_ball_that_costs_see():
+    """The pool is the one with the full length of long tokens, which an optimizer would turn slowly."""
+    x = 50 * torch.randn(2, 10, DIM, dtype=torch.float64)
+    pool, long = make().fit(x), make()
+    assert pool.prototypes.norm(dim=1).max() < 1.01 + 1e-12
+    with torch.no_grad():
+        long.prototypes.copy_(50 * pool.prototypes)
+    torch.testing.assert_close(pool(x), long(x))
+    tokens = 20 * torch.randn(2, 10, DIM).half()
+    torch.testing.assert_close(make().half().fit(tokens).prototypes.norm(dim=1), 1.01 * torch.ones(6).half())
+
+
+def test_prototypes_are_apart_where_tokens_are_few():
+    pool = make(prototypes=30).fit(torch.randn(1, 4, DIM, dtype=torch.float64))
+    apart = torch.cdist(pool.prototypes, pool.prototypes) + torch.eye(30)
+    assert 0.01 < apart.min() < 0.3
+
+
+@pytest.mark.parametrize("mu", [0.3, 1.0])
+@pytest.mark.parametrize("plus", [None, "max"])
+def test_local_embeds_every_position_before_all_else(mu, plus):
+    x = torch.randn(3, 20, DIM, dtype=torch.float64)
+    pool = make(mu=mu, plus=plus, local=5).fit(x)
+    inner = create_pool("gsp", 5, prototypes=6, mu=mu, plus=plus).double()
+    inner.load_state_dict({name: v for name, v in pool.state_dict().items() if not name.startswith("local.")})
+    u, p = pool.attend(x)
+    assert u.shape == (3, 5) == (3, pool.out_dim)
+    for found, wanted in zip((u, p), inner.attend(pool.local(x)), strict=True):
+        torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(pool.with_histogram(x)[1], inner.with_histogram(pool.local(x))[1])
+    torch.testing.assert_close(pool.algorithm().run(x, None)[0][:, 0], u, rtol=1e-4, atol=1e-6)
+    u.square().sum().backward()
+    assert all(w.grad is not None and w.grad.abs().sum() > 0 for w in pool.local.parameters())
 
 
 @pytest.mark.parametrize(

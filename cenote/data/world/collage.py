@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from .catalogue import SHAPES
 from .dice import Dice
 from .drawing import Picture, draw_scene
 from .paint import COLOURS, TEXTURES
-from .plan import SIZES, Plan
+from .plan import SIZES, Plan, subclasses_in
 from .plate import DENSITIES
 from .settings import SHARED, Settings
 
@@ -34,12 +33,12 @@ def draw_collage(settings: Settings, plan: Plan, key: tuple[object, ...]) -> tup
 
 
 def nuisance(settings: Settings, plan: Plan, dice: Dice) -> Plan:
-    """A tile of one of the shared classes."""
+    """A tile of one of the shared classes, of the split's own subclasses."""
     family = dice.pick(settings.classes[-SHARED:])
     return replace(
         plan,
         family=family,
-        subclass=dice.pick(SHAPES[family].subclasses),
+        subclass=dice.pick(subclasses_in(settings, family, plan.split)),
         scene=dice.pick(settings.scenes),
         colour=dice.pick(tuple(COLOURS)),
         texture=dice.pick(TEXTURES),

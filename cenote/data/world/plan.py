@@ -83,8 +83,6 @@ def make_plan(settings: Settings, i: int) -> Plan:
     subclasses = SHAPES[family].subclasses
     if settings.unseen:
         split = dict(_shares(settings.seed, family))[subclasses.index(subclass)]
-    elif settings.collage:
-        subclasses = [subclasses[k] for k, share in _shares(settings.seed, family) if share == split]
     subclass = subclass or dice.pick(subclasses)
     bias = settings.test_bias if split == "test" else settings.bias
     home = home_scenes(settings)[number]
@@ -93,6 +91,11 @@ def make_plan(settings: Settings, i: int) -> Plan:
     chosen["size"] = SIZES[dice.weighted(settings.sizes)]
     chosen["count"] = COUNTS[dice.weighted(settings.counts)]
     return Plan(family, subclass, label, split, dice.pick(settings.domains), scene, **chosen)
+
+
+def subclasses_in(settings: Settings, family: str, split: str) -> list[str]:
+    """Of a world whose splits share none."""
+    return [SHAPES[family].subclasses[k] for k, share in _shares(settings.seed, family) if share == split]
 
 
 def home_scenes(settings: Settings) -> list[str]:

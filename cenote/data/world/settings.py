@@ -21,7 +21,7 @@ class Settings:
     classes: tuple[str, ...] = tuple(SHAPES)  # a number takes the first ones
     fine: bool = False  # subclasses are the labels: bird/crested
     unseen: bool = False  # with fine: the test split has subclasses that the train split has not
-    collage: bool = False  # one tile of the class among three of shared classes
+    collage: bool = False  # with unseen: one tile of the class among three of shared classes
     scenes: tuple[str, ...] = tuple(SCENES)  # a number takes the first ones
     bias: float = 0.5  # train and val: P(the scene is the label's home) = bias + (1 - bias) / scenes
     test_bias: float = 0.0  # the same in the test split
@@ -49,7 +49,8 @@ class Settings:
             good = len(weights) == n and all(0 <= w < 1e9 for w in weights) and sum(weights) > 0
             _check(good, f"{key} must be {n} weights that are not all zero, got {weights}")
         _check(not self.unseen or self.fine, "unseen needs fine: it keeps subclasses apart")
-        _check(not (self.collage and self.fine), "a collage labels classes: leave fine out")
+        drawn_before = "in one that was drawn before, they do: draw another"
+        _check(not self.collage or self.unseen, f"collage needs unseen: its splits share no subclass ({drawn_before})")
         _check(not self.collage or len(self.classes) > SHARED, f"a collage needs more than {SHARED} classes")
 
     def as_json(self) -> dict[str, Any]:
@@ -72,6 +73,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     "collage": {
         "images": 6000,
         "classes": 20,
+        "fine": True,
+        "unseen": True,
         "collage": True,
         "bias": 0.0,
         "counts": (1, 0, 0, 0),
