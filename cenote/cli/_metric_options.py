@@ -54,7 +54,8 @@ class MetricArguments:
     ] = None
     """another way to mix, in the place of Metrix."""
     mix_options: Pairs = ()
-    """of mixing: weight=0.4 alpha=2; of Metrix also hardest=3 (negatives, input), negatives=16 (partners), chunk=64."""
+    """of mixing: weight=0.4 alpha=2; of Metrix also hardest=20 (negatives of an anchor; 3 for input), negatives=16
+    (partners, at random), chunk=64; of MoCHi pairs=neg-neg."""
     zero_shot: Annotated[float | None, open_to("0", "X")] = None
     """weight of GSP's zero-shot loss; the paper's is 0.1."""
     xbm: Annotated[int | None, open_to("0")] = None

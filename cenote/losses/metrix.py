@@ -18,6 +18,7 @@ WHERE = ("input", "feature", "embed")
 PAIRS = ("pos-neg", "anc-neg", "pos-pos")
 # Partners of an example where every mixture costs something, if not told otherwise:
 OF_MAPS = 16  # a pass through the pool: of a ResNet-50 step 7 % for gap+max, 13 % for SimPool (benchmarks/metrix.py)
+HARDEST = 3  # negatives of an anchor, where a mixture is a pass through the network (D 2.4.2)
 OF_PROXIES = 4  # a row of similarities to all proxies, of which there may be ten thousand
 
 
@@ -47,7 +48,7 @@ class Metrix:
     pairs: tuple[str, ...] = ("pos-neg", "anc-neg")
     weight: float = 0.4  # w
     alpha: float = 2.0  # λ ~ Beta(α, α), one for each mixed example (D 2.8)
-    hardest: int = 3  # negatives of an anchor, "input" only, and there in the place of `negatives`
+    hardest: int | None = None  # negatives of an anchor (D 2.4.4), in the place of `negatives`; None: HARDEST of images
     negatives: int | None = None  # partners of an example, drawn at random; None: all where they cost little
     chunk: int = 64  # mixed maps in memory at a time
 
@@ -55,7 +56,7 @@ class Metrix:
         for name, chosen, known in (("where", self.where, WHERE), ("pairs", self.pairs, PAIRS)):
             check_words(f"{name} of Metrix", chosen, known)
         for name in ("hardest", "chunk", "negatives"):
-            if name != "negatives" or self.negatives is not None:
+            if name == "chunk" or getattr(self, name) is not None:
                 check_number(f"{name} of Metrix", getattr(self, name), whole=True, least=1)
         check_number("alpha of Metrix", self.alpha, above=0)
         check_number("weight of Metrix", self.weight, least=0)
@@ -127,8 +128,8 @@ class Metrix:
         itself = torch.eye(len(anchors), dtype=torch.bool, device=x.device)
         pos = itself if pairs == "anc-neg" else same & ~own  # (A, F): who is b
         neg = same & ~own if pairs == "pos-pos" else ~same  # (A, B): who is c
-        if where == "input" and pairs != "pos-pos":
-            neg = largest(anchors @ x.T, neg, self.hardest)
+        if hardest := self._hardest(where, pairs):
+            neg = largest(anchors @ x.T, neg, hardest)
         few = OF_MAPS if built and where != "input" else None
         chosen = at_most(_allowed(first_labels, labels, pairs), self._most(where, pairs, few), generator)  # (F, B)
         lam = beta_draws(self.alpha, tuple(chosen.shape), generator, x)
@@ -154,8 +155,8 @@ class Metrix:
         labels, x = batch.labels, unit(batch.z)
         few = None if where == "input" else OF_PROXIES
         chosen = at_most(_allowed(labels, labels, pairs), self._most(where, pairs, few), generator)
-        if where == "input" and pairs != "pos-pos":
-            chosen = largest(x @ x.T, chosen, self.hardest)
+        if hardest := self._hardest(where, pairs):
+            chosen = largest(x @ x.T, chosen, hardest)
         lam = beta_draws(self.alpha, tuple(chosen.shape), generator, x)
         b, c = chosen.nonzero(as_tuple=True)
         if not len(b):
@@ -171,9 +172,14 @@ class Metrix:
         label = torch.zeros_like(s).scatter_add(1, labels[b][:, None], lams)
         return loss.judge(s, label.scatter_add(1, labels[c][:, None], 1 - lams).clamp(max=1))
 
+    def _hardest(self, where: str, pairs: str) -> int | None:
+        if pairs == "pos-pos":
+            return None
+        return self.hardest or (HARDEST if where == "input" else None)
+
     def _most(self, where: str, pairs: str, few: int | None) -> int | None:
         """Partners drawn for an example; all, where the hardest are taken: a draw before would lose them."""
-        return None if where == "input" and pairs != "pos-pos" else self.negatives or few
+        return None if self._hardest(where, pairs) else self.negatives or few
 
     def _built(self, batch: Mixable, where: str, b: Tensor, c: Tensor, lam: Tensor) -> Tensor:
         """The embeddings (M, D) of mixed images or maps."""

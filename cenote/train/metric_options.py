@@ -97,7 +97,11 @@ class MetricOptions:
         for name in self.mix_options:
             if name not in known:
                 raise ValueError(f"no option '{name}' of {self.rival or 'metrix'}: {', '.join(known)}")
-        given = {name: tuple(v) if isinstance(v, list) else v for name, v in self.mix_options.items()}
+        given: dict[str, Any] = {
+            name: tuple(v) if isinstance(v, list) else v for name, v in self.mix_options.items()
+        }  # fmt: skip
+        if isinstance(given.get("pairs"), str):
+            given["pairs"] = tuple(given["pairs"].split(","))
         return kind(**own, **given)
 
     def check(self) -> None:

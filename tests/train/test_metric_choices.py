@@ -17,6 +17,8 @@ from .test_metric import MODEL, asked
         ({"metrix": ("features",)}, {}, "are some of input, feature, embed"),
         ({"metrix": ("embed",), "rival": "mochi"}, {}, "leave out --metrix or --rival"),
         ({"rival": "mochi", "loss": "proxy-anchor"}, {}, "takes no proxies"),
+        ({"rival": "mochi", "mix": ("anc-neg",)}, {}, "of MoCHi, --mix-options pairs=neg-neg does"),
+        ({"rival": "mochi", "mix_options": {"pairs": "neg-pos"}}, {}, "neg-pos"),
         ({"rival": "proxy-synthesis"}, {}, "takes a loss that has them"),
         ({"metrix": ("embed",), "mix_options": {"beta": 1}}, {}, "no option 'beta' of metrix: weight, alpha"),
         ({"mix_options": {"weight": 1}}, {}, "need something to mix"),
@@ -75,3 +77,9 @@ def test_a_batch_is_classes_times_images(monkeypatch: pytest.MonkeyPatch) -> Non
         metric_choices(None, "", MODEL, {"classes_per_batch": 1}, {})
     with pytest.raises(ValueError, match="leave out one of batch and classes_per_batch"):
         metric_choices(None, "", MODEL, {"classes_per_batch": 4}, {"batch": 10})
+
+
+@pytest.mark.parametrize("pairs", ["neg-neg", "anc-neg", "neg-neg,anc-neg"])
+def test_mochi_mixes_the_pairs_it_is_told_to(pairs: str) -> None:
+    made = metric_choices(None, "", {}, {"rival": "mochi", "mix_options": {"pairs": pairs}, "loss": "contrastive"}, {})
+    assert made.options.make_mixing().pairs == tuple(pairs.split(","))
