@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +31,19 @@ def save_checkpoint(folder: Path, state: dict[str, Any]) -> None:
         os.fsync(file.fileno())
 
 
-def begun(folder: Path) -> bool:
+def begun(folder: Path, say: Callable[[str], None]) -> bool:
     """Whether there is a run to go on with; one that was killed before its first checkpoint begins again."""
-    return (folder / NAME).is_file() or not folder.is_dir()  # what is not there at all, `load_checkpoint` tells
+    refuse_missing(folder)
+    there = (folder / NAME).is_file()
+    if not there:
+        say(f"{folder} has no checkpoint yet: the run begins again")
+    return there
+
+
+def refuse_missing(folder: Path) -> None:
+    """Before anything is written: an empty folder would look like a run that was killed early."""
+    if not folder.is_dir():
+        raise ValueError(f"{folder} is not there: there is no run to resume")
 
 
 def load_checkpoint(folder: Path) -> dict[str, Any]:

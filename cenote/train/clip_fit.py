@@ -49,7 +49,7 @@ def learn_clip(
     settings = choices.settings
     if not resume and (folder / CHECKPOINT).exists():
         raise ValueError(f"{folder} holds a run already: resume it, or choose another folder")
-    resume = resume and begun(folder)
+    resume = resume and begun(folder, say)
     parts = {name: part for name, part in clip_splits(data, say).items() if part is not None}
     texts = {}
     for name, part in parts.items():

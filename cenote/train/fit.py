@@ -45,7 +45,7 @@ def fit(
     settings = choices.training()
     if not resume and (folder / CHECKPOINT).exists():
         raise ValueError(f"{folder} holds a run already: resume it, or choose another folder")
-    resume = resume and begun(folder)
+    resume = resume and begun(folder, say)
     splits = split(data, seed=settings.seed, say=say)
     if choices.freeze:
         return _fit_frozen(splits, folder, choices, settings, cache, resume, say)

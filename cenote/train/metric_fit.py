@@ -19,7 +19,7 @@ from ..metrics.retrieval import KS, KS_OF
 from ..models import load as load_model
 from ..models import save_model
 from .checkpoint import NAME as CHECKPOINT
-from .checkpoint import begun
+from .checkpoint import begun, refuse_missing
 from .distributed import processes, rank, world
 from .engine import Engine
 from .extraction import Extraction, Unreadable
@@ -162,7 +162,7 @@ def learn_metric(
         if choices.options.protocol == "fair":
             return _four(parts, folder, choices, cache, resume, say, device)
         splits = metric_splits(parts, choices.options.validate, say)
-        return Run(choices, splits, folder, device, say).train(cache, resume and begun(folder))[0]
+        return Run(choices, splits, folder, device, say).train(cache, resume and begun(folder, say))[0]
 
 
 def _four(
@@ -174,7 +174,7 @@ def _four(
     for number, splits in enumerate(fold_splits(parts), 1):
         say(f"fold {number} of 4")
         inside = folder / f"fold-{number}"
-        goes_on = resume and (number == 1 or inside.is_dir()) and begun(inside)
+        goes_on = resume and inside.is_dir() and begun(inside, say)
         report, found = Run(choices, splits, inside, device, say).train(cache, goes_on)
         reports.append(report)
         vectors.append(found)
@@ -200,6 +200,8 @@ def _four(
 
 
 def _refuse_another_run(folder: Path, fair: bool, resume: bool) -> None:
+    if resume:
+        refuse_missing(folder)
     one, four = ((place / CHECKPOINT).exists() for place in (folder, folder / "fold-1"))
     if not resume and (one or four):
         raise ValueError(f"{folder} holds a run already: resume it, or choose another folder")

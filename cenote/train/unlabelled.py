@@ -110,7 +110,7 @@ def learn(data: Dataset, folder: Path, asked: Unlabelled, resume: bool = False, 
     """Train, save the teacher of the best epoch in `folder`, and report."""
     if not resume and (folder / CHECKPOINT).exists():
         raise ValueError(f"{folder} holds a run already: resume it, or choose another folder")
-    resume = resume and begun(folder)
+    resume = resume and begun(folder, say)
     train, val = unlabelled_splits(data)
     settings = asked.settings
     with processes() as device:

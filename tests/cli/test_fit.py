@@ -78,7 +78,7 @@ def test_the_cache_is_listed_and_pruned(photos: Path, tmp_path: Path, capsys: py
         (("--backbone", "resnet19", "--freeze"), "resnet19"),
         (("--epochs", "0"), "epochs must be at least 1, got 0"),
         (("--recipe", "simpool/vit-smal-supervised"), "did you mean 'simpool/vit-small-supervised'"),
-        (("--resume",), "has no checkpoint.pt: there is no run to resume"),
+        (("--resume",), "is not there: there is no run to resume"),
     ],
 )
 def test_mistakes(

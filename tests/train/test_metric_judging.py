@@ -98,6 +98,11 @@ def test_a_run_goes_on_by_its_own_protocol(tmp_path: Path) -> None:
     for choices in (plain, fair):
         with pytest.raises(ValueError, match="there is no run to resume"):
             learn_metric(discs(), tmp_path / "none", choices, resume=True, say=quiet)
+        assert not (tmp_path / "none").exists(), "asked again, it would begin"
+    told = list[str]()
+    (tmp_path / "early").mkdir()
+    learn_metric(discs(), tmp_path / "early", plain, resume=True, say=told.append)
+    assert any("early has no checkpoint yet: the run begins again" in sentence for sentence in told)
 
 
 def test_a_frozen_backbone_does_without_a_class_that_cannot_be_read(tmp_path: Path) -> None:
