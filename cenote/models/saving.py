@@ -27,7 +27,7 @@ from .pooled import PooledModel
 FORMAT = 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 KEYS = {"format", "model", "class_names", "preprocessing", "versions", "sha256"}
-PENDING = re.compile(r"\.(cenote-.*|model\.[0-9a-f]{64}\.safetensors)")
+PENDING = re.compile(r"\.(cenote-[0-9a-f]{32}|model\.[0-9a-f]{64}\.safetensors)")
 
 
 def save_model(model: PooledModel, folder: str | Path) -> None:

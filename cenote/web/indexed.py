@@ -22,9 +22,11 @@ from ..search.store import Entry, open_store
 from ..search.words import WordMemory
 from .photos import encode, file_of, photo_of
 from .questions import Adopt, Photo, Picture, Refusal, Search, Unseen, names_only
+from .remembered import Remembered
 
 SAFE = 2**53  # JavaScript's whole numbers end here; Milvus's rows do not
 SAMPLE, SHOWN, NAMES = 5000, 24, 400
+FILES = 64 << 20  # bytes of all of them
 ABOUT = {
     "text": "images that fit the text",
     "image": "images that look like this one",
@@ -51,6 +53,7 @@ class Indexed:
         self.model = model_of(self.store, exact=False)
         self.pictures = Pictures()
         self.memory: WordMemory | None = None
+        self.files = Remembered[str, bytes](FILES)  # of photographs that are not in the index
         self.sample = self._sample()
 
     def about(self) -> dict[str, Any]:
@@ -127,10 +130,14 @@ class Indexed:
             return asked.entry
         if asked.photo is None:
             return None
-        rows = self.store.find(asked.photo)  # a photograph's name is the digest of its file, as an index has it
-        if not rows and asked.content is None:
+        if rows := self.store.find(asked.photo):  # a photograph's name is the digest of its file, as an index has it
+            return rows[0]
+        if asked.content is not None:
+            self.files.put(asked.photo, asked.content)
+        content = self.files.get(asked.photo)
+        if content is None:
             raise Unseen
-        return rows[0] if rows else asked.content
+        return content
 
     def _words(self, question: Question) -> WordMemory | None:
         kept = self.store.description.words
