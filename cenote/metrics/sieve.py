@@ -174,9 +174,10 @@ def _margin(own: Rounded, other: Rounded) -> float:
 
 
 def _side(rows: int, dim: int, budget: int) -> int:
-    """Rows of a block: floats and whole numbers of two, beside what each thread writes down, in equal blocks."""
-    left = budget * 3 // 4 - 12 * ROOM * torch.get_num_threads()
-    most = max(left // (12 * (dim + 4)), budget // 4 // (12 * (dim + 4)), COLUMNS)
+    """Rows of a block, all equal: floats and whole numbers of two, and a copy while they are prepared, beside what each
+    thread writes down."""
+    left = max(budget * 3 // 4 - 12 * ROOM * torch.get_num_threads(), budget // 4)
+    most = max(left // (16 * (dim + 4)), COLUMNS)
     return -(-rows // -(-rows // most))
 
 

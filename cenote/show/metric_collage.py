@@ -29,15 +29,25 @@ def collage_sheet(
     entries = []
     for k, place in enumerate(places):
         record, photo = dataset[place], dataset.image(place)
-        if not record.boxes:
-            raise ValueError(f"{dataset.path(place)}: it has no box in the tile of its class: is it a collage?")
-        box = record.boxes[0]
-        corners = tile((box.x1 + box.x2) / 2, (box.y1 + box.y2) / 2, photo.size)
+        corners = _tile_of(dataset, place, photo.size)
         pictures = [draw_box(photo, corners)]
         pictures += [draw_box(overlay(photo, own[k]), corners) for own in maps.values()]
         shares = [f"{name} {100 * inside(own[k], corners, photo.size):.0f}%" for name, own in maps.items()]
         entries.append(Entry(pictures, f"{record.label} · {record.split}", "on its tile: " + ", ".join(shares)))
     return contact_sheet(entries, heading or f"collage, then {', '.join(maps)}", columns=2, side=side)
+
+
+def share_on_tile(dataset: Dataset, place: int, a: np.ndarray) -> float:
+    """Of a map (H, W) of the collage at `place`, what lies on the tile of its class."""
+    size = dataset.image(place).size
+    return inside(a, _tile_of(dataset, place, size), size)
+
+
+def _tile_of(dataset: Dataset, place: int, size: tuple[int, int]) -> tuple[int, int, int, int]:
+    boxes = dataset[place].boxes
+    if not boxes:
+        raise ValueError(f"{dataset.path(place)}: it has no box in the tile of its class: is it a collage?")
+    return tile((boxes[0].x1 + boxes[0].x2) / 2, (boxes[0].y1 + boxes[0].y2) / 2, size)
 
 
 def tile(x: float, y: float, size: tuple[int, int]) -> tuple[int, int, int, int]:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+LEAST_SPAN = 2.0  # points of an axis
+
 
 def draw_positivity(
     factors: npt.ArrayLike, empirical: npt.ArrayLike, theoretical: npt.ArrayLike, title: str = ""
@@ -34,7 +36,7 @@ def draw_positivity(
     axes.set_ylabel("P(positive)", color=INK)
     axes.set_xlim(-0.02, 1.02)
     axes.set_ylim(-0.02, 1.02)
-    axes.legend(loc="lower left", facecolor=PAPER, edgecolor="none")
+    axes.legend(loc="best", facecolor=PAPER, edgecolor="none")
     return figure
 
 
@@ -56,6 +58,9 @@ def draw_mu(
     axes.set_xlabel("μ", color=INK)
     axes.set_ylabel(f"{metric} on unseen classes (%)", color=INK)
     axes.legend(loc="best", facecolor=PAPER, edgecolor="none")
+    low, high = axes.get_ylim()
+    if high - low < LEAST_SPAN:  # a cliff of a hundredth of a point is none
+        axes.set_ylim((low + high - LEAST_SPAN) / 2, (low + high + LEAST_SPAN) / 2)
     return figure
 
 

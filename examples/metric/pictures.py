@@ -7,7 +7,8 @@ mu-RUN.png           MAP@R against the share mu of GSP, changed at evaluation al
 histograms.png       which prototypes the unseen classes use, a column for each run with GSP (002 Figure 4)
 collage.png          with --collage, where the pools look (002 Figure 3b)
 
-and, printed, alignment, uniformity and utilization (D 2.24) of the unseen classes.
+and, printed, alignment, uniformity and utilization (D 2.24) of the unseen classes; of runs with GSP how well prototypes
+of some of them foretell others (002 2.3); with --collage, the share of the maps on the tile of the class.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import argparse
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,13 +27,13 @@ from cenote.allocator import keep_memory
 from cenote.data import Dataset, open_dataset
 from cenote.data.loading import load as batches_of
 from cenote.losses import mixtures_of, positivity
-from cenote.metrics import alignment, retrieval_scores, uniformity, utilization
+from cenote.metrics import alignment, retrieval_scores, uniformity, utilization, zero_shot_prediction
 from cenote.models import PooledModel, load
 from cenote.pooling.gsp import GSP
-from cenote.show.metric_collage import collage_sheet
+from cenote.show.metric_collage import collage_sheet, share_on_tile
 from cenote.show.metric_curves import draw_mu, draw_positivity
 from cenote.show.metric_histograms import draw_histograms
-from cenote.train.metric_splits import halves
+from cenote.train.metric_splits import Halves, class_names, halves
 
 MUS = (0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0)
 CLASSES, EACH, BATCHES = 16, 4, 50  # of positivity: as a step of training has them
@@ -79,9 +80,23 @@ def steps(labels: Tensor, generator: torch.Generator) -> list[Tensor]:
     return found
 
 
+def results(run: Path) -> dict[str, Any]:
+    return dict(json.loads((run / "results.json").read_text(encoding="utf-8")))
+
+
+def learned_from(run: Path, parts: Halves) -> Dataset:
+    """The images of the classes that trained, without those that chose the epoch; of another data set, refused."""
+    told, data = results(run).get("classes"), parts.train
+    if told is None:
+        return data
+    if told["test"] != class_names(parts.test) or not set(told["train"]) <= set(class_names(data)):
+        raise SystemExit(f"{run} was trained and judged on other classes than those of {data.name}: name its own data")
+    return data.select(np.isin(data.labels, [data.classes.index(name) for name in told["train"]]))
+
+
 def margins(run: Path) -> dict[str, float]:
     """beta, gamma and m that a run of multi-similarity was given; of another loss, the usual ones."""
-    options = json.loads((run / "results.json").read_text(encoding="utf-8"))["options"]
+    options = results(run)["options"]
     return dict(options["loss_options"]) if options["loss"] == "multi-similarity" else {}
 
 
@@ -98,11 +113,22 @@ def spread(trained: Seen, unseen: Seen, batches: list[Tensor], generator: torch.
     return f"{near}, utilization {clean:.3f}, with mixed embeddings {both:.3f}"
 
 
+def foretold(unseen: Seen) -> str:
+    """What the histograms of some of the unseen classes tell of the others."""
+    if len(unseen.labels.unique()) < 3:
+        return "zero-shot prediction: too few classes"
+    found = {name: f"{100 * share:.1f}%" for name, share in
+             zero_shot_prediction(unseen.histograms, unseen.vectors, unseen.labels).items()}  # fmt: skip
+    chance = f"by chance {found['chance_accuracy']}, {found['chance_map']}"
+    several = (f"{name} {found[f'accuracy_{name}']}, MAP {found[f'map_{name}']}" for name in ("l2", "cosine"))
+    return f"zero-shot prediction: {'; '.join(several)}; {chance}"
+
+
 @torch.inference_mode()
-def maps(model: PooledModel, data: Dataset, places: Sequence[int]) -> list[np.ndarray]:
-    transform = model.backbone.preprocessing.transform()
-    images = torch.stack([transform(data.image(place)) for place in places])
-    return list(model.attend(images).mean(1).numpy())
+def maps(model: PooledModel, data: Dataset) -> list[np.ndarray]:
+    """In the order of the data."""
+    batches = batches_of(data, model.backbone.preprocessing.transform(), 32)
+    return [own for batch in batches for own in model.attend(batch.images).mean(1).numpy()]
 
 
 def main() -> None:
@@ -118,16 +144,18 @@ def main() -> None:
     keep_memory()
     torch.manual_seed(0)
     parts = halves(open_dataset(given.data))
-    trained, unseen = (
-        part.select(np.sort(np.random.default_rng(0).permutation(len(part))[: given.images]))
-        for part in (parts.train, parts.test)
-    )
+
+    def some(part: Dataset) -> Dataset:
+        return part.select(np.sort(np.random.default_rng(0).permutation(len(part))[: given.images]))
+
+    trained = {run: some(learned_from(run, parts)) for run in given.run}
+    unseen = some(parts.test)
     given.out.mkdir(parents=True, exist_ok=True)
     models = {run: load(run).eval() for run in given.run}
     histograms: dict[str, tuple[Tensor, Tensor]] = {}
     for run, model in models.items():
         name, generator = run.name, torch.Generator().manual_seed(0)
-        learned, new = look(model, trained), look(model, unseen, MUS)
+        learned, new = look(model, trained[run]), look(model, unseen, MUS)
         batches = steps(learned.labels, generator)
         mixed = [mixtures_of(learned.vectors[r], learned.labels[r], generator=generator) for r in batches]
         curve = positivity(mixed, margins(run))
@@ -139,14 +167,18 @@ def main() -> None:
             title = f"μ at evaluation, trained with {model.pool.mu:g}"
             draw_mu(scores, gap=scores[1.0], title=title).savefig(given.out / f"mu-{name}.png")
             histograms[name] = new.histograms, new.labels
+            print(f"{name}: {foretold(new)}")
     if histograms:
         draw_histograms(histograms, unseen.classes).savefig(given.out / "histograms.png")
     able = {run.name: model for run, model in models.items() if model.pool is None or not model.pool.no_attention}
-    places = range(min(SHOWN, len(unseen)))
     if able and given.collage:
-        collage_sheet(unseen, places, {name: maps(model, unseen, places) for name, model in able.items()}).save(
-            given.out / "collage.png"
-        )
+        seen = {name: maps(model, unseen) for name, model in able.items()}
+        for name, own in seen.items():
+            shares = [share_on_tile(unseen, place, a) for place, a in enumerate(own)]
+            print(f"{name}: {100 * np.mean(shares):.1f}% of the maps on the tile of the class")
+        places = np.random.default_rng(0).permutation(len(unseen))[:SHOWN].tolist()
+        shown = {name: [own[place] for place in places] for name, own in seen.items()}
+        collage_sheet(unseen, places, shown).save(given.out / "collage.png")
     print(f"wrote {', '.join(sorted(path.name for path in given.out.glob('*.png')))} in {given.out}")
 
 

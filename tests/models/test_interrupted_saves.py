@@ -132,3 +132,10 @@ def test_a_failed_save_leaves_the_old_one_and_no_litter(folder: Path, monkeypatc
         small("gap").save(folder)
     assert sorted(os.listdir(folder)) == ["config.json", "model.safetensors"]
     assert (folder / "config.json").read_bytes() == before and cenote.load(folder).config["pool"] == "simpool"
+
+
+def test_a_save_removes_nothing_that_it_did_not_write(folder: Path) -> None:
+    (folder / ".cenote-notes").mkdir()
+    (folder / ".cenote-notes" / "mine.txt").write_text("kept")
+    small("gap").save(folder)
+    assert (folder / ".cenote-notes" / "mine.txt").read_text() == "kept"

@@ -214,7 +214,7 @@ def test_the_images_that_told_freedom_are_named(room: Room, demo: Path) -> None:
     assert len(told) == 2 and [each["name"] for each in told] == [Path(path).name for path in answer.why["proxies"]]
 
 
-def test_a_photograph_that_is_in_the_index_is_known_again(room: Room, demo: Path) -> None:
+def test_a_photograph_that_is_in_the_index_is_known_again(room: Room, demo: Path, photos: dict[str, bytes]) -> None:
     assert room.index is not None
     (entry,) = room.index.store.entries(torch.tensor([7]))
     inside, row = (
@@ -225,6 +225,9 @@ def test_a_photograph_that_is_in_the_index_is_known_again(room: Room, demo: Path
     assert isinstance(digest, bytes) and json.loads(digest)["results"] == first["results"]
     (other,) = room.answer([replace(inside, photo="f" * 32, content=None)])
     assert isinstance(other, Unseen), "a photograph that the index does not hold is asked for"
+    new = replace(inside, photo="e" * 32, content=photos["small"])
+    told = [json.loads(room.answer([asked])[0]) for asked in (new, replace(new, content=None))]  # type: ignore[arg-type]
+    assert told[0]["results"] == told[1]["results"], "and is known from then on"
     assert first["results"] == second["results"] and 7 not in [result["entry"] for result in first["results"]]
 
 
