@@ -69,6 +69,9 @@ class MetricChoices:
             raise FileNotFoundError(2, "no such weights", str(self.weights))
         if self.settings.accumulate > 1:
             raise ValueError("images are compared with all others of their step: accumulate must be 1")
+        if self.options.warm_up >= self.settings.epochs:
+            epochs = f"{self.options.warm_up:g} of {self.settings.epochs} epochs"
+            raise ValueError(f"the backbone would wait for {epochs} and never learn: --freeze does that in minutes")
         if self.settings.workers < 0:
             raise ValueError(f"workers must be at least 0, got {self.settings.workers}")
         if self.size is not None and self.size < 1:

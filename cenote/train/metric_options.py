@@ -18,6 +18,7 @@ from ..losses.proxy_synthesis import ProxySynthesis
 from ..losses.xbm import CrossBatchMemory
 from ..losses.zero_shot import ZeroShot
 from ..models import PooledModel
+from ..options import check_names
 from ..pooling.gsp import GSP
 from .metric_module import MetricModule, Waiting
 from .top import Top
@@ -82,9 +83,7 @@ class MetricOptions:
 
     def make_zero_shot(self, classes: int, prototypes: int) -> ZeroShot:
         known = [name for name in signature(ZeroShot).parameters if name not in ("classes", "prototypes", "weight")]
-        for name in self.zero_shot_options:
-            if name not in known:
-                raise ValueError(f"no option '{name}' of the zero-shot loss: {', '.join(known)}")
+        check_names("zero-shot", self.zero_shot_options, known)
         return ZeroShot(classes, prototypes, self.zero_shot, **self.zero_shot_options)
 
     def make_mixing(self) -> Any:
@@ -94,9 +93,7 @@ class MetricOptions:
         kind: Any = RIVALS[self.rival] if self.rival else Metrix
         own: dict[str, Any] = {} if self.rival else {"where": self.metrix, "pairs": self.mix}
         known = [f.name for f in fields(kind) if f.name not in own]
-        for name in self.mix_options:
-            if name not in known:
-                raise ValueError(f"no option '{name}' of {self.rival or 'metrix'}: {', '.join(known)}")
+        check_names(self.rival or "metrix", self.mix_options, known)
         given: dict[str, Any] = {
             name: tuple(v) if isinstance(v, list) else v for name, v in self.mix_options.items()
         }  # fmt: skip

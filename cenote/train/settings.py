@@ -58,9 +58,19 @@ class Settings:
 def refuse_changes(before: dict[str, object], now: dict[str, object]) -> None:
     """A run goes on with what it began with, or not at all."""
     changed = [
-        f"{name} was {before[name]!r} and is now {value!r}"
+        sentence
         for name, value in now.items()
         if name not in HARMLESS and name in before and before[name] != value
+        for sentence in _differences(name, before[name], value)
     ]
     if changed:
         raise ValueError(f"a resumed run must keep its settings: {'; '.join(changed)}")
+
+
+def _differences(name: str, before: object, now: object) -> list[str]:
+    """Of groups of settings only those that differ."""
+    if not (isinstance(before, dict) and isinstance(now, dict) and before.keys() == now.keys()):
+        return [f"{name} was {before!r} and is now {now!r}"]
+    return [
+        told for key in now if before[key] != now[key] for told in _differences(f"{name}.{key}", before[key], now[key])
+    ]
