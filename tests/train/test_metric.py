@@ -234,7 +234,7 @@ def test_stopped_and_resumed_it_ends_the_same(name: str, tmp_path: Path) -> None
     assert one.read_bytes() == other.read_bytes()
     with pytest.raises(ValueError, match="holds a run already"):
         learn_metric(data, tmp_path / "whole", choices, say=quiet)
-    with pytest.raises(ValueError, match="must keep its settings: options.dim was 16 and is now 8"):
+    with pytest.raises(ValueError, match=r"must keep its settings: options\.dim was 16 and is now 8"):
         changed = replace(choices, options=replace(choices.options, dim=8))
         learn_metric(data, tmp_path / "whole", changed, resume=True, say=quiet)
 
