@@ -47,15 +47,13 @@ def zero_shot_prediction(
     z, v = _means(z.to(x.device), which, len(present)), _means(x, which, len(present))  # (C, m), (C, D)
     generator = torch.Generator().manual_seed(seed)
     step = max(1, budget // (8 * 4 * asked))  # rows of `near` below, and what they are compared with
-    hits, inverse = torch.zeros(2), torch.zeros(2, dtype=torch.float64)
+    hits, inverse = [0, 0], [0.0, 0.0]
     for _ in range(rounds):
         order = torch.randperm(len(present), generator=generator).to(z.device)
         ours, theirs = order[:known], order[known:]
         foretold, true = z[theirs] @ _ridge_map(z[ours], v[ours], ridge), v[theirs]  # (asked, D)
         for k, (p, t) in enumerate(((foretold, true), (unit(foretold), unit(true)))):
-            squares = (
-                t.square().sum(1) / 2
-            )  # the nearest has the largest p.t - |t|^2 / 2; of unit length, the largest p.t
+            squares = t.square().sum(1) / 2  # the nearest to p has the largest p.t - |t|^2 / 2
             for i in range(0, asked, step):
                 ranks = _ranks(p[i : i + step] @ t.T - squares, i)
                 hits[k] += int((ranks == 1).sum())
@@ -63,7 +61,7 @@ def zero_shot_prediction(
     total = rounds * asked
     scores = dict[str, float]()
     for k, name in enumerate(("l2", "cosine")):
-        scores |= {f"accuracy_{name}": float(hits[k]) / total, f"map_{name}": float(inverse[k]) / total}
+        scores |= {f"accuracy_{name}": hits[k] / total, f"map_{name}": inverse[k] / total}
     guess = float((1 / torch.arange(1, asked + 1, dtype=torch.float64)).mean())
     return scores | {"chance_accuracy": 1 / asked, "chance_map": guess}
 

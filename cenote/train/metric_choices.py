@@ -69,6 +69,8 @@ class MetricChoices:
             raise FileNotFoundError(2, "no such weights", str(self.weights))
         if self.settings.accumulate > 1:
             raise ValueError("images are compared with all others of their step: accumulate must be 1")
+        if self.options.embedding_norm and not self.embedding:
+            raise ValueError("no embedding follows a pool with local as large as dim: leave out --embedding-norm")
         if self.options.warm_up >= self.settings.epochs:
             epochs = f"{self.options.warm_up:g} of {self.settings.epochs} epochs"
             raise ValueError(f"the backbone would wait for {epochs} and never learn: --freeze does that in minutes")

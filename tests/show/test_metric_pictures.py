@@ -34,6 +34,8 @@ def test_effect_of_mu() -> None:
     assert np.allclose([at.min(), at.max()], [32 - 8**0.5, 32 + 8**0.5])  # one deviation of two seeds
     with pytest.raises(ValueError, match="no scores"):
         draw_mu({})
+    low, high = draw_mu({0.1: 5.0, 1.0: 5.01}).axes[0].get_ylim()
+    assert low < 4.5 and high > 5.5, "a hundredth of a point is no cliff"
 
 
 def test_histograms_of_classes() -> None:

@@ -25,6 +25,7 @@ from .test_metric import MODEL, asked
         ({"loss": "proxy-nca", "xbm": 10}, {}, "no use for a memory"),
         ({"metrix": ("input",)}, {"freeze": True, "scratch": False}, "no mixing of input with --freeze"),
         ({"warm_up": 1}, {"freeze": True, "scratch": False}, "leave out --warm-up"),
+        ({"embedding_norm": "layer"}, {"pool_options": {"local": 16}}, "leave out --embedding-norm"),
         ({"warm_up": 2}, {}, "would wait for 2 of 2 epochs and never learn"),
         ({}, {"freeze": True}, "freeze and scratch exclude each other"),
         ({"dims": 3}, {}, "no key 'dims'; did you mean 'dim'"),
