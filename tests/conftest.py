@@ -7,6 +7,8 @@ from typing import Any
 # more than they hold, and AVX512_CORE keeps oneDNN below those instructions. `make test` says the same; this is for
 # a bare `pytest`.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE")
+# Before pymilvus is imported, as the library does: the connection of one test writes to the stderr of another.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 import pytest
 import torch
