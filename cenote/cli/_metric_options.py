@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 PLAIN = (  # options that are taken as they are
     *("dim", "embedding_norm", "loss", "rival", "zero_shot", "xbm", "xbm_after", "classes_per_batch"),
-    *("images_per_class", "warm_up", "proxy_rate", "protocol", "validate", "score", "without_match"),
+    *("images_per_class", "warm_up", "proxy_rate", "protocol", "repeats", "epoch_steps"),
+    *("validate", "score", "without_match"),
 )
 
 
@@ -74,6 +75,10 @@ class MetricArguments:
     """how many times as fast proxies and label embeddings learn."""
     protocol: Annotated[Literal["conventional", "fair"] | None, open_to("conventional", "{conventional,fair}")] = None
     """conventional: one model; fair: four, each without a quarter of the classes: their mean, their concatenation."""
+    repeats: Annotated[int | None, open_to("1")] = None
+    """trainings of each of the four; all collections of four are judged, 81 of 3 trainings, and their deviation."""
+    epoch_steps: Annotated[int | None, open_to("all images once", "STEPS")] = None
+    """what counts as an epoch, after which the model is judged."""
     validate: Annotated[Literal["classes", "test", "last"] | None, open_to("classes", "{classes,test,last}")] = None
     """what chooses the epoch: a quarter of the training classes, held out; the test classes; or it is the last."""
     score: Annotated[Literal["map@r", "recall@1"] | None, open_to("map@r", "{map@r,recall@1}")] = None
@@ -93,7 +98,8 @@ class MetricArguments:
     workers: Annotated[int | None, open_to("0")] = None
     """processes that read images."""
     settings: Pairs = ()
-    """others, such as optimizer=adam weight_decay=1e-4 clip=1 ema=0.999 amp=bf16 tensorboard=true."""
+    """others, such as optimizer=adam clip=1 ema=0.999 amp=bf16 tensorboard=true; patience=15 ends a run after so many
+    epochs without a better score, schedule=plateau plateau=4 lowers its rate by step_factor=0.1."""
 
     def choices(self, data: str) -> MetricChoices:
         """Checked: a typo is told before the images are read. `data` as it was given: sop:FOLDER names a benchmark."""

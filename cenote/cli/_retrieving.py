@@ -50,7 +50,7 @@ def _sets(session: Session) -> tuple[Dataset, Dataset | None, str]:
 
 
 def fold_note(run: Path) -> str | None:
-    """A run of the fair protocol trained four models, of which one is judged here."""
+    """A run of the fair protocol trained four models or more, of which one is judged here."""
     try:
         report = json.loads((run / "results.json").read_text())
         fold = report["fold"] if report["protocol"] == "fair" else None
@@ -58,7 +58,7 @@ def fold_note(run: Path) -> str | None:
         return None
     if fold is None:
         return None
-    return f"{run} holds four models: judged is the one that validated best, fold {fold}; results.json has their mean"
+    return f"{run} holds several models: judged is the one that validated best, {fold}; results.json has their mean"
 
 
 def _unseen(run: Path, data: Dataset) -> Dataset | None:

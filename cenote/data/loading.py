@@ -11,6 +11,7 @@ import random
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -138,6 +139,27 @@ class Order:
         if not self.shuffle:
             return np.arange(self.n)
         return np.random.Generator(np.random.PCG64(mixed(self.seed, epoch))).permutation(self.n)
+
+
+class Stretches(Order):
+    """Another order in stretches of so many steps, each of which counts as an epoch: where one ends, the next goes on.
+
+    Epochs of the other order come one after the other, as they would without it.
+    """
+
+    def __init__(self, whole: Order, steps: int) -> None:
+        if steps < 1:
+            raise ValueError(f"a stretch has at least one step, got {steps}")
+        super().__init__(whole.n, whole.batch, whole.shuffle, whole.seed, True, whole.rank, whole.world)
+        self.whole, self.batches = whole, steps
+
+    def _places(self, epoch: int, start: int) -> Iterator[list[Place]]:
+        turn, step = divmod(epoch * self.batches + start, len(self.whole))
+        left = self.batches - start
+        while left > 0:
+            yield from islice(self.whole._places(turn, step), left)
+            left -= len(self.whole) - step
+            turn, step = turn + 1, 0
 
 
 class Loader(DataLoader[Any]):

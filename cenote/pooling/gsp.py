@@ -20,23 +20,26 @@ class GSP(Pool):
     s_j = logsumexp_i(-eps c_ij): p_j = sigmoid(s_j + b) / (n mu), where b solves mean_j sigmoid(s_j + b) = mu.
     mu = 1 is GAP (Claim 4.1). eps: 5 for pair losses, 0.5 for proxy losses. `plus` adds "max" or "gem" to the
     vector (GMP+GSP, GeMean+GSP). `local` embeds every position by a linear map before all of this, as the paper's
-    networks do (G 4.4). `with_histogram` gives z (G 4.3) as well, what the zero-shot loss reads.
+    networks do (G 4.4). `background` lets prototypes stand for what is left out: p_j = rho_j / (1 - mu) (G B).
+    `with_histogram` gives z (G 4.3) as well, what the zero-shot loss reads.
     """
 
     sums_to_one = True
 
     def __init__(
         self, dim: int, prototypes: int = 64, mu: float = 0.3, eps: float = 5.0, plus: str | None = None,
-        local: int | None = None,
+        local: int | None = None, background: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(dim, out_dim=local)
         if not 0 < mu <= 1:
             raise ValueError(f"gsp: mu is a share in (0, 1], got {mu}")
         self.check_whole(prototypes=prototypes)
         self.check_positive(eps=eps)
+        if background and mu == 1:
+            raise ValueError("gsp: with mu = 1 all goes to the prototypes, and the background leaves nothing")
         if plus not in (None, "max", "gem"):
             raise ValueError(f"gsp: plus is 'max', 'gem' or None, got '{plus}'")
-        self.mu, self.eps, self.plus = mu, eps, plus
+        self.mu, self.eps, self.plus, self.background = mu, eps, plus, background
         self.local = nn.Identity() if local is None else nn.Linear(dim, local)
         self.prototypes = nn.Parameter(torch.randn(prototypes, self.out_dim) * self.out_dim**-0.5)
         self.gamma = nn.Parameter(torch.tensor(3.0)) if plus == "gem" else None
@@ -69,15 +72,30 @@ class GSP(Pool):
         else:
             p = weights(costs(x, _clip(self.prototypes)), self.mu, self.eps)
             u = (p[:, None] @ x).squeeze(1)
+        if self.background:
+            p, u = self._rest(p, 1 / x.shape[1]), self._rest(u, x.mean(1))
         return self._compose(x, u[:, None]), p[:, None]
 
     def with_histogram(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The vectors (B, D) and z (B, m): the share of the transported mass that each prototype
         receives, which sums to one (G 4.3)."""
-        u, p = self.attend(x)  # p (B, 1, N)
+        u, p, shares = self._transport(x)
         with torch.autocast(x.device.type, enabled=False):
+            return u, (p @ shares).squeeze(1)
+
+    def transport(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The vectors (B, D) and pi / mu (B, N, m): what each prototype receives from each position; sums to one."""
+        u, p, shares = self._transport(x)
+        return u, p.mT * shares
+
+    def _transport(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The vectors, what each position gives (B, 1, N), and to whom (B, N, m)."""
+        u, p = self.attend(x)
+        with torch.autocast(x.device.type, enabled=False):
+            if self.background:  # back to what the prototypes took
+                p = (1 / x.shape[1] - (1 - self.mu) * p) / self.mu
             c = costs(self.local(x.to(p.dtype)), _clip(self.prototypes))  # (B, N, m)
-            return u, (p @ (-self.eps * c).softmax(-1)).squeeze(1)
+            return u, p, (-self.eps * c).softmax(-1)
 
     def algorithm(self) -> Algorithm:
         return Algorithm(
@@ -85,10 +103,14 @@ class GSP(Pool):
             phi_q=Part("U/max(1,‖U‖)", lambda c: _clip(c.u)),
             phi_k=Part("X/max(1,‖X‖)", lambda c: _clip(self.local(c.x))),
             similarity=Part("-‖x-y‖", lambda c: -(c.q[:, :, None] - c.k[:, None]).norm(dim=-1)),
-            attention=Part("(1/p - ρ)/μ", self._fixed_point),
+            attention=Part("ρ/(1 - μ)" if self.background else "(1/p - ρ)/μ", self._fixed_point),
             phi_v=Part("X", lambda c: self.local(c.x)),
             phi_u=Part("Z", lambda c: self._compose(c.v, c.z)),
         )
+
+    def _rest(self, chosen: Tensor, all: Tensor | float) -> Tensor:
+        """What is left of all when the share mu is chosen, again as a mean."""
+        return (all - self.mu * chosen) / (1 - self.mu)
 
     def _compose(self, x: Tensor, u: Tensor) -> Tensor:
         if self.plus == "max":
@@ -107,7 +129,7 @@ class GSP(Pool):
         for _ in range(100):
             rho = 1 / n / (1 + t * kernel.sum(1, keepdim=True))
             t = self.mu / (kernel * rho).sum((1, 2), keepdim=True)
-        return (1 / n - rho) / self.mu  # (G 4.1)
+        return rho / (1 - self.mu) if self.background else (1 / n - rho) / self.mu  # (G 4.1)
 
 
 def _clip(x: Tensor) -> Tensor:

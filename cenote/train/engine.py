@@ -19,7 +19,7 @@ from .checkpoint import load_checkpoint, save_checkpoint
 from .contender import Contender, alive, device_of
 from .distributed import any_process, rank, spread, summed, waiting, world
 from .journal import Journal
-from .schedules import rate_factor
+from .schedules import gave_up, rate_factor
 from .settings import Settings, refuse_changes
 
 AMP = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -122,7 +122,7 @@ class Engine:
         else:
             self.journal.forget_after(0)  # of a run that was killed before its first checkpoint
         with _interrupts() as interrupted:
-            while self.epoch < self.settings.epochs:
+            while not self._done():
                 self._train_epoch(interrupted)
                 self._end_epoch()
         self.journal.close()
@@ -151,11 +151,11 @@ class Engine:
             return
         self.images += total
         now = self.epoch + self.step / len(self.task.loader)
-        factor = rate_factor(self.settings, now)
         self.task.begin_step(now)
         for place, contender in enumerate(self.task.contenders):
             if contender.failed is None:
                 loss = self._backward(self.spread[place], contender, parts, total)
+                factor = rate_factor(self.settings, now, contender.scores)
                 # A step along gradients that are not finite would spoil the weights for good.
                 if not math.isfinite(loss) or not contender.step(factor, self.settings.clip, self.task.before_update):
                     self._failed(contender, loss, batch)
@@ -218,8 +218,17 @@ class Engine:
             self.journal.epoch(self.epoch, self.speed, int(together[-1]), results, self.say)
             if (warning := self.task.warning()) is not None:
                 self.say(f"warning: {warning}")
-        if self._due() or self.epoch == self.settings.epochs:
+            if self._done() and self.epoch < self.settings.epochs:
+                self.say(f"no better score in {self.settings.patience} epochs: it ends here")
+        if self._due() or self._done():
             self._save()
+
+    def _done(self) -> bool:
+        """All epochs are trained, or nobody who is left has gained anything for too long."""
+        patience = self.settings.patience
+        return self.epoch >= self.settings.epochs or all(
+            gave_up(contender.scores, patience) for contender in alive(self.task.contenders)
+        )
 
     def _due(self) -> bool:
         """Not after every epoch: those of a probe are shorter than the writing. The processes decide together."""

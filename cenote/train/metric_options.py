@@ -46,6 +46,8 @@ class MetricOptions:
     freeze_bn: bool = False  # the backbone's BatchNorm keeps the statistics it came with
     proxy_rate: float = 100.0  # how many times as fast proxies and label embeddings learn
     protocol: Literal["conventional", "fair"] = "conventional"
+    repeats: int = 1  # trainings of each of the fair protocol's four models
+    epoch_steps: int | None = None  # steps of an epoch, after which the model is judged; None: all images once
     validate: Literal["classes", "test", "last"] = "classes"  # who chooses the epoch
     score: Literal["map@r", "recall@1"] = "map@r"  # and by what
     without_match: Literal["exclude", "miss"] = "exclude"  # what becomes of queries that have nothing to find
@@ -64,6 +66,11 @@ class MetricOptions:
             raise ValueError("classes_per_batch is at least 2, with images_per_class of at least 1")
         if self.xbm_after and not self.xbm:
             raise ValueError("xbm_after is when a memory begins: it needs --xbm, its size")
+        for name in ("repeats", "epoch_steps"):
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+        if self.repeats > 1 and self.protocol != "fair":
+            raise ValueError("the fair protocol trains each of its four models so often: --repeats needs it")
         if self.proxy_rate <= 0:
             raise ValueError(f"proxy_rate must be above 0, got {self.proxy_rate}")
 

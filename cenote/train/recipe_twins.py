@@ -18,7 +18,8 @@ SMALL: dict[str, dict[str, Any]] = {
 HEADS = {"out": 64, "hidden": 32, "bottleneck": 16}  # what DINO and MoCo put behind the vector
 SPANS = ("warmup_t_epochs", "freeze_last")  # in epochs
 # Of metric learning. A tiny world has classes for one model, not for the fair protocol's four.
-FEWER = {"dim": 16, "xbm": 24, "xbm_after": 2, "classes_per_batch": 3, "warm_up": 0.5}
+FEWER = {"dim": 16, "xbm": 24, "xbm_after": 2, "classes_per_batch": 3, "warm_up": 0.5, "epoch_steps": 4}
+ONE = {"protocol": "conventional", "repeats": 1}
 
 
 def scaled_down(recipe: Recipe, size: int = 64) -> Recipe:
@@ -45,7 +46,7 @@ def scaled_down(recipe: Recipe, size: int = 64) -> Recipe:
         options |= {name: width for name, width in HEADS.items() if name != "bottleneck" or recipe.task == "dino"}
         options |= {name: options[name] * EPOCHS / epochs for name in SPANS if name in options}
     if recipe.task == "metric":
-        options |= {name: least for name, least in FEWER.items() if options.get(name)} | {"protocol": "conventional"}
+        options |= {name: least for name, least in FEWER.items() if options.get(name)} | ONE
         if model.get("pool") == "gsp":
             model["pool_options"] = {**model.get("pool_options", {}), "prototypes": 8}
     return dataclasses.replace(

@@ -1,14 +1,18 @@
-"""The learning rate as a pure function of time."""
+"""The learning rate as a pure function of time, and of the scores so far."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from .settings import Settings
 
 
-def rate_factor(settings: Settings, epoch: float) -> float:
-    """What the base rate is multiplied by, `epoch` being a fraction of the run: 2.5 is half-way through the third."""
+def rate_factor(settings: Settings, epoch: float, scores: Sequence[float] = ()) -> float:
+    """What the base rate is multiplied by, `epoch` being a fraction of the run: 2.5 is half-way through the third.
+
+    `scores`: of the epochs that are done, for the schedule "plateau".
+    """
     if epoch < settings.warmup:
         return epoch / settings.warmup
     left = max(settings.epochs - settings.warmup, 1e-12)
@@ -20,7 +24,27 @@ def rate_factor(settings: Settings, epoch: float) -> float:
         return float(settings.step_factor ** math.floor(epoch / settings.step_every))
     if settings.schedule == "poly":
         return float((1 - done) ** settings.power)
+    if settings.schedule == "plateau":
+        return float(settings.step_factor ** plateaus(scores, settings.plateau))
     return 1.0
+
+
+def plateaus(scores: Sequence[float], patience: int) -> int:
+    """How often `patience` epochs in a row, counted anew after each time, brought no score above all before them."""
+    found, waited, best = 0, 0, -math.inf
+    for score in scores:
+        waited = 0 if score > best else waited + 1
+        best = max(best, score)
+        if waited == patience:
+            found, waited = found + 1, 0
+    return found
+
+
+def gave_up(scores: Sequence[float], patience: int | None) -> bool:
+    """Whether the last `patience` epochs brought no score above all before them."""
+    if patience is None or len(scores) <= patience:
+        return False
+    return max(scores[-patience:]) <= max(scores[:-patience])
 
 
 def cosine(start: float, end: float, done: float) -> float:

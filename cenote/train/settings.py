@@ -20,11 +20,13 @@ class Settings:
     momentum: float = 0.9
     weight_decay: float = 0.05  # none on biases and other vectors
     layer_decay: float | None = None  # factor of the rate from each layer to the one before it
-    schedule: Literal["cosine", "step", "poly", "constant"] = "cosine"
+    schedule: Literal["cosine", "step", "poly", "plateau", "constant"] = "cosine"
     warmup: float = 0.0  # epochs of a rate that grows linearly from zero
     min_lr: float = 0.0  # where the cosine ends
     step_every: float = 30.0  # epochs between two steps of the rate
     step_factor: float = 0.1
+    plateau: int = 5  # epochs without a better score before the rate makes such a step, then as many again
+    patience: int | None = None  # epochs without a better score that end the run
     power: float = 0.9  # of the polynomial
     clip: float | None = None  # largest norm of all gradients together
     accumulate: int = 1  # parts of a batch that are computed one after the other
@@ -51,6 +53,9 @@ class Settings:
         for name, hint in get_type_hints(Settings).items():
             if get_origin(hint) is Literal and getattr(self, name) not in get_args(hint):
                 raise ValueError(f"{name} is one of {', '.join(get_args(hint))}, got {getattr(self, name)!r}")
+        for name in ("plateau", "patience"):
+            if (value := getattr(self, name)) is not None and value < 1:
+                raise ValueError(f"{name} is a number of epochs from 1, got {value}")
         if self.batch % self.accumulate:
             raise ValueError(f"a batch of {self.batch} cannot be computed in {self.accumulate} equal parts")
 

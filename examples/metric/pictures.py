@@ -5,6 +5,7 @@
 positivity-RUN.png   how often multi-similarity pulls a mixture of a positive and a negative, against λ (D Figure 2.2)
 mu-RUN.png           MAP@R against the share mu of GSP, changed at evaluation alone (after 002 Figure 6)
 histograms.png       which prototypes the unseen classes use, a column for each run with GSP (002 Figure 4)
+prototypes-RUN.png   GSP's weights on unseen images, in the colour of the prototype that takes most (002 Figure 4)
 collage.png          with --collage, where the pools look (002 Figure 3b)
 
 and, printed, alignment, uniformity and utilization (D 2.24) of the unseen classes; of runs with GSP how well prototypes
@@ -24,6 +25,7 @@ import torch
 from torch import Tensor
 
 from cenote.allocator import keep_memory
+from cenote.backbones import Features
 from cenote.data import Dataset, open_dataset
 from cenote.data.loading import load as batches_of
 from cenote.losses import mixtures_of, positivity
@@ -33,11 +35,13 @@ from cenote.pooling.gsp import GSP
 from cenote.show.metric_collage import collage_sheet, share_on_tile
 from cenote.show.metric_curves import draw_mu, draw_positivity
 from cenote.show.metric_histograms import draw_histograms
+from cenote.show.metric_prototypes import prototype_sheet
 from cenote.train.metric_splits import Halves, class_names, halves
 
 MUS = (0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0)
 CLASSES, EACH, BATCHES = 16, 4, 50  # of positivity: as a step of training has them
 SHOWN = 8  # collages
+SHEET = (4, 3)  # classes of unseen images on a page of prototypes, and images of each
 
 
 class Seen(NamedTuple):
@@ -55,10 +59,7 @@ def look(model: PooledModel, data: Dataset, mus: Sequence[float] = ()) -> Seen:
         features = model.features(batch.images)
         found = [model.embed_features(features), torch.empty(len(batch.labels), 0)]
         if isinstance(pool, GSP):
-            tokens = features.tokens
-            if model.tokens != "patches" and features.cls is not None:
-                tokens = torch.cat([features.cls[:, None], tokens], 1)
-            found[1] = pool.with_histogram(tokens)[1]
+            found[1] = pool.with_histogram(tokens_of(model, features))[1]
             own = pool.mu
             for pool.mu in mus:
                 found.append(model.embed_features(features))
@@ -67,6 +68,31 @@ def look(model: PooledModel, data: Dataset, mus: Sequence[float] = ()) -> Seen:
         rows.append(tuple(found))
     vectors, histograms, *others = (torch.cat(column) for column in zip(*rows, strict=True))
     return Seen(torch.cat(labels), vectors, histograms, dict(zip(mus, others, strict=False)))
+
+
+def tokens_of(model: PooledModel, features: Features) -> Tensor:
+    """What the pool is given, (B, N, D)."""
+    if model.tokens == "patches" or features.cls is None:
+        return features.tokens
+    return torch.cat([features.cls[:, None], features.tokens], 1)
+
+
+@torch.inference_mode()
+def transports(model: PooledModel, data: Dataset) -> list[np.ndarray]:
+    """What each prototype receives from each cell of each image, (H, W, m)."""
+    assert isinstance(model.pool, GSP)
+    found = []
+    for batch in batches_of(data, model.backbone.preprocessing.transform(), 32):
+        features = model.features(batch.images)
+        cells = model.pool.transport(tokens_of(model, features))[1][:, -features.tokens.shape[1] :]
+        found += [*cells.unflatten(1, features.grid).numpy()]
+    return found
+
+
+def some_of_each(labels: np.ndarray) -> list[int]:
+    """The first images of the first classes."""
+    classes, each = SHEET
+    return [int(k) for label in np.unique(labels)[:classes] for k in np.nonzero(labels == label)[0][:each]]
 
 
 def steps(labels: Tensor, generator: torch.Generator) -> list[Tensor]:
@@ -155,7 +181,8 @@ def main() -> None:
     histograms: dict[str, tuple[Tensor, Tensor]] = {}
     for run, model in models.items():
         name, generator = run.name, torch.Generator().manual_seed(0)
-        learned, new = look(model, trained[run]), look(model, unseen, MUS)
+        mus = [mu for mu in MUS if mu < 1 or not getattr(model.pool, "background", False)]
+        learned, new = look(model, trained[run]), look(model, unseen, mus)
         batches = steps(learned.labels, generator)
         mixed = [mixtures_of(learned.vectors[r], learned.labels[r], generator=generator) for r in batches]
         curve = positivity(mixed, margins(run))
@@ -165,8 +192,11 @@ def main() -> None:
         if isinstance(model.pool, GSP):
             scores = {mu: 100 * retrieval_scores(z, new.labels)["map@r"] for mu, z in new.by_mu.items()}
             title = f"μ at evaluation, trained with {model.pool.mu:g}"
-            draw_mu(scores, gap=scores[1.0], title=title).savefig(given.out / f"mu-{name}.png")
+            draw_mu(scores, gap=scores.get(1.0), title=title).savefig(given.out / f"mu-{name}.png")
             histograms[name] = new.histograms, new.labels
+            shown = some_of_each(np.asarray(unseen.labels))
+            sheet = prototype_sheet(unseen, shown, transports(model, unseen.select(shown)))
+            sheet.save(given.out / f"prototypes-{name}.png")
             print(f"{name}: {foretold(new)}")
     if histograms:
         draw_histograms(histograms, unseen.classes).savefig(given.out / "histograms.png")
@@ -177,8 +207,8 @@ def main() -> None:
             shares = [share_on_tile(unseen, place, a) for place, a in enumerate(own)]
             print(f"{name}: {100 * np.mean(shares):.1f}% of the maps on the tile of the class")
         places = np.random.default_rng(0).permutation(len(unseen))[:SHOWN].tolist()
-        shown = {name: [own[place] for place in places] for name, own in seen.items()}
-        collage_sheet(unseen, places, shown).save(given.out / "collage.png")
+        looks = {name: [own[place] for place in places] for name, own in seen.items()}
+        collage_sheet(unseen, places, looks).save(given.out / "collage.png")
     print(f"wrote {', '.join(sorted(path.name for path in given.out.glob('*.png')))} in {given.out}")
 
 

@@ -54,18 +54,29 @@ def test_the_table_tells_what_it_is_a_mean_of() -> None:
     assert "counted as misses: 2 queries" in told({"test": scores, "classes": {"test": ["cat", "dog"]}})
 
 
+def test_the_scatter_of_collections_stands_below_their_mean() -> None:
+    one, other = ({"map@r": value, "queries": 7, "without_match": 0, "images": 7} for value in (41.0, 52.5))
+    deviation = {"test": {"map@r": 0.25}, "concatenated": {"map@r": 1.5}}
+    report = {"test": one, "concatenated": other, "deviation": deviation, "collections": 81}
+    said = told({**report, "classes": {"test": ["cat", "dog"]}}).splitlines()
+    assert [line.split() for line in said[2:6]] == [
+        ["mean", "of", "4", "41.00"], ["±", "0.25"], ["concatenated", "52.50"], ["±", "1.50"]
+    ]  # fmt: skip
+    assert said[6] == "the mean of all 81 collections of four models, ± their standard deviation"
+
+
 def test_evaluate_says_which_of_four_models_it_judges_and_that_one_class_is_none(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     save_model(create_model("resnet_micro", "gap", 0, img_size=64), tmp_path)
-    (tmp_path / "results.json").write_text('{"task": "metric", "protocol": "fair", "fold": 3}')
+    (tmp_path / "results.json").write_text('{"task": "metric", "protocol": "fair", "fold": "fold-3-2"}')
     for i in range(3):
         (tmp_path / "data" / "cat").mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (64, 64), (i, 90, 9)).save(tmp_path / "data" / "cat" / f"{i}.png")
     asked = ["evaluate", str(tmp_path), str(tmp_path / "data"), "--on", "retrieve"]
     assert main([*asked, "--without-match", "miss"]) == 0
     said = capfd.readouterr()
-    assert "the one that validated best, fold 3" in said.err and ONE_CLASS in said.out
+    assert "the one that validated best, fold-3-2;" in said.err and ONE_CLASS in said.out
 
 
 @pytest.mark.parametrize(

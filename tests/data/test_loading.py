@@ -15,7 +15,7 @@ from torchvision.transforms import v2
 
 from cenote.data import Box, Dataset, Record, pack
 from cenote.data.crops import MultiCrop
-from cenote.data.loading import Batch, Images, Loader, Order, draws_from_torch_alone, load
+from cenote.data.loading import Batch, Images, Loader, Order, Stretches, draws_from_torch_alone, load
 from cenote.data.transforms import train_transform, wsol_eval_transform
 
 N, BAD = 23, (4, 17)
@@ -190,6 +190,22 @@ def test_a_step_holds_the_same_images_on_one_process_and_on_four() -> None:
     one = [sorted(batch) for batch in Order(N, 8, True, 3, True)]
     ranks = [Order(N, 2, True, 3, True, rank, 4) for rank in range(4)]
     assert one == [sorted(chain(*step)) for step in zip(*ranks, strict=True)]
+
+
+@pytest.mark.parametrize("steps", [1, 3, 4, 11])  # an epoch has 4
+def test_stretches_go_on_where_the_last_one_ended(steps: int) -> None:
+    whole = Order(19, 2, True, 5, True, rank=1, world=2)
+    every = list(chain.from_iterable(whole._places(turn, 0) for turn in range(12)))
+    order = Stretches(whole, steps)
+    assert len(order) == steps
+    for turn, start in [(0, 0), (1, 0), (3, 0), (2, steps - 1), (1, steps)]:
+        order.epoch, order.start = turn, start
+        assert list(order) == every[turn * steps + start : (turn + 1) * steps]
+
+
+def test_a_stretch_is_at_least_a_step() -> None:
+    with pytest.raises(ValueError, match="at least one step, got 0"):
+        Stretches(Order(19, 2, True, 5, True), 0)
 
 
 def test_truth_comes_along_where_it_is_asked_for(good: Dataset) -> None:

@@ -45,6 +45,7 @@ def test_published_iteration(mu, eps, steps, scale):
         torch.testing.assert_close(p[i, 0], expected, rtol=1e-8, atol=1e-10)
         torch.testing.assert_close(u[i], expected @ x[i], rtol=1e-8, atol=1e-10)
         torch.testing.assert_close(z[i], pi.sum(1) / mu, rtol=1e-8, atol=1e-10)  # (G 4.3)
+        torch.testing.assert_close(pool.transport(x)[1][i], pi.T / mu, rtol=1e-8, atol=1e-10)
     torch.testing.assert_close(z.sum(1), torch.ones(2, dtype=torch.float64))
 
 
@@ -158,8 +159,36 @@ def test_local_embeds_every_position_before_all_else(mu, plus):
     assert all(w.grad is not None and w.grad.abs().sum() > 0 for w in pool.local.parameters())
 
 
+def test_prototypes_of_the_background_leave_what_lies_near_them():
+    pool, x = make(background=True), torch.randn(2, 10, DIM, dtype=torch.float64) * 0.4
+    x.requires_grad_()
+    (u, p), (_, z) = pool.attend(x), pool.with_histogram(x)
+    for i in range(2):
+        rho, pi = prop_4_1(x[i].detach(), pool.prototypes.detach(), 0.3, 5.0, 200)
+        torch.testing.assert_close(p[i, 0], rho / 0.7, rtol=1e-8, atol=1e-10)
+        torch.testing.assert_close(u[i], rho / 0.7 @ x[i], rtol=1e-8, atol=1e-10)
+        torch.testing.assert_close(z[i], pi.sum(1) / 0.3, rtol=1e-8, atol=1e-10)
+        torch.testing.assert_close(pool.transport(x)[1][i], pi.T / 0.3, rtol=1e-8, atol=1e-10)
+    torch.testing.assert_close(pool.algorithm().run(x, None)[0][:, 0], u)
+    r, rp = torch.randn_like(u), torch.randn_like(p[:, 0])
+    ours = torch.autograd.grad((u * r).sum() + (p[:, 0] * rp).sum(), [x, pool.prototypes])
+    left = 1 / 7 - 3 / 7 * weights(
+        costs(x, pool.prototypes / pool.prototypes.norm(dim=1, keepdim=True).clamp_min(1)), 0.3, 5.0
+    )
+    theirs = torch.autograd.grad(((left[:, None] @ x)[:, 0] * r).sum() + (left * rp).sum(), [x, pool.prototypes])
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-10)
+
+
 @pytest.mark.parametrize(
-    ("options", "word"), [({"mu": 0.0}, "mu"), ({"mu": 1.5}, "mu"), ({"eps": 0.0}, "eps"), ({"plus": "gap"}, "plus")]
+    ("options", "word"),
+    [
+        ({"mu": 0.0}, "mu"),
+        ({"mu": 1.5}, "mu"),
+        ({"eps": 0.0}, "eps"),
+        ({"plus": "gap"}, "plus"),
+        ({"mu": 1.0, "background": True}, "leaves nothing"),
+    ],
 )
 def test_bad_options_get_a_sentence(options, word):
     with pytest.raises(ValueError, match=word):

@@ -10,6 +10,7 @@ from cenote.data import Box, Dataset, Record, pack
 from cenote.show.metric_collage import collage_sheet, inside
 from cenote.show.metric_curves import draw_mu, draw_positivity
 from cenote.show.metric_histograms import class_histograms, draw_histograms
+from cenote.show.metric_prototypes import REST, VIVID, coloured, prototype_sheet
 from cenote.show.metric_tokens import Hulls, draw_hulls, hull
 
 
@@ -70,6 +71,26 @@ def test_hulls() -> None:
     assert (list(background.get_xdata()), list(background.get_ydata())) == ([5], [5])
     with pytest.raises(ValueError, match="in the plane"):
         draw_hulls([panel._replace(samples=np.zeros((4, 3)))])
+
+
+def test_cells_have_the_colour_of_the_prototype_that_takes_most(tmp_path: Path) -> None:
+    transport = np.zeros((2, 2, 9))
+    transport[0, 0, [5, 2]] = 0.2, 0.1
+    transport[0, 1, 5] = transport[1, 0, 2] = 0.3  # and one corner gives nothing
+    colours = np.zeros((9, 3), np.uint8)
+    colours[5], colours[2] = (255, 0, 0), (0, 0, 255)
+    picture = coloured(Image.new("RGB", (64, 64)), transport, colours)
+    red, also, blue, none = (picture.getpixel(at) for at in ((4, 4), (60, 4), (4, 60), (60, 60)))
+    assert min(red[0], also[0], blue[2]) > 150 and red[1:] == also[1:] == blue[:2] == (0, 0)
+    assert max(none) < 30, "the photograph shows where nothing is taken"
+    data = made(tmp_path)
+    page = prototype_sheet(data, [0, 1], [transport, transport[::-1]])
+    seen = {colour for _, colour in page.getcolors(1 << 20)}
+    assert set(VIVID) <= seen and REST in seen, "the legend names those with a colour, and the rest"
+    assert VIVID[0] in {page.getpixel((x, page.height - 40)) for x in range(60)}
+    for bad in ([], [transport]):
+        with pytest.raises(ValueError, match="one for each"):
+            prototype_sheet(data, [0, 1][: 2 * len(bad)], bad)
 
 
 def made(folder: Path) -> Dataset:

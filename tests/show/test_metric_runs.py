@@ -27,6 +27,7 @@ def test_pictures_of_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     )
     runpy.run_path(str(SCRIPT), run_name="__main__")
     names = ["collage.png", "histograms.png", "mu-gsp.png", "positivity-gap.png", "positivity-gsp.png"]
+    names.append("prototypes-gsp.png")
     assert sorted(path.name for path in out.iterdir()) == names
     assert all(Image.open(out / name).size[0] > 300 for name in names)
     told = capsys.readouterr().out

@@ -184,6 +184,29 @@ def test_a_full_disk_leaves_the_last_checkpoint_whole(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.glob(".*")] == []
 
 
+def test_a_run_that_gains_nothing_ends_and_stays_ended(tmp_path: Path) -> None:
+    settings = Settings(epochs=50, batch=12, lr=0.0, patience=3)
+    trained, said = task(settings), list[str]()
+    Engine(trained, settings, tmp_path, said.append).run()
+    assert len(metrics(tmp_path)) == 4 and said[-1] == "no better score in 3 epochs: it ends here"
+    again = task(settings)
+    Engine(again, settings, tmp_path, quiet).run(resume=True)
+    assert len(metrics(tmp_path)) == 4
+    assert_same(weights(trained), weights(again))
+
+
+def test_a_rate_that_fell_stays_low_when_the_run_is_resumed(tmp_path: Path) -> None:
+    options = EVERYTHING | {"epochs": 6, "schedule": "plateau", "plateau": 1, "step_factor": 0.5}
+    settings = Settings(**options)
+    whole = train(settings, tmp_path / "whole")
+    with pytest.raises(Stopped):
+        train(settings, tmp_path / "stopped", stop_after=14)
+    resumed = train(settings, tmp_path / "stopped", resume=True)
+    rates = [each.contenders[0].optimizer.param_groups[0]["lr"] for each in (whole, resumed)]
+    assert rates[0] == rates[1] < settings.lr
+    assert_same(weights(whole), weights(resumed))
+
+
 @pytest.mark.parametrize("options", [{"amp": "bf16"}, {"optimizer": "sgd"}, {"layer_decay": 0.5}, {"schedule": "step"}])
 def test_it_learns(tmp_path: Path, options: dict[str, Any]) -> None:
     settings = Settings(epochs=6, batch=12, lr=1e-2, weight_decay=0.0, **options)

@@ -12,8 +12,9 @@ from cenote.models import load
 from cenote.models.embedding import Embedding
 from cenote.train.engine import Engine
 from cenote.train.metric_choices import MetricChoices, metric_choices
-from cenote.train.metric_fit import Run, learn_metric
+from cenote.train.metric_fit import learn_metric
 from cenote.train.metric_module import MetricModule, MetricPart, is_linear
+from cenote.train.metric_run import Run
 from cenote.train.metric_splits import halves, metric_splits
 
 from .many_classes import discs

@@ -94,6 +94,51 @@ def test_the_fair_protocol(tmp_path: Path) -> None:
     ).read_bytes()
 
 
+def test_every_collection_of_four_models_is_judged(tmp_path: Path) -> None:
+    data, choices = discs(), asked({"protocol": "fair", "repeats": 2}, {"epochs": 1}, pool="gap")
+    report = learn_metric(data, tmp_path, choices, say=quiet)
+    vectors, labels = dict[tuple[int, int], torch.Tensor](), None
+    for fold in range(1, 5):
+        for again, end in enumerate(("", "-2")):
+            model, test = load(tmp_path / f"fold-{fold}{end}").eval(), halves(data).test
+            with torch.no_grad():
+                found, labels = vectors_of(model, test, choices.settings, torch.device("cpu"))
+            vectors[fold, again] = F.normalize(found, dim=1)
+    assert not torch.equal(vectors[1, 0], vectors[1, 1])
+    alone, in_a_row = list[float](), list[float]()
+    for choice in np.ndindex(2, 2, 2, 2):
+        four = [vectors[fold, again] for fold, again in enumerate(choice, 1)]
+        alone.append(np.mean([100 * retrieval_scores(z, labels)["map@r"] for z in four]))
+        in_a_row.append(100 * retrieval_scores(torch.cat(four, 1), labels)["map@r"])
+    assert report["collections"] == len(alone) == 16 and len(report["folds"]) == 8
+    for name, found in (("test", alone), ("concatenated", in_a_row)):
+        assert report[name]["map@r"] == pytest.approx(np.mean(found), abs=1e-3)
+        assert report["deviation"][name]["map@r"] == pytest.approx(np.std(found), abs=1e-3) != 0
+    assert load(tmp_path) is not None and json.loads((tmp_path / "results.json").read_text())["fold"][:5] == "fold-"
+
+
+def test_an_epoch_of_so_many_steps_and_an_early_end(tmp_path: Path) -> None:
+    """Six training classes of six images: three steps hold all of them once, and two are an epoch."""
+    still = {"epochs": 40, "lr": 0.0, "patience": 3}
+    choices, said = asked({"validate": "classes", "epoch_steps": 2}, still, pool="gap"), list[str]()
+    with stopped_after(5):
+        learn_metric(discs(), tmp_path, choices, say=quiet)
+    report = learn_metric(discs(), tmp_path, choices, resume=True, say=said.append)
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [line["epoch"] for line in lines] == [1, 2, 3, 4] and report["epoch"] <= 4
+    assert said[-1] == "no better score in 3 epochs: it ends here"
+
+
+def test_repeats_and_patience_need_what_they_count() -> None:
+    with pytest.raises(ValueError, match="--repeats needs it"):
+        asked({"repeats": 3})
+    with pytest.raises(ValueError, match="epoch_steps must be at least 1, got 0"):
+        asked({"epoch_steps": 0})
+    for settings in ({"patience": 2}, {"schedule": "plateau"}):
+        with pytest.raises(ValueError, match="with --validate last there is none"):
+            asked(None, settings).check()
+
+
 @pytest.fixture
 def weights(tmp_path: Path) -> Path:
     torch.manual_seed(0)

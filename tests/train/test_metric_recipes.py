@@ -39,8 +39,13 @@ def test_the_twin_trains_and_is_saved(name: str, tmp_path: Path) -> None:
 def test_every_data_set_has_its_numbers(name: str, data: str) -> None:
     recipe = on_data(load_recipe(name), data)
     counts = {"cub-retrieval": 5864, "cars-retrieval": 8054, "sop": 59551, "inshop": 25882}
-    assert recipe.data == data and recipe.cost["images"] % counts[data] == 0
     choices = metric_choices(load_recipe(name), data, {}, {}, {})
+    if steps := choices.options.epoch_steps:  # 002
+        models = 4 * choices.options.repeats if choices.options.protocol == "fair" else 1
+        assert recipe.cost["images"] == models * steps * choices.settings.batch
+    else:
+        assert recipe.cost["images"] % counts[data] == 0
+    assert recipe.data == data
     assert choices.backbone == "resnet50.tv_in1k" and not choices.scratch
     if name.endswith("-gsp"):
         few = data in ("cub-retrieval", "cars-retrieval")
@@ -84,16 +89,22 @@ def test_every_data_set_has_its_numbers(name: str, data: str) -> None:
             "proxy-anchor-gsp",
             "sop",
             {"lr": 5e-6},
-            {"classes_per_batch": 32, "images_per_class": 1, "warm_up": 1, "proxy_rate": 100},
+            {"classes_per_batch": 32, "images_per_class": 1, "warm_up": 1.4, "proxy_rate": 100},
         ),
-        ("triplet-gsp", "sop", {"schedule": "constant"}, {"loss_options": {"margin": 0.0451}}),
+        (
+            "triplet-gsp",
+            "sop",
+            {"schedule": "constant", "patience": 10},
+            {"loss_options": {"margin": 0.0451}, "epoch_steps": 1000, "repeats": 3},
+        ),
+        ("triplet-gsp", "cub-retrieval", {"patience": 15}, {"epoch_steps": 100}),
         (
             "xbm-gsp",
             "cub-retrieval",
-            {"lr": 1e-5, "batch": 112, "weight_decay": 4e-4},
-            {"xbm": 25 * 112, "xbm_after": 1000},
+            {"lr": 1e-5, "batch": 112, "weight_decay": 4e-4, "schedule": "plateau", "plateau": 4, "patience": 15},
+            {"xbm": 25 * 112, "xbm_after": 1000, "epoch_steps": 25},
         ),
-        ("xbm-gsp", "sop", {"lr": 1e-4}, {"xbm": 1400 * 112}),
+        ("xbm-gsp", "sop", {"lr": 1e-4, "patience": 10}, {"xbm": 1400 * 112, "epoch_steps": 250}),
     ],
 )
 def test_the_papers_numbers(name: str, data: str, train: dict[str, Any], options: dict[str, Any]) -> None:
@@ -107,6 +118,8 @@ def test_what_the_user_says_comes_first() -> None:
     choices = metric_choices(recipe, "sop", {"pool": "gap"}, {"zero_shot": 0.0, "dim": 64}, {"epochs": 2, "batch": 16})
     assert (choices.pool, choices.pool_options, choices.options.zero_shot, choices.options.dim) == ("gap", {}, 0.0, 64)
     assert choices.settings.epochs == 2 and choices.training(100, 1000)[0].batch == 16
+    one = metric_choices(recipe, "sop", {}, {"protocol": "conventional"}, {}).options
+    assert (one.protocol, one.repeats, one.epoch_steps) == ("conventional", 1, 1000)
     with pytest.raises(ValueError, match="leave out freeze and scratch"):
         metric_choices(recipe, "", {"freeze": True}, {}, {})
     with pytest.raises(ValueError, match="cenote fit --recipe sar/deit-small"):

@@ -3,9 +3,11 @@
 import dataclasses
 import math
 
+import numpy as np
 import pytest
+import torch
 
-from cenote.train.schedules import rate_factor
+from cenote.train.schedules import gave_up, rate_factor
 from cenote.train.settings import Settings, refuse_changes
 
 
@@ -30,7 +32,33 @@ def test_poly_and_constant() -> None:
     assert rate_factor(Settings(epochs=10, schedule="constant"), 7) == 1
 
 
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("patience", [1, 2, 4])
+def test_a_plateau_is_torchs(seed: int, patience: int) -> None:
+    """Which waits one epoch longer than it is told."""
+    scores = np.random.default_rng(seed).integers(0, 6, 40).astype(float)  # ties too
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
+    theirs = torch.optim.lr_scheduler.ReduceLROnPlateau(
+        optimizer, "max", factor=0.5, patience=patience - 1, threshold=0.0, threshold_mode="abs", eps=0.0
+    )
+    settings = Settings(epochs=40, schedule="plateau", plateau=patience, step_factor=0.5)
+    for epoch, score in enumerate(scores):
+        assert rate_factor(settings, epoch + 0.5, scores[:epoch]) == optimizer.param_groups[0]["lr"]
+        theirs.step(score)
+
+
+@pytest.mark.parametrize("patience", [1, 3, None])
+def test_a_run_gives_up_when_nothing_was_better_for_so_long(patience: int | None) -> None:
+    scores = [1.0, 2.0, 2.0, 1.0, 2.0, 3.0, 0.0, 0.0, 0.0, 9.0]
+    waits = [0, 0, 1, 2, 3, 0, 1, 2, 3, 0]  # epochs since the last gain
+    for done, waited in enumerate(waits, 1):
+        assert gave_up(scores[:done], patience) == (patience is not None and waited >= patience)
+    assert not gave_up([], patience)
+
+
 def test_settings_are_checked() -> None:
+    with pytest.raises(ValueError, match="patience is a number of epochs from 1, got 0"):
+        Settings(patience=0)
     with pytest.raises(ValueError, match="epochs must be at least 1, got 0"):
         Settings(epochs=0)
     with pytest.raises(ValueError, match="a batch of 10 cannot be computed in 3 equal parts"):
