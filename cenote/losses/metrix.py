@@ -17,9 +17,11 @@ from .mixing import at_most, beta_draws, largest, mixed_scale, mixed_similarity,
 WHERE = ("input", "feature", "embed")
 PAIRS = ("pos-neg", "anc-neg", "pos-pos")
 # Partners of an example where every mixture costs something, if not told otherwise:
-OF_MAPS = 16  # a pass through the pool: of a ResNet-50 step 7 % for gap+max, 13 % for SimPool (benchmarks/metrix.py)
+OF_MAPS = 16  # a pass through the pool: 14 % of a ResNet-50 step for SimPool (benchmarks/metrix.py)
+MOST = 20_000  # mixtures, where the pool need not see them: all of 100 images; they are compared with every anchor
 HARDEST = 3  # negatives of an anchor, where a mixture is a pass through the network (D 2.4.2)
-OF_PROXIES = 4  # a row of similarities to all proxies, of which there may be ten thousand
+OF_PROXIES = 4  # at least, where a mixture is a row of similarities to all proxies, of which there may be ten thousand
+TO_PROXIES = 20_000_000  # such similarities of a step, 80 MB: all pairs of 100 images and 100 classes take a million
 
 
 class Mixable(NamedTuple):
@@ -32,6 +34,7 @@ class Mixable(NamedTuple):
     embed: Callable[[Tensor], Tensor] | None = None  # maps -> z: pool and embedding
     network: Callable[[Tensor], Tensor] | None = None  # images -> z
     linear: bool = False  # pool and embedding are linear (GAP, Linear): mixed maps give mixed z, nothing is built
+    mixed: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor] | None = None  # (maps, b, c, lam) -> z, nothing built
 
 
 @dataclass(frozen=True)
@@ -39,8 +42,9 @@ class Metrix:
     """clean + weight * mixed (D 2.10). Of several `where` or `pairs`, one is drawn uniformly in each call.
 
     Mixed examples are shared: b and c mixed with one λ meet every anchor for which b is positive and c negative.
-    Mixing maps under a non-linear pool keeps `chunk` of them at a time, forward and backward: 26 MB for 64 maps of
-    7 x 7 x 2048, and what the pool makes of them. The backbone runs once, except for "input": there the mixed images
+    Mixing maps under a pool that has to see them keeps `chunk` of them at a time, forward and backward: 26 MB for 64
+    maps of 7 x 7 x 2048, and what the pool makes of them. Mean and maximum need not see them: all pairs of 100 images
+    take 0.3 GB. The backbone runs once, except for "input": there the mixed images
     pass through it. Pool and network see mixed batches too, and a batch norm in them counts these.
     """
 
@@ -97,8 +101,8 @@ class Metrix:
             raise ValueError("Metrix mixes features: it needs the maps of the batch and what embeds them")
         if where == "input" and (batch.images is None or batch.network is None):
             raise ValueError("Metrix mixes images: it needs the images of the batch and the network")
-        embed, network = (_as_now(run, batch.z) for run in (batch.embed, batch.network))
-        batch = batch._replace(labels=batch.labels.long(), embed=embed, network=network)
+        embed, network, mixed = (_as_now(run, batch.z) for run in (batch.embed, batch.network, batch.mixed))
+        batch = batch._replace(labels=batch.labels.long(), embed=embed, network=network, mixed=mixed)
         with torch.autocast(batch.z.device.type, enabled=False):
             if generic.form.other != "example":
                 return self._against_proxies(generic, batch, where, pairs, generator)
@@ -130,7 +134,7 @@ class Metrix:
         neg = same & ~own if pairs == "pos-pos" else ~same  # (A, B): who is c
         if hardest := self._hardest(where, pairs):
             neg = largest(anchors @ x.T, neg, hardest)
-        few = OF_MAPS if built and where != "input" else None
+        few = self._of_maps(batch, where, first_labels)
         chosen = at_most(_allowed(first_labels, labels, pairs), self._most(where, pairs, few), generator)  # (F, B)
         lam = beta_draws(self.alpha, tuple(chosen.shape), generator, x)
         clean = (anchors @ x.T, ~same) if pairs == "pos-pos" and loss.form.needs_positive else None
@@ -153,7 +157,10 @@ class Metrix:
         Here pos-neg and anc-neg are the same: b is any example and c one of another class.
         """
         labels, x = batch.labels, unit(batch.z)
-        few = None if where == "input" else OF_PROXIES
+        few = None
+        if where != "input":
+            few = max(OF_PROXIES, TO_PROXIES // max(len(labels) * len(loss.proxies), 1))
+            few = min(few, self._of_maps(batch, where, labels) or few)
         chosen = at_most(_allowed(labels, labels, pairs), self._most(where, pairs, few), generator)
         if hardest := self._hardest(where, pairs):
             chosen = largest(x @ x.T, chosen, hardest)
@@ -172,6 +179,12 @@ class Metrix:
         label = torch.zeros_like(s).scatter_add(1, labels[b][:, None], lams)
         return loss.judge(s, label.scatter_add(1, labels[c][:, None], 1 - lams).clamp(max=1))
 
+    def _of_maps(self, batch: Mixable, where: str, firsts: Tensor) -> int | None:
+        """Partners of an example, if its map is mixed and that costs something."""
+        if where != "feature" or batch.linear:
+            return None
+        return OF_MAPS if batch.mixed is None else max(OF_MAPS, MOST // max(len(firsts), 1))
+
     def _hardest(self, where: str, pairs: str) -> int | None:
         if pairs == "pos-pos":
             return None
@@ -188,10 +201,12 @@ class Metrix:
             # As many at a time as the batch has: a batch norm sees what it is used to.
             return mixed_vectors(batch.images, b, c, lam, batch.network, len(batch.z), again=False)
         assert batch.maps is not None and batch.embed is not None
+        if batch.mixed is not None:
+            return batch.mixed(batch.maps, b, c, lam)
         return mixed_vectors(batch.maps, b, c, lam, batch.embed, self.chunk, again=torch.is_grad_enabled())
 
 
-Run = Callable[[Tensor], Tensor]
+Run = Callable[..., Tensor]
 
 
 def _as_now(run: Run | None, z: Tensor) -> Run | None:
@@ -201,9 +216,9 @@ def _as_now(run: Run | None, z: Tensor) -> Run | None:
         return run
     dtype = torch.get_autocast_dtype(kind)
 
-    def inside(x: Tensor) -> Tensor:
+    def inside(*given: Tensor) -> Tensor:
         with torch.autocast(kind, dtype):
-            return run(x)
+            return run(*given)
 
     return inside
 

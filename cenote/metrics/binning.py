@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ..compiled import compiled
 from .arrays import Array
-from .compiled import compiled
 from .pixel_precision import bin_edges
 from .sweep import unsigned
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .compiled import compiled
+from ..compiled import compiled
 from .sweep import COMPONENTS, Array, cover, judge, root_of, signed, unsigned
 
 # Halves of area that a pixel adds: one for each of its four blocks that had two or three pixels already.

@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from .compiled import available
+from ..compiled import available
 from .keys import keys, nothing, places_of, values_of
 from .vectors import BLOCK, unit
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from ..compiled import available
 from .arrays import Array
 from .boxes import box_iou
-from .compiled import available
 from .score_maps import check_score_map, quantise
 from .thresholding import contour_boxes, largest_contour_box, overlaps_by_threshold
 

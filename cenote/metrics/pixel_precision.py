@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from ..compiled import available
 from .arrays import Array, named, numpy_array, side_by_side
-from .compiled import available
 from .score_maps import check_score_map
 
 IGNORE = 255

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from ..compiled import compiled, instructions, summed
 from .arrays import Array
-from .compiled import compiled, instructions, summed
 
 ROWS, COLUMNS = 6, 16  # a tile: its sums, and what they are made of, fit the sixteen registers of AVX2
 LANES = 8  # sums in a register

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .compiled import compiled, inlined
+from ..compiled import compiled, inlined
 
 Array = np.ndarray[Any, Any]
 Index = Any  # unsigned where it is an index: numba asks of every signed one whether it counts from the end

@@ -26,6 +26,7 @@ class Pool(nn.Module):
     sums_to_one: bool = False  # each map is a distribution over positions
     permutation_invariant: bool = True  # the order of the tokens does not matter
     needs_grid: bool = False  # the layer looks at neighbours
+    mixes: bool = False  # it has `mixed`
     published: ClassVar[dict[str, Any]] = {}  # the paper's settings where they are not the defaults
 
     def __init__(self, dim: int, k: int = 1, out_dim: int | None = None) -> None:
@@ -59,6 +60,10 @@ class Pool(nn.Module):
         u, a = self.vectors_and_maps(x, grid)
         assert a is not None
         return u, a if grid is None else a.unflatten(-1, grid)
+
+    def mixed(self, x: Tensor, b: Tensor, c: Tensor, lam: Tensor) -> Tensor:
+        """`forward` of maps lam x_b + (1 - lam) x_c that are never built: rows b, c (M,) of x (B, N, D), lam (M,)."""
+        raise TypeError(f"'{self.name}' has to see mixed maps to pool them")
 
     def on_map(self, x: Tensor) -> Tensor:
         """`forward` for a feature map (B, C, H, W)."""

@@ -2,6 +2,7 @@ from torch import Tensor
 
 from .base import Grid, Pool
 from .framework import UNIFORM, Algorithm
+from .mixed_max import mixed_mean
 from .registry import register
 
 
@@ -9,6 +10,7 @@ from .registry import register
 class GAP(Pool):
     """Global average pooling: the mean over positions (S 9, B2)."""
 
+    mixes = True
     no_attention = "it weighs every position alike (use a class activation map)"
 
     def algorithm(self) -> Algorithm:
@@ -16,3 +18,6 @@ class GAP(Pool):
 
     def pool(self, x: Tensor, grid: Grid | None) -> tuple[Tensor, None]:
         return x.mean(1, keepdim=True), None
+
+    def mixed(self, x: Tensor, b: Tensor, c: Tensor, lam: Tensor) -> Tensor:
+        return mixed_mean(x, b, c, lam)

@@ -4,6 +4,7 @@ from torch import Tensor
 
 from .base import Grid, Pool
 from .framework import UNIFORM, Algorithm, Mean, power, weighted_sum
+from .mixed_max import mixed_max, mixed_mean
 from .registry import register
 
 
@@ -11,6 +12,7 @@ from .registry import register
 class GAPMax(Pool):
     """Mean plus maximum over positions, channel by channel; `average=True` gives half of that sum."""
 
+    mixes = True
     no_attention = "each channel adds a position of its own to the mean (use a class activation map)"
 
     def __init__(self, dim: int, average: bool = False) -> None:
@@ -24,3 +26,6 @@ class GAPMax(Pool):
 
     def pool(self, x: Tensor, grid: Grid | None) -> tuple[Tensor, None]:
         return self.scale * (x.mean(1, keepdim=True) + x.amax(1, keepdim=True)), None
+
+    def mixed(self, x: Tensor, b: Tensor, c: Tensor, lam: Tensor) -> Tensor:
+        return self.scale * (mixed_mean(x, b, c, lam) + mixed_max(x, b, c, lam))

@@ -4,6 +4,7 @@ from torch import Tensor
 
 from .base import Grid, Pool
 from .framework import UNIFORM, Algorithm, power
+from .mixed_max import mixed_max
 from .registry import register
 
 
@@ -11,6 +12,7 @@ from .registry import register
 class Max(Pool):
     """Max pooling: the largest value of each channel over positions (L 3, B3)."""
 
+    mixes = True
     no_attention = "each channel picks a position of its own (use a class activation map)"
 
     def algorithm(self) -> Algorithm:
@@ -18,3 +20,6 @@ class Max(Pool):
 
     def pool(self, x: Tensor, grid: Grid | None) -> tuple[Tensor, None]:
         return x.amax(1, keepdim=True), None
+
+    def mixed(self, x: Tensor, b: Tensor, c: Tensor, lam: Tensor) -> Tensor:
+        return mixed_max(x, b, c, lam)

@@ -77,7 +77,7 @@ class MetricChoices:
         if self.options.validate == "last" and (self.settings.patience or self.settings.schedule == "plateau"):
             raise ValueError(
                 "patience and the plateau wait for a better score, and with --validate last there is none: "
-                "--settings patience=none schedule=constant"
+                "--settings patience=null schedule=constant"
             )
         if self.settings.workers < 0:
             raise ValueError(f"workers must be at least 0, got {self.settings.workers}")

@@ -154,7 +154,8 @@ class MetricModule(nn.Module):
             assert isinstance(part.inputs, Tensor)
             images = joined_rows(part.inputs, self.counts)
         embed = partial(self._embed, grid=features.grid)
-        batch = Mixable(labels, z, maps, images, embed, self._network, linear)
+        mixed = self._mixed if self.body.pool is not None and self.body.pool.mixes else None
+        batch = Mixable(labels, z, maps, images, embed, self._network, linear, mixed)
         loss = self.mixing(self.loss, batch, self.generator, memory)
         return loss
 
@@ -162,6 +163,10 @@ class MetricModule(nn.Module):
         places = grid[0] * grid[1]
         cls = maps[:, places] if maps.shape[1] > places else None
         return self.body.embed_features(Features(maps[:, :places], grid, cls))
+
+    def _mixed(self, maps: Tensor, b: Tensor, c: Tensor, lam: Tensor) -> Tensor:
+        assert self.body.pool is not None
+        return self.body.refine(self.body.pool.mixed(maps, b, c, lam))
 
     def _network(self, images: Tensor) -> Tensor:
         """Each process runs its share; what is too little to share, all of them run."""

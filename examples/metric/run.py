@@ -2,9 +2,9 @@
 
     python examples/metric/run.py OUT [--cub FOLDER] [--seeds 3] [--only collages]
 
-Three losses, plain and with Metrix; six pools under Proxy Anchor; the collages of 002 (its section 2.2: contrastive,
-128 prototypes, mu = 0.2, eps = 10, the zero-shot loss at 0.5). Every run is a `cenote metric`. Killed, it goes on where
-it was. Without the folder of CUB only the embedded world is played.
+Three losses, plain and with Metrix; Metrix beside its rivals (D Table 2.4); six pools under Proxy Anchor; the collages
+of 002 (its section 2.2: contrastive, 128 prototypes, mu = 0.2, eps = 10, the zero-shot loss at 0.5). Every run is a
+`cenote metric`. Killed, it goes on where it was. Without the folder of CUB only the embedded world is played.
 """
 
 from __future__ import annotations
@@ -35,6 +35,13 @@ POOLS: dict[str, dict[str, Any]] = {
     "simpool": {},
     "gsp": {},
     "gsp, zero-shot": {"zero_shot": 0.1},
+}
+# D Table 2.4: other ways to mix beside a loss. i-mix mixes images, which a frozen backbone does not see.
+RIVALS: dict[str, dict[str, Any]] = {
+    "contrastive + i-mix": {"rival": "i-mix"},
+    "contrastive + MoCHi, neg-neg": {"rival": "mochi", "mix_options": {"pairs": "neg-neg"}},
+    "contrastive + MoCHi, anc-neg": {"rival": "mochi", "mix_options": {"pairs": "anc-neg"}},
+    "proxy-anchor + Proxy Synthesis": {"rival": "proxy-synthesis"},
 }
 CHOOSING = {"prototypes": 128, "mu": 0.2, "eps": 10.0}
 # Of the collages: a pool, its options, and the weight of the zero-shot loss.
@@ -67,21 +74,26 @@ class Game(NamedTuple):
     settings: dict[str, Any]
 
 
+def losses(*places: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each loss plain, with Metrix at these places and with Metrix's rivals, as options of `cenote metric`."""
+    for loss in LOSSES:
+        yield loss, {"loss": loss, "dim": 128}
+        for where in places:
+            yield f"{loss} + Metrix/{where}", {"loss": loss, "dim": 128, "metrix": (where,)}
+        for row, rival in RIVALS.items():
+            if row.startswith(loss) and ("input" in places or rival["rival"] != "i-mix"):
+                yield row, {"loss": loss, "dim": 128, **rival}
+
+
 def games(kinds: Path, tiles: Path, cub: Path | None) -> Iterator[Game]:
     few = {"epochs": 8, "batch": 64, "warmup": 1, "weight_decay": 0.01}
-    for loss in LOSSES:
-        for where in ("", "input", "feature", "embed"):
-            mixed = {"metrix": (where,)} if where else {}
-            name = f"{loss} + Metrix/{where}" if where else loss
-            yield Game("The world, ResNet from scratch", name, kinds, SCRATCH, {"loss": loss, "dim": 128, **mixed}, few)
+    for row, options in losses("input", "feature", "embed"):
+        yield Game("The world, ResNet from scratch", row, kinds, SCRATCH, options, few)
     probe = {"epochs": 15, "batch": 64}
     real = {} if cub is None else {"CUB, frozen lite0": cub}
     for table, data in real.items():
-        for loss in LOSSES:
-            for where in ("", "feature", "embed"):
-                mixed = {"metrix": (where,)} if where else {}
-                name = f"{loss} + Metrix/{where}" if where else loss
-                yield Game(table, name, data, {**FROZEN, "pool": "gap"}, {"loss": loss, "dim": 128, **mixed}, probe)
+        for row, options in losses("feature", "embed"):
+            yield Game(table, row, data, {**FROZEN, "pool": "gap"}, options, probe)
     for table, data in {
         **{f"{name}, pools": data for name, data in real.items()},
         "The world, frozen lite0": kinds,
@@ -134,15 +146,16 @@ def main() -> None:
     parser.add_argument("--cub", type=Path, help="a folder of fine-grained classes that cenote data opens")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs at a time")
-    parser.add_argument("--only", default="", help="the tables that have this in their name")
+    parser.add_argument("--only", default="", help="the tables or rows that have this in their name")
     given = parser.parse_args()
     kinds, tiles = given.out / "kinds", given.out / "tiles"
     write_world(World.preset("small", **KINDS), kinds)
     write_world(World.preset("collage", **TILES), tiles)
     begun = time.monotonic()
-    chosen = [game for game in games(kinds, tiles, given.cub) if given.only.lower() in game.table.lower()]
+    every, only = games(kinds, tiles, given.cub), given.only.lower()
+    chosen = [game for game in every if only in f"{game.table}: {game.row}".lower()]
     if not chosen:
-        parser.error(f"no table has '{given.only}' in its name")
+        parser.error(f"no table and no row has '{given.only}' in its name")
     asked = [(game, seed) for game in chosen for seed in range(given.seeds)]
     found: dict[tuple[str, str], list[dict[str, float]]] = {}
     with ProcessPoolExecutor(given.jobs) as runners:

@@ -77,6 +77,26 @@ def test_batches_that_cannot_be_mixed_train_on(where: str, pairs: str, name: str
     assert value.isfinite() and data.z.grad is not None and data.z.grad.isfinite().all()
 
 
+@pytest.mark.parametrize("where", ["feature", "embed"])
+def test_all_partners_take_part_where_they_cost_little(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 30 other classes: 16 if a pool must see the mixture, all if not, fewer if proxies or images are many."""
+    labels = torch.arange(31)
+    data, asked = batch(labels), list[int]()
+
+    def note(allowed: Tensor, most: int | None, generator: object) -> Tensor:
+        asked.append(int(allowed.sum(1).max()) if most is None else most)
+        return allowed
+
+    monkeypatch.setattr(module, "at_most", note)
+    pairs, proxies = create_metric_loss("multi-similarity", 31, 4), create_metric_loss("proxy-nca", 31, 4)
+    unseen = data._replace(mixed=lambda maps, b, c, lam: torch.lerp(maps[c], maps[b], lam[:, None, None]).amax(1))
+    many = create_metric_loss("proxy-nca", 100_000, 4)
+    for loss, given in ((pairs, data), (pairs, unseen), (proxies, data), (proxies, unseen), (many, unseen)):
+        Metrix((where,), ("anc-neg",)).mixed(loss, given)
+    feature = [16, 20_000 // 31, 16, 20_000 // 31, 20_000_000 // (31 * 100_000)]
+    assert asked == (feature if where == "feature" else [30, 30, 20_000_000 // 31**2, 20_000_000 // 31**2, 6])
+
+
 def test_silence_is_said() -> None:
     pair, proxy = create_metric_loss("multi-similarity", 6, 4), create_metric_loss("proxy-anchor", 6, 4)
     one, each = torch.zeros(6).long(), torch.arange(6)
@@ -90,7 +110,7 @@ def test_silence_is_said() -> None:
 def test_the_model_stays_under_autocast_and_the_loss_does_not(where: str) -> None:
     data, seen = batch(), []
 
-    def watched(x: Tensor) -> Tensor:
+    def watched(x: Tensor, *rest: Tensor) -> Tensor:
         seen.append(torch.is_autocast_enabled("cpu"))
         return x.flatten(1)[:, :4] @ torch.eye(4)
 

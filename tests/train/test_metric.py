@@ -57,7 +57,7 @@ def test_the_loss_of_a_step_is_the_losses_own() -> None:
 
 
 @pytest.mark.parametrize("where", ["input", "feature", "embed"])
-@pytest.mark.parametrize("pool", ["gap", "gem", "cls"])
+@pytest.mark.parametrize("pool", ["gap", "gem", "cls", "max", "gap+max"])
 def test_metrix_gets_the_maps_the_images_and_what_embeds_them(where: str, pool: str) -> None:
     made = module(asked({"metrix": (where,), "mix": ("pos-neg",)}, pool=pool)).eval()
     batch, body = part(), made.body
@@ -73,7 +73,7 @@ def test_metrix_gets_the_maps_the_images_and_what_embeds_them(where: str, pool: 
 
     maps = tokens if pool != "cls" else torch.cat([tokens, cls[:, None]], 1)
     z = body.embed(batch.inputs)
-    whole = Mixable(batch.labels, z, maps, batch.inputs, embed, body.embed, linear=pool != "gem")
+    whole = Mixable(batch.labels, z, maps, batch.inputs, embed, body.embed, linear=pool in ("gap", "cls"))
     expected = made.mixing(made.loss, whole, torch.Generator().manual_seed(3))
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
     assert not torch.isclose(found, made.loss(z, batch.labels))

@@ -1,0 +1,93 @@
+"""Mean and maximum over positions of mixed maps, which are never kept: Metrix mixes all pairs of a batch (D 2.4.2)."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from ..compiled import available
+
+CHUNK = 64  # mixed maps in memory at a time, where no code is compiled
+
+
+def mixed_mean(x: Tensor, b: Tensor, c: Tensor, lam: Tensor) -> Tensor:
+    """mean_j of lam x_bj + (1 - lam) x_cj, (M, D): of `mixed_max`, what a mean has in the place of a maximum."""
+    mean = _wide(x).mean(1)
+    return torch.lerp(mean.index_select(0, c), mean.index_select(0, b), lam[:, None].to(mean.dtype))
+
+
+def mixed_max(x: Tensor, b: Tensor, c: Tensor, lam: Tensor) -> Tensor:
+    """max_j of lam x_bj + (1 - lam) x_cj, (M, D), for maps x (B, N, D), rows b and c (M,) of them and shares lam (M,).
+
+    Keeps, besides the result, one whole number for each of its entries: the position that it came from.
+    """
+    x = _wide(x)
+    found: Tensor = _MixedMax.apply(x, b, c, lam.to(x.dtype))
+    return found
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+class _MixedMax(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, b: Tensor, c: Tensor, lam: Tensor) -> Tensor:
+        largest, where = (_compiled if _compilable(x) else _built)(x.detach(), b, c, lam)
+        ctx.shape = x.shape
+        ctx.save_for_backward(where, b, c, lam)
+        return largest
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, du: Tensor) -> tuple[Tensor | None, ...]:
+        """Each entry goes back to the one position that it came from, in both maps."""
+        where, b, c, lam = ctx.saved_tensors
+        dx = du.new_zeros(ctx.shape)  # (B, N, D)
+        if _compilable(dx):
+            from .mixed_max_loops import send_back
+
+            arrays = [t.contiguous().numpy() for t in (du, where, b, c, lam, dx)]
+            _shared(send_back, arrays, dx.shape[2])
+            return dx, None, None, None
+        flat, n = dx.flatten(0, 1), dx.shape[1]
+        for rows in torch.arange(len(b), device=b.device).split(CHUNK):
+            at, g, share = where[rows].long(), du[rows], lam[rows, None]
+            flat.scatter_add_(0, b[rows, None] * n + at, share * g)
+            flat.scatter_add_(0, c[rows, None] * n + at, (1 - share) * g)
+        return dx, None, None, None
+
+
+def _compilable(x: Tensor) -> bool:
+    return x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64) and available()
+
+
+def _built(x: Tensor, b: Tensor, c: Tensor, lam: Tensor) -> tuple[Tensor, Tensor]:
+    largest, where = x.new_empty(len(b), x.shape[2]), b.new_empty(len(b), x.shape[2], dtype=torch.int32)
+    for rows in torch.arange(len(b), device=b.device).split(CHUNK):
+        mixed = torch.lerp(x[c[rows]], x[b[rows]], lam[rows, None, None])
+        largest[rows], found = mixed.max(1)
+        where[rows] = found.int()
+    return largest, where
+
+
+def _compiled(x: Tensor, b: Tensor, c: Tensor, lam: Tensor) -> tuple[Tensor, Tensor]:
+    from .mixed_max_loops import take_largest
+
+    largest, where = x.new_empty(len(b), x.shape[2]), b.new_empty(len(b), x.shape[2], dtype=torch.int32)
+    _shared(take_largest, [t.contiguous().numpy() for t in (x, b, c, lam, largest, where)], len(b))
+    return largest, where
+
+
+def _shared(loop: Any, arrays: list[Any], count: int) -> None:
+    """loop(*arrays, first, last) over `count` things, a part on each thread."""
+    threads = max(min(torch.get_num_threads(), count), 1)
+    ends = [count * k // threads for k in range(threads + 1)]
+    with ThreadPoolExecutor(threads) as pool:
+        for done in [pool.submit(loop, *arrays, *part) for part in pairwise(ends)]:
+            done.result()

@@ -1,0 +1,80 @@
+"""Pools that need not see mixed maps say of them what they say of maps that are built, gradients included."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from cenote.pooling import create_pool, list_pools, mixed_max
+
+MIXING = ["gap", "max", "gap+max"]
+
+
+@pytest.fixture(params=["compiled", "built"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "built":
+        monkeypatch.setattr(mixed_max, "available", lambda: False)
+        monkeypatch.setattr(mixed_max, "CHUNK", 7)
+    return str(request.param)
+
+
+def drawn(dtype: torch.dtype = torch.float64, pairs: int = 40) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    draw = torch.Generator().manual_seed(0)
+    x = torch.randn(6, 5, 9, generator=draw, dtype=torch.float64).to(dtype)
+    b, c = torch.randint(6, (2, pairs), generator=draw)
+    return x, b, c, torch.rand(pairs, generator=draw)
+
+
+def test_who_mixes() -> None:
+    assert [name for name in list_pools() if create_pool(name, 32).mixes] == MIXING
+    with pytest.raises(TypeError, match="'gem' has to see mixed maps"):
+        create_pool("gem", 9).mixed(*drawn())
+
+
+@pytest.mark.parametrize("name", MIXING)
+@pytest.mark.parametrize("threads", [1, 3])
+def test_as_if_they_were_built(name: str, threads: int, way: str) -> None:
+    pool, (x, b, c, lam) = create_pool(name, 9), drawn()
+    g = torch.randn(len(b), 9, dtype=torch.float64)
+    one, other = (x.clone().requires_grad_() for _ in range(2))
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        found = pool.mixed(one, b, c, lam)
+        found.backward(g)
+    finally:
+        torch.set_num_threads(before)
+    wanted = pool(torch.lerp(other[c], other[b], lam.double()[:, None, None]))
+    wanted.backward(g)
+    torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(one.grad, other.grad)
+
+
+@pytest.mark.parametrize("name", MIXING)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_halves_are_mixed_as_floats(name: str, dtype: torch.dtype, way: str) -> None:
+    x, b, c, lam = drawn(dtype)
+    x.requires_grad_()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = create_pool(name, 9).mixed(x, b, c, lam)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, create_pool(name, 9).mixed(x.float(), b, c, lam))
+    found.sum().backward()
+    assert x.grad is not None and x.grad.dtype == dtype and bool(x.grad.isfinite().all())
+
+
+@pytest.mark.parametrize("name", MIXING)
+def test_no_pairs_no_order_and_no_layout(name: str, way: str) -> None:
+    pool, (x, b, c, lam) = create_pool(name, 9), drawn()
+    assert pool.mixed(x, b[:0], c[:0], lam[:0]).shape == (0, 9)
+    strided = x.mT.contiguous().mT.requires_grad_()
+    found = pool.mixed(strided, b.flip(0), c.flip(0), lam.flip(0))
+    torch.testing.assert_close(found.flip(0), pool.mixed(x, b, c, lam))
+    found[::2].sum().backward()  # a gradient that is not laid out in a row
+    assert strided.grad is not None and bool(strided.grad.isfinite().all())
+
+
+def test_of_equals_the_first_has_the_gradient(way: str) -> None:
+    x = torch.zeros(2, 4, 3, requires_grad=True)
+    one = torch.tensor([1])
+    create_pool("max", 3).mixed(x, torch.tensor([0]), one, torch.tensor([0.25])).sum().backward()
+    assert x.grad is not None and x.grad[:, 0].tolist() == [[0.25] * 3, [0.75] * 3] and not x.grad[:, 1:].any()
