@@ -148,8 +148,8 @@ class Stretches(Order):
     """
 
     def __init__(self, whole: Order, steps: int) -> None:
-        if steps < 1:
-            raise ValueError(f"a stretch has at least one step, got {steps}")
+        if steps < 1 or not len(whole):
+            raise ValueError(f"a stretch has at least one step of an order that has some, got {steps} of {len(whole)}")
         super().__init__(whole.n, whole.batch, whole.shuffle, whole.seed, True, whole.rank, whole.world)
         self.whole, self.batches = whole, steps
 

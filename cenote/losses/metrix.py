@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from ..options import check_number, check_words
 from ..unit import unit, wide
@@ -17,7 +18,7 @@ from .mixing import at_most, beta_draws, largest, mixed_scale, mixed_similarity,
 WHERE = ("input", "feature", "embed")
 PAIRS = ("pos-neg", "anc-neg", "pos-pos")
 # Partners of an example where every mixture costs something, if not told otherwise:
-OF_MAPS = 16  # a pass through the pool: 14 % of a ResNet-50 step for SimPool (benchmarks/metrix.py)
+OF_MAPS = 16  # a pass through the pool: 13 % of a ResNet-50 step for SimPool (benchmarks/metrix.py)
 MOST = 20_000  # mixtures, where the pool need not see them: all of 100 images; they are compared with every anchor
 HARDEST = 3  # negatives of an anchor, where a mixture is a pass through the network (D 2.4.2)
 OF_PROXIES = 4  # at least, where a mixture is a row of similarities to all proxies, of which there may be ten thousand
@@ -201,8 +202,11 @@ class Metrix:
             # As many at a time as the batch has: a batch norm sees what it is used to.
             return mixed_vectors(batch.images, b, c, lam, batch.network, len(batch.z), again=False)
         assert batch.maps is not None and batch.embed is not None
-        if batch.mixed is not None:
+        if batch.mixed is not None and len(b) <= MOST:
             return batch.mixed(batch.maps, b, c, lam)
+        if batch.mixed is not None:
+            parts = zip(b.split(MOST), c.split(MOST), lam.split(MOST), strict=True)
+            return torch.cat([checkpoint(batch.mixed, batch.maps, *part, use_reentrant=False) for part in parts])
         return mixed_vectors(batch.maps, b, c, lam, batch.embed, self.chunk, again=torch.is_grad_enabled())
 
 

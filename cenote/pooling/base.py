@@ -26,7 +26,7 @@ class Pool(nn.Module):
     sums_to_one: bool = False  # each map is a distribution over positions
     permutation_invariant: bool = True  # the order of the tokens does not matter
     needs_grid: bool = False  # the layer looks at neighbours
-    mixes: bool = False  # it has `mixed`
+    mixes: bool = False  # it has `pool_mixed`
     published: ClassVar[dict[str, Any]] = {}  # the paper's settings where they are not the defaults
 
     def __init__(self, dim: int, k: int = 1, out_dim: int | None = None) -> None:
@@ -61,9 +61,18 @@ class Pool(nn.Module):
         assert a is not None
         return u, a if grid is None else a.unflatten(-1, grid)
 
+    def pool_mixed(self, x: Tensor, b: Tensor, c: Tensor, lam: Tensor) -> Tensor:
+        """What `mixed` gives, of x in float32 or wider."""
+        raise TypeError(f"'{self.name}' has to see mixed maps to pool them")
+
     def mixed(self, x: Tensor, b: Tensor, c: Tensor, lam: Tensor) -> Tensor:
         """`forward` of maps lam x_b + (1 - lam) x_c that are never built: rows b, c (M,) of x (B, N, D), lam (M,)."""
-        raise TypeError(f"'{self.name}' has to see mixed maps to pool them")
+        self._check(x, None)
+        if not b.shape == c.shape == lam.shape == (len(b),):
+            shapes = [tuple(t.shape) for t in (b, c, lam)]
+            raise ValueError(f"'{self.name}' mixes pairs of rows with a share each, three times (M,), got {shapes}")
+        u = self.pool_mixed(x.to(torch.promote_types(x.dtype, torch.float32)), b, c, lam)
+        return u if torch.is_autocast_enabled(x.device.type) else u.to(x.dtype)  # as `forward` does
 
     def on_map(self, x: Tensor) -> Tensor:
         """`forward` for a feature map (B, C, H, W)."""

@@ -19,5 +19,5 @@ class GAP(Pool):
     def pool(self, x: Tensor, grid: Grid | None) -> tuple[Tensor, None]:
         return x.mean(1, keepdim=True), None
 
-    def mixed(self, x: Tensor, b: Tensor, c: Tensor, lam: Tensor) -> Tensor:
+    def pool_mixed(self, x: Tensor, b: Tensor, c: Tensor, lam: Tensor) -> Tensor:
         return mixed_mean(x, b, c, lam)

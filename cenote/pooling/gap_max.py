@@ -27,5 +27,5 @@ class GAPMax(Pool):
     def pool(self, x: Tensor, grid: Grid | None) -> tuple[Tensor, None]:
         return self.scale * (x.mean(1, keepdim=True) + x.amax(1, keepdim=True)), None
 
-    def mixed(self, x: Tensor, b: Tensor, c: Tensor, lam: Tensor) -> Tensor:
+    def pool_mixed(self, x: Tensor, b: Tensor, c: Tensor, lam: Tensor) -> Tensor:
         return self.scale * (mixed_mean(x, b, c, lam) + mixed_max(x, b, c, lam))

@@ -73,7 +73,7 @@ class GSP(Pool):
             p = weights(costs(x, _clip(self.prototypes)), self.mu, self.eps)
             u = (p[:, None] @ x).squeeze(1)
         if self.background:
-            p, u = self._rest(p, 1 / x.shape[1]), self._rest(u, x.mean(1))
+            p, u = self._rest(p, 1 / x.shape[1]).clamp_min(0), self._rest(u, x.mean(1))
         return self._compose(x, u[:, None]), p[:, None]
 
     def with_histogram(self, x: Tensor) -> tuple[Tensor, Tensor]:

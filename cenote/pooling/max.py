@@ -21,5 +21,5 @@ class Max(Pool):
     def pool(self, x: Tensor, grid: Grid | None) -> tuple[Tensor, None]:
         return x.amax(1, keepdim=True), None
 
-    def mixed(self, x: Tensor, b: Tensor, c: Tensor, lam: Tensor) -> Tensor:
+    def pool_mixed(self, x: Tensor, b: Tensor, c: Tensor, lam: Tensor) -> Tensor:
         return mixed_max(x, b, c, lam)

@@ -17,7 +17,7 @@ CHUNK = 64  # mixed maps in memory at a time, where no code is compiled
 
 def mixed_mean(x: Tensor, b: Tensor, c: Tensor, lam: Tensor) -> Tensor:
     """mean_j of lam x_bj + (1 - lam) x_cj, (M, D): of `mixed_max`, what a mean has in the place of a maximum."""
-    mean = _wide(x).mean(1)
+    mean = x.mean(1)
     return torch.lerp(mean.index_select(0, c), mean.index_select(0, b), lam[:, None].to(mean.dtype))
 
 
@@ -26,13 +26,8 @@ def mixed_max(x: Tensor, b: Tensor, c: Tensor, lam: Tensor) -> Tensor:
 
     Keeps, besides the result, one whole number for each of its entries: the position that it came from.
     """
-    x = _wide(x)
     found: Tensor = _MixedMax.apply(x, b, c, lam.to(x.dtype))
     return found
-
-
-def _wide(x: Tensor) -> Tensor:
-    return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 class _MixedMax(torch.autograd.Function):
@@ -79,6 +74,8 @@ def _built(x: Tensor, b: Tensor, c: Tensor, lam: Tensor) -> tuple[Tensor, Tensor
 def _compiled(x: Tensor, b: Tensor, c: Tensor, lam: Tensor) -> tuple[Tensor, Tensor]:
     from .mixed_max_loops import take_largest
 
+    if len(b) and not 0 <= int(torch.minimum(b, c).min()) <= int(torch.maximum(b, c).max()) < len(x):
+        raise IndexError(f"rows to mix are from 0 to {len(x) - 1}")  # compiled code would read elsewhere
     largest, where = x.new_empty(len(b), x.shape[2]), b.new_empty(len(b), x.shape[2], dtype=torch.int32)
     _shared(take_largest, [t.contiguous().numpy() for t in (x, b, c, lam, largest, where)], len(b))
     return largest, where

@@ -21,7 +21,7 @@ def take_largest(
             one, other = x[b[m], j], x[c[m], j]
             for d in range(channels):
                 v = other[d] + share * (one[d] - other[d])
-                more = j == 0 or v > value[d]  # of equals the first, as torch has it
+                more = j == 0 or v > value[d] or v != v  # of equals the first, and any NaN stays, as torch has it
                 value[d] = v if more else value[d]
                 place[d] = j if more else place[d]
 

@@ -43,13 +43,16 @@ def prototype_sheet(
 
 def _legend(width: int, known: Sequence[int], others: int) -> Image.Image:
     """Which prototype, counted from 1, has which colour."""
-    strip = Image.new("RGB", (width, 20 + MARGIN), PAPER)
-    draw, left = ImageDraw.Draw(strip), MARGIN
     named = [(VIVID[k], f"prototype {i + 1}") for k, i in enumerate(known)]
-    for colour, name in [*named, *([(REST, f"{others} others")] if others else [])]:
-        draw.rectangle((left, 2, left + 14, 16), fill=colour)
-        draw.text((left + 20, 1), name, INK if colour != REST else FADED, font(13))
-        left += 36 + round(draw.textlength(name, font(13)))
+    named += [(REST, f"{others} others")] if others else []
+    room = max(36 + round(font(13).getlength(name)) for _, name in named)
+    each = max((width - MARGIN) // room, 1)  # in a row
+    strip = Image.new("RGB", (width, 22 * -(-len(named) // each) + MARGIN), PAPER)
+    draw = ImageDraw.Draw(strip)
+    for k, (colour, name) in enumerate(named):
+        left, top = MARGIN + k % each * room, 2 + 22 * (k // each)
+        draw.rectangle((left, top, left + 14, top + 14), fill=colour)
+        draw.text((left + 20, top - 1), name, INK if colour != REST else FADED, font(13))
     return strip
 
 

@@ -32,7 +32,7 @@ class Contender:
         self.best: dict[str, Tensor] = {}
         self.best_score = float("-inf")
         self.best_epoch = -1
-        self.scores: list[float] = []  # one an epoch
+        self.scores: list[float] = []  # of epochs that patience and plateau count
         self.failed: str | None = None
 
     @property
@@ -60,7 +60,6 @@ class Contender:
         return finite or self.scaler.is_enabled()
 
     def keep_if_best(self, score: float, epoch: int) -> None:
-        self.scores.append(score)
         if score >= self.best_score:  # of equals the one that learned longer
             state = self.judged.state_dict()
             self.best = {name: value.detach().cpu().clone() for name, value in state.items()}
@@ -88,7 +87,7 @@ class Contender:
             self.average.load_state_dict(state["average"])
         self.best, self.failed = state["best"], state["failed"]
         self.best_score, self.best_epoch = state["best_score"], state["best_epoch"]
-        self.scores = list(state["scores"])
+        self.scores = list(state.get("scores", ()))  # a run that is older than they are asks for neither
 
 
 def create_optimizer(module: nn.Module, settings: Settings, lr: float) -> torch.optim.Optimizer:

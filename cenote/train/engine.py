@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ..data import Dataset
 from .checkpoint import load_checkpoint, save_checkpoint
 from .contender import Contender, alive, device_of
-from .distributed import any_process, rank, spread, summed, waiting, world
+from .distributed import any_process, gathered, rank, spread, summed, waiting, world
 from .journal import Journal
 from .schedules import gave_up, rate_factor
 from .settings import Settings, refuse_changes
@@ -83,6 +83,10 @@ class Task:
 
     def end_step(self) -> None:
         """The weights have moved."""
+
+    def settled(self) -> bool:
+        """At the end of an epoch: whether its score counts for patience and the plateau, or all is yet to begin."""
+        return True
 
     def warning(self) -> str | None:
         """At the end of an epoch: what goes wrong though every number is finite."""
@@ -206,12 +210,15 @@ class Engine:
     def _end_epoch(self) -> None:
         together = summed(torch.cat([self.sums, torch.tensor([self.images, self.bad], dtype=torch.float64)]))
         images = max(float(together[-2]), 1.0)
-        results = self.task.validate()
+        results = gathered(self.task.validate())[0]  # an ulp apart, one process would end and the others wait
         for place, contender in enumerate(self.task.contenders):
             if contender.failed is None:
                 mine = results.setdefault(contender.name, {})
                 mine["loss"] = float(together[place]) / images
-                contender.keep_if_best(mine.get("score", -mine["loss"]), self.epoch)
+                score = mine.get("score", -mine["loss"])
+                contender.keep_if_best(score, self.epoch)
+                if self.task.settled():
+                    contender.scores.append(score)
         self.epoch, self.step = self.epoch + 1, 0
         self.sums, self.images, self.bad = torch.zeros_like(self.sums), 0, 0
         if rank() == 0:

@@ -82,6 +82,11 @@ class Metric(Task):
     def end_step(self) -> None:
         self.module.remember()
 
+    def settled(self) -> bool:
+        """Not before the backbone learns and the memory is looked into."""
+        own = self.module.waiting
+        return self.module.epoch >= own.warm_up and self.module.step >= own.memory_after
+
     def validate(self) -> dict[str, dict[str, float]]:
         if self.judge is None:
             return {}

@@ -74,11 +74,6 @@ class MetricChoices:
         if self.options.warm_up >= self.settings.epochs:
             epochs = f"{self.options.warm_up:g} of {self.settings.epochs} epochs"
             raise ValueError(f"the backbone would wait for {epochs} and never learn: --freeze does that in minutes")
-        if self.options.validate == "last" and (self.settings.patience or self.settings.schedule == "plateau"):
-            raise ValueError(
-                "patience and the plateau wait for a better score, and with --validate last there is none: "
-                "--settings patience=null schedule=constant"
-            )
         if self.settings.workers < 0:
             raise ValueError(f"workers must be at least 0, got {self.settings.workers}")
         if self.size is not None and self.size < 1:
@@ -232,7 +227,7 @@ def _of_recipe(
 
 def _replaced(options: dict[str, Any], recipe: Recipe) -> set[str]:
     """What of a recipe goes with what the user puts in its place: options belong to their loss, mixing or protocol."""
-    gone = {"repeats"} if options.get("protocol") == "conventional" else set[str]()
+    gone = {"conventional": {"repeats"}, "fair": {"validate"}}.get(options.get("protocol", ""), set[str]())
     if options.get("loss", recipe.options.get("loss")) != recipe.options.get("loss"):
         gone |= {"loss_options"}
     if options.get("rival") or options.get("metrix") == ():

@@ -69,6 +69,8 @@ class MetricOptions:
         for name in ("repeats", "epoch_steps"):
             if (value := getattr(self, name)) is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
+        if self.protocol == "fair" and self.validate != "classes":
+            raise ValueError("the fair protocol chooses by the classes that a fold holds out: leave out --validate")
         if self.repeats > 1 and self.protocol != "fair":
             raise ValueError("the fair protocol trains each of its four models so often: --repeats needs it")
         if self.proxy_rate <= 0:

@@ -41,6 +41,11 @@ class Run:
         self.choices, self.splits, self.folder, self.device, self.say = choices, splits, folder, device, say
         self.settings, self.ks = choices.settings, KS_OF.get(splits.test.name, KS)
         check_findable(splits)
+        if splits.val is None and (self.settings.patience or self.settings.schedule == "plateau"):
+            raise ValueError(
+                "patience and the plateau wait for a better score, and no classes are held out to score: "
+                "--validate test, or --settings patience=null schedule=constant"
+            )
         self.plan(splits.train)
         self.unreadable = Unreadable(folder, choices.settings, say)
 

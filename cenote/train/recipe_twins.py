@@ -62,6 +62,7 @@ def scaled_down(recipe: Recipe, size: int = 64) -> Recipe:
             accumulate=min(settings.accumulate, PARTS),
             warmup=settings.warmup * EPOCHS / epochs,
             step_every=settings.step_every * EPOCHS / epochs,
+            patience=None,  # longer than all of it, and a tiny world has no classes to hold out
         ),
         data="world/tiny",
         sets={},

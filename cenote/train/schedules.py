@@ -33,8 +33,7 @@ def plateaus(scores: Sequence[float], patience: int) -> int:
     """How often `patience` epochs in a row, counted anew after each time, brought no score above all before them."""
     found, waited, best = 0, 0, -math.inf
     for score in scores:
-        waited = 0 if score > best else waited + 1
-        best = max(best, score)
+        waited, best = (0, score) if score > best else (waited + 1, best)
         if waited == patience:
             found, waited = found + 1, 0
     return found
@@ -42,9 +41,10 @@ def plateaus(scores: Sequence[float], patience: int) -> int:
 
 def gave_up(scores: Sequence[float], patience: int | None) -> bool:
     """Whether the last `patience` epochs brought no score above all before them."""
-    if patience is None or len(scores) <= patience:
-        return False
-    return max(scores[-patience:]) <= max(scores[:-patience])
+    waited, best = 0, -math.inf
+    for score in scores:
+        waited, best = (0, score) if score > best else (waited + 1, best)
+    return patience is not None and waited >= patience
 
 
 def cosine(start: float, end: float, done: float) -> float:

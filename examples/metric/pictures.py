@@ -82,7 +82,7 @@ def transports(model: PooledModel, data: Dataset) -> list[np.ndarray]:
     """What each prototype receives from each cell of each image, (H, W, m)."""
     assert isinstance(model.pool, GSP)
     found = []
-    for batch in batches_of(data, model.backbone.preprocessing.transform(), 32):
+    for batch in batches_of(data, model.backbone.preprocessing.whole(), 32):
         features = model.features(batch.images)
         cells = model.pool.transport(tokens_of(model, features))[1][:, -features.tokens.shape[1] :]
         found += [*cells.unflatten(1, features.grid).numpy()]
@@ -107,7 +107,9 @@ def steps(labels: Tensor, generator: torch.Generator) -> list[Tensor]:
 
 
 def results(run: Path) -> dict[str, Any]:
-    return dict(json.loads((run / "results.json").read_text(encoding="utf-8")))
+    """Of a run of the fair protocol, those of the model that stands for all."""
+    found = dict(json.loads((run / "results.json").read_text(encoding="utf-8")))
+    return results(run / found["fold"]) if "fold" in found else found
 
 
 def learned_from(run: Path, parts: Halves) -> Dataset:
@@ -153,7 +155,7 @@ def foretold(unseen: Seen) -> str:
 @torch.inference_mode()
 def maps(model: PooledModel, data: Dataset) -> list[np.ndarray]:
     """In the order of the data."""
-    batches = batches_of(data, model.backbone.preprocessing.transform(), 32)
+    batches = batches_of(data, model.backbone.preprocessing.whole(), 32)
     return [own for batch in batches for own in model.attend(batch.images).mean(1).numpy()]
 
 
@@ -195,7 +197,9 @@ def main() -> None:
             draw_mu(scores, gap=scores.get(1.0), title=title).savefig(given.out / f"mu-{name}.png")
             histograms[name] = new.histograms, new.labels
             shown = some_of_each(np.asarray(unseen.labels))
-            sheet = prototype_sheet(unseen, shown, transports(model, unseen.select(shown)))
+            told = "each image, and what is left out of it in the colour of the prototype that takes most"
+            heading = told if model.pool.background else ""
+            sheet = prototype_sheet(unseen, shown, transports(model, unseen.select(shown)), heading)
             sheet.save(given.out / f"prototypes-{name}.png")
             print(f"{name}: {foretold(new)}")
     if histograms:

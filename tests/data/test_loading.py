@@ -204,8 +204,10 @@ def test_stretches_go_on_where_the_last_one_ended(steps: int) -> None:
 
 
 def test_a_stretch_is_at_least_a_step() -> None:
-    with pytest.raises(ValueError, match="at least one step, got 0"):
+    with pytest.raises(ValueError, match="got 0 of 9"):
         Stretches(Order(19, 2, True, 5, True), 0)
+    with pytest.raises(ValueError, match="got 3 of 0"):
+        Stretches(Order(1, 2, True, 5, True), 3)
 
 
 def test_truth_comes_along_where_it_is_asked_for(good: Dataset) -> None:

@@ -247,6 +247,26 @@ def test_chunks_change_nothing(chunk: int) -> None:
     compare(values[0], values[1], list(toy.parameters()), 1e-12)
 
 
+@pytest.mark.parametrize("name", ["multi-similarity", "proxy-nca++"])
+@pytest.mark.parametrize("most", [5, 10**6])
+def test_maps_that_are_not_built_change_nothing(
+    known: None, name: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of many, some at a time."""
+    toy, loss = Toy(linear=False), create(name)
+    seen = []
+
+    def mixed(maps: Tensor, b: Tensor, c: Tensor, lam: Tensor) -> Tensor:
+        seen.append(len(b))
+        return toy.head(torch.lerp(maps[c], maps[b], lam[:, None, None]).amax(1))
+
+    built = Metrix(("feature",), ("pos-neg",), negatives=8)(loss, toy.batch())
+    monkeypatch.setattr(module, "MOST", most)
+    unseen = Metrix(("feature",), ("pos-neg",), negatives=8)(loss, toy.batch()._replace(mixed=mixed))
+    compare(unseen, built, [*toy.parameters(), *loss.parameters()])
+    assert max(seen) <= most and (len(seen) > 2) == (most == 5)
+
+
 def test_mixed_maps_are_few_and_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """So many partners an example, whatever the number of anchors that meet the mixture."""
     monkeypatch.setattr(module, "OF_MAPS", 4)

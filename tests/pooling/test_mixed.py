@@ -32,10 +32,14 @@ def test_who_mixes() -> None:
 
 @pytest.mark.parametrize("name", MIXING)
 @pytest.mark.parametrize("threads", [1, 3])
-def test_as_if_they_were_built(name: str, threads: int, way: str) -> None:
+@pytest.mark.parametrize("layout", ["rows", "columns"])
+def test_as_if_they_were_built(name: str, threads: int, way: str, layout: str) -> None:
     pool, (x, b, c, lam) = create_pool(name, 9), drawn()
     g = torch.randn(len(b), 9, dtype=torch.float64)
+    if layout == "columns":
+        x, g = x.mT.contiguous().mT, g.T.contiguous().T
     one, other = (x.clone().requires_grad_() for _ in range(2))
+    assert one.is_contiguous() == (layout == "rows")
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -58,19 +62,38 @@ def test_halves_are_mixed_as_floats(name: str, dtype: torch.dtype, way: str) -> 
         found = create_pool(name, 9).mixed(x, b, c, lam)
     assert found.dtype == torch.float32
     torch.testing.assert_close(found, create_pool(name, 9).mixed(x.float(), b, c, lam))
+    assert create_pool(name, 9).mixed(x, b, c, lam).dtype == create_pool(name, 9)(x).dtype == dtype
     found.sum().backward()
     assert x.grad is not None and x.grad.dtype == dtype and bool(x.grad.isfinite().all())
 
 
 @pytest.mark.parametrize("name", MIXING)
-def test_no_pairs_no_order_and_no_layout(name: str, way: str) -> None:
+def test_no_pairs_and_no_order(name: str, way: str) -> None:
     pool, (x, b, c, lam) = create_pool(name, 9), drawn()
     assert pool.mixed(x, b[:0], c[:0], lam[:0]).shape == (0, 9)
-    strided = x.mT.contiguous().mT.requires_grad_()
-    found = pool.mixed(strided, b.flip(0), c.flip(0), lam.flip(0))
+    found = pool.mixed(x, b.flip(0), c.flip(0), lam.flip(0))
     torch.testing.assert_close(found.flip(0), pool.mixed(x, b, c, lam))
-    found[::2].sum().backward()  # a gradient that is not laid out in a row
-    assert strided.grad is not None and bool(strided.grad.isfinite().all())
+
+
+@pytest.mark.parametrize("name", MIXING)
+def test_what_is_no_number_is_not_hidden(name: str, way: str) -> None:
+    x, b, c, lam = drawn()
+    x[2, 3, 4] = torch.nan
+    found = create_pool(name, 9).mixed(x, b, c, lam)
+    assert torch.equal(found.isnan(), create_pool(name, 9)(torch.lerp(x[c], x[b], lam.double()[:, None, None])).isnan())
+    assert found.isnan().any()
+
+
+@pytest.mark.parametrize("name", MIXING)
+def test_pairs_that_are_not_there(name: str, way: str) -> None:
+    pool, (x, b, c, lam) = create_pool(name, 9), drawn()
+    for wrong in (6, -7):
+        with pytest.raises(IndexError):
+            pool.mixed(x, torch.full_like(b, wrong), c, lam)
+    with pytest.raises(ValueError, match=r"three times \(M,\)"):
+        pool.mixed(x, b, c[:3], lam)
+    with pytest.raises(ValueError, match="dim=9"):
+        pool.mixed(x[..., :4], b, c, lam)
 
 
 def test_of_equals_the_first_has_the_gradient(way: str) -> None:

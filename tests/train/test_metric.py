@@ -29,7 +29,7 @@ def quiet(sentence: str) -> None:
 
 
 def asked(options: dict[str, Any] | None = None, settings: dict[str, Any] | None = None, **model: Any) -> MetricChoices:
-    small = {"dim": 16, "images_per_class": 3, "validate": "last"}
+    small = {"dim": 16, "images_per_class": 3} | ({} if (options or {}).get("protocol") else {"validate": "last"})
     pool = {"pool_options": {"prototypes": 4}} if model.get("pool", "gsp") == "gsp" else {}
     return metric_choices(None, "", {**MODEL, **pool, **model}, {**small, **(options or {})}, QUICK | (settings or {}))
 

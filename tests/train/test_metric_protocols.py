@@ -129,14 +129,27 @@ def test_an_epoch_of_so_many_steps_and_an_early_end(tmp_path: Path) -> None:
     assert said[-1] == "no better score in 3 epochs: it ends here"
 
 
-def test_repeats_and_patience_need_what_they_count() -> None:
+@pytest.mark.parametrize(("waiting", "epochs"), [({"xbm": 20, "xbm_after": 7}, 3 + 4), ({"warm_up": 2.0}, 2 + 4)])
+def test_patience_begins_when_the_memory_and_the_backbone_do(
+    waiting: dict[str, float], epochs: int, tmp_path: Path
+) -> None:
+    """Epochs of two steps. The memory is looked into from the eighth step on, of the fourth epoch."""
+    options = {"validate": "classes", "epoch_steps": 2, **waiting}
+    learn_metric(discs(), tmp_path, asked(options, {"epochs": 40, "lr": 0.0, "patience": 3}, pool="gap"), say=quiet)
+    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == epochs
+
+
+def test_repeats_and_patience_need_what_they_count(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="--repeats needs it"):
         asked({"repeats": 3})
     with pytest.raises(ValueError, match="epoch_steps must be at least 1, got 0"):
         asked({"epoch_steps": 0})
     for settings in ({"patience": 2}, {"schedule": "plateau"}):
-        with pytest.raises(ValueError, match="with --validate last there is none"):
-            asked(None, settings).check()
+        for data, validate in ((discs(), "last"), (discs(classes=6), "classes")):
+            with pytest.raises(ValueError, match="no classes are held out to score"):
+                learn_metric(data, tmp_path, asked({"validate": validate}, settings), say=quiet)
+    with pytest.raises(ValueError, match="leave out --validate"):
+        asked({"protocol": "fair", "validate": "test"})
 
 
 @pytest.fixture
@@ -172,6 +185,17 @@ from tests.train.test_metric import asked, quiet
 options = {"zero_shot": 0.1, "metrix": ("feature", "input"), "xbm": 20, "validate": "classes", "warm_up": 0.5}
 learn_metric(discs(), Path(sys.argv[1]), asked(options), say=quiet)
 """
+STEPS = """
+import sys
+from pathlib import Path
+from cenote.train.metric_fit import learn_metric
+from tests.train.many_classes import discs
+from tests.train.test_metric import asked, quiet
+
+options = {"metrix": ("feature",), "validate": "classes", "epoch_steps": 2, "loss": "proxy-anchor"}
+settings = {"epochs": 20, "patience": 3, "schedule": "plateau", "plateau": 1, "step_factor": 0.5}
+learn_metric(discs(), Path(sys.argv[1]), asked(options, settings, pool="gap+max"), say=quiet)
+"""
 
 
 def test_two_processes_are_as_good_as_one(tmp_path: Path) -> None:
@@ -180,3 +204,10 @@ def test_two_processes_are_as_good_as_one(tmp_path: Path) -> None:
     same_weights(load_file, (alone / "model.safetensors", together / "model.safetensors"), rtol=1e-2, atol=2e-4)
     images = [json.loads((folder / "results.json").read_text())["test"]["images"] for folder in (alone, together)]
     assert images[0] == images[1]
+
+
+def test_two_processes_end_together(tmp_path: Path) -> None:
+    alone, together = by_one_and_by_two(STEPS, tmp_path)
+    same_weights(load_file, (alone / "model.safetensors", together / "model.safetensors"), rtol=1e-2, atol=2e-4)
+    epochs = [len((folder / "metrics.jsonl").read_text().splitlines()) for folder in (alone, together)]
+    assert epochs[0] == epochs[1] < 20

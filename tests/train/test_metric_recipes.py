@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from cenote.data import open_dataset
-from cenote.losses.metrix import OF_MAPS, OF_PROXIES
+from cenote.losses.metrix import TO_PROXIES
 from cenote.models import load
+from cenote.pooling import create_pool
 from cenote.train.metric_choices import metric_choices
 from cenote.train.metric_fit import learn_metric
 from cenote.train.recipe_choices import choices_of
@@ -120,6 +121,9 @@ def test_what_the_user_says_comes_first() -> None:
     assert choices.settings.epochs == 2 and choices.training(100, 1000)[0].batch == 16
     one = metric_choices(recipe, "sop", {}, {"protocol": "conventional"}, {}).options
     assert (one.protocol, one.repeats, one.epoch_steps) == ("conventional", 1, 1000)
+    assert (
+        metric_choices(load_recipe("metric/xbm-gsp"), "sop", {}, {"protocol": "fair"}, {}).options.validate == "classes"
+    )
     with pytest.raises(ValueError, match="leave out freeze and scratch"):
         metric_choices(recipe, "", {"freeze": True}, {}, {})
     with pytest.raises(ValueError, match="cenote fit --recipe sar/deit-small"):
@@ -144,8 +148,10 @@ def test_what_takes_the_place_of_metrix_or_of_the_loss_takes_its_options_too() -
         if name.endswith("-metrix"):
             recipe = load_recipe(name)
             assert "--metrix none" in recipe.about
-            few = OF_PROXIES if name == "metric/proxy-nca-metrix" else OF_MAPS
-            assert any(f"mixed with {few} others" in line for line in recipe.left_out)
+            assert create_pool(recipe.model["pool"], 8).mixes, "all partners take part"
+            if name == "metric/proxy-nca-metrix":
+                sop, inshop = (TO_PROXIES // (recipe.settings.batch * classes) for classes in (11318, 3997))
+                assert any(f"mixed with {sop} others" in line and f"{inshop} on" in line for line in recipe.left_out)
 
 
 @pytest.mark.parametrize(

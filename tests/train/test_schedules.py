@@ -54,6 +54,7 @@ def test_a_run_gives_up_when_nothing_was_better_for_so_long(patience: int | None
     for done, waited in enumerate(waits, 1):
         assert gave_up(scores[:done], patience) == (patience is not None and waited >= patience)
     assert not gave_up([], patience)
+    assert gave_up([math.nan, 1.0, 1.0, 1.0, 1.0], patience) == (patience is not None)
 
 
 def test_settings_are_checked() -> None:
