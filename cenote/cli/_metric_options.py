@@ -80,13 +80,14 @@ class MetricArguments:
     epoch_steps: Annotated[int | None, open_to("all images once", "STEPS")] = None
     """what counts as an epoch, after which the model is judged."""
     validate: Annotated[Literal["classes", "test", "last"] | None, open_to("classes", "{classes,test,last}")] = None
-    """what chooses the epoch: a quarter of the training classes, held out; the test classes; or it is the last."""
+    """what chooses the epoch: a quarter of the training classes, held out; the test classes; or it is the last.
+    The fair protocol always holds classes out."""
     score: Annotated[Literal["map@r", "recall@1"] | None, open_to("map@r", "{map@r,recall@1}")] = None
     """the score that chooses it."""
     without_match: Annotated[Literal["exclude", "miss"] | None, open_to("exclude", "{exclude,miss}")] = None
     """what becomes of queries that have nothing to find."""
     epochs: Annotated[int | None, open_to("20, with --freeze 30, with --scratch 100")] = None
-    """passes over the images."""
+    """passes over the images, or stretches of --epoch-steps."""
     batch: Annotated[int | None, open_to("64, with --freeze 128")] = None
     """images a step, over all processes."""
     lr: Annotated[float | None, open_to("1e-4, with --freeze or --scratch 1e-3", "X")] = None

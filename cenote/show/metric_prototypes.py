@@ -33,10 +33,12 @@ def prototype_sheet(
     entries = []
     for place, transport in zip(places, transports, strict=True):
         photo, shares = dataset.image(place), transport.sum((0, 1)) / transport.sum()
-        most = [i for i in np.argsort(-shares, kind="stable")[:2].tolist() if shares[i] > 0]
+        most = sorted(known.tolist(), key=lambda i: -shares[i])[:2]
         note = ", ".join(f"{i + 1}: {100 * shares[i]:.0f}%" for i in most)
         entries.append(Entry([photo, coloured(photo, transport, colours)], dataset[place].label or "", note))
-    told = heading or "each image, and its pooling weights in the colour of the prototype that takes most"
+    told = (
+        heading or "each image, and its pooling weights in the colour of the prototype that takes most, with its share"
+    )
     page = contact_sheet(entries, told, columns=3, side=side)
     return stacked([page, _legend(page.width, known.tolist(), len(total) - len(known))])
 

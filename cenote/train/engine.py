@@ -105,13 +105,15 @@ def files_of(dataset: Dataset, positions: Sequence[int]) -> str:
 
 
 class Engine:
-    """`identity` is whatever else a resumed run must share with the one that was begun."""
+    """`identity` is whatever else a resumed run must share with the one that was begun; `whole` is the folder that
+    --resume names, where this run is a part of another."""
 
     def __init__(
-        self, task: Task, settings: Settings, folder: Path, say: Say = print, identity: dict[str, Any] | None = None
-    ) -> None:
+        self, task: Task, settings: Settings, folder: Path, say: Say = print, identity: dict[str, Any] | None = None,
+        whole: Path | None = None,
+    ) -> None:  # fmt: skip
         self.task, self.settings, self.folder, self.say = task, settings, folder, say
-        self.identity = identity or {}
+        self.identity, self.whole = identity or {}, whole or folder
         self.epoch = self.step = 0  # steps of this epoch that are done
         self.sums = torch.zeros(len(task.contenders), dtype=torch.float64)  # of losses, over the epoch's images
         self.images = self.bad = 0
@@ -143,7 +145,7 @@ class Engine:
                 advance(self._leading_loss())
                 if any_process(bool(interrupted)):
                     self._save()
-                    raise Stopped(f"interrupted; it goes on with --resume -o {self.folder}")
+                    raise Stopped(f"interrupted; it goes on with --resume -o {self.whole}")
                 if self._due():
                     self._save()
         self.speed = (self.images - before) * world() / max(time.monotonic() - started, 1e-9)
@@ -219,6 +221,7 @@ class Engine:
                 contender.keep_if_best(score, self.epoch)
                 if self.task.settled():
                     contender.scores.append(score)
+                    self._tell_rate(contender)
         self.epoch, self.step = self.epoch + 1, 0
         self.sums, self.images, self.bad = torch.zeros_like(self.sums), 0, 0
         if rank() == 0:
@@ -229,6 +232,14 @@ class Engine:
                 self.say(f"no better score in {self.settings.patience} epochs: it ends here")
         if self._due() or self._done():
             self._save()
+
+    def _tell_rate(self, contender: Contender) -> None:
+        before, now = (rate_factor(self.settings, self.epoch + 1, s) for s in (contender.scores[:-1], contender.scores))
+        if self.settings.schedule == "plateau" and now < before and rank() == 0:
+            who = f"{contender.name}: " if len(self.task.contenders) > 1 else ""
+            self.say(
+                f"{who}no better score in {self.settings.plateau} epochs: the rate falls to {contender.lr * now:g}"
+            )
 
     def _done(self) -> bool:
         """All epochs are trained, or nobody who is left has gained anything for too long."""

@@ -49,8 +49,9 @@ def learn_four(
             say(f"fold {number} of {len(folds)}" + (f", {again + 1} of {repeats} times" if repeats > 1 else ""))
             inside = folder / places[-1]
             goes_on = resume and inside.is_dir() and begun(inside, say)
-            settings = dataclasses.replace(choices.settings, seed=choices.settings.seed + again)
-            one = Run(dataclasses.replace(choices, settings=settings), splits, inside, device, say)
+            seed = choices.settings.seed + again * len(folds) + number - 1
+            settings = dataclasses.replace(choices.settings, seed=seed)
+            one = Run(dataclasses.replace(choices, settings=settings), splits, inside, device, say, folder)
             report, found = one.train(cache, goes_on)
             reports.append(report)
             vectors[-1].append(found)

@@ -66,13 +66,15 @@ class MetricOptions:
             raise ValueError("classes_per_batch is at least 2, with images_per_class of at least 1")
         if self.xbm_after and not self.xbm:
             raise ValueError("xbm_after is when a memory begins: it needs --xbm, its size")
-        for name in ("repeats", "epoch_steps"):
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
+        if self.epoch_steps is not None and self.epoch_steps < 1:
+            raise ValueError(f"epoch_steps must be at least 1, got {self.epoch_steps}")
+        if not 1 <= self.repeats <= 5:
+            told = "every collection of four models is judged, 81 of 3 trainings, 625 of 5"
+            raise ValueError(f"repeats is from 1 to 5, got {self.repeats}: {told}")
         if self.protocol == "fair" and self.validate != "classes":
             raise ValueError("the fair protocol chooses by the classes that a fold holds out: leave out --validate")
         if self.repeats > 1 and self.protocol != "fair":
-            raise ValueError("the fair protocol trains each of its four models so often: --repeats needs it")
+            raise ValueError("--repeats needs --protocol fair: it is how often each of its four models is trained")
         if self.proxy_rate <= 0:
             raise ValueError(f"proxy_rate must be above 0, got {self.proxy_rate}")
 

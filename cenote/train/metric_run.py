@@ -36,15 +36,17 @@ class Run:
     """One training, in a folder of its own."""
 
     def __init__(
-        self, choices: MetricChoices, splits: MetricSplits, folder: Path, device: torch.device, say: Say
-    ) -> None:
+        self, choices: MetricChoices, splits: MetricSplits, folder: Path, device: torch.device, say: Say,
+        whole: Path | None = None,
+    ) -> None:  # fmt: skip
         self.choices, self.splits, self.folder, self.device, self.say = choices, splits, folder, device, say
+        self.whole = whole  # the folder of all runs, where this is one of several
         self.settings, self.ks = choices.settings, KS_OF.get(splits.test.name, KS)
         check_findable(splits)
         if splits.val is None and (self.settings.patience or self.settings.schedule == "plateau"):
             raise ValueError(
                 "patience and the plateau wait for a better score, and no classes are held out to score: "
-                "--validate test, or --settings patience=null schedule=constant"
+                "--validate classes (of which there must be enough) or test, or leave them out"
             )
         self.plan(splits.train)
         self.unreadable = Unreadable(folder, choices.settings, say)
@@ -74,7 +76,7 @@ class Run:
             model, fitted = self.choices.start()
             task = self._task(options.module(model, self.classes, fitted), sources, self.choices.augmentation(model))
         self._tell_step()
-        Engine(task, self.settings, self.folder, self.say, self._identity()).run(resume)
+        Engine(task, self.settings, self.folder, self.say, self._identity(), self.whole).run(resume)
         (winner,) = task.contenders
         task.module.load_state_dict(winner.best)
         if rank() == 0:

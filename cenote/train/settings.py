@@ -56,6 +56,10 @@ class Settings:
         for name in ("plateau", "patience"):
             if (value := getattr(self, name)) is not None and value < 1:
                 raise ValueError(f"{name} is a number of epochs from 1, got {value}")
+        if not 0 < self.step_factor <= 1:
+            raise ValueError(
+                f"step_factor is what a step leaves of the rate, above 0 and at most 1, got {self.step_factor}"
+            )
         if self.batch % self.accumulate:
             raise ValueError(f"a batch of {self.batch} cannot be computed in {self.accumulate} equal parts")
 

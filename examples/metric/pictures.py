@@ -78,14 +78,14 @@ def tokens_of(model: PooledModel, features: Features) -> Tensor:
 
 
 @torch.inference_mode()
-def transports(model: PooledModel, data: Dataset) -> list[np.ndarray]:
-    """What each prototype receives from each cell of each image, (H, W, m)."""
+def transports(model: PooledModel, data: Dataset) -> dict[int, np.ndarray]:
+    """What each prototype receives from each cell of each image that can be read, (H, W, m)."""
     assert isinstance(model.pool, GSP)
-    found = []
+    found = dict[int, np.ndarray]()
     for batch in batches_of(data, model.backbone.preprocessing.whole(), 32):
         features = model.features(batch.images)
         cells = model.pool.transport(tokens_of(model, features))[1][:, -features.tokens.shape[1] :]
-        found += [*cells.unflatten(1, features.grid).numpy()]
+        found.update(zip(batch.indices.tolist(), cells.unflatten(1, features.grid).numpy(), strict=True))
     return found
 
 
@@ -169,6 +169,9 @@ def main() -> None:
     given = parser.parse_args()
     if len({run.name for run in given.run}) < len(given.run):
         parser.error("two runs have one name: rename a folder")
+    for run in given.run:
+        if not (run / "results.json").is_file():
+            parser.error(f"{run} is no run of cenote metric: it has no results.json")
     keep_memory()
     torch.manual_seed(0)
     parts = halves(open_dataset(given.data))
@@ -197,9 +200,12 @@ def main() -> None:
             draw_mu(scores, gap=scores.get(1.0), title=title).savefig(given.out / f"mu-{name}.png")
             histograms[name] = new.histograms, new.labels
             shown = some_of_each(np.asarray(unseen.labels))
-            told = "each image, and what is left out of it in the colour of the prototype that takes most"
-            heading = told if model.pool.background else ""
-            sheet = prototype_sheet(unseen, shown, transports(model, unseen.select(shown)), heading)
+            taken = transports(model, unseen.select(shown))
+            told = (
+                "each image, and what is left out of it in the colour of the prototype that takes most, with its share"
+            )
+            places, heading = [shown[k] for k in taken], told if model.pool.background else ""
+            sheet = prototype_sheet(unseen, places, list(taken.values()), heading)
             sheet.save(given.out / f"prototypes-{name}.png")
             print(f"{name}: {foretold(new)}")
     if histograms:

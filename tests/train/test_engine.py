@@ -207,6 +207,13 @@ def test_a_rate_that_fell_stays_low_when_the_run_is_resumed(tmp_path: Path) -> N
     assert_same(weights(whole), weights(resumed))
 
 
+def test_a_rate_that_falls_is_told(tmp_path: Path) -> None:
+    settings, said = Settings(epochs=5, batch=12, lr=1e-20, schedule="plateau", plateau=2), list[str]()
+    Engine(task(settings), settings, tmp_path, said.append).run()
+    told = [line for line in said if not line.startswith("epoch ")]
+    assert told == [f"no better score in 2 epochs: the rate falls to {rate}" for rate in ("1e-21", "1e-22")]
+
+
 @pytest.mark.parametrize("options", [{"amp": "bf16"}, {"optimizer": "sgd"}, {"layer_decay": 0.5}, {"schedule": "step"}])
 def test_it_learns(tmp_path: Path, options: dict[str, Any]) -> None:
     settings = Settings(epochs=6, batch=12, lr=1e-2, weight_decay=0.0, **options)

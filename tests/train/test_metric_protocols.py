@@ -1,6 +1,9 @@
 """No class is in two parts; four folds are averaged and concatenated; frozen features; two processes are as one."""
 
 import json
+import os
+import re
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +16,7 @@ from cenote.backbones import create_backbone
 from cenote.data import Dataset
 from cenote.metrics.retrieval import retrieval_scores
 from cenote.models import load
+from cenote.train.engine import Stopped
 from cenote.train.metric_fit import learn_metric
 from cenote.train.metric_splits import class_names, fold_splits, halves, metric_splits
 from cenote.train.vectors import vectors_of
@@ -94,6 +98,17 @@ def test_the_fair_protocol(tmp_path: Path) -> None:
     ).read_bytes()
 
 
+def test_a_fair_run_that_is_interrupted_names_its_own_folder(tmp_path: Path) -> None:
+    def interrupt(line: str) -> None:
+        if line.startswith("epoch 1/2"):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    choices = asked({"protocol": "fair"}, pool="gap")
+    with pytest.raises(Stopped, match=f"--resume -o {re.escape(str(tmp_path))}$"):
+        learn_metric(discs(), tmp_path, choices, say=interrupt)
+    assert learn_metric(discs(), tmp_path, choices, resume=True, say=quiet)["protocol"] == "fair"
+
+
 def test_every_collection_of_four_models_is_judged(tmp_path: Path) -> None:
     data, choices = discs(), asked({"protocol": "fair", "repeats": 2}, {"epochs": 1}, pool="gap")
     report = learn_metric(data, tmp_path, choices, say=quiet)
@@ -140,8 +155,10 @@ def test_patience_begins_when_the_memory_and_the_backbone_do(
 
 
 def test_repeats_and_patience_need_what_they_count(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="--repeats needs it"):
+    with pytest.raises(ValueError, match="--repeats needs --protocol fair"):
         asked({"repeats": 3})
+    with pytest.raises(ValueError, match="from 1 to 5, got 100"):
+        asked({"repeats": 100, "protocol": "fair"})
     with pytest.raises(ValueError, match="epoch_steps must be at least 1, got 0"):
         asked({"epoch_steps": 0})
     for settings in ({"patience": 2}, {"schedule": "plateau"}):

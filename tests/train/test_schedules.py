@@ -60,6 +60,8 @@ def test_a_run_gives_up_when_nothing_was_better_for_so_long(patience: int | None
 def test_settings_are_checked() -> None:
     with pytest.raises(ValueError, match="patience is a number of epochs from 1, got 0"):
         Settings(patience=0)
+    with pytest.raises(ValueError, match="above 0 and at most 1, got 2"):
+        Settings(step_factor=2)
     with pytest.raises(ValueError, match="epochs must be at least 1, got 0"):
         Settings(epochs=0)
     with pytest.raises(ValueError, match="a batch of 10 cannot be computed in 3 equal parts"):
