@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -10,8 +11,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ..compiled import available
+from ..compiled import available, compiled
 
+Array = Any  # NumPy's, in compiled loops
 CHUNK = 64  # mixed maps in memory at a time, where no code is compiled
 
 
@@ -45,10 +47,8 @@ class _MixedMax(torch.autograd.Function):
         where, b, c, lam = ctx.saved_tensors
         dx = du.new_zeros(ctx.shape)  # (B, N, D)
         if _compilable(dx):
-            from .mixed_max_loops import send_back
-
             arrays = [t.contiguous().numpy() for t in (du, where, b, c, lam, dx)]
-            _shared(send_back, arrays, dx.shape[2])
+            _shared(_send_back, arrays, dx.shape[2])
             return dx, None, None, None
         flat, n = dx.flatten(0, 1), dx.shape[1]
         for rows in torch.arange(len(b), device=b.device).split(CHUNK):
@@ -72,19 +72,50 @@ def _built(x: Tensor, b: Tensor, c: Tensor, lam: Tensor) -> tuple[Tensor, Tensor
 
 
 def _compiled(x: Tensor, b: Tensor, c: Tensor, lam: Tensor) -> tuple[Tensor, Tensor]:
-    from .mixed_max_loops import take_largest
-
     if len(b) and not 0 <= int(torch.minimum(b, c).min()) <= int(torch.maximum(b, c).max()) < len(x):
         raise IndexError(f"rows to mix are from 0 to {len(x) - 1}")  # compiled code would read elsewhere
     largest, where = x.new_empty(len(b), x.shape[2]), b.new_empty(len(b), x.shape[2], dtype=torch.int32)
-    _shared(take_largest, [t.contiguous().numpy() for t in (x, b, c, lam, largest, where)], len(b))
+    _shared(_take_largest, [t.contiguous().numpy() for t in (x, b, c, lam, largest, where)], len(b))
     return largest, where
 
 
 def _shared(loop: Any, arrays: list[Any], count: int) -> None:
     """loop(*arrays, first, last) over `count` things, a part on each thread."""
+    fast = _fast(loop)
     threads = max(min(torch.get_num_threads(), count), 1)
     ends = [count * k // threads for k in range(threads + 1)]
     with ThreadPoolExecutor(threads) as pool:
-        for done in [pool.submit(loop, *arrays, *part) for part in pairwise(ends)]:
+        for done in [pool.submit(fast, *arrays, *part) for part in pairwise(ends)]:
             done.result()
+
+
+@cache
+def _fast(loop: Any) -> Any:
+    """Compiled when it is first asked for: a pool needs torch alone."""
+    return compiled(loop)
+
+
+def _take_largest(
+    x: Array, b: Array, c: Array, lam: Array, largest: Array, where: Array, first: int, last: int
+) -> None:  # fmt: skip
+    """Of mixtures from `first` to `last`, channel by channel: the largest value, and its position."""
+    positions, channels = x.shape[1], x.shape[2]
+    for m in range(first, last):
+        share, value, place = lam[m], largest[m], where[m]
+        for j in range(positions):
+            one, other = x[b[m], j], x[c[m], j]
+            for d in range(channels):
+                v = other[d] + share * (one[d] - other[d])
+                more = j == 0 or v > value[d] or v != v  # of equals the first, and any NaN stays, as torch has it
+                value[d] = v if more else value[d]
+                place[d] = j if more else place[d]
+
+
+def _send_back(du: Array, where: Array, b: Array, c: Array, lam: Array, dx: Array, first: int, last: int) -> None:
+    """The gradients of channels from `first` to `last`: threads that share out channels never meet."""
+    for m in range(len(b)):
+        share, one, other = lam[m], dx[b[m]], dx[c[m]]
+        for d in range(first, last):
+            j = where[m, d]
+            one[j, d] += share * du[m, d]
+            other[j, d] += (1 - share) * du[m, d]
