@@ -229,7 +229,7 @@ class Engine:
             if (warning := self.task.warning()) is not None:
                 self.say(f"warning: {warning}")
             if self._done() and self.epoch < self.settings.epochs:
-                self.say(f"no better score in {self.settings.patience} epochs: it ends here")
+                self.say(f"no better score in {_epochs(self.settings.patience)}: it ends here")
         if self._due() or self._done():
             self._save()
 
@@ -237,9 +237,8 @@ class Engine:
         before, now = (rate_factor(self.settings, self.epoch + 1, s) for s in (contender.scores[:-1], contender.scores))
         if self.settings.schedule == "plateau" and now < before and rank() == 0:
             who = f"{contender.name}: " if len(self.task.contenders) > 1 else ""
-            self.say(
-                f"{who}no better score in {self.settings.plateau} epochs: the rate falls to {contender.lr * now:g}"
-            )
+            waited = _epochs(self.settings.plateau)
+            self.say(f"{who}no better score in {waited}: the rate falls to {contender.lr * now:g}")
 
     def _done(self) -> bool:
         """All epochs are trained, or nobody who is left has gained anything for too long."""
@@ -282,6 +281,10 @@ class Engine:
         self.epoch, self.step, self.images, self.bad = (state[k] for k in ("epoch", "step", "images", "bad"))
         self.sums = state["sums"]
         self.journal.forget_after(self.epoch)
+
+
+def _epochs(count: int | None) -> str:
+    return "one epoch" if count == 1 else f"{count} epochs"
 
 
 @contextmanager
