@@ -26,6 +26,8 @@ class OTK(Pool):
         anchors: int | None = None,
         sigma: float | None = None,
     ) -> None:
+        if anchors is not None:
+            self.check_whole(anchors=anchors)
         super().__init__(dim, k, out_dim=anchors)
         self.iterations = iterations
         self.eps, self.sigma = (math.sqrt(dim) if value is None else value for value in (eps, sigma))

@@ -25,8 +25,17 @@ class Entry:
     category: bool  # used in category-level tasks (CAT of Table 1)
     simplified: bool  # the row leaves something out (* of Table 1)
 
+    @property
+    def group_name(self) -> str:
+        return GROUPS.get(self.group, f"group {self.group}")
+
 
 ENTRIES: dict[str, Entry] = {}
+# The groups of S Table 1, and those of the pools that came later. A group without a name is shown as "group N".
+GROUPS = {
+    1: "simple", 2: "iterative", 3: "re-weighting", 4: "transformer", 5: "SimPool", 6: "GSP", 7: "retrieval",
+    8: "probing",
+}  # fmt: skip
 # The order of S Table 1 and of the papers that follow. A pool that is not named here stands last in its group.
 ORDER = (
     "gap max gap+max gem lse glsep how | otk kmeans slot | se cbam ge | vit cait | simpool | gsp | "

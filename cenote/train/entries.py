@@ -15,11 +15,6 @@ from ..pooling.cost import pool_cost
 from ..pooling.registry import entry as registered
 from .top import Frozen, Top
 
-# The groups of S Table 1, and those of the pools that came later.
-GROUPS = {
-    1: "simple", 2: "iterative", 3: "re-weighting", 4: "transformer", 5: "SimPool", 6: "GSP", 7: "retrieval",
-    8: "probing",
-}  # fmt: skip
 CLS = "CLS"
 GAMMAS = (1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0)
 Say = Callable[[str], None]
@@ -61,7 +56,7 @@ def pool_entries(frozen: Frozen, pools: Sequence[str] = ()) -> list[Entry]:
         raise ValueError(f"each pool plays once: {', '.join(sorted(repeated))} is named twice")
     if "cls" in pools and not frozen.backbone.has_cls:
         raise ValueError(f"'{frozen.backbone.name}' has no CLS token to enter the tournament")
-    entries = [Entry(p, p, group=GROUPS[registered(p).group]) for p in pools or list_pools() if p != "cls"]
+    entries = [Entry(p, p, group=registered(p).group_name) for p in pools or list_pools() if p != "cls"]
     if frozen.backbone.has_cls and (not pools or "cls" in pools):
         entries += [
             Entry("cls", "cls", "cls", group=CLS),

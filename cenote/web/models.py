@@ -13,7 +13,6 @@ from ..models import PooledModel, load
 from ..models.attend import possible
 from ..show.opening import class_names
 from ..train.contenders import open_contenders, read_plan, trained_heats
-from ..train.entries import GROUPS
 from .questions import Refusal, names_only
 from .runs import Served
 
@@ -166,4 +165,5 @@ def pool_groups() -> dict[str, str]:
     from ..pooling import list_pools
     from ..pooling.registry import entry
 
-    return {name: GROUPS[entry(name).group] for name in list_pools()} | {"cls": "CLS", "simpool [CLS; patches]": "CLS"}
+    groups = {name: entry(name).group_name for name in list_pools()}
+    return groups | {"cls": "CLS", "simpool [CLS; patches]": "CLS"}
