@@ -26,7 +26,7 @@ class Backbone(nn.Module):
 
     @property
     def has_cls(self) -> bool:
-        return bool(class_tokens(self.model))
+        return len(class_tokens(self.model)) > 0
 
     @property
     def prefix(self) -> int:
@@ -87,12 +87,12 @@ class Backbone(nn.Module):
         info = getattr(self.model, "feature_info", None)
         patch = getattr(getattr(self.model, "patch_embed", None), "patch_size", None)
         if self.family in STRIDES:
-            found: Any = STRIDES[self.family](self.model)
+            stride: Any = STRIDES[self.family](self.model)
         else:
-            found = (info[-1]["reduction"] if info else 0) or patch
-        if not found:
+            stride = (info[-1]["reduction"] if info else 0) or patch
+        if not stride:
             raise ValueError(f"'{self.name}' says neither its stride nor its patch size")
-        return (found, found) if isinstance(found, int | float) else (found[0], found[1])
+        return (stride, stride) if isinstance(stride, int | float) else (stride[0], stride[1])
 
     def _merged(self) -> int:
         attribute = MERGES.get(self.family, "")

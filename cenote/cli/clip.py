@@ -90,7 +90,7 @@ class ClipArguments:
 def run(
     data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")],
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="RUN")],
-    given: Annotated[ClipArguments, tyro.conf.arg(name="")] = ClipArguments(),  # noqa: B008  # frozen
+    given: Annotated[ClipArguments, tyro.conf.arg(name="")] = ClipArguments(),
     resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
 ) -> None:
     """Train a small image-text model: images and what is said of them draw together, as in CLIP.

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from ._demo_stages import DEFAULT, Plan
+from .demo_stages import DEFAULT, Plan
 
 
 def run(
@@ -34,8 +34,8 @@ def run(
     """
     from cenote.pooling import list_pools
 
-    from ._demo_running import StageFailed, only_one
     from ._given import check_out, names_in, say
+    from .demo_running import StageFailed, only_one
 
     pools = tuple(names_in(",".join(pools), list_pools(), "pool"))  # a typo is told before anything is drawn
     if images < 96:
@@ -58,10 +58,10 @@ def run(
     if serve:
         from . import main
 
-        raise SystemExit(main(["serve", str(out), "--port", str(_port())]))
+        raise SystemExit(main(["serve", str(out), "--port", str(free_port())]))
 
 
-def _port(usual: int = 8000) -> int:
+def free_port(usual: int = 8000) -> int:
     """The one of cenote serve, or any that is free: nobody can choose one here."""
     import socket
 
@@ -75,11 +75,11 @@ def _port(usual: int = 8000) -> int:
 
 
 def _play(plan: Plan) -> None:
-    from ._demo_findings import findings, sentences, table
-    from ._demo_progress import Progress, clock
-    from ._demo_report import write_demo
-    from ._demo_running import done_before, run_stage, write
-    from ._demo_stages import stages, typed
+    from .demo_findings import findings, sentences, table
+    from .demo_progress import Progress, clock
+    from .demo_report import write_demo
+    from .demo_running import done_before, run_stage, write
+    from .demo_stages import stages, typed
 
     todo = stages(plan)
     records: dict[str, dict[str, Any]] = {}

@@ -93,7 +93,7 @@ def worth_it(queries: Tensor, gallery: Tensor | None, k: int, asking: Part, aske
     exact = asked(columns)
     products = asking(rows).double() @ exact.double().T
     few = rounded(exact, COLUMNS)
-    open_to = products.topk(min(k, len(columns))).values[:, -1:] - _margin(few, few) / few.scale**2
+    open_to = products.topk(min(k, len(columns))).values[:, -1:] - error_bound(few, few) / few.scale**2
     return float((products > open_to).sum(1).float().mean()) <= TOO_MANY * k
 
 
@@ -102,7 +102,7 @@ def sieved(
 ) -> Iterator[Found]:
     """As `nearest`, a block of queries at a time; without a gallery every pair is seen once."""
     others = queries if gallery is None else gallery
-    side = _side(max(len(queries), len(others)), queries.shape[1], budget)
+    side = block_rows(max(len(queries), len(others)), queries.shape[1], budget, torch.get_num_threads())
     blocks = [Block(counts[i : i + side], i) for i in range(0, len(queries), side)]
     step = -(-len(others) // SAMPLE)
     sample = asked(others[::step])
@@ -128,7 +128,7 @@ def _compare(
     own: Rounded, other: Rounded, block: Block, theirs: Block | None, first: int, threads: ThreadPoolExecutor
 ) -> None:
     """Every row with every column of a tile; `theirs` are the columns as queries, where they ask as well."""
-    scale, margin = own.scale * other.scale, _margin(own, other)
+    scale, margin = own.scale * other.scale, error_bound(own, other)
     bars = block.bars(scale, margin)
     if theirs is None:
         their_bars = np.full(_padded(len(other.exact)), CLOSED, np.int32)
@@ -167,16 +167,20 @@ def rounded(exact: Tensor, width: int) -> Rounded:
     return Rounded(exact, panels.view(torch.int32)[..., 0].numpy(), scale, longest * scale, rest)
 
 
-def _margin(own: Rounded, other: Rounded) -> float:
+def error_bound(own: Rounded, other: Rounded) -> float:
+    """Return an upper bound of |s t x.y - q.p| for every row x of `own` and y of `other`.
+
+    s and t are the scales, q and p the rows rounded to whole numbers.
+    """
     apart = own.rest * (other.length + other.rest) + own.length * other.rest
     # Lengths are sums of floats; and both similarities that are compared are rounded to floats.
     return 1.001 * apart + own.length * other.length * 2**-22 + 1
 
 
-def _side(rows: int, dim: int, budget: int) -> int:
-    """Rows of a block, all equal: floats and whole numbers of two, and a copy while they are prepared, beside what each
-    thread writes down."""
-    left = max(budget * 3 // 4 - 12 * ROOM * torch.get_num_threads(), budget // 4)
+def block_rows(rows: int, dim: int, budget: int, threads: int) -> int:
+    """Return the rows of a block, of about equal size: the floats and whole numbers of two blocks and a copy of one
+    fit into the budget beside the pairs that each thread writes down."""
+    left = max(budget * 3 // 4 - 12 * ROOM * threads, budget // 4)
     most = max(left // (16 * (dim + 4)), COLUMNS)
     return -(-rows // -(-rows // most))
 

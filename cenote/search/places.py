@@ -39,7 +39,7 @@ class Places:
         """What lies from here as this lay from home."""
         if not self or not os.path.isabs(path):
             return None
-        found = (_along(path, self.home, here) for here in self.heres)
+        found = (relocate(path, self.home, here) for here in self.heres)
         return next((place for place in found if _is_there(place, size)), None)
 
     def source(self, source: str) -> str:
@@ -56,7 +56,7 @@ class Places:
         """Path and source for good: what is in neither place goes along with its folder, where it will be missed."""
         now, moved = self.now(path, size), self.source(source)
         if now == path and moved != source and f"{path}/".startswith(f"{source}/"):
-            now = _along(path, source, moved)
+            now = relocate(path, source, moved)
         return now, moved
 
     def nearest(self, paths: Iterable[str]) -> str:
@@ -77,11 +77,11 @@ class Places:
     def filter(self, filter: Filter) -> Filter:
         """Folders also by the names that their images are kept under, unless those are folders of their own."""
         asked = [folder for folder in filter.folders if os.path.isabs(folder)] if self else []
-        before = [_along(folder, here, self.home) for folder in asked for here in self.heres]
+        before = [relocate(folder, here, self.home) for folder in asked for here in self.heres]
         return replace(filter, folders=(*filter.folders, *(old for old in before if not os.path.exists(old))))
 
 
-def _along(path: str, old: str, new: str) -> str:
+def relocate(path: str, old: str, new: str) -> str:
     """What lies from the new folder as the path lies from the old one; the path itself, if that is above the root."""
     way = os.path.relpath(path, old)
     if way.split(os.sep).count(os.pardir) > new.rstrip(os.sep).count(os.sep):

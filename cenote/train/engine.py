@@ -140,7 +140,7 @@ class Engine:
         with self.journal.progress(self.epoch, len(loader), self.step) as advance:
             for batch in loader:
                 self._count_bad(batch)
-                self._train_step(batch)
+                self.train_step(batch)
                 self.step += 1
                 advance(self._leading_loss())
                 if any_process(bool(interrupted)):
@@ -150,7 +150,8 @@ class Engine:
                     self._save()
         self.speed = (self.images - before) * world() / max(time.monotonic() - started, 1e-9)
 
-    def _train_step(self, batch: Any) -> None:
+    def train_step(self, batch: Any) -> None:
+        """Update every contender that has not failed with one batch of the loader."""
         parts = self.task.prepare(batch, self.settings.accumulate)
         total = sum(len(part) for part in parts)
         if any_process(not total):  # they share gradients: all of them make a step, or none

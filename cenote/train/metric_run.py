@@ -70,11 +70,11 @@ class Run:
             sources = {k: None if d is None else extract(d, k) for k, d in sources.items()}
             self.plan(sources["train"])
             top = self.choices.top(frozen)
-            task = self._task(options.module(top, self.classes), sources, None)
+            task = self.task(options.module(top, self.classes), sources, None)
             model = frozen.model(top)
         else:
             model, fitted = self.choices.start()
-            task = self._task(options.module(model, self.classes, fitted), sources, self.choices.augmentation(model))
+            task = self.task(options.module(model, self.classes, fitted), sources, self.choices.augmentation(model))
         self._tell_step()
         Engine(task, self.settings, self.folder, self.say, self._identity(), self.whole).run(resume)
         (winner,) = task.contenders
@@ -102,7 +102,8 @@ class Run:
             sources[name], sources[gallery], self.settings, self.device, ks, lone, name, self.unreadable
         )  # fmt: skip
 
-    def _task(self, module: MetricModule, sources: dict[str, Any], transform: Any) -> Metric:
+    def task(self, module: MetricModule, sources: dict[str, Any], transform: Any) -> Metric:
+        """Return the training task of `module` on the sources "train", "val" and "val gallery"."""
         settings = self.settings
         judge = None if sources["val"] is None else self._judge(sources, "val", "val gallery", (1,))
         train: Source = sources["train"]

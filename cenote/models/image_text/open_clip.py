@@ -102,7 +102,7 @@ def _checked_weights(open_clip: Any, model: str, weights: str | None) -> str:
         raise ValueError(f"which weights of open_clip's '{model}'? A tag ({told}), or a file")
     if os.path.isfile(weights):
         quick = f"{model}-quickgelu"
-        if quick in open_clip.list_models() and _is_script(weights):
+        if quick in open_clip.list_models() and is_script(weights):
             raise ValueError(
                 f"{weights} is a TorchScript archive as OpenAI publishes, trained with QuickGELU: "
                 f"write open_clip/{quick}/{weights}"
@@ -115,7 +115,7 @@ def _checked_weights(open_clip: Any, model: str, weights: str | None) -> str:
     return weights
 
 
-def _is_script(path: str) -> bool:
+def is_script(path: str) -> bool:
     try:
         with zipfile.ZipFile(path) as archive:
             return any("/code/" in name for name in archive.namelist())

@@ -7,8 +7,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ._demo_stages import Stage
 from ._given import say
+from .demo_stages import Stage
 
 TRUST = 15.0  # seconds of work to see before this machine's speed counts as much as the known one
 

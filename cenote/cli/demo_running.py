@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from .. import __version__
-from ._demo_stages import Plan, Stage, typed
+from .demo_stages import Plan, Stage, typed
 
 MARK = "demo.json"  # who finds it in a folder may clear what the stages wrote there
 TAIL = 4  # lines of a log that tell what went wrong
@@ -113,7 +113,7 @@ def _ended(words: Sequence[str], stage: Stage, plan: Plan, goes_on: bool, tick: 
         output.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "ab" if goes_on else "wb") as said, _writing(temporary, said) as printed:
         child = subprocess.Popen(
-            [sys.executable, "-m", "cenote.cli._demo_child", *words], stdin=subprocess.PIPE, stdout=printed,
+            [sys.executable, "-m", "cenote.cli.demo_child", *words], stdin=subprocess.PIPE, stdout=printed,
             stderr=said, start_new_session=True, env={**os.environ, "PYTHONUNBUFFERED": "1"},
         )  # fmt: skip
         with child:

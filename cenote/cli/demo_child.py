@@ -1,4 +1,4 @@
-"""`python -m cenote.cli._demo_child WORDS` is `cenote WORDS`, but ends with all its processes when the demo is gone.
+"""`python -m cenote.cli.demo_child WORDS` is `cenote WORDS`, but ends with all its processes when the demo is gone.
 
 Otherwise a demo that was killed would leave its stage behind, and the next demo would start a second one beside it.
 """

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ._demo_stages import FINDER, QUERY, STYLE, Plan, read_json
 from ._given import counted
+from .demo_stages import FINDER, QUERY, STYLE, Plan, read_json
 
 
 def findings(plan: Plan) -> dict[str, Any]:

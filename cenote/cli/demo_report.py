@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ._demo_findings import is_right, sentences
-from ._demo_stages import QUERY, STYLE, Plan, Stage, query, read_json
+from .demo_findings import is_right, sentences
+from .demo_stages import QUERY, STYLE, Plan, Stage, query, read_json
 
 if TYPE_CHECKING:
     from cenote.show.report import Block, Page
