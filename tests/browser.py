@@ -1,4 +1,4 @@
-"""A real browser for the tests of pages: Debian's chromium through Playwright, skipped where one of them is missing."""
+"""A real browser for the tests of pages: Debian's chromium through Playwright; without them the tests are skipped."""
 
 import importlib.util
 import os
@@ -25,7 +25,7 @@ needs_browser = pytest.mark.browser  # of a test, or of a file: pytestmark = nee
 def open_browser() -> Iterator[Any]:
     """Playwright's browser; `with open_browser() as browser: page = browser.new_page()`."""
     if MISSING:
-        pytest.skip(f"needs {' and '.join(MISSING)}")
+        pytest.skip(f"needs {' and '.join(MISSING)}: apt install chromium, pip install playwright")
     from playwright.sync_api import sync_playwright
 
     # /dev/shm is small in containers, and root has no sandbox there.
@@ -39,7 +39,7 @@ def open_browser() -> Iterator[Any]:
 
 
 class Watched:
-    """What a page complained about and what it asked for, from its first moment."""
+    """Records the errors and the requests of a page, from its first moment."""
 
     def __init__(self, page: Any) -> None:
         self.errors: list[str] = []
@@ -49,9 +49,8 @@ class Watched:
         page.on("request", lambda request: self.requests.append(request.url))
 
 
-def screenshot(page: Any, name: str, folder: Path, **options: Any) -> Path:
-    """NAME.png in CENOTE_SCREENSHOTS where that is set, else in `folder`."""
-    where = Path(os.environ.get("CENOTE_SCREENSHOTS") or folder)
-    where.mkdir(parents=True, exist_ok=True)
-    page.screenshot(path=where / f"{name}.png", **options)
-    return where / f"{name}.png"
+def screenshot(page: Any, name: str, **options: Any) -> None:
+    """Write NAME.png to the folder CENOTE_SCREENSHOTS, if that is set (CI sets it)."""
+    if folder := os.environ.get("CENOTE_SCREENSHOTS"):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        page.screenshot(path=Path(folder) / f"{name}.png", **options)

@@ -99,32 +99,25 @@ def test_the_rule_allows(source: str, module: str) -> None:
     assert not faults(source, module)
 
 
-def loaded(code: str) -> set[str]:
-    """The top-level modules that a fresh Python has loaded after running the code."""
-    report = "\nimport sys; print('MODULES', *{name.partition('.')[0] for name in sys.modules})"
-    out = subprocess.run([sys.executable, "-c", code + report], capture_output=True, text=True, check=True, cwd=ROOT)
-    return set(out.stdout.rsplit("MODULES", 1)[1].split())
+def loaded(*programs: str) -> list[set[str]]:
+    """The top-level modules that a fresh Python has loaded after each of the programs."""
+    report = "\nimport sys; print('MODULES', *{name.partition('.')[0] for name in sys.modules}, 'END')\n"
+    code = "".join(program + report for program in programs)
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    return [set(part.partition("END")[0].split()) for part in out.stdout.split("MODULES")[1:]]
 
 
-def test_a_pool_needs_torch_alone() -> None:
-    modules = loaded("import cenote; cenote.create_pool('simpool', 384)")
-    assert "torch" in modules
-    assert not modules & {"timm", "torchvision", "scipy", "matplotlib", "tyro", "huggingface_hub"}
+def test_a_pool_needs_torch_alone_and_level_0_no_torchvision() -> None:
+    with_pool, with_level_0 = loaded(
+        "import cenote; cenote.create_pool('simpool', 384)", "import cenote.pooling, cenote.losses, cenote.metrics"
+    )
+    assert "torch" in with_pool
+    assert not with_pool & {"timm", "torchvision", "scipy", "matplotlib", "tyro", "huggingface_hub"}
+    assert not with_level_0 & {"timm", "torchvision"}
 
 
-@pytest.mark.parametrize("room_name", ["pooling", "losses", "metrics"])
-def test_rooms_that_judge_anybody_s_tensors_load_without_torchvision(room_name: str) -> None:
-    if not (ROOT / "cenote" / room_name).exists():
-        pytest.skip(f"cenote.{room_name} is not built yet")
-    assert not loaded(f"import cenote.{room_name}") & {"timm", "torchvision"}
-
-
-@pytest.mark.parametrize("code", ["import cenote", "import cenote.extras"])
-def test_the_package_itself_waits_for_nothing(code: str) -> None:
-    assert not loaded(code) & {"torch", "numpy"}
-
-
-@pytest.mark.parametrize("argv", [["-h"], ["--version"], ["landscap"]])
-def test_the_front_door_waits_for_nothing(argv: list[str]) -> None:
-    modules = loaded(f"from cenote.cli import main; main({argv!r})")
-    assert not modules & {"torch", "tyro", "numpy"}
+def test_the_package_and_its_help_wait_for_nothing() -> None:
+    package, extras = loaded("import cenote", "import cenote.extras")
+    assert not (package | extras) & {"torch", "numpy"}
+    for modules in loaded(*(f"from cenote.cli import main; main({argv!r})" for argv in (["-h"], ["--version"], ["x"]))):
+        assert not modules & {"torch", "tyro", "numpy"}

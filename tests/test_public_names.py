@@ -1,4 +1,4 @@
-"""A public name is a promise: it changes on purpose (`make names`) or not at all."""
+"""The exported names of the packages change on purpose (`make names`) or not at all."""
 
 import json
 
@@ -7,8 +7,8 @@ from tests.public_names import LIST, public_names
 
 
 def test_public_names_are_the_checked_in_ones() -> None:
-    promised = json.loads(LIST.read_text(encoding="utf-8"))
-    assert public_names() == promised, "run `make names` if the change is meant, and say so in CHANGELOG.md"
+    expected = json.loads(LIST.read_text(encoding="utf-8"))
+    assert public_names() == expected, "run `make names` if the change is meant, and say so in CHANGELOG.md"
 
 
 def test_the_package_offers_what_it_lists() -> None:

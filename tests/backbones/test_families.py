@@ -15,7 +15,6 @@ MEMBERS = {
     "resnet10t": ((6, 6), False, False, True),
     "mobilenetv3_small_050": ((7, 7), False, False, True),
     "convnext_atto": ((7, 7), False, False, True),
-    "convmixer_768_32": ((32, 32), False, False, True),
     "vit_tiny_patch16_224": ((14, 14), True, True, True),
     "deit_tiny_distilled_patch16_224": ((14, 14), True, True, True),
     "eva02_tiny_patch14_224": ((16, 16), True, True, True),
@@ -28,6 +27,7 @@ MEMBERS = {
     "levit_128s": ((4, 4), False, False, False),
     "maxvit_rmlp_pico_rw_256": ((8, 8), False, False, False),
 }
+LARGE_MEMBERS = {"convmixer_768_32": ((32, 32), False, False, True)}
 SLIM = {"embed_dim": 48, "num_heads": 3, "depth": 2}  # the large ones, made small
 SLIM_MEMBERS = {
     "vit_small_patch14_reg4_dinov2": {**SLIM, "img_size": 56},
@@ -43,11 +43,12 @@ SLIM_MEMBERS = {
 }
 
 
-@pytest.mark.parametrize("name", MEMBERS)
-def test_the_check_finds(name: str) -> None:
+@pytest.mark.parametrize("name", [*MEMBERS, *(pytest.param(name, marks=pytest.mark.slow) for name in LARGE_MEMBERS)])
+def test_the_check_of_one_member(name: str) -> None:
     torch.manual_seed(0)
     found = check_backbone(name)
-    assert (found.ok, found.grid, found.cls, found.cls_removable, found.any_size) == (True, *MEMBERS[name]), found.why
+    expected = (True, *(MEMBERS | LARGE_MEMBERS)[name])
+    assert (found.ok, found.grid, found.cls, found.cls_removable, found.any_size) == expected, found.why
 
 
 @pytest.mark.parametrize("name", ["hiera_tiny_224", "vit_giant_patch14_dinov2", "swin_tiny_patch4_window7_224"])
@@ -125,9 +126,9 @@ def unseen_cls(backbone: Backbone, x: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("name", ["tnt_s_legacy_patch16_224", "coat_lite_tiny", "crossvit_9_240"])
-def test_a_cls_that_must_stay_is_a_sentence(name: str) -> None:
+def test_a_cls_that_must_stay_is_refused(name: str) -> None:
     backbone = create_backbone(name)
-    with pytest.raises(ValueError, match=f"CLS token of '{name}' cannot be removed, its .*keep_cls=True"):
+    with pytest.raises(ValueError, match=f"'{name}'.*keep_cls=True"):
         backbone.remove_cls()
     assert backbone.has_cls
 
@@ -136,7 +137,8 @@ def test_registers_are_not_among_the_tokens() -> None:
     backbone = slim("vit_small_patch14_reg4_dinov2")
     x = images_for(backbone)
     inside = backbone.model.forward_features(x)  # type: ignore[operator]
-    assert backbone.prefix == 5 and torch.equal(backbone(x).tokens, inside[:, 5:])
+    assert backbone.prefix == 5
+    torch.testing.assert_close(backbone(x).tokens, inside[:, 5:])
     backbone.remove_cls()
     assert backbone.prefix == 4 and backbone(x).tokens.shape[1] == 16
     assert backbone.model.reg_token.shape[1] == 4  # type: ignore[union-attr, index]
@@ -144,24 +146,22 @@ def test_registers_are_not_among_the_tokens() -> None:
 
 @torch.no_grad()
 def test_large_and_wide_pictures() -> None:
-    backbone = create_backbone("vit_tiny_patch16_224", depth=1).eval()
+    backbone = create_backbone("vit_tiny_patch16_224", depth=1, embed_dim=24, num_heads=1).eval()
     assert backbone(torch.randn(1, 3, 896, 896)).grid == (56, 56)
     backbone.remove_cls()
     assert backbone(torch.randn(1, 3, 64, 160)).grid == (4, 10)
 
 
-def test_a_size_that_does_not_fit_is_a_sentence() -> None:
+def test_a_size_that_does_not_fit_is_refused() -> None:
     dinov2 = slim("vit_small_patch14_reg4_dinov2")
-    with pytest.raises(
-        ValueError, match="100x130 pixels: height and width must be multiples of 14, for example 98x126"
-    ):
+    with pytest.raises(ValueError, match=r"\b100x130\b.*\b14\b.*\b98x126\b"):
         dinov2(torch.randn(1, 3, 100, 130))
-    with pytest.raises(ValueError, match=r"192x256 pixels, its size is 64x64 \(img_size=..."):
+    with pytest.raises(ValueError, match=r"\b192x256\b.*\b64x64\b.*img_size="):
         slim("beit_base_patch16_224")(torch.randn(1, 3, 192, 256))
 
 
 def test_an_unknown_name_gets_a_suggestion() -> None:
-    with pytest.raises(ValueError, match="no backbone 'resnet5'; did you mean 'resnet50'"):
+    with pytest.raises(ValueError, match=r"'resnet5'.*'resnet50'"):
         create_backbone("resnet5")
 
 

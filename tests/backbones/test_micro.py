@@ -23,7 +23,7 @@ def test_made_saved_and_loaded(name: str, stride: int, grid: int, tmp_path: Path
 
 
 def test_they_have_no_weights_to_download() -> None:
-    with pytest.raises(ValueError, match="'vit_micro' has no trained weights"):
+    with pytest.raises(ValueError, match="'vit_micro'"):
         create_model("vit_micro", pretrained=True)
-    with pytest.raises(ValueError, match="did you mean 'vit_micro'"):
+    with pytest.raises(ValueError, match=r"'vit_micrp'.*'vit_micro'"):
         create_model("vit_micrp")

@@ -1,8 +1,6 @@
 """Real weights on real photographs, and files that are not what they say."""
 
-import os
 import pickle
-import time
 from dataclasses import asdict
 from pathlib import Path
 
@@ -12,9 +10,8 @@ from PIL import Image
 
 from cenote.backbones import Backbone, Preprocessing, create_backbone, hub
 from cenote.backbones.weights import load_weights
+from tests.shared_data import shared_data
 
-SHARED = Path(os.environ.get("CENOTE_SHARED_DATA", Path(__file__).parents[3] / "shared" / "data"))
-VIT = SHARED / "weights" / "vit_tiny_patch16_224.safetensors"
 PHOTOS = {"chelsea.png": ("cat",), "coffee.png": ("espresso", "cup"), "rocket.jpg": ("missile", "space shuttle")}
 
 
@@ -39,9 +36,7 @@ def test_lite0_names_photographs(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["chelsea.png", "coffee.png"])
 def test_a_local_vit_names_photographs(name: str) -> None:
-    if not VIT.is_file():
-        pytest.skip(f"no {VIT} (CENOTE_SHARED_DATA)")
-    backbone = create_backbone("vit_tiny_patch16_224", weights=VIT)
+    backbone = create_backbone("vit_tiny_patch16_224", weights=shared_data("weights/vit_tiny_patch16_224.safetensors"))
     assert backbone.preprocessing.mean == (0.5, 0.5, 0.5)
     found = named(backbone, photo(name))
     assert any(word in found for word in PHOTOS[name]), found
@@ -49,24 +44,22 @@ def test_a_local_vit_names_photographs(name: str) -> None:
 
 @torch.no_grad()
 def test_weights_fit_another_size() -> None:
-    if not VIT.is_file():
-        pytest.skip(f"no {VIT} (CENOTE_SHARED_DATA)")
-    larger = create_backbone("vit_tiny_patch16_224", weights=VIT, img_size=448).eval()
-    assert larger.model.pos_embed.shape[1] == 28 * 28 + 1  # type: ignore[index, union-attr]
-    dynamic = create_backbone("vit_tiny_patch16_224", weights=VIT).eval()
-    x = torch.randn(1, 3, 448, 448)
+    weights = shared_data("weights/vit_tiny_patch16_224.safetensors")
+    larger = create_backbone("vit_tiny_patch16_224", weights=weights, img_size=320).eval()
+    assert larger.model.pos_embed.shape[1] == 20 * 20 + 1  # type: ignore[index, union-attr]
+    dynamic = create_backbone("vit_tiny_patch16_224", weights=weights).eval()
+    x = torch.randn(1, 3, 320, 320)
     torch.testing.assert_close(larger(x).tokens, dynamic(x).tokens, rtol=1e-3, atol=1e-3)
 
 
-def test_no_network_is_one_sentence_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_network_the_hub_is_not_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from huggingface_hub import constants
 
     monkeypatch.setattr(hub, "reachable", lambda: False)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    start = time.perf_counter()
-    with pytest.raises(OSError, match=r"weights of 'resnet18' could not be had .*'lite0'.*--weights FILE"):
+    monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("the hub was asked, with its slow retries"))
+    with pytest.raises(OSError, match=r"'resnet18'.*'lite0'.*--weights"):
         create_backbone("resnet18", pretrained=True)
-    assert time.perf_counter() - start < 15  # the hub's own retries take a minute
     assert not constants.HF_HUB_OFFLINE
 
 
@@ -97,13 +90,13 @@ def test_a_malicious_file_runs_nothing(small: torch.nn.Module, tmp_path: Path, h
         file.write_bytes(pickle.dumps(content))
     else:
         torch.save(content, file)
-    with pytest.raises(ValueError, match=r"weights\.pth is not a readable weights file"):
+    with pytest.raises(ValueError, match=r"weights\.pth"):
         load_weights(small, file)
     assert not trap.exists()
 
 
 @pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
-def test_damaged_and_foreign_files_are_sentences(small: torch.nn.Module, tmp_path: Path, suffix: str) -> None:
+def test_damaged_and_foreign_files_are_refused(small: torch.nn.Module, tmp_path: Path, suffix: str) -> None:
     from safetensors.torch import save_file
 
     save = torch.save if suffix == ".pth" else save_file
@@ -113,12 +106,12 @@ def test_damaged_and_foreign_files_are_sentences(small: torch.nn.Module, tmp_pat
     whole = file.read_bytes()
     for broken in (whole[: len(whole) // 2], b"", b"<html>404</html>" * 99):
         file.write_bytes(broken)
-        with pytest.raises(ValueError, match="is not a readable weights file"):
+        with pytest.raises(ValueError, match=rf"weights\{suffix}"):
             load_weights(small, file)
     save({"conv.weight": torch.zeros(3)}, file)
-    with pytest.raises(ValueError, match="does not fit VisionTransformer"):
+    with pytest.raises(ValueError, match=rf"weights\{suffix}.*VisionTransformer"):
         load_weights(small, file)
-    with pytest.raises(FileNotFoundError, match="no such weights file"):
+    with pytest.raises(FileNotFoundError, match=rf"none\{suffix}"):
         load_weights(small, tmp_path / f"none{suffix}")
 
 
@@ -127,7 +120,7 @@ def test_wrapped_checkpoints_load(small: torch.nn.Module, tmp_path: Path) -> Non
     torch.save({"state_dict": {f"module.{k}": v for k, v in small.state_dict().items()}, "epoch": 3}, file)
     load_weights(small, file)
     torch.save([1, 2], file)
-    with pytest.raises(ValueError, match="holds no weights"):
+    with pytest.raises(ValueError, match=r"weights\.pth"):
         load_weights(small, file)
 
 

@@ -1,6 +1,7 @@
-"""`cenote localize` as a user runs it: real files in, boxes out that readers read; what is wrong is a sentence."""
+"""`cenote localize` as a user runs it: photographs in, boxes out in formats that our readers read."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -19,13 +20,14 @@ from cenote.data.photographs import open_photographs
 from cenote.evaluate.find import find
 from cenote.evaluate.tally import Eyes
 from cenote.models import load, save_model
-from tests.evaluate.shapes import corners, rectangles, small_model
+from tests.synthetic import rectangle, rectangles
+from tests.toy_models import localizer
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run")
-    save_model(small_model(), folder)
+    save_model(localizer(), folder)
     return folder
 
 
@@ -51,12 +53,12 @@ def localize(*argv: object) -> int:
 def test_every_format_at_once(model: Path, photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     options = ["--format", "coco", "voc", "csv", "--masks", "--pictures", "--batch", 2]
     assert localize(model, photos, "-o", tmp_path / "out", *options) == 1  # one is broken
-    said = capfd.readouterr()
-    first, second, last = said.err.splitlines()
-    assert first == "threshold 0.25: a default, because no threshold was calibrated for this model"
-    assert second.startswith(f"skipped {photos / 'broken.jpg'}: damaged or unreadable")
-    assert last == "cenote localize: 1 failed, see above"
-    assert said.out.startswith("5 boxes in 5 photographs: boxes.json, Annotations/, boxes.csv, masks/, pictures/")
+    captured = capfd.readouterr()
+    first, second, last = captured.err.splitlines()
+    assert first.startswith("threshold 0.25: ")  # the default
+    assert f"{photos / 'broken.jpg'}: " in second
+    assert last.startswith("cenote localize: 1 ")
+    assert re.match(r"5 .*\b5 .*boxes.json, Annotations/, boxes.csv, masks/, pictures/", captured.out)
     out = tmp_path / "out"
     table, instances = read_list(out / "boxes.csv"), read_coco(out / "boxes.json")
     assert len(table) == len(instances) == 5 and not table.problems and not instances.problems
@@ -75,44 +77,45 @@ def test_every_format_at_once(model: Path, photos: Path, tmp_path: Path, capfd: 
         assert 1 / 3 <= entry["score"] <= 1 and entry["area"] > 0
 
 
-def test_a_second_run_into_the_same_folder_does_not_see_its_own_pictures(
+def test_a_second_run_into_the_same_folder_skips_the_pictures_of_the_first(
     model: Path, photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for i in range(2):
         Image.open(photos / f"{i}.png").save(tmp_path / f"{i}.png")
     command = [model, tmp_path, "-o", tmp_path, "--format", "voc", "--masks", "--pictures"]
-    assert localize(*command) == 0 and localize(*command) == 0
-    assert capfd.readouterr().out.count("2 boxes in 2 photographs") == 2
+    for _ in range(2):
+        assert localize(*command) == 0
+        assert re.match(r"2 .*\b2 ", capfd.readouterr().out)  # boxes, photographs
     dataset = open_dataset(tmp_path)  # VOC's layout, with the photographs beside it
     assert len(dataset) == 2 and all(len(record.boxes) == 1 for record in dataset)
 
 
 def boxed(tmp_path: Path) -> list[object]:
-    """A run, and the command for eight images with boxes, five of them to choose on."""
-    save_model(small_model(), tmp_path / "run")
+    """A run, and the command for eight images with boxes, five of them for the choice of a threshold."""
+    save_model(localizer(), tmp_path / "run")
     data, lines = rectangles(8), ["file,label,split,x1,y1,x2,y2"]
     for i in range(8):
         data.image(i).save(tmp_path / f"{i}.png")
-        lines.append(",".join(map(str, (f"{i}.png", "abc"[i % 3], "val" if i < 5 else "test", *corners(i)))))
+        lines.append(",".join(map(str, (f"{i}.png", "abc"[i % 3], "val" if i < 5 else "test", *rectangle(i).corners))))
     (tmp_path / "boxes.csv").write_text("\n".join(lines))
     return [tmp_path / "run", tmp_path / "boxes.csv", "-o", tmp_path / "out", "--format", "csv"]
 
 
-def test_calibrated_once_it_is_kept(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_calibrated_threshold_is_saved(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     command = boxed(tmp_path)
     assert localize(*command, "--calibrate", tmp_path / "boxes.csv") == 0
     kept = json.loads((tmp_path / "run" / "localization.json").read_text())
     assert kept["chosen_on"]["images"] == 5 and kept["chosen_on"]["split"] == "val" and kept["size"] == 64
-    told = f"threshold {kept['threshold']:.2f}: 5 images of"
-    assert told in capfd.readouterr().err
+    source = f"threshold {kept['threshold']:.2f}: 5 images"
+    assert source in capfd.readouterr().err
     written = (tmp_path / "out" / "boxes.csv").read_text()
-    assert localize(*command) == 0 and told in capfd.readouterr().err
+    assert localize(*command) == 0 and source in capfd.readouterr().err
     assert (tmp_path / "out" / "boxes.csv").read_text() == written
-    assert localize(*command, "--threshold", 0.9) == 0 and "threshold 0.90: as given" in capfd.readouterr().err
+    assert localize(*command, "--threshold", 0.9) == 0 and "threshold 0.90: " in capfd.readouterr().err
     assert (tmp_path / "out" / "boxes.csv").read_text() != written
 
 
-def test_a_read_only_run_is_calibrated_all_the_same(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_read_only_run_can_be_calibrated(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     command = boxed(tmp_path)
     assert localize(*command, "--calibrate", tmp_path / "boxes.csv") == 0
     value = json.loads((tmp_path / "run" / "localization.json").read_text())["threshold"]
@@ -121,45 +124,45 @@ def test_a_read_only_run_is_calibrated_all_the_same(tmp_path: Path, capfd: pytes
     (tmp_path / "run" / "localization.json").mkdir()  # nothing can be written there, not even by root
     capfd.readouterr()
     assert localize(*command, "--calibrate", tmp_path / "boxes.csv") == 0
-    said = capfd.readouterr().err
-    assert "the threshold was not kept (" in said and f"--threshold {value:.2f}" in said
-    assert f"threshold {value:.2f}: 5 images of" in said
+    error = capfd.readouterr().err
+    assert str(tmp_path / "run" / "localization.json") in error and f"--threshold {value:.2f}" in error
+    assert f"threshold {value:.2f}: 5 images" in error
     assert (tmp_path / "out" / "boxes.csv").read_text() == written
 
 
-def test_a_threshold_to_doubt_is_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_doubtful_threshold_is_a_warning(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     command = boxed(tmp_path)
     assert localize(*command, "--calibrate", tmp_path / "boxes.csv") == 0
-    assert "fewer than 20 images chose the threshold" in capfd.readouterr().err
+    assert re.search(r"\b20 images\b", capfd.readouterr().err)  # there were fewer
     path = tmp_path / "run" / "localization.json"
     kept = json.loads(path.read_text())
     good = {"threshold": 0.2, "max_box_acc": 50.0, "centred_box": 40.0}
-    doubts = {"below 0.02": {"threshold": 0.01}, "a fixed box in the middle": {"centred_box": 50.0}}
-    for told, change in [("", {}), *doubts.items()]:
+    doubtful = [{"threshold": 0.01}, {"centred_box": 50.0}]  # very low; no better than a box in the middle
+    for change, warnings in [({}, 0), *((change, 1) for change in doubtful)]:
         on = {**kept["chosen_on"], "images": 20}
         path.write_text(json.dumps({**kept, **good, "chosen_on": on, **change}))
         assert localize(*command) == 0
         first, *others = capfd.readouterr().err.splitlines()
-        assert first.startswith("threshold 0.") and len(others) == bool(told) and told in "".join(others)
+        assert first.startswith("threshold 0.") and len(others) == warnings
 
 
 def test_out_that_is_a_file(model: Path, photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "out").write_text("mine")
     assert localize(model, photos, "-o", tmp_path / "out") == 2
-    assert capfd.readouterr().err == f"cenote localize: -o {tmp_path / 'out'} is a file: name a folder\n"
+    assert f"-o {tmp_path / 'out'}" in capfd.readouterr().err
 
 
-def test_one_is_one(model: Path, photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_one_box_is_not_boxes(model: Path, photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert localize(model, photos / "0.png", "-o", tmp_path / "out") == 0
     assert capfd.readouterr().out.startswith("1 box in 1 photograph: ")
 
 
-def test_several(model: Path, photos: Path, tmp_path: Path) -> None:
+def test_several_objects_in_an_image(model: Path, photos: Path, tmp_path: Path) -> None:
     counts = []
     for flags in ([], ["--several"]):
         assert localize(model, photos / "*.png", "-o", tmp_path, "--threshold", 0.9, *flags) == 0
-        counts.append(sum(len(record.boxes) for record in read_list(tmp_path / "boxes.csv")))
-    assert counts[0] == 3 and counts[1] > 3
+        counts.append([len(record.boxes) for record in read_list(tmp_path / "boxes.csv")])
+    assert counts[0] == [1, 1, 1] and sum(counts[1]) > 3, counts
 
 
 @pytest.mark.parametrize(
@@ -175,30 +178,27 @@ def test_several(model: Path, photos: Path, tmp_path: Path) -> None:
         (["--batch", "0"], "a batch holds at least one image"),
     ],
 )
-def test_wrong_input_is_a_sentence_and_leaves_nothing(
+def test_sentences(
     model: Path, photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], options: list[str], sentence: str
 ) -> None:
     assert localize(model, photos / "0.png", "-o", tmp_path / "out", *options) == 2
-    said = capfd.readouterr()
-    assert sentence in " ".join(said.err.split()) and "Traceback" not in said.err and not said.out
+    captured = capfd.readouterr()
+    assert sentence in " ".join(captured.err.split()) and "Traceback" not in captured.err and not captured.out
     assert not list(tmp_path.rglob("*.*"))
 
 
 def test_nothing_to_look_at(model: Path, photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    for paths, sentence in [
-        ([tmp_path / "none.jpg"], "no photographs found"),
-        ([photos / "broken.jpg"], "none of the 1 photographs could be used"),
-    ]:
-        assert localize(model, *paths, "-o", tmp_path / "out") == 2
-        assert sentence in capfd.readouterr().err
+    for path in (tmp_path / "none.jpg", photos / "broken.jpg"):
+        assert localize(model, path, "-o", tmp_path / "out") == 2
+        assert str(path) in capfd.readouterr().err
     assert localize(tmp_path, photos, "-o", tmp_path / "out") == 2
     assert "Traceback" not in capfd.readouterr().err
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
 def test_an_image_without_an_object(tmp_path: Path, model: Path) -> None:
-    """A map that is the same everywhere has no box, and the files say so."""
-    model_of_nothing = small_model()
+    """A constant map has no box."""
+    model_of_nothing = localizer()
     for parameter in model_of_nothing.parameters():
         parameter.data.zero_()
     save_model(model_of_nothing, tmp_path / "run")
@@ -208,14 +208,17 @@ def test_an_image_without_an_object(tmp_path: Path, model: Path) -> None:
     assert json.loads((tmp_path / "boxes.json").read_text())["annotations"] == []
 
 
-def test_killed_it_goes_on_to_the_same_files(
+def test_a_killed_run_resumes_to_the_same_files(
     model: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """kill -9 in the middle: what was looked at is not looked at again, and every file is as of one run."""
+    """kill -9 in the middle: nothing is processed twice, and every file is as of one run.
+
+    To the bit with batches of one: the resumed run forms its batches from the first image that is missing.
+    """
     photos = Path(shutil.copytree(photos, tmp_path / "photos"))
     for i in range(60):
         Image.effect_noise((70 + i, 60), 90).convert("RGB").save(photos / f"n{i:02}.png")
-    options = ["--format", "coco", "voc", "csv", "--masks", "--batch", 2]
+    options = ["--format", "coco", "voc", "csv", "--masks", "--batch", 1]
     assert localize(model, photos, "-o", tmp_path / "whole", *options) == 1
     journal = tmp_path / "out" / ".looks.jsonl"
     command = [sys.executable, "-m", "cenote", "localize", model, photos, "-o", tmp_path / "out", *options]
@@ -226,22 +229,22 @@ def test_killed_it_goes_on_to_the_same_files(
     process.wait()
     done = journal.read_bytes().count(b"\n") - 1
     assert 8 <= done < 66
-    seen: list[int] = []
+    batches: list[int] = []
     see = Eyes.see
-    monkeypatch.setattr(Eyes, "see", lambda eyes, images: (seen.append(len(images)), see(eyes, images))[1])
+    monkeypatch.setattr(Eyes, "see", lambda eyes, images: (batches.append(len(images)), see(eyes, images))[1])
     assert localize(model, photos, "-o", tmp_path / "out", *options) == 1
-    assert sum(seen) <= 65 - (done - 1)  # one of them is broken
-    assert not journal.exists() and "65 photographs" in capfd.readouterr().out
+    assert sum(batches) <= 65 - (done - 1)  # one of them is broken
+    assert not journal.exists() and re.search(r"\b65 ", capfd.readouterr().out)
     whole = {path.relative_to(tmp_path / "whole") for path in (tmp_path / "whole").rglob("*") if path.is_file()}
     assert len(whole) == 2 + 2 * 65
     for name in whole:
         assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
     left = {path.relative_to(tmp_path / "out") for path in (tmp_path / "out").rglob("*") if path.is_file()}
-    assert left == whole, "also of the killed run nothing is left"
+    assert left == whole, "nothing is left of the killed run"
 
 
-def test_what_was_seen_serves_another_threshold(model: Path, photos: Path, tmp_path: Path) -> None:
-    eyes = Eyes(load(model).eval(), "cam", 64, 2)
+def test_a_journal_is_valid_for_another_threshold(model: Path, photos: Path, tmp_path: Path) -> None:
+    eyes = Eyes(load(model).eval(), "cam", 64, 1)
     images = open_photographs([str(photos)], [])
     journal = tmp_path / "journal"
     for _, _ in zip(range(4), find(eyes, images, 0.2, journal=journal), strict=False):

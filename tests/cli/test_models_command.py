@@ -10,7 +10,7 @@ from cenote.cli import main
 def test_families_are_listed_with_their_results(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["models"]) == 0
     out = capsys.readouterr().out
-    assert "vision_transformer" in out and "resnet" in out and "architectures of timm" in out
+    assert "vision_transformer" in out and "resnet" in out
 
 
 def test_a_pattern_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
@@ -18,10 +18,10 @@ def test_a_pattern_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
     (row,) = json.loads(capsys.readouterr().out)
     assert row["name"] == "resnet10t" and row["ok"] and row["dim"] == 512 and row["any_size"]
     assert main(["models", "resnet10t", "--jobs", "1"]) == 0
-    assert "1 of 1 architectures work." in capsys.readouterr().out
+    assert "1 of 1" in capsys.readouterr().out
 
 
-def test_a_pattern_without_a_match_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+def test_sentences_of_models(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["models", "nosuch*"]) == 2
     assert capsys.readouterr().err.startswith("cenote models: no architecture and no family of timm matches 'nosuch*'")
 
@@ -37,6 +37,6 @@ def test_models_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
     assert rows["simpool"]["parameters"] / 1e6 == pytest.approx(22.3, abs=0.06)
 
 
-def test_an_unknown_network_is_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+def test_sentences_of_bench(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "models", "--networks", "resnet5"]) == 2
     assert "no measured network 'resnet5'" in capsys.readouterr().err

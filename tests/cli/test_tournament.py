@@ -14,14 +14,9 @@ import cenote
 from cenote.cli import main
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CENOTE_CACHE", str(tmp_path / "cache"))
-
-
 @pytest.fixture(scope="module")
 def vit(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """A small ViT with weights of its own, and a quick tournament."""
+    """A small ViT with random weights in a file, and a quick tournament."""
     torch.manual_seed(0)
     path = tmp_path_factory.mktemp("weights") / "test_vit.safetensors"
     save_file(timm.create_model("test_vit").state_dict(), path)
@@ -30,12 +25,12 @@ def vit(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 @pytest.fixture
 def folders(tmp_path: Path) -> Path:
-    """Two classes, no splits, one image that is none."""
-    draw = np.random.default_rng(0)
+    """Two classes, no splits, one file that is not an image."""
+    rng = np.random.default_rng(0)
     for name in "ab":
         (tmp_path / "data" / name).mkdir(parents=True)
         for i in range(8):
-            pixels = draw.integers(0, 200, (40, 50, 3), np.uint8) + (50 if name == "a" else 0)
+            pixels = rng.integers(0, 200, (40, 50, 3), np.uint8) + (50 if name == "a" else 0)
             Image.fromarray(pixels.astype(np.uint8)).save(tmp_path / "data" / name / f"{i}.png")
     (tmp_path / "data" / "a" / "8.png").write_bytes(b"no image")
     return tmp_path / "data"
@@ -50,13 +45,13 @@ def test_a_folder_of_photographs(
     for name in ("results.json", "table.md", "table.txt", "plot.png", "plot.svg", "pictures.jpg"):
         assert (run / name).stat().st_size > 100 and name in out
     report = json.loads((run / "results.json").read_text())
-    assert report["recommendation"] in out and "There is no test split" in out
+    assert report["recommendation"] in out
     assert report["box_images"] == 0 and "boxes" not in (run / "table.txt").read_text()
     assert all(row["ms"] > 0 and row["backbone_ms"] > 0 for row in report["standings"])
-    assert "8.png" in err and "held out" in err
+    assert "8.png" in err
     assert cenote.load(run).class_names == ["a", "b"]
     again = ["tournament", str(folders), "-o", str(run), "--pools", "gap", "simpool", "cls", *vit]
-    assert main(again) == 2 and "holds a tournament already" in capsys.readouterr().err
+    assert main(again) == 2 and str(run) in capsys.readouterr().err
     assert main([*again, "--resume"]) == 0
     assert json.loads((run / "results.json").read_text()) | {"seconds": 0} == report | {"seconds": 0}
 
@@ -82,7 +77,7 @@ def test_gamma(tmp_path: Path, folders: Path, vit: list[str], capsys: pytest.Cap
         (["--pol", "gap"], "--pool"),
     ],
 )
-def test_mistakes(
+def test_sentences(
     tmp_path: Path,
     folders: Path,
     vit: list[str],
@@ -100,4 +95,4 @@ def test_mistakes(
 def test_one_class(tmp_path: Path, folders: Path, vit: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     (folders / "b").rename(tmp_path / "elsewhere")
     assert main(["tournament", str(folders), "-o", str(tmp_path / "run"), *vit]) == 2
-    assert "one class" in capsys.readouterr().err
+    assert folders.name in capsys.readouterr().err

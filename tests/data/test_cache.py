@@ -47,13 +47,13 @@ def test_other_settings_are_another_store(tmp_path: Path) -> None:
 
 def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     store = FeatureCache(tmp_path).open({}, LAYOUT)
-    with pytest.raises(ValueError, match=r"takes rows \(7, 4\), got \(6, 4\) for 1 images"):
+    with pytest.raises(ValueError, match=r"\(7, 4\).*\(6, 4\)"):
         store.append([name(1)], row(1)[None, :6])
-    with pytest.raises(ValueError, match="not finite as float16: use float32"):
+    with pytest.raises(ValueError, match=r"float16.*float32"):
         store.append([name(1)], row(1)[None] * 1e6)
-    with pytest.raises(ValueError, match=r"not finite as float16$"):
+    with pytest.raises(ValueError, match=r"float16(?!.*float32)"):
         store.append([name(1)], row(1)[None] * np.nan)
-    with pytest.raises(ValueError, match="float16 or float32, not int8"):
+    with pytest.raises(ValueError, match="int8"):
         FeatureCache(tmp_path).open({}, LAYOUT._replace(dtype="int8"))
     assert len(store) == 0
 
@@ -88,10 +88,10 @@ for i in range(start, stop, 3):
 
 def check(folder: Path) -> int:
     store = FeatureCache(folder).open({}, LAYOUT)
-    values = store.values()
-    numbers = {name(k): k for k in range(3000)}
-    for digest, place in store._known.items():
-        assert (values[place] == numbers[digest] % 2048).all()
+    values, places = store.values(), store.find([name(k) for k in range(3000)])
+    for k in np.flatnonzero(places >= 0):
+        assert (values[places[k]] == k % 2048).all()
+    assert (places >= 0).sum() == len(store)
     return len(store)
 
 

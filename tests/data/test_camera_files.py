@@ -1,5 +1,7 @@
 """Pictures of telephones and cameras: HEIC and RAW, with the extra `photos`, and a sentence without it."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -7,12 +9,11 @@ import pytest
 from PIL import Image
 
 from cenote.data import BadImage, find_images, read_image
-from cenote.data import images as reading
 
 
 def dng(path: Path, orientation: int = 1) -> None:
     """160 x 120, all red."""
-    tifffile = pytest.importorskip("tifffile", reason="needs tifffile, which scikit-image brings")
+    tifffile = pytest.importorskip("tifffile", reason="needs: pip install tifffile")
     bayer = np.full((120, 160), 2000, np.uint16)
     bayer[::2, ::2] = 40000
     one, none = (1, 1), (0, 1)
@@ -24,22 +25,22 @@ def dng(path: Path, orientation: int = 1) -> None:
 
 
 def test_raw(tmp_path: Path) -> None:
-    pytest.importorskip("rawpy", reason="needs rawpy")
+    pytest.importorskip("rawpy", reason="needs: pip install 'cenote[photos]'")
     for name, orientation, size in (("a.dng", 1, (160, 120)), ("turned.DNG", 6, (120, 160))):
         dng(tmp_path / name, orientation)
         image = read_image(tmp_path / name)
         red, green, blue = np.asarray(image, float).mean((0, 1))
         assert image.mode == "RGB" and image.size == size and red > 200 > 100 > max(green, blue)
     assert len(find_images([tmp_path])) == 2
-    with pytest.raises(BadImage, match="too large to open safely: 160 x 120 pixels"):
+    with pytest.raises(BadImage, match=r"a\.dng.*160 x 120"):
         read_image(tmp_path / "a.dng", max_pixels=1000)
     (tmp_path / "b.nef").write_bytes(b"no raw" * 99)
-    with pytest.raises(BadImage, match=r"b\.nef: damaged or unreadable"):
+    with pytest.raises(BadImage, match=r"b\.nef"):
         read_image(tmp_path / "b.nef")
 
 
 def test_heic(tmp_path: Path) -> None:
-    heif = pytest.importorskip("pillow_heif", reason="needs pillow-heif")
+    heif = pytest.importorskip("pillow_heif", reason="needs: pip install 'cenote[photos]'")
     heif.register_heif_opener()
     Image.new("RGB", (64, 40), (200, 30, 30)).save(tmp_path / "a.heic")
     image = read_image(tmp_path / "a.heic")
@@ -47,11 +48,24 @@ def test_heic(tmp_path: Path) -> None:
     assert find_images([tmp_path]) == [tmp_path / "a.heic"]
 
 
-def test_without_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("rawpy", "pillow_heif"):
-        monkeypatch.setitem(__import__("sys").modules, name, None)
-    monkeypatch.setattr(reading, "_formats", lambda: ["JPEG"])
-    for name in ("a.dng", "a.heic"):
-        (tmp_path / name).write_bytes(b"anything")
-        with pytest.raises(BadImage, match=r"pip install 'cenote\[photos\]'"):
-            read_image(tmp_path / name)
+WITHOUT_THE_EXTRA = """
+import sys
+sys.modules["rawpy"] = sys.modules["pillow_heif"] = None  # as if they were not installed
+from cenote.data import BadImage, read_image
+for path in sys.argv[1:]:
+    try:
+        read_image(path)
+    except BadImage as error:
+        print(error)
+"""
+
+
+def test_without_the_extra(tmp_path: Path) -> None:
+    """In a process of its own: formats are registered once."""
+    paths = [str(tmp_path / "a.dng"), str(tmp_path / "a.heic")]
+    for path in paths:
+        Path(path).write_bytes(b"anything")
+    command = [sys.executable, "-c", WITHOUT_THE_EXTRA, *paths]
+    messages = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout.splitlines()
+    for path, message in zip(paths, messages, strict=True):
+        assert path in message and "cenote[photos]" in message

@@ -105,14 +105,14 @@ def test_bad_images() -> None:
     bad = [i for i in range(20 * EACH) if f"c{i % 20:03d}" in shared][::5]  # a few of those that fill
     worse = int(collages(dataset, SIDE)[0].image.removesuffix(".png"))
     made = collages(flat(bad=(*bad, worse)), SIDE)
-    with pytest.raises(BadImage, match=f"{worse}.png: damaged"):
+    with pytest.raises(BadImage, match=rf"\b{worse}\.png"):
         made.image(0)
     for i in range(1, len(made)):
         assert not set(tiles(made.image(i))) & set(bad)
 
 
-def test_too_few_classes_are_a_sentence() -> None:
-    with pytest.raises(ValueError, match="flat has 8 classes, too few for collages"):
+def test_too_few_classes_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"flat\b.*\b8\b.*\b9\b"):
         collages(flat(8))
-    with pytest.raises(ValueError, match="at least 1 pixel"):
+    with pytest.raises(ValueError, match=r"\b0\b"):
         collages(flat(), 0)

@@ -38,9 +38,9 @@ def test_a_corrupted_data_set(tmp_path: Path) -> None:
     assert np.array_equal(np.asarray(noisy.select([5]).image(0)), first[5])
     noise = [one.astype(int) - np.asarray(dataset.image(i)) for i, one in enumerate(first)]
     assert not np.array_equal(noise[0], noise[1])
-    with pytest.raises(BadImage, match="no such file"):
+    with pytest.raises(BadImage, match=r"missing\.png"):
         noisy.image(6)
-    with pytest.raises(ValueError, match="no corruption"):
+    with pytest.raises(ValueError, match="'rain'"):
         with_corruption(dataset, "rain")
 
 
@@ -95,7 +95,7 @@ def test_the_transform_draws_from_the_loaders_generator(tmp_path: Path) -> None:
     assert np.array_equal(step(tensor).permute(1, 2, 0).numpy(), first)
     image, truth = step(dataset.image(0), truth_of([], np.ones((40, 60), np.uint8), (60, 40)))
     assert (truth["mask"] == 1).all() and image.size == (60, 40)
-    with pytest.raises(ValueError, match="8-bit"):
+    with pytest.raises(ValueError, match=r"torch\.float32"):
         step(tensor.float())
 
 

@@ -216,7 +216,7 @@ def test_against_the_package() -> None:
     """
     peer = load_peer()
     if peer is None:
-        pytest.skip("imagecorruptions, OpenCV or scikit-image is not installed")
+        pytest.skip("needs: pip install imagecorruptions opencv-python-headless scikit-image")
     image = picture(64, 64)
     for name in CORRUPTIONS:
         for level in (1, 2, 3, 4, 5):
@@ -236,14 +236,14 @@ def test_against_the_package() -> None:
 
 def test_refusals() -> None:
     image = picture()
-    with pytest.raises(ValueError, match="no corruption 'fogg'; did you mean 'fog'"):
+    with pytest.raises(ValueError, match=r"'fogg'.*'fog'"):
         corrupt(image, "fogg")
     for severity in (0, 6, 2.5):
-        with pytest.raises(ValueError, match="whole number from 1 to 5"):
+        with pytest.raises(ValueError, match=rf"severity.*\b{severity}\b"):
             corrupt(image, "fog", severity)  # type: ignore[arg-type]
     for bad in (image.astype(float), image[..., 0], "a.png"):
-        with pytest.raises(ValueError, match=r"Pillow's or uint8 \(H, W, 3\)"):
+        with pytest.raises(ValueError, match=r"\(H, W, 3\)"):
             corrupt(bad, "fog")  # type: ignore[type-var]
-    with pytest.raises(ValueError, match="without pixels"):
+    with pytest.raises(ValueError, match=r"\(0, 5, 3\)"):
         corrupt(np.zeros((0, 5, 3), np.uint8), "fog")
     assert corrupt(Image.fromarray(image).convert("L"), "fog").mode == "RGB"

@@ -41,7 +41,7 @@ def test_columns(dataset: Dataset) -> None:
     assert dataset.attribute("colour").names == ["", "red"] and dataset.attribute("colour")[0] is None
     assert dataset.domains[2] == "sketch"
     assert dataset.has_masks.tolist() == [False, True, False, False]
-    with pytest.raises(ValueError, match="no attribute 'shape' in four: colour, size"):
+    with pytest.raises(ValueError, match=r"'shape'.*four.*colour, size"):
         dataset.attribute("shape")
 
 
@@ -51,7 +51,7 @@ def test_selections_share_columns_and_keep_order(dataset: Dataset) -> None:
     assert list(part.select(np.array([False, True]))) == [RECORDS[0]]
     assert list(dataset.split("test")) == [RECORDS[2]]
     assert part.splits == {"train": 1, "val": 1} and part.labels.tolist() == [0, 0]
-    with pytest.raises(ValueError, match="four has no split 'trian': test, train, val"):
+    with pytest.raises(ValueError, match=r"four.*'trian'.*test, train, val"):
         dataset.split("trian")
 
 
@@ -63,7 +63,7 @@ def test_queries_follow_their_images(dataset: Dataset) -> None:
 def test_classes_in_a_given_order() -> None:
     dataset = pack(RECORDS, Path("."), "x", classes=["zebra", "dog", "cat"])
     assert dataset.labels.tolist() == [2, -1, 1, 2] and dataset[0].label == "cat"
-    with pytest.raises(ValueError, match="not in its list of 1: cat"):
+    with pytest.raises(ValueError, match=r"\b1\b.*\bcat\b"):
         pack(RECORDS, Path("."), "x", classes=["dog"])
     numbers = pack([Record("a", n) for n in ("10", "9", "b", "a")], Path("."), "x")
     assert numbers.classes == ["9", "10", "a", "b"]
@@ -74,27 +74,29 @@ def test_images_open_lazily(tmp_path: Path) -> None:
     dataset = pack([Record("a.png"), Record(str(tmp_path / "a.png")), Record("gone.png")], tmp_path, "x")
     assert dataset.image(0).size == dataset.image(1).size == (7, 5)
     assert dataset.mask(0) is None
-    with pytest.raises(ValueError, match=r"gone\.png: no such file"):
+    with pytest.raises(ValueError, match=r"gone\.png"):
         dataset.image(2)
 
 
-@pytest.mark.skipif(not os.path.exists("/proc/self/smaps_rollup"), reason="needs Linux's /proc")
-def test_a_million_records_cost_a_worker_next_to_nothing() -> None:
-    """A forked worker that reads every tenth record owns a few MB; a list of paths would be copied page by page."""
+@pytest.mark.skipif(
+    not os.path.exists("/proc/self/smaps_rollup"), reason="memory is measured by Linux's /proc: run it there"
+)
+def test_many_records_cost_a_worker_next_to_nothing() -> None:
+    """A forked worker that reads every tenth record owns less than 1 MB; of a list of paths it would copy 16 MB."""
     script = """
 import os, sys
 from pathlib import Path
 from cenote.data import Record, pack
-data = pack((Record(f"class{i % 1000}/image_{i}.jpg", f"class{i % 1000}") for i in range(1_000_000)), Path("."), "x")
+data = pack((Record(f"class{i % 1000}/image_{i}.jpg", f"class{i % 1000}") for i in range(200_000)), Path("."), "x")
 def private():
     lines = open("/proc/self/smaps_rollup").read().splitlines()
     return sum(int(line.split()[1]) for line in lines if line.startswith("Private")) / 1024
 if os.fork() == 0:
     before = private()
-    assert sum(len(data[i].image) for i in range(0, 1_000_000, 10)) > 0
+    assert sum(len(data[i].image) for i in range(0, 200_000, 10)) > 0
     print(private() - before, flush=True)
     os._exit(0)
 os.wait()
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
-    assert float(done.stdout) < 25, done.stderr
+    assert float(done.stdout) < 6, done.stderr

@@ -24,20 +24,23 @@ def test_contents_decide(tmp_path: Path) -> None:
 
 
 def test_known_files_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[str] = []
-    real = module._of_file
-    monkeypatch.setattr(module, "_of_file", lambda path: (read.append(os.path.basename(path)), real(path))[1])
-    for i in range(1500):  # more than one chunk
-        (tmp_path / f"{i}").write_bytes(str(i).encode())
-    dataset, memory = pack([Record(str(i)) for i in range(1500)], tmp_path, "x"), tmp_path / "files.sqlite"
+    """A file is known by its size and time: with both unchanged, new contents are not noticed."""
+    monkeypatch.setattr(module, "CHUNK", 10)
+    for i in range(25):  # three chunks
+        (tmp_path / f"{i}").write_bytes(f"{i:02}".encode())
+    dataset, memory = pack([Record(str(i)) for i in range(25)], tmp_path, "x"), tmp_path / "files.sqlite"
     first = digests(dataset, memory)
-    assert len(set(first)) == 1500 and sorted(read, key=int) == [str(i) for i in range(1500)]
-    read.clear()
-    (tmp_path / "1").write_bytes(b"new contents")
+    assert len(set(first)) == 25
+    for i in (3, 17):
+        before = (tmp_path / f"{i}").stat()
+        (tmp_path / f"{i}").write_bytes(b"xx")
+        os.utime(tmp_path / f"{i}", ns=(before.st_atime_ns, before.st_mtime_ns))
+    (tmp_path / "1").write_bytes(b"of another size")
     (tmp_path / "2").unlink()
     second = digests(dataset, memory)
-    assert read == ["1"] and second[1] != first[1] and second[2] is None
+    assert second[1] != first[1] and second[2] is None
     assert [d for i, d in enumerate(second) if i not in (1, 2)] == [d for i, d in enumerate(first) if i not in (1, 2)]
+    assert digests(dataset)[3] == digests(dataset)[17] != first[3]  # without the memory, every file is read
 
 
 def test_pixels_without_files(tmp_path: Path) -> None:

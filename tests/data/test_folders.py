@@ -1,6 +1,7 @@
 """Class folders, with and without splits, as they lie on people's disks."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,8 @@ def test_what_lies_beside_splits_is_left_out(tmp_path: Path) -> None:
     photographs(tmp_path, "train/a/1.jpg", "val/a/1.jpg", "masks/1.png")
     dataset = open_dataset(tmp_path)
     assert dataset.classes == ["a"] and dataset.splits == {"train": 1, "val": 1}
-    assert dataset.problems == [f"{tmp_path / 'masks'}: not a split like train, val, left out"]
+    (problem,) = dataset.problems
+    assert str(tmp_path / "masks") in problem and "train, val" in problem
 
 
 def test_a_list_of_class_names_is_no_list_of_images(tmp_path: Path) -> None:
@@ -56,16 +58,18 @@ def test_loose_images_have_no_class(tmp_path: Path) -> None:
 def test_an_empty_class_is_said(tmp_path: Path) -> None:
     photographs(tmp_path, "cat/1.jpg")
     (tmp_path / "dog").mkdir()
-    assert open_dataset(tmp_path).problems == [f"{tmp_path / 'dog'}: no images in this class folder"]
+    (problem,) = open_dataset(tmp_path).problems
+    assert str(tmp_path / "dog") in problem
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything: run as another user")
 def test_a_locked_class_is_said_and_the_others_are_read(tmp_path: Path) -> None:
     photographs(tmp_path, "cat/1.jpg", "dog/1.jpg")
     (tmp_path / "cat").chmod(0)
     dataset = open_dataset(tmp_path)
     assert [r.label for r in dataset] == ["dog"]
-    assert dataset.problems == [f"{tmp_path / 'cat'}/: this folder may not be read"]
+    (problem,) = dataset.problems
+    assert str(tmp_path / "cat") in problem
 
 
 def test_links_are_followed_but_no_circle(tmp_path: Path) -> None:
@@ -77,17 +81,13 @@ def test_links_are_followed_but_no_circle(tmp_path: Path) -> None:
     assert [r.image for r in open_dataset(tmp_path / "data")] == ["cat/1.jpg", "cat/more/2.jpg"]
 
 
-def test_what_is_no_data_gets_a_sentence(tmp_path: Path) -> None:
+def test_what_is_not_data_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "x.bin").write_bytes(b"x")
-    for data, sentence in {
-        "empty": "holds no images: expected class folders with images in them, found nothing",
-        "gone": "is not there: give a folder, a list",
-        "x.bin": "is no list of images",
-    }.items():
-        with pytest.raises(WrongTree, match=sentence):
+    for data, values in {"empty": "empty", "gone": "gone.*NAME:FOLDER", "x.bin": r"x\.bin.*\.csv"}.items():
+        with pytest.raises(WrongTree, match=values):
             open_dataset(tmp_path / data)
-    with pytest.raises(ValueError, match="no data set is called 'cup'; did you mean 'cub'"):
+    with pytest.raises(ValueError, match=r"'cup'.*'cub'"):
         open_dataset("cup:somewhere")
 
 
@@ -97,7 +97,7 @@ def test_expect_says_what_was_expected_and_found(tmp_path: Path) -> None:
     expect(tmp_path, "it", "a/", "b.txt", "c.txt|b.txt")
     with pytest.raises(WrongTree) as caught:
         expect(tmp_path, "Such", "a/", "b.txt/", "c.txt|d.txt")
-    assert str(caught.value) == (
-        f"{tmp_path} is not Such: expected a/, b.txt/, c.txt or d.txt in it; "
-        "b.txt/, c.txt or d.txt missing, found a/, b.txt"
-    )
+    expected, missing, existing = ["a/", "b.txt/", "c.txt", "d.txt"], ["b.txt/", "c.txt", "d.txt"], ["a/", "b.txt"]
+    path, _, message = str(caught.value).partition(" Such")
+    assert path.startswith(str(tmp_path))
+    assert re.findall(r"\b[a-d](?:\.txt)?/|\b[a-d]\.txt", message) == expected + missing + existing

@@ -12,7 +12,7 @@ from PIL import Image
 from cenote.data import BadImage, Box, WrongTree, open_dataset
 from cenote.data.huggingface import read_huggingface
 
-hf = pytest.importorskip("datasets", reason="the extra `datasets` is not installed")
+hf = pytest.importorskip("datasets", reason="needs: pip install 'cenote[datasets]'")
 
 
 def picture(colour: str = "red", mode: str = "RGB") -> Image.Image:
@@ -83,7 +83,7 @@ def test_objects(form: str, tmp_path: Path) -> None:
     assert dataset.classes == ["Coverall", "Mask"] and dataset.splits == {"test": 2}
     assert dataset[0].boxes == (Box(1, 2, 4, 6, "Mask"),) and dataset[1].boxes == ()
     (problem,) = dataset.problems
-    assert "test, row 0: a box is 5 x 0 pixels" in problem
+    assert "test, row 0" in problem and "5 x 0" in problem
 
 
 def test_images_by_path_and_broken_ones(tmp_path: Path) -> None:
@@ -98,23 +98,23 @@ def test_images_by_path_and_broken_ones(tmp_path: Path) -> None:
     dataset = read_huggingface(str(save(tmp_path / "d", columns, {"image": hf.Image()}, "train")))
     assert dataset.image(0).getpixel((1, 1)) == (0, 0, 255)
     assert dataset.image(1).size == (8, 12)  # upright
-    with pytest.raises(BadImage, match=r"hf:.*, train, row 2, image: not an image in a known format"):
+    with pytest.raises(BadImage, match=r"hf:.*, train, row 2, image"):
         dataset.image(2)
-    with pytest.raises(BadImage, match="row 3, image: there is none"):
+    with pytest.raises(BadImage, match="row 3, image"):
         dataset.image(3)
 
 
-def test_what_is_no_image_data_set_is_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_is_not_an_image_data_set_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
-    with pytest.raises(WrongTree, match=r"hf:.*empty could not be opened: expected a folder of save_to_disk"):
+    with pytest.raises(WrongTree, match=r"hf:.*empty\b.*save_to_disk"):
         read_huggingface(str(empty))
     words = save(tmp_path / "words", {"text": ["a"]}, {"text": hf.Value("string")})
-    with pytest.raises(WrongTree, match=r"expected a column of the type Image, found text \(Value\)"):
+    with pytest.raises(WrongTree, match=r"hf:.*words\b.*Image.*text \(Value\)"):
         read_huggingface(str(words))
     rows = hf.Dataset.from_dict({"image": []}, features=hf.Features({"image": hf.Image()}))
     monkeypatch.setattr(hf, "load_dataset", lambda *_: hf.DatasetDict({"train": rows}))
-    with pytest.raises(WrongTree, match="hf:user/name is empty"):
+    with pytest.raises(WrongTree, match="hf:user/name"):
         read_huggingface("user/name")
 
 
@@ -137,5 +137,5 @@ def test_a_hub_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ConnectionError("no route\nto the hub")
 
     monkeypatch.setattr(hf, "load_dataset", load)
-    with pytest.raises(WrongTree, match=r"^hf:user/name could not be opened: .* no route to the hub$"):
+    with pytest.raises(WrongTree, match=r"^hf:user/name .* no route to the hub$"):
         read_huggingface("user/name")

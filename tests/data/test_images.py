@@ -1,6 +1,7 @@
 """Files of every kind, made here: the same picture must come out of all of them."""
 
 import os
+import re
 import struct
 import tempfile
 import zlib
@@ -160,23 +161,27 @@ def png(width: int, height: int, body: bytes = b"") -> bytes:
 @pytest.mark.parametrize("size", [(30_000, 30_000), (13_500, 13_500), (1 << 30, 1 << 30)])
 def test_a_bomb_is_refused_by_its_header(tmp_path: Path, size: tuple[int, int]) -> None:
     (tmp_path / "bomb.png").write_bytes(png(*size))
-    with pytest.raises(BadImage, match=r"bomb\.png: too large to open safely: \d.*pixels; the limit is 179 megapixels"):
+    with pytest.raises(BadImage, match=r"bomb\.png.*\b179 megapixels"):
         read_image(tmp_path / "bomb.png")
-    with pytest.raises(BadImage, match=r"the limit is 50 megapixels"):  # the caller's, where that is smaller
+    with pytest.raises(BadImage, match=r"bomb\.png.*\b50 megapixels"):  # the caller's, where that is smaller
         read_image(tmp_path / "bomb.png", max_pixels=50_000_000)
 
 
 def test_the_limit_is_an_argument_and_inclusive(tmp_path: Path) -> None:
     picture().save(tmp_path / "a.png")
     assert read_image(tmp_path / "a.png", max_pixels=48 * 32)
-    with pytest.raises(BadImage, match="48 x 32 pixels"):
+    with pytest.raises(BadImage, match=r"a\.png.*\b48 x 32\b"):
         read_image(tmp_path / "a.png", max_pixels=48 * 32 - 1)
 
 
 @pytest.mark.filterwarnings("error")
-def test_a_large_photograph_within_the_limit_raises_no_warning(tmp_path: Path) -> None:
-    Image.new("1", (10_000, 9_500)).save(tmp_path / "a.png")
-    assert read_image(tmp_path / "a.png").size == (10_000, 9_500)
+def test_a_large_photograph_within_the_limit_raises_no_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pillow itself warns from its limit on, and refuses from twice that."""
+    picture().save(tmp_path / "a.png")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 48 * 32 - 1)
+    assert read_image(tmp_path / "a.png").size == (48, 32)
+    with (tmp_path / "a.png").open("rb") as file, pytest.raises(Image.DecompressionBombWarning):
+        Image.open(file)
 
 
 @pytest.mark.parametrize("suffix", ["jpg", "png", "gif", "webp", "tif"])
@@ -191,34 +196,27 @@ def test_a_truncated_file_is_one_sentence(tmp_path: Path, suffix: str, share: fl
     assert str(caught.value).startswith(f"{tmp_path / f'a.{suffix}'}: ") and "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("data", "reason"),
-    [
-        (b"", "the file is empty"),
-        (b"hello", "not an image in a known format"),
-        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "not an image in a known format"),
-        (b"GIF89a\x00", "not an image|damaged"),
-    ],
-)
-def test_a_foreign_file_is_one_sentence(tmp_path: Path, data: bytes, reason: str) -> None:
+@pytest.mark.parametrize("data", [b"", b"hello", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", b"GIF89a\x00"])
+def test_a_foreign_file_is_refused(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "a.jpg").write_bytes(data)
-    with pytest.raises(BadImage, match=rf"a\.jpg: .*({reason})"):
+    with pytest.raises(BadImage) as caught:
         read_image(tmp_path / "a.jpg")
+    assert caught.value.path == tmp_path / "a.jpg" and "\n" not in str(caught.value)
 
 
 def test_missing_files_folders_and_pipes(tmp_path: Path) -> None:
-    with pytest.raises(BadImage, match="no such file"):
+    with pytest.raises(BadImage, match=r"none\.jpg"):
         read_image(tmp_path / "none.jpg")
-    with pytest.raises(BadImage, match="folder"):
+    with pytest.raises(BadImage, match=re.escape(str(tmp_path))):
         read_image(tmp_path)
     os.mkfifo(tmp_path / "pipe.jpg")
-    with pytest.raises(BadImage, match="no such file, but a pipe"):
+    with pytest.raises(BadImage, match=r"pipe\.jpg"):
         read_image(tmp_path / "pipe.jpg")
 
 
 def test_a_link_to_nothing_says_where_it_points(tmp_path: Path) -> None:
     (tmp_path / "a.jpg").symlink_to("moved/a.jpg")
-    with pytest.raises(BadImage, match=r"a\.jpg: a link to moved/a\.jpg, which is not there"):
+    with pytest.raises(BadImage, match=r"a\.jpg.*moved/a\.jpg"):
         read_image(tmp_path / "a.jpg")
 
 
@@ -232,7 +230,7 @@ def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
         if user == 0:
             os.seteuid(65534)  # the superuser may read everything
         try:
-            with pytest.raises(BadImage, match=r"a\.png: no permission to read it"):
+            with pytest.raises(BadImage, match=r"a\.png.*permission"):
                 read_image(path)
         finally:
             os.seteuid(user)
@@ -297,12 +295,12 @@ def test_a_circle_of_links_ends(tree: Path) -> None:
 
 def test_what_matches_nothing_is_told(tree: Path) -> None:
     (tree / "empty").mkdir()
-    for path, reason in [("none.jpg", "no such file"), ("*.tiff", "no such file"), ("empty", "no images in this")]:
-        with pytest.raises(ValueError, match=reason):
+    for path in ("none.jpg", "*.tiff", "empty"):
+        with pytest.raises(ValueError, match=re.escape(str(tree / path))):
             find_images([tree / path])
-    told: list[str] = []
-    assert names(find_images([tree / "none.jpg", tree / "b.jpg"], told.append), tree) == ["b.jpg"]
-    assert told == [f"{tree / 'none.jpg'}: no such file"]
+    messages: list[str] = []
+    assert names(find_images([tree / "none.jpg", tree / "b.jpg"], messages.append), tree) == ["b.jpg"]
+    assert len(messages) == 1 and str(tree / "none.jpg") in messages[0]
 
 
 def test_a_failed_write_leaves_what_was_there(tmp_path: Path) -> None:

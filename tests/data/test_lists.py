@@ -1,14 +1,12 @@
 """A list says what it says under any of the usual names; a bad line is named and the others are read."""
 
 import json
-import os
 from pathlib import Path
 
 import pytest
 
 from cenote.data import Box, Record, open_dataset, read_list
-
-SHARED = Path(os.environ.get("CENOTE_SHARED_DATA", Path(__file__).parents[3] / "shared" / "data"))
+from tests.shared_data import shared_data
 
 
 def write(folder: Path, text: str, name: str = "list.csv") -> Path:
@@ -66,7 +64,8 @@ def test_boxes_of_several_classes_in_one_image(tmp_path: Path) -> None:
     dataset = open_dataset(path := write(tmp_path, text))
     (record,) = dataset
     assert [box.label for box in record.boxes] == [None, "dog", None] and dataset.classes == ["cat", "dog"]
-    assert dataset.problems == [f"{path}, line 5: a is 'cat' above and 'cow' here"]
+    (problem,) = dataset.problems
+    assert f"{path}, line 5" in problem and "'cat'" in problem and "'cow'" in problem
 
 
 def test_splits_have_one_name(tmp_path: Path) -> None:
@@ -85,7 +84,7 @@ def test_boxes_by_prefix(tmp_path: Path) -> None:
     path = write(tmp_path, "file,head_x1,head_y1,head_x2,head_y2,body_x1,body_y1,body_x2,body_y2\na,1,1,2,2,0,0,9,9\n")
     assert read_list(path)[0].boxes == (Box(1, 1, 2, 2),) and not read_list(path)[0].attributes
     assert read_list(path, box="body")[0].boxes == (Box(0, 0, 9, 9),)
-    with pytest.raises(ValueError, match="no box 'tail': head, body"):
+    with pytest.raises(ValueError, match=r"'tail'.*head, body"):
         read_list(path, box="tail")
 
 
@@ -94,13 +93,10 @@ def test_bad_lines_are_named_and_left_out(tmp_path: Path) -> None:
     text = "\n".join(["file,label,x1,y1,x2,y2", *lines])
     dataset = open_dataset(path := write(tmp_path, text))
     assert [r.image for r in dataset] == ["e"]
-    assert dataset.problems == [
-        f"{path}, line 2: a box must have x1 < x2 and y1 < y2, got 3, 0, 1, 1",
-        f"{path}, line 3: no image is named",
-        f"{path}, line 4: a box must have x1 < x2 and y1 < y2, got nan, 0, 1, 1",
-        f"{path}, line 5: could not convert string to float: 'one'",
-        f"{path}, line 6: more values than columns",
-    ]
+    for number, value, problem in zip(
+        range(2, 7), ["3, 0, 1, 1", "", "nan, 0, 1, 1", "'one'", ""], dataset.problems, strict=True
+    ):
+        assert f"{path}, line {number}: " in problem and value in problem
     dataset = open_dataset(
         path := write(tmp_path, '{"file": "a"}\n{"file": \n[1]\n{"file": "b", "box": 3}\n', "l.jsonl")
     )
@@ -109,30 +105,30 @@ def test_bad_lines_are_named_and_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text, name, sentence",
+    "text, name, values",
     [
-        ("", "l.csv", "names no image: it has no lines"),
-        ("file,label\n", "l.csv", "names no image: it has no lines"),
-        ("name,label\na,b\n", "l.csv", "has no column of images .*: found name, label"),
-        ("file,label\n,cat\n", "l.csv", "names no image: .* line 2: no image is named"),
-        ("[1, 2", "l.json", "l.json is not JSON"),
-        ('["a"]', "l.json", "neither COCO's nor a list of objects"),
-        ("x", "l.parquet", "is no list of images: expected one of .csv"),
+        ("", "l.csv", r"l\.csv"),
+        ("file,label\n", "l.csv", r"l\.csv"),
+        ("name,label\na,b\n", "l.csv", r"l\.csv.*\bfile, path, .*\bname, label"),
+        ("file,label\n,cat\n", "l.csv", r"l\.csv, line 2\b"),
+        ("[1, 2", "l.json", r"l\.json"),
+        ('["a"]', "l.json", r"l\.json"),
+        ("x", "l.parquet", r"l\.parquet.*\.csv"),
     ],
 )
-def test_a_useless_list_gets_a_sentence(tmp_path: Path, text: str, name: str, sentence: str) -> None:
-    with pytest.raises(ValueError, match=sentence):
+def test_a_useless_list_is_refused(tmp_path: Path, text: str, name: str, values: str) -> None:
+    with pytest.raises(ValueError, match=values):
         open_dataset(write(tmp_path, text, name))
 
 
 def test_an_identifier_is_no_attribute(tmp_path: Path) -> None:
     text = "file,uuid,kind\n" + "".join(f"{i}.jpg,u{i},{i % 3}\n" for i in range(10_100))
     dataset = open_dataset(write(tmp_path, text))
-    assert dataset.problems == [f"{tmp_path / 'list.csv'}: column 'uuid' has over 10000 values and is left out"]
+    (problem,) = dataset.problems
+    assert str(tmp_path / "list.csv") in problem and "'uuid'" in problem and "10000" in problem
     assert dataset.attribute("kind").names == ["0", "1", "2"]
 
 
-@pytest.mark.skipif(not (SHARED / "cub").is_dir(), reason="no real data: set CENOTE_SHARED_DATA")
 @pytest.mark.parametrize(
     "name, images, classes, boxes, masks, domains",
     [
@@ -145,7 +141,7 @@ def test_an_identifier_is_no_attribute(tmp_path: Path) -> None:
     ],
 )
 def test_real_sets(name: str, images: int, classes: int, boxes: int, masks: int, domains: int) -> None:
-    dataset = open_dataset(SHARED / name)
+    dataset = open_dataset(shared_data(name))
     assert (len(dataset), len(dataset.classes), dataset.problems) == (images, classes, [])
     assert sum(len(r.boxes) for r in dataset) == boxes and int(dataset.has_masks.sum()) == masks
     assert len(dataset.domains.names) == domains

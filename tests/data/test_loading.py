@@ -63,7 +63,14 @@ def same(a: list[Batch], b: list[Batch]) -> bool:
     return all(torch.equal(x.images, y.images) and torch.equal(x.indices, y.indices) for x, y in pairs)
 
 
-@pytest.mark.parametrize(("workers", "method"), [(1, "fork"), (2, "fork"), (2, "spawn"), (2, "forkserver")])
+@pytest.mark.parametrize(
+    ("workers", "method"),
+    [
+        (2, "fork"),
+        (1, "spawn"),
+        *(pytest.param(2, method, marks=pytest.mark.slow) for method in ("spawn", "forkserver")),
+    ],
+)
 def test_workers_change_nothing(good: Dataset, workers: int, method: str) -> None:
     """The loader without workers is the oracle, in two epochs of the same persistent workers."""
     alone = load(good, train_transform(SIZE, cutout=0.5), 5, shuffle=True, seed=7)
@@ -118,7 +125,7 @@ def test_a_run_resumes_at_any_batch_to_the_same_bits(good: Dataset, workers: int
     for start in (0, 2, len(loader)):
         assert same(epoch(loader, 1, start), whole[start:])
         assert same(list(loader), whole)  # the pass after it is whole again
-    with pytest.raises(ValueError, match="an epoch has 5 batches: there is no batch 6"):
+    with pytest.raises(ValueError, match=r"\b5\b.*\b6\b"):
         loader.seek(0, 6)
 
 
@@ -147,7 +154,7 @@ def test_a_bad_image_is_left_out_and_named_once(damaged: Dataset, workers: int) 
     batches = epoch(load(damaged, train_transform(SIZE), 5, workers))
     bad = [bad for batch in batches for bad in batch.bad]
     assert [b.position for b in bad] == list(BAD)
-    assert all(b.sentence.endswith("broken.jpg: not an image in a known format") for b in bad)
+    assert all("broken.jpg" in b.sentence for b in bad)
     left = [i for batch in batches for i in batch.indices.tolist()]
     assert left == [i for i in range(N) if i not in BAD]
     assert all(len(b.images) == len(b.labels) == len(b.indices) for b in batches)
@@ -195,7 +202,9 @@ def test_a_step_holds_the_same_images_on_one_process_and_on_four() -> None:
 @pytest.mark.parametrize("steps", [1, 3, 4, 11])  # an epoch has 4
 def test_stretches_go_on_where_the_last_one_ended(steps: int) -> None:
     whole = Order(19, 2, True, 5, True, rank=1, world=2)
-    every = list(chain.from_iterable(whole._places(turn, 0) for turn in range(12)))
+    every = []
+    for whole.epoch in range(12):
+        every += list(whole)
     order = Stretches(whole, steps)
     assert len(order) == steps
     for turn, start in [(0, 0), (1, 0), (3, 0), (2, steps - 1), (1, steps)]:
@@ -204,9 +213,9 @@ def test_stretches_go_on_where_the_last_one_ended(steps: int) -> None:
 
 
 def test_a_stretch_is_at_least_a_step() -> None:
-    with pytest.raises(ValueError, match="got 0 of 9"):
+    with pytest.raises(ValueError, match=r"\b0\b.*\b9\b"):
         Stretches(Order(19, 2, True, 5, True), 0)
-    with pytest.raises(ValueError, match="got 3 of 0"):
+    with pytest.raises(ValueError, match=r"\b3\b.*\b0\b"):
         Stretches(Order(1, 2, True, 5, True), 3)
 
 
@@ -222,7 +231,7 @@ def test_a_mask_of_another_size_is_a_bad_image(folder: Path) -> None:
     dataset = pack([Record("0.png", masks=("small.png",)), Record("1.png", masks=("1.mask.png",))], folder, "d")
     (batch,) = load(dataset, wsol_eval_transform(60), 8, truth=True)
     assert batch.indices.tolist() == [1]
-    assert batch.bad[0].sentence.endswith("0.png: its mask has 9 x 9 pixels, the image 40 x 30")
+    assert all(value in batch.bad[0].sentence for value in ("0.png", "9 x 9", "40 x 30"))
 
 
 def test_labels_are_positions_in_classes_and_crops_are_a_list(good: Dataset) -> None:
@@ -239,7 +248,9 @@ def test_images_serve_any_data_loader(good: Dataset) -> None:
     assert not torch.equal(images[2].image, images[1, 2].image)
 
 
-@pytest.mark.parametrize(("options", "sentence"), [({"batch": 0}, "at least one"), ({"rank": 2, "world": 2}, "rank")])
-def test_wrong_options_are_a_sentence(good: Dataset, options: dict[str, int], sentence: str) -> None:
-    with pytest.raises(ValueError, match=sentence):
+@pytest.mark.parametrize(
+    ("options", "values"), [({"batch": 0}, r"batch.*\b0\b"), ({"rank": 2, "world": 2}, r"rank.*\b2\b")]
+)
+def test_wrong_options_are_refused(good: Dataset, options: dict[str, int], values: str) -> None:
+    with pytest.raises(ValueError, match=values):
         load(good, Dice(), **options)

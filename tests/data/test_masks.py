@@ -48,9 +48,9 @@ def test_union_and_ignored(tmp_path: Path) -> None:
 
 def test_what_does_not_fit_is_named(tmp_path: Path) -> None:
     small, large = save(tmp_path / "s.png", [[1]]), save(tmp_path / "l.png", [[1, 0]])
-    with pytest.raises(BadImage, match=r"l.png: this mask is 2 x 1 pixels, another of the same image 1 x 1"):
+    with pytest.raises(BadImage, match=r"l\.png.*\b2 x 1\b.*\b1 x 1\b"):
         read_mask([small, large])
-    with pytest.raises(BadImage, match=r"l.png: this mask is 2 x 1 pixels, the object's 1 x 1"):
+    with pytest.raises(BadImage, match=r"l\.png.*\b2 x 1\b.*\b1 x 1\b"):
         read_mask([small], large)
-    with pytest.raises(ValueError, match="no mask codes 'colour'"):
+    with pytest.raises(ValueError, match=r"'colour'.*trimap"):
         read_mask([small], codes="colour")  # type: ignore[arg-type]

@@ -1,7 +1,6 @@
 """What a survey says of data whose every fault was put there: each is found, named, and nothing else is."""
 
 import json
-import os
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -16,8 +15,7 @@ from cenote.data.inspection import inspect, same_content
 from cenote.data.survey import balance, sample, survey
 from cenote.data.survey_text import survey_text
 from tests.data.broken import BAD, GOOD, make_bad, make_good, noise
-
-SHARED = Path(os.environ.get("CENOTE_SHARED_DATA", Path(__file__).parents[3] / "shared" / "data"))
+from tests.shared_data import shared_data
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +35,7 @@ def test_every_broken_file_is_named_with_its_reason(mess: Path) -> None:
     found = survey(read_folders(mess))
     assert [Path(fault.file).name for fault in found.broken] == sorted(BAD)
     for fault in found.broken:
-        assert fault.reason.startswith(BAD[Path(fault.file).name])
+        assert BAD[Path(fault.file).name] in fault.reason
         assert f"{fault.file}: {fault.reason}" in survey_text(found)
     assert found.opened == 16 and found.readable == 11 and len(found.good) == 11
 
@@ -56,7 +54,7 @@ def test_copies_across_splits_and_with_two_labels_stand_out(mess: Path) -> None:
     assert [t.labels for t in found.two_labels] == [["bad", "odd"]]
     assert sorted(len(t.files) for t in found.twins) == [2, 2, 2]
     text = survey_text(found)
-    assert "WARNING: 1 image in more than one split" in text and "WARNING: 1 image with two different labels" in text
+    assert text.count("WARNING: 1 ") == 2 and "test/odd/copy.jpg" in text
     assert "train/odd/deep.png = train/odd/deep2.png" in text
 
 
@@ -95,13 +93,12 @@ def test_masks_and_boxes_are_held_against_the_image(tmp_path: Path) -> None:
         Record("a.png", masks=("gone.png",)),
     ]
     found = survey(pack(records, tmp_path, "d"))
-    assert [fault.reason for fault in found.box_faults] == [
-        "box 0, 0, 60, 32 reaches out of the image of 48 x 32 pixels",
-        "box -9, 0, 10, 10 reaches out of the image of 48 x 32 pixels",
-        "box 5, 5, 5, 9 is empty",
-    ]
-    assert found.mask_faults[0].reason == "the mask is 32 x 48 pixels, the image 48 x 32"
-    assert found.mask_faults[1].reason.endswith("gone.png: no such file") and len(found.mask_faults) == 2
+    reasons = [fault.reason for fault in found.box_faults]
+    for reason, box in zip(reasons, ("0, 0, 60, 32", "-9, 0, 10, 10", "5, 5, 5, 9"), strict=True):
+        assert box in reason
+    assert ["48 x 32" in reason for reason in reasons] == [True, True, False]
+    size, missing = (fault.reason for fault in found.mask_faults)
+    assert "32 x 48" in size and "48 x 32" in size and "gone.png" in missing
     assert found.with_masks == 3 and found.boxes == 4 and found.with_boxes == 1
 
 
@@ -152,7 +149,8 @@ def test_classes_that_train_lacks_are_told(tmp_path: Path) -> None:
     records = [rows(label=label, split=split) for label, split in [("a", "train"), ("b", "test"), ("a", "test")]]
     found = survey(pack(records, tmp_path, "d"))
     assert found.splits["test"].not_in_train == 1 and found.splits["train"].not_in_train == 0
-    assert "test 2 (2 classes, 1 of them not in train)" in survey_text(found)
+    (line,) = (line for line in survey_text(found).splitlines() if "test 2 " in line)
+    assert "2 classes" in line and "1 " in line.partition("2 classes")[2]
 
 
 def test_a_large_set_is_sampled_the_same_each_time_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,7 +160,7 @@ def test_a_large_set_is_sampled_the_same_each_time_and_says_so(tmp_path: Path, m
     dataset = read_folders(tmp_path)
     found = survey(dataset)
     assert found.opened == 10 and found.images == 25 and found.report()["sampled"]
-    assert "a sample of 10 of 25 (--all opens every one)" in survey_text(found)
+    assert any("10" in line and "25" in line and "--all" in line for line in survey_text(found).splitlines())
     assert found.good.tolist() == survey(dataset).good.tolist() == sample(25, 10) != list(range(10))
     assert survey(dataset, all=True).opened == 25 and not survey(dataset, all=True).report()["sampled"]
 
@@ -191,23 +189,22 @@ def test_the_report_is_json_and_lists_are_short_in_text(tmp_path: Path) -> None:
     found = survey(read_folders(tmp_path))
     report = json.loads(json.dumps(found.report()))
     assert len(report["broken"]) == 30 and "good" not in report and report["readable"] == 0
-    text = survey_text(found)
-    assert text.count("the file is empty") == 8 and "and 22 more: --json or --out tells all" in text
+    lines = survey_text(found).splitlines()
+    assert sum(".jpg: " in line for line in lines) == 8
+    assert any("22" in line and "--json" in line and "--out" in line for line in lines)
 
 
 @pytest.mark.parametrize(
     ("name", "images", "boxes", "masks", "domains", "classes"),
     [
-        ("pets", 740, 740, 740, 0, 37),
         ("weizmann_horse", 164, 164, 164, 0, 0),
         ("coco", 128, 884, 0, 0, 0),
-        ("pacs", 840, 0, 0, 4, 7),
+        pytest.param("pets", 740, 740, 740, 0, 37, marks=pytest.mark.slow),
+        pytest.param("pacs", 840, 0, 0, 4, 7, marks=pytest.mark.slow),
     ],
 )
 def test_real_sets(name: str, images: int, boxes: int, masks: int, domains: int, classes: int) -> None:
-    if not (SHARED / name).is_dir():
-        pytest.skip(f"no {SHARED / name} (CENOTE_SHARED_DATA)")
-    found = survey(open_dataset(SHARED / name))
+    found = survey(open_dataset(shared_data(name)))
     assert (found.images, found.readable, found.boxes, found.with_masks) == (images, images, boxes, masks)
     assert len(found.domains) == domains and (found.balance.classes if found.balance else 0) == classes
     assert not (found.broken or found.mask_faults or found.box_faults or found.problems)

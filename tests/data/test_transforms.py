@@ -119,12 +119,12 @@ def test_cutout_is_a_square_clipped_at_the_border_and_drawn_per_image() -> None:
 
 def test_cutout_covers_as_much_as_a_uniform_side_and_centre_do() -> None:
     """Oracle: the same draw by hand. A pixel far from the border is black with probability E[side^2] / area."""
-    rate = float(holes(0.5, 20_000)[:, 15:25, 25:35].float().mean())
-    assert rate == pytest.approx(20**2 / 3 / (40 * 60), rel=0.06)
+    rate = float(holes(0.5, 10_000)[:, 15:25, 25:35].float().mean())
+    assert rate == pytest.approx(20**2 / 3 / (40 * 60), rel=0.1)
     centres = np.random.default_rng(0).uniform(0, (60, 40), (200_000, 2))
     half = np.random.default_rng(1).uniform(0, 20, 200_000) / 2
     corner = ((np.abs(centres - 0.5) <= half[:, None]).all(1)).mean()  # pixel (0, 0)
-    assert float(holes(0.5, 20_000)[:, 0, 0].float().mean()) == pytest.approx(corner, rel=0.25)
+    assert float(holes(0.5, 10_000)[:, 0, 0].float().mean()) == pytest.approx(corner, rel=0.3)
 
 
 def test_cutout_is_black_before_normalisation_and_leaves_the_truth() -> None:
@@ -134,10 +134,9 @@ def test_cutout_is_black_before_normalisation_and_leaves_the_truth() -> None:
     torch.manual_seed(3)
     out, truth = transform(white, truth_of([BOX], mask, SIZE))
     black, full = (0 - torch.tensor(MEAN)) / torch.tensor(STD), (1 - torch.tensor(MEAN)) / torch.tensor(STD)
-    values = {tuple(v.tolist()) for v in out.flatten(1).T.unique(dim=0)}
-    assert len(values) == 2
-    for value, expected in zip(sorted(values), [black, full], strict=True):
-        torch.testing.assert_close(torch.tensor(value), expected)
+    is_black = (out - black[:, None, None]).abs().amax(0) < 1e-4
+    is_white = (out - full[:, None, None]).abs().amax(0) < 1e-4
+    assert (is_black ^ is_white).all() and is_black.any() and is_white.any()
     torch.manual_seed(3)
     same = wsol_train_transform(cutout=0.0)(white, truth_of([BOX], mask, SIZE))[1]
     assert torch.equal(same["boxes"], truth["boxes"]) and torch.equal(same["mask"], truth["mask"])
@@ -153,7 +152,7 @@ def test_cutout_leaves_its_input_alone_and_takes_pillow_s_pictures() -> None:
     assert isinstance(out, tv_tensors.Image) and (pixels == 9).all() and (out == 0).any()
     assert np.array_equal(np.asarray(picture)[..., 0] == 0, (out[0] == 0).numpy())
     assert np.asarray(white).min() == 255
-    with pytest.raises(ValueError, match=r"from 0 to 1, got 1\.5"):
+    with pytest.raises(ValueError, match=r"\b1\.5\b"):
         Cutout(1.5)
 
 
@@ -169,8 +168,8 @@ def test_randaugment_and_erasing_change_pictures_and_keep_shapes() -> None:
     assert 0.02 < share < 0.4 and float(erased[erased.abs() > 0.05].std()) == pytest.approx(1, abs=0.15)
 
 
-def test_an_unknown_interpolation_is_a_sentence() -> None:
-    with pytest.raises(ValueError, match=r"no interpolation 'cubic': .*bicubic"):
+def test_an_unknown_interpolation_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"'cubic'.*bicubic"):
         train_transform(interpolation="cubic")
 
 

@@ -215,37 +215,37 @@ def test_captions_are_english() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "sentence"),
+    ("settings", "values"),
     [
-        ({"images": 0}, "images must be at least 1"),
-        ({"size": 7}, "32 to 1024"),
-        ({"size": 65}, "even"),
-        ({"bias": 1.5}, "between 0 and 1"),
-        ({"classes": ("cat", "brid")}, "no class 'brid'; did you mean 'bird'"),
-        ({"classes": 99}, "1 to 47"),
-        ({"classes": ("cat", "cat")}, "only once"),
-        ({"domains": ("foto",)}, "did you mean 'photo'"),
-        ({"counts": (1, 1)}, "4 weights"),
-        ({"sizes": (0, 0, 0)}, "not all zero"),
-        ({"unseen": True}, "needs fine"),
-        ({"collage": True}, "collage needs unseen"),
-        ({"collage": True, "fine": True, "unseen": True, "classes": 4}, "more than 4"),
-        ({"colour": "red"}, "no setting 'colour'"),
+        ({"images": 0}, r"images\b.*\b0\b"),
+        ({"size": 7}, r"size\b.*\b32\b.*\b1024\b.*\b7\b"),
+        ({"size": 65}, r"size\b.*\b65\b"),
+        ({"bias": 1.5}, r"bias\b.*\b1\.5\b"),
+        ({"classes": ("cat", "brid")}, "'brid'.*'bird'"),
+        ({"classes": 99}, r"classes\b.*\b47\b.*\b99\b"),
+        ({"classes": ("cat", "cat")}, "classes.*cat, cat"),
+        ({"domains": ("foto",)}, "'foto'.*'photo'"),
+        ({"counts": (1, 1)}, r"counts\b.*\b4\b.*\(1\.0, 1\.0\)"),
+        ({"sizes": (0, 0, 0)}, r"sizes\b.*\b3\b.*\(0\.0, 0\.0, 0\.0\)"),
+        ({"unseen": True}, "unseen.*fine"),
+        ({"collage": True}, "collage.*unseen"),
+        ({"collage": True, "fine": True, "unseen": True, "classes": 4}, r"\b4\b"),
+        ({"colour": "red"}, "'colour'.*bias, classes"),
     ],
 )
-def test_a_wrong_setting_gets_a_sentence(settings: dict, sentence: str) -> None:
-    with pytest.raises(ValueError, match=sentence):
+def test_a_wrong_setting_is_refused(settings: dict, values: str) -> None:
+    with pytest.raises(ValueError, match=values):
         World(**settings)
 
 
-def test_a_wrong_question_gets_a_sentence() -> None:
-    with pytest.raises(ValueError, match="no world 'smal'; did you mean 'small'"):
+def test_a_wrong_question_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"'smal'.*'small'"):
         World.preset("smal")
-    with pytest.raises(ValueError, match="no domain 'oil'"):
+    with pytest.raises(ValueError, match=r"'oil'.*photo"):
         SMALL.draw(0, domain="oil")
-    with pytest.raises(ValueError, match="no colour 'rot'"):
+    with pytest.raises(ValueError, match=r"'rot'.*red"):
         SMALL.draw(0, colour="rot")
-    with pytest.raises(ValueError, match="cannot be changed"):
+    with pytest.raises(ValueError, match=r"'family'.*colour"):
         SMALL.draw(0, family="cat")
-    with pytest.raises(IndexError, match="no image 4000"):
+    with pytest.raises(IndexError, match=r"\b4000\b"):
         SMALL.draw(4000)

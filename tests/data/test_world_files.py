@@ -2,11 +2,10 @@
 
 import json
 import os
+import re
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,8 +13,7 @@ from PIL import Image
 
 from cenote.cli.world import run
 from cenote.data import Dataset, open_dataset
-from cenote.data.world import World, read_settings, world, write_world
-from cenote.data.world.workers import over
+from cenote.data.world import World, read_settings, workers, world, write_world
 
 TINY = World.preset("tiny", images=24, domains=("photo", "sketch"))
 
@@ -62,38 +60,52 @@ def test_the_presets_by_name() -> None:
     assert set(dataset.splits) == {"train", "val", "test"}
     assert dataset.image(0).size == (64, 64)
     assert {"colour", "size", "count", "texture", "shape", "density", "scene", "family"} <= set(dataset[0].attributes)
-    with pytest.raises(ValueError, match="only a preset takes other settings"):
+    with pytest.raises(ValueError, match="seed"):
         world(TINY, seed=1)
-    with pytest.raises(ValueError, match="no world 'world/smll'; did you mean 'small'"):
+    with pytest.raises(ValueError, match=r"'world/smll'.*'small'"):
         open_dataset("world/smll")
 
 
-def test_several_processes_draw_the_same_in_the_same_order() -> None:
-    plan = World(images=400, size=32)
-    serial, parallel = (list(over(shot, plan, jobs=jobs, progress=False)) for jobs in (1, 2))
-    assert serial == parallel
+def test_several_processes_draw_the_same_in_the_same_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "FEW", 10)
+    plan = World(images=40, size=32)
+    serial, parallel = (list(workers.over(shot, plan, jobs=jobs, progress=False)) for jobs in (1, 2))
+    assert [pixels for pixels, _ in serial] == [pixels for pixels, _ in parallel]
+    assert os.getpid() not in {process for _, process in parallel}
 
 
-def shot(plan: World, i: int) -> bytes:
-    return plan.draw(i).pixels.tobytes()
+def shot(plan: World, i: int) -> tuple[bytes, int]:
+    return plan.draw(i).pixels.tobytes(), os.getpid()
 
 
-def test_a_killed_run_goes_on_to_the_same_result(tmp_path: Path) -> None:
-    arguments = "World.preset('tiny', images=400), Path(sys.argv[1]), progress=False, sheet=False"
-    code = f"import sys; from pathlib import Path; from cenote.data.world import *; write_world({arguments})"
-    process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path / "w")], start_new_session=True)
-    deadline = time.monotonic() + 60
-    while len(list((tmp_path / "w").glob("images/*/*.png"))) < 8 and time.monotonic() < deadline:
-        time.sleep(0.02)
-    os.killpg(process.pid, signal.SIGKILL)  # its own session, started above
-    process.wait()
+def test_a_killed_run_goes_on_to_the_same_result(
+    tmp_path: Path, memory: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A child process is killed while it writes its 20th file."""
+    save, saved = Image.Image.save, []
+
+    def killed_at_the_20th(image: Image.Image, path: Path, **options: Any) -> None:
+        saved.append(path)
+        if len(saved) == 20:
+            path.write_bytes(b"half")
+            os.kill(os.getpid(), signal.SIGKILL)
+        save(image, path, **options)
+
+    child = os.fork()
+    if child == 0:
+        try:
+            monkeypatch.setattr(Image.Image, "save", killed_at_the_20th)
+            write_world(TINY, tmp_path / "w", jobs=1, progress=False, sheet=False)
+        finally:
+            os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     assert not (tmp_path / "w" / "annotations.jsonl").exists()
-    for file in tmp_path.glob("w/*/*/*.png"):
-        if not file.name.startswith("."):
-            Image.open(file).load()  # nothing half-written has a final name
-    whole = World.preset("tiny", images=400)
-    write_world(whole, tmp_path / "w", progress=False, sheet=False)
-    assert_same(open_dataset(tmp_path / "w"), world(whole, progress=False))
+    files = [file for file in tmp_path.glob("w/*/*/*.png") if not file.name.startswith(".")]
+    assert len(files) == 19
+    for file in files:
+        Image.open(file).load()  # nothing half-written has a final name
+    write_world(TINY, tmp_path / "w", progress=False, sheet=False)
+    assert_same(open_dataset(tmp_path / "w"), memory)
 
 
 def test_resuming_trusts_what_is_whole_and_redraws_what_is_not(tmp_path: Path, memory: Dataset) -> None:
@@ -117,35 +129,36 @@ def test_a_world_grows_and_nothing_else(tmp_path: Path, memory: Dataset) -> None
     write_world(part, out, progress=False, sheet=False)
     write_world(TINY, out, progress=False, sheet=False)
     assert_same(open_dataset(out), memory)
-    with pytest.raises(ValueError, match="a world of 24 images, more than 10"):
+    with pytest.raises(ValueError, match=r"\b24\b.*\b10\b"):
         write_world(part, out)
-    with pytest.raises(ValueError, match="another seed, bias: choose another folder"):
+    with pytest.raises(ValueError, match="seed, bias"):
         write_world(World.preset("tiny", images=24, domains=("photo", "sketch"), seed=1, bias=0.5), out)
     settings = json.loads((out / "world.json").read_text())
     (out / "world.json").write_text(json.dumps({**settings, "version": 0}))
-    with pytest.raises(ValueError, match="version 0"):
+    with pytest.raises(ValueError, match=r"world\.json.*\b0\b.*\b1\b"):
         write_world(TINY, out)
     (out / "world.json").write_text("{")
-    with pytest.raises(ValueError, match="damaged"):
+    with pytest.raises(ValueError, match=r"world\.json"):
         write_world(TINY, out)
 
 
 def test_it_does_not_write_among_other_files(tmp_path: Path) -> None:
     (tmp_path / "holiday.jpg").write_bytes(b"")
-    with pytest.raises(ValueError, match="not empty and holds no world"):
+    with pytest.raises(ValueError, match=re.escape(str(tmp_path))):
         write_world(TINY, tmp_path)
     assert os.listdir(tmp_path) == ["holiday.jpg"]
-    with pytest.raises(ValueError, match="is a file"):
+    with pytest.raises(ValueError, match=r"holiday\.jpg"):
         write_world(TINY, tmp_path / "holiday.jpg")
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "w"
     run(out, preset="tiny", images=12, classes=("cat", "bird"), labels="subclasses", domain=("dim",), jobs=1)
-    assert "12 images of 10 classes" in capsys.readouterr().out
+    out_text = capsys.readouterr().out
+    assert "12" in out_text and "10" in out_text
     dataset = open_dataset(out)
     assert dataset.classes[0] == "bird/collared" and dataset.domains.names == ["dim"]
     assert (out / "sheet.png").is_file()
-    with pytest.raises(ValueError, match="no class 'dog'"):
+    with pytest.raises(ValueError, match=r"'dog'"):
         run(tmp_path / "v", classes=("dog",))
     assert not (tmp_path / "v").exists()

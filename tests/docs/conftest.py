@@ -6,20 +6,28 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs.shrinking import MICRO
+
 PHOTOS = ("photos", "photographs", "birds", "captioned", "coco", "pacs", "DATA")
 WORDS = ("dog", "cat", "tree", "house", "boat", "sketch", "sepia", "grass")
 
 
 @pytest.fixture(scope="session")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Photos: classes, splits, boxes, masks, captions and two domains, in files; products: many classes."""
+    """Photos with classes, splits, boxes, masks, captions and two domains; products of many classes; a backbone."""
+    import torch
+    from safetensors.torch import save_file
+
     from cenote.allocator import keep_memory
+    from cenote.backbones import create_backbone
     from cenote.data.world import World, write_world
 
     keep_memory()
     folder = tmp_path_factory.mktemp("prepared")
-    write_world(World.preset("tiny", images=60, classes=6, domains=("photo", "sketch")), folder / "photos", jobs=1)
-    write_world(World.preset("tiny", images=64, classes=16), folder / "products", jobs=1)
+    write_world(World.preset("tiny", images=42, classes=6, domains=("photo", "sketch")), folder / "photos", jobs=1)
+    write_world(World.preset("tiny", images=48, classes=16), folder / "products", jobs=1)
+    torch.manual_seed(0)
+    save_file(create_backbone("resnet_micro").model.state_dict(), folder / MICRO["--weights"])
     return folder
 
 
@@ -35,6 +43,7 @@ def folder(tmp_path: Path, world: Path, cache: Path, monkeypatch: pytest.MonkeyP
     import skimage.data
     from PIL import Image
 
+    (tmp_path / MICRO["--weights"]).symlink_to(world / MICRO["--weights"])
     for name in PHOTOS:
         (tmp_path / name).symlink_to(world / "photos", target_is_directory=True)
     (tmp_path / "products").symlink_to(world / "products" / "images", target_is_directory=True)  # class folders alone

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import ctypes
 import functools
 import inspect
 import os
@@ -39,6 +40,12 @@ def run(words: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
         return subprocess.run([sys.executable, "-m", "torch.distributed.run", *small], env=environment).returncode
     raise ValueError(f"no test knows how to run '{words[0]}'")
+
+
+def release_memory() -> None:
+    """Give free memory back to the system: commands set glibc to keep all of it (cenote.allocator)."""
+    with contextlib.suppress(AttributeError, OSError, TypeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def spare(words: list[str]) -> list[str]:
@@ -89,6 +96,8 @@ def parse(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
 
 def parse_ours(words: list[str]) -> None:
     command, *rest = words
+    if words == ["-h"]:
+        return
     assert command in COMMANDS, f"no command '{command}'"
     if rest == ["-h"]:
         return

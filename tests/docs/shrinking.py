@@ -11,20 +11,30 @@ SMALL: Mapping[str, Mapping[str, str]] = {
     "bench": {"--pools": "gap", "--sizes": "2x8x4x4", "--rounds": "1"},
     "clip": {"--epochs": "1"},
     "data": {"--workers": "0"},
-    "dino": {"--epochs": "1", "--batch": "16"},
-    "evaluate-search": {"--most": "2"},
+    "dino": {"--epochs": "1", "--batch": "16", "--size": "64"},
+    "evaluate": {"--batch": "16"},
+    "evaluate-search": {"--most": "2", "--batch": "16"},
+    "export": {"--backbone": "resnet_micro", "--no-pretrained": ""},
     "fit": {"--epochs": "1", "--lr": "0.003"},
+    "index": {"--batch": "16"},
+    "localize": {"--batch": "8"},
     "metric": {"--epochs": "1"},
-    "moco": {"--epochs": "1", "--batch": "16"},
+    "moco": {"--epochs": "1", "--batch": "16", "--size": "64"},
     "sweep": {"--trials": "1", "--epochs": "1"},
-    "tournament": {"--seeds": "1", "--epochs": "1", "--lr": "0.003", "--boxes": "8"},
+    "pools": {"--dim": "64", "--grid": "4x4"},
+    "tournament": {"--seeds": "1", "--epochs": "1", "--lr": "0.003", "--boxes": "4"},
     "world": {"--images": "60", "--size": "64", "--jobs": "1"},
 }
 # Who plays, where the document lets all of them play.
 CHOSEN, PLAYERS = {"--pools", "--gamma"}, "gap simpool"
-# Trainings of a whole network see small pictures; frozen ones see the pictures whose features every page shares.
-WHOLE = {"fit", "metric", "sweep", "clip"}
+# Trainings see small images.
+RESIZED = {"fit", "metric", "sweep", "clip"}
 SIDE = "64"
+# Where the document leaves the backbone to the command, a small one takes the place of lite0, which attend, discover,
+# index and the examples still run. Its weights are in the folder.
+LEARN = {"fit", "metric", "sweep", "tournament"}
+MICRO = {"--backbone": "resnet_micro", "--weights": "resnet_micro.safetensors"}
+NEEDS_BACKBONE = {"--backbone", "--weights", "--recipe", "--scratch", "--stride", "--fpn"}
 # Commands that draw every photograph see one class of them.
 DRAW, FEWER = {"attend", "discover", "localize"}, {"photos/": "photos/images/cat"}
 # Options of scripts, in the same way.
@@ -36,7 +46,7 @@ TRAIN = {"fit", "dino", "moco", "metric", "clip", "sweep", "tournament"}
 NOT_RUN = {
     r"\b[a-z][\w-]*:[A-Z]\w*": "a published data set, NAME:FOLDER",
     r"open_clip/": "weights that are downloaded",
-    r"http://": "a server of Milvus; tests/search has one",
+    r"http://": "a Milvus server",
     r"^cenote demo": "minutes; tests/cli/test_demo.py runs a small one",
     r"^cenote serve": "it runs until it is stopped; tests/web starts it",
     r"mine\.yaml|vit_tiny\.safetensors": "a file of the reader's own",
@@ -63,8 +73,10 @@ def shrunk(words: list[str]) -> list[str]:
         small["--pools"] = PLAYERS
     if command == "world" and not {"--classes", "tiny"} & set(rest):
         small["--classes"] = "3"  # 60 images of 47 classes have no test split
-    if command in WHOLE and "--freeze" not in rest:
+    if command in RESIZED:
         small["--size"] = SIDE
+    if command in LEARN and not NEEDS_BACKBONE & set(rest):
+        small |= MICRO
     if command == "models" and rest:
         rest = ["test_vit", "--jobs", "1"]
     if command in DRAW:

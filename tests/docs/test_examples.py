@@ -1,11 +1,16 @@
 """The three short examples run on a folder, take the embedded world where none is named, and stay short."""
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from cenote.train.settings import Settings
+from cenote.train.tournament import Game
 from tests.docs.reading import ROOT
-from tests.docs.running import script
+from tests.docs.running import release_memory, script
+from tests.docs.shrinking import MICRO
 
 SHORT = {
     "choose_a_pool": ("results.json", "table.md", "pictures.jpg", "model.safetensors"),
@@ -18,10 +23,11 @@ SHORT = {
 def test_an_example_runs_on_a_folder(
     name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    photos = "photos/images/cat" if name == "boxes_without_labels" else "photos"
+    photos = "photos" if name == "choose_a_pool" else "photos/images/cat"
     words = ["python", f"examples/{name}.py", photos, "-o", "out"]
-    if name == "choose_a_pool":  # the rehearsal of three rates and two seeds of ten epochs are the reader's
+    if name == "choose_a_pool":
         shorten(monkeypatch)
+    release_memory()
     assert script(words, monkeypatch) == 0
     for file in SHORT[name]:
         assert (folder / "out" / file).stat().st_size > 100
@@ -29,10 +35,15 @@ def test_an_example_runs_on_a_folder(
 
 
 def shorten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small backbone, two pools, one learning rate, one seed and one epoch, instead of lite0, 4, 3, 2 and 10."""
     from cenote.train import tournament
 
-    whole = tournament.Game
-    monkeypatch.setattr(tournament, "Game", lambda *a, **k: whole(*a, **{**k, "seeds": 1, "rates": (3e-3,)}))
+    def short_game(backbone: str, settings: Settings, **options: Any) -> Game:
+        options |= {"pools": ("gap", "simpool"), "seeds": 1, "rates": (3e-3,)}
+        settings = replace(settings, epochs=1, warmup=0.0)
+        return Game(MICRO["--backbone"], Path(MICRO["--weights"]), settings=settings, **options)
+
+    monkeypatch.setattr(tournament, "Game", short_game)
 
 
 @pytest.mark.parametrize("name", SHORT)

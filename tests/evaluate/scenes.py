@@ -3,6 +3,7 @@
 import numpy as np
 
 Grid = tuple[int, int]
+EQUAL = 1e-6  # values of an eigenvector that differ by less, relative to the largest, are equal
 
 
 def scene(seed: int, grid: Grid = (9, 12), dim: int = 16, noise: float = 0.6) -> np.ndarray:
@@ -37,7 +38,18 @@ def box_of(mask: np.ndarray) -> tuple[int, int, int, int] | None:
     return min(xs), min(ys), max(xs) + 1, max(ys) + 1
 
 
+def is_stable(y: np.ndarray, gap: float) -> bool:
+    """Whether rounding cannot change the cut of the eigenvector y whose eigenvalue is `gap` away from the next.
+
+    Lanczos stops at a residual of 1e-11, so y is exact to about 1e-11 / gap of its largest value. No value may be that
+    near to the mean, where the cut is, or to the border of what counts as equal to the largest.
+    """
+    error, largest = 2e-11 / gap, np.abs(y).max()
+    below = np.concatenate([largest - np.abs(y), y.max() - y, y - y.min()]) / largest
+    return bool(np.abs(y - y.mean()).min() / largest > error and np.abs(below - EQUAL).min() > error)
+
+
 def farthest(y: np.ndarray) -> int:
     """Where |y| is largest. Patches with the same neighbours have equal values but for rounding: the first counts."""
     size = np.abs(y)
-    return int(np.flatnonzero(size > size.max() * (1 - 1e-6))[0])
+    return int(np.flatnonzero(size > size.max() * (1 - EQUAL))[0])

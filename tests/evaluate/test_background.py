@@ -14,18 +14,19 @@ from cenote.data.backgrounds import VARIANTS, with_background
 from cenote.data.benchmarks.imagenet_variants import read_imagenet_9
 from cenote.evaluate.background import background, coarse_answer
 from cenote.metrics.robustness import coarse_accuracy
-from tests.evaluate.seeing import CLASSES, COLOURS, Seeing, make
+from tests.synthetic import CLASS_COLOURS, coloured_images
+from tests.toy_models import PixelClassifier
 
 
 def test_what_is_seen_is_what_counts(tmp_path: Path) -> None:
-    dataset = make(tmp_path)
+    dataset = coloured_images(tmp_path)
     steps: list[int] = []
-    object_alone = background(Seeing((16, 16)), dataset, progress=steps.append, batch=5)  # type: ignore[arg-type]
+    object_alone = background(PixelClassifier((16, 16)), dataset, progress=steps.append, batch=5)  # type: ignore[arg-type]
     found = object_alone["accuracy"]
     assert list(found) == list(VARIANTS) and object_alone["images"] == 12 and object_alone["gap"] == 0
     assert all(found[v] == 100 for v in ("original", "only_fg", "mixed_same", "mixed_rand", "mixed_next", "only_bg_t"))
     assert sum(steps) == 12 * 8 and object_alone["gap_interval"] == [0, 0]
-    seen_beside = background(Seeing((2, 2)), dataset)  # type: ignore[arg-type]
+    seen_beside = background(PixelClassifier((2, 2)), dataset)  # type: ignore[arg-type]
     low, high = seen_beside["gap_interval"]
     assert 0 < low < seen_beside["gap"] < high <= 100
     beside = seen_beside["accuracy"]
@@ -37,27 +38,27 @@ def test_what_is_seen_is_what_counts(tmp_path: Path) -> None:
 
 def test_all_variants_are_judged_on_the_same_images(tmp_path: Path) -> None:
     """One object fills its image, one file is no image, one has no mask, one a class that the model does not know."""
-    dataset = make(tmp_path, 9)
+    dataset = coloured_images(tmp_path, 9)
     Image.fromarray(np.ones((32, 32), np.uint8)).save(tmp_path / "4-mask.png")
     (tmp_path / "7.png").write_bytes(b"no image")
     records = [*dataset, Record("0.png", "a"), Record("1.png", "zebra", masks=("1-mask.png",))]
-    report = background(Seeing((2, 2)), pack(records, tmp_path, "made"), seed=1)  # type: ignore[arg-type]
+    report = background(PixelClassifier((2, 2)), pack(records, tmp_path, "made"), seed=1)  # type: ignore[arg-type]
     assert report["left_out"] == {"no_class": 0, "unknown_class": 1, "no_mask": 1}
-    told = " ".join(report["unreadable"])
-    assert "4.png" in told and "7.png" in told and report["images"] + report["dropped"] == 9
+    messages = " ".join(report["unreadable"])
+    assert "4.png" in messages and "7.png" in messages and report["images"] + report["dropped"] == 9
     (broken,) = (line for line in report["unreadable"] if "7.png" in line)  # one line for one file
-    assert broken.endswith("7.png: not an image in a known format (8 variants)")
+    assert "8" in broken.partition("7.png")[2]  # in all eight variants
     assert report["dropped"] >= 2  # and those that were to get the background of one of the two
     assert report["accuracy"]["original"] == 100  # not 8 of 9
-    for name in CLASSES:
+    for name in ["a", "b", "c"]:
         (tmp_path / f"{name}.png").write_bytes(b"")
-    with pytest.raises(ValueError, match="no image of empty has all its variants"):
-        empty = [Record(f"{n}.png", n, masks=("0-mask.png",)) for n in CLASSES]
-        background(Seeing((2, 2)), pack(empty, tmp_path, "empty"))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"empty.*a\.png"):
+        empty = [Record(f"{n}.png", n, masks=("0-mask.png",)) for n in ["a", "b", "c"]]
+        background(PixelClassifier((2, 2)), pack(empty, tmp_path, "empty"))  # type: ignore[arg-type]
 
 
 def test_a_killed_run_goes_on(tmp_path: Path) -> None:
-    dataset, kept = make(tmp_path), {}  # type: ignore[var-annotated]
+    dataset, kept = coloured_images(tmp_path), {}  # type: ignore[var-annotated]
 
     def die_after_three(name: str, value: dict[str, Any]) -> None:
         kept[name] = value
@@ -65,10 +66,10 @@ def test_a_killed_run_goes_on(tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        background(Seeing((2, 2)), dataset, keep=die_after_three)  # type: ignore[arg-type]
+        background(PixelClassifier((2, 2)), dataset, keep=die_after_three)  # type: ignore[arg-type]
     stored, again = json.loads(json.dumps(kept)), []  # type: ignore[var-annotated]
-    resumed = background(Seeing((2, 2)), dataset, kept=stored, keep=lambda n, v: again.append(n))  # type: ignore[arg-type]
-    assert resumed == background(Seeing((2, 2)), dataset) and again == list(VARIANTS[3:])  # type: ignore[arg-type]
+    resumed = background(PixelClassifier((2, 2)), dataset, kept=stored, keep=lambda n, v: again.append(n))  # type: ignore[arg-type]
+    assert resumed == background(PixelClassifier((2, 2)), dataset) and again == list(VARIANTS[3:])  # type: ignore[arg-type]
     json.dumps(resumed)
 
 
@@ -79,10 +80,10 @@ def test_imagenet_9_itself(tmp_path: Path) -> None:
             folder = tmp_path / variant / "val" / name
             folder.mkdir(parents=True)
             for i in range(4):
-                Image.new("RGB", (32, 32), COLOURS[(k + (shift if i == 0 else 0)) % 3]).save(folder / f"{i}.JPEG")
+                Image.new("RGB", (32, 32), CLASS_COLOURS[(k + (shift if i == 0 else 0)) % 3]).save(folder / f"{i}.JPEG")
     dataset = read_imagenet_9(tmp_path)
 
-    class Thousand(Seeing):
+    class Thousand(PixelClassifier):
         def __init__(self) -> None:
             super().__init__((2, 2), None)
             self.head.classes = 1000
@@ -91,10 +92,10 @@ def test_imagenet_9_itself(tmp_path: Path) -> None:
             return torch.nn.functional.pad(super().forward(images), (0, 997))
 
     model: Any = Thousand()
-    with pytest.raises(ValueError, match=r"in_to_in9.json is not there.*backgrounds_challenge"):
+    with pytest.raises(ValueError, match=r"in_to_in9\.json.*backgrounds_challenge"):
         background(model, dataset)
     (tmp_path / "in_to_in9.json").write_text('{"0": 0}')
-    with pytest.raises(ValueError, match="does not map the numbers 0 to 999"):
+    with pytest.raises(ValueError, match=r"in_to_in9\.json.*\b999\b"):
         background(model, dataset)
     mapping = [0, 1, *[-1] * 998]
     (tmp_path / "in_to_in9.json").write_text(json.dumps({str(i): c for i, c in enumerate(mapping)}))
@@ -110,21 +111,20 @@ def test_imagenet_9_itself(tmp_path: Path) -> None:
 
 def test_the_embedded_world_has_all_variants() -> None:
     world = open_dataset("world/tiny").select(range(12))
-    model = Seeing((2, 2), world.classes[:3])
-    if not set(world.classes[:3]) & {record.label for record in world}:
-        pytest.skip("none of the first images is of the first classes")
+    model = PixelClassifier((2, 2), world.classes[:3])
+    assert set(world.classes[:3]) & {record.label for record in world}
     report = background(model, world)  # type: ignore[arg-type]
     assert report["images"] > 0 and not report["unreadable"]
 
 
 def test_refusals(tmp_path: Path) -> None:
-    dataset = make(tmp_path)
-    with pytest.raises(ValueError, match="no background variant 'blue'"):
-        background(Seeing((2, 2)), dataset, variants=("blue",))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="at least one background variant"):
-        background(Seeing((2, 2)), dataset, variants=())  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="no image with both a mask and a class"):
-        background(Seeing((2, 2)), pack([Record("0.png", "a")], tmp_path, "bare"))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="knows none of the classes"):
-        background(Seeing((2, 2), ["x", "y", "z"]), dataset)  # type: ignore[arg-type]
-    assert background(Seeing((2, 2)), dataset, variants=("original",))["gap"] is None  # type: ignore[arg-type]
+    dataset = coloured_images(tmp_path)
+    with pytest.raises(ValueError, match=r"'blue'.*original"):
+        background(PixelClassifier((2, 2)), dataset, variants=("blue",))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="original, only_fg"):
+        background(PixelClassifier((2, 2)), dataset, variants=())  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"\bbare\b"):
+        background(PixelClassifier((2, 2)), pack([Record("0.png", "a")], tmp_path, "bare"))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"made.*x, y, z"):
+        background(PixelClassifier((2, 2), ["x", "y", "z"]), dataset)  # type: ignore[arg-type]
+    assert background(PixelClassifier((2, 2)), dataset, variants=("original",))["gap"] is None  # type: ignore[arg-type]

@@ -59,13 +59,13 @@ def test_a_map_without_mass_holds_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("a", "sentence"),
+    ("a", "values"),
     [
-        (np.array([[1.0, np.nan]]), "cat.jpg: a map with negative, NaN or infinite"),
-        (np.array([[1.0, -1.0]]), "cat.jpg: a map with negative"),
-        (np.ones((1, 2, 3)), r"cat.jpg: an attention map is \(H, W\), got shape \(1, 2, 3\)"),
+        (np.array([[1.0, np.nan]]), r"cat\.jpg.*NaN"),
+        (np.array([[1.0, -1.0]]), r"cat\.jpg.*negative"),
+        (np.ones((1, 2, 3)), r"cat\.jpg.*\(1, 2, 3\)"),
     ],
 )
-def test_what_is_no_map_is_a_sentence(a: np.ndarray, sentence: str) -> None:
-    with pytest.raises(ValueError, match=sentence):
+def test_what_is_not_a_map_is_refused(a: np.ndarray, values: str) -> None:
+    with pytest.raises(ValueError, match=values):
         dino_seg(a, name="cat.jpg")

@@ -3,9 +3,11 @@
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import timm
 import torch
 from PIL import Image
 from torch import Tensor, nn
@@ -15,6 +17,7 @@ from cenote.data import Box, Dataset, Record, pack
 from cenote.evaluate.discover import discover, middle, true_boxes
 from cenote.evaluate.looking import Sides
 from cenote.models import replace_pool
+from tests.toy_models import NARROW
 
 GREEN, ORANGE = (60, 140, 60), (250, 120, 10)
 
@@ -110,10 +113,10 @@ def test_bad_images_are_named_and_the_others_done(tmp_path: Path) -> None:
     Image.new("RGB", (90, 60), GREEN).save(tmp_path / "1.png")
     report = discover(Colours(poison=True), dataset, ["lost", "tokencut"])
     unread, poisoned = report["unreadable"]
-    assert "0.png" in unread and "1.png: its features are NaN or infinite" in poisoned
+    assert "0.png" in unread and "1.png" in poisoned and "NaN" in poisoned
     assert report["images"] == 1 and report["methods"]["lost"]["corloc"] == 100
     (tmp_path / "2.png").unlink()
-    with pytest.raises(ValueError, match=r"no image of rectangles could be used: .*0\.png"):
+    with pytest.raises(ValueError, match=r"rectangles.*0\.png"):
         discover(Colours(poison=True), dataset, ["lost"])
 
 
@@ -127,8 +130,8 @@ def test_a_box_outside_of_the_image_is_named_and_not_counted_as_missed(tmp_path:
     report = discover(Colours(), dataset, ["tokencut"], each=seen.append)
     assert (report["images"], report["without_box"], len(seen)) == (2, 1, 4)
     assert report["methods"]["tokencut"]["corloc"] == 100
-    (told,) = report["unreadable"]
-    assert "1.png: its box 508, 600, 560, 680 lies outside of the image of 96 x 200 pixels" in told
+    (message,) = report["unreadable"]
+    assert "1.png" in message and "508, 600, 560, 680" in message and "96 x 200" in message
 
 
 def test_a_killed_run_goes_on_where_it_was(tmp_path: Path) -> None:
@@ -161,11 +164,15 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path: Path) -> None:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("name", ["resnet18", "convnext_atto", "vit_tiny_patch16_224"])
-def test_every_method_runs_on_every_kind_of_network(tmp_path: Path, name: str) -> None:
-    import timm
-
-    options = {"depth": 2, "dynamic_img_size": True} if name.startswith("vit") else {}
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("resnet18", NARROW),
+        ("test_convnext", {}),
+        ("vit_tiny_patch16_224", {"depth": 2, "embed_dim": 48, "dynamic_img_size": True}),
+    ],
+)
+def test_every_method_runs_on_every_kind_of_network(tmp_path: Path, name: str, options: dict[str, Any]) -> None:
     torch.manual_seed(0)
     dataset = photographs(tmp_path, [(shape, (box,)) for shape, box in SIZES[:2]])
     model = replace_pool(timm.create_model(name, **options), "simpool").eval()
@@ -176,8 +183,6 @@ def test_every_method_runs_on_every_kind_of_network(tmp_path: Path, name: str) -
 
 
 def test_a_model_of_one_size_gets_squares(tmp_path: Path) -> None:
-    import timm
-
     dataset = photographs(tmp_path, [(shape, (box,)) for shape, box in SIZES[:2]])
     model = timm.create_model(
         "swin_tiny_patch4_window7_224", img_size=128, window_size=2, embed_dim=24, depths=(1,) * 4
@@ -204,19 +209,19 @@ def test_sides_are_whole_patches(size: tuple[int, int], sides: Sides, expected: 
 
 
 @pytest.mark.parametrize(
-    ("options", "sentence"),
+    ("options", "values"),
     [
-        ({"methods": ["lots"]}, "no way of discovering objects 'lots'"),
-        ({"methods": []}, "no way of discovering"),
-        ({"methods": ["dinoseg"]}, "no CLS token"),
-        ({"size": 4}, r"from 8 \(one patch\) to 4096"),
-        ({"source": "pool"}, "no SimPool"),
+        ({"methods": ["lots"]}, "'lots'.*lost"),
+        ({"methods": []}, "''.*lost"),
+        ({"methods": ["dinoseg"]}, "'colours'.*keep_cls=True"),
+        ({"size": 4}, r"size\b.*\b8\b.*\b4096\b.*\b4\b"),
+        ({"source": "pool"}, "'block', 'map'"),
     ],
 )
 def test_what_cannot_be_done_shows_before_the_first_image(
-    tmp_path: Path, options: dict[str, object], sentence: str
+    tmp_path: Path, options: dict[str, object], values: str
 ) -> None:
     dataset = photographs(tmp_path, [((64, 64), ())])
     (tmp_path / "0.png").unlink()
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(ValueError, match=values):
         discover(Colours(), dataset, **{"methods": ["lost"], **options})  # type: ignore[arg-type]

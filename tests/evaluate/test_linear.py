@@ -21,7 +21,7 @@ def test_the_gradient_vanishes_and_no_start_matters() -> None:
 
 
 def test_scikit_learn_agrees() -> None:
-    linear_model = pytest.importorskip("sklearn.linear_model")
+    linear_model = pytest.importorskip("sklearn.linear_model", reason="needs: pip install scikit-learn")
     torch.manual_seed(1)
     x, labels = torch.randn(80, 5, dtype=torch.float64), torch.randint(3, (80,))
     decay = 0.05
@@ -31,6 +31,7 @@ def test_scikit_learn_agrees() -> None:
 
 
 def test_colours_are_told_by_an_untrained_network() -> None:
+    torch.manual_seed(0)
     data = open_dataset("world/tiny")
     model = create_model("test_vit", "gap", 0, img_size=64).eval()
     found = linear_probe(model, data.split("train"), data.split("val"), data.split("test"))

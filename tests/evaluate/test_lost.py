@@ -16,6 +16,7 @@ def slow(f: np.ndarray, grid: tuple[int, int], k: int) -> tuple[np.ndarray, int]
     seed = order[0]
     like = [i for i in order[:k] if a[seed][i] > 0]
     m = [sum(a[i][j] for i in like) for j in range(n)]
+    assert np.abs(a).min() > 1e-9 and np.abs(m).min() > 1e-9, "rounding could change a sign: take another scene"
     return flood(np.array([value > 0 for value in m]).reshape(grid), seed), seed
 
 
@@ -61,14 +62,14 @@ def test_one_patch_and_no_features() -> None:
 
 
 @pytest.mark.parametrize(
-    ("features", "grid", "sentence"),
+    ("features", "grid", "values"),
     [
-        (np.full((4, 3), np.nan), (2, 2), "bird.jpg: its features are NaN or infinite"),
-        (np.array([[1.0], [np.inf]]), (1, 2), "bird.jpg: its features are NaN or infinite"),
-        (np.ones((5, 3)), (2, 2), r"bird.jpg: 2 x 2 patches need features \(N, D\), got shape \(5, 3\)"),
-        (np.ones((0, 3)), (0, 2), "bird.jpg: 0 x 2 patches"),
+        (np.full((4, 3), np.nan), (2, 2), r"bird\.jpg.*NaN"),
+        (np.array([[1.0], [np.inf]]), (1, 2), r"bird\.jpg.*infinite"),
+        (np.ones((5, 3)), (2, 2), r"bird\.jpg.*\b2 x 2\b.*\(5, 3\)"),
+        (np.ones((0, 3)), (0, 2), r"bird\.jpg.*\b0 x 2\b.*\(0, 3\)"),
     ],
 )
-def test_wrong_features_are_a_sentence(features: np.ndarray, grid: tuple[int, int], sentence: str) -> None:
-    with pytest.raises(ValueError, match=sentence):
+def test_wrong_features_are_refused(features: np.ndarray, grid: tuple[int, int], values: str) -> None:
+    with pytest.raises(ValueError, match=values):
         lost(features, grid, name="bird.jpg")

@@ -5,23 +5,22 @@ import pytest
 from scipy.linalg import eigh
 
 from cenote.evaluate.mask_cut import mask_cut
-from tests.evaluate.scenes import box_of, farthest, flood, scene
+from tests.evaluate.scenes import EQUAL, box_of, farthest, flood, is_stable, scene
 
 
-def slow(f: np.ndarray, grid: tuple[int, int], objects: int, tau: float) -> tuple[list[np.ndarray], float]:
-    """And the smallest gap between two eigenvalues that decided."""
-    f, masks, smallest = f.copy(), [], np.inf
+def slow(f: np.ndarray, grid: tuple[int, int], objects: int, tau: float) -> list[np.ndarray]:
+    f, masks = f.copy(), []
     for _ in range(objects):
         norms = np.sqrt((f**2).sum(1, keepdims=True))
         unit = np.where(norms > 0, f / np.where(norms > 0, norms, 1), 0)
         e = np.where(unit @ unit.T > tau, 1.0, 1e-5)
         values, vectors = eigh(np.diag(e.sum(1)) - e, np.diag(e.sum(1)), subset_by_index=[1, 2])
-        smallest = min(smallest, values[1] - values[0])
+        assert is_stable(vectors[:, 0], values[1] - values[0]), "rounding could change the cut: take another scene"
         y = vectors[:, 0] * np.sign(vectors[farthest(vectors[:, 0]), 0])
         side = (y > y.mean()).reshape(grid)
         if int(side[0, 0]) + int(side[0, -1]) + int(side[-1, 0]) + int(side[-1, -1]) >= 3:
             y, side = -y, ~side
-        near_top = np.flatnonzero(y >= y.max() - 1e-6 * np.abs(y).max())  # twins
+        near_top = np.flatnonzero(y >= y.max() - EQUAL * np.abs(y).max())  # twins
         mask = flood(side, int(near_top[0]))
         if masks:
             overlap = (mask & masks[-1]).sum() / (mask | masks[-1]).sum()
@@ -33,7 +32,7 @@ def slow(f: np.ndarray, grid: tuple[int, int], objects: int, tau: float) -> tupl
             break
         masks.append(mask)
         f[mask.ravel()] = 0
-    return masks, smallest
+    return masks
 
 
 @pytest.mark.parametrize("grid", [(9, 12), (12, 12)])
@@ -41,10 +40,8 @@ def slow(f: np.ndarray, grid: tuple[int, int], objects: int, tau: float) -> tupl
 @pytest.mark.parametrize("seed", range(10))
 def test_equal_to_dense_cuts(grid: tuple[int, int], noise: float, seed: int) -> None:
     f = scene(seed, grid, dim=16, noise=noise)
-    masks, gap = slow(f, grid, 3, 0.15)
+    masks = slow(f, grid, 3, 0.15)
     found = mask_cut(f, grid)
-    if gap < 1e-9:
-        pytest.skip("equal eigenvalues have no single answer")
     assert len(found) == len(masks)
     for ours, theirs in zip(found, masks, strict=True):
         assert np.array_equal(ours.mask, theirs) and ours.box == box_of(theirs)
@@ -71,12 +68,12 @@ def test_at_most_as_many_as_asked_for_and_at_least_one_asked() -> None:
     f = scene(2, (9, 12), dim=16, noise=0.3)
     assert len(mask_cut(f, (9, 12), objects=1)) == 1
     assert np.array_equal(mask_cut(f, (9, 12), objects=1)[0].mask, mask_cut(f, (9, 12), objects=3)[0].mask)
-    with pytest.raises(ValueError, match="at least one object"):
+    with pytest.raises(ValueError, match=r"\b0\b"):
         mask_cut(f, (9, 12), objects=0)
 
 
 def test_odd_pictures() -> None:
     assert [one.box for one in mask_cut(np.ones((12, 3)), (3, 4))] == [(0, 0, 4, 3)]
     assert [one.box for one in mask_cut([[1.0]], (1, 1))] == [(0, 0, 1, 1)]
-    with pytest.raises(ValueError, match=r"owl\.jpg: its features are NaN"):
+    with pytest.raises(ValueError, match=r"owl\.jpg.*NaN"):
         mask_cut(np.full((4, 2), np.nan), (2, 2), name="owl.jpg")

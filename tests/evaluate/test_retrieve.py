@@ -14,13 +14,14 @@ from cenote.evaluate.landmarks import are_landmarks, cut_queries, landmarks
 from cenote.evaluate.retrieve import embed_all, retrieve
 from cenote.metrics import alignment, landmark_scores, retrieval_scores, uniformity
 from cenote.models import PooledModel
-from tests.data.benchmarks import trees2
-from tests.evaluate.shapes import Rectangles, rectangles, small_model
+from tests.data.benchmarks import annotated_trees
+from tests.synthetic import ShapeImages, rectangle, rectangles
+from tests.toy_models import localizer
 
 
 @pytest.fixture(scope="module")
 def model() -> PooledModel:
-    return small_model()
+    return localizer()
 
 
 def marked(images: int = 24, bad: tuple[int, ...] = (), labels: str = "abc") -> Dataset:
@@ -30,22 +31,28 @@ def marked(images: int = 24, bad: tuple[int, ...] = (), labels: str = "abc") -> 
         for i in range(images)
     ]
     dataset = pack(records, Path("rectangles"), "rectangles", classes=list("abcd"))
-    dataset.pixels = Rectangles(bad)
+    dataset.pixels = ShapeImages(rectangle, bad=bad)
     return dataset
 
 
 def test_every_image_against_the_others(model: PooledModel) -> None:
-    data = rectangles(15, pixels=Rectangles(bad=(4,)))
-    report, cases = retrieve(model, data, ks=(1, 3), batch=4)
+    data = rectangles(15, bad=(4,))
+    report, cases = retrieve(model, data, ks=(1, 3))
     answers = ask(model, data)
     wanted = retrieval_scores(answers.vectors, answers.labels, (1, 3))
     for name in ("recall@1", "recall@3", "p@1", "r_precision", "map@r"):
         assert report[name] == pytest.approx(100 * wanted[name], abs=1e-9)
     assert report["queries"] == report["images"] == 14 and report["gallery"] is None and report["classes"] == 3
-    assert report["unreadable"] == ["rectangles/4.png: damaged"]
-    assert report["alignment"] == pytest.approx(alignment(answers.vectors, answers.labels), rel=1e-6)
-    assert report["uniformity"] == pytest.approx(uniformity(answers.vectors), rel=1e-5)
+    assert len(report["unreadable"]) == 1 and "4.png" in report["unreadable"][0]
+    assert report["alignment"] == pytest.approx(alignment(answers.vectors, answers.labels), rel=1e-4)
+    assert report["uniformity"] == pytest.approx(uniformity(answers.vectors), rel=1e-4)
     assert [case.row() for case in cases] == report["cases"]
+
+
+def test_the_batch_does_not_matter(model: PooledModel) -> None:
+    data = rectangles(15, bad=(4,))
+    alone, together = embed_all(model, data, batch=1), embed_all(model, data)
+    torch.testing.assert_close(alone.vectors, together.vectors, rtol=1e-4, atol=1e-5)
 
 
 def test_queries_against_a_gallery(model: PooledModel) -> None:
@@ -56,7 +63,8 @@ def test_queries_against_a_gallery(model: PooledModel) -> None:
     wanted = retrieval_scores(asking.vectors, asking.labels, gallery=asked.vectors, gallery_labels=asked.labels)
     assert report["map@r"] == pytest.approx(100 * wanted["map@r"], abs=1e-9)
     assert (report["images"], report["gallery"], report["no_class"]) == (8, 11, 3)
-    assert report["unreadable"] == ["rectangles/1.png: damaged", "rectangles/2.png: damaged"]
+    assert ["1.png" in message for message in report["unreadable"]] == [True, False]
+    assert "2.png" in report["unreadable"][1]
     for case in cases:
         assert Path(case.file).name == queries[case.position].image and case.label == queries[case.position].label
         for near in case.neighbours:
@@ -75,7 +83,8 @@ def test_cases_are_the_best_and_the_worst_each_of_a_class_of_its_own(model: Pool
     for case in cases:
         sims = vectors @ vectors[case.position]
         sims[case.position] = -2
-        assert [near.position for near in case.neighbours] == sims.argsort(descending=True)[:6].tolist()
+        shown = sims[[near.position for near in case.neighbours]]  # in order, up to rounding
+        torch.testing.assert_close(shown, sims.topk(6).values, rtol=0, atol=1e-5)
         assert case.matches == 4
 
 
@@ -85,25 +94,26 @@ def test_a_class_of_one_image(model: PooledModel) -> None:
     assert retrieve(model, part).report["without_match"] == 1
     missed = retrieve(model, part, without_match="miss").report
     assert missed["queries"] == 4 and missed["recall@4"] == 75
-    with pytest.raises(ValueError, match="none of 2 queries has another"):
+    with pytest.raises(ValueError, match=r"\b2\b"):
         retrieve(model, data.select([0, 2]))
 
 
-def test_what_cannot_be_judged_is_a_sentence(model: PooledModel) -> None:
-    with pytest.raises(ValueError, match="no image of rectangles could be read"):
-        retrieve(model, rectangles(2, pixels=Rectangles(bad=(0, 1))))
-    with pytest.raises(ValueError, match="has no image with a class"):
+def test_what_cannot_be_judged_is_refused(model: PooledModel) -> None:
+    with pytest.raises(ValueError, match=r"rectangles.*0\.png"):
+        retrieve(model, rectangles(2, bad=(0, 1)))
+    with pytest.raises(ValueError, match="rectangles"):
         retrieve(model, marked(8).select([7]))
-    with pytest.raises(ValueError, match="do not have the same classes"):
+    with pytest.raises(ValueError, match=r"rectangles.*rectangles"):
         retrieve(model, rectangles(6), marked(6))
 
 
 def test_landmarks_by_hand(model: PooledModel, tmp_path: Path) -> None:
-    trees2.landmarks(tmp_path, "roxford5k")
+    annotated_trees.landmarks(tmp_path, "roxford5k")
     data = find_benchmark("roxford").read(tmp_path)
-    noise = np.random.default_rng(0)
-    for path in {data.path(i) for i in range(len(data))}:  # pictures that differ
-        Image.fromarray(noise.integers(0, 255, (30, 40, 3), np.uint8)).save(path)
+    rng = np.random.default_rng(0)
+    for path in sorted({data.path(i) for i in range(len(data))}):  # pictures that differ in colour
+        pixels = rng.integers(0, 255, 3) + rng.integers(-40, 40, (30, 40, 3))
+        Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(path)
     assert are_landmarks(data) and not are_landmarks(rectangles(3))
     report = landmarks(model, data)
     transform = model.backbone.preprocessing.transform()
@@ -112,7 +122,9 @@ def test_landmarks_by_hand(model: PooledModel, tmp_path: Path) -> None:
     crops = [data.image(q.image).crop(tuple(map(round, q.box))) for q in data.queries if q.box]
     with torch.inference_mode():
         q, x = (torch.cat([model.embed(transform(i)[None]) for i in part]) for part in (crops, map(data.image, rest)))
-    order = torch.nn.functional.cosine_similarity(q[:, None], x[None], dim=2).argsort(dim=1, descending=True)
+    sims = torch.nn.functional.cosine_similarity(q[:, None], x[None], dim=2)
+    assert sims.sort(dim=1).values.diff(dim=1).min() > 1e-5, "rounding could change the order: take other pictures"
+    order = sims.argsort(dim=1, descending=True)
     wanted = landmark_scores(np.array(rest)[order.numpy()], [query.truth for query in data.queries])
     for name, score in wanted.items():
         assert report[name]["queries"] == score.queries
@@ -123,7 +135,7 @@ def test_landmarks_by_hand(model: PooledModel, tmp_path: Path) -> None:
 
 
 def test_an_unreadable_landmark_is_found_by_nobody(model: PooledModel, tmp_path: Path) -> None:
-    trees2.landmarks(tmp_path, "rparis6k")
+    annotated_trees.landmarks(tmp_path, "rparis6k")
     data = find_benchmark("rparis").read(tmp_path)
     easy = data.queries[0].truth["easy"][0]
     data.path(easy).write_bytes(b"")

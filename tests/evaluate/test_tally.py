@@ -5,7 +5,8 @@ import torch
 
 from cenote.evaluate.tally import Eyes, Tally
 from cenote.metrics import BoxAccuracy, box_accuracy, overlaps
-from tests.evaluate.shapes import rectangles, small_model
+from tests.synthetic import rectangles
+from tests.toy_models import localizer
 
 
 def test_contours_of_an_image_are_followed_once_for_each_version(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -16,9 +17,9 @@ def test_contours_of_an_image_are_followed_once_for_each_version(monkeypatch: py
         return overlaps.contour_overlaps(levels, truth, version)  # type: ignore[arg-type]
 
     monkeypatch.setattr(box_accuracy, "contour_overlaps", counted)
-    model, dataset = small_model(), rectangles(6)
+    model, dataset = localizer(), rectangles(6)
     labels = torch.from_numpy(dataset.labels)
-    eyes, tally, plain = Eyes(model, "cam", 64, batch=4), Tally(0.01, 0.01, 0), BoxAccuracy(0.01, 1)
+    eyes, tally, plain = Eyes(model, "cam", 64, batch=6), Tally(0.01, 0.01, 0), BoxAccuracy(0.01, 1)
     tally.largest.deltas = plain.deltas = (0.1,)  # random weights find little
     with torch.no_grad():
         tally.run(eyes, dataset, labels, False, None)

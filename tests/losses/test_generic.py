@@ -111,10 +111,11 @@ def test_a_batch_that_lacks_something_is_finite(name: str, labels: list[int]) ->
     assert value.isfinite() and z.grad is not None and z.grad.isfinite().all()
 
 
-def test_silence_is_said() -> None:
+def test_a_batch_without_pairs_is_reported() -> None:
     pairs, proxies = create_metric_loss("multi-similarity", 4, 5), create_metric_loss("proxy-anchor", 4, 5)
     one, each, good = torch.zeros(4).long(), torch.arange(4), torch.tensor([0, 0, 1, 1])
-    assert "one class" in str(pairs.silent(one)) and "share a class" in str(pairs.silent(each))
+    assert isinstance(pairs.silent(one), str) and isinstance(pairs.silent(each), str)
+    assert pairs.silent(one) != pairs.silent(each)
     assert pairs.silent(good) is None and proxies.silent(one) is None and proxies.silent(each) is None
 
 
@@ -171,7 +172,7 @@ def test_memory_is_more_examples_without_gradients() -> None:
     assert memory.grad is None
     anchor = create_metric_loss("proxy-anchor", 3, 4)
     assert not torch.isclose(anchor(z, labels), anchor(z, labels, (memory, of)))
-    with pytest.raises(ValueError, match="no use for a memory"):
+    with pytest.raises(ValueError, match="'proxy-nca'"):
         create_metric_loss("proxy-nca", 3, 4)(z, labels, (memory, of))
 
 
@@ -196,60 +197,60 @@ def test_proxy_anchor_averages_positives_over_the_classes_that_are_there() -> No
     assert generic_loss(s, y, "proxy-anchor").item() == pytest.approx(sum(pos) / 2 + sum(neg) / 4)
 
 
-def test_wrong_names_options_and_shapes_are_sentences() -> None:
-    with pytest.raises(ValueError, match="did you mean 'multi-similarity'"):
+def test_wrong_names_options_and_shapes_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"'multi-similarty'.*'multi-similarity'"):
         create_metric_loss("multi-similarty", 3, 4)
-    with pytest.raises(ValueError, match="no option 'betta'; did you mean 'beta'"):
+    with pytest.raises(ValueError, match=r"'multi-similarity'.*'betta'.*'beta'"):
         create_metric_loss("multi-similarity", 3, 4, betta=1)
-    with pytest.raises(ValueError, match="above 0"):
+    with pytest.raises(ValueError, match=r"temperature\b.*'nca'.*\b0\b"):
         create_metric_loss("nca", 3, 4, temperature=0)
-    with pytest.raises(ValueError, match="classes of 'proxy-nca' is a whole number at least 1, got 0"):
+    with pytest.raises(ValueError, match=r"classes\b.*'proxy-nca'.*\b0\b"):
         create_metric_loss("proxy-nca", 0, 4)
     loss = create_metric_loss("proxy-nca", 3, 4)
-    with pytest.raises(ValueError, match="a label is outside"):
+    with pytest.raises(ValueError, match=r"'proxy-nca'.*\b0 to 2\b"):
         loss(torch.randn(2, 4), torch.tensor([0, 3]))
-    with pytest.raises(ValueError, match="4 dimensions"):
+    with pytest.raises(ValueError, match=r"'proxy-nca'.*\b4\b.*\b5\b"):
         loss(torch.randn(2, 5), torch.tensor([0, 1]))
-    with pytest.raises(ValueError, match=r"embeddings are \(B, D\)"):
+    with pytest.raises(ValueError, match=r"\(2, 4\).*\(1,\)"):
         loss(torch.randn(2, 4), torch.tensor([0]))
-    with pytest.raises(ValueError, match="alike"):
+    with pytest.raises(ValueError, match=r"\(2, 3\).*\(2, 2\)"):
         generic_loss(torch.zeros(2, 3), torch.zeros(2, 2), "nca")
-    with pytest.raises(ValueError, match="no style"):
+    with pytest.raises(ValueError, match="'html'"):
         loss_table("html")
-    with pytest.raises(ValueError, match="no metric loss 'html'"):
+    with pytest.raises(ValueError, match="'html'"):
         generic_loss(torch.zeros(2, 3), torch.zeros(2, 3), "html")
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "says"),
+    ("name", "options", "named"),
     [
-        ("multi-similarity", {"beta": "abc"}, "beta of 'multi-similarity' is a number above 0, got 'abc'"),
-        ("multi-similarity", {"m": float("nan")}, "m of 'multi-similarity' is a number, got nan"),
-        ("proxy-anchor", {"m": "abc"}, "m of 'proxy-anchor' is a number"),
-        ("soft-triple", {"proxies": 2.5}, "proxies of 'soft-triple' is a whole number"),
-        ("nca", {"softmax": "no"}, "softmax of 'nca' is true or false"),
-        (3, {}, "no metric loss '3'"),
+        ("multi-similarity", {"beta": "abc"}, r"beta\b.*'multi-similarity'.*'abc'"),
+        ("multi-similarity", {"m": float("nan")}, r"\bm\b.*'multi-similarity'.*\bnan\b"),
+        ("proxy-anchor", {"m": "abc"}, r"\bm\b.*'proxy-anchor'.*'abc'"),
+        ("soft-triple", {"proxies": 2.5}, r"proxies\b.*'soft-triple'.*2\.5"),
+        ("nca", {"softmax": "no"}, r"softmax\b.*'nca'.*'no'"),
+        (3, {}, "'3'"),
     ],
 )
-def test_wrong_values_are_sentences(name: str, options: dict[str, object], says: str) -> None:
-    with pytest.raises(ValueError, match=says):
+def test_wrong_values_are_refused(name: str, options: dict[str, object], named: str) -> None:
+    with pytest.raises(ValueError, match=named):
         create_metric_loss(name, 3, 4, **options)
 
 
-def test_wrong_similarities_labels_and_settings_are_sentences() -> None:
+def test_wrong_similarities_labels_and_settings_are_refused() -> None:
     s = torch.zeros(2, 3)
-    with pytest.raises(ValueError, match="anchors, examples"):
+    with pytest.raises(ValueError, match=r"\(3,\)"):
         generic_loss(s[0], s[0], "nca")
-    with pytest.raises(ValueError, match="no option 'bta'; did you mean 'beta'"):
+    with pytest.raises(ValueError, match=r"'bta'.*'beta'"):
         generic_loss(s, s, "multi-similarity", {"bta": 3})
-    with pytest.raises(ValueError, match="labels are from 0 to 1, got 2 to 2"):
+    with pytest.raises(ValueError, match=r"\b2 to 2\b"):
         generic_loss(s, s + 2, "nca")
 
 
 @pytest.mark.parametrize("name", list_metric_losses())
 def test_labels_are_whole_numbers_of_any_width_and_a_batch_may_be_empty(name: str) -> None:
     loss, z, labels = create_metric_loss(name, 3, 4), torch.randn(4, 4), torch.tensor([0, 0, 1, 2])
-    with pytest.raises(ValueError, match="labels are whole numbers, got"):
+    with pytest.raises(ValueError, match=r"torch\.float32"):
         loss(z, labels.float())
     torch.testing.assert_close(loss(z, labels.int()), loss(z, labels))
     assert loss(z[:0], labels[:0]).isfinite()

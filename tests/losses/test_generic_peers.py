@@ -121,7 +121,7 @@ def test_without_softmax_a_loss_is_what_the_table_prints() -> None:
     whole, bare = (per_anchor(generic_terms(s, y, f, settings), f, settings) for f in (form, printed))
     torch.testing.assert_close(whole, nn.functional.softplus(bare))
     loss = create_metric_loss("nca", 3, 4, softmax=False)
-    assert not loss.form.together and loss.form.rho_neg.text == "exp(s/T)"
+    assert not loss.form.together and loss.form.rho_neg == EXP
 
 
 @pytest.mark.parametrize(
@@ -152,21 +152,21 @@ def test_their_options_and_memory() -> None:
     torch.testing.assert_close(loss(z, LABELS, (memory[:0], of[:0])), peer(z, LABELS))
 
 
-def test_their_faults_are_sentences() -> None:
-    with pytest.raises(ValueError, match=r"no loss 'pml/TripletMargin'; did you mean 'pml/TripletMarginLoss'\?"):
+def test_wrong_options_of_their_losses_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"'pml/TripletMargin'.*'pml/TripletMarginLoss'"):
         create_metric_loss("pml/TripletMargin", CLASSES, DIM)
-    with pytest.raises(ValueError, match="no option 'marging'"):
+    with pytest.raises(ValueError, match="'marging'"):
         create_metric_loss("pml/TripletMarginLoss", CLASSES, DIM, marging=0.1)
-    for name, options, says in (
-        ("TripletMarginLoss", {"margin": "abc"}, "margin of 'pml/TripletMarginLoss' is a number, got 'abc'"),
-        ("TripletMarginLoss", {"margin": float("nan")}, "is a number, got nan"),
-        ("TripletMarginLoss", {"swap": "no"}, "true or false"),
-        ("TripletMarginLoss", {"distance": "cosine"}, "only Python can give"),
-        ("RankedListLoss", {}, "needs the options margin, Tn"),
-        ("ArcFaceLoss", {"num_classes": 3}, "no option 'num_classes'"),
+    for name, options, named in (
+        ("TripletMarginLoss", {"margin": "abc"}, r"margin\b.*'pml/TripletMarginLoss'.*'abc'"),
+        ("TripletMarginLoss", {"margin": float("nan")}, r"margin\b.*\bnan\b"),
+        ("TripletMarginLoss", {"swap": "no"}, r"swap\b.*'no'"),
+        ("TripletMarginLoss", {"distance": "cosine"}, r"distance\b.*'cosine'"),
+        ("RankedListLoss", {}, r"margin, Tn\b"),
+        ("ArcFaceLoss", {"num_classes": 3}, "'num_classes'"),
     ):
-        with pytest.raises(ValueError, match=says):
+        with pytest.raises(ValueError, match=named):
             create_metric_loss(f"pml/{name}", CLASSES, DIM, **options)
-    with pytest.raises(ValueError, match="cannot be used with a memory"):
-        loss = create_metric_loss("pml/ArcFaceLoss", CLASSES, DIM)
+    loss = create_metric_loss("pml/ArcFaceLoss", CLASSES, DIM)
+    with pytest.raises(ValueError, match="'pml/ArcFaceLoss'"):
         loss(torch.randn(12, DIM), LABELS, (torch.randn(4, DIM), torch.arange(4)))

@@ -164,7 +164,7 @@ def test_a_linear_pool_needs_no_mixed_maps(known: None, name: str, pairs: str) -
 
 
 def test_the_gram_matrix_gives_explicit_mixing_in_float32() -> None:
-    """At B = 40, D = 64: similarities and gradients to 1e-6."""
+    """At B = 40, D = 64: similarities and gradients to 1e-5, sums of 64 terms in float32."""
     from cenote.losses.mixing import mixed_similarity
 
     torch.manual_seed(0)
@@ -173,10 +173,10 @@ def test_the_gram_matrix_gives_explicit_mixing_in_float32() -> None:
     fast = mixed_similarity(x, x, x, which, lam)
     weight = lam[which][..., None]  # (A, K, B, 1)
     obvious = (F.normalize(weight * x[which][:, :, None] + (1 - weight) * x, dim=-1) * x[:, None, None]).sum(-1)
-    torch.testing.assert_close(fast, obvious, rtol=0, atol=1e-6)
+    torch.testing.assert_close(fast, obvious, rtol=0, atol=1e-5)
     upstream = torch.randn_like(fast) / fast.numel() ** 0.5
     slopes = [torch.autograd.grad(value, x, upstream)[0] for value in (fast, obvious)]
-    torch.testing.assert_close(*slopes, rtol=0, atol=1e-6)
+    torch.testing.assert_close(*slopes, rtol=0, atol=1e-5)
 
 
 def test_mixed_similarities_can_be_differentiated_twice() -> None:
@@ -195,12 +195,13 @@ def test_mixed_similarities_can_be_differentiated_twice() -> None:
 @pytest.mark.parametrize("name", ["multi-similarity", "proxy-nca++"])
 def test_input_mixes_the_hardest_negatives_however_many_partners_are_asked_for(name: str, pairs: str) -> None:
     toy, loss = Toy(linear=False), create(name)
-    values = []
+    values, mixtures = [], []
     for negatives in (None, 1):
         toy.seen = 0
         metrix = Metrix(("input",), (pairs,), negatives=negatives, hardest=2)
-        values.append((metrix(loss, toy.batch(), torch.Generator().manual_seed(0)).item(), toy.seen))
-    assert values[0] == values[1]
+        values.append(metrix(loss, toy.batch(), torch.Generator().manual_seed(0)).item())
+        mixtures.append(toy.seen)
+    assert mixtures[0] == mixtures[1] and values[0] == pytest.approx(values[1], rel=1e-9)
 
 
 @pytest.mark.parametrize("where", ["embed", "feature", "input"])
@@ -244,7 +245,7 @@ def test_chunks_change_nothing(chunk: int) -> None:
     for size in (chunk, 7):
         metrix = Metrix(("feature",), ("pos-neg",), negatives=3, chunk=size)
         values.append(metrix(loss, toy.batch(), torch.Generator().manual_seed(0)))
-    compare(values[0], values[1], list(toy.parameters()), 1e-12)
+    compare(values[0], values[1], list(toy.parameters()), 1e-10)
 
 
 @pytest.mark.parametrize("name", ["multi-similarity", "proxy-nca++"])

@@ -1,6 +1,8 @@
 """What Metrix draws: λ per mixed example from Beta(α, α), places and pairs uniformly, all from the generator given;
 and what it says or does where nothing can be mixed, under autocast, and with losses that take no soft labels."""
 
+import re
+
 import pytest
 import torch
 from torch import Tensor
@@ -25,27 +27,29 @@ def test_lambda_is_beta(alpha: float) -> None:
 
     lam = beta_draws(alpha, (100, 200), torch.Generator().manual_seed(0), torch.zeros(()))
     assert lam.dtype == torch.float32 and lam.isfinite().all()
-    assert stats.kstest(lam.flatten().double().numpy(), stats.beta(alpha, alpha).cdf).pvalue > 0.01
+    assert stats.kstest(lam.flatten().double().numpy(), stats.beta(alpha, alpha).cdf).pvalue > 1e-4
     assert len(lam.unique()) > 19_000  # one of its own for each mixed example
 
 
 def test_places_and_pairs_are_drawn_uniformly_and_again_from_the_same_state(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[tuple[str, str]] = []
-
-    def note(self: Metrix, loss: object, batch: Mixable, where: str, pairs: str, generator: object) -> Tensor:
-        seen.append((where, pairs))
-        return batch.z.sum()
-
-    monkeypatch.setattr(Metrix, "_against_examples", note)
+    """With λ = 0.3 everywhere the value depends on nothing but the place and the pairs that were drawn."""
+    monkeypatch.setattr(module, "beta_draws", lambda alpha, shape, generator, like: like.new_full(shape, 0.3))
+    loss, generator, data = create_metric_loss("multi-similarity", 3, 4), torch.Generator().manual_seed(0), batch()
     metrix = Metrix(("input", "feature", "embed"), ("pos-neg", "anc-neg"))
-    loss, generator, data = create_metric_loss("nca", 3, 4), torch.Generator().manual_seed(0), batch()
-    for _ in range(600):
-        metrix.mixed(loss, data, generator)
-    assert all(70 < seen.count((w, p)) < 130 for w in metrix.where for p in metrix.pairs)
+    combinations = [Metrix((where,), (pairs,)) for where in metrix.where for pairs in metrix.pairs]
+    values = torch.stack([combination.mixed(loss, data).detach() for combination in combinations])
+    assert values.sort().values.diff().min() > 1e-3  # all different
+
+    @torch.no_grad()
+    def draw() -> int:
+        return int((values - metrix.mixed(loss, data, generator)).abs().argmin())
+
+    counts = torch.bincount(torch.tensor([draw() for _ in range(300)]), minlength=6)
+    assert all(25 < count < 75 for count in counts.tolist())
     state = generator.get_state()
-    first = [metrix.mixed(loss, data, generator) and seen[-1] for _ in range(20)]
+    first = [draw() for _ in range(20)]
     generator.set_state(state)
-    assert first == [metrix.mixed(loss, data, generator) and seen[-1] for _ in range(20)]
+    assert first == [draw() for _ in range(20)]
 
 
 @pytest.mark.parametrize("where", module.WHERE)
@@ -79,29 +83,34 @@ def test_batches_that_cannot_be_mixed_train_on(where: str, pairs: str, name: str
 
 @pytest.mark.parametrize("where", ["feature", "embed"])
 def test_all_partners_take_part_where_they_cost_little(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 30 other classes: 16 if a pool must see the mixture, all if not, fewer if proxies or images are many."""
-    labels = torch.arange(31)
-    data, asked = batch(labels), list[int]()
+    """Of 30 other classes: 16 if a pool must see the mixture, all if not, fewer if there are many proxies."""
+    limits: list[int] = []
 
-    def note(allowed: Tensor, most: int | None, generator: object) -> Tensor:
-        asked.append(int(allowed.sum(1).max()) if most is None else most)
-        return allowed
+    def noted(allowed: Tensor, most: int | None, generator: torch.Generator | None) -> Tensor:
+        limits.append(int(allowed.sum(1).max()) if most is None else most)
+        return at_most(allowed, most, generator)
 
-    monkeypatch.setattr(module, "at_most", note)
+    monkeypatch.setattr(module, "at_most", noted)
+    monkeypatch.setattr(module, "TO_PROXIES", 20_000)
+    data = batch(torch.arange(31))
     pairs, proxies = create_metric_loss("multi-similarity", 31, 4), create_metric_loss("proxy-nca", 31, 4)
-    unseen = data._replace(mixed=lambda maps, b, c, lam: torch.lerp(maps[c], maps[b], lam[:, None, None]).amax(1))
-    many = create_metric_loss("proxy-nca", 100_000, 4)
-    for loss, given in ((pairs, data), (pairs, unseen), (proxies, data), (proxies, unseen), (many, unseen)):
-        Metrix((where,), ("anc-neg",)).mixed(loss, given)
-    feature = [16, 20_000 // 31, 16, 20_000 // 31, 20_000_000 // (31 * 100_000)]
-    assert asked == (feature if where == "feature" else [30, 30, 20_000_000 // 31**2, 20_000_000 // 31**2, 6])
+    many = create_metric_loss("proxy-nca", 100, 4)
+    not_built = data._replace(mixed=lambda maps, b, c, lam: torch.lerp(maps[c], maps[b], lam[:, None, None]).amax(1))
+    for loss, mixable in ((pairs, data), (pairs, not_built), (proxies, data), (proxies, not_built), (many, not_built)):
+        Metrix((where,), ("anc-neg",)).mixed(loss, mixable)
+    to_proxies, to_many = 20_000 // (31 * 31), 20_000 // (31 * 100)
+    if where == "feature":
+        assert limits == [16, module.MOST // 31, 16, to_proxies, to_many]
+    else:
+        assert limits == [30, 30, to_proxies, to_proxies, to_many]
 
 
-def test_silence_is_said() -> None:
+def test_a_batch_that_cannot_be_mixed_is_reported() -> None:
     pair, proxy = create_metric_loss("multi-similarity", 6, 4), create_metric_loss("proxy-anchor", 6, 4)
     one, each = torch.zeros(6).long(), torch.arange(6)
-    assert "no negatives to mix" in str(Metrix().silent(pair, one))
-    assert "no positives to mix" in str(Metrix(pairs=("pos-neg",)).silent(pair, each))
+    without_negatives, without_positives = Metrix().silent(pair, one), Metrix(pairs=("pos-neg",)).silent(pair, each)
+    assert isinstance(without_negatives, str) and isinstance(without_positives, str)
+    assert without_negatives != without_positives
     assert Metrix().silent(pair, each) is None and Metrix(pairs=("pos-neg",)).silent(proxy, each) is None
     assert Metrix().silent(pair, LABELS) is None
 
@@ -125,9 +134,9 @@ def test_what_it_needs() -> None:
     assert Metrix().needs_maps and not Metrix().needs_images
     assert Metrix(("input", "embed")).needs_images and not Metrix(("embed",)).needs_maps
     loss, bare = create_metric_loss("nca", 3, 4), Mixable(LABELS, torch.randn(6, 4))
-    with pytest.raises(ValueError, match="needs the maps"):
+    with pytest.raises(ValueError, match="maps"):
         Metrix()(loss, bare)
-    with pytest.raises(ValueError, match="needs the images"):
+    with pytest.raises(ValueError, match="images"):
         Metrix(("input",))(loss, bare)
     assert Metrix()(loss, bare._replace(linear=True)).isfinite()
 
@@ -149,19 +158,20 @@ def test_what_it_needs() -> None:
         {"where": "feature"},
     ],
 )
-def test_wrong_settings_are_sentences(wrong: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match=next(iter(wrong))):
+def test_wrong_settings_are_refused(wrong: dict[str, object]) -> None:
+    option, value = next(iter(wrong.items()))
+    with pytest.raises(ValueError, match=rf"{option}\b.*Metrix.*{re.escape(repr(value))}"):
         Metrix(**wrong)  # type: ignore[arg-type]
 
 
 def test_labels_that_no_loss_takes_are_refused() -> None:
-    with pytest.raises(ValueError, match="a label is outside"):
+    with pytest.raises(ValueError, match=r"'proxy-nca'.*\b0 to 1\b"):
         Metrix(("embed",)).mixed(create_metric_loss("proxy-nca", 2, 4), batch())
 
 
 def test_losses_without_soft_labels_are_refused() -> None:
     pytest.importorskip("pytorch_metric_learning", reason="pytorch-metric-learning is not installed")
-    with pytest.raises(ValueError, match="'pml/TripletMarginLoss' has none"):
+    with pytest.raises(ValueError, match="'pml/TripletMarginLoss'"):
         Metrix()(create_metric_loss("pml/TripletMarginLoss", 3, 4), batch())
 
 

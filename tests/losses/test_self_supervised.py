@@ -30,7 +30,7 @@ def test_dino_is_the_mean_over_pairs_of_different_views(views: int, large: int) 
 def test_dino_is_half_float_safe() -> None:
     student, teacher = 50 * torch.randn(8, 4, 256).half(), 50 * torch.randn(2, 4, 256).half()
     assert dino_loss(student, teacher, torch.zeros(256)).isfinite()
-    with pytest.raises(ValueError, match="views"):
+    with pytest.raises(ValueError, match=r"\(1, 4, 256\).*\(2, 4, 256\)"):
         dino_loss(student[:1], teacher, torch.zeros(256))
 
 
@@ -40,8 +40,8 @@ def test_collapse_to_one_answer_and_to_none() -> None:
     assert healthy.collapsed is None
     one = torch.zeros(32, 100)
     one[:, 7] = 1
-    assert "same answer" in str(answer_spread(one).collapsed)
-    assert "uniform" in str(answer_spread(torch.full((32, 100), 0.01)).collapsed)
+    to_one, to_none = answer_spread(one).collapsed, answer_spread(torch.full((32, 100), 0.01)).collapsed
+    assert isinstance(to_one, str) and isinstance(to_none, str) and to_one != to_none
 
 
 def test_moco_is_cross_entropy_of_cosines_over_all_keys() -> None:

@@ -8,7 +8,7 @@ from scipy import ndimage
 from torch import Tensor
 
 from cenote.losses import spatial_entropy, total_variation
-from cenote.losses.components import _by_scipy, by_flooding
+from cenote.losses.components import by_flooding, label
 
 
 def slow(maps: Tensor) -> Tensor:
@@ -31,12 +31,12 @@ def test_value_and_gradient_are_those_of_the_equation(shape: tuple[int, ...], sc
     maps = (scale * torch.randn(shape)).double().requires_grad_()
     single = maps.detach().float().requires_grad_()
     expected, found = slow(maps), spatial_entropy(single)
-    torch.testing.assert_close(found.double(), expected, atol=1e-6, rtol=0)
+    torch.testing.assert_close(found.double(), expected, atol=1e-5, rtol=0)  # sums of up to 196 float32
     expected.backward()
     found.backward()
     assert maps.grad is not None and single.grad is not None
-    torch.testing.assert_close(single.grad.double() * scale, maps.grad * scale, atol=1e-6, rtol=0)
-    torch.testing.assert_close(single.grad.sum((-2, -1)) * scale, torch.zeros(shape[:2]), atol=1e-6, rtol=0)
+    torch.testing.assert_close(single.grad.double() * scale, maps.grad * scale, atol=1e-5, rtol=0)
+    torch.testing.assert_close(single.grad.sum((-2, -1)) * scale, torch.zeros(shape[:2]), atol=1e-5, rtol=0)
 
 
 def test_equal_blobs_have_the_logarithm_of_their_number() -> None:
@@ -73,7 +73,7 @@ def test_one_value_for_each_head() -> None:
     each = spatial_entropy(maps, "none")
     assert each.shape == (3, 4)
     torch.testing.assert_close(each[1, 2], spatial_entropy(maps[1:2, 2:3]))
-    with pytest.raises(ValueError, match="maps are"):
+    with pytest.raises(ValueError, match=r"\(3, 3\)"):
         spatial_entropy(torch.zeros(3, 3))
 
 
@@ -81,7 +81,7 @@ def test_one_value_for_each_head() -> None:
 def test_flooding_finds_the_components_that_scipy_finds(density: float) -> None:
     torch.manual_seed(0)
     masks = torch.rand(12, 13, 9) < density
-    (one, count), (other, also) = _by_scipy(masks), by_flooding(masks)
+    (one, count), (other, also) = label(masks), by_flooding(masks)  # on the CPU `label` is scipy's
     assert count == also
     pairs = {(int(a), int(b)) for a, b in zip(one.flatten(), other.flatten(), strict=True)}
     assert len(pairs) == len({a for a, _ in pairs}) == len({b for _, b in pairs})  # a renaming
@@ -97,7 +97,7 @@ def test_flooding_follows_a_spiral() -> None:
             y, x = y + dy, x + dx
             spiral[0, y, x] = True
         dy, dx = dx, -dy
-    assert by_flooding(spiral)[1] == _by_scipy(spiral)[1] == 1
+    assert by_flooding(spiral)[1] == label(spiral)[1] == 1
 
 
 def test_total_variation_by_hand() -> None:

@@ -70,11 +70,11 @@ def test_half_floats_are_kept_as_floats() -> None:
     assert vectors.dtype == torch.float32 and labels.tolist() == [1, 2] and labels.dtype == torch.int64
 
 
-def test_bad_input_is_a_sentence() -> None:
+def test_bad_input_is_refused() -> None:
     memory = CrossBatchMemory(SIZE, DIM)
-    with pytest.raises(ValueError, match=r"vectors are \(B, 3\)"):
+    with pytest.raises(ValueError, match=r"\(B, 3\).*\(2, 4\)"):
         memory.add(torch.ones(2, 4), torch.ones(2))
-    with pytest.raises(ValueError, match=r"labels \(B,\)"):
+    with pytest.raises(ValueError, match=r"\(2, 3\).*\(3,\)"):
         memory.add(torch.ones(2, DIM), torch.ones(3))
-    with pytest.raises(ValueError, match="at least 1"):
+    with pytest.raises(ValueError, match=r"\b0\b"):
         CrossBatchMemory(0, DIM)

@@ -1,6 +1,7 @@
 """The zero-shot loss equals a slow float64 reading of (P3) and (G 4.4), with its gradients; nothing makes it fail."""
 
 import copy
+import re
 
 import pytest
 import torch
@@ -74,25 +75,27 @@ def test_gradcheck() -> None:
 
 
 def test_halves_share_no_class_and_change() -> None:
-    loss, labels, seen = ZeroShot(CLASSES, M), torch.tensor([0, 1, 2, 3, 0, 1, 2, 3]), set()
+    """The loss takes one of three values, those of the three ways to halve four classes."""
+    loss, labels = ZeroShot(CLASSES, M, dim=DIM).double(), [0, 1, 2, 3, 0, 1, 2, 3]
+    z = histograms(8)
+    ways = torch.stack([slow(z, labels, loss.v.detach(), {0, other}, loss.ridge) for other in (1, 2, 3)])
+    drawn = set()
     for seed in range(40):
-        first = loss._first_half(labels, torch.Generator().manual_seed(seed))
-        assert first is not None
-        here, there = set(labels[first].tolist()), set(labels[~first].tolist())
-        assert len(here) == len(there) == 2 and not here & there
-        seen.add(frozenset(here))
-    assert len(seen) == 6  # every way to halve four classes
+        value = loss(z, torch.tensor(labels), torch.Generator().manual_seed(seed)).detach()
+        way = int((ways - value).abs().argmin())
+        torch.testing.assert_close(value, ways[way], atol=1e-12, rtol=1e-10)
+        drawn.add(way)
+    assert drawn == {0, 1, 2} and ways.sort().values.diff().min() > 1e-6
 
 
-def test_one_class_says_nothing_and_says_so() -> None:
+def test_a_batch_of_one_class_has_no_loss_and_is_reported() -> None:
     loss = ZeroShot(CLASSES, M)
     z = histograms(4).float().requires_grad_()
     value = loss(z, torch.tensor([2, 2, 2, 2]))
     value.backward()
     assert value.item() == 0 and z.grad is not None and not z.grad.any()
     assert loss.v.grad is not None and not loss.v.grad.any()
-    sentence = loss.silent(torch.tensor([2, 2]))
-    assert sentence is not None and "one class" in sentence
+    assert isinstance(loss.silent(torch.tensor([2, 2])), str)
     assert loss.silent(torch.tensor([2, 1])) is None
 
 
@@ -124,17 +127,17 @@ def test_it_is_learned() -> None:
     assert values[-1] < 0.7 * values[0]
 
 
-def test_bad_input_is_a_sentence() -> None:
+def test_bad_input_is_refused() -> None:
     loss = ZeroShot(3, M)
     z = histograms(2).float()
-    with pytest.raises(ValueError, match=r"labels are from 0 to 2, got 1 to 3"):
+    with pytest.raises(ValueError, match=r"\b0 to 2\b.*\b1 to 3\b"):
         loss(z, torch.tensor([1, 3]))
-    with pytest.raises(ValueError, match=r"labels are from 0 to 2, got -1 to 1"):
+    with pytest.raises(ValueError, match=r"\b0 to 2\b.*-1 to 1\b"):
         loss(z, torch.tensor([-1, 1]))
-    with pytest.raises(ValueError, match=r"histograms are \(B, 6\)"):
+    with pytest.raises(ValueError, match=r"\(B, 6\).*\(2, 5\)"):
         loss(histograms(2, 5).float(), torch.tensor([0, 1]))
-    with pytest.raises(ValueError, match="ridge"):
+    with pytest.raises(ValueError, match=r"ridge\b.*\b0\b"):
         ZeroShot(3, M, ridge=0)
     for name, wrong in (("weight", 2), ("weight", "abc"), ("ridge", "abc"), ("scale", float("nan")), ("dim", 2.5)):
-        with pytest.raises(ValueError, match=f"zero-shot: {name} is a"):
+        with pytest.raises(ValueError, match=rf"{name}\b.*{re.escape(repr(wrong))}"):
             ZeroShot(3, M, **{name: wrong})  # type: ignore[arg-type]

@@ -55,7 +55,7 @@ def test_the_published_protocol(version: int, interval: float) -> None:
     score, per_iou, chosen = max_box_acc(maps, boxes, sizes, interval, version)
     assert per_iou == tuple((right.max(1) / len(maps)).tolist())
     assert score == pytest.approx(np.mean(per_iou), abs=1e-15)
-    assert chosen == tuple(thresholds[i] for i in right.argmax(1))
+    assert chosen == pytest.approx([thresholds[i] for i in right.argmax(1)])
 
 
 def test_a_perfect_box_is_not_quite_one() -> None:
@@ -83,7 +83,7 @@ def test_batches_and_processes_add_up() -> None:
         second.add(maps[i : i + 1], boxes[i : i + 1], sizes[i : i + 1])
     first.merge(second)
     assert first.count == 150 and np.array_equal(first.right, whole.right) and first.result() == whole.result()
-    with pytest.raises(ValueError, match="do not add up"):
+    with pytest.raises(ValueError, match=r"0\.01\b.*0\.001\b"):
         first.merge(BoxAccuracy(0.001))
 
 
@@ -107,9 +107,9 @@ def test_the_threshold_of_validation_on_test() -> None:
     expected = [curve[i, round(t / 0.01)] for i, t in enumerate(chosen)]
     assert score.thresholds == chosen and score.per_iou == tuple(expected)
     assert score.score <= test.result().score
-    with pytest.raises(ValueError, match="not multiples"):
+    with pytest.raises(ValueError, match=r"0\.123\b"):
         test.at((0.123, 0.5, 0.5))
-    with pytest.raises(ValueError, match="one threshold for each"):
+    with pytest.raises(ValueError, match=r"\[0\.5\]"):
         test.at((0.5,))
 
 
@@ -127,7 +127,7 @@ def test_top_1_and_top_5_ask_for_the_class_too() -> None:
         np.testing.assert_allclose(accuracy.curve(kind), only.right[0] / 30)
     assert accuracy.result("top1").score <= accuracy.result("top5").score <= accuracy.result("known").score
     accuracy.add(maps, boxes, sizes)
-    with pytest.raises(ValueError, match="rank of the true class"):
+    with pytest.raises(ValueError, match="top1"):
         accuracy.result("top1")
 
 
@@ -148,37 +148,37 @@ def test_bounds_hold_the_score_and_narrow_with_images() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "sentence"),
+    ("spoil", "named"),
     [
-        (lambda m, b, s: (m * np.nan, b, s), "bird.jpg: the score map has a NaN"),
-        (lambda m, b, s: (m * 2, b, s), r"bird.jpg: the score map has values from 0 to 2"),
-        (lambda m, b, s: (m[None], b, s), r"bird.jpg: a score map is \(H, W\)"),
-        (lambda m, b, s: (m, np.zeros((0, 4)), s), "bird.jpg has no true box"),
-        (lambda m, b, s: (m, [[0, 0, 900, 5]], s), r"bird.jpg: box \[0.0, 0.0, 900.0, 5.0\] is outside the image"),
-        (lambda m, b, s: (m, [[10, 10, 5, 12]], s), "bird.jpg: box .* ends before it starts"),
-        (lambda m, b, s: (m, [[1, 2, 3]], s), r"bird.jpg: boxes are \(k, 4\)"),
-        (lambda m, b, s: (m, [[1, 2, np.nan, 4]], s), "bird.jpg: a box has a NaN"),
-        (lambda m, b, s: (m, b, (0, 10)), r"bird.jpg: an image size is \(w, h\)"),
-        (lambda m, b, s: (m, b, (10,)), r"bird.jpg: an image size is \(w, h\)"),
+        (lambda m, b, s: (m * np.nan, b, s), "NaN"),
+        (lambda m, b, s: (m * 2, b, s), r"\b0 to 2\b"),
+        (lambda m, b, s: (m[None], b, s), r"\(1, 28, 28\)"),
+        (lambda m, b, s: (m, np.zeros((0, 4)), s), "box"),
+        (lambda m, b, s: (m, [[0, 0, 900, 5]], s), r"\[0\.0, 0\.0, 900\.0, 5\.0\]"),
+        (lambda m, b, s: (m, [[10, 10, 5, 12]], s), r"\[10\.0, 10\.0, 5\.0, 12\.0\]"),
+        (lambda m, b, s: (m, [[1, 2, 3]], s), r"\(1, 3\)"),
+        (lambda m, b, s: (m, [[1, 2, np.nan, 4]], s), r"\[1\.0, 2\.0, nan, 4\.0\]"),
+        (lambda m, b, s: (m, b, (0, 10)), r"\(0, 10\)"),
+        (lambda m, b, s: (m, b, (10,)), r"\(10,\)"),
     ],
 )
-def test_bad_input_is_a_sentence_that_names_the_image(spoil, sentence: str) -> None:
+def test_bad_input_is_refused_with_the_name_of_the_image(spoil, named: str) -> None:
     maps, boxes, sizes = case(1)
     score_map, box, size = spoil(maps[0], boxes[0], sizes[0])
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises(ValueError, match=f"bird.jpg.*{named}"):
         max_box_acc([score_map], [box], [size], names=["bird.jpg"])
 
 
 def test_without_names_the_image_is_a_number() -> None:
     maps, boxes, sizes = case(70, side=8)
     maps[66] = np.nan
-    with pytest.raises(ValueError, match="image 66: "):
+    with pytest.raises(ValueError, match=r"image 66\b"):
         max_box_acc(maps, boxes, sizes)
 
 
 def test_columns_of_different_length() -> None:
     maps, boxes, sizes = case(3)
-    with pytest.raises(ValueError, match="image 2 has no entry in boxes and image_sizes"):
+    with pytest.raises(ValueError, match=r"image 2\b.*boxes\b.*image_sizes"):
         max_box_acc(maps, boxes[:2], sizes[:2])
 
 
@@ -189,5 +189,5 @@ def test_settings_are_checked(bad: dict) -> None:
 
 
 def test_no_image_no_score() -> None:
-    with pytest.raises(ValueError, match="no image"):
+    with pytest.raises(ValueError):
         max_box_acc([], [], [])

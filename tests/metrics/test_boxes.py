@@ -43,16 +43,16 @@ def test_corloc_merges() -> None:
     assert not second.add([5, 5, 6, 6], [0, 0, 1, 1])
     first.merge(second)
     assert first.result() == 0.5
-    with pytest.raises(ValueError, match="do not add up"):
+    with pytest.raises(ValueError, match=r"0\.5\b.*0\.7\b"):
         first.merge(CorLoc(0.7))
 
 
 def test_bad_input_names_the_image() -> None:
-    with pytest.raises(ValueError, match=r"cat.jpg has no true box"):
+    with pytest.raises(ValueError, match=r"cat\.jpg"):
         corloc([[0, 0, 1, 1]], [[]], names=["cat.jpg"])
-    with pytest.raises(ValueError, match=r"image 0: box .* ends before it starts"):
+    with pytest.raises(ValueError, match=r"image 0\b.*\[5\.0, 5\.0, 2\.0, 2\.0\]"):
         corloc([[5, 5, 2, 2]], [[0, 0, 1, 1]])
-    with pytest.raises(ValueError, match="image 1 has no entry in truth"):
+    with pytest.raises(ValueError, match=r"image 1\b.*truth"):
         corloc([None, None], [[0, 0, 1, 1]])
-    with pytest.raises(ValueError, match="no image"):
+    with pytest.raises(ValueError, match="CorLoc"):
         corloc([], [])

@@ -54,13 +54,13 @@ def test_scale_does_not_matter() -> None:
 
 @pytest.mark.parametrize("bad", [torch.tensor([[0.0, -1.0]]), torch.tensor([[float("nan"), 1.0]])])
 def test_a_map_that_is_no_mass_is_refused(bad: torch.Tensor) -> None:
-    with pytest.raises(ValueError, match="negative, NaN or infinite"):
+    with pytest.raises(ValueError):
         mass_mask(bad)
 
 
 @pytest.mark.parametrize("share", [0, -1, 1.01, float("nan")])
 def test_a_share_is_a_share(share: float) -> None:
-    with pytest.raises(ValueError, match="share is more than 0"):
+    with pytest.raises(ValueError, match=rf"share\b.*{share}"):
         mass_mask(torch.ones(2, 2), share)
 
 
@@ -97,5 +97,5 @@ def test_no_mask_no_box() -> None:
 
 
 def test_a_batch_of_masks_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"\(H, W\)"):
+    with pytest.raises(ValueError, match=r"\(1, 3, 3\)"):
         largest_box(np.ones((1, 3, 3)))

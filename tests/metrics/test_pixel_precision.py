@@ -76,7 +76,7 @@ def test_processes_add_up() -> None:
         (first if i < 3 else second).add(scores, mask)
     first.merge(second)
     assert first.count == len(maps) and first.result() == pixel_average_precision(maps, masks)
-    with pytest.raises(ValueError, match="do not add up"):
+    with pytest.raises(ValueError, match=r"0\.01\b.*0\.1\b"):
         first.merge(PixelPrecision(0.1))
 
 
@@ -86,27 +86,27 @@ def test_an_image_without_the_object_counts_against_the_others() -> None:
     assert pixel_average_precision([scores, scores], [mask, 0 * mask]) == 0.5
 
 
-def test_bad_input_is_a_sentence() -> None:
+def test_bad_input_is_refused() -> None:
     ones = np.ones((2, 3))
-    with pytest.raises(ValueError, match="no positive pixel in the masks of 2 images"):
+    with pytest.raises(ValueError, match=r"\b2 images\b"):
         pixel_average_precision([ones, ones], [0 * ones, 255 * ones])
-    with pytest.raises(ValueError, match=r"dog.png: the mask is \(3, 2\), the score map \(2, 3\)"):
+    with pytest.raises(ValueError, match=r"dog\.png.*\(3, 2\).*\(2, 3\)"):
         pixel_average_precision([ones], [ones.T], names=["dog.png"])
-    with pytest.raises(ValueError, match="image 0: the score map has a NaN"):
+    with pytest.raises(ValueError, match=r"image 0\b.*NaN"):
         pixel_average_precision([ones * np.nan], [ones])
     with pytest.raises(ValueError, match="bin_width"):
         PixelPrecision(0)
 
 
 def test_a_mask_has_three_values(way: str) -> None:
-    with pytest.raises(ValueError, match=r"image 0: a mask has 0, 1 and 255 .* got \[2\]"):
+    with pytest.raises(ValueError, match=r"image 0\b.*\[2\]"):
         pixel_average_precision([np.ones((2, 3))], [np.full((2, 3), 2)])
 
 
 def test_foreground_wins_over_the_ignore_region() -> None:
     first, second = np.array([[255, 0, 0, 0]]), np.array([[0, 255, 0, 0]])
     assert join_masks([first, second], ignore=np.array([[0, 1, 1, 0]])).tolist() == [[1, 1, 255, 0]]
-    with pytest.raises(ValueError, match="at least one instance"):
+    with pytest.raises(ValueError):
         join_masks([])
 
 

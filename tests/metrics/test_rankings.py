@@ -67,9 +67,9 @@ def test_junk_is_as_if_it_had_never_been_there() -> None:
 
 
 def test_bad_input() -> None:
-    with pytest.raises(ValueError, match="query 0 has no list of hard images"):
+    with pytest.raises(ValueError, match=r"query 0\b.*\bhard\b"):
         landmark_scores([[0, 1]], [{"easy": [0], "junk": []}])
-    with pytest.raises(ValueError, match="one row for each of 2 queries"):
+    with pytest.raises(ValueError, match=r"\b2 queries\b.*\(1, 2\)"):
         landmark_scores([[0, 1]], [{"easy": [0], "hard": [], "junk": []}] * 2)
 
 

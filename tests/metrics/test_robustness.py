@@ -34,29 +34,29 @@ def test_severities_are_averaged_first() -> None:
 
 
 def test_all_fifteen_are_needed() -> None:
-    with pytest.raises(ValueError, match="unknown rain; missing snow"):
+    with pytest.raises(ValueError, match=r"\brain\b.*\bsnow\b"):
         corruption_error({("rain" if name == "snow" else name): error for name, error in ALEXNET_ERRORS.items()})
-    with pytest.raises(ValueError, match=r"shares from 0 to 1, got 82 for frost"):
+    with pytest.raises(ValueError, match=r"\b82\b.*\bfrost\b"):
         corruption_error(ALEXNET_ERRORS | {"frost": 82})
 
 
 def test_a_subset_of_classes() -> None:
     logits = np.array([[9.0, 1, 2, 3], [9, 5, 4, 3], [0, 1, 2, 9]])
     assert subset_accuracy(logits, [3, 3, 3], classes=[1, 3]) == pytest.approx(2 / 3)  # class 0 may not be chosen
-    with pytest.raises(ValueError, match="target 2 is not among the 2 classes"):
+    with pytest.raises(ValueError, match=r"\btarget 2\b.*\b2 classes\b"):
         subset_accuracy(logits, [2, 3, 3], classes=[1, 3])
-    with pytest.raises(ValueError, match=r"logits are \(n, classes\)"):
+    with pytest.raises(ValueError, match=r"\(3, 4\).*\(2,\)"):
         subset_accuracy(logits, [3, 3], classes=[1, 3])
 
 
 def test_coarse_classes() -> None:
     logits = np.eye(4)
     assert coarse_accuracy(logits, [0, 0, 1, 1], coarse=[0, 0, 1, -1]) == 0.75
-    with pytest.raises(ValueError, match="the logits have 4 classes, the mapping 3"):
+    with pytest.raises(ValueError, match=r"\b4\b.*\b3\b"):
         coarse_accuracy(logits, [0, 0, 1, 1], coarse=[0, 0, 1])
 
 
 def test_the_gap() -> None:
     assert background_gap({"original": 0.9, "mixed_same": 0.8, "mixed_rand": 0.7}) == pytest.approx(0.1)
-    with pytest.raises(ValueError, match="needs the accuracy on mixed_rand"):
+    with pytest.raises(ValueError, match="mixed_rand"):
         background_gap({"mixed_same": 0.8})

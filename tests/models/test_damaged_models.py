@@ -3,6 +3,8 @@
 import json
 import os
 import pickle
+import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,13 +16,19 @@ from torch import Tensor
 
 import cenote
 from tests.models.bomb import MARK, Bomb
-from tests.models.small import small
+from tests.toy_models import narrow_resnet
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("saved") / "m"
+    narrow_resnet().save(folder)
+    return folder
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    small().save(tmp_path / "m")
-    return tmp_path / "m"
+def folder(saved: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(saved, tmp_path / "m")
 
 
 def edit(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
@@ -31,46 +39,47 @@ def edit(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
 
 
 CONFIG_FAULTS: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
-    (lambda c: [1], "no 'format'"),
-    (lambda c: c.update(format=99), "format 99, made by a newer Cenote"),
-    (lambda c: c.update(format="1"), "format is a number"),
-    (lambda c: c.update(code="x"), "unknown key 'code'"),
-    (lambda c: c.pop("model") and None, "lacks 'model'"),
-    (lambda c: c.update(model=[]), "arguments of create_model"),
-    (lambda c: c["model"].update(pool="simpool9"), "has no pool 'simpool9'"),
-    (lambda c: c["model"].update(pool="../gap"), "pool is a name"),
-    (lambda c: c["model"].update(backbone="resnet18x"), "no backbone 'resnet18x'"),
-    (lambda c: c["model"].update(backbone="hf-hub:timm/resnet18"), "backbone is a name"),
-    (lambda c: c["model"].update(backbone="local-dir:/etc"), "backbone is a name"),
-    (lambda c: c["model"].update(weights="/etc/passwd"), "no argument 'weights'"),
-    (lambda c: c["model"].update(checkpoint_path="x"), "no argument 'checkpoint_path'"),
-    (lambda c: c["model"].update(pretrained=True), "no argument 'pretrained'"),
-    (lambda c: c["model"].update(pretrained_cfg_overlay={"file": "x"}), "no argument 'pretrained_cfg_overlay'"),
-    (lambda c: c["model"].update({"__class__": 1}), "no argument '__class__'"),
-    (lambda c: c["model"].update(wibble=1), "wibble"),
-    (lambda c: c["model"].update(act_layer="../../relu"), "act_layer is"),
-    (lambda c: c["model"].update(depth=10**5), "depth is 100000"),
-    (lambda c: c["model"].update(num_classes=10**12), "num_classes is 10"),
-    (lambda c: c["model"].update(pool_options={"gama": 2}), "no option 'gama'; did you mean 'gamma'"),
-    (lambda c: c["model"].update(pool_options=[]), "pool_options is a table"),
-    (lambda c: c.update(class_names=["a"]), "names 1 classes, the model has 3"),
-    (lambda c: c.update(class_names=[1, 2, 3]), "list of names"),
-    (lambda c: c["preprocessing"].update(std=[1, 2]), "preprocessing.std"),
-    (lambda c: c["preprocessing"].update(file="x"), "preprocessing has exactly"),
-    (lambda c: c.update(sha256="../../x"), "sha256 is 64"),
-    (lambda c: c.update(sha256="0" * 64), "digests differ"),
-    (lambda c: c["model"].update(num_classes=4), "other shapes head.linear.bias, head.linear.weight"),
-    (lambda c: c["model"].update(pool="gap", pool_options={}), "has besides pool.norm.bias"),
-    (lambda c: c["model"].update(backbone="resnet26"), "does not fit 'resnet26'"),
+    (lambda c: [1], "'format'"),
+    (lambda c: c.update(format=99), r"format\b.*\b99\b.*\b1\b"),
+    (lambda c: c.update(format="1"), r"format\b.*'1'"),
+    (lambda c: c.update(code="x"), "'code'"),
+    (lambda c: c.pop("model") and None, "'model'"),
+    (lambda c: c.update(model=[]), r"'model'.*\[\]"),
+    (lambda c: c["model"].update(pool="simpool9"), "'simpool9'"),
+    (lambda c: c["model"].update(pool="../gap"), r"pool\b.*'\.\./gap'"),
+    (lambda c: c["model"].update(backbone="resnet18x"), "'resnet18x'.*'resnet18'"),
+    (lambda c: c["model"].update(backbone="hf-hub:timm/resnet18"), "backbone.*'hf-hub:timm/resnet18'"),
+    (lambda c: c["model"].update(backbone="local-dir:/etc"), "backbone.*'local-dir:/etc'"),
+    (lambda c: c["model"].update(weights="/etc/passwd"), "'weights'"),
+    (lambda c: c["model"].update(checkpoint_path="x"), "'checkpoint_path'"),
+    (lambda c: c["model"].update(pretrained=True), "'pretrained'"),
+    (lambda c: c["model"].update(pretrained_cfg_overlay={"file": "x"}), "'pretrained_cfg_overlay'"),
+    (lambda c: c["model"].update({"__class__": 1}), "'__class__'"),
+    (lambda c: c["model"].update(wibble=1), "'wibble'"),
+    (lambda c: c["model"].update(act_layer="../../relu"), r"act_layer.*'\.\./\.\./relu'"),
+    (lambda c: c["model"].update(depth=10**5), r"depth\b.*\b100000\b"),
+    (lambda c: c["model"].update(num_classes=10**12), r"num_classes\b.*\b1000000000000\b"),
+    (lambda c: c["model"].update(pool_options={"gama": 2}), "'simpool'.*'gama'.*'gamma'"),
+    (lambda c: c["model"].update(pool_options=[]), r"pool_options\b.*\[\]"),
+    (lambda c: c.update(class_names=["a"]), r"\b1\b.*\b3\b"),
+    (lambda c: c.update(class_names=[1, 2, 3]), "class_names"),
+    (lambda c: c["preprocessing"].update(std=[1, 2]), r"preprocessing\.std\b.*\[1, 2\]"),
+    (lambda c: c["preprocessing"].update(file="x"), r"preprocessing\b.*crop, interpolation, mean, size, std"),
+    (lambda c: c.update(sha256="../../x"), r"sha256\b.*\b64\b.*'\.\./\.\./x'"),
+    (lambda c: c.update(sha256="0" * 64), r"model\.safetensors.*config\.json"),
+    (lambda c: c["model"].update(num_classes=4), r"head\.linear\.bias, head\.linear\.weight"),
+    (lambda c: c["model"].update(pool="gap", pool_options={}), r"'gap'.*pool\.norm\.bias"),
+    (lambda c: c["model"].update(backbone="resnet26"), "'resnet26'"),
 ]
 
 
-@pytest.mark.parametrize(("change", "reason"), CONFIG_FAULTS, ids=[reason for _, reason in CONFIG_FAULTS])
-def test_a_tampered_config_is_one_sentence(change: Any, reason: str, folder: Path) -> None:
+@pytest.mark.parametrize(("change", "values"), CONFIG_FAULTS, ids=[values for _, values in CONFIG_FAULTS])
+def test_a_tampered_config_is_refused(change: Any, values: str, folder: Path) -> None:
     edit(folder, change)
     with pytest.raises(ValueError, match=r"(config\.json|model\.safetensors)") as caught:
         cenote.load(folder)
-    assert reason in str(caught.value) and "\n" not in str(caught.value)
+    message = str(caught.value).replace(str(folder), "")
+    assert re.search(values, message) and "\n" not in message, message
 
 
 def drop_digest(folder: Path) -> None:
@@ -84,43 +93,44 @@ def rewrite(folder: Path, change: Callable[[dict[str, Tensor]], Any]) -> None:
 
 
 WEIGHT_FAULTS: list[tuple[Callable[[Path], Any], str]] = [
-    (lambda f: os.truncate(f / "model.safetensors", 10_000), "not a whole safetensors file"),
-    (lambda f: os.truncate(f / "model.safetensors", 0), "not a whole safetensors file"),
-    (lambda f: (f / "model.safetensors").write_bytes(b"\xff" * 5000), "not a whole safetensors file"),
-    (lambda f: (f / "model.safetensors").write_bytes(pickle.dumps(Bomb())), "not a whole safetensors file"),
-    (lambda f: torch.save({"a": Bomb()}, f / "model.safetensors"), "not a whole safetensors file"),
-    (lambda f: rewrite(f, lambda t: t.pop("pool.wq.weight")), "lacks pool.wq.weight"),
-    (lambda f: rewrite(f, lambda t: t.update(extra=torch.zeros(2))), "has besides extra"),
-    (lambda f: rewrite(f, lambda t: t.update({"pool.norm.bias": torch.zeros(3)})), "other shapes pool.norm.bias"),
+    (lambda f: os.truncate(f / "model.safetensors", 10_000), ""),
+    (lambda f: os.truncate(f / "model.safetensors", 0), ""),
+    (lambda f: (f / "model.safetensors").write_bytes(b"\xff" * 5000), ""),
+    (lambda f: (f / "model.safetensors").write_bytes(pickle.dumps(Bomb())), ""),
+    (lambda f: torch.save({"a": Bomb()}, f / "model.safetensors"), ""),
+    (lambda f: rewrite(f, lambda t: t.pop("pool.wq.weight")), r"pool\.wq\.weight"),
+    (lambda f: rewrite(f, lambda t: t.update(extra=torch.zeros(2))), "extra"),
+    (lambda f: rewrite(f, lambda t: t.update({"pool.norm.bias": torch.zeros(3)})), r"pool\.norm\.bias"),
     (
         lambda f: rewrite(f, lambda t: t.update({"pool.norm.bias": torch.zeros(64, dtype=torch.int8)})),
-        "'pool.norm.bias' holds torch.int8",
+        r"pool\.norm\.bias.*torch\.int8",
     ),
 ]
 
 
 @pytest.mark.parametrize("digest", [True, False], ids=["with digest", "without"])
-@pytest.mark.parametrize(("damage", "reason"), WEIGHT_FAULTS, ids=[str(i) for i in range(len(WEIGHT_FAULTS))])
-def test_damaged_weights_are_one_sentence(damage: Any, reason: str, digest: bool, folder: Path) -> None:
+@pytest.mark.parametrize(("damage", "values"), WEIGHT_FAULTS, ids=[str(i) for i in range(len(WEIGHT_FAULTS))])
+def test_damaged_weights_are_refused(damage: Any, values: str, digest: bool, folder: Path) -> None:
     damage(folder)
     if not digest:
         drop_digest(folder)
     with pytest.raises(ValueError, match=r"model\.safetensors") as caught:
         cenote.load(folder)
     assert "\n" not in str(caught.value) and not os.path.exists(MARK)
-    assert reason in str(caught.value) or (digest and "digests differ" in str(caught.value))
+    expected = r"config\.json" if digest and values else values  # of a readable file, the digest differs first
+    assert re.search(expected, str(caught.value))
 
 
 def test_one_changed_byte_is_noticed(folder: Path) -> None:
     with (folder / "model.safetensors").open("r+b") as file:
         file.seek(-5, os.SEEK_END)
         file.write(b"\x01")
-    with pytest.raises(ValueError, match="digests differ"):
+    with pytest.raises(ValueError, match=r"model\.safetensors.*config\.json"):
         cenote.load(folder)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[" * 100_000, "\x00", '{"format": NaN}'])
-def test_bad_json_is_one_sentence(text: str, folder: Path) -> None:
+def test_bad_json_is_refused(text: str, folder: Path) -> None:
     (folder / "config.json").write_text(text)
     with pytest.raises(ValueError, match=r"config\.json"):
         cenote.load(folder)

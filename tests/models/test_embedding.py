@@ -9,17 +9,11 @@ import torch.nn.functional as F
 
 from cenote.models import PooledModel, create_model, load, save_model
 from cenote.models.export import OutputAndMap
-
-NARROW: dict[str, Any] = {"layers": (1, 1, 1, 1), "channels": (8, 16, 32, 64)}
+from tests.toy_models import NARROW, assert_same_model, images, narrow_resnet
 
 
 def small(pool: str = "gsp", classes: int = 0, **options: Any) -> PooledModel:
-    torch.manual_seed(0)
-    return create_model("resnet18", pool, classes, **{"embedding_dim": 12, **NARROW, **options}).eval()
-
-
-def images() -> torch.Tensor:
-    return torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(1))
+    return narrow_resnet(pool, classes, **{"embedding_dim": 12, **options})
 
 
 @pytest.mark.parametrize("norm", [None, "layer"])
@@ -30,7 +24,7 @@ def test_it_is_a_linear_layer_on_the_pooled_vector(pool: str, norm: str | None) 
     u = model.pool_features(model.features(images()))[0].flatten(1)  # slot has several vectors: all in a row
     u = F.layer_norm(u, u.shape[1:]) if norm else u
     weight, bias = model.embedding.linear.weight, model.embedding.linear.bias
-    torch.testing.assert_close(model.embed(images()), u @ weight.T + bias)
+    torch.testing.assert_close(model.embed(images()), u @ weight.T + bias, rtol=1e-4, atol=1e-5)
     assert model.vector_dim == 12 and model(images()).shape == (2, 12)
 
 
@@ -49,12 +43,13 @@ def test_it_is_saved(norm: str | None, tmp_path: Path) -> None:
     model = small(embedding_norm=norm)
     save_model(model, tmp_path)
     back = load(tmp_path)
-    assert back.config == model.config and back.vector_dim == 12
+    assert back.vector_dim == 12
+    assert_same_model(model, back)
     torch.testing.assert_close(back.embed(images()), model.embed(images()))
 
 
 def test_models_without_one_are_described_as_before() -> None:
-    assert "embedding_dim" not in create_model("resnet18", "gap", 3, **NARROW).config
+    assert "embedding_dim" not in narrow_resnet("gap").config
 
 
 def test_the_width_of_a_vit_is_still_timms() -> None:
@@ -85,22 +80,22 @@ def test_maps_and_export() -> None:
     torch.testing.assert_close(same, maps)
     several = small("slot", 5)
     assert several.attend(images()).shape[1] == several.pool.k  # type: ignore[union-attr]
-    with pytest.raises(ValueError, match="weighs each pooled vector"):
+    with pytest.raises(ValueError):
         several.attend(images(), "cam")
 
 
 def test_the_backbones_own_classifier_is_not_for_an_embedding() -> None:
-    model = create_model("resnet18", "gap", None, embedding_dim=64, layers=(1, 1, 1, 1), channels=(8, 16, 32, 64))
+    model = create_model("resnet18", "gap", None, embedding_dim=64, **NARROW)
     assert model.head is None  # though it would fit
 
 
 @pytest.mark.parametrize(
-    ("options", "sentence"),
+    ("options", "values"),
     [
-        ({"embedding_dim": 0}, "embedding_dim is a whole number above 0, got 0"),
-        ({"embedding_norm": "batch"}, "'layer'"),
+        ({"embedding_dim": 0}, r"embedding_dim\b.*\b0\b"),
+        ({"embedding_norm": "batch"}, "'layer'.*'batch'"),
     ],
 )
-def test_bad_input(options: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ValueError, match=sentence):
+def test_bad_input(options: dict[str, Any], values: str) -> None:
+    with pytest.raises(ValueError, match=values):
         small(**options)

@@ -39,12 +39,12 @@ def text_space() -> TextSpace:
 
 def test_texts_are_as_wordllama_has_them(text_space: TextSpace) -> None:
     """The package's own inference. Its `load` looks for the tokenizer in a folder that its wheel does not have."""
-    inference = pytest.importorskip("wordllama.inference")
+    inference = pytest.importorskip("wordllama.inference", reason="needs: pip install wordllama")
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_str(text_space.words.tokenizer.to_str())
     theirs = inference.WordLlamaInference(text_space.words.table.numpy(), tokenizer).embed(TEXTS, norm=True)
-    torch.testing.assert_close(text_space.embed_texts(TEXTS), torch.from_numpy(theirs), atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(text_space.embed_texts(TEXTS), torch.from_numpy(theirs), atol=1e-5, rtol=1e-5)
     assert text_space.embed_texts([]).shape == (0, 256)
 
 
@@ -56,7 +56,7 @@ def test_an_image_is_the_weighted_mean_of_its_likeliest_classes(text_space: Text
         chosen = sorted(range(1000), key=lambda c: -given[c])[: text_space.top]
         weights = {c: np.exp(given[c] / text_space.temperature) for c in chosen}
         mean = sum(weights[c] / sum(weights.values()) * classes[c] for c in chosen)
-        np.testing.assert_allclose(found.numpy(), mean / np.linalg.norm(mean), atol=1e-6)
+        np.testing.assert_allclose(found.numpy(), mean / np.linalg.norm(mean), atol=1e-5)
 
 
 def test_a_class_is_its_names_and_by_half_its_definition() -> None:
@@ -75,7 +75,7 @@ def test_a_class_is_its_names_and_by_half_its_definition() -> None:
 
 
 def test_a_photograph_lies_by_its_name(text_space: TextSpace) -> None:
-    skimage = pytest.importorskip("skimage.data")
+    skimage = pytest.importorskip("skimage.data", reason="needs: pip install scikit-image")
     pixels = text_space.transform()(Image.fromarray(skimage.chelsea()))[None]
     names = ["cat", "dog", "house", "guitar", "mountain", "car"]
     found = text_space.embed_texts(names) @ text_space.embed_images(pixels)[0]
@@ -105,7 +105,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Random models as open_clip keeps them in a folder."""
-    open_clip = pytest.importorskip("open_clip")
+    open_clip = pytest.importorskip("open_clip", reason="needs: pip install 'cenote[clip]'")
     found = {}
     for name, config in CONFIGS.items():
         folder = tmp_path_factory.mktemp(name)
@@ -122,13 +122,22 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return found
 
 
-def opened(folder: Path) -> Any:
+def from_folder(folder: Path) -> Any:
     return create_image_text(f"open_clip/local-dir:{folder}")
 
 
+@pytest.fixture(scope="module")
+def models(tiny: dict[str, Path]) -> dict[str, Any]:
+    return {name: from_folder(folder) for name, folder in tiny.items()}
+
+
+def test_a_model_that_is_opened_again_has_the_same_identity(models: dict[str, Any], tiny: dict[str, Path]) -> None:
+    assert from_folder(tiny["clip"]).identity == models["clip"].identity != models["custom"].identity
+
+
 @pytest.mark.parametrize("name", CONFIGS)
-def test_vectors_are_open_clips(name: str, tiny: dict[str, Path]) -> None:
-    model = opened(tiny[name])
+def test_vectors_are_open_clips(name: str, models: dict[str, Any]) -> None:
+    model = models[name]
     assert isinstance(model, ImageText) and isinstance(model, Invertible)
     pixels = torch.rand(2, 3, 32, 32)
     with torch.no_grad():
@@ -138,25 +147,25 @@ def test_vectors_are_open_clips(name: str, tiny: dict[str, Path]) -> None:
     torch.testing.assert_close(model.embed_texts(TEXTS), texts)
     assert model.dim == 24 and not any(p.requires_grad for p in model.parameters())
     assert model.transform()(Image.new("L", (50, 40))).shape == (3, 32, 32)
-    assert opened(tiny[name]).identity == model.identity
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_the_vector_of_a_real_word_is_that_word(name: str, tiny: dict[str, Path]) -> None:
-    model = opened(tiny[name])
+def test_the_vector_of_a_real_word_is_that_word(name: str, models: dict[str, Any]) -> None:
+    model = models[name]
     texts = ["a photo of bird", "a photo of sketch"]
     table = model.clip.text.token_embedding if hasattr(model.clip, "text") else model.clip.token_embedding
     words = table.weight[[int(row[1]) for row in model.tokenizer(["bird", "sketch"])]]
     with torch.no_grad():
-        assert torch.equal(model.embed_with_word("a photo of $", words), model.embed_texts(texts))
+        torch.testing.assert_close(model.embed_with_word("a photo of $", words), model.embed_texts(texts))
         behind = model.embed_with_word("$, red and blue", words)
-    assert torch.equal(behind, model.embed_texts(["bird, red and blue", "sketch, red and blue"]))
+    torch.testing.assert_close(behind, model.embed_texts(["bird, red and blue", "sketch, red and blue"]))
     assert not torch.allclose(behind[0], behind[1], atol=1e-3)  # the word does matter
 
 
 @pytest.mark.parametrize("name", CONFIGS)
-def test_gradients_reach_the_word_alone(name: str, tiny: dict[str, Path]) -> None:
-    model = opened(tiny[name])
+def test_gradients_reach_the_word_alone(name: str, models: dict[str, Any]) -> None:
+    model = models[name]
+    before = model.embed_texts(TEXTS)
     torch.manual_seed(0)
     word = torch.randn(2, 32, requires_grad=True)
     goal = torch.randn(24)
@@ -169,30 +178,34 @@ def test_gradients_reach_the_word_alone(name: str, tiny: dict[str, Path]) -> Non
     slow = (value(word.detach() + step) - value(word.detach() - step)) / 2e-2
     torch.testing.assert_close(gradient[:, 5].sum(), slow, rtol=2e-2, atol=1e-3)
     assert all(p.grad is None for p in model.parameters())
-    assert not model._words._forward_hooks
+    torch.testing.assert_close(model.embed_texts(TEXTS), before)  # the word is gone again
 
 
-def test_a_checkpoint_file_goes_into_a_named_model(tiny: dict[str, Path], tmp_path: Path) -> None:
+def test_a_checkpoint_file_goes_into_a_named_model(
+    models: dict[str, Any], tiny: dict[str, Path], tmp_path: Path
+) -> None:
     """RemoteCLIP's way: a .pt of tensors into a plain model of open_clip."""
-    open_clip = pytest.importorskip("open_clip")
+    open_clip = pytest.importorskip("open_clip", reason="needs: pip install 'cenote[clip]'")
     config = json.loads((tiny["clip"] / "open_clip_config.json").read_text())["model_cfg"]
     (tmp_path / "tiny-clip.json").write_text(json.dumps(config))
     open_clip.add_model_config(tmp_path / "tiny-clip.json")
-    direct = opened(tiny["clip"])
+    direct = models["clip"]
     torch.save(direct.clip.state_dict(), tmp_path / "remote.pt")
     model = create_image_text(f"open_clip/tiny-clip/{tmp_path / 'remote.pt'}")
-    assert torch.equal(model.embed_texts(TEXTS), direct.embed_texts(TEXTS))
-    with pytest.raises(ValueError, match="not a readable weights file"):
+    expected = direct.clip.state_dict()
+    assert all(torch.equal(value, expected[key]) for key, value in model.clip.state_dict().items())
+    torch.testing.assert_close(model.embed_texts(TEXTS), direct.embed_texts(TEXTS))
+    with pytest.raises(ValueError, match=r"bad\.pt"):
         (tmp_path / "bad.pt").write_bytes(b"nothing")
         create_image_text(f"open_clip/tiny-clip/{tmp_path / 'bad.pt'}")
-    with pytest.raises(ValueError, match="does not fit open_clip's 'tiny-clip'"):
+    with pytest.raises(ValueError, match=r"other\.pt.*'tiny-clip'"):
         torch.save({"weight": torch.ones(3)}, tmp_path / "other.pt")
         create_image_text(f"open_clip/tiny-clip/{tmp_path / 'other.pt'}")
 
 
 def test_openai_weights_come_with_quick_gelu(monkeypatch: pytest.MonkeyPatch) -> None:
     """open_clip itself only warns, and every number is quietly wrong."""
-    open_clip = pytest.importorskip("open_clip")
+    open_clip = pytest.importorskip("open_clip", reason="needs: pip install 'cenote[clip]'")
     seen: list[dict[str, Any]] = []
 
     def create(model: str, **options: Any) -> None:
@@ -204,55 +217,55 @@ def test_openai_weights_come_with_quick_gelu(monkeypatch: pytest.MonkeyPatch) ->
     for model, tag, quick in (
         ("ViT-L-14", "openai", True), ("ViT-L-14-quickgelu", "openai", True), ("ViT-B-32", "laion2b_s34b_b79k", False)
     ):  # fmt: skip
-        with pytest.raises(OSError, match="could not be had"):
+        with pytest.raises(OSError, match=f"'open_clip/{model}/{tag}'"):
             create_image_text(f"open_clip/{model}/{tag}")
         assert seen[-1]["force_quick_gelu"] is quick
 
 
 def test_a_mismatch_that_open_clip_warns_of_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    open_clip = pytest.importorskip("open_clip")
+    open_clip = pytest.importorskip("open_clip", reason="needs: pip install 'cenote[clip]'")
 
     def create(model: str, **_: Any) -> None:
         warnings.warn("QuickGELU mismatch between final model config and pretrained tag", UserWarning, stacklevel=1)
 
     monkeypatch.setattr(open_clip, "create_model", create)
     monkeypatch.setattr("cenote.backbones.hub.reachable", lambda: False)
-    with pytest.raises(ValueError, match="'ViT-B-32' does not go with the weights 'openai': QuickGELU mismatch"):
+    with pytest.raises(ValueError, match=r"'ViT-B-32'.*'openai'.*QuickGELU"):
         create_image_text("open_clip/ViT-B-32/openai")
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "sentence"),
+    ("name", "options", "values"),
     [
-        ("textspace", {}, "did you mean 'text-space'"),
-        ("text-space", {"tops": 3}, "did you mean 'top'"),
-        ("text-space", {"top": 0}, "top is a whole number at least 1"),
-        ("text-space", {"temperature": 0}, "temperature is a number above 0"),
-        ("text-space", {"class_texts": "x"}, "class_texts is one of first name"),
-        ("text-space/vit_micro", {}, "has no trained weights"),
-        ("open_clip/ViT-L-14", {}, "says not which weights"),
-        ("open_clip/ViT-B-322/openai", {}, "did you mean 'ViT-B-32'"),
-        ("open_clip/ViT-L-14/opnai", {}, "did you mean 'openai'"),
+        ("textspace", {}, "'textspace'.*'text-space'"),
+        ("text-space", {"tops": 3}, "'tops'.*'top'"),
+        ("text-space", {"top": 0}, r"\btop\b.*\b1000\b.*\b0\b"),
+        ("text-space", {"temperature": 0}, r"temperature\b.*\b0\b"),
+        ("text-space", {"class_texts": "x"}, "class_texts.*first name.*'x'"),
+        ("text-space/vit_micro", {}, "'vit_micro'"),
+        ("open_clip/ViT-L-14", {}, "'open_clip/ViT-L-14'.*open_clip/MODEL/TAG"),
+        ("open_clip/ViT-B-322/openai", {}, "'ViT-B-322'.*'ViT-B-32'"),
+        ("open_clip/ViT-L-14/opnai", {}, "'opnai'.*'openai'"),
     ],
 )
-def test_wrong_names_are_one_sentence(name: str, options: dict[str, Any], sentence: str) -> None:
+def test_wrong_names_and_options_are_refused(name: str, options: dict[str, Any], values: str) -> None:
     if name.startswith("open_clip"):
-        pytest.importorskip("open_clip")
-    with pytest.raises(ValueError, match=sentence):
+        pytest.importorskip("open_clip", reason="needs: pip install 'cenote[clip]'")
+    with pytest.raises(ValueError, match=values):
         create_image_text(name, **options)
 
 
-def test_wrong_texts_are_one_sentence(text_space: TextSpace, tiny: dict[str, Path]) -> None:
-    model = opened(tiny["clip"])
-    for asked in (text_space, model):
-        with pytest.raises(ValueError, match="list of texts"):
-            asked.embed_texts("dog")
-        with pytest.raises(ValueError, match="at least one character"):
-            asked.embed_texts(["dog", "  "])
-    for template, sentence in (("a photo", "once"), ("$ and $", "once"), ("far " * 40 + "$", "too long")):
-        with pytest.raises(ValueError, match=sentence):
+def test_wrong_texts_are_refused(text_space: TextSpace, models: dict[str, Any]) -> None:
+    model = models["clip"]
+    for encoder in (text_space, model):
+        with pytest.raises(ValueError, match="'dog'"):
+            encoder.embed_texts("dog")
+        with pytest.raises(ValueError, match="'  '"):
+            encoder.embed_texts(["dog", "  "])
+    for template, values in (("a photo", "'a photo'"), ("$ and $", r"'\$ and \$'"), ("far " * 40 + "$", "far far")):
+        with pytest.raises(ValueError, match=values):
             model.embed_with_word(template, torch.zeros(1, 32))
-    with pytest.raises(ValueError, match="rows of 32 numbers"):
+    with pytest.raises(ValueError, match=r"\b32\b.*\(1, 31\)"):
         model.embed_with_word("a $", torch.zeros(1, 31))
     assert not isinstance(text_space, Invertible)
 

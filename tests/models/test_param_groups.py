@@ -1,15 +1,18 @@
 """What timm's optimizers ask a model: which weights are not decayed, and to which layer each belongs."""
 
+from typing import Any
+
 import pytest
 from timm.optim import create_optimizer_v2  # type: ignore[attr-defined]
 
 from cenote.models import create_model
 from cenote.train.contender import Contender
 from cenote.train.settings import Settings
+from tests.toy_models import NARROW
 
 
 def test_position_embeddings_are_not_decayed() -> None:
-    model = create_model("vit_tiny_patch16_224", "simpool", 3, depth=-10)
+    model = create_model("vit_micro", "simpool", 3)
     assert "backbone.model.pos_embed" in model.no_weight_decay()
     names = {id(p): n for n, p in model.named_parameters()}
     decayed = {names[id(p)] for g in create_optimizer_v2(model, "adamw", 1e-3, 0.1).param_groups
@@ -18,9 +21,16 @@ def test_position_embeddings_are_not_decayed() -> None:
     assert not any(name.endswith(".bias") for name in decayed)
 
 
-@pytest.mark.parametrize("backbone", ["vit_tiny_patch16_224", "resnet18", "convnext_atto"])
+SMALL: dict[str, dict[str, Any]] = {
+    "vit_tiny_patch16_224": {"embed_dim": 24, "num_heads": 1, "img_size": 32},
+    "resnet18": NARROW,
+    "test_convnext": {},
+}
+
+
+@pytest.mark.parametrize("backbone", SMALL)
 def test_rates_fall_from_the_head_to_the_input(backbone: str) -> None:
-    model = create_model(backbone, "simpool", 3)
+    model = create_model(backbone, "simpool", 3, **SMALL[backbone])
     contender = Contender("m", model, Settings(lr=1.0, layer_decay=0.5))
     names = {id(p): n for n, p in model.named_parameters()}
     rate = {names[id(p)]: r for g, r in zip(contender.optimizer.param_groups, contender.rates, strict=True)

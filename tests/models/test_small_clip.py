@@ -67,12 +67,14 @@ def test_the_vector_of_a_real_word_is_that_word() -> None:
     model = small()
     table = model.text.embedding.weight
     words = table[[int(model.words.encode([word])[0, 0]) for word in ("cat", "bird")]]
+    texts = model.embed_texts(SAID)
     with torch.no_grad():
         found = model.embed_with_word("a sketch of $, red", words)
-    assert torch.equal(found, model.embed_texts(["a sketch of cat, red", "a sketch of bird, red"]))
+    torch.testing.assert_close(found, model.embed_texts(["a sketch of cat, red", "a sketch of bird, red"]))
     word = words.detach().clone().requires_grad_()
     (gradient,) = torch.autograd.grad(model.embed_with_word("a $", word).sum(), word)
-    assert gradient.abs().sum() > 0 and not model.text.embedding._forward_hooks
+    assert gradient.abs().sum() > 0
+    torch.testing.assert_close(model.embed_texts(SAID), texts)  # the word is gone again
 
 
 def test_it_is_saved_in_two_pairs_of_files(tmp_path: Path) -> None:
@@ -85,8 +87,10 @@ def test_it_is_saved_in_two_pairs_of_files(tmp_path: Path) -> None:
     back = create_image_text(str(tmp_path))
     pixels = torch.rand(2, 3, 64, 64)
     assert isinstance(back, ImageText) and isinstance(back, Invertible)
-    assert torch.equal(back.embed_texts(SAID), model.embed_texts(SAID))
-    assert torch.equal(back.embed_images(pixels), model.embed_images(pixels))
+    torch.testing.assert_close(back.embed_texts(SAID), model.embed_texts(SAID))
+    torch.testing.assert_close(back.embed_images(pixels), model.embed_images(pixels))
+    expected = model.state_dict()
+    assert all(torch.equal(value, expected[name]) for name, value in back.state_dict().items())
     assert back.identity == model.identity and back.name == tmp_path.name and float(back.scale) == 3.0
     assert isinstance(back, SmallClip) and back.things == ["bird", "cat"]
     assert not any(p.requires_grad for p in back.parameters())
@@ -107,29 +111,29 @@ def test_what_does_not_belong_together_is_refused(tmp_path: Path) -> None:
     save_image_text(small(), tmp_path)
     text, weights = (tmp_path / TEXT).read_text(), (tmp_path / TEXT_WEIGHTS).read_bytes()
 
-    def refused(sentence: str) -> None:
-        with pytest.raises(ValueError, match=sentence):
+    def refused(values: str) -> None:
+        with pytest.raises(ValueError, match=values):
             load_image_text(tmp_path)
         (tmp_path / TEXT).write_text(text)
         (tmp_path / TEXT_WEIGHTS).write_bytes(weights)
 
     (tmp_path / TEXT_WEIGHTS).write_bytes(weights[:-1] + b"x")
-    refused("is not the one that text.json names")
+    refused(r"text\.safetensors.*text\.json")
     (tmp_path / TEXT).write_text("{")
-    refused("is not JSON")
+    refused(r"text\.json")
     (tmp_path / TEXT).write_text("[]")
-    refused("exactly the keys")
+    refused(r"text\.json.*format, image, sha256, text, things, words")
     config = json.loads(text)
-    for change, sentence in (
-        ({"format": 2}, "format 2"),
-        ({"words": [1]}, "list of words"),
-        ({"things": "cat"}, "things is a list of words"),
-        ({"words": config["words"][:-1]}, "does not fit text.safetensors"),
-        ({"text": config["text"] | {"width": 10**9}}, "text has the numbers"),
-        ({"text": config["text"] | {"heads": 5}}, "does not fit text.safetensors"),
+    for change, values in (
+        ({"format": 2}, r"format.*\b2\b"),
+        ({"words": [1]}, r"text\.json.*\bwords\b"),
+        ({"things": "cat"}, r"text\.json.*\bthings\b"),
+        ({"words": config["words"][:-1]}, r"text\.json.*text\.safetensors"),
+        ({"text": config["text"] | {"width": 10**9}}, r"text\.json.*\b1000000000\b"),
+        ({"text": config["text"] | {"heads": 5}}, r"text\.json.*text\.safetensors.*\b5\b.*\b24\b"),
     ):
         (tmp_path / TEXT).write_text(json.dumps(config | change))
-        refused(sentence)
+        refused(values)
     (tmp_path / TEXT).unlink()
-    with pytest.raises(ValueError, match=r"no image-text model: it has no text\.json"):
+    with pytest.raises(ValueError, match=r"text\.json"):
         create_image_text(str(tmp_path))

@@ -7,56 +7,69 @@ import pytest
 import timm
 import torch
 from torch import Tensor, nn
-from torch.testing import assert_close
 from torchvision.ops import FeaturePyramidNetwork
 
 from cenote.models import create_model, replace_pool
 from cenote.models.attention_maps import cls_attention
+from tests.toy_models import NARROW
 
 IMAGES = torch.randn(2, 3, 65, 97, generator=torch.Generator().manual_seed(0))
 
 
+BOTTLENECKS: dict[str, Any] = {"layers": (1, 1, 1, 1), "channels": (8, 16, 32, 64)}
+SLIM: dict[str, Any] = {"embed_dim": 48, "num_heads": 3}
+SHALLOW: dict[str, Any] = {"depths": (1, 1, 1, 1), "dims": (8, 16, 32, 64)}
+STRIDED: dict[str, dict[str, Any]] = {"resnet18": NARROW, "resnet26": BOTTLENECKS, "regnetx_002": {}}
+
+
+def assert_close(actual: Tensor, expected: Tensor) -> None:
+    """float32 through a whole network, whose convolutions add in different orders."""
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
+
+
 @torch.no_grad()
-@pytest.mark.parametrize("name", ["resnet18", "resnet26", "regnetx_002"])
+@pytest.mark.parametrize("name", STRIDED)
 @pytest.mark.parametrize("gain", [2, 4])
 def test_every_other_position_of_the_finer_map_is_the_old_map(name: str, gain: int) -> None:
     """A strided convolution sees every other position; dilation lets the later ones see the same ones again."""
     torch.manual_seed(0)
-    strided, finer = create_model(name, "gap", 3).eval(), create_model(name, "gap", 3, stride=gain).eval()
+    options = STRIDED[name]
+    strided = create_model(name, "gap", 3, **options).eval()
+    finer = create_model(name, "gap", 3, stride=gain, **options).eval()
     finer.load_state_dict(strided.state_dict())  # the same weights, name for name
     (old, grid, _), (new, fine, _) = strided.features(IMAGES), finer.features(IMAGES)
     assert [-(-n // gain) for n in fine] == list(grid)
     picked = new.unflatten(1, fine)[:, ::gain, ::gain].flatten(1, 2)
-    assert_close(picked, old, rtol=1e-4, atol=1e-4)
+    assert_close(picked, old)
 
 
-def test_stride_removal_of_other_families_and_its_sentence() -> None:
+def test_stride_removal_of_other_families() -> None:
     model = create_model("lite0", "gap", stride=2, pretrained=True).eval()
-    assert model.features(torch.randn(1, 3, 224, 224)).grid == (14, 14)
+    assert model.features(torch.randn(1, 3, 128, 128)).grid == (8, 8)
     assert model.config["stride"] == 2 and "output_stride" not in model.config
     for name in ("vit_tiny_patch16_224", "vgg11"):
-        with pytest.raises(ValueError, match=f"the stride of '{name}' cannot be removed"):
+        with pytest.raises(ValueError, match=f"stride.*'{name}'"):
             create_model(name, "gap", stride=2)
-    with pytest.raises(ValueError, match="got 3"):
+    with pytest.raises(ValueError, match=r"stride.*\b3\b"):
         create_model("resnet18", "gap", stride=3)
-    with pytest.raises(ValueError, match="did you mean 'resnet18'"):
+    with pytest.raises(ValueError, match=r"'resnet188'.*'resnet18'"):
         create_model("resnet188", "gap", stride=2)
 
 
-SWIN = {"img_size": (64, 96)}
-PYRAMIDS = [("resnet18", {}), ("convnext_atto", {}), ("lite0", {}), ("swin_tiny_patch4_window7_224", SWIN)]
+SWIN = {"img_size": (64, 96), "embed_dim": 24, "depths": (1, 1, 1, 1)}
+PYRAMIDS = [("resnet18", NARROW), ("convnext_atto", SHALLOW), ("lite0", {}), ("swin_tiny_patch4_window7_224", SWIN)]
 
 
 @pytest.mark.parametrize(("name", "options"), PYRAMIDS)
 @pytest.mark.parametrize("level", ["P2", "P3", "P4"])
 def test_a_level_of_the_pyramid(name: str, options: dict[str, Any], level: str) -> None:
     model = create_model(name, "gap", 4, fpn=level, fpn_dim=16, **options)
-    images = IMAGES[..., :64, :96] if options else IMAGES
+    images = IMAGES[..., :64, :96] if "img_size" in options else IMAGES
     stride = 2 ** int(level[1])
     up = -(-65 // stride), -(-97 // stride)
     down = 64 // stride, 96 // stride
     features = model.features(images)
-    assert features.grid == (down if options or name == "convnext_atto" else up)
+    assert features.grid == (down if "img_size" in options or name == "convnext_atto" else up)
     assert features.tokens.shape == (2, features.grid[0] * features.grid[1], 16)
     model(images).square().sum().backward()
     for n, p in model.named_parameters():
@@ -67,28 +80,28 @@ def test_a_level_of_the_pyramid(name: str, options: dict[str, Any], level: str) 
 @torch.no_grad()
 def test_the_level_is_that_of_the_whole_pyramid() -> None:
     """Nothing finer than the level is computed; the level is the same."""
-    model = create_model("resnet18", "gap", 4, fpn="P3", fpn_dim=16).eval()
+    model = create_model("resnet18", "gap", 4, fpn="P3", fpn_dim=16, **NARROW).eval()
     torch.manual_seed(0)
-    whole, fpn = FeaturePyramidNetwork([64, 128, 256, 512], 16), model.backbone.fpn
+    whole, fpn = FeaturePyramidNetwork([8, 16, 32, 64], 16), model.backbone.fpn
     for i in range(3):
         fpn.inner_blocks[i].load_state_dict(whole.inner_blocks[i + 1].state_dict())
     fpn.layer_blocks[0].load_state_dict(whole.layer_blocks[1].state_dict())
-    net: Any = timm.create_model("resnet18", features_only=True, out_indices=(1, 2, 3, 4)).eval()
+    net: Any = timm.create_model("resnet18", features_only=True, out_indices=(1, 2, 3, 4), **NARROW).eval()
     net.load_state_dict(model.backbone.model.state_dict())
     maps = whole({str(i): m for i, m in enumerate(net(IMAGES))})
     assert_close(model.features(IMAGES).tokens, maps["1"].flatten(2).transpose(1, 2))
 
 
-def test_pyramid_sentences() -> None:
-    for options, sentence in (
-        ({"fpn": "P7"}, "P2, P3, P4"),
-        ({"fpn": "P3", "fpn_dim": 0}, "at least 1"),
-        ({"fpn": "P3", "norm": "before"}, "no final LayerNorm"),
+def test_impossible_pyramids_are_refused() -> None:
+    for options, values in (
+        ({"fpn": "P7"}, "P2, P3, P4, P5.*'P7'"),
+        ({"fpn": "P3", "fpn_dim": 0}, r"fpn_dim.*\b0\b"),
+        ({"fpn": "P3", "norm": "before"}, "'resnet18'.*norm="),
     ):
-        with pytest.raises(ValueError, match=sentence):
-            create_model("resnet18", "gap", 3, **options)
-    with pytest.raises(ValueError, match="no stages of stride 4, 8, 16 and 32"):
-        create_model("vit_tiny_patch16_224", "gap", 3, fpn="P3")
+        with pytest.raises(ValueError, match=values):
+            create_model("resnet18", "gap", 3, **NARROW, **options)
+    with pytest.raises(ValueError, match=r"'vit_micro'"):
+        create_model("vit_micro", "gap", 3, fpn="P3")
 
 
 def vit(name: str = "vit_tiny_patch16_224") -> nn.Module:
@@ -142,23 +155,23 @@ def test_sar_of_rotary_and_register_models_still_shows_its_attention(name: str) 
     assert maps.shape == (1, 3, 4, 6) and maps.isfinite().all()
 
 
-def test_sar_sentences() -> None:
-    with pytest.raises(ValueError, match="A, B, C, D, E, F, got 'G'"):
+def test_impossible_last_blocks_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"A, B, C, D, E, F.*'G'"):
         replace_pool(vit(), "cls", 3, last_block="G")
-    with pytest.raises(ValueError, match="last_block needs a ViT"):
-        create_model("resnet18", "gap", 3, last_block="sar")
+    with pytest.raises(ValueError, match=r"'resnet18'.*last_block"):
+        create_model("resnet18", "gap", 3, last_block="sar", **NARROW)
 
 
 @torch.no_grad()
 @pytest.mark.parametrize(
     ("name", "pool", "options"),
     [
-        ("resnet18", "gap", {"stride": 2}),
-        ("resnet18", "simpool", {"stride": 4, "fpn": "P2", "fpn_dim": 24}),
-        ("convnext_atto", "gap", {"fpn": "P4", "fpn_dim": 24}),
+        ("resnet18", "gap", {"stride": 2} | NARROW),
+        ("resnet18", "simpool", {"stride": 4, "fpn": "P2", "fpn_dim": 24} | NARROW),
+        ("convnext_atto", "gap", {"fpn": "P4", "fpn_dim": 24} | SHALLOW),
         ("lite0", "gem", {"fpn": "P3", "fpn_dim": 24}),
-        ("vit_tiny_patch16_224", "cls", {"last_block": "sar", "depth": -10}),
-        ("vit_tiny_patch16_224", "simpool", {"last_block": "B", "depth": -10}),
+        ("vit_tiny_patch16_224", "cls", {"last_block": "sar", "depth": -10} | SLIM),
+        ("vit_tiny_patch16_224", "simpool", {"last_block": "B", "depth": -10} | SLIM),
     ],
 )
 def test_the_config_makes_the_same_model_again(name: str, pool: str, options: dict[str, Any]) -> None:
@@ -166,6 +179,6 @@ def test_the_config_makes_the_same_model_again(name: str, pool: str, options: di
     again = create_model(**model.config).eval()
     again.load_state_dict(model.state_dict())
     images = IMAGES[..., :64, :96]
-    assert_close(again(images), model(images), rtol=0, atol=0)
-    assert_close(again.attend(images), model.attend(images), rtol=0, atol=0)
+    assert_close(again(images), model(images))
+    assert_close(again.attend(images), model.attend(images))
     assert again.config == model.config

@@ -68,7 +68,7 @@ def test_options_count() -> None:
 
 def test_grids() -> None:
     assert parse_grid("14x7") == parse_grid("14X7") == (14, 7)
-    with pytest.raises(ValueError, match="got '7 by 7'"):
+    with pytest.raises(ValueError, match="'7 by 7'"):
         parse_grid("7 by 7")
-    with pytest.raises(ValueError, match="at least one row"):
+    with pytest.raises(ValueError, match="0x3"):
         pool_cost("gap", 8, (0, 3))

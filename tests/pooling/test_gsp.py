@@ -86,13 +86,13 @@ def test_the_histogram_takes_what_the_pool_takes():
         for ours, theirs in zip(pool.with_histogram(x), (u, z), strict=True):
             torch.testing.assert_close(ours, theirs)
     assert pool.with_histogram(x.half())[1].dtype == torch.float32
-    with pytest.raises(ValueError, match="on_map"):
+    with pytest.raises(ValueError, match=r"'gsp'.*\(2, 12, 3, 4\)"):
         pool.with_histogram(torch.randn(2, DIM, 3, 4))
 
 
 def test_mu_one_is_gap():
     pool, x = make(mu=1.0), torch.randn(3, 10, DIM, dtype=torch.float64)
-    torch.testing.assert_close(pool(x), x.mean(1), rtol=0, atol=1e-15)
+    torch.testing.assert_close(pool(x), x.mean(1), rtol=1e-12, atol=1e-12)
 
 
 def test_mu_towards_one_and_towards_zero():
@@ -133,7 +133,8 @@ def test_prototypes_begin_near_the_ball_that_costs_see():
         long.prototypes.copy_(50 * pool.prototypes)
     torch.testing.assert_close(pool(x), long(x))
     tokens = 20 * torch.randn(2, 10, DIM).half()
-    torch.testing.assert_close(make().half().fit(tokens).prototypes.norm(dim=1), 1.01 * torch.ones(6).half())
+    lengths = make().half().fit(tokens).prototypes.float().norm(dim=1)
+    torch.testing.assert_close(lengths, torch.full((6,), 1.01), rtol=2e-3, atol=0)  # half floats have 11 bits
 
 
 def test_prototypes_are_apart_where_tokens_are_few():
@@ -181,15 +182,15 @@ def test_prototypes_of_the_background_leave_what_lies_near_them():
 
 
 @pytest.mark.parametrize(
-    ("options", "word"),
+    ("options", "named"),
     [
-        ({"mu": 0.0}, "mu"),
-        ({"mu": 1.5}, "mu"),
-        ({"eps": 0.0}, "eps"),
-        ({"plus": "gap"}, "plus"),
-        ({"mu": 1.0, "background": True}, "leaves nothing"),
+        ({"mu": 0.0}, r"mu\b.*0\.0"),
+        ({"mu": 1.5}, r"mu\b.*1\.5"),
+        ({"eps": 0.0}, r"eps\b.*0\.0"),
+        ({"plus": "gap"}, r"plus\b.*'gap'"),
+        ({"mu": 1.0, "background": True}, r"mu\b.*background"),
     ],
 )
-def test_bad_options_get_a_sentence(options, word):
-    with pytest.raises(ValueError, match=word):
+def test_bad_options_are_refused(options, named):
+    with pytest.raises(ValueError, match=named):
         create_pool("gsp", DIM, **options)

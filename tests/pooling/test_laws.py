@@ -1,13 +1,17 @@
 """The laws that every pool obeys, asked of every pool in the same words."""
 
 import copy
+import re
 import zlib
+from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor
 
 from cenote.pooling import NoAttention, OnMap, Pool, blocks, create_pool, list_pools
+
+Case = tuple[str, dict]
 
 DIM, GRID = 24, (3, 4)
 VARIANTS = [
@@ -35,12 +39,48 @@ VARIANTS = [
     ("gsp", {"mu": 1.0}),
     ("gsp", {"eps": 200.0}),
 ]
-CASES = [(name, {}) for name in list_pools()] + VARIANTS
-every_pool = pytest.mark.parametrize(
-    ("name", "options"), CASES, ids=["-".join([n, *(f"{k}={v}" for k, v in o.items())]) for n, o in CASES]
+CASES: list[Case] = [(name, {}) for name in list_pools()] + VARIANTS
+# Tracing takes a second per pool. The default run traces each pool once, and SimPool also with its power.
+TRACED_BY_DEFAULT = [*CASES[: -len(VARIANTS)], ("simpool", {"gamma": 2.0})]
+# Parameters that have no effect, so that they get no gradient.
+WITHOUT_GRADIENT = {("gsp", "mu"): {"prototypes"}}  # mu = 1 is GAP
+
+
+def for_each(
+    cases: list[Case], by_default: list[Case] | None = None, unless: Callable[[Pool], object] = lambda pool: ""
+) -> pytest.MarkDecorator:
+    """Run a law for each case. A case for which `unless` returns a reason is skipped with it; all but the cases in
+    `by_default` are marked slow, None marks none."""
+    parameters = []
+    for name, options in cases:
+        marks = [] if by_default is None or (name, options) in by_default else [pytest.mark.slow]
+        if reason := unless(create_pool(name, DIM, **options)):
+            marks.append(pytest.mark.skip(reason=f"{name}: {reason}"))
+        label = "-".join([name, *(f"{key}={value}" for key, value in options.items())])
+        parameters.append(pytest.param(name, options, id=label, marks=marks))
+    return pytest.mark.parametrize(("name", "options"), parameters)
+
+
+def not_trainable(pool: Pool) -> str:
+    if not list(pool.parameters()):
+        return "has no parameters"
+    return "mu=1 is GAP: no parameter has an effect" if pool.name == "gsp" and pool.mu == 1 else ""
+
+
+every_pool = for_each(CASES)
+every_pool_with_a_map = for_each(CASES, unless=lambda pool: pool.no_attention)
+every_pool_without_a_map = for_each(CASES, unless=lambda pool: "" if pool.no_attention else "has an attention map")
+every_pool_for_one_token = for_each(CASES, unless=lambda pool: "needs more tokens" if pool.min_tokens > 1 else "")
+every_pool_for_more_tokens = for_each(CASES, unless=lambda pool: "takes one token" if pool.min_tokens == 1 else "")
+every_trainable_pool = for_each(CASES, unless=not_trainable)
+every_pool_with_a_row = for_each(
+    CASES,
+    unless=lambda pool: (
+        "its published fixed point does not converge at eps=200: test_gsp compares with a root finder"
+        if pool.name == "gsp" and pool.eps == 200
+        else ""
+    ),
 )
-# Without effect by construction, so that there is no gradient.
-IDLE = {("gsp", "mu"): {"prototypes"}}  # mu = 1 is GAP
 
 
 @pytest.fixture(autouse=True)
@@ -72,18 +112,31 @@ def run(pool: Pool, x: Tensor, grid: tuple[int, int] = GRID) -> tuple[Tensor, li
     return u.detach(), [torch.zeros_like(i) if g is None else g for g, i in zip(grads, inputs, strict=True)]
 
 
+@every_pool_for_one_token
+def test_shapes_with_one_token(name, options):
+    check_shapes(make(name, options), 1, (1, 1))
+
+
 @every_pool
-@pytest.mark.parametrize(("batch", "grid"), [(1, (1, 1)), (1, (3, 4)), (3, (5, 2)), (2, (8, 8))])
+@pytest.mark.parametrize(("batch", "grid"), [(1, (3, 4)), (3, (5, 2)), (2, (8, 8))])
 def test_shapes(name, options, batch, grid):
-    pool, x = make(name, options), features(batch, grid[0] * grid[1], DIM)
-    if x.shape[1] < pool.min_tokens:
-        with pytest.raises(ValueError, match="at least"):
-            pool(x, grid)
-        return
+    check_shapes(make(name, options), batch, grid)
+
+
+def check_shapes(pool: Pool, batch: int, grid: tuple[int, int]) -> None:
+    x = features(batch, grid[0] * grid[1], DIM)
     u = pool(x, grid)
     assert u.shape == ((batch, pool.out_dim) if pool.k == 1 else (batch, pool.k, pool.out_dim))
     assert u.isfinite().all()
-    torch.testing.assert_close(pool.on_map(x.mT.unflatten(2, grid)), u)
+    torch.testing.assert_close(pool.on_map(x.mT.unflatten(2, grid)), u, rtol=1e-4, atol=1e-5)
+
+
+@every_pool_for_more_tokens
+def test_too_few_tokens_are_refused(name, options):
+    pool = make(name, options)
+    few = pool.min_tokens - 1
+    with pytest.raises(ValueError, match=rf"'{name}'.*\b{pool.min_tokens}\b.*\b{few}\b"):
+        pool(features(2, few, DIM), (1, few))
 
 
 @every_pool
@@ -96,23 +149,25 @@ def test_a_map_and_its_tokens_agree(name, options):
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-11)
 
 
-@every_pool
+@every_pool_without_a_map
+def test_a_pool_without_a_map_says_so(name, options):
+    with pytest.raises(NoAttention, match=f"'{re.escape(name)}'"):
+        make(name, options).attend(features(3, 12, DIM), GRID)
+
+
+@every_pool_with_a_map
 def test_maps(name, options):
     pool, x = make(name, options), features(3, 12, DIM)
-    if pool.no_attention:
-        with pytest.raises(NoAttention, match="no attention map of its own"):
-            pool.attend(x, GRID)
-        return
     u, a = pool.attend(x, GRID)
-    torch.testing.assert_close(u, pool(x, GRID), rtol=0, atol=0)
+    torch.testing.assert_close(u, pool(x, GRID), rtol=1e-4, atol=1e-5)  # may take another kernel
     assert a.shape[0] == 3 and a.shape[2:] == GRID
     assert (a >= 0).all() and (a > 0).any()
     if pool.sums_to_one:
         torch.testing.assert_close(a.sum((2, 3)), torch.ones(a.shape[:2]))
     _, on_map = pool.attend_on_map(x.mT.unflatten(2, GRID))
-    torch.testing.assert_close(on_map, a)
+    torch.testing.assert_close(on_map, a, rtol=1e-4, atol=1e-5)
     if not pool.needs_grid:
-        torch.testing.assert_close(pool.attend(x)[1], a.flatten(2))
+        torch.testing.assert_close(pool.attend(x)[1], a.flatten(2), rtol=1e-4, atol=1e-5)
 
 
 @every_pool
@@ -147,21 +202,18 @@ def test_every_parameter_gets_a_gradient(name, options):
     u = pool(x, GRID)
     (u * features(*u.shape, seed=9)).sum().backward()
     assert x.grad is not None and x.grad.isfinite().all() and x.grad.abs().sum() > 0
-    idle = {p for (n, o), names in IDLE.items() if n == name and o in options for p in names}
+    excepted = {p for (n, o), names in WITHOUT_GRADIENT.items() if n == name and o in options for p in names}
     missing = {n for n, p in pool.named_parameters() if p.grad is None}
-    assert missing <= idle
+    assert missing <= excepted
     assert all(p.grad.isfinite().all() for p in pool.parameters() if p.grad is not None)
 
 
-@every_pool
+@every_trainable_pool
 def test_frozen_features(name, options):
     """A probe trains the pool alone: the same gradients, none in x."""
     pool, x = make(name, options, torch.float64), features(3, 12, DIM, dtype=torch.float64)
     _, (_, *expected) = run(pool, x)
     u = pool(x, GRID)
-    if not u.requires_grad:
-        assert not list(pool.parameters()) or (name, *options) in IDLE
-        return
     (u * features(*u.shape, dtype=u.dtype, seed=9)).sum().backward()
     for p, grad in zip(pool.parameters(), expected, strict=True):
         torch.testing.assert_close(torch.zeros_like(p) if p.grad is None else p.grad, grad)
@@ -175,12 +227,10 @@ def test_gradcheck(name, options):
     assert torch.autograd.gradcheck(lambda t: pool(t, (2, n // 2)), (x,), fast_mode=True)
 
 
-@every_pool
+@every_pool_with_a_row
 @pytest.mark.parametrize("scale", [1e-2, 1.0, 1e2])
 def test_layer_equals_its_row(name, options, scale):
     """What users get is the method as declared in the framework: values and gradients."""
-    if options.get("eps") == 200.0:
-        return  # the published fixed point does not converge there; test_gsp compares with a root finder
     pool, x = make(name, options, torch.float64), features(2, 12, DIM, dtype=torch.float64) * scale
 
     class Row(type(pool)):
@@ -218,7 +268,7 @@ def test_half_precision(name, options, dtype):
     x = x.to(dtype).requires_grad_()
     with torch.autocast("cpu", dtype=dtype):
         u = pool(x, GRID)
-    torch.testing.assert_close(u, pool(x.detach().float(), GRID))
+    torch.testing.assert_close(u, pool(x.detach().float(), GRID), rtol=1e-4, atol=1e-5)
     u.square().mean().backward()
     assert all(p.grad is None or p.grad.isfinite().all() for p in (x, *pool.parameters()))
 
@@ -239,21 +289,31 @@ def test_an_empty_batch(name, options):
     assert all(b.isfinite().all() for b in pool.buffers())
 
 
-@every_pool
-def test_compiles_without_breaks(name, options):
+@for_each(TRACED_BY_DEFAULT)
+def test_traces_without_breaks(name, options):
     """The traced path and the eager one (blocked on CPU) are the same function, gradients included."""
+    check_compiled(make(name, options, torch.float64), backend="eager")
+
+
+@for_each(CASES, by_default=[("simpool", {"gamma": 2.0})])
+def test_compiles_without_breaks(name, options):
+    """As above, with the backward pass traced as well, which takes twice as long."""
+    check_compiled(make(name, options, torch.float64), backend="aot_eager")
+
+
+def check_compiled(pool: Pool, backend: str) -> None:
     torch._dynamo.reset()
-    pool, x = make(name, options, torch.float64), features(2, 12, DIM, dtype=torch.float64)
+    x = features(2, 12, DIM, dtype=torch.float64)
     u, grads = run(pool, x)
     compiled = copy.deepcopy(pool)
-    compiled.forward = torch.compile(compiled.forward, fullgraph=True, backend="aot_eager")
+    compiled.forward = torch.compile(compiled.forward, fullgraph=True, backend=backend)
     u_compiled, grads_compiled = run(compiled, x)
     torch.testing.assert_close(u_compiled, u, rtol=1e-9, atol=1e-11)
     for ours, theirs in zip(grads_compiled, grads, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-7, atol=1e-9)
 
 
-@every_pool
+@for_each(CASES, by_default=TRACED_BY_DEFAULT)
 def test_exports_with_dynamic_batch_and_grid(name, options):
     layer = OnMap(make(name, options))
     dims = {0: torch.export.Dim.DYNAMIC, 2: torch.export.Dim.DYNAMIC, 3: torch.export.Dim.DYNAMIC}
@@ -268,9 +328,9 @@ def test_saving_and_copying(name, options):
     pool, x = make(name, options), features(2, 12, DIM)
     other = create_pool(name, DIM, **options).eval()
     other.load_state_dict(pool.state_dict())
-    torch.testing.assert_close(other(x, GRID), pool(x, GRID), rtol=0, atol=0)
-    twin = copy.deepcopy(pool)
-    before = pool(x, GRID)
-    for p in twin.parameters():
-        p.data.add_(1)
-    torch.testing.assert_close(pool(x, GRID), before, rtol=0, atol=0)
+    before = copy.deepcopy(pool.state_dict())
+    assert all(torch.equal(value, before[key]) for key, value in other.state_dict().items())
+    torch.testing.assert_close(other(x, GRID), pool(x, GRID), rtol=1e-4, atol=1e-5)
+    for parameter in copy.deepcopy(pool).parameters():
+        parameter.data.add_(1)
+    assert all(torch.equal(value, before[key]) for key, value in pool.state_dict().items())

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from cenote.pooling import create_pool, list_pools, mixed_max
+from tests.threads import thread_count
 
 MIXING = ["gap", "max", "gap+max"]
 
@@ -26,7 +27,7 @@ def drawn(dtype: torch.dtype = torch.float64, pairs: int = 40) -> tuple[Tensor, 
 
 def test_who_mixes() -> None:
     assert [name for name in list_pools() if create_pool(name, 32).mixes] == MIXING
-    with pytest.raises(TypeError, match="'gem' has to see mixed maps"):
+    with pytest.raises(TypeError, match="'gem'"):
         create_pool("gem", 9).mixed(*drawn())
 
 
@@ -40,13 +41,9 @@ def test_as_if_they_were_built(name: str, threads: int, way: str, layout: str) -
         x, g = x.mT.contiguous().mT, g.T.contiguous().T
     one, other = (x.clone().requires_grad_() for _ in range(2))
     assert one.is_contiguous() == (layout == "rows")
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
+    with thread_count(threads):
         found = pool.mixed(one, b, c, lam)
         found.backward(g)
-    finally:
-        torch.set_num_threads(before)
     wanted = pool(torch.lerp(other[c], other[b], lam.double()[:, None, None]))
     wanted.backward(g)
     torch.testing.assert_close(found, wanted)
@@ -90,7 +87,7 @@ def test_pairs_that_are_not_there(name: str, way: str) -> None:
     for wrong in (6, -7):
         with pytest.raises(IndexError):
             pool.mixed(x, torch.full_like(b, wrong), c, lam)
-    with pytest.raises(ValueError, match=r"three times \(M,\)"):
+    with pytest.raises(ValueError, match=r"\(40,\), \(3,\), \(40,\)"):
         pool.mixed(x, b, c[:3], lam)
     with pytest.raises(ValueError, match="dim=9"):
         pool.mixed(x[..., :4], b, c, lam)

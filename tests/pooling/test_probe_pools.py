@@ -193,9 +193,9 @@ def test_heads() -> None:
     assert create_pool("clip", 48).attn.heads == 1
     assert create_pool("ep", 48).queries == 24
     for name in ("clip", "map", "aim", "jepa", "cae", "coca"):
-        with pytest.raises(ValueError, match="heads=5 does not split 12 channels evenly; 4 does"):
+        with pytest.raises(ValueError, match=r"heads=5\b.*\b12\b.*\b4\b"):
             create_pool(name, DIM, heads=5)
-    with pytest.raises(ValueError, match="queries=5 does not split 12 channels"):
+    with pytest.raises(ValueError, match=r"queries=5\b.*\b12\b"):
         create_pool("ep", DIM, queries=5)
 
 
@@ -203,5 +203,5 @@ def test_clip_asks_for_the_grid_it_cannot_guess() -> None:
     pool, x = shaken("clip", **H, pos_grid=(2, 3)), torch.randn(1, 6, DIM, dtype=torch.float64)
     torch.testing.assert_close(pool(x), pool(x, (2, 3)))
     assert not torch.allclose(pool(x), pool(x, (3, 2)))
-    with pytest.raises(ValueError, match="positions on a 2x3 grid and got 4 tokens"):
+    with pytest.raises(ValueError, match=r"2x3.*\b4\b"):
         pool(x[:, :4])

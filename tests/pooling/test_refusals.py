@@ -1,4 +1,4 @@
-"""Wrong input gets a sentence with the value and the remedy, before torch finds words of its own."""
+"""Wrong input is refused with a message that names the value, before an operation of torch fails on it."""
 
 import re
 
@@ -12,56 +12,56 @@ X = torch.randn(2, 12, 8)
 
 
 @pytest.mark.parametrize(
-    ("x", "sentence"),
+    ("x", "named"),
     [
-        (torch.randn(2, 8, 3, 4), "got shape (2, 8, 3, 4); for a feature map (B, C, H, W) call pool.on_map(x)"),
-        (torch.randn(12, 8), "takes tokens (B, N, D), got shape (12, 8)"),
-        (torch.randn(2, 12, 9), "made for dim=8, the tokens have 9"),
-        (torch.randn(2, 8, 12), "the tokens have 12 (channels first?"),
-        (torch.randn(2, 0, 8), "at least 1 tokens, got 0"),
-        (X.long(), "floating point features, got torch.int64"),
-        (X.double(), "weights of torch.float32, the tokens are torch.float64: call pool.to(torch.float64)"),
+        (torch.zeros(2, 8, 3, 4), r"\(2, 8, 3, 4\).*on_map"),
+        (torch.zeros(12, 8), r"\(12, 8\)"),
+        (torch.zeros(2, 12, 9), r"dim=8\b.*\b9\b"),
+        (torch.zeros(2, 8, 12), r"dim=8\b.*\b12\b.*on_map"),
+        (torch.zeros(2, 0, 8), r"\b1\b.*\b0\b"),
+        (torch.zeros(2, 12, 8).long(), r"torch\.int64"),
+        (torch.zeros(2, 12, 8).double(), r"torch\.float32.*torch\.float64.*to\(torch\.float64\)"),
     ],
 )
-def test_features(x, sentence):
-    with pytest.raises(ValueError, match=re.escape(sentence)):
+def test_features(x, named):
+    with pytest.raises(ValueError, match=f"'simpool'.*{named}"):
         create_pool("simpool", 8)(x)
 
 
 @pytest.mark.parametrize("grid", [12, (3, 4, 1), (3.0, 4.0), (-3, -4), "3x4", (12,)])
 def test_a_grid_is_two_numbers(grid):
-    with pytest.raises(ValueError, match=re.escape(f"two whole numbers above 0, got {grid!r}")):
+    with pytest.raises(ValueError, match=f"grid.*{re.escape(repr(grid))}"):
         create_pool("gap", 8)(X, grid)
 
 
 def test_a_grid_that_does_not_fit():
-    with pytest.raises(ValueError, match="grid 3x5 has 15 positions, but there are 12 tokens"):
+    with pytest.raises(ValueError, match=r"3x5\b.*\b15\b.*\b12\b"):
         create_pool("gap", 8)(X, (3, 5))
     for grid in ([3, 4], torch.Size([3, 4])):
         assert create_pool("simpool", 8).attend(X, grid)[1].shape == (2, 1, 3, 4)
 
 
 def test_what_is_no_tensor():
-    with pytest.raises(TypeError, match=r"takes a tensor of tokens .* got a ndarray"):
+    with pytest.raises(TypeError, match=r"'gap'.*ndarray"):
         create_pool("gap", 8)(X.numpy())
-    with pytest.raises(ValueError, match=r"a tensor .* got a list"):
+    with pytest.raises(ValueError, match=r"\blist\b"):
         OnMap(create_pool("gap", 8))([X])
 
 
 def test_nan_is_refused_where_asked():
     x = X.clone()
     x[1, 3, 2] = torch.nan
-    with pytest.raises(ValueError, match=re.escape("image(s) [1] of the batch are NaN or infinite")):
+    with pytest.raises(ValueError, match=r"'gap'.*\[1\]"):
         create_pool("gap", 8, check_finite=True)(x)
 
 
 def test_names():
-    with pytest.raises(ValueError, match=r"no pool 'simpol'; did you mean 'simpool'\? \(known: gap, max, gap\+max"):
+    with pytest.raises(ValueError, match=r"'simpol'.*'simpool'.*gap, max, gap\+max"):
         create_pool("simpol", 8)
-    with pytest.raises(ValueError, match=r"'simpool' has no option 'gama'; did you mean 'gamma'\? \(it has gamma, "):
+    with pytest.raises(ValueError, match=r"'simpool'.*'gama'.*'gamma'.*gamma, "):
         create_pool("simpool", 8, gama=2)
     for name in ("gap", "max", "glsep"):  # one vector as wide as the features, and nothing to choose
-        with pytest.raises(ValueError, match=r"no option 'k' \(it has none\)"):
+        with pytest.raises(ValueError, match=f"'{name}'.*'k'"):
             create_pool(name, 8, k=3)
 
 
@@ -90,13 +90,13 @@ BAD = [
 
 @pytest.mark.parametrize(("name", "options", "dim"), BAD)
 def test_options_out_of_range(name, options, dim):
-    value = next(iter(options.values()), dim)
-    with pytest.raises(ValueError, match=re.escape(f"above 0, got {value!r}")):
+    option, value = next(iter(options.items()), ("dim", dim))
+    with pytest.raises(ValueError, match=rf"'{name}'.*{option}\b.*{re.escape(repr(value))}"):
         create_pool(name, dim, **options)
 
 
 def test_an_mlp_without_hidden_channels():
-    with pytest.raises(ValueError, match=r"mlp_ratio=0\.1 leaves no hidden channel for dim=8"):
+    with pytest.raises(ValueError, match=r"mlp_ratio=0\.1\b.*dim=8\b"):
         create_pool("map", 8, mlp_ratio=0.1)
 
 
@@ -110,7 +110,7 @@ def test_a_whole_number_is_a_number(name, options):
     torch.manual_seed(0)
     u = create_pool(name, 8, **options).eval()(X)
     torch.manual_seed(0)
-    torch.testing.assert_close(u, create_pool(name, 8, **exact).eval()(X), rtol=0, atol=0)
+    torch.testing.assert_close(u, create_pool(name, 8, **exact).eval()(X))
 
 
 def test_pools_stand_in_the_order_of_the_table():

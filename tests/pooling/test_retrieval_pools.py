@@ -115,7 +115,7 @@ def test_gemax_makes_every_feature_equally_similar():
     x = features(1.0, (2, 4, 5))
     u = create_pool("gemax", 5, ridge=1e-9)(x)
     torch.testing.assert_close((x @ u[..., None])[..., 0], torch.ones(2, 4, dtype=torch.double), rtol=0, atol=1e-5)
-    with pytest.raises(NoAttention, match="may be negative"):
+    with pytest.raises(NoAttention, match="'gemax'"):
         create_pool("gemax", 5).attend(x)
 
 
@@ -135,9 +135,9 @@ def test_netvlad_starts_as_vlad_assigns_and_has_length_one():
 
 
 def test_refusals():
-    with pytest.raises(ValueError, match="at least 4 tokens, got 3"):
+    with pytest.raises(ValueError, match=r"'weldon'.*\b4\b.*\b3\b"):
         create_pool("weldon", 5, low=4)(features(1.0, (1, 3, 5)))
-    with pytest.raises(ValueError, match="top >= 1"):
+    with pytest.raises(ValueError, match=r"'weldon'.*top\b.*\b0\b"):
         create_pool("weldon", 5, top=0)
-    with pytest.raises(ValueError, match="ridge must be a number above 0, got 0"):
+    with pytest.raises(ValueError, match=r"'gemax'.*ridge\b.*\b0\b"):
         create_pool("gemax", 5, ridge=0)

@@ -217,20 +217,20 @@ def test_learned_gamma():
 
 
 @pytest.mark.parametrize(
-    ("options", "word"),
+    ("options", "named"),
     [
-        ({"floor": "imge"}, "floor"),
-        ({"heads": 5}, "divide"),
-        ({"heads": 4, "similarity": "cosine"}, "dot"),
-        ({"layers": 2, "iterations": 2}, "exclude"),
-        ({"k": 2, "init": "learned"}, "k-means"),
-        ({"tied": True, "linear": "q"}, "tied"),
-        ({"learn_gamma": True}, "gamma"),
-        ({"gamma": -1.0}, "above 0"),
-        ({"linear": "qx"}, "letters"),
-        ({"init": "zero"}, "init"),
+        ({"floor": "imge"}, r"floor\b.*'imge'"),
+        ({"heads": 5}, r"\b5\b.*\b16\b"),
+        ({"heads": 4, "similarity": "cosine"}, r"heads\b.*similarity"),
+        ({"layers": 2, "iterations": 2}, r"layers\b.*iterations"),
+        ({"k": 2, "init": "learned"}, r"\bk\b.*init"),
+        ({"tied": True, "linear": "q"}, r"tied\b.*linear"),
+        ({"learn_gamma": True}, "learn_gamma"),
+        ({"gamma": -1.0}, r"gamma\b.*-1\.0"),
+        ({"linear": "qx"}, r"linear\b.*'qx'"),
+        ({"init": "zero"}, r"init\b.*'zero'"),
     ],
 )
-def test_bad_options_get_a_sentence(options, word):
-    with pytest.raises(ValueError, match=word):
+def test_bad_options_are_refused(options, named):
+    with pytest.raises(ValueError, match=named):
         create_pool("simpool", DIM, **options)

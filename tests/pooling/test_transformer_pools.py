@@ -108,8 +108,8 @@ def test_cait_equals_timm(depth: int) -> None:
 
 @pytest.mark.parametrize("name", ["vit", "cait"])
 def test_refusals(name: str) -> None:
-    with pytest.raises(ValueError, match="heads=5 does not split 12 channels evenly; 4 does"):
+    with pytest.raises(ValueError, match=r"heads=5\b.*\b12\b.*\b4\b"):
         create_pool(name, DIM, heads=5)
-    with pytest.raises(ValueError, match="depth must be a whole number above 0, got 0"):
+    with pytest.raises(ValueError, match=rf"'{name}'.*depth\b.*\b0\b"):
         create_pool(name, DIM, depth=0)
     assert create_pool(name, 7).blocks[0].attn.heads == 1  # a default never fails

@@ -1,4 +1,4 @@
-"""Approximate search: good where the data has structure, told and left alone where it has none, whatever changes."""
+"""Approximate search: used where its recall is good, not used where the data has no clusters, right after changes."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-pytest.importorskip("faiss", reason="needs faiss-cpu")
+pytest.importorskip("faiss", reason="needs faiss: install cenote[faiss]")
 
 from cenote.search import approximate
 from cenote.search.approximate import bring_up_to_date, build
@@ -61,7 +61,7 @@ def test_its_recall_is_measured_and_true(built: Path) -> None:
     assert recall(index, queries) > 0.9
     scores, rows = index.nearest(queries, 10)
     assert torch.allclose(
-        scores, (index.vectors(rows.flatten()).view(100, 10, DIM) * queries[:, None]).sum(2), atol=1e-6
+        scores, (index.vectors(rows.flatten()).view(100, 10, DIM) * queries[:, None]).sum(2), atol=1e-5
     )
     assert (scores.diff(dim=1) <= 0).all()
     assert index.scan(queries[:1]) is None  # every image would take too long
@@ -101,8 +101,8 @@ def test_data_without_structure_stays_exact(tmp_path: Path, monkeypatch: pytest.
     x = torch.nn.functional.normalize(torch.randn(3000, 128, generator=torch.Generator().manual_seed(0)), dim=1)
     index = filled(tmp_path / "ix", x)
     monkeypatch.setattr(approximate, "PROBES", (1,))
-    told = bring_up_to_date(index, "yes")
-    assert told is not None and told.endswith("not enough, search stays exact") and "recall@10 0." in told
+    message = bring_up_to_date(index, "yes")
+    assert message is not None and "recall@10 0." in message
     assert not index.open_approximate()
     assert torch.equal(index.nearest(x[:3], 5)[1], index.exact(x[:3], 5)[1])
 
@@ -111,8 +111,8 @@ def test_when_it_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     index = filled(tmp_path / "ix", clustered(1200))
     assert bring_up_to_date(index) is None and not (tmp_path / "ix" / "approximate.json").exists()  # too few
     monkeypatch.setattr(approximate, "ENOUGH", 1000)
-    told = bring_up_to_date(index)
-    assert told is not None and told.startswith("approximate index: recall@10") and "exact" not in told
+    message = bring_up_to_date(index)
+    assert message is not None and "recall@10" in message and index.open_approximate()
     assert bring_up_to_date(index) is None  # fresh
     with index.writing() as writer:
         writer.put([entry(5000 + i) for i in range(300)], clustered(300, seed=3))
@@ -130,7 +130,7 @@ def test_two_files_that_do_not_belong_together(built: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("content", ["[1]", "7", "{", '{"good": true}', '{"good": true, "rows": "x"}'])
-def test_a_description_that_says_nothing_is_none(tmp_path: Path, content: str) -> None:
+def test_a_damaged_description_is_ignored(tmp_path: Path, content: str) -> None:
     index = filled(tmp_path / "ix", clustered(50))
     (tmp_path / "ix" / "approximate.json").write_text(content)
     assert not index.open_approximate() and bring_up_to_date(index) is None

@@ -1,4 +1,4 @@
-"""The embedded index: what went in is found, exactly, and nothing else."""
+"""The embedded index: searches, filters, changes, compaction."""
 
 import os
 import sqlite3
@@ -12,6 +12,8 @@ from torch import Tensor
 from cenote.search.embedded import Embedded
 from cenote.search.filters import Filter, parse_date, parse_size
 from cenote.search.store import Busy, Description, Entry
+
+from .rankings import assert_ranked
 
 DIM = 12
 MADE = Description("toy", "toy-1", DIM, words={"name": "list", "digest": "d", "n": 2})
@@ -39,9 +41,10 @@ def filled(folder: Path, count: int = 60, made: Description = MADE) -> tuple[Emb
     return index, x
 
 
-def slow_nearest(q: Tensor, x: Tensor, rows: list[int], k: int) -> list[int]:
-    """By the definition: of equals the first row."""
-    return sorted(rows, key=lambda row: (-float((x[row].double() * q.double()).sum()), row))[:k]
+def assert_nearest(found: Tensor, q: Tensor, x: Tensor, rows: list[int], k: int) -> None:
+    """The k nearest of these rows by the definition, in double."""
+    assert len(found) == min(k, len(rows))
+    assert_ranked(found, {row: float((x[row].double() * q.double()).sum()) for row in rows})
 
 
 def test_what_went_in_is_found(tmp_path: Path) -> None:
@@ -51,35 +54,43 @@ def test_what_went_in_is_found(tmp_path: Path) -> None:
     assert len(index) == 60 and index.description == MADE
     scores, rows = index.nearest(queries, 7)
     for i, q in enumerate(queries):
-        assert rows[i].tolist() == slow_nearest(q, x, list(range(60)), 7)
-    assert torch.allclose(scores, torch.gather(queries @ x.T, 1, rows), atol=1e-6)
+        assert_nearest(rows[i], q, x, list(range(60)), 7)
+    assert torch.allclose(scores, torch.gather(queries @ x.T, 1, rows), atol=1e-5)
     assert torch.equal(index.vectors(rows[0]), x[rows[0]])
     assert index.words(rows[0]).tolist() == [[row, row + 1000] for row in rows[0].tolist()]  # type: ignore[union-attr]
     assert index.entries(rows[0]) == [entry(row) for row in rows[0].tolist()]
     assert index.nearest(queries, 1000)[1].shape == (5, 60)
 
 
-def test_equals_come_in_the_order_of_their_rows(tmp_path: Path) -> None:
+def test_ties_keep_the_lower_row(tmp_path: Path) -> None:
     index = Embedded.open(tmp_path, Description("toy", "toy", DIM), budget=1 << 20)
-    x = unit_rows(3)[torch.arange(300) % 3]
+    x = torch.eye(DIM)[torch.arange(300) % 3]  # similarities of 0 and 1 are exact in every kernel
     with index.writing() as writer:
         writer.put([entry(i) for i in range(300)], x)
     for queries in (x[:1], x[:3]):
         assert index.nearest(queries, 5)[1][0].tolist() == [0, 3, 6, 9, 12]
 
 
-def test_blocks_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    index, x = filled(tmp_path / "ix")
-    queries = unit_rows(9, seed=2)
-    view = index.select(Filter(classes=("c1",)))
-    whole = [index.nearest(queries, 6), view.nearest(queries, 6), index.scan(queries), view.scan(queries)]
-    monkeypatch.setattr(Embedded, "_width", lambda self, queries, copied: 7)
-    monkeypatch.setattr(Embedded, "_height", lambda self, queries: 2)
-    parts = [index.nearest(queries, 6), view.nearest(queries, 6), index.scan(queries), view.scan(queries)]
-    for a, b in zip(whole, parts, strict=True):
-        assert a is not None and b is not None
-        assert torch.allclose(a[0], b[0], atol=1e-6) and torch.equal(a[1], b[1])
-    assert torch.allclose(parts[2][0], queries @ x.T, atol=1e-6)  # type: ignore[index]
+def test_blocks_change_nothing(tmp_path: Path) -> None:
+    """With the smallest budget, 40 queries are two groups, and 2,000 rows of 512 numbers are blocks of about 200."""
+    index, x = Embedded.open(tmp_path / "ix", Description("toy", "toy", 512)), unit_rows(2000, dim=512)
+    with index.writing() as writer:
+        writer.put([entry(i) for i in range(2000)], x)
+    small = Embedded.open(tmp_path / "ix", budget=1 << 20)
+    queries = unit_rows(40, seed=2, dim=512)
+    for chosen in (Filter(), Filter(classes=("c1",)), Filter(until=450)):  # all rows, masked rows, gathered rows
+        whole, parts = (store.select(chosen) for store in (index, small))
+        expected = queries.double() @ x.double().T
+        rows = torch.arange(2000) if whole.rows is None else whole.rows
+        for view in (whole, parts):
+            scores, nearest = view.nearest(queries, 6)
+            torch.testing.assert_close(scores.double(), expected.gather(1, nearest), atol=1e-5, rtol=0)
+            for ranking, similarity in zip(nearest, expected, strict=True):
+                assert_ranked(ranking, dict(zip(rows.tolist(), similarity[rows].tolist(), strict=True)))
+            scanned = view.scan(queries[:20])
+            assert scanned is not None and scanned[1].tolist() == rows.tolist()
+            torch.testing.assert_close(scanned[0].double(), expected[:20, rows], atol=1e-5, rtol=0)
+    assert small.scan(queries) is None  # more similarities than the budget allows
 
 
 def test_removed_and_changed_images(tmp_path: Path) -> None:
@@ -93,7 +104,7 @@ def test_removed_and_changed_images(tmp_path: Path) -> None:
     left = [row for row in range(62) if row not in (0, 5, 7, 8)]
     assert len(index) == 58
     for q in unit_rows(4, seed=4):
-        assert index.nearest(q[None], 9)[1][0].tolist() == slow_nearest(q, x, left, 9)
+        assert_nearest(index.nearest(q[None], 9)[1][0], q, x, left, 9)
     known = index.known()
     assert known[entry(7).path].row == 60 and known[entry(9).path].entry.caption == "a horse"
     assert index.find(entry(8).digest) == [61] and index.find(entry(5).digest) == []
@@ -109,11 +120,11 @@ def test_views_and_changes_after_a_search(tmp_path: Path) -> None:
     index.nearest(x[:1], 3)
     view = index.select(Filter(classes=("c1", "c2")))  # many: they are masked, not gathered
     wanted = [i for i in range(1, 60) if i % 3]
-    assert view.nearest(x[:1], 9)[1][0].tolist() == slow_nearest(x[0], x, wanted, 9)
+    assert_nearest(view.nearest(x[:1], 9)[1][0], x[0], x, wanted, 9)
     with index.writing() as writer:
         writer.put([entry(60)], unit_rows(1, seed=60), ids(1, 60))
     x = torch.cat([x, unit_rows(1, seed=60)])
-    assert index.nearest(x[60:], 5)[1][0].tolist() == slow_nearest(x[60], x, list(range(1, 61)), 5)
+    assert_nearest(index.nearest(x[60:], 5)[1][0], x[60], x, list(range(1, 61)), 5)
 
 
 def test_looking_again_leaves_no_files_open(tmp_path: Path) -> None:
@@ -187,7 +198,7 @@ def test_moments_follow_every_change(tmp_path: Path) -> None:
     with index.writing() as writer:
         writer.compact(0.1)
     check(index)
-    with pytest.raises(ValueError, match="empty index has no statistics"):
+    with pytest.raises(ValueError):
         index.select(Filter(classes=("none",))).moments()
 
 
@@ -210,7 +221,7 @@ def test_filters(tmp_path: Path, filter: Filter, holds: object) -> None:
     view = index.select(filter)
     wanted = [i for i in range(60) if holds(entry(i))]  # type: ignore[operator]
     assert len(view) == len(wanted)
-    assert view.nearest(x[:1], 10)[1][0].tolist() == slow_nearest(x[0], x, wanted, 10)
+    assert_nearest(view.nearest(x[:1], 10)[1][0], x[0], x, wanted, 10)
     assert len(index) == 60
 
 
@@ -224,9 +235,9 @@ def test_dates_and_sizes() -> None:
     assert parse_date("2024-12-31", end=True) - parse_date("2024-12-31 23:59") == 60
     assert parse_size("1.5MB") == 1_500_000 and parse_size(" 7 ") == 7
     for wrong in ("yesterday", "2024-13", ""):
-        with pytest.raises(ValueError, match="is no date"):
+        with pytest.raises(ValueError, match=repr(wrong)):
             parse_date(wrong)
-    with pytest.raises(ValueError, match="is no size"):
+    with pytest.raises(ValueError, match="'big'"):
         parse_size("big")
 
 
@@ -241,29 +252,29 @@ def test_half_precision(tmp_path: Path) -> None:
 def test_one_writer(tmp_path: Path) -> None:
     index, _ = filled(tmp_path)
     other = Embedded.open(tmp_path)
-    with index.writing(), pytest.raises(Busy, match=f"another process is writing to {tmp_path}"), other.writing():
+    with index.writing(), pytest.raises(Busy, match=str(tmp_path)), other.writing():
         pass
     with other.writing():
         pass
 
 
-def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
+def test_vectors_and_words_of_wrong_shapes(tmp_path: Path) -> None:
     index, x = filled(tmp_path)
     with index.writing() as writer:
-        for vectors, words, sentence in [
-            (x[:1, :5], ids(1), r"have vectors \(1, 12\), got \(1, 5\)"),
-            (x[:1], None, "keeps 2 words an image, got None"),
-            (x[:1] * 2, ids(1), "finite and of length 1"),
-            (x[:1] * torch.nan, ids(1), "finite and of length 1"),
+        for vectors, words, values in [
+            (x[:1, :5], ids(1), r"\(1, 12\).*\(1, 5\)"),
+            (x[:1], None, r"\b2 words\b.*None"),
+            (x[:1] * 2, ids(1), "length 1"),
+            (x[:1] * torch.nan, ids(1), "length 1"),
         ]:
-            with pytest.raises(ValueError, match=sentence):
+            with pytest.raises(ValueError, match=values):
                 writer.put([entry(0)], vectors, words)
     assert len(index) == 60
-    with pytest.raises(ValueError, match=r"queries are \(queries, 12\)"):
+    with pytest.raises(ValueError, match=r"\b12\b"):
         index.nearest(x[0], 3)
 
 
-def test_names_that_are_no_text(tmp_path: Path) -> None:
+def test_file_names_that_are_not_text(tmp_path: Path) -> None:
     index = Embedded.open(tmp_path, MADE)
     odd = entry(1)._replace(path=os.fsdecode(b"/photos/\xff.jpg"), attributes={"colour": "blau"})
     with index.writing() as writer:
@@ -272,7 +283,7 @@ def test_names_that_are_no_text(tmp_path: Path) -> None:
 
 
 def test_the_database_is_sqlite(tmp_path: Path) -> None:
-    """Anybody can ask it."""
+    """Other programs can read it."""
     filled(tmp_path)
     with sqlite3.connect(tmp_path / "images.sqlite") as base:
         assert base.execute("select count(*) from images where label = 'c1'").fetchone() == (20,)

@@ -1,4 +1,4 @@
-"""An embedded index that is none, or damaged, says so in one sentence."""
+"""Folders that are not an embedded index, or a damaged one."""
 
 import json
 import os
@@ -16,21 +16,20 @@ from .test_embedded import MADE, filled
 
 
 def test_no_index_and_damaged_ones(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"is not there: `cenote index"):
+    with pytest.raises(ValueError, match=r"none\b.*`cenote index"):
         open_store(tmp_path / "none")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "letter.txt").touch()
-    with pytest.raises(ValueError, match="is no index"):
-        open_store(tmp_path / "other")
-    with pytest.raises(ValueError, match="holds other files"):
-        open_store(tmp_path / "other", MADE)
+    for made in (None, MADE):
+        with pytest.raises(ValueError, match=str(tmp_path / "other")):
+            open_store(tmp_path / "other", made)
 
     def damaged(name: str, content: bytes | None) -> None:
         folder = tmp_path / f"of {name}"
         filled(folder)[0].table.close()
         file = folder / name
         file.unlink() if content is None else file.write_bytes(content)
-        with pytest.raises(Damaged, match=r"is damaged \("):
+        with pytest.raises(Damaged, match=str(folder)):
             open_store(folder).known()
 
     damaged("vectors-0.bin", b"short")
@@ -47,7 +46,7 @@ def test_a_table_that_lacks_what_it_should_have(tmp_path: Path, order: str) -> N
     filled(tmp_path)[0].table.close()
     with sqlite3.connect(tmp_path / "images.sqlite") as base:
         base.execute(order)
-    with pytest.raises(Damaged, match=r"is damaged \("):
+    with pytest.raises(Damaged, match=str(tmp_path)):
         Embedded.open(tmp_path).entries(torch.tensor([3]))
 
 
@@ -57,5 +56,5 @@ def test_a_page_of_sqlite_that_was_overwritten(tmp_path: Path) -> None:
     content = bytearray((tmp_path / "images.sqlite").read_bytes())
     content[8192:] = os.urandom(len(content) - 8192)
     (tmp_path / "images.sqlite").write_bytes(content)
-    with pytest.raises(Damaged, match="is damaged"):
+    with pytest.raises(Damaged, match=str(tmp_path)):
         Embedded.open(tmp_path).known()

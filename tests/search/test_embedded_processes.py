@@ -1,4 +1,4 @@
-"""The embedded index between processes: sound whoever is killed, and the same for whoever reads meanwhile."""
+"""The embedded index between processes: not damaged by a killed writer, consistent for readers beside a writer."""
 
 import multiprocessing
 import os
@@ -65,7 +65,7 @@ def check(folder: Path) -> int:
 
 
 def test_a_killed_writer_leaves_a_sound_index(tmp_path: Path) -> None:
-    """SIGKILL while it puts, removes and compacts; the next one goes on."""
+    """SIGKILL while it puts, removes and compacts; the next writer continues."""
     before = 0
     for turn in range(8):
         with writer_at_work(tmp_path, 100_000 * turn):
@@ -76,8 +76,10 @@ def test_a_killed_writer_leaves_a_sound_index(tmp_path: Path) -> None:
 
 
 def test_readers_beside_a_writer(tmp_path: Path) -> None:
+    counts, end = [], time.monotonic() + 60
     with writer_at_work(tmp_path, 0):
-        counts = [check(tmp_path) for _ in range(6)]
+        while len(counts) < 6 or (counts[0] == counts[-1] and time.monotonic() < end):
+            counts.append(check(tmp_path))
     assert counts == sorted(counts) and counts[0] < counts[-1]
 
 
@@ -128,7 +130,7 @@ def test_a_guest_sees_what_a_killed_writer_left(shared: Path) -> None:
     seen = read_as_a_guest(shared, lambda seen: (len(seen), len(seen.known())))
     copied = shared.with_name("copied")
     shutil.copytree(shared, copied, ignore=shutil.ignore_patterns("*-shm"))
-    said = read_as_a_guest(copied, len)
-    assert said.startswith("ValueError: ") and "images.sqlite-wal that only who may write to it can read" in said
+    answer = read_as_a_guest(copied, len)
+    assert answer.startswith("ValueError: ") and "images.sqlite-wal" in answer
     count = check(shared)
     assert count and seen == str((count, count))

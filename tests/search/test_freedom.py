@@ -8,25 +8,26 @@ from torch import Tensor
 
 from cenote.search import Matrix, Query, WordMemory, compose, compose_all, frequent_words
 from cenote.search.texts import encode
+from tests.toy_models import WordSumModel, image_vectors
 
-from .toy import Toy, vectors
+from .rankings import assert_ranked
 
 WORDS = [f"w{i}" for i in range(40)]
 VARIANTS = ["freedom-word", "freedom-e", "freedom-l", "freedom-e+", "freedom-l+", "freedom"]
 
 
-def memory(model: Toy) -> WordMemory:
+def memory(model: WordSumModel) -> WordMemory:
     return WordMemory(WORDS, model.embed_texts(WORDS))
 
 
 def ranked(query: Tensor, rows: Tensor) -> list[int]:
-    """All rows, best first, of equals the first."""
+    """All rows, best first; ties keep the lower row."""
     scores = [float((query * row).sum()) for row in rows]
     return sorted(range(len(rows)), key=lambda i: (-scores[i], i))
 
 
 def slow(
-    variant: str, y: Tensor, text: str, x: Tensor, words: WordMemory, model: Toy, inside: int | None,
+    variant: str, y: Tensor, text: str, x: Tensor, words: WordMemory, model: WordSumModel, inside: int | None,
     k: int, n: int, m: int,
 ) -> Tensor:  # fmt: skip
     """h(y, t) from the equations."""
@@ -58,24 +59,24 @@ def slow(
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("stored", [False, True])
 def test_every_variant_is_its_equation(variant: str, stored: bool) -> None:
-    model, x = Toy(), vectors(60)
+    model, x = WordSumModel(), image_vectors(60)
     words = memory(model)
     database = Matrix(x, words.nearest(x, 6) if stored else None)
     settings: dict[str, Any] = {"k": 5, "n": 4, "m": 3}
-    outside = vectors(2, seed=1)
+    outside = image_vectors(2, seed=1)
     queries = [Query(x[7], ("red",), inside=7), Query(outside[0], ("blue",)), Query(outside[0], ("red",))]
     given = {**settings, **({"m": 1} if variant == "freedom-word" else {})}
     plans = compose_all(variant, queries, database, model, words, **given)
     for query, plan in zip(queries, plans, strict=True):
         assert query.image is not None
         expected = slow(variant, query.image, query.texts[0], x, words, model, query.inside, **settings)
-        torch.testing.assert_close(plan.vectors[0], expected, atol=1e-6, rtol=0)
-        assert plan.scores(x).argsort(descending=True, stable=True).tolist() == ranked(expected, x)
+        torch.testing.assert_close(plan.vectors[0], expected, atol=1e-5, rtol=0)
+        assert_ranked(plan.scores(x).argsort(descending=True, stable=True), x.double() @ expected.double())
         torch.testing.assert_close(plan.direction, plan.vectors[0])  # one search is final
 
 
 def test_late_fusion_is_the_sum_of_separate_searches() -> None:
-    model, x = Toy(), vectors(50)
+    model, x = WordSumModel(), image_vectors(50)
     plan = compose("freedom", Query(x[0], ("red",), inside=0), Matrix(x), model, memory(model), k=6)
     lists = [w["weight"] * (x @ model.embed_texts([f"{w['word']} red"])[0]) for w in plan.why["words"]]
     torch.testing.assert_close(plan.scores(x), torch.stack(lists).sum(0), atol=1e-5, rtol=0)
@@ -91,7 +92,7 @@ def test_ties_go_to_the_word_first_seen() -> None:
 
 
 def test_a_query_in_the_memory_is_not_its_own_neighbour_twice() -> None:
-    model, x = Toy(), vectors(30)
+    model, x = WordSumModel(), image_vectors(30)
     database, words = Matrix(x), memory(model)
     inside = compose("freedom", Query(x[3], ("red",), inside=3), database, model, words, k=4)
     others = Matrix(torch.cat([x[:3], x[4:]]))
@@ -101,11 +102,11 @@ def test_a_query_in_the_memory_is_not_its_own_neighbour_twice() -> None:
 
 
 def test_another_memory_and_none() -> None:
-    model, x, z = Toy(), vectors(30), vectors(40, seed=5)
+    model, x, z = WordSumModel(), image_vectors(30), image_vectors(40, seed=5)
     words, query = memory(model), Query(x[3], ("red",), inside=3)
     other = compose("freedom", query, Matrix(x), model, words, k=4, memory=Matrix(z))
     expected = slow("freedom", x[3], "red", z, words, model, None, 4, 7, 7)
-    torch.testing.assert_close(other.vectors[0], expected, atol=1e-6, rtol=0)
+    torch.testing.assert_close(other.vectors[0], expected, atol=1e-5, rtol=0)
     none = compose("freedom", query, Matrix(x), model, words, memory="none")
     alone = compose("freedom-l", query, Matrix(x), model, words)
     torch.testing.assert_close(none.vectors, alone.vectors)
@@ -113,8 +114,8 @@ def test_another_memory_and_none() -> None:
 
 
 def test_templates_terms_and_injected_words() -> None:
-    model, x = Toy(), vectors(30)
-    words, database = memory(model), Matrix(vectors(30))
+    model, x = WordSumModel(), image_vectors(30)
+    words, database = memory(model), Matrix(image_vectors(30))
     plan = compose("freedom-word", Query(x[0], ("red",)), database, model, words, template="a {text} of {word}")
     word = plan.why["words"][0]["word"]
     torch.testing.assert_close(plan.vectors[0], model.embed_texts([f"a red of {word}"])[0])
@@ -126,10 +127,10 @@ def test_templates_terms_and_injected_words() -> None:
     for w in late.why["words"]:
         expected += w["weight"] * (model.embed_texts([f"{w['word']} red"])[0] - 0.5 * two)
     torch.testing.assert_close(late.vectors[0], expected)
-    with pytest.raises(ValueError, match="before a text that is wanted"):
+    with pytest.raises(ValueError):  # no positive text
         compose("freedom", Query(x[0], ("old",), (-1.0,)), database, model, words)
-    told = compose("freedom-l+", Query(x[0], ("red",)), database, model, words, m=0, injected=["house"])
-    torch.testing.assert_close(told.vectors[0], model.embed_texts(["house red"])[0])
+    injected = compose("freedom-l+", Query(x[0], ("red",)), database, model, words, m=0, injected=["house"])
+    torch.testing.assert_close(injected.vectors[0], model.embed_texts(["house red"])[0])
     early = compose("freedom-e+", Query(x[0], ("red",)), database, model, words, m=2, injected=["house"])
     named = [w["word"] for w in early.why["words"]]
     assert len(named) == 3 and named[-1] == "house"
@@ -137,31 +138,31 @@ def test_templates_terms_and_injected_words() -> None:
 
 
 def test_texts_are_encoded_once() -> None:
-    model = Toy()
+    model = WordSumModel()
     words = memory(model)
     model.asked.clear()
     first = encode(model, ["a b", "c", "a b"])
     encode(model, ["c", "d"])
     assert model.asked == ["a b", "c", "d"]
     torch.testing.assert_close(first[0], first[2])
-    queries = [Query(y, ("red",)) for y in vectors(20, seed=2)]
-    compose_all("freedom", queries, Matrix(vectors(30)), model, words)
+    queries = [Query(y, ("red",)) for y in image_vectors(20, seed=2)]
+    compose_all("freedom", queries, Matrix(image_vectors(30)), model, words)
     assert len(model.asked) == len(set(model.asked))
 
 
 @pytest.mark.parametrize(
-    ("options", "sentence"),
+    ("options", "values"),
     [
-        ({"k": 0}, "k is a whole number at least 1"),
-        ({"m": 0}, "m is a whole number at least 1"),
-        ({"weights": "many"}, "weights are frequency or uniform"),
-        ({"template": "{word}"}, "a template holds {word} and {text}"),
-        ({"memory": "laion"}, "the visual memory is"),
-        ({"injected": ["a", "b"]}, "1 queries have 1 injected words"),
-        ({"fuse": 7}, "'freedom' has no option 'fuse'"),
+        ({"k": 0}, r"\bk\b.*\b0\b"),
+        ({"m": 0}, r"\bm\b.*\b0\b"),
+        ({"weights": "many"}, "weights"),
+        ({"template": "{word}"}, "template.*{text}"),
+        ({"memory": "laion"}, "memory"),
+        ({"injected": ["a", "b"]}, r"\b1 quer.*injected"),
+        ({"fuse": 7}, "'freedom'.*'fuse'"),
     ],
 )
-def test_bad_options_get_a_sentence(options: dict[str, Any], sentence: str) -> None:
-    model, x = Toy(), vectors(5)
-    with pytest.raises(ValueError, match=sentence):
+def test_bad_options(options: dict[str, Any], values: str) -> None:
+    model, x = WordSumModel(), image_vectors(5)
+    with pytest.raises(ValueError, match=values):
         compose("freedom", Query(x[0], ("red",)), Matrix(x), model, memory(model), **options)

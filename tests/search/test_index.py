@@ -1,4 +1,4 @@
-"""An index follows its images: only what is new is embedded, what moved is known, what is broken is told."""
+"""Updates of an index: new images are embedded, moved ones are recognised, broken ones are reported."""
 
 import os
 import shutil
@@ -13,10 +13,11 @@ from cenote.data import open_dataset, read_folders
 from cenote.search.embedded import Embedded
 from cenote.search.index import Report, fill, open_images, source_of
 from cenote.search.store import Description
+from tests.toy_models import ColourModel, CountingColourModel, picture, word_memory
 
-from .search_toys import Counting, Toy, picture, words
+from .rankings import assert_ranked
 
-MADE = Description("toy", "toy 1", 6, words={"name": "w", "digest": words().digest, "n": 3})
+MADE = Description("toy", "toy 1", 6, words={"name": "w", "digest": word_memory().digest, "n": 3})
 
 
 def photographs(folder: Path, count: int = 12) -> None:
@@ -26,11 +27,11 @@ def photographs(folder: Path, count: int = 12) -> None:
         picture("red" if i % 3 else "blue", "square", i).save(path)
 
 
-def update(folder: Path, index: Path, model: Toy | None = None, **options: object) -> Report:
+def update(folder: Path, index: Path, model: ColourModel | None = None, **options: object) -> Report:
     data = (str(folder),)
     store = Embedded.open(index, MADE)
     dataset = open_images(data, (index,))
-    return fill(store, dataset, model or Toy(), words(), source=source_of(data), batch=5, **options)  # type: ignore[arg-type]
+    return fill(store, dataset, model or ColourModel(), word_memory(), source=source_of(data), batch=5, **options)  # type: ignore[arg-type]
 
 
 def counts(report: Report) -> tuple[int, ...]:
@@ -40,7 +41,7 @@ def counts(report: Report) -> tuple[int, ...]:
 
 def check(folder: Path, index: Path) -> None:
     """Every image that can be read is there with its own vector, words and labels, and nothing else."""
-    store, model = Embedded.open(index), Toy()
+    store, model = Embedded.open(index), ColourModel()
     known = store.known()
     dataset = read_folders(folder)
     readable = {}
@@ -53,8 +54,9 @@ def check(folder: Path, index: Path) -> None:
     for path, (i, image) in readable.items():
         row, entry = known[path]
         vector = model.embed_images(model.transform()(image)[None])  # type: ignore[operator]
-        assert torch.allclose(store.vectors(torch.tensor([row])), vector, atol=1e-6)
-        assert store.words(torch.tensor([row])).tolist() == words().nearest(vector, 3).tolist()  # type: ignore[union-attr]
+        assert torch.allclose(store.vectors(torch.tensor([row])), vector, atol=1e-5)
+        (words,) = store.words(torch.tensor([row]))  # type: ignore[misc]
+        assert_ranked(words, word_memory().vectors.double() @ vector[0].double())
         state = os.stat(path)
         assert (entry.size, entry.time) == (state.st_size, state.st_mtime_ns)
         assert (entry.width, entry.height) == image.size and entry.label == dataset[i].label
@@ -65,7 +67,7 @@ def test_only_what_is_new_is_embedded(tmp_path: Path) -> None:
     photographs(folder)
     assert counts(update(folder, index)) == (12, 0, 0, 0, 0, 0)
     check(folder, index)
-    model = Counting()
+    model = CountingColourModel()
     assert counts(update(folder, index, model)) == (0, 0, 0, 12, 0, 0) and model.embedded == 0
     photographs(folder, 14)  # all are written again, two are new
     assert counts(update(folder, index, model)) == (2, 0, 12, 0, 0, 0) and model.embedded == 2
@@ -80,7 +82,7 @@ def test_moved_and_copied_files_are_not_embedded_again(tmp_path: Path) -> None:
     folder, index = tmp_path / "photos", tmp_path / "ix"
     photographs(folder)
     update(folder, index)
-    model = Counting()
+    model = CountingColourModel()
     os.rename(folder / "dogs" / "0.png", folder / "cats" / "zero.png")  # and with it its class
     shutil.copy(folder / "cats" / "1.png", folder / "dogs" / "one.png")
     assert counts(update(folder, index, model)) == (0, 2, 0, 11, 1, 0) and model.embedded == 0
@@ -104,12 +106,12 @@ def test_broken_images_are_told_and_tried_again(tmp_path: Path) -> None:
     good = (folder / "dogs" / "0.png").read_bytes()
     (folder / "dogs" / "broken.png").write_bytes(good[:200])
     report = update(folder, index)
-    assert counts(report) == (12, 0, 0, 0, 0, 1) and "broken.png: damaged or unreadable" in report.failed[0]
+    assert counts(report) == (12, 0, 0, 0, 0, 1) and "broken.png: " in report.failed[0]
     assert counts(update(folder, index)) == (0, 0, 0, 12, 0, 1)
     (folder / "dogs" / "broken.png").write_bytes(good)
     assert counts(update(folder, index)) == (0, 1, 0, 12, 0, 0)
-    time.sleep(0.01)
     (folder / "dogs" / "4.png").write_bytes(b"no image")  # one that was good leaves
+    os.utime(folder / "dogs" / "4.png", (2e9, 2e9))
     assert counts(update(folder, index)) == (0, 0, 0, 12, 1, 1)
     check(folder, index)
 
@@ -124,7 +126,7 @@ def test_several_folders_in_one_index(tmp_path: Path) -> None:
     assert counts(update(tmp_path / "a", tmp_path / "ix")) == (0, 0, 0, 3, 1, 0)
     # A folder that is gone altogether, or not mounted, takes nothing along.
     shutil.rmtree(tmp_path / "a")
-    with pytest.raises(ValueError, match="no such file"):
+    with pytest.raises(ValueError, match=str(tmp_path / "a")):
         update(tmp_path / "a", tmp_path / "ix")
     assert len(Embedded.open(tmp_path / "ix")) == 9
 
@@ -133,7 +135,7 @@ def update_all(data: list[str], index: Path, **options: object) -> Report:
     """As `cenote index` does with several DATA: what is not there is told, the rest is done."""
     missing = list[str]()
     store, dataset = Embedded.open(index, MADE), open_images(data, (index,), missing.append)
-    return fill(store, dataset, Toy(), words(), source=source_of(data), **options)  # type: ignore[arg-type]
+    return fill(store, dataset, ColourModel(), word_memory(), source=source_of(data), **options)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("there", [False, True])
@@ -186,8 +188,8 @@ def test_another_job_between_opening_and_writing(tmp_path: Path, monkeypatch: py
     photographs(folder)
     store = Embedded.open(index, MADE)
     update(folder, index)
-    model, data = Counting(), open_images([str(folder)])
-    report = fill(store, data, model, words(), source=str(folder))  # type: ignore[arg-type]
+    model, data = CountingColourModel(), open_images([str(folder)])
+    report = fill(store, data, model, word_memory(), source=str(folder))  # type: ignore[arg-type]
     assert counts(report) == (0, 0, 0, 12, 0, 0) and model.embedded == 0
     for i in range(6):
         os.remove(folder / ("cats" if i % 2 else "dogs") / f"{i}.png")
@@ -198,7 +200,7 @@ def test_another_job_between_opening_and_writing(tmp_path: Path, monkeypatch: py
     for i in (7, 9, 11):
         shutil.copy(folder / "cats" / f"{i}.png", folder / "dogs" / f"z{i}.png")
     monkeypatch.setattr("cenote.search.index.CHUNK", 2)
-    fill(store, open_images([str(folder)]), Toy(), words(), source=str(folder))  # type: ignore[arg-type]
+    fill(store, open_images([str(folder)]), ColourModel(), word_memory(), source=str(folder))  # type: ignore[arg-type]
     check(folder, index)
 
 
@@ -223,7 +225,7 @@ def test_the_index_may_lie_among_the_images(tmp_path: Path) -> None:
     assert counts(update(tmp_path, tmp_path / "ix")) == (0, 0, 0, 4, 0, 0)
 
 
-class Stopping(Counting):
+class Stopping(CountingColourModel):
     """Ctrl-C, or a power cut, after so many images."""
 
     def __init__(self, after: int) -> None:
@@ -257,8 +259,9 @@ def test_a_list_with_labels_and_without_files(tmp_path: Path) -> None:
     store = Embedded.open(tmp_path / "ix", MADE)
     for domain, wanted in (("photo", (2, 0, 0, 0, 0, 1)), ("sketch", (0, 0, 2, 0, 0, 1))):
         table.write_text(table.read_text().replace("photo\n", f"{domain}\n"))
-        report = fill(store, open_dataset(table), Toy(), words(), source=str(table))  # type: ignore[arg-type]
-        assert counts(report) == wanted and report.failed == [f"{tmp_path / 'photos/gone.png'}: no such file"]
+        report = fill(store, open_dataset(table), ColourModel(), word_memory(), source=str(table))  # type: ignore[arg-type]
+        assert counts(report) == wanted and len(report.failed) == 1
+        assert report.failed[0].startswith(f"{tmp_path / 'photos/gone.png'}: ")
         entries = {Path(p).name: k.entry for p, k in store.known().items()}
         assert {e.domain for e in entries.values()} == {domain} and entries["1.png"].label == "cat"
 
@@ -271,18 +274,18 @@ def test_dates_are_the_cameras(tmp_path: Path) -> None:
     picture("red", "square", 2).save(tmp_path / "p" / "plain.jpg")
     os.utime(tmp_path / "p" / "plain.jpg", (5000, 5000))
     store = Embedded.open(tmp_path / "ix", MADE)
-    fill(store, open_images([str(tmp_path / "p")]), Toy(), words())  # type: ignore[arg-type]
+    fill(store, open_images([str(tmp_path / "p")]), ColourModel(), word_memory())  # type: ignore[arg-type]
     dates = {Path(path).name: known.entry.date for path, known in store.known().items()}
-    told = time.localtime(dates["camera.jpg"])
-    assert (told.tm_year, told.tm_mon, told.tm_mday, told.tm_hour) == (2019, 5, 17, 18) and dates["plain.jpg"] == 5000
+    date = time.localtime(dates["camera.jpg"])
+    assert (date.tm_year, date.tm_mon, date.tm_mday, date.tm_hour) == (2019, 5, 17, 18) and dates["plain.jpg"] == 5000
 
 
 def test_images_that_are_no_files(tmp_path: Path) -> None:
     world = open_dataset("world/tiny")
     store = Embedded.open(tmp_path / "ix", MADE)
     some = world.select(range(5))
-    assert counts(fill(store, some, Toy(), words(), source="world/tiny")) == (5, 0, 0, 0, 0, 0)  # type: ignore[arg-type]
-    assert counts(fill(store, some, Toy(), words(), source="world/tiny")) == (0, 0, 0, 5, 0, 0)  # type: ignore[arg-type]
+    assert counts(fill(store, some, ColourModel(), word_memory(), source="world/tiny")) == (5, 0, 0, 0, 0, 0)  # type: ignore[arg-type]
+    assert counts(fill(store, some, ColourModel(), word_memory(), source="world/tiny")) == (0, 0, 0, 5, 0, 0)  # type: ignore[arg-type]
     entry = store.entries(torch.tensor([0]))[0]
     assert entry.path == f"{world.name}:{world[0].image}" and (entry.label, entry.domain) == (
         world[0].label,
@@ -293,7 +296,7 @@ def test_images_that_are_no_files(tmp_path: Path) -> None:
 def test_another_model_is_refused(tmp_path: Path) -> None:
     photographs(tmp_path / "photos", 2)
     update(tmp_path / "photos", tmp_path / "ix")
-    other = Toy()
+    other = ColourModel()
     other.name, other.identity = "other", "other 1"
-    with pytest.raises(ValueError, match=r"ix was made with the model 'toy', not with 'other'"):
+    with pytest.raises(ValueError, match=r"\bix\b.*'toy'.*'other'"):
         update(tmp_path / "photos", tmp_path / "ix", other)

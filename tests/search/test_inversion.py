@@ -18,8 +18,7 @@ from cenote.search import Matrix, Query, WordMemory, compose, compose_all
 from cenote.search.inversion import PHRASES, SPREAD, invert
 from cenote.search.mapping import Mapping, mapping_loss, train_mapping
 from cenote.unit import unit
-
-from .toy import Toy, vectors
+from tests.toy_models import WordSumModel, image_vectors
 
 WORDS = ["cat", "bird", "red", "house", "sketch", "meadow"]
 
@@ -61,15 +60,15 @@ def slow(model: SmallClip, image: Tensor, words: WordMemory, steps: int, lr: flo
     return mean[0]
 
 
-def test_a_word_is_found_as_by_hand(model: SmallClip) -> None:
-    images = vectors(3)
+def test_a_word_is_optimised_as_by_hand(model: SmallClip) -> None:
+    images = image_vectors(3)
     found = invert(model, images, memory(model), steps=6, lr=0.02, concepts=3)
     for image, word in zip(images, found, strict=True):
         torch.testing.assert_close(word, slow(model, image, memory(model), 6, 0.02, 3), atol=1e-4, rtol=1e-3)
 
 
 def test_an_image_s_word_does_not_depend_on_the_others(model: SmallClip) -> None:
-    images = vectors(4)
+    images = image_vectors(4)
     together = invert(model, images, memory(model), steps=5)
     alone = invert(model, images[2:3], memory(model), steps=5)
     torch.testing.assert_close(together[2:3], alone, atol=1e-4, rtol=1e-3)
@@ -84,7 +83,7 @@ def test_the_word_comes_to_mean_the_image(model: SmallClip) -> None:
 
 def test_concepts_pull(model: SmallClip) -> None:
     """With much regularisation the word behaves as the nearest concept in other sentences."""
-    images, words = vectors(1, seed=4), memory(model)
+    images, words = image_vectors(1, seed=4), memory(model)
     concept = words.words[int(words.nearest(images, 1)[0, 0])]
     real = model.embed_texts([PHRASES[1].replace("$", concept)])
 
@@ -97,15 +96,15 @@ def test_concepts_pull(model: SmallClip) -> None:
 
 def test_the_model_does_not_change(model: SmallClip) -> None:
     before = copy.deepcopy(model.state_dict())
-    invert(model, vectors(2), memory(model), steps=2)
-    train_mapping(model, vectors(20), steps=3, batch=8)
+    invert(model, image_vectors(2), memory(model), steps=2)
+    train_mapping(model, image_vectors(20), steps=3, batch=8)
     assert all(p.grad is None for p in model.parameters())  # though they ask for gradients
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
 def test_the_mapping_s_loss_is_the_papers(model: SmallClip) -> None:
     torch.manual_seed(1)
-    images, mapping = vectors(5), Mapping(24, 16, hidden=8).eval()
+    images, mapping = image_vectors(5), Mapping(24, 16, hidden=8).eval()
     total = 0.0
     with torch.no_grad():
         texts = torch.cat([model.embed_with_word("a photo of $", mapping(image[None])) for image in images])
@@ -118,7 +117,7 @@ def test_the_mapping_s_loss_is_the_papers(model: SmallClip) -> None:
 
 
 def test_a_mapping_learns_and_is_the_same_again(model: SmallClip) -> None:
-    images = vectors(32, shift=0.0)
+    images = image_vectors(32, shift=0.0)
     torch.manual_seed(5)
     state = torch.get_rng_state()
     short, long = (train_mapping(model, images, steps, batch=16, dropout=0.0) for steps in (1, 40))
@@ -130,7 +129,7 @@ def test_a_mapping_learns_and_is_the_same_again(model: SmallClip) -> None:
 
 
 def test_the_composed_query_is_the_sentence(model: SmallClip) -> None:
-    database, images = Matrix(vectors(12)), vectors(2, seed=3)
+    database, images = Matrix(image_vectors(12)), image_vectors(2, seed=3)
     mapping = Mapping(24, 16, hidden=8).eval()
     queries = [Query(images[0], ("sketch",)), Query(images[1], ("red", "house"), (1.0, -0.5))]
     with torch.no_grad():
@@ -146,7 +145,7 @@ def test_the_composed_query_is_the_sentence(model: SmallClip) -> None:
     word = invert(model, images[:1], memory(model), steps=3)
     torch.testing.assert_close(plan.direction, model.embed_with_word("$ as sketch", word)[0].detach())
     assert plan.why == {"sentences": ["$ as sketch"]}
-    with pytest.raises(ValueError, match="needs a text that is wanted"):
+    with pytest.raises(ValueError):  # no positive text
         compose("pic2word", Query(images[0], ("grass",), (-1.0,)), database, model, mapping=mapping)
 
 
@@ -158,25 +157,25 @@ def test_a_mapping_of_the_database_is_trained_once(model: SmallClip, monkeypatch
         return Mapping(24, 16, hidden=8).eval()
 
     monkeypatch.setattr("cenote.search.mapping.train_mapping", train)
-    database, query = Matrix(vectors(12)), Query(vectors(1)[0], ("sketch",))
+    database, query = Matrix(image_vectors(12)), Query(image_vectors(1)[0], ("sketch",))
     first, second = (compose("pic2word", query, database, model) for _ in range(2))
     assert asked == [12] and torch.equal(first.direction, second.direction)
 
 
-def test_wrong_ways_are_one_sentence(model: SmallClip) -> None:
-    database, query = Matrix(vectors(12)), Query(vectors(1)[0], ("sketch",))
-    for method, options, sentence in (
-        ("searle", {}, "near those of a text memory|needs a text memory"),
-        ("pic2word", {"template": "a photo of $"}, "a template has {text}, and"),
-        ("pic2word", {"template": "a {text} of $ and $"}, "a template has {text}, and"),
-        ("pic2word", {"steps": 0}, "steps is a whole number at least 1"),
-        ("pic2word", {"step": 3}, "did you mean 'steps'"),
+def test_wrong_arguments(model: SmallClip) -> None:
+    database, query = Matrix(image_vectors(12)), Query(image_vectors(1)[0], ("sketch",))
+    for method, options, values in (
+        ("searle", {}, "memory"),
+        ("pic2word", {"template": "a photo of $"}, "template.*{text}"),
+        ("pic2word", {"template": "a {text} of $ and $"}, "template.*{text}"),
+        ("pic2word", {"steps": 0}, r"\bsteps\b.*\b0\b"),
+        ("pic2word", {"step": 3}, "'step'.*'steps'"),
     ):
-        with pytest.raises(ValueError, match=sentence):
+        with pytest.raises(ValueError, match=values):
             compose(method, query, database, model, **options)
-    with pytest.raises(ValueError, match="made-up word"):
-        compose("pic2word", query, database, Toy())  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="give words, not a vector"):
-        compose("pic2word", Query(vectors(1)[0], text=vectors(1)[0]), database, model, steps=1)
-    with pytest.raises(ValueError, match="too few"):
-        train_mapping(model, vectors(1))
+    with pytest.raises(ValueError, match="'pic2word'"):
+        compose("pic2word", query, database, WordSumModel())  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="words"):
+        compose("pic2word", Query(image_vectors(1)[0], text=image_vectors(1)[0]), database, model, steps=1)
+    with pytest.raises(ValueError):  # one image is too few
+        train_mapping(model, image_vectors(1))

@@ -1,4 +1,4 @@
-"""What is wrong with a question is said before the model is loaded: options, classes, domains."""
+"""Wrong options, classes and domains of a question are refused before the model is loaded."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,38 +26,38 @@ def no_model(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("method", "sentence"),
+    ("method", "values"),
     [
-        ("freedom:k=0", "k is a whole number at least 1, got 0"),
-        ("freedom:n=-1", "n is a whole number at least 1"),
-        ("freedom-e+:m=0", "m is a whole number at least 1"),
-        ("freedom:weights=many", "weights are frequency or uniform"),
-        ("freedom:memory=laion", "the visual memory is database, none or a database"),
-        ("freedom:template={word}", "a template holds {word} and {text}"),
-        ("weicom:weight=3", "the weight of the text is a number at least 0 and at most 1, got 3"),
-        ("weicom:lam=3", "'weicom' has no option 'lam'"),
-        ("basic:contrast=2", "contrast is a number at least 0 and at most 1"),
-        ("basic:components=0", "components is a whole number at least 1"),
-        ("basic:expansion=-1", "expansion is a whole number at least 0"),
-        ("basic:harris=-1", "harris is a number at least 0"),
-        ("searle:concepts=0", "concepts is a whole number at least 1"),
-        ("searle:batch=0", "batch is a whole number at least 1"),
-        ("searle:lr=0", "lr is a number above 0"),
-        ("searle:steps=-1", "steps is a whole number at least 0"),
-        ("pic2word:steps=0", "steps is a whole number at least 1"),
-        ("pic2word:seed=-1", "seed is a whole number at least 0"),
-        ("pic2word:template=a photo", r"a template has {text}, and \$ once"),
+        ("freedom:k=0", r"\bk\b.*\b0\b"),
+        ("freedom:n=-1", r"\bn\b.*-1\b"),
+        ("freedom-e+:m=0", r"\bm\b.*\b0\b"),
+        ("freedom:weights=many", "weights"),
+        ("freedom:memory=laion", "memory"),
+        ("freedom:template={word}", "template.*{text}"),
+        ("weicom:weight=3", r"weight.*\b3\b"),
+        ("weicom:lam=3", "'weicom'.*'lam'"),
+        ("basic:contrast=2", r"contrast.*\b2\b"),
+        ("basic:components=0", r"components.*\b0\b"),
+        ("basic:expansion=-1", r"expansion.*-1\b"),
+        ("basic:harris=-1", r"harris.*-1\b"),
+        ("searle:concepts=0", r"concepts.*\b0\b"),
+        ("searle:batch=0", r"batch.*\b0\b"),
+        ("searle:lr=0", r"\blr\b.*\b0\b"),
+        ("searle:steps=-1", r"steps.*-1\b"),
+        ("pic2word:steps=0", r"steps.*\b0\b"),
+        ("pic2word:seed=-1", r"seed.*-1\b"),
+        ("pic2word:template=a photo", "template.*{text}"),
     ],
 )
-def test_options(method: str, sentence: str) -> None:
-    with pytest.raises(ValueError, match=sentence):
+def test_options(method: str, values: str) -> None:
+    with pytest.raises(ValueError, match=values):
         choose_method(method, None)
 
 
 def test_options_given_in_python(tmp_path: Path) -> None:
     filled(tmp_path / "ix")
     asked = Question((tmp_path / "none.png",), ("a",), method="freedom", options={"k": 0})
-    with pytest.raises(ValueError, match="k is a whole number at least 1"):
+    with pytest.raises(ValueError, match=r"\bk\b.*\b0\b"):
         open_for(asked, str(tmp_path / "ix"))
 
 
@@ -69,22 +69,22 @@ def test_defaults_are_good() -> None:
 def test_a_class_that_no_image_has(tmp_path: Path) -> None:
     filled(tmp_path / "ix")  # classes c0, c1, c2; domains photo, sketch
 
-    def refused(sentence: str, index: str = "ix", **chosen: tuple[str, ...]) -> None:
-        with pytest.raises(ValueError, match=sentence):
+    def assert_refused(values: str, index: str = "ix", **chosen: tuple[str, ...]) -> None:
+        with pytest.raises(ValueError, match=values):
             open_for(Question(texts=("a",), filter=Filter(**chosen)), str(tmp_path / index))  # type: ignore[arg-type]
 
-    refused(r"no image of \S+/ix has the class 'C1'; did you mean 'c1'\? \(c0, c1, c2\)", classes=("c0", "C1"))
-    refused(r"has the class 'zebra' \(c0, c1, c2\)", classes=("zebra",))
-    refused(r"has the domain 'skech'; did you mean 'sketch'\? \(photo, sketch\)", classes=("c0",), domains=("skech",))
+    assert_refused(r"/ix\b.*'C1'.*'c1'.*c0, c1, c2", classes=("c0", "C1"))
+    assert_refused(r"'zebra'.*c0, c1, c2", classes=("zebra",))
+    assert_refused(r"'skech'.*'sketch'.*photo, sketch", classes=("c0",), domains=("skech",))
     plain = Embedded.open(tmp_path / "plain", Description("toy", "toy-1", MADE.dim))
     many = Embedded.open(tmp_path / "many", Description("toy", "toy-1", MADE.dim))
     with plain.writing() as writer:
         writer.put([entry(0)._replace(label=None)], unit_rows(1))
     with many.writing() as writer:
         writer.put([entry(i)._replace(label=f"n{i:02d}") for i in range(15)], unit_rows(15))
-    refused("has the class 'dog': not one has a class", "plain", classes=("dog",))
-    refused(r"'dog' \(n00, .*, n11 and 3 more\)", "many", classes=("dog",))
-    with pytest.raises(AssertionError, match="toy was loaded"):
+    assert_refused("'dog'", "plain", classes=("dog",))
+    assert_refused(r"'dog'.*n00, .*, n11\b.*\b3\b", "many", classes=("dog",))
+    with pytest.raises(AssertionError, match="toy"):
         open_for(Question(texts=("a",), filter=Filter(classes=("c1",), domains=("photo",))), str(tmp_path / "ix"))
 
 

@@ -1,4 +1,4 @@
-"""Pictures that look the same are hidden behind the best of them that is still there, as a double loop would."""
+"""Near-duplicates are hidden behind the best of them that still exists, as in a double loop."""
 
 from pathlib import Path
 
@@ -14,8 +14,8 @@ from cenote.search.results import without_twins
 from cenote.search.seen import bits_apart, look_of
 from cenote.search.store import Description, Entry
 from cenote.unit import unit
+from tests.toy_models import COLOURS, ColourModel, picture
 
-from .search_toys import COLOURS, Toy, picture
 from .test_ask import found as names_of
 
 
@@ -29,15 +29,15 @@ def test_twins_are_hidden_behind_the_best(tmp_path: Path) -> None:
     (folder / "d.png").write_bytes((folder / "a.png").read_bytes())
     picture("red", "square", 8).save(folder / "other.png")
     index = Embedded.open(tmp_path / "ix", Description("toy", "toy 1", 6))
-    report = fill(index, read_folders(folder), Toy())  # type: ignore[arg-type]
+    report = fill(index, read_folders(folder), ColourModel())  # type: ignore[arg-type]
     assert (report.embedded, report.moved) == (4, 1)
-    answer = ask(Question(texts=("red square",)), index, Toy())  # type: ignore[arg-type]
+    answer = ask(Question(texts=("red square",)), index, ColourModel())  # type: ignore[arg-type]
     assert len(answer.results) == 2
     groups = sorted(sorted(Path(p).name for p in (r.entry.path, *r.duplicates)) for r in answer.results)
     assert groups == [["a.png", "b.jpg", "c.jpg", "d.png"], ["other.png"]]
     assert len(names_of(index, texts=("red",), near_duplicates="show")) == 5
     # Whoever asks with an image of the index knows that one already.
-    assert [r.entry.path for r in ask(Question((folder / "a.png",)), index, Toy()).results] != []  # type: ignore[arg-type]
+    assert [r.entry.path for r in ask(Question((folder / "a.png",)), index, ColourModel()).results] != []  # type: ignore[arg-type]
     names = names_of(index, images=(folder / "a.png",))
     assert not {"photos/a", "photos/d"} & set(names)
 
@@ -52,12 +52,14 @@ def test_twins_are_those_of_a_double_loop(tmp_path: Path) -> None:
     with index.writing() as writer:
         writer.put(entries, x)
     index.refresh()
-    scores = torch.from_numpy(draw.integers(0, 40, 300) / 40)  # many equals
+    similarities = x.double() @ x.double().T
+    assert (similarities - 0.95).abs().min() > 1e-6  # the limit, which rounding may not cross
+    scores = torch.from_numpy(draw.integers(0, 40, 300) / 40)  # many ties
     for top in (1, 7, 400):
         groups: list[tuple[int, list[str]]] = []
         for i in sorted(range(300), key=lambda i: (-float(scores[i]), i)):
             for other, paths in groups:
-                near = bits_apart(entries[i].look, entries[other].look) <= 10 and float(x[i] @ x[other]) >= 0.95
+                near = bits_apart(entries[i].look, entries[other].look) <= 10 and similarities[i, other] >= 0.95
                 if near or entries[i].digest == entries[other].digest:
                     paths.append(entries[i].path)
                     break
@@ -75,9 +77,9 @@ def test_a_file_that_is_there_stands_for_one_that_is_gone(tmp_path: Path) -> Non
     for name in ("a.png", "b.png"):
         picture("red", "square", 1).save(tmp_path / "x" / name)
     index = Embedded.open(tmp_path / "ix", Description("toy", "toy 1", 6))
-    fill(index, read_folders(tmp_path / "x"), Toy())  # type: ignore[arg-type]
+    fill(index, read_folders(tmp_path / "x"), ColourModel())  # type: ignore[arg-type]
     (tmp_path / "x" / "a.png").unlink()
-    (result,) = ask(Question(texts=("red",)), index, Toy()).results  # type: ignore[arg-type]
+    (result,) = ask(Question(texts=("red",)), index, ColourModel()).results  # type: ignore[arg-type]
     assert Path(result.entry.path).name == "b.png" and not result.missing
     assert [Path(path).name for path in result.duplicates] == ["a.png"]
 

@@ -4,12 +4,14 @@ The groups, references and targets of the oracles are read from the captions tha
 """
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from PIL import Image
 
 from cenote.cli import main
@@ -18,10 +20,10 @@ from cenote.search import Query, compose, remember_words
 from cenote.search.judge import Asked, Bench, read_method, report
 from cenote.search.protocols import fewer
 from cenote.search.tasks import judged_part, make_tasks
-from tests.data.benchmarks import trees2
+from tests.data.benchmarks import annotated_trees
+from tests.toy_models import WordSumModel, image_vectors
 
 from .test_protocols import Seeing
-from .toy import Toy, vectors
 
 CAPTIONS = "captions/cap.rc2.val.json"
 SUBSETS = {"recall_subset@1", "recall_subset@2", "recall_subset@3"}
@@ -35,14 +37,14 @@ def tree(root: Path) -> Path:
         path = root / "img_raw" / "dev" / f"{name}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(draw.integers(0, 255, (8, 8, 3), np.uint8)).save(path)
-    trees2.dump(root / "image_splits" / "split.rc2.val.json", {name: f"./dev/{name}.png" for name in names})
+    annotated_trees.dump(root / "image_splits" / "split.rc2.val.json", {name: f"./dev/{name}.png" for name in names})
     order, entries = draw.permutation(20).tolist(), list[dict[str, Any]]()
     for group in range(3):
         members = [names[i] for i in order[6 * group : 6 * group + 6]]
         for i in range(6):
             target = {"target_hard": members[(i + 1 + group) % 6], "img_set": {"id": group, "members": members}}
             entries.append({"pairid": len(entries), "reference": members[i], "caption": f"add {i} dogs"} | target)
-    trees2.dump(root / CAPTIONS, entries)
+    annotated_trees.dump(root / CAPTIONS, entries)
     return root
 
 
@@ -80,7 +82,7 @@ def by_hand(root: Path, data: Dataset, scores_of: Any) -> dict[int, float]:
 
 @pytest.mark.parametrize("method", ["image", "text", "product", "weicom:weight=0.3", "freedom:k=4:n=3:m=2"])
 def test_it_is_the_share_of_queries_found_among_five(method: str, tmp_path: Path) -> None:
-    data, x, model = opened(tree(tmp_path)), vectors(20), Toy()
+    data, x, model = opened(tree(tmp_path)), image_vectors(20), WordSumModel()
     words, asked = remember_words(model, [f"w{i}" for i in range(20)]), read_method(method)
     (task,) = make_tasks(data)
     bench = Bench(task, x, model, words)
@@ -98,9 +100,13 @@ def test_it_is_the_share_of_queries_found_among_five(method: str, tmp_path: Path
 
 def test_equal_scores_come_in_the_order_of_the_data(tmp_path: Path) -> None:
     data = opened(tree(tmp_path))
-    x = vectors(4).repeat(5, 1)  # twenty images, four looks
+    signs = torch.tensor([[1.0, 1, 1, 1], [1, 1, 1, -1], [1, 1, -1, -1], [1, -1, -1, -1]])
+    x = F.pad(signs / 2, (0, 20)).repeat(5, 1)  # twenty images, four vectors, whose similarities are exact
     (task,) = make_tasks(data)
-    found, expected = report([Bench(task, x, Toy())], Asked("image")), by_hand(tmp_path, data, lambda i, _: x @ x[i])
+    found, expected = (
+        report([Bench(task, x, WordSumModel())], Asked("image")),
+        by_hand(tmp_path, data, lambda i, _: x @ x[i]),
+    )
     assert {k: found[f"recall_subset@{k}"]["average"] for k in expected} == pytest.approx(expected)
 
 
@@ -109,7 +115,7 @@ def test_the_other_numbers_are_what_they_were(tmp_path: Path) -> None:
     (task,) = make_tasks(opened(tree(tmp_path)))
     plain = task._replace(questions=[question._replace(group=None) for question in task.questions])
     with_groups, without = (
-        report([Bench(one, vectors(20), Toy())], Asked("image"), at=[1, 5]) for one in (task, plain)
+        report([Bench(one, image_vectors(20), WordSumModel())], Asked("image"), at=[1, 5]) for one in (task, plain)
     )
     assert with_groups.keys() - without.keys() == SUBSETS
     for name in without.keys() - {"seconds"}:
@@ -121,24 +127,26 @@ def test_a_draw_of_the_queries_keeps_their_groups(tmp_path: Path) -> None:
     some = fewer(task, 3)
     assert len(some.questions) == 3
     assert all(len(question.group) == 5 for question in some.questions)  # type: ignore[attr-defined]
-    assert report([Bench(some, vectors(20), Toy())], Asked("image")).keys() >= SUBSETS
+    assert report([Bench(some, image_vectors(20), WordSumModel())], Asked("image")).keys() >= SUBSETS
 
 
 @pytest.mark.parametrize("name", ["fashioniq", "circo"])
 def test_sets_without_groups_have_no_such_number(name: str, tmp_path: Path) -> None:
-    getattr(trees2, name)(tmp_path)
+    getattr(annotated_trees, name)(tmp_path)
     data = judged_part(open_dataset(f"{name}:{tmp_path}"))
-    found = report([Bench(task, vectors(len(data)), Toy()) for task in make_tasks(data)], Asked("image"), at=[1])
+    found = report(
+        [Bench(task, image_vectors(len(data)), WordSumModel()) for task in make_tasks(data)], Asked("image"), at=[1]
+    )
     assert not any("subset" in key for key in found)
 
 
 def test_queries_with_groups_alone_are_counted(tmp_path: Path) -> None:
-    data, x = opened(tree(tmp_path)), vectors(20)
-    whole = report([Bench(make_tasks(data)[0], x, Toy())], Asked("image"))
+    data, x = opened(tree(tmp_path)), image_vectors(20)
+    whole = report([Bench(make_tasks(data)[0], x, WordSumModel())], Asked("image"))
     bare = [query._replace(truth={"targets": query.truth["targets"]}) for query in data.queries]
     data.queries = [*data.queries, *bare]
     (task,) = make_tasks(data)
-    found = report([Bench(task, x, Toy())], Asked("image"))
+    found = report([Bench(task, x, WordSumModel())], Asked("image"))
     assert len(task.questions) == 36 and {key: found[key] for key in SUBSETS} == {key: whole[key] for key in SUBSETS}
 
 
@@ -149,26 +157,24 @@ def test_a_right_image_that_cannot_be_read_is_not_found_in_its_group(tmp_path: P
     (task,) = make_tasks(readable)
     one = task._replace(questions=[question for question in task.questions if not len(question.right)][:1])
     assert len(one.questions) == 1 and len(one.questions[0].group) == 4  # type: ignore[attr-defined]
-    found = report([Bench(one, vectors(19), Toy())], Asked("image"))
+    found = report([Bench(one, image_vectors(19), WordSumModel())], Asked("image"))
     assert all(found[key]["average"] == 0 for key in SUBSETS)
 
 
-def test_a_group_without_its_right_image_is_told(tmp_path: Path) -> None:
+def test_a_group_without_its_right_image_is_refused(tmp_path: Path) -> None:
     entry = captions(tree(tmp_path))[4]
     members = [name for name in entry["img_set"]["members"] if name != entry["target_hard"]]
     change(tmp_path, 4, img_set={"members": members})
     right = f"dev/{entry['target_hard']}.png"
-    with pytest.raises(ValueError, match=f"^cirr: the group of query 4 lacks its right image {right}: add it to the"):
+    with pytest.raises(ValueError, match=rf"^cirr: .*\b4\b.*{right}"):
         make_tasks(opened(tmp_path))
 
 
-def test_a_group_of_images_that_are_not_there_is_told(tmp_path: Path) -> None:
+def test_a_group_of_missing_images_is_refused(tmp_path: Path) -> None:
     data = opened(tree(tmp_path))
     first = data.queries[0]
     data.queries[0] = first._replace(truth={**first.truth, "subset": (*first.truth["subset"], 20)})
-    with pytest.raises(
-        ValueError, match="group of query 0 names image 20, which is not in the database: correct its members"
-    ):
+    with pytest.raises(ValueError, match=r"\b0\b.*\b20\b"):
         make_tasks(data)
 
 
@@ -194,10 +200,10 @@ def test_the_command_reports_it(
     nowhere = [*captions(data)[0]["img_set"]["members"][1:], "nowhere"]
     change(data, 0, img_set={"members": nowhere})
     assert judged(data, "--json") == 0
-    told = capsys.readouterr()
-    (line,) = [line for line in told.err.splitlines() if line.startswith("left out: ")]
-    assert line.endswith("cap.rc2.val.json: entry 1 names 'nowhere', which is not in its image_splits")
-    assert json.loads(told.out)["questions"] == 17
+    captured = capsys.readouterr()
+    (line,) = [line for line in captured.err.splitlines() if "cap.rc2.val.json" in line]
+    assert "entry 1" in line and "'nowhere'" in line
+    assert json.loads(captured.out)["questions"] == 17
 
 
 def test_the_command_refuses_before_a_model_is_loaded(
@@ -207,4 +213,4 @@ def test_the_command_refuses_before_a_model_is_loaded(
     reference = captions(tree(tmp_path))[0]["reference"]
     change(tmp_path, 0, img_set={"members": [reference]})
     assert judged(tmp_path) == 2
-    assert "the group of query 0 lacks its right image" in capsys.readouterr().err
+    assert re.search(r"\bquery 0\b", capsys.readouterr().err)

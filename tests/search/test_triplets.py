@@ -10,13 +10,12 @@ from cenote.cli import main
 from cenote.data import open_dataset
 from cenote.search.judge import Asked, Bench, report
 from cenote.search.tasks import find_protocol, judged_part, make_tasks
-from tests.data.benchmarks import trees2
-
-from .toy import Toy, vectors
+from tests.data.benchmarks import annotated_trees
+from tests.toy_models import WordSumModel, image_vectors
 
 
 def test_garments_have_databases_of_their_own(tmp_path: Path) -> None:
-    trees2.fashioniq(tmp_path)
+    annotated_trees.fashioniq(tmp_path)
     data = judged_part(open_dataset(f"fashioniq:{tmp_path}"))
     assert list(data.splits) == ["val"] and find_protocol(data) == "triplets"  # of test nothing is known
     tasks = make_tasks(data)
@@ -27,8 +26,8 @@ def test_garments_have_databases_of_their_own(tmp_path: Path) -> None:
         assert question.text == "is red and has a bow" and task.itself
         (right,) = question.right
         assert Path(data[int(task.database[right])].image).stem == "shared"
-    x = vectors(len(data))
-    found = report([Bench(task, x, Toy()) for task in tasks], Asked("image"), at=[2])
+    x = image_vectors(len(data))
+    found = report([Bench(task, x, WordSumModel()) for task in tasks], Asked("image"), at=[2])
     for task in tasks:
         (question,), own = task.questions, x[task.database]
         order = (own @ x[question.image]).sort(descending=True, stable=True).indices.tolist()
@@ -39,80 +38,82 @@ def test_garments_have_databases_of_their_own(tmp_path: Path) -> None:
 
 
 def test_cirr_does_not_rank_the_query_itself(tmp_path: Path) -> None:
-    trees2.cirr(tmp_path)
+    annotated_trees.cirr(tmp_path)
     data = judged_part(open_dataset(f"cirr:{tmp_path}"))
     (task,) = make_tasks(data)
     (question,) = task.questions
     assert not task.itself and len(task.database) == 6 and question.right.tolist() == [5]
-    x = vectors(6)
+    x = image_vectors(6)
     order = (x @ x[question.image]).sort(descending=True, stable=True).indices.tolist()
     assert order[0] == question.image  # the most like itself, and yet not before the others
-    found = report([Bench(task, x, Toy())], Asked("image"))
+    found = report([Bench(task, x, WordSumModel())], Asked("image"))
     assert found["average"] == pytest.approx(100 / order.index(5))
 
 
 def test_circo_has_several_right_images(tmp_path: Path) -> None:
-    trees2.circo(tmp_path)
+    annotated_trees.circo(tmp_path)
     (task,) = make_tasks(judged_part(open_dataset(f"circo:{tmp_path}")))
     assert task.itself and task.questions[0].right.tolist() == [0, 1] and task.columns == ["circo"]
-    found = report([Bench(task, vectors(3), Toy())], Asked("image"), at=[2])
+    found = report([Bench(task, image_vectors(3), WordSumModel())], Asked("image"), at=[2])
     assert found["average"] == pytest.approx(100 * (1 / 2 + 2 / 3) / 2)  # the query is the first
     assert found["recall@2"]["average"] == 50 and found["map@2"]["average"] == pytest.approx(25)
 
 
-def test_what_has_no_answers_is_told(tmp_path: Path) -> None:
-    trees2.circo(tmp_path)
+def test_queries_without_public_answers_are_refused(tmp_path: Path) -> None:
+    annotated_trees.circo(tmp_path)
     test = open_dataset(f"circo-test:{tmp_path}")
-    with pytest.raises(ValueError, match="no queries of an image, a text and its right images"):
+    with pytest.raises(ValueError, match="circo-test"):
         make_tasks(test, "triplets")
-    with pytest.raises(ValueError, match="circo-test: the right images of its queries are not public"):
+    with pytest.raises(ValueError, match="circo-test"):
         find_protocol(test)
 
 
 def test_a_right_image_that_cannot_be_read_counts_as_not_found(tmp_path: Path) -> None:
-    trees2.fashioniq(tmp_path)
+    annotated_trees.fashioniq(tmp_path)
     data = judged_part(open_dataset(f"fashioniq:{tmp_path}"))
     lost = [i for i, record in enumerate(data) if record.label == "dress" and "shared" in record.image]
     readable = data.select([i for i in range(len(data)) if i not in lost])
     tasks = make_tasks(readable)
     assert [len(task.questions[0].right) for task in tasks] == [0, 1, 1]
-    found = report([Bench(task, vectors(len(readable)), Toy()) for task in tasks], Asked("image"), at=[1])
+    found = report(
+        [Bench(task, image_vectors(len(readable)), WordSumModel()) for task in tasks], Asked("image"), at=[1]
+    )
     assert found["columns"]["dress"] == found["map@1"]["columns"]["dress"] == 0
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CENOTE_CACHE", str(tmp_path / "cache"))
-    trees2.fashioniq(tmp_path / "data")
+    annotated_trees.fashioniq(tmp_path / "data")
     words = tmp_path / "words.txt"
     words.write_text("dress\nshirt\nbow\n")
     asked = ["evaluate-search", f"fashioniq:{tmp_path / 'data'}", "--methods", "image,freedom:k=1:n=2:m=1"]
     asked += ["--words", str(words), "--at", "1", "3", "-o", str(tmp_path / "out")]
     assert main(asked) == 0
-    told = capsys.readouterr().out
-    assert "method, recall@3" in told and "triplets, mAP in percent (standard)" in told
+    text = capsys.readouterr().out
+    assert "recall@3" in text and "triplets" in text
     found = json.loads((tmp_path / "out" / "results.json").read_text())
     assert found["columns"] == ["dress", "shirt", "toptee"] and found["questions"] == 3 and found["at"] == [1, 3]
     assert not (tmp_path / "out" / "similarities.png").exists()
 
 
 @pytest.mark.parametrize(
-    ("option", "sentence"),
+    ("option", "value"),
     [
-        (["--at", "0"], "--at takes whole numbers from 1, got 0"),
-        (["--sources", "dress"], "--sources is for the protocol domains, and this one is triplets"),
-        (["--say-as", "x"], "words are NAME=WORDS"),
+        (["--at", "0"], "--at"),
+        (["--sources", "dress"], "--sources"),
+        (["--say-as", "x"], "x"),
         (["--most", "0"], "--most"),
-        (["--protocol", "domains"], "has no domains"),
+        (["--protocol", "domains"], "domains"),
     ],
 )
-def test_what_is_wrong_is_told_before_images_are_read(
+def test_wrong_options_are_refused_before_images_are_read(
     option: list[str],
-    sentence: str,
+    value: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("cenote.models.image_text.create_image_text", lambda name: pytest.fail("a model was loaded"))
-    trees2.fashioniq(tmp_path)
+    annotated_trees.fashioniq(tmp_path)
     assert main(["evaluate-search", f"fashioniq:{tmp_path}", *option]) == 2
-    assert sentence in capsys.readouterr().err
+    assert value in capsys.readouterr().err

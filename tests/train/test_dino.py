@@ -1,6 +1,7 @@
 """DINO and MoCo: the teacher follows, the centre moves, the last layer waits, views of a size run together."""
 
 import copy
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,17 +17,13 @@ from cenote.train.moco import Contrast, MocoOptions
 from cenote.train.settings import Settings
 from cenote.train.unlabelled import METHODS, Unlabelled, learn, options_of
 from cenote.train.without_labels import Crops, grouped
+from tests.synthetic import squares
 
-from .conftest import squares
-from .stopping import stopped_after
+from .running import quiet, stopped_after
 
 SMALL = {"out": 64, "hidden": 32, "bottleneck": 16}
 QUICK = Settings(epochs=3, batch=8, lr=1e-3, weight_decay=0.04, warmup=1)
 ASKED = Unlabelled("dino", "test_vit", "simpool", size=32, local_size=16, local=2, options=SMALL, settings=QUICK)
-
-
-def quiet(sentence: str) -> None:
-    pass
 
 
 def task(settings: Settings = QUICK, **options: object) -> Dino:
@@ -45,8 +42,9 @@ def test_views_of_a_size_run_together_and_give_the_loss_of_each_alone() -> None:
     loss, teacher = module(crops)
     student = torch.stack([module.head(module.student.embed(view)) for view in views])
     alone = torch.stack([module.teacher_head(module.teacher.embed(view)) for view in views[:2]])
-    torch.testing.assert_close(teacher, alone)
-    torch.testing.assert_close(loss, dino_loss(student, alone, module.centre, 0.1, 0.04))
+    torch.testing.assert_close(teacher, alone, rtol=1e-4, atol=1e-5)
+    # Divided by a temperature of 0.04, differences of 1e-6 become 25 times as large.
+    torch.testing.assert_close(loss, dino_loss(student, alone, module.centre, 0.1, 0.04), rtol=1e-4, atol=1e-4)
 
 
 def test_a_step_moves_teacher_centre_and_schedules_as_published(tmp_path: Path) -> None:
@@ -57,7 +55,7 @@ def test_a_step_moves_teacher_centre_and_schedules_as_published(tmp_path: Path) 
     before = copy.deepcopy(module.state_dict())
     batch = next(iter(dino.loader))
     dino.loader.seek(0)
-    engine._train_step(batch)
+    engine.train_step(batch)
     after = module.state_dict()
     momentum = dino.momentum
     assert momentum == pytest.approx(0.996) and module.temperature == pytest.approx(0.04)
@@ -108,7 +106,7 @@ def test_moco_asks_each_view_for_the_other_one() -> None:
         return module.teacher_projector(module.teacher.embed(x))
 
     expected = moco_loss(query(one), key(other)) + moco_loss(query(other), key(one))
-    torch.testing.assert_close(module(grouped([one, other])), expected)
+    torch.testing.assert_close(module(grouped([one, other])), expected, rtol=1e-4, atol=1e-5)
     frozen = [n for n, p in module.student.named_parameters() if not p.requires_grad]
     assert frozen and all("patch_embed" in name for name in frozen)
 
@@ -145,7 +143,6 @@ def test_the_teacher_drops_nothing() -> None:
 
 
 def test_stopped_and_resumed_it_ends_the_same(tmp_path: Path) -> None:
-    torch.set_num_threads(1)
     data = squares(24)
     whole = learn(data, tmp_path / "whole", ASKED, say=quiet)
     assert whole["knn"] is not None and whole["images"] == 18
@@ -158,7 +155,7 @@ def test_stopped_and_resumed_it_ends_the_same(tmp_path: Path) -> None:
     learn(data, tmp_path / "stopped", ASKED, resume=True, say=quiet)
     assert one.read_bytes() == other.read_bytes()
     assert len((tmp_path / "stopped" / "metrics.jsonl").read_text().splitlines()) == QUICK.epochs
-    with pytest.raises(ValueError, match="holds a run already"):
+    with pytest.raises(ValueError, match=re.escape(str(tmp_path / "whole"))):
         learn(data, tmp_path / "whole", ASKED, say=quiet)
-    with pytest.raises(ValueError, match="no option 'tau'"):
+    with pytest.raises(ValueError, match="'tau'"):
         learn(data, tmp_path / "other", replace(ASKED, options={"tau": 1}), say=quiet)

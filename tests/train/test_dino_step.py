@@ -1,4 +1,4 @@
-"""What a step of DINO saves gives the same: gradients clipped together, the teacher's spread told once an epoch."""
+"""Steps of DINO that are computed together: clipping of all gradients, the teacher's spread once per epoch."""
 
 from pathlib import Path
 
@@ -12,8 +12,7 @@ from cenote.train.dino import Dino, DinoOptions, clip_each
 from cenote.train.engine import Engine
 from cenote.train.settings import Settings
 from cenote.train.unlabelled import Unlabelled
-
-from .conftest import squares
+from tests.synthetic import squares
 
 OPTIONS = DinoOptions(out=32, hidden=16, bottleneck=8, freeze_last=0.0)
 
@@ -45,7 +44,7 @@ def test_the_spread_is_of_the_last_step_with_the_centre_that_it_had(tmp_path: Pa
         with torch.no_grad():
             teacher = dino.module.train()(part)[1]
         centre = dino.module.centre.clone()
-        engine._train_step(batch)
+        engine.train_step(batch)
         assert not torch.equal(centre, dino.module.centre)
         each, together = answer_spread(teacher_probabilities(teacher, centre, dino.module.temperature))
         assert dino.figures() == pytest.approx({"entropy": each, "diversity": together}, rel=1e-4)

@@ -1,83 +1,113 @@
 """Two processes under torchrun train what one process trains, and count every image once."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
+import timm
 import torch
 from safetensors.torch import load_file
 
-from .processes import by_one_and_by_two, in_processes, same_weights
+from .distributed_cases import train
 
-SCRIPT = """
-import sys
-from pathlib import Path
-import torch
-from cenote.data.transforms import train_transform
-from cenote.models import create_model
-from cenote.train.distributed import processes, rank
-from cenote.train.engine import Engine
-from cenote.train.settings import Settings
-from cenote.train.supervised import Supervised
-from tests.train.conftest import squares
+ROOT = Path(__file__).parents[2]
+RTOL, ATOL = 1e-3, 1e-5  # the halves of a batch are summed in another order; training moves weights by 1e-3 and more
 
-settings = Settings(epochs=2, batch=6, lr=1e-3, accumulate=int(sys.argv[2]), clip=1.0)
-with processes() as device:
+
+pytestmark = pytest.mark.timeout(600)  # the pair runs all cases before the first test
+
+
+class Pair(NamedTuple):
+    folder: Path  # of what the two processes wrote, one folder per case
+    printed: str
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
+    """Run all cases in one pair of processes, as a user starts them."""
+    folder = tmp_path_factory.mktemp("two")
     torch.manual_seed(0)
-    model = create_model("vit_tiny_patch16_224", "simpool", 3, depth=-11, img_size=32)  # no batch statistics
-    data = squares(31)  # 24 to train, 7 to judge: the processes' shares of those differ
-    whole = model.backbone.preprocessing.whole((32, 32))
-    task = Supervised(model, data.split("train"), data.split("val"), settings, train_transform(32), whole, device)
-    Engine(task, settings, Path(sys.argv[1]), lambda sentence: None).run()
-    if rank() == 0:
-        torch.save(model.state_dict(), Path(sys.argv[1]) / "weights.pt")
-"""
+    torch.save(timm.create_model("test_vit").state_dict(), folder / "test_vit.pt")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command = [*torchrun, "-m", "tests.train.distributed_cases", str(folder)]
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CENOTE_CACHE": str(folder / "cache")}
+    process = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr[-4000:]
+    return Pair(folder, process.stdout)
 
 
-def told(folder: Path) -> list[dict[str, float]]:
-    return [json.loads(line)["results"]["model"] for line in (folder / "metrics.jsonl").read_text().splitlines()]
+def metrics(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.parametrize("accumulate", ["1", "3"])
-def test_two_processes_are_as_good_as_one(tmp_path: Path, accumulate: str) -> None:
-    alone, together = by_one_and_by_two(SCRIPT, tmp_path, accumulate)
-    same_weights(read_weights, (alone / "weights.pt", together / "weights.pt"), rtol=1e-3, atol=2e-5)
-    for one, other in zip(told(alone), told(together), strict=True):
-        assert one["accuracy"] == other["accuracy"] and one["loss"] == pytest.approx(other["loss"], rel=1e-4)
+def assert_same_weights(alone: Path, together: Path, file: str = "model.safetensors") -> None:
+    one, two = load_file(alone / file), load_file(together / file)
+    assert one.keys() == two.keys()
+    for name, value in one.items():
+        torch.testing.assert_close(two[name], value, rtol=RTOL, atol=ATOL, msg=lambda m, n=name: f"{n}: {m}")
 
 
-def read_weights(path: Path) -> dict[str, torch.Tensor]:
-    return dict(torch.load(path, weights_only=True))
+@pytest.mark.parametrize("name", ["supervised", "supervised_in_parts"])
+def test_two_processes_are_as_good_as_one(name: str, pair: Pair, tmp_path: Path) -> None:
+    alone, together = train(name, tmp_path), pair.folder / name
+    assert_same_weights(alone, together)
+    for one, two in zip(metrics(alone), metrics(together), strict=True):
+        one, two = one["results"]["model"], two["results"]["model"]
+        assert one["loss"] == pytest.approx(two["loss"], rel=1e-4)
+        right = two["accuracy"] / 100 * 7
+        assert right == pytest.approx(round(right), abs=1e-6)  # every image is counted once
+        assert one["accuracy"] == pytest.approx(two["accuracy"], abs=100 / 7 + 1e-6)  # rounding may turn one answer
 
 
-def test_a_tournament_of_two_processes_judges_every_image_once(tmp_path: Path) -> None:
-    options = ["world/tiny", "--pools", "gap", "simpool", "--seeds", "1", "--epochs", "2", "--lr", "1e-3"]
-    command = ["-m", "cenote", "tournament", *options, "-o", str(tmp_path / "t")]
-    printed = in_processes(2, *command, CENOTE_CACHE=str(tmp_path / "c"))
-    report = json.loads((tmp_path / "t" / "results.json").read_text())
+def test_dino_of_two_processes_is_that_of_one(pair: Pair, tmp_path: Path) -> None:
+    """The centre and the gradients are those of the whole batch."""
+    assert_same_weights(train("dino", tmp_path), pair.folder / "dino")
+
+
+def test_metric_learning_of_two_processes_is_that_of_one(pair: Pair, tmp_path: Path) -> None:
+    alone, together = train("metric", tmp_path), pair.folder / "metric"
+    assert_same_weights(alone, together)
+    images = [json.loads((folder / "results.json").read_text())["test"]["images"] for folder in (alone, together)]
+    assert images[0] == images[1]
+
+
+def test_two_processes_share_short_epochs(pair: Pair, tmp_path: Path) -> None:
+    alone, together = train("metric_short_epochs", tmp_path), pair.folder / "metric_short_epochs"
+    one, two = (metrics(folder)[0]["results"]["metric"]["loss"] for folder in (alone, together))
+    assert one == pytest.approx(two, rel=1e-4)
+
+
+def test_two_processes_end_together(pair: Pair) -> None:
+    assert len(metrics(pair.folder / "metric_early_end")) == 4
+
+
+def test_an_image_text_model_of_two_processes_is_that_of_one(pair: Pair, tmp_path: Path) -> None:
+    """Their images and texts are compared with each other's."""
+    alone = train("clip", tmp_path)
+    for file in ("model.safetensors", "text.safetensors"):
+        assert_same_weights(alone, pair.folder / "clip", file)
+
+
+def test_localization_of_two_processes_counts_every_image_once(pair: Pair, tmp_path: Path) -> None:
+    one, two = (
+        json.loads((out / "scores.json").read_text()) for out in (train("located", tmp_path), pair.folder / "located")
+    )
+    (boxes, pixels), (other_boxes, other_pixels) = one, two
+    # Rounding may move one of seven boxes across one of three IoU thresholds.
+    assert other_boxes == pytest.approx(boxes, abs=100 / 7 / 3 + 1e-6)
+    assert other_pixels == pytest.approx(pixels, rel=1e-3)
+
+
+def test_a_tournament_of_two_processes_judges_every_image_once(pair: Pair) -> None:
+    folder = pair.folder / "tournament"
+    report = json.loads((folder / "results.json").read_text())
     assert [row["failed"] for row in report["standings"]] == [None, None]
     for row in report["standings"]:
         right = row["accuracy"][0] / 100 * report["images"]
         assert right == pytest.approx(round(right), abs=1e-6) and row["boxes"]
-    assert (tmp_path / "t" / "model.safetensors").is_file()
-    assert printed.count("results.json") == 1  # one of them speaks
-
-
-WITHOUT_LABELS = """
-import sys
-from pathlib import Path
-from cenote.train.settings import Settings
-from cenote.train.unlabelled import Unlabelled, learn
-from tests.train.conftest import squares
-
-small = {"out": 32, "hidden": 16, "bottleneck": 8, "batch_norm": False}  # no batch statistics
-settings = Settings(epochs=2, batch=6, lr=1e-3, weight_decay=0.04)
-asked = Unlabelled("dino", "test_vit", "simpool", size=32, local_size=16, local=2, options=small, settings=settings)
-learn(squares(24), Path(sys.argv[1]), asked, say=lambda sentence: None)
-"""
-
-
-def test_dino_of_two_processes_is_that_of_one(tmp_path: Path) -> None:
-    """The centre and the gradients are those of the whole batch."""
-    alone, together = by_one_and_by_two(WITHOUT_LABELS, tmp_path)
-    same_weights(load_file, (alone / "model.safetensors", together / "model.safetensors"), rtol=1e-3, atol=2e-5)
+    assert (folder / "model.safetensors").is_file()
+    assert pair.printed.count("results.json") == 1  # one of them speaks

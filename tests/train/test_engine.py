@@ -1,12 +1,15 @@
-"""A run ends with the same weights whether or not it was interrupted; what goes wrong is said in a sentence."""
+"""A run ends with the same weights whether or not it was interrupted; errors name the setting, file or number."""
 
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +19,15 @@ from torch import Tensor
 
 from cenote.data.transforms import train_transform
 from cenote.models import create_model
-from cenote.train.engine import Engine, Stopped
+from cenote.train.engine import Diverged, Engine, Stopped
 from cenote.train.settings import Settings
 from cenote.train.supervised import Supervised
+from tests.synthetic import squares
+from tests.toy_models import narrow_resnet
 
-from .conftest import squares
+from .running import quiet, stopped_after
+
+ROOT = Path(__file__).parents[2]
 
 EVERYTHING: dict[str, Any] = {
     "epochs": 3, "batch": 6, "lr": 1e-2, "warmup": 1, "accumulate": 2, "ema": 0.8, "clip": 1.0,
@@ -53,103 +60,88 @@ def metrics(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
-def quiet(sentence: str) -> None: ...
-
-
-def train(settings: Settings, folder: Path, resume: bool = False, stop_after: int | None = None) -> Supervised:
-    """Train; with `stop_after`, as Ctrl-C after so many steps would end it."""
+def train(settings: Settings, folder: Path, resume: bool = False) -> Supervised:
     trained = task(settings)
-    engine = Engine(trained, settings, folder, quiet)
-    if stop_after is not None:
-        steps, original = 0, trained.prepare
-
-        def counted(batch: Any, parts: int) -> Any:
-            nonlocal steps
-            steps += 1
-            if steps == stop_after:
-                os.kill(os.getpid(), signal.SIGINT)
-            return original(batch, parts)
-
-        trained.prepare = counted  # type: ignore[method-assign]
-    engine.run(resume)
+    Engine(trained, settings, folder, quiet).run(resume)
     return trained
 
 
-@pytest.mark.parametrize("steps", [1, 2, 3, 4, 7])  # three steps an epoch: inside, at the end, in a later one
-def test_a_resumed_run_ends_the_same_bit_for_bit(tmp_path: Path, steps: int) -> None:
+def test_a_resumed_run_ends_the_same_bit_for_bit(tmp_path: Path) -> None:
     settings = Settings(**EVERYTHING)
     whole = weights(train(settings, tmp_path / "whole"))
-    with pytest.raises(Stopped, match="interrupted; it goes on with --resume"):
-        train(settings, tmp_path / "parts", stop_after=steps)
-    torch.manual_seed(99)  # whatever the next process draws before it resumes
-    assert_same(weights(train(settings, tmp_path / "parts", resume=True)), whole)
-    one, other = (
-        [(line["epoch"], line["results"]) for line in metrics(tmp_path / name)] for name in ("whole", "parts")
-    )
-    assert one == other
+    for steps in (1, 3, 7):  # of three per epoch: inside, at the end, in a later one
+        folder = tmp_path / str(steps)
+        with stopped_after(steps):
+            train(settings, folder)
+        torch.manual_seed(99)  # the next process may draw any numbers before it resumes
+        assert_same(weights(train(settings, folder, resume=True)), whole)
+        one, other = (
+            [(line["epoch"], line["results"]) for line in metrics(path)] for path in (tmp_path / "whole", folder)
+        )
+        assert one == other
+
+
+def test_an_interrupted_run_names_the_folder_to_resume(tmp_path: Path) -> None:
+    settings = Settings(epochs=2, batch=6)
+    interrupted = task(settings)
+    interrupted.begin_step = lambda epoch: os.kill(os.getpid(), signal.SIGINT)  # type: ignore[method-assign]
+    with pytest.raises(Stopped, match=f"--resume -o {re.escape(str(tmp_path))}"):
+        Engine(interrupted, settings, tmp_path, quiet).run()
 
 
 SCRIPT = """
 import sys
 from pathlib import Path
+import torch
 from cenote.train.settings import Settings
 from tests.train.test_engine import EVERYTHING, train
+torch.set_num_threads(int(sys.argv[2]))  # as many as in the test: the promise holds for the same number
 train(Settings(**{**EVERYTHING, "epochs": 4}), Path(sys.argv[1]), resume="resume" in sys.argv)
 """
 
 
-def start(*arguments: str, **options: Any) -> subprocess.Popen[str]:
-    root = Path(__file__).parents[2]
-    environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, *arguments],
-        env=environment,
-        cwd=root,
-        stderr=subprocess.PIPE,
-        text=True,
-        **options,
-    )
+def killed_in_its_run(folder: Path, resume: bool, delay: float) -> None:
+    """Start a run in a process and send SIGKILL `delay` seconds after it has written a checkpoint."""
+    command = [sys.executable, "-c", SCRIPT, str(folder), str(torch.get_num_threads()), *(["resume"] if resume else [])]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    checkpoint = folder / "checkpoint.pt"
+    before = checkpoint.stat().st_mtime_ns if resume else 0
+    process = subprocess.Popen(command, env=environment, cwd=ROOT, stderr=subprocess.PIPE, text=True)
+    while process.poll() is None and not (checkpoint.exists() and checkpoint.stat().st_mtime_ns > before):
+        time.sleep(0.002)
+    time.sleep(delay)
+    process.send_signal(signal.SIGKILL)
+    _, errors = process.communicate()
+    assert checkpoint.exists(), errors[-2000:]
 
 
 @pytest.mark.timeout(600)
-def test_kill_9_at_any_moment(tmp_path: Path) -> None:
-    """Killed three times, each time somewhere else, resumed, and compared with a run that was left alone."""
-    torch.set_num_threads(1)  # as the other processes
-    whole = weights(train(Settings(**{**EVERYTHING, "epochs": 4}), tmp_path / "whole"))
-    folder, last = tmp_path / "killed", 0.0
-    for attempt in range(3):
-        process = start(str(folder), *(["resume"] if attempt else []))
-        checkpoint = folder / "checkpoint.pt"
-        deadline = time.monotonic() + 150
-        while process.poll() is None and time.monotonic() < deadline:
-            if checkpoint.exists() and checkpoint.stat().st_mtime > last:
-                break
-            time.sleep(0.002)
-        time.sleep(0.05 * attempt)
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-        last = checkpoint.stat().st_mtime
-    assert_same(weights(train(Settings(**{**EVERYTHING, "epochs": 4}), folder, resume=True)), whole)
-    assert not list(folder.glob(".*"))  # what the kills cut off is gone
+@pytest.mark.parametrize("kills", [1, pytest.param(3, marks=pytest.mark.slow)])
+def test_kill_9_at_any_moment(kills: int, tmp_path: Path) -> None:
+    """Killed, each time somewhere else, resumed, and compared with a run that was not interrupted."""
+    settings = Settings(**{**EVERYTHING, "epochs": 4})
+    whole = weights(train(settings, tmp_path / "whole"))
+    for kill in range(kills):
+        killed_in_its_run(tmp_path / "killed", resume=kill > 0, delay=0.05 * kill)
+    assert_same(weights(train(settings, tmp_path / "killed", resume=True)), whole)
+    assert not list((tmp_path / "killed").glob(".*"))  # partly written files are removed
 
 
 def test_what_changed_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(Stopped):
-        train(Settings(**EVERYTHING), tmp_path, stop_after=1)
-    with pytest.raises(ValueError, match=r"keep its settings: lr was 0\.01 and is now 0\.5"):
+    with stopped_after(1):
+        train(Settings(**EVERYTHING), tmp_path)
+    with pytest.raises(ValueError, match=r"\blr\b.*\b0\.01\b.*\b0\.5\b"):
         train(Settings(**{**EVERYTHING, "lr": 0.5}), tmp_path, resume=True)
-    with pytest.raises(ValueError, match="has no checkpoint"):
+    with pytest.raises(ValueError, match=re.escape(str(tmp_path / "nothing"))):
         train(Settings(**EVERYTHING), tmp_path / "nothing", resume=True)
     (tmp_path / "checkpoint.pt").write_bytes(b"not a checkpoint")
-    with pytest.raises(ValueError, match="is not a readable checkpoint"):
+    with pytest.raises(ValueError, match=re.escape(str(tmp_path / "checkpoint.pt"))):
         train(Settings(**EVERYTHING), tmp_path, resume=True)
 
 
 def test_a_loss_that_is_not_finite_stops_with_names(tmp_path: Path) -> None:
     settings = Settings(epochs=2, batch=6, lr=1e30, optimizer="sgd")
-    with pytest.raises(
-        Stopped, match=r"in epoch 1, step \d, with squares/.*png.*; no checkpoint was made; a smaller --lr"
-    ):
+    with pytest.raises(Diverged, match=r"epoch 1, step \d.*squares/\d+\.png"):
         train(settings, tmp_path)
 
 
@@ -163,7 +155,7 @@ def test_unreadable_images_are_left_out_counted_and_named(tmp_path: Path) -> Non
 
 def test_too_many_unreadable_images_stop_a_run(tmp_path: Path) -> None:
     settings = Settings(epochs=2, batch=6)
-    with pytest.raises(Stopped, match=r"1[0-9] of \d+ images could not be read"):
+    with pytest.raises(Stopped, match=r"\b1[0-9] of \d+\b.*unreadable\.txt"):
         Engine(task(settings, 48, bad=tuple(range(0, 48, 2))), settings, tmp_path, quiet).run()
 
 
@@ -172,20 +164,25 @@ def test_a_full_disk_leaves_the_last_checkpoint_whole(tmp_path: Path) -> None:
     settings = Settings(**{**EVERYTHING, "epochs": 1})
     train(settings, tmp_path)
     before = (tmp_path / "checkpoint.pt").read_bytes()
-
-    def limit() -> None:
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
-
-    process = start(str(tmp_path), preexec_fn=limit)
-    _, errors = process.communicate(timeout=120)
-    assert process.returncode != 0 and "no checkpoint could be written" in errors
+    with full_disk(), pytest.raises(Stopped):
+        train(settings, tmp_path)
     assert (tmp_path / "checkpoint.pt").read_bytes() == before
     assert [path.name for path in tmp_path.glob(".*")] == []
 
 
+@contextmanager
+def full_disk(size: int = 4096) -> Iterator[None]:
+    """No file may grow beyond `size` bytes. Python ignores the signal, so that a write fails with an error."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
 def stands_still(settings: Settings) -> Supervised:
-    """A task that learns and whose score does not show it."""
+    """A task that trains and whose score never changes."""
     trained = task(settings)
     trained.validate = lambda: {"model": {"score": 50.0}}  # type: ignore[method-assign]
     return trained
@@ -193,9 +190,9 @@ def stands_still(settings: Settings) -> Supervised:
 
 def test_a_run_that_gains_nothing_ends_and_stays_ended(tmp_path: Path) -> None:
     settings = Settings(epochs=50, batch=12, patience=3)
-    trained, said = stands_still(settings), list[str]()
-    Engine(trained, settings, tmp_path, said.append).run()
-    assert len(metrics(tmp_path)) == 4 and said[-1] == "no better score in 3 epochs: it ends here"
+    trained, messages = stands_still(settings), list[str]()
+    Engine(trained, settings, tmp_path, messages.append).run()
+    assert len(metrics(tmp_path)) == 4 and re.findall(r"\d+", messages[-1]) == ["3"]
     again = stands_still(settings)
     Engine(again, settings, tmp_path, quiet).run(resume=True)
     assert len(metrics(tmp_path)) == 4
@@ -205,26 +202,35 @@ def test_a_run_that_gains_nothing_ends_and_stays_ended(tmp_path: Path) -> None:
 def test_a_rate_that_fell_stays_low_when_the_run_is_resumed(tmp_path: Path) -> None:
     options = EVERYTHING | {"epochs": 6, "schedule": "plateau", "plateau": 1, "step_factor": 0.5}
     settings = Settings(**options)
-    whole = train(settings, tmp_path / "whole")
-    with pytest.raises(Stopped):
-        train(settings, tmp_path / "stopped", stop_after=14)
-    resumed = train(settings, tmp_path / "stopped", resume=True)
+
+    def run(name: str, resume: bool = False) -> Supervised:
+        trained = stands_still(settings)
+        Engine(trained, settings, tmp_path / name, quiet).run(resume)
+        return trained
+
+    whole = run("whole")
+    with stopped_after(14):
+        run("stopped")
+    resumed = run("stopped", resume=True)
     rates = [each.contenders[0].optimizer.param_groups[0]["lr"] for each in (whole, resumed)]
     assert rates[0] == rates[1] < settings.lr
     assert_same(weights(whole), weights(resumed))
 
 
-def test_a_rate_that_falls_is_told(tmp_path: Path) -> None:
-    settings, said = Settings(epochs=5, batch=12, lr=1e-3, schedule="plateau", plateau=2), list[str]()
-    Engine(stands_still(settings), settings, tmp_path, said.append).run()
-    told = [line for line in said if not line.startswith("epoch ")]
-    assert told == [f"no better score in 2 epochs: the rate falls to {rate}" for rate in ("0.0001", "1e-05")]
+def test_a_rate_that_falls_is_reported(tmp_path: Path) -> None:
+    settings, messages = Settings(epochs=5, batch=12, lr=1e-3, schedule="plateau", plateau=2), list[str]()
+    Engine(stands_still(settings), settings, tmp_path, messages.append).run()
+    first, second = [line for line in messages if not line.startswith("epoch ")]
+    assert "0.0001" in first and "1e-05" in second
 
 
 @pytest.mark.parametrize("options", [{"amp": "bf16"}, {"optimizer": "sgd"}, {"layer_decay": 0.5}, {"schedule": "step"}])
 def test_it_learns(tmp_path: Path, options: dict[str, Any]) -> None:
-    settings = Settings(epochs=6, batch=12, lr=1e-2, weight_decay=0.0, **options)
-    trained = task(settings, 96)
-    Engine(trained, settings, tmp_path, quiet).run()
+    settings = Settings(epochs=6, batch=8, lr=2e-2, weight_decay=0.0, **options)
+    model, data = narrow_resnet(layers=(1, 1, 1, 1), channels=(8, 16, 16, 16)), squares(64)
+    whole = model.backbone.preprocessing.whole((32, 32))
+    Engine(
+        Supervised(model, data.split("train"), data.split("val"), settings, whole, whole), settings, tmp_path, quiet
+    ).run()
     losses = [line["results"]["model"]["loss"] for line in metrics(tmp_path)]
-    assert losses[-1] < 0.9 * losses[0], losses
+    assert losses[-1] < 0.9 * losses[0], losses  # 0.2 to 0.6 of it on the CPUs that were tried

@@ -1,5 +1,6 @@
 """Metric learning: what a step computes, what waits, what is remembered, and that a resumed run ends the same."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,16 +17,12 @@ from cenote.train.metric_fit import learn_metric
 from cenote.train.metric_module import MetricModule, MetricPart, is_linear
 from cenote.train.metric_run import Run
 from cenote.train.metric_splits import halves, metric_splits
+from tests.synthetic import discs
 
-from .many_classes import discs
-from .stopping import stopped_after
+from .running import quiet, stopped_after
 
 MODEL = {"backbone": "test_vit", "size": 32, "scratch": True}
 QUICK = {"epochs": 2, "batch": 12, "lr": 1e-3, "warmup": 0}
-
-
-def quiet(sentence: str) -> None:
-    pass
 
 
 def asked(options: dict[str, Any] | None = None, settings: dict[str, Any] | None = None, **model: Any) -> MetricChoices:
@@ -53,7 +50,7 @@ def test_the_loss_of_a_step_is_the_losses_own() -> None:
     made = module(asked({"loss": "proxy-anchor"}, pool="gap"))
     batch = part()
     expected = made.loss(made.body.embed(batch.inputs), batch.labels)
-    torch.testing.assert_close(made(batch), expected)
+    torch.testing.assert_close(made(batch), expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("where", ["input", "feature", "embed"])
@@ -97,8 +94,8 @@ def test_the_zero_shot_loss_takes_its_share() -> None:
     u, histograms = body.pool.with_histogram(body.features(batch.inputs).tokens)  # type: ignore[union-attr]
     zero = made.zero_shot(histograms, batch.labels, torch.Generator().manual_seed(5))  # type: ignore[misc]
     dml = made.loss(body.refine(u), batch.labels)
-    torch.testing.assert_close(found, 0.75 * dml + 0.25 * zero)
-    with pytest.raises(ValueError, match="'gap' has none: --pool gsp"):
+    torch.testing.assert_close(found, 0.75 * dml + 0.25 * zero, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match=r"'gap'.*--pool gsp"):
         module(asked({"zero_shot": 0.1}, pool="gap"))
 
 
@@ -124,11 +121,11 @@ def test_prototypes_begin_at_tokens_of_the_first_batch_and_the_optimizer_has_the
 
 @pytest.mark.parametrize("frozen", [False, True])
 def test_positions_that_are_embedded_before_the_pool_are_not_embedded_again(frozen: bool, tmp_path: Path) -> None:
-    """As the networks of 002 are made (4.4); where the sizes differ, the usual embedding follows."""
-    own = {"backbone": "lite0", "freeze": True, "scratch": False} if frozen else {}
+    """As the networks of GSP are made [GSP Sec. 4.4]; where the sizes differ, the usual embedding follows."""
+    changed = {"backbone": "lite0", "freeze": True, "scratch": False} if frozen else {}
     for local, behind in ((16, False), (8, True)):
         pool_options = {"prototypes": 4, "local": local}
-        choices = asked({"zero_shot": 0.1, "metrix": ("feature",)}, {"epochs": 1}, pool_options=pool_options, **own)
+        choices = asked({"zero_shot": 0.1, "metrix": ("feature",)}, {"epochs": 1}, pool_options=pool_options, **changed)
         report = learn_metric(discs(), tmp_path / str(local), choices, say=quiet)
         saved = load(tmp_path / str(local))
         assert saved.pool.out_dim == local and isinstance(saved.embedding, Embedding) is behind
@@ -139,20 +136,27 @@ def task_of(choices: MetricChoices, folder: Path, say: Any = quiet) -> Any:
     run = run_of(choices, folder, say)
     model = choices.model()
     sources = {"train": run.splits.train, "val": run.splits.val, "val gallery": None}
-    return run._task(choices.options.module(model, run.classes), sources, choices.augmentation(model))
+    return run.task(choices.options.module(model, run.classes), sources, choices.augmentation(model))
 
 
 def test_the_backbone_waits_for_the_embedding(tmp_path: Path) -> None:
     task = task_of(asked({"warm_up": 1.0}), tmp_path)
-    engine = Engine(task, task.settings, tmp_path, quiet)
-    body, start = task.module.body, {k: v.clone() for k, v in task.module.body.state_dict().items()}
-    engine._train_epoch([])
-    now = body.state_dict()
-    moved = {name.partition(".")[0] for name in now if not torch.equal(now[name], start[name])}
+    body, states = task.module.body, []
+
+    def note_weights() -> None:
+        states.append({name: value.clone() for name, value in body.state_dict().items()})
+
+    def validate() -> dict[str, dict[str, float]]:
+        note_weights()
+        return {"metric": {"score": 0.0}}
+
+    note_weights()
+    task.validate = validate
+    Engine(task, task.settings, tmp_path, quiet).run()
+    start, first, second = states
+    moved = {name.partition(".")[0] for name in start if not torch.equal(first[name], start[name])}
     assert moved == {"embedding", "pool"}
-    engine._end_epoch()
-    engine._train_epoch([])
-    assert any(not torch.equal(now_, start[n]) for n, now_ in body.state_dict().items() if n.startswith("backbone."))
+    assert any(not torch.equal(second[name], start[name]) for name in start if name.startswith("backbone."))
 
 
 def test_the_statistics_of_batch_norm_stay_where_they_are_told_to() -> None:
@@ -193,20 +197,20 @@ def test_the_memory_holds_the_last_steps_and_is_compared_with(tmp_path: Path) ->
             with torch.no_grad():
                 z = made.body.embed(inputs.inputs)
                 expected = made.loss(z, inputs.labels, memory)
-                torch.testing.assert_close(made(inputs), expected)
+                torch.testing.assert_close(made(inputs), expected, rtol=1e-4, atol=1e-5)
                 seen.append(z)
-        engine._train_step(batch)
+        engine.train_step(batch)
     last = torch.cat(seen)[-30:]
     assert int(made.memory.filled) == 30
     held = made.memory.vectors
-    assert all(torch.isclose(held, z, atol=1e-5).all(1).any() for z in last)
+    assert all(torch.isclose(held, z, atol=1e-4).all(1).any() for z in last)
 
 
-def test_a_batch_that_says_nothing_is_told_once(tmp_path: Path) -> None:
-    said: list[str] = []
-    task = task_of(asked({"images_per_class": 1}), tmp_path, said.append)
-    Engine(task, replace(task.settings, epochs=1), tmp_path, said.append).run()
-    assert len([line for line in said if "no two images of a batch share a class" in line]) == 1
+def test_batches_without_pairs_are_reported_once(tmp_path: Path) -> None:
+    messages: list[str] = []
+    task = task_of(asked({"images_per_class": 1}), tmp_path, messages.append)
+    Engine(task, replace(task.settings, epochs=1), tmp_path, messages.append).run()
+    assert len([line for line in messages if not line.startswith("epoch ")]) == 1
 
 
 RESUMED: dict[str, Any] = {
@@ -222,7 +226,6 @@ RESUMED: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", RESUMED)
 def test_stopped_and_resumed_it_ends_the_same(name: str, tmp_path: Path) -> None:
-    torch.set_num_threads(1)
     options, settings, model = RESUMED[name]
     choices = asked(options, settings, **model)
     data = discs()
@@ -233,9 +236,9 @@ def test_stopped_and_resumed_it_ends_the_same(name: str, tmp_path: Path) -> None
     learn_metric(data, tmp_path / "stopped", choices, resume=True, say=quiet)
     one, other = (tmp_path / folder / "model.safetensors" for folder in ("whole", "stopped"))
     assert one.read_bytes() == other.read_bytes()
-    with pytest.raises(ValueError, match="holds a run already"):
+    with pytest.raises(ValueError, match=re.escape(str(tmp_path / "whole"))):
         learn_metric(data, tmp_path / "whole", choices, say=quiet)
-    with pytest.raises(ValueError, match=r"must keep its settings: options\.dim was 16 and is now 8"):
+    with pytest.raises(ValueError, match=r"\boptions\.dim\b.*\b16\b.*\b8\b"):
         changed = replace(choices, options=replace(choices.options, dim=8))
         learn_metric(data, tmp_path / "whole", changed, resume=True, say=quiet)
 
@@ -258,16 +261,14 @@ def test_it_learns_what_is_asked_and_the_model_can_be_read(tmp_path: Path) -> No
 
 
 def test_the_last_epoch_is_kept_where_nothing_chooses(tmp_path: Path) -> None:
-    said: list[str] = []
-    report = learn_metric(
-        discs(), tmp_path, asked({"images_per_class": 5}, {"epochs": 3}, tokens="cls"), say=said.append
-    )
-    lines = [line for line in said if line.startswith("epoch")]
+    messages: list[str] = []
+    choices = asked({"images_per_class": 5}, {"epochs": 3}, tokens="cls")
+    report = learn_metric(discs(), tmp_path, choices, say=messages.append)
+    lines = [line for line in messages if line.startswith("epoch ")]
     assert len(lines) == 3 and not any("score" in line for line in lines)
     assert report["pool"] == "cls"  # GSP was not asked for anything
-    assert [line for line in said if "a step holds" in line] == [
-        "a step holds 10 images instead of 12: 2 of 8 classes, 5 of each"
-    ]
+    rest = [re.findall(r"\d+", line) for line in messages if not line.startswith("epoch ")]
+    assert ["10", "12", "2", "8", "5"] in rest  # 10 images in a step instead of 12: 2 of 8 classes, 5 of each
     assert report["epoch"] == 3 and report["chosen_by"] == "last" and report["val"] is None
 
 
@@ -275,7 +276,7 @@ def test_losses_of_pytorch_metric_learning(tmp_path: Path) -> None:
     pytest.importorskip("pytorch_metric_learning")
     report = learn_metric(discs(), tmp_path, asked({"loss": "pml/TripletMarginLoss", "xbm": 12}), say=quiet)
     assert report["options"]["loss"] == "pml/TripletMarginLoss"
-    with pytest.raises(ValueError, match="soft labels"):
+    with pytest.raises(ValueError, match="pml/TripletMarginLoss"):
         asked({"loss": "pml/TripletMarginLoss", "metrix": ("embed",)}).check()
 
 
@@ -290,5 +291,5 @@ def test_a_run_can_begin_with_another(tmp_path: Path) -> None:
     )
     assert torch.equal(load(tmp_path / "two").pool.prototypes, first.pool.prototypes)  # not begun anew at tokens
     assert not asked(scratch=False, weights=tmp_path / "one", pool_options={"prototypes": 3}).start()[1]
-    with pytest.raises(ValueError, match="holds another backbone"):
+    with pytest.raises(ValueError, match=r"\bone\b.*'resnet_micro'"):
         asked(scratch=False, weights=tmp_path / "one", backbone="resnet_micro", size=64).model()

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +125,7 @@ def test_what_the_user_says_comes_first() -> None:
     assert (
         metric_choices(load_recipe("metric/xbm-gsp"), "sop", {}, {"protocol": "fair"}, {}).options.validate == "classes"
     )
-    with pytest.raises(ValueError, match="leave out freeze and scratch"):
+    with pytest.raises(ValueError, match=r"metric/proxy-anchor-gsp.*\bfreeze\b"):
         metric_choices(recipe, "", {"freeze": True}, {}, {})
     with pytest.raises(ValueError, match="cenote fit --recipe sar/deit-small"):
         metric_choices(load_recipe("sar/deit-small"), "", {}, {}, {})
@@ -151,24 +152,23 @@ def test_what_takes_the_place_of_metrix_or_of_the_loss_takes_its_options_too() -
             assert create_pool(recipe.model["pool"], 8).mixes, "all partners take part"
             if name == "metric/proxy-nca-metrix":
                 sop, inshop = (TO_PROXIES // (recipe.settings.batch * classes) for classes in (11318, 3997))
-                assert any(f"mixed with {sop} others" in line and f"{inshop} on" in line for line in recipe.left_out)
+                assert any({str(sop), str(inshop)} <= set(re.findall(r"\d+", line)) for line in recipe.left_out)
 
 
 @pytest.mark.parametrize(
-    ("more", "sentence"),
+    ("more", "cause"),
     [
-        ("options: {losses: nca}", "no key 'options.losses'; did you mean 'loss'"),
-        ("options: {loss: nca2}", "no metric loss 'nca2'"),
-        ("options: {dim: wide}", "options.dim must be int, got 'wide'"),
-        ("options: {metrix: feature}", "options.metrix must be tuple, got 'feature'"),
-        ("options: {protocol: unfair}", "options.protocol is one of conventional, fair"),
-        ("sets: {sop2: {}}", "no data set is called 'sop2'"),
-        ("sets: {inshop: {lr: 3}}", "no key 'sets.inshop.lr'"),
-        ("sets: {inshop: {train: {rate: 3}}}", "no key 'train.rate'"),
-        ("sets: {inshop: 3}", "'sets.inshop' must hold keys, got 3"),
+        ("options: {losses: nca}", "'options.losses'.*'loss'"),
+        ("options: {loss: nca2}", "'nca2'"),
+        ("options: {dim: wide}", "options.dim.*'wide'"),
+        ("options: {metrix: feature}", "options.metrix.*'feature'"),
+        ("options: {protocol: unfair}", "options.protocol.*conventional, fair"),
+        ("sets: {sop2: {}}", "'sop2'"),
+        ("sets: {inshop: {lr: 3}}", "'sets.inshop.lr'"),
+        ("sets: {inshop: {train: {rate: 3}}}", "'train.rate'"),
+        ("sets: {inshop: 3}", r"'sets.inshop'.*\b3\b"),
     ],
 )
-def test_a_slip_gets_a_sentence(more: str, sentence: str) -> None:
-    with pytest.raises(ValueError, match="mine") as error:
+def test_mistakes_in_a_recipe_are_named(more: str, cause: str) -> None:
+    with pytest.raises(ValueError, match=rf"\bmine\b.*{cause}"):
         parse_recipe(QUICK + more, "mine")
-    assert sentence in str(error.value)

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from cenote.cli import main
-from cenote.cli._fit_options import FitOptions
 from cenote.data.transforms import train_transform
 from cenote.losses import spatial_entropy
 from cenote.models import PooledModel, create_model, load
@@ -19,8 +18,9 @@ from cenote.train.fit import fit
 from cenote.train.run_choices import choices_from_run
 from cenote.train.settings import Settings
 from cenote.train.supervised import Supervised
+from tests.synthetic import squares
 
-from .conftest import squares
+from .running import quiet
 
 QUICK = Settings(epochs=1, batch=4, lr=1e-3, sar=0.01)
 SWIN = {"embed_dim": 24, "depths": (1, 1, 1, 1), "num_heads": (1, 1, 2, 2), "window_size": 5}
@@ -31,23 +31,19 @@ FAMILIES: list[tuple[str, str, int, int, dict[str, Any]]] = [
     ("deit_tiny_distilled_patch16_224", "cls", 96, 6, {"depth": -10}),
     ("cait_xxs24_224", "cls", 96, 6, {"depth": -22}),
     ("xcit_nano_12_p16_224", "cls", 96, 6, {}),
-    ("pvt_v2_b0", "simpool", 224, 7, {}),
+    ("pvt_v2_b0", "simpool", 160, 5, {}),
     ("swin_tiny_patch4_window7_224", "simpool", 160, 5, SWIN),
-    ("coat_lite_tiny", "simpool", 160, 5, {"keep_cls": True}),
-    ("coat_tiny", "simpool", 160, 5, {"keep_cls": True}),
+    ("coat_lite_tiny", "simpool", 128, 4, {"keep_cls": True}),
+    ("coat_tiny", "simpool", 128, 4, {"keep_cls": True}),
     ("convnext_atto", "simpool", 160, 5, {}),
 ]
 
 
-def quiet(sentence: str) -> None:
-    pass
-
-
 def step(model: PooledModel, side: int, folder: Path, settings: Settings = QUICK) -> Supervised:
-    data = squares(8)
+    data = squares(4)
     task = Supervised(model, data.split("train"), data.split("val"), settings, train_transform(side))
     engine = Engine(task, settings, folder, quiet)
-    engine._train_step(next(iter(task.loader)))
+    engine.train_step(next(iter(task.loader)))
     return task
 
 
@@ -86,19 +82,19 @@ def test_the_rows_of_table_1b_with_the_loss(row: str, pool: str, tmp_path: Path)
         model(part.images)
     whole, task.prior = task.loss(model, part), None
     torch.testing.assert_close(
-        whole - task.loss(model, part), 0.01 * spatial_entropy(seen.last()), rtol=1e-3, atol=1e-6
+        whole - task.loss(model, part), 0.01 * spatial_entropy(seen.last()), rtol=1e-3, atol=1e-5
     )
 
 
-def test_a_model_of_windows_without_its_pool_is_told_before_it_trains() -> None:
-    with pytest.raises(ValueError, match="has no CLS token"):
-        create_model("swin_tiny_patch4_window7_224", "cls", 3)
-    with pytest.raises(ValueError, match="last_block needs a ViT"):
+def test_a_model_without_a_cls_token_is_refused() -> None:
+    with pytest.raises(ValueError, match="swin_tiny_patch4_window7_224"):
+        create_model("swin_tiny_patch4_window7_224", "cls", 3, **SWIN)
+    with pytest.raises(ValueError, match=r"\blast_block\b"):
         create_model("pvt_v2_b0", "simpool", 3, last_block="sar")
 
 
 def test_fine_tuning_keeps_the_last_block(tmp_path: Path) -> None:
-    """A, D.3: with or without the loss, the skip connections do not come back."""
+    """With or without the loss, the skip connections do not come back [SAR App. D.3]."""
     quick = {"epochs": 1, "batch": 8}
     chosen = Choices("vit_micro", "cls", scratch=True, last_block="sar", settings={**quick, "sar": 0.01})
     fit(squares(24), tmp_path / "first", chosen, say=quiet)
@@ -110,7 +106,7 @@ def test_fine_tuning_keeps_the_last_block(tmp_path: Path) -> None:
         last: Any = model.backbone.model.blocks[-1]
         assert isinstance(last, LastBlock) and not last.msa_skip and isinstance(last.norm2, torch.nn.Identity)
     assert second.config["last_block"] == "sar" and second.head is not None
-    with pytest.raises(ValueError, match="leave out --last-block"):
+    with pytest.raises(ValueError, match="--last-block"):
         choices_from_run(tmp_path / "first", last_block="A")
 
 
@@ -119,9 +115,11 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert main([*whole, "--pool", "cls", "--last-block", "F"]) == 0
     assert load(tmp_path / "run").config["last_block"] == "F"
     assert '"sar": 0.01' in (tmp_path / "run" / "results.json").read_text()
+    small = ["fit", "world/tiny", "--scratch", "--backbone", "vit_micro", "--size", "32", "--epochs", "1"]
+    assert main([*small, "--pool", "simpool", "--keep-cls", "--sar", "0.02", "-o", str(tmp_path / "kept")]) == 0
+    assert load(tmp_path / "kept").config["keep_cls"] is True
+    assert '"sar": 0.02' in (tmp_path / "kept" / "results.json").read_text()
     capsys.readouterr()
-    coat = FitOptions(backbone="coat_lite_tiny", keep_cls=True, scratch=True, size=64, sar=0.01).choices()
-    assert coat.model(3).config["keep_cls"] is True and coat.training().sar == 0.01
     for wrong in (["--backbone", "resnet10t"], ["--freeze"], ["--freeze", "--sar", "0.01"]):
         given = ["fit", "world/tiny", "--last-block", "sar", "--epochs", "1", *wrong, "-o", str(tmp_path / "no")]
         assert main(given) == 2

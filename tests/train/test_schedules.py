@@ -20,7 +20,7 @@ def test_cosine_with_warm_up() -> None:
 
 
 def test_steps_count_from_the_beginning() -> None:
-    """004: the rate falls to a tenth every 15 epochs of 50."""
+    """The learning rate falls to a tenth every 15 epochs of 50."""
     settings = Settings(epochs=50, schedule="step", step_every=15)
     factors = [rate_factor(settings, e) for e in (0, 14.99, 15, 29.99, 30, 45)]
     assert factors == pytest.approx([1, 1, 0.1, 0.1, 0.01, 0.001])
@@ -35,7 +35,7 @@ def test_poly_and_constant() -> None:
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("patience", [1, 2, 4])
 def test_a_plateau_is_torchs(seed: int, patience: int) -> None:
-    """Which waits one epoch longer than it is told."""
+    """PyTorch's scheduler waits one epoch longer than its patience."""
     scores = np.random.default_rng(seed).integers(0, 6, 40).astype(float)  # ties too
     optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
     theirs = torch.optim.lr_scheduler.ReduceLROnPlateau(
@@ -58,18 +58,18 @@ def test_a_run_gives_up_when_nothing_was_better_for_so_long(patience: int | None
 
 
 def test_settings_are_checked() -> None:
-    with pytest.raises(ValueError, match="patience is a number of epochs from 1, got 0"):
+    with pytest.raises(ValueError, match=r"\bpatience\b.*\b0\b"):
         Settings(patience=0)
-    with pytest.raises(ValueError, match="above 0 and at most 1, got 2"):
+    with pytest.raises(ValueError, match=r"\bstep_factor\b.*\b2\b"):
         Settings(step_factor=2)
-    with pytest.raises(ValueError, match="epochs must be at least 1, got 0"):
+    with pytest.raises(ValueError, match=r"\bepochs\b.*\b0\b"):
         Settings(epochs=0)
-    with pytest.raises(ValueError, match="a batch of 10 cannot be computed in 3 equal parts"):
+    with pytest.raises(ValueError, match=r"\bbatch\b.*\b10\b.*\b3\b"):
         Settings(batch=10, accumulate=3)
 
 
 def test_a_changed_setting_is_named() -> None:
     before = dataclasses.asdict(Settings())
     refuse_changes(before, dataclasses.asdict(Settings(workers=7, checkpoint_minutes=1)))
-    with pytest.raises(ValueError, match=r"lr was 0\.001 and is now 0\.1; seed was 0 and is now 3"):
+    with pytest.raises(ValueError, match=r"\blr\b.*\b0\.001\b.*\b0\.1\b.*\bseed\b.*\b0\b.*\b3\b"):
         refuse_changes(before, dataclasses.asdict(Settings(lr=0.1, seed=3)))

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,11 @@ def entry(val: float, accuracy: float | None, failed: str | None = None) -> dict
     return {"val": val, "accuracy": accuracy, "failed": failed, "lr": 0.01}
 
 
+def numbers(stage: str) -> list[int]:
+    """The numbers of the sentence that describes a stage: seed, epoch, number of epochs."""
+    return [int(number) for number in re.findall(r"\d+", stage)]
+
+
 def of(standing: dict[str, Any], name: str) -> dict[str, Any]:
     found: dict[str, Any] = next(each for each in standing["contenders"] if each["name"] == name)
     return found
@@ -42,7 +48,7 @@ def of(standing: dict[str, Any], name: str) -> dict[str, Any]:
 def test_from_the_first_file_to_the_report(tmp_path: Path) -> None:
     write(tmp_path / "plan.json", PLAN)
     found = read_standing(tmp_path, GROUPS)
-    assert (found["running"], found["stage"], found["done"]) == (True, "reading the images", 0)
+    assert (found["running"], numbers(found["stage"]), found["done"]) == (True, [], 0)
     assert found["total"] == 2 + 3 * 6 and found["report"] is None and found["name"] == tmp_path.name
     assert [(each["name"], each["group"]) for each in found["contenders"]] == [
         ("gap", "simple"), ("simpool", "SimPool"), ("slot", "pools"),
@@ -52,7 +58,7 @@ def test_from_the_first_file_to_the_report(tmp_path: Path) -> None:
     tried = {"gap@0.001": 40.0, "gap@0.01": 50.0, "simpool@0.001": 60.0, "simpool@0.01": 55.0, "slot@0.001": 1.0}
     write(rates / "metrics.jsonl", journal(tried) + '{"epoch": 2, "resu')  # a kill cut it off
     found = read_standing(tmp_path, GROUPS)
-    assert found["stage"] == "choosing rates, epoch 1 of 2" and found["done"] == 1
+    assert numbers(found["stage"]) == [1, 2] and found["done"] == 1
     assert of(found, "gap") == {"name": "gap", "group": "simple", "accuracy": [], "val": [50.0], "epoch": 1}
 
     write(rates / "results.json", {"entries": {name: entry(50.0, None) for name in PLAN["contenders"]}})  # type: ignore[union-attr]
@@ -63,13 +69,13 @@ def test_from_the_first_file_to_the_report(tmp_path: Path) -> None:
         journal(*[{"gap@0.01": 10.0 * i, "simpool@0.001": 70.0, "slot@0.001": 0.0} for i in range(3)]),
     )
     found = read_standing(tmp_path, GROUPS)
-    assert found["stage"] == "seed 1, epoch 3 of 6" and found["done"] == 2 + 3 and found["total"] == 20
+    assert numbers(found["stage"]) == [1, 3, 6] and found["done"] == 2 + 3 and found["total"] == 20
     assert of(found, "gap")["val"] == [20.0] and of(found, "gap")["epoch"] == 3
 
     over = {"gap": entry(80.0, 78.0), "simpool": entry(90.0, 88.0), "slot": {"failed": "NaN", "rates": {}}}
     write(seed / "results.json", {"entries": over})
     found = read_standing(tmp_path, GROUPS)
-    assert found["stage"] == "seed 1 is judged"
+    assert numbers(found["stage"]) == [1]
     assert of(found, "simpool") == {
         "name": "simpool",
         "group": "SimPool",
@@ -82,14 +88,14 @@ def test_from_the_first_file_to_the_report(tmp_path: Path) -> None:
     rows = [{"name": name, "group": "g"} for name in ("simpool", "gap", "slot")]
     write(tmp_path / "results.json", {"standings": rows, "seeds": 1})
     found = read_standing(tmp_path)
-    assert (found["running"], found["stage"], found["done"], found["total"]) == (False, "finished", 8, 8)
+    assert (found["running"], numbers(found["stage"]), found["done"], found["total"]) == (False, [], 8, 8)
     assert [each["name"] for each in found["contenders"]] == ["simpool", "gap", "slot"] and found["report"][
         "seeds"
     ] == 1
 
     write(tmp_path / "seed-5" / "heat-1" / "metrics.jsonl", journal({"gap@0.01": 30.0}))  # more seeds were asked for
     found = read_standing(tmp_path)
-    assert found["running"] and found["report"] is None and found["stage"] == "seed 2, epoch 1 of 6"
+    assert found["running"] and found["report"] is None and numbers(found["stage"]) == [2, 1, 6]
 
 
 def test_one_that_was_left_alone_may_have_been_stopped(tmp_path: Path) -> None:
@@ -98,7 +104,7 @@ def test_one_that_was_left_alone_may_have_been_stopped(tmp_path: Path) -> None:
         os.utime(path, (time.time() - 3600,) * 2)
     found = read_standing(tmp_path)
     assert not found["running"] and found["report"] is None
-    assert "no change for 60 minutes" in found["stage"] and "--resume" in found["stage"]
+    assert numbers(found["stage"])[0] in (60, 61) and "--resume" in found["stage"]  # minutes
 
 
 def test_heats_to_come_are_counted(tmp_path: Path) -> None:
@@ -111,5 +117,5 @@ def test_heats_to_come_are_counted(tmp_path: Path) -> None:
 def test_what_is_no_tournament(tmp_path: Path, plan: str | None) -> None:
     if plan is not None:
         (tmp_path / "plan.json").write_text(plan)
-    with pytest.raises(ValueError, match="holds no tournament"):
+    with pytest.raises(ValueError, match=re.escape(str(tmp_path))):
         read_standing(tmp_path)

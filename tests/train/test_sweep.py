@@ -1,12 +1,15 @@
-"""A search draws as the paper does, loses no trial and runs none twice, whoever is killed; only the best is tested."""
+"""A search draws as the paper does, loses no trial and runs none twice after a kill; only the best is tested."""
 
 import csv
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,7 @@ pytest.importorskip("optuna")
 
 from cenote.cli import main
 from cenote.data import Dataset
-from cenote.models import create_model, load, save_model
+from cenote.models import load, save_model
 from cenote.train import sweep as module
 from cenote.train.checkpoint import NAME as CHECKPOINT
 from cenote.train.choices import Choices
@@ -27,14 +30,14 @@ from cenote.train.recipes import load_recipe
 from cenote.train.search_space import RANGES, Range, apply, parse_range, refuse_fixed, search_space, searchable
 from cenote.train.sweep import sweep
 from cenote.train.trials import Trials
+from tests.synthetic import split_rectangles
+from tests.toy_models import narrow_resnet
 
-from .marked import marked
+from .running import quiet
 
 SPACE = {"lr": Range(1e-5, 1.0, True), "cutout": Range(0.0, 0.5)}
-CHOICES = Choices("resnet10t", "gap", scratch=True, size=32, settings={"epochs": 1, "batch": 8, "select": "boxes"})
-
-
-def quiet(sentence: str) -> None: ...
+LOWER = {**SPACE, "lr": Range(1e-5, 0.1, True)}  # where no training of `pretend` fails
+CHOICES = Choices("resnet_micro", "gap", scratch=True, size=32, settings={"epochs": 1, "batch": 8, "select": "boxes"})
 
 
 def test_ranges_are_the_papers_the_recipes_or_yours() -> None:
@@ -50,20 +53,22 @@ def test_ranges_are_the_papers_the_recipes_or_yours() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"),
+    ("text", "cause"),
     [
-        ("lr", "a range is KEY=LOW..HIGH or KEY=LOW..HIGH:log"),
-        ("lr=1..2:lin", "a range is KEY=LOW..HIGH"),
-        ("lrr=1..2", "nothing to search for is called 'lrr'; did you mean 'lr'"),
-        ("lr=2..1", "must grow, got 2..1"),
-        ("lr=0..1:log", "begins above 0, got 0"),
-        ("lr=a..1", "lr=a..1: could not convert"),
+        ("lr", r"KEY=LOW\.\.HIGH:log"),
+        ("lr=1..2:lin", r"KEY=LOW\.\.HIGH"),
+        ("lrr=1..2", "'lrr'.*'lr'"),
+        ("lr=2..1", r"\b2\.\.1\b"),
+        ("lr=0..1:log", r"\b0\b"),
+        ("lr=a..1", r"\blr=a\.\.1\b"),
+        ("workers=1..3", "'workers'"),  # does not change the result
+        ("seed=0..9", r"\bseed=0\.\.9\b"),  # another seed holds out other validation images
     ],
 )
-def test_a_slip_in_a_range_gets_a_sentence(text: str, sentence: str) -> None:
-    with pytest.raises(ValueError) as error:
+def test_mistakes_in_a_range_are_named(text: str, cause: str) -> None:
+    with pytest.raises(ValueError, match=cause):
         parse_range(text)
-    assert sentence in str(error.value)
+    assert "seed" not in searchable()
 
 
 def test_draws_depend_on_seed_and_number_alone(tmp_path: Path) -> None:
@@ -91,7 +96,7 @@ def pretend(data: Dataset, folder: Path, choices: Choices, *rest: Any) -> dict[s
     rate = choices.training().lr
     if rate > 0.3:
         raise Diverged("the loss is nan in epoch 1, step 2, with 3.png; no checkpoint was made")
-    model = create_model("resnet10t", "gap", 3)
+    model = narrow_resnet("gap")
     model.class_names = ["a", "b", "c"]
     save_model(model, folder)
     (folder / CHECKPOINT).write_text("")
@@ -106,12 +111,11 @@ def test_the_best_is_kept_and_tested_once_and_failures_are_no_end(
     tested = []
     monkeypatch.setattr(module, "fit", pretend)
     monkeypatch.setattr(module, "judge_once", lambda *given: tested.append(given) or {"boxes": 7.0, "images": 6})
-    said: list[str] = []
-    report = sweep(marked(24, test=True), tmp_path, CHOICES, SPACE, 12, say=said.append)
+    report = sweep(split_rectangles(24, test=True), tmp_path, CHOICES, SPACE, 12, say=quiet)
     head, *rows = csv.reader((tmp_path / "trials.csv").open(newline=""))
     assert head[:5] == ["trial", "state", "value", "lr", "cutout"] and len(rows) == 12
     failed = [row for row in rows if float(row[3]) > 0.3]
-    assert failed and all(row[1] == "failed" and row[2] == "" and "the loss is nan" in row[-1] for row in failed)
+    assert failed and all(row[1] == "failed" and row[2] == "" and "epoch 1, step 2" in row[-1] for row in failed)
     best = min((row for row in rows if row not in failed), key=lambda row: abs(np.log10(float(row[3])) + 2))
     assert report["trial"] == int(best[0]) and report["trials"] == {
         "done": 12 - len(failed), "failed": len(failed), "in work": 0
@@ -122,17 +126,18 @@ def test_the_best_is_kept_and_tested_once_and_failures_are_no_end(
     assert not list(tmp_path.rglob(CHECKPOINT))  # of finished trials nothing is needed but the best one's weights
     assert len(list((tmp_path / "trials").rglob("model.safetensors"))) == 1
 
-    assert sweep(marked(24, test=True), tmp_path, CHOICES, SPACE, 12, say=said.append) == report and len(tested) == 1
-    with pytest.raises(ValueError, match=r"must keep its settings: search.cutout.* was .*0\.5.* and is now .*0\.2"):
-        sweep(marked(24, test=True), tmp_path, CHOICES, {**SPACE, "cutout": Range(0.0, 0.2)}, 12, say=quiet)
-    with pytest.raises(ValueError, match="at least one trial, got 0"):
-        sweep(marked(24), tmp_path, CHOICES, SPACE, 0)
+    assert sweep(split_rectangles(24, test=True), tmp_path, CHOICES, SPACE, 12, say=quiet) == report
+    assert len(tested) == 1
+    with pytest.raises(ValueError, match=r"\bsearch\.cutout\b.*\b0\.5\b.*\b0\.2\b"):
+        sweep(split_rectangles(24, test=True), tmp_path, CHOICES, {**SPACE, "cutout": Range(0.0, 0.2)}, 12, say=quiet)
+    with pytest.raises(ValueError, match=r"\btrial\b.*\b0\b"):
+        sweep(split_rectangles(24), tmp_path, CHOICES, SPACE, 0)
 
 
-def test_when_all_fail_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_when_all_trials_fail_the_first_reason_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "fit", pretend)
-    with pytest.raises(Stopped, match="all 2 trials failed: the loss is nan in epoch 1, step 2; search lower rates"):
-        sweep(marked(24), tmp_path, CHOICES, {"lr": Range(0.5, 1.0)}, 2, say=quiet)
+    with pytest.raises(Stopped, match=r"\b2 trials\b.*epoch 1, step 2"):
+        sweep(split_rectangles(24), tmp_path, CHOICES, {"lr": Range(0.5, 1.0)}, 2, say=quiet)
 
 
 SCRIPT = """
@@ -140,8 +145,8 @@ import sys, time
 from pathlib import Path
 from cenote.train import sweep as module
 from cenote.train.checkpoint import NAME
-from tests.train.marked import marked
-from tests.train.test_sweep import CHOICES, SPACE, pretend
+from tests.synthetic import split_rectangles
+from tests.train.test_sweep import CHOICES, LOWER, pretend
 
 def training(data, folder, choices, cache, resume, say):
     with open(sys.argv[1] + ".log", "a") as log:
@@ -153,8 +158,7 @@ def training(data, folder, choices, cache, resume, say):
     return pretend(data, folder, choices)
 
 module.fit = training
-space = {**SPACE, "lr": SPACE["lr"]._replace(high=0.1)}
-module.sweep(marked(24), Path(sys.argv[1]), CHOICES, space, 6, say=lambda sentence: None)
+module.sweep(split_rectangles(24), Path(sys.argv[1]), CHOICES, LOWER, 6, say=lambda message: None)
 """
 
 
@@ -175,99 +179,113 @@ def rows(folder: Path) -> list[list[str]]:
     return found
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_kill_9_and_two_processes_at_once(tmp_path: Path) -> None:
     """One process is killed in its third trial while no other runs; two others end the search together."""
     folder = tmp_path / "search"
     process = start(folder, hang="0002")
-    deadline = time.monotonic() + 100
     while len(log(folder)) < 3 or not (folder / "trials" / "0002" / CHECKPOINT).exists():
-        assert process.poll() is None and time.monotonic() < deadline, process.communicate()[1]
+        assert process.poll() is None, process.communicate()[1]
         time.sleep(0.05)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     for other in [start(folder), start(folder)]:
-        _, errors = other.communicate(timeout=150)
+        _, errors = other.communicate()
         assert other.returncode == 0, errors[-2000:]
+    assert_as_if_uninterrupted(folder)
+
+
+class Killed(BaseException):
+    """Ends a search in the middle of a trial, without a process that can be killed."""
+
+
+def test_an_interrupted_trial_is_repeated_by_one_of_two_searches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The quick version of the test above: an exception ends the third trial, two threads end the search."""
+    folder, writing = tmp_path / "search", threading.Lock()
+
+    def training(data: Dataset, out: Path, choices: Choices, cache: Any, resume: bool, say: Any) -> dict[str, Any]:
+        with writing, open(f"{folder}.log", "a") as file:
+            file.write(f"{out.name} {choices.training().lr:.6g} {int(resume)}\n")
+        if out.name == "0002" and not resume:
+            (out / CHECKPOINT).write_text("")
+            raise Killed
+        return pretend(data, out, choices)
+
+    def search() -> dict[str, Any]:
+        return sweep(split_rectangles(24), folder, CHOICES, LOWER, 6, say=quiet)
+
+    monkeypatch.setattr(module, "fit", training)
+    with pytest.raises(Killed):
+        search()
+    with ThreadPoolExecutor(2) as threads:
+        for future in [threads.submit(search), threads.submit(search)]:
+            future.result()
+    assert_as_if_uninterrupted(folder)
+
+
+def assert_as_if_uninterrupted(folder: Path) -> None:
+    """Six trials, of which the third was run twice with the same values."""
     ran = log(folder)
     assert sorted(name for name, *_ in ran) == ["0000", "0001", "0002", "0002", "0003", "0004", "0005"]
     (_, rate, resumed), (_, rate_again, resumed_again) = (line for line in ran if line[0] == "0002")
     assert (resumed, resumed_again) == ("0", "1") and rate == rate_again
     assert [row[:2] for row in rows(folder)] == [[str(n), "done"] for n in range(1, 7)]
     assert (folder / "best" / "results.json").exists()
-
-    alone = Trials(tmp_path / "alone", {**SPACE, "lr": SPACE["lr"]._replace(high=0.1)}, 0)
-    for row in rows(folder):  # as if nothing had happened
+    alone = Trials(folder.parent / "alone", LOWER, 0)
+    for row in rows(folder):
         with alone.take(6) as taken:
             assert taken is not None and row[3:5] == [f"{value:.6g}" for value in taken[1].values()]
         alone.tell(taken[0], 1.0)
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = [
-        "--backbone",
-        "resnet10t",
-        "--pool",
-        "gap",
-        "--scratch",
-        "--size",
-        "32",
-        "--epochs",
-        "1",
-        "--batch",
-        "16",
-    ]
+    model = ["--backbone", "resnet_micro", "--pool", "gap", "--scratch", "--size", "32"]
+    options = [*model, "--epochs", "1", "--batch", "16"]
     command = ["sweep", "world/tiny", "-o", str(tmp_path / "s"), "--trials", "2", "--select", "boxes", *options]
     assert main([*command, "--search", "lr=1e-4..1e-2:log", "cutout=0..0.5"]) == 0
-    said = capsys.readouterr().out
-    assert "trial 1 of 2: lr " in said and "best: trial" in said and "on 18 test images: MaxBoxAccV2 " in said
+    out = capsys.readouterr().out  # the one test of the sentences of this command
+    assert "trial 1 of 2: lr " in out and "best: trial" in out and "on 18 test images: MaxBoxAccV2 " in out
     report = json.loads((tmp_path / "s" / "best" / "results.json").read_text())
     assert report["settings"]["select"] == "boxes" and "thresholds" in report["test"]
     assert report["settings"] == {**report["settings"], "lr": report["drawn"]["lr"]}
     assert load(tmp_path / "s" / "best").backbone.preprocessing.size == 32
     assert main([*command, "--search", "lr=1..2"]) == 2
-    assert "a resumed run must keep its settings: search was" in capsys.readouterr().err
-
-
-def test_what_does_not_change_the_result_is_not_searched_for() -> None:
-    with pytest.raises(ValueError, match="nothing to search for is called 'workers'"):
-        parse_range("workers=1..3")
-
-
-def test_trials_of_several_seeds_would_have_other_validation_images() -> None:
-    with pytest.raises(ValueError, match=r"seed=0\.\.9: another seed holds out other validation images"):
-        parse_range("seed=0..9")
-    assert "seed" not in searchable()
+    assert "search" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("given", "name"),
+    ("given", "cause"),
     [
-        (["--lr", "0.1"], "lr has a value, and is drawn from 1e-05..1 as well"),
-        (["--cutout", "0.2"], "cutout has"),
-        (["--settings", "weight_decay=0.1"], "weight_decay has"),
-        (["--batch", "8", "--search", "batch=4..16"], "batch has a value, and is drawn from 4..16"),
+        (["--lr", "0.1"], r"\blr\b.*\b1e-05\.\.1\b"),
+        (["--cutout", "0.2"], r"\bcutout\b"),
+        (["--settings", "weight_decay=0.1"], r"\bweight_decay\b"),
+        (["--batch", "8", "--search", "batch=4..16"], r"\bbatch\b.*\b4\.\.16\b"),
     ],
 )
 def test_a_value_that_would_be_forgotten_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], given: list[str], name: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], given: list[str], cause: str
 ) -> None:
     assert main(["sweep", "world/tiny", "-o", str(tmp_path / "s"), *given]) == 2
-    assert name in capsys.readouterr().err and not (tmp_path / "s").exists()
+    assert re.search(cause, capsys.readouterr().err) and not (tmp_path / "s").exists()
     refuse_fixed({"lr": RANGES["lr"]}, ["cutout", "batch"])
 
 
 @pytest.mark.parametrize(
-    ("given", "sentence"),
+    ("given", "cause"),
     [
-        (["--weights", "nowhere.pth"], "no such weights file: nowhere.pth"),
-        (["--backbone", "vit_tiny_patch16_224", "--scratch", "--stride", "2"], "cannot be removed"),
-        (["--backbone", "vit_tiny_patch16_224", "--scratch", "--fpn", "P4"], "no stages of stride 4, 8, 16 and 32"),
+        (["--weights", "nowhere.pth"], "nowhere.pth"),
+        (["--backbone", "vit_tiny_patch16_224", "--scratch", "--stride", "2"], "vit_tiny_patch16_224"),
+        (["--backbone", "vit_tiny_patch16_224", "--scratch", "--fpn", "P4"], "vit_tiny_patch16_224"),
     ],
 )
 @pytest.mark.parametrize("command", ["fit", "sweep"])
-def test_what_a_backbone_cannot_do_is_told_before_the_images_are_read(
-    capsys: pytest.CaptureFixture[str], command: str, given: list[str], sentence: str
+def test_what_a_backbone_cannot_do_is_refused_before_the_images_are_read(
+    capsys: pytest.CaptureFixture[str], command: str, given: list[str], cause: str
 ) -> None:
-    """There is no such data, and that is not what is said."""
+    """There is no such data, and that is not what the message is about."""
     assert main([command, "/no/such/data", "-o", "/no/such/run", *given]) == 2
-    assert sentence in capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert cause in message and "/no/such" not in message

@@ -1,6 +1,8 @@
-"""A tournament runs the backbone once, ends the same whether or not it was killed, and claims no more than it found."""
+"""A tournament runs the backbone once, ends the same whether or not it was killed, and reports ties as ties."""
 
 import json
+import os
+import re
 import signal
 import subprocess
 import sys
@@ -28,8 +30,9 @@ from cenote.train.settings import Settings
 from cenote.train.top import Frozen, Top
 from cenote.train.tournament import Game, tournament
 from cenote.train.verdict import Standing, noise, recommendation, ties
+from tests.synthetic import squares
 
-from .conftest import squares
+from .running import quiet
 
 ROOT = Path(__file__).parents[2]
 QUICK = Settings(epochs=2, batch=16, warmup=0.5, checkpoint_minutes=0.0)
@@ -50,15 +53,12 @@ def game(weights: Path, *pools: str, **options: Any) -> Game:
 
 
 def numbers(folder: Path) -> dict[str, Any]:
-    """All of results.json but what a clock said."""
+    """All of results.json but the times."""
     report: dict[str, Any] = json.loads((folder / "results.json").read_text())
     del report["seconds"]
     for row in report["standings"]:
         row.pop("ms", None), row.pop("backbone_ms", None)
     return report
-
-
-def quiet(sentence: str) -> None: ...
 
 
 def test_the_report_and_the_model(tmp_path: Path, weights: Path) -> None:
@@ -94,7 +94,9 @@ def test_the_saved_model_is_as_right_as_the_report_says(tmp_path: Path, weights:
     data = open_dataset("world/tiny")
     report = tournament(data, tmp_path, game(weights, "gap", "max"), say=quiet).report
     row = next(row for row in report["standings"] if row["name"] == report["recommended"])
-    assert classify(cenote.load(tmp_path), data.split("test"))["accuracy"] == pytest.approx(row["accuracy"][0])
+    # Cached features are half floats, which may turn the answer for one of the 18 images.
+    accuracy = classify(cenote.load(tmp_path), data.split("test"))["accuracy"]
+    assert accuracy == pytest.approx(row["accuracy"][0], abs=100 / 18 + 1e-6)
 
 
 def test_the_backbone_runs_once(tmp_path: Path, weights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,9 +132,9 @@ def test_boxes_are_those_of_the_metric(tmp_path: Path, weights: Path) -> None:
 
 
 CODE = """
-import sys, torch
+import sys
 from tests.train.test_tournament import *
-torch.set_num_threads(1)
+torch.set_num_threads(int(sys.argv[3]))  # as many as in the test
 tournament(squares(36), Path(sys.argv[1]), long(Path(sys.argv[2])),
            resume="resume" in sys.argv, say=lambda s: print(s, flush=True))
 """
@@ -142,27 +144,42 @@ def long(weights: Path) -> Game:
     return game(weights, "gap", "simpool", settings=replace(QUICK, epochs=6))
 
 
-def killed_at(line: str, folder: Path, weights: Path, *more: str) -> None:
-    command = [sys.executable, "-c", CODE, str(folder), str(weights), *more]
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+class Killed(BaseException):
+    """Ends a tournament at one of its messages, without a process that can be killed."""
+
+
+def stopped_at(line: str, folder: Path, weights: Path, resume: bool = False) -> None:
+    def stop(message: str) -> None:
+        if message.startswith(line):
+            raise Killed
+
+    with pytest.raises(Killed):
+        tournament(squares(36), folder, long(weights), resume=resume, say=stop)
+
+
+def killed_at(line: str, folder: Path, weights: Path, resume: bool = False) -> None:
+    threads = str(torch.get_num_threads())
+    command = [sys.executable, "-c", CODE, str(folder), str(weights), threads, *(["resume"] if resume else [])]
+    process = subprocess.Popen(
+        command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, text=True
+    )
     assert process.stdout is not None
-    assert any(said.startswith(line) for said in process.stdout), f"it ended before '{line}'"
+    assert any(message.startswith(line) for message in process.stdout), f"it ended before '{line}'"
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
 
 
-def test_killed_and_resumed_it_ends_the_same(tmp_path: Path, weights: Path) -> None:
-    """Killed among the rates and again within the second seed."""
-    torch.set_num_threads(1)
+@pytest.mark.parametrize("end", [stopped_at, pytest.param(killed_at, marks=pytest.mark.slow)])
+def test_killed_and_resumed_it_ends_the_same(end: Callable[..., None], tmp_path: Path, weights: Path) -> None:
+    """Ended while learning rates are chosen and again within the second seed."""
     tournament(squares(36), tmp_path / "whole", long(weights), say=quiet)
-    folder = tmp_path / "killed"
-    killed_at("epoch 1/2", folder, weights)
+    folder, messages = tmp_path / "killed", list[str]()
+    end("epoch 1/2", folder, weights)
     assert (folder / "rates" / "heat-1" / "checkpoint.pt").is_file()
-    said: list[str] = []
-    killed_at("seed 2 of 2", folder, weights, "resume")
+    end("seed 2 of 2", folder, weights, resume=True)
     assert (folder / "seed-0" / "heat-1" / "results.json").is_file() and not (folder / "results.json").exists()
-    tournament(squares(36), folder, long(weights), resume=True, say=said.append)
-    assert len([s for s in said if s.startswith("epoch")]) <= 6  # what was played is not played again
+    tournament(squares(36), folder, long(weights), resume=True, say=messages.append)
+    assert len([line for line in messages if line.startswith("epoch")]) <= 6  # finished heats are not repeated
     assert numbers(folder) == numbers(tmp_path / "whole")
     one, other = (tmp_path / name / "model.safetensors" for name in ("killed", "whole"))
     assert one.read_bytes() == other.read_bytes()
@@ -170,17 +187,17 @@ def test_killed_and_resumed_it_ends_the_same(tmp_path: Path, weights: Path) -> N
 
 def test_a_resumed_tournament_is_the_one_that_was_begun(tmp_path: Path, weights: Path) -> None:
     data, first = squares(), game(weights, "gap", "max", seeds=1)
-    with pytest.raises(ValueError, match="is not there: there is no tournament to resume"):
+    with pytest.raises(ValueError, match=re.escape(str(tmp_path / "nothing"))):
         tournament(data, tmp_path / "nothing", first, resume=True, say=quiet)
     tournament(data, tmp_path, first, say=quiet)
-    with pytest.raises(ValueError, match="holds a tournament already"):
+    with pytest.raises(ValueError, match=re.escape(str(tmp_path))):
         tournament(data, tmp_path, first, say=quiet)
-    for other, sentence in [
-        (replace(first, settings=replace(QUICK, batch=8)), "batch was 16 and is now 8"),
-        (replace(first, rates=(1e-3,)), "rates was"),
-        (replace(first, pools=("gap",)), "contenders was"),
+    for other, cause in [
+        (replace(first, settings=replace(QUICK, batch=8)), r"\bbatch\b.*\b16\b.*\b8\b"),
+        (replace(first, rates=(1e-3,)), r"\brates\b"),
+        (replace(first, pools=("gap",)), r"\bcontenders\b"),
     ]:
-        with pytest.raises(ValueError, match=sentence):
+        with pytest.raises(ValueError, match=cause):
             tournament(data, tmp_path, other, resume=True, say=quiet)
     before = numbers(tmp_path)
     after = tournament(data, tmp_path, replace(first, seeds=2), resume=True, say=quiet).report
@@ -204,30 +221,31 @@ def test_one_that_fails_does_not_stop_the_others(
     report = tournament(squares(), tmp_path, game(weights, "gap", "max"), say=quiet).report
     gap, failed = report["standings"]
     assert gap["name"] == "gap" and len(gap["accuracy"]) == 2
-    assert failed["mean"] is None and "the loss is nan in epoch 1, step 1" in failed["failed"]
+    assert failed["mean"] is None and "epoch 1, step 1" in failed["failed"]
     alone = tournament(squares(), tmp_path / "alone", game(weights, "max"), say=quiet).report
-    assert alone["recommended"] is None and alone["recommendation"].startswith("No contender finished")
+    assert alone["recommended"] is None and alone["recommendation"]
 
 
 def test_data_that_cannot_be_judged(tmp_path: Path, weights: Path) -> None:
-    said: list[str] = []
-    broken = tournament(squares(36, bad=(0, 3)), tmp_path / "a", game(weights, "gap"), say=said.append)
+    messages: list[str] = []
+    broken = tournament(squares(36, bad=(0, 3)), tmp_path / "a", game(weights, "gap"), say=messages.append)
     assert broken.report["judged"] == "val" and broken.report["box_images"] == 0
-    assert [s for s in said if s.startswith("left out: ") and "0.png" in s]
-    assert [s for s in said if s.startswith("left out: ") and "3.png" in s]
+    assert all(any(re.search(rf"\b{i}\.png\b", line) for line in messages) for i in (0, 3))
     one = squares(24)
-    with pytest.raises(ValueError, match="are of one class: there is nothing to tell apart"):
+    with pytest.raises(ValueError, match=r"\bsquares\b"):
         tournament(one.select(np.flatnonzero(one.labels == 0)), tmp_path / "b", game(weights, "gap"), say=quiet)
     few = one.select([i for i in range(24) if one.labels[i] != 2 or i == 2])  # one image of the last class
     assert tournament(few, tmp_path / "c", game(weights, "gap"), say=quiet).report["classes"] == 3
 
 
 @pytest.mark.parametrize(
-    ("pools", "sentence"),
-    [(("simpol",), "did you mean 'simpool'"), (("gap", "gap"), "gap is named twice")],
+    ("pools", "cause"),
+    [(("simpol",), "'simpol'.*'simpool'"), (("gap", "gap"), r"\bgap\b")],
 )
-def test_who_may_play(tmp_path: Path, weights: Path, pools: tuple[str, ...], sentence: str) -> None:
-    with pytest.raises(ValueError, match=sentence):
+def test_unknown_and_repeated_pools_are_refused(
+    tmp_path: Path, weights: Path, pools: tuple[str, ...], cause: str
+) -> None:
+    with pytest.raises(ValueError, match=cause):
         tournament(squares(), tmp_path / "run", game(weights, *pools), say=quiet)
     assert not (tmp_path / "run").exists()
 
@@ -238,11 +256,12 @@ def test_the_entries(weights: Path) -> None:
     assert [e.name for e in everyone[:-2]] == list_pools() and everyone[-2].name == "cls"
     plain = Frozen(create_backbone("test_resnet"))
     assert [e.name for e in pool_entries(plain)] == list_pools()
-    with pytest.raises(ValueError, match="'test_resnet' has no CLS token"):
+    with pytest.raises(ValueError, match="'test_resnet'"):
         pool_entries(plain, ["cls"])
-    said: list[str] = []
-    fit = able([*everyone, Entry("seven heads", "simpool", options={"heads": 7})], frozen, (10, 10), False, said.append)
-    assert fit == everyone and said == ["left out: seven heads: simpool: 7 heads do not divide dim 64"]
+    messages: list[str] = []
+    seven = Entry("seven heads", "simpool", options={"heads": 7})
+    assert able([*everyone, seven], frozen, (10, 10), False, messages.append) == everyone
+    assert len(messages) == 1 and "seven heads" in messages[0] and "64" in messages[0]
     assert [e.name for e in gamma_entries((2, 1))][:3] == ["no gamma", "gamma 1", "gamma 2"]
 
 
@@ -291,31 +310,34 @@ def test_noise_is_two_standard_errors_of_a_difference() -> None:
 
 
 @pytest.mark.parametrize(
-    ("standings", "wanted"),
+    ("standings", "first", "numbers"),
     [
-        ([standing("large", 80, 80.2), standing("small", 70, 70.2)],
-         "Take large: 80.1 ± 0.1 over 2 seeds, 10.0 above small and beyond the noise of the seeds."),
-        ([standing("large", 80, 82), standing("small", 79, 81)],
-         "Take small: 80.0 ± 1.4 cannot be told from the first, large with 81.0 ± 1.4, over 2 seeds"),
-        ([standing("small", 80, 82), standing("large", 79, 81)], "Take small: it is first with 81.0 ± 1.4"),
-        ([standing("large", 80), standing("small", 70)],
-         "large is ahead with 80.0, but one seed decides nothing: run with --seeds 3 or more."),
-        ([standing("cls", 76, 76.2, tokens="cls"), standing("large", 52, 52.2)],
-         "a CLS-trained encoder keeps its information in CLS, and the best pool over its frozen patches, large, stays"),
-        ([standing("large", 52, 52.2)], "nobody else finished"),
-        ([standing("large")], "No contender finished"),
+        ([standing("large", 80, 80.2), standing("small", 70, 70.2)], "large", ["80.1", "0.1", "2", "10.0"]),
+        ([standing("large", 80, 82), standing("small", 79, 81)], "small", ["80.0", "1.4", "81.0", "1.4", "2"]),
+        ([standing("small", 80, 82), standing("large", 79, 81)], "small", ["81.0", "1.4"]),
+        ([standing("large", 80), standing("small", 70)], "large", ["80.0"]),
+        ([standing("cls", 76, 76.2, tokens="cls"), standing("large", 52, 52.2)], "cls", ["76.1"]),
+        ([standing("large", 52, 52.2)], "large", ["52.1"]),
     ],
-)  # fmt: skip
-def test_the_recommendation(standings: list[Standing], wanted: str) -> None:
+)
+def test_the_recommendation(standings: list[Standing], first: str, numbers: list[str]) -> None:
+    """The one to take is named before all others, with its numbers."""
     sentence = recommendation(standings, SIZES, 1000)
-    assert wanted in sentence and sentence.endswith(".")
+    named = [name for name in re.findall(r"\w+", sentence) if name in ("small", "large", "cls")]
+    assert named[0] == first and sentence.endswith(".")
+    assert re.findall(r"\d+(?:\.\d+)?", sentence)[: len(numbers)] == numbers
 
 
-def test_cls_is_not_praised_where_it_does_not_win_by_far() -> None:
-    near: Callable[..., str] = lambda cls: recommendation(  # noqa: E731
-        [standing("cls", cls, cls + 0.2, tokens="cls"), standing("large", 52, 52.2)], SIZES, 1000
-    )
-    assert "CLS-trained" not in near(54) and "CLS-trained" in near(60)
+def test_without_a_result_nobody_is_recommended() -> None:
+    assert "large" not in recommendation([standing("large")], SIZES, 1000)
+
+
+def test_cls_is_explained_only_where_it_wins_by_far() -> None:
+    def sentence(cls: float) -> str:
+        both = [standing("cls", cls, cls + 0.2, tokens="cls"), standing("large", 52, 52.2)]
+        return recommendation(both, SIZES, 1000)
+
+    assert "CLS" in sentence(60) and "CLS" not in sentence(54)
 
 
 def test_ties_are_with_the_best() -> None:

@@ -1,8 +1,9 @@
-"""SimPool's DINO recipes hold the paper's numbers and train in miniature; what is given goes first; slips are told."""
+"""SimPool's DINO recipes hold the paper's numbers and train in miniature; options come first; errors name the key."""
 
 import copy
 import json
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,9 @@ from cenote.train.dino import DinoOptions
 from cenote.train.recipe_choices import choices_of
 from cenote.train.recipes import Recipe, list_recipes, load_recipe, parse_recipe
 from cenote.train.unlabelled import DINO, asked_for, learn, options_of
+from tests.synthetic import squares
 
-from .conftest import squares
+from .running import quiet
 
 NAMES = [name for name in list_recipes() if load_recipe(name).command in ("dino", "moco")]
 MOCO = """
@@ -29,13 +31,13 @@ paper: {}
 """
 
 
-def quiet(sentence: str) -> None:
-    pass
+class Enough(Exception):
+    """Ends a run at its first message."""
 
 
-def stop(told: list[str], line: str) -> None:
-    told.append(line)
-    raise RuntimeError("enough")
+def stop(messages: list[str], line: str) -> None:
+    messages.append(line)
+    raise Enough
 
 
 def moco() -> Recipe:
@@ -103,41 +105,40 @@ def test_a_small_run_is_adapted_aloud_and_a_large_one_is_the_papers() -> None:
     assert options_of(asked_for("dino", {"epochs": 10}), 2_800).teacher_t == DinoOptions().warmup_t
     assert options_of(small, 16_064).momentum == DinoOptions().momentum  # 2510 steps are enough for the teacher
     assert (options_of(small, 64_064).out, options_of(small, 64_064).batch_norm) == (4096, False)  # 10,010 for the head
-    told: list[str] = []
+    messages: list[str] = []
     asked = asked_for("dino", {"epochs": 1, "batch": 8}, backbone="test_vit", size=32, local_size=16, local=2)
-    with pytest.raises(RuntimeError, match="enough"):
-        learn(squares(24), Path("unused"), asked, say=lambda line: stop(told, line))
-    assert "momentum 0.5 for 0.996" in told[0] and "out 256 for 65536" in told[0]
+    with pytest.raises(Enough):
+        learn(squares(24), Path("unused"), asked, say=lambda line: stop(messages, line))
+    assert re.search(r"momentum 0\.5\b.*\b0\.996\b", messages[0]) and re.search(r"out 256\b.*\b65536\b", messages[0])
 
 
 @pytest.mark.parametrize(
-    ("options", "sentence"),
+    ("options", "cause"),
     [
-        ({"out": 0}, "out is at least 2, got 0"),
-        ({"teacher_t": 0.0}, "teacher_t is a temperature above 0"),
-        ({"momentum": 1.5}, "momentum is from 0 to 1"),
+        ({"out": 0}, r"\bout\b.*\b0\b"),
+        ({"teacher_t": 0.0}, r"\bteacher_t\b"),
+        ({"momentum": 1.5}, r"\bmomentum\b"),
     ],
 )
-def test_numbers_that_cannot_be_are_refused_before_the_images_are_read(options: dict, sentence: str) -> None:
-    with pytest.raises(ValueError, match=sentence):
+def test_impossible_numbers_are_refused_before_the_images_are_read(options: dict, cause: str) -> None:
+    with pytest.raises(ValueError, match=cause):
         options_of(asked_for("dino", {}, options=options), 0)
 
 
 @pytest.mark.parametrize(
-    ("change", "sentence"),
+    ("change", "cause"),
     [
-        (("temperature: 0.2", "temprature: 0.2"), "no key 'options.temprature'; did you mean 'temperature'"),
-        (("temperature: 0.2", "temperature: warm"), "options.temperature must be float, got 'warm'"),
-        (("size: 224", "kind: crop"), "no kind of augmentation 'crop'"),
-        (("size: 224", "policy: v0"), "no key 'augment.policy'"),
-        (("task: moco", "task: supervised"), "the task 'supervised' has no options of its own"),
-        (("task: moco", "task: mocco"), "no task 'mocco'; did you mean 'moco'"),
+        (("temperature: 0.2", "temprature: 0.2"), "'options.temprature'.*'temperature'"),
+        (("temperature: 0.2", "temperature: warm"), "options.temperature.*'warm'"),
+        (("size: 224", "kind: crop"), "'crop'"),
+        (("size: 224", "policy: v0"), "'augment.policy'"),
+        (("task: moco", "task: supervised"), "'supervised'"),
+        (("task: moco", "task: mocco"), "'mocco'.*'moco'"),
     ],
 )
-def test_a_slip_gets_a_sentence(change: tuple[str, str], sentence: str) -> None:
-    with pytest.raises(ValueError, match="mine") as error:
+def test_mistakes_in_a_recipe_are_named(change: tuple[str, str], cause: str) -> None:
+    with pytest.raises(ValueError, match=rf"\bmine\b.*{cause}"):
         parse_recipe(MOCO.replace(*change), "mine")
-    assert sentence in str(error.value)
 
 
 def test_each_command_takes_its_own_recipes() -> None:
@@ -158,7 +159,7 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     )
     changed = ["--epochs", "1", "--last-block", "F", "--tokens", "cls"]
     assert main(["dino", "world/tiny", "--recipe", str(mine), *changed, "-o", str(tmp_path / "run")]) == 0
-    assert "10 nearest neighbours" in capsys.readouterr().out
+    assert "10 nearest neighbours" in capsys.readouterr().out  # the one test of the sentences of this command
     report = json.loads((tmp_path / "run" / "results.json").read_text())
     assert report["settings"]["epochs"] == 1 and report["settings"]["batch"] == 32 and report["settings"]["sar"] == 0.01
     assert report["options"]["out"] == 64 and load(tmp_path / "run").config["last_block"] == "F"

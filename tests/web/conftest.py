@@ -50,10 +50,10 @@ class Server:
                 self.process.kill()
 
 
-def serve(folder: Path, *arguments: str | Path, errors: str = "serve.txt") -> Server:
-    """A server of its own on a free port, once it answers."""
+def serve(folder: Path, *arguments: str | Path, errors: str = "serve.txt", root: Path = ROOT) -> Server:
+    """Start a server on a free port and wait until it listens; `root` is the folder that holds cenote/."""
     log = folder / errors
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "cenote", "serve", *map(str, arguments), "--port", "0"]
     with log.open("w") as file:
         process = subprocess.Popen(command, env=environment, cwd=folder, stdout=subprocess.PIPE, stderr=file, text=True)

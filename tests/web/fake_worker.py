@@ -1,7 +1,7 @@
-"""A worker without models, for what the server does around one: its questions say what it does.
+"""A worker process without models, for tests of the server around it: the model's name in a question says what it does.
 
-The log, named by the title of what is served, has a line for every question that was begun. As a real one, it knows a
-photograph that it was given the file of.
+It writes a line for each batch of questions to a log whose path is the title of what is served. Like the real worker,
+it remembers the photographs whose files it has received.
 """
 
 import json
@@ -9,22 +9,22 @@ import os
 import signal
 import threading
 import time
+from multiprocessing import parent_process
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from cenote.web.questions import About, Decode, Look, Photo, Picture, Refusal, Search, Unseen
 from cenote.web.runs import Served
-from cenote.web.worker import _end_with_the_server
 
 READY = {"models": [], "index": None, "examples": {"a" * 32: Photo(b"file", 4, 3, "cat", b"jpeg")}, "groups": {}}
 
 
 def work(connection: Connection, served: Served) -> None:
-    threading.Thread(target=_end_with_the_server, daemon=True).start()
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
     log = Path(served.title)
     if (log.parent / "refuse").exists():
-        connection.send(Refusal(500, "no run of ours"))
+        connection.send(Refusal(500, "cannot open run-17"))
         return
     connection.send(READY)
     known = set[str]()
@@ -39,6 +39,13 @@ def work(connection: Connection, served: Served) -> None:
             with log.open("a") as file:
                 file.write(json.dumps([_name(q) for q, new in zip(questions, unseen, strict=True) if not new]) + "\n")
         connection.send([Unseen() if n else _answer(q, log.parent) for q, n in zip(questions, unseen, strict=True)])
+
+
+def _exit_with_parent() -> None:
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(0)
 
 
 def _name(question: Any) -> str:

@@ -1,6 +1,7 @@
 """The server in this process, over a desk that answers at once: for what the server itself does."""
 
 import asyncio
+import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -15,7 +16,6 @@ from cenote.web.photos import encode
 from cenote.web.prompt import Prompt
 from cenote.web.questions import About, Adopt, Decode, Photo, Picture, Question
 from cenote.web.runs import Served
-from cenote.web.serving import _bound
 from cenote.web.state import Limits, State
 
 EXAMPLE = "a" * 32
@@ -94,7 +94,7 @@ def get(
 @asynccontextmanager
 async def listening(state: State) -> AsyncIterator[int]:
     """As `cenote serve` listens, on a port of its own."""
-    door = _bound("127.0.0.1", 0)
+    door = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(create_app(state), log_level="warning", access_log=False, http=Prompt, log_config=None)
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server.serve([door]))
@@ -106,7 +106,7 @@ async def listening(state: State) -> AsyncIterator[int]:
         await serving
 
 
-async def until(true: Callable[[], Any], seconds: float = 20) -> None:
+async def until(true: Callable[[], Any], seconds: float = 60) -> None:
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end, "waited in vain"

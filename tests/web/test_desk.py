@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
@@ -24,18 +24,46 @@ def look(what: str, photo: str = "p", content: bytes = b"x") -> Look:
     return Look(photo, what, "auto", None, content)
 
 
-def with_desk(folder: Path, test: Callable[[Desk], Awaitable[Any]], queue: int = 8, deadline: float = 20) -> Any:
+class ImpatientWorker(Worker):
+    """Gives questions that sleep little time, and all others the desk's: a busy machine changes no outcome."""
+
+    async def ask(self, questions: Sequence[Any], seconds: float) -> list[Any]:
+        sleeps = any(question.model.startswith("sleep") for question in questions)
+        return await super().ask(questions, 0.3 if sleeps else seconds)
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cenote.web.desk.PAUSES", (0.0, 0.2, 1.0, 5.0))
+
+
+def with_desk(
+    folder: Path, test: Callable[[Desk], Awaitable[Any]], queue: int = 8, deadline: float = 60,
+    worker: type[Worker] = Worker,
+) -> Any:  # fmt: skip
     async def main() -> Any:
-        desk = Desk(Worker(Served(title=str(folder / "log")), work), queue, deadline)
+        desk = Desk(worker(Served(title=str(folder / "log")), work), queue, deadline)
         await desk.start()
         desk.open()
         try:
-            return await asyncio.wait_for(test(desk), 60)
+            return await asyncio.wait_for(test(desk), 120)
         finally:
             await desk.close()
             assert not desk.worker.alive
 
     return asyncio.run(main())
+
+
+async def kill_worker(desk: Desk, replaced: bool = True) -> int:
+    """Kill the worker and have the desk notice at once; return the process id that it had."""
+    pid = desk.worker.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    desk.worker.process.join()
+    desk.wake.set()  # it looks by itself once a second
+    if replaced:
+        await until(lambda: desk.status == "ready" and desk.worker.pid != pid)
+    return int(pid)
 
 
 def begun(folder: Path) -> list[list[str]]:
@@ -104,10 +132,7 @@ def test_a_file_goes_to_a_worker_once(tmp_path: Path) -> None:
         first, second = (look("a", photo, b"x" * size) for photo, size in (("p", 100), ("q", 70)))
         assert await sent(desk, first) == [100] and await sent(desk, first) == [0]
         assert await sent(desk, first, second, first) == [0, 70, 0]
-        before = desk.worker.pid
-        assert before is not None
-        os.kill(before, signal.SIGKILL)
-        await until(lambda: desk.status == "ready" and desk.worker.pid != before)
+        await kill_worker(desk)
         assert json.loads(await desk.ask(look("b", "q", b"x" * 70)))["sent"] == 70
         assert await sent(desk, first, second) == [100, 0]
 
@@ -120,11 +145,11 @@ def test_a_full_queue_refuses_and_pictures_have_their_own(tmp_path: Path) -> Non
         await until(lambda: desk.running)
         waiting = [asyncio.create_task(desk.ask(look(f"m{i}"))) for i in range(2)]
         await until(lambda: len(desk.waiting) == 2)
-        with pytest.raises(Busy, match="waiting already"):
+        with pytest.raises(Busy, match=r"\b2\b"):
             await desk.ask(look("one too many"))
         pictures = [asyncio.create_task(desk.ask(Picture(i, 64))) for i in range(32)]
         await until(lambda: len(desk.waiting) == 34)
-        with pytest.raises(Busy):
+        with pytest.raises(Busy, match=r"\b32\b"):
             await desk.ask(Picture(32, 64))
         (tmp_path / "go").touch()
         found = await asyncio.gather(first, *waiting, *pictures)
@@ -180,7 +205,7 @@ def test_a_question_that_kills_workers_takes_no_other_with_it(tmp_path: Path) ->
         await until(lambda: len(desk.waiting) == 3)
         (tmp_path / "go").touch()
         found = await asyncio.gather(*asked, return_exceptions=True)
-        assert isinstance(found[1], Refusal) and found[1].status == 500 and "twice" in found[1].sentence
+        assert isinstance(found[1], Refusal) and found[1].status == 500
         assert [json.loads(found[i])["model"] for i in (0, 2)] == ["good 1", "good 2"]  # type: ignore[arg-type]
         await first
         assert json.loads(await desk.ask(look("die-once x")))["model"] == "die-once x"
@@ -193,13 +218,14 @@ def test_a_deadline_replaces_the_worker(tmp_path: Path) -> None:
 
     async def test(desk: Desk) -> None:
         before = desk.worker.pid
-        with pytest.raises(Refusal, match="longer than 3 seconds") as refused:
+        with pytest.raises(Refusal, match=r"\b0\.3\b") as refused:
             await desk.ask(look("sleep 300"))
         assert refused.value.status == 504
+        desk.deadline = 60
         assert json.loads(await desk.ask(look("fine")))["pid"] != before
 
-    with_desk(tmp_path, test, deadline=3)
-    assert begun(tmp_path) == [["sleep 300"], ["fine"]]
+    with_desk(tmp_path, test, deadline=0.3)
+    assert begun(tmp_path) in ([["sleep 300"], ["fine"]], [["fine"]])  # a busy worker may end before it begins
 
 
 def test_who_was_asked_together_with_a_slow_one_is_tried_alone(tmp_path: Path) -> None:
@@ -214,14 +240,14 @@ def test_who_was_asked_together_with_a_slow_one_is_tried_alone(tmp_path: Path) -
         assert json.loads(quick)["model"] == "quick"  # type: ignore[arg-type]
         await first
 
-    with_desk(tmp_path, test, deadline=3)
+    with_desk(tmp_path, test, worker=ImpatientWorker)
 
 
 def test_a_worker_that_dies_while_nobody_asks_is_replaced(tmp_path: Path) -> None:
     async def test(desk: Desk) -> None:
         before = desk.worker.pid
         assert before is not None
-        os.kill(before, signal.SIGKILL)
+        os.kill(before, signal.SIGKILL)  # the desk notices by itself
         await until(lambda: desk.status == "ready" and desk.worker.pid != before)
 
     with_desk(tmp_path, test)
@@ -229,16 +255,16 @@ def test_a_worker_that_dies_while_nobody_asks_is_replaced(tmp_path: Path) -> Non
 
 def test_a_worker_that_cannot_start(tmp_path: Path) -> None:
     (tmp_path / "refuse").touch()
-    with pytest.raises(Refusal, match="no run of ours"):
+    with pytest.raises(Refusal, match="run-17"):
         with_desk(tmp_path, lambda desk: asyncio.sleep(0))
 
     async def test(desk: Desk) -> None:
         (tmp_path / "refuse").touch()
-        assert desk.worker.pid is not None
-        os.kill(desk.worker.pid, signal.SIGKILL)
+        await kill_worker(desk, replaced=False)
         await until(lambda: desk.status == "down")
-        with pytest.raises(Busy, match="does not start"):
+        with pytest.raises(Busy) as refused:
             await desk.ask(look("anything"))
+        assert refused.value.seconds == 10, "longer than for a full queue"
         (tmp_path / "refuse").unlink()
         await until(lambda: desk.status == "ready")
         assert json.loads(await desk.ask(look("again")))["model"] == "again"
@@ -255,10 +281,8 @@ def test_answers_of_other_models_are_forgotten(tmp_path: Path) -> None:
         (tmp_path / "trained").touch()
         await desk.ask(About())
         await desk.ask(look("m"))
-        before = desk.worker.pid
-        assert before is not None and len(list(desk.kept)) == 1
-        os.kill(before, signal.SIGKILL)
-        await until(lambda: desk.status == "ready" and desk.worker.pid != before)
+        assert len(list(desk.kept)) == 1
+        await kill_worker(desk)
         assert not list(desk.kept) and desk.kept.taken == 0, "another worker, perhaps with other files"
 
     with_desk(tmp_path, test)
@@ -272,10 +296,9 @@ def test_a_process_that_cannot_be_had_is_asked_for_again(tmp_path: Path) -> None
         raise BlockingIOError(11, "Resource temporarily unavailable")
 
     async def test(desk: Desk) -> None:
-        assert desk.worker.pid is not None
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(SpawnProcess, "start", refuse)
-            os.kill(desk.worker.pid, signal.SIGKILL)
+            await kill_worker(desk, replaced=False)
             await until(lambda: desk.status == "down")
         await until(lambda: desk.status == "ready")
         assert json.loads(await desk.ask(look("again")))["model"] == "again"
@@ -310,6 +333,6 @@ def test_whoever_waits_is_told_when_it_closes(tmp_path: Path) -> None:
         asked = await test(desk)
         await desk.close()
         found = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 20)
-        assert all(isinstance(each, Busy) and "closing" in each.sentence for each in found)
+        assert all(isinstance(each, Busy) for each in found)
 
     asyncio.run(main())

@@ -11,7 +11,7 @@ schemathesis: Any = pytest.importorskip("schemathesis")
 checks: Any = pytest.importorskip("schemathesis.specs.openapi.checks")
 
 FEW = settings(
-    max_examples=15, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck),
+    max_examples=8, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck),
     phases=[Phase.generate],
 )  # fmt: skip
 # A question may fit the document and be none: an empty search, a word with a weight of 0. That is 400 and a sentence.

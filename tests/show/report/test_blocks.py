@@ -43,11 +43,13 @@ def test_a_table_says_all_it_was_given() -> None:
     assert [one.get("data-sort") for one in parsed.all("td")] == ["1.0", None, "2.5"]
 
 
-@pytest.mark.parametrize("values", [[3.0, 97.0], [50.0], [0.1, 0.2, 0.35], [-4.0, 4.0], [1e6, 1.2e6]])
-@pytest.mark.parametrize("log", [False, True])
+POSITIVE = [[3.0, 97.0], [50.0], [0.1, 0.2, 0.35], [1e6, 1.2e6]]
+
+
+@pytest.mark.parametrize(
+    ("values", "log"), [([-4.0, 4.0], False), *((values, log) for values in POSITIVE for log in (False, True))]
+)
 def test_marks_of_an_axis(values: list[float], log: bool) -> None:
-    if log and min(values) <= 0:
-        return
     axis = axis_of(values, 100, 900, log)
     marks = axis.marks()
     assert 2 <= len(marks) <= 10 and all(axis.low <= mark <= axis.high for mark in marks)
@@ -102,11 +104,12 @@ def test_a_large_map_is_the_mean_of_its_cells() -> None:
     np.testing.assert_allclose(found, slow, atol=1e-3)
 
 
-@pytest.mark.parametrize(("y", "x", "words"), [(0.1, 0.1, "the top left"), (0.5, 0.5, "the centre"),
-                                              (0.5, 0.9, "the right"), (0.9, 0.5, "the bottom centre")])  # fmt: skip
+@pytest.mark.parametrize(("y", "x", "words"), [(0.1, 0.1, "top left"), (0.5, 0.5, "centre"),
+                                              (0.5, 0.9, "right"), (0.9, 0.5, "bottom centre")])  # fmt: skip
 def test_where_a_map_is_brightest(y: float, x: float, words: str) -> None:
-    assert brightest(hill(9, 9, y, x)) == words
-    assert brightest(((1.0,),)) == "the centre"
+    places = {"top", "bottom", "left", "right", "centre"}
+    assert places & set(brightest(hill(9, 9, y, x)).split()) == set(words.split())
+    assert places & set(brightest(((1.0,),)).split()) == {"centre"}
 
 
 def test_boxes_lie_where_they_lie() -> None:

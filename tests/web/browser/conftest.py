@@ -40,9 +40,9 @@ def page(context: Any, server: Any) -> Iterator[Any]:
 
 
 @pytest.fixture
-def keep(page: Any, tmp_path: Path) -> Any:
+def keep(page: Any) -> Any:
     """keep("look"): a screenshot of the page as it is."""
-    return lambda name: screenshot(page, f"web-{name}", tmp_path)
+    return lambda name: screenshot(page, f"web-{name}")
 
 
 @pytest.fixture

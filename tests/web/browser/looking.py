@@ -8,7 +8,9 @@ from tests.browser import MISSING
 
 BROWSER = [
     pytest.mark.browser,
-    pytest.mark.skipif(bool(MISSING), reason=f"needs {' and '.join(MISSING)}"),
+    pytest.mark.skipif(
+        bool(MISSING), reason=f"needs {' and '.join(MISSING)}: apt install chromium, pip install playwright"
+    ),
 ]
 
 

@@ -20,7 +20,7 @@ def test_something_is_seen_at_once(page: Any, keep: Any) -> None:
     assert page.locator(".tile[aria-pressed=true]").count() == 1
     page.locator(".beside").scroll_into_view_if_needed()
     many = page.get_by_label("Model", exact=True).locator("option").count()
-    expect(page.locator(".beside .status")).to_have_text(f"All {many} have looked")
+    expect(page.locator(".beside .status")).to_have_text(re.compile(rf"^\D+ {many}\b"))  # before: "1 of 5 ..."
     page.evaluate("scrollTo(0, 0)")
     keep("look")
 
@@ -50,10 +50,11 @@ def test_the_threshold_is_followed_at_once_and_then_by_the_server(page: Any) -> 
         slide(page, "Threshold", 0.8)
     box = answered.value.json()["boxes"][0]
     expect(page).to_have_url(re.compile(r"threshold=0\.8"))
-    expect(page.get_by_text(re.compile("^As you chose it"))).to_be_visible()
+    reset = page.get_by_role("button", name="Back to its own")
+    expect(reset).to_be_visible()
     assert box["x1"] > box["x0"] and answered.value.json()["threshold"]["value"] == 0.8
-    page.get_by_role("button", name="Back to its own").click()
-    expect(page.get_by_text(re.compile("^Its own threshold: "))).to_be_visible()
+    reset.click()
+    expect(reset).to_be_hidden()
     expect(page).not_to_have_url(re.compile("threshold"))
 
 
@@ -86,18 +87,16 @@ def test_a_patch_tells_its_weight(page: Any) -> None:
     area = page.locator(".stage canvas").bounding_box()
     page.mouse.move(area["x"] + 0.9 * area["width"], area["y"] + 0.1 * area["height"])
     reading = page.locator(".reading")
-    expect(reading).to_have_text(
-        re.compile(r"% of the whole weight, .* × an even share; \d+(st|nd|rd|th) of \d+ patches")
-    )
+    expect(reading).to_have_text(re.compile(r"\d% .* × .* \d+(st|nd|rd|th) of \d+"))
     page.mouse.move(0, 0)
     page.locator(".stage").focus()
     page.keyboard.press("ArrowRight")
-    expect(reading).to_have_text(re.compile(r"1st of \d+ patches"))  # the first key shows where most weight is
+    expect(reading).to_have_text(re.compile(r"\b1st of \d+"))  # the first key shows where most weight is
     first = reading.inner_text()
     page.keyboard.press("ArrowDown" if "row 1," in first else "ArrowUp")
     expect(reading).not_to_have_text(first)
     page.keyboard.press("Escape")
-    expect(reading).to_have_text(re.compile("^Point at a patch"))
+    expect(reading).to_have_text(re.compile(r"\d × \d+ "))  # no patch: how many there are
 
 
 def test_a_photograph_of_ones_own(page: Any, photograph: Path, context: Any) -> None:
@@ -160,7 +159,7 @@ def test_a_photograph_that_is_gone(page: Any, photo: str) -> None:
     """One plain sentence, whether it was forgotten or never was one, and nothing of another photograph beside it."""
     page.allowed = ["status of 404"]
     page.goto(f"/look?photo={photo}")
-    expect(page.get_by_role("alert")).to_have_text(re.compile("^This photograph is not here any more: .*[a-z]\\.$"))
+    expect(page.get_by_role("alert")).to_have_text(re.compile("^[^.]+[a-z]\\.$"))
     for part in (".look", ".beside", ".tile.own"):
         expect(page.locator(part)).to_be_hidden()
     page.locator(".tile").first.click()
@@ -181,7 +180,7 @@ def test_a_line_of_a_picture_is_seen(page: Any) -> None:
     page.goto("/look?model=simpool")
     at_rest(page)
     paste(page, _png((4000, 3)), "image/png")
-    expect(page.locator("figcaption .status")).to_have_text(re.compile("4000 × 3 pixels, shown stretched"))
+    expect(page.locator("figcaption .status")).to_have_text(re.compile("4000 × 3 "))
     assert page.locator(".stage canvas").evaluate("canvas => [canvas.width, canvas.height]") == [960, 120]
     area = page.locator(".stage canvas").bounding_box()
     assert area["height"] >= 60
@@ -192,9 +191,12 @@ def test_a_line_of_a_picture_is_seen(page: Any) -> None:
 
 def test_a_threshold_that_nobody_calibrated_says_so(page: Any) -> None:
     """And where its box would be the whole picture, it begins where there is one."""
-    page.goto("/look?model=run")
+    with page.expect_response(re.compile("/api/look.*model=run&map=auto")) as answered:
+        page.goto("/look?model=run")
     at_rest(page)
-    expect(page.get_by_text(re.compile("^Not calibrated: a default, because"))).to_be_visible()
+    threshold = answered.value.json()["threshold"]
+    assert threshold["default"]
+    expect(page.locator(".panel .hint", has_text=threshold["source"])).to_be_visible()
     found = page.evaluate(
         """async () => {
           const { beginning } = await import("/static/overlay.js");
@@ -229,6 +231,8 @@ def test_a_photograph_that_the_server_forgot_is_sent_again(page: Any, photograph
 def test_the_picture_can_be_kept(page: Any) -> None:
     page.goto("/look")
     at_rest(page)
+    # Without frames to draw, Chromium encodes a canvas only after six seconds.
+    page.evaluate("() => { const next = () => requestAnimationFrame(next); next(); }")
     with page.expect_download() as kept:
         page.get_by_role("button", name="Download picture").click()
     assert kept.value.suggested_filename.endswith(".png")

@@ -1,10 +1,10 @@
-"""What the readers must say of each tiny set of trees1.py."""
+"""What the readers must say of each tiny set of labelled_trees.py."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.data.benchmarks import trees1 as trees
+from tests.data.benchmarks import labelled_trees as trees
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Tiny trees of the published sets of part 2, with real images, laid out as their releases are."""
+"""Tiny copies of published sets with boxes, masks or queries, laid out as their releases are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tiny copies of published sets, laid out as their releases are: each function makes one below a root."""
+"""Tiny copies of published sets of labelled images, laid out as their releases are; each function makes one."""
 
 import io
 import json

@@ -1,0 +1,33 @@
+"""Run training without output, or stop it in the middle of an epoch."""
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from cenote.train.contender import Contender
+from cenote.train.engine import Stopped
+
+
+def quiet(message: str) -> None:
+    """Discard progress messages."""
+
+
+@contextmanager
+def stopped_after(steps: int) -> Iterator[None]:
+    """Interrupt the training inside after `steps` steps of one model, as Ctrl-C does; fail if it ends before that."""
+    step, done = Contender.step, 0
+
+    def interrupt(self: Contender, *arguments: Any) -> bool:
+        nonlocal done
+        done += 1
+        if done == steps:
+            os.kill(os.getpid(), signal.SIGINT)
+        return step(self, *arguments)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
+        patch.setattr(Contender, "step", interrupt)
+        yield
