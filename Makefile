@@ -1,53 +1,95 @@
 # Every target sets up .venv by itself, once; it is set up again when pyproject.toml changes.
-#   make demo ARGS="--serve"     make test ARGS="-k simpool"     make test ARGS="-m slow"     make bench ARGS="--json"
+#   make demo ARGS="--serve"     make test ARGS="-k simpool"     make bench ARGS="--json"
 
 PYTHON ?= python3
 ARGS ?=
 BIN := .venv/bin
-READY := .venv/.ready
+PACKAGE := .venv/.package
+DEV := .venv/.dev
 
-.PHONY: test demo lint docs docs-check names bench clean
+.PHONY: test test-slow test-all test-machines test-machine coverage demo lint docs docs-check names bench clean
 
-# Two processes of one thread each: the tests are many and small, and two cores are all CI has. tests/conftest.py says
-# which of them stay together.
-# bf16 matrix products can die with SIGILL on virtual machines whose CPU flags promise more than they hold:
+# The tests are many and small: two processes of one thread each. tests/conftest.py decides which tests share a process.
+# bf16 matrix products can die with SIGILL on virtual machines whose CPU flags promise more than the CPU has:
 # AVX512_CORE keeps oneDNN below those instructions.
-test: $(READY)
-	OMP_NUM_THREADS=1 ONEDNN_MAX_CPU_ISA=AVX512_CORE $(BIN)/python -m pytest -q -n 2 $(ARGS)
+native := OMP_NUM_THREADS=1 ONEDNN_MAX_CPU_ISA=AVX512_CORE
+PYTEST := $(BIN)/python -m pytest -q -n 2
 
-demo: $(READY)
+test: $(DEV)
+	$(native) $(PYTEST) $(ARGS)
+
+# The tests that take more than about ten seconds each.
+test-slow: $(DEV)
+	$(native) $(PYTEST) -m "slow and not net and not gpu" $(ARGS)
+
+test-all: test
+	$(MAKE) test-slow
+
+# The same tests on simulated machines: other kernels in PyTorch, oneDNN, MKL, NumPy, OpenBLAS and numba, and another
+# number of threads. MKL obeys MKL_ENABLE_INSTRUCTIONS on Intel CPUs only, MKL_CBWR=COMPATIBLE everywhere.
+MACHINES := native avx2 sse41 threads
+avx2 := OMP_NUM_THREADS=1 ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 \
+	OPENBLAS_CORETYPE=Haswell NPY_DISABLE_CPU_FEATURES=X86_V4 NUMBA_CPU_NAME=haswell
+sse41 := OMP_NUM_THREADS=1 ONEDNN_MAX_CPU_ISA=SSE41 ATEN_CPU_CAPABILITY=default MKL_CBWR=COMPATIBLE \
+	OPENBLAS_CORETYPE=Nehalem NPY_DISABLE_CPU_FEATURES=X86_V3 NUMBA_CPU_NAME=generic
+threads := OMP_NUM_THREADS=4 ONEDNN_MAX_CPU_ISA=AVX512_CORE
+
+test-machines: $(DEV)
+	@failed=; \
+	for machine in $(MACHINES); do $(MAKE) test-machine MACHINE=$$machine || failed="$$failed $$machine"; done; \
+	test -z "$$failed" || { echo "failed on:$$failed" >&2; exit 1; }
+
+test-machine: $(DEV)
+	@test -n "$($(MACHINE))" || { echo "MACHINE must be one of: $(MACHINES)" >&2; exit 1; }
+	$($(MACHINE)) $(PYTEST) $(ARGS)
+
+# Line coverage of cenote/, processes that tests start included.
+coverage: $(DEV)
+	$(BIN)/coverage erase
+	$(native) $(BIN)/coverage run -m pytest -q -n 2 $(ARGS)
+	$(BIN)/coverage combine -q
+	$(BIN)/coverage report
+
+demo: $(PACKAGE)
 	$(BIN)/cenote demo $(ARGS)
 
-lint: $(READY) docs-check
+lint: $(DEV) docs-check
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-docs: $(READY)
+docs: $(DEV)
 	$(BIN)/python docs/generate.py
 
-docs-check: $(READY)
+docs-check: $(DEV)
 	$(BIN)/python docs/generate.py --check
+	$(BIN)/python docs/check_names.py
 
-# The checked-in list of public names: regenerate it when a public name was changed on purpose.
-names: $(READY)
-	$(BIN)/python tests/public_names.py
+# The checked-in list of exported names: regenerate it when one was changed on purpose.
+names: $(DEV)
+	$(BIN)/python -m tests.public_names
 
-bench: $(READY)
+bench: $(PACKAGE)
 	$(BIN)/cenote bench pools $(ARGS)
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache build dist
+	rm -rf .venv .coverage* .pytest_cache .mypy_cache .ruff_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# torchvision pins the torch it was built with, so one plain install brings two that fit; importing it is the proof.
-$(READY): pyproject.toml
+# The package with the `web` extra, which is all the demo needs. torchvision pins the torch it was built with, so one plain install
+# brings two that fit; importing it is the proof.
+$(PACKAGE): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
 		{ echo "Cenote needs Python 3.11 or newer, and '$(PYTHON)' is not: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
 	@echo "Setting up .venv; the first time takes some minutes, PyTorch is large."
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv || \
 		{ echo "'$(PYTHON) -m venv' failed: install your system's python3-venv package and try again." >&2; exit 1; }
-	$(BIN)/python -m pip install --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m pip install --disable-pip-version-check --editable '.[web]'
 	@$(BIN)/python -c 'import torchvision' || \
 		{ echo "torch and torchvision do not fit each other: see Troubleshooting in README.md." >&2; exit 1; }
+	@touch $@
+
+# Everything else that the tests and `make lint` need.
+$(DEV): $(PACKAGE)
+	$(BIN)/python -m pip install --disable-pip-version-check --editable '.[dev]'
 	@touch $@
