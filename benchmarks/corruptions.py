@@ -18,7 +18,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1]))  # for the tests' way to load the old package
 
 from cenote.data.corruptions import CORRUPTIONS, corrupt
-from cenote.evaluate.speed import best_times
+from cenote.predict.timing import best_times
 from tests.data.peer_corruptions import load_peer
 
 
@@ -30,8 +30,12 @@ def main() -> None:
     asked = parser.parse_args()
     torch.set_num_threads(1)
     y, x = np.mgrid[: asked.side, : asked.side]
-    smooth = np.stack([128 + 100 * np.sin(x / 17), 255 * y / asked.side, 90 + 60 * np.cos((x + y) / 11)], 2)
-    image = np.clip(smooth + np.random.default_rng(0).normal(0, 9, smooth.shape), 0, 255).astype(np.uint8)
+    smooth = np.stack(
+        [128 + 100 * np.sin(x / 17), 255 * y / asked.side, 90 + 60 * np.cos((x + y) / 11)], 2
+    )
+    image = np.clip(smooth + np.random.default_rng(0).normal(0, 9, smooth.shape), 0, 255).astype(
+        np.uint8
+    )
     peer = load_peer()
     if peer is None:
         print("imagecorruptions, OpenCV or scikit-image is not installed: ours alone")

@@ -64,7 +64,9 @@ def run(
         report(found)
 
 
-def speed(root: Path, images: int, workers: int, batch: int, rounds: int) -> Iterator[dict[str, Any]]:
+def speed(
+    root: Path, images: int, workers: int, batch: int, rounds: int
+) -> Iterator[dict[str, Any]]:
     import torch
     from torchvision.datasets import ImageFolder
 
@@ -73,7 +75,10 @@ def speed(root: Path, images: int, workers: int, batch: int, rounds: int) -> Ite
     from cenote.data.transforms import train_transform, wsol_eval_transform
 
     make_photos(root, images)
-    for name, transform in (("train, 224", train_transform()), ("whole, 224", wsol_eval_transform())):
+    for name, transform in (
+        ("train, 224", train_transform()),
+        ("whole, 224", wsol_eval_transform()),
+    ):
         theirs = torch.utils.data.DataLoader(
             ImageFolder(str(root), transform),
             batch,
@@ -90,7 +95,12 @@ def speed(root: Path, images: int, workers: int, batch: int, rounds: int) -> Ite
             for who in sorted(contestants, reverse=bool(turn % 2)):
                 times[who].append(timed(lambda loader=contestants[who]: epoch(loader)))
         rates = {who: images / min(each) for who, each in times.items()}
-        yield {"transform": name, **rates, "ratio": rates["ours"] / rates["theirs"], "workers": workers}
+        yield {
+            "transform": name,
+            **rates,
+            "ratio": rates["ours"] / rates["theirs"],
+            "workers": workers,
+        }
 
 
 def opening(root: Path, listed: int, tree: int) -> dict[str, Any]:
@@ -100,7 +110,10 @@ def opening(root: Path, listed: int, tree: int) -> dict[str, Any]:
 
     write_list(root / "list.csv", listed)
     make_tree(root / "tree", tree)
-    folders = {"ours": lambda: read_folders(root / "tree"), "theirs": lambda: ImageFolder(str(root / "tree"))}
+    folders = {
+        "ours": lambda: read_folders(root / "tree"),
+        "theirs": lambda: ImageFolder(str(root / "tree")),
+    }
     for open_it in folders.values():
         open_it()  # names come into the system's cache
     return {
@@ -138,7 +151,9 @@ def hold(who: str, path: Path, queue: Any) -> None:
     samples = holders[who]()
     fork = multiprocessing.get_context("fork")
     reports, done = fork.Queue(), fork.Event()
-    workers = [fork.Process(target=go_through, args=(samples, seed, reports, done)) for seed in range(2)]
+    workers = [
+        fork.Process(target=go_through, args=(samples, seed, reports, done)) for seed in range(2)
+    ]
     for worker in workers:
         worker.start()
     told = [reports.get() for _ in workers]  # each measured while the other still lives
@@ -153,7 +168,9 @@ def go_through(samples: Any, seed: int, reports: Any, done: Any) -> None:
     if samples is not None:
         is_ours = not isinstance(samples, list)
         for i in np.random.default_rng(seed).permutation(len(samples)):
-            path, label = (samples.path(int(i)), samples.columns["label"].codes[i]) if is_ours else samples[i]
+            path, label = (
+                (samples.path(int(i)), samples.columns["label"].codes[i]) if is_ours else samples[i]
+            )
             barrier += len(str(path)) + int(label)
     time.sleep(2)  # the other worker is as far
     reports.put(resident())
@@ -180,11 +197,15 @@ def make_photos(root: Path, images: int) -> None:
     """Clouds of colour with some grain: JPEGs of a photograph's size and weight."""
     rng = np.random.default_rng(0)
     for i in range(images):
-        small = Image.fromarray(rng.integers(0, 255, (24, 32, 3), dtype=np.uint8)).resize((500, 375), 3)
+        small = Image.fromarray(rng.integers(0, 255, (24, 32, 3), dtype=np.uint8)).resize(
+            (500, 375), 3
+        )
         grain = rng.normal(0, 8, (375, 500, 1))
         path = root / f"class{i % 10}" / f"{i}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(np.clip(np.asarray(small) + grain, 0, 255).astype(np.uint8)).save(path, quality=90)
+        Image.fromarray(np.clip(np.asarray(small) + grain, 0, 255).astype(np.uint8)).save(
+            path, quality=90
+        )
 
 
 def make_tree(root: Path, files: int) -> None:
@@ -199,7 +220,9 @@ def write_list(path: Path, lines: int) -> None:
     random.Random(0).shuffle(order)
     with open(path, "w") as file:
         file.write("file,label\n")
-        file.writelines(f"train/n{i % CLASSES:08d}/n{i % CLASSES:08d}_{i}.JPEG,c{i % CLASSES}\n" for i in order)
+        file.writelines(
+            f"train/n{i % CLASSES:08d}/n{i % CLASSES:08d}_{i}.JPEG,c{i % CLASSES}\n" for i in order
+        )
 
 
 def epoch(loader: Any) -> None:

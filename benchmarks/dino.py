@@ -37,7 +37,12 @@ class Bench:
         data = open_dataset("world/tiny")  # its images are not used
         settings = replace(DINO, batch=given.batch)
         asked = Unlabelled(
-            "dino", given.backbone, given.pool, size=given.size, options={"out": given.out}, settings=settings
+            "dino",
+            given.backbone,
+            given.pool,
+            size=given.size,
+            options={"out": given.out},
+            settings=settings,
         )
         model = asked.model()
         self.task = Dino(model, data, None, settings, asked.crops(model), DinoOptions())
@@ -45,7 +50,9 @@ class Bench:
         self.engine.epoch = 1  # the head's last layer learns
         sizes = [given.size] * 2 + [given.local_size] * given.local
         views = [torch.randn(given.batch, 3, size, size) for size in sizes]
-        self.batch = Batch(views, torch.zeros(given.batch, dtype=torch.long), torch.arange(given.batch), [], [])
+        self.batch = Batch(
+            views, torch.zeros(given.batch, dtype=torch.long), torch.arange(given.batch), [], []
+        )
         self.crops = grouped(views)
         rows = len(sizes) * given.batch
         self.gradient = torch.randn(rows, given.out) / rows
@@ -88,10 +95,17 @@ def watch_parts(bench: Bench) -> dict[str, float]:
 
     task, contender = bench.task, bench.task.contenders[0]
     places = [(task, "prepare"), (task, "begin_step"), (task, "before_update"), (task, "end_step")]
-    places += [(contender, "step"), (contender.optimizer, "step"), (dino, "dino_loss"), (dino, "follow")]
+    places += [
+        (contender, "step"),
+        (contender.optimizer, "step"),
+        (dino, "dino_loss"),
+        (dino, "follow"),
+    ]
     before = [(place, name, getattr(place, name), name in vars(place)) for place, name in places]
     for place, name, call, _ in before:
-        setattr(place, name, timed(f"{getattr(place, '__name__', type(place).__name__)}.{name}", call))
+        setattr(
+            place, name, timed(f"{getattr(place, '__name__', type(place).__name__)}.{name}", call)
+        )
     bench.whole()
     for place, name, call, own in before:
         setattr(place, name, call) if own else delattr(place, name)
@@ -99,7 +113,9 @@ def watch_parts(bench: Bench) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--backbone", default="vit_small_patch16_224")
     parser.add_argument("--pool", default="simpool")
     parser.add_argument("--batch", type=int, default=8)
@@ -115,19 +131,25 @@ def main() -> None:
         bench = Bench(given, Path(folder))
         pairs = []
         for i in range(given.rounds + 1):
-            order = (bench.passes, bench.whole) if i % 2 else (bench.whole, bench.passes)  # nobody always runs first
+            order = (
+                (bench.passes, bench.whole) if i % 2 else (bench.whole, bench.passes)
+            )  # nobody always runs first
             times = {call.__name__: seconds(call) for call in order}
             pairs += [(times["passes"], times["whole"])] if i else []  # the first round warms up
         passes, whole = (min(column) for column in zip(*pairs, strict=True))
         share = median(100 * (b - a) / a for a, b in pairs)
         crops = f"2 x {given.size} + {given.local} x {given.local_size}"
-        print("| network | crops | batch | passes ms | whole step ms | overhead | best against best | bar |")
+        print(
+            "| network | crops | batch | passes ms | whole step ms | overhead | best against best | bar |"
+        )
         print("|---|---|---|---|---|---|---|---|")
         told = f"{1000 * passes:.0f} | {1000 * whole:.0f} | {share:.1f}% | {100 * (whole / passes - 1):.1f}% | {BAR:g}%"
         print(f"| {given.backbone}, {given.pool} | {crops} | {given.batch} | {told} |")
         if given.profile:
             for name, spent in sorted(watch_parts(bench).items(), key=lambda item: -item[1]):
-                print(f"{name:32s} {1000 * spent:8.1f} ms  {100 * spent / passes:5.2f}% of the passes")
+                print(
+                    f"{name:32s} {1000 * spent:8.1f} ms  {100 * spent / passes:5.2f}% of the passes"
+                )
 
 
 if __name__ == "__main__":

@@ -19,9 +19,9 @@ import numpy as np
 import scipy.linalg
 from scipy import ndimage
 
-from cenote.evaluate.speed import best_times
-from cenote.evaluate.token_cut import EPS, graph, token_cut
 from cenote.metrics import BoxAccuracy, PixelPrecision, box_iou, max_box_acc, prepare_maps
+from cenote.predict.discovery.token_cut import EPS, graph, token_cut
+from cenote.predict.timing import best_times
 
 SIDE, IMAGE = 224, (500, 400)
 TRUTH = [[100.0, 80.0, 390.0, 300.0]]
@@ -57,23 +57,32 @@ def opencv_loop(maps: np.ndarray[Any, Any], interval: float) -> list[float]:
 
 
 def boxes(rounds: int, count: int) -> None:
-    print("| map | thresholds | OpenCV loop ms | Cenote ms | ratio | bar |\n|---|---|---|---|---|---|")
+    print(
+        "| map | thresholds | OpenCV loop ms | Cenote ms | ratio | bar |\n|---|---|---|---|---|---|"
+    )
     for (cells, interval), bar in BARS.items():
         maps = random_maps(count if interval > 0.005 else max(count // 4, 2), cells)
         repeated = [TRUTH] * len(maps), [IMAGE] * len(maps)
         calls = {
             "loop": lambda maps=maps, interval=interval: opencv_loop(maps, interval),
-            "ours": lambda maps=maps, interval=interval, rest=repeated: max_box_acc(maps, *rest, interval),
+            "ours": lambda maps=maps, interval=interval, rest=repeated: max_box_acc(
+                maps, *rest, interval
+            ),
         }
         assert list(calls["ours"]().per_iou) == calls["loop"]()
         times = {name: 1000 * best / len(maps) for name, best in best_times(calls, rounds).items()}
         ratio = times["loop"] / times["ours"]
-        print(f"| {cells} x {cells} | {round(1 / interval)} | {times['loop']:.2f} | {times['ours']:.2f} | ", end="")
+        print(
+            f"| {cells} x {cells} | {round(1 / interval)} | {times['loop']:.2f} | {times['ours']:.2f} | ",
+            end="",
+        )
         print(f"{ratio:.1f} | {bar} |", flush=True)
 
 
 def pixels(rounds: int, count: int) -> None:
-    print("\n| PxAP bin width | numpy histograms ms | Cenote ms | ratio | bar |\n|---|---|---|---|---|")
+    print(
+        "\n| PxAP bin width | numpy histograms ms | Cenote ms | ratio | bar |\n|---|---|---|---|---|"
+    )
     maps = random_maps(count, 14)
     masks = (random_maps(count, 7, seed=1) > 0.6).astype(np.uint8)
     masks[random_maps(count, 7, seed=2) > 0.9] = 255
@@ -88,13 +97,18 @@ def pixels(rounds: int, count: int) -> None:
 
         def histograms(edges: Any = edges) -> Any:
             pairs = list(zip(maps, masks, strict=True))
-            return np.array([sum(np.histogram(s[m == v], edges)[0] for s, m in pairs) for v in (0, 1)])
+            return np.array(
+                [sum(np.histogram(s[m == v], edges)[0] for s, m in pairs) for v in (0, 1)]
+            )
 
         assert np.array_equal(ours(), histograms())
         best = best_times({"numpy": histograms, "ours": ours}, rounds)
         times = {name: 1000 * seconds / count for name, seconds in best.items()}
         ratio = times["numpy"] / times["ours"]
-        print(f"| {width} | {times['numpy']:.3f} | {times['ours']:.3f} | {ratio:.1f} | 4 |", flush=True)
+        print(
+            f"| {width} | {times['numpy']:.3f} | {times['ours']:.3f} | {ratio:.1f} | 4 |",
+            flush=True,
+        )
 
 
 def patch_features(
@@ -105,7 +119,9 @@ def patch_features(
     kinds = np.zeros(grid, int)
     kinds[8:20, 5:17], kinds[18:26, 19:27] = 1, 2
     directions = rng.standard_normal((3, dim)) + shared * rng.standard_normal(dim)
-    return (directions[kinds.ravel()] + noise * rng.standard_normal((kinds.size, dim))).astype(np.float32)
+    return (directions[kinds.ravel()] + noise * rng.standard_normal((kinds.size, dim))).astype(
+        np.float32
+    )
 
 
 def dense_cut(features: np.ndarray[Any, Any], grid: tuple[int, int]) -> np.ndarray[Any, Any]:
@@ -121,9 +137,15 @@ def dense_cut(features: np.ndarray[Any, Any], grid: tuple[int, int]) -> np.ndarr
 
 def cuts(rounds: int, count: int) -> None:
     """`count` is of no use here: one image at a time."""
-    print("\n| TokenCut, 900 patches | near pairs | dense ms | Lanczos ms | ratio | bar |\n|---|---|---|---|---|---|")
+    print(
+        "\n| TokenCut, 900 patches | near pairs | dense ms | Lanczos ms | ratio | bar |\n|---|---|---|---|---|---|"
+    )
     grid = (30, 30)
-    cases = [("two objects", 0.8, 0.0, "8"), ("in noise", 1.5, 0.0, "8"), ("nearly all alike", 1.0, 0.85, "8")]
+    cases = [
+        ("two objects", 0.8, 0.0, "8"),
+        ("in noise", 1.5, 0.0, "8"),
+        ("nearly all alike", 1.0, 0.85, "8"),
+    ]
     for name, noise, shared, bar in [*cases, ("hardly any alike", 3.0, 0.0, "-")]:
         features = patch_features(noise, shared)
         assert np.array_equal(dense_cut(features, grid), token_cut(features, grid).mask)
@@ -138,7 +160,8 @@ def cuts(rounds: int, count: int) -> None:
         share = graph(features, 0.2).mean()
         ratio = times["dense"] / times["ours"]
         print(
-            f"| {name} | {share:.0%} | {times['dense']:.1f} | {times['ours']:.1f} | {ratio:.1f} | {bar} |", flush=True
+            f"| {name} | {share:.0%} | {times['dense']:.1f} | {times['ours']:.1f} | {ratio:.1f} | {bar} |",
+            flush=True,
         )
 
 
@@ -154,11 +177,15 @@ def stream(images: int) -> None:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     accuracy.add(score_maps(), (TRUTH for _ in range(images)), (IMAGE for _ in range(images)))
     after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    print(f"\n{images} images one by one: {after // 1024} MB at most, {(after - before) // 1024} MB more than after 16")
+    print(
+        f"\n{images} images one by one: {after // 1024} MB at most, {(after - before) // 1024} MB more than after 16"
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--maps", type=int, default=16)
     parser.add_argument("--stream", type=int, default=0, metavar="IMAGES")

@@ -20,9 +20,9 @@ from torch import Tensor, nn
 
 from cenote import create_pool
 from cenote.allocator import keep_memory
-from cenote.evaluate.speed import best_times, peak_memory
 from cenote.losses import MetricLoss, Metrix, Mixable, create_metric_loss
 from cenote.losses.mixing import mixed_similarity
+from cenote.predict.timing import best_times, peak_memory
 
 EVERY = 10**6  # more than any batch has: the default draws 16 where the pool has to see a mixture
 # (name, pool, Metrix or none, bar in percent of the clean step)
@@ -63,7 +63,9 @@ def gram_against_explicit(rounds: int) -> None:
 
     slopes = [torch.autograd.grad(f(), x)[0] for f in (of_gram, of_explicit)]
     assert torch.allclose(gram()[different].view(100, 80), explicit(), atol=1e-6)
-    assert torch.allclose(of_gram(), of_explicit(), atol=1e-6) and torch.allclose(*slopes, atol=1e-6)
+    assert torch.allclose(of_gram(), of_explicit(), atol=1e-6) and torch.allclose(
+        *slopes, atol=1e-6
+    )
     found = best_times(
         {
             "explicit": lambda: explicit().sum().backward(),
@@ -73,7 +75,9 @@ def gram_against_explicit(rounds: int) -> None:
         },
         max(rounds, 20),  # a millisecond is soon disturbed
     )
-    print(f"| {len(a)} mixed pairs, value and gradient | explicit ms | Gram ms | ratio | bar |\n|---|---|---|---|---|")
+    print(
+        f"| {len(a)} mixed pairs, value and gradient | explicit ms | Gram ms | ratio | bar |\n|---|---|---|---|---|"
+    )
     for told, key, bar in (("similarities", "", "50"), ("multi-similarity of them", "of ", "")):
         slow, fast = found[f"{key}explicit"], found[f"{key}gram"]
         print(f"| {told} | {1e3 * slow:.1f} | {1e3 * fast:.2f} | {slow / fast:.0f} | {bar} |")
@@ -85,7 +89,11 @@ class Embedder(nn.Module):
 
     def __init__(self, pool: str, dim: int) -> None:
         super().__init__()
-        self.pool, self.embedding, self.linear = create_pool(pool, dim), nn.Linear(dim, 512), pool == "gap"
+        self.pool, self.embedding, self.linear = (
+            create_pool(pool, dim),
+            nn.Linear(dim, 512),
+            pool == "gap",
+        )
 
     def forward(self, maps: Tensor) -> Tensor:
         return self.embedding(self.pool(maps))
@@ -94,7 +102,9 @@ class Embedder(nn.Module):
         return self.embedding(self.pool.mixed(maps, b, c, lam))
 
 
-def objective(loss: MetricLoss, top: Embedder, metrix: Metrix | None, maps: Tensor, labels: Tensor) -> Tensor:
+def objective(
+    loss: MetricLoss, top: Embedder, metrix: Metrix | None, maps: Tensor, labels: Tensor
+) -> Tensor:
     z = top(maps)
     if metrix is None:
         return loss(z, labels)
@@ -139,7 +149,9 @@ def shares(batch: int, size: int, rounds: int, name: str) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--batch", type=int, default=100)
     parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--rounds", type=int, default=3)

@@ -18,10 +18,10 @@ from cenote.allocator import keep_memory
 from cenote.backbones import create_backbone
 from cenote.data.cache import FeatureCache
 from cenote.data.loading import load
-from cenote.data.world import world
+from cenote.data.synthetic import world
+from cenote.predict.features import cached_features
 from cenote.train.choices import PROBE
 from cenote.train.contender import Contender
-from cenote.train.features import cached_features
 from cenote.train.probe import FeatureBatches
 from cenote.train.top import Frozen
 
@@ -32,7 +32,9 @@ def main() -> None:
     parser.add_argument("--backbone", default="lite0")
     parser.add_argument("--pool", default="simpool")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--plain", action="store_true", help="give freed memory back to the system, as Python does")
+    parser.add_argument(
+        "--plain", action="store_true", help="give freed memory back to the system, as Python does"
+    )
     given = parser.parse_args()
     if not given.plain:
         keep_memory()  # as `cenote fit` does
@@ -80,7 +82,9 @@ def main() -> None:
         "probe_images_per_second": round(len(data) / epoch),
         "rerun_images_per_second": round(len(data) / whole, 1),
         "ratio_of_an_epoch": round(whole / epoch, 1),
-        f"ratio_of_{PROBE.epochs}_epochs": round(PROBE.epochs * whole / (extraction + PROBE.epochs * epoch), 1),
+        f"ratio_of_{PROBE.epochs}_epochs": round(
+            PROBE.epochs * whole / (extraction + PROBE.epochs * epoch), 1
+        ),
     }
     print(json.dumps(report, indent=2))
 

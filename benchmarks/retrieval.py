@@ -21,7 +21,11 @@ from typing import Any
 import numpy as np
 
 BAR, MEMORY_BAR = 3, 5
-THEIRS = {"precision_at_1": "p@1", "r_precision": "r_precision", "mean_average_precision_at_r": "map@r"}
+THEIRS = {
+    "precision_at_1": "p@1",
+    "r_precision": "r_precision",
+    "mean_average_precision_at_r": "map@r",
+}
 TELLS_PEAK = Path("/proc/self/status")
 
 
@@ -55,7 +59,9 @@ def measure(name: str, folder: Path) -> None:
     """In a process of its own."""
     import torch
 
-    x, labels = (torch.from_numpy(np.load(folder / f"{part}.npy")) for part in ("vectors", "labels"))
+    x, labels = (
+        torch.from_numpy(np.load(folder / f"{part}.npy")) for part in ("vectors", "labels")
+    )
     few = torch.randn(200, x.shape[1]), torch.arange(200) // 4
     CONTENDERS[name](*few)  # imports, threads
     before, wall, cpu = peak(), time.perf_counter(), time.process_time()
@@ -67,11 +73,15 @@ def measure(name: str, folder: Path) -> None:
 def peak() -> float:
     """Megabytes; the kernel counts from the start of this program, getrusage also the one that started it."""
     if TELLS_PEAK.exists():
-        line = next(line for line in TELLS_PEAK.read_text().splitlines() if line.startswith("VmHWM"))
+        line = next(
+            line for line in TELLS_PEAK.read_text().splitlines() if line.startswith("VmHWM")
+        )
         return int(line.split()[1]) / 1024
     import resource
 
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 1024)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (
+        2**20 if sys.platform == "darwin" else 1024
+    )
 
 
 def write_data(folder: Path, rows: int, dim: int, classes: int) -> None:
@@ -86,7 +96,9 @@ def write_data(folder: Path, rows: int, dim: int, classes: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", type=int, default=60_000)
     parser.add_argument("--dim", type=int, default=512)
     parser.add_argument("--classes", type=int, help="as many as would make classes of 5.3")
@@ -113,9 +125,13 @@ def main() -> None:
     print(f"{asked.rows} x {asked.dim}, {classes} classes, best of {asked.rounds}")
     print("| | seconds | CPU seconds | peak MB | before the call |\n|---|---|---|---|---|")
     for name, found in best.items():
-        print(f"| {name} | {found['seconds']:.1f} | {found['cpu']:.1f} | {found['peak']:.0f} | {found['before']:.0f} |")
+        print(
+            f"| {name} | {found['seconds']:.1f} | {found['cpu']:.1f} | {found['peak']:.0f} | {found['before']:.0f} |"
+        )
     own = best.get("Cenote")
-    print("  ".join(f"{key} {value:.6f}" for key, value in (own or best[names[0]])["scores"].items()))
+    print(
+        "  ".join(f"{key} {value:.6f}" for key, value in (own or best[names[0]])["scores"].items())
+    )
     if own and len(best) == 2:
         rival = best["pytorch-metric-learning"]
         apart = max(abs(own["scores"][key] - value) for key, value in rival["scores"].items())

@@ -55,7 +55,9 @@ def index_of(folder: Path, x: Tensor) -> Embedded:
     with index.writing() as writer:
         for start in range(0, len(x), 20_000):
             part = x[start : start + 20_000]
-            writer.put([Entry(f"/{start + i}.jpg", f"{start + i:032x}") for i in range(len(part))], part)
+            writer.put(
+                [Entry(f"/{start + i}.jpg", f"{start + i:032x}") for i in range(len(part))], part
+            )
     return index
 
 
@@ -73,14 +75,18 @@ def take_turns(contenders: dict[str, Callable[[], Any]], rounds: int) -> dict[st
 
 def exact(index: Embedded, x: Tensor, queries: Tensor, rounds: int) -> None:
     q = queries[0]
-    best = take_turns({"bare": lambda: (x @ q).topk(10), "ours": lambda: index.nearest(q[None], 10)}, rounds)
+    best = take_turns(
+        {"bare": lambda: (x @ q).topk(10), "ours": lambda: index.nearest(q[None], 10)}, rounds
+    )
     same = index.nearest(q[None], 10)[1][0].tolist() == (x @ q).topk(10).indices.tolist()
     ratio = best["ours"] / best["bare"]
     print(f"exact: {1e3 * best['ours']:.1f} ms, bare X @ q + topk {1e3 * best['bare']:.1f} ms: {ratio:.2f}x (bar 1.5), "
           f"{'the same' if same else 'NOT the same'} top 10")  # fmt: skip
 
 
-def closed_form(index: Embedded, image: Tensor, text: Tensor, weight: float) -> tuple[Tensor, Tensor]:
+def closed_form(
+    index: Embedded, image: Tensor, text: Tensor, weight: float
+) -> tuple[Tensor, Tensor]:
     plan = compose("weicom", Query(image=image, text=text), index, Mean(), weight=weight)  # type: ignore[arg-type]
     rows = index.nearest(plan.direction[None], 500)[1][0]
     scores = plan.scores(index.vectors(rows))
@@ -121,9 +127,14 @@ def approximately(index: Embedded, queries: Tensor, rounds: int) -> None:
     spent = time.perf_counter() - start
     index.open_approximate()
     if index.approximate is None:
-        print(f"approximate: recall@10 {about['recall@10']['images']:.3f} is below {about['target']}: stays exact")
+        print(
+            f"approximate: recall@10 {about['recall@10']['images']:.3f} is below {about['target']}: stays exact"
+        )
         return
-    contenders = {"faiss": lambda: index.nearest(queries[:1], 10), "exact": lambda: index.exact(queries[:1], 10)}
+    contenders = {
+        "faiss": lambda: index.nearest(queries[:1], 10),
+        "exact": lambda: index.exact(queries[:1], 10),
+    }
     best = take_turns(contenders, rounds)
     found, truth = index.nearest(queries, 10)[1], index.exact(queries, 10)[1]
     recall = float((found[:, :, None] == truth[:, None]).any(1).double().mean())
@@ -151,7 +162,9 @@ def memory(folder: Path, queries: Tensor, budget: int = 64 << 20) -> None:
         index.exact(asked, 10)
         done.set()
         watcher.join()
-        print(f"memory: {name}: {max(most - before, 0):.0f} MB beside the matrix, budget {budget / 2**20:.0f} MB")
+        print(
+            f"memory: {name}: {max(most - before, 0):.0f} MB beside the matrix, budget {budget / 2**20:.0f} MB"
+        )
 
 
 def anonymous() -> float:
@@ -185,20 +198,35 @@ def reindex(root: Path, images: int) -> None:
     index = Embedded.open(root / "photographs", Description("text-space", "text-space", 3))
     fill(index, open_images([str(photos)]), Mean(), source=source_of([str(photos)]), batch=500)  # type: ignore[arg-type]
     index.table.close()
-    command = [sys.executable, "-m", "cenote", "index", str(photos), "-o", str(root / "photographs")]
+    command = [
+        sys.executable,
+        "-m",
+        "cenote",
+        "index",
+        str(photos),
+        "-o",
+        str(root / "photographs"),
+    ]
     for changed in (0, 1):
         if changed:
             os.remove(photos / "0" / "0.jpg")
         start, before = time.perf_counter(), os.times()
         told = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
         after = os.times()
-        cpu = after.children_user + after.children_system - before.children_user - before.children_system
+        cpu = (
+            after.children_user
+            + after.children_system
+            - before.children_user
+            - before.children_system
+        )
         spent = f"{time.perf_counter() - start:.1f} s, {cpu:.1f} s of CPU"
         print(f"reindex: {spent} for the whole command: {told.strip().partition(': ')[2]}")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rows", type=int, default=200_000)
     parser.add_argument("--dim", type=int, default=512)
     parser.add_argument("--images", type=int, default=10_000)
@@ -209,7 +237,10 @@ def main() -> None:
         root = Path(folder)
         if set(asked.only) - {"reindex"}:
             centres = max(10, asked.rows // 100)
-            x, queries = clusters(asked.rows, asked.dim, centres, 1), clusters(200, asked.dim, centres, 2)
+            x, queries = (
+                clusters(asked.rows, asked.dim, centres, 1),
+                clusters(200, asked.dim, centres, 2),
+            )
             index = index_of(root / "ix", x)
             print(f"{asked.rows} x {asked.dim} in {centres} clusters, best of {asked.rounds}")
             if "exact" in asked.only:

@@ -46,7 +46,7 @@ GOLDEN = 0.6180339887498949  # multiples of it never come back
 def prepare(folder: Path) -> list[str]:
     """A model, a world and its index; the arguments that serve them."""
     from cenote.cli import main
-    from cenote.data.world import World, write_world
+    from cenote.data.synthetic import World, write_world
     from cenote.models import create_model, save_model
 
     world = World.preset("small", images=240, domains=("photo", "sketch"))
@@ -54,13 +54,15 @@ def prepare(folder: Path) -> list[str]:
     model = create_model("lite0", "simpool", len(world.labels), pretrained=True)
     model.class_names = list(world.labels)
     save_model(model, folder / "run")
-    if main(["index", str(folder / "world"), "-o", str(folder / "index"), "--words", "none", "--quiet"]):
+    if main(
+        ["index", str(folder / "world"), "-o", str(folder / "index"), "--words", "none", "--quiet"]
+    ):
         raise SystemExit("the index could not be made")
     return [str(folder / "run"), "--index", str(folder / "index"), "--port", "0"]
 
 
 def photographs(count: int) -> list[bytes]:
-    from cenote.data.world import World
+    from cenote.data.synthetic import World
 
     world, found = World.preset("small", images=count, size=320, seed=1), []
     for i in range(count):
@@ -72,7 +74,7 @@ def photographs(count: int) -> list[bytes]:
 
 def large() -> bytes:
     """A photograph at the limits of what is taken: a drawing, with the grain of a sensor."""
-    from cenote.data.world import World
+    from cenote.data.synthetic import World
 
     drawn = World.preset("small", images=1, size=320, seed=1).draw(0).image.resize((8000, 6000))
     grain, into = Image.effect_noise(drawn.size, 64).convert("RGB"), BytesIO()
@@ -130,24 +132,42 @@ class Asking:
     def __call__(self, kind: str) -> Question:
         self.asked += 1
         if kind == "search":
-            text = {"text": f"{self.words[self.asked % len(self.words)]}^{1 + self.asked / 10_000:g}"}
-            image = {"entry": self.entries[self.asked % len(self.entries)], "weight": 0.5} if self.asked % 2 else {}
+            text = {
+                "text": f"{self.words[self.asked % len(self.words)]}^{1 + self.asked / 10_000:g}"
+            }
+            image = (
+                {"entry": self.entries[self.asked % len(self.entries)], "weight": 0.5}
+                if self.asked % 2
+                else {}
+            )
             return lambda load: load.ask("/api/search", **text, **image)
         # A worker remembers 48 photographs: of all in turn it knows none, of a few it knows each.
-        some = {"look": self.photos[1:], "again": self.photos[1 : 1 + SLIDER], "large": self.photos[:1]}[kind]
+        some = {
+            "look": self.photos[1:],
+            "again": self.photos[1 : 1 + SLIDER],
+            "large": self.photos[:1],
+        }[kind]
         photo, threshold = some[self.asked % len(some)], 0.2 + 0.6 * (self.asked * GOLDEN % 1)
-        return lambda load: load.ask("/api/look", photo=photo, model=self.model, threshold=round(threshold, 9))
+        return lambda load: load.ask(
+            "/api/look", photo=photo, model=self.model, threshold=round(threshold, 9)
+        )
 
 
 async def measure(address: str, requests: int, levels: Sequence[int]) -> bool:
     # A connection rests for less than the server's 5 seconds: no question meets one that is being closed.
     limits = httpx.Limits(max_connections=max(levels), keepalive_expiry=2)
-    async with httpx.AsyncClient(base_url=address, timeout=300, limits=limits, trust_env=False) as client:
+    async with httpx.AsyncClient(
+        base_url=address, timeout=300, limits=limits, trust_env=False
+    ) as client:
         about = (await client.get("/api/about")).json()
         model, entries = about["models"][0]["id"], about["index"]["entries"]
         photos = []
         for content in (large(), *photographs(PHOTOGRAPHS)):
-            photos.append((await client.post("/api/photos", files={"file": ("p.jpg", content)})).json()["photo"])
+            photos.append(
+                (await client.post("/api/photos", files={"file": ("p.jpg", content)})).json()[
+                    "photo"
+                ]
+            )
         asking = Asking(model, photos, entries, about["index"]["classes"])
         print("what     clients requests errors  wait      p50      p99 per second")
         memory, fine = list[float](), True
@@ -164,13 +184,19 @@ async def measure(address: str, requests: int, levels: Sequence[int]) -> bool:
             memory.append((await client.get("/health")).json()["memory_mb"])
         more = memory[2] / memory[1] - 1
         told = ", ".join(f"{each:.0f}" for each in memory)
-        print(f"memory: {told} MB after each of three equal rounds; the last adds {100 * more:.1f}%")
+        print(
+            f"memory: {told} MB after each of three equal rounds; the last adds {100 * more:.1f}%"
+        )
         return fine and more < FLAT
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--requests", type=int, default=96, help="of each kind and number of clients")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--requests", type=int, default=96, help="of each kind and number of clients"
+    )
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 64])
     given = parser.parse_args()
     keep_memory()
@@ -181,7 +207,9 @@ def main() -> None:
         server = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
         try:
             assert server.stdout is not None
-            address = next(found[0] for line in server.stdout if (found := re.search(r"http://\S+", line)))
+            address = next(
+                found[0] for line in server.stdout if (found := re.search(r"http://\S+", line))
+            )
             fine = asyncio.run(measure(address, given.requests, given.clients))
         finally:
             server.terminate()

@@ -22,9 +22,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cenote.allocator import keep_memory
-from cenote.evaluate.speed import best_times
 from cenote.losses import spatial_entropy
 from cenote.models import create_model
+from cenote.predict.timing import best_times
 from cenote.train.contender import Contender
 from cenote.train.prior import Prior
 from cenote.train.settings import Settings
@@ -38,7 +38,10 @@ def map_by_map(maps: Tensor) -> Tensor:
     for s in maps.flatten(0, 1):
         b = torch.relu(s - s.mean())
         count, numbers = cv2.connectedComponents((b > 0).numpy().astype(np.uint8), connectivity=8)
-        shares = torch.stack([(b * torch.from_numpy(numbers == j)).sum() for j in range(1, count)]) / b.sum()
+        shares = (
+            torch.stack([(b * torch.from_numpy(numbers == j)).sum() for j in range(1, count)])
+            / b.sum()
+        )
         values.append(-(shares * shares.log()).sum())
     return torch.stack(values).mean()
 
@@ -57,7 +60,9 @@ def loss_alone(rounds: int) -> None:
             rounds,
         )
         told = " | ".join(f"{1000 * found[name]:.1f}" for name in ("rival", "own"))
-        print(f"| {'x'.join(map(str, shape))} | {told} | {found['rival'] / found['own']:.1f} | {BAR} |")
+        print(
+            f"| {'x'.join(map(str, shape))} | {told} | {found['rival'] / found['own']:.1f} | {BAR} |"
+        )
 
 
 def training_step(backbone: str, batch: int, rounds: int) -> None:
@@ -98,7 +103,9 @@ def seconds(step: Callable[[], None]) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--backbone", default="vit_small_patch16_224")
     parser.add_argument("--batch", type=int, default=16)

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from cenote.backbones import Backbone
 from cenote.data import Dataset, open_dataset
 from cenote.data.cache import FeatureCache
-from cenote.evaluate.speed import best_times
 from cenote.pooling import create_pool, list_pools
+from cenote.predict.timing import best_times
 from cenote.train.choices import PROBE_RATES, Choices
 from cenote.train.fit import fit
 from cenote.train.settings import Settings
@@ -44,7 +44,9 @@ def slowest(dim: int, grid: tuple[int, int], count: int) -> list[str]:
     return sorted(times, key=lambda name: -times[name])[:count]
 
 
-def run(data: Dataset, backbone: str, weights: Path | None, epochs: int, candidates: int, boxes: int) -> dict[str, Any]:
+def run(
+    data: Dataset, backbone: str, weights: Path | None, epochs: int, candidates: int, boxes: int
+) -> dict[str, Any]:
     settings = {"epochs": epochs, "batch": 128, "warmup": min(2.0, epochs / 5)}
     quiet = lambda sentence: None  # noqa: E731
     through = 0
@@ -59,9 +61,17 @@ def run(data: Dataset, backbone: str, weights: Path | None, epochs: int, candida
     with tempfile.TemporaryDirectory() as folder:
         root, cache = Path(folder), FeatureCache(Path(folder) / "cache")
         game = Game(
-            backbone, weights, settings=Settings(**settings), boxes=boxes, pools=("gap",), seeds=1, rates=(1e-3,)
+            backbone,
+            weights,
+            settings=Settings(**settings),
+            boxes=boxes,
+            pools=("gap",),
+            seeds=1,
+            rates=(1e-3,),
         )  # type: ignore[arg-type]
-        warm = tournament(data, root / "warm", game, cache, say=quiet).report  # features of every view
+        warm = tournament(
+            data, root / "warm", game, cache, say=quiet
+        ).report  # features of every view
         once = through
         start = time.perf_counter()
         full = Game(backbone, weights, settings=Settings(**settings), boxes=boxes)  # type: ignore[arg-type]
@@ -75,28 +85,56 @@ def run(data: Dataset, backbone: str, weights: Path | None, epochs: int, candida
             fit(data, root / f"probe-{pool}", choices, cache, say=quiet)
             probes[pool] = time.perf_counter() - start
     Backbone.forward = forward  # type: ignore[method-assign]
-    return {"contenders": len(report["standings"]), "tournament": whole, "probes": probes, "once": once, "again": again}
+    return {
+        "contenders": len(report["standings"]),
+        "tournament": whole,
+        "probes": probes,
+        "once": once,
+        "again": again,
+    }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", default="world/small")
     parser.add_argument("--images", type=int, default=256, help="of the training split")
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--backbone", default="lite0")
     parser.add_argument("--weights", type=Path)
     parser.add_argument("--candidates", type=int, default=2, help="pools that may be the slowest")
-    parser.add_argument("--boxes", type=int, default=0, help="images on which maps are judged, which no probe does")
+    parser.add_argument(
+        "--boxes", type=int, default=0, help="images on which maps are judged, which no probe does"
+    )
     given = parser.parse_args()
     data = open_dataset(given.data)
-    shares = [(name, data.split(str(name)), given.images // (1 if name == "train" else 4)) for name in data.splits]
+    shares = [
+        (name, data.split(str(name)), given.images // (1 if name == "train" else 4))
+        for name in data.splits
+    ]
     keep = [int(i) for _, part, count in shares for i in part.rows[:count]]
-    found = run(data.select(keep), given.backbone, given.weights, given.epochs, given.candidates, given.boxes)
+    found = run(
+        data.select(keep),
+        given.backbone,
+        given.weights,
+        given.epochs,
+        given.candidates,
+        given.boxes,
+    )
     slow, seconds = max(found["probes"].items(), key=lambda item: item[1])
-    print(f"{given.backbone}, {given.images} training images, {given.epochs} epochs, {len(PROBE_RATES)} rates a probe")
-    print(f"| tournament of {found['contenders']} s | slowest probe ({slow}) s | ratio | bar |\n|---|---|---|---|")
-    print(f"| {found['tournament']:.1f} | {seconds:.1f} | {found['tournament'] / seconds:.1f} | {BAR:g} |")
-    print(f"images through the backbone: {found['once']} for the features; {found['again']} in the tournament itself")
+    print(
+        f"{given.backbone}, {given.images} training images, {given.epochs} epochs, {len(PROBE_RATES)} rates a probe"
+    )
+    print(
+        f"| tournament of {found['contenders']} s | slowest probe ({slow}) s | ratio | bar |\n|---|---|---|---|"
+    )
+    print(
+        f"| {found['tournament']:.1f} | {seconds:.1f} | {found['tournament'] / seconds:.1f} | {BAR:g} |"
+    )
+    print(
+        f"images through the backbone: {found['once']} for the features; {found['again']} in the tournament itself"
+    )
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import time
 import tyro
 from PIL import Image
 
-from cenote.data.world import PRESETS, World
+from cenote.data.synthetic import PRESETS, World
 
 
 def run(images: int = 100, rounds: int = 3) -> None:

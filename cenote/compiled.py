@@ -44,7 +44,9 @@ def instructions(function: Callable[..., object]) -> Callable[..., Any]:
 def _kept(function: F, **options: Any) -> F:
     try:
         fast: F = _numba().njit(cache=True, nogil=True, **options)(function)
-    except RuntimeError:  # no folder to keep it in can be written: it is compiled once in every process
+    except (
+        RuntimeError
+    ):  # no folder to keep it in can be written: it is compiled once in every process
         fast = _numba().njit(nogil=True, **options)(function)
     return fast
 

@@ -15,4 +15,6 @@ def require(module: str, extra: str) -> Any:
     except ModuleNotFoundError as error:
         if error.name != module.partition(".")[0]:
             raise  # it is there, but something it needs itself is not: a different story
-        raise MissingExtra(f"this needs the package '{module}': pip install 'cenote[{extra}]'") from None
+        raise MissingExtra(
+            f"this needs the package '{module}': pip install 'cenote[{extra}]'"
+        ) from None

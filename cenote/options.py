@@ -34,7 +34,11 @@ def check_number(
     """Finite, and within these bounds."""
     bounds = [f"at least {least}"] * (least is not None) + [f"above {above}"] * (above is not None)
     bounds += [f"at most {most}"] * (most is not None)
-    good = isinstance(value, Integral if whole else Real) and not isinstance(value, bool) and math.isfinite(value)
+    good = (
+        isinstance(value, Integral if whole else Real)
+        and not isinstance(value, bool)
+        and math.isfinite(value)
+    )
     if good and least is not None:
         good = value >= least
     if good and above is not None:
@@ -43,11 +47,15 @@ def check_number(
         good = value <= most
     if not good:
         kind = "a whole number" if whole else "a number"
-        raise ValueError(f"{what} is {' '.join([kind, ' and '.join(bounds)]).strip()}, got {value!r}")
+        raise ValueError(
+            f"{what} is {' '.join([kind, ' and '.join(bounds)]).strip()}, got {value!r}"
+        )
 
 
 def check_words(what: str, chosen: Any, known: Iterable[str]) -> None:
     """One or more of `known`; a bare text would be taken letter by letter."""
     known = list(known)
     if isinstance(chosen, str) or not chosen or any(word not in known for word in chosen):
-        raise ValueError(f"{what} are some of {', '.join(known)}, such as ('{known[0]}',), got {chosen!r}")
+        raise ValueError(
+            f"{what} are some of {', '.join(known)}, such as ('{known[0]}',), got {chosen!r}"
+        )

@@ -40,10 +40,21 @@ def check() -> None:
     from cenote.backbones.survey import confirmed, summary, survey
 
     names, smallest, jobs = select(every=True), select(), os.cpu_count() or 1
-    checks = list(tqdm(survey(names, values=False, jobs=jobs), total=len(names), desc="shapes of all"))
-    earnest = list(tqdm(survey(smallest, values=True, jobs=jobs), total=len(smallest), desc="smallest in earnest"))
+    checks = list(
+        tqdm(survey(names, values=False, jobs=jobs), total=len(names), desc="shapes of all")
+    )
+    earnest = list(
+        tqdm(
+            survey(smallest, values=True, jobs=jobs),
+            total=len(smallest),
+            desc="smallest in earnest",
+        )
+    )
     checks = confirmed(checks, earnest)
-    CHECKED.write_text(json.dumps({"timm": timm.__version__, "families": summary(checks)}, indent=1) + "\n", "utf-8")
+    CHECKED.write_text(
+        json.dumps({"timm": timm.__version__, "families": summary(checks)}, indent=1) + "\n",
+        "utf-8",
+    )
     checked.cache_clear()
 
 

@@ -38,7 +38,9 @@ def generated() -> dict[Path, str]:
     text = readme.read_text(encoding="utf-8")
     before, rest = text.split(BEGIN)
     after = rest.split(END)[1]
-    pages = {POOLS / f"{name}.md": page(name, picture=f"{name}.jpg") for name in list_pools()}  # docs/pictures.py
+    pages = {
+        POOLS / f"{name}.md": page(name, picture=f"{name}.jpg") for name in list_pools()
+    }  # docs/pictures.py
     pages[POOLS / "index.md"] = (
         "# The pools\n\n"
         "#: group of the landscape; Map: the pool has an attention map of its own; parameters and millions of\n"
@@ -47,7 +49,9 @@ def generated() -> dict[Path, str]:
     pages[ROOT / "docs" / "landscape.md"] = (
         "# The landscape of pooling\n\n"
         "Every method is an arrangement of the same few parts (Algorithm 1 of SimPool). This table is printed\n"
-        "from the code's own declarations: `cenote landscape --style markdown`.\n\n" + landscape("markdown") + "\n"
+        "from the code's own declarations: `cenote landscape --style markdown`.\n\n"
+        + landscape("markdown")
+        + "\n"
     )
     pages[readme] = f"{before}{BEGIN}\n{methods('docs/pools/')}\n{END}{after}"
     return pages
@@ -55,7 +59,11 @@ def generated() -> dict[Path, str]:
 
 def main(check: bool) -> int:
     pages = generated()
-    stale = [path for path, text in pages.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
+    stale = [
+        path
+        for path, text in pages.items()
+        if not path.exists() or path.read_text(encoding="utf-8") != text
+    ]
     orphans = [path for path in POOLS.glob("*.md") if path not in pages]
     if check:
         for path in stale + orphans:
@@ -66,7 +74,9 @@ def main(check: bool) -> int:
         path.write_text(pages[path], encoding="utf-8")
     for path in orphans:
         path.unlink()
-    print(f"{len(stale)} page(s) written, {len(orphans)} removed, {len(pages) - len(stale)} up to date")
+    print(
+        f"{len(stale)} page(s) written, {len(orphans)} removed, {len(pages) - len(stale)} up to date"
+    )
     return 0
 
 

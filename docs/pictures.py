@@ -18,13 +18,19 @@ from PIL import Image
 
 from cenote.allocator import keep_memory
 from cenote.data import open_dataset, write_atomically
-from cenote.data.world import World, write_world
-from cenote.show.maps import overlay
+from cenote.data.synthetic import World, write_world
+from cenote.report.maps import overlay
 from cenote.train.choices import PROBE
 from cenote.train.tournament import Game, tournament
 
 POOLS = Path(__file__).parent / "pools"
-WORLD: dict[str, Any] = {"images": 480, "size": 128, "classes": 8, "distractors": 0, "counts": (1, 0, 0, 0)}
+WORLD: dict[str, Any] = {
+    "images": 480,
+    "size": 128,
+    "classes": 8,
+    "distractors": 0,
+    "counts": (1, 0, 0, 0),
+}
 SHOWN = (0, 2, 4)  # of the photographs that a tournament keeps
 SIDE, GAP, PAPER = 112, 6, (255, 255, 255)
 QUALITY = 82
@@ -32,7 +38,11 @@ QUALITY = 82
 
 def strip(photos: list[Image.Image], maps: np.ndarray[Any, Any]) -> Image.Image:
     """Photograph, map, photograph, map ... in a row."""
-    tiles = [tile for photo, a in zip(photos, maps, strict=True) for tile in (photo, overlay(photo, positive(a)))]
+    tiles = [
+        tile
+        for photo, a in zip(photos, maps, strict=True)
+        for tile in (photo, overlay(photo, positive(a)))
+    ]
     row = Image.new("RGB", (len(tiles) * (SIDE + GAP) - GAP, SIDE), PAPER)
     for place, tile in enumerate(tiles):
         row.paste(tile, (place * (SIDE + GAP), 0))
@@ -48,7 +58,9 @@ def main(folder: Path) -> None:
     keep_memory()
     world = folder / "world"
     write_world(World.preset("tiny", domains=("photo",), **WORLD), world)
-    game = Game(seeds=1, rates=(3e-3,), boxes=12, settings=replace(PROBE, epochs=6, batch=64, warmup=1.0))
+    game = Game(
+        seeds=1, rates=(3e-3,), boxes=12, settings=replace(PROBE, epochs=6, batch=64, warmup=1.0)
+    )
     played = folder / "tournament"
     outcome = tournament(open_dataset(world), played, game, resume=played.exists())
     photos = [outcome.photos.image(i).resize((SIDE, SIDE), Image.Resampling.LANCZOS) for i in SHOWN]

@@ -12,9 +12,9 @@ import cenote
 from cenote.allocator import keep_memory
 from cenote.data.photographs import open_photographs
 from cenote.evaluate.discover import discover
-from cenote.evaluate.sightings import Sighting
-from cenote.show.maps import draw_box
-from cenote.show.sheet import Entry, contact_sheet
+from cenote.predict.discovery.results import Sighting
+from cenote.report.maps import draw_box
+from cenote.report.sheet import Entry, contact_sheet
 
 SHOWN = 24  # photographs on the sheet
 SIZE = 448  # pixels of the short side as the network sees it: 14 x 14 patches, however small the photograph is
@@ -26,7 +26,9 @@ asked = parser.parse_args()
 
 keep_memory()
 photographs = open_photographs([asked.folder])
-model = cenote.create_model("lite0", pretrained=True).eval()  # EfficientNet-Lite0; its weights came with pip
+model = cenote.create_model(
+    "lite0", pretrained=True
+).eval()  # EfficientNet-Lite0; its weights came with pip
 entries: list[Entry] = []
 
 
@@ -46,5 +48,7 @@ asked.out.mkdir(parents=True, exist_ok=True)
 contact_sheet(entries, "TokenCut on lite0").save(asked.out / "boxes.jpg", quality=90)
 if report["images"]:
     right = {name: found["corloc"] for name, found in report["methods"].items()}
-    print(f"right (IoU at least 0.5): {right['tokencut']:.1f}%, a box in the middle {right['centre']:.1f}%")
+    print(
+        f"right (IoU at least 0.5): {right['tokencut']:.1f}%, a box in the middle {right['centre']:.1f}%"
+    )
 print(f"Look at {asked.out / 'boxes.jpg'}")

@@ -12,7 +12,7 @@ from pathlib import Path
 import cenote
 from cenote.allocator import keep_memory
 from cenote.data import open_dataset
-from cenote.show.tournament import table, write_tournament
+from cenote.report.tournament import table, write_tournament
 from cenote.train.choices import PROBE
 from cenote.train.tournament import Game, tournament
 
@@ -27,9 +27,13 @@ print(f"{len(dataset)} images of {len(dataset.classes)} classes")
 
 settings = replace(PROBE, epochs=10, warmup=2.0)
 game = Game("lite0", pools=("gap", "gem", "ep", "simpool"), seeds=2, settings=settings)
-outcome = tournament(dataset, asked.out, game, resume=asked.out.exists())  # killed, the same command goes on
+outcome = tournament(
+    dataset, asked.out, game, resume=asked.out.exists()
+)  # killed, the same command goes on
 write_tournament(outcome.report, asked.out, outcome.photos, outcome.maps)
 print(table(outcome.report))
 
 model = cenote.load(asked.out)  # the recommended one
-print(f"\n{asked.out} holds {type(model.pool).__name__} on {model.backbone.name}, trained: cenote.load('{asked.out}')")
+print(
+    f"\n{asked.out} holds {type(model.pool).__name__} on {model.backbone.name}, trained: cenote.load('{asked.out}')"
+)

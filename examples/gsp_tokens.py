@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from cenote.data import write_atomically
 from cenote.metrics import retrieval_scores
 from cenote.pooling import create_pool
-from cenote.show.metric_tokens import Hulls, draw_hulls
+from cenote.report.metric_tokens import Hulls, draw_hulls
 
 CLASSES, OWN, BACKGROUND, TOKENS = 16, 4, 4, 50
 RANGE, MARGIN, EPOCH, PATIENCE = 0.3, 0.2, 25, 30
@@ -92,11 +92,18 @@ def judge(
     ids, labels = sample(40, generator)
     x = table[ids]
     vectors = pool(x)  # (N, 2)
-    weights = torch.full(ids.shape, 1 / TOKENS) if name == "GAP" else pool.attend(x)[1].squeeze(1)  # (N, 50)
+    weights = (
+        torch.full(ids.shape, 1 / TOKENS) if name == "GAP" else pool.attend(x)[1].squeeze(1)
+    )  # (N, 50)
     score = 100 * retrieval_scores(vectors, labels, distance="euclidean")["map@r"]
     background = 100 * float((weights * (OWNERS[ids] < 0)).sum(1).mean())
     overlap = 100 * astray(vectors.double().numpy(), labels.numpy())
-    found = {"map@r": score, "in another hull": overlap, "background weight": background, "epochs": epochs}
+    found = {
+        "map@r": score,
+        "in another hull": overlap,
+        "background weight": background,
+        "epochs": epochs,
+    }
     title = f"{name}: MAP@R {score:.1f}, {overlap:.0f}% in another hull"
     return found, Hulls(title, vectors.numpy(), labels.numpy(), table.numpy(), OWNERS.numpy())
 
@@ -111,7 +118,9 @@ def astray(points: np.ndarray, labels: np.ndarray) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("-o", "--out", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=60, help="at most")
@@ -126,7 +135,9 @@ def main() -> None:
             results[name].append(found)
             first += [hulls] if seed == 0 else []
             print(
-                f"seed {seed}, {name}: " + ", ".join(f"{key} {value:.1f}" for key, value in found.items()), flush=True
+                f"seed {seed}, {name}: "
+                + ", ".join(f"{key} {value:.1f}" for key, value in found.items()),
+                flush=True,
             )
     for name, rows in results.items():
         for key in ("map@r", "in another hull", "background weight"):

@@ -40,10 +40,14 @@ paper: {{}}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("data")
     parser.add_argument("-o", "--out", type=Path, required=True)
-    parser.add_argument("--classes", type=int, default=20, help="the first so many classes of the data")
+    parser.add_argument(
+        "--classes", type=int, default=20, help="the first so many classes of the data"
+    )
     parser.add_argument("--size", type=int, default=96)
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--seeds", type=int, default=3)
@@ -53,7 +57,9 @@ def main() -> None:
     cells = list(itertools.product(range(asked.seeds), NETWORKS, POOLS, CUTOUTS))[: asked.cells]
     found: dict[tuple[str, str, str], list[dict[str, float]]] = {}
     with ProcessPoolExecutor(asked.jobs) as runners:
-        for (_, *cell), test in zip(cells, runners.map(play, itertools.repeat(asked), cells), strict=True):
+        for (_, *cell), test in zip(
+            cells, runners.map(play, itertools.repeat(asked), cells), strict=True
+        ):
             found.setdefault(tuple(cell), []).append(test)
     print(table(found))
 
@@ -67,7 +73,9 @@ def play(asked: argparse.Namespace, cell: tuple[int, str, str, str]) -> dict[str
         torch.set_num_threads(1)  # each training has a core of its own
         started, data = time.monotonic(), open_dataset(asked.data)
         data = data.select((data.labels >= 0) & (data.labels < asked.classes))
-        text = RECIPE.format(epochs=asked.epochs, size=asked.size, resize=round(asked.size * 256 / 224))
+        text = RECIPE.format(
+            epochs=asked.epochs, size=asked.size, resize=round(asked.size * 256 / 224)
+        )
         choices = choices_of(
             parse_recipe(text, "table1"),
             pool=pool,
@@ -91,7 +99,9 @@ def table(found: dict[tuple[str, str, str], list[dict[str, float]]]) -> str:
         rows = [found.get((network, pool, cutout), []) for cutout in CUTOUTS]
         if any(rows):
             right = [report["accuracy"] for row in rows for report in row]
-            lines.append(f"| {network} | {pool} | {' | '.join(map(cell, rows))} | {statistics.mean(right):.1f} |")
+            lines.append(
+                f"| {network} | {pool} | {' | '.join(map(cell, rows))} | {statistics.mean(right):.1f} |"
+            )
     return "\n".join(lines)
 
 

@@ -10,10 +10,15 @@ from typing import Any
 
 import pytest
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+CHROMIUM = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
 MISSING = [
     name
-    for name, there in (("chromium", CHROMIUM), ("playwright", importlib.util.find_spec("playwright")))
+    for name, there in (
+        ("chromium", CHROMIUM),
+        ("playwright", importlib.util.find_spec("playwright")),
+    )
     if there is None
 ]
 
@@ -44,7 +49,10 @@ class Watched:
     def __init__(self, page: Any) -> None:
         self.errors: list[str] = []
         self.requests: list[str] = []
-        page.on("console", lambda message: self.errors.append(message.text) if message.type == "error" else None)
+        page.on(
+            "console",
+            lambda message: self.errors.append(message.text) if message.type == "error" else None,
+        )
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.on("request", lambda request: self.requests.append(request.url))
 

@@ -21,7 +21,9 @@ import pytest
 import torch
 
 if "OMP_NUM_THREADS" in os.environ:
-    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))  # torch itself never takes more than there are cores
+    torch.set_num_threads(
+        int(os.environ["OMP_NUM_THREADS"])
+    )  # torch itself never takes more than there are cores
 
 
 @pytest.fixture(autouse=True)

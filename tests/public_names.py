@@ -17,14 +17,19 @@ LIST = Path(__file__).with_name("public_names.json")
 
 def public_names() -> dict[str, dict[str, str]]:
     """Return package -> exported name -> signature."""
-    packages = ["cenote", *(i.name for i in pkgutil.walk_packages(cenote.__path__, "cenote.") if i.ispkg)]
+    packages = [
+        "cenote",
+        *(i.name for i in pkgutil.walk_packages(cenote.__path__, "cenote.") if i.ispkg),
+    ]
     exports = {name: exported(name) for name in packages}
     return {name: exports[name] for name in sorted(exports) if exports[name]}
 
 
 def exported(package: str) -> dict[str, str]:
     module = importlib.import_module(package)
-    return {name: signature(getattr(module, name)) for name in sorted(getattr(module, "__all__", ()))}
+    return {
+        name: signature(getattr(module, name)) for name in sorted(getattr(module, "__all__", ()))
+    }
 
 
 def signature(value: object) -> str:
@@ -41,4 +46,6 @@ def signature(value: object) -> str:
 
 
 if __name__ == "__main__":
-    LIST.write_text(json.dumps(public_names(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    LIST.write_text(
+        json.dumps(public_names(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+    )

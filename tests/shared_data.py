@@ -15,5 +15,7 @@ def shared_data(name: str) -> Path:
     """
     path = Path(os.environ.get("CENOTE_SHARED_DATA", CHECKOUT.parent / "shared" / "data")) / name
     if not path.exists():
-        pytest.skip(f"{path} does not exist: set CENOTE_SHARED_DATA to a folder that contains {name}")
+        pytest.skip(
+            f"{path} does not exist: set CENOTE_SHARED_DATA to a folder that contains {name}"
+        )
     return path

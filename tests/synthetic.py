@@ -25,7 +25,9 @@ class Shape(NamedTuple):
         (width, height), (x0, y0, x1, y1) = self.size, self.corners
         rows, columns = np.mgrid[:height, :width]
         if self.disc:
-            return (rows - (y0 + y1) / 2) ** 2 + (columns - (x0 + x1) / 2) ** 2 < ((x1 - x0) / 2) ** 2
+            return (rows - (y0 + y1) / 2) ** 2 + (columns - (x0 + x1) / 2) ** 2 < (
+                (x1 - x0) / 2
+            ) ** 2
         return (rows >= y0) & (rows < y1) & (columns >= x0) & (columns < x1)
 
 
@@ -82,7 +84,9 @@ def rectangle(row: int) -> Shape:
 def disc(row: int, classes: int) -> Shape:
     """A disc whose hue is the class; neighbouring classes have hues that are far apart."""
     x, y = (int(v) for v in np.random.default_rng(100 + row).integers(10, 22, 2))
-    red, green, blue = (round(255 * c) for c in colorsys.hsv_to_rgb(row % classes * 5 % classes / classes, 1, 1))
+    red, green, blue = (
+        round(255 * c) for c in colorsys.hsv_to_rgb(row % classes * 5 % classes / classes, 1, 1)
+    )
     return Shape((32, 32), (x - 8, y - 8, x + 8, y + 8), (red, green, blue), disc=True)
 
 
@@ -92,17 +96,28 @@ def _channel(channel: int) -> tuple[int | None, ...]:
 
 def squares(images: int = 24, bad: Container[int] = ()) -> Dataset:
     """Three classes, no boxes or masks; every fourth image is in the validation split."""
-    records = [Record(f"{i}.png", "abc"[i % 3], "val" if i % 4 == 3 else "train") for i in range(images)]
+    records = [
+        Record(f"{i}.png", "abc"[i % 3], "val" if i % 4 == 3 else "train") for i in range(images)
+    ]
     return _dataset("squares", records, ShapeImages(square, bad=bad))
 
 
 def split_rectangles(
-    images: int = 24, *, test: bool = False, unboxed: Container[int] = (), bad_masks: Container[int] = ()
+    images: int = 24,
+    *,
+    test: bool = False,
+    unboxed: Container[int] = (),
+    bad_masks: Container[int] = (),
 ) -> Dataset:
     """Three classes with boxes and masks; of four images one validates and, with `test`, one tests."""
     splits = ["train", "train", "test" if test else "train", "val"]
     records = [
-        Record(f"{i}.png", "abc"[i % 3], splits[i % 4], () if i in unboxed else (Box(*rectangle(i).corners),))
+        Record(
+            f"{i}.png",
+            "abc"[i % 3],
+            splits[i % 4],
+            () if i in unboxed else (Box(*rectangle(i).corners),),
+        )
         for i in range(images)
     ]
     return _dataset("rectangles", records, ShapeImages(rectangle, masks=True, bad_masks=bad_masks))
@@ -131,7 +146,9 @@ def discs(
     bad: Container[int] = (),
 ) -> Dataset:
     """Many classes, unseen ones among them distinguishable by hue; image i is of class i % classes."""
-    records = [Record(f"{i}.png", f"class {i % classes:02}", split_of(i)) for i in range(classes * images)]
+    records = [
+        Record(f"{i}.png", f"class {i % classes:02}", split_of(i)) for i in range(classes * images)
+    ]
     return _dataset("discs", records, ShapeImages(lambda row: disc(row, classes), bad=bad))
 
 
@@ -147,7 +164,9 @@ def coloured_images(folder: Path, images: int = 12, labels: str = "abc") -> Data
     return pack(records, folder, "made")
 
 
-def _dataset(name: str, records: Iterable[Record], pixels: ShapeImages, classes: list[str] | None = None) -> Dataset:
+def _dataset(
+    name: str, records: Iterable[Record], pixels: ShapeImages, classes: list[str] | None = None
+) -> Dataset:
     dataset = pack(records, Path(name), name, classes=classes)
     dataset.pixels = pixels
     return dataset

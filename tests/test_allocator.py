@@ -25,7 +25,11 @@ print(faults())
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has mallopt")
 def test_freed_blocks_are_used_again() -> None:
     kept, given_back = (
-        int(subprocess.run([sys.executable, "-c", SCRIPT, how], capture_output=True, text=True, check=True).stdout)
+        int(
+            subprocess.run(
+                [sys.executable, "-c", SCRIPT, how], capture_output=True, text=True, check=True
+            ).stdout
+        )
         for how in ("keep", "plain")
     )
     assert kept * 10 < given_back

@@ -9,8 +9,17 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-# DESIGN's levels. A command starts the web server, hence cli stands one above web.
-LEVELS = {"cli": 5, "web": 4, "train": 3, "evaluate": 3, "search": 3, "show": 3, "models": 2}
+# A command starts the web server, hence cli stands above web.
+LEVELS = {
+    "cli": 7,
+    "web": 6,
+    "train": 5,
+    "search": 5,
+    "evaluate": 4,
+    "report": 4,
+    "predict": 3,
+    "models": 2,
+}
 LEVELS |= {"backbones": 1, "data": 1, "pooling": 0, "losses": 0, "metrics": 0}
 LEVEL_0 = {"torch", "numpy", *sys.stdlib_module_names}
 LAZY_AT_LEVEL_0 = {"scipy", "numba"}
@@ -31,7 +40,9 @@ def imports(source: str, module: str, is_package: bool) -> Iterator[tuple[str, b
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             parents = module.split(".")[: len(module.split(".")) - node.level + is_package]
-            base = ".".join([*(parents if node.level else []), *([node.module] if node.module else [])])
+            base = ".".join(
+                [*(parents if node.level else []), *([node.module] if node.module else [])]
+            )
             # `from .. import pooling` names a room only in its alias
             names = [f"{base}.{alias.name}" for alias in node.names] if base == "cenote" else [base]
         else:
@@ -50,10 +61,14 @@ def faults(source: str, module: str, is_package: bool = False) -> list[str]:
         top, there = name.split(".")[0], room(name)
         if top == "cenote" and here in LEVELS and there in LEVELS and there != here:
             if LEVELS[there] >= LEVELS[here]:
-                found.append(f"{module} (level {LEVELS[here]}) imports {name} (level {LEVELS[there]})")
+                found.append(
+                    f"{module} (level {LEVELS[here]}) imports {name} (level {LEVELS[there]})"
+                )
         elif top != "cenote" and LEVELS.get(here) == 0 and top not in LEVEL_0 | {"__future__"}:
             if top not in LAZY_AT_LEVEL_0:
-                found.append(f"{module} (level 0) imports {name}: torch, numpy and the standard library only")
+                found.append(
+                    f"{module} (level 0) imports {name}: torch, numpy and the standard library only"
+                )
             elif at_import:
                 found.append(f"{module} imports {name} at import time: do it inside the function")
     return found
@@ -63,10 +78,14 @@ def faults(source: str, module: str, is_package: bool = False) -> list[str]:
 def test_imports_point_downwards(path: Path) -> None:
     parts = path.relative_to(ROOT).with_suffix("").parts
     is_package = parts[-1] == "__init__"
-    assert not faults(path.read_text(encoding="utf-8"), ".".join(parts[:-1] if is_package else parts), is_package)
+    assert not faults(
+        path.read_text(encoding="utf-8"), ".".join(parts[:-1] if is_package else parts), is_package
+    )
 
 
-@pytest.mark.parametrize("folder", sorted(p.name for p in (ROOT / "cenote").iterdir() if (p / "__init__.py").exists()))
+@pytest.mark.parametrize(
+    "folder", sorted(p.name for p in (ROOT / "cenote").iterdir() if (p / "__init__.py").exists())
+)
 def test_every_room_has_a_level(folder: str) -> None:
     assert folder in LEVELS
 
@@ -101,15 +120,20 @@ def test_the_rule_allows(source: str, module: str) -> None:
 
 def loaded(*programs: str) -> list[set[str]]:
     """The top-level modules that a fresh Python has loaded after each of the programs."""
-    report = "\nimport sys; print('MODULES', *{name.partition('.')[0] for name in sys.modules}, 'END')\n"
+    report = (
+        "\nimport sys; print('MODULES', *{name.partition('.')[0] for name in sys.modules}, 'END')\n"
+    )
     code = "".join(program + report for program in programs)
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    out = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
     return [set(part.partition("END")[0].split()) for part in out.stdout.split("MODULES")[1:]]
 
 
 def test_a_pool_needs_torch_alone_and_level_0_no_torchvision() -> None:
     with_pool, with_level_0 = loaded(
-        "import cenote; cenote.create_pool('simpool', 384)", "import cenote.pooling, cenote.losses, cenote.metrics"
+        "import cenote; cenote.create_pool('simpool', 384)",
+        "import cenote.pooling, cenote.losses, cenote.metrics",
     )
     assert "torch" in with_pool
     assert not with_pool & {"timm", "torchvision", "scipy", "matplotlib", "tyro", "huggingface_hub"}
@@ -119,5 +143,7 @@ def test_a_pool_needs_torch_alone_and_level_0_no_torchvision() -> None:
 def test_the_package_and_its_help_wait_for_nothing() -> None:
     package, extras = loaded("import cenote", "import cenote.extras")
     assert not (package | extras) & {"torch", "numpy"}
-    for modules in loaded(*(f"from cenote.cli import main; main({argv!r})" for argv in (["-h"], ["--version"], ["x"]))):
+    for modules in loaded(
+        *(f"from cenote.cli import main; main({argv!r})" for argv in (["-h"], ["--version"], ["x"]))
+    ):
         assert not modules & {"torch", "tyro", "numpy"}

@@ -8,7 +8,9 @@ from tests.public_names import LIST, public_names
 
 def test_public_names_are_the_checked_in_ones() -> None:
     expected = json.loads(LIST.read_text(encoding="utf-8"))
-    assert public_names() == expected, "run `make names` if the change is meant, and say so in CHANGELOG.md"
+    assert public_names() == expected, (
+        "run `make names` if the change is meant, and say so in CHANGELOG.md"
+    )
 
 
 def test_the_package_offers_what_it_lists() -> None:

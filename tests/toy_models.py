@@ -17,16 +17,28 @@ from cenote.search.words import WordMemory
 from cenote.unit import unit
 from tests.synthetic import CLASS_COLOURS
 
-NARROW: dict[str, Any] = {"layers": (1, 1, 1, 1), "channels": (8, 16, 32, 64)}  # a ResNet-18 of 100 kB
-COLOURS = {"red": (220, 30, 30), "green": (30, 200, 40), "blue": (30, 40, 220), "yellow": (230, 220, 30)}
+NARROW: dict[str, Any] = {
+    "layers": (1, 1, 1, 1),
+    "channels": (8, 16, 32, 64),
+}  # a ResNet-18 of 100 kB
+COLOURS = {
+    "red": (220, 30, 30),
+    "green": (30, 200, 40),
+    "blue": (30, 40, 220),
+    "yellow": (230, 220, 30),
+}
 SHAPES = ("square", "stripes")
 WORDS = [*COLOURS, *SHAPES, "nothing"]
 
 
-def narrow_resnet(pool: Any = "simpool", num_classes: int = 3, size: int | None = None, **options: Any) -> PooledModel:
+def narrow_resnet(
+    pool: Any = "simpool", num_classes: int = 3, size: int | None = None, **options: Any
+) -> PooledModel:
     """A narrow ResNet-18 with fixed random weights, in eval mode; `size` replaces the input size of 224 pixels."""
     torch.manual_seed(0)
-    model = create_model("resnet18", pool, **{"num_classes": num_classes, **NARROW, **options}).eval()
+    model = create_model(
+        "resnet18", pool, **{"num_classes": num_classes, **NARROW, **options}
+    ).eval()
     if size is not None:
         model.backbone.preprocessing = dataclasses.replace(model.backbone.preprocessing, size=size)
     return model
@@ -56,11 +68,15 @@ def assert_same_model(model: PooledModel, other: PooledModel, size: int = 64) ->
 class PixelClassifier(nn.Module):
     """Classify a 32 x 32 image by the colour of the pixel at `place`: red, green or blue."""
 
-    def __init__(self, place: tuple[int, int], names: Sequence[str] | None = ("a", "b", "c")) -> None:
+    def __init__(
+        self, place: tuple[int, int], names: Sequence[str] | None = ("a", "b", "c")
+    ) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.tensor(CLASS_COLOURS, dtype=torch.float32) / 255)
         self.place, self.class_names = place, None if names is None else list(names)
-        self.backbone = SimpleNamespace(preprocessing=Preprocessing(32, 1.0, mean=(0, 0, 0), std=(1, 1, 1)))
+        self.backbone = SimpleNamespace(
+            preprocessing=Preprocessing(32, 1.0, mean=(0, 0, 0), std=(1, 1, 1))
+        )
         self.head = SimpleNamespace(classes=3)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -80,18 +96,24 @@ class WordSumModel:
         return unit(torch.stack([self._sum(text.split()) for text in texts]))
 
     def _sum(self, words: list[str]) -> Tensor:
-        vectors = [word_vector(word, self.dim) * (1 + 0.1 * place) for place, word in enumerate(words)]
+        vectors = [
+            word_vector(word, self.dim) * (1 + 0.1 * place) for place, word in enumerate(words)
+        ]
         return torch.as_tensor(sum(vectors))
 
 
 def word_vector(word: str, dim: int) -> Tensor:
-    return torch.from_numpy(np.random.default_rng(zlib.crc32(word.encode())).standard_normal(dim)).float()
+    return torch.from_numpy(
+        np.random.default_rng(zlib.crc32(word.encode())).standard_normal(dim)
+    ).float()
 
 
 def image_vectors(count: int, dim: int = 24, seed: int = 0, shift: float = 0.5) -> Tensor:
     """Unit vectors around a common direction, as image-text models give."""
     rng = torch.Generator().manual_seed(seed)
-    return unit(torch.randn(count, dim, generator=rng) + shift * torch.randn(dim, generator=rng) * 2)
+    return unit(
+        torch.randn(count, dim, generator=rng) + shift * torch.randn(dim, generator=rng) * 2
+    )
 
 
 class ColourModel:
@@ -114,7 +136,10 @@ class ColourModel:
         return unit(torch.cat([colour, rough, 0.3 - rough, rest], 1))
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
-        known = {name: [*((c - sum(rgb) / 3) / 255 for c in rgb), 0.0, 0.0] for name, rgb in COLOURS.items()}
+        known = {
+            name: [*((c - sum(rgb) / 3) / 255 for c in rgb), 0.0, 0.0]
+            for name, rgb in COLOURS.items()
+        }
         known |= {"stripes": [0.0, 0, 0, 1, 0], "square": [0.0, 0, 0, 0, 1]}
         rows = [[known.get(word, [0.0] * 5) for word in text.split()] for text in texts]
         return unit(torch.tensor([[*map(sum, zip(*row, strict=True)), 0.1] for row in rows]))
@@ -146,4 +171,6 @@ def picture(colour: str, shape: str, seed: int) -> Image.Image:
     else:
         pixels[:, x % 8 :: 8] = COLOURS[colour]
         pixels[:, x % 8 + 1 :: 8] = COLOURS[colour]
-    return Image.fromarray(np.clip(pixels + rng.normal(0, 4, pixels.shape), 0, 255).astype(np.uint8))
+    return Image.fromarray(
+        np.clip(pixels + rng.normal(0, 4, pixels.shape), 0, 255).astype(np.uint8)
+    )

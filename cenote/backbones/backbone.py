@@ -18,7 +18,9 @@ from .preprocessing import Preprocessing
 class Backbone(nn.Module):
     """A timm model up to its last feature map. `dim` channels; `classifier` is what it had behind the pooling."""
 
-    def __init__(self, model: nn.Module, name: str, preprocessing: Preprocessing | None = None) -> None:
+    def __init__(
+        self, model: nn.Module, name: str, preprocessing: Preprocessing | None = None
+    ) -> None:
         super().__init__()
         self.model, self.name, self.family = model, name, family_of(model)
         self.dim = DIMS[self.family](model) if self.family in DIMS else int(model.num_features)  # type: ignore[arg-type]
@@ -32,7 +34,11 @@ class Backbone(nn.Module):
     def prefix(self) -> int:
         """Tokens in front of the patches: CLS and registers."""
         known = getattr(self.model, "num_prefix_tokens", None)
-        return int(known) if known else sum(token.shape[1] for token in class_tokens(self.model).values())
+        return (
+            int(known)
+            if known
+            else sum(token.shape[1] for token in class_tokens(self.model).values())
+        )
 
     def forward(self, images: Tensor) -> Features:
         size = (images.shape[-2], images.shape[-1])
@@ -52,7 +58,9 @@ class Backbone(nn.Module):
             out, cls = self.model.forward_features(images), None  # type: ignore[operator]
         return self.as_features(out, size, cls)
 
-    def as_features(self, out: Tensor, size: tuple[int, int], cls: Tensor | None = None) -> Features:
+    def as_features(
+        self, out: Tensor, size: tuple[int, int], cls: Tensor | None = None
+    ) -> Features:
         """What the model gave for images of this height and width."""
         if not isinstance(out, Tensor):
             raise ValueError(f"'{self.name}' returns {type(out).__name__}, not one feature map")
@@ -66,9 +74,13 @@ class Backbone(nn.Module):
             tokens = out[:, self.prefix :]
             grid = self._grid(tokens.shape[1], size)
         else:
-            raise ValueError(f"'{self.name}' keeps no spatial map: its features are {tuple(out.shape)}")
+            raise ValueError(
+                f"'{self.name}' keeps no spatial map: its features are {tuple(out.shape)}"
+            )
         if tokens.shape[2] != self.dim:
-            raise ValueError(f"'{self.name}' promises {self.dim} channels and gives {tuple(out.shape)}")
+            raise ValueError(
+                f"'{self.name}' promises {self.dim} channels and gives {tuple(out.shape)}"
+            )
         return Features(tokens, grid, cls)
 
     def _grid(self, n: int, size: tuple[int, int]) -> tuple[int, int]:
@@ -80,7 +92,9 @@ class Backbone(nn.Module):
                 grid = rounded(size[0] / (h * k)), rounded(size[1] / (w * k))
                 if grid[0] * grid[1] == n:
                     return grid
-        raise ValueError(f"'{self.name}' gives {n} tokens for {size[0]}x{size[1]} pixels: no grid of its stride {h:g}")
+        raise ValueError(
+            f"'{self.name}' gives {n} tokens for {size[0]}x{size[1]} pixels: no grid of its stride {h:g}"
+        )
 
     def stride(self) -> tuple[float, float]:
         """Pixels from one place of the map to the next, down and across."""
@@ -97,7 +111,9 @@ class Backbone(nn.Module):
     def _merged(self) -> int:
         attribute = MERGES.get(self.family, "")
         return (
-            next((getattr(m, attribute) for m in self.model.modules() if hasattr(m, attribute)), 1) if attribute else 1
+            next((getattr(m, attribute) for m in self.model.modules() if hasattr(m, attribute)), 1)
+            if attribute
+            else 1
         )
 
     def _own_size(self) -> tuple[int, int]:
@@ -128,8 +144,12 @@ class Backbone(nn.Module):
     def set_depth(self, change: int) -> None:
         """Drop the last `-change` blocks, or add `change` new ones (S Table 9)."""
         blocks = getattr(self.model, "blocks", None)
-        if not isinstance(blocks, nn.Sequential | nn.ModuleList) or not hasattr(self.model, "patch_embed"):
-            raise ValueError(f"'{self.name}' is not a plain stack of transformer blocks: depth cannot change")
+        if not isinstance(blocks, nn.Sequential | nn.ModuleList) or not hasattr(
+            self.model, "patch_embed"
+        ):
+            raise ValueError(
+                f"'{self.name}' is not a plain stack of transformer blocks: depth cannot change"
+            )
         if change <= -len(blocks):
             raise ValueError(f"'{self.name}' has {len(blocks)} blocks, {-change} cannot be dropped")
         if change < 0:

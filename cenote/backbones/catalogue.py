@@ -30,21 +30,38 @@ def family(name: str) -> str:
 @cache
 def checked() -> dict[str, Any]:
     """What the last check found, a row for every family: {"timm": version, "families": [...]}."""
-    return json.loads(CHECKED.read_text(encoding="utf-8")) if CHECKED.exists() else {"timm": "", "families": []}
+    return (
+        json.loads(CHECKED.read_text(encoding="utf-8"))
+        if CHECKED.exists()
+        else {"timm": "", "families": []}
+    )
 
 
 def representative(family: str) -> str:
     """The smallest architecture of a family."""
     names = families()[family]
     smallest = {row["family"]: row["smallest"] for row in checked()["families"]}
-    return smallest[family] if smallest.get(family) in names else names[0]  # a family newer than the last check
+    return (
+        smallest[family] if smallest.get(family) in names else names[0]
+    )  # a family newer than the last check
 
 
 def select(pattern: str = "", every: bool = False) -> list[str]:
     """Architectures or families that match a pattern ("vit_*"), every architecture, or the smallest of every family."""
     if not pattern:
-        return [name for f, names in families().items() for name in (names if every else [representative(f)])]
-    found = [name for f, names in families().items() for name in names if fnmatch(name, pattern) or fnmatch(f, pattern)]
+        return [
+            name
+            for f, names in families().items()
+            for name in (names if every else [representative(f)])
+        ]
+    found = [
+        name
+        for f, names in families().items()
+        for name in names
+        if fnmatch(name, pattern) or fnmatch(f, pattern)
+    ]
     if not found:
-        raise ValueError(f"no architecture and no family of timm matches '{pattern}' (for example 'vit_*')")
+        raise ValueError(
+            f"no architecture and no family of timm matches '{pattern}' (for example 'vit_*')"
+        )
     return found

@@ -44,7 +44,9 @@ def check_backbone(name: str, values: bool = True, limit: float = 600e6) -> Chec
     except _NeedsValues as problem:
         if problem.parameters <= limit:
             return _check(name, values=True)
-        return Check(name, family(name), parameters=problem.parameters, why="too large to run for a check")
+        return Check(
+            name, family(name), parameters=problem.parameters, why="too large to run for a check"
+        )
 
 
 def _check(name: str, values: bool) -> Check:
@@ -57,7 +59,10 @@ def _check(name: str, values: bool) -> Check:
             size = (config["input_size"][1], config["input_size"][2])
             features = _run(backbone, size, values)
             found |= {"dim": backbone.dim, "grid": features.grid, "cls": features.cls is not None}
-            notes = [_removal(backbone, size, values, found), _other_size(name, backbone, size, found)]
+            notes = [
+                _removal(backbone, size, values, found),
+                _other_size(name, backbone, size, found),
+            ]
         return Check(name, family(name), ok=True, why="; ".join(filter(None, notes)), **found)
     except Exception as error:  # whatever it is, it is the result
         if not values and "meta tensors" in str(error):
@@ -80,14 +85,18 @@ def _run(backbone: Backbone, size: tuple[int, int], values: bool) -> Features:
     if max(grid) > 1:
         strides = [s / g for s, g in zip(size, grid, strict=True)]
         if abs(strides[0] / strides[1] - 1) > 0.35:
-            raise ValueError(f"the grid {grid[0]}x{grid[1]} does not have the shape of {size[0]}x{size[1]} pixels")
+            raise ValueError(
+                f"the grid {grid[0]}x{grid[1]} does not have the shape of {size[0]}x{size[1]} pixels"
+            )
     if cls is not None and cls.shape != (1, backbone.dim):
         raise ValueError(f"the CLS token is {tuple(cls.shape)}")
     if values:
         if not tokens.isfinite().all():
             raise ValueError("its features are not finite with random weights")
         if min(grid) > 2 and not points_at_the_change(backbone, images, features):
-            raise ValueError("its tokens are not where the picture changes: their order is not that of the grid")
+            raise ValueError(
+                "its tokens are not where the picture changes: their order is not that of the grid"
+            )
     return features
 
 
@@ -108,13 +117,17 @@ def _removal(backbone: Backbone, size: tuple[int, int], values: bool, found: dic
     """Remove CLS and see that it is gone, that registers are not, and that the patches stay what they were."""
     if not backbone.has_cls:
         return ""
-    registers = backbone.prefix - sum(token.shape[1] for token in class_tokens(backbone.model).values())
+    registers = backbone.prefix - sum(
+        token.shape[1] for token in class_tokens(backbone.model).values()
+    )
     try:
         backbone.remove_cls()
     except ValueError as refusal:
         return "CLS stays: " + re.sub(r".*cannot be removed, (.*): keep_cls.*", r"\1", str(refusal))
     features = _run(backbone, size, values)
-    left = [n for n, p in backbone.named_parameters() if re.search(r"(cls|dist)_token", n) and p.numel()]
+    left = [
+        n for n, p in backbone.named_parameters() if re.search(r"(cls|dist)_token", n) and p.numel()
+    ]
     if features.cls is not None or left:
         raise ValueError(f"CLS is still there after its removal: {', '.join(left)}")
     if features.grid != found["grid"] or backbone.prefix != registers:

@@ -57,7 +57,11 @@ def _holder(model: Any) -> Any:
 def _cut_positions(model: Any, removed: int) -> None:
     """Position embeddings of [CLS; patches] lose the rows of CLS; those of patches alone have none."""
     positions = getattr(model, "pos_embed", None)
-    if isinstance(positions, nn.Parameter) and positions.ndim == 3 and not getattr(model, "no_embed_class", False):
+    if (
+        isinstance(positions, nn.Parameter)
+        and positions.ndim == 3
+        and not getattr(model, "no_embed_class", False)
+    ):
         patches = model.patch_embed.num_patches
         if positions.shape[1] > patches:
             model.pos_embed = nn.Parameter(positions.detach()[:, removed:].clone())

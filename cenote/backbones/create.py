@@ -40,9 +40,13 @@ def create_backbone(
             load_lite0(model)
     elif name in MICRO:
         if pretrained and weights is None:
-            raise ValueError(f"'{name}' has no trained weights: train it from scratch, or give a local file")
+            raise ValueError(
+                f"'{name}' has no trained weights: train it from scratch, or give a local file"
+            )
         own, preprocessing = MICRO[name], MICRO_PREPROCESSING
-        model = _create_timm(own.timm_name, False, img_size or preprocessing.size, own.options | timm_options)
+        model = _create_timm(
+            own.timm_name, False, img_size or preprocessing.size, own.options | timm_options
+        )
     else:
         model = _create_timm(name, pretrained and weights is None, img_size, timm_options)
     if weights is not None:
@@ -51,7 +55,9 @@ def create_backbone(
 
 
 def _create_timm(name: str, pretrained: bool, img_size: Any, options: dict[str, Any]) -> nn.Module:
-    architecture = name.partition(".")[0]  # "vit_small_patch14_dinov2.lvd142m" names an architecture and its weights
+    architecture = name.partition(".")[
+        0
+    ]  # "vit_small_patch14_dinov2.lvd142m" names an architecture and its weights
     if not timm.is_model(architecture):
         near = difflib.get_close_matches(architecture, [*timm.list_models(), "lite0", *MICRO], n=1)
         hint = f"; did you mean '{near[0]}'?" if near else ""
@@ -63,10 +69,14 @@ def _create_timm(name: str, pretrained: bool, img_size: Any, options: dict[str, 
     sized = {} if img_size is None else {"img_size": img_size}
     refused: Exception | None = None
     for wording in ANY_SIZE:
-        for size in [sized, {}] if sized else [{}]:  # convolutional networks know no img_size and need none
+        for size in (
+            [sized, {}] if sized else [{}]
+        ):  # convolutional networks know no img_size and need none
             try:
                 with without_retries() if pretrained else nullcontext():
-                    model = timm.create_model(name, pretrained=pretrained, **{**options, **wording, **size})
+                    model = timm.create_model(
+                        name, pretrained=pretrained, **{**options, **wording, **size}
+                    )
                 if wording and _crops_its_own_size(model):
                     continue
                 return model

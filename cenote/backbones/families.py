@@ -7,7 +7,9 @@ from typing import Any
 
 from torch import Tensor
 
-Read = tuple[Tensor, Tensor | None]  # a map or a sequence of tokens, and a CLS token that is not in front of them
+Read = tuple[
+    Tensor, Tensor | None
+]  # a map or a sequence of tokens, and a CLS token that is not in front of them
 
 
 def family_of(model: Any) -> str:
@@ -16,7 +18,9 @@ def family_of(model: Any) -> str:
 
 
 def last_map(model: Any, images: Tensor) -> Read:
-    return model.forward_intermediates(images, indices=1, output_fmt="NCHW", intermediates_only=True)[0], None
+    return model.forward_intermediates(
+        images, indices=1, output_fmt="NCHW", intermediates_only=True
+    )[0], None
 
 
 def map_and_cls(model: Any, images: Tensor) -> Read:
@@ -48,10 +52,16 @@ DIMS: dict[str, Callable[[Any], int]] = {
 STRIDES: dict[str, Callable[[Any], float]] = {
     "coat": lambda model: 32,
     # The branch sees the image resized to a multiple of its patches.
-    "crossvit": lambda model: model.img_size[0] * model.patch_embed[-1].patch_size[0] / model.img_size_scaled[-1][0],
+    "crossvit": lambda model: (
+        model.img_size[0] * model.patch_embed[-1].patch_size[0] / model.img_size_scaled[-1][0]
+    ),
 }
 # Language models' encoders merge k x k patches into one token, where they end in a projection: the attribute k.
-MERGES = {"qwen3_vit": "merge_size", "gemma4_vit": "pooling_kernel_size", "deepseek_vit": "downsample_ratio"}
+MERGES = {
+    "qwen3_vit": "merge_size",
+    "gemma4_vit": "pooling_kernel_size",
+    "deepseek_vit": "downsample_ratio",
+}
 
 # What a family calls its class tokens; the sequence starts with them.
 CLASS_TOKENS = {"coat": ("cls_token4",), "crossvit": ("cls_token_1",)}

@@ -14,4 +14,6 @@ class Features(NamedTuple):
     cls: Tensor | None = None  # (B, D)
 
     def to(self, device: torch.device) -> Features:
-        return Features(self.tokens.to(device), self.grid, None if self.cls is None else self.cls.to(device))
+        return Features(
+            self.tokens.to(device), self.grid, None if self.cls is None else self.cls.to(device)
+        )

@@ -53,17 +53,23 @@ class Preprocessing:
         """PIL image -> (3, h, w) without a crop, for maps over the whole picture."""
         from torchvision.transforms import v2
 
-        return self._pipeline(v2.Resize(size or (self.size, self.size), self._interpolation(), antialias=True))
+        return self._pipeline(
+            v2.Resize(size or (self.size, self.size), self._interpolation(), antialias=True)
+        )
 
     def _interpolation(self) -> Any:
         from torchvision.transforms import InterpolationMode
 
         known = {mode.value: mode for mode in InterpolationMode}
-        return known.get(self.interpolation, InterpolationMode.BICUBIC)  # timm's "random" is for training
+        return known.get(
+            self.interpolation, InterpolationMode.BICUBIC
+        )  # timm's "random" is for training
 
     def _pipeline(self, *geometry: Any) -> Transform:
         import torch
         from torchvision.transforms import v2
 
         pixels = [v2.ToDtype(torch.float32, scale=True), v2.Normalize(self.mean, self.std)]
-        return cast(Transform, v2.Compose([v2.ToImage(), v2.RGB(), *geometry, *pixels, v2.ToPureTensor()]))
+        return cast(
+            Transform, v2.Compose([v2.ToImage(), v2.RGB(), *geometry, *pixels, v2.ToPureTensor()])
+        )

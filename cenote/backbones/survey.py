@@ -15,7 +15,17 @@ from ..pooling.catalogue import markdown_table
 from .catalogue import checked
 from .check import ONE_SIZE, WHEN_MADE, Check, check_backbone
 
-HEADS = ("Architecture", "Family", "Works", "Parameters", "Channels", "Map", "CLS", "Any size", "Note")
+HEADS = (
+    "Architecture",
+    "Family",
+    "Works",
+    "Parameters",
+    "Channels",
+    "Map",
+    "CLS",
+    "Any size",
+    "Note",
+)
 
 
 def survey(names: Sequence[str], values: bool = True, jobs: int = 1) -> Iterator[Check]:
@@ -43,7 +53,9 @@ def confirmed(checks: Sequence[Check], earnest: Sequence[Check]) -> list[Check]:
     for check in checks:
         found = truth.get(check.family, check)
         if check.ok and not found.any_size and (check.any_size or ONE_SIZE in found.why):
-            kept = [note for note in check.why.split("; ") if note and note not in (ONE_SIZE, WHEN_MADE)]
+            kept = [
+                note for note in check.why.split("; ") if note and note not in (ONE_SIZE, WHEN_MADE)
+            ]
             size = ONE_SIZE if ONE_SIZE in found.why else WHEN_MADE
             check = replace(check, any_size=False, why="; ".join([*kept, size]))
         fixed.append(check)
@@ -68,7 +80,9 @@ def summary(checks: Iterable[Check]) -> list[dict[str, Any]]:
                 "cls": sum(c.cls for c in members),
                 "cls_removable": sum(c.cls_removable for c in members),
                 "any_size": sum(c.any_size for c in members),
-                "notes": dict(Counter(note for c in members if c.ok for note in c.why.split("; ") if note)),
+                "notes": dict(
+                    Counter(note for c in members if c.ok for note in c.why.split("; ") if note)
+                ),
                 "broken": {c.name: c.why for c in members if not c.ok},
             }
         )
@@ -107,9 +121,21 @@ def families_table(style: str = "text") -> str:
     for row in found["families"]:
         n = row["architectures"]
         cls = f"{row['cls_removable']} of {row['cls']} removable" if row["cls"] else ""
-        notes = [text if count == n else f"{text} ({count})" for text, count in row["notes"].items()]
-        notes += [f"{len(row['broken'])} not: {next(iter(row['broken'].values()))}"] if row["broken"] else []
-        size = "yes" if row["any_size"] == n else f"{row['any_size']} of {n}" if row["any_size"] else "no"
+        notes = [
+            text if count == n else f"{text} ({count})" for text, count in row["notes"].items()
+        ]
+        notes += (
+            [f"{len(row['broken'])} not: {next(iter(row['broken'].values()))}"]
+            if row["broken"]
+            else []
+        )
+        size = (
+            "yes"
+            if row["any_size"] == n
+            else f"{row['any_size']} of {n}"
+            if row["any_size"]
+            else "no"
+        )
         rows.append(
             (
                 row["family"],

@@ -36,9 +36,15 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     for wrapper in ("state_dict", "model"):
         if isinstance(state, dict) and isinstance(state.get(wrapper), dict):
             state = state[wrapper]
-    if not isinstance(state, dict) or not state or not all(isinstance(value, Tensor) for value in state.values()):
+    if (
+        not isinstance(state, dict)
+        or not state
+        or not all(isinstance(value, Tensor) for value in state.values())
+    ):
         raise ValueError(f"{path} holds no weights: a dictionary of tensors was expected")
-    return {name.removeprefix("module."): value for name, value in state.items()}  # as DistributedDataParallel saves
+    return {
+        name.removeprefix("module."): value for name, value in state.items()
+    }  # as DistributedDataParallel saves
 
 
 def _as_model_expects(state: dict[str, Tensor], model: nn.Module) -> dict[str, Tensor]:

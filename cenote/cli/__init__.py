@@ -14,41 +14,80 @@ from ._page import ASKED
 
 # Each command is the function `run` of the module of its name, parsed by tyro.
 COMMANDS = {
-    "demo": ("cenote.cli.demo", "All of it in some minutes, without a download; then look at the report."),
-    "landscape": ("cenote.cli.landscape", "The landscape of pooling methods, one row of Algorithm 1 each."),
+    "demo": (
+        "cenote.cli.demo",
+        "All of it in some minutes, without a download; then look at the report.",
+    ),
+    "landscape": (
+        "cenote.cli.landscape",
+        "The landscape of pooling methods, one row of Algorithm 1 each.",
+    ),
     "pools": ("cenote.cli.pools", "Every pool with its parameters and FLOPs, or one pool in full."),
-    "data": ("cenote.cli.data", "What is in a data set: counts, splits, broken files, duplicates, a contact sheet."),
+    "data": (
+        "cenote.cli.data",
+        "What is in a data set: counts, splits, broken files, duplicates, a contact sheet.",
+    ),
     "world": ("cenote.cli.world", "Draw a data set of which every truth is known: no downloads."),
-    "fit": ("cenote.cli.fit", "Train a model on labelled images: pool and head alone, or all of it."),
+    "fit": (
+        "cenote.cli.fit",
+        "Train a model on labelled images: pool and head alone, or all of it.",
+    ),
     "dino": ("cenote.cli.dino", "Train a model without labels: small crops against large ones."),
     "moco": ("cenote.cli.moco", "Train a model without labels: a view against all other images."),
-    "metric": ("cenote.cli.metric", "Train vectors that tell classes apart, also classes that were never seen."),
-    "losses": ("cenote.cli.losses", "The losses of metric learning: five small functions each, in one table."),
-    "tournament": ("cenote.cli.tournament", "Which pooling suits your images: every pool on one backbone."),
+    "metric": (
+        "cenote.cli.metric",
+        "Train vectors that tell classes apart, also classes that were never seen.",
+    ),
+    "losses": (
+        "cenote.cli.losses",
+        "The losses of metric learning: five small functions each, in one table.",
+    ),
+    "tournament": (
+        "cenote.cli.tournament",
+        "Which pooling suits your images: every pool on one backbone.",
+    ),
     "sweep": (
         "cenote.cli.sweep",
         "Train many times with random settings, keep the best on validation, test it once.",
     ),
-    "recipes": ("cenote.cli.recipes", "The papers' settings by name, or one recipe with its command."),
+    "recipes": (
+        "cenote.cli.recipes",
+        "The papers' settings by name, or one recipe with its command.",
+    ),
     "evaluate": (
         "cenote.cli.evaluate",
         "How good a saved model is: classes, boxes, objects, backgrounds, corruptions.",
     ),
-    "localize": ("cenote.cli.localize", "Boxes and masks of your photographs, from a model that never saw a box."),
+    "localize": (
+        "cenote.cli.localize",
+        "Boxes and masks of your photographs, from a model that never saw a box.",
+    ),
     "discover": ("cenote.cli.discover", "Objects in your photographs, found without any labels."),
     "clip": ("cenote.cli.clip", "Train a small image-text model on captions."),
-    "index": ("cenote.cli.index", "Make images searchable: an index that is filled, and kept up to date."),
+    "index": (
+        "cenote.cli.index",
+        "Make images searchable: an index that is filled, and kept up to date.",
+    ),
     "search": ("cenote.cli.search", "Find images by image, by text, or by both."),
     "evaluate-search": (
         "cenote.cli.evaluate_search",
         "How well composed queries find their images: domains changed, attributes changed.",
     ),
-    "serve": ("cenote.cli.serve", "The page: look, compare, search, follow a tournament, in a browser."),
+    "serve": (
+        "cenote.cli.serve",
+        "The page: look, compare, search, follow a tournament, in a browser.",
+    ),
     "cache": ("cenote.cli.cache", "The features of frozen backbones that are kept on disk."),
-    "attend": ("cenote.cli.attend", "Show where a model looks: overlays, masks and boxes of your photographs."),
+    "attend": (
+        "cenote.cli.attend",
+        "Show where a model looks: overlays, masks and boxes of your photographs.",
+    ),
     "models": ("cenote.cli.models", "The backbones that work, with a check of every architecture."),
     "export": ("cenote.cli.export", "Write a model as ONNX or as a torch.export program."),
-    "bench": ("cenote.cli.bench", "Time and memory of pools and of whole models, against GAP and rival layers."),
+    "bench": (
+        "cenote.cli.bench",
+        "Time and memory of pools and of whole models, against GAP and rival layers.",
+    ),
 }
 
 
@@ -56,7 +95,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 1 failed, 2 wrong input, 130 interrupted."""
     command, *rest = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     ASKED.set(tuple(argv or ()))  # the command that a report names
-    if argv is None and command != "bench":  # in a process of our own, and not where others' layers are timed
+    if (
+        argv is None and command != "bench"
+    ):  # in a process of our own, and not where others' layers are timed
         keep_memory()
         if "OMP_WAIT_POLICY" not in os.environ:
             # Read when torch is loaded. Threads of libgomp that wait for each other spin for milliseconds; beside other
@@ -67,7 +108,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()  # here, where a reader that has left (`| head`) is still caught
         return code
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more at exit
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # Python flushes once more at exit
         return 141
     except KeyboardInterrupt:
         return 130

@@ -20,14 +20,19 @@ Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
 @dataclass(frozen=True)
 class FitOptions:
-    backbone: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: lite0)")] = None
+    backbone: Annotated[
+        str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: lite0)")
+    ] = None
     """a timm model, or lite0, whose weights need no download."""
-    pool: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: simpool)")] = None
+    pool: Annotated[
+        str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: simpool)")
+    ] = None
     """a pool (cenote pools lists them), or cls."""
     pool_options: Pairs = ()
     """of the pool, such as gamma=2."""
     tokens: Annotated[
-        Literal["patches", "all", "cls"] | None, tyro.conf.arg(help_behavior_hint="(default: patches)")
+        Literal["patches", "all", "cls"] | None,
+        tyro.conf.arg(help_behavior_hint="(default: patches)"),
     ] = None
     """what is pooled: patches, all of them with the CLS token, or cls alone."""
     recipe: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")] = None
@@ -38,17 +43,26 @@ class FitOptions:
     """keep the backbone as it is."""
     scratch: Flag = False
     """begin with random weights."""
-    stride: Annotated[Literal[1, 2, 4] | None, tyro.conf.arg(help_behavior_hint="(default: 1)")] = None
+    stride: Annotated[Literal[1, 2, 4] | None, tyro.conf.arg(help_behavior_hint="(default: 1)")] = (
+        None
+    )
     """a map so many times finer: the last one or two stages keep their resolution."""
-    fpn: Annotated[Literal["P2", "P3", "P4", "P5"] | None, tyro.conf.arg(help_behavior_hint="")] = None
+    fpn: Annotated[Literal["P2", "P3", "P4", "P5"] | None, tyro.conf.arg(help_behavior_hint="")] = (
+        None
+    )
     """pool this level of a feature pyramid, whose maps are 8, 4, 2 times finer, or as they were."""
-    cutout: Annotated[float | None, tyro.conf.arg(metavar="MAX", help_behavior_hint="(default: none)")] = None
+    cutout: Annotated[
+        float | None, tyro.conf.arg(metavar="MAX", help_behavior_hint="(default: none)")
+    ] = None
     """hide a black square of a random size up to this share of the side, anywhere."""
     select: Annotated[
-        Literal["accuracy", "boxes", "pixels"] | None, tyro.conf.arg(help_behavior_hint="(default: accuracy)")
+        Literal["accuracy", "boxes", "pixels"] | None,
+        tyro.conf.arg(help_behavior_hint="(default: accuracy)"),
     ] = None
     """what is best on the validation images: answers, or maps against boxes (MaxBoxAccV2) or masks (PxAP)."""
-    sar: Annotated[float | None, tyro.conf.arg(metavar="X", help_behavior_hint="(default: 0)")] = None
+    sar: Annotated[float | None, tyro.conf.arg(metavar="X", help_behavior_hint="(default: 0)")] = (
+        None
+    )
     """weight of SAR's loss, which keeps the attention together; the paper's is 0.01."""
     last_block: Annotated[Row | None, tyro.conf.arg(help_behavior_hint="")] = None
     """the last block of SAR, or of a row of its Table 1(b), for a ViT: fewer skip connections; E, F: and the loss."""
@@ -58,9 +72,13 @@ class FitOptions:
     """passes over the images."""
     batch: Whole = None
     """images a step, over all processes."""
-    lr: Annotated[tuple[float, ...], tyro.conf.arg(metavar="X...", help_behavior_hint="(default: see above)")] = ()
+    lr: Annotated[
+        tuple[float, ...], tyro.conf.arg(metavar="X...", help_behavior_hint="(default: see above)")
+    ] = ()
     """the rate, or several with --freeze, of which validation chooses."""
-    size: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: the backbone's)")] = None
+    size: Annotated[
+        int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: the backbone's)")
+    ] = None
     """pixels of a side."""
     seed: int = 0
     """of weights, order and augmentation."""
@@ -78,7 +96,12 @@ class FitOptions:
         """Numbers that the user gave a value."""
         from cenote.train.choices import parse_options
 
-        named = {"lr": self.lr or None, "cutout": self.cutout, "epochs": self.epochs, "batch": self.batch}
+        named = {
+            "lr": self.lr or None,
+            "cutout": self.cutout,
+            "epochs": self.epochs,
+            "batch": self.batch,
+        }
         asked = [name for name, value in {**named, "sar": self.sar}.items() if value is not None]
         return [*asked, *parse_options(self.settings)]
 
@@ -89,12 +112,34 @@ class FitOptions:
         from cenote.train.recipe_choices import choices_of
         from cenote.train.run_choices import choices_from_run
 
-        given = {name: getattr(self, name) for name in ("epochs", "batch", "seed", "workers", "select", "sar")}
-        chosen = {key: value for key, value in given.items() if value is not None} | parse_options(self.settings)
+        given = {
+            name: getattr(self, name)
+            for name in ("epochs", "batch", "seed", "workers", "select", "sar")
+        }
+        chosen = {key: value for key, value in given.items() if value is not None} | parse_options(
+            self.settings
+        )
         chosen = row_settings(self.last_block, chosen)
-        names = ("backbone", "pool", "tokens", "weights", "size", "stride", "fpn", "cutout", "freeze", "scratch")
-        asked: dict[str, Any] = {name: getattr(self, name) for name in (*names, "last_block", "keep_cls")}
-        asked |= {"rates": self.lr, "pool_options": parse_options(self.pool_options), "settings": chosen}
+        names = (
+            "backbone",
+            "pool",
+            "tokens",
+            "weights",
+            "size",
+            "stride",
+            "fpn",
+            "cutout",
+            "freeze",
+            "scratch",
+        )
+        asked: dict[str, Any] = {
+            name: getattr(self, name) for name in (*names, "last_block", "keep_cls")
+        }
+        asked |= {
+            "rates": self.lr,
+            "pool_options": parse_options(self.pool_options),
+            "settings": chosen,
+        }
         recipe = self.found_recipe()
         made: Choices
         if recipe is not None:

@@ -14,8 +14,8 @@ def identity_of(session: Session, masks: bool = False) -> list[Any]:
     """Whatever a change of which makes what was kept worthless: the model, the images, their classes, the seed."""
     from hashlib import sha256
 
-    from cenote.evaluate.journal import files_digest
-    from cenote.evaluate.thresholds import model_digest
+    from cenote.predict.journal import files_digest
+    from cenote.predict.thresholds import model_digest
 
     judged = session.parts.judged
     named = sha256("\n".join(judged.classes).encode() + judged.labels.tobytes()).hexdigest()
@@ -55,7 +55,7 @@ def kept_passes(session: Session, protocol: str, masks: bool = False) -> dict[st
 def goes_on(session: Session, folder: Path) -> bool:
     """Whether there is a checkpoint of this very model and these images; any other makes room."""
     from cenote.data.files import write_atomically
-    from cenote.evaluate.journal import files_digest
+    from cenote.predict.journal import files_digest
 
     checkpoint, of = folder / "checkpoint.pt", folder / ".of.json"
     trained = session.memory("linear segmentation")

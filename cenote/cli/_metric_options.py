@@ -14,7 +14,16 @@ if TYPE_CHECKING:
     from cenote.train.metric_choices import MetricChoices
 
 PLAIN = (  # options that are taken as they are
-    *("dim", "embedding_norm", "loss", "rival", "zero_shot", "xbm", "xbm_after", "classes_per_batch"),
+    *(
+        "dim",
+        "embedding_norm",
+        "loss",
+        "rival",
+        "zero_shot",
+        "xbm",
+        "xbm_after",
+        "classes_per_batch",
+    ),
     *("images_per_class", "warm_up", "proxy_rate", "protocol", "repeats", "epoch_steps"),
     *("validate", "score", "without_match"),
 )
@@ -28,7 +37,9 @@ class MetricArguments:
     """a pool (cenote pools lists them), or cls."""
     pool_options: Pairs = ()
     """of the pool, such as mu=0.3 prototypes=128."""
-    tokens: Annotated[Literal["patches", "all", "cls"] | None, open_to("patches", "{patches,all,cls}")] = None
+    tokens: Annotated[
+        Literal["patches", "all", "cls"] | None, open_to("patches", "{patches,all,cls}")
+    ] = None
     """what is pooled: patches, all of them with the CLS token, or cls alone."""
     recipe: Annotated[str | None, open_to("", "NAME")] = None
     """a paper's settings by name (cenote recipes lists them), or a YAML file; options given here win."""
@@ -51,7 +62,8 @@ class MetricArguments:
     mix: Annotated[str | None, open_to("pos-neg,anc-neg", "PAIRS,...")] = None
     """which pairs are mixed: pos-neg, anc-neg, pos-pos."""
     rival: Annotated[
-        Literal["i-mix", "mochi", "proxy-synthesis"] | None, open_to("", "{i-mix,mochi,proxy-synthesis}")
+        Literal["i-mix", "mochi", "proxy-synthesis"] | None,
+        open_to("", "{i-mix,mochi,proxy-synthesis}"),
     ] = None
     """another way to mix, in the place of Metrix."""
     mix_options: Pairs = ()
@@ -73,18 +85,26 @@ class MetricArguments:
     """the backbone's BatchNorm keeps its statistics."""
     proxy_rate: Annotated[float | None, open_to("100, with --freeze 10", "X")] = None
     """how many times as fast proxies and label embeddings learn."""
-    protocol: Annotated[Literal["conventional", "fair"] | None, open_to("conventional", "{conventional,fair}")] = None
+    protocol: Annotated[
+        Literal["conventional", "fair"] | None, open_to("conventional", "{conventional,fair}")
+    ] = None
     """conventional: one model; fair: four, each without a quarter of the classes: their mean, their concatenation."""
     repeats: Annotated[int | None, open_to("1")] = None
     """trainings of each of the four; all collections of four are judged, 81 of 3 trainings, and their deviation."""
     epoch_steps: Annotated[int | None, open_to("all images once", "STEPS")] = None
     """what counts as an epoch, after which the model is judged."""
-    validate: Annotated[Literal["classes", "test", "last"] | None, open_to("classes", "{classes,test,last}")] = None
+    validate: Annotated[
+        Literal["classes", "test", "last"] | None, open_to("classes", "{classes,test,last}")
+    ] = None
     """what chooses the epoch: a quarter of the training classes, held out; the test classes; or it is the last.
     The fair protocol always holds classes out."""
-    score: Annotated[Literal["map@r", "recall@1"] | None, open_to("map@r", "{map@r,recall@1}")] = None
+    score: Annotated[Literal["map@r", "recall@1"] | None, open_to("map@r", "{map@r,recall@1}")] = (
+        None
+    )
     """the score that chooses it."""
-    without_match: Annotated[Literal["exclude", "miss"] | None, open_to("exclude", "{exclude,miss}")] = None
+    without_match: Annotated[
+        Literal["exclude", "miss"] | None, open_to("exclude", "{exclude,miss}")
+    ] = None
     """what becomes of queries that have nothing to find."""
     epochs: Annotated[int | None, open_to("20, with --freeze 30, with --scratch 100")] = None
     """passes over the images, or stretches of --epoch-steps."""
@@ -110,7 +130,8 @@ class MetricArguments:
         from cenote.train.recipes import load_recipe
 
         model: dict[str, Any] = {
-            name: getattr(self, name) for name in ("backbone", "pool", "tokens", "weights", "freeze", "scratch", "size")
+            name: getattr(self, name)
+            for name in ("backbone", "pool", "tokens", "weights", "freeze", "scratch", "size")
         }
         model["pool_options"] = parse_options(self.pool_options)
         options: dict[str, Any] = {name: getattr(self, name) for name in PLAIN}
@@ -118,9 +139,13 @@ class MetricArguments:
         options |= {"loss_options": parse_options(self.loss_options) or None}
         options |= {"mix_options": parse_options(self.mix_options) or None}
         if self.metrix is not None:
-            options["metrix"] = () if self.metrix == "none" else tuple(names_in(self.metrix, WHERE, "place to mix"))
+            options["metrix"] = (
+                () if self.metrix == "none" else tuple(names_in(self.metrix, WHERE, "place to mix"))
+            )
         options["mix"] = None if self.mix is None else names_in(self.mix, PAIRS, "pairs to mix")
-        settings = {name: getattr(self, name) for name in ("epochs", "batch", "lr", "seed", "workers")}
+        settings = {
+            name: getattr(self, name) for name in ("epochs", "batch", "lr", "seed", "workers")
+        }
         made = metric_choices(
             load_recipe(self.recipe) if self.recipe else None,
             data.partition(":")[0],

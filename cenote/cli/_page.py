@@ -6,7 +6,9 @@ import shlex
 import sys
 from contextvars import ContextVar
 
-ASKED: ContextVar[tuple[str, ...]] = ContextVar("asked", default=())  # what main was given, if not sys.argv
+ASKED: ContextVar[tuple[str, ...]] = ContextVar(
+    "asked", default=()
+)  # what main was given, if not sys.argv
 
 
 def command() -> str:

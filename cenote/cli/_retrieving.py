@@ -17,8 +17,8 @@ ONE_CLASS = "all of them are of one class: every neighbour is right, these figur
 def retrieve(session: Session) -> tuple[dict[str, Any], str]:
     from cenote.evaluate.landmarks import are_landmarks
     from cenote.evaluate.retrieve import retrieve
-    from cenote.show.report.evaluation_blocks import retrieve_blocks
-    from cenote.show.retrieval import retrieval_page, retrieval_text
+    from cenote.report.html.evaluation_blocks import retrieve_blocks
+    from cenote.report.retrieval import retrieval_page, retrieval_text
 
     if session.data is not None and are_landmarks(session.data):
         return _landmarks(session, session.data)
@@ -31,7 +31,9 @@ def retrieve(session: Session) -> tuple[dict[str, Any], str]:
         )  # fmt: skip
     report = {**found.report, "of": where}
     within = queries if gallery is None else gallery
-    session.draw_one("retrieval.jpg", lambda: retrieval_page(report["cases"], queries, within, session.title))
+    session.draw_one(
+        "retrieval.jpg", lambda: retrieval_page(report["cases"], queries, within, session.title)
+    )
     session.show("retrieve", lambda folder: retrieve_blocks(report["cases"], queries, within))
     text = retrieval_text(report, where)
     return report, f"{text}\n{ONE_CLASS}" if report["classes"] == 1 and gallery is None else text
@@ -46,7 +48,11 @@ def _sets(session: Session) -> tuple[Dataset, Dataset | None, str]:
     if data is not None and {"query", "gallery"} <= set(data.splits):
         return data.split("query"), data.split("gallery"), "query"
     unseen = None if data is None else _unseen(session.run, data)
-    return (session.parts.judged, None, session.parts.name) if unseen is None else (unseen, None, "unseen classes")
+    return (
+        (session.parts.judged, None, session.parts.name)
+        if unseen is None
+        else (unseen, None, "unseen classes")
+    )
 
 
 def fold_note(run: Path) -> str | None:
@@ -69,13 +75,18 @@ def _unseen(run: Path, data: Dataset) -> Dataset | None:
         report = json.loads((run / "results.json").read_text())
         held = halves(data).test if report["task"] == "metric" else None
         return held if held is not None and class_names(held) == report["classes"]["test"] else None
-    except (OSError, ValueError, KeyError, TypeError):  # no run of ours, or data that nothing can be held out of
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+    ):  # no run of ours, or data that nothing can be held out of
         return None
 
 
 def _landmarks(session: Session, dataset: Dataset) -> tuple[dict[str, Any], str]:
     from cenote.evaluate.landmarks import landmarks
-    from cenote.show.retrieval import landmarks_text
+    from cenote.report.retrieval import landmarks_text
 
     with session.progress("retrieve", len(dataset)) as progress:
         report = landmarks(session.model, dataset, progress=progress, **session.options)

@@ -31,7 +31,9 @@ class Session:
     data: Dataset | None = None  # all of it, where no split was asked for
     without_match: str = "exclude"  # queries with nothing to find
     options: dict[str, Any] = field(init=False)
-    finished: list[Path] = field(default_factory=list)  # of interrupted runs: not needed once results.json is there
+    finished: list[Path] = field(
+        default_factory=list
+    )  # of interrupted runs: not needed once results.json is there
     blocks: dict[str, Any] = field(default_factory=dict)  # of the page, by protocol
     started: float = field(default_factory=time.monotonic)
 
@@ -61,17 +63,21 @@ class Session:
 
     def show(self, protocol: str, make: Callable[[Path], Any]) -> None:
         """Blocks of the page, behind the pictures that they may hold."""
-        self.draw(f"{protocol} on the page", lambda folder: self.blocks.update({protocol: make(folder)}))
+        self.draw(
+            f"{protocol} on the page", lambda folder: self.blocks.update({protocol: make(folder)})
+        )
 
     def write_page(self, reports: dict[str, Any]) -> None:
-        from cenote.show.report import write_page
-        from cenote.show.report.evaluation import evaluation_page
+        from cenote.report.html import write_page
+        from cenote.report.html.evaluation import evaluation_page
 
         from ._page import command
 
         def write(folder: Path) -> None:
             seconds = time.monotonic() - self.started
-            write_page(folder, evaluation_page(self.title, reports, self.blocks, command(), seconds))
+            write_page(
+                folder, evaluation_page(self.title, reports, self.blocks, command(), seconds)
+            )
 
         self.draw("index.html", write)
 
@@ -88,7 +94,9 @@ class Session:
 
     def memory(self, what: str) -> Dataset:
         if self.parts.train is None:
-            raise ValueError(f"{what} needs training images in {self.parts.judged.name}, apart from what is judged")
+            raise ValueError(
+                f"{what} needs training images in {self.parts.judged.name}, apart from what is judged"
+            )
         return self.parts.train
 
 

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 def open_to(default: str, metavar: str = "N") -> Any:
     """How help shows an option that a recipe or the method fills in."""
-    return tyro.conf.arg(metavar=metavar, help_behavior_hint=f"(default: {default})" if default else "")
+    return tyro.conf.arg(
+        metavar=metavar, help_behavior_hint=f"(default: {default})" if default else ""
+    )
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,8 @@ class UnlabelledOptions:
     pool_options: Pairs = ()
     """of the pool, such as gamma=2."""
     tokens: Annotated[
-        Literal["patches", "all", "cls"] | None, tyro.conf.arg(help_behavior_hint="(default: patches)")
+        Literal["patches", "all", "cls"] | None,
+        tyro.conf.arg(help_behavior_hint="(default: patches)"),
     ] = None
     """what is pooled: patches, all of them with the CLS token, or cls alone."""
     recipe: Annotated[str | None, open_to("", "NAME")] = None
@@ -66,7 +69,10 @@ class UnlabelledOptions:
         from cenote.train.recipes import load_recipe
         from cenote.train.unlabelled import asked_for, options_of
 
-        named = {name: getattr(self, name) for name in ("epochs", "batch", "lr", "sar", "seed", "workers")}
+        named = {
+            name: getattr(self, name)
+            for name in ("epochs", "batch", "lr", "sar", "seed", "workers")
+        }
         settings = row_settings(self.last_block, given_only(named) | parse_options(self.settings))
         model = {name: getattr(self, name) for name in ("backbone", "pool", "tokens", "size")}
         made = asked_for(
@@ -78,9 +84,11 @@ class UnlabelledOptions:
         return made
 
 
-def train(method: str, data: str, out: Path, given: UnlabelledOptions, resume: bool, **views: Any) -> None:
+def train(
+    method: str, data: str, out: Path, given: UnlabelledOptions, resume: bool, **views: Any
+) -> None:
     from cenote.data import open_dataset
-    from cenote.train.distributed import leads
+    from cenote.predict.distributed import leads
     from cenote.train.engine import Stopped
     from cenote.train.unlabelled import learn
 
@@ -105,8 +113,14 @@ def _told(dataset: Dataset, out: Path, report: dict[str, Any], settings: Setting
     train, val = unlabelled_splits(dataset)
     if val is None:
         return f"{report['images']} images, none with a class to judge by: saved in {out}"
-    parts = split(train, say=lambda sentence: None)  # the decay is chosen on images held out of the training ones
-    found = linear_probe(load(out), parts.train, parts.val, val, batch=settings.batch, workers=settings.workers)
+    parts = split(
+        train, say=lambda sentence: None
+    )  # the decay is chosen on images held out of the training ones
+    found = linear_probe(
+        load(out), parts.train, parts.val, val, batch=settings.batch, workers=settings.workers
+    )
     before = f"{report['knn_untrained']:.2f} untrained"
-    judged = f"10 nearest neighbours {report['knn']:.2f} ({before}), linear probe {found['linear']:.2f}"
+    judged = (
+        f"10 nearest neighbours {report['knn']:.2f} ({before}), linear probe {found['linear']:.2f}"
+    )
     return f"{len(val)} images: {judged}: saved in {out}"

@@ -11,10 +11,14 @@ def run(
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")] = Path("out"),
     backbone: str = "lite0",
     weights: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,
-    pool: Annotated[str | None, tyro.conf.arg(metavar="POOL", help_behavior_hint="(default: its own)")] = None,
+    pool: Annotated[
+        str | None, tyro.conf.arg(metavar="POOL", help_behavior_hint="(default: its own)")
+    ] = None,
     model: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None,
     map: Literal["auto", "pool", "cls", "rollout", "cam", "gradcam"] = "auto",
-    head: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: the mean)")] = None,
+    head: Annotated[
+        int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: the mean)")
+    ] = None,
     size: int = 448,
     share: float = 0.6,
     batch: int = 8,
@@ -40,8 +44,8 @@ def run(
     """
     import sys
 
-    from cenote.show.attend import attend_photos, say
-    from cenote.show.opening import open_model
+    from cenote.predict.open_model import open_model
+    from cenote.report.attend import attend_photos, say
 
     chosen, trained = open_model(backbone, weights, pool, model, say)
     outcome = attend_photos(chosen, photos, out, map, size, share, batch, head, classify=trained)

@@ -38,7 +38,9 @@ def run(
         _models(networks, batch, 20 if rounds is None else rounds, json)
 
 
-def _pools(pools: tuple[str, ...], sizes: tuple[str, ...], rounds: int, layout: str, json: bool) -> None:
+def _pools(
+    pools: tuple[str, ...], sizes: tuple[str, ...], rounds: int, layout: str, json: bool
+) -> None:
     from cenote.evaluate.pool_speed import SIZES, candidates, measure, parse_size, summary, table
 
     chosen, reports = candidates(pools), []

@@ -28,11 +28,19 @@ def run(
 
     cache = FeatureCache(folder or cache_folder())
     if prune or unused is not None:
-        unknown = [name for name in prune if not any(store["name"].startswith(name) for store in cache.stores())]
+        unknown = [
+            name
+            for name in prune
+            if not any(store["name"].startswith(name) for store in cache.stores())
+        ]
         if unknown:
-            raise ValueError(f"nothing in {cache.folder} begins with '{unknown[0]}' (cenote cache lists what there is)")
+            raise ValueError(
+                f"nothing in {cache.folder} begins with '{unknown[0]}' (cenote cache lists what there is)"
+            )
         removed = cache.prune(prune, unused)
-        print(f"removed {len(removed)} of {len(removed) + len(cache.stores())} stores from {cache.folder}")
+        print(
+            f"removed {len(removed)} of {len(removed) + len(cache.stores())} stores from {cache.folder}"
+        )
         return
     stores = cache.stores()
     if json:
@@ -43,5 +51,9 @@ def run(
         made, layout = store["made_by"], store["layout"]
         grid = "x".join(map(str, layout.get("grid", ())))
         used = time.strftime("%Y-%m-%d %H:%M", time.localtime(store["used"]))
-        what = f"{made.get('backbone', '?')} {grid}x{layout.get('dim', '?')} {layout.get('dtype', '')}"
-        print(f"{store['name'][:12]}  {store['rows']:>9} images  {store['bytes'] / 1e9:7.2f} GB  {used}  {what}")
+        what = (
+            f"{made.get('backbone', '?')} {grid}x{layout.get('dim', '?')} {layout.get('dtype', '')}"
+        )
+        print(
+            f"{store['name'][:12]}  {store['rows']:>9} images  {store['bytes'] / 1e9:7.2f} GB  {used}  {what}"
+        )

@@ -24,7 +24,9 @@ class ClipArguments:
     """a pool (cenote pools lists them), or cls."""
     pool_options: Pairs = ()
     """of the pool, such as gamma=2."""
-    tokens: Annotated[Literal["patches", "all", "cls"] | None, open_to("patches", "{patches,all,cls}")] = None
+    tokens: Annotated[
+        Literal["patches", "all", "cls"] | None, open_to("patches", "{patches,all,cls}")
+    ] = None
     """what is pooled: patches, all of them with the CLS token, or cls alone."""
     weights: Annotated[Path | None, open_to("", "FILE")] = None
     """a checkpoint of the backbone to begin with."""
@@ -34,9 +36,10 @@ class ClipArguments:
     """begin with random weights."""
     stride: Annotated[Literal[1, 2, 4] | None, open_to("1", "{1,2,4}")] = None
     """a map so many times finer: the last one or two stages of a CNN keep their resolution."""
-    texts: Annotated[Literal["both", "captions", "templates"] | None, open_to("both", "{both,captions,templates}")] = (
-        None
-    )
+    texts: Annotated[
+        Literal["both", "captions", "templates"] | None,
+        open_to("both", "{both,captions,templates}"),
+    ] = None
     """captions: templates only where there is none; templates: class, domain and attributes; or both."""
     dim: Annotated[int | None, open_to("128")] = None
     """numbers of a vector."""
@@ -72,8 +75,12 @@ class ClipArguments:
         names = ["backbone", "pool", "tokens", "weights", "stride", "size", "crop", "texts"]
         names += ["dim", "width", "layers", "heads"]
         asked: dict[str, Any] = {name: getattr(self, name) for name in names}
-        numbers = {name: getattr(self, name) for name in ("epochs", "batch", "lr", "seed", "workers")}
-        given = {name: value for name, value in numbers.items() if value is not None} | parse_options(self.settings)
+        numbers = {
+            name: getattr(self, name) for name in ("epochs", "batch", "lr", "seed", "workers")
+        }
+        given = {
+            name: value for name, value in numbers.items() if value is not None
+        } | parse_options(self.settings)
         if "warmup" not in given and "epochs" in given:  # a short run has no time for a long one
             given["warmup"] = min(DEFAULTS.warmup, float(given["epochs"]) / 10)
         made = ClipChoices(
@@ -108,8 +115,8 @@ def run(
         resume: go on with the run in RUN.
     """
     from cenote.data import open_dataset
+    from cenote.predict.distributed import leads
     from cenote.train.clip_fit import learn_clip
-    from cenote.train.distributed import leads
     from cenote.train.engine import Stopped
 
     choices = given.choices()
@@ -129,6 +136,10 @@ def told(report: dict[str, Any]) -> str:
     for split in ("val", "test"):
         if split in report:
             found = report[split]
-            cells = [f"{name.replace('_', ' ')} {value:.1f}" for name, value in found.items() if name != "images"]
+            cells = [
+                f"{name.replace('_', ' ')} {value:.1f}"
+                for name, value in found.items()
+                if name != "images"
+            ]
             lines.append(f"{split}, {found['images']} images, in percent: {', '.join(cells)}")
     return "\n".join(lines)

@@ -13,13 +13,19 @@ import tyro
 
 def run(
     data: Annotated[
-        str, tyro.conf.Positional, tyro.conf.arg(metavar="[DATA]", help_behavior_hint="(required but for --list)")
+        str,
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="[DATA]", help_behavior_hint="(required but for --list)"),
     ] = "",
-    split: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: all)")] = None,
+    split: Annotated[
+        str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: all)")
+    ] = None,
     out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")] = None,
     sheet: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,
     all: bool = False,
-    workers: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: one a core)")] = None,
+    workers: Annotated[
+        int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: one a core)")
+    ] = None,
     list: bool = False,
     json: bool = False,
 ) -> None:
@@ -47,13 +53,17 @@ def run(
         print(to_json.dumps(rows, indent=2, ensure_ascii=False) if json else benchmarks_text(known))
         return
     if not data:
-        raise ValueError("which data? Give a folder, a list or NAME:FOLDER; --list shows the published sets")
+        raise ValueError(
+            "which data? Give a folder, a list or NAME:FOLDER; --list shows the published sets"
+        )
     from cenote.data import open_dataset, write_atomically
     from cenote.data.survey import survey
 
     dataset = open_dataset(data, split)
     found = survey(dataset, all, workers, _progress)
-    print(to_json.dumps(found.report(), indent=2, ensure_ascii=False) if json else survey_text(found))
+    print(
+        to_json.dumps(found.report(), indent=2, ensure_ascii=False) if json else survey_text(found)
+    )
     for path in (sheet, out and out / "sheet.jpg"):
         if path and found.readable:
             _draw(dataset, found, path, quiet=json)
@@ -66,7 +76,7 @@ def run(
 
 
 def _draw(dataset: Any, found: Any, path: Path, quiet: bool) -> None:
-    from cenote.show.contents import write_contents
+    from cenote.report.contents import write_contents
 
     write_contents(dataset, path, found.good)
     if not quiet:
@@ -76,4 +86,6 @@ def _draw(dataset: Any, found: Any, path: Path, quiet: bool) -> None:
 def _progress(looks: Iterable[Any], total: int) -> Iterable[Any]:
     from tqdm import tqdm
 
-    return tqdm(looks, total=total, unit="image", disable=None, delay=1, leave=False, file=sys.stderr)
+    return tqdm(
+        looks, total=total, unit="image", disable=None, delay=1, leave=False, file=sys.stderr
+    )

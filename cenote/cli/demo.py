@@ -37,7 +37,9 @@ def run(
     from ._given import check_out, names_in, say
     from .demo_running import StageFailed, only_one
 
-    pools = tuple(names_in(",".join(pools), list_pools(), "pool"))  # a typo is told before anything is drawn
+    pools = tuple(
+        names_in(",".join(pools), list_pools(), "pool")
+    )  # a typo is told before anything is drawn
     if images < 96:
         raise ValueError(f"--images {images}: 12 classes need at least 96, two of each to test")
     if seeds < 1:

@@ -12,7 +12,9 @@ from . import main
 
 
 def end_with_the_demo() -> None:
-    os.read(0, 1)  # the demo never writes to this pipe: it is read to its end when nobody holds the other one
+    os.read(
+        0, 1
+    )  # the demo never writes to this pipe: it is read to its end when nobody holds the other one
     os.killpg(0, signal.SIGKILL)  # also processes that read images; the group is the stage's own
 
 

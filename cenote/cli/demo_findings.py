@@ -87,11 +87,17 @@ def table(found: dict[str, Any], most: int = 5) -> str:
     """The best pools, best first."""
     rows = [["pool", "accuracy", "boxes"]]
     for row in found["pools"][:most]:
-        score = "failed" if row["accuracy"] is None else f"{row['accuracy']:.1f} ± {row['deviation']:.1f}"
+        score = (
+            "failed"
+            if row["accuracy"] is None
+            else f"{row['accuracy']:.1f} ± {row['deviation']:.1f}"
+        )
         taken = row["name"] + (" (taken)" if row["name"] == found["recommended"] else "")
         rows.append([taken, score, _number(row["boxes"])])
     widths = [max(len(row[i]) for row in rows) for i in range(3)]
-    lines = [f"{a.ljust(widths[0])}  {b.rjust(widths[1])}  {c.rjust(widths[2])}" for a, b, c in rows]
+    lines = [
+        f"{a.ljust(widths[0])}  {b.rjust(widths[1])}  {c.rjust(widths[2])}" for a, b, c in rows
+    ]
     more = len(found["pools"]) - most
     return "\n".join([*lines, f"and {more} more"] if more > 0 else lines)
 

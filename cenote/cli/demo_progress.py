@@ -39,7 +39,9 @@ class Progress:
         self.place = 0
         form = "{desc} {percentage:3.0f}% |{bar}| {postfix}"
         total = sum(stage.seconds for stage in stages)
-        self.bar = tqdm(total=total, bar_format=form, disable=None, file=sys.stderr, leave=False, mininterval=0)
+        self.bar = tqdm(
+            total=total, bar_format=form, disable=None, file=sys.stderr, leave=False, mininterval=0
+        )
 
     def begin(self, stage: Stage, command: str) -> None:
         self.place, self.started = self.stages.index(stage), time.monotonic()
@@ -49,7 +51,11 @@ class Progress:
 
     def tick(self) -> None:
         """Called all the time while a stage runs."""
-        stage, elapsed, speed = self.stages[self.place], time.monotonic() - self.started, pace(self.timed)
+        stage, elapsed, speed = (
+            self.stages[self.place],
+            time.monotonic() - self.started,
+            pace(self.timed),
+        )
         later = sum(one.seconds for one in self.stages[self.place + 1 :])
         left = remaining(stage.seconds, elapsed, later, speed)
         before = sum(one.seconds for one in self.stages[: self.place])

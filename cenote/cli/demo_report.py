@@ -10,7 +10,7 @@ from .demo_findings import is_right, sentences
 from .demo_stages import QUERY, STYLE, Plan, Stage, query, read_json
 
 if TYPE_CHECKING:
-    from cenote.show.report import Block, Page
+    from cenote.report.html import Block, Page
 
 TITLES = {
     "tournament": "Which pooling suits these images",
@@ -32,28 +32,40 @@ NOTES = {
 
 
 def write_demo(
-    plan: Plan, stages: Sequence[Stage], records: Mapping[str, Mapping[str, Any]], found: dict[str, Any], command: str
+    plan: Plan,
+    stages: Sequence[Stage],
+    records: Mapping[str, Mapping[str, Any]],
+    found: dict[str, Any],
+    command: str,
 ) -> None:
     """index.html and page.json in the demo's folder."""
-    from cenote.show.report import write_page
+    from cenote.report.html import write_page
 
     write_page(plan.folder, demo_page(plan, stages, records, found, command))
 
 
 def demo_page(
-    plan: Plan, stages: Sequence[Stage], records: Mapping[str, Mapping[str, Any]], found: dict[str, Any], command: str
+    plan: Plan,
+    stages: Sequence[Stage],
+    records: Mapping[str, Mapping[str, Any]],
+    found: dict[str, Any],
+    command: str,
 ) -> Page:
-    from cenote.show.report import Page, Text
+    from cenote.report.html import Page, Text
 
     told = sentences(found)
     blocks: list[Block] = [_steps(stages, records, told)]
     for stage in (one for one in stages if one.name in TITLES):
         notes = [NOTES[stage.name]] if stage.name in NOTES and plan.is_default() else []
         notes += [asked(query(plan))] if stage.name == "search" else []
-        blocks.append(Text(TITLES[stage.name], (told[stage.name], *notes, records[stage.name]["command"])))
+        blocks.append(
+            Text(TITLES[stage.name], (told[stage.name], *notes, records[stage.name]["command"]))
+        )
         blocks += _shown(stage, plan)
     right = [one for one in found["composed"]["results"] if one["right"]]
-    learned = f", {sum(one['learned'] for one in right)} of them known from training" if right else ""
+    learned = (
+        f", {sum(one['learned'] for one in right)} of them known from training" if right else ""
+    )
     lead = (
         f"{plan.images} drawings, no box labels: {found['recommended']} is taken of {len(plan.pools)} pools "
         f"and tells {found['accuracy']:.0f}% of the test images right; of the {len(found['composed']['results'])} "
@@ -70,12 +82,19 @@ def asked(truth: Mapping[str, Any]) -> str:
     return f"The photograph is the {split} image that shows {shown} largest."
 
 
-def _steps(stages: Sequence[Stage], records: Mapping[str, Mapping[str, Any]], told: Mapping[str, str]) -> Block:
-    from cenote.show.report import Head, Table
+def _steps(
+    stages: Sequence[Stage], records: Mapping[str, Mapping[str, Any]], told: Mapping[str, str]
+) -> Block:
+    from cenote.report.html import Head, Table
 
     heads = (Head("stage"), Head("what it found"), Head("seconds", True), Head("command"))
     rows = tuple(
-        (one.name, told[one.name], round(records[one.name]["seconds"], 1), records[one.name]["command"])
+        (
+            one.name,
+            told[one.name],
+            round(records[one.name]["seconds"], 1),
+            records[one.name]["command"],
+        )
         for one in stages
     )
     note = "Each of them is a command that you can type."
@@ -84,7 +103,7 @@ def _steps(stages: Sequence[Stage], records: Mapping[str, Mapping[str, Any]], to
 
 def _shown(stage: Stage, plan: Plan) -> tuple[Block, ...]:
     """The blocks of a stage's own page, or what it drew."""
-    from cenote.show.report import read_page
+    from cenote.report.html import read_page
 
     if stage.name == "localize":
         return _sheets(plan)
@@ -96,30 +115,43 @@ def _shown(stage: Stage, plan: Plan) -> tuple[Block, ...]:
 def _sheets(plan: Plan) -> tuple[Block, ...]:
     from PIL import Image
 
-    from cenote.show.report import Picture, picture_of
+    from cenote.report.html import Picture, picture_of
 
     found = []
     for path in sorted((plan.folder / "boxes" / "pictures").glob("contact_sheet_*.jpg")):
         with Image.open(path) as sheet:
             picture = picture_of(sheet, 1600)
-        found.append(Picture("Boxes and maps", picture, "Photographs with the boxes that were found, and their maps"))
+        found.append(
+            Picture(
+                "Boxes and maps",
+                picture,
+                "Photographs with the boxes that were found, and their maps",
+            )
+        )
     return tuple(found)
 
 
 def _composed(plan: Plan) -> Block:
-    from cenote.show.report import Cell, Panel, Panels
+    from cenote.report.html import Cell, Panel, Panels
 
     answers = read_json(plan.folder / "search" / "results.json")
-    cells = tuple(Cell(_picture(one["path"]), f"{one['class']}, {one['domain']}", is_right(one)) for one in answers)
+    cells = tuple(
+        Cell(_picture(one["path"]), f"{one['class']}, {one['domain']}", is_right(one))
+        for one in answers
+    )
     asked = Cell(_picture(plan.folder / "world" / query(plan)["file"]), f"{QUERY}, photo")
-    words = ", ".join(one["word"] for one in answers[0].get("why", {}).get("words", ())) if answers else ""
+    words = (
+        ", ".join(one["word"] for one in answers[0].get("why", {}).get("words", ()))
+        if answers
+        else ""
+    )
     notes = (f"FreeDom's words for the photograph: {words}.",) if words else ()
     return Panels("An image and a word", (Panel(asked, STYLE, cells),), notes)
 
 
 def _picture(path: str | Path) -> str:
     from cenote.data import BadImage, read_image
-    from cenote.show.report import picture_of
+    from cenote.report.html import picture_of
 
     try:
         return picture_of(read_image(path), 200)

@@ -40,9 +40,13 @@ def only_one(folder: Path) -> Iterator[None]:
     write(folder / MARK, {"demo": 1})
     with open(folder / ".lock", "wb") as lock:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # let go of when closed, also by a killed process
+            fcntl.flock(
+                lock, fcntl.LOCK_EX | fcntl.LOCK_NB
+            )  # let go of when closed, also by a killed process
         except OSError:
-            raise ValueError(f"another demo is running in {folder}: wait for it, or name another folder") from None
+            raise ValueError(
+                f"another demo is running in {folder}: wait for it, or name another folder"
+            ) from None
         yield
 
 
@@ -50,9 +54,15 @@ def done_before(stage: Stage, plan: Plan, after: str) -> dict[str, Any] | None:
     """Its record if this very command of this version ended well after the same runs of others, and its folder is
     still there."""
     found = _record(stage, plan)
-    if not found.get("done") or found["after"] != after or not (plan.folder / stage.folder).is_dir():
+    if (
+        not found.get("done")
+        or found["after"] != after
+        or not (plan.folder / stage.folder).is_dir()
+    ):
         return None
-    same = found["version"] == __version__ and found["command"] == typed(stage, plan, stage.command())
+    same = found["version"] == __version__ and found["command"] == typed(
+        stage, plan, stage.command()
+    )
     return found if same else None
 
 
@@ -66,9 +76,19 @@ def run_stage(stage: Stage, plan: Plan, after: str, tick: Callable[[], object]) 
     if not goes_on:
         _clear(own)
         before = {"begun": time.time(), "seconds": 0.0, "cpu_seconds": 0.0}
-    begun, seconds, cpu_seconds = before["begun"], before["seconds"], before["cpu_seconds"]  # of its parts so far
+    begun, seconds, cpu_seconds = (
+        before["begun"],
+        before["seconds"],
+        before["cpu_seconds"],
+    )  # of its parts so far
     name = sha256(f"{command}\n{after}\n{begun}".encode()).hexdigest()[:16]
-    record: dict[str, Any] = {**asked, "begun": begun, "name": name, "resumed": goes_on, "done": False}
+    record: dict[str, Any] = {
+        **asked,
+        "begun": begun,
+        "name": name,
+        "resumed": goes_on,
+        "done": False,
+    }
     started, used, noted = time.monotonic(), _cpu(), 0.0
 
     def note(done: bool = False, running: int | None = None) -> None:
@@ -86,7 +106,13 @@ def run_stage(stage: Stage, plan: Plan, after: str, tick: Callable[[], object]) 
     code = 1
     note()
     try:
-        code = _ended([*words, *(["--resume"] if goes_on and stage.resume else [])], stage, plan, goes_on, beat)
+        code = _ended(
+            [*words, *(["--resume"] if goes_on and stage.resume else [])],
+            stage,
+            plan,
+            goes_on,
+            beat,
+        )
     finally:
         note(done=code == 0)
     if code:
@@ -104,7 +130,9 @@ def _clear(folder: Path) -> None:
             os.replace(folder, old)
 
 
-def _ended(words: Sequence[str], stage: Stage, plan: Plan, goes_on: bool, tick: Callable[[int], object]) -> int:
+def _ended(
+    words: Sequence[str], stage: Stage, plan: Plan, goes_on: bool, tick: Callable[[int], object]
+) -> int:
     """The exit code of the command; what it says goes to its log. `tick` is told its process."""
     log = plan.folder / "logs" / f"{stage.name}.txt"
     output = plan.folder / stage.output if stage.output else None
@@ -149,7 +177,11 @@ def _stop(child: subprocess.Popen[bytes]) -> None:
 
 def _told(stage: Stage, plan: Plan, code: int) -> str:
     log = plan.folder / "logs" / f"{stage.name}.txt"
-    lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    lines = [
+        line
+        for line in log.read_text(encoding="utf-8", errors="replace").splitlines()
+        if line.strip()
+    ]
     why = "\n".join(lines[-TAIL:]) or "it said nothing"
     how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
     return (
@@ -160,7 +192,9 @@ def _told(stage: Stage, plan: Plan, code: int) -> str:
 
 def _record(stage: Stage, plan: Plan) -> dict[str, Any]:
     try:
-        found = json.loads((plan.folder / "logs" / f"{stage.name}.json").read_text(encoding="utf-8"))
+        found = json.loads(
+            (plan.folder / "logs" / f"{stage.name}.json").read_text(encoding="utf-8")
+        )
         return found if set(found) >= KNOWN else {}
     except (OSError, ValueError, TypeError):
         return {}
@@ -170,7 +204,9 @@ def write(path: Path, content: Any) -> None:
     from cenote.data.files import write_atomically
 
     with write_atomically(path) as temporary:
-        temporary.write_text(json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+        temporary.write_text(
+            json.dumps(content, indent=2, allow_nan=False) + "\n", encoding="utf-8"
+        )
 
 
 def _cpu(running: int | None = None) -> float:
@@ -179,5 +215,7 @@ def _cpu(running: int | None = None) -> float:
     if running is not None:
         with suppress(OSError):  # another system, or it has just ended
             stat = Path(f"/proc/{running}/stat").read_text(encoding="utf-8", errors="replace")
-            ticks = sum(map(int, stat.rpartition(")")[2].split()[11:15]))  # its own and those of its children
+            ticks = sum(
+                map(int, stat.rpartition(")")[2].split()[11:15])
+            )  # its own and those of its children
     return used.ru_utime + used.ru_stime + ticks / os.sysconf("SC_CLK_TCK")

@@ -47,9 +47,15 @@ class Stage:
     folder: str  # of its own, below the demo's
     about: str
     seconds: float  # on two cores that do nothing else
-    command: Callable[[], list[str]]  # called when the stages before are done: it may look at what they found
-    needs: tuple[str, ...] = ()  # stages whose results it uses: when one of them runs again, so does this
-    resume: bool = False  # whether the command must be told to go on; the others do so by themselves
+    command: Callable[
+        [], list[str]
+    ]  # called when the stages before are done: it may look at what they found
+    needs: tuple[
+        str, ...
+    ] = ()  # stages whose results it uses: when one of them runs again, so does this
+    resume: bool = (
+        False  # whether the command must be told to go on; the others do so by themselves
+    )
     output: str = ""  # the file below the demo's folder that takes what it prints
 
 
@@ -65,8 +71,28 @@ def stages(plan: Plan) -> list[Stage]:
     played = len(plan.pools) * (plan.seeds + 1) / (len(POOLS) * 4)
 
     def drawn() -> list[str]:
-        shape = ["--preset", "tiny", "--images", str(plan.images), "--size", "128", "--classes", "12"]
-        return ["world", world, *shape, "--distractors", "0", "--domain", "photo", "cartoon", "sketch", "sepia"]
+        shape = [
+            "--preset",
+            "tiny",
+            "--images",
+            str(plan.images),
+            "--size",
+            "128",
+            "--classes",
+            "12",
+        ]
+        return [
+            "world",
+            world,
+            *shape,
+            "--distractors",
+            "0",
+            "--domain",
+            "photo",
+            "cartoon",
+            "sketch",
+            "sepia",
+        ]
 
     def tournament() -> list[str]:
         short = ["--seeds", str(plan.seeds), "--epochs", "10", "--lr", "3e-3", "1e-2"]
@@ -74,14 +100,37 @@ def stages(plan: Plan) -> list[Stage]:
 
     def fit() -> list[str]:
         pool, rate = winner(plan)
-        return ["fit", world, "-o", run, "--freeze", "--pool", pool, "--lr", f"{rate:g}", "--epochs", "10"]
+        return [
+            "fit",
+            world,
+            "-o",
+            run,
+            "--freeze",
+            "--pool",
+            pool,
+            "--lr",
+            f"{rate:g}",
+            "--epochs",
+            "10",
+        ]
 
     def localize() -> list[str]:
         shown = [plan.at(f"world/{name}") for name in photographs(plan)]
         return ["localize", run, *shown, "-o", plan.at("boxes"), "--masks", "--pictures"]
 
     def find() -> list[str]:
-        return ["discover", world, "--split", "test", "-o", plan.at("found"), "--method", FINDER, "--size", FINE]
+        return [
+            "discover",
+            world,
+            "--split",
+            "test",
+            "-o",
+            plan.at("found"),
+            "--method",
+            FINDER,
+            "--size",
+            FINE,
+        ]
 
     def learn_texts() -> list[str]:
         return ["clip", world, "-o", clip, "--backbone", "lite0", "--freeze", "--epochs", "20"]
@@ -91,23 +140,72 @@ def stages(plan: Plan) -> list[Stage]:
 
     def search() -> list[str]:
         asked = ["--image", plan.at(f"world/{query(plan)['file']}"), "--text", STYLE]
-        return ["search", index, *asked, "--top", str(TOP), "--sheet", plan.at("search/sheet.jpg"), "--json", "--why"]
+        return [
+            "search",
+            index,
+            *asked,
+            "--top",
+            str(TOP),
+            "--sheet",
+            plan.at("search/sheet.jpg"),
+            "--json",
+            "--why",
+        ]
 
     def judge() -> list[str]:
-        return ["evaluate", run, world, "--on", "classify,localize,background,retrieve", "-o", plan.at("evaluation")]
+        return [
+            "evaluate",
+            run,
+            world,
+            "--on",
+            "classify,localize,background,retrieve",
+            "-o",
+            plan.at("evaluation"),
+        ]
 
     trained = 10 + 30 * work + 60 * work * played  # features, then all contenders
     about = "judge it: classes, boxes, backgrounds, neighbours"
     asked = f"this {QUERY}, but as a {STYLE}"
     return [
-        Stage("world", "world", f"draw {plan.images} images of which every truth is known", 3 + 7 * work, drawn),
-        Stage("tournament", "tournament", "which pooling suits them", trained, tournament, ("world",), True),
+        Stage(
+            "world",
+            "world",
+            f"draw {plan.images} images of which every truth is known",
+            3 + 7 * work,
+            drawn,
+        ),
+        Stage(
+            "tournament",
+            "tournament",
+            "which pooling suits them",
+            trained,
+            tournament,
+            ("world",),
+            True,
+        ),
         Stage("fit", "run", "train the winner", 6 + 4 * work, fit, ("tournament",), True),
         Stage("evaluate", "evaluation", about, 8 + 54 * work, judge, ("fit",)),
         # After evaluate, which leaves the threshold that validation images chose in the run.
-        Stage("localize", "boxes", "boxes of test images, from a model that saw no box", 7, localize, ("evaluate",)),
-        Stage("discover", "found", "find objects without any labels", 5 + 20 * work, find, ("world",)),
-        Stage("clip", "clip", "learn what is said of the images", 7 + 14 * work, learn_texts, ("world",), True),
+        Stage(
+            "localize",
+            "boxes",
+            "boxes of test images, from a model that saw no box",
+            7,
+            localize,
+            ("evaluate",),
+        ),
+        Stage(
+            "discover", "found", "find objects without any labels", 5 + 20 * work, find, ("world",)
+        ),
+        Stage(
+            "clip",
+            "clip",
+            "learn what is said of the images",
+            7 + 14 * work,
+            learn_texts,
+            ("world",),
+            True,
+        ),
         Stage("index", "index", "make them searchable", 7 + 24 * work, fill, ("clip",)),
         Stage("search", "search", asked, 6, search, ("index",), output="search/results.json"),
     ]
@@ -119,7 +217,9 @@ def read_json(path: Path) -> Any:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         told = error.strerror if isinstance(error, OSError) else "damaged"
-        raise ValueError(f"{path}: {told}; remove its folder, and the same command makes it again") from None
+        raise ValueError(
+            f"{path}: {told}; remove its folder, and the same command makes it again"
+        ) from None
 
 
 def winner(plan: Plan) -> tuple[str, float]:
@@ -127,14 +227,20 @@ def winner(plan: Plan) -> tuple[str, float]:
     report = read_json(plan.folder / "tournament" / "results.json")
     if report["recommended"] is None:
         raise ValueError(f"no pool finished the tournament: see {plan.at('tournament/table.txt')}")
-    return next((row["pool"], row["lr"]) for row in report["standings"] if row["name"] == report["recommended"])
+    return next(
+        (row["pool"], row["lr"])
+        for row in report["standings"]
+        if row["name"] == report["recommended"]
+    )
 
 
 def query(plan: Plan) -> dict[str, Any]:
     """The truth of the photograph that shows a single object largest; of the test split, if it has any."""
     wanted = [one for one in _truths(plan) if one["label"] == QUERY and one["domain"] == "photo"]
     if not wanted:
-        raise ValueError(f"none of the {plan.images} images is the photograph of a {QUERY}: --images takes more")
+        raise ValueError(
+            f"none of the {plan.images} images is the photograph of a {QUERY}: --images takes more"
+        )
 
     def clearness(one: dict[str, Any]) -> tuple[bool, bool, float]:
         areas = [(x1 - x0) * (y1 - y0) for x0, y0, x1, y1 in one["boxes"]]

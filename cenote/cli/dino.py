@@ -16,7 +16,9 @@ def run(
     local_size: Annotated[
         int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: 3/7 of a large one's)")
     ] = None,
-    local: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: 6)")] = None,
+    local: Annotated[
+        int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: 6)")
+    ] = None,
     given: Annotated[UnlabelledOptions, tyro.conf.arg(name="")] = UnlabelledOptions(),  # noqa: B008  # frozen
     resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
 ) -> None:

@@ -16,7 +16,7 @@ from ._given import check_out, counted, going_on, names_in, say
 
 if TYPE_CHECKING:
     from cenote.data import Dataset
-    from cenote.evaluate.sightings import Sighting
+    from cenote.predict.discovery.results import Sighting
 
 SHEET = 40  # pictures on the contact sheet
 
@@ -28,11 +28,17 @@ def run(
     backbone: str = "lite0",
     weights: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,
     model: Annotated[Path | None, tyro.conf.arg(metavar="RUN")] = None,
-    size: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: its own, up to 640)")] = None,
+    size: Annotated[
+        int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: its own, up to 640)")
+    ] = None,
     keys: Literal["auto", "pool", "block", "map"] = "auto",
-    head: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: the mean)")] = None,
+    head: Annotated[
+        int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: the mean)")
+    ] = None,
     centre: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
-    split: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: all)")] = None,
+    split: Annotated[
+        str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: all)")
+    ] = None,
     format: tuple[Literal["coco", "voc", "csv"], ...] = ("coco", "csv"),
     skip_hard: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
     workers: int = 0,
@@ -65,10 +71,10 @@ def run(
     from tqdm import tqdm
 
     from cenote.evaluate.discover import METHODS, discover
-    from cenote.show.discovery import table, write_pages
-    from cenote.show.opening import open_model
-    from cenote.show.report import write_page
-    from cenote.show.report.found import discover_page
+    from cenote.predict.open_model import open_model
+    from cenote.report.discovery import table, write_pages
+    from cenote.report.html import write_page
+    from cenote.report.html.found import discover_page
 
     from ._page import command
 
@@ -97,7 +103,9 @@ def run(
     pages = write_pages(report, dataset, out)
     _write(out / "results.json", report)
     seconds = time.monotonic() - started
-    pages += write_page(out, discover_page(report, dataset, each.cases, each.boxes, command(), seconds))
+    pages += write_page(
+        out, discover_page(report, dataset, each.cases, each.boxes, command(), seconds)
+    )
     if json:
         print(to_json.dumps(report, indent=2))
     else:
@@ -114,10 +122,15 @@ class _Writing:
     """Boxes and masks of every image go to their files as they come; a page of pictures is kept."""
 
     def __init__(
-        self, dataset: Dataset, out: Path, files: ExitStack, methods: Sequence[str], format: Sequence[str]
+        self,
+        dataset: Dataset,
+        out: Path,
+        files: ExitStack,
+        methods: Sequence[str],
+        format: Sequence[str],
     ) -> None:
         from cenote.data.truth import spread
-        from cenote.show.photos import names_for
+        from cenote.predict.photos import names_for
 
         self.dataset, self.out, self.methods = dataset, out, methods
         self.stack, self.format = files, format
@@ -133,25 +146,38 @@ class _Writing:
 
     def __call__(self, sighting: Sighting) -> None:
         from cenote.data.write_boxes import FoundBoxes, open_writers
-        from cenote.show.discovery import draw_found, enlarged
-        from cenote.show.report.found import found_case
-        from cenote.show.sheet import Entry
+        from cenote.report.discovery import draw_found, enlarged
+        from cenote.report.html.found import found_case
+        from cenote.report.sheet import Entry
 
         i, size = sighting.position, sighting.size
-        if not self.writers:  # only now: what goes wrong before the first image leaves nothing behind
-            folders = {name: self.out / name if len(self.methods) > 1 else self.out for name in self.methods}
-            opened = {name: open_writers(folder, self.format, True) for name, folder in folders.items()}
-            self.writers = {name: self.stack.enter_context(writers) for name, writers in opened.items()}
+        if (
+            not self.writers
+        ):  # only now: what goes wrong before the first image leaves nothing behind
+            folders = {
+                name: self.out / name if len(self.methods) > 1 else self.out
+                for name in self.methods
+            }
+            opened = {
+                name: open_writers(folder, self.format, True) for name, folder in folders.items()
+            }
+            self.writers = {
+                name: self.stack.enter_context(writers) for name, writers in opened.items()
+            }
         for method, found in sighting.found.items():
             masks = [enlarged(mask, size) for mask in found.masks]
             boxes = found.boxes.round().astype(int).tolist()
-            entry = FoundBoxes(self.paths[i], self.files[i], size, None, boxes, [1.0] * len(boxes), masks)
+            entry = FoundBoxes(
+                self.paths[i], self.files[i], size, None, boxes, [1.0] * len(boxes), masks
+            )
             for writer in self.writers[method]:
                 writer.add(entry)
             self.boxes += len(boxes)
         if i in self.shown:
             photo = self.dataset.image(i)
-            pictures = [draw_found(photo, found.boxes, found.masks) for found in sighting.found.values()]
+            pictures = [
+                draw_found(photo, found.boxes, found.masks) for found in sighting.found.values()
+            ]
             self.entries.append(Entry(pictures, self.paths[i].name))
             for method, found in sighting.found.items():
                 self.cases[method].append(found_case(photo, found.boxes, self.paths[i].name))
@@ -159,8 +185,8 @@ class _Writing:
 
     def finish(self) -> None:
         from cenote.data import write_atomically
-        from cenote.show.discovery import NAMES
-        from cenote.show.sheet import contact_sheet
+        from cenote.report.discovery import NAMES
+        from cenote.report.sheet import contact_sheet
 
         if self.entries:
             heading = " · ".join(NAMES[name] for name in self.methods)
@@ -187,9 +213,15 @@ def _open(images: Sequence[str], out: Path, methods: Sequence[str], failed: list
     own = [out / "masks", *(out / name / "masks" for name in methods)]
     dataset = open_photographs(images, own, skipped)
     pictures = {"found.jpg", *(f"discover_{name}.jpg" for name in methods)}
-    kept = [i for i in range(len(dataset)) if not (_is_in(dataset.path(i), out) and dataset.path(i).name in pictures)]
+    kept = [
+        i
+        for i in range(len(dataset))
+        if not (_is_in(dataset.path(i), out) and dataset.path(i).name in pictures)
+    ]
     if not kept:
-        raise ValueError("no photographs found" if failed else "no photographs: name files, folders or globs")
+        raise ValueError(
+            "no photographs found" if failed else "no photographs: name files, folders or globs"
+        )
     return dataset.select(kept)
 
 

@@ -14,8 +14,12 @@ def run(
     folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
     data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")],
     on: Annotated[str, tyro.conf.arg(metavar="NAMES")] = "classify",
-    out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="FOLDER", help_behavior_hint="")] = None,
-    split: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: see below)")] = None,
+    out: Annotated[
+        Path | None, tyro.conf.arg(aliases=["-o"], metavar="FOLDER", help_behavior_hint="")
+    ] = None,
+    split: Annotated[
+        str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: see below)")
+    ] = None,
     batch: int = 64,
     workers: int = 0,
     seed: int = 0,

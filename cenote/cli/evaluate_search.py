@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from cenote.search.judge import Asked, Bench
 
 DEFAULT = (
-    "text,image,sum,product,normalised-sum,weicom,freedom-word,freedom-e,freedom-l,freedom-e+,freedom-l+,freedom,basic"
+    "text,image,sum,product,normalised-sum,weicom,freedom-word,"
+    "freedom-e,freedom-l,freedom-e+,freedom-l+,freedom,basic"
 )
 
 
@@ -21,19 +22,33 @@ def run(
     data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")],
     model: Annotated[str, tyro.conf.arg(metavar="NAME")] = "text-space",
     methods: Annotated[
-        str, tyro.conf.arg(metavar="NAMES", help_behavior_hint="(default: all that need no training)")
+        str,
+        tyro.conf.arg(metavar="NAMES", help_behavior_hint="(default: all that need no training)"),
     ] = DEFAULT,
-    out: Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="FOLDER", help_behavior_hint="")] = None,
+    out: Annotated[
+        Path | None, tyro.conf.arg(aliases=["-o"], metavar="FOLDER", help_behavior_hint="")
+    ] = None,
     protocol: Literal["auto", "domains", "attributes", "triplets"] = "auto",
     at: Annotated[tuple[int, ...], tyro.conf.arg(metavar="K...", help_behavior_hint="")] = (),
     split: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")] = None,
     words: Annotated[
-        str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: the model's own, or ImageNet-21k)")
+        str | None,
+        tyro.conf.arg(
+            metavar="FILE", help_behavior_hint="(default: the model's own, or ImageNet-21k)"
+        ),
     ] = None,
-    say_as: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=WORDS...", help_behavior_hint="")] = (),
-    attributes: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME...", help_behavior_hint="(default: all)")] = (),
-    sources: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME...", help_behavior_hint="(default: all)")] = (),
-    most: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: all)")] = None,
+    say_as: Annotated[
+        tuple[str, ...], tyro.conf.arg(metavar="NAME=WORDS...", help_behavior_hint="")
+    ] = (),
+    attributes: Annotated[
+        tuple[str, ...], tyro.conf.arg(metavar="NAME...", help_behavior_hint="(default: all)")
+    ] = (),
+    sources: Annotated[
+        tuple[str, ...], tyro.conf.arg(metavar="NAME...", help_behavior_hint="(default: all)")
+    ] = (),
+    most: Annotated[
+        int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: all)")
+    ] = None,
     batch: int = 64,
     workers: int = 0,
     seed: int = 0,
@@ -73,15 +88,17 @@ def run(
     from cenote.data import open_dataset, write_atomically
     from cenote.models.image_text import create_image_text
     from cenote.options import check_number
+    from cenote.report.composed import table_markdown, table_text
     from cenote.search.compose import check_model, find_method
     from cenote.search.judge import Bench, read_method
     from cenote.search.protocols import as_words, fewer
     from cenote.search.tasks import find_protocol, judged_part, make_tasks
     from cenote.search.vectors import dataset_vectors
     from cenote.search.words import load_words, remember_words
-    from cenote.show.composed import table_markdown, table_text
 
-    asked = {one.name: one for text in methods.split(",") if text.strip() for one in [read_method(text)]}
+    asked = {
+        one.name: one for text in methods.split(",") if text.strip() for one in [read_method(text)]
+    }
     if not asked:
         raise ValueError("no method is named: give some with commas, such as text,image,freedom")
     if at and min(at) < 1:
@@ -91,9 +108,15 @@ def run(
     check_out(out)
     dataset, said = judged_part(open_dataset(data), split), as_words(say_as)
     chosen = find_protocol(dataset, None if protocol == "auto" else protocol)
-    make_tasks(dataset, chosen, said, attributes, sources)  # what is wrong is told before a model is loaded
+    make_tasks(
+        dataset, chosen, said, attributes, sources
+    )  # what is wrong is told before a model is loaded
     found = create_image_text(model)
-    listed = load_words(words, found) if any(find_method(one.method).words for one in asked.values()) else None
+    listed = (
+        load_words(words, found)
+        if any(find_method(one.method).words for one in asked.values())
+        else None
+    )
     for one in asked.values():
         check_model(one.method, found)
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -146,7 +169,9 @@ def _report(
         "data": first.task.dataset.name,
         "model": first.model.name,
         "identity": first.model.identity,
-        "words": None if listed is None else {"list": words or "default", "count": len(listed.words)},
+        "words": None
+        if listed is None
+        else {"list": words or "default", "count": len(listed.words)},
         "questions": len(questions),
         "nothing_to_find": sum(not len(question.right) for question in questions),
         "database": sum(len(bench.task.database) for bench in benches),
@@ -160,7 +185,7 @@ def _draw(bench: Bench, asked: dict[str, Asked], path: Path) -> None:
     """Of one question that has something to find, the middle one; a picture that fails costs no figure."""
     from cenote.cli._given import say
     from cenote.data import write_atomically
-    from cenote.show.similarities import draw_similarities
+    from cenote.report.similarities import draw_similarities
 
     task = bench.task
     useful = [question for question in task.questions if len(question.right)]
@@ -169,10 +194,17 @@ def _draw(bench: Bench, asked: dict[str, Asked], path: Path) -> None:
     question = useful[len(useful) // 2]
     label = task.dataset[question.image].label
     what = "domain" if task.kind == "trapezoid" else question.column
-    names = {"neither": "neither", "class": "class alone", "value": f"{what} alone", "both": "both: right"}
+    names = {
+        "neither": "neither",
+        "class": "class alone",
+        "value": f"{what} alone",
+        "both": "both: right",
+    }
     try:
         panels = {name: bench.groups(one, question) for name, one in asked.items()}
-        figure = draw_similarities(panels, f"an image of {label} and “{question.text}”: scores of the database", names)
+        figure = draw_similarities(
+            panels, f"an image of {label} and “{question.text}”: scores of the database", names
+        )
         with write_atomically(path) as temporary:
             figure.savefig(temporary, dpi=110)
     except Exception as error:

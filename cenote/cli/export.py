@@ -32,6 +32,12 @@ def run(
     from ..models.export import describe, export_model
 
     if bool(folder) == bool(backbone):
-        raise ValueError("name a saved model's folder, or a backbone (--backbone lite0), and not both")
-    model = load(folder) if folder else create_model(backbone, pool, weights=weights, pretrained=pretrained)
+        raise ValueError(
+            "name a saved model's folder, or a backbone (--backbone lite0), and not both"
+        )
+    model = (
+        load(folder)
+        if folder
+        else create_model(backbone, pool, weights=weights, pretrained=pretrained)
+    )
     print(describe(export_model(model, out, format, output)))

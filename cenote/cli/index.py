@@ -22,10 +22,16 @@ def run(
     data: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="DATA...")],
     out: Annotated[str, tyro.conf.arg(aliases=["-o"], metavar="INDEX")],
     model: Annotated[
-        str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: the index's own, else text-space)")
+        str | None,
+        tyro.conf.arg(
+            metavar="NAME", help_behavior_hint="(default: the index's own, else text-space)"
+        ),
     ] = None,
     words: Annotated[
-        str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: the model's own, or ImageNet-21k's)")
+        str | None,
+        tyro.conf.arg(
+            metavar="FILE", help_behavior_hint="(default: the model's own, or ImageNet-21k's)"
+        ),
     ] = None,
     precision: Annotated[
         Literal["float32", "float16"] | None, tyro.conf.arg(help_behavior_hint="(default: float32)")
@@ -94,7 +100,9 @@ def run(
 class _Making:
     """The index, the model that made it or will, and its word list; an index that is there loads them when needed."""
 
-    def __init__(self, out: str, model: str | None, words: str | None, precision: str | None) -> None:
+    def __init__(
+        self, out: str, model: str | None, words: str | None, precision: str | None
+    ) -> None:
         from cenote.search.places import whole_model
         from cenote.search.store import find_store
 
@@ -103,13 +111,23 @@ class _Making:
         self.made: tuple[Any, Any] | None = None
         self.name = whole_model(model or (there.model if there else "text-space"))
         given = str(Path(words).absolute()) if words not in (None, "none") else None
-        self.words = None if words == "none" else given or ""  # empty: the model's own, or ImageNet-21k's names
+        self.words = (
+            None if words == "none" else given or ""
+        )  # empty: the model's own, or ImageNet-21k's names
         if there is not None:
             self.words = str(there.words["name"]) if there.words else None
-            if words is not None and given != self.words and not (given and _is_list(given, there.words)):
-                raise ValueError(f"{out} was made with {_called(self.words)}: leave --words out, or name a new index")
+            if (
+                words is not None
+                and given != self.words
+                and not (given and _is_list(given, there.words))
+            ):
+                raise ValueError(
+                    f"{out} was made with {_called(self.words)}: leave --words out, or name a new index"
+                )
             if precision not in (None, there.dtype):
-                raise ValueError(f"{out} was made with {there.dtype}: leave --precision out, or name a new index")
+                raise ValueError(
+                    f"{out} was made with {there.dtype}: leave --precision out, or name a new index"
+                )
             self.words = given or self.words
             if (self.name, self.words) != (there.model, there.words.get("name")):
                 self._move()
@@ -128,9 +146,14 @@ class _Making:
 
         if self.found is None:
             network, memory = self.ready()
-            words = {"name": self.words, "digest": memory.digest, "n": min(7, len(memory.words))} if memory else {}
+            words = (
+                {"name": self.words, "digest": memory.digest, "n": min(7, len(memory.words))}
+                if memory
+                else {}
+            )
             self.found = open_store(
-                self.out, Description(self.name, network.identity, network.dim, self.precision, words)
+                self.out,
+                Description(self.name, network.identity, network.dim, self.precision, words),
             )
         return self.found
 
@@ -142,14 +165,26 @@ class _Making:
         if self.made is None:
             if self.found is not None and self.name == self.found.description.model:
                 network = model_of(self.found)
-                self.name = self.found.description.model  # beside it, where another came to its old place
+                self.name = (
+                    self.found.description.model
+                )  # beside it, where another came to its old place
             else:
                 network = create_image_text(self.name)
                 if self.found is not None:
                     self.found.description.refuse_other(network, self.out)
-            memory = None if self.words is None else remember_words(network, load_words(self.words or None, network))
-            if memory and self.found is not None and memory.digest != self.found.description.words["digest"]:
-                raise ValueError(f"{_called(self.words)} is no more what {self.out} was made with: name a new index")
+            memory = (
+                None
+                if self.words is None
+                else remember_words(network, load_words(self.words or None, network))
+            )
+            if (
+                memory
+                and self.found is not None
+                and memory.digest != self.found.description.words["digest"]
+            ):
+                raise ValueError(
+                    f"{_called(self.words)} is no more what {self.out} was made with: name a new index"
+                )
             self.made = network, memory
         return self.made
 
@@ -158,7 +193,9 @@ def _refuse_below(out: Path, data: tuple[str, ...]) -> None:
     """What lies in the index's own folder is no image to be indexed, so nothing would be found."""
     for part in data:
         if Path(part).exists() and Path(part).resolve().is_relative_to(out.expanduser().resolve()):
-            raise ValueError(f"-o {out} is where the images of {part} are: name another folder for the index")
+            raise ValueError(
+                f"-o {out} is where the images of {part} are: name another folder for the index"
+            )
 
 
 def _refuse_unreadable(dataset: Dataset) -> None:
@@ -225,6 +262,10 @@ def _told(report: Report, store: Store) -> str:
         (report.moved, "moved or copied"),
         (report.noted, "with other labels or times"),
     ]
-    parts += [(report.same, "unchanged"), (report.removed, "removed"), (len(report.failed), "failed")]
+    parts += [
+        (report.same, "unchanged"),
+        (report.removed, "removed"),
+        (len(report.failed), "failed"),
+    ]
     told = ", ".join(f"{number} {what}" for number, what in parts if number) or "nothing to do"
     return f"{counted(len(store), 'image')} in {store.where}: {told}"

@@ -12,11 +12,13 @@ import tyro
 from ._given import check_out, counted, going_on, say
 
 if TYPE_CHECKING:
-    from cenote.evaluate.tally import Eyes
-    from cenote.evaluate.thresholds import Threshold
     from cenote.models import PooledModel
+    from cenote.predict.maps import MapPredictor
+    from cenote.predict.thresholds import Threshold
 
-Number = Annotated[float | None, tyro.conf.arg(metavar="T", help_behavior_hint="(default: see above)")]
+Number = Annotated[
+    float | None, tyro.conf.arg(metavar="T", help_behavior_hint="(default: see above)")
+]
 Maps = Literal["auto", "pool", "cls", "rollout", "cam", "gradcam"]
 
 FILES = {"coco": "boxes.json", "voc": "Annotations/", "csv": "boxes.csv"}
@@ -33,7 +35,9 @@ def run(
     threshold: Number = None,
     calibrate: Annotated[str | None, tyro.conf.arg(metavar="DATA", help_behavior_hint="")] = None,
     map: Maps = "auto",
-    size: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: the model's)")] = None,
+    size: Annotated[
+        int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: the model's)")
+    ] = None,
     batch: int = 32,
     workers: int = 0,
 ) -> None:
@@ -62,27 +66,33 @@ def run(
     """
     import torch
 
-    from cenote.evaluate.tally import Eyes
-    from cenote.evaluate.thresholds import threshold_for
     from cenote.models import load
+    from cenote.predict.maps import MapPredictor
+    from cenote.predict.thresholds import threshold_for
 
     if threshold is not None and calibrate is not None:
         raise ValueError("--threshold and --calibrate exclude each other")
     check_out(out)
     model = load(folder).eval().to("cuda" if torch.cuda.is_available() else "cpu")
     if calibrate is not None:
-        chosen = _calibrate(model, folder, calibrate, kind=map, size=size, batch=batch, workers=workers)
+        chosen = _calibrate(
+            model, folder, calibrate, kind=map, size=size, batch=batch, workers=workers
+        )
     else:
         chosen = threshold_for(model, folder, threshold, map, size)
-    eyes = Eyes(model, chosen.kind, chosen.size, batch, workers)
+    predictor = MapPredictor(model, chosen.kind, chosen.size, batch, workers)
     for sentence in (f"threshold {chosen.value:.2f}: {chosen.source}", *chosen.doubts):
         say(sentence)
     written = [name for kind, name in FILES.items() if kind in format]
     written += ["masks/"] * masks + ["pictures/"] * pictures
     if not written:
         raise ValueError("nothing would be written: name a --format, or --masks or --pictures")
-    done, boxes, failed = _find_all(eyes, images, out, format, chosen.value, masks, pictures, several)
-    print(f"{counted(boxes, 'box', 'boxes')} in {counted(done, 'photograph')}: {', '.join(written)} in {out}")
+    done, boxes, failed = _find_all(
+        predictor, images, out, format, chosen.value, masks, pictures, several
+    )
+    print(
+        f"{counted(boxes, 'box', 'boxes')} in {counted(done, 'photograph')}: {', '.join(written)} in {out}"
+    )
     if failed:
         say(f"cenote localize: {failed} failed, see above")
         raise SystemExit(1)
@@ -93,8 +103,9 @@ def _calibrate(model: PooledModel, folder: Path, data: str, **options: Any) -> T
     from tqdm import tqdm
 
     from cenote.data import open_dataset
+    from cenote.evaluate.calibration import choose_threshold, save_threshold
     from cenote.evaluate.localize import localize
-    from cenote.evaluate.thresholds import FILE, as_threshold, choose_threshold, save_threshold
+    from cenote.predict.thresholds import FILE, as_threshold
     from cenote.train.judged import own_splits
 
     dataset = open_dataset(data)
@@ -111,24 +122,34 @@ def _calibrate(model: PooledModel, folder: Path, data: str, **options: Any) -> T
     chosen = as_threshold(choose_threshold(result, dataset.name, name))
     try:
         save_threshold(folder, result, dataset.name, name)
-    except OSError as error:  # a shared model may be read-only, and the photographs can still be done
+    except (
+        OSError
+    ) as error:  # a shared model may be read-only, and the photographs can still be done
         told = f"{folder / FILE}: {error.strerror or error}"
         say(f"the threshold was not kept ({told}): --threshold {chosen.value:.2f} uses it again")
     return chosen
 
 
-def _find_all(eyes: Eyes, images: Sequence[str], out: Path, formats: Sequence[str], threshold: float, masks: bool,
-              pictures: bool, several: bool) -> tuple[int, int, int]:  # fmt: skip
+def _find_all(
+    predictor: MapPredictor,
+    images: Sequence[str],
+    out: Path,
+    formats: Sequence[str],
+    threshold: float,
+    masks: bool,
+    pictures: bool,
+    several: bool,
+) -> tuple[int, int, int]:
     """Photographs done, boxes in them, photographs that failed."""
     from tqdm import tqdm
 
     from cenote.data.loading import Bad
     from cenote.data.photographs import open_photographs
     from cenote.data.write_boxes import FoundBoxes, open_writers
-    from cenote.evaluate.find import find, object_masks
-    from cenote.show.localization import Gallery
-    from cenote.show.opening import class_names
-    from cenote.show.photos import names_for
+    from cenote.predict.boxes import find, object_masks
+    from cenote.predict.open_model import class_names
+    from cenote.predict.photos import names_for
+    from cenote.report.localization import Gallery
 
     failed: list[str] = []
 
@@ -138,10 +159,15 @@ def _find_all(eyes: Eyes, images: Sequence[str], out: Path, formats: Sequence[st
 
     dataset = open_photographs(images, [out / "masks", out / "pictures"], skipped)
     if not len(dataset):
-        raise ValueError("no photographs found" if failed else "no photographs: name files, folders or globs")
+        raise ValueError(
+            "no photographs found" if failed else "no photographs: name files, folders or globs"
+        )
     paths = [dataset.path(i) for i in range(len(dataset))]
-    names, classes = names_for(paths), class_names(eyes.model)
-    gallery = Gallery(out / "pictures", f"{eyes.model.backbone.name} · {eyes.kind} map · threshold {threshold:.2f}")
+    names, classes = names_for(paths), class_names(predictor.model)
+    gallery = Gallery(
+        out / "pictures",
+        f"{predictor.model.backbone.name} · {predictor.kind} map · threshold {threshold:.2f}",
+    )
     done = boxes = 0
     journal = out / ".looks.jsonl"
     with (
@@ -149,7 +175,7 @@ def _find_all(eyes: Eyes, images: Sequence[str], out: Path, formats: Sequence[st
         tqdm(total=len(dataset), unit="photo", disable=None, file=sys.stderr) as bar,
         open_writers(out, formats, masks, classes or ["object"]) as writers,
     ):
-        for found in find(eyes, dataset, threshold, several, journal):
+        for found in find(predictor, dataset, threshold, several, journal):
             bar.update()
             if isinstance(found, Bad):
                 skipped(found.sentence)
@@ -157,7 +183,13 @@ def _find_all(eyes: Eyes, images: Sequence[str], out: Path, formats: Sequence[st
             i, label = found.position, None if classes is None else classes[found.class_id or 0]
             drawn = object_masks(found) if masks else []
             entry = FoundBoxes(
-                paths[i], names[i], found.size, label, found.boxes.tolist(), found.scores.tolist(), drawn
+                paths[i],
+                names[i],
+                found.size,
+                label,
+                found.boxes.tolist(),
+                found.scores.tolist(),
+                drawn,
             )
             for writer in writers:
                 writer.add(entry)

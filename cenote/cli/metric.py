@@ -34,7 +34,7 @@ def run(
         resume: go on with the run in RUN.
     """
     from cenote.data import open_dataset
-    from cenote.train.distributed import leads
+    from cenote.predict.distributed import leads
     from cenote.train.engine import Stopped
     from cenote.train.metric_fit import learn_metric
 
@@ -55,20 +55,34 @@ def told(report: dict[str, Any]) -> str:
     if "concatenated" in report:
         rows = [("mean of 4", report["test"]), ("concatenated", report["concatenated"])]
     if "deviation" in report:
-        rows = [row for one, by in zip(rows, report["deviation"].values(), strict=True) for row in (one, ("±", by))]
+        rows = [
+            row
+            for one, by in zip(rows, report["deviation"].values(), strict=True)
+            for row in (one, ("±", by))
+        ]
     names = [name for name in report["test"] if name not in ("images", "queries", "without_match")]
     heads = [_title(name) for name in names]
     classes = len(report["classes"]["test"])
-    lines = [f"{report['test']['images']:.0f} images of {classes} classes that were not trained on, in percent:"]
+    lines = [
+        f"{report['test']['images']:.0f} images of {classes} classes that were not trained on, in percent:"
+    ]
     width = max(len(name) for name, _ in rows)
     lines.append("  ".join([" " * width, *heads]))
     for name, found in rows:
-        cells = [f"{found[key]:.2f}".rjust(len(head)) for key, head in zip(names, heads, strict=True)]
+        cells = [
+            f"{found[key]:.2f}".rjust(len(head)) for key, head in zip(names, heads, strict=True)
+        ]
         lines.append("  ".join([name.ljust(width), *cells]))
     if "deviation" in report:
-        lines.append(f"the mean of all {report['collections']} collections of four models, ± their standard deviation")
+        lines.append(
+            f"the mean of all {report['collections']} collections of four models, ± their standard deviation"
+        )
     if lone := report["test"]["without_match"]:
-        how = "left out" if report["test"]["queries"] < report["test"]["images"] else "counted as misses"
+        how = (
+            "left out"
+            if report["test"]["queries"] < report["test"]["images"]
+            else "counted as misses"
+        )
         lines.append(f"{how}: {counted(lone, 'query', 'queries')} with nothing to find")
     if classes == 1:
         lines.append(ONE_CLASS)

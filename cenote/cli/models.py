@@ -10,7 +10,9 @@ import tyro
 
 def run(
     pattern: Annotated[
-        str, tyro.conf.Positional, tyro.conf.arg(metavar="[PATTERN]", help_behavior_hint="(default: every family)")
+        str,
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="[PATTERN]", help_behavior_hint="(default: every family)"),
     ] = "",
     check: bool = False,
     all: bool = False,
@@ -36,5 +38,7 @@ def run(
     from cenote.backbones.catalogue import select
 
     names = select(pattern, all)
-    checks = list(tqdm(survey(names, not all, jobs), total=len(names), unit="architecture", delay=1))
+    checks = list(
+        tqdm(survey(names, not all, jobs), total=len(names), unit="architecture", delay=1)
+    )
     print(checks_table(checks, style))

@@ -9,7 +9,9 @@ from ..pooling.cost import parse_grid
 
 def run(
     name: Annotated[
-        str, tyro.conf.Positional, tyro.conf.arg(metavar="[POOL]", help_behavior_hint="(default: all)")
+        str,
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="[POOL]", help_behavior_hint="(default: all)"),
     ] = "",
     dim: int = 384,
     grid: Annotated[str, tyro.conf.arg(metavar="HxW")] = "14x14",

@@ -10,7 +10,9 @@ import tyro
 
 def run(
     name: Annotated[
-        str, tyro.conf.Positional, tyro.conf.arg(metavar="[NAME]", help_behavior_hint="(default: all)")
+        str,
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="[NAME]", help_behavior_hint="(default: all)"),
     ] = "",
     style: Literal["text", "markdown", "json"] = "text",
 ) -> None:

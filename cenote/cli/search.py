@@ -23,13 +23,17 @@ def run(
     index: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="INDEX")],
     image: Annotated[Several, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = (),
     text: Annotated[Several, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")] = (),
-    without: Annotated[Several, tyro.conf.arg(name="not", metavar="TEXT", help_behavior_hint="")] = (),
+    without: Annotated[
+        Several, tyro.conf.arg(name="not", metavar="TEXT", help_behavior_hint="")
+    ] = (),
     weight: Annotated[float | None, tyro.conf.arg(metavar="X", help_behavior_hint="")] = None,
     method: Annotated[str, tyro.conf.arg(metavar="NAME")] = "auto",
     top: int = 10,
     cut: Annotated[float | None, tyro.conf.arg(metavar="SCORE", help_behavior_hint="")] = None,
     sort: Literal["score", "date", "name", "size"] = "score",
-    class_: Annotated[Several, tyro.conf.arg(name="class", metavar="NAME", help_behavior_hint="")] = (),
+    class_: Annotated[
+        Several, tyro.conf.arg(name="class", metavar="NAME", help_behavior_hint="")
+    ] = (),
     domain: Annotated[Several, tyro.conf.arg(metavar="NAME", help_behavior_hint="")] = (),
     folder: Annotated[Several, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")] = (),
     since: Annotated[str | None, tyro.conf.arg(metavar="DATE", help_behavior_hint="")] = None,
@@ -37,7 +41,9 @@ def run(
     min_size: Annotated[str | None, tyro.conf.arg(metavar="SIZE", help_behavior_hint="")] = None,
     max_size: Annotated[str | None, tyro.conf.arg(metavar="SIZE", help_behavior_hint="")] = None,
     near_duplicates: Literal["hide", "show"] = "hide",
-    words: Annotated[str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: the index's)")] = None,
+    words: Annotated[
+        str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: the index's)")
+    ] = None,
     exact: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
     sheet: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None,
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
@@ -84,7 +90,9 @@ def run(
         raise ValueError("--weight is of a text beside an image: give both")
     chosen = _filter(class_, domain, folder, since, until, min_size, max_size)
     name, options = choose_method(method, weight)
-    question = Question(image, text, without, name, top, cut, sort, near_duplicates, chosen, options)
+    question = Question(
+        image, text, without, name, top, cut, sort, near_duplicates, chosen, options
+    )
     answer = ask(question, *open_for(question, index, words, exact))
     if missing := sum(result.missing for result in answer.results):
         say(
@@ -113,7 +121,9 @@ def _filter(
     from cenote.search.filters import Filter, parse_date, parse_size
 
     # A folder of a data set without files, "world/tiny:cats", is a beginning of names; any other is a path.
-    where = tuple(name if ":" in name else str(Path(name).expanduser().absolute()) for name in folders)
+    where = tuple(
+        name if ":" in name else str(Path(name).expanduser().absolute()) for name in folders
+    )
     return Filter(
         classes, domains, where,
         None if since is None else parse_date(since), None if until is None else parse_date(until, end=True),
@@ -125,9 +135,21 @@ def row(result: Result) -> dict[str, Any]:
     """A result as programs read it."""
     entry = result.entry
     told = {"path": entry.path, "score": round(result.score, 6), "missing": result.missing}
-    told |= {"class": entry.label, "domain": entry.domain, "split": entry.split, "caption": entry.caption}
-    told |= {"attributes": dict(entry.attributes) or None, "width": entry.width, "height": entry.height}
-    told |= {"bytes": entry.size, "date": time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(entry.date))}
+    told |= {
+        "class": entry.label,
+        "domain": entry.domain,
+        "split": entry.split,
+        "caption": entry.caption,
+    }
+    told |= {
+        "attributes": dict(entry.attributes) or None,
+        "width": entry.width,
+        "height": entry.height,
+    }
+    told |= {
+        "bytes": entry.size,
+        "date": time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(entry.date)),
+    }
     told["duplicates"] = list(result.duplicates)
     return {key: value for key, value in told.items() if value is not None}
 
@@ -138,14 +160,30 @@ def _table(answer: Answer, cut: float | None) -> str:
     lines = []
     for place, result in enumerate(answer.results, 1):
         notes = ["(missing)"] * result.missing
-        notes += [f"(+{counted(len(result.duplicates), 'near-duplicate')})"] if result.duplicates else []
+        notes += (
+            [f"(+{counted(len(result.duplicates), 'near-duplicate')})"] if result.duplicates else []
+        )
         label = "/".join(part for part in (result.entry.label, result.entry.domain) if part)
         lines.append(
-            "  ".join([f"{place:3d}", f"{result.score:6.3f}", result.entry.path, *([label] * bool(label)), *notes])
+            "  ".join(
+                [
+                    f"{place:3d}",
+                    f"{result.score:6.3f}",
+                    result.entry.path,
+                    *([label] * bool(label)),
+                    *notes,
+                ]
+            )
         )
-    passed = "" if cut is None else f", {answer.relevant}{'' if answer.exact else ' or more'} score at least {cut:g}"
+    passed = (
+        ""
+        if cut is None
+        else f", {answer.relevant}{'' if answer.exact else ' or more'} score at least {cut:g}"
+    )
     how = "" if answer.exact else f", ranked among the {answer.method} query's nearest"
-    lines.append(f"{counted(len(answer.results), 'image')} of {answer.searched} by {answer.method}{passed}{how}")
+    lines.append(
+        f"{counted(len(answer.results), 'image')} of {answer.searched} by {answer.method}{passed}{how}"
+    )
     return "\n".join(lines)
 
 
@@ -159,7 +197,9 @@ def _reasons(why: dict[str, Any]) -> str:
         told["words"] = ", ".join(f"{each['word']} {each['weight']:.2f}" for each in why["words"])
     if "proxies" in why:
         shown = [Path(path).name for path in why["proxies"]]
-        told["proxies"] = ", ".join(shown[:8]) + (f" and {len(shown) - 8} more" if len(shown) > 8 else "")
+        told["proxies"] = ", ".join(shown[:8]) + (
+            f" and {len(shown) - 8} more" if len(shown) > 8 else ""
+        )
     for name, value in told.items():
         if isinstance(value, dict):
             told[name] = ", ".join(f"{key} {number:.4g}" for key, number in value.items())
@@ -168,15 +208,22 @@ def _reasons(why: dict[str, Any]) -> str:
 
 def _draw(question: Any, answer: Answer, path: Path) -> None:
     from cenote.data import write_atomically
+    from cenote.report.found import Shown, found_sheet
     from cenote.search.pictures import Pictures
-    from cenote.show.found import Shown, found_sheet
 
     pictures = Pictures()
     shown = [
-        Shown(pictures(result.entry), Path(result.entry.path).name, result.score, len(result.duplicates))
+        Shown(
+            pictures(result.entry),
+            Path(result.entry.path).name,
+            result.score,
+            len(result.duplicates),
+        )
         for result in answer.results
     ]
     asked = [*question.texts, *(f"not {text}" for text in question.without)]
-    page = found_sheet(shown, " + ".join(asked), [pictures.file(path) for path in question.images], answer.method)
+    page = found_sheet(
+        shown, " + ".join(asked), [pictures.file(path) for path in question.images], answer.method
+    )
     with write_atomically(path) as temporary:
         page.save(temporary, quality=92, subsampling=0)  # which a PNG does not mind

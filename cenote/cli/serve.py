@@ -13,7 +13,9 @@ def run(
     index: Annotated[str | None, tyro.conf.arg(metavar="INDEX", help_behavior_hint="")] = None,
     host: str = "127.0.0.1",
     port: int = 8000,
-    allow_host: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME...", help_behavior_hint="")] = (),
+    allow_host: Annotated[
+        tuple[str, ...], tyro.conf.arg(metavar="NAME...", help_behavior_hint="")
+    ] = (),
     max_bytes: int = 20_000_000,
     max_pixels: int = 50_000_000,
     queue: int = 64,
@@ -40,7 +42,11 @@ def run(
 
     if not 0 <= port <= 65535:
         raise ValueError(f"a port is a number from 0 to 65535, got {port}")
-    for name, value in (("--max-bytes", max_bytes), ("--max-pixels", max_pixels), ("--queue", queue)):
+    for name, value in (
+        ("--max-bytes", max_bytes),
+        ("--max-pixels", max_pixels),
+        ("--queue", queue),
+    ):
         check_number(name, value, whole=True, least=1)
     for folder in runs:
         if (folder / "index.json").is_file():

@@ -15,9 +15,12 @@ from .fit import NAMES
 def run(
     data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")],
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")],
-    trials: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: 30)")] = None,
+    trials: Annotated[
+        int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: 30)")
+    ] = None,
     search: Annotated[
-        tuple[str, ...], tyro.conf.arg(metavar="KEY=LOW..HIGH[:log]...", help_behavior_hint="(default: see above)")
+        tuple[str, ...],
+        tyro.conf.arg(metavar="KEY=LOW..HIGH[:log]...", help_behavior_hint="(default: see above)"),
     ] = (),
     options: Annotated[FitOptions, tyro.conf.arg(name="")] = FitOptions(),  # noqa: B008  # frozen
 ) -> None:
@@ -41,7 +44,9 @@ def run(
     choices, recipe = options.choices(), options.found_recipe()
     space = search_space(search, recipe, choices.freeze)
     refuse_fixed(space, options.given())
-    count = trials if trials is not None else recipe.search.get("trials", TRIALS) if recipe else TRIALS
+    count = (
+        trials if trials is not None else recipe.search.get("trials", TRIALS) if recipe else TRIALS
+    )
     try:
         report = sweep(open_dataset(data), out, choices, space, count)
     except Stopped as stop:
@@ -52,10 +57,14 @@ def run(
         return
     by = choices.training().select
     drawn = ", ".join(f"{key} {value:.3g}" for key, value in report["drawn"].items())
-    print(f"best: trial {report['trial']} ({drawn}), {NAMES.get(by, by)} {report['value']:.2f} on val")
+    print(
+        f"best: trial {report['trial']} ({drawn}), {NAMES.get(by, by)} {report['value']:.2f} on val"
+    )
     if report["test"]:
         found = ", ".join(
-            f"{NAMES.get(k, k)} {report['test'][k]:.2f}" for k in (*NAMES, "accuracy") if k in report["test"]
+            f"{NAMES.get(k, k)} {report['test'][k]:.2f}"
+            for k in (*NAMES, "accuracy")
+            if k in report["test"]
         )
         print(f"on {report['test']['images']} test images: {found}")
     print(f"saved in {out / 'best'}")
@@ -69,4 +78,6 @@ def _print_table(path: Path) -> None:
     rows.sort(key=lambda row: -float(row[2]) if row[2] else float("inf"))
     widths = [max(len(row[k]) for row in [head, *rows]) for k in range(len(head))]
     for row in [head, *rows]:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        print(
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        )

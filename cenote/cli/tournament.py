@@ -16,11 +16,16 @@ def run(
     data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")],
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="RUN")],
     backbone: str = "lite0",
-    weights: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: its own)")] = None,
-    pools: Annotated[tuple[str, ...], tyro.conf.arg(metavar="POOL...", help_behavior_hint="(default: all)")] = (),
+    weights: Annotated[
+        Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: its own)")
+    ] = None,
+    pools: Annotated[
+        tuple[str, ...], tyro.conf.arg(metavar="POOL...", help_behavior_hint="(default: all)")
+    ] = (),
     ablation: Flag = False,
     gamma: Annotated[
-        tuple[float, ...] | None, tyro.conf.arg(metavar="[X...]", help_behavior_hint="(without numbers: 1 to 5)")
+        tuple[float, ...] | None,
+        tyro.conf.arg(metavar="[X...]", help_behavior_hint="(without numbers: 1 to 5)"),
     ] = None,
     seeds: int = 3,
     epochs: int = 30,
@@ -56,7 +61,13 @@ def run(
         resume: go on with the tournament in RUN.
     """
     kinds = [
-        name for name, given in (("--pools", pools), ("--ablation", ablation), ("--gamma", gamma is not None)) if given
+        name
+        for name, given in (
+            ("--pools", pools),
+            ("--ablation", ablation),
+            ("--gamma", gamma is not None),
+        )
+        if given
     ]
     if len(kinds) > 1:
         raise ValueError(f"{' and '.join(kinds)} are different tournaments: choose one")
@@ -64,21 +75,25 @@ def run(
         raise ValueError(f"gamma is a number above 0, got {min(gamma):g}")
     from cenote.cli._page import command
     from cenote.data import open_dataset
-    from cenote.evaluate.speed import best_times
-    from cenote.show.report import write_page
-    from cenote.show.report.tournament import tournament_page
-    from cenote.show.tournament import table, write_tournament
+    from cenote.predict.distributed import leads
+    from cenote.predict.timing import best_times
+    from cenote.report.html import write_page
+    from cenote.report.html.tournament import tournament_page
+    from cenote.report.tournament import table, write_tournament
     from cenote.train.choices import PROBE
-    from cenote.train.distributed import leads
     from cenote.train.engine import Stopped
     from cenote.train.tournament import Game, tournament
 
-    settings = replace(PROBE, epochs=epochs, batch=batch, seed=seed, workers=workers, warmup=min(2.0, epochs / 5))
+    settings = replace(
+        PROBE, epochs=epochs, batch=batch, seed=seed, workers=workers, warmup=min(2.0, epochs / 5)
+    )
     kind = "ablation" if ablation else "gamma" if gamma is not None else "pools"
     game = Game(backbone, weights, kind, pools, gamma or (), seeds, lr, boxes, settings)
     say = _say if leads() else _silent
     try:
-        outcome = tournament(open_dataset(data), out, game, resume=resume, clock=best_times, say=say)
+        outcome = tournament(
+            open_dataset(data), out, game, resume=resume, clock=best_times, say=say
+        )
     except Stopped as stop:
         print(f"cenote tournament: {stop}", file=sys.stderr)
         raise SystemExit(1) from stop

@@ -5,9 +5,15 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-Whole = Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: the preset's)")]
-Share = Annotated[float | None, tyro.conf.arg(metavar="0..1", help_behavior_hint="(default: the preset's)")]
-Names = Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME...", help_behavior_hint="(default: the preset's)")]
+Whole = Annotated[
+    int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: the preset's)")
+]
+Share = Annotated[
+    float | None, tyro.conf.arg(metavar="0..1", help_behavior_hint="(default: the preset's)")
+]
+Names = Annotated[
+    tuple[str, ...], tyro.conf.arg(metavar="NAME...", help_behavior_hint="(default: the preset's)")
+]
 
 
 def run(
@@ -25,7 +31,9 @@ def run(
     distractors: Whole = None,
     occlusion: Share = None,
     variants: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
-    jobs: Annotated[int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: all cores)")] = None,
+    jobs: Annotated[
+        int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: all cores)")
+    ] = None,
 ) -> None:
     """Draw a data set with every truth known: classes, boxes, masks, domains, attributes, captions.
 
@@ -51,16 +59,26 @@ def run(
         variants: also draw the test split with the eight backgrounds of ImageNet-9, in OUT/backgrounds.
         jobs: processes.
     """
-    from ..data.world import World, write_world
+    from ..data.synthetic import World, write_world
 
-    given: dict[str, Any] = {"images": images, "size": size, "seed": seed, "bias": bias, "test_bias": test_bias}
+    given: dict[str, Any] = {
+        "images": images,
+        "size": size,
+        "seed": seed,
+        "bias": bias,
+        "test_bias": test_bias,
+    }
     given |= {"distractors": distractors, "occlusion": occlusion}
     given |= {"classes": classes or None, "scenes": scenes or None, "domains": domain or None}
     if labels != "preset":
         given |= {"fine": labels != "classes", "unseen": labels == "unseen"}
-    world = World.preset(preset, **{key: value for key, value in given.items() if value is not None})
+    world = World.preset(
+        preset, **{key: value for key, value in given.items() if value is not None}
+    )
     write_world(world, out, jobs)
-    print(f"{len(world)} images of {len(world.labels)} classes: {out / 'annotations.jsonl'}, {out / 'sheet.png'}")
+    print(
+        f"{len(world)} images of {len(world.labels)} classes: {out / 'annotations.jsonl'}, {out / 'sheet.png'}"
+    )
     if variants:
         from ..data import open_dataset
         from ..data.backgrounds import VARIANTS, write_variants

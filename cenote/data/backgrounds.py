@@ -19,7 +19,16 @@ from .dataset import Dataset
 from .files import write_atomically
 from .images import BadImage
 
-VARIANTS = ("original", "only_fg", "mixed_same", "mixed_rand", "mixed_next", "no_fg", "only_bg_b", "only_bg_t")
+VARIANTS = (
+    "original",
+    "only_fg",
+    "mixed_same",
+    "mixed_rand",
+    "mixed_next",
+    "no_fg",
+    "only_bg_b",
+    "only_bg_t",
+)
 Rectangle = tuple[int, int, int, int]  # left, top, right, bottom, the last two exclusive
 Pixel = npt.NDArray[np.uint8]
 
@@ -68,7 +77,9 @@ def mixed(image: Pixel, mask: Pixel, background: Pixel) -> Pixel:
     """The object over another image's Only-BG-T, which is scaled and cut to this image's size."""
     height, width = mask.shape
     if background.shape != image.shape:
-        fitted = ImageOps.fit(Image.fromarray(background), (width, height), Image.Resampling.BILINEAR)
+        fitted = ImageOps.fit(
+            Image.fromarray(background), (width, height), Image.Resampling.BILINEAR
+        )
         background = np.asarray(fitted)
     return np.where((mask == 1)[..., None], image, background)
 
@@ -90,7 +101,9 @@ def with_background(dataset: Dataset, variant: str, seed: int = 0) -> Dataset:
     return result
 
 
-def write_variants(dataset: Dataset, out: Path, seed: int = 0, variants: Sequence[str] = VARIANTS) -> list[str]:
+def write_variants(
+    dataset: Dataset, out: Path, seed: int = 0, variants: Sequence[str] = VARIANTS
+) -> list[str]:
     """A folder of each variant, with its list; returns what could not be made, and why."""
     from tqdm import tqdm
 
@@ -100,7 +113,11 @@ def write_variants(dataset: Dataset, out: Path, seed: int = 0, variants: Sequenc
         lines = []
         for i in tqdm(range(len(changed)), desc=variant, unit="image", disable=None, leave=False):
             record = changed[i]
-            name = Path(record.image).with_suffix("").as_posix().replace("/", "_") if record.image else f"{i:06d}"
+            name = (
+                Path(record.image).with_suffix("").as_posix().replace("/", "_")
+                if record.image
+                else f"{i:06d}"
+            )
             path = out / variant / "images" / f"{name}.png"
             try:
                 image = changed.image(i)
@@ -109,14 +126,20 @@ def write_variants(dataset: Dataset, out: Path, seed: int = 0, variants: Sequenc
                 continue
             with write_atomically(path) as temporary:
                 image.save(temporary)
-            lines.append(json.dumps({"file": f"images/{name}.png", "label": record.label, "split": record.split}))
+            lines.append(
+                json.dumps(
+                    {"file": f"images/{name}.png", "label": record.label, "split": record.split}
+                )
+            )
         with write_atomically(out / variant / "annotations.jsonl") as temporary:
             temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return left_out
 
 
 class _Variants:
-    def __init__(self, dataset: Dataset, rows: npt.NDArray[np.int64], variant: str, seed: int) -> None:
+    def __init__(
+        self, dataset: Dataset, rows: npt.NDArray[np.int64], variant: str, seed: int
+    ) -> None:
         self.dataset = dataset.select(range(len(dataset)))
         self.dataset.rows = np.arange(len(dataset.columns["label"]))  # positions are rows
         self.rows, self.variant, self.seed = rows, variant, seed
@@ -142,7 +165,9 @@ class _Variants:
     def _mask(self, row: int, pixels: Pixel) -> Pixel:
         mask = self.dataset.mask(row)
         if mask is None or mask.shape != pixels.shape[:2] or not (mask == 1).any():
-            raise BadImage(self.dataset.path(row), "it has no mask of its size with an object in it")
+            raise BadImage(
+                self.dataset.path(row), "it has no mask of its size with an object in it"
+            )
         return mask
 
     def _tiled(self, row: int) -> Pixel:

@@ -24,20 +24,32 @@ class BalancedOrder(Order):
     """
 
     def __init__(
-        self, labels: npt.ArrayLike, classes: int, images: int, seed: int = 0, rank: int = 0, world: int = 1
+        self,
+        labels: npt.ArrayLike,
+        classes: int,
+        images: int,
+        seed: int = 0,
+        rank: int = 0,
+        world: int = 1,
     ) -> None:
         self.labels = np.asarray(labels, np.int64)
         if min(classes, images) < 1:
-            raise ValueError(f"a batch has at least 1 class and 1 image of each, got {classes} x {images}")
+            raise ValueError(
+                f"a batch has at least 1 class and 1 image of each, got {classes} x {images}"
+            )
         super().__init__(len(self.labels), classes * images, True, seed, True, rank, world)
         self.images = images
         together, present = classes * world, np.unique(self.labels)
         if len(present) and present[0] < 0:
             raise ValueError(f"{(self.labels < 0).sum()} images have no class: leave them out")
         if together > len(present):
-            raise ValueError(f"{together} classes in a step, there are {len(present)}: ask for fewer a batch")
+            raise ValueError(
+                f"{together} classes in a step, there are {len(present)}: ask for fewer a batch"
+            )
         if together * images > self.n:
-            raise ValueError(f"{together} x {images} images in a step, there are {self.n}: ask for fewer a batch")
+            raise ValueError(
+                f"{together} x {images} images in a step, there are {self.n}: ask for fewer a batch"
+            )
 
     def share(self, step: Ints) -> Ints:
         return step[self.rank * self.batch : (self.rank + 1) * self.batch]
@@ -83,7 +95,9 @@ def _filled(groups: list[Ints], labels: Ints, size: int, look_ahead: int) -> Int
         while room:
             group = queue.popleft() if queue else waiting.popleft()  # else: no other class is left
             label = int(labels[group[0]])
-            if queue and (label in seen or (tries and (len(group) > room or len(group) == room - 1))):
+            if queue and (
+                label in seen or (tries and (len(group) > room or len(group) == room - 1))
+            ):
                 waiting.append(group)
                 tries -= label not in seen
                 continue

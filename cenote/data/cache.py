@@ -82,16 +82,24 @@ class FeatureStore:
         """Rows (n, vectors, dim) of n images. What another process has brought meanwhile is not written twice."""
         wanted = (len(digests), self.layout.vectors, self.layout.dim)
         if values.shape != wanted:
-            raise ValueError(f"this store takes rows {wanted[1:]}, got {values.shape[1:]} for {len(digests)} images")
+            raise ValueError(
+                f"this store takes rows {wanted[1:]}, got {values.shape[1:]} for {len(digests)} images"
+            )
         with np.errstate(over="ignore"):  # checked below
             packed = values.astype(self.layout.dtype)
         if not np.isfinite(packed).all():
-            remedy = "" if self.layout.dtype == "float32" or not np.isfinite(values).all() else ": use float32"
+            remedy = (
+                ""
+                if self.layout.dtype == "float32" or not np.isfinite(values).all()
+                else ": use float32"
+            )
             raise ValueError(f"the features are not finite as {self.layout.dtype}{remedy}")
         with self._locked():
             self.refresh()
             new = [i for i, digest in enumerate(digests) if digest not in self._known]
-            new = list({digests[i]: i for i in new}.values())  # one image twice in a batch is one row
+            new = list(
+                {digests[i]: i for i in new}.values()
+            )  # one image twice in a batch is one row
             with open(self._rows, "r+b" if self._rows.exists() else "wb") as file:
                 file.seek(self._count * self.row_bytes)  # over the remains of a process that died
                 file.truncate()
@@ -115,7 +123,9 @@ class FeatureStore:
     def _locked(self) -> Iterator[None]:
         self.folder.mkdir(parents=True, exist_ok=True)  # somebody may have pruned it
         with open(self.folder / "lock", "wb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # let go of when the file is closed, also by a killed process
+            fcntl.flock(
+                file, fcntl.LOCK_EX
+            )  # let go of when the file is closed, also by a killed process
             yield
 
 
@@ -142,9 +152,20 @@ class FeatureCache:
         """What lies here: settings, rows, bytes and when it was last used, the latest first."""
         found = []
         for path in self.folder.glob("*/store.json"):
-            size, rows = _size(path.with_name("rows.bin")), _size(path.with_name("digests.bin")) // DIGEST
+            size, rows = (
+                _size(path.with_name("rows.bin")),
+                _size(path.with_name("digests.bin")) // DIGEST,
+            )
             used = path.stat().st_mtime
-            found.append({"name": path.parent.name, "rows": rows, "bytes": size, "used": used, **_description(path)})
+            found.append(
+                {
+                    "name": path.parent.name,
+                    "rows": rows,
+                    "bytes": size,
+                    "used": used,
+                    **_description(path),
+                }
+            )
         return sorted(found, key=lambda store: -store["used"])
 
     def prune(self, names: Sequence[str] = (), unused_days: float | None = None) -> list[str]:
@@ -154,7 +175,9 @@ class FeatureCache:
             old = unused_days is not None and time.time() - store["used"] > unused_days * 86400
             if old or any(store["name"].startswith(name) for name in names):
                 gone = self.folder / f".{store['name']}.{os.getpid()}"
-                os.replace(self.folder / store["name"], gone)  # at once, for whoever is writing to it
+                os.replace(
+                    self.folder / store["name"], gone
+                )  # at once, for whoever is writing to it
                 shutil.rmtree(gone)
                 removed.append(store["name"])
         return removed

@@ -26,7 +26,10 @@ Object = Mapping[str, Any]
 
 
 def read_coco(
-    json_path: Path, images: Path | None = None, name: str | None = None, captions: Path | None = None
+    json_path: Path,
+    images: Path | None = None,
+    name: str | None = None,
+    captions: Path | None = None,
 ) -> Dataset:
     """Boxes from x, y, width, height to corners; masks are drawn when asked for, 255 where there is only a crowd.
 
@@ -36,7 +39,9 @@ def read_coco(
     path = Path(json_path)
     part = Part(path, Path(images) if images else None, Path(captions) if captions else None)
     folder = path.resolve().parent
-    return read_parts([part], name or (folder.parent if folder.name == "annotations" else folder).name)
+    return read_parts(
+        [part], name or (folder.parent if folder.name == "annotations" else folder).name
+    )
 
 
 class Part(NamedTuple):
@@ -85,7 +90,9 @@ class _Pixels:
         try:
             return self.outlines.mask(row, height, width)
         except ValueError as error:
-            raise BadImage(self.root / (self.paths[row] or ""), f"a segmentation does not fit: {error}") from error
+            raise BadImage(
+                self.root / (self.paths[row] or ""), f"a segmentation does not fit: {error}"
+            ) from error
 
 
 class _File:
@@ -95,10 +102,15 @@ class _File:
         self.path, self.only = part.path, part.only
         content = _content(part.path)
         self.listed = checked_entries(part.path, content["images"], "id", what="image")
-        categories = checked_entries(part.path, content.get("categories", []), "id", "name", what="category")
+        categories = checked_entries(
+            part.path, content.get("categories", []), "id", "name", what="category"
+        )
         self.categories = {int(c["id"]): str(c["name"]) for c in categories}
         self.annotations: defaultdict[Any, list[Object]] = defaultdict(list)
-        for path, entries in ((part.path, content), (part.captions, part.captions and _content(part.captions))):
+        for path, entries in (
+            (part.path, content),
+            (part.captions, part.captions and _content(part.captions)),
+        ):
             found = entries.get("annotations", []) if entries else []
             for entry in checked_entries(path or part.path, found, "image_id", what="annotation"):
                 self.annotations[entry["image_id"]].append(entry)
@@ -130,7 +142,9 @@ class _Reading:
                 elif not (name := _file_name(image)):
                     yield Problem(f"{file.path}: image {image['id']} has no file_name")
                 else:
-                    yield from self._record(file, image, name if prefix == "." else f"{prefix}/{name}")
+                    yield from self._record(
+                        file, image, name if prefix == "." else f"{prefix}/{name}"
+                    )
 
     def _record(self, file: _File, image: Object, name: str) -> Iterator[Record | Problem]:
         boxes, captions = [], []
@@ -147,7 +161,9 @@ class _Reading:
                 yield Problem(f"{file.path}: annotation {annotation.get('id')} of {name}: {reason}")
         self.sizes.extend(int(image.get(side) or 0) for side in ("height", "width"))
         self.rows += 1
-        yield Record(name, split=file.split, boxes=tuple(boxes), caption="\n".join(captions) or None)
+        yield Record(
+            name, split=file.split, boxes=tuple(boxes), caption="\n".join(captions) or None
+        )
 
 
 def _box(annotation: Object, categories: Mapping[int, str]) -> Box:
@@ -157,14 +173,22 @@ def _box(annotation: Object, categories: Mapping[int, str]) -> Box:
     number = annotation["category_id"]
     if number not in categories:
         raise ValueError(f"no category has the id {number}")
-    return Box(x, y, x + width, y + height, categories[number], crowd=bool(annotation.get("iscrowd")))
+    return Box(
+        x, y, x + width, y + height, categories[number], crowd=bool(annotation.get("iscrowd"))
+    )
 
 
 def _content(path: Path) -> dict[str, Any]:
     content = read_json(path)
     if not isinstance(content, dict) or "images" not in content:
-        found = ", ".join(list(content)[:6]) if isinstance(content, dict) else f"a {type(content).__name__}"
-        raise ValueError(f"{path} is not COCO's: expected an object with images and annotations, found {found}")
+        found = (
+            ", ".join(list(content)[:6])
+            if isinstance(content, dict)
+            else f"a {type(content).__name__}"
+        )
+        raise ValueError(
+            f"{path} is not COCO's: expected an object with images and annotations, found {found}"
+        )
     return content
 
 
@@ -181,7 +205,11 @@ def _tag(path: Path) -> str:
 def _find_images(path: Path, listed: Sequence[Object]) -> Path:
     """The first of the usual folders in which one of the first images lies."""
     here, tag = path.absolute().parent, _tag(path)
-    places = [p for base in (here, here.parent) for p in (base / tag, base / "images" / tag, base / "images", base)]
+    places = [
+        p
+        for base in (here, here.parent)
+        for p in (base / tag, base / "images" / tag, base / "images", base)
+    ]
     names = [name for image in listed[:20] if (name := _file_name(image))]
     for place in places:
         if any((place / name).is_file() for name in names):
@@ -189,4 +217,6 @@ def _find_images(path: Path, listed: Sequence[Object]) -> Path:
     if not names:
         return here
     tried = ", ".join(str(os.path.relpath(place, here)) for place in places)
-    raise WrongTree(f"{path}: its images were not found: looked for {names[0]} in {tried} beside it; found none")
+    raise WrongTree(
+        f"{path}: its images were not found: looked for {names[0]} in {tried} beside it; found none"
+    )

@@ -48,7 +48,9 @@ def roles(dataset: Dataset, seed: int = 0) -> Roles:
     found = Roles(_cut(told, LEAST if len(told) == 1 else 1), _cut(shared, 1))
     if any(len(found.told[split]) < LEAST or not found.shared[split] for split in SPLITS):
         classes = sum(map(len, groups))
-        raise ValueError(f"{dataset.name} has {classes} classes, too few for collages: 9 do, or superclasses of 5")
+        raise ValueError(
+            f"{dataset.name} has {classes} classes, too few for collages: 9 do, or superclasses of 5"
+        )
     return found
 
 
@@ -62,7 +64,9 @@ def collages(dataset: Dataset, side: int = 112, seed: int = 0) -> Dataset:
         raise ValueError(f"a tile has at least 1 pixel, got {side}")
     found, labels = roles(dataset, seed), dataset.labels
     where = {name: split for split, names in found.told.items() for name in names}
-    rows = [i for i in range(len(dataset)) if labels[i] >= 0 and dataset.classes[labels[i]] in where]
+    rows = [
+        i for i in range(len(dataset)) if labels[i] >= 0 and dataset.classes[labels[i]] in where
+    ]
     place = {name: code for code, name in enumerate(dataset.classes)}
     fillers = {
         split: np.flatnonzero(np.isin(labels, [place[name] for name in names])).tolist()
@@ -75,17 +79,30 @@ def collages(dataset: Dataset, side: int = 112, seed: int = 0) -> Dataset:
         x, y = tile % 2 * side, tile // 2 * side
         box = Box(x, y, x + side, y + side)
         tiles.append(tile)
-        records.append(Record(dataset[i].image, label, where[label], (box,), attributes={"tile": str(tile)}))
+        records.append(
+            Record(dataset[i].image, label, where[label], (box,), attributes={"tile": str(tile)})
+        )
     made = pack(
-        records, dataset.root, f"{dataset.name} (collages)", [name for name in dataset.classes if name in where]
+        records,
+        dataset.root,
+        f"{dataset.name} (collages)",
+        [name for name in dataset.classes if name in where],
     )
-    made.pixels = _Collages(dataset, rows, tiles, [fillers[record.split or ""] for record in records], side, seed)
+    made.pixels = _Collages(
+        dataset, rows, tiles, [fillers[record.split or ""] for record in records], side, seed
+    )
     return made
 
 
 class _Collages:
     def __init__(
-        self, dataset: Dataset, rows: list[int], tiles: list[int], fillers: list[list[int]], side: int, seed: int
+        self,
+        dataset: Dataset,
+        rows: list[int],
+        tiles: list[int],
+        fillers: list[list[int]],
+        side: int,
+        seed: int,
     ) -> None:
         self.dataset, self.rows, self.tiles, self.fillers = dataset, rows, tiles, fillers
         self.side, self.seed = side, seed
@@ -108,14 +125,19 @@ class _Collages:
         """Three that can be read, of the shared classes of the split."""
         known, pictures = self.fillers[row], list[Image.Image]()
         draw = random.Random(f"{self.seed}/others/{self.rows[row]}")
-        for i in draw.sample(known, min(len(known), 12)) if len(known) > 2 else draw.choices(known, k=12):
+        for i in (
+            draw.sample(known, min(len(known), 12)) if len(known) > 2 else draw.choices(known, k=12)
+        ):
             try:
                 pictures.append(self.dataset.image(i))
             except BadImage:
                 continue
             if len(pictures) == 3:
                 return pictures
-        raise BadImage(self.dataset.path(self.rows[row]), "no three images of shared classes for its collage are good")
+        raise BadImage(
+            self.dataset.path(self.rows[row]),
+            "no three images of shared classes for its collage are good",
+        )
 
 
 def _groups(dataset: Dataset) -> dict[str, list[str]]:

@@ -17,7 +17,9 @@ Ints = npt.NDArray[np.int64]
 class Strings:
     """Strings end to end in one buffer. None is kept apart from the empty string."""
 
-    def __init__(self, text: npt.NDArray[np.uint8], ends: Ints, known: npt.NDArray[np.bool_] | None) -> None:
+    def __init__(
+        self, text: npt.NDArray[np.uint8], ends: Ints, known: npt.NDArray[np.bool_] | None
+    ) -> None:
         self.text, self.ends, self.known = text, ends, known
 
     def __len__(self) -> int:
@@ -27,7 +29,9 @@ class Strings:
         if self.known is not None and not self.known[row]:
             return None
         start = self.ends[row - 1] if row else 0
-        return self.text[start : self.ends[row]].tobytes().decode("utf-8", "surrogateescape")  # any file name
+        return (
+            self.text[start : self.ends[row]].tobytes().decode("utf-8", "surrogateescape")
+        )  # any file name
 
 
 class StringsBuilder:

@@ -55,7 +55,9 @@ class MultiCrop:
 class View:
     """A random crop, perhaps mirrored, recoloured, grey, blurred, solarized."""
 
-    def __init__(self, size: int, scale: Range, mean: Colour, std: Colour, blur: float, solarize: float = 0.0) -> None:
+    def __init__(
+        self, size: int, scale: Range, mean: Colour, std: Colour, blur: float, solarize: float = 0.0
+    ) -> None:
         self.crop = v2.RandomResizedCrop((size, size), scale, (3 / 4, 4 / 3))
         self.blur, self.solarize = blur, solarize
         self.mean, self.std = (torch.tensor(values)[:, None, None] for values in (mean, std))
@@ -63,7 +65,9 @@ class View:
     def __call__(self, image: Image.Image) -> Tensor:
         part = self.crop.make_params([image])
         bicubic = InterpolationMode.BICUBIC
-        image = functional.resized_crop(image, **part, size=self.crop.size, interpolation=bicubic, antialias=True)
+        image = functional.resized_crop(
+            image, **part, size=self.crop.size, interpolation=bicubic, antialias=True
+        )
         if _happens(0.5):
             image = functional.horizontal_flip(image)
         if _happens(0.8):

@@ -48,7 +48,11 @@ class Dataset(Sequence[Record]):
     def __getitem__(self, i: int) -> Record:  # type: ignore[override]  # a slice is `select(range(...))`
         row, columns = int(self.rows[i]), self.columns
         masks = _at(columns["masks"], row)
-        attributes = {key: column[row] for key, column in columns["attributes"].items() if column.codes[row] >= 0}
+        attributes = {
+            key: column[row]
+            for key, column in columns["attributes"].items()
+            if column.codes[row] >= 0
+        }
         return Record(
             image=_at(columns["image"], row) or "",
             label=columns["label"][row],
@@ -88,14 +92,20 @@ class Dataset(Sequence[Record]):
     def splits(self) -> dict[str | None, int]:
         """Images in each split, in the order train, val, test, others; None for those in no split."""
         column = self._categories("split")
-        counts = {([*column.names, None])[code]: n for code, n in Counter(column.codes.tolist()).items()}
+        counts = {
+            ([*column.names, None])[code]: n for code, n in Counter(column.codes.tolist()).items()
+        }
         usual = {name: place for place, name in enumerate(("train", "val", "test"))}
-        return dict(sorted(counts.items(), key=lambda item: (usual.get(item[0] or "", 3), item[0] or "")))
+        return dict(
+            sorted(counts.items(), key=lambda item: (usual.get(item[0] or "", 3), item[0] or ""))
+        )
 
     def attribute(self, key: str) -> Categories:
         """One attribute of all images."""
         if key not in self.columns["attributes"]:
-            raise ValueError(f"no attribute '{key}' in {self.name}: {', '.join(self.columns['attributes']) or 'none'}")
+            raise ValueError(
+                f"no attribute '{key}' in {self.name}: {', '.join(self.columns['attributes']) or 'none'}"
+            )
         column = self.columns["attributes"][key]
         return Categories(column.codes[self.rows], column.names)
 
@@ -108,7 +118,9 @@ class Dataset(Sequence[Record]):
         row = int(self.rows[i])
         if self.pixels:
             return self.pixels.image(row)
-        return read_image(os.path.join(self.root, _at(self.columns["image"], row) or ""))  # a Path costs 30 µs more
+        return read_image(
+            os.path.join(self.root, _at(self.columns["image"], row) or "")
+        )  # a Path costs 30 µs more
 
     def mask(self, i: int) -> npt.NDArray[np.uint8] | None:
         """(H, W): 0 background, 1 object (or class ids, where `mask_codes` says so), 255 does not count."""
@@ -118,7 +130,9 @@ class Dataset(Sequence[Record]):
         if not record.masks and not record.ignore:
             return None
         paths = [self.root / path for path in record.masks]
-        return read_mask(paths, self.root / record.ignore if record.ignore else None, self.mask_codes)
+        return read_mask(
+            paths, self.root / record.ignore if record.ignore else None, self.mask_codes
+        )
 
     def split(self, name: str) -> Dataset:
         """The images of one split."""

@@ -38,18 +38,28 @@ def digests(dataset: Dataset, memory: Path | None = None) -> list[bytes | None]:
         return [digest for chunk in chunks for digest in _remembered(chunk, database, threads)]
 
 
-def _remembered(paths: list[str], database: sqlite3.Connection, threads: ThreadPoolExecutor) -> Iterator[bytes | None]:
+def _remembered(
+    paths: list[str], database: sqlite3.Connection, threads: ThreadPoolExecutor
+) -> Iterator[bytes | None]:
     real = [os.path.abspath(path) for path in paths]
     states = dict(zip(real, threads.map(_state, real), strict=True))
     marks = ",".join("?" * len(real))
     keys = [os.fsencode(path) for path in real]  # a name need not be text
-    rows = database.execute(f"select path, size, time, digest from contents where path in ({marks})", keys)
+    rows = database.execute(
+        f"select path, size, time, digest from contents where path in ({marks})", keys
+    )
     found = {os.fsdecode(path): (size, time, digest) for path, size, time, digest in rows}
-    known = {path: digest for path, (*state, digest) in found.items() if states[path] == tuple(state)}
+    known = {
+        path: digest for path, (*state, digest) in found.items() if states[path] == tuple(state)
+    }
     unknown = [path for path, state in states.items() if state is not None and path not in known]
     fresh = dict(zip(unknown, threads.map(_of_file, unknown), strict=True))
     with database:
-        news = [(os.fsencode(path), *(states[path] or ()), digest) for path, digest in fresh.items() if digest]
+        news = [
+            (os.fsencode(path), *(states[path] or ()), digest)
+            for path, digest in fresh.items()
+            if digest
+        ]
         database.executemany("insert or replace into contents values (?, ?, ?, ?)", news)
     return (known.get(path) or fresh.get(path) for path in real)
 

@@ -24,7 +24,9 @@ def read_folders(root: Path, name: str | None = None) -> Dataset:
         raise WrongTree(f"{root} is {'a file, not a folder' if root.exists() else 'not there'}")
     dataset = pack(_records(root), root, name or root.resolve().name)
     if not len(dataset):
-        raise WrongTree(f"{root} holds no images: expected class folders with images in them, found {contents(root)}")
+        raise WrongTree(
+            f"{root} holds no images: expected class folders with images in them, found {contents(root)}"
+        )
     return dataset
 
 

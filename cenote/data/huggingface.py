@@ -22,10 +22,21 @@ from .trees import WrongTree
 
 # What people call their columns, the name to prefer first.
 LABELS = ("label", "labels", "fine_label", "class", "category", "target")
-MASKS = ("mask", "masks", "segmentation", "segmentation_mask", "semantic_mask", "annotation", "label")
+MASKS = (
+    "mask",
+    "masks",
+    "segmentation",
+    "segmentation_mask",
+    "semantic_mask",
+    "annotation",
+    "label",
+)
 CAPTIONS = ("caption", "captions", "text", "sentence", "description")
 OBJECTS = ("objects", "annotations")
-BOXES, CATEGORIES = ("bbox", "bboxes", "boxes", "box"), ("category", "categories", "label", "labels", "category_id")
+BOXES, CATEGORIES = (
+    ("bbox", "bboxes", "boxes", "box"),
+    ("category", "categories", "label", "labels", "category_id"),
+)
 
 
 def read_huggingface(name: str) -> Dataset:
@@ -53,7 +64,11 @@ def _load(library: Any, name: str) -> dict[str, Any]:
             loaded = library.load_dataset(f"{user}/{repository}" if rest else user, config or None)
     except Exception as error:  # from the network, the hub, Arrow, ...: anything
         reason = " ".join(str(error).split())[:160] or type(error).__name__
-        wanted = "a folder of save_to_disk" if folder.is_dir() else "a folder of save_to_disk or USER/NAME on the hub"
+        wanted = (
+            "a folder of save_to_disk"
+            if folder.is_dir()
+            else "a folder of save_to_disk or USER/NAME on the hub"
+        )
         raise WrongTree(f"hf:{name} could not be opened: expected {wanted}; {reason}") from error
     tables = dict(loaded) if isinstance(loaded, dict) else {str(loaded.split or "all"): loaded}
     tables = {split: table for split, table in tables.items() if len(table)}
@@ -70,7 +85,9 @@ class _Columns:
         images = [key for key, kind in features.items() if isinstance(kind, library.Image)]
         if not images:
             found = ", ".join(f"{key} ({type(kind).__name__})" for key, kind in features.items())
-            raise WrongTree(f"hf:{name} holds no images: expected a column of the type Image, found {found}")
+            raise WrongTree(
+                f"hf:{name} holds no images: expected a column of the type Image, found {found}"
+            )
         self.image = next((key for key in ("image", "img") if key in images), images[0])
         self.mask = next((key for key in MASKS if key in images and key != self.image), None)
         plain = {key: kind for key, kind in features.items() if key not in images}
@@ -79,7 +96,9 @@ class _Columns:
         self.label = next(iter([*named, *classes]), None)
         self.attributes = [key for key in classes if key != self.label]
         self.caption = next((key for key in CAPTIONS if key in plain and key != self.label), None)
-        self.objects = next((key for key in OBJECTS if key in plain and _first(_inner(plain[key]), BOXES)), None)
+        self.objects = next(
+            (key for key in OBJECTS if key in plain and _first(_inner(plain[key]), BOXES)), None
+        )
 
     def classes(self) -> list[str] | None:
         """As the data set declares them; None if it does not."""
@@ -103,10 +122,21 @@ class _Columns:
                         boxes.append(box)
                     else:
                         yield Problem(f"hf:{self.name}, {split}, row {number}: {box}")
-                attributes = {key: word for key in self.attributes if (word := self._word(key, row)) is not None}
+                attributes = {
+                    key: word
+                    for key in self.attributes
+                    if (word := self._word(key, row)) is not None
+                }
                 label = self._word(self.label, row) if self.label else None
                 caption = _text(row.get(self.caption)) if self.caption else None
-                yield Record(f"{split}/{number}", label, name, tuple(boxes), attributes=attributes, caption=caption)
+                yield Record(
+                    f"{split}/{number}",
+                    label,
+                    name,
+                    tuple(boxes),
+                    attributes=attributes,
+                    caption=caption,
+                )
 
     def _word(self, key: str, row: Mapping[str, Any]) -> str | None:
         return _category(row.get(key), _class_names(self.features[key]))
@@ -137,7 +167,9 @@ class _Columns:
 class _Pixels:
     """Images and masks as the tables store them: encoded bytes or paths, decoded here."""
 
-    def __init__(self, library: Any, name: str, tables: Mapping[str, Any], columns: _Columns) -> None:
+    def __init__(
+        self, library: Any, name: str, tables: Mapping[str, Any], columns: _Columns
+    ) -> None:
         self.name, self.keys = name, [key for key in (columns.image, columns.mask) if key]
         self.has_mask = columns.mask is not None
         self.splits = list(tables)
@@ -195,7 +227,9 @@ def _class_names(kind: Any) -> list[str] | None:
 
 
 def _category(value: Any, names: list[str] | None) -> str | None:
-    if value is None or (names and not 0 <= value < len(names)):  # -1 where a test set hides its classes
+    if value is None or (
+        names and not 0 <= value < len(names)
+    ):  # -1 where a test set hides its classes
         return None
     return names[value] if names else str(value)
 

@@ -19,8 +19,38 @@ from PIL import Image, ImageChops, ImageOps, UnidentifiedImageError
 from ..extras import MissingExtra, require
 
 # Formats that Pillow decodes by itself. EPS is left out on purpose: it would run Ghostscript on a stranger's file.
-FORMATS = ("JPEG", "MPO", "PNG", "WEBP", "AVIF", "GIF", "TIFF", "BMP", "PPM", "JPEG2000", "TGA", "ICO", "HEIF")
-SUFFIXES = {f".{s}" for s in ("jpg", "jpeg", "jfif", "mpo", "png", "apng", "webp", "avif", "gif", "tif", "tiff", "bmp")}
+FORMATS = (
+    "JPEG",
+    "MPO",
+    "PNG",
+    "WEBP",
+    "AVIF",
+    "GIF",
+    "TIFF",
+    "BMP",
+    "PPM",
+    "JPEG2000",
+    "TGA",
+    "ICO",
+    "HEIF",
+)
+SUFFIXES = {
+    f".{s}"
+    for s in (
+        "jpg",
+        "jpeg",
+        "jfif",
+        "mpo",
+        "png",
+        "apng",
+        "webp",
+        "avif",
+        "gif",
+        "tif",
+        "tiff",
+        "bmp",
+    )
+}
 SUFFIXES |= {".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".j2k", ".tga"}
 # Telephones' and cameras' own formats, with the extra `photos`.
 HEIF = {".heic", ".heif", ".hif"}
@@ -37,7 +67,9 @@ class BadImage(ValueError):
         self.path, self.reason = Path(path), reason
 
 
-def read_image(path: str | os.PathLike[str], max_pixels: int = MAX_PIXELS, content: bytes | None = None) -> Image.Image:
+def read_image(
+    path: str | os.PathLike[str], max_pixels: int = MAX_PIXELS, content: bytes | None = None
+) -> Image.Image:
     """The first frame, upright (EXIF), as 8-bit RGB; what is transparent becomes white.
 
     A file whose header promises more than `max_pixels` is refused before anything is decoded. `content` is read in the
@@ -49,12 +81,16 @@ def read_image(path: str | os.PathLike[str], max_pixels: int = MAX_PIXELS, conte
         return _rgb(_upright(image), plain)
 
 
-def open_raw(path: str | os.PathLike[str], max_pixels: int = MAX_PIXELS, content: bytes | None = None) -> Image.Image:
+def open_raw(
+    path: str | os.PathLike[str], max_pixels: int = MAX_PIXELS, content: bytes | None = None
+) -> Image.Image:
     """The first frame as the file stores it, with its palette or depth; masks are numbers, not colours."""
     if (_length(path) if content is None else len(content)) == 0:
         raise BadImage(path, "the file is empty")
     with _sentences(path, max_pixels), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of large files (the limit is ours) and of corrupt metadata
+        warnings.simplefilter(
+            "ignore"
+        )  # of large files (the limit is ours) and of corrupt metadata
         if _suffix(path) in RAW:  # Pillow would take its small preview for a TIFF
             return _developed(path, max_pixels, content)
         with Image.open(path if content is None else BytesIO(content), formats=_formats()) as image:
@@ -82,14 +118,20 @@ def _sentences(path: str | os.PathLike[str], max_pixels: int) -> Iterator[None]:
         raise BadImage(path, str(error)) from error
     except UnidentifiedImageError as error:
         if _suffix(path) in HEIF and "HEIF" not in _formats():
-            raise BadImage(path, "this needs the package 'pillow_heif': pip install 'cenote[photos]'") from error
+            raise BadImage(
+                path, "this needs the package 'pillow_heif': pip install 'cenote[photos]'"
+            ) from error
         raise BadImage(path, "not an image in a known format") from error
-    except Exception as error:  # decoders raise anything on malformed input: struct.error, IndexError, ...
+    except (
+        Exception
+    ) as error:  # decoders raise anything on malformed input: struct.error, IndexError, ...
         reason = " ".join(str(error).split()) or type(error).__name__
         raise BadImage(path, f"damaged or unreadable ({reason[:160]})") from error
 
 
-def find_images(paths: Iterable[str | os.PathLike[str]], on_missing: Callable[[str], None] | None = None) -> list[Path]:
+def find_images(
+    paths: Iterable[str | os.PathLike[str]], on_missing: Callable[[str], None] | None = None
+) -> list[Path]:
     """Files, folders (and the folders in them) and globs -> image files, in the order given, sorted inside each.
 
     A file named twice, also through a link, comes once. A file given by name is taken whatever its suffix is.
@@ -101,7 +143,11 @@ def find_images(paths: Iterable[str | os.PathLike[str]], on_missing: Callable[[s
         for match in matches:
             found.setdefault(match.resolve(), match)
         if not matches:
-            sentence = f"{given}: no images in this folder" if os.path.isdir(given) else f"{given}: no such file"
+            sentence = (
+                f"{given}: no images in this folder"
+                if os.path.isdir(given)
+                else f"{given}: no such file"
+            )
             if on_missing is None:
                 raise ValueError(sentence)
             on_missing(sentence)
@@ -127,7 +173,9 @@ def _developed(path: str | os.PathLike[str], max_pixels: int, content: bytes | N
     rawpy = require("rawpy", extra="photos")
     with rawpy.imread(os.fspath(path) if content is None else BytesIO(content)) as raw:
         if raw.sizes.width * raw.sizes.height > max_pixels:
-            raise BadImage(path, _too_large(f"{raw.sizes.width} x {raw.sizes.height} pixels", max_pixels))
+            raise BadImage(
+                path, _too_large(f"{raw.sizes.width} x {raw.sizes.height} pixels", max_pixels)
+            )
         return Image.fromarray(raw.postprocess(use_camera_wb=True))
 
 
@@ -138,7 +186,11 @@ def _length(path: str | os.PathLike[str]) -> int:
     except PermissionError as error:
         raise BadImage(path, "no permission to read it") from error
     except (OSError, ValueError) as error:
-        gone = f"a link to {os.readlink(path)}, which is not there" if os.path.islink(path) else "no such file"
+        gone = (
+            f"a link to {os.readlink(path)}, which is not there"
+            if os.path.islink(path)
+            else "no such file"
+        )
         raise BadImage(path, gone) from error
     if stat.S_ISDIR(found.st_mode):
         raise BadImage(path, "is a folder, not an image")
@@ -165,7 +217,9 @@ def _rgb(image: Image.Image, plain_jpeg: bool) -> Image.Image:
     if image.mode in ("I", "F") or image.mode.startswith("I;16"):
         return Image.fromarray(_eight_bits(np.asarray(image), image.mode)).convert("RGB")
     if image.mode == "CMYK" and plain_jpeg:
-        image = ImageChops.invert(image)  # Pillow took it for Adobe's, as it does with every JPEG of four inks
+        image = ImageChops.invert(
+            image
+        )  # Pillow took it for Adobe's, as it does with every JPEG of four inks
     if image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in image.info:
         image = image.convert("RGBA")
         white = Image.new("RGBA", image.size, "white")

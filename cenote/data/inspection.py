@@ -36,7 +36,9 @@ class Look(NamedTuple):
     boxes: tuple[str, ...] = ()  # what is wrong with each that is wrong
 
 
-def inspect(dataset: Dataset, positions: Sequence[int], workers: int | None = None) -> Iterator[Look]:
+def inspect(
+    dataset: Dataset, positions: Sequence[int], workers: int | None = None
+) -> Iterator[Look]:
     """One look at each of these images, in order."""
     workers = _cores() if workers is None else workers
     if workers < 1 or len(positions) <= FEW:
@@ -44,9 +46,13 @@ def inspect(dataset: Dataset, positions: Sequence[int], workers: int | None = No
         return
     pool = ProcessPoolExecutor(workers, initializer=_share, initargs=(dataset,))
     try:
-        yield from pool.map(_look, positions, chunksize=max(1, min(64, len(positions) // (4 * workers))))
+        yield from pool.map(
+            _look, positions, chunksize=max(1, min(64, len(positions) // (4 * workers)))
+        )
     except BrokenProcessPool as error:
-        raise OSError("a process that opened images died, of too little memory perhaps: try fewer workers") from error
+        raise OSError(
+            "a process that opened images died, of too little memory perhaps: try fewer workers"
+        ) from error
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 
@@ -90,7 +96,9 @@ def _look(position: int, dataset: Dataset | None = None) -> Look:
     path = dataset.path(position)
     file_format, odd = _header(path)
     weight_of_file = path.stat().st_size
-    return Look(position, None, image.size, weight_of_file, file_format, odd, mask_fault, has_mask, boxes)
+    return Look(
+        position, None, image.size, weight_of_file, file_format, odd, mask_fault, has_mask, boxes
+    )
 
 
 def _header(path: Path) -> tuple[str | None, tuple[str, ...]]:
@@ -104,9 +112,15 @@ def _header(path: Path) -> tuple[str | None, tuple[str, ...]]:
             if named is not None and ALIKE.get(named, named) != form:
                 odd.append(f"{form} named {path.suffix}")
             odd += ["CMYK"] * (image.mode == "CMYK") + ["16 bits or more"] * (image.mode in DEEP)
-            odd += ["palette"] * (image.mode in ("P", "PA")) + ["greyscale"] * (image.mode in ("1", "L", "LA"))
-            odd += ["transparent"] * (image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in image.info)
-            odd += ["animated"] * (getattr(image, "n_frames", 1) > 1 and form != "JPEG")  # phones add a small preview
+            odd += ["palette"] * (image.mode in ("P", "PA")) + ["greyscale"] * (
+                image.mode in ("1", "L", "LA")
+            )
+            odd += ["transparent"] * (
+                image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in image.info
+            )
+            odd += ["animated"] * (
+                getattr(image, "n_frames", 1) > 1 and form != "JPEG"
+            )  # phones add a small preview
             try:
                 odd += ["turned by EXIF"] * (image.getexif().get(0x0112, 1) in range(2, 9))
             except Exception:  # malformed EXIF: the picture was read without it
@@ -122,7 +136,10 @@ def _mask_fault(dataset: Dataset, position: int, size: tuple[int, int]) -> tuple
     if mask is None:
         return None, False
     if mask.shape != size[::-1]:
-        return f"the mask is {mask.shape[1]} x {mask.shape[0]} pixels, the image {size[0]} x {size[1]}", True
+        return (
+            f"the mask is {mask.shape[1]} x {mask.shape[0]} pixels, the image {size[0]} x {size[1]}",
+            True,
+        )
     return None, True
 
 

@@ -23,12 +23,18 @@ def read_entries(path: Path, *keys: str) -> list[Mapping[str, Any]]:
     return checked_entries(path, read_json(path), *keys)
 
 
-def checked_entries(path: Path, entries: Any, *keys: str, what: str = "entry") -> list[Mapping[str, Any]]:
+def checked_entries(
+    path: Path, entries: Any, *keys: str, what: str = "entry"
+) -> list[Mapping[str, Any]]:
     """The same of a part of a file; `what` names it in the sentence."""
     if not isinstance(entries, list):
-        raise ValueError(f"{path}: expected a list of objects, one for each {what}, found {type(entries).__name__}")
+        raise ValueError(
+            f"{path}: expected a list of objects, one for each {what}, found {type(entries).__name__}"
+        )
     for number, entry in enumerate(entries, 1):
         missing = [k for k in keys if k not in entry] if isinstance(entry, dict) else ["an object"]
         if missing:
-            raise ValueError(f"{path}: {what} {number} lacks {', '.join(missing)}: {str(entry)[:80]}")
+            raise ValueError(
+                f"{path}: {what} {number} lacks {', '.join(missing)}: {str(entry)[:80]}"
+            )
     return entries

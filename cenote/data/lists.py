@@ -29,14 +29,31 @@ NAMES = {
     "boxes": ("boxes", "bboxes", "box", "bbox"),
 }
 TEXTS = ("image", "label", "split", "ignore", "domain", "caption")
-CORNERS = (("x1", "y1", "x2", "y2"), ("xmin", "ymin", "xmax", "ymax"), ("left", "top", "right", "bottom"))
-BOOKKEEPING = {"w", "h", "width", "height", "id", "image_id", "class_id", "index", "attributes", "polygons"}
+CORNERS = (
+    ("x1", "y1", "x2", "y2"),
+    ("xmin", "ymin", "xmax", "ymax"),
+    ("left", "top", "right", "bottom"),
+)
+BOOKKEEPING = {
+    "w",
+    "h",
+    "width",
+    "height",
+    "id",
+    "image_id",
+    "class_id",
+    "index",
+    "attributes",
+    "polygons",
+}
 MOST_VALUES = 10_000  # of an attribute; a column with more is an identifier
 
 Row = Mapping[str, Any]
 
 
-def read_list(path: Path, name: str | None = None, box: str | None = None, mask_codes: MaskCodes = "object") -> Dataset:
+def read_list(
+    path: Path, name: str | None = None, box: str | None = None, mask_codes: MaskCodes = "object"
+) -> Dataset:
     """Paths are relative to the list's folder. Adjacent lines of one image are one record with all their boxes.
 
     Corner columns may have a prefix (`head_x1`): `box` chooses one, by default the plain ones or else the first.
@@ -52,7 +69,9 @@ def read_list(path: Path, name: str | None = None, box: str | None = None, mask_
         class_order=lambda label: order.get(label, natural(label)),
     )
     if not len(dataset):
-        raise ValueError(f"{path} names no image: {dataset.problems[0] if dataset.problems else 'it has no lines'}")
+        raise ValueError(
+            f"{path} names no image: {dataset.problems[0] if dataset.problems else 'it has no lines'}"
+        )
     return dataset
 
 
@@ -69,11 +88,15 @@ class _Reading:
         """What the columns mean. Lines of JSON may bring new ones at any time."""
         self.columns.update(dict.fromkeys(columns))
         plain = {column.strip().lower(): column for column in self.columns}
-        self.names = {key: next((plain[n] for n in names if n in plain), "") for key, names in NAMES.items()}
+        self.names = {
+            key: next((plain[n] for n in names if n in plain), "") for key, names in NAMES.items()
+        }
         if not self.names["image"]:
             known, found = ", ".join(NAMES["image"]), ", ".join([*self.columns][:12])
             raise ValueError(f"{self.path} has no column of images (one of {known}): found {found}")
-        self.number = plain.get("class_id") if self.names["label"] != plain.get("class_id") else None
+        self.number = (
+            plain.get("class_id") if self.names["label"] != plain.get("class_id") else None
+        )
         self.texts = [(key, self.names[key]) for key in TEXTS if self.names[key]]
         self.corners = _corners(self.path, plain, self.box)
         self.boxed = bool(self.corners or self.names["boxes"])
@@ -107,10 +130,16 @@ class _Reading:
         if held is not None:
             yield held
         for column in sorted(self.too_many):
-            yield Problem(f"{self.path}: column '{column}' has over {MOST_VALUES} values and is left out")
+            yield Problem(
+                f"{self.path}: column '{column}' has over {MOST_VALUES} values and is left out"
+            )
 
     def _record(self, row: Row) -> Record:
-        text = {key: str(value).strip() or None for key, column in self.texts if (value := row.get(column)) is not None}
+        text = {
+            key: str(value).strip() or None
+            for key, column in self.texts
+            if (value := row.get(column)) is not None
+        }
         image, label = text.pop("image", None), text.get("label")
         if image is None:
             raise ValueError("no image is named")
@@ -135,7 +164,11 @@ class _Reading:
             yield _box(item[1:5] if named else item[:4], str(item[0]) if named else None)
 
     def _attributes(self, row: Row) -> dict[str, str]:
-        found = {key: str(value) for key, value in (row.get("attributes") or {}).items() if value is not None}
+        found = {
+            key: str(value)
+            for key, value in (row.get("attributes") or {}).items()
+            if value is not None
+        }
         for column, values in self.kept.items():
             value = str(row.get(column) if row.get(column) is not None else "").strip()
             if value and column not in self.too_many:
@@ -151,12 +184,16 @@ def _joined(held: Record, record: Record) -> Record:
     boxes = record.boxes
     if record.label != held.label:
         boxes = tuple(box if box.label else box._replace(label=record.label) for box in boxes)
-    return held._replace(boxes=held.boxes + boxes, masks=tuple(dict.fromkeys((*held.masks, *record.masks))))
+    return held._replace(
+        boxes=held.boxes + boxes, masks=tuple(dict.fromkeys((*held.masks, *record.masks)))
+    )
 
 
 def _box(corners: Any, label: str | None = None) -> Box:
     if len(corners) != 4 or any(value is None for value in corners):
-        raise ValueError(f"a box has four corners x1, y1, x2, y2, got {', '.join(map(str, corners))}")
+        raise ValueError(
+            f"a box has four corners x1, y1, x2, y2, got {', '.join(map(str, corners))}"
+        )
     x1, y1, x2, y2 = (float(value) for value in corners)
     if not (x1 < x2 and y1 < y2):  # also false for NaN
         raise ValueError(f"a box must have x1 < x2 and y1 < y2, got {x1:g}, {y1:g}, {x2:g}, {y2:g}")
@@ -174,7 +211,9 @@ def _corners(path: Path, plain: Mapping[str, str], box: str | None) -> tuple[str
     if box is None:
         return found.get("", next(iter(found.values()), ()))
     if box not in found:
-        raise ValueError(f"{path} has no box '{box}': {', '.join(found) or 'no columns of corners'}")
+        raise ValueError(
+            f"{path} has no box '{box}': {', '.join(found) or 'no columns of corners'}"
+        )
     return found[box]
 
 
@@ -195,7 +234,9 @@ def _rows(path: Path) -> Iterator[tuple[int, Row | Problem]]:
         elif suffix == ".txt":
             for line, text in enumerate(file, 1):
                 image, _, label = text.strip().rpartition(" ")
-                if os.path.splitext(label)[1].lower() in IMAGES:  # no label, but the end of a name with spaces
+                if (
+                    os.path.splitext(label)[1].lower() in IMAGES
+                ):  # no label, but the end of a name with spaces
                     image, label = text.strip(), ""
                 if text.strip():
                     yield line, {"file": image or label, "label": label if image else None}
@@ -211,7 +252,10 @@ def _csv_rows(path: Path, file: Any) -> Iterator[tuple[int, Row | Problem]]:
     try:
         for row in reader:
             if None in row:
-                yield reader.line_num, Problem(f"{path}, line {reader.line_num}: more values than columns")
+                yield (
+                    reader.line_num,
+                    Problem(f"{path}, line {reader.line_num}: more values than columns"),
+                )
             else:
                 yield reader.line_num, row
     except csv.Error as error:
@@ -233,4 +277,8 @@ def _json_row(path: Path, line: int, text: str) -> Row | Problem:
         row = json.loads(text)
     except ValueError as error:
         return Problem(f"{path}, line {line}: not JSON ({error})")
-    return row if isinstance(row, dict) else Problem(f"{path}, line {line}: not an object but {text.strip()[:40]}")
+    return (
+        row
+        if isinstance(row, dict)
+        else Problem(f"{path}, line {line}: not an object but {text.strip()[:40]}")
+    )

@@ -37,7 +37,9 @@ class Bad(NamedTuple):
 class Batch(NamedTuple):
     """Images that could be read, and the names of those that could not. Nothing readable: no indices."""
 
-    images: Any  # (B, 3, H, W), or what the transform gave, collated: a list of such for DINO's crops
+    images: (
+        Any  # (B, 3, H, W), or what the transform gave, collated: a list of such for DINO's crops
+    )
     labels: Tensor  # (B,) positions in `classes`, -1 where there is none
     indices: Tensor  # (B,) positions in the dataset
     bad: list[Bad]
@@ -58,7 +60,9 @@ class Images(TorchDataset[Sample | Bad]):
     Those that the transform cannot draw from are left alone.
     """
 
-    def __init__(self, dataset: Dataset, transform: Callable[..., Any], seed: int = 0, truth: bool = False) -> None:
+    def __init__(
+        self, dataset: Dataset, transform: Callable[..., Any], seed: int = 0, truth: bool = False
+    ) -> None:
         self.dataset, self.transform, self.seed, self.truth = dataset, transform, seed, truth
         self.labels = dataset.labels
         self.torch_alone = draws_from_torch_alone(transform)
@@ -72,7 +76,10 @@ class Images(TorchDataset[Sample | Bad]):
     def __getitems__(self, places: Sequence[int | Place]) -> list[Sample | Bad]:
         """A whole batch: torch asks for this where it is there."""
         with _generators_put_back(self.torch_alone):
-            return [self._sample(*(place if isinstance(place, tuple) else (0, int(place)))) for place in places]
+            return [
+                self._sample(*(place if isinstance(place, tuple) else (0, int(place))))
+                for place in places
+            ]
 
     def _sample(self, epoch: int, index: int) -> Sample | Bad:
         try:
@@ -104,7 +111,14 @@ class Order:
     """
 
     def __init__(
-        self, n: int, batch: int, shuffle: bool, seed: int, drop_last: bool, rank: int = 0, world: int = 1
+        self,
+        n: int,
+        batch: int,
+        shuffle: bool,
+        seed: int,
+        drop_last: bool,
+        rank: int = 0,
+        world: int = 1,
     ) -> None:
         if batch < 1:
             raise ValueError(f"a batch holds at least one image, got {batch}")
@@ -121,7 +135,9 @@ class Order:
         return self.batches
 
     def __iter__(self) -> Iterator[list[Place]]:
-        return self._places(self.epoch, self.start)  # as they are now: torch may draw the first batch much later
+        return self._places(
+            self.epoch, self.start
+        )  # as they are now: torch may draw the first batch much later
 
     def _places(self, epoch: int, start: int) -> Iterator[list[Place]]:
         order = self.order(epoch)
@@ -149,8 +165,12 @@ class Stretches(Order):
 
     def __init__(self, whole: Order, steps: int) -> None:
         if steps < 1 or not len(whole):
-            raise ValueError(f"a stretch has at least one step of an order that has some, got {steps} of {len(whole)}")
-        super().__init__(whole.n, whole.batch, whole.shuffle, whole.seed, True, whole.rank, whole.world)
+            raise ValueError(
+                f"a stretch has at least one step of an order that has some, got {steps} of {len(whole)}"
+            )
+        super().__init__(
+            whole.n, whole.batch, whole.shuffle, whole.seed, True, whole.rank, whole.world
+        )
         self.whole, self.batches = whole, steps
 
     def _places(self, epoch: int, start: int) -> Iterator[list[Place]]:
@@ -178,7 +198,9 @@ class Loader(DataLoader[Any]):
     def seek(self, epoch: int, batch: int = 0) -> None:
         """The next pass gives this epoch from this batch on; passes after it give whole epochs."""
         if not 0 <= batch <= len(self):
-            raise ValueError(f"an epoch has {len(self)} batches: there is no batch {batch} to start at")
+            raise ValueError(
+                f"an epoch has {len(self)} batches: there is no batch {batch} to start at"
+            )
         self.batch_sampler.epoch, self.batch_sampler.start = epoch, batch
 
     def __iter__(self) -> Any:
@@ -230,7 +252,9 @@ def collate(samples: list[Sample | Bad]) -> Batch:
     Labels and indices stay NumPy's until they have arrived: every tensor that leaves a worker costs a handshake.
     """
     good = [sample for sample in samples if isinstance(sample, Sample)]
-    numbers: Any = np.array([(sample.label, sample.position) for sample in good], np.int64).reshape(-1, 2)
+    numbers: Any = np.array([(sample.label, sample.position) for sample in good], np.int64).reshape(
+        -1, 2
+    )
     return Batch(
         images=default_collate([sample.image for sample in good]) if good else torch.empty(0),
         labels=numbers[:, 0],
@@ -241,7 +265,10 @@ def collate(samples: list[Sample | Bad]) -> Batch:
 
 
 def _with_tensors(batch: Batch) -> Batch:
-    labels, indices = torch.as_tensor(batch.labels).contiguous(), torch.as_tensor(batch.indices).contiguous()
+    labels, indices = (
+        torch.as_tensor(batch.labels).contiguous(),
+        torch.as_tensor(batch.indices).contiguous(),
+    )
     return batch._replace(labels=labels, indices=indices)
 
 
@@ -272,13 +299,20 @@ def draws_from_torch_alone(transform: Any) -> bool:
     parts = [*getattr(transform, "transforms", ()), *getattr(transform, "views", ())]
     home = f"{type(transform).__module__}."
     own = home.startswith(
-        ("torchvision.transforms.v2.", "cenote.data.transforms.", "cenote.data.crops.", "cenote.data.corruptions.")
+        (
+            "torchvision.transforms.v2.",
+            "cenote.data.transforms.",
+            "cenote.data.crops.",
+            "cenote.data.corruptions.",
+        )
     )
     return own and not hasattr(transform, "lambd") and all(map(draws_from_torch_alone, parts))
 
 
 def _seed(seed: int, torch_alone: bool) -> None:
-    torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed every accelerator as well
+    torch.default_generator.manual_seed(
+        seed
+    )  # torch.manual_seed would seed every accelerator as well
     if not torch_alone:
         np.random.seed(seed & 0xFFFFFFFF)
         random.seed(seed)
@@ -290,7 +324,10 @@ def _generators_put_back(torch_alone: bool) -> Iterator[None]:
     if get_worker_info() is not None:
         yield
         return
-    before, others = torch.get_rng_state(), None if torch_alone else (np.random.get_state(), random.getstate())
+    before, others = (
+        torch.get_rng_state(),
+        None if torch_alone else (np.random.get_state(), random.getstate()),
+    )
     try:
         yield
     finally:

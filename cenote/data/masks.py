@@ -16,7 +16,9 @@ MaskCodes = Literal["object", "trimap", "classes", "classes from 1"]
 UNCOUNTED = 255
 
 
-def read_mask(paths: Sequence[Path], ignore: Path | None = None, codes: MaskCodes = "object") -> npt.NDArray[np.uint8]:
+def read_mask(
+    paths: Sequence[Path], ignore: Path | None = None, codes: MaskCodes = "object"
+) -> npt.NDArray[np.uint8]:
     """The union of the masks; where `ignore` is set and no mask is, the pixel does not count.
 
     object: anything but 0 is object, except that a file with nothing but 1, 2 and 3 is a trimap.
@@ -29,13 +31,18 @@ def read_mask(paths: Sequence[Path], ignore: Path | None = None, codes: MaskCode
     for path in paths:
         values = decoded(open_raw(path), codes)
         if union is not None and union.shape != values.shape:
-            raise BadImage(path, f"this mask is {_size(values)} pixels, another of the same image {_size(union)}")
+            raise BadImage(
+                path,
+                f"this mask is {_size(values)} pixels, another of the same image {_size(union)}",
+            )
         union = values if union is None else np.where(values > 0, values, union)
     if ignore is not None:
         hidden = _numbers(open_raw(ignore)) > 0
         union = np.zeros(hidden.shape, np.uint8) if union is None else union
         if union.shape != hidden.shape:
-            raise BadImage(ignore, f"this mask is {_size(hidden)} pixels, the object's {_size(union)}")
+            raise BadImage(
+                ignore, f"this mask is {_size(hidden)} pixels, the object's {_size(union)}"
+            )
         union = np.where(hidden & (union == 0), np.uint8(UNCOUNTED), union)
     assert union is not None, "a mask has at least one file"
     return union
@@ -56,7 +63,9 @@ def decoded(image: Image.Image, codes: MaskCodes = "object") -> npt.NDArray[np.u
         return values
     if codes == "classes from 1":
         return values - np.uint8(1)  # 0 becomes 255
-    if codes == "trimap" or (values.size and values.min() >= 1 and values.max() <= 3 and (values == 2).any()):
+    if codes == "trimap" or (
+        values.size and values.min() >= 1 and values.max() <= 3 and (values == 2).any()
+    ):
         return np.array([0, 1, 0, UNCOUNTED], np.uint8)[np.minimum(values, 3)]
     return (values > 0).astype(np.uint8)
 

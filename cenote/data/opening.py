@@ -10,7 +10,11 @@ from .lists import SUFFIXES, read_list
 from .trees import WrongTree
 
 # Lists that a folder may keep beside its images; metadata is Hugging Face's name for them.
-LISTS = tuple(f"{stem}.{suffix}" for stem in ("annotations", "metadata") for suffix in ("csv", "tsv", "jsonl", "json"))
+LISTS = tuple(
+    f"{stem}.{suffix}"
+    for stem in ("annotations", "metadata")
+    for suffix in ("csv", "tsv", "jsonl", "json")
+)
 
 
 def open_dataset(data: str | Path, split: str | None = None) -> Dataset:
@@ -32,7 +36,7 @@ def _open(data: str) -> Dataset:
     if path.is_file():
         return _open_file(path)
     if data.startswith("world/"):
-        from .world import world
+        from .synthetic import world
 
         return world(data)
     if name == "hf" and colon:
@@ -43,7 +47,9 @@ def _open(data: str) -> Dataset:
         from .benchmarks import find_benchmark
 
         return find_benchmark(name).read(Path(rest).expanduser())
-    raise WrongTree(f"{data} is not there: give a folder, a list, NAME:FOLDER, hf:NAME or world/small")
+    raise WrongTree(
+        f"{data} is not there: give a folder, a list, NAME:FOLDER, hf:NAME or world/small"
+    )
 
 
 def _open_folder(path: Path) -> Dataset:
@@ -60,13 +66,17 @@ def _open_folder(path: Path) -> Dataset:
 
         return read_voc(path)
     if (path / "world.json").is_file():
-        raise WrongTree(f"{path} is an unfinished world: run `cenote world {path}` again with its settings")
+        raise WrongTree(
+            f"{path} is an unfinished world: run `cenote world {path}` again with its settings"
+        )
     return read_folders(path)
 
 
 def _open_file(path: Path) -> Dataset:
     if path.suffix.lower() not in SUFFIXES:
-        raise WrongTree(f"{path} is no list of images: expected one of {', '.join(SUFFIXES)}, or a folder")
+        raise WrongTree(
+            f"{path} is no list of images: expected one of {', '.join(SUFFIXES)}, or a folder"
+        )
     if path.suffix.lower() == ".json" and _is_coco(path):
         from .coco import read_coco
 

@@ -14,7 +14,10 @@ Mask = npt.NDArray[np.bool_]
 
 def fill_polygon(corners: npt.NDArray[np.floating[Any]], height: int, width: int) -> Mask:
     """(N, 2) corners x, y, in pixels whose centres lie at .5: the pixels whose centres are inside (even-odd rule)."""
-    (x1, y1), (x2, y2) = corners.astype(np.float64).T, np.roll(corners, -1, axis=0).astype(np.float64).T
+    (x1, y1), (x2, y2) = (
+        corners.astype(np.float64).T,
+        np.roll(corners, -1, axis=0).astype(np.float64).T,
+    )
     # The rows whose centre line an edge crosses: its upper end counts, its lower does not, so corners count once.
     first, last = _centre(np.minimum(y1, y2), height), _centre(np.maximum(y1, y2), height)
     counts = last - first
@@ -26,9 +29,15 @@ def fill_polygon(corners: npt.NDArray[np.floating[Any]], height: int, width: int
     if len(row):
         top, left, bottom, right = row.min(), column.min(), row.max() + 1, column.max() + 1
         flat = (row - top) * (right - left) + column - left
-        crossings = np.bincount(flat, minlength=(bottom - top) * (right - left)).reshape(bottom - top, -1)
-        window = inside[top:bottom, left:right]  # narrower by one column where the outline leaves the image
-        window[:] = crossings.cumsum(axis=1)[:, : window.shape[1]] % 2  # an odd number of edges to the left
+        crossings = np.bincount(flat, minlength=(bottom - top) * (right - left)).reshape(
+            bottom - top, -1
+        )
+        window = inside[
+            top:bottom, left:right
+        ]  # narrower by one column where the outline leaves the image
+        window[:] = (
+            crossings.cumsum(axis=1)[:, : window.shape[1]] % 2
+        )  # an odd number of edges to the left
     return inside
 
 
@@ -71,7 +80,12 @@ class OutlinesBuilder:
     """Segmentations as they come, each with its row."""
 
     def __init__(self) -> None:
-        self.rows, self.flags, self.ends, self.sizes = array("q"), array("B"), array("q"), array("q")
+        self.rows, self.flags, self.ends, self.sizes = (
+            array("q"),
+            array("B"),
+            array("q"),
+            array("q"),
+        )
         self.numbers = array("f")  # a hundredth of a pixel in 10,000 needs no more
         self.runs, self.run_ends = array("q"), array("q")
 
@@ -80,7 +94,9 @@ class OutlinesBuilder:
         if isinstance(segmentation, dict):
             height, width = (int(side) for side in segmentation["size"])
             counts = segmentation["counts"]
-            self.runs.extend(unpack_runs(counts) if isinstance(counts, str) else [int(count) for count in counts])
+            self.runs.extend(
+                unpack_runs(counts) if isinstance(counts, str) else [int(count) for count in counts]
+            )
             self._end(row, 1 | crowd << 1, (height, width))
             return
         if not isinstance(segmentation, list):
@@ -101,7 +117,10 @@ class OutlinesBuilder:
 
     def build(self, rows: int) -> Outlines:
         ends = np.bincount(np.array(self.rows, np.int64), minlength=rows).cumsum()
-        parts = {key: np.array(getattr(self, key)) for key in ("flags", "ends", "numbers", "runs", "run_ends")}
+        parts = {
+            key: np.array(getattr(self, key))
+            for key in ("flags", "ends", "numbers", "runs", "run_ends")
+        }
         return Outlines(ends, sizes=np.array(self.sizes).reshape(-1, 2), **parts)
 
 
@@ -133,4 +152,6 @@ class Outlines:
         return fill_polygon(self._slice("numbers", "ends", i).reshape(-1, 2), height, width)
 
     def _slice(self, values: str, ends: str, i: int) -> npt.NDArray[Any]:
-        return self.parts[values][int(self.parts[ends][i - 1]) if i else 0 : int(self.parts[ends][i])]
+        return self.parts[values][
+            int(self.parts[ends][i - 1]) if i else 0 : int(self.parts[ends][i])
+        ]

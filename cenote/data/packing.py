@@ -37,7 +37,9 @@ def pack(
     if classes is None:
         classes = sorted(found, key=class_order)
     elif strangers := sorted(found.difference(classes)):
-        raise ValueError(f"{name}: classes that are not in its list of {len(classes)}: {', '.join(strangers[:5])}")
+        raise ValueError(
+            f"{name}: classes that are not in its list of {len(classes)}: {', '.join(strangers[:5])}"
+        )
     dataset = Dataset(packing.columns(classes), root, name, classes)
     dataset.mask_codes, dataset.problems = mask_codes, packing.problems
     if packing.unheard:
@@ -90,12 +92,19 @@ class _Packing:
 
     def columns(self, classes: list[str]) -> dict[str, Any]:
         """What `Dataset` reads its records from."""
-        names = {key: column.build(self.rows) for key, column in self.names.items() if key != "label"}
+        names = {
+            key: column.build(self.rows) for key, column in self.names.items() if key != "label"
+        }
         boxes = None
         if self.flags:
             ends = np.bincount(np.array(self.box_rows), minlength=self.rows).cumsum()
             corners = np.array(self.corners).reshape(-1, 4)
-            boxes = ends, corners, self.box_labels.build(len(self.flags), classes), np.array(self.flags, np.uint8)
+            boxes = (
+                ends,
+                corners,
+                self.box_labels.build(len(self.flags), classes),
+                np.array(self.flags, np.uint8),
+            )
         return {
             **{key: column.build(self.rows) for key, column in self.strings.items()},
             **names,

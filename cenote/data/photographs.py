@@ -20,7 +20,9 @@ SHEETS = re.compile(r"(found|discover_.+|contact_sheet.*)\.jpg")
 
 
 def open_photographs(
-    images: Sequence[str], skip: Sequence[Path] = (), on_missing: Callable[[str], None] | None = None
+    images: Sequence[str],
+    skip: Sequence[Path] = (),
+    on_missing: Callable[[str], None] | None = None,
 ) -> Dataset:
     """A folder is all photographs below it, except in the folders to `skip`; what is no path is a data set's name.
 
@@ -30,8 +32,15 @@ def open_photographs(
         return open_dataset(images[0])
     hidden = [path.resolve() for path in skip]
     found = find_images(images, on_missing)
-    kept = [path for path in found if not any(path.resolve().is_relative_to(folder) for folder in hidden)]
-    tops, has_boxes = [Path(given) for given in images if Path(given).is_dir()], cache(cenote_wrote_boxes)
+    kept = [
+        path
+        for path in found
+        if not any(path.resolve().is_relative_to(folder) for folder in hidden)
+    ]
+    tops, has_boxes = (
+        [Path(given) for given in images if Path(given).is_dir()],
+        cache(cenote_wrote_boxes),
+    )
     kept = [path for path in kept if not any(_is_output(path, top, has_boxes) for top in tops)]
     return pack((Record(str(path)) for path in kept), Path(), "photographs")
 
@@ -45,7 +54,9 @@ def _is_output(path: Path, top: Path, has_boxes: Callable[[Path], bool]) -> bool
         return True
     # Several methods have a folder each, and their sheet lies beside results.json.
     folder = path.parent
-    return bool(SHEETS.fullmatch(path.name)) and (has_boxes(folder) or (folder / "results.json").is_file())
+    return bool(SHEETS.fullmatch(path.name)) and (
+        has_boxes(folder) or (folder / "results.json").is_file()
+    )
 
 
 def cenote_wrote_boxes(folder: Path) -> bool:
@@ -53,9 +64,14 @@ def cenote_wrote_boxes(folder: Path) -> bool:
     begun = (".sightings.jsonl", ".looks.jsonl", ".boxes.*.*")  # of a run that was killed
     if any(any(folder.glob(name)) for name in begun):
         return True
-    if _begins(folder / "boxes.csv", ",".join(HEAD)) or _begins(folder / "boxes.json", '{"annotations": ['):
+    if _begins(folder / "boxes.csv", ",".join(HEAD)) or _begins(
+        folder / "boxes.json", '{"annotations": ['
+    ):
         return True
-    return any("<score>" in _start(path, 4000) for path in islice((folder / "Annotations").glob("*.xml"), 20))
+    return any(
+        "<score>" in _start(path, 4000)
+        for path in islice((folder / "Annotations").glob("*.xml"), 20)
+    )
 
 
 def _begins(path: Path, text: str) -> bool:

@@ -33,7 +33,9 @@ def load_pickle(data: bytes, name: str = "the pickle", encoding: str = "latin1")
     try:
         return _plain(_Unpickler(io.BytesIO(data), encoding=encoding).load(), {})
     except Refused as error:
-        raise ValueError(f"{name}: {error}; only numbers, strings, containers and NumPy arrays are read") from None
+        raise ValueError(
+            f"{name}: {error}; only numbers, strings, containers and NumPy arrays are read"
+        ) from None
     except RecursionError:
         raise ValueError(f"{name}: nested too deeply to be a table of data") from None
     except Exception as error:  # a damaged pickle fails with any error at all
@@ -93,10 +95,14 @@ class _Array(np.ndarray[Any, Any]):
     def __setstate__(self, state: Any) -> None:
         version, shape, dtype, by_columns, contents = state
         real = _real(dtype)
-        contents = contents.encode("latin1") if isinstance(contents, str) else contents  # Python 2's strings were bytes
+        contents = (
+            contents.encode("latin1") if isinstance(contents, str) else contents
+        )  # Python 2's strings were bytes
         if not isinstance(contents, list if real.kind == "O" else bytes):
             raise Refused(f"an array of {real} is filled with {type(contents).__name__}")
-        if isinstance(contents, list) and len(contents) != math.prod(shape):  # of bytes NumPy checks it
+        if isinstance(contents, list) and len(contents) != math.prod(
+            shape
+        ):  # of bytes NumPy checks it
             raise Refused(f"an array of {shape} is filled with {len(contents)} values")
         super().__setstate__((version, shape, real, by_columns, contents))
 
@@ -119,7 +125,9 @@ def _scalar(dtype: Any, contents: Any = None) -> Any:
     return value
 
 
-def _from_buffer(contents: Any, dtype: Any, shape: Any, order: Any = "C", *_: Any) -> npt.NDArray[Any]:
+def _from_buffer(
+    contents: Any, dtype: Any, shape: Any, order: Any = "C", *_: Any
+) -> npt.NDArray[Any]:
     if _real(dtype).kind == "O":
         raise Refused("it takes bytes for objects")
     return np.frombuffer(contents, _real(dtype)).reshape(shape, order=order).copy()

@@ -7,7 +7,14 @@ from typing import NamedTuple
 
 # What people call their splits, in any case, and what it is called here.
 SPLITS = {
-    **{"train": "train", "training": "train", "val": "val", "valid": "val", "validation": "val", "dev": "val"},
+    **{
+        "train": "train",
+        "training": "train",
+        "val": "val",
+        "valid": "val",
+        "validation": "val",
+        "dev": "val",
+    },
     **{"test": "test", "testing": "test", "query": "query", "gallery": "gallery"},
 }
 
@@ -49,7 +56,9 @@ class Query(NamedTuple):
     """A question with its right answers, all as positions in the dataset."""
 
     image: int
-    truth: Mapping[str, tuple[int, ...]]  # by the protocol's own names: targets, or easy, hard and junk
+    truth: Mapping[
+        str, tuple[int, ...]
+    ]  # by the protocol's own names: targets, or easy, hard and junk
     text: str | None = None
     box: tuple[float, float, float, float] | None = None
     group: str | None = None  # results are averaged over such groups: a garment, an attribute

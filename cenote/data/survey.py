@@ -93,7 +93,9 @@ class Survey:
     mask_faults: list[Fault] = field(default_factory=list)
     box_faults: list[Fault] = field(default_factory=list)
     twins: list[Twins] = field(default_factory=list)
-    good: Ints = field(default_factory=lambda: np.zeros(0, np.int64), repr=False)  # positions that can be read
+    good: Ints = field(
+        default_factory=lambda: np.zeros(0, np.int64), repr=False
+    )  # positions that can be read
 
     @property
     def across_splits(self) -> list[Twins]:
@@ -101,7 +103,9 @@ class Survey:
 
     @property
     def two_labels(self) -> list[Twins]:
-        return [twins for twins in self.twins if len({label for label in twins.labels if label}) > 1]
+        return [
+            twins for twins in self.twins if len({label for label in twins.labels if label}) > 1
+        ]
 
     def report(self) -> dict[str, Any]:
         """All of it as JSON has it."""
@@ -111,7 +115,10 @@ class Survey:
 
 
 def survey(
-    dataset: Dataset, all: bool = False, workers: int | None = None, progress: Progress = lambda looks, n: looks
+    dataset: Dataset,
+    all: bool = False,
+    workers: int | None = None,
+    progress: Progress = lambda looks, n: looks,
 ) -> Survey:
     """Count everything, and open every image; of more than 20,000 a sample, the same each time, unless `all`."""
     found = _count(dataset)
@@ -206,7 +213,10 @@ def _name(dataset: Dataset, position: int) -> str:
 def _splits(dataset: Dataset, labels: Ints) -> dict[str, Split]:
     column = dataset.columns["split"]
     codes = column.codes[dataset.rows]
-    classes = {code: {int(c) for c in np.unique(labels[codes == code]) if c >= 0} for code in np.unique(codes)}
+    classes = {
+        code: {int(c) for c in np.unique(labels[codes == code]) if c >= 0}
+        for code in np.unique(codes)
+    }
     train = classes.get(column.names.index("train")) if "train" in column.names else None
     found = {}
     for split in dataset.splits:

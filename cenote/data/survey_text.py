@@ -18,7 +18,9 @@ def survey_text(survey: Survey) -> str:
     """Facts first, then warnings, then what is wrong with which file."""
     lines = [f"{survey.name}: {_n(survey.images, 'image')} in {survey.root}", ""]
     for head, text in _facts(survey):
-        lines += textwrap.wrap(text, WIDTH, initial_indent=f"  {head.ljust(COLUMN)}", subsequent_indent=" " * 14)
+        lines += textwrap.wrap(
+            text, WIDTH, initial_indent=f"  {head.ljust(COLUMN)}", subsequent_indent=" " * 14
+        )
     for section in (_warnings(survey), _faults(survey)):
         lines += section
     return "\n".join(lines)
@@ -44,7 +46,12 @@ def _facts(survey: Survey) -> Iterator[tuple[str, str]]:
     if survey.sizes is not None:
         small, middle, large = ("{} x {}".format(*size) for size in vars(survey.sizes).values())
         sizes = f"all {small}" if small == large else f"{small} to {large}, median {middle}"
-        yield "sizes", " · ".join([f"{sizes} pixels", *(f"{name} {n:,}" for name, n in survey.formats.items())])
+        yield (
+            "sizes",
+            " · ".join(
+                [f"{sizes} pixels", *(f"{name} {n:,}" for name, n in survey.formats.items())]
+            ),
+        )
     if survey.boxes:
         yield "boxes", f"{survey.boxes:,} on {_of(survey.with_boxes, survey.images)}"
     if survey.box_balance is not None:
@@ -61,7 +68,10 @@ def _facts(survey: Survey) -> Iterator[tuple[str, str]]:
         yield "queries", ", ".join(f"{n:,} {kind}" for kind, n in survey.queries.items() if n)
     yield "opened", _opened(survey)
     if survey.odd:
-        yield "dealt with", ", ".join(f"{kind} {len(files):,}" for kind, files in survey.odd.items())
+        yield (
+            "dealt with",
+            ", ".join(f"{kind} {len(files):,}" for kind, files in survey.odd.items()),
+        )
 
 
 def _opened(survey: Survey) -> str:
@@ -75,7 +85,9 @@ def _opened(survey: Survey) -> str:
 def _splits(survey: Survey) -> Iterator[str]:
     for name, split in survey.splits.items():
         unseen = f", {split.not_in_train} of them not in train" if split.not_in_train else ""
-        yield f"{name} {split.images:,}" + (f" ({_n(split.classes, 'class')}{unseen})" if split.classes else "")
+        yield f"{name} {split.images:,}" + (
+            f" ({_n(split.classes, 'class')}{unseen})" if split.classes else ""
+        )
 
 
 def _balance(balance: Balance, what: str) -> str:
@@ -88,12 +100,18 @@ def _balance(balance: Balance, what: str) -> str:
 def _ends(balance: Balance) -> Iterator[tuple[str, str]]:
     if balance.least != balance.most:
         few = balance.classes <= len(balance.largest)
-        yield "", ("" if few else "most: ") + ", ".join(f"{name} {n:,}" for name, n in balance.largest)
+        yield (
+            "",
+            ("" if few else "most: ") + ", ".join(f"{name} {n:,}" for name, n in balance.largest),
+        )
         if not few:
             yield "", "fewest: " + ", ".join(f"{name} {n:,}" for name, n in balance.smallest)
     if balance.empty:
         more = f" and {len(balance.empty) - FIRST} more" if balance.empty[FIRST:] else ""
-        yield "", f"{_n(len(balance.empty), 'class')} without any: {', '.join(balance.empty[:FIRST])}{more}"
+        yield (
+            "",
+            f"{_n(len(balance.empty), 'class')} without any: {', '.join(balance.empty[:FIRST])}{more}",
+        )
 
 
 def _warnings(survey: Survey) -> list[str]:
@@ -122,7 +140,11 @@ def _faults(survey: Survey) -> list[str]:
         lines += ["", f"{count} that the reader left out:", *_listed(survey.problems, str)]
     rest = [t for t in survey.twins if len(set(t.splits)) == 1 and t not in survey.two_labels]
     if rest:
-        lines += ["", f"{_n(len(rest), 'image')} more than once:", *_listed(rest, lambda t: " = ".join(t.files))]
+        lines += [
+            "",
+            f"{_n(len(rest), 'image')} more than once:",
+            *_listed(rest, lambda t: " = ".join(t.files)),
+        ]
     return lines
 
 
@@ -136,7 +158,9 @@ def _twins(twins: Twins, notes: Sequence[str]) -> str:
 
 def _listed(items: Sequence[T], tell: Callable[[T], str]) -> list[str]:
     lines = [f"  {tell(item)}" for item in items[:FIRST]]
-    return lines + [f"  and {len(items) - FIRST:,} more: --json or --out tells all"] * (len(items) > FIRST)
+    return lines + [f"  and {len(items) - FIRST:,} more: --json or --out tells all"] * (
+        len(items) > FIRST
+    )
 
 
 def _counts(values: Mapping[str, int]) -> str:

@@ -32,7 +32,9 @@ class Truth(TypedDict, total=False):
     mask: tv_tensors.Mask  # (H, W)
 
 
-def truth_of(boxes: Sequence[Box], mask: npt.NDArray[np.uint8] | None, size: tuple[int, int]) -> Truth:
+def truth_of(
+    boxes: Sequence[Box], mask: npt.NDArray[np.uint8] | None, size: tuple[int, int]
+) -> Truth:
     """Boxes and mask of an image of `size` (width, height), as torchvision's transforms know them."""
     corners = torch.tensor([box[:4] for box in boxes], dtype=torch.float32).reshape(-1, 4)
     truth = Truth(boxes=tv_tensors.BoundingBoxes(corners, format="XYXY", canvas_size=size[::-1]))
@@ -63,7 +65,9 @@ def train_transform(
         steps.insert(0, v2.ToImage())  # torch crops and resizes bytes twice as fast as Pillow
     else:  # and Pillow turns and colours them faster than torch
         grey = [round(255 * value) for value in mean]  # what a turned picture leaves empty
-        steps.append(v2.RandAugment(*randaugment, interpolation=InterpolationMode.BILINEAR, fill=grey))
+        steps.append(
+            v2.RandAugment(*randaugment, interpolation=InterpolationMode.BILINEAR, fill=grey)
+        )
     noise = [v2.RandomErasing(erasing, value="random")] if erasing else []
     return _pipeline(steps, mean, std, cutout, noise)
 
@@ -88,7 +92,9 @@ def wsol_eval_transform(size: int = 224, mean: Colour = MEAN, std: Colour = STD)
     return _pipeline([v2.ToImage(), squeeze], mean, std)
 
 
-def wsol_boxes(boxes: Iterable[Sequence[Any]], size: tuple[int, int], to: int = 224) -> npt.NDArray[np.int64]:
+def wsol_boxes(
+    boxes: Iterable[Sequence[Any]], size: tuple[int, int], to: int = 224
+) -> npt.NDArray[np.int64]:
     """True boxes of an image of `size` (width, height) at the size of evaluation, truncated as the protocol does."""
     corners = np.array([box[:4] for box in boxes], np.float64).reshape(-1, 4)
     return (corners * to / np.array([*size, *size], np.float64)).astype(np.int64)
@@ -104,7 +110,9 @@ class Cutout(v2.Transform):  # type: ignore[misc]  # torchvision has no types
     def __init__(self, max_size: float) -> None:
         super().__init__()
         if not 0 <= max_size <= 1:
-            raise ValueError(f"Cutout's largest side is a share of the image from 0 to 1, got {max_size}")
+            raise ValueError(
+                f"Cutout's largest side is a share of the image from 0 to 1, got {max_size}"
+            )
         self.max_size = max_size
 
     def make_params(self, flat_inputs: list[Any]) -> dict[str, Any]:
@@ -123,7 +131,9 @@ class Cutout(v2.Transform):  # type: ignore[misc]  # torchvision has no types
         elif isinstance(inpt, tv_tensors.Image) or type(inpt) is Tensor:
             plain = inpt.as_subclass(Tensor).clone()
             plain[..., top:bottom, left:right] = 0
-            inpt = tv_tensors.wrap(plain, like=inpt) if isinstance(inpt, tv_tensors.Image) else plain
+            inpt = (
+                tv_tensors.wrap(plain, like=inpt) if isinstance(inpt, tv_tensors.Image) else plain
+            )
         return inpt
 
 
@@ -139,5 +149,10 @@ def _pipeline(
 ) -> v2.Compose:
     """The steps on bytes, then numbers: Cutout where black is 0, erasing where the mean is."""
     black = [Cutout(cutout)] if cutout else []
-    pixels = [v2.ToImage(), v2.ToDtype(torch.float32, scale=True), *black, v2.Normalize(list(mean), list(std))]
+    pixels = [
+        v2.ToImage(),
+        v2.ToDtype(torch.float32, scale=True),
+        *black,
+        v2.Normalize(list(mean), list(std)),
+    ]
     return v2.Compose([*steps, *pixels, *noise, v2.ToPureTensor()])

@@ -19,10 +19,14 @@ def expect(root: Path, what: str, *wanted: str) -> None:
         raise WrongTree(
             f"{root} is {'a file' if root.exists() else 'not there'}: {what} is a folder with {_list(wanted)}"
         )
-    missing = [w for w in wanted if not any(_is_there(root / choice, choice) for choice in w.split("|"))]
+    missing = [
+        w for w in wanted if not any(_is_there(root / choice, choice) for choice in w.split("|"))
+    ]
     if missing:
         lacking = "" if len(missing) == len(wanted) else f"{_list(missing)} missing, "
-        raise WrongTree(f"{root} is not {what}: expected {_list(wanted)} in it; {lacking}found {contents(root)}")
+        raise WrongTree(
+            f"{root} is not {what}: expected {_list(wanted)} in it; {lacking}found {contents(root)}"
+        )
 
 
 def contents(folder: Path, most: int = 8) -> str:

@@ -27,13 +27,17 @@ def corners(boxes: Sequence[Box], size: tuple[int, int]) -> np.ndarray[Any, Any]
     return np.clip(found, 0, [*size, *size])
 
 
-def visible(boxes: Sequence[Box], size: Sequence[int], path: str | PathLike[str]) -> np.ndarray[Any, Any]:
+def visible(
+    boxes: Sequence[Box], size: Sequence[int], path: str | PathLike[str]
+) -> np.ndarray[Any, Any]:
     """`corners`; a box of which nothing is left would count as missed by every method: it is a ValueError."""
     cut = corners(boxes, (size[0], size[1]))
     outside = ~(cut[:, 2:] > cut[:, :2]).all(1)  # also what is no number
     if outside.any():
         told = ", ".join(f"{value:g}" for value in boxes[int(outside.argmax())][:4])
-        raise ValueError(f"{path}: its box {told} lies outside of the image of {size[0]} x {size[1]} pixels")
+        raise ValueError(
+            f"{path}: its box {told} lies outside of the image of {size[0]} x {size[1]} pixels"
+        )
     return cut
 
 
@@ -60,4 +64,6 @@ def with_boxes(dataset: Dataset, most: int | None = None) -> Dataset:
 
 def spread(items: Sequence[T], most: int) -> list[T]:
     """At most so many, evenly spread."""
-    return list(items) if len(items) <= most else [items[i * len(items) // most] for i in range(most)]
+    return (
+        list(items) if len(items) <= most else [items[i * len(items) // most] for i in range(most)]
+    )

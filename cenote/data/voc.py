@@ -38,7 +38,9 @@ def read_voc(
     dataset = pack(_records(root, prefix, images, rows), root, name or root.resolve().name, classes)
     if not len(dataset):
         reason = dataset.problems[0] if dataset.problems else f"found {contents(root)}"
-        raise WrongTree(f"{root} holds no image of Pascal VOC's layout: expected JPEGImages/*.jpg; {reason}")
+        raise WrongTree(
+            f"{root} holds no image of Pascal VOC's layout: expected JPEGImages/*.jpg; {reason}"
+        )
     return dataset
 
 
@@ -73,8 +75,12 @@ def _box(found: ElementTree.Element) -> Box:
     except ValueError:
         raise ValueError(f"object '{label}' has no box of four numbers: {corners}") from None
     if not (x1 <= x2 and y1 <= y2):  # also false for NaN
-        raise ValueError(f"object '{label}' has a box with xmin > xmax or ymin > ymax: {x1:g}, {y1:g}, {x2:g}, {y2:g}")
-    difficult, truncated = (found.findtext(key, "0").strip() == "1" for key in ("difficult", "truncated"))
+        raise ValueError(
+            f"object '{label}' has a box with xmin > xmax or ymin > ymax: {x1:g}, {y1:g}, {x2:g}, {y2:g}"
+        )
+    difficult, truncated = (
+        found.findtext(key, "0").strip() == "1" for key in ("difficult", "truncated")
+    )
     return Box(x1 - 1, y1 - 1, x2, y2, label, difficult, truncated)
 
 
@@ -85,9 +91,17 @@ def _listed(root: Path, split_lists: Sequence[str] | None) -> Iterator[tuple[str
         expect(root, "in the layout of Pascal VOC", f"ImageSets/Main/{split_lists[0]}.txt")
     elif not (lists / "train.txt").is_file() and (lists / "trainval.txt").is_file():
         split_lists = ("trainval", "test")
-    found = [split for split in split_lists or ("train", "val", "test") if (lists / f"{split}.txt").is_file()]
+    found = [
+        split
+        for split in split_lists or ("train", "val", "test")
+        if (lists / f"{split}.txt").is_file()
+    ]
     if not found:
-        names = sorted(name.removesuffix(".xml") for name in os.listdir(root / "Annotations") if name.endswith(".xml"))
+        names = sorted(
+            name.removesuffix(".xml")
+            for name in os.listdir(root / "Annotations")
+            if name.endswith(".xml")
+        )
         return ((name, None) for name in names)
     return ((name, split) for split in found for name in read_names(lists / f"{split}.txt"))
 

@@ -50,12 +50,22 @@ class VOC(Writer):
     def add(self, found: FoundBoxes) -> None:
         root = ElementTree.Element("annotation")
         _text(root, folder=_plain(found.path.parent.name), filename=_plain(found.path.name))
-        _text(ElementTree.SubElement(root, "size"), width=found.size[0], height=found.size[1], depth=3)
+        _text(
+            ElementTree.SubElement(root, "size"), width=found.size[0], height=found.size[1], depth=3
+        )
         _text(root, segmented=0)
         for (x0, y0, x1, y1), score in zip(found.boxes, found.scores, strict=True):
             entry = ElementTree.SubElement(root, "object")
-            _text(entry, name=_plain(found.label or "object"), pose="Unspecified", truncated=0, difficult=0)
-            _text(ElementTree.SubElement(entry, "bndbox"), xmin=x0 + 1, ymin=y0 + 1, xmax=x1, ymax=y1)
+            _text(
+                entry,
+                name=_plain(found.label or "object"),
+                pose="Unspecified",
+                truncated=0,
+                difficult=0,
+            )
+            _text(
+                ElementTree.SubElement(entry, "bndbox"), xmin=x0 + 1, ymin=y0 + 1, xmax=x1, ymax=y1
+            )
             _text(entry, score=f"{score:.4f}")
         ElementTree.indent(root)
         with write_atomically(self.folder / f"{found.name}.xml") as path:
@@ -105,7 +115,12 @@ class COCO(Writer):
         width, height = found.size
         number = len(self.images) + 1
         self.images.append(
-            {"id": number, "file_name": _relative(found.path, self.folder), "width": width, "height": height}
+            {
+                "id": number,
+                "file_name": _relative(found.path, self.folder),
+                "width": width,
+                "height": height,
+            }
         )
         for i, ((x0, y0, x1, y1), score) in enumerate(zip(found.boxes, found.scores, strict=True)):
             entry: dict[str, Any] = {
@@ -125,8 +140,13 @@ class COCO(Writer):
 
     def finish(self) -> None:
         """The closing lines, when all went well."""
-        categories = [{"id": number, "name": name, "supercategory": ""} for name, number in self.numbers.items()]
-        self.file.write(f'],\n"images": {json.dumps(self.images)},\n"categories": {json.dumps(categories)}}}\n')
+        categories = [
+            {"id": number, "name": name, "supercategory": ""}
+            for name, number in self.numbers.items()
+        ]
+        self.file.write(
+            f'],\n"images": {json.dumps(self.images)},\n"categories": {json.dumps(categories)}}}\n'
+        )
 
 
 @contextmanager
@@ -147,7 +167,11 @@ def open_writers(
     with ExitStack() as files:
         if "csv" in formats:
             writers.append(CSV(files.enter_context(_whole(folder / "boxes.csv")), folder))
-        coco = COCO(files.enter_context(_whole(folder / "boxes.json")), folder, classes) if "coco" in formats else None
+        coco = (
+            COCO(files.enter_context(_whole(folder / "boxes.json")), folder, classes)
+            if "coco" in formats
+            else None
+        )
         yield writers if coco is None else [*writers, coco]
         if coco is not None:
             coco.finish()
@@ -187,7 +211,9 @@ def runs(mask: Mask) -> list[int]:
     """Lengths of runs of 0, 1, 0, ... down the columns, as COCO stores a mask."""
     flat = np.concatenate([[False], mask.T.ravel(), [False]])
     changes = np.flatnonzero(flat[1:] != flat[:-1])  # where a run of 1 begins or ends
-    ends = np.append(changes, mask.size) if not len(changes) or changes[-1] != mask.size else changes
+    ends = (
+        np.append(changes, mask.size) if not len(changes) or changes[-1] != mask.size else changes
+    )
     return [int(length) for length in np.diff(ends, prepend=0)]
 
 

@@ -18,7 +18,19 @@ from ..metrics.intervals import bootstrap_interval
 from ..metrics.robustness import background_gap
 from ..models import PooledModel
 from .classify import Progress
-from .marks import RIGHT, Answer, Keep, Kept, Marks, accuracy, best_of_all, known_to, mark_all, model_numbers, readable
+from .marks import (
+    RIGHT,
+    Answer,
+    Keep,
+    Kept,
+    Marks,
+    accuracy,
+    best_of_all,
+    known_to,
+    mark_all,
+    model_numbers,
+    readable,
+)
 
 MAPPING = "in_to_in9.json"
 
@@ -46,14 +58,24 @@ def background(
             raise ValueError(f"no background variant '{variant}': {', '.join(VARIANTS)}")
     if model.head is None:
         raise ValueError("a model without a head tells no classes: no background protocol")
-    options: dict[str, Any] = {"batch": batch, "workers": workers, "progress": progress, "kept": kept, "keep": keep}
+    options: dict[str, Any] = {
+        "batch": batch,
+        "workers": workers,
+        "progress": progress,
+        "kept": kept,
+        "keep": keep,
+    }
     if is_imagenet_9(dataset):
         return _published(model, dataset, variants, options)
     return _made(model, dataset, variants, seed, options)
 
 
 def _made(
-    model: PooledModel, dataset: Dataset, variants: Sequence[str], seed: int, options: dict[str, Any]
+    model: PooledModel,
+    dataset: Dataset,
+    variants: Sequence[str],
+    seed: int,
+    options: dict[str, Any],
 ) -> dict[str, Any]:
     assert model.head is not None
     numbers = model_numbers(model, dataset)
@@ -94,7 +116,9 @@ def _published(
 ) -> dict[str, Any]:
     domains = dataset.domains
     codes, present = domains.codes, [v for v in variants if v in domains.names]
-    parts = {v: partial(dataset.select, np.flatnonzero(codes == domains.names.index(v))) for v in present}
+    parts = {
+        v: partial(dataset.select, np.flatnonzero(codes == domains.names.index(v))) for v in present
+    }
     marks = mark_all(model, parts, coarse_answer(model, dataset), **options)
     return {
         **_report({variant: accuracy(one) for variant, one in marks.items()}),
@@ -114,14 +138,20 @@ def _interval(marks: Mapping[str, Marks], judged: npt.NDArray[np.bool_]) -> list
     """Of the gap; both variants hold the same images, hence their differences are resampled."""
     if not {"mixed_same", "mixed_rand"} <= set(marks):
         return None
-    same, rand = ((np.array(list(marks[v].marks)) == RIGHT)[judged] for v in ("mixed_same", "mixed_rand"))
+    same, rand = (
+        (np.array(list(marks[v].marks)) == RIGHT)[judged] for v in ("mixed_same", "mixed_rand")
+    )
     return list(bootstrap_interval(100 * (same.astype(float) - rand)))
 
 
 def is_imagenet_9(dataset: Dataset) -> bool:
     """Whether its domains are the published variants."""
     domains = dataset.domains
-    return bool(domains.names) and set(domains.names) <= set(VARIANTS) and bool((domains.codes >= 0).all())
+    return (
+        bool(domains.names)
+        and set(domains.names) <= set(VARIANTS)
+        and bool((domains.codes >= 0).all())
+    )
 
 
 def coarse_answer(model: PooledModel, dataset: Dataset) -> Answer:
@@ -144,5 +174,7 @@ def read_mapping(path: Path) -> np.ndarray[Any, np.dtype[np.int64]]:
         pairs = {int(key): int(value) for key, value in json.loads(path.read_bytes()).items()}
         found = np.array([pairs[number] for number in range(1000)], np.int64)
     except (ValueError, TypeError, AttributeError, KeyError) as error:
-        raise ValueError(f"{path} does not map the numbers 0 to 999 to coarse classes ({error})") from error
+        raise ValueError(
+            f"{path} does not map the numbers 0 to 999 to coarse classes ({error})"
+        ) from error
     return found

@@ -14,7 +14,7 @@ from ..data.loading import load
 from ..data.truth import boxes_of
 from ..metrics import boxes_at
 from ..metrics.arrays import Array
-from .tally import Eyes
+from ..predict.maps import MapPredictor
 
 GROUPS = ("worst", "median", "best")
 
@@ -54,23 +54,28 @@ def pick(ious: Array, each: int) -> dict[int, str]:
 
 
 def look_again(
-    eyes: Eyes, dataset: Dataset, classes: Tensor, chosen: dict[int, str], ious: dict[int, float], threshold: float
+    predictor: MapPredictor,
+    dataset: Dataset,
+    classes: Tensor,
+    chosen: dict[int, str],
+    ious: dict[int, float],
+    threshold: float,
 ) -> list[Case]:
     """The cases at these positions: maps are not kept while counting, so that memory does not grow with the images."""
     positions, cases = list(chosen), []
-    names = eyes.model.class_names
-    for found in load(dataset.select(positions), eyes.transform(), eyes.batch):
+    names = predictor.model.class_names
+    for found in load(dataset.select(positions), predictor.transform(), predictor.batch):
         if not len(found.indices):
             continue
         images, sizes = found.images
         at = [positions[i] for i in found.indices.tolist()]
-        sight = eyes.see(images)
-        maps = eyes.scores(sight.maps(classes[at].to(sight.images.device)))
+        sight = predictor.predict(images)
+        maps = predictor.scores(sight.maps(classes[at].to(sight.images.device)))
         told = None if sight.logits is None else sight.logits.argmax(1).tolist()
         for i, position in enumerate(at):
             size = sizes[i].tolist()
             boxes = boxes_at(maps[i], threshold)
-            scale = np.array([*size, *size]) / eyes.size
+            scale = np.array([*size, *size]) / predictor.size
             predicted = None if told is None else str(told[i]) if names is None else names[told[i]]
             cases.append(
                 Case(chosen[position], position, str(dataset.path(position)), ious[position],
@@ -81,7 +86,13 @@ def look_again(
 
 
 def show_cases(
-    eyes: Eyes, dataset: Dataset, classes: Tensor, positions: list[int], ious: Array, threshold: float, each: int
+    predictor: MapPredictor,
+    dataset: Dataset,
+    classes: Tensor,
+    positions: list[int],
+    ious: Array,
+    threshold: float,
+    each: int,
 ) -> list[Case]:
     """The worst, median and best of the images at `positions`, whose largest contour has these IoUs."""
     if not len(ious):
@@ -89,4 +100,4 @@ def show_cases(
     chosen = {positions[place]: group for place, group in pick(ious, each).items()}
     known = dict(zip(positions, ious.tolist(), strict=True))
     with torch.no_grad():
-        return look_again(eyes, dataset, classes, chosen, known, threshold)
+        return look_again(predictor, dataset, classes, chosen, known, threshold)

@@ -19,13 +19,19 @@ Progress = Callable[[int], object]
 class Answers:
     """What a model says of a data set's readable images."""
 
-    def __init__(self, vectors: Tensor, logits: Tensor | None, labels: Tensor, bad: list[str]) -> None:
+    def __init__(
+        self, vectors: Tensor, logits: Tensor | None, labels: Tensor, bad: list[str]
+    ) -> None:
         self.vectors, self.logits, self.labels, self.bad = vectors, logits, labels, bad
 
 
 @torch.inference_mode()
 def ask(
-    model: PooledModel, dataset: Dataset, batch: int = 64, workers: int = 0, progress: Progress | None = None
+    model: PooledModel,
+    dataset: Dataset,
+    batch: int = 64,
+    workers: int = 0,
+    progress: Progress | None = None,
 ) -> Answers:
     """Vectors and logits of every image, in order; several vectors of one image stand in a row."""
     model = model.eval()
@@ -42,8 +48,12 @@ def ask(
         if progress:
             progress(len(found.indices) + len(found.bad))
     if not vectors:
-        raise ValueError(f"no image of {dataset.name} could be read: {bad[0] if bad else 'it is empty'}")
-    return Answers(torch.cat(vectors), torch.cat(logits) if logits else None, torch.cat(labels), bad)
+        raise ValueError(
+            f"no image of {dataset.name} could be read: {bad[0] if bad else 'it is empty'}"
+        )
+    return Answers(
+        torch.cat(vectors), torch.cat(logits) if logits else None, torch.cat(labels), bad
+    )
 
 
 def match_labels(model: PooledModel, dataset: Dataset) -> Tensor:
@@ -54,7 +64,9 @@ def match_labels(model: PooledModel, dataset: Dataset) -> Tensor:
     found = torch.tensor([places.get(name, -1) for name in dataset.classes])
     if len(found) and (found < 0).all():
         known = ", ".join(model.class_names[:5])
-        raise ValueError(f"the model knows none of the classes of {dataset.name}: it knows {known}, ...")
+        raise ValueError(
+            f"the model knows none of the classes of {dataset.name}: it knows {known}, ..."
+        )
     return found
 
 
@@ -79,9 +91,15 @@ def classify(model: PooledModel, dataset: Dataset, **options: Any) -> dict[str, 
 
 
 def neighbours(
-    model: PooledModel, memory: Dataset, queries: Dataset, k: Sequence[int] = (10, 20), **options: Any
+    model: PooledModel,
+    memory: Dataset,
+    queries: Dataset,
+    k: Sequence[int] = (10, 20),
+    **options: Any,
 ) -> dict[str, float]:
     """k-NN accuracy in percent: the memory's labelled vectors vote on each query."""
-    known, asked = (ask(model, part.select(part.labels >= 0), **options) for part in (memory, queries))
+    known, asked = (
+        ask(model, part.select(part.labels >= 0), **options) for part in (memory, queries)
+    )
     found = knn_accuracy(known.vectors, known.labels, asked.vectors, asked.labels, k)
     return {f"knn_{count}": 100 * share for count, share in found.items()}

@@ -45,14 +45,24 @@ def corruption(
     """
     published = is_imagenet_c(dataset)
     there = set(dataset.domains.names) if published else set(CORRUPTIONS)
-    names = [name for name in CORRUPTIONS if name in there] if corruptions is None else list(corruptions)
+    names = (
+        [name for name in CORRUPTIONS if name in there]
+        if corruptions is None
+        else list(corruptions)
+    )
     if not names or not severities:
         raise ValueError("at least one corruption and one severity")
     for name, severity in product(names, severities):
         checked(name, severity)
     if model.head is None:
         raise ValueError("a model without a head tells no classes: no corruption protocol")
-    options: dict[str, Any] = {"batch": batch, "workers": workers, "progress": progress, "kept": kept, "keep": keep}
+    options: dict[str, Any] = {
+        "batch": batch,
+        "workers": workers,
+        "progress": progress,
+        "kept": kept,
+        "keep": keep,
+    }
     numbers = model_numbers(model, dataset)
     known, left_out = known_to(dataset, numbers)
     answer = best_of_all(numbers, model.head.classes)
@@ -72,19 +82,27 @@ def corruption(
         if clean is not None:
             others = model_numbers(model, clean)
             known, _ = known_to(clean, others)
-            marks |= mark_all(model, {CLEAN: lambda: known}, best_of_all(others, model.head.classes), **options)
-    found = {name: {str(k): accuracy(marks[f"{name}/{k}"], judged) for k in severities} for name in names}
+            marks |= mark_all(
+                model, {CLEAN: lambda: known}, best_of_all(others, model.head.classes), **options
+            )
+    found = {
+        name: {str(k): accuracy(marks[f"{name}/{k}"], judged) for k in severities} for name in names
+    }
     return {
         **_scores(found, accuracy(marks[CLEAN], judged) if CLEAN in marks else None, published),
         # Of ImageNet-C, in one corruption at one severity; otherwise the images that were read in every pass.
-        "images": max(len(m.marks) - len(m.bad) for m in marks.values()) if judged is None else int(judged.sum()),
+        "images": max(len(m.marks) - len(m.bad) for m in marks.values())
+        if judged is None
+        else int(judged.sum()),
         "left_out": left_out,
         "unreadable": sorted({sentence for one in marks.values() for sentence in one.bad}),
         "seed": None if published else seed,
     }
 
 
-def _scores(found: dict[str, dict[str, float]], clean: float | None, published: bool) -> dict[str, Any]:
+def _scores(
+    found: dict[str, dict[str, float]], clean: float | None, published: bool
+) -> dict[str, Any]:
     """The means, and mCE with what must be said of it."""
     means = {name: float(np.mean(list(by.values()))) for name, by in found.items()}
     report: dict[str, Any] = {
@@ -95,7 +113,9 @@ def _scores(found: dict[str, dict[str, float]], clean: float | None, published: 
         "mce": None,
         "relative_mce": None,
     }
-    whole = set(found) == set(CORRUPTIONS) and all(set(by) == set(map(str, SEVERITIES)) for by in found.values())
+    whole = set(found) == set(CORRUPTIONS) and all(
+        set(by) == set(map(str, SEVERITIES)) for by in found.values()
+    )
     if whole:
         errors = {name: [1 - share / 100 for share in by.values()] for name, by in found.items()}
         score = corruption_error(errors, None if clean is None else 1 - clean / 100)
@@ -111,19 +131,27 @@ def as_judged(dataset: Dataset, seed: int, model: PooledModel, name: str, severi
     """Corrupted at the size that the model sees."""
     own = model.backbone.preprocessing
     short = math.floor(own.size / own.crop)
-    return with_corruption(dataset, name, severity, seed, short=short, interpolation=own.interpolation)
+    return with_corruption(
+        dataset, name, severity, seed, short=short, interpolation=own.interpolation
+    )
 
 
 def _files(dataset: Dataset, name: str, severity: int) -> Dataset:
     domains, levels = dataset.domains, dataset.attribute("severity")
     chosen = np.zeros(len(dataset), bool)
     if name in domains.names and str(severity) in levels.names:
-        chosen = (domains.codes == domains.names.index(name)) & (levels.codes == levels.names.index(str(severity)))
+        chosen = (domains.codes == domains.names.index(name)) & (
+            levels.codes == levels.names.index(str(severity))
+        )
     if not chosen.any():
-        raise ValueError(f"{dataset.name} has no images of {name} at severity {severity} in {dataset.root}")
+        raise ValueError(
+            f"{dataset.name} has no images of {name} at severity {severity} in {dataset.root}"
+        )
     return dataset.select(chosen)
 
 
 def is_imagenet_c(dataset: Dataset) -> bool:
     """Whether its domains are corruptions, with their severity."""
-    return "severity" in dataset.columns["attributes"] and bool(set(dataset.domains.names) & set(CORRUPTIONS))
+    return "severity" in dataset.columns["attributes"] and bool(
+        set(dataset.domains.names) & set(CORRUPTIONS)
+    )

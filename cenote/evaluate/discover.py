@@ -16,14 +16,14 @@ from ..data.loading import Bad
 from ..data.truth import visible
 from ..metrics import CorLoc, bootstrap_interval, box_iou
 from ..metrics.arrays import Array
-from .component import Found
-from .dino_seg import dino_seg
-from .journal import Journal, name_of_run
-from .looking import Look, Looker
-from .lost import lost
-from .mask_cut import mask_cut
-from .sightings import Discovered, Sighting, read, rows_of, written
-from .token_cut import token_cut
+from ..predict.discovery.dino_seg import dino_seg
+from ..predict.discovery.lost import lost
+from ..predict.discovery.mask_cut import mask_cut
+from ..predict.discovery.objects import Found
+from ..predict.discovery.results import Discovered, Sighting, read, rows_of, written
+from ..predict.discovery.token_cut import token_cut
+from ..predict.journal import Journal, name_of_run
+from ..predict.patch_features import Look, Looker
 
 Progress = Callable[[int], object]
 METHODS: dict[str, Callable[[Look, str], list[Found]]] = {
@@ -45,7 +45,10 @@ def find_objects(
             yield look
             continue
         try:
-            found = {m: in_pixels(METHODS[m](look, str(dataset.path(look.position))), look) for m in methods}
+            found = {
+                m: in_pixels(METHODS[m](look, str(dataset.path(look.position))), look)
+                for m in methods
+            }
         except ValueError as error:
             yield Bad(look.position, str(error))
             continue
@@ -56,7 +59,9 @@ def looker_for(model: nn.Module, methods: Sequence[str], **looking: Any) -> Look
     """What the methods need to be read from the model."""
     unknown = [method for method in methods if method not in METHODS]
     if unknown or not methods:
-        raise ValueError(f"no way of discovering objects '{', '.join(unknown)}': {', '.join(METHODS)}")
+        raise ValueError(
+            f"no way of discovering objects '{', '.join(unknown)}': {', '.join(METHODS)}"
+        )
     attention = [method.startswith("dinoseg") for method in methods]
     return Looker(model, not all(attention), any(attention), **looking)
 
@@ -70,9 +75,13 @@ def in_pixels(objects: Sequence[Found], look: Look) -> Discovered:
     return Discovered(boxes, [mask for _, mask in real])
 
 
-def true_boxes(boxes: Sequence[Box], size: tuple[int, int], hard: bool = True, name: str = "the image") -> Array:
+def true_boxes(
+    boxes: Sequence[Box], size: tuple[int, int], hard: bool = True, name: str = "the image"
+) -> Array:
     """(k, 4): of any class. Crowds are no object; difficult and truncated ones are, unless `hard` is False."""
-    return visible([b for b in boxes if not b.crowd and (hard or not (b.difficult or b.truncated))], size, name)
+    return visible(
+        [b for b in boxes if not b.crowd and (hard or not (b.difficult or b.truncated))], size, name
+    )
 
 
 def discover(
@@ -126,7 +135,9 @@ def discover(
     if journal is not None:
         journal.unlink(missing_ok=True)  # all is done
     if not seen:
-        raise ValueError(f"no image of {dataset.name} could be used: {bad[0] if bad else 'it is empty'}")
+        raise ValueError(
+            f"no image of {dataset.name} could be used: {bad[0] if bad else 'it is empty'}"
+        )
     counted = scores["centre"].corloc.count
     return {
         "methods": {method: score.result() for method, score in scores.items()} if counted else {},
@@ -166,10 +177,16 @@ class _Score:
         overlaps = np.array(self.overlaps)
         return {
             "corloc": 100 * self.corloc.result(),
-            "interval": [100 * share for share in bootstrap_interval(overlaps >= self.corloc.delta)],
+            "interval": [
+                100 * share for share in bootstrap_interval(overlaps >= self.corloc.delta)
+            ],
             "mean_overlap": 100 * float(overlaps.mean()),
-            "best": [case.told() for case in sorted(self.best, key=lambda case: case[:2], reverse=True)],
-            "worst": [case.told() for case in sorted(self.worst, key=lambda case: case[:2], reverse=True)],
+            "best": [
+                case.told() for case in sorted(self.best, key=lambda case: case[:2], reverse=True)
+            ],
+            "worst": [
+                case.told() for case in sorted(self.worst, key=lambda case: case[:2], reverse=True)
+            ],
         }
 
 

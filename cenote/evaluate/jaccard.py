@@ -34,7 +34,9 @@ def jaccard(
     model = model.eval()
     backbone, device = backbone_of(model), next(model.parameters()).device
     down, across = (max(1, round(side)) for side in backbone.stride())
-    transform = backbone.preprocessing.whole((round(size / down) * down, round(size / across) * across))
+    transform = backbone.preprocessing.whole(
+        (round(size / down) * down, round(size / across) * across)
+    )
     masked = np.flatnonzero(dataset.has_masks).tolist()
     if not masked:
         raise ValueError(f"attention Jaccard needs masks: {dataset.name} has none")
@@ -55,10 +57,21 @@ def jaccard(
             bad.append(f"{dataset.path(i)}: its attention is NaN or infinite")
             continue
         heads = mass_mask(maps, share).numpy()
-        score.add([resize_mask(one, size) for one in heads], resize_mask(target, size), str(dataset.path(i)))
+        score.add(
+            [resize_mask(one, size) for one in heads],
+            resize_mask(target, size),
+            str(dataset.path(i)),
+        )
     if not score.count:
-        raise ValueError(f"no image of {dataset.name} could be judged: {bad[0] if bad else 'no mask holds an object'}")
-    found = {"jaccard": 100 * score.result(), "images": score.count, "without_object": empty, "unreadable": bad}
+        raise ValueError(
+            f"no image of {dataset.name} could be judged: {bad[0] if bad else 'no mask holds an object'}"
+        )
+    found = {
+        "jaccard": 100 * score.result(),
+        "images": score.count,
+        "without_object": empty,
+        "unreadable": bad,
+    }
     return {**found, "size": size, "share": share, "compat": compat}
 
 
@@ -68,4 +81,6 @@ def _maps(model: nn.Module, pixels: Tensor) -> Tensor:
         return cls_attention(model, pixels, heads="all")[0]
     kind = next(iter(possible(model)), "auto")
     options: dict[str, Any] = {"heads": "all"} if kind == "cls" else {}
-    return model.attend(pixels, kind, **options)[0].clamp_min(0)  # a CAM has a side that speaks against the class
+    return model.attend(pixels, kind, **options)[0].clamp_min(
+        0
+    )  # a CAM has a side that speaks against the class

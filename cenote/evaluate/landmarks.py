@@ -32,7 +32,9 @@ def landmarks(model: PooledModel, dataset: Dataset, **options: Any) -> dict[str,
     queries = embed_all(model, cut_queries(dataset), **options)
     database = embed_all(model, dataset.select(rest), **options)
     similarity = unit(queries.vectors) @ unit(database.vectors).T  # (queries, images)
-    order = rest[database.positions.numpy()][similarity.argsort(dim=1, descending=True, stable=True).numpy()]
+    order = rest[database.positions.numpy()][
+        similarity.argsort(dim=1, descending=True, stable=True).numpy()
+    ]
     truth = [dataset.queries[i].truth for i in queries.positions.tolist()]
     report: dict[str, Any] = {}
     for name, score in landmark_scores(order, truth).items():
@@ -44,7 +46,9 @@ def landmarks(model: PooledModel, dataset: Dataset, **options: Any) -> dict[str,
 def cut_queries(dataset: Dataset) -> Dataset:
     """An image for each query, in their order: what lies in its box."""
     part = pack(
-        (Record(dataset[query.image].image) for query in dataset.queries), dataset.root, f"{dataset.name} queries"
+        (Record(dataset[query.image].image) for query in dataset.queries),
+        dataset.root,
+        f"{dataset.name} queries",
     )
     part.pixels = _Cut(dataset, dataset.queries)
     return part
@@ -62,7 +66,9 @@ class _Cut:
         x1, y1, x2, y2 = (round(corner) for corner in query.box)
         box = (max(x1, 0), max(y1, 0), min(x2, image.width), min(y2, image.height))
         if box[0] >= box[2] or box[1] >= box[3]:
-            raise BadImage(self.dataset.path(query.image), f"the query's box {query.box} lies outside of it")
+            raise BadImage(
+                self.dataset.path(query.image), f"the query's box {query.box} lies outside of it"
+            )
         return image.crop(box)
 
     def mask(self, row: int) -> None:

@@ -21,9 +21,10 @@ from ..metrics.arrays import Array
 from ..metrics.box_accuracy import KINDS
 from ..models import PooledModel
 from ..models.decided import settle_kind
+from ..predict.maps import MapPredictor
 from .cases import Case, show_cases
 from .classify import match_labels
-from .tally import Eyes, Progress, Tally
+from .tally import Progress, Tally
 
 
 @dataclass
@@ -33,7 +34,9 @@ class Localization:
     report: dict[str, Any]
     judged: Dataset  # the images that could be judged
     thresholds: Array  # (T,)
-    curves: dict[str, Array] = field(default_factory=dict)  # "test", "val": (3, T), right boxes at IoU 0.3, 0.5, 0.7
+    curves: dict[str, Array] = field(
+        default_factory=dict
+    )  # "test", "val": (3, T), right boxes at IoU 0.3, 0.5, 0.7
     positions: list[int] = field(default_factory=list)  # of the images with boxes, in `judged`
     ious: Array | None = None  # (n,): of their largest contour at the threshold
     cases: list[Case] = field(default_factory=list)
@@ -70,20 +73,24 @@ def localize(
     """
     model = model.eval()
     size = size or model.backbone.preprocessing.size
-    eyes = Eyes(model, settle_kind(model, kind, size), size, batch, workers)
+    predictor = MapPredictor(model, settle_kind(model, kind, size), size, batch, workers)
     judged, labels, left = usable(model, test, masks=True)
     if not len(judged):
-        raise ValueError(f"no image of {test.name} has both a class that the model knows and a box or a mask")
+        raise ValueError(
+            f"no image of {test.name} has both a class that the model knows and a box or a mask"
+        )
     if progress:
         progress(len(test) - len(judged))
-    chooser = None if val is None else _choose(eyes, val, interval, progress)
+    chooser = None if val is None else _choose(predictor, val, interval, progress)
     threshold = None if chooser is None else middle_of_best(chooser.largest)
     tally = Tally(interval, bin_width, resamples, threshold)
-    tally.run(eyes, judged, labels, True, progress)
+    tally.run(predictor, judged, labels, True, progress)
     if not tally.seen:
-        raise ValueError(f"no image of {test.name} could be judged: {(tally.bad or ['none has a box or a mask'])[0]}")
+        raise ValueError(
+            f"no image of {test.name} could be judged: {(tally.bad or ['none has a box or a mask'])[0]}"
+        )
     report = {
-        "kind": eyes.kind,
+        "kind": predictor.kind,
         "size": size,
         "interval": interval,
         "images": tally.seen,
@@ -96,30 +103,41 @@ def localize(
         **left,
         "without_truth": left["without_truth"] + tally.without_truth,
         "unreadable": tally.bad,
-        "val": None if chooser is None else {"images": chooser.all.count, "unreadable": chooser.bad},
+        "val": None
+        if chooser is None
+        else {"images": chooser.all.count, "unreadable": chooser.bad},
     }
     if model.head is not None:
-        report["accuracy"] = {"top1": 100 * tally.first / tally.seen, "top5": 100 * tally.among_five / tally.seen}
+        report["accuracy"] = {
+            "top1": 100 * tally.first / tally.seen,
+            "top5": 100 * tally.among_five / tally.seen,
+        }
     result = Localization(report, judged, tally.all.thresholds)
     if tally.all.count:
         _add_boxes(result, tally, chooser)
         assert result.threshold is not None and result.ious is not None
         where = result.positions, result.ious, result.threshold
-        result.cases = show_cases(eyes, judged, labels, *where, each)
+        result.cases = show_cases(predictor, judged, labels, *where, each)
         report["cases"] = [case.row() for case in result.cases]
     return result
 
 
-def usable(model: PooledModel, dataset: Dataset, masks: bool) -> tuple[Dataset, Tensor, dict[str, int]]:
+def usable(
+    model: PooledModel, dataset: Dataset, masks: bool
+) -> tuple[Dataset, Tensor, dict[str, int]]:
     """Images with a box (or a mask) and a class that the model knows, the model's numbers of these, and who is left."""
     if model.head is None:  # the map of no class in particular
         classes = torch.zeros(len(dataset), dtype=torch.long)
     else:
         labels = torch.from_numpy(dataset.labels)
-        numbers = torch.cat([match_labels(model, dataset), torch.tensor([-1])])  # the last is for images without class
+        numbers = torch.cat(
+            [match_labels(model, dataset), torch.tensor([-1])]
+        )  # the last is for images without class
         classes = numbers[labels]
     known = (classes >= 0).numpy()
-    seen = np.array([bool(own_boxes(record.boxes, record.label)) for record in dataset], bool).reshape(-1)
+    seen = np.array(
+        [bool(own_boxes(record.boxes, record.label)) for record in dataset], bool
+    ).reshape(-1)
     if masks and not dataset.mask_codes.startswith("classes"):
         seen |= dataset.has_masks
     left = {"unknown_class": int((~known).sum()), "without_truth": int((known & ~seen).sum())}
@@ -133,19 +151,23 @@ def middle_of_best(accuracy: BoxAccuracy) -> float:
     The metric's own is the lowest of them, often 0, at which the box of an image unlike these is all of it.
     """
     curve = accuracy.curve()[accuracy.deltas.index(0.5)]
-    edges = np.flatnonzero(np.diff(curve == curve.max(), prepend=False, append=False))  # starts and ends, in turn
+    edges = np.flatnonzero(
+        np.diff(curve == curve.max(), prepend=False, append=False)
+    )  # starts and ends, in turn
     starts, ends = edges[::2], edges[1::2]
     longest = int((ends - starts).argmax())
     return float(accuracy.thresholds[(starts[longest] + ends[longest] - 1) // 2])
 
 
-def _choose(eyes: Eyes, val: Dataset, interval: float, progress: Progress | None) -> Tally | None:
+def _choose(
+    predictor: MapPredictor, val: Dataset, interval: float, progress: Progress | None
+) -> Tally | None:
     """None where validation images have no boxes: then there is nothing to choose by."""
-    judged, labels, _ = usable(eyes.model, val, masks=False)
+    judged, labels, _ = usable(predictor.model, val, masks=False)
     if progress:
         progress(len(val) - len(judged))
     tally = Tally(interval, 1.0, 0, threshold=0.0)
-    tally.run(eyes, judged, labels, False, progress)
+    tally.run(predictor, judged, labels, False, progress)
     return tally if tally.all.count else None
 
 
@@ -174,8 +196,12 @@ def _scores(tally: Tally, chooser: Tally | None) -> dict[str, Any]:
         "max_box_acc_v2": _score(tally.all, other.all),
         "max_box_acc": _score(tally.largest, other.largest),
     }
-    if tally.predicted is not None:  # the same thresholds: who uses a model does not know the class either
-        found["predicted_class"] = {"score": 100 * tally.predicted.at(other.all.result().thresholds).score}
+    if (
+        tally.predicted is not None
+    ):  # the same thresholds: who uses a model does not know the class either
+        found["predicted_class"] = {
+            "score": 100 * tally.predicted.at(other.all.result().thresholds).score
+        }
     box = _score(tally.centred, other.centred)
     sides = [round(1 - t, 4) for t in box.pop("thresholds")]
     return {**found, "centred_box": {**box, "sides": sides}}

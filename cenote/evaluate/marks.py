@@ -15,7 +15,9 @@ from ..data.loading import load
 from ..models import PooledModel
 from .classify import Progress, match_labels
 
-Answer = Callable[[Tensor], Tensor]  # logits (B, classes of the model) -> (B,) classes of the data set, -1 for none
+Answer = Callable[
+    [Tensor], Tensor
+]  # logits (B, classes of the model) -> (B,) classes of the data set, -1 for none
 Kept = Mapping[str, Mapping[str, Any]]  # finished passes, as JSON holds them
 Keep = Callable[[str, dict[str, Any]], None]
 RIGHT, WRONG, UNREADABLE = "1", "0", "-"
@@ -81,7 +83,9 @@ def mark_all(
 
 def readable(marks: Mapping[str, Marks]) -> npt.NDArray[np.bool_]:
     """Which images were read in every pass; all passes are over the same images."""
-    found: npt.NDArray[np.bool_] = np.all([np.array(list(one.marks)) != UNREADABLE for one in marks.values()], axis=0)
+    found: npt.NDArray[np.bool_] = np.all(
+        [np.array(list(one.marks)) != UNREADABLE for one in marks.values()], axis=0
+    )
     return found
 
 
@@ -95,10 +99,17 @@ def accuracy(marks: Marks, judged: npt.NDArray[np.bool_] | None = None) -> float
 def model_numbers(model: PooledModel, dataset: Dataset) -> Tensor:
     """For each class of the data set its number in the model, -1 for none: by name, or by WordNet id for ImageNet's."""
     wnids = dataset.columns["attributes"].get("wnid")
-    if model.class_names is None and wnids is not None and model.head is not None and model.head.classes == 1000:
+    if (
+        model.class_names is None
+        and wnids is not None
+        and model.head is not None
+        and model.head.classes == 1000
+    ):
         from timm.data.imagenet_info import ImageNetInfo
 
-        order = {wnid: number for number, wnid in enumerate(ImageNetInfo("imagenet-1k").label_names())}
+        order = {
+            wnid: number for number, wnid in enumerate(ImageNetInfo("imagenet-1k").label_names())
+        }
         found = torch.full((len(dataset.classes),), -1)
         labels, codes = dataset.labels, dataset.attribute("wnid").codes
         for label, code in set(zip(labels.tolist(), codes.tolist(), strict=True)):
@@ -129,7 +140,10 @@ def known_to(dataset: Dataset, numbers: Tensor) -> tuple[Dataset, dict[str, int]
     labels = torch.from_numpy(dataset.labels)
     labelled = labels >= 0
     usable = labelled & (numbers[labels.clamp_min(0)] >= 0)
-    left_out = {"no_class": int((~labelled).sum()), "unknown_class": int((labelled & ~usable).sum())}
+    left_out = {
+        "no_class": int((~labelled).sum()),
+        "unknown_class": int((labelled & ~usable).sum()),
+    }
     if not usable.any():
         raise ValueError(f"{dataset.name} has no image of a class that the model knows")
     return dataset.select(usable.numpy()), left_out

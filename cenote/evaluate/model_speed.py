@@ -10,14 +10,24 @@ import torch
 from torch import nn
 
 from ..models import create_model
-from .speed import best_times
+from ..predict.timing import best_times
 
 # Networks of S Table 8 with SimPool's gamma (2 for convolutions, 1.25 for transformers) and the table's two columns:
 # millions of parameters and GFLOPs, of the network's own pooling and of SimPool.
 NETWORKS: dict[str, dict[str, Any]] = {
-    "vit_small_patch16_224": {"gamma": 1.25, "cls": True, "baseline": (22.1, 4.24), "simpool": (22.3, 4.26)},
+    "vit_small_patch16_224": {
+        "gamma": 1.25,
+        "cls": True,
+        "baseline": (22.1, 4.24),
+        "simpool": (22.3, 4.26),
+    },
     "resnet50": {"gamma": 2.0, "cls": False, "baseline": (25.6, 4.13), "simpool": (33.9, 4.34)},
-    "convnext_small": {"gamma": 2.0, "cls": False, "baseline": (50.2, 8.68), "simpool": (51.4, 8.71)},
+    "convnext_small": {
+        "gamma": 2.0,
+        "cls": False,
+        "baseline": (50.2, 8.68),
+        "simpool": (51.4, 8.71),
+    },
 }
 
 
@@ -50,7 +60,13 @@ def measure(network: str, batch: int = 4, rounds: int = 20, size: int = 224) -> 
             }
             for name, model in models.items()
         ]
-    return {"network": network, "gamma": setting["gamma"], "batch": batch, "size": size, "models": rows}
+    return {
+        "network": network,
+        "gamma": setting["gamma"],
+        "batch": batch,
+        "size": size,
+        "models": rows,
+    }
 
 
 def _call(model: nn.Module, images: torch.Tensor) -> Any:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ..pooling import create_pool, list_pools
 from ..pooling.registry import entry
-from .speed import best_times, peak_memory
+from ..predict.timing import best_times, peak_memory
 
 Size = tuple[int, int, int, int]  # B, C, H, W
 SIZES: tuple[Size, ...] = ((64, 384, 14, 14), (32, 2048, 7, 7), (64, 768, 14, 14), (8, 384, 56, 56))
@@ -48,7 +48,9 @@ class StraightGSP(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         w = self.prototypes / self.prototypes.norm(dim=-1, keepdim=True).clamp_min(1)
-        kernel = (-self.eps * torch.cdist(w, x / x.norm(dim=-1, keepdim=True).clamp_min(1))).exp()  # (B, m, N)
+        kernel = (
+            -self.eps * torch.cdist(w, x / x.norm(dim=-1, keepdim=True).clamp_min(1))
+        ).exp()  # (B, m, N)
         n, t = x.shape[1], torch.ones_like(kernel[:, :1, :1])
         for _ in range(self.steps):
             rho = 1 / n / (1 + t * kernel.sum(1, keepdim=True))
@@ -81,7 +83,9 @@ def candidates(pools: Sequence[str] | None = None) -> list[Candidate]:
         elif name == "gsp":
             rivals = {f"gsp by Prop. 4.1, {n} steps": n for n in (25, 100)}
             found.append(_pool("gsp", rivals=tuple(rivals)))
-            found += [Candidate(label, partial(StraightGSP, steps=n)) for label, n in rivals.items()]
+            found += [
+                Candidate(label, partial(StraightGSP, steps=n)) for label, n in rivals.items()
+            ]
         elif name != "gap":
             found.append(_pool(name))
     return found
@@ -92,7 +96,9 @@ def _pool(name: str, label: str = "", rivals: tuple[str, ...] = (), **options: A
     return Candidate(label or name, partial(create_pool, name, **options), rivals)
 
 
-def measure(size: Size, chosen: Sequence[Candidate], rounds: int = 7, layout: str = "tokens") -> dict[str, Any]:
+def measure(
+    size: Size, chosen: Sequence[Candidate], rounds: int = 7, layout: str = "tokens"
+) -> dict[str, Any]:
     """Milliseconds and MiB of every candidate at one size, and the ratios to GAP and to its rivals.
 
     A ratio to GAP above one is slower than GAP; a ratio to a rival above one is faster than the rival.
@@ -159,7 +165,10 @@ def table(report: dict[str, Any]) -> str:
     """One size as text."""
     heads = ("forward ms", "training ms", "fwd MiB", "train MiB", "fwd/GAP", "train/GAP")
     widths = (11, 12, 9, 10, 9, 10)
-    lines = ["x".join(map(str, report["size"])), f"{'pool':<34}" + "".join(map(str.rjust, heads, widths))]
+    lines = [
+        "x".join(map(str, report["size"])),
+        f"{'pool':<34}" + "".join(map(str.rjust, heads, widths)),
+    ]
     for row in report["pools"]:
         lines.append(
             f"{row['pool']:<34}{row['forward_ms']:>11.2f}{row['training_ms']:>12.2f}{row['forward_mib']:>9.1f}"

@@ -14,7 +14,7 @@ from ..data.loading import load
 from ..metrics.embedding import alignment, uniformity
 from ..metrics.retrieval import KS, KS_OF, QueryScores, mean_scores, query_scores
 from ..models import PooledModel
-from ..models.vectors import Embedded, collected
+from ..predict.embedding import Embeddings, collect_embeddings
 from .classify import Progress
 
 SHARES = ("p@1", "r_precision", "map@r")
@@ -42,7 +42,10 @@ class Case(NamedTuple):
 
     def row(self) -> dict[str, Any]:
         """For JSON."""
-        return {**self._asdict(), "neighbours": [neighbour._asdict() for neighbour in self.neighbours]}
+        return {
+            **self._asdict(),
+            "neighbours": [neighbour._asdict() for neighbour in self.neighbours],
+        }
 
 
 class Retrieval(NamedTuple):
@@ -52,13 +55,19 @@ class Retrieval(NamedTuple):
 
 @torch.inference_mode()
 def embed_all(
-    model: PooledModel, dataset: Dataset, batch: int = 64, workers: int = 0, progress: Progress | None = None
-) -> Embedded:
+    model: PooledModel,
+    dataset: Dataset,
+    batch: int = 64,
+    workers: int = 0,
+    progress: Progress | None = None,
+) -> Embeddings:
     """The vectors of all images that can be read; none that can be is an error."""
     model = model.eval()
     device = next(model.parameters()).device
     batches = load(dataset, model.backbone.preprocessing.transform(), batch, workers)
-    found = collected(batches, lambda one: model.embed(one.images.to(device)), len(dataset), progress)
+    found = collect_embeddings(
+        batches, lambda one: model.embed(one.images.to(device)), len(dataset), progress
+    )
     if not len(found.positions):
         why = found.bad[0] if found.bad else "it is empty"
         raise ValueError(f"no image of {dataset.name} could be read: {why}")
@@ -80,25 +89,40 @@ def retrieve(
     """
     ks = ks or KS_OF.get(queries.name, KS)
     if gallery is not None and gallery.classes != queries.classes:
-        raise ValueError(f"{queries.name} and {gallery.name} do not have the same classes: take parts of one data set")
+        raise ValueError(
+            f"{queries.name} and {gallery.name} do not have the same classes: take parts of one data set"
+        )
     found = _labelled(model, queries, options)
     others = None if gallery is None else _labelled(model, gallery, options)
     labels = _labels(queries, found)
-    asked, known = (None, None) if gallery is None or others is None else (others.vectors, _labels(gallery, others))
+    asked, known = (
+        (None, None)
+        if gallery is None or others is None
+        else (others.vectors, _labels(gallery, others))
+    )
     scores = query_scores(found.vectors, labels, ks, asked, known, keep=TOP)
     means = mean_scores(scores, ks, without_match)
-    report: dict[str, Any] = {name: 100 * means[name] for name in [*(f"recall@{k}" for k in ks), *SHARES]}
-    report |= {"queries": means["queries"], "without_match": means["without_match"], "without_match_are": without_match}
+    report: dict[str, Any] = {
+        name: 100 * means[name] for name in [*(f"recall@{k}" for k in ks), *SHARES]
+    }
+    report |= {
+        "queries": means["queries"],
+        "without_match": means["without_match"],
+        "without_match_are": without_match,
+    }
     report |= {"images": len(labels), "gallery": None if others is None else len(others.vectors)}
     report |= {"classes": len(labels.unique()), "no_class": int((queries.labels < 0).sum())}
     report |= {"alignment": _or_none(found.vectors, labels), "uniformity": _or_none(found.vectors)}
     report["unreadable"] = found.bad + ([] if others is None else others.bad)
     within = (queries, found) if gallery is None or others is None else (gallery, others)
-    cases = [_case(group, row, scores, (queries, found), within) for group, row in _extremes(scores, labels)]
+    cases = [
+        _case(group, row, scores, (queries, found), within)
+        for group, row in _extremes(scores, labels)
+    ]
     return Retrieval(report | {"cases": [case.row() for case in cases]}, cases)
 
 
-def _labelled(model: PooledModel, dataset: Dataset, options: dict[str, Any]) -> Embedded:
+def _labelled(model: PooledModel, dataset: Dataset, options: dict[str, Any]) -> Embeddings:
     places = np.flatnonzero(dataset.labels >= 0)
     if not len(places):
         raise ValueError(f"{dataset.name} has no image with a class to retrieve by")
@@ -106,7 +130,7 @@ def _labelled(model: PooledModel, dataset: Dataset, options: dict[str, Any]) -> 
     return found._replace(positions=torch.from_numpy(places)[found.positions])
 
 
-def _labels(dataset: Dataset, found: Embedded) -> Tensor:
+def _labels(dataset: Dataset, found: Embeddings) -> Tensor:
     return torch.from_numpy(dataset.labels)[found.positions]
 
 
@@ -121,9 +145,19 @@ def _or_none(vectors: Tensor, labels: Tensor | None = None) -> float | None:
 def _extremes(scores: QueryScores, labels: Tensor) -> list[tuple[str, int]]:
     """The best queries, of equal ones those with most to find, and the worst; one of a class, lest all look alike."""
     rows = torch.nonzero(scores.matches > 0)[:, 0]
-    keys = list(zip((-scores.map_at_r[rows]).tolist(), (-scores.matches[rows]).tolist(), rows.tolist(), strict=True))
+    keys = list(
+        zip(
+            (-scores.map_at_r[rows]).tolist(),
+            (-scores.matches[rows]).tolist(),
+            rows.tolist(),
+            strict=True,
+        )
+    )
     chosen, taken = list[tuple[str, int]](), set[int]()
-    for group, ordered in (("best", sorted(keys)), ("worst", sorted(keys, key=lambda key: (-key[0], key[1], key[2])))):
+    for group, ordered in (
+        ("best", sorted(keys)),
+        ("worst", sorted(keys, key=lambda key: (-key[0], key[1], key[2]))),
+    ):
         classes = set[int]()
         for _, _, row in ordered:
             if len(classes) == EACH:
@@ -136,12 +170,26 @@ def _extremes(scores: QueryScores, labels: Tensor) -> list[tuple[str, int]]:
 
 
 def _case(
-    group: str, row: int, scores: QueryScores, query: tuple[Dataset, Embedded], gallery: tuple[Dataset, Embedded]
+    group: str,
+    row: int,
+    scores: QueryScores,
+    query: tuple[Dataset, Embeddings],
+    gallery: tuple[Dataset, Embeddings],
 ) -> Case:
     (asking, found), (asked, others) = query, gallery
     position = int(found.positions[row])
     label = asking[position].label
     places = [int(others.positions[i]) for i in scores.nearest[row].tolist() if i >= 0]
-    near = [Neighbour(i, str(asked.path(i)), asked[i].label, asked[i].label == label) for i in places]
+    near = [
+        Neighbour(i, str(asked.path(i)), asked[i].label, asked[i].label == label) for i in places
+    ]
     matches = int(scores.matches[row])
-    return Case(group, position, str(asking.path(position)), label, float(scores.map_at_r[row]), matches, near)
+    return Case(
+        group,
+        position,
+        str(asking.path(position)),
+        label,
+        float(scores.map_at_r[row]),
+        matches,
+        near,
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,43 +12,21 @@ from torch import Tensor
 from ..data import BadImage, Dataset
 from ..data.loading import load
 from ..data.truth import boxes_of, mask_of
-from ..data.with_size import WithSize
-from ..metrics import BoxAccuracy, PixelPrecision, class_ranks, prepare_maps, resize_mask
+from ..metrics import BoxAccuracy, PixelPrecision, class_ranks, resize_mask
 from ..metrics.arrays import Array
 from ..metrics.centred import CentredBox
-from ..models import PooledModel
-from ..models.decided import Sight, depends_on_class
+from ..models.decided import depends_on_class
+from ..predict.maps import MapPredictor
 
 Progress = Callable[[int], object]  # images done since the last call
-
-
-@dataclass(frozen=True)
-class Eyes:
-    """How a model looks at images: which map, at which size, how many at a time."""
-
-    model: PooledModel
-    kind: str
-    size: int
-    batch: int = 32
-    workers: int = 0
-
-    def transform(self) -> WithSize:
-        """A picture squeezed to a square, nothing cropped."""
-        return WithSize(self.model.backbone.preprocessing.whole((self.size, self.size)))
-
-    def see(self, images: Tensor) -> Sight:
-        return Sight(self.model, images.to(next(self.model.parameters()).device), self.kind)
-
-    def scores(self, raw: Tensor) -> Array:
-        """Maps (B, h, w) -> (B, size, size) in [0, 1]."""
-        found: Array = prepare_maps(raw.float().cpu(), self.size).numpy()
-        return found
 
 
 class KnownOverlaps(BoxAccuracy):
     """`add` also takes what `overlaps` gave, (T,), in the place of a map: contours are not followed twice."""
 
-    def overlaps(self, score_map: Any, boxes: Any, image_size: Sequence[float], name: str = "the image") -> Array:
+    def overlaps(
+        self, score_map: Any, boxes: Any, image_size: Sequence[float], name: str = "the image"
+    ) -> Array:
         known = np.ndim(score_map) == 1
         return score_map if known else super().overlaps(score_map, boxes, image_size, name)
 
@@ -57,7 +34,9 @@ class KnownOverlaps(BoxAccuracy):
 class Tally:
     """Counts of one data set. `ious` are the largest contour's of each image with boxes, at every threshold or one."""
 
-    def __init__(self, interval: float, bin_width: float, resamples: int, threshold: float | None = None) -> None:
+    def __init__(
+        self, interval: float, bin_width: float, resamples: int, threshold: float | None = None
+    ) -> None:
         self.all = BoxAccuracy(interval, 2, resamples)
         self.largest = KnownOverlaps(interval, 1, resamples)
         self.centred = CentredBox(interval, 2, resamples)
@@ -66,30 +45,53 @@ class Tally:
         self.threshold = threshold
         self.positions: list[int] = []
         self.ious: list[Array] = []
-        self.seen, self.first, self.among_five = 0, 0, 0  # images, and those whose class is told right
+        self.seen, self.first, self.among_five = (
+            0,
+            0,
+            0,
+        )  # images, and those whose class is told right
         self.without_truth = 0
         self.bad: list[str] = []
 
-    def run(self, eyes: Eyes, dataset: Dataset, classes: Tensor, thorough: bool, progress: Progress | None) -> None:
+    def run(
+        self,
+        predictor: MapPredictor,
+        dataset: Dataset,
+        classes: Tensor,
+        thorough: bool,
+        progress: Progress | None,
+    ) -> None:
         """`classes` (n,) are the model's numbers of the images' classes. Choosing thresholds asks for boxes alone;
         `thorough` asks for masks and for the map of the predicted class too."""
-        if thorough and eyes.model.head is not None:
+        if thorough and predictor.model.head is not None:
             self.predicted = BoxAccuracy(self.all.interval, 2)
-        for found in load(dataset, eyes.transform(), eyes.batch, eyes.workers):
+        for found in load(dataset, predictor.transform(), predictor.batch, predictor.workers):
             self.bad += [sentence for _, sentence in found.bad]
             if len(found.indices):
                 images, sizes = found.images
-                self._add(eyes, dataset, found.indices, images, sizes.tolist(), classes[found.indices], thorough)
+                self._add(
+                    predictor,
+                    dataset,
+                    found.indices,
+                    images,
+                    sizes.tolist(),
+                    classes[found.indices],
+                    thorough,
+                )
             if progress:
                 progress(len(found.indices) + len(found.bad))
 
-    def _add(self, eyes: Eyes, dataset: Dataset, indices: Tensor, images: Tensor, sizes: list[list[int]],
+    def _add(self, predictor: MapPredictor, dataset: Dataset, indices: Tensor, images: Tensor, sizes: list[list[int]],
              classes: Tensor, thorough: bool) -> None:  # fmt: skip
-        sight = eyes.see(images)
+        sight = predictor.predict(images)
         wanted = classes.to(sight.images.device)
         raw = sight.maps(wanted)
-        maps, finite = eyes.scores(raw), torch.isfinite(raw).flatten(1).all(1)
-        ranks = None if sight.logits is None else np.asarray(class_ranks(sight.logits.float().cpu(), classes))
+        maps, finite = predictor.scores(raw), torch.isfinite(raw).flatten(1).all(1)
+        ranks = (
+            None
+            if sight.logits is None
+            else np.asarray(class_ranks(sight.logits.float().cpu(), classes))
+        )
         judged, boxes, overlaps = [], [], []
         for i, position in enumerate(indices.tolist()):
             name = str(dataset.path(position))
@@ -111,18 +113,28 @@ class Tally:
             if useful:
                 self.seen += 1
                 if ranks is not None:
-                    self.first, self.among_five = self.first + int(ranks[i] < 1), self.among_five + int(ranks[i] < 5)
+                    self.first, self.among_five = (
+                        self.first + int(ranks[i] < 1),
+                        self.among_five + int(ranks[i] < 5),
+                    )
             elif len(self.bad) == told:  # neither a box nor a mask
                 self.without_truth += 1
         if not judged:
             return
-        sizes, names = [sizes[i] for i in judged], [str(dataset.path(int(indices[i]))) for i in judged]
+        sizes, names = (
+            [sizes[i] for i in judged],
+            [str(dataset.path(int(indices[i]))) for i in judged],
+        )
         places = None if ranks is None else ranks[judged]
-        for accuracy, seen in ((self.all, maps[judged]), (self.largest, overlaps), (self.centred, maps[judged])):
+        for accuracy, seen in (
+            (self.all, maps[judged]),
+            (self.largest, overlaps),
+            (self.centred, maps[judged]),
+        ):
             accuracy.add(seen, boxes, sizes, places, names)
         if self.predicted is not None and sight.logits is not None:
-            if depends_on_class(eyes.model, eyes.kind):
-                maps = eyes.scores(sight.maps(sight.logits.argmax(1)))
+            if depends_on_class(predictor.model, predictor.kind):
+                maps = predictor.scores(sight.maps(sight.logits.argmax(1)))
             self.predicted.add(maps[judged], boxes, sizes, places, names)
 
     def _keep(self, position: int, overlaps: Array) -> None:
@@ -132,7 +144,9 @@ class Tally:
         self.positions.append(position)
         self.ious.append(np.asarray(overlaps, np.float16))
 
-    def _add_mask(self, score_map: Array, dataset: Dataset, position: int, size: list[int], name: str) -> bool:
+    def _add_mask(
+        self, score_map: Array, dataset: Dataset, position: int, size: list[int], name: str
+    ) -> bool:
         """Whether there is one that counts."""
         if dataset.mask_codes.startswith("classes"):  # of a scene, not of the image's object
             return False

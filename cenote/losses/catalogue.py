@@ -79,7 +79,10 @@ def _row(name: str, form: Form) -> dict[str, str]:
 
 
 def _symbols(options: dict[str, float]) -> dict[str, str]:
-    return {key: str(value).lower() if isinstance(value, bool) else f"{value:g}" for key, value in options.items()}
+    return {
+        key: str(value).lower() if isinstance(value, bool) else f"{value:g}"
+        for key, value in options.items()
+    }
 
 
 def loss_table(style: str = "text") -> str:
@@ -94,6 +97,9 @@ def loss_table(style: str = "text") -> str:
     if style != "text":
         raise ValueError(f"no style '{style}': text, markdown or json")
     widths = [max(len(line[i]) for line in table) for i in range(len(HEADINGS))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in table]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in table
+    ]
     rule = "-" * max(map(len, lines))
     return "\n".join([lines[0], rule, *lines[1:], rule, LEGEND])

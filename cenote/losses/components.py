@@ -33,7 +33,9 @@ def by_flooding(masks: Tensor) -> tuple[Tensor, int]:
     own = torch.arange(1, masks.numel() + 1, device=masks.device).view_as(inside)
     found = torch.where(inside, own, 0)
     while True:
-        spread = torch.where(inside, F.max_pool2d(found.double(), 3, 1, 1).long(), 0)  # exact up to 2^53 positions
+        spread = torch.where(
+            inside, F.max_pool2d(found.double(), 3, 1, 1).long(), 0
+        )  # exact up to 2^53 positions
         spread = torch.cat([spread.new_zeros(1), spread.flatten()])[spread]  # (M, 1, H, W)
         if torch.equal(spread, found):
             break

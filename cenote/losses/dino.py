@@ -10,7 +10,11 @@ from torch import Tensor
 
 
 def dino_loss(
-    student: Tensor, teacher: Tensor, centre: Tensor, student_t: float = 0.1, teacher_t: float = 0.04
+    student: Tensor,
+    teacher: Tensor,
+    centre: Tensor,
+    student_t: float = 0.1,
+    teacher_t: float = 0.04,
 ) -> Tensor:
     """Outputs (views, B, K) of the student and (large views, B, K) of the teacher, the large views first in both.
 
@@ -19,11 +23,15 @@ def dino_loss(
     """
     views, large = len(student), len(teacher)
     if views < 2 or student.shape[1:] != teacher.shape[1:]:
-        raise ValueError(f"student and teacher are (views, B, K), got {tuple(student.shape)}, {tuple(teacher.shape)}")
+        raise ValueError(
+            f"student and teacher are (views, B, K), got {tuple(student.shape)}, {tuple(teacher.shape)}"
+        )
     log_p = (student.float() / student_t).log_softmax(-1)
     targets = teacher_probabilities(teacher, centre, teacher_t)
     pairs = targets.flatten(1) @ log_p.flatten(1).T  # (large, views)
-    others = ~torch.eye(large, views, dtype=torch.bool, device=pairs.device)  # a view does not teach itself
+    others = ~torch.eye(
+        large, views, dtype=torch.bool, device=pairs.device
+    )  # a view does not teach itself
     return -pairs[others].sum() / (others.sum() * student.shape[1])
 
 

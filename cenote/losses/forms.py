@@ -28,7 +28,9 @@ class Form:
     title: str
     source: str
     anchor: str  # "example" or "proxy"
-    other: str  # who is positive or negative: "example", "proxy", or "proxies" (several of each class)
+    other: (
+        str  # who is positive or negative: "example", "proxy", or "proxies" (several of each class)
+    )
     tau: Part
     sigma_pos: Part
     sigma_neg: Part
@@ -37,7 +39,9 @@ class Form:
     settings: dict[str, float] = field(default_factory=dict)
     additive: bool = False  # ρ itself is summed, it is no exponential
     together: bool = False  # σ⁻ sums the positives as well: a softmax over all
-    select: str = ""  # "easy": the nearest positive against the nearest negative that is farther away
+    select: str = (
+        ""  # "easy": the nearest positive against the nearest negative that is farther away
+    )
 
     @property
     def proxied(self) -> bool:
@@ -50,7 +54,9 @@ class Form:
 
 
 def softplus(x: Tensor) -> Tensor:
-    return torch.logaddexp(x, torch.zeros_like(x))  # exact also where F.softplus changes to a straight line
+    return torch.logaddexp(
+        x, torch.zeros_like(x)
+    )  # exact also where F.softplus changes to a straight line
 
 
 SAME = Part("x", lambda x, o: x)
@@ -64,7 +70,9 @@ LOG_1_GAMMA = Part("log(1+x)/γ", lambda x, o: softplus(x) / o["gamma"])
 PULL = Part("exp(-β(s-m))", lambda s, o: -o["beta"] * (s - o["m"]))
 PUSH = Part("exp(γ(s-m))", lambda s, o: o["gamma"] * (s - o["m"]))
 EXP = Part("exp(s/T)", lambda s, o: s / o["temperature"])
-EXP_TOO = Part("exp(s₊/T) + exp(s/T)", EXP.of)  # "together": what stands before the + is added where sums are made
+EXP_TOO = Part(
+    "exp(s₊/T) + exp(s/T)", EXP.of
+)  # "together": what stands before the + is added where sums are made
 CENTRES = Part("exp(β(s-m))", lambda s, o: o["beta"] * (s - o["m"]))
 CENTRES_TOO = Part("exp(β(s₊-m)) + exp(βs)", lambda s, o: o["beta"] * s)
 
@@ -114,5 +122,7 @@ FORMS = {
 
 def form_named(name: str) -> Form:
     if name not in FORMS:
-        raise ValueError(f"no metric loss '{name}'{suggest(name, FORMS)} (known: {', '.join(FORMS)}, pml/NAME)")
+        raise ValueError(
+            f"no metric loss '{name}'{suggest(name, FORMS)} (known: {', '.join(FORMS)}, pml/NAME)"
+        )
     return FORMS[name]

@@ -21,7 +21,11 @@ class Terms(NamedTuple):
 
 
 def generic_loss(
-    similarity: Tensor, label: Tensor, form: Form | str, settings: Settings | None = None, mask: Tensor | None = None
+    similarity: Tensor,
+    label: Tensor,
+    form: Form | str,
+    settings: Settings | None = None,
+    mask: Tensor | None = None,
 ) -> Tensor:
     """Cosines (A, N) and labels (A, N) in [0, 1] -> the mean over anchors; `mask`: who is compared with whom.
 
@@ -29,12 +33,20 @@ def generic_loss(
     not count; with proxies as anchors each term is a mean over the anchors that have it, as Proxy Anchor published.
     """
     form, settings = _chosen(form, settings)
-    if label.numel() and label.dtype != torch.bool and not 0 <= float(label.min()) <= float(label.max()) <= 1:
-        raise ValueError(f"labels are from 0 to 1, got {float(label.min()):g} to {float(label.max()):g}")
+    if (
+        label.numel()
+        and label.dtype != torch.bool
+        and not 0 <= float(label.min()) <= float(label.max()) <= 1
+    ):
+        raise ValueError(
+            f"labels are from 0 to 1, got {float(label.min()):g} to {float(label.max()):g}"
+        )
     return mean_loss(similarity, label, form, settings, mask)
 
 
-def mean_loss(similarity: Tensor, label: Tensor, form: Form, settings: Settings, mask: Tensor | None = None) -> Tensor:
+def mean_loss(
+    similarity: Tensor, label: Tensor, form: Form, settings: Settings, mask: Tensor | None = None
+) -> Tensor:
     """The same of labels that are known to be right: to look at them, a GPU would have to be waited for."""
     terms = generic_terms(similarity, label, form, settings, mask)
     if form.anchor == "proxy":
@@ -51,13 +63,23 @@ def per_anchor(terms: Terms, form: Form, settings: Settings) -> Tensor:
 
 
 def generic_terms(
-    similarity: Tensor, label: Tensor, form: Form | str, settings: Settings | None = None, mask: Tensor | None = None
+    similarity: Tensor,
+    label: Tensor,
+    form: Form | str,
+    settings: Settings | None = None,
+    mask: Tensor | None = None,
 ) -> Terms:
     """The two terms of each anchor. Always in float32 or wider: e^(γ(s-m)) at γ = 75 leaves nothing of a half float."""
     form, settings = _chosen(form, settings)
-    if similarity.ndim != 2 or similarity.shape != label.shape or (mask is not None and mask.shape != label.shape):
+    if (
+        similarity.ndim != 2
+        or similarity.shape != label.shape
+        or (mask is not None and mask.shape != label.shape)
+    ):
         shapes = [tuple(t.shape) for t in (similarity, label, *([] if mask is None else [mask]))]
-        raise ValueError(f"similarities, labels and mask are (anchors, examples) alike, got {shapes}")
+        raise ValueError(
+            f"similarities, labels and mask are (anchors, examples) alike, got {shapes}"
+        )
     with torch.autocast(similarity.device.type, enabled=False):
         s = similarity if similarity.dtype == torch.float64 else similarity.float()
         y = label.to(s.dtype)

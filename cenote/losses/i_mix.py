@@ -37,7 +37,9 @@ class IMix:
     ) -> Tensor:
         generic = takes_soft_labels(loss, "i-Mix")
         if generic.form.anchor == "proxy":
-            raise ValueError(f"i-Mix mixes anchors, and those of '{loss.name}' are proxies: take another loss")
+            raise ValueError(
+                f"i-Mix mixes anchors, and those of '{loss.name}' are proxies: take another loss"
+            )
         if batch.images is None or batch.network is None:
             raise ValueError("i-Mix mixes images: it needs the images of the batch and the network")
         clean: Tensor = loss(batch.z, batch.labels, memory)
@@ -48,7 +50,9 @@ class IMix:
         lam = beta_draws(self.alpha, (len(b),), generator, unit(batch.z))
         v = mixed_vectors(batch.images, b, c, lam, batch.network, len(batch.z), again=False)
         with torch.autocast(v.device.type, enabled=False):
-            first, second = (_each(generic, unit(v), unit(batch.z), labels[rows], labels) for rows in (b, c))
+            first, second = (
+                _each(generic, unit(v), unit(batch.z), labels[rows], labels) for rows in (b, c)
+            )
         return clean + self.weight * (lam * first + (1 - lam) * second).mean()
 
 

@@ -31,7 +31,9 @@ class MetricLoss(nn.Module):
     def silent(self, labels: Tensor) -> str | None:
         """A sentence, if a batch with these labels has nothing to teach, or only half of it."""
         if self.proxied:
-            return None  # every class has its proxy: there is always something near and something far
+            return (
+                None  # every class has its proxy: there is always something near and something far
+            )
         classes = labels.unique()
         if len(classes) == 1:
             return "all images of a batch are of one class, so nothing is pushed apart: draw several classes a batch"
@@ -43,13 +45,24 @@ class MetricLoss(nn.Module):
 class GenericLoss(MetricLoss):
     """Any row of the table (D 2.7): it takes soft labels."""
 
-    def __init__(self, name: str, form: Form, classes: int, dim: int, proxies: int = 1, **settings: float) -> None:
+    def __init__(
+        self, name: str, form: Form, classes: int, dim: int, proxies: int = 1, **settings: float
+    ) -> None:
         super().__init__()
         for key, count in {"classes": classes, "dim": dim, "proxies": proxies}.items():
             check_number(f"{key} of '{name}'", count, whole=True, least=1)
         for key, value in settings.items():
-            check_number(f"{key} of '{name}'", value, above=0 if key in ("beta", "gamma", "temperature") else None)
-        self.name, self.form, self.settings, self.classes = name, form, {**form.settings, **settings}, classes
+            check_number(
+                f"{key} of '{name}'",
+                value,
+                above=0 if key in ("beta", "gamma", "temperature") else None,
+            )
+        self.name, self.form, self.settings, self.classes = (
+            name,
+            form,
+            {**form.settings, **settings},
+            classes,
+        )
         self.per_class, self.proxied = proxies, form.proxied
         if form.proxied:
             self.proxies = nn.Parameter(torch.empty(classes * proxies, dim))
@@ -61,16 +74,23 @@ class GenericLoss(MetricLoss):
             x = unit(z)
             if self.form.other != "example":
                 if memory is not None:
-                    raise ValueError(f"'{self.name}' compares images with proxies only: it has no use for a memory")
+                    raise ValueError(
+                        f"'{self.name}' compares images with proxies only: it has no use for a memory"
+                    )
                 return self.judge(self.to_classes(x), F.one_hot(labels.long(), self.classes))
             others, of = x, labels
             if memory is not None:
-                others, of = torch.cat([x, unit(memory[0].detach()).to(x)]), torch.cat([labels, memory[1].to(labels)])
+                others, of = (
+                    torch.cat([x, unit(memory[0].detach()).to(x)]),
+                    torch.cat([labels, memory[1].to(labels)]),
+                )
             if self.form.anchor == "proxy":
                 numbers = torch.arange(self.classes, device=labels.device)
                 return self.judge(unit(self.proxies).to(x) @ others.T, numbers[:, None] == of)
             s, same = x @ others.T, labels[:, None] == of
-            mask = ~torch.eye(len(x), len(others), dtype=torch.bool, device=s.device)  # nobody is compared with itself
+            mask = ~torch.eye(
+                len(x), len(others), dtype=torch.bool, device=s.device
+            )  # nobody is compared with itself
             if self.form.select == "easy":
                 mask = easy_and_semi_hard(s, same, mask)
             return self.judge(s, same, mask)
@@ -97,9 +117,17 @@ class GenericLoss(MetricLoss):
         if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
             raise ValueError(f"labels are whole numbers, got {labels.dtype}")
         if self.proxied and z.shape[1] != self.proxies.shape[1]:
-            raise ValueError(f"the proxies of '{self.name}' have {self.proxies.shape[1]} dimensions, not {z.shape[1]}")
-        if self.proxied and len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < self.classes:
-            raise ValueError(f"'{self.name}' has proxies of classes 0 to {self.classes - 1}, and a label is outside")
+            raise ValueError(
+                f"the proxies of '{self.name}' have {self.proxies.shape[1]} dimensions, not {z.shape[1]}"
+            )
+        if (
+            self.proxied
+            and len(labels)
+            and not 0 <= int(labels.min()) <= int(labels.max()) < self.classes
+        ):
+            raise ValueError(
+                f"'{self.name}' has proxies of classes 0 to {self.classes - 1}, and a label is outside"
+            )
 
     def extra_repr(self) -> str:
         return ", ".join([self.name, *(f"{key}={value:g}" for key, value in self.settings.items())])
@@ -114,7 +142,10 @@ def easy_and_semi_hard(s: Tensor, same: Tensor, mask: Tensor) -> Tensor:
     far = s.masked_fill(same | ~mask | (s >= near.amax(1, keepdim=True)), -torch.inf)
     chosen = torch.zeros_like(mask)
     for values in (near, far):
-        chosen |= torch.zeros_like(mask).scatter(1, values.argmax(1, keepdim=True), True) & values.isfinite()
+        chosen |= (
+            torch.zeros_like(mask).scatter(1, values.argmax(1, keepdim=True), True)
+            & values.isfinite()
+        )
     return chosen
 
 

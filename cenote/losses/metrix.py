@@ -13,7 +13,15 @@ from torch.utils.checkpoint import checkpoint
 from ..options import check_number, check_words
 from ..unit import unit, wide
 from .metric import GenericLoss, Memory, MetricLoss
-from .mixing import at_most, beta_draws, largest, mixed_scale, mixed_similarity, mixed_vectors, rows_of
+from .mixing import (
+    at_most,
+    beta_draws,
+    largest,
+    mixed_scale,
+    mixed_similarity,
+    mixed_vectors,
+    rows_of,
+)
 
 WHERE = ("input", "feature", "embed")
 PAIRS = ("pos-neg", "anc-neg", "pos-pos")
@@ -35,7 +43,9 @@ class Mixable(NamedTuple):
     embed: Callable[[Tensor], Tensor] | None = None  # maps -> z: pool and embedding
     network: Callable[[Tensor], Tensor] | None = None  # images -> z
     linear: bool = False  # pool and embedding are linear (GAP, Linear): mixed maps give mixed z, nothing is built
-    mixed: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor] | None = None  # (maps, b, c, lam) -> z, nothing built
+    mixed: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor] | None = (
+        None  # (maps, b, c, lam) -> z, nothing built
+    )
 
 
 @dataclass(frozen=True)
@@ -53,8 +63,12 @@ class Metrix:
     pairs: tuple[str, ...] = ("pos-neg", "anc-neg")
     weight: float = 0.4  # w
     alpha: float = 2.0  # λ ~ Beta(α, α), one for each mixed example (D 2.8)
-    hardest: int | None = None  # negatives of an anchor (D 2.4.4), in the place of `negatives`; None: HARDEST of images
-    negatives: int | None = None  # partners of an example, drawn at random; None: all where they cost little
+    hardest: int | None = (
+        None  # negatives of an anchor (D 2.4.4), in the place of `negatives`; None: HARDEST of images
+    )
+    negatives: int | None = (
+        None  # partners of an example, drawn at random; None: all where they cost little
+    )
     chunk: int = 64  # mixed maps in memory at a time
 
     def __post_init__(self) -> None:
@@ -93,29 +107,46 @@ class Metrix:
         clean: Tensor = loss(batch.z, batch.labels, memory)
         return clean + self.weight * self.mixed(loss, batch, generator)  # (D 2.10)
 
-    def mixed(self, loss: MetricLoss, batch: Mixable, generator: torch.Generator | None = None) -> Tensor:
+    def mixed(
+        self, loss: MetricLoss, batch: Mixable, generator: torch.Generator | None = None
+    ) -> Tensor:
         """The loss over mixed examples (D 2.9)."""
         generic = takes_soft_labels(loss, "Metrix")
         generic.check(batch.z, batch.labels)
         where, pairs = (_one_of(words, generator) for words in (self.where, self.pairs))
         if where == "feature" and not batch.linear and (batch.maps is None or batch.embed is None):
-            raise ValueError("Metrix mixes features: it needs the maps of the batch and what embeds them")
+            raise ValueError(
+                "Metrix mixes features: it needs the maps of the batch and what embeds them"
+            )
         if where == "input" and (batch.images is None or batch.network is None):
-            raise ValueError("Metrix mixes images: it needs the images of the batch and the network")
-        embed, network, mixed = (_as_now(run, batch.z) for run in (batch.embed, batch.network, batch.mixed))
-        batch = batch._replace(labels=batch.labels.long(), embed=embed, network=network, mixed=mixed)
+            raise ValueError(
+                "Metrix mixes images: it needs the images of the batch and the network"
+            )
+        embed, network, mixed = (
+            _as_now(run, batch.z) for run in (batch.embed, batch.network, batch.mixed)
+        )
+        batch = batch._replace(
+            labels=batch.labels.long(), embed=embed, network=network, mixed=mixed
+        )
         with torch.autocast(batch.z.device.type, enabled=False):
             if generic.form.other != "example":
                 return self._against_proxies(generic, batch, where, pairs, generator)
             return self._against_examples(generic, batch, where, pairs, generator)
 
     def _against_examples(
-        self, loss: GenericLoss, batch: Mixable, where: str, pairs: str, generator: torch.Generator | None
+        self,
+        loss: GenericLoss,
+        batch: Mixable,
+        where: str,
+        pairs: str,
+        generator: torch.Generator | None,
     ) -> Tensor:
         """Anchors are the examples of the batch, or the proxies; what they meet is mixed."""
         labels, x = batch.labels, unit(batch.z)
         built = where == "input" or (where == "feature" and not batch.linear)
-        source = x if where == "embed" else _scaled(batch.z)  # maps that a linear pool mixes are mixed z as it is
+        source = (
+            x if where == "embed" else _scaled(batch.z)
+        )  # maps that a linear pool mixes are mixed z as it is
         firsts, first_labels = source, labels
         if loss.form.anchor == "proxy":
             anchors, of = unit(loss.proxies).to(x), torch.arange(loss.classes, device=labels.device)
@@ -136,7 +167,9 @@ class Metrix:
         if hardest := self._hardest(where, pairs):
             neg = largest(anchors @ x.T, neg, hardest)
         few = self._of_maps(batch, where, first_labels)
-        chosen = at_most(_allowed(first_labels, labels, pairs), self._most(where, pairs, few), generator)  # (F, B)
+        chosen = at_most(
+            _allowed(first_labels, labels, pairs), self._most(where, pairs, few), generator
+        )  # (F, B)
         lam = beta_draws(self.alpha, tuple(chosen.shape), generator, x)
         clean = (anchors @ x.T, ~same) if pairs == "pos-pos" and loss.form.needs_positive else None
         if not built:
@@ -144,14 +177,21 @@ class Metrix:
             mask = there[..., None] & neg[:, None] & chosen[which]  # (A, K, B)
             s = mixed_similarity(anchors, firsts, source, which, lam).flatten(1)
             return _judged(loss, s, _label(lam[which].flatten(1), pairs), mask.flatten(1), clean)
-        b, c = (chosen & (pos.to(x).T @ neg.to(x) > 0)).nonzero(as_tuple=True)  # each pair that any anchor meets, once
+        b, c = (chosen & (pos.to(x).T @ neg.to(x) > 0)).nonzero(
+            as_tuple=True
+        )  # each pair that any anchor meets, once
         if not len(b):
             return batch.z.sum() * 0
         s = anchors @ unit(self._built(batch, where, b, c, lam[b, c])).T  # (A, M)
         return _judged(loss, s, _label(lam[b, c].expand_as(s), pairs), pos[:, b] & neg[:, c], clean)
 
     def _against_proxies(
-        self, loss: GenericLoss, batch: Mixable, where: str, pairs: str, generator: torch.Generator | None
+        self,
+        loss: GenericLoss,
+        batch: Mixable,
+        where: str,
+        pairs: str,
+        generator: torch.Generator | None,
     ) -> Tensor:
         """Positives and negatives are proxies: a mixture is the anchor, λ the label of b's proxy and 1-λ that of c's.
 
@@ -176,7 +216,9 @@ class Metrix:
             source = x if where == "embed" else _scaled(batch.z)
             to = source @ unit(loss.proxies).to(x).T  # (B, proxies)
             scale = mixed_scale(source, source, source @ source.T, lam)[b, c][:, None]
-            s = loss.of_centres((lams * to.index_select(0, b) + (1 - lams) * to.index_select(0, c)) * scale)
+            s = loss.of_centres(
+                (lams * to.index_select(0, b) + (1 - lams) * to.index_select(0, c)) * scale
+            )
         label = torch.zeros_like(s).scatter_add(1, labels[b][:, None], lams)
         return loss.judge(s, label.scatter_add(1, labels[c][:, None], 1 - lams).clamp(max=1))
 
@@ -206,8 +248,12 @@ class Metrix:
             return batch.mixed(batch.maps, b, c, lam)
         if batch.mixed is not None:
             parts = zip(b.split(MOST), c.split(MOST), lam.split(MOST), strict=True)
-            return torch.cat([checkpoint(batch.mixed, batch.maps, *part, use_reentrant=False) for part in parts])
-        return mixed_vectors(batch.maps, b, c, lam, batch.embed, self.chunk, again=torch.is_grad_enabled())
+            return torch.cat(
+                [checkpoint(batch.mixed, batch.maps, *part, use_reentrant=False) for part in parts]
+            )
+        return mixed_vectors(
+            batch.maps, b, c, lam, batch.embed, self.chunk, again=torch.is_grad_enabled()
+        )
 
 
 Run = Callable[..., Tensor]
@@ -229,7 +275,9 @@ def _as_now(run: Run | None, z: Tensor) -> Run | None:
 
 def takes_soft_labels(loss: MetricLoss, who: str) -> GenericLoss:
     if not isinstance(loss, GenericLoss):
-        raise ValueError(f"{who} needs a loss with soft labels (cenote losses lists them), and '{loss.name}' has none")
+        raise ValueError(
+            f"{who} needs a loss with soft labels (cenote losses lists them), and '{loss.name}' has none"
+        )
     return loss
 
 
@@ -247,7 +295,11 @@ def _allowed(firsts: Tensor, seconds: Tensor, pairs: str) -> Tensor:
 
 
 def _judged(
-    loss: GenericLoss, s: Tensor, label: Tensor, mask: Tensor, negatives: tuple[Tensor, Tensor] | None
+    loss: GenericLoss,
+    s: Tensor,
+    label: Tensor,
+    mask: Tensor,
+    negatives: tuple[Tensor, Tensor] | None,
 ) -> Tensor:
     """With the clean negatives beside, if given: of positives alone, -log of their share is 0 whatever they do."""
     if negatives is not None:

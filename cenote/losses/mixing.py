@@ -10,7 +10,9 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 
-def beta_draws(alpha: float, shape: tuple[int, ...], generator: torch.Generator | None, like: Tensor) -> Tensor:
+def beta_draws(
+    alpha: float, shape: tuple[int, ...], generator: torch.Generator | None, like: Tensor
+) -> Tensor:
     """λ ~ Beta(α, α). Drawn where the generator lives, then moved: the same on every device."""
     concentration = torch.full((2, *shape), alpha, dtype=torch.float64, device=_home(generator))
     g = torch._standard_gamma(concentration, generator=generator).clamp(min=1e-300)
@@ -21,17 +23,23 @@ def at_most(allowed: Tensor, most: int | None, generator: torch.Generator | None
     """(F, B) bool -> the same with at most so many True in a row, chosen at random."""
     if most is None or most >= allowed.shape[1]:
         return allowed
-    noise = torch.rand(allowed.shape, generator=generator, device=_home(generator)).to(allowed.device)
+    noise = torch.rand(allowed.shape, generator=generator, device=_home(generator)).to(
+        allowed.device
+    )
     return largest(noise, allowed, most)
 
 
 def largest(values: Tensor, allowed: Tensor, most: int) -> Tensor:
     """(F, B) -> bool: the `most` largest allowed values of each row."""
-    places = values.detach().masked_fill(~allowed, -torch.inf).topk(min(most, allowed.shape[1])).indices
+    places = (
+        values.detach().masked_fill(~allowed, -torch.inf).topk(min(most, allowed.shape[1])).indices
+    )
     return torch.zeros_like(allowed).scatter(1, places, True) & allowed
 
 
-def mixed_similarity(anchors: Tensor, firsts: Tensor, seconds: Tensor, which: Tensor, lam: Tensor) -> Tensor:
+def mixed_similarity(
+    anchors: Tensor, firsts: Tensor, seconds: Tensor, which: Tensor, lam: Tensor
+) -> Tensor:
     """Cosines of anchors (A, D), of length one, and mix(b, c), b one of firsts (F, D) and c any of seconds (B, D).
 
     which (A, K): the rows b that each anchor is compared with; lam (F, B): how much of b is in it. -> (A, K, B).
@@ -42,7 +50,10 @@ def mixed_similarity(anchors: Tensor, firsts: Tensor, seconds: Tensor, which: Te
     to_second = gram if anchors is firsts else anchors @ seconds.T  # (A, B)
     to_first = to_second if firsts is seconds else anchors @ firsts.T  # (A, F)
     scale = mixed_scale(firsts, seconds, gram, lam)  # (F, B)
-    return torch.lerp(to_second[:, None], to_first.gather(1, which)[..., None], lam[which]) * scale[which]  # (A, K, B)
+    return (
+        torch.lerp(to_second[:, None], to_first.gather(1, which)[..., None], lam[which])
+        * scale[which]
+    )  # (A, K, B)
 
 
 def mixed_scale(firsts: Tensor, seconds: Tensor, gram: Tensor, lam: Tensor) -> Tensor:
@@ -76,7 +87,13 @@ class _Gram(torch.autograd.Function):
 
 
 def mixed_vectors(
-    source: Tensor, b: Tensor, c: Tensor, lam: Tensor, run: Callable[[Tensor], Tensor], chunk: int, again: bool
+    source: Tensor,
+    b: Tensor,
+    c: Tensor,
+    lam: Tensor,
+    run: Callable[[Tensor], Tensor],
+    chunk: int,
+    again: bool,
 ) -> Tensor:
     """run(mix(source[b], source[c])) in equal chunks, (M, D), none of a single mixture if there are more: a batch norm
     cannot do with one. `again`: computed once more for the gradient, not kept."""

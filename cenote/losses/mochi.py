@@ -38,17 +38,26 @@ class MoCHi:
         """The loss with mixed negatives among the others. It takes no memory."""
         generic = takes_soft_labels(loss, "MoCHi")
         if generic.proxied or memory is not None:
-            raise ValueError("MoCHi mixes the negatives of a batch: it takes no proxies and no memory")
+            raise ValueError(
+                "MoCHi mixes the negatives of a batch: it takes no proxies and no memory"
+            )
         with torch.autocast(batch.z.device.type, enabled=False):
             generic.check(batch.z, batch.labels)
             x, labels = unit(batch.z), batch.labels
             g, same = x @ x.T, labels[:, None] == labels
             similarities, masks = [g], [~torch.eye(len(x), dtype=torch.bool, device=x.device)]
-            order = g.detach().masked_fill(same, -torch.inf).sort(dim=1, descending=True, stable=True).indices
+            order = (
+                g.detach()
+                .masked_fill(same, -torch.inf)
+                .sort(dim=1, descending=True, stable=True)
+                .indices
+            )
             count = (~same).sum(1, keepdim=True).clamp(max=self.hardest)  # (B, 1)
             for pairs in self.pairs:
                 # A place among the hardest, (B, S); an anchor without negatives points at anything and is masked.
-                b, c = (order.gather(1, (self._uniform(x, generator) * count).long()) for _ in range(2))
+                b, c = (
+                    order.gather(1, (self._uniform(x, generator) * count).long()) for _ in range(2)
+                )
                 lam = self._uniform(x, generator)
                 if pairs == "anc-neg":
                     b = torch.arange(len(x), device=x.device)[:, None].expand_as(c)

@@ -24,16 +24,22 @@ class PmlLoss(MetricLoss):
         kind = known.get(name.removeprefix("pml/"))
         if kind is None:
             near = suggest(name, (f"pml/{own}" for own in known))
-            raise ValueError(f"pytorch-metric-learning has no loss '{name}'{near} (it has {', '.join(sorted(known))})")
+            raise ValueError(
+                f"pytorch-metric-learning has no loss '{name}'{near} (it has {', '.join(sorted(known))})"
+            )
         given = {"classes": classes, "dim": dim}
         takes = _parameters(kind)
         check_names(name, options, sorted(set(takes) - set(WANTED)))
         for key, value in options.items():
             _check(f"{key} of '{name}'", value, takes[key].default)
         arguments = {key: given[ours] for key, ours in WANTED.items() if key in takes} | options
-        own = inspect.signature(kind).parameters.values()  # not its bases': these get theirs from it
+        own = inspect.signature(
+            kind
+        ).parameters.values()  # not its bases': these get theirs from it
         if missing := [p.name for p in own if _required(p) and p.name not in arguments]:
-            raise ValueError(f"'{name}' needs the options {', '.join(missing)}, which have no usual value")
+            raise ValueError(
+                f"'{name}' needs the options {', '.join(missing)}, which have no usual value"
+            )
         try:
             self.loss = kind(**arguments)
         except (TypeError, AssertionError) as error:
@@ -50,8 +56,12 @@ class PmlLoss(MetricLoss):
                 try:
                     loss = loss + self.loss(z, labels, ref_emb=against, ref_labels=of)
                 except (ValueError, TypeError) as error:
-                    raise ValueError(f"'{self.name}' cannot be used with a memory: {error}") from None
-        return loss if loss.requires_grad else loss + 0 * z.sum()  # it gives a bare 0 if it has nothing to say
+                    raise ValueError(
+                        f"'{self.name}' cannot be used with a memory: {error}"
+                    ) from None
+        return (
+            loss if loss.requires_grad else loss + 0 * z.sum()
+        )  # it gives a bare 0 if it has nothing to say
 
 
 def pml_losses() -> dict[str, Any]:
@@ -59,7 +69,9 @@ def pml_losses() -> dict[str, Any]:
     return {
         name: kind
         for name, kind in vars(losses).items()
-        if inspect.isclass(kind) and issubclass(kind, losses.BaseMetricLossFunction) and _usable(name)
+        if inspect.isclass(kind)
+        and issubclass(kind, losses.BaseMetricLossFunction)
+        and _usable(name)
     }
 
 
@@ -76,11 +88,15 @@ def _check(what: str, value: Any, usual: Any) -> None:
     elif isinstance(usual, int | float) or isinstance(value, float):
         check_number(what, value)
     elif usual is None and isinstance(value, str):
-        raise ValueError(f"{what} is an object of the library, which only Python can give, got {value!r}")
+        raise ValueError(
+            f"{what} is an object of the library, which only Python can give, got {value!r}"
+        )
 
 
 def _required(parameter: inspect.Parameter) -> bool:
-    return parameter.default is parameter.empty and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+    return (
+        parameter.default is parameter.empty and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+    )
 
 
 def _parameters(kind: type) -> dict[str, inspect.Parameter]:
@@ -91,7 +107,9 @@ def _parameters(kind: type) -> dict[str, inspect.Parameter]:
         if own is None or base.__module__.startswith("torch."):
             continue
         parameters = inspect.signature(own).parameters.values()
-        named = {p.name: p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+        named = {
+            p.name: p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+        }
         found = {**named, **found}
         if not any(p.kind is p.VAR_KEYWORD for p in parameters):
             break

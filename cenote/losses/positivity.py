@@ -29,17 +29,25 @@ class Mixtures(NamedTuple):
     mask: Tensor
 
 
-def positivity(batches: Sequence[Mixtures], settings: Settings | None = None, bins: int = 20) -> Positivity:
+def positivity(
+    batches: Sequence[Mixtures], settings: Settings | None = None, bins: int = 20
+) -> Positivity:
     """Of multi-similarity (D 2.13), over the mixtures of one batch or more."""
     if bins < 1 or not batches:
-        raise ValueError(f"positivity needs at least one bin and one batch, got {bins} and {len(batches)}")
+        raise ValueError(
+            f"positivity needs at least one bin and one batch, got {bins} and {len(batches)}"
+        )
     found: list[Tensor] = []
     expected: list[Tensor] = []
     lam: list[Tensor] = []
     for batch in batches:
         if batch.similarity.shape != batch.lam.shape or batch.lam.shape != batch.mask.shape:
-            raise ValueError(f"similarities, λ and mask are alike, got {[tuple(t.shape) for t in batch]}")
-        for kept, values in zip((found, expected, lam), (*positive(batch, settings), batch.lam), strict=True):
+            raise ValueError(
+                f"similarities, λ and mask are alike, got {[tuple(t.shape) for t in batch]}"
+            )
+        for kept, values in zip(
+            (found, expected, lam), (*positive(batch, settings), batch.lam), strict=True
+        ):
             kept.append(values[batch.mask].double())
     share = torch.cat(lam)
     place = (share * bins).long().clamp(0, bins - 1)
@@ -63,7 +71,9 @@ def positive(mixtures: Mixtures, settings: Settings | None = None) -> tuple[Tens
 
 
 @torch.no_grad()
-def mixtures_of(z: Tensor, labels: Tensor, alpha: float = 2.0, generator: torch.Generator | None = None) -> Mixtures:
+def mixtures_of(
+    z: Tensor, labels: Tensor, alpha: float = 2.0, generator: torch.Generator | None = None
+) -> Mixtures:
     """All positive-negative embedding mixtures of a batch, as Metrix/embed meets them."""
     x = unit(z)
     same = labels[:, None] == labels

@@ -35,7 +35,9 @@ class ProxySynthesis:
         """The loss of the batch and the made-up classes together. It takes no memory."""
         generic = takes_soft_labels(loss, "Proxy Synthesis")
         if not generic.proxied or memory is not None:
-            raise ValueError("Proxy Synthesis mixes proxies: it takes a loss that has them, and no memory")
+            raise ValueError(
+                "Proxy Synthesis mixes proxies: it takes a loss that has them, and no memory"
+            )
         with torch.autocast(batch.z.device.type, enabled=False):
             generic.check(batch.z, batch.labels)
             x, labels = unit(batch.z), batch.labels
@@ -50,4 +52,8 @@ class ProxySynthesis:
             labels = torch.cat([labels, numbers[generic.classes :]])
             s = generic.of_centres(x @ proxies.flatten(0, 1).T)  # (B + M, C + M)
             same = labels[:, None] == numbers
-            return generic.judge(s.T, same.T) if generic.form.anchor == "proxy" else generic.judge(s, same)
+            return (
+                generic.judge(s.T, same.T)
+                if generic.form.anchor == "proxy"
+                else generic.judge(s, same)
+            )

@@ -18,11 +18,15 @@ def spatial_entropy(maps: Tensor, reduction: str = "mean") -> Tensor:
         raise ValueError(f"maps are (B, heads, H, W), got shape {tuple(maps.shape)}")
     if reduction not in ("mean", "none"):
         raise ValueError(f"reduction is mean or none, got '{reduction}'")
-    s = maps.flatten(0, -3).float()  # (M, H, W); half floats would lose small components in the sums
+    s = maps.flatten(
+        0, -3
+    ).float()  # (M, H, W); half floats would lose small components in the sums
     b = (s - s.mean((-2, -1), keepdim=True)).relu()  # (A 5)
     foreground = b.detach() > _rounding(s)
     numbers, count = label(foreground)  # (A 6)
-    mass = s.new_zeros(count + 1).index_add(0, numbers.flatten(), b.flatten())[1:]  # (A 7), (count,)
+    mass = s.new_zeros(count + 1).index_add(0, numbers.flatten(), b.flatten())[
+        1:
+    ]  # (A 7), (count,)
     # A component's map: that of any of its positions, for instance the last one written.
     owner = numbers.new_empty(count + 1)
     of = torch.arange(len(s), device=s.device)[:, None, None].expand_as(numbers)

@@ -33,22 +33,36 @@ class ZeroShot(nn.Module):
         for name, count in {"classes": classes, "prototypes": prototypes, "dim": dim}.items():
             check_number(f"zero-shot: {name}", count, whole=True, least=1)
         check_number("zero-shot: weight", weight, least=0, most=1)
-        check_number("zero-shot: ridge", ridge, above=0)  # without one there may be no single best A
+        check_number(
+            "zero-shot: ridge", ridge, above=0
+        )  # without one there may be no single best A
         check_number("zero-shot: scale", scale, above=0)
-        self.classes, self.prototypes, self.weight, self.ridge, self.scale = classes, prototypes, weight, ridge, scale
+        self.classes, self.prototypes, self.weight, self.ridge, self.scale = (
+            classes,
+            prototypes,
+            weight,
+            ridge,
+            scale,
+        )
         self.v = nn.Parameter(torch.randn(classes, dim) * dim**-0.5)  # label embeddings, learned
 
-    def forward(self, z: Tensor, labels: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    def forward(
+        self, z: Tensor, labels: Tensor, generator: torch.Generator | None = None
+    ) -> Tensor:
         """Histograms (B, m) and labels (B,); the generator, a CPU one, draws which classes stand in which half."""
         if z.ndim != 2 or z.shape[1] != self.prototypes or labels.shape != z.shape[:1]:
             shapes = f"{tuple(z.shape)} and {tuple(labels.shape)}"
-            raise ValueError(f"zero-shot: histograms are (B, {self.prototypes}) and labels (B,), got {shapes}")
+            raise ValueError(
+                f"zero-shot: histograms are (B, {self.prototypes}) and labels (B,), got {shapes}"
+            )
         with torch.autocast(z.device.type, enabled=False):
             z = z if z.dtype == torch.float64 else z.float()
             v = self.v.to(z.dtype)
             first = self._first_half(labels, generator)  # (B,) bool
             if first is None:
-                return (z.sum() + v.sum()) * 0  # every parameter has a gradient, as processes in step need
+                return (
+                    z.sum() + v.sum()
+                ) * 0  # every parameter has a gradient, as processes in step need
             one, two = (z[first], labels[first]), (z[~first], labels[~first])
             return self._foretold(one, two, v) + self._foretold(two, one, v)
 
@@ -56,7 +70,9 @@ class ZeroShot(nn.Module):
         """Why this batch says nothing, if so."""
         if len(labels.unique()) > 1:
             return None
-        return "zero-shot: a batch of one class has no two halves of different classes, its loss is 0"
+        return (
+            "zero-shot: a batch of one class has no two halves of different classes, its loss is 0"
+        )
 
     def _first_half(self, labels: Tensor, generator: torch.Generator | None) -> Tensor | None:
         present, which = labels.unique(return_inverse=True)
@@ -69,7 +85,9 @@ class ZeroShot(nn.Module):
         place = torch.randperm(len(present), generator=generator).to(labels.device)
         return place[which] < len(present) // 2
 
-    def _foretold(self, fitted: tuple[Tensor, Tensor], asked: tuple[Tensor, Tensor], v: Tensor) -> Tensor:
+    def _foretold(
+        self, fitted: tuple[Tensor, Tensor], asked: tuple[Tensor, Tensor], v: Tensor
+    ) -> Tensor:
         a = ridge_map(fitted[0], v[fitted[1]], self.ridge)  # (m, d): A transposed
         return F.cross_entropy(self.scale * (asked[0] @ a) @ v.T, asked[1])
 

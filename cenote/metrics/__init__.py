@@ -11,7 +11,13 @@ from .overlaps import boxes_at
 from .pixel_precision import PixelPrecision, join_masks, pixel_average_precision
 from .rankings import LandmarkScore, class_ranks, landmark_scores
 from .retrieval import QueryScores, query_scores, retrieval_scores
-from .robustness import CorruptionScore, background_gap, coarse_accuracy, corruption_error, subset_accuracy
+from .robustness import (
+    CorruptionScore,
+    background_gap,
+    coarse_accuracy,
+    corruption_error,
+    subset_accuracy,
+)
 from .score_maps import prepare_maps, resize_mask
 from .segmentation import Confusion, SegmentationScore, segmentation_scores
 from .zero_shot import zero_shot_prediction

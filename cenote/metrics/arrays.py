@@ -20,7 +20,9 @@ def numpy_array(values: Any) -> Array:
     """A tensor of any device, an array or nested lists; half precision, which numpy computes slowly, as float32."""
     if isinstance(values, Tensor):
         values = values.detach().cpu()
-        values = values.float() if values.is_floating_point() and values.element_size() < 4 else values
+        values = (
+            values.float() if values.is_floating_point() and values.element_size() < 4 else values
+        )
         return np.asarray(values)
     array = np.asarray(values)
     return array.astype(np.float32) if array.dtype == np.float16 else array
@@ -39,7 +41,9 @@ def side_by_side(**columns: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
         yield row
 
 
-def on_all_cores(function: Callable[..., Any], rows: Iterable[tuple[Any, ...]]) -> Iterator[list[Any]]:
+def on_all_cores(
+    function: Callable[..., Any], rows: Iterable[tuple[Any, ...]]
+) -> Iterator[list[Any]]:
     """function(*row) of each row, in order, a chunk at a time: compiled code lets other threads run."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     rows = iter(rows)

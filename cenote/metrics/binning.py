@@ -31,7 +31,9 @@ def edges_as(kind: Any, bin_width: float) -> tuple[Array, Any, Any]:
 
 
 @compiled
-def count_pixels(scores: Array, truth: Array, edges: Array, bins_per_unit: float, little: float, pixels: Array) -> bool:
+def count_pixels(
+    scores: Array, truth: Array, edges: Array, bins_per_unit: float, little: float, pixels: Array
+) -> bool:
     """Add scores in [0, 1] to pixels[truth]; true if a mask value is none of 0, 1 and 255. Edges from `edges_as`."""
     bins, wrong = len(edges) // 3, np.int32(0)
     below, where = np.int32(bins - 3), np.empty(BLOCK, np.int32)
@@ -48,7 +50,9 @@ def count_pixels(scores: Array, truth: Array, edges: Array, bins_per_unit: float
         for i in range(len(part)):
             value = mask[i]
             wrong += np.int32((value != 0) & (value != 1) & (value != 255))
-            where[i] += np.int32(bins) * (np.int32(value == 1) + np.int32(2) * np.int32(value == 255))
+            where[i] += np.int32(bins) * (
+                np.int32(value == 1) + np.int32(2) * np.int32(value == 255)
+            )
         for i in range(len(part)):
             k = unsigned(where[i])
             where[i] = np.int32(k) + np.int32(part[i] >= edges[k + unsigned(1)])

@@ -25,7 +25,9 @@ class BoxScore(NamedTuple):
     thresholds: tuple[float, ...]  # the one each was reached with
 
 
-def scale_boxes(boxes: Any, image_size: Sequence[float], map_size: tuple[int, int], name: str = "the image") -> Array:
+def scale_boxes(
+    boxes: Any, image_size: Sequence[float], map_size: tuple[int, int], name: str = "the image"
+) -> Array:
     """(k, 4) boxes in image pixels -> whole pixels of the map, by truncation. Both sizes are (w, h)."""
     if len(image_size) != 2 or not min(image_size) > 0:
         raise ValueError(f"{name}: an image size is (w, h) in pixels, got {tuple(image_size)}")
@@ -33,10 +35,14 @@ def scale_boxes(boxes: Any, image_size: Sequence[float], map_size: tuple[int, in
     if not len(array):
         raise ValueError(f"{name} has no true box: leave it out of the box accuracy")
     limits = np.array([*image_size, *image_size], np.float64)
-    outside = (array < -1).any(1) | (array > limits + 1).any(1)  # data sets count from 0 or 1, and round
+    outside = (array < -1).any(1) | (array > limits + 1).any(
+        1
+    )  # data sets count from 0 or 1, and round
     if outside.any():
         size = "x".join(f"{side:g}" for side in image_size)
-        raise ValueError(f"{name}: box {array[outside][0].tolist()} is outside the image of {size} pixels")
+        raise ValueError(
+            f"{name}: box {array[outside][0].tolist()} is outside the image of {size} pixels"
+        )
     return np.trunc(array * np.array([*map_size, *map_size], np.float64) / limits).astype(np.int64)
 
 
@@ -48,9 +54,13 @@ class BoxAccuracy:
     true box. `resamples` > 0 keeps as many bootstrap resamples for `bounds`.
     """
 
-    def __init__(self, interval: float = 0.01, version: int = 2, resamples: int = 0, seed: int = 0) -> None:
+    def __init__(
+        self, interval: float = 0.01, version: int = 2, resamples: int = 0, seed: int = 0
+    ) -> None:
         if not 0 < interval <= 1:
-            raise ValueError(f"interval, the step between thresholds, is more than 0 and at most 1, got {interval}")
+            raise ValueError(
+                f"interval, the step between thresholds, is more than 0 and at most 1, got {interval}"
+            )
         if version not in (1, 2):
             raise ValueError(
                 f"version is 1 (largest contour, IoU 0.5) or 2 (all contours, 0.3, 0.5, 0.7), got {version}"
@@ -58,11 +68,15 @@ class BoxAccuracy:
         self.interval, self.version = interval, version
         self.deltas = (0.5,) if version == 1 else (0.3, 0.5, 0.7)
         self.thresholds = np.arange(0, 1, interval)
-        self.right = np.zeros((3, len(self.deltas), len(self.thresholds)), np.int64)  # KINDS x deltas x thresholds
+        self.right = np.zeros(
+            (3, len(self.deltas), len(self.thresholds)), np.int64
+        )  # KINDS x deltas x thresholds
         self.count, self.ranked = 0, 0
         self.resamples = Resamples(self.right.shape[1:], resamples, seed) if resamples else None
 
-    def overlaps(self, score_map: Any, boxes: Any, image_size: Sequence[float], name: str = "the image") -> Array:
+    def overlaps(
+        self, score_map: Any, boxes: Any, image_size: Sequence[float], name: str = "the image"
+    ) -> Array:
         """(T,): the largest IoU of one image at each threshold. Adds nothing."""
         checked = check_score_map(score_map, name)
         truth = scale_boxes(boxes, image_size, (checked.shape[1], checked.shape[0]), name)
@@ -76,13 +90,19 @@ class BoxAccuracy:
 
         `ranks`, the place of the true class among the predictions (0: first), are for Top-1 and Top-5.
         """
-        columns: dict[str, Iterable[Any]] = {"score_maps": score_maps, "boxes": boxes, "image_sizes": image_sizes}
+        columns: dict[str, Iterable[Any]] = {
+            "score_maps": score_maps,
+            "boxes": boxes,
+            "image_sizes": image_sizes,
+        }
         columns |= {} if ranks is None else {"ranks": numpy_array(ranks)}
         columns |= {} if names is None else {"names": names}
 
         def judge(i: int, row: tuple[Any, ...]) -> tuple[Array, Any]:
             given = {"names": f"image {i}", "ranks": None} | dict(zip(columns, row, strict=True))
-            one = self.overlaps(given["score_maps"], given["boxes"], given["image_sizes"], given["names"])
+            one = self.overlaps(
+                given["score_maps"], given["boxes"], given["image_sizes"], given["names"]
+            )
             return one, given["ranks"]
 
         for pairs in on_all_cores(judge, enumerate(side_by_side(**columns), self.count)):
@@ -102,7 +122,9 @@ class BoxAccuracy:
         """Add what another process counted."""
         mine, theirs = (self.interval, self.version), (other.interval, other.version)
         if mine != theirs or (self.resamples is None) != (other.resamples is None):
-            raise ValueError(f"box accuracies of (interval, version) {mine} and {theirs} do not add up")
+            raise ValueError(
+                f"box accuracies of (interval, version) {mine} and {theirs} do not add up"
+            )
         self.right += other.right
         self.count, self.ranked = self.count + other.count, self.ranked + other.ranked
         if self.resamples is not None and other.resamples is not None:
@@ -127,9 +149,13 @@ class BoxAccuracy:
         """The score at given thresholds, one for each delta: those of a validation set's `result().thresholds`."""
         chosen = self._columns(thresholds)
         values = self.curve(kind)[range(len(chosen)), chosen]
-        return BoxScore(float(values.mean()), tuple(values.tolist()), tuple(self.thresholds[chosen].tolist()))
+        return BoxScore(
+            float(values.mean()), tuple(values.tolist()), tuple(self.thresholds[chosen].tolist())
+        )
 
-    def bounds(self, level: float = 0.95, thresholds: Sequence[float] | Array | None = None) -> tuple[float, float]:
+    def bounds(
+        self, level: float = 0.95, thresholds: Sequence[float] | Array | None = None
+    ) -> tuple[float, float]:
         """A bootstrap interval of the score; without thresholds, each resample chooses its own best ones."""
         if self.resamples is None:
             raise ValueError("an interval needs BoxAccuracy(..., resamples=1000)")
@@ -142,10 +168,14 @@ class BoxAccuracy:
     def _columns(self, thresholds: Sequence[float] | Array) -> Array:
         wanted = np.asarray(thresholds, np.float64)
         if wanted.shape != (len(self.deltas),):
-            raise ValueError(f"give one threshold for each of the IoUs {self.deltas}, got {wanted.tolist()}")
+            raise ValueError(
+                f"give one threshold for each of the IoUs {self.deltas}, got {wanted.tolist()}"
+            )
         chosen = np.abs(self.thresholds - wanted[:, None]).argmin(1)
         if not np.allclose(self.thresholds[chosen], wanted, rtol=0, atol=1e-9):
-            raise ValueError(f"thresholds {wanted.tolist()} are not multiples of the interval {self.interval}")
+            raise ValueError(
+                f"thresholds {wanted.tolist()} are not multiples of the interval {self.interval}"
+            )
         return chosen
 
 

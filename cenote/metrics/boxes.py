@@ -13,7 +13,13 @@ from .arrays import Array, named, numpy_array, side_by_side
 def as_boxes(boxes: Any, name: str = "") -> Array:
     """(k, 4) float64; one box may come as (4,)."""
     array = numpy_array(boxes).astype(np.float64)
-    array = array.reshape(1, 4) if array.shape == (4,) else array.reshape(0, 4) if array.size == 0 else array
+    array = (
+        array.reshape(1, 4)
+        if array.shape == (4,)
+        else array.reshape(0, 4)
+        if array.size == 0
+        else array
+    )
     where = f"{name}: " if name else ""
     if array.ndim != 2 or array.shape[1] != 4:
         raise ValueError(f"{where}boxes are (k, 4): x0, y0, x1, y1; got shape {array.shape}")
@@ -21,16 +27,22 @@ def as_boxes(boxes: Any, name: str = "") -> Array:
         raise ValueError(f"{where}a box has a NaN or infinite coordinate: {array.tolist()}")
     if (array[:, :2] > array[:, 2:]).any():
         bad = array[(array[:, :2] > array[:, 2:]).any(1)][0].tolist()
-        raise ValueError(f"{where}box {bad} ends before it starts; a box is x0, y0, x1, y1, not x, y, w, h")
+        raise ValueError(
+            f"{where}box {bad} ends before it starts; a box is x0, y0, x1, y1, not x, y, w, h"
+        )
     return array
 
 
 def box_iou(first: Any, second: Any, plus_one: bool = False) -> Array:
     """(m, 4) and (n, 4) -> (m, n). `plus_one`: both corners are pixels of the box, as in MaxBoxAcc and the VOC kit."""
     a, b, one = as_boxes(first)[:, None], as_boxes(second)[None], float(plus_one)
-    sides = np.minimum(a[..., 2:], b[..., 2:]) - np.maximum(a[..., :2], b[..., :2]) + one  # (m, n, 2)
+    sides = (
+        np.minimum(a[..., 2:], b[..., 2:]) - np.maximum(a[..., :2], b[..., :2]) + one
+    )  # (m, n, 2)
     shared = np.maximum(sides, 0).prod(-1)
-    union = (a[..., 2:] - a[..., :2] + one).prod(-1) + (b[..., 2:] - b[..., :2] + one).prod(-1) - shared
+    union = (
+        (a[..., 2:] - a[..., :2] + one).prod(-1) + (b[..., 2:] - b[..., :2] + one).prod(-1) - shared
+    )
     return np.divide(shared, union, out=np.zeros_like(shared), where=union > 0)
 
 
@@ -62,7 +74,12 @@ class CorLoc:
         return self.right / self.count
 
 
-def corloc(found: Iterable[Any], truth: Iterable[Any], delta: float = 0.5, names: Sequence[str] | None = None) -> float:
+def corloc(
+    found: Iterable[Any],
+    truth: Iterable[Any],
+    delta: float = 0.5,
+    names: Sequence[str] | None = None,
+) -> float:
     """The share of images whose found box (or one of several) has IoU >= delta, without +1, with any true box."""
     score = CorLoc(delta)
     for i, (one, true) in enumerate(side_by_side(found=found, truth=truth)):

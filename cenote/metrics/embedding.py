@@ -29,7 +29,9 @@ def alignment(embeddings: Any, labels: Any, power: float = 1, budget: int = BUDG
         pairs += len(apart)
         total += float(apart.double().pow(power).sum())
     if not pairs:
-        raise ValueError(f"no two of {len(vectors)} vectors are of one class: alignment is a mean over such pairs")
+        raise ValueError(
+            f"no two of {len(vectors)} vectors are of one class: alignment is a mean over such pairs"
+        )
     return total / pairs
 
 
@@ -44,7 +46,9 @@ def uniformity(embeddings: Any, t: float = 2, budget: int = BUDGET) -> float:
     for i in range(0, n, step):
         x = unit(vectors[i : i + step])
         for j in range(i, n, step):
-            potential = (x @ unit(vectors[j : j + step]).T).sub_(1).mul_(2 * t)  # -t |x - y|^2, of length 1
+            potential = (
+                (x @ unit(vectors[j : j + step]).T).sub_(1).mul_(2 * t)
+            )  # -t |x - y|^2, of length 1
             if i == j:
                 lower = torch.ones_like(potential, dtype=torch.bool).tril_()
                 potential.masked_fill_(lower, -torch.inf)  # each pair once
@@ -60,11 +64,17 @@ def utilization(queries: Any, training: Any | Iterable[Any], budget: int = BUDGE
     q = as_vectors(queries, "the queries' embeddings")
     nearest = torch.full((len(q),), -torch.inf, device=q.device)
     step = max(1, min(BLOCK, int(math.sqrt(budget / 4))))
-    several = [training] if isinstance(training, Tensor) or getattr(training, "ndim", 0) == 2 else training
+    several = (
+        [training]
+        if isinstance(training, Tensor) or getattr(training, "ndim", 0) == 2
+        else training
+    )
     for part in several:
         x = as_vectors(part, "the training embeddings")
         if x.shape[1] != q.shape[1]:
-            raise ValueError(f"queries have {q.shape[1]} dimensions and training vectors {x.shape[1]}")
+            raise ValueError(
+                f"queries have {q.shape[1]} dimensions and training vectors {x.shape[1]}"
+            )
         for j in range(0, len(x), step):
             others = unit(x[j : j + step]).to(q.device)
             for i in range(0, len(q), step):
@@ -72,4 +82,6 @@ def utilization(queries: Any, training: Any | Iterable[Any], budget: int = BUDGE
                 nearest[i : i + step] = torch.maximum(nearest[i : i + step], close)
     if not len(q) or torch.isinf(nearest).any():
         raise ValueError("utilization needs queries and training vectors, and got none")
-    return float((2 - 2 * nearest.double()).clamp(min=0).mean())  # of length 1: |q - x|^2 = 2 - 2 q.x
+    return float(
+        (2 - 2 * nearest.double()).clamp(min=0).mean()
+    )  # of length 1: |q - x|^2 = 2 - 2 q.x

@@ -9,7 +9,9 @@ import numpy as np
 from .arrays import Array, numpy_array
 
 
-def bootstrap_interval(values: Any, level: float = 0.95, resamples: int = 1000, seed: int = 0) -> tuple[float, float]:
+def bootstrap_interval(
+    values: Any, level: float = 0.95, resamples: int = 1000, seed: int = 0
+) -> tuple[float, float]:
     """The percentile interval of the mean of per-image values (n,), images drawn with replacement."""
     array = numpy_array(values).astype(np.float64)
     if array.ndim != 1 or not array.size:

@@ -18,7 +18,9 @@ def attention_jaccard(masks: Any, target: Any, void: int = 255, background: int 
     """
     heads, classes = numpy_array(masks).astype(bool), numpy_array(target)
     if heads.ndim != 3 or heads.shape[1:] != classes.shape or not len(heads):
-        raise ValueError(f"{name}: masks are (heads, H, W) of the target's size {classes.shape}, got {heads.shape}")
+        raise ValueError(
+            f"{name}: masks are (heads, H, W) of the target's size {classes.shape}, got {heads.shape}"
+        )
     present = [value for value in np.unique(classes) if value not in (void, background)]
     if not present:
         raise ValueError(f"{name} has no object, only background or void pixels: leave it out")
@@ -46,7 +48,11 @@ class AttentionJaccard:
         return value
 
     def merge(self, other: AttentionJaccard) -> None:
-        if (other.void, other.background, other.compat) != (self.void, self.background, self.compat):
+        if (other.void, other.background, other.compat) != (
+            self.void,
+            self.background,
+            self.compat,
+        ):
             raise ValueError("Jaccard scores that treat void pixels differently do not add up")
         self.total, self.count = self.total + other.total, self.count + other.count
 

@@ -15,7 +15,12 @@ from .sweep import COMPONENTS, Array, cover, judge, root_of, signed, unsigned
 
 # Halves of area that a pixel adds: one for each of its four blocks that had two or three pixels already.
 # A block is a corner of the ring and the two sides next to it.
-GAINS = np.array([sum(sum(s >> i % 8 & 1 for i in (c - 1, c, c + 1)) >= 2 for c in (0, 2, 4, 6)) for s in range(256)])
+GAINS = np.array(
+    [
+        sum(sum(s >> i % 8 & 1 for i in (c - 1, c, c + 1)) >= 2 for c in (0, 2, 4, 6))
+        for s in range(256)
+    ]
+)
 
 
 @compiled
@@ -24,7 +29,9 @@ def fill_holes(levels: Array) -> Array:
     height, width = levels.shape
     filled = np.empty((height, width), np.uint8)
     seen = np.zeros((height, width), np.bool_)
-    waiting = np.full(256, -1, np.int64)  # a list for each level: its last pixel, and from each the one before
+    waiting = np.full(
+        256, -1, np.int64
+    )  # a list for each level: its last pixel, and from each the one before
     before = np.empty(height * width, np.int64)
     for y in range(height):
         for x in range(width):
@@ -50,7 +57,14 @@ def fill_holes(levels: Array) -> Array:
 
 @compiled
 def largest_sweep(
-    order: Array, starts: Array, met: Array, shift: int, width: int, height: int, truth: Array, best: Array
+    order: Array,
+    starts: Array,
+    met: Array,
+    shift: int,
+    width: int,
+    height: int,
+    truth: Array,
+    best: Array,
 ) -> None:
     """Set best[c] to the overlap of the largest component of `levels > c`, a map without holes.
 
@@ -58,7 +72,11 @@ def largest_sweep(
     """
     row = 1 << shift
     label, size = np.zeros(len(met), np.int32), len(order)
-    parent, box, overlap = np.empty(size, np.int32), np.empty((size, 4), np.int32), np.empty(size, np.float64)
+    parent, box, overlap = (
+        np.empty(size, np.int32),
+        np.empty((size, 4), np.int32),
+        np.empty(size, np.float64),
+    )
     area, start = np.zeros(size, np.int64), np.empty(size, np.int64)
     alive, count, made = np.empty(size, np.int32), 0, 0
     steps = np.array([0, -row - 1, -row, -row + 1, 1, row + 1, row, row - 1, -1])

@@ -13,7 +13,9 @@ from ..compiled import available
 from .keys import keys, nothing, places_of, values_of
 from .vectors import BLOCK, unit
 
-BUDGET = 256 << 20  # bytes for similarities and what is chosen from them; embeddings are the caller's
+BUDGET = (
+    256 << 20
+)  # bytes for similarities and what is chosen from them; embeddings are the caller's
 CHOSEN = 16 << 20  # of these, for choosing
 WIDE = 512  # rows in double precision at a time
 GROUP = 32  # columns that are first seen as their maximum alone
@@ -25,7 +27,11 @@ Part = Callable[[Tensor], Tensor]  # rows as given -> rows whose dot products ar
 
 
 def nearest(
-    queries: Tensor, gallery: Tensor | None, counts: Tensor, distance: str = "cosine", budget: int = BUDGET
+    queries: Tensor,
+    gallery: Tensor | None,
+    counts: Tensor,
+    distance: str = "cosine",
+    budget: int = BUDGET,
 ) -> Iterator[Found]:
     """For each query its `counts` (Q,) nearest rows of the gallery, a group of queries at a time.
 
@@ -54,7 +60,9 @@ def nearest(
 def _many(queries: Tensor, gallery: Tensor | None) -> bool:
     """Whether there is so much to multiply, on a machine known to do it faster in whole numbers."""
     products = len(queries) * len(queries if gallery is None else gallery) * queries.shape[1]
-    known = queries.device.type == "cpu" and torch.backends.cpu.get_cpu_capability().startswith("AVX")
+    known = queries.device.type == "cpu" and torch.backends.cpu.get_cpu_capability().startswith(
+        "AVX"
+    )
     return known and products >= MANY and available()
 
 
@@ -99,7 +107,9 @@ def _tiles(x: Tensor, counts: Tensor, asking: Part, asked: Part, side: int) -> I
             if b == a:
                 tile.diagonal()[:rows] = -torch.inf
             _improve(kept[a], tile[:rows], j)
-            if b > a:  # the blocks before come in ascending order here as well, which _improve relies on
+            if (
+                b > a
+            ):  # the blocks before come in ascending order here as well, which _improve relies on
                 _improve(kept[b], tile[:, : len(other)].T, i)
         wanted = torch.nonzero(counts[i : i + side])[:, 0]
         if len(wanted):

@@ -22,14 +22,21 @@ def knn_accuracy(
     A neighbour of similarity s has exp(s / temperature) votes.
     """
     if not len(queries) or not len(memory):
-        raise ValueError(f"nearest neighbours need a memory and queries, got {len(memory)} and {len(queries)} vectors")
-    memory, classes = F.normalize(memory.float(), dim=1), int(max(memory_labels.max(), labels.max())) + 1
+        raise ValueError(
+            f"nearest neighbours need a memory and queries, got {len(memory)} and {len(queries)} vectors"
+        )
+    memory, classes = (
+        F.normalize(memory.float(), dim=1),
+        int(max(memory_labels.max(), labels.max())) + 1,
+    )
     most = min(max(k), len(memory))
     right = dict.fromkeys(k, 0)
     for start in range(0, len(queries), chunk):
         part = F.normalize(queries[start : start + chunk].float(), dim=1)
         similarity, nearest = (part @ memory.T).topk(most, 1)  # (m, most)
-        voted = F.one_hot(memory_labels[nearest], classes) * (similarity / temperature).exp()[..., None]
+        voted = (
+            F.one_hot(memory_labels[nearest], classes) * (similarity / temperature).exp()[..., None]
+        )
         for count in k:
             chosen = voted[:, :count].sum(1).argmax(1)  # (m, classes) -> (m,)
             right[count] += int((chosen == labels[start : start + chunk]).sum())

@@ -35,7 +35,9 @@ def contour_overlaps(levels: Array, truth: Array, version: int = 2) -> Array:
 
         filled = fill_holes(levels)
         order, starts = sort_pixels(filled, shift)
-        largest_sweep(order, starts, met_before(filled, shift)[0], shift, width, height, truth, best)
+        largest_sweep(
+            order, starts, met_before(filled, shift)[0], shift, width, height, truth, best
+        )
         return best
     order, starts = sort_pixels(levels, shift)
     down, up = met_before(levels, shift)

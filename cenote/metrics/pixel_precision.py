@@ -49,14 +49,18 @@ class PixelPrecision:
         name = name or f"image {self.count}"
         scores, truth = check_score_map(score_map, name), numpy_array(mask)
         if truth.shape != scores.shape:
-            raise ValueError(f"{name}: the mask is {truth.shape}, the score map {scores.shape}; resize one of them")
+            raise ValueError(
+                f"{name}: the mask is {truth.shape}, the score map {scores.shape}; resize one of them"
+            )
         truth = truth.astype(np.uint8) if truth.dtype == bool else truth
         self.pixels += _histograms(scores, truth, self.edges, self.bin_width, name)
         self.count += 1
 
     def merge(self, other: PixelPrecision) -> None:
         if other.bin_width != self.bin_width:
-            raise ValueError(f"histograms of bin width {self.bin_width} and {other.bin_width} do not add up")
+            raise ValueError(
+                f"histograms of bin width {self.bin_width} and {other.bin_width} do not add up"
+            )
         self.pixels += other.pixels
         self.count += other.count
 
@@ -64,9 +68,13 @@ class PixelPrecision:
         """Precision and recall, from the highest bin down; precision is 0 where nothing is predicted yet."""
         negatives, positives = self.pixels[:, ::-1].cumsum(1).astype(np.float64)
         if not positives[-1:].any():
-            raise ValueError(f"no positive pixel in the masks of {self.count} images: PxAP is not defined")
+            raise ValueError(
+                f"no positive pixel in the masks of {self.count} images: PxAP is not defined"
+            )
         predicted = positives + negatives
-        precision = np.divide(positives, predicted, out=np.zeros_like(predicted), where=predicted > 0)
+        precision = np.divide(
+            positives, predicted, out=np.zeros_like(predicted), where=predicted > 0
+        )
         return precision, positives / positives[-1]
 
     def result(self) -> float:
@@ -89,10 +97,14 @@ def _histograms(scores: Array, truth: Array, edges: Array, bin_width: float, nam
         from .binning import count_pixels, edges_as
 
         pixels = np.zeros((2, len(edges) - 1), np.int64)
-        wrong = count_pixels(scores.ravel(), truth.ravel(), *edges_as(scores.dtype, bin_width), pixels)
+        wrong = count_pixels(
+            scores.ravel(), truth.ravel(), *edges_as(scores.dtype, bin_width), pixels
+        )
     else:
         pixels = np.stack([np.histogram(scores[truth == value], edges)[0] for value in (0, 1)])
         wrong = bool(((truth != 0) & (truth != 1) & (truth != IGNORE)).any())
     if wrong:
-        raise ValueError(f"{name}: a mask has 0, 1 and 255 (ignored), got {np.unique(truth)[:5].tolist()}")
+        raise ValueError(
+            f"{name}: a mask has 0, 1 and 255 (ignored), got {np.unique(truth)[:5].tolist()}"
+        )
     return pixels

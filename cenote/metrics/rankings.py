@@ -44,7 +44,9 @@ def landmark_scores(
     """
     lists = numpy_array(order)
     if lists.ndim != 2 or len(lists) != len(truth):
-        raise ValueError(f"order is (queries, images), one row for each of {len(truth)} queries, got {lists.shape}")
+        raise ValueError(
+            f"order is (queries, images), one row for each of {len(truth)} queries, got {lists.shape}"
+        )
     for i, query in enumerate(truth):
         absent = {"easy", "hard", "junk"} - set(query)
         if absent:
@@ -76,7 +78,9 @@ def class_ranks(logits: Any, targets: Any) -> Array:
     """(n, classes) and (n,) -> (n,): how many classes come before the true one; of equals the first class does."""
     scores, truth = numpy_array(logits), numpy_array(targets).astype(np.int64)
     if scores.ndim != 2 or truth.shape != scores.shape[:1]:
-        raise ValueError(f"logits are (n, classes) and targets (n,), got {scores.shape} and {truth.shape}")
+        raise ValueError(
+            f"logits are (n, classes) and targets (n,), got {scores.shape} and {truth.shape}"
+        )
     own = scores[np.arange(len(truth)), truth][:, None]
     first = np.arange(scores.shape[1]) < truth[:, None]
     return ((scores > own) | ((scores == own) & first)).sum(1)

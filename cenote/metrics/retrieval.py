@@ -46,22 +46,35 @@ def retrieval_scores(
     about `budget` bytes are used, however many rows there are.
     """
     if without_match not in WITHOUT_MATCH:
-        raise ValueError(f"queries without a match are {' or '.join(WITHOUT_MATCH)}, got '{without_match}'")
+        raise ValueError(
+            f"queries without a match are {' or '.join(WITHOUT_MATCH)}, got '{without_match}'"
+        )
     ks = _whole(ks)
     found = query_scores(embeddings, labels, ks, gallery, gallery_labels, distance, budget=budget)
     return mean_scores(found, ks, without_match)
 
 
-def mean_scores(found: QueryScores, ks: Sequence[int] = KS, without_match: str = "exclude") -> dict[str, float]:
+def mean_scores(
+    found: QueryScores, ks: Sequence[int] = KS, without_match: str = "exclude"
+) -> dict[str, float]:
     """What `retrieval_scores` gives, of queries that were scored one by one."""
     asked = found.matches > 0
     lone = int((~asked).sum())
     if without_match == "exclude" and not asked.any():
-        raise ValueError(f"none of {lone} queries has another vector of its class to find: nothing can be judged")
+        raise ValueError(
+            f"none of {lone} queries has another vector of its class to find: nothing can be judged"
+        )
     counted = asked if without_match == "exclude" else torch.ones_like(asked)
     scores = {f"recall@{k}": _mean(found.recall[counted, i]) for i, k in enumerate(ks)}
-    scores |= {"p@1": _mean(found.p_at_1[counted]), "r_precision": _mean(found.r_precision[counted])}
-    return scores | {"map@r": _mean(found.map_at_r[counted]), "queries": int(counted.sum()), "without_match": lone}
+    scores |= {
+        "p@1": _mean(found.p_at_1[counted]),
+        "r_precision": _mean(found.r_precision[counted]),
+    }
+    return scores | {
+        "map@r": _mean(found.map_at_r[counted]),
+        "queries": int(counted.sum()),
+        "without_match": lone,
+    }
 
 
 def query_scores(
@@ -80,7 +93,9 @@ def query_scores(
     others, of_others = _gallery(gallery, gallery_labels, x)
     known = y if of_others is None else of_others
     if not len(x) or not len(known):
-        raise ValueError(f"retrieval needs queries and a gallery, got {len(x)} and {len(known)} vectors")
+        raise ValueError(
+            f"retrieval needs queries and a gallery, got {len(x)} and {len(known)} vectors"
+        )
     ks = _whole(ks)
     itself = int(others is None)
     matches, most = _count(y, known) - itself, len(known) - itself
@@ -107,7 +122,9 @@ def _hits(order: Tensor, known: Tensor, labels: Tensor) -> Tensor:
     return (known[order] == labels[:, None]) & (order >= 0)
 
 
-def _score(result: QueryScores, rows: Tensor, order: Tensor, hits: Tensor, ks: Sequence[int]) -> None:
+def _score(
+    result: QueryScores, rows: Tensor, order: Tensor, hits: Tensor, ks: Sequence[int]
+) -> None:
     """hits (rows, k): whether each of the nearest is right."""
     for i, k in enumerate(ks):
         result.recall[rows, i] = hits[:, :k].any(1)
@@ -139,7 +156,9 @@ def _gallery(gallery: Any, labels: Any, queries: Tensor) -> tuple[Tensor | None,
         return None, None
     vectors = as_vectors(gallery, "the gallery's embeddings").to(queries.device)
     if vectors.shape[1] != queries.shape[1]:
-        raise ValueError(f"queries have {queries.shape[1]} dimensions and the gallery {vectors.shape[1]}")
+        raise ValueError(
+            f"queries have {queries.shape[1]} dimensions and the gallery {vectors.shape[1]}"
+        )
     return vectors, as_labels(labels, vectors, "the gallery's labels")
 
 

@@ -58,7 +58,10 @@ def corruption_error(
     ratios = {name: error / ALEXNET_ERRORS[name] for name, error in means.items()}
     relative = None
     if clean_error is not None:
-        rises = [(e - clean_error) / (ALEXNET_ERRORS[name] - ALEXNET_CLEAN_ERROR) for name, e in means.items()]
+        rises = [
+            (e - clean_error) / (ALEXNET_ERRORS[name] - ALEXNET_CLEAN_ERROR)
+            for name, e in means.items()
+        ]
         relative = float(np.mean(rises))
     return CorruptionScore(float(np.mean(list(ratios.values()))), relative, ratios)
 
@@ -72,7 +75,9 @@ def subset_accuracy(logits: Any, targets: Any, classes: Sequence[int]) -> float:
     _check_logits(scores, truth)
     foreign = set(truth.tolist()) - set(subset.tolist())
     if foreign:
-        raise ValueError(f"target {min(foreign)} is not among the {len(subset)} classes of the subset")
+        raise ValueError(
+            f"target {min(foreign)} is not among the {len(subset)} classes of the subset"
+        )
     return float((subset[scores[:, subset].argmax(1)] == truth).mean())
 
 
@@ -97,4 +102,6 @@ def background_gap(accuracies: Mapping[str, float]) -> float:
 
 def _check_logits(scores: np.ndarray[Any, Any], truth: np.ndarray[Any, Any]) -> None:
     if scores.ndim != 2 or truth.shape != scores.shape[:1] or not len(truth):
-        raise ValueError(f"logits are (n, classes) and targets (n,), got {scores.shape} and {truth.shape}")
+        raise ValueError(
+            f"logits are (n, classes) and targets (n,), got {scores.shape} and {truth.shape}"
+        )

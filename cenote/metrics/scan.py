@@ -11,12 +11,21 @@ import numpy as np
 from ..compiled import compiled, instructions, summed
 from .arrays import Array
 
-ROWS, COLUMNS = 6, 16  # a tile: its sums, and what they are made of, fit the sixteen registers of AVX2
+ROWS, COLUMNS = (
+    6,
+    16,
+)  # a tile: its sums, and what they are made of, fit the sixteen registers of AVX2
 LANES = 8  # sums in a register
 
-ir, numba = import_module("llvmlite.ir"), import_module("numba")  # `sieve` is imported where they are there
+ir, numba = (
+    import_module("llvmlite.ir"),
+    import_module("numba"),
+)  # `sieve` is imported where they are there
 NUMBER = ir.IntType(32)
-SUMS, PAIRS, WIDE = (ir.VectorType(ir.IntType(bits), n) for bits, n in ((32, LANES), (16, 2 * LANES), (32, 2 * LANES)))
+SUMS, PAIRS, WIDE = (
+    ir.VectorType(ir.IntType(bits), n)
+    for bits, n in ((32, LANES), (16, 2 * LANES), (32, 2 * LANES))
+)
 
 
 @compiled
@@ -33,7 +42,11 @@ def scan(
     """
     tile = np.empty((ROWS, COLUMNS), np.int32)
     found, length = 0, rows.shape[1]
-    start_of_rows, start_of_columns, start_of_tile = rows.ctypes.data, columns.ctypes.data, tile.ctypes.data
+    start_of_rows, start_of_columns, start_of_tile = (
+        rows.ctypes.data,
+        columns.ctypes.data,
+        tile.ctypes.data,
+    )
     start_of_bars, start_of_theirs = bars.ctypes.data, their_bars.ctypes.data
     for q in range(max(begin, start * ROWS // COLUMNS) if itself else begin, len(columns)):
         if found + (stop - start) * ROWS * COLUMNS > len(pairs):
@@ -55,7 +68,9 @@ def scan(
                         continue
                     value = _dot(x[i + r], y[j + c])
                     if for_row:
-                        bar = put(kept[i + r, : counts[i + r]], _key(value, first + j + c), scale, margin)
+                        bar = put(
+                            kept[i + r, : counts[i + r]], _key(value, first + j + c), scale, margin
+                        )
                         bars[i + r] = max(bars[i + r], bar)
                     if for_column:
                         pairs[found, 0], pairs[found, 1], values[found] = i + r, j + c, value
@@ -65,7 +80,14 @@ def scan(
 
 @compiled
 def collect(
-    kept: Array, counts: Array, bars: Array, first: int, scale: float, margin: float, pairs: Array, values: Array
+    kept: Array,
+    counts: Array,
+    bars: Array,
+    first: int,
+    scale: float,
+    margin: float,
+    pairs: Array,
+    values: Array,
 ) -> None:
     """What `scan` wrote down put where it belongs."""
     for n in range(len(pairs)):
@@ -106,7 +128,9 @@ def _key(value: float, place: int) -> Any:
 
 
 @instructions
-def rows_above(typing: Any, rows: Any, columns: Any, pairs: Any, bars: Any, their_bars: Any, tile: Any) -> Any:
+def rows_above(
+    typing: Any, rows: Any, columns: Any, pairs: Any, bars: Any, their_bars: Any, tile: Any
+) -> Any:
     """A bit for each row: whether a product is above the lower of its row's and its column's bar. All go into the tile.
 
     Everything but `pairs`, their number, is an address: of a panel of rows (pairs, ROWS, 2) and one of columns
@@ -117,7 +141,8 @@ def rows_above(typing: Any, rows: Any, columns: Any, pairs: Any, bars: Any, thei
     def body(context: Any, build: Any, signature: Any, given: Any) -> Any:
         kinds = (NUMBER, SUMS, None, NUMBER, SUMS, SUMS)
         a, b, length, low, their_low, out = (
-            build.inttoptr(x, kind.as_pointer()) if kind else x for x, kind in zip(given, kinds, strict=True)
+            build.inttoptr(x, kind.as_pointer()) if kind else x
+            for x, kind in zip(given, kinds, strict=True)
         )
         whole, wide = length.type, COLUMNS // LANES
         before, loop, after = build.block, build.append_basic_block(), build.append_basic_block()
@@ -125,7 +150,9 @@ def rows_above(typing: Any, rows: Any, columns: Any, pairs: Any, bars: Any, thei
         build.position_at_end(loop)
         k, *sums = (build.phi(kind) for kind in [whole] + [SUMS] * (ROWS * wide))
         right = [build.bitcast(_at(build, b, k, wide, v), PAIRS) for v in range(wide)]
-        left = [build.bitcast(_spread(build, _at(build, a, k, ROWS, r)), PAIRS) for r in range(ROWS)]
+        left = [
+            build.bitcast(_spread(build, _at(build, a, k, ROWS, r)), PAIRS) for r in range(ROWS)
+        ]
         products = (_pairwise(build, x, y) for x in left for y in right)
         added = [build.add(*both) for both in zip(sums, products, strict=True)]
         following = build.add(k, whole(1))
@@ -137,12 +164,16 @@ def rows_above(typing: Any, rows: Any, columns: Any, pairs: Any, bars: Any, thei
         own = [_spread(build, _at(build, low, whole(0), 0, r)) for r in range(ROWS)]
         theirs = [_at(build, their_low, whole(0), 0, v) for v in range(wide)]
         lower = (build.select(build.icmp_signed("<", x, y), x, y) for x in own for y in theirs)
-        above = [build.icmp_signed(">", value, bar) for value, bar in zip(added, lower, strict=True)]
+        above = [
+            build.icmp_signed(">", value, bar) for value, bar in zip(added, lower, strict=True)
+        ]
         for i, value in enumerate(added):
             build.store(value, build.gep(out, [whole(i)])).align = 4
         bits = []
         for r in range(ROWS):
-            lanes = build.bitcast(reduce(build.or_, above[r * wide : (r + 1) * wide]), ir.IntType(LANES))
+            lanes = build.bitcast(
+                reduce(build.or_, above[r * wide : (r + 1) * wide]), ir.IntType(LANES)
+            )
             found = build.zext(build.icmp_unsigned("!=", lanes, lanes.type(0)), whole)
             bits.append(build.shl(found, whole(r)))
         return reduce(build.or_, bits)
@@ -159,7 +190,9 @@ def _at(build: Any, start: Any, k: Any, step: int, place: int) -> Any:
 def _spread(build: Any, number: Any) -> Any:
     """In every lane."""
     none = ir.Constant(SUMS, ir.Undefined)
-    return build.shuffle_vector(build.insert_element(none, number, NUMBER(0)), none, ir.Constant(SUMS, None))
+    return build.shuffle_vector(
+        build.insert_element(none, number, NUMBER(0)), none, ir.Constant(SUMS, None)
+    )
 
 
 def _pairwise(build: Any, x: Any, y: Any) -> Any:

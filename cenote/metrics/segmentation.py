@@ -34,7 +34,9 @@ class Confusion:
         name = name or f"image {self.images}"
         guess, truth = numpy_array(predicted), numpy_array(target)
         if guess.shape != truth.shape:
-            raise ValueError(f"{name}: the prediction is {guess.shape}, the target {truth.shape}; upsample the logits")
+            raise ValueError(
+                f"{name}: the prediction is {guess.shape}, the target {truth.shape}; upsample the logits"
+            )
         if self.ignore is not None:
             counted = truth != self.ignore
             guess, truth = guess[counted], truth[counted]
@@ -44,12 +46,16 @@ class Confusion:
                     f"{name}: the {what} has a class outside 0 to {self.classes - 1}, ignore={self.ignore}"
                 )
         pairs = truth.ravel().astype(np.int64) * self.classes + guess.ravel().astype(np.int64)
-        self.pixels += np.bincount(pairs, minlength=self.classes**2).reshape(self.classes, self.classes)
+        self.pixels += np.bincount(pairs, minlength=self.classes**2).reshape(
+            self.classes, self.classes
+        )
         self.images += 1
 
     def merge(self, other: Confusion) -> None:
         if (other.classes, other.ignore) != (self.classes, self.ignore):
-            raise ValueError("confusion matrices of different classes or ignore values do not add up")
+            raise ValueError(
+                "confusion matrices of different classes or ignore values do not add up"
+            )
         self.pixels += other.pixels
         self.images += other.images
 

@@ -48,15 +48,21 @@ class Block:
         self.first = first
         self.counts = counts
         self.k = int(counts.max())
-        self.least = counts.new_full((len(counts),), -torch.inf, dtype=torch.float32)  # no k-th best is below it
-        self.by_row, self.by_column = (nothing(len(counts), self.k, counts.device) for _ in range(2))
+        self.least = counts.new_full(
+            (len(counts),), -torch.inf, dtype=torch.float32
+        )  # no k-th best is below it
+        self.by_row, self.by_column = (
+            nothing(len(counts), self.k, counts.device) for _ in range(2)
+        )
 
     def ask(self, rows: Tensor, sample: Tensor, step: int) -> None:
         """The k-th best of a sample; where it is of the queries themselves, it has taken every `step`-th."""
         if len(sample) <= self.k:
             return
         best = []
-        for i in range(0, len(rows), STEP):  # in doubles, which no autocast and no fast product makes shorter
+        for i in range(
+            0, len(rows), STEP
+        ):  # in doubles, which no autocast and no fast product makes shorter
             products = rows[i : i + STEP].double() @ sample.double().T
             if step:
                 own = torch.arange(-(self.first + i) % step, len(products), step, device="cpu")
@@ -89,11 +95,15 @@ class Block:
 def worth_it(queries: Tensor, gallery: Tensor | None, k: int, asking: Part, asked: Part) -> bool:
     """Whether rounding tells vectors apart, as a sample has it: those of a collapsed model are as good as equal."""
     others = queries if gallery is None else gallery
-    rows, columns = (x[:: -(-len(x) // count)] for x, count in ((queries, SAMPLE), (others, 8 * SAMPLE)))
+    rows, columns = (
+        x[:: -(-len(x) // count)] for x, count in ((queries, SAMPLE), (others, 8 * SAMPLE))
+    )
     exact = asked(columns)
     products = asking(rows).double() @ exact.double().T
     few = rounded(exact, COLUMNS)
-    open_to = products.topk(min(k, len(columns))).values[:, -1:] - error_bound(few, few) / few.scale**2
+    open_to = (
+        products.topk(min(k, len(columns))).values[:, -1:] - error_bound(few, few) / few.scale**2
+    )
     return float((products > open_to).sum(1).float().mean()) <= TOO_MANY * k
 
 
@@ -102,22 +112,34 @@ def sieved(
 ) -> Iterator[Found]:
     """As `nearest`, a block of queries at a time; without a gallery every pair is seen once."""
     others = queries if gallery is None else gallery
-    side = block_rows(max(len(queries), len(others)), queries.shape[1], budget, torch.get_num_threads())
+    side = block_rows(
+        max(len(queries), len(others)), queries.shape[1], budget, torch.get_num_threads()
+    )
     blocks = [Block(counts[i : i + side], i) for i in range(0, len(queries), side)]
     step = -(-len(others) // SAMPLE)
     sample = asked(others[::step])
     for block in blocks:
         if block.k:
-            block.ask(asking(queries[block.first : block.first + side]), sample, step if gallery is None else 0)
+            block.ask(
+                asking(queries[block.first : block.first + side]),
+                sample,
+                step if gallery is None else 0,
+            )
     with ThreadPoolExecutor(torch.get_num_threads()) as threads:
         while blocks:
             block = blocks[0]
             own = rounded(asking(queries[block.first : block.first + side]), ROWS)
-            for b, first in enumerate(range(block.first if gallery is None else 0, len(others), side)):
+            for b, first in enumerate(
+                range(block.first if gallery is None else 0, len(others), side)
+            ):
                 theirs = blocks[b] if gallery is None else None
                 if not block.k and not (theirs and theirs.k):
                     continue
-                exact = own.exact if theirs is block and asking is asked else asked(others[first : first + side])
+                exact = (
+                    own.exact
+                    if theirs is block and asking is asked
+                    else asked(others[first : first + side])
+                )
                 _compare(own, rounded(exact, COLUMNS), block, theirs, first, threads)
             if block.k:
                 yield block.best()
@@ -125,7 +147,12 @@ def sieved(
 
 
 def _compare(
-    own: Rounded, other: Rounded, block: Block, theirs: Block | None, first: int, threads: ThreadPoolExecutor
+    own: Rounded,
+    other: Rounded,
+    block: Block,
+    theirs: Block | None,
+    first: int,
+    threads: ThreadPoolExecutor,
 ) -> None:
     """Every row with every column of a tile; `theirs` are the columns as queries, where they ask as well."""
     scale, margin = own.scale * other.scale, error_bound(own, other)
@@ -134,7 +161,9 @@ def _compare(
         their_bars = np.full(_padded(len(other.exact)), CLOSED, np.int32)
     else:
         their_bars = bars if theirs is block else theirs.bars(scale, margin)
-    x, y, kept, counts = (part.numpy() for part in (own.exact, other.exact, block.by_row, block.counts))
+    x, y, kept, counts = (
+        part.numpy() for part in (own.exact, other.exact, block.by_row, block.counts)
+    )
     lock = Lock()
 
     def look(start: int) -> None:

@@ -21,7 +21,16 @@ unsigned: Any = np.uint64
 signed: Any = np.int64
 byte: Any = np.uint8
 
-RING = ((-1, -1), (-1, 0), (-1, 1), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1))  # (dy, dx), clockwise; odd ones are sides
+RING = (
+    (-1, -1),
+    (-1, 0),
+    (-1, 1),
+    (0, 1),
+    (1, 1),
+    (1, 0),
+    (1, -1),
+    (0, -1),
+)  # (dy, dx), clockwise; odd ones are sides
 
 
 def joints(connectivity: int) -> Array:
@@ -41,7 +50,9 @@ def joints(connectivity: int) -> Array:
                     left.remove(i)
                     group.append(i)
                     front += [(i + 1) % 8, (i - 1) % 8]
-                    if connectivity == 8 and i % 2:  # two sides that share a corner are diagonal neighbours
+                    if (
+                        connectivity == 8 and i % 2
+                    ):  # two sides that share a corner are diagonal neighbours
                         front += [(i + 2) % 8, (i - 2) % 8]
             touching = [i for i in group if connectivity == 8 or i % 2]
             if touching:
@@ -61,9 +72,14 @@ def met_before(levels: Array, shift: int) -> tuple[Array, Array]:
     compare many pixels at once.
     """
     height, width = levels.shape
-    padded = np.zeros((height + 2, width + 2), np.uint8)  # no pixel of level 0 is foreground, nor is the frame
+    padded = np.zeros(
+        (height + 2, width + 2), np.uint8
+    )  # no pixel of level 0 is foreground, nor is the frame
     padded[1:-1, 1:-1] = levels
-    down, up = np.zeros((height + 2, 1 << shift), np.uint8), np.zeros((height + 2, 1 << shift), np.uint8)
+    down, up = (
+        np.zeros((height + 2, 1 << shift), np.uint8),
+        np.zeros((height + 2, 1 << shift), np.uint8),
+    )
     for y in range(height):
         a, b, c, d, u = padded[y], padded[y + 1], padded[y + 2], down[y + 1], up[y + 1]
         for x in range(width):
@@ -154,9 +170,15 @@ def sweep(order: Array, starts: Array, met: Array, shift: int, width: int, heigh
           best: Array) -> None:  # fmt: skip
     """Raise best[c] to the largest overlap of a component of `levels > c` or, going up, of the border of a hole."""
     row = 1 << shift
-    label = np.zeros(len(met), np.int32)  # of pixels: a component that they are in, or that is part of theirs
+    label = np.zeros(
+        len(met), np.int32
+    )  # of pixels: a component that they are in, or that is part of theirs
     size = len(order) + 1
-    parent, box, overlap = np.empty(size, np.int32), np.empty((size, 4), np.int32), np.empty(size, np.float64)
+    parent, box, overlap = (
+        np.empty(size, np.int32),
+        np.empty((size, 4), np.int32),
+        np.empty(size, np.float64),
+    )
     alive, count, found, made = np.empty(size, np.int32), 0, 0.0, 0
     if holes:  # component 0 is the frame, the outside: what joins it is no hole
         parent[0], made = 0, 1
@@ -195,7 +217,9 @@ def sweep(order: Array, starts: Array, met: Array, shift: int, width: int, heigh
             for k in range(count):
                 r = unsigned(alive[k])
                 if parent[r] == r:
-                    if overlap[r] < 0:  # a hole's border runs through the foreground around it: a rim of one pixel
+                    if (
+                        overlap[r] < 0
+                    ):  # a hole's border runs through the foreground around it: a rim of one pixel
                         overlap[r] = judge(box[r], 1 if holes else 0, width, height, truth)
                     found = max(found, float(overlap[r]))
                     alive[kept] = r

@@ -17,7 +17,9 @@ def contour_boxes(foreground: Array) -> Array:
     from scipy import ndimage
 
     components = ndimage.find_objects(ndimage.label(foreground, EIGHT)[0])
-    background = ndimage.label(np.pad(~foreground, 1, constant_values=True))[0]  # 1: what touches the frame
+    background = ndimage.label(np.pad(~foreground, 1, constant_values=True))[
+        0
+    ]  # 1: what touches the frame
     holes = ndimage.find_objects(background)[1:]
     boxes = [(x.start, y.start, x.stop, y.stop) for y, x in components]
     # A rim of one pixel around the hole, and back from the padded image's coordinates to the image's.
@@ -34,7 +36,9 @@ def largest_contour_box(foreground: Array) -> Array:
     if not count:
         return np.zeros((0, 4), np.int64)
     padded = np.pad(labels, 1)
-    blocks = np.stack([padded[:-1, :-1], padded[:-1, 1:], padded[1:, :-1], padded[1:, 1:]])  # all 2 x 2 blocks
+    blocks = np.stack(
+        [padded[:-1, :-1], padded[:-1, 1:], padded[1:, :-1], padded[1:, 1:]]
+    )  # all 2 x 2 blocks
     halves = np.maximum((blocks > 0).sum(0) - 2, 0)  # three of four pixels: half a unit of area
     area = np.bincount(blocks.max(0).ravel(), halves.ravel(), count + 1)[1:]
     top = count - 1 - int(area[::-1].argmax())  # labels are numbered by first pixel
@@ -47,7 +51,9 @@ def overlaps_by_threshold(levels: Array, truth: Array, version: int, best: Array
     height, width = levels.shape
     find = contour_boxes if version == 2 else largest_contour_box
     low = 0
-    for high in np.unique(levels):  # the foreground of all thresholds from low up to here is the same
+    for high in np.unique(
+        levels
+    ):  # the foreground of all thresholds from low up to here is the same
         if high > low:
             boxes = find(levels >= high)
             boxes[:, 2:] = np.minimum(boxes[:, 2:], (width - 1, height - 1))

@@ -24,7 +24,9 @@ def as_vectors(values: Any, name: str = "embeddings") -> Tensor:
             broken = ~torch.isfinite(vectors[start : start + BLOCK]).all(1)
             if broken.any():
                 place = start + int(broken.int().argmax())
-                raise ValueError(f"{name} hold NaN or infinity, first in row {place}: leave such vectors out")
+                raise ValueError(
+                    f"{name} hold NaN or infinity, first in row {place}: leave such vectors out"
+                )
     return vectors
 
 
@@ -32,7 +34,9 @@ def as_labels(values: Any, vectors: Tensor, name: str = "labels") -> Tensor:
     """(N,) whole numbers beside the vectors."""
     labels = _tensor(values, f"{name} are whole numbers").detach().to(vectors.device)
     if labels.shape != vectors.shape[:1]:
-        raise ValueError(f"{name} are one number for each of {len(vectors)} vectors, got {tuple(labels.shape)}")
+        raise ValueError(
+            f"{name} are one number for each of {len(vectors)} vectors, got {tuple(labels.shape)}"
+        )
     if labels.is_floating_point() or labels.is_complex():
         raise ValueError(f"{name} are whole numbers, got {labels.dtype}")
     return labels.long()

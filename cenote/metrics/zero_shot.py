@@ -44,9 +44,14 @@ def zero_shot_prediction(
         raise ValueError(
             f"zero-shot prediction needs 3 classes at least, two of them to choose from, got {len(present)}"
         )
-    z, v = _means(z.to(x.device), which, len(present)), _means(x, which, len(present))  # (C, m), (C, D)
+    z, v = (
+        _means(z.to(x.device), which, len(present)),
+        _means(x, which, len(present)),
+    )  # (C, m), (C, D)
     generator = torch.Generator().manual_seed(seed)
-    step = max(1, budget // (8 * 4 * asked))  # rows of `near` below, and what they are compared with
+    step = max(
+        1, budget // (8 * 4 * asked)
+    )  # rows of `near` below, and what they are compared with
     hits, inverse = [0, 0], [0.0, 0.0]
     for _ in range(rounds):
         order = torch.randperm(len(present), generator=generator).to(z.device)
@@ -70,7 +75,11 @@ def _ridge_map(z: Tensor, v: Tensor, ridge: float) -> Tensor:
     """(b, m), (b, D) -> (m, D), the map of (G P3) by the smaller of its two systems."""
     small = z.T @ z if z.shape[1] < len(z) else z @ z.T
     small = small + ridge * torch.eye(len(small), dtype=z.dtype, device=z.device)
-    return torch.linalg.solve(small, z.T @ v) if z.shape[1] < len(z) else z.T @ torch.linalg.solve(small, v)
+    return (
+        torch.linalg.solve(small, z.T @ v)
+        if z.shape[1] < len(z)
+        else z.T @ torch.linalg.solve(small, v)
+    )
 
 
 def _means(values: Tensor, which: Tensor, classes: int) -> Tensor:

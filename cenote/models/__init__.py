@@ -6,4 +6,13 @@ from .pooled import PooledModel, create_model, replace_pool
 from .released import load_released
 from .saving import load, save_model
 
-__all__ = ["Head", "PooledModel", "create_model", "last_qkv", "load", "load_released", "replace_pool", "save_model"]
+__all__ = [
+    "Head",
+    "PooledModel",
+    "create_model",
+    "last_qkv",
+    "load",
+    "load_released",
+    "replace_pool",
+    "save_model",
+]

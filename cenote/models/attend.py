@@ -24,7 +24,9 @@ def attend(model: PooledModel, images: Tensor, kind: str = "auto", **options: An
     able = possible(model)
     if kind == "auto":
         if not able:
-            raise ValueError(f"{_why_not_pool(model)}, and without a head there is no class activation map either")
+            raise ValueError(
+                f"{_why_not_pool(model)}, and without a head there is no class activation map either"
+            )
         kind = able[0]
     if kind == "pool":
         if options:
@@ -58,7 +60,9 @@ def possible(model: PooledModel) -> list[str]:
     return [*able, "gradcam"] if model.head is not None else able
 
 
-def localize(model: PooledModel, images: Tensor, share: float = 0.6, kind: str = "auto", **options: Any) -> Tensor:
+def localize(
+    model: PooledModel, images: Tensor, share: float = 0.6, kind: str = "auto", **options: Any
+) -> Tensor:
     """Boxes (B, 4), x0 y0 x1 y1 in pixels of the input: around the largest component of the mask that keeps `share`
     of the map's mass. Several maps are averaged; of a CAM only what speaks for the class counts."""
     from ..metrics import largest_box, mass_mask
@@ -81,4 +85,8 @@ def _why_not_pool(model: PooledModel) -> str:
 
 
 def _instead(able: list[str]) -> str:
-    return f"Possible here: {', '.join(able)}" if able else "This model has no map (num_classes=... gives it a CAM)"
+    return (
+        f"Possible here: {', '.join(able)}"
+        if able
+        else "This model has no map (num_classes=... gives it a CAM)"
+    )

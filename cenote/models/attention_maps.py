@@ -34,16 +34,22 @@ def cls_attention(
         raise ValueError(f"heads is 'mean' or 'all', got '{heads}'")
     scores, grid = cls_scores(model, images, block)
     a = [s.softmax(-1)[..., -grid[0] * grid[1] :] for s in scores]
-    maps = torch.cat([x.mean(1, keepdim=True) if heads == "mean" else x for x in a], 1).unflatten(-1, grid)
+    maps = torch.cat([x.mean(1, keepdim=True) if heads == "mean" else x for x in a], 1).unflatten(
+        -1, grid
+    )
     return maps / maps.sum((-2, -1), keepdim=True) if normalise else maps
 
 
-def cls_scores(model: nn.Module, images: Tensor, block: int | None = -1) -> tuple[list[Tensor], tuple[int, int]]:
+def cls_scores(
+    model: nn.Module, images: Tensor, block: int | None = -1
+) -> tuple[list[Tensor], tuple[int, int]]:
     """S = <q_CLS, k> / sqrt d before the softmax, over all tokens (B, h, prefix + H W), block by block; the grid."""
     backbone = backbone_of(model)
     refuse_differential(backbone)
     if not backbone.has_cls:
-        raise ValueError(f"'{backbone.name}' has no CLS token (or it was removed: keep_cls=True keeps it)")
+        raise ValueError(
+            f"'{backbone.name}' has no CLS token (or it was removed: keep_cls=True keeps it)"
+        )
     features, seen = watched(backbone, images, lambda call: call.scores(slice(0, 1))[..., 0, :])
     tokens = features.grid[0] * features.grid[1] + backbone.prefix
     # Late class attention (CaiT, XCiT) has blocks before it that mix channels, or part of the tokens.
@@ -53,7 +59,9 @@ def cls_scores(model: nn.Module, images: Tensor, block: int | None = -1) -> tupl
     if block is None:
         return rows, features.grid
     if not -len(rows) <= block < len(rows):
-        raise ValueError(f"'{backbone.name}' has {len(rows)} blocks in which CLS attends, there is no block {block}")
+        raise ValueError(
+            f"'{backbone.name}' has {len(rows)} blocks in which CLS attends, there is no block {block}"
+        )
     return [rows[block]], features.grid
 
 
@@ -82,7 +90,9 @@ def rollout(model: nn.Module, images: Tensor) -> Tensor:
         row[..., backbone.prefix :] = 1 / patches
     last: Any = getattr(backbone.model, "blocks", [None])
     skip = getattr(last[-1], "msa_skip", True)  # SAR's last block has no skip connection
-    for call in reversed(calls):  # only one row of the product is wanted: vectors times matrices, from the left
+    for call in reversed(
+        calls
+    ):  # only one row of the product is wanted: vectors times matrices, from the left
         row = (row + _step(row, call)) / 2 if skip else _step(row, call)
         skip = True
     return row[..., backbone.prefix :].unflatten(-1, features.grid)
@@ -156,7 +166,9 @@ def before_rotation(backbone: Backbone) -> Iterator[dict[str, Tensor]]:
 
 def refuse_differential(backbone: Backbone) -> None:
     if any(type(m).__name__.startswith("Diff") for m in backbone.modules()):
-        raise ValueError(f"the attention of '{backbone.name}' is a difference of two: it is no single map")
+        raise ValueError(
+            f"the attention of '{backbone.name}' is a difference of two: it is no single map"
+        )
 
 
 def _unseen(backbone: Backbone) -> str:

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 Classes = int | Sequence[int] | Tensor | None
 
 
-def cam(model: PooledModel, images: Tensor, classes: Classes = None, positive: bool = False) -> Tensor:
+def cam(
+    model: PooledModel, images: Tensor, classes: Classes = None, positive: bool = False
+) -> Tensor:
     """(B, m, H, W), m = 1 for one class an image: what each position adds to the logit, without the bias.
 
     `classes`: one for all, one for each image (B,), several for each (B, m), or None for the predicted ones.
@@ -28,7 +30,9 @@ def cam(model: PooledModel, images: Tensor, classes: Classes = None, positive: b
     return cam_of_features(model, model.features(images), classes, positive)
 
 
-def cam_of_features(model: PooledModel, features: Features, classes: Classes = None, positive: bool = False) -> Tensor:
+def cam_of_features(
+    model: PooledModel, features: Features, classes: Classes = None, positive: bool = False
+) -> Tensor:
     """The same of features computed before, for instance from a cache."""
     head = linear_head(model)
     pooled = model.pool_features(features)[0]
@@ -36,7 +40,9 @@ def cam_of_features(model: PooledModel, features: Features, classes: Classes = N
     v = model.refine(u)
     logits = head.linear(_settled(head, v if v.ndim == 3 else v[:, None]))  # (B, k, classes)
     chosen = as_classes(classes, logits.amax(1))  # (B, m)
-    winner = logits.gather(2, chosen[:, None].expand(-1, u.shape[1], -1)).argmax(1)  # (B, m): which of the k vectors
+    winner = logits.gather(2, chosen[:, None].expand(-1, u.shape[1], -1)).argmax(
+        1
+    )  # (B, m): which of the k vectors
     w = head.linear.weight[chosen]  # (B, m, D)
     images = torch.arange(len(u), device=u.device)
     maps = []
@@ -60,16 +66,22 @@ def linear_head(model: PooledModel) -> Head:
     if head is None:
         raise ValueError("a class activation map needs a head: num_classes=... makes one")
     if pool is None:
-        raise ValueError("the CLS token is not pooled from positions, so there is no CAM: kind='cls' or 'gradcam'")
+        raise ValueError(
+            "the CLS token is not pooled from positions, so there is no CAM: kind='cls' or 'gradcam'"
+        )
     if head.project is not None:
-        raise ValueError("combine='concat' weighs each pooled vector in its own way, so a position has no single CAM")
+        raise ValueError(
+            "combine='concat' weighs each pooled vector in its own way, so a position has no single CAM"
+        )
     if pool.out_dim != pool.dim:
         raise ValueError(
             f"'{pool.name}' makes {pool.out_dim} channels of {pool.dim}: the head does not fit the unpooled tokens; "
             "kind='gradcam' works"
         )
     if pool.k > 1 and isinstance(model.embedding, Embedding):
-        raise ValueError("the embedding weighs each pooled vector in its own way, so a position has no single CAM")
+        raise ValueError(
+            "the embedding weighs each pooled vector in its own way, so a position has no single CAM"
+        )
     return head
 
 
@@ -85,7 +97,9 @@ def as_classes(classes: Classes, logits: Tensor) -> Tensor:
         chosen = chosen.expand(len(logits))
     chosen = chosen[:, None] if chosen.ndim == 1 else chosen
     if chosen.ndim != 2 or len(chosen) != len(logits):
-        raise ValueError(f"classes are one number, (B,) or (B, m) for {len(logits)} images, got {tuple(chosen.shape)}")
+        raise ValueError(
+            f"classes are one number, (B,) or (B, m) for {len(logits)} images, got {tuple(chosen.shape)}"
+        )
     bad = chosen[(chosen < 0) | (chosen >= logits.shape[-1])]
     if bad.numel():
         raise ValueError(f"there are {logits.shape[-1]} classes, from 0: no class {int(bad[0])}")
@@ -116,7 +130,11 @@ def _after(norm: nn.Module, tokens: Tensor, u: Tensor) -> Tensor:
     if isinstance(norm, nn.LayerNorm):
         variance, mean = torch.var_mean(u, -1, correction=0, keepdim=True)  # (B, 1)
         x = (tokens - mean[:, None]) * (variance[:, None] + norm.eps).rsqrt()
-        return x if norm.weight is None else x * norm.weight + (0 if norm.bias is None else norm.bias)
+        return (
+            x if norm.weight is None else x * norm.weight + (0 if norm.bias is None else norm.bias)
+        )
     if hasattr(norm, "running_mean"):
         return norm(tokens.transpose(1, 2)).transpose(1, 2)
-    raise ValueError(f"no CAM through a {type(norm).__name__} between pool and head: norm='before' or 'none' allows it")
+    raise ValueError(
+        f"no CAM through a {type(norm).__name__} between pool and head: norm='before' or 'none' allows it"
+    )

@@ -14,15 +14,23 @@ from . import pooled
 from .pooled import PooledModel
 
 # Weights come from the folder alone: none of these may say otherwise, least of all a path of somebody else's choice.
-OTHER_WEIGHTS = re.compile("pretrained.*|weights|checkpoint_path|cache_dir|.*_filter(_fn)?|(model|feature)_cfg|config")
-NAME = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)?")  # no "hf-hub:..." and no "local-dir:...", which timm would follow
+OTHER_WEIGHTS = re.compile(
+    "pretrained.*|weights|checkpoint_path|cache_dir|.*_filter(_fn)?|(model|feature)_cfg|config"
+)
+NAME = re.compile(
+    r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)?"
+)  # no "hf-hub:..." and no "local-dir:...", which timm would follow
 LARGEST = 1 << 20  # beyond any width or number of classes
-DEEPEST = 1 << 10  # blocks, layers, iterations: more would take hours to build before the weights could disagree
+DEEPEST = (
+    1 << 10
+)  # blocks, layers, iterations: more would take hours to build before the weights could disagree
 
 
 def arguments_of(model: PooledModel) -> dict[str, Any]:
     """What makes this model again; refused with a sentence if it would make another one."""
-    arguments = _plain({**model.config, "pool_options": {} if model.pool is None else pool_options(model.pool)})
+    arguments = _plain(
+        {**model.config, "pool_options": {} if model.pool is None else pool_options(model.pool)}
+    )
     if not arguments.get("backbone"):
         raise ValueError("this model has no config: models come from create_model or replace_pool")
     check_arguments(arguments, "model.config")
@@ -39,7 +47,9 @@ def arguments_of(model: PooledModel) -> dict[str, Any]:
 def pool_options(pool: Pool) -> dict[str, Any]:
     """The options that make this pool again, also for one that was not made by `create_pool`."""
     if pools.ENTRIES.get(pool.name) is None or pools.ENTRIES[pool.name].cls is not type(pool):
-        raise ValueError(f"{type(pool).__name__} is not a registered pool, so no file can name it: @register it first")
+        raise ValueError(
+            f"{type(pool).__name__} is not a registered pool, so no file can name it: @register it first"
+        )
     chosen = dict(pool.options)
     for key, parameter in pools.options(pool.name).items():
         value = getattr(pool, key, parameter.default)
@@ -52,14 +62,18 @@ def pool_options(pool: Pool) -> dict[str, Any]:
     except (TypeError, ValueError):
         twin = None
     if twin is None or _settings(twin) != _settings(pool) or _shapes(twin) != _shapes(pool):
-        raise ValueError(f"'{pool.name}' has settings it cannot name: make it by create_pool('{pool.name}', ...)")
+        raise ValueError(
+            f"'{pool.name}' has settings it cannot name: make it by create_pool('{pool.name}', ...)"
+        )
     return chosen
 
 
 def check_arguments(arguments: Any, source: object) -> None:
     """Plain values under known names, none of which leads out of the folder."""
     if not isinstance(arguments, dict):
-        raise ValueError(f"{source}: 'model' holds the arguments of create_model, got {arguments!r:.80}")
+        raise ValueError(
+            f"{source}: 'model' holds the arguments of create_model, got {arguments!r:.80}"
+        )
     for name, known in (("backbone", NAME), ("pool", re.compile("[a-z0-9_+]+"))):
         value = arguments.get(name)
         if not isinstance(value, str) or not known.fullmatch(value):
@@ -75,7 +89,9 @@ def check_arguments(arguments: Any, source: object) -> None:
     if not isinstance(options, dict):
         raise ValueError(f"{source}: pool_options is a table of options, got {options!r:.80}")
     for name, value in {"depth": arguments.get("depth"), **options}.items():
-        if type(value) is int and abs(value) > DEEPEST and not name.endswith("dim"):  # a width may be larger
+        if (
+            type(value) is int and abs(value) > DEEPEST and not name.endswith("dim")
+        ):  # a width may be larger
             raise ValueError(f"{source}: {name} is {value}, which no saved model has")
 
 
@@ -83,19 +99,29 @@ def rebuild(arguments: dict[str, Any], source: object) -> PooledModel:
     """`create_model` without weights; what it does not know or cannot do is a sentence about the file."""
     try:
         return pooled.create_model(**_tuples(arguments), pretrained=False)
-    except Exception as error:  # timm raises whatever its models happen to raise on arguments that make no sense
+    except (
+        Exception
+    ) as error:  # timm raises whatever its models happen to raise on arguments that make no sense
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ValueError(f"{source} describes a model that cannot be made: {reason[:300]}") from error
+        raise ValueError(
+            f"{source} describes a model that cannot be made: {reason[:300]}"
+        ) from error
 
 
 def _is_plain(value: Any, nested: bool = False) -> bool:
     if isinstance(value, dict):
-        return nested and all(isinstance(key, str) and _is_plain(inner) for key, inner in value.items())
+        return nested and all(
+            isinstance(key, str) and _is_plain(inner) for key, inner in value.items()
+        )
     if isinstance(value, list):
         return len(value) <= 64 and all(_is_plain(inner) for inner in value)
     if type(value) in (int, float):
         return abs(value) <= LARGEST
-    return value is None or type(value) is bool or (isinstance(value, str) and not set(value) & set("/\\:"))
+    return (
+        value is None
+        or type(value) is bool
+        or (isinstance(value, str) and not set(value) & set("/\\:"))
+    )
 
 
 def _plain(value: Any) -> Any:
@@ -117,7 +143,11 @@ def _shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:
 
 def _settings(pool: Pool) -> dict[str, Any]:
     plain = (int, float, str, bool, type(None), frozenset)
-    return {key: value for key, value in vars(pool).items() if type(value) in plain and key != "training"}
+    return {
+        key: value
+        for key, value in vars(pool).items()
+        if type(value) in plain and key != "training"
+    }
 
 
 def _difference(model: nn.Module, twin: nn.Module) -> str:
@@ -137,7 +167,10 @@ def _difference(model: nn.Module, twin: nn.Module) -> str:
 def _layers(model: nn.Module) -> dict[str, str]:
     """What each layer says of itself; dropout is left out, it is for training only."""
     return {
-        name: f"{type(layer).__name__}({layer.extra_repr()})".replace("SyncBatchNorm", "BatchNorm2d")
+        name: f"{type(layer).__name__}({layer.extra_repr()})".replace(
+            "SyncBatchNorm", "BatchNorm2d"
+        )
         for name, layer in model.named_modules()
-        if not next(layer.children(), None) and "drop" not in f"{name} {type(layer).__name__}".lower()
+        if not next(layer.children(), None)
+        and "drop" not in f"{name} {type(layer).__name__}".lower()
     }

@@ -16,21 +16,29 @@ if TYPE_CHECKING:
     from .pooled import PooledModel
 
 
-def map_of_features(model: PooledModel, features: Features, classes: Tensor, kind: str = "auto") -> Tensor:
+def map_of_features(
+    model: PooledModel, features: Features, classes: Tensor, kind: str = "auto"
+) -> Tensor:
     """(B, H, W), one class for each image (B,). `kind` is "pool", "cam", or "auto": the first that there is."""
-    assert model.pool is not None, "without a pool nothing is told from features: their maps are the backbone's"
+    assert model.pool is not None, (
+        "without a pool nothing is told from features: their maps are the backbone's"
+    )
     if kind == "cam" or (kind == "auto" and model.pool.no_attention):
         return cam_of_features(model, features, classes)[:, 0]
     u, a = model.pool_features(features)
     if a is None:
-        raise ValueError(f"'{model.pool.name}' has no attention map of its own: {model.pool.no_attention}")
+        raise ValueError(
+            f"'{model.pool.name}' has no attention map of its own: {model.pool.no_attention}"
+        )
     if not _vector_by_vector(model) or a.shape[1] != model.pool.k:
         return a.mean(1)
     head = model.head
     assert head is not None
     v = model.after(u)  # (B, k, D)
     logits = head.linear(v if head.norm is None else head.norm.settled(v))  # (B, k, classes)
-    winner = logits.gather(2, classes[:, None, None].expand(-1, model.pool.k, 1)).argmax(1)[:, 0]  # (B,)
+    winner = logits.gather(2, classes[:, None, None].expand(-1, model.pool.k, 1)).argmax(1)[
+        :, 0
+    ]  # (B,)
     return a[torch.arange(len(a), device=a.device), winner]
 
 
@@ -59,7 +67,9 @@ def settle_kind(model: PooledModel, kind: str, size: int) -> str:
     """
     least = _smallest(model)
     if size < least:
-        raise ValueError(f"size is at least {least} pixels, one place of the map of this model, got {size}")
+        raise ValueError(
+            f"size is at least {least} pixels, one place of the map of this model, got {size}"
+        )
     kind = next(iter(possible(model)), kind) if kind == "auto" else kind
     empty = torch.zeros(1, 3, size, size, device=next(model.parameters()).device)
     with torch.no_grad():
@@ -81,5 +91,7 @@ def depends_on_class(model: PooledModel, kind: str) -> bool:
 
 def _vector_by_vector(model: PooledModel) -> bool:
     """Whether each of several vectors is judged by itself, and the best one speaks for the class."""
-    several = model.pool is not None and model.pool.k > 1 and not isinstance(model.embedding, Embedding)
+    several = (
+        model.pool is not None and model.pool.k > 1 and not isinstance(model.embedding, Embedding)
+    )
     return several and model.head is not None and model.head.project is None

@@ -57,7 +57,9 @@ class Exported:
     difference: float  # the largest to PyTorch, at another batch and size than the traced one
 
 
-def export_model(model: PooledModel, path: str | Path, format: Format = "onnx", output: Output = "logits") -> Exported:
+def export_model(
+    model: PooledModel, path: str | Path, format: Format = "onnx", output: Output = "logits"
+) -> Exported:
     """Trace, check against PyTorch, and only then let the file have its name."""
     if format not in ("onnx", "torch"):
         raise ValueError(f"format is 'onnx' or 'torch', got '{format}'")
@@ -74,7 +76,9 @@ def export_model(model: PooledModel, path: str | Path, format: Format = "onnx", 
     try:
         with torch.no_grad():
             program, size, step, free = trace(wrapper)
-            beside = path.with_name(f".{path.stem[:80]}-{uuid4().hex}{'.onnx' if format == 'onnx' else '.pt2'}")
+            beside = path.with_name(
+                f".{path.stem[:80]}-{uuid4().hex}{'.onnx' if format == 'onnx' else '.pt2'}"
+            )
             try:
                 (_write_onnx if format == "onnx" else _write_program)(program, beside, output)
                 difference, shapes = _compare(wrapper, beside, format, _another(size, step, free))
@@ -87,7 +91,9 @@ def export_model(model: PooledModel, path: str | Path, format: Format = "onnx", 
         model.train(training)
     height, width = ("height", "width") if free else map(str, size)
     names = dict(zip((output, "map"), shapes, strict=False))
-    return Exported(path, {"images": ("batch", "3", height, width)}, _named(names, free), step, difference)
+    return Exported(
+        path, {"images": ("batch", "3", height, width)}, _named(names, free), step, difference
+    )
 
 
 def trace(wrapper: OutputAndMap) -> tuple[ExportedProgram, tuple[int, int], int, bool]:
@@ -96,9 +102,14 @@ def trace(wrapper: OutputAndMap) -> tuple[ExportedProgram, tuple[int, int], int,
     native = backbone.preprocessing.size
     step = math.ceil(max(backbone.stride()))
     height = max(native // step, 3) * step
-    size = (height, height + step)  # not square and not the native size: neither may become a condition
+    size = (
+        height,
+        height + step,
+    )  # not square and not the native size: neither may become a condition
     padded = any("Same" in type(module).__name__ for module in backbone.modules())
-    if padded:  # its padding depends on the size, and is a constant for multiples of the stride only
+    if (
+        padded
+    ):  # its padding depends on the size, and is a constant for multiples of the stride only
         sides: Any = (step * Dim("rows", min=2), step * Dim("columns", min=2))
     else:
         sides = (Dim.AUTO, Dim.AUTO)
@@ -106,15 +117,31 @@ def trace(wrapper: OutputAndMap) -> tuple[ExportedProgram, tuple[int, int], int,
     with _without_conditions(backbone.model), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the exporter, about itself
         with suppress(Exception):
-            program = _export(wrapper, parameter.new_zeros(2, 3, *size), {0: Dim.DYNAMIC, 2: sides[0], 3: sides[1]})
+            program = _export(
+                wrapper,
+                parameter.new_zeros(2, 3, *size),
+                {0: Dim.DYNAMIC, 2: sides[0], 3: sides[1]},
+            )
             if not any(isinstance(side, int) for side in _input_shape(program)[2:]):
-                return program, size, step if padded or hasattr(backbone.model, "patch_embed") else 1, True
+                return (
+                    program,
+                    size,
+                    step if padded or hasattr(backbone.model, "patch_embed") else 1,
+                    True,
+                )
         size = (native // step * step or step,) * 2
         try:
-            return _export(wrapper, parameter.new_zeros(2, 3, *size), {0: Dim.DYNAMIC}), size, step, False
+            return (
+                _export(wrapper, parameter.new_zeros(2, 3, *size), {0: Dim.DYNAMIC}),
+                size,
+                step,
+                False,
+            )
         except Exception as error:
             reason = (str(error).splitlines() or [""])[0][:300]
-            raise ValueError(f"'{backbone.name}' cannot be exported: {type(error).__name__}: {reason}") from error
+            raise ValueError(
+                f"'{backbone.name}' cannot be exported: {type(error).__name__}: {reason}"
+            ) from error
 
 
 def _export(wrapper: OutputAndMap, images: Tensor, shapes: dict[int, Any]) -> ExportedProgram:
@@ -123,7 +150,9 @@ def _export(wrapper: OutputAndMap, images: Tensor, shapes: dict[int, Any]) -> Ex
 
 def _input_shape(program: ExportedProgram) -> tuple[Any, ...]:
     (name,) = program.graph_signature.user_inputs
-    node = next(node for node in program.graph.nodes if node.op == "placeholder" and node.name == name)
+    node = next(
+        node for node in program.graph.nodes if node.op == "placeholder" and node.name == name
+    )
     return tuple(node.meta["val"].shape)
 
 
@@ -136,7 +165,11 @@ def _without_conditions(encoder: nn.Module) -> Iterator[None]:
     """
     places: list[tuple[Any, str, Any]] = [
         (sys.modules[type(encoder).__module__], "resample_abs_pos_embed", _resample),
-        (padding, "get_same_padding", lambda x, kernel, stride, dilation: max((kernel - 1) * dilation + 1 - stride, 0)),
+        (
+            padding,
+            "get_same_padding",
+            lambda x, kernel, stride, dilation: max((kernel - 1) * dilation + 1 - stride, 0),
+        ),
     ]
     places = [place for place in places if hasattr(place[0], place[1])]
     theirs = [getattr(module, name) for module, name, _ in places]
@@ -158,9 +191,14 @@ def _resample(
     antialias: bool = True,
     verbose: bool = False,
 ) -> Tensor:
-    prefix, patches = posemb[:, :num_prefix_tokens], posemb[:, num_prefix_tokens:]  # (1, p, D), (1, N, D)
+    prefix, patches = (
+        posemb[:, :num_prefix_tokens],
+        posemb[:, num_prefix_tokens:],
+    )  # (1, p, D), (1, N, D)
     side = round(patches.shape[1] ** 0.5)
-    grid = patches.float().unflatten(1, tuple(old_size or (side, side))).permute(0, 3, 1, 2)  # (1, D, H, W)
+    grid = (
+        patches.float().unflatten(1, tuple(old_size or (side, side))).permute(0, 3, 1, 2)
+    )  # (1, D, H, W)
     grid = F.interpolate(grid, size=list(new_size), mode=interpolation, antialias=antialias)
     return torch.cat([prefix, grid.flatten(2).mT.to(posemb.dtype)], 1)
 
@@ -198,13 +236,19 @@ def _compare(
     like = next(wrapper.parameters(), torch.empty(0))
     images = torch.rand(size, generator=torch.Generator().manual_seed(0)).to(like)
     expected = wrapper(images)
-    given = _run_onnx(path, images) if format == "onnx" else torch.export.load(path).module()(images)
+    given = (
+        _run_onnx(path, images) if format == "onnx" else torch.export.load(path).module()(images)
+    )
     worst = 0.0
     for mine, theirs in zip(expected, given, strict=True):
         scale = max(1.0, float(mine.abs().max()))
         difference = float((mine.float() - theirs.float()).abs().max()) / scale
-        if not difference <= (TOLERANCE if mine.dtype == torch.float32 else 1e-2):  # NaN is not small either
-            raise RuntimeError(f"the exported file differs from PyTorch by {difference:.1e}: it was not kept")
+        if not difference <= (
+            TOLERANCE if mine.dtype == torch.float32 else 1e-2
+        ):  # NaN is not small either
+            raise RuntimeError(
+                f"the exported file differs from PyTorch by {difference:.1e}: it was not kept"
+            )
         worst = max(worst, difference)
     return worst, [tuple(mine.shape) for mine in expected]
 
@@ -212,14 +256,18 @@ def _compare(
 def _run_onnx(path: Path, images: Tensor) -> list[Tensor]:
     runtime: Any = require("onnxruntime", extra="onnx")
     session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    return [torch.from_numpy(value) for value in session.run(None, {"images": images.cpu().numpy()})]
+    return [
+        torch.from_numpy(value) for value in session.run(None, {"images": images.cpu().numpy()})
+    ]
 
 
 def _named(shapes: dict[str, tuple[int, ...]], free: bool) -> dict[str, tuple[str, ...]]:
     named = {}
     for name, (_, *rest) in shapes.items():
         sides = ["rows", "columns"] if name == "map" and free else list(map(str, rest[-2:]))
-        named[name] = ("batch", *map(str, rest[:-2]), *sides) if name == "map" else ("batch", *map(str, rest))
+        named[name] = (
+            ("batch", *map(str, rest[:-2]), *sides) if name == "map" else ("batch", *map(str, rest))
+        )
     return named
 
 

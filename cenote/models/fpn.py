@@ -60,7 +60,13 @@ def _stages(backbone: Backbone) -> tuple[list[int], list[int]]:
     info = list(getattr(model, "feature_info", None) or [])
     able = hasattr(model, "forward_intermediates") and hasattr(model, "prune_intermediate_layers")
     strides = [stage["reduction"] for stage in info][-4:]
-    if not able or len(info) < 4 or strides[0] != 4 or strides[1] != 8 or sorted(strides) != strides:
+    if (
+        not able
+        or len(info) < 4
+        or strides[0] != 4
+        or strides[1] != 8
+        or sorted(strides) != strides
+    ):
         raise ValueError(
             f"'{backbone.name}' has no stages of stride 4, 8, 16 and 32 to build a pyramid on: "
             "ResNet, ConvNeXt, EfficientNet, Swin and their kin have"

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from .pooled import PooledModel
 
 
-def grad_cam(model: PooledModel, images: Tensor, classes: Classes = None, method: str = "GradCAM") -> Tensor:
+def grad_cam(
+    model: PooledModel, images: Tensor, classes: Classes = None, method: str = "GradCAM"
+) -> Tensor:
     """(B, m, H, W), each map from 0 to 1. `method` is a class of `pytorch_grad_cam`: "GradCAMPlusPlus", "LayerCAM"...
 
     It looks at the tokens that are pooled; for a CLS model at the input of the last block, the last place where the
@@ -26,7 +28,9 @@ def grad_cam(model: PooledModel, images: Tensor, classes: Classes = None, method
     package = require("pytorch_grad_cam", extra="cam")
     maker = getattr(package, method, None)
     if not isinstance(maker, type):
-        raise ValueError(f"grad-cam has no method '{method}' (GradCAM, GradCAMPlusPlus, LayerCAM, EigenCAM, ...)")
+        raise ValueError(
+            f"grad-cam has no method '{method}' (GradCAM, GradCAMPlusPlus, LayerCAM, EigenCAM, ...)"
+        )
     if model.head is None:
         raise ValueError("Grad-CAM needs a head: num_classes=... makes one")
     with _untouched(model), torch.enable_grad():
@@ -42,9 +46,13 @@ def grad_cam(model: PooledModel, images: Tensor, classes: Classes = None, method
 
         maps = []
         with maker(model=tail, target_layers=[layer], reshape_transform=to_map) as run:
-            run.get_target_width_height = lambda _: grid[::-1]  # the grid's own size: resizing is for pictures
+            run.get_target_width_height = lambda _: grid[
+                ::-1
+            ]  # the grid's own size: resizing is for pictures
             for column in chosen.T:
-                targets = [package.utils.model_targets.ClassifierOutputTarget(int(c)) for c in column]
+                targets = [
+                    package.utils.model_targets.ClassifierOutputTarget(int(c)) for c in column
+                ]
                 maps.append(torch.from_numpy(run(images.detach().requires_grad_(), targets)))
     return torch.stack(maps, 1).to(images)
 
@@ -71,10 +79,19 @@ def _last_norm(model: PooledModel) -> nn.Module:
     """The LayerNorm at the entrance of the last block in which CLS attends."""
     encoder = model.backbone.model
     names = ("blocks_token_only", "cls_attn_blocks", "blocks")
-    blocks = next((b for n in names if isinstance(b := getattr(encoder, n, None), nn.Sequential | nn.ModuleList)), None)
+    blocks = next(
+        (
+            b
+            for n in names
+            if isinstance(b := getattr(encoder, n, None), nn.Sequential | nn.ModuleList)
+        ),
+        None,
+    )
     norm = getattr(blocks[-1], "norm1", None) if blocks is not None and len(blocks) else None
     if not isinstance(norm, nn.Module):
-        raise ValueError(f"Grad-CAM does not know where the CLS token of '{model.backbone.name}' last attends")
+        raise ValueError(
+            f"Grad-CAM does not know where the CLS token of '{model.backbone.name}' last attends"
+        )
     return norm
 
 

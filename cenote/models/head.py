@@ -29,7 +29,9 @@ class Head(nn.Module):
     ) -> None:
         super().__init__()
         if dim < 1 or classes < 1 or k < 1:
-            raise ValueError(f"a head needs dim, classes and k of at least 1, got {dim}, {classes} and {k}")
+            raise ValueError(
+                f"a head needs dim, classes and k of at least 1, got {dim}, {classes} and {k}"
+            )
         if combine not in ("max", "concat"):
             raise ValueError(f"combine is 'max' or 'concat', got '{combine}'")
         if norm not in (None, "batch"):
@@ -59,4 +61,6 @@ class Head(nn.Module):
     def _check(self, u: Tensor) -> None:
         wanted = f"(B, {self.dim})" if self.k == 1 else f"(B, {self.k}, {self.dim})"
         if tuple(u.shape[1:]) not in ((self.k, self.dim), *([(self.dim,)] if self.k == 1 else [])):
-            raise ValueError(f"this head takes {wanted} (dim={self.dim}, k={self.k}), got shape {tuple(u.shape)}")
+            raise ValueError(
+                f"this head takes {wanted} (dim={self.dim}, k={self.k}), got shape {tuple(u.shape)}"
+            )

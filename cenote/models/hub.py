@@ -20,12 +20,16 @@ class Saved(ModelHubMixin, library_name="cenote", tags=["image-feature-extractio
 
         save_model(self, folder)
 
-    def save_pretrained(self, save_directory: str | Path, *, push_to_hub: bool = False, **options: Any) -> str | None:
+    def save_pretrained(
+        self, save_directory: str | Path, *, push_to_hub: bool = False, **options: Any
+    ) -> str | None:
         """As the mixin does, but it begins by deleting config.json, and a kill then would leave half a model."""
         folder = Path(save_directory)
         self.save(folder)
         if not (folder / "README.md").exists():
-            self.generate_model_card(**(options.get("model_card_kwargs") or {})).save(folder / "README.md")
+            self.generate_model_card(**(options.get("model_card_kwargs") or {})).save(
+                folder / "README.md"
+            )
         if not push_to_hub:
             return None
         return self.push_to_hub(options.pop("repo_id", None) or folder.name, **options)
@@ -34,7 +38,9 @@ class Saved(ModelHubMixin, library_name="cenote", tags=["image-feature-extractio
         self.save(save_directory)
 
     @classmethod
-    def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **options: Any) -> PooledModel:
+    def from_pretrained(
+        cls, pretrained_model_name_or_path: str | Path, **options: Any
+    ) -> PooledModel:
         """A model from a folder, or from a repository of the hub by name (revision=, token=, cache_dir=, ...)."""
         return cls._from_pretrained(model_id=str(pretrained_model_name_or_path), **options)
 

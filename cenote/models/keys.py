@@ -32,7 +32,9 @@ def last_keys(model: nn.Module, images: Tensor, source: str = "auto") -> Keys:
     backbone = backbone_of(model)
     if source == "pool" or (source == "auto" and isinstance(pool, SimPool)):
         if not isinstance(pool, SimPool):
-            raise ValueError(f"this model has no SimPool whose keys could be read: source is one of {SOURCES[2:]}")
+            raise ValueError(
+                f"this model has no SimPool whose keys could be read: source is one of {SOURCES[2:]}"
+            )
         tokens, grid, _ = backbone(images)
         return Keys(pool.keys(tokens), grid, "pool")
     if source == "map":
@@ -44,7 +46,9 @@ def last_keys(model: nn.Module, images: Tensor, source: str = "auto") -> Keys:
     count = grid[0] * grid[1]
     if not seen or seen[-1].shape[-2] != count + backbone.prefix or len(seen[-1]) != len(images):
         if source == "block":
-            raise ValueError(f"no attention over all patches was seen in '{backbone.name}': its keys are its map")
+            raise ValueError(
+                f"no attention over all patches was seen in '{backbone.name}': its keys are its map"
+            )
         return Keys(tokens, grid, "map")  # convolutions, windows
     k, before = seen[-1], plain.get("k_norm")  # (B, h, prefix + N, d)
     k = before if before is not None and before.shape == k.shape else k

@@ -35,7 +35,9 @@ class LastBlock(nn.Module):
         self.norm2 = block.norm2 if norm else nn.Identity()
         self.drop_path1 = block.drop_path1 if msa_skip else nn.Identity()
         self.drop_path2 = block.drop_path2 if mlp_skip else nn.Identity()
-        if hasattr(block, "ls1"):  # ViT keeps LayerScale in a layer, BEiT and EVA in a parameter or None
+        if hasattr(
+            block, "ls1"
+        ):  # ViT keeps LayerScale in a layer, BEiT and EVA in a parameter or None
             self.ls1 = block.ls1 if msa_skip else nn.Identity()
             self.ls2 = block.ls2 if mlp_skip else nn.Identity()
         else:
@@ -59,17 +61,27 @@ def replace_last_block(backbone: Backbone, row: str) -> None:
     """`row`: "sar", or a letter A-F of Table 1(b)."""
     letter = "C" if row == "sar" else row
     if letter not in ROWS:
-        raise ValueError(f"last_block is 'sar' or a row of SAR's Table 1(b), {', '.join(ROWS)}, got '{row}'")
+        raise ValueError(
+            f"last_block is 'sar' or a row of SAR's Table 1(b), {', '.join(ROWS)}, got '{row}'"
+        )
     blocks: Any = getattr(backbone.model, "blocks", None)
-    plain = isinstance(blocks, nn.Sequential | nn.ModuleList) and len(blocks) > 0 and _is_plain(blocks[-1])
+    plain = (
+        isinstance(blocks, nn.Sequential | nn.ModuleList)
+        and len(blocks) > 0
+        and _is_plain(blocks[-1])
+    )
     if not plain or backbone.family in LATE_BLOCKS:
-        raise ValueError(f"'{backbone.name}' does not end in a plain transformer block: last_block needs a ViT")
+        raise ValueError(
+            f"'{backbone.name}' does not end in a plain transformer block: last_block needs a ViT"
+        )
     if ROWS[letter] != ROWS["A"]:
         blocks[-1] = LastBlock(blocks[-1], *ROWS[letter])
 
 
 def _is_plain(block: nn.Module) -> bool:
     """LN, attention, LN, MLP, one after the other: timm's blocks of ViT, DeiT, DINOv2 and 3, BEiT and EVA."""
-    parts = all(hasattr(block, n) for n in ("norm1", "attn", "norm2", "mlp", "drop_path1", "drop_path2"))
+    parts = all(
+        hasattr(block, n) for n in ("norm1", "attn", "norm2", "mlp", "drop_path1", "drop_path2")
+    )
     scaled = hasattr(block, "ls1") or hasattr(block, "gamma_1")
     return parts and scaled and type(block).__name__ in ("Block", "EvaBlock")

@@ -22,7 +22,9 @@ def place_norm(model: PooledModel, norm: str) -> None:
         model.norm = "before" if inside is not None else "after" if behind is not None else "none"
     found = inside if inside is not None else behind
     if model.norm != "none" and found is None:
-        raise ValueError(f"'{model.backbone.name}' has no final LayerNorm to put {norm} the pool: norm='none'")
+        raise ValueError(
+            f"'{model.backbone.name}' has no final LayerNorm to put {norm} the pool: norm='none'"
+        )
     if inside is not None and model.norm != "before":
         encoder.norm = nn.Identity()
     if model.norm == "after":
@@ -34,7 +36,9 @@ def place_norm(model: PooledModel, norm: str) -> None:
             )
         model.after = _on_vectors(found)
     elif model.norm == "before" and inside is None:
-        raise ValueError(f"'{model.backbone.name}' normalises behind its pooling: norm='after' or 'none'")
+        raise ValueError(
+            f"'{model.backbone.name}' normalises behind its pooling: norm='after' or 'none'"
+        )
 
 
 def _take_norm_behind(encoder: Any) -> nn.Module | None:

@@ -33,14 +33,31 @@ class PooledModel(nn.Module, Saved):
     """
 
     def __init__(
-        self, backbone: Backbone, pool: Pool | None, head: Head | None, tokens: str = "patches", norm: str = "before"
+        self,
+        backbone: Backbone,
+        pool: Pool | None,
+        head: Head | None,
+        tokens: str = "patches",
+        norm: str = "before",
     ) -> None:
         super().__init__()
-        self.backbone, self.pool, self.head, self.tokens, self.norm = backbone, pool, head, tokens, norm
-        self.after: nn.Module = nn.Identity()  # the LayerNorm behind the pool, where it stands there
-        self.embedding: nn.Module = nn.Identity()  # the linear layer behind that, where vectors are made to be compared
+        self.backbone, self.pool, self.head, self.tokens, self.norm = (
+            backbone,
+            pool,
+            head,
+            tokens,
+            norm,
+        )
+        self.after: nn.Module = (
+            nn.Identity()
+        )  # the LayerNorm behind the pool, where it stands there
+        self.embedding: nn.Module = (
+            nn.Identity()
+        )  # the linear layer behind that, where vectors are made to be compared
         self.class_names: list[str] | None = None
-        self.config: dict[str, Any] = {}  # the arguments of `create_model` that make this model again
+        self.config: dict[
+            str, Any
+        ] = {}  # the arguments of `create_model` that make this model again
 
     @property
     def vector_dim(self) -> int:
@@ -85,7 +102,9 @@ class PooledModel(nn.Module, Saved):
 
         encoder: Any = self.backbone.model
         if not hasattr(encoder, "group_matcher"):
-            raise ValueError(f"'{self.backbone.name}' does not say which layer a parameter belongs to: no layer decay")
+            raise ValueError(
+                f"'{self.backbone.name}' does not say which layer a parameter belongs to: no layer decay"
+            )
         layers = group_parameters(encoder, encoder.group_matcher(coarse=coarse), reverse=True)
         last = max(layers.values(), default=0) + 1
         return lambda name: layers.get(name.removeprefix("backbone.model."), last)
@@ -99,7 +118,9 @@ class PooledModel(nn.Module, Saved):
         """
         return attend.attend(self, images, kind, **options)
 
-    def localize(self, images: Tensor, share: float = 0.6, kind: str = "auto", **options: Any) -> Tensor:
+    def localize(
+        self, images: Tensor, share: float = 0.6, kind: str = "auto", **options: Any
+    ) -> Tensor:
         """Boxes (B, 4), x0 y0 x1 y1 in pixels of the input, around what holds `share` of the map's mass."""
         return attend.localize(self, images, share, kind, **options)
 
@@ -153,7 +174,12 @@ def create_model(
     `embedding_norm="layer"` a LayerNorm before it.
     """
     base = create_finer_backbone(
-        backbone, stride, pretrained=pretrained, weights=weights, img_size=img_size, **backbone_options
+        backbone,
+        stride,
+        pretrained=pretrained,
+        weights=weights,
+        img_size=img_size,
+        **backbone_options,
     )
     model = assemble(
         base,
@@ -180,7 +206,9 @@ def replace_pool(
     timm_model: nn.Module, pool: str | Pool, num_classes: int | None = None, **options: Any
 ) -> PooledModel:
     """The same for a timm model you already have: `replace_pool(model, "simpool")`."""
-    name = (getattr(timm_model, "pretrained_cfg", None) or {}).get("architecture", type(timm_model).__name__)
+    name = (getattr(timm_model, "pretrained_cfg", None) or {}).get(
+        "architecture", type(timm_model).__name__
+    )
     return assemble(Backbone(timm_model, name), pool, num_classes, **options)
 
 
@@ -220,10 +248,16 @@ def assemble(
         replace_last_block(backbone, last_block)
     layer: Pool | None = None
     if tokens != "cls":
-        layer = create_pool(pool, backbone.dim, **(pool_options or {})) if isinstance(pool, str) else pool
+        layer = (
+            create_pool(pool, backbone.dim, **(pool_options or {}))
+            if isinstance(pool, str)
+            else pool
+        )
     dim, k = (backbone.dim, 1) if layer is None else (layer.out_dim, layer.k)
     embedding = None if embedding_dim is None else Embedding(dim * k, embedding_dim, embedding_norm)
-    if embedding_dim is not None:  # the backbone's own classifier is for its vector, not for an embedding
+    if (
+        embedding_dim is not None
+    ):  # the backbone's own classifier is for its vector, not for an embedding
         dim, k, classifier = embedding_dim, 1, None
     head = _head(classifier, dim, k, num_classes, combine, head_norm)
     model = PooledModel(backbone, layer, head, tokens, norm)
@@ -253,7 +287,9 @@ def assemble(
 def _head(
     classifier: nn.Linear | None, dim: int, k: int, num_classes: int | None, combine: Any, norm: Any
 ) -> Head | None:
-    if num_classes == 0 or (num_classes is None and (classifier is None or classifier.in_features != dim)):
+    if num_classes == 0 or (
+        num_classes is None and (classifier is None or classifier.in_features != dim)
+    ):
         return None
     if num_classes is not None:
         return Head(dim, num_classes, k, combine, norm)

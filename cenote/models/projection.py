@@ -45,7 +45,9 @@ class MocoHead(nn.Sequential):
         super().__init__(*_mlp(sizes, nn.ReLU, True, bias=False), nn.BatchNorm1d(out, affine=False))
 
 
-def _mlp(sizes: list[int], activation: type[nn.Module], batch_norm: bool, bias: bool = True) -> nn.Sequential:
+def _mlp(
+    sizes: list[int], activation: type[nn.Module], batch_norm: bool, bias: bool = True
+) -> nn.Sequential:
     """Linear layers with an activation, and perhaps a BatchNorm, between them."""
     steps: list[nn.Module] = []
     for place, (before, after) in enumerate(pairwise(sizes)):

@@ -28,7 +28,12 @@ CONVNEXT = (
 )
 # What lies beside the networks in those files. They are read as nothing: not one of them is called.
 BESIDES = (
-    *("argparse.Namespace", "numpy.dtype", "numpy.core.multiarray.scalar", "numpy._core.multiarray.scalar"),
+    *(
+        "argparse.Namespace",
+        "numpy.dtype",
+        "numpy.core.multiarray.scalar",
+        "numpy._core.multiarray.scalar",
+    ),
     *("numpy.dtypes.Float64DType", "numpy.dtypes.Float32DType", "numpy.dtypes.Int64DType"),
 )
 
@@ -58,14 +63,22 @@ def load_released(model: PooledModel, path: str | Path) -> str:
     wrong = [n for n, value in found.items() if n in own and own[n].shape != value.shape]
     needed = [n for n in own if not n.startswith("head.") and not n.endswith("num_batches_tracked")]
     lacking = [n for n in needed if n not in found]
-    misfits = [f"{n} is {tuple(found[n].shape)} there, {tuple(own[n].shape)} here" for n in wrong if n in needed]
+    misfits = [
+        f"{n} is {tuple(found[n].shape)} there, {tuple(own[n].shape)} here"
+        for n in wrong
+        if n in needed
+    ]
     if lacking or misfits:
         absent = [f"no tensor for {n}" for n in lacking]
-        raise ValueError(f"{path} does not fit '{model.backbone.name}' with simpool: {_few(absent + misfits)}")
+        raise ValueError(
+            f"{path} does not fit '{model.backbone.name}' with simpool: {_few(absent + misfits)}"
+        )
     fitting = {n: value for n, value in found.items() if n not in wrong}
     model.load_state_dict(fitting, strict=False)
     if "pool.beta" in fitting:
-        model.pool.options["beta"] = True  # the model is now one with an offset, also when it is saved
+        model.pool.options["beta"] = (
+            True  # the model is now one with an offset, also when it is saved
+        )
         model.config["pool_options"] = model.pool.options
     left = [n for n in theirs if n not in {used[n] for n in fitting}]
     unfilled = [n for n in own if n.startswith("head.") and n not in fitting]
@@ -83,13 +96,21 @@ def read_released(path: Path) -> dict[str, Tensor]:
         with torch.serialization.safe_globals([(Nothing, name) for name in BESIDES]):
             state: Any = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # whatever a damaged or malicious file makes the reader raise
-        reason = "code in it is not run" if "weights" in str(error).lower() else (str(error).splitlines() or ["?"])[0]
+        reason = (
+            "code in it is not run"
+            if "weights" in str(error).lower()
+            else (str(error).splitlines() or ["?"])[0]
+        )
         raise ValueError(f"{path} is not a readable checkpoint: {reason[:200]}") from error
     for wrapper in WRAPPERS:
         if isinstance(state, dict) and isinstance(state.get(wrapper), dict):
             state = state[wrapper]
             break
-    tensors = {n: v for n, v in state.items() if isinstance(n, str) and isinstance(v, Tensor)} if state else {}
+    tensors = (
+        {n: v for n, v in state.items() if isinstance(n, str) and isinstance(v, Tensor)}
+        if state
+        else {}
+    )
     if not tensors:
         raise ValueError(f"{path} holds no network: a dictionary of tensors was expected")
     return tensors
@@ -99,13 +120,19 @@ def _prefix(theirs: dict[str, Tensor], backbone: nn.Module, path: Path) -> str:
     """What stands before the backbone's names, "module.backbone." for instance: whatever most of them agree on."""
     votes: Counter[str] = Counter()
     for own in backbone.state_dict():
-        votes.update(name.removesuffix(own) for name in theirs if name == own or name.endswith(f".{own}"))
+        votes.update(
+            name.removesuffix(own) for name in theirs if name == own or name.endswith(f".{own}")
+        )
     if not votes:
-        raise ValueError(f"{path} has no tensor of this backbone: its names begin with {_few(list(theirs))}")
+        raise ValueError(
+            f"{path} has no tensor of this backbone: its names begin with {_few(list(theirs))}"
+        )
     return votes.most_common(1)[0][0]
 
 
-def _match(model: PooledModel, theirs: dict[str, Tensor], prefix: str) -> tuple[dict[str, Tensor], dict[str, str]]:
+def _match(
+    model: PooledModel, theirs: dict[str, Tensor], prefix: str
+) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Our names -> their tensors, and our names -> their names."""
     found, used = {}, {}
     after = not isinstance(model.after, nn.Identity)

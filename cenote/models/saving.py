@@ -47,7 +47,9 @@ def save_model(model: PooledModel, folder: str | Path) -> None:
         "versions": {"cenote": __version__, "torch": torch.__version__, "timm": timm.__version__},
     }
     try:
-        written = _write(folder, lambda path: save_file(_tensors(model), path, metadata={"format": "pt"}))
+        written = _write(
+            folder, lambda path: save_file(_tensors(model), path, metadata={"format": "pt"})
+        )
         config["sha256"] = digest = _digest(written)
         pending = _pending(folder, digest)
         os.replace(written, pending)
@@ -97,7 +99,9 @@ def read_config(path: Path) -> dict[str, Any]:
     if type(config["format"]) is not int or config["format"] < 1:
         raise ValueError(f"{path}: format is a number from 1, got {config['format']!r:.80}")
     if config["format"] > FORMAT:
-        raise ValueError(f"{path} has format {config['format']}, made by a newer Cenote: this one reads up to {FORMAT}")
+        raise ValueError(
+            f"{path} has format {config['format']}, made by a newer Cenote: this one reads up to {FORMAT}"
+        )
     if unknown := sorted(set(config) - KEYS):
         raise ValueError(f"{path} has the unknown key '{unknown[0]:.80}'")
     if lacking := sorted(KEYS - set(config) - {"sha256", "versions"}):
@@ -106,12 +110,16 @@ def read_config(path: Path) -> dict[str, Any]:
     if not isinstance(digest, str) or not re.fullmatch("[0-9a-f]{64}", digest):
         raise ValueError(f"{path}: sha256 is 64 hexadecimal digits, got {digest!r:.80}")
     names = config["class_names"]
-    if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+    if names is not None and not (
+        isinstance(names, list) and all(isinstance(name, str) for name in names)
+    ):
         raise ValueError(f"{path}: class_names is a list of names or null")
     _check_preprocessing(config["preprocessing"], path)
     check_arguments(config["model"], path)
     if names is not None and len(names) != config["model"].get("num_classes"):
-        raise ValueError(f"{path} names {len(names)} classes, the model has {config['model'].get('num_classes')}")
+        raise ValueError(
+            f"{path} names {len(names)} classes, the model has {config['model'].get('num_classes')}"
+        )
     return config
 
 
@@ -124,21 +132,35 @@ def _check_preprocessing(values: Any, path: Path) -> None:
         return type(value) in (int, float)
 
     for name in ("mean", "std"):
-        if not (isinstance(values[name], list) and len(values[name]) == 3 and all(map(number, values[name]))):
-            raise ValueError(f"{path}: preprocessing.{name} is three numbers, got {values[name]!r:.80}")
+        if not (
+            isinstance(values[name], list)
+            and len(values[name]) == 3
+            and all(map(number, values[name]))
+        ):
+            raise ValueError(
+                f"{path}: preprocessing.{name} is three numbers, got {values[name]!r:.80}"
+            )
     if type(values["size"]) is not int or not 1 <= values["size"] <= 1 << 16:
-        raise ValueError(f"{path}: preprocessing.size is a number of pixels, got {values['size']!r:.80}")
+        raise ValueError(
+            f"{path}: preprocessing.size is a number of pixels, got {values['size']!r:.80}"
+        )
     if not number(values["crop"]) or not 0 < values["crop"] <= 4:
-        raise ValueError(f"{path}: preprocessing.crop is a share above 0, got {values['crop']!r:.80}")
+        raise ValueError(
+            f"{path}: preprocessing.crop is a share above 0, got {values['crop']!r:.80}"
+        )
     if not isinstance(values["interpolation"], str):
-        raise ValueError(f"{path}: preprocessing.interpolation is a name, got {values['interpolation']!r:.80}")
+        raise ValueError(
+            f"{path}: preprocessing.interpolation is a name, got {values['interpolation']!r:.80}"
+        )
 
 
 def _read_weights(folder: Path, digest: str | None) -> dict[str, Tensor] | None:
     """The tensors of this digest; None if the file there has another."""
     path = folder / WEIGHTS
     if digest is not None and _pending(folder, digest).is_file():
-        path = _pending(folder, digest)  # killed between the two renames: the new weights still wait for their name
+        path = _pending(
+            folder, digest
+        )  # killed between the two renames: the new weights still wait for their name
     try:
         if digest is not None and _digest(path) != digest and _looks_whole(path):
             return None
@@ -165,15 +187,24 @@ def _fill(model: PooledModel, state: dict[str, Tensor], path: Path) -> None:
     for what, names in (
         ("lacks", sorted(own.keys() - theirs.keys())),
         ("has besides", sorted(theirs.keys() - own.keys())),
-        ("has in other shapes", sorted(n for n in own.keys() & theirs.keys() if own[n] != theirs[n])),
+        (
+            "has in other shapes",
+            sorted(n for n in own.keys() & theirs.keys() if own[n] != theirs[n]),
+        ),
     ):
         if names:
-            complaints.append(f"{what} {', '.join(names[:3])}{f' and {len(names) - 3} more' if names[3:] else ''}")
+            complaints.append(
+                f"{what} {', '.join(names[:3])}{f' and {len(names) - 3} more' if names[3:] else ''}"
+            )
     if complaints:
         named = f"'{model.config['backbone']}' with '{model.config['pool']}'"
-        raise ValueError(f"{path} does not fit {named}, which {CONFIG} names: it {'; it '.join(complaints)}")
+        raise ValueError(
+            f"{path} does not fit {named}, which {CONFIG} names: it {'; it '.join(complaints)}"
+        )
     for name, value in model.state_dict().items():
-        if state[name].dtype != value.dtype and not (state[name].is_floating_point() and value.is_floating_point()):
+        if state[name].dtype != value.dtype and not (
+            state[name].is_floating_point() and value.is_floating_point()
+        ):
             raise ValueError(f"{path}: '{name}' holds {state[name].dtype}, the model {value.dtype}")
     kinds = {value.dtype for value in state.values() if value.is_floating_point()}
     if len(kinds) == 1:

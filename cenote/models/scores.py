@@ -60,7 +60,11 @@ class Scores:
             return a.float().clamp_min(torch.finfo(torch.float32).tiny).log()  # (B, queries, H, W)
         name, rows = self.model.backbone.name, self.rows
         patches = grid[0] * grid[1]
-        if rows is None or rows.shape[-1] != patches + self.model.backbone.prefix or len(rows) != len(tokens):
+        if (
+            rows is None
+            or rows.shape[-1] != patches + self.model.backbone.prefix
+            or len(rows) != len(tokens)
+        ):
             raise ValueError(
                 f"the last attention of '{name}' is not one of CLS over all patches: a pool can take its place"
             )

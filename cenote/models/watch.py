@@ -50,7 +50,11 @@ class Watch(TorchFunctionMode, Generic[T]):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         # Five dimensions are windows, in an order of their own.
-        if func is F.scaled_dot_product_attention and not kwargs.get("is_causal") and args[0].ndim == 4:
+        if (
+            func is F.scaled_dot_product_attention
+            and not kwargs.get("is_causal")
+            and args[0].ndim == 4
+        ):
             self.seen.append(self.look(_call(*args, **kwargs)))
         return func(*args, **kwargs)
 
@@ -97,5 +101,7 @@ def watched(
 def backbone_of(model: nn.Module) -> Backbone:
     backbone = getattr(model, "backbone", model)
     if not isinstance(backbone, Backbone):
-        raise TypeError(f"attention maps take a model of create_model or a backbone, got {type(model).__name__}")
+        raise TypeError(
+            f"attention maps take a model of create_model or a backbone, got {type(model).__name__}"
+        )
     return backbone

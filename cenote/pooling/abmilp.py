@@ -22,7 +22,9 @@ class AbMILP(Pool):
 
     sums_to_one = True
 
-    def __init__(self, dim: int, hidden: int = 128, gated: bool = False, k: int = 1, bias: bool = False) -> None:
+    def __init__(
+        self, dim: int, hidden: int = 128, gated: bool = False, k: int = 1, bias: bool = False
+    ) -> None:
         super().__init__(dim, k)
         self.check_whole(hidden=hidden)
         self.v = nn.Linear(dim, hidden, bias)

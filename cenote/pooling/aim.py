@@ -24,7 +24,9 @@ class AIM(Pool):
 
     sums_to_one = True
 
-    def __init__(self, dim: int, queries: int = 1, heads: int | None = None, average: bool = True) -> None:
+    def __init__(
+        self, dim: int, queries: int = 1, heads: int | None = None, average: bool = True
+    ) -> None:
         super().__init__(dim, k=1 if average else queries)
         self.check_whole(queries=queries)
         heads = default_heads(dim, 12) if heads is None else heads

@@ -73,7 +73,9 @@ class CrossAttention(nn.Module):
     def fold(self, u: Tensor) -> tuple[Tensor, Tensor]:
         """u (..., k, D) -> W_K,hᵀ q_h / √d (..., k m, D), and what the key bias adds to the scores, (..., k m, 1)."""
         q = split(self.q(u) * self.scale, -1, self.heads)  # (..., k, m, d)
-        w = torch.einsum("...md,mdc->...mc", q, split(self.k.weight, 0, self.heads))  # (..., k, m, D)
+        w = torch.einsum(
+            "...md,mdc->...mc", q, split(self.k.weight, 0, self.heads)
+        )  # (..., k, m, D)
         # One number per query, which the softmax ignores: kept for the (zero) gradient of the bias.
         b = torch.zeros_like(self.k.weight[0]) if self.k.bias is None else self.k.bias
         c = (q * split(b, 0, self.heads)).sum(-1, keepdim=True)  # (..., k, m, 1)
@@ -106,8 +108,12 @@ def apply_blocks(z: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tenso
 def mlp(dim: int, ratio: float, std: float = 0.02) -> nn.Sequential:
     hidden = int(dim * ratio)
     if hidden < 1:
-        raise ValueError(f"mlp_ratio={ratio} leaves no hidden channel for dim={dim}: take one above {1 / dim:.2g}")
-    return init_linear(nn.Sequential(nn.Linear(dim, hidden), nn.GELU(), nn.Linear(hidden, dim)), std)
+        raise ValueError(
+            f"mlp_ratio={ratio} leaves no hidden channel for dim={dim}: take one above {1 / dim:.2g}"
+        )
+    return init_linear(
+        nn.Sequential(nn.Linear(dim, hidden), nn.GELU(), nn.Linear(hidden, dim)), std
+    )
 
 
 def init_linear(module: M, std: float) -> M:
@@ -139,7 +145,9 @@ def own_blocks(z: Tensor, heads: int) -> Tensor:
 
 def _blocks(x: Tensor, heads: int) -> Tensor:
     """(m, D), ones where a channel belongs to a head."""
-    return torch.eye(heads, dtype=x.dtype, device=x.device).repeat_interleave(x.shape[-1] // heads, 1)
+    return torch.eye(heads, dtype=x.dtype, device=x.device).repeat_interleave(
+        x.shape[-1] // heads, 1
+    )
 
 
 def shared(u: Tensor, label: str = "U") -> Part:

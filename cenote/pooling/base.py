@@ -70,7 +70,9 @@ class Pool(nn.Module):
         self._check(x, None)
         if not b.shape == c.shape == lam.shape == (len(b),):
             shapes = [tuple(t.shape) for t in (b, c, lam)]
-            raise ValueError(f"'{self.name}' mixes pairs of rows with a share each, three times (M,), got {shapes}")
+            raise ValueError(
+                f"'{self.name}' mixes pairs of rows with a share each, three times (M,), got {shapes}"
+            )
         u = self.pool_mixed(x.to(torch.promote_types(x.dtype, torch.float32)), b, c, lam)
         return u if torch.is_autocast_enabled(x.device.type) else u.to(x.dtype)  # as `forward` does
 
@@ -92,7 +94,9 @@ class Pool(nn.Module):
         """Refuse options that are no whole number above zero."""
         for option, value in options.items():
             if not (isinstance(value, Integral) and int(value) > 0):
-                raise ValueError(f"'{self.name}': {option} must be a whole number above 0, got {value!r}")
+                raise ValueError(
+                    f"'{self.name}': {option} must be a whole number above 0, got {value!r}"
+                )
 
     def vectors_and_maps(self, x: Tensor, grid: Grid | None = None) -> tuple[Tensor, Tensor | None]:
         """The vectors, and the maps (B, queries, N) if this pool has any: for code that serves every pool."""
@@ -107,24 +111,36 @@ class Pool(nn.Module):
                 u, a = self.pool(x, grid)
         else:
             u, a = self.pool(x, grid)
-            if weight is None:  # nothing else says what a network in half precision, without autocast, goes on with
+            if (
+                weight is None
+            ):  # nothing else says what a network in half precision, without autocast, goes on with
                 u = u.to(asked)
-        a = None if self.no_attention else a  # some rows have weights that are no map: uniform, or negative
+        a = (
+            None if self.no_attention else a
+        )  # some rows have weights that are no map: uniform, or negative
         return (u.squeeze(1) if self.k == 1 else u), a
 
     def _check(self, x: Tensor, grid: Grid | None) -> None:
         if not isinstance(x, Tensor):
-            raise TypeError(f"'{self.name}' takes a tensor of tokens (B, N, D), got a {type(x).__name__}")
+            raise TypeError(
+                f"'{self.name}' takes a tensor of tokens (B, N, D), got a {type(x).__name__}"
+            )
         if x.ndim != 3:
             hint = "; for a feature map (B, C, H, W) call pool.on_map(x)" if x.ndim == 4 else ""
-            raise ValueError(f"'{self.name}' takes tokens (B, N, D), got shape {tuple(x.shape)}{hint}")
+            raise ValueError(
+                f"'{self.name}' takes tokens (B, N, D), got shape {tuple(x.shape)}{hint}"
+            )
         n = x.shape[1]
         if x.shape[2] != self.dim:
             hint = " (channels first? call pool.on_map on the map)" if n == self.dim else ""
-            raise ValueError(f"'{self.name}' was made for dim={self.dim}, the tokens have {x.shape[2]}{hint}")
+            raise ValueError(
+                f"'{self.name}' was made for dim={self.dim}, the tokens have {x.shape[2]}{hint}"
+            )
         if not x.is_floating_point():
             raise ValueError(f"'{self.name}' takes floating point features, got {x.dtype}")
-        weight = next((p for p in self.parameters() if p.ndim), None)  # a scalar goes along with any dtype
+        weight = next(
+            (p for p in self.parameters() if p.ndim), None
+        )  # a scalar goes along with any dtype
         if weight is not None and torch.promote_types(x.dtype, weight.dtype) != weight.dtype:
             raise ValueError(
                 f"'{self.name}' has weights of {weight.dtype}, the tokens are {x.dtype}: "
@@ -133,14 +149,20 @@ class Pool(nn.Module):
         if grid is not None and not is_grid(grid):
             raise ValueError(f"a grid is (height, width), two whole numbers above 0, got {grid!r}")
         if grid is not None and grid[0] * grid[1] != n:
-            raise ValueError(f"grid {grid[0]}x{grid[1]} has {grid[0] * grid[1]} positions, but there are {n} tokens")
+            raise ValueError(
+                f"grid {grid[0]}x{grid[1]} has {grid[0] * grid[1]} positions, but there are {n} tokens"
+            )
         if grid is None and self.needs_grid:
-            raise ValueError(f"'{self.name}' looks at neighbours: pass the grid, pool(x, grid=(H, W))")
+            raise ValueError(
+                f"'{self.name}' looks at neighbours: pass the grid, pool(x, grid=(H, W))"
+            )
         if n < self.min_tokens:
             raise ValueError(f"'{self.name}' needs at least {self.min_tokens} tokens, got {n}")
         if self.check_finite and not (finite := x.isfinite().flatten(1).all(1)).all():
             bad = (~finite).nonzero().flatten().tolist()
-            raise ValueError(f"'{self.name}': features of image(s) {bad} of the batch are NaN or infinite")
+            raise ValueError(
+                f"'{self.name}': features of image(s) {bad} of the batch are NaN or infinite"
+            )
 
 
 def is_grid(grid: object) -> bool:

@@ -16,5 +16,7 @@ class BatchNorm(nn.BatchNorm1d):
     def settled(self, x: Tensor) -> Tensor:
         """By the running statistics, which stay as they are."""
         flat = x.flatten(0, 1)  # (B N, D)
-        y = F.batch_norm(flat, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps)
+        y = F.batch_norm(
+            flat, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps
+        )
         return y.view(x.shape)

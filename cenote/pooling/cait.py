@@ -13,7 +13,9 @@ class ClassBlock(Block):
 
     def __init__(self, dim: int, heads: int, mlp_ratio: float, scale: float) -> None:
         super().__init__(dim, heads, mlp_ratio)
-        self.gamma1, self.gamma2 = (nn.Parameter(torch.full((dim,), float(scale))) for _ in range(2))
+        self.gamma1, self.gamma2 = (
+            nn.Parameter(torch.full((dim,), float(scale))) for _ in range(2)
+        )
 
     def finish(self, u: Tensor, y: Tensor) -> Tensor:
         g = u + self.gamma1 * y  # Λ_G of (S B50)

@@ -37,7 +37,10 @@ def catalogue(dim: int, grid: Grid, style: str = "text") -> str:
         return json.dumps(rows, ensure_ascii=False, indent=2, default=str)
     if style not in ("text", "markdown"):
         raise ValueError(f"no style '{style}': text, markdown or json")
-    table = [[str(row["name"]), str(row["group"]), _clip(row["what"], style), *_counts(row)] for row in rows]
+    table = [
+        [str(row["name"]), str(row["group"]), _clip(row["what"], style), *_counts(row)]
+        for row in rows
+    ]
     notes = [NOTE.format(dim=dim, h=grid[0], w=grid[1])]
     notes += [f"{row['name']}: {row['problem']}" for row in rows if row["problem"]]
     if style == "markdown":
@@ -52,7 +55,9 @@ def catalogue_row(name: str, dim: int, grid: Grid) -> dict[str, Any]:
     problem = ""
     try:
         cost = pool_cost(name, dim, grid)
-    except ValueError as error:  # heads that do not divide dim, k larger than N: the other pools still count
+    except (
+        ValueError
+    ) as error:  # heads that do not divide dim, k larger than N: the other pools still count
         problem = str(error)
     return {
         "name": name,
@@ -62,24 +67,41 @@ def catalogue_row(name: str, dim: int, grid: Grid) -> dict[str, Any]:
         "source": found.source,
         "attention": not found.cls.no_attention,
         "options": {key: _default(parameter) for key, parameter in options(name).items()},
-        **(asdict(cost) if cost else {"parameters": None, "flops": None, "flops_as_published": None}),
+        **(
+            asdict(cost)
+            if cost
+            else {"parameters": None, "flops": None, "flops_as_published": None}
+        ),
         "problem": problem,
     }
 
 
 def page(
-    name: str, sizes: Iterable[tuple[int, Grid]] = ((384, (14, 14)), (2048, (7, 7))), picture: str | None = None
+    name: str,
+    sizes: Iterable[tuple[int, Grid]] = ((384, (14, 14)), (2048, (7, 7))),
+    picture: str | None = None,
 ) -> str:
     """One method in Markdown: what it is, where it looks, its row of the landscape, options, cost, usage, source."""
     found = entry(name)
     row = next(row for row in landscape_rows() if row["name"] == name)
-    parts = [(HEADINGS[key], f"`{row[key]}`") for key in HEADINGS if key not in ("group", "title") and row[key]]
+    parts = [
+        (HEADINGS[key], f"`{row[key]}`")
+        for key in HEADINGS
+        if key not in ("group", "title") and row[key]
+    ]
     listed = [(f"`{key}`", f"`{_default(p)!r}`") for key, p in options(name).items()]
     costs = []
     for dim, grid in sizes:
         cost = pool_cost(name, dim, grid)
         size = f"{dim} channels, {grid[0]}x{grid[1]}"
-        costs.append((size, f"{cost.parameters:,}", _millions(cost.flops), _millions(cost.flops_as_published)))
+        costs.append(
+            (
+                size,
+                f"{cost.parameters:,}",
+                _millions(cost.flops),
+                _millions(cost.flops_as_published),
+            )
+        )
     sections = [
         f"# {found.title} (`{name}`)",
         inspect.cleandoc(found.cls.__doc__ or ""),
@@ -122,7 +144,11 @@ def _shown(cls: type[Pool]) -> str:
 def _attention(cls: type[Pool]) -> str:
     if cls.no_attention:
         return f"It has no map of its own: {cls.no_attention}."
-    shape = "a distribution over positions" if cls.sums_to_one else "non-negative; it need not sum to one"
+    shape = (
+        "a distribution over positions"
+        if cls.sums_to_one
+        else "non-negative; it need not sum to one"
+    )
     return f"`attend` gives one map per query: {shape}."
 
 
@@ -136,7 +162,9 @@ def _usage(name: str) -> str:
         "u = pool.on_map(torch.randn(2, 384, 7, 7))  # a convolutional map -> the same",
     ]
     if not pool.no_attention:
-        lines.append("u, a = pool.attend(torch.randn(2, 196, 384), grid=(14, 14))  # and where it looked")
+        lines.append(
+            "u, a = pool.attend(torch.randn(2, 196, 384), grid=(14, 14))  # and where it looked"
+        )
     return "\n".join(lines)
 
 

@@ -24,13 +24,19 @@ class CLIP(Pool):
     """
 
     def __init__(
-        self, dim: int, heads: int | None = None, out_dim: int | None = None, pos_grid: Grid | None = None
+        self,
+        dim: int,
+        heads: int | None = None,
+        out_dim: int | None = None,
+        pos_grid: Grid | None = None,
     ) -> None:
         super().__init__(dim, out_dim=out_dim)
         heads = default_heads(dim, dim // 64) if heads is None else heads
         self.attn = CrossAttention(dim, heads, out_dim=self.out_dim, std=dim**-0.5)
         if pos_grid is not None and not is_grid(pos_grid):
-            raise ValueError(f"'clip': pos_grid is (height, width), two whole numbers above 0, got {pos_grid!r}")
+            raise ValueError(
+                f"'clip': pos_grid is (height, width), two whole numbers above 0, got {pos_grid!r}"
+            )
         self.pos_grid = None if pos_grid is None else (pos_grid[0], pos_grid[1])
         self.permutation_invariant = pos_grid is None
         if pos_grid is not None:
@@ -63,7 +69,9 @@ class CLIP(Pool):
             )
         pos = self.pos[1:]
         if grid is not None and tuple(grid) != self.pos_grid:
-            image = torch.unflatten(pos.T, 1, self.pos_grid)[None].to(torch.promote_types(pos.dtype, torch.float32))
+            image = torch.unflatten(pos.T, 1, self.pos_grid)[None].to(
+                torch.promote_types(pos.dtype, torch.float32)
+            )
             image = F.interpolate(image, grid, mode="bicubic", antialias=True)  # (1, D, H, W)
             pos = image[0].flatten(1).T.to(pos.dtype)
         return u + self.pos[:1], x + pos

@@ -26,7 +26,9 @@ class CoCa(Pool):
         super().__init__(dim, k)
         self.query = nn.Parameter(torch.randn(k, dim))
         self.norm_q, self.norm_k = nn.LayerNorm(dim), nn.LayerNorm(dim)
-        self.attn = CrossAttention(dim, default_heads(dim, 8) if heads is None else heads, std=(2 * dim) ** -0.5)
+        self.attn = CrossAttention(
+            dim, default_heads(dim, 8) if heads is None else heads, std=(2 * dim) ** -0.5
+        )
 
     def algorithm(self) -> Algorithm:
         return attention_row(

@@ -19,14 +19,18 @@ class PoolCost:
 
     parameters: int
     flops: int  # of the layer as it runs
-    flops_as_published: int  # of its row of Algorithm 1, with the keys and values the papers write down
+    flops_as_published: (
+        int  # of its row of Algorithm 1, with the keys and values the papers write down
+    )
 
 
 def pool_cost(name: str, dim: int, grid: Grid, **options: Any) -> PoolCost:
     """What `create_pool(name, dim, **options)` costs on a feature map of H x W positions."""
     if min(grid) < 1:
         raise ValueError(f"a grid has at least one row and one column, got {grid[0]}x{grid[1]}")
-    pool = create_pool(name, dim, **options).eval().requires_grad_(False)  # the counter trips over views of weights
+    pool = (
+        create_pool(name, dim, **options).eval().requires_grad_(False)
+    )  # the counter trips over views of weights
     x = torch.randn(1, prod(grid), dim, generator=torch.Generator().manual_seed(0))
     return PoolCost(
         parameters=sum(p.numel() for p in pool.parameters()),

@@ -5,7 +5,9 @@ from .framework import TINY, Algorithm, Part, raise_to, root
 from .registry import register
 
 
-@register("crow", group=7, title="CroW", source="Kalantidis et al., Cross-dimensional Weighting, 2016")
+@register(
+    "crow", group=7, title="CroW", source="Kalantidis et al., Cross-dimensional Weighting, 2016"
+)
 class CroW(Pool):
     """Cross-dimensional weighting: u = I ∘ Σ_j α_j x_j, without parameters.
 
@@ -26,7 +28,9 @@ class CroW(Pool):
 
     def spatial(self, x: Tensor) -> Tensor:
         s = x.sum(-1)[:, None].clamp_min(0)  # (B, 1, N)
-        s = s / s.detach().amax(-1, keepdim=True).clamp_min(TINY)  # the weights do not know the scale of s
+        s = s / s.detach().amax(-1, keepdim=True).clamp_min(
+            TINY
+        )  # the weights do not know the scale of s
         total = root(raise_to(s, self.a).sum(-1, keepdim=True), self.a)
         return root(s / total, self.b)
 

@@ -12,7 +12,11 @@ class DELF(Pool):
     def __init__(self, dim: int, hidden: int = 512) -> None:
         super().__init__(dim)
         self.check_whole(hidden=hidden)
-        self.score = nn.Sequential(nn.Linear(dim, hidden), nn.ReLU(), nn.Linear(hidden, 1), nn.Softplus())
+        self.score = nn.Sequential(
+            nn.Linear(dim, hidden), nn.ReLU(), nn.Linear(hidden, 1), nn.Softplus()
+        )
 
     def algorithm(self) -> Algorithm:
-        return Algorithm(attention=Part("softplus(MLP(X))", lambda c: self.score(c.x).mT))  # (B, 1, N)
+        return Algorithm(
+            attention=Part("softplus(MLP(X))", lambda c: self.score(c.x).mT)
+        )  # (B, 1, N)

@@ -43,4 +43,6 @@ class EP(Pool):
 
     def pool(self, x: Tensor, grid: Grid | None) -> tuple[Tensor, Tensor]:
         a = ((self.query * self.scale) @ x.mT).softmax(-1)  # (B, Q, N)
-        return apply_blocks((a @ x).unsqueeze(1), self.v.weight), a  # the values of the pooled, not of all, tokens
+        return apply_blocks(
+            (a @ x).unsqueeze(1), self.v.weight
+        ), a  # the values of the pooled, not of all, tokens

@@ -138,12 +138,16 @@ def softmax_over_queries(scale: float, eps: float = 1e-8, label: str = "η₂(σ
 
 def unit(x: Tensor) -> Tensor:
     """Rows of length one; a zero row stays zero, with a finite gradient."""
-    return x * x.square().sum(-1, keepdim=True).clamp_min(1e-24).rsqrt()  # 1e-24: rsqrt has a slope of x^-3
+    return (
+        x * x.square().sum(-1, keepdim=True).clamp_min(1e-24).rsqrt()
+    )  # 1e-24: rsqrt has a slope of x^-3
 
 
 def squared_distance(x: Tensor, y: Tensor) -> Tensor:
     """(..., n, d), (..., m, d) -> (..., n, m), by one product instead of n m d differences."""
-    return (x.square().sum(-1)[..., :, None] + y.square().sum(-1)[..., None, :] - 2 * x @ y.mT).clamp_min(0)
+    return (
+        x.square().sum(-1)[..., :, None] + y.square().sum(-1)[..., None, :] - 2 * x @ y.mT
+    ).clamp_min(0)
 
 
 def power(gamma: float | Tensor, label: str = "f_α(x)") -> Mean:

@@ -8,12 +8,19 @@ from .mixed_max import mixed_max, mixed_mean
 from .registry import register
 
 
-@register("gap+max", group=1, title="GAP+max", source="Kim et al., Proxy Anchor Loss for Deep Metric Learning, 2020")
+@register(
+    "gap+max",
+    group=1,
+    title="GAP+max",
+    source="Kim et al., Proxy Anchor Loss for Deep Metric Learning, 2020",
+)
 class GAPMax(Pool):
     """Mean plus maximum over positions, channel by channel; `average=True` gives half of that sum."""
 
     mixes = True
-    no_attention = "each channel adds a position of its own to the mean (use a class activation map)"
+    no_attention = (
+        "each channel adds a position of its own to the mean (use a class activation map)"
+    )
 
     def __init__(self, dim: int, average: bool = False) -> None:
         super().__init__(dim)

@@ -6,7 +6,9 @@ from .framework import Algorithm, Part, State
 from .registry import register
 
 
-@register("gemax", group=7, title="GeMax", source="Murray & Perronnin, Generalized Max Pooling, 2014")
+@register(
+    "gemax", group=7, title="GeMax", source="Murray & Perronnin, Generalized Max Pooling, 2014"
+)
 class GeMax(Pool):
     """Generalised max pooling: the vector equally similar to every feature, u = argmin ‖Xᵀu - 1‖² + λ‖u‖².
 

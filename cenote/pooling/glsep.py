@@ -6,11 +6,18 @@ from .framework import Algorithm, Mean, Part
 from .registry import register
 
 
-@register("glsep", group=1, title="GLSEP", source="Zhang et al., AlphaMEX, 2018; as in the localization paper (L 4)")
+@register(
+    "glsep",
+    group=1,
+    title="GLSEP",
+    source="Zhang et al., AlphaMEX, 2018; as in the localization paper (L 4)",
+)
 class GLSEP(Pool):
     """Global log-sum-exp pooling: log Σ_j exp(x_j), a sum without 1/p and without a scale (L 4)."""
 
-    no_attention = "each channel weighs the positions by its own values (use a class activation map)"
+    no_attention = (
+        "each channel weighs the positions by its own values (use a class activation map)"
+    )
 
     def algorithm(self) -> Algorithm:
         return Algorithm(

@@ -8,7 +8,12 @@ from .framework import UNIFORM, Algorithm, Part
 from .registry import register
 
 
-@register("gsop", group=7, title="GSoP", source="Gao et al., Global Second-order Pooling Convolutional Networks, 2019")
+@register(
+    "gsop",
+    group=7,
+    title="GSoP",
+    source="Gao et al., Global Second-order Pooling Convolutional Networks, 2019",
+)
 class GSoP(Pool):
     """A channel gate from second-order statistics, then the mean: u = q ∘ π_A(X), q = σ(W₂ row(BN(Σ))).
 
@@ -23,7 +28,9 @@ class GSoP(Pool):
         self.check_whole(hidden=hidden)
         self.reduce, self.norm = nn.Linear(dim, hidden), BatchNorm(hidden)
         self.row_norm = BatchNorm(hidden)
-        self.row = nn.Conv1d(hidden, 4 * hidden, hidden, groups=hidden)  # a row of Σ is a group: row-wise
+        self.row = nn.Conv1d(
+            hidden, 4 * hidden, hidden, groups=hidden
+        )  # a row of Σ is a group: row-wise
         self.expand = nn.Linear(4 * hidden, dim)
 
     def algorithm(self) -> Algorithm:

@@ -10,7 +10,12 @@ from .gsp_blocked import costs, gsp_blocked, weights
 from .registry import register
 
 
-@register("gsp", group=6, title="GSP", source="Gürbüz et al., Generalized sum pooling for metric learning, 2023")
+@register(
+    "gsp",
+    group=6,
+    title="GSP",
+    source="Gürbüz et al., Generalized sum pooling for metric learning, 2023",
+)
 class GSP(Pool):
     """A learned choice of the share mu of the features that lies nearest to m prototypes w (G 4.1, P2).
 
@@ -36,7 +41,9 @@ class GSP(Pool):
         self.check_whole(prototypes=prototypes)
         self.check_positive(eps=eps)
         if background and mu == 1:
-            raise ValueError("gsp: with mu = 1 all goes to the prototypes, and the background leaves nothing")
+            raise ValueError(
+                "gsp: with mu = 1 all goes to the prototypes, and the background leaves nothing"
+            )
         if plus not in (None, "max", "gem"):
             raise ValueError(f"gsp: plus is 'max', 'gem' or None, got '{plus}'")
         self.mu, self.eps, self.plus, self.background = mu, eps, plus, background
@@ -54,10 +61,16 @@ class GSP(Pool):
         """
         tokens = self.local(x.to(self.prototypes.dtype)).flatten(0, 1)
         m, dim = self.prototypes.shape
-        chosen = tokens[torch.linspace(0, len(tokens) - 1, m, device=x.device).round().long()].double()
-        chosen = 1.01 * _clip(chosen / 1.01)  # on the ball itself rounding would tell whether they may grow shorter
+        chosen = tokens[
+            torch.linspace(0, len(tokens) - 1, m, device=x.device).round().long()
+        ].double()
+        chosen = 1.01 * _clip(
+            chosen / 1.01
+        )  # on the ball itself rounding would tell whether they may grow shorter
         if len(tokens) < m:  # the same in every process
-            noise = torch.randn(m, dim, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+            noise = torch.randn(
+                m, dim, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+            )
             chosen = chosen + 0.1 * dim**-0.5 * noise.to(chosen.device)
         self.prototypes.copy_(chosen)
         return self

@@ -11,7 +11,12 @@ from .framework import TINY, Algorithm, Part
 from .registry import register
 
 
-@register("how", group=1, title="HOW", source="Tolias et al., Learning and Aggregating Deep Local Descriptors, 2020")
+@register(
+    "how",
+    group=1,
+    title="HOW",
+    source="Tolias et al., Learning and Aggregating Deep Local Descriptors, 2020",
+)
 class HOW(Pool):
     """Norm-weighted sum of smoothed features: u = η²(Σ_j ‖x_j‖ FC(avg₃(X))_j) (D 3.17-3.20).
 
@@ -28,7 +33,9 @@ class HOW(Pool):
         if kernel < 1 or kernel % 2 == 0:
             raise ValueError(f"'{self.name}' smooths with an odd kernel, got {kernel}")
         if self.out_dim > dim:
-            raise ValueError(f"'{self.name}' reduces {dim} channels, it cannot make {self.out_dim} of them")
+            raise ValueError(
+                f"'{self.name}' reduces {dim} channels, it cannot make {self.out_dim} of them"
+            )
         self.kernel = kernel
         self.needs_grid = kernel > 1
         for name, value in (("weight", torch.eye(self.out_dim, dim)), ("mean", torch.zeros(dim))):
@@ -57,7 +64,9 @@ class HOW(Pool):
         if grid is None or self.kernel == 1:
             return x
         maps = x.mT.reshape(x.shape[0], self.dim, *grid)  # (B, D, H, W)
-        maps = F.avg_pool2d(maps, self.kernel, stride=1, padding=self.kernel // 2, count_include_pad=False)
+        maps = F.avg_pool2d(
+            maps, self.kernel, stride=1, padding=self.kernel // 2, count_include_pad=False
+        )
         return maps.flatten(2).mT
 
     def algorithm(self) -> Algorithm:
@@ -65,7 +74,8 @@ class HOW(Pool):
         return Algorithm(
             attention=Part("diag(XᵀX)^½", lambda c: norms(c.x)),
             phi_v=Part(
-                f"FC(avg_{self.kernel}(X))", lambda c: (self.smooth(c.x, c.grid) - mean.to(c.x)) @ weight.to(c.x).mT
+                f"FC(avg_{self.kernel}(X))",
+                lambda c: (self.smooth(c.x, c.grid) - mean.to(c.x)) @ weight.to(c.x).mT,
             ),
             phi_u=Part("η²(Z)", lambda c: F.normalize(c.z, dim=-1)),
         )

@@ -22,11 +22,20 @@ class JEPA(Pool):
 
     sums_to_one = True
 
-    def __init__(self, dim: int, k: int = 1, heads: int | None = None, mlp_ratio: float = 4, proj: bool = True) -> None:
+    def __init__(
+        self,
+        dim: int,
+        k: int = 1,
+        heads: int | None = None,
+        mlp_ratio: float = 4,
+        proj: bool = True,
+    ) -> None:
         super().__init__(dim, k)
         self.query = learned(k, dim)
         self.norm1, self.norm2 = nn.LayerNorm(dim), nn.LayerNorm(dim)
-        self.attn = CrossAttention(dim, default_heads(dim, 12) if heads is None else heads, proj=proj)
+        self.attn = CrossAttention(
+            dim, default_heads(dim, 12) if heads is None else heads, proj=proj
+        )
         self.mlp = mlp(dim, mlp_ratio)
 
     def algorithm(self) -> Algorithm:

@@ -6,7 +6,9 @@ from .framework import FEATURES, Algorithm, Part, State, squared_distance
 from .registry import register
 
 
-@register("kmeans", group=2, title="k-means", source="Lloyd, Least Squares Quantization in PCM, 1982")
+@register(
+    "kmeans", group=2, title="k-means", source="Lloyd, Least Squares Quantization in PCM, 1982"
+)
 class KMeans(Pool):
     """The k centroids of an image's features after at most T steps of Lloyd's algorithm (B16-B20).
 
@@ -17,7 +19,9 @@ class KMeans(Pool):
 
     permutation_invariant = False  # the draw is of positions
 
-    def __init__(self, dim: int, k: int = 3, iterations: int = 5, tol: float = 0.01, seed: int = 0) -> None:
+    def __init__(
+        self, dim: int, k: int = 3, iterations: int = 5, tol: float = 0.01, seed: int = 0
+    ) -> None:
         super().__init__(dim, k)
         self.check_whole(iterations=iterations)
         self.min_tokens = k
@@ -28,7 +32,9 @@ class KMeans(Pool):
 
     def algorithm(self) -> Algorithm:
         tol, k = self.tol, self.k
-        done = torch.zeros((), dtype=torch.bool)  # which images have converged, (B, 1, 1) once it runs
+        done = torch.zeros(
+            (), dtype=torch.bool
+        )  # which images have converged, (B, 1, 1) once it runs
 
         def init(c: State) -> Tensor:
             nonlocal done
@@ -41,12 +47,16 @@ class KMeans(Pool):
 
         def similarity(c: State) -> Tensor:
             x = c.x.detach()
-            centre = x.mean(1, keepdim=True)  # distances are small beside the norms: keep their digits
+            centre = x.mean(
+                1, keepdim=True
+            )  # distances are small beside the norms: keep their digits
             return -squared_distance(c.u.detach() - centre, x - centre)
 
         def attention(c: State) -> Tensor:
             nearest = c.s.argmax(1, keepdim=True)  # (B, 1, N), the first of equals
-            member = (nearest == torch.arange(k, device=c.x.device)[:, None]).to(c.x.dtype)  # (B, k, N)
+            member = (nearest == torch.arange(k, device=c.x.device)[:, None]).to(
+                c.x.dtype
+            )  # (B, k, N)
             a = member / member.sum(-1, keepdim=True).clamp_min(1)
             return torch.where(done, c.a, a) if c.t else a
 

@@ -65,7 +65,10 @@ def landscape(style: str = "text") -> str:
     if style != "text":
         raise ValueError(f"no style '{style}': text, markdown or json")
     widths = [max(len(line[i]) for line in table) for i in range(len(HEADINGS))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in table]
+    lines = [
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in table
+    ]
     rule = "-" * max(map(len, lines))
     out = [lines[0]]
     for i, row in enumerate(rows):

@@ -21,10 +21,14 @@ class MAP(Pool):
 
     sums_to_one = True
 
-    def __init__(self, dim: int, k: int = 1, heads: int | None = None, mlp_ratio: float = 4) -> None:
+    def __init__(
+        self, dim: int, k: int = 1, heads: int | None = None, mlp_ratio: float = 4
+    ) -> None:
         super().__init__(dim, k)
         self.query = learned(k, dim, std=dim**-0.5)
-        self.attn = CrossAttention(dim, default_heads(dim, 12) if heads is None else heads, std=dim**-0.5)
+        self.attn = CrossAttention(
+            dim, default_heads(dim, 12) if heads is None else heads, std=dim**-0.5
+        )
         self.norm, self.mlp = nn.LayerNorm(dim, 1e-6), mlp(dim, mlp_ratio, std=dim**-0.5)
 
     def algorithm(self) -> Algorithm:

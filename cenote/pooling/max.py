@@ -8,7 +8,12 @@ from .mixed_max import mixed_max
 from .registry import register
 
 
-@register("max", group=1, title="max", source="Tolias et al., Particular object retrieval with R-MAC, 2016")
+@register(
+    "max",
+    group=1,
+    title="max",
+    source="Tolias et al., Particular object retrieval with R-MAC, 2016",
+)
 class Max(Pool):
     """Max pooling: the largest value of each channel over positions (L 3, B3)."""
 

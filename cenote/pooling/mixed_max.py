@@ -63,7 +63,10 @@ def _compilable(x: Tensor) -> bool:
 
 
 def _built(x: Tensor, b: Tensor, c: Tensor, lam: Tensor) -> tuple[Tensor, Tensor]:
-    largest, where = x.new_empty(len(b), x.shape[2]), b.new_empty(len(b), x.shape[2], dtype=torch.int32)
+    largest, where = (
+        x.new_empty(len(b), x.shape[2]),
+        b.new_empty(len(b), x.shape[2], dtype=torch.int32),
+    )
     for rows in torch.arange(len(b), device=b.device).split(CHUNK):
         mixed = torch.lerp(x[c[rows]], x[b[rows]], lam[rows, None, None])
         largest[rows], found = mixed.max(1)
@@ -72,9 +75,16 @@ def _built(x: Tensor, b: Tensor, c: Tensor, lam: Tensor) -> tuple[Tensor, Tensor
 
 
 def _compiled(x: Tensor, b: Tensor, c: Tensor, lam: Tensor) -> tuple[Tensor, Tensor]:
-    if len(b) and not 0 <= int(torch.minimum(b, c).min()) <= int(torch.maximum(b, c).max()) < len(x):
-        raise IndexError(f"rows to mix are from 0 to {len(x) - 1}")  # compiled code would read elsewhere
-    largest, where = x.new_empty(len(b), x.shape[2]), b.new_empty(len(b), x.shape[2], dtype=torch.int32)
+    if len(b) and not 0 <= int(torch.minimum(b, c).min()) <= int(torch.maximum(b, c).max()) < len(
+        x
+    ):
+        raise IndexError(
+            f"rows to mix are from 0 to {len(x) - 1}"
+        )  # compiled code would read elsewhere
+    largest, where = (
+        x.new_empty(len(b), x.shape[2]),
+        b.new_empty(len(b), x.shape[2], dtype=torch.int32),
+    )
     _shared(_take_largest, [t.contiguous().numpy() for t in (x, b, c, lam, largest, where)], len(b))
     return largest, where
 
@@ -106,12 +116,16 @@ def _take_largest(
             one, other = x[b[m], j], x[c[m], j]
             for d in range(channels):
                 v = other[d] + share * (one[d] - other[d])
-                more = j == 0 or v > value[d] or v != v  # of equals the first, and any NaN stays, as torch has it
+                more = (
+                    j == 0 or v > value[d] or v != v
+                )  # of equals the first, and any NaN stays, as torch has it
                 value[d] = v if more else value[d]
                 place[d] = j if more else place[d]
 
 
-def _send_back(du: Array, where: Array, b: Array, c: Array, lam: Array, dx: Array, first: int, last: int) -> None:
+def _send_back(
+    du: Array, where: Array, b: Array, c: Array, lam: Array, dx: Array, first: int, last: int
+) -> None:
     """The gradients of channels from `first` to `last`: threads that share out channels never meet."""
     for m in range(len(b)):
         share, one, other = lam[m], dx[b[m]], dx[c[m]]

@@ -8,7 +8,13 @@ from .framework import DISTANCE, FEATURES, Algorithm, Part, squared_distance
 from .registry import register
 
 
-@register("otk", group=2, title="OTK", source="Mialon et al., Optimal Transport Embedding, 2021", category=True)
+@register(
+    "otk",
+    group=2,
+    title="OTK",
+    source="Mialon et al., Optimal Transport Embedding, 2021",
+    category=True,
+)
 class OTK(Pool):
     """Optimal transport from positions to k learnable references: U = ψ(X) P, P = Sinkhorn(e^{-‖x-u‖²/ε}) (B13-B15).
 
@@ -30,7 +36,9 @@ class OTK(Pool):
             self.check_whole(anchors=anchors)
         super().__init__(dim, k, out_dim=anchors)
         self.iterations = iterations
-        self.eps, self.sigma = (math.sqrt(dim) if value is None else value for value in (eps, sigma))
+        self.eps, self.sigma = (
+            math.sqrt(dim) if value is None else value for value in (eps, sigma)
+        )
         self.check_whole(iterations=iterations)
         self.check_positive(eps=self.eps, sigma=self.sigma)
         self.references = nn.Parameter(torch.randn(k, dim))

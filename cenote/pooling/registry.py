@@ -75,7 +75,9 @@ def options(name: str) -> dict[str, inspect.Parameter]:
 
 def entry(name: str) -> Entry:
     if name not in ENTRIES:
-        raise ValueError(f"no pool '{name}'{suggest(name, ENTRIES)} (known: {', '.join(list_pools())})")
+        raise ValueError(
+            f"no pool '{name}'{suggest(name, ENTRIES)} (known: {', '.join(list_pools())})"
+        )
     return ENTRIES[name]
 
 

@@ -5,7 +5,13 @@ from .framework import GAP_INIT, UNIFORM, Algorithm, Part
 from .registry import register
 
 
-@register("se", group=3, title="SE", source="Hu et al., Squeeze-and-Excitation Networks, 2018", category=True)
+@register(
+    "se",
+    group=3,
+    title="SE",
+    source="Hu et al., Squeeze-and-Excitation Networks, 2018",
+    category=True,
+)
 class SE(Pool):
     """Squeeze-and-excitation, then the mean: u = q ∘ π_A(X), q = σ(MLP(π_A(X))) (B25-B28)."""
 

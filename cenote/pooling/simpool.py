@@ -26,10 +26,20 @@ from .simpool_blocked import simpool_blocked
 
 INITS = ("gap", "learned", "norm")
 FLOORS = ("image", "batch", "channel")
-NAMES_ELSEWHERE = {"norm_patches.": "norm.", "q.": "wq.", "k.": "wk."}  # the authors' checkpoints; timm's
+NAMES_ELSEWHERE = {
+    "norm_patches.": "norm.",
+    "q.": "wq.",
+    "k.": "wk.",
+}  # the authors' checkpoints; timm's
 
 
-@register("simpool", group=5, title="SimPool", source="Psomas et al., Keep it SimPool, 2023", category=True)
+@register(
+    "simpool",
+    group=5,
+    title="SimPool",
+    source="Psomas et al., Keep it SimPool, 2023",
+    category=True,
+)
 class SimPool(Pool):
     """One step of attention from the average to the features, pooled by a generalized mean (Algorithm 2).
 
@@ -84,7 +94,9 @@ class SimPool(Pool):
         if heads > 1 and similarity != "dot":
             raise ValueError("simpool: several heads need similarity='dot'")
         if layers > 1 and iterations > 1:
-            raise ValueError("simpool: layers (own weights) and iterations (shared weights) exclude each other")
+            raise ValueError(
+                "simpool: layers (own weights) and iterations (shared weights) exclude each other"
+            )
         if k > 1 and init != "gap":
             raise ValueError("simpool: k > 1 vectors start from k-means, init must stay 'gap'")
         if tied and not {"q", "k"} <= set(linear):
@@ -95,8 +107,19 @@ class SimPool(Pool):
             self.check_positive(gamma=gamma)
         if max_gamma is not None:
             self.check_positive(max_gamma=max_gamma)
-        self.floor, self.heads, self.attention, self.similarity, self.init = floor, heads, attention, similarity, init
-        self.steps, self.layers, self.tied, self.max_gamma = max(layers, iterations), layers, tied, max_gamma
+        self.floor, self.heads, self.attention, self.similarity, self.init = (
+            floor,
+            heads,
+            attention,
+            similarity,
+            init,
+        )
+        self.steps, self.layers, self.tied, self.max_gamma = (
+            max(layers, iterations),
+            layers,
+            tied,
+            max_gamma,
+        )
         self.linear, self.normed = _letters("linear", linear), _letters("norm", norm)
         self.norm = nn.LayerNorm(dim, eps=1e-6) if self.normed & {"k", "v"} else None
         self.norm_q = nn.LayerNorm(dim, eps=1e-6) if "q" in self.normed else None
@@ -105,7 +128,10 @@ class SimPool(Pool):
         self.wv = self._maps("v" in self.linear)
         self.start = nn.Parameter(torch.randn(1, 1, dim) * 0.02) if init == "learned" else None
         self.clusters = KMeans(dim, k) if k > 1 else None
-        self.min_tokens, self.permutation_invariant = k, k == 1  # k-means draws its start by position
+        self.min_tokens, self.permutation_invariant = (
+            k,
+            k == 1,
+        )  # k-means draws its start by position
         self.gamma: float | nn.Parameter | None = None if gamma is None else float(gamma)
         if learn_gamma and gamma is not None:
             self.gamma = nn.Parameter(torch.tensor(float(gamma)))
@@ -115,14 +141,27 @@ class SimPool(Pool):
         if not self._is_default():
             u, a = self.algorithm().run(x, grid)
             return u, a
-        assert isinstance(self.wq, nn.Linear) and isinstance(self.wk, nn.Linear) and self.norm is not None
-        if blocks_serve(x) and self.floor == "image" and self.init == "gap" and not isinstance(self.gamma, Tensor):
+        assert (
+            isinstance(self.wq, nn.Linear)
+            and isinstance(self.wk, nn.Linear)
+            and self.norm is not None
+        )
+        if (
+            blocks_serve(x)
+            and self.floor == "image"
+            and self.init == "gap"
+            and not isinstance(self.gamma, Tensor)
+        ):
             norm = self.norm
-            u, a = simpool_blocked(x, self.wq.weight, self.wk.weight, norm.weight, norm.bias, norm.eps, self.gamma)
+            u, a = simpool_blocked(
+                x, self.wq.weight, self.wk.weight, norm.weight, norm.bias, norm.eps, self.gamma
+            )
             return self._shift(u[:, None]), a[:, None]
         u0 = self._start(x)  # (B, 1, D)
         values = self.norm(x)
-        t = self.wq(u0) @ self.wk.weight * self.dim**-0.5  # K^T q = X'^T (W_K^T q): the keys never exist
+        t = (
+            self.wq(u0) @ self.wk.weight * self.dim**-0.5
+        )  # K^T q = X'^T (W_K^T q): the keys never exist
         a = (t @ values.mT).softmax(-1)  # (B, 1, N)
         return self._shift(self._mean()(self._lift(values), a)), a
 
@@ -208,7 +247,9 @@ class SimPool(Pool):
             return v
         if self.floor == "batch":
             return v - v.min()
-        return v - (v.amin(1, keepdim=True) if self.floor == "channel" else v.amin((1, 2), keepdim=True))
+        return v - (
+            v.amin(1, keepdim=True) if self.floor == "channel" else v.amin((1, 2), keepdim=True)
+        )
 
     def _mean(self) -> Mean:
         if self.gamma is None:
@@ -223,7 +264,9 @@ class SimPool(Pool):
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
         for theirs, ours in NAMES_ELSEWHERE.items():
             for name in [n for n in state_dict if n.startswith(prefix + theirs)]:
-                state_dict[prefix + ours + name.removeprefix(prefix + theirs)] = state_dict.pop(name)
+                state_dict[prefix + ours + name.removeprefix(prefix + theirs)] = state_dict.pop(
+                    name
+                )
         if prefix + "beta" in state_dict and self.beta is None:
             self.beta = nn.Parameter(state_dict[prefix + "beta"].to(next(self.parameters())))
         super()._load_from_state_dict(state_dict, prefix, *args)

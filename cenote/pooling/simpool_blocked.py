@@ -19,7 +19,13 @@ from .framework import TINY, raise_to, root
 
 
 def simpool_blocked(
-    x: Tensor, w_q: Tensor, w_k: Tensor, weight: Tensor, bias: Tensor, eps: float, gamma: float | None
+    x: Tensor,
+    w_q: Tensor,
+    w_k: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    eps: float,
+    gamma: float | None,
 ) -> tuple[Tensor, Tensor]:
     """X (B, N, D) -> u (B, D), a (B, N): Algorithm 2 with the minimum taken per image."""
     u, a = _Blocked.apply(x, w_q, w_k, weight, bias, eps, gamma)
@@ -70,7 +76,9 @@ class _Blocked(torch.autograd.Function):
         if gamma is None:
             dbias += du.sum(0)  # a sums to one, ds to zero
         else:
-            dz = (du * z.clamp_min(TINY).pow(1 / gamma - 1) / gamma).masked_fill_(z <= TINY, 0)[:, None]
+            dz = (du * z.clamp_min(TINY).pow(1 / gamma - 1) / gamma).masked_fill_(z <= TINY, 0)[
+                :, None
+            ]
         for i in blocks(x):
             xi, ai = x[i].contiguous(), a[i, None]
             if gamma is None:
@@ -121,7 +129,9 @@ def _softmax_slope(a: Tensor, da: Tensor) -> Tensor:
 
 def _raise_(v: Tensor, gamma: float) -> Tensor:
     """v^gamma for v >= 0, in place where the exponent allows."""
-    return v.square_() if gamma == 2 else v.mul_(v.sqrt().sqrt_()) if gamma == 1.25 else v.pow_(gamma)
+    return (
+        v.square_() if gamma == 2 else v.mul_(v.sqrt().sqrt_()) if gamma == 1.25 else v.pow_(gamma)
+    )
 
 
 def _slope(v: Tensor, gamma: float) -> Tensor:

@@ -9,7 +9,12 @@ from .registry import register
 
 
 @register(
-    "slot", group=2, title="Slot", source="Locatello et al., Slot Attention, 2020", category=True, simplified=True
+    "slot",
+    group=2,
+    title="Slot",
+    source="Locatello et al., Slot Attention, 2020",
+    category=True,
+    simplified=True,
 )
 class Slot(Pool):
     """k slots compete for the positions over T steps (B21-B24).
@@ -20,20 +25,30 @@ class Slot(Pool):
 
     sums_to_one = True
 
-    def __init__(self, dim: int, k: int = 3, iterations: int = 3, eps: float = 1e-8, seed: int = 0) -> None:
+    def __init__(
+        self, dim: int, k: int = 3, iterations: int = 3, eps: float = 1e-8, seed: int = 0
+    ) -> None:
         super().__init__(dim, k)
         self.check_whole(iterations=iterations)
         self.check_positive(eps=eps)
         self.iterations, self.eps = iterations, eps
         self.mu = nn.Parameter(nn.init.xavier_uniform_(torch.empty(1, dim))[0])
         self.log_sigma = nn.Parameter(torch.zeros(dim))
-        self.register_buffer("noise", torch.randn(k, dim, generator=torch.Generator().manual_seed(seed)))
-        self.norm_x, self.norm_u, self.norm_mlp = nn.LayerNorm(dim), nn.LayerNorm(dim), nn.LayerNorm(dim)
+        self.register_buffer(
+            "noise", torch.randn(k, dim, generator=torch.Generator().manual_seed(seed))
+        )
+        self.norm_x, self.norm_u, self.norm_mlp = (
+            nn.LayerNorm(dim),
+            nn.LayerNorm(dim),
+            nn.LayerNorm(dim),
+        )
         self.wq = nn.Linear(dim, dim, bias=False)
         self.wk = nn.Linear(dim, dim, bias=False)
         self.wv = nn.Linear(dim, dim, bias=False)
         self.gru = nn.GRUCell(dim, dim)
-        self.mlp = nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, dim))  # 11 d² weights in all
+        self.mlp = nn.Sequential(
+            nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, dim)
+        )  # 11 d² weights in all
 
     noise: Tensor  # (k, D)
 
@@ -63,7 +78,11 @@ class Slot(Pool):
     def slots(self, x: Tensor) -> Tensor:
         """U⁰ for each image of the batch (B, k, D)."""
         shape = (x.shape[0], self.k, self.dim)
-        noise = torch.randn(shape, dtype=x.dtype, device=x.device) if self.training else self.noise.expand(shape)
+        noise = (
+            torch.randn(shape, dtype=x.dtype, device=x.device)
+            if self.training
+            else self.noise.expand(shape)
+        )
         return self.mu + self.log_sigma.exp() * noise
 
     def update(self, z: Tensor, u: Tensor) -> Tensor:

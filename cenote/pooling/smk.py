@@ -4,7 +4,12 @@ from .how import HOW
 from .registry import register
 
 
-@register("smk", group=7, title="SMK", source="Tolias et al., Learning and Aggregating Deep Local Descriptors, 2020")
+@register(
+    "smk",
+    group=7,
+    title="SMK",
+    source="Tolias et al., Learning and Aggregating Deep Local Descriptors, 2020",
+)
 class SMK(HOW):
     """HOW with its FC learned: u = η²(Σ_j ‖x_j‖ W(avg₃(X)_j - m)), W and m trainable, ‖x_j‖ the attention.
 

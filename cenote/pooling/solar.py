@@ -17,7 +17,9 @@ class SOLAR(Pool):
     F, G = relu(BN(W X)) and H = W X have d' = D / `reduction` channels; W_V starts at zero, so that Y starts as X.
     """
 
-    no_attention = "its attention is between positions (N x N); the pooling itself weighs them alike"
+    no_attention = (
+        "its attention is between positions (N x N); the pooling itself weighs them alike"
+    )
 
     def __init__(self, dim: int, reduction: int = 4, gamma: float = 3.0, eps: float = 1e-6) -> None:
         super().__init__(dim)
@@ -40,6 +42,8 @@ class SOLAR(Pool):
         )
 
     def attended(self, x: Tensor) -> Tensor:
-        a = (self.f(x) @ self.g(x).mT * self.scale).softmax(-1)  # (B, N, N): where each position looks
+        a = (self.f(x) @ self.g(x).mT * self.scale).softmax(
+            -1
+        )  # (B, N, N): where each position looks
         y: Tensor = x + self.v(a @ self.h(x))
         return y

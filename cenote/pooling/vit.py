@@ -83,7 +83,12 @@ class ViT(ClsPool):
     """
 
     def __init__(
-        self, dim: int, depth: int = 1, heads: int | None = None, mlp_ratio: float = 4, norm: bool = False
+        self,
+        dim: int,
+        depth: int = 1,
+        heads: int | None = None,
+        mlp_ratio: float = 4,
+        norm: bool = False,
     ) -> None:
         heads = default_heads(dim, 4) if heads is None else heads
         super().__init__(dim, depth, lambda: Block(dim, heads, mlp_ratio), norm)

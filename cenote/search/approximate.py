@@ -39,10 +39,17 @@ class Approximate:
 
     def nearest(self, store: Embedded, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
         k, queries = min(k, len(store)), queries.float().contiguous()
-        wanted = min(max(100, 4 * k), self.rows)  # codes are coarse: more than asked for are compared exactly
-        found = torch.from_numpy(self.index.search(queries.numpy(), wanted)[1])  # (Q, wanted), -1 where there is none
+        wanted = min(
+            max(100, 4 * k), self.rows
+        )  # codes are coarse: more than asked for are compared exactly
+        found = torch.from_numpy(
+            self.index.search(queries.numpy(), wanted)[1]
+        )  # (Q, wanted), -1 where there is none
         newer = store.exact(queries, k, self.rows) if self.rows < len(store.matrix) else None
-        scores, rows = queries.new_empty(len(queries), k), torch.empty(len(queries), k, dtype=torch.long)
+        scores, rows = (
+            queries.new_empty(len(queries), k),
+            torch.empty(len(queries), k, dtype=torch.long),
+        )
         for i, query in enumerate(queries):
             at = found[i][found[i] >= 0]
             at = at[store.counting[at]].sort().values
@@ -60,7 +67,11 @@ class Approximate:
 def read(store: Embedded) -> Approximate | None:
     """What was built for these rows, if it is good enough and faiss is there."""
     about = _about(store.folder)
-    if not about.get("good") or about["generation"] != store.table.generation or about["rows"] > len(store.matrix):
+    if (
+        not about.get("good")
+        or about["generation"] != store.table.generation
+        or about["rows"] > len(store.matrix)
+    ):
         return None
     try:
         faiss = require("faiss", extra="faiss")
@@ -68,10 +79,16 @@ def read(store: Embedded) -> Approximate | None:
     except (MissingExtra, RuntimeError):
         return None
     # A build that was killed between its two files leaves two that do not belong together.
-    return Approximate(index, about["rows"], about["probes"]) if index.ntotal == about["rows"] else None
+    return (
+        Approximate(index, about["rows"], about["probes"])
+        if index.ntotal == about["rows"]
+        else None
+    )
 
 
-def build(store: Embedded, texts: Tensor | None = None, target: float = TARGET, seed: int = 0) -> dict[str, Any]:
+def build(
+    store: Embedded, texts: Tensor | None = None, target: float = TARGET, seed: int = 0
+) -> dict[str, Any]:
     """Train, fill and measure; returns what the file beside it says. `texts` (N, D) ask as well, if given."""
     faiss = require("faiss", extra="faiss")
     draw, n = torch.Generator().manual_seed(seed), len(store.matrix)
@@ -97,7 +114,13 @@ def build(store: Embedded, texts: Tensor | None = None, target: float = TARGET, 
                   for name, queries in asked.items()}  # fmt: skip
         if min(recall.values()) >= target:
             break
-    about = {"rows": n, "generation": store.table.generation, "lists": lists, "codes": codes, "probes": probes}
+    about = {
+        "rows": n,
+        "generation": store.table.generation,
+        "lists": lists,
+        "codes": codes,
+        "probes": probes,
+    }
     about |= {"recall@10": recall, "target": target, "good": min(recall.values()) >= target}
     with write_atomically(store.folder / FILE) as temporary:
         faiss.write_index(index, str(temporary))
@@ -113,7 +136,9 @@ def _recall(found: Tensor, truth: Tensor, itself: bool) -> float:
     return float(hits.double().mean())
 
 
-def bring_up_to_date(store: Embedded, wanted: str = "auto", texts: Tensor | None = None) -> str | None:
+def bring_up_to_date(
+    store: Embedded, wanted: str = "auto", texts: Tensor | None = None
+) -> str | None:
     """Build one where it is wanted and none is fresh; what became of it, in a sentence."""
     if wanted == "no":
         for name in (ABOUT, FILE):
@@ -122,7 +147,10 @@ def bring_up_to_date(store: Embedded, wanted: str = "auto", texts: Tensor | None
     about, now = _about(store.folder), len(store.matrix)
     if len(store) < (ENOUGH if wanted == "auto" else 1):
         return None
-    if about.get("generation") == store.table.generation and now - about["rows"] <= STALE * about["rows"]:
+    if (
+        about.get("generation") == store.table.generation
+        and now - about["rows"] <= STALE * about["rows"]
+    ):
         return None
     try:
         about = build(store, texts)
@@ -130,10 +158,13 @@ def bring_up_to_date(store: Embedded, wanted: str = "auto", texts: Tensor | None
         if wanted != "auto":
             raise
         return (
-            f"search of {len(store)} images stays exact: pip install 'cenote[faiss]' makes it approximate, and faster"
+            f"search of {len(store)} images stays exact: "
+            "pip install 'cenote[faiss]' makes it approximate, and faster"
         )
     told = " and ".join(f"{value:.3f} on {name}" for name, value in about["recall@10"].items())
-    return f"approximate index: recall@10 {told}" + ("" if about["good"] else "; not enough, search stays exact")
+    return f"approximate index: recall@10 {told}" + (
+        "" if about["good"] else "; not enough, search stays exact"
+    )
 
 
 def _about(folder: Path) -> dict[str, Any]:

@@ -56,7 +56,9 @@ class Answer(NamedTuple):
     proxies: tuple[int, ...] = ()  # rows of the images that told FreeDom what the image means
 
 
-def ask(question: Question, store: Store, model: ImageText, words: WordMemory | None = None) -> Answer:
+def ask(
+    question: Question, store: Store, model: ImageText, words: WordMemory | None = None
+) -> Answer:
     """The best `top` images that reach the cut-off, near-duplicates hidden, then sorted as asked."""
     method = method_of(question, words is not None)
     store.description.refuse_other(model, store.where)
@@ -89,11 +91,15 @@ def ask(question: Question, store: Store, model: ImageText, words: WordMemory | 
     hide = question.near_duplicates == "hide"
     kept = scores >= (-torch.inf if question.cut is None else question.cut)
     if hide:  # who asks with an image knows that one already
-        kept &= ~torch.isin(rows, torch.tensor([row for image in images for row in image.rows], dtype=torch.long))
+        kept &= ~torch.isin(
+            rows, torch.tensor([row for image in images for row in image.rows], dtype=torch.long)
+        )
     scores, rows = scores[kept], rows[kept]
     results = (without_twins if hide else all_of)(scores, rows, view, question.top)
     why, proxies = told | _plain(plan, store), tuple(plan.why.get("proxies", ()))
-    return Answer(in_order(results, question.sort), method, len(scores), len(view), exact, why, proxies)
+    return Answer(
+        in_order(results, question.sort), method, len(scores), len(view), exact, why, proxies
+    )
 
 
 def parse_term(text: str) -> tuple[str, float]:
@@ -123,7 +129,9 @@ def method_of(question: Question, words: bool) -> str:
     if question.sort not in SORTS:
         raise ValueError(f"results are sorted by {', '.join(SORTS)}, not '{question.sort}'")
     if question.near_duplicates not in ("hide", "show"):
-        raise ValueError(f"near-duplicates are hidden or shown (hide, show), not '{question.near_duplicates}'")
+        raise ValueError(
+            f"near-duplicates are hidden or shown (hide, show), not '{question.near_duplicates}'"
+        )
     check_number("top", question.top, whole=True, least=1)
     if question.cut is not None:
         check_number("the cut-off", question.cut)
@@ -131,7 +139,9 @@ def method_of(question: Question, words: bool) -> str:
     if method == "auto" and not (image and text):
         method = "image" if image else "text"
     elif method == "auto":
-        method = "freedom" if words and question.texts and "weight" not in question.options else "weicom"
+        method = (
+            "freedom" if words and question.texts and "weight" not in question.options else "weicom"
+        )
     chosen = find_method(method)
     for given, used, what in ((image, chosen.image, "an image"), (text, chosen.text, "a text")):
         if given != used:

@@ -14,7 +14,9 @@ from .texts import image_vectors, text_vectors
 if TYPE_CHECKING:
     from .compose import Context
 
-ABOVE = 3.0  # deviations above the mean: where the best images are, there products are made straight
+ABOVE = (
+    3.0  # deviations above the mean: where the best images are, there products are made straight
+)
 
 
 def text(queries: Sequence[Query], context: Context) -> list[Plan]:
@@ -47,7 +49,10 @@ def product(queries: Sequence[Query], context: Context) -> list[Plan]:
     at_t, at_i = (mu_t + ABOVE * sigma_t).float(), (mu_i + ABOVE * sigma_i).float()
     directions = at_i[:, None] * t + at_t[:, None] * y  # d(s_t s_i) = s_i ds_t + s_t ds_i
     zero = torch.zeros(2)
-    return [Plan(torch.stack(pair), zero, _times, d, {}) for *pair, d in zip(t, y, directions, strict=True)]
+    return [
+        Plan(torch.stack(pair), zero, _times, d, {})
+        for *pair, d in zip(t, y, directions, strict=True)
+    ]
 
 
 def _times(similarities: Tensor) -> Tensor:
@@ -61,4 +66,7 @@ def normalised_sum(queries: Sequence[Query], context: Context) -> list[Plan]:
     (mu_t, sigma_t), (mu_i, sigma_i) = moments.statistics(t), moments.statistics(y)
     vectors = (t / sigma_t[:, None] + y / sigma_i[:, None]).float()
     offsets = -(mu_t / sigma_t + mu_i / sigma_i)
-    return [single(vector, offset=float(offset)) for vector, offset in zip(vectors, offsets, strict=True)]
+    return [
+        single(vector, offset=float(offset))
+        for vector, offset in zip(vectors, offsets, strict=True)
+    ]

@@ -33,7 +33,9 @@ SHARPNESS = 0.1  # of their weights exp(0.1 s); the query's own s is 1
 CONTEXT = 100  # subjects put before and behind the text; 0 for none
 HARRIS = 0.1  # s_t s_i - 0.1 (s_t + s_i)^2
 SAMPLE, SUBJECTS = 1000, 100  # images that the minima are taken from, found by so many texts
-ABOVE = 3.0  # deviations above the mean: where the best images are, there the fusion is made straight
+ABOVE = (
+    3.0  # deviations above the mean: where the best images are, there the fusion is made straight
+)
 
 
 class Space(NamedTuple):
@@ -62,17 +64,24 @@ def basic(
     negative = remember_words(model, STYLES if styles is None else styles)
     space = space_of(database, positive, negative, contrast, components)
     t = contextualised(model, queries, positive.words[:contextual]) - space.text_mean  # (Q, D)
-    y = expanded(image_vectors(queries) - space.image_mean, space, database, expansion) @ space.projection
+    y = (
+        expanded(image_vectors(queries) - space.image_mean, space, database, expansion)
+        @ space.projection
+    )
     vectors = torch.stack([t, y], 1)  # (Q, 2, D)
     offsets = -(vectors.double() @ space.image_mean.double())  # q . (x - mean) = q . x - q . mean
     least = torch.tensor(space.least, dtype=torch.double)
     combine = partial(fused, least, harris)
     directions = _directions(vectors, offsets, database, least, harris)
     why = {"least": {"text": space.least[0], "image": space.least[1]}}
-    return [Plan(v, o, combine, d, why) for v, o, d in zip(vectors, offsets, directions, strict=True)]
+    return [
+        Plan(v, o, combine, d, why) for v, o, d in zip(vectors, offsets, directions, strict=True)
+    ]
 
 
-def check_basic(contrast: float, components: int, expansion: int, contextual: int, harris: float) -> None:
+def check_basic(
+    contrast: float, components: int, expansion: int, contextual: int, harris: float
+) -> None:
     check_number("components", components, whole=True, least=1)
     check_number("expansion", expansion, whole=True, least=0)
     check_number("contextual", contextual, whole=True, least=0)
@@ -132,19 +141,29 @@ def contextualised(model: ImageText, queries: Sequence[Query], subjects: Sequenc
     return torch.stack(rows)
 
 
-def expanded(images: Tensor, space: Space, database: Database, expansion: int = EXPANSION) -> Tensor:
+def expanded(
+    images: Tensor, space: Space, database: Database, expansion: int = EXPANSION
+) -> Tensor:
     """(Q, D) centred -> (Q, D): the mean of the query and its nearest, weighed by exp(0.1 s)."""
     if not expansion:
         return images
     projected = images @ space.projection
-    found, rows = database.nearest(projected, expansion)  # the mean shifts all similarities of a query alike
+    found, rows = database.nearest(
+        projected, expansion
+    )  # the mean shifts all similarities of a query alike
     similarities = found - projected @ space.image_mean[:, None]
-    weights = torch.cat([similarities, torch.ones(len(images), 1)], 1).mul(SHARPNESS).softmax(1)  # (Q, k + 1)
-    near = database.vectors(rows.flatten()).float().unflatten(0, rows.shape) - space.image_mean  # (Q, k, D)
+    weights = (
+        torch.cat([similarities, torch.ones(len(images), 1)], 1).mul(SHARPNESS).softmax(1)
+    )  # (Q, k + 1)
+    near = (
+        database.vectors(rows.flatten()).float().unflatten(0, rows.shape) - space.image_mean
+    )  # (Q, k, D)
     return (weights[:, :, None] * torch.cat([near, images[:, None]], 1)).sum(1)
 
 
-def _directions(vectors: Tensor, offsets: Tensor, database: Database, least: Tensor, harris: float) -> Tensor:
+def _directions(
+    vectors: Tensor, offsets: Tensor, database: Database, least: Tensor, harris: float
+) -> Tensor:
     """(Q, D): the slope of the fusion where good images are."""
     mu, sigma = database.moments().statistics(vectors.flatten(0, 1))
     s = (mu + ABOVE * sigma).view(-1, 2) + offsets

@@ -73,7 +73,9 @@ METHODS: dict[str, Method] = {
     "product": Method("baselines:product", True, True),
     "normalised-sum": Method("baselines:normalised_sum", True, True),
     "weicom": Method("weicom:weicom", True, True),
-    "freedom-word": Method(_FREEDOM, True, True, True, {"fusion": "word", "m": 1} | _ALONE | _UNIFORM),  # (4.7)
+    "freedom-word": Method(
+        _FREEDOM, True, True, True, {"fusion": "word", "m": 1} | _ALONE | _UNIFORM
+    ),  # (4.7)
     "freedom-e": Method(_FREEDOM, True, True, True, _EARLY | _ALONE | _UNIFORM),  # (4.9)
     "freedom-l": Method(_FREEDOM, True, True, True, _LATE | _ALONE | _UNIFORM),  # (4.11)
     "freedom-e+": Method(_FREEDOM, True, True, True, _EARLY | _UNIFORM),  # (4.15)

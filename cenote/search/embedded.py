@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from .approximate import Approximate
     from .writing import Writing
 
-BUDGET = 256 << 20  # bytes that a search takes beside the matrix, which is the system's to keep in memory
+BUDGET = (
+    256 << 20
+)  # bytes that a search takes beside the matrix, which is the system's to keep in memory
 DTYPES = ("float32", "float16")
 FEW = 4  # below one row in so many, the chosen are gathered; above it, all are compared and the others masked
 
@@ -50,7 +52,9 @@ class Embedded:
         self.description = self.table.model_places.description(description)
 
     @classmethod
-    def open(cls, folder: Path, description: Description | None = None, budget: int = BUDGET) -> Embedded:
+    def open(
+        cls, folder: Path, description: Description | None = None, budget: int = BUDGET
+    ) -> Embedded:
         """With a description a folder that is not there, or empty, becomes an index."""
         if (folder / "index.json").is_file():
             return cls(folder, read_description(folder), budget)
@@ -59,7 +63,9 @@ class Embedded:
             raise ValueError(f"{folder} {what}: `cenote index PHOTOGRAPHS -o {folder}` makes one")
         if description.dtype not in DTYPES:
             raise ValueError(f"vectors are kept as {' or '.join(DTYPES)}, not {description.dtype}")
-        if folder.exists() and any(not path.name.startswith((".", "images.sqlite")) for path in folder.iterdir()):
+        if folder.exists() and any(
+            not path.name.startswith((".", "images.sqlite")) for path in folder.iterdir()
+        ):
             raise ValueError(f"{folder} holds other files: name a new folder for the index")
         with write_atomically(folder / "images.sqlite") as temporary:
             Table.create(temporary, folder)
@@ -86,7 +92,9 @@ class Embedded:
             except FileNotFoundError:  # compacted between the two
                 self.table.close()
                 if attempt == 4:
-                    raise Damaged(f"{self.folder} is damaged (its vectors are gone): index the images again") from None
+                    raise Damaged(
+                        f"{self.folder} is damaged (its vectors are gone): index the images again"
+                    ) from None
         gone = {row for _, row in self.table.gone()}
         self.rows: Tensor | None = None  # those that count, ascending; None: all
         if gone:
@@ -114,7 +122,9 @@ class Embedded:
             return torch.from_numpy(np.empty((0, width), dtype))
         wanted, there = rows * width * np.dtype(dtype).itemsize, path.stat().st_size
         if there < wanted:
-            raise Damaged(f"{path} is damaged ({there} of {wanted} bytes): index the images again, into a new folder")
+            raise Damaged(
+                f"{path} is damaged ({there} of {wanted} bytes): index the images again, into a new folder"
+            )
         # Copy on write, which nobody does: torch does not take a matrix that is read-only.
         return torch.from_numpy(np.memmap(path, dtype, "c", shape=(rows, width)))
 
@@ -139,7 +149,10 @@ class Embedded:
     def exact(self, queries: Tensor, k: int, first: int = 0) -> tuple[Tensor, Tensor]:
         """Among the rows from `first` on; of equals the first."""
         k = min(k, len(self) if not first else int(self.counting[first:].sum()))
-        groups = [self._group(part, k, first) for part in queries.float().split(self._height(len(queries)))]
+        groups = [
+            self._group(part, k, first)
+            for part in queries.float().split(self._height(len(queries)))
+        ]
         if not groups:
             return torch.empty(0, k), torch.empty(0, k, dtype=torch.long)
         scores, rows = zip(*groups, strict=True)
@@ -175,7 +188,9 @@ class Embedded:
     @staticmethod
     def _product(queries: Tensor, block: Tensor) -> Tensor:
         block = block.float()
-        return (block @ queries[0])[None] if len(queries) == 1 else queries @ block.T  # one query: half the time
+        return (
+            (block @ queries[0])[None] if len(queries) == 1 else queries @ block.T
+        )  # one query: half the time
 
     def _height(self, queries: int) -> int:
         return max(1, min(queries, self.budget // (64 * self.dim)))
@@ -197,7 +212,9 @@ class Embedded:
 
     def scan(self, vectors: Tensor) -> tuple[Tensor, Tensor] | None:
         self._check(vectors)
-        if (self.approximate is not None and not self.filtered) or 16 * len(vectors) * len(self) > self.budget:
+        if (self.approximate is not None and not self.filtered) or 16 * len(vectors) * len(
+            self
+        ) > self.budget:
             return None
         rows = torch.arange(len(self.matrix)) if self.rows is None else self.rows
         parts = list(self._similarities(vectors.float(), 0))
@@ -254,7 +271,9 @@ class Embedded:
 
     def _check(self, queries: Tensor) -> None:
         if queries.ndim != 2 or queries.shape[1] != self.dim:
-            raise ValueError(f"queries are (queries, {self.dim}) as {self.where} is, got {tuple(queries.shape)}")
+            raise ValueError(
+                f"queries are (queries, {self.dim}) as {self.where} is, got {tuple(queries.shape)}"
+            )
 
 
 def caught_up(table: Table, matrix: Tensor) -> tuple[Sums, int, int]:
@@ -280,9 +299,13 @@ def read_description(folder: Path) -> Description:
         if description.format == Description.format:
             _check_description(description)
     except (ValueError, TypeError, OSError) as error:
-        raise Damaged(f"{folder} is damaged (index.json: {error}): index the images again, into a new folder") from None
+        raise Damaged(
+            f"{folder} is damaged (index.json: {error}): index the images again, into a new folder"
+        ) from None
     if description.format != Description.format:
-        raise ValueError(f"{folder} is of a newer Cenote (format {description.format}): update Cenote")
+        raise ValueError(
+            f"{folder} is of a newer Cenote (format {description.format}): update Cenote"
+        )
     return description
 
 

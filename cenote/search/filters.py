@@ -18,7 +18,9 @@ class Filter:
 
     classes: tuple[str, ...] = ()
     domains: tuple[str, ...] = ()
-    folders: tuple[str, ...] = ()  # absolute, or as a data set names its images; and the folders in them
+    folders: tuple[
+        str, ...
+    ] = ()  # absolute, or as a data set names its images; and the folders in them
     since: float | None = None
     until: float | None = None  # not included
     smallest: int | None = None
@@ -51,8 +53,12 @@ class Filter:
             if names:
                 said.append(f"{column} in {json.dumps(list(names), ensure_ascii=False)}")
         if self.folders:
-            starts = [(folder.rstrip("/") + "/", folder.rstrip("/") + "0") for folder in self.folders]
-            ranges = [f"(path >= {_quoted(start)} and path < {_quoted(end)})" for start, end in starts]
+            starts = [
+                (folder.rstrip("/") + "/", folder.rstrip("/") + "0") for folder in self.folders
+            ]
+            ranges = [
+                f"(path >= {_quoted(start)} and path < {_quoted(end)})" for start, end in starts
+            ]
             said.append("(" + " or ".join(ranges) + ")")
         said += [f"{column} {sign} {bound!r}" for column, sign, bound in self._bounds()]
         return " and ".join(said)

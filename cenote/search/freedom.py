@@ -26,14 +26,18 @@ TEMPLATE = "{word} {text}"  # w + t, with a space between
 Word = TypeVar("Word", bound=Hashable)
 
 
-def frequent_words(lists_of_words: Iterable[Iterable[Word]], m: int = M) -> tuple[list[Word], list[float]]:
+def frequent_words(
+    lists_of_words: Iterable[Iterable[Word]], m: int = M
+) -> tuple[list[Word], list[float]]:
     """The m most frequent words of all lists, and count / largest count of each.
 
     Of equally frequent words the first seen, scanning the lists (proxies in order of similarity) and in each its words
     (in order of similarity). Fewer words than m give fewer.
     """
     check_number("m", m, whole=True, least=0)
-    counts = Counter(chain.from_iterable(lists_of_words)).most_common(m)  # of equals the first seen, as documented
+    counts = Counter(chain.from_iterable(lists_of_words)).most_common(
+        m
+    )  # of equals the first seen, as documented
     return [word for word, _ in counts], [count / counts[0][1] for _, count in counts]
 
 
@@ -71,18 +75,35 @@ def freedom(
     if fusion == "word":
         named = [pairs[:1] for pairs in named]
     joined = [[(" ".join(word for word, _ in pairs), 1.0)] for pairs in named]  # w_1 + ... + w_m
-    vectors = _fused([terms(query) for query in queries], joined if fusion == "early" else named, context, template)
+    vectors = _fused(
+        [terms(query) for query in queries],
+        joined if fusion == "early" else named,
+        context,
+        template,
+    )
     asked = {"k": k, "n": n, "m": m, "fusion": fusion}
-    return [single(v, _why(one, pairs, asked)) for v, one, pairs in zip(vectors, found, named, strict=True)]
+    return [
+        single(v, _why(one, pairs, asked))
+        for v, one, pairs in zip(vectors, found, named, strict=True)
+    ]
 
 
 def invert(
-    queries: Sequence[Query], context: Context, k: int = K, n: int = N, m: int = M, memory: Database | str = "database"
+    queries: Sequence[Query],
+    context: Context,
+    k: int = K,
+    n: int = N,
+    m: int = M,
+    memory: Database | str = "database",
 ) -> list[Inverted]:
     """phi_V (4.6) without a memory: the m nearest words, all of frequency 1; else phi+ (4.13, 4.14)."""
     assert context.words is not None
     if isinstance(memory, str):
-        base, inside = (context.database, [q.inside for q in queries]) if memory == "database" else (None, None)
+        base, inside = (
+            (context.database, [q.inside for q in queries])
+            if memory == "database"
+            else (None, None)
+        )
     else:
         base, inside = memory, None  # rows of the database are not rows of another memory
     images, inside = image_vectors(queries), inside or [None] * len(queries)
@@ -92,7 +113,9 @@ def invert(
     unique, rows = images[list(first.values())], [inside[place] for place in first.values()]
     if base is None:
         own = context.words.nearest(unique, m).tolist() if m else [[]] * len(unique)
-        named = [Inverted([context.words.words[i] for i in ids], [1.0] * len(ids), []) for ids in own]
+        named = [
+            Inverted([context.words.words[i] for i in ids], [1.0] * len(ids), []) for ids in own
+        ]
     else:
         named = _expanded(unique, rows, base, context.words, k, n, m)
     by_key = dict(zip(first, named, strict=True))
@@ -100,12 +123,20 @@ def invert(
 
 
 def _expanded(
-    images: Tensor, inside: list[int | None], memory: Database, words: WordMemory, k: int, n: int, m: int
+    images: Tensor,
+    inside: list[int | None],
+    memory: Database,
+    words: WordMemory,
+    k: int,
+    n: int,
+    m: int,
 ) -> list[Inverted]:
     """The query and its k - 1 nearest (4.13) give n words each (4.14), of which the m most frequent stay."""
     own = words.nearest(images, n).tolist()
     rows = memory.nearest(images, min(k, len(memory)))[1].tolist()
-    proxies = [[row for row in some if row != i][: k - 1] for some, i in zip(rows, inside, strict=True)]
+    proxies = [
+        [row for row in some if row != i][: k - 1] for some, i in zip(rows, inside, strict=True)
+    ]
     near = torch.tensor(sorted({row for some in proxies for row in some}), dtype=torch.long)
     by_row = dict(zip(near.tolist(), words_of(memory, near, words, n), strict=True))
     found = []
@@ -131,7 +162,10 @@ def _named(inverted: Inverted, weights: str) -> list[tuple[str, float]]:
 
 
 def _fused(
-    texts: list[list[tuple[str, float]]], named: list[list[tuple[str, float]]], context: Context, template: str
+    texts: list[list[tuple[str, float]]],
+    named: list[list[tuple[str, float]]],
+    context: Context,
+    template: str,
 ) -> list[Tensor]:
     """sum_i a_i g(w_i + t) (4.12): by linearity one vector, not made of unit length. Of several texts the sum.
 
@@ -144,7 +178,9 @@ def _fused(
     ]
     names = list(dict.fromkeys(text for part in parts for text, _ in part))
     vectors, place = encode(context.model, names), {text: i for i, text in enumerate(names)}
-    weighed = ((torch.tensor([a for _, a in part]), [place[text] for text, _ in part]) for part in parts)
+    weighed = (
+        (torch.tensor([a for _, a in part]), [place[text] for text, _ in part]) for part in parts
+    )
     return [a @ vectors[rows] for a, rows in weighed]
 
 
@@ -152,7 +188,9 @@ def _filled(template: str, word: str, text: str) -> str:
     return template.replace("{text}", text).replace("{word}", word)
 
 
-def _why(inverted: Inverted, pairs: list[tuple[str, float]], asked: dict[str, Any]) -> dict[str, Any]:
+def _why(
+    inverted: Inverted, pairs: list[tuple[str, float]], asked: dict[str, Any]
+) -> dict[str, Any]:
     named = [{"word": word, "weight": weight} for word, weight in pairs]
     return {"words": named, "proxies": inverted.proxies, **asked}
 
@@ -170,15 +208,23 @@ def check_freedom(
     if weights not in WEIGHTS:
         raise ValueError(f"weights are {' or '.join(WEIGHTS)}, got '{weights}'")
     if isinstance(memory, str) and memory not in MEMORIES:
-        raise ValueError(f"the visual memory is {', '.join(MEMORIES)} or a database, got '{memory}'")
+        raise ValueError(
+            f"the visual memory is {', '.join(MEMORIES)} or a database, got '{memory}'"
+        )
     if "{word}" not in template or "{text}" not in template:
-        raise ValueError(f"a template holds {{word}} and {{text}}, such as 'a {{text}} of {{word}}', got '{template}'")
+        raise ValueError(
+            f"a template holds {{word}} and {{text}}, such as 'a {{text}} of {{word}}', got '{template}'"
+        )
 
 
 def _check_queries(queries: Sequence[Query], injected: Sequence[str | None] | None) -> None:
     if injected is not None and len(injected) != len(queries):
-        raise ValueError(f"{len(queries)} queries have {len(queries)} injected words, got {len(injected)}")
+        raise ValueError(
+            f"{len(queries)} queries have {len(queries)} injected words, got {len(injected)}"
+        )
     if any(not query.texts for query in queries):
         raise ValueError("FreeDom composes words: give the query's texts, not a vector alone")
     if any(all(weight < 0 for _, weight in terms(query)) for query in queries):
-        raise ValueError("FreeDom puts the image's words before a text that is wanted: give one, or use weicom")
+        raise ValueError(
+            "FreeDom puts the image's words before a text that is wanted: give one, or use weicom"
+        )

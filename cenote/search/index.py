@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 CHUNK = 2000  # images between two looks at what was written
 TOLD = ("label", "domain", "split", "caption", "attributes")  # by the data set, not by the image
 Progress = Callable[[int, int], None]  # images done, of how many
-Ready = Callable[[], "tuple[ImageText, WordMemory | None]"]  # asked for only when there is something to embed
+Ready = Callable[
+    [], "tuple[ImageText, WordMemory | None]"
+]  # asked for only when there is something to embed
 
 
 @dataclass
@@ -52,14 +54,20 @@ def open_images(
         except WrongTree:
             return open_photographs(data, skip, on_missing)
         hidden = [os.path.join(os.path.abspath(folder), "") for folder in skip]
-        kept = [i for i in range(len(dataset)) if not os.path.abspath(dataset.path(i)).startswith(tuple(hidden))]
+        kept = [
+            i
+            for i in range(len(dataset))
+            if not os.path.abspath(dataset.path(i)).startswith(tuple(hidden))
+        ]
         return dataset.select(kept) if len(kept) < len(dataset) else dataset
     return open_photographs(data, skip, on_missing)
 
 
 def source_of(data: Sequence[str]) -> str:
     """How an index remembers where images came from."""
-    return "\n".join(sorted(os.path.abspath(part) if os.path.exists(part) else part for part in data))
+    return "\n".join(
+        sorted(os.path.abspath(part) if os.path.exists(part) else part for part in data)
+    )
 
 
 class Filling:
@@ -94,11 +102,21 @@ class Filling:
             self.total = len(changed)
             for start in range(0, len(changed), CHUNK):
                 self._chunk(writer, known, changed[start : start + CHUNK])
-            left = [path for path, old in known.items() if path not in listed and self.sources.lost(old.entry)]
+            left = [
+                path
+                for path, old in known.items()
+                if path not in listed and self.sources.lost(old.entry)
+            ]
             self.report.removed += writer.remove(left) if left else 0
             if compact := getattr(writer, "compact", None):
                 compact()
-        done = self.report.embedded + self.report.moved + self.report.noted + len(self.report.failed) - missing
+        done = (
+            self.report.embedded
+            + self.report.moved
+            + self.report.noted
+            + len(self.report.failed)
+            - missing
+        )
         self.report.same = len(listed) - done
         return self.report
 
@@ -119,7 +137,11 @@ class Filling:
         return listed
 
     def _path(self, i: int) -> str:
-        return os.path.abspath(self.dataset.path(i)) if self.files else f"{self.dataset.name}:{self.dataset[i].image}"
+        return (
+            os.path.abspath(self.dataset.path(i))
+            if self.files
+            else f"{self.dataset.name}:{self.dataset[i].image}"
+        )
 
     def _is_same(self, path: str, known: dict[str, Known]) -> bool:
         old = known.get(path)
@@ -129,7 +151,9 @@ class Filling:
         record = self.dataset[i]
         return {name: getattr(record, name) for name in TOLD}
 
-    def _note(self, writer: Writer, known: dict[str, Known], listed: dict[str, int], changed: set[int]) -> None:
+    def _note(
+        self, writer: Writer, known: dict[str, Known], listed: dict[str, int], changed: set[int]
+    ) -> None:
         """Labels that are no more what they were."""
         noted = []
         for path, i in listed.items():
@@ -143,7 +167,12 @@ class Filling:
 
     def _chunk(self, writer: Writer, known: dict[str, Known], places: list[int]) -> None:
         """Read these images and do with each what its contents ask for."""
-        new, copies, noted, broken = dict[str, tuple[int, Entry]](), list[Entry](), list[Entry](), list[str]()
+        new, copies, noted, broken = (
+            dict[str, tuple[int, Entry]](),
+            list[Entry](),
+            list[Entry](),
+            list[str](),
+        )
         for i, name in zip(places, digests(self.dataset.select(places)), strict=True):
             path = self._path(i)
             size, time = self.states.get(path, (0, 0))
@@ -164,7 +193,13 @@ class Filling:
         self._step(len(noted) + len(broken))
         self._copy(writer, [entry for entry in copies if entry.digest in self.rows], known)
         if new:
-            self._embed(writer, [i for i, _ in new.values()], [entry for _, entry in new.values()], known, broken)
+            self._embed(
+                writer,
+                [i for i, _ in new.values()],
+                [entry for _, entry in new.values()],
+                known,
+                broken,
+            )
         self._copy(writer, self._twins(entry for entry in copies if entry.digest in new), known)
         left = [path for path in broken if path in known]
         self.report.removed += writer.remove(left) if left else 0
@@ -184,17 +219,27 @@ class Filling:
         """The same bytes under another name: nothing is embedded."""
         if entries:
             rows = torch.tensor([self.rows[entry.digest] for entry in entries])
-            same = [_as_seen(entry, old) for entry, old in zip(entries, self.store.entries(rows), strict=True)]
+            same = [
+                _as_seen(entry, old)
+                for entry, old in zip(entries, self.store.entries(rows), strict=True)
+            ]
             writer.put(same, self.store.vectors(rows), self.store.words(rows))
             self._put(same, known)
             self.report.moved += len(same)
 
     @torch.inference_mode()
     def _embed(
-        self, writer: Writer, places: list[int], entries: list[Entry], known: dict[str, Known], broken: list[str]
+        self,
+        writer: Writer,
+        places: list[int],
+        entries: list[Entry],
+        known: dict[str, Known],
+        broken: list[str],
     ) -> None:
         n, (model, words) = int(self.store.description.words.get("n", 0)), self.ready()
-        loader = load(self.dataset.select(places), Seen(model.transform()), self.batch, self.workers)
+        loader = load(
+            self.dataset.select(places), Seen(model.transform()), self.batch, self.workers
+        )
         for images, _, indices, bad, _ in loader:
             self.report.failed += [sentence for _, sentence in bad]
             broken += [entries[position].path for position, _ in bad]
@@ -202,8 +247,13 @@ class Filling:
             if len(indices):
                 vectors = model.embed_images(images["pixels"]).float().cpu()
                 ids = words.nearest(vectors, n) if words is not None and n else None
-                facts = zip(*(images[name].tolist() for name in ("size", "date", "look")), strict=True)
-                done = [_with(entries[i], *fact) for i, fact in zip(indices.tolist(), facts, strict=True)]
+                facts = zip(
+                    *(images[name].tolist() for name in ("size", "date", "look")), strict=True
+                )
+                done = [
+                    _with(entries[i], *fact)
+                    for i, fact in zip(indices.tolist(), facts, strict=True)
+                ]
                 writer.put(done, vectors, ids)
                 self._put(done, known)
                 self.report.embedded += len(done)
@@ -225,7 +275,13 @@ class Filling:
             self.progress(self.done, self.total)
 
 
-def fill(store: Store, dataset: Dataset, model: ImageText, words: WordMemory | None = None, **options: Any) -> Report:
+def fill(
+    store: Store,
+    dataset: Dataset,
+    model: ImageText,
+    words: WordMemory | None = None,
+    **options: Any,
+) -> Report:
     """Bring an index up to date with a data set; options are those of `Filling`."""
     store.description.refuse_other(model, store.where)
     return Filling(store, dataset, lambda: (model, words), **options).run()

@@ -44,21 +44,41 @@ def searle(
     model = invertible(context.model, "searle")
     check_texts(queries, "searle")
     images = image_vectors(queries)
-    settings = (steps, lr, concepts, regularisation, seed, context.words.digest if context.words else "")
+    settings = (
+        steps,
+        lr,
+        concepts,
+        regularisation,
+        seed,
+        context.words.digest if context.words else "",
+    )
     known = _found.setdefault(model, {})
     keys = [digest_of(image.numpy().tobytes(), repr(settings).encode()) for image in images]
     new = list({key: i for i, key in enumerate(keys) if key not in known}.values())
     for some in (new[start : start + batch] for start in range(0, len(new), batch)):
-        words = invert(model, images[some], context.words, steps, lr, concepts, regularisation, seed=seed)
+        words = invert(
+            model, images[some], context.words, steps, lr, concepts, regularisation, seed=seed
+        )
         known.update(zip((keys[i] for i in some), words, strict=True))
     return composed(model, queries, torch.stack([known[key] for key in keys]), template)
 
 
 def check_searle(
-    template: str, steps: int, lr: float, concepts: int, regularisation: float, batch: int, seed: int
+    template: str,
+    steps: int,
+    lr: float,
+    concepts: int,
+    regularisation: float,
+    batch: int,
+    seed: int,
 ) -> None:
     check_template(template)
-    for name, value, least in (("steps", steps, 0), ("concepts", concepts, 1), ("batch", batch, 1), ("seed", seed, 0)):
+    for name, value, least in (
+        ("steps", steps, 0),
+        ("concepts", concepts, 1),
+        ("batch", batch, 1),
+        ("seed", seed, 0),
+    ):
         check_number(name, value, whole=True, least=least)
     check_number("lr", lr, above=0)
     check_number("regularisation", regularisation, least=0)
@@ -82,20 +102,32 @@ def invert(
 ) -> Tensor:
     """(B, D) -> (B, word_dim). An image's word does not depend on the others: all begin alike and draw alike."""
     if regularisation and memory is None:
-        raise ValueError("'searle' keeps its words near those of a text memory: give one, or regularisation=0")
+        raise ValueError(
+            "'searle' keeps its words near those of a text memory: give one, or regularisation=0"
+        )
     draw = torch.Generator().manual_seed(seed)
-    word = (SPREAD * torch.randn(1, model.word_dim, generator=draw)).repeat(len(images), 1).to(images.device)
+    word = (
+        (SPREAD * torch.randn(1, model.word_dim, generator=draw))
+        .repeat(len(images), 1)
+        .to(images.device)
+    )
     mean = word.clone()
     word.requires_grad_()
     optimizer = torch.optim.AdamW([word], lr=lr, weight_decay=decay)
-    near = _sentences(model, images, memory, concepts) if memory is not None and regularisation else None
+    near = (
+        _sentences(model, images, memory, concepts)
+        if memory is not None and regularisation
+        else None
+    )
     for _ in range(steps):
         loss = (1 - (model.embed_with_word(PHOTO, word) * images).sum(1)).sum()  # cosine
         if near is not None:
             phrase, concept = (int(torch.randint(n, (), generator=draw)) for n in near.shape[:2])
             found = model.embed_with_word(PHRASES[phrase], word)
             loss = loss + regularisation * (1 - (found * near[phrase, concept]).sum(1)).sum()
-        (word.grad,) = torch.autograd.grad(loss / (1 + regularisation), word)  # the model's own weights get none
+        (word.grad,) = torch.autograd.grad(
+            loss / (1 + regularisation), word
+        )  # the model's own weights get none
         optimizer.step()
         mean = ema * mean + (1 - ema) * word.detach()
     return mean.cpu()
@@ -105,6 +137,13 @@ def _sentences(model: Invertible, images: Tensor, memory: WordMemory, concepts: 
     """(phrases, concepts, B, D): each image's nearest words in every phrase."""
     nearest = memory.nearest(images.cpu(), concepts)  # (B, concepts)
     told = [
-        phrase.replace("$", memory.words[int(i)]) for phrase in PHRASES for column in nearest.T for i in column.tolist()
+        phrase.replace("$", memory.words[int(i)])
+        for phrase in PHRASES
+        for column in nearest.T
+        for i in column.tolist()
     ]
-    return encode(model, told).reshape(len(PHRASES), nearest.shape[1], len(images), -1).to(images.device)
+    return (
+        encode(model, told)
+        .reshape(len(PHRASES), nearest.shape[1], len(images), -1)
+        .to(images.device)
+    )

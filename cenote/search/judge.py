@@ -38,7 +38,9 @@ class Asked(NamedTuple):
 
     @property
     def name(self) -> str:
-        return self.title or ":".join([self.method, *(f"{key}={value}" for key, value in self.options.items())])
+        return self.title or ":".join(
+            [self.method, *(f"{key}={value}" for key, value in self.options.items())]
+        )
 
 
 def read_method(text: str) -> Asked:
@@ -49,12 +51,16 @@ def read_method(text: str) -> Asked:
     for part in parts:
         key, equals, value = part.partition("=")
         if not equals:
-            raise ValueError(f"options are NAME=VALUE, such as {name}:{next(iter(known), 'k')}=3, got '{part}'")
+            raise ValueError(
+                f"options are NAME=VALUE, such as {name}:{next(iter(known), 'k')}=3, got '{part}'"
+            )
         options[key.strip()] = _value(value.strip())
     check_names(name, options, known)
     for key, value in options.items():
         if not isinstance(known[key], int | float | str):
-            raise ValueError(f"{name}'s {key} is no number and no word: it can be given in Python alone")
+            raise ValueError(
+                f"{name}'s {key} is no number and no word: it can be given in Python alone"
+            )
         if isinstance(known[key], str):
             options[key] = str(value)
         else:
@@ -75,7 +81,9 @@ def _value(text: str) -> int | float | str:
 class Bench:
     """A task with its vectors: `vectors` (images of the dataset, D)."""
 
-    def __init__(self, task: Task, vectors: Tensor, model: ImageText, words: WordMemory | None = None) -> None:
+    def __init__(
+        self, task: Task, vectors: Tensor, model: ImageText, words: WordMemory | None = None
+    ) -> None:
         self.task, self.model, self.words = task, model, words
         self.vectors, self.database = vectors, Matrix(vectors[torch.from_numpy(task.database)])
         self.rows = task.rows
@@ -83,18 +91,25 @@ class Bench:
     def remember(self, n: int = N) -> None:
         """The words of every database image, once for all variants of FreeDom: they depend on the image alone."""
         stored = self.database.word_ids
-        if self.words is not None and (stored is None or stored.shape[1] < min(n, len(self.words.words))):
+        if self.words is not None and (
+            stored is None or stored.shape[1] < min(n, len(self.words.words))
+        ):
             self.database.word_ids = self.words.nearest(self.database.matrix, n)
 
     def queries(self, questions: Sequence[Question]) -> list[Query]:
         """A query in the database stays there: a distractor, never right."""
-        return [Query(self.vectors[q.image], (q.text,), inside=self.rows.get(q.image)) for q in questions]
+        return [
+            Query(self.vectors[q.image], (q.text,), inside=self.rows.get(q.image))
+            for q in questions
+        ]
 
     def plans(self, asked: Asked, questions: Sequence[Question]) -> list[Plan]:
         options = {key: _of(value, questions) for key, value in asked.options.items()}
         if find_method(asked.method).words:
             self.remember(int(options.get("n", N)))
-        return compose_all(asked.method, self.queries(questions), self.database, self.model, self.words, **options)
+        return compose_all(
+            asked.method, self.queries(questions), self.database, self.model, self.words, **options
+        )
 
     def places(
         self, asked: Asked, progress: Callable[[int], object] | None = None
@@ -114,7 +129,10 @@ class Bench:
     def groups(self, asked: Asked, question: Question) -> dict[str, Any]:
         """Fig. 4.3: the scores of one question by what is right of an image, and its average precision."""
         scores = next(scored(self.plans(asked, [question]), self.database.matrix))
-        same = self.task.labels == question.label, self.task.values[question.column] == question.value
+        same = (
+            self.task.labels == question.label,
+            self.task.values[question.column] == question.value,
+        )
         masks = (~same[0] & ~same[1], same[0] & ~same[1], ~same[0] & same[1], same[0] & same[1])
         places = places_of(scores, question.right)
         own = {name: scores[mask].tolist() for name, mask in zip(GROUPS, masks, strict=True)}
@@ -128,7 +146,8 @@ def _of(value: Any, questions: Sequence[Question]) -> Any:
 
 def _told(options: Mapping[str, Any]) -> dict[str, Any]:
     return {
-        key: value if isinstance(value, int | float | str) else type(value).__name__ for key, value in options.items()
+        key: value if isinstance(value, int | float | str) else type(value).__name__
+        for key, value in options.items()
     }
 
 
@@ -142,7 +161,9 @@ def scored(plans: Sequence[Plan], images: Tensor, budget: int = BUDGET) -> Any:
         if count >= rows or place == len(plans) - 1:
             similarities = torch.cat([one.vectors for one in waiting]) @ images.T
             parts = similarities.split([len(one.vectors) for one in waiting])
-            yield from (one.of_similarities(part).numpy() for one, part in zip(waiting, parts, strict=True))
+            yield from (
+                one.of_similarities(part).numpy() for one, part in zip(waiting, parts, strict=True)
+            )
             waiting, count = [], 0
 
 
@@ -159,7 +180,9 @@ def places_of(scores: npt.NDArray[Any], right: Codes) -> Codes:
 def _within(scores: npt.NDArray[Any], question: Question) -> Codes | None:
     if question.group is None:
         return None
-    return places_of(scores[question.group], np.flatnonzero(np.isin(question.group, question.right)))
+    return places_of(
+        scores[question.group], np.flatnonzero(np.isin(question.group, question.right))
+    )
 
 
 def _recall(found: Codes, k: int) -> float:
@@ -168,7 +191,10 @@ def _recall(found: Codes, k: int) -> float:
 
 
 def report(
-    benches: Sequence[Bench], asked: Asked, at: Sequence[int] = (), progress: Callable[[int], object] | None = None
+    benches: Sequence[Bench],
+    asked: Asked,
+    at: Sequence[int] = (),
+    progress: Callable[[int], object] | None = None,
 ) -> dict[str, Any]:
     """In percent: the average, the columns, their cells; the same of recall and precision among the `at` first.
 
@@ -183,21 +209,35 @@ def report(
     values = {"": [of_places(found, len(found), kind) for found in places]}
     for k in at:
         values[f"recall@{k}"] = [_recall(found, k) for found in places]
-        values[f"map@{k}"] = [of_places(found[found < k], min(len(found), k), kind) for found in places]
+        values[f"map@{k}"] = [
+            of_places(found[found < k], min(len(found), k), kind) for found in places
+        ]
     tables = {name: averages(questions, columns, of) for name, of in values.items()}
-    grouped = [(question, own) for question, (_, own) in zip(questions, both, strict=True) if own is not None]
+    grouped = [
+        (question, own)
+        for question, (_, own) in zip(questions, both, strict=True)
+        if own is not None
+    ]
     for k in SUBSET if grouped else ():
         recalls = [_recall(own, k) for _, own in grouped]
-        tables[f"recall_subset@{k}"] = averages([question for question, _ in grouped], columns, recalls)
+        tables[f"recall_subset@{k}"] = averages(
+            [question for question, _ in grouped], columns, recalls
+        )
     told = {"method": asked.method, "options": _told(asked.options), **tables.pop("")}
     return told | tables | {"seconds": time.perf_counter() - start}
 
 
-def averages(questions: Sequence[Question], columns: Sequence[str], values: Sequence[float]) -> dict[str, Any]:
+def averages(
+    questions: Sequence[Question], columns: Sequence[str], values: Sequence[float]
+) -> dict[str, Any]:
     """Cells are means over their questions, columns over their cells, the average over the columns."""
     cells: dict[str, dict[str, list[float]]] = {column: {} for column in columns}
     for question, value in zip(questions, values, strict=True):
         cells[question.column].setdefault(question.cell, []).append(value)
-    means = {c: {cell: 100 * float(np.mean(v)) for cell, v in own.items()} for c, own in cells.items() if own}
+    means = {
+        c: {cell: 100 * float(np.mean(v)) for cell, v in own.items()}
+        for c, own in cells.items()
+        if own
+    }
     found = {column: float(np.mean(list(own.values()))) for column, own in means.items()}
     return {"average": float(np.mean(list(found.values()))), "columns": found, "cells": means}

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from ..models.image_text import Invertible
     from .compose import Context
 
-SIDES, EACH = 16, 4096  # a mapping is trained on the images of a database that lie farthest out on so many sides
+SIDES, EACH = (
+    16,
+    4096,
+)  # a mapping is trained on the images of a database that lie farthest out on so many sides
 
 
 class Mapping(nn.Module):
@@ -94,12 +97,16 @@ def train_mapping(
 ) -> Mapping:
     """So that "a photo of $" with an image's word is nearer to it (N, D) than to others; the model does not change."""
     if len(images) < 2:
-        raise ValueError(f"a mapping is trained on images that are told apart: {len(images)} are too few")
+        raise ValueError(
+            f"a mapping is trained on images that are told apart: {len(images)} are too few"
+        )
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(seed)
         mapping = Mapping(images.shape[1], model.word_dim, hidden, dropout).to(images.device)
         optimizer = torch.optim.AdamW(mapping.parameters(), lr=lr, weight_decay=decay)
-        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, lr, total_steps=steps, pct_start=0.1)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(
+            optimizer, lr, total_steps=steps, pct_start=0.1
+        )
         for _ in range(steps):
             some = images[torch.randperm(len(images))[:batch]]
             loss = mapping_loss(model, mapping, some, scale)
@@ -111,7 +118,9 @@ def train_mapping(
     return mapping.eval().requires_grad_(False)
 
 
-def mapping_loss(model: Invertible, mapping: Mapping, images: Tensor, scale: float = 100.0) -> Tensor:
+def mapping_loss(
+    model: Invertible, mapping: Mapping, images: Tensor, scale: float = 100.0
+) -> Tensor:
     """Symmetric InfoNCE between images (B, D) and the texts that their words make."""
     logits = scale * images @ model.embed_with_word(PHOTO, mapping(images)).T
     own = torch.arange(len(images), device=images.device)

@@ -17,9 +17,13 @@ class Matrix:
 
     def __init__(self, vectors: Tensor, words: Tensor | None = None, budget: int = BUDGET) -> None:
         if vectors.ndim != 2 or not vectors.is_floating_point():
-            raise ValueError(f"a database is (images, dimensions) of floats, got {tuple(vectors.shape)}")
+            raise ValueError(
+                f"a database is (images, dimensions) of floats, got {tuple(vectors.shape)}"
+            )
         if words is not None and (words.ndim != 2 or len(words) != len(vectors)):
-            raise ValueError(f"words are (images, n) of {len(vectors)} images, got {tuple(words.shape)}")
+            raise ValueError(
+                f"words are (images, n) of {len(vectors)} images, got {tuple(words.shape)}"
+            )
         self.matrix, self.word_ids, self.budget = vectors, words, budget
 
     @property
@@ -46,14 +50,22 @@ class Matrix:
         return moments_of(self.matrix)
 
 
-def nearest_rows(queries: Tensor, vectors: Tensor, k: int, budget: int = BUDGET) -> tuple[Tensor, Tensor]:
+def nearest_rows(
+    queries: Tensor, vectors: Tensor, k: int, budget: int = BUDGET
+) -> tuple[Tensor, Tensor]:
     """(Q, D), (N, D) -> dot products and rows (Q, k), best first, of equals the first; in `budget` bytes."""
     if queries.ndim != 2 or queries.shape[1] != vectors.shape[1]:
-        raise ValueError(f"queries are (queries, {vectors.shape[1]}) as the database is, got {tuple(queries.shape)}")
+        raise ValueError(
+            f"queries are (queries, {vectors.shape[1]}) as the database is, got {tuple(queries.shape)}"
+        )
     k = min(k, len(vectors))
-    width = max(min(len(vectors), budget // 8), 1)  # rows at a time; similarities, and a mask or a copy beside them
+    width = max(
+        min(len(vectors), budget // 8), 1
+    )  # rows at a time; similarities, and a mask or a copy beside them
     height = max(budget // (8 * width), 1)  # queries at a time
-    groups = [_of_group(part, vectors, k, width) for part in queries.to(vectors.dtype).split(height)]
+    groups = [
+        _of_group(part, vectors, k, width) for part in queries.to(vectors.dtype).split(height)
+    ]
     if not groups:
         return vectors.new_empty(0, k), torch.empty(0, k, dtype=torch.long, device=vectors.device)
     scores, rows = zip(*groups, strict=True)
@@ -76,7 +88,9 @@ def best(similarities: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """(Q, N) -> values and places (Q, k), best first, of equals the first: topk leaves those open."""
     k = min(k, similarities.shape[1])
     if not k or not len(similarities):
-        return similarities[:, :k], torch.empty(len(similarities), k, dtype=torch.long, device=similarities.device)
+        return similarities[:, :k], torch.empty(
+            len(similarities), k, dtype=torch.long, device=similarities.device
+        )
     values, places = similarities.topk(k)
     open_ends = ((similarities >= values[:, -1:]).sum(1) > k).nonzero()[:, 0]
     for i in open_ends.tolist():  # equals stand on both sides of the last place
@@ -92,7 +106,10 @@ def moments_of(vectors: Tensor, block: int = 8192) -> Moments:
     count, dim = vectors.shape
     if not count:
         raise ValueError("an empty database has no statistics: index some images first")
-    mean = sum((part.double().sum(0) for part in vectors.split(block)), vectors.new_zeros(dim, dtype=torch.double))
+    mean = sum(
+        (part.double().sum(0) for part in vectors.split(block)),
+        vectors.new_zeros(dim, dtype=torch.double),
+    )
     mean = mean / count
     second = vectors.new_zeros(dim, dim, dtype=torch.double)
     for part in vectors.split(block):

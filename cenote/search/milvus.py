@@ -49,7 +49,12 @@ class Milvus:
     """A collection; `select` gives a view of some of its images. Sees what is written at once."""
 
     def __init__(self, client: Any, where: str, name: str, description: Description) -> None:
-        self.client, self.where, self.name, self.description = client, shown(where), name, description
+        self.client, self.where, self.name, self.description = (
+            client,
+            shown(where),
+            name,
+            description,
+        )
         self.dim, self.expression, self.keep_words = description.dim, "", bool(description.words)
 
     @classmethod
@@ -61,11 +66,15 @@ class Milvus:
             if not client.has_collection(name):
                 return None
             about = client.describe_collection(name)
-            told = about.get("properties", {}).get(PROPERTY) or about["description"]  # Lite forgets the latter
+            told = (
+                about.get("properties", {}).get(PROPERTY) or about["description"]
+            )  # Lite forgets the latter
         try:
             description = Description(**json.loads(told))
         except (ValueError, TypeError):
-            raise Damaged(f"the collection '{name}' at {shown(address)} is no index of Cenote: name another") from None
+            raise Damaged(
+                f"the collection '{name}' at {shown(address)} is no index of Cenote: name another"
+            ) from None
         with sentences(address):
             client.load_collection(name)
         return cls(client, address, name, description)
@@ -74,7 +83,9 @@ class Milvus:
     def open(cls, address: str, description: Description | None = None) -> Milvus:
         found = cls.there(address)
         if found is None and description is None:
-            raise ValueError(f"there is no index at {shown(address)}: `cenote index PHOTOGRAPHS -o` with it makes one")
+            raise ValueError(
+                f"there is no index at {shown(address)}: `cenote index PHOTOGRAPHS -o` with it makes one"
+            )
         if found is not None:
             return found
         assert description is not None
@@ -94,7 +105,9 @@ class Milvus:
     def nearest(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Of equals the smaller row: Milvus leaves their order open."""
         if queries.ndim != 2 or queries.shape[1] != self.dim:
-            raise ValueError(f"queries are (queries, {self.dim}) as {self.where} is, got {tuple(queries.shape)}")
+            raise ValueError(
+                f"queries are (queries, {self.dim}) as {self.where} is, got {tuple(queries.shape)}"
+            )
         scores, rows = list[list[float]](), list[list[int]]()
         for part in queries.float().split(64):
             with sentences(self.where):
@@ -102,7 +115,9 @@ class Milvus:
                     self.name, part.tolist(), self.expression, min(k, MOST), ["row"],
                     {"metric_type": "IP", "params": {"ef": max(64, 2 * k)}}, consistency_level="Strong",
                 )  # fmt: skip
-            ranked = [sorted((-hit["distance"], hit["entity"]["row"]) for hit in hits) for hits in found]
+            ranked = [
+                sorted((-hit["distance"], hit["entity"]["row"]) for hit in hits) for hits in found
+            ]
             scores += [[-score for score, _ in hits] for hits in ranked]
             rows += [[row for _, row in hits] for hits in ranked]
         shape = (len(queries), len(rows[0]) if rows else 0)
@@ -133,7 +148,9 @@ class Milvus:
         return {known.entry.path: known for known in every}
 
     def find(self, digest: str) -> list[int]:
-        return sorted(found["row"] for found in self._query(f"digest == {json.dumps(digest)}", ["row"]))
+        return sorted(
+            found["row"] for found in self._query(f"digest == {json.dumps(digest)}", ["row"])
+        )
 
     def names(self, column: str) -> list[str]:
         """Of all images, one after the other: Milvus has no list of values."""
@@ -178,7 +195,9 @@ class Milvus:
         counts = {each["images"] for each in found}
         if len(found) != wanted or counts != {len(self)}:
             return None
-        table = torch.tensor([each["vector"] for each in sorted(found, key=lambda each: each["row"])]).double()
+        table = torch.tensor(
+            [each["vector"] for each in sorted(found, key=lambda each: each["row"])]
+        ).double()
         table = table[: self.dim + 1] + table[self.dim + 1 :]  # high and low parts
         sums = Sums(self.dim)
         sums.count, sums.first, sums.second = counts.pop(), table[0], table[1:]
@@ -193,7 +212,8 @@ class Milvus:
             for start in range(0, len(rows), BATCH):
                 part = enumerate(rows[start : start + BATCH], start)
                 self.client.insert(
-                    self.sums_name, [{"row": i, "vector": values, "images": sums.count} for i, values in part]
+                    self.sums_name,
+                    [{"row": i, "vector": values, "images": sums.count} for i, values in part],
                 )
 
     def mark(self) -> int | None:
@@ -202,7 +222,9 @@ class Milvus:
 
     def _query(self, expression: str, fields: list[str]) -> list[dict[str, Any]]:
         with sentences(self.where):
-            found = self.client.query(self.name, filter=expression, output_fields=fields, consistency_level="Strong")
+            found = self.client.query(
+                self.name, filter=expression, output_fields=fields, consistency_level="Strong"
+            )
         return list(found)
 
     def by_row(self, rows: list[int], fields: list[str]) -> dict[int, dict[str, Any]]:
@@ -242,5 +264,7 @@ def _text(value: str | None, longest: int) -> str:
 
 
 def _entry(found: dict[str, Any]) -> Entry:
-    empty = dict.fromkeys(name for name in ("label", "domain", "split", "caption") if not found[name])
+    empty = dict.fromkeys(
+        name for name in ("label", "domain", "split", "caption") if not found[name]
+    )
     return Entry(**{name: found[name] for name in Entry._fields} | empty)

@@ -18,7 +18,15 @@ from .store import Description
 NAME = "cenote"  # of the collection, where the address names none
 PROPERTY = "cenote"  # of the collection: what the index is made of
 KINDS = ("FLAT", "HNSW")
-LONGEST = {"path": 4096, "source": 8192, "digest": 64, "label": 1024, "domain": 1024, "split": 256, "caption": 16384}
+LONGEST = {
+    "path": 4096,
+    "source": 8192,
+    "digest": 64,
+    "label": 1024,
+    "domain": 1024,
+    "split": 256,
+    "caption": 16384,
+}
 NUMBERS = ("size", "time", "width", "height", "look")
 MARK = -1  # the row of the sums that says whose they are
 SECONDS = 30.0  # a call may take
@@ -29,7 +37,9 @@ def connected(address: str) -> tuple[Any, str, str]:
 
     `http://[user:password@]host:19530[/NAME][?index=hnsw]`, or a `.db` file of Milvus Lite.
     """
-    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # before its first import: else it writes to stderr about pings
+    os.environ.setdefault(
+        "GRPC_VERBOSITY", "NONE"
+    )  # before its first import: else it writes to stderr about pings
     milvus = require("pymilvus", extra="milvus")
     for name in ("pymilvus", "milvus_lite"):  # they print tracebacks of what they raise as well
         logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -47,7 +57,9 @@ def connected(address: str) -> tuple[Any, str, str]:
             f"'{shown(address)}' is no address of an index: http://HOST:19530/NAME, NAME of letters, digits and _"
         )
     if kind not in KINDS:
-        raise ValueError(f"no index '{kind.lower()}' in {shown(address)}: {', '.join(KINDS).lower()}")
+        raise ValueError(
+            f"no index '{kind.lower()}' in {shown(address)}: {', '.join(KINDS).lower()}"
+        )
     token = f"{parts.username}:{parts.password}" if parts.username else ""
     uri = f"{parts.scheme}://{parts.hostname}:{parts.port or 19530}"
     with sentences(address):
@@ -111,7 +123,9 @@ def read_mark(client: Any, name: str) -> int | None:
     if not client.has_collection(name):
         return None
     client.load_collection(name)
-    found = client.query(name, filter=f"row == {MARK}", output_fields=["images"], consistency_level="Strong")
+    found = client.query(
+        name, filter=f"row == {MARK}", output_fields=["images"], consistency_level="Strong"
+    )
     return int(found[0]["images"]) if found else None
 
 
@@ -123,6 +137,8 @@ def _create(client: Any, name: str, schema: Any, kind: str, properties: dict[str
     try:
         client.create_index(name, index)
     except require("pymilvus", extra="milvus").MilvusException:
-        if "vector" not in client.list_indexes(name):  # Milvus Lite says "already exists" of an index it just made
+        if "vector" not in client.list_indexes(
+            name
+        ):  # Milvus Lite says "already exists" of an index it just made
             raise
     client.load_collection(name)

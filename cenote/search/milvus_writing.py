@@ -24,11 +24,18 @@ class Writing:
         self.mark = secrets.randbits(63)
 
     def __enter__(self) -> Writing:
-        self.seen = self.store.mark()  # before the sums are read: whoever writes in between is noticed
+        self.seen = (
+            self.store.mark()
+        )  # before the sums are read: whoever writes in between is noticed
         self.sums = self.store.kept_sums() or (None if len(self.store) else Sums(self.store.dim))
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         if kind is None and self.touched:
             sums = self.sums or self.store.summed()
             alone = self.store.mark() == self.mark
@@ -52,7 +59,13 @@ class Writing:
 
     def note(self, entries: Sequence[Entry]) -> None:
         kept = self.store.by_row([row_of(entry.path) for entry in entries], ["vector", "words"])
-        self._upsert([kept[row_of(entry.path)] | entity_of(entry) for entry in entries if row_of(entry.path) in kept])
+        self._upsert(
+            [
+                kept[row_of(entry.path)] | entity_of(entry)
+                for entry in entries
+                if row_of(entry.path) in kept
+            ]
+        )
 
     def remove(self, paths: Iterable[str]) -> int:
         found = self.store.by_row([row_of(path) for path in paths], ["vector"])

@@ -32,7 +32,9 @@ class Opened(NamedTuple):
 def choose_method(method: str, weight: float | None) -> tuple[str, dict[str, Any]]:
     """Its name and options, "freedom:k=5"; a weight of the text is `weicom:weight=X`."""
     if method == "auto":
-        return method, {} if weight is None else dict(read_method(f"weicom:weight={weight}").options)
+        return method, {} if weight is None else dict(
+            read_method(f"weicom:weight={weight}").options
+        )
     asked = read_method(method if weight is None else f"{method}:weight={weight}")
     return asked.method, dict(asked.options)
 
@@ -70,7 +72,9 @@ def check_there(store: Store) -> None:
         option = f"--model {before}{'FILE' if before else 'FOLDER'}"
         again = f"`cenote index IMAGES -o {store.where} {option}` tells where it is now"
         remedy = again if hasattr(store, "describe") else "put it back there"
-        raise ValueError(f"the model that {store.where} was made with is no more in {file}: {remedy}")
+        raise ValueError(
+            f"the model that {store.where} was made with is no more in {file}: {remedy}"
+        )
 
 
 def check_filter(filter: Filter, store: Store) -> None:
@@ -80,8 +84,12 @@ def check_filter(filter: Filter, store: Store) -> None:
     for alone, column, what, name in asked:
         if not len(store.select(alone)):
             known = store.names(column)
-            some = ", ".join(known[:SHOWN]) + (f" and {len(known) - SHOWN} more" if len(known) > SHOWN else "")
-            same = next((one for one in known if one.casefold() == name.casefold()), name)  # "DOG" is not near "dog"
+            some = ", ".join(known[:SHOWN]) + (
+                f" and {len(known) - SHOWN} more" if len(known) > SHOWN else ""
+            )
+            same = next(
+                (one for one in known if one.casefold() == name.casefold()), name
+            )  # "DOG" is not near "dog"
             told = f"{suggest(same, known)} ({some})" if known else f": not one has a {what}"
             raise ValueError(f"no image of {store.where} has the {what} '{name}'{told}")
 
@@ -90,8 +98,12 @@ def words_of(store: Store, model: ImageText, words: str | None = None) -> WordMe
     """The index's own word list, or another one, whose words the index does not know by heart."""
     kept = store.description.words
     if not words and kept.get("name") and not os.path.exists(kept["name"]):
-        raise ValueError(f"the word list of {store.where} is no more in {kept['name']}: give it with --words")
-    memory = remember_words(model, load_words(words, model) if words or not kept else _own_words(store, model))
+        raise ValueError(
+            f"the word list of {store.where} is no more in {kept['name']}: give it with --words"
+        )
+    memory = remember_words(
+        model, load_words(words, model) if words or not kept else _own_words(store, model)
+    )
     if memory.digest != kept.get("digest"):
         store.forget_words()  # ids of another list
     return memory
@@ -103,10 +115,14 @@ def _own_words(store: Store, model: ImageText) -> list[str]:
         if words_digest(listed) == kept.get("digest"):
             return listed
     name = store.description.words["name"]
-    raise ValueError(f"the word list {name} is no more what {store.where} was made with: give it with --words")
+    raise ValueError(
+        f"the word list {name} is no more what {store.where} was made with: give it with --words"
+    )
 
 
-def open_for(question: Question, index: str, words: str | None = None, exact: bool = False) -> Opened:
+def open_for(
+    question: Question, index: str, words: str | None = None, exact: bool = False
+) -> Opened:
     """What this question needs; what is wrong with it is said before anything large is opened."""
     method_of(question, bool(words))
     store = open_store(index)

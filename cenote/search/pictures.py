@@ -27,7 +27,10 @@ class Pictures:
             return self.file(entry.path)
         if entry.source not in self.datasets:
             dataset = open_dataset(entry.source)
-            self.datasets[entry.source] = dataset, {dataset[i].image: i for i in range(len(dataset))}
+            self.datasets[entry.source] = (
+                dataset,
+                {dataset[i].image: i for i in range(len(dataset))},
+            )
         dataset, places = self.datasets[entry.source]
         place = places.get(entry.path.partition(":")[2])
         return None if place is None else dataset.image(place)

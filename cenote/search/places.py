@@ -50,7 +50,9 @@ class Places:
     def entry(self, entry: Entry) -> Entry:
         if not self:
             return entry
-        return entry._replace(path=self.now(entry.path, entry.size), source=self.source(entry.source))
+        return entry._replace(
+            path=self.now(entry.path, entry.size), source=self.source(entry.source)
+        )
 
     def settled(self, path: str, size: int, source: str) -> tuple[str, str]:
         """Path and source for good: what is in neither place goes along with its folder, where it will be missed."""
@@ -62,7 +64,10 @@ class Places:
     def nearest(self, paths: Iterable[str]) -> str:
         """Of the names of this folder the one that these paths share most with: a home to find them from."""
         whole = [path for path in paths if os.path.isabs(path)] if len(self.heres) > 1 else []
-        return max(self.heres, key=lambda here: sum(len(os.path.commonpath((here, path))) for path in whole))
+        return max(
+            self.heres,
+            key=lambda here: sum(len(os.path.commonpath((here, path))) for path in whole),
+        )
 
     def description(self, made: Description, beside: bool = False) -> Description:
         """Model and word list where they are now; or beside, where others may have come to their places."""
@@ -70,15 +75,22 @@ class Places:
             return made
         before, file = split_model(made.model)
         file, name = (
-            (self.beside(path) or path) if beside else self.now(path) for path in (file, made.words.get("name", ""))
+            (self.beside(path) or path) if beside else self.now(path)
+            for path in (file, made.words.get("name", ""))
         )
-        return replace(made, model=before + file, words={**made.words, "name": name} if made.words else made.words)
+        return replace(
+            made,
+            model=before + file,
+            words={**made.words, "name": name} if made.words else made.words,
+        )
 
     def filter(self, filter: Filter) -> Filter:
         """Folders also by the names that their images are kept under, unless those are folders of their own."""
         asked = [folder for folder in filter.folders if os.path.isabs(folder)] if self else []
         before = [relocate(folder, here, self.home) for folder in asked for here in self.heres]
-        return replace(filter, folders=(*filter.folders, *(old for old in before if not os.path.exists(old))))
+        return replace(
+            filter, folders=(*filter.folders, *(old for old in before if not os.path.exists(old)))
+        )
 
 
 def relocate(path: str, old: str, new: str) -> str:

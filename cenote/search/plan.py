@@ -36,7 +36,11 @@ class Moments(NamedTuple):
         mu = q @ self.mean
         variance = ((q @ self.covariance) * q).sum(1)
         # A constant similarity leaves only rounding, of the size of its square.
-        flat = variance <= 1e-12 * q.square().sum(1) if self.count > 1 else torch.ones_like(mu, dtype=torch.bool)
+        flat = (
+            variance <= 1e-12 * q.square().sum(1)
+            if self.count > 1
+            else torch.ones_like(mu, dtype=torch.bool)
+        )
         return mu, torch.where(flat, torch.ones_like(mu), variance).sqrt()
 
 
@@ -80,7 +84,9 @@ class Plan(NamedTuple):
 
     def of_similarities(self, similarities: Tensor) -> Tensor:
         """(V, N) products of `vectors` and images -> (N,)."""
-        return self.combine(similarities + self.offsets.to(similarities.device)[:, None])  # double where offsets are
+        return self.combine(
+            similarities + self.offsets.to(similarities.device)[:, None]
+        )  # double where offsets are
 
 
 def single(vector: Tensor, why: Mapping[str, Any] | None = None, offset: float = 0.0) -> Plan:

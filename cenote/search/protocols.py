@@ -25,10 +25,14 @@ class Question(NamedTuple):
     text: str
     right: Codes  # rows of the database; never the query itself
     column: str  # of the table: the source domain, or the attribute
-    cell: str  # what is averaged first within a column: the target domain; one cell for an attribute
+    cell: (
+        str  # what is averaged first within a column: the target domain; one cell for an attribute
+    )
     label: int
     value: int  # of the target, as `Task.values` has it
-    group: Codes | None = None  # CIRR's similar images, rows of the database without the query: ranked alone as well
+    group: Codes | None = (
+        None  # CIRR's similar images, rows of the database without the query: ranked alone as well
+    )
 
 
 class Task(NamedTuple):
@@ -50,7 +54,9 @@ class Task(NamedTuple):
         return {int(position): row for row, position in enumerate(self.database)}
 
 
-def domain_conversion(dataset: Dataset, words: Mapping[str, str] | None = None, sources: Sequence[str] = ()) -> Task:
+def domain_conversion(
+    dataset: Dataset, words: Mapping[str, str] | None = None, sources: Sequence[str] = ()
+) -> Task:
     """Every query asks for its class in each other domain; right are those images of the whole database.
 
     Columns are the domains of the queries; with one of them alone in `sources`, the domains that are asked for.
@@ -60,10 +66,14 @@ def domain_conversion(dataset: Dataset, words: Mapping[str, str] | None = None, 
         only = f"has one domain, '{names[0]}'" if names else "has no domains"
         raise ValueError(f"{dataset.name} {only}: domain conversion needs at least two")
     said = _said(names, words, DOMAIN_WORDS if dataset.name in LISTED else {})
-    sources = [next((known for known in names if name in (known, said[known])), name) for name in sources]
+    sources = [
+        next((known for known in names if name in (known, said[known])), name) for name in sources
+    ]
     for name in sources:
         if name not in names:
-            raise ValueError(f"no domain '{name}' in {dataset.name}{suggest(name, names)} ({', '.join(names)})")
+            raise ValueError(
+                f"no domain '{name}' in {dataset.name}{suggest(name, names)} ({', '.join(names)})"
+            )
     asking, database = _parts(dataset)
     labels, domains = dataset.labels, dataset.domains.codes.astype(np.int64)
     codes = {name: dataset.domains.names.index(name) for name in names}
@@ -82,7 +92,16 @@ def domain_conversion(dataset: Dataset, words: Mapping[str, str] | None = None, 
     ]  # fmt: skip
     columns = sorted({question.column for question in questions}, key=str.casefold)
     values = dict.fromkeys(columns, domains[database])
-    return _task("domain conversion", "trapezoid", dataset, database, questions, columns, labels[database], values)
+    return _task(
+        "domain conversion",
+        "trapezoid",
+        dataset,
+        database,
+        questions,
+        columns,
+        labels[database],
+        values,
+    )
 
 
 def attribute_modification(
@@ -94,7 +113,9 @@ def attribute_modification(
         raise ValueError(f"{dataset.name} has no attributes: attribute modification needs them")
     for name in attributes:
         if name not in known:
-            raise ValueError(f"no attribute '{name}' in {dataset.name}{suggest(name, known)} ({', '.join(known)})")
+            raise ValueError(
+                f"no attribute '{name}' in {dataset.name}{suggest(name, known)} ({', '.join(known)})"
+            )
     asking, database = _parts(dataset)
     listed = any(query.group in known for query in dataset.queries)  # PatternCom's own
     labels = _merged(dataset) if listed else dataset.labels
@@ -107,7 +128,9 @@ def attribute_modification(
             questions += _listed(name, dataset, labels, column.names, said)
         else:
             right = _groups(labels[database], codes[database])
-            questions += _of_attribute(name, asking, labels, codes, right, [said[value] for value in column.names])
+            questions += _of_attribute(
+                name, asking, labels, codes, right, [said[value] for value in column.names]
+            )
     columns = [name for name in values if any(question.column == name for question in questions)]
     return _task(
         "attribute modification", "standard", dataset, database, questions, columns, labels[database], values
@@ -115,7 +138,12 @@ def attribute_modification(
 
 
 def _of_attribute(
-    name: str, asking: Codes, labels: Codes, codes: Codes, right: Mapping[tuple[int, int], Codes], said: list[str]
+    name: str,
+    asking: Codes,
+    labels: Codes,
+    codes: Codes,
+    right: Mapping[tuple[int, int], Codes],
+    said: list[str],
 ) -> Iterable[Question]:
     by_label: dict[int, list[int]] = {}
     for label, value in sorted(right):
@@ -138,7 +166,9 @@ def _listed(
             right = shared.setdefault(targets, np.array(targets, np.int64))
             right = right[right != query.image] if query.image in targets else right
             value = values.index(query.text)
-            yield Question(query.image, said[query.text], right, name, name, int(labels[query.image]), value)
+            yield Question(
+                query.image, said[query.text], right, name, name, int(labels[query.image]), value
+            )
 
 
 def _task(
@@ -146,7 +176,9 @@ def _task(
     labels: Codes, values: Mapping[str, Codes],
 ) -> Task:  # fmt: skip
     if not questions:
-        raise ValueError(f"{dataset.name} has no question of {name}: no class is there with two values")
+        raise ValueError(
+            f"{dataset.name} has no question of {name}: no class is there with two values"
+        )
     return Task(name, kind, dataset, database, questions, columns, labels, values)
 
 
@@ -169,7 +201,9 @@ def present_domains(dataset: Dataset) -> list[str]:
     return [domains.names[code] for code in codes.tolist() if code >= 0]
 
 
-def _said(names: Sequence[str], words: Mapping[str, str] | None, known: Mapping[str, str]) -> dict[str, str]:
+def _said(
+    names: Sequence[str], words: Mapping[str, str] | None, known: Mapping[str, str]
+) -> dict[str, str]:
     """The word of each: the user's, the paper's, or the name with spaces."""
     given = words or {}
     return {name: given.get(name) or known.get(name) or name.replace("_", " ") for name in names}
@@ -201,9 +235,13 @@ def fewer(task: Task, most: int, seed: int = 0) -> Task:
     check_number("the number of query images", most, whole=True, least=1)
     draw, kept = np.random.default_rng(seed), set[tuple[str, int]]()
     for column in task.columns:
-        images = sorted({question.image for question in task.questions if question.column == column})
+        images = sorted(
+            {question.image for question in task.questions if question.column == column}
+        )
         kept |= {(column, int(image)) for image in draw.permutation(images)[:most]}
-    return task._replace(questions=[one for one in task.questions if (one.column, one.image) in kept])
+    return task._replace(
+        questions=[one for one in task.questions if (one.column, one.image) in kept]
+    )
 
 
 def as_words(given: Iterable[str]) -> dict[str, str]:
@@ -212,6 +250,8 @@ def as_words(given: Iterable[str]) -> dict[str, str]:
     for text in given:
         name, equals, word = text.partition("=")
         if not equals or not name.strip() or not word.strip():
-            raise ValueError(f"words are NAME=WORDS, such as art_painting='art painting', got '{text}'")
+            raise ValueError(
+                f"words are NAME=WORDS, such as art_painting='art painting', got '{text}'"
+            )
         found[name.strip()] = word.strip()
     return found

@@ -23,7 +23,9 @@ class Result(NamedTuple):
     entry: Entry
     score: float
     missing: bool  # its file is no more there
-    duplicates: tuple[str, ...] = ()  # paths of pictures that look the same and were hidden behind it
+    duplicates: tuple[
+        str, ...
+    ] = ()  # paths of pictures that look the same and were hidden behind it
     row: int = -1  # in the index
 
 
@@ -42,20 +44,28 @@ def all_of(scores: Tensor, rows: Tensor, view: Store, top: int) -> list[Result]:
 def without_twins(scores: Tensor, rows: Tensor, view: Store, top: int) -> list[Result]:
     """Pictures that look like one that is better are left out, but a file that is there stands for one that is gone."""
     kept, hidden, by_digest = list[Result](), list[list[str]](), dict[str, int]()
-    looks, vectors = (torch.empty(min(top, len(rows)), width) for width in (BITS, view.dim))  # of what is kept
+    looks, vectors = (
+        torch.empty(min(top, len(rows)), width) for width in (BITS, view.dim)
+    )  # of what is kept
     for some, part in _best_first(scores, rows, 4 * top):
         entries = view.entries(part)
         seen = zip(entries, view.vectors(part), _signs(entries), some, part.tolist(), strict=True)
         for entry, vector, look, score, row in seen:
             twin = by_digest.get(entry.digest)
-            if twin is None:  # both: a vector may mean no more than a class, and two skies have much the same light
+            if (
+                twin is None
+            ):  # both: a vector may mean no more than a class, and two skies have much the same light
                 alike = (looks[: len(kept)] @ look >= BITS - 2 * ALIKE).nonzero()[:, 0]
                 alike = alike[vectors[alike] @ vector >= CLOSE]
                 twin = int(alike[0]) if len(alike) else None
             if twin is None:
                 if len(kept) == top:
                     continue
-                looks[len(kept)], vectors[len(kept)], by_digest[entry.digest] = look, vector, len(kept)
+                looks[len(kept)], vectors[len(kept)], by_digest[entry.digest] = (
+                    look,
+                    vector,
+                    len(kept),
+                )
                 kept.append(Result(entry, score, is_missing(entry), row=row))
                 hidden.append([])
             elif kept[twin].missing and not is_missing(entry):
@@ -65,7 +75,9 @@ def without_twins(scores: Tensor, rows: Tensor, view: Store, top: int) -> list[R
                 hidden[twin].append(entry.path)
         if len(kept) == top:
             break
-    return [result._replace(duplicates=tuple(paths)) for result, paths in zip(kept, hidden, strict=True)]
+    return [
+        result._replace(duplicates=tuple(paths)) for result, paths in zip(kept, hidden, strict=True)
+    ]
 
 
 def in_order(results: list[Result], sort: str) -> list[Result]:

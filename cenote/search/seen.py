@@ -12,7 +12,11 @@ from PIL import Image
 if TYPE_CHECKING:
     from ..backbones.preprocessing import Transform
 
-TAKEN, CHANGED, DETAILS = 36867, 306, 0x8769  # EXIF: DateTimeOriginal, DateTime, and the block the first is in
+TAKEN, CHANGED, DETAILS = (
+    36867,
+    306,
+    0x8769,
+)  # EXIF: DateTimeOriginal, DateTime, and the block the first is in
 
 
 class Seen:
@@ -45,7 +49,9 @@ def look_of(image: Image.Image) -> int:
 
     By more than two of 255: else the grain of a plain sky would draw the bits.
     """
-    grey = np.asarray(image.convert("L").resize((9, 8), Image.Resampling.BOX, reducing_gap=3.0), np.int16)
+    grey = np.asarray(
+        image.convert("L").resize((9, 8), Image.Resampling.BOX, reducing_gap=3.0), np.int16
+    )
     bits = np.packbits(grey[:, 1:] > grey[:, :-1] + 2)
     return int(bits.view(np.int64)[0])
 

@@ -30,7 +30,9 @@ class Sources:
     def see(self, listed: Iterable[str]) -> None:
         """The images that are there."""
         found = {path: self._part(path) for path in listed}
-        self.alive = set(found.values())  # a folder without images may be a disk that is not mounted
+        self.alive = set(
+            found.values()
+        )  # a folder without images may be a disk that is not mounted
         self.beside = {os.path.dirname(path) for path, part in found.items() if part == path}
         self.closed = cache(_is_closed)
 
@@ -42,7 +44,9 @@ class Sources:
         part = self._part(entry.path)
         if part is not None:
             return part in self.alive
-        if entry.source == entry.path:  # named one by one, as a shell does with p/*.jpg: it names only what is there
+        if (
+            entry.source == entry.path
+        ):  # named one by one, as a shell does with p/*.jpg: it names only what is there
             return os.path.dirname(entry.path) in self.beside and not os.path.exists(entry.path)
         return entry.source == self.rest and None in self.alive
 
@@ -53,7 +57,10 @@ class Sources:
             before, above = above, os.path.dirname(above)
             if above in (before, ""):
                 # A star of fnmatch goes through folders: ** is one.
-                return next((each for each in self.globs if fnmatchcase(path, each.replace("**/", "*"))), None)
+                return next(
+                    (each for each in self.globs if fnmatchcase(path, each.replace("**/", "*"))),
+                    None,
+                )
         return above
 
 

@@ -35,7 +35,9 @@ class Entry(NamedTuple):
     width: int = 0
     height: int = 0
     date: float = 0.0  # when it was taken (EXIF), else of its last change; seconds since 1970
-    look: int = 0  # 64 bits of light and dark, see `look_of`: pictures that look the same differ in few
+    look: int = (
+        0  # 64 bits of light and dark, see `look_of`: pictures that look the same differ in few
+    )
     source: str = ""  # the DATA it came with
     label: str | None = None
     domain: str | None = None
@@ -59,7 +61,9 @@ class Description:
     identity: str  # and with the digest of its weights
     dim: int
     dtype: str = "float32"
-    words: Mapping[str, Any] = field(default_factory=dict)  # name, digest and n of the word list; empty: none
+    words: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # name, digest and n of the word list; empty: none
     format: int = 1
 
     def asdict(self) -> dict[str, Any]:
@@ -69,7 +73,9 @@ class Description:
         if model.identity != self.identity:
             alike = model.identity.rpartition(" ")[0] == self.identity.rpartition(" ")[0]
             other = "other weights of that name" if alike else f"'{model.name}'"
-            raise ValueError(f"{where} was made with the model '{self.model}', not with {other}: name another index")
+            raise ValueError(
+                f"{where} was made with the model '{self.model}', not with {other}: name another index"
+            )
 
 
 class Writer(Protocol):

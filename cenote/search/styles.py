@@ -23,4 +23,8 @@ _VIEWS = """
     close-up, seen from above, seen from below, seen from the side, seen from far away, partly hidden, upside down,
     a crowd of them, two of them, many of them, one of them, with people, without people, held in a hand
 """
-STYLES = [" ".join(name.split()) for part in (_LOOKS, _STATES, _LIGHT, _PLACES, _VIEWS) for name in part.split(",")]
+STYLES = [
+    " ".join(name.split())
+    for part in (_LOOKS, _STATES, _LIGHT, _PLACES, _VIEWS)
+    for name in part.split(",")
+]

@@ -44,5 +44,8 @@ class Sums:
         with np.load(BytesIO(data), allow_pickle=False) as kept:
             sums = cls(len(kept["first"]))
             sums.count = int(kept["count"])
-            sums.first, sums.second = torch.from_numpy(kept["first"]), torch.from_numpy(kept["second"])
+            sums.first, sums.second = (
+                torch.from_numpy(kept["first"]),
+                torch.from_numpy(kept["second"]),
+            )
         return sums

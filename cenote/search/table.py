@@ -37,9 +37,13 @@ def told(folder: Path) -> Iterator[None]:
     except sqlite3.OperationalError as error:
         if "locked" in str(error):
             raise Damaged(f"{folder} is being written to without a pause: try again") from error
-        raise Damaged(f"{folder} is damaged ({error}): index the images again, into a new folder") from error
+        raise Damaged(
+            f"{folder} is damaged ({error}): index the images again, into a new folder"
+        ) from error
     except sqlite3.DatabaseError as error:
-        raise Damaged(f"{folder} is damaged ({error}): index the images again, into a new folder") from error
+        raise Damaged(
+            f"{folder} is damaged ({error}): index the images again, into a new folder"
+        ) from error
 
 
 class Table:
@@ -48,14 +52,21 @@ class Table:
     def __init__(self, folder: Path, snapshot: bool = True) -> None:
         self.folder, path = folder, folder / "images.sqlite"
         if not path.is_file():
-            raise Damaged(f"{folder} is damaged (images.sqlite is gone): index the images again, into a new folder")
+            raise Damaged(
+                f"{folder} is damaged (images.sqlite is gone): index the images again, into a new folder"
+            )
         with told(folder):
             self.base = _connected(path) if os.access(folder, os.W_OK) else _read_only(path)
-            self.base.execute("pragma synchronous = normal")  # with write-ahead logging that is safe
+            self.base.execute(
+                "pragma synchronous = normal"
+            )  # with write-ahead logging that is safe
             if snapshot:
                 self.base.execute("begin")
             try:
-                self.count, self.generation = int(self.state("count")), int(self.state("generation"))
+                self.count, self.generation = (
+                    int(self.state("count")),
+                    int(self.state("generation")),
+                )
             except (TypeError, ValueError):
                 raise _lost(folder, "how many images it has") from None
             self._look_around()
@@ -70,10 +81,13 @@ class Table:
     @staticmethod
     def create(path: Path, home: Path) -> None:
         with sqlite3.connect(path, isolation_level=None) as base:
-            base.execute("pragma journal_mode = wal")  # readers and one writer do not wait for each other
+            base.execute(
+                "pragma journal_mode = wal"
+            )  # readers and one writer do not wait for each other
             base.executescript("begin;" + SCHEMA + "commit;")
             base.executemany(
-                "insert into state values (?, ?)", [*START.items(), ("home", os.fsencode(os.path.abspath(home)))]
+                "insert into state values (?, ?)",
+                [*START.items(), ("home", os.fsencode(os.path.abspath(home)))],
             )
         base.close()
 
@@ -102,7 +116,9 @@ class Table:
     def rows(self, filter: Filter) -> list[int]:
         condition, values = self.places.filter(filter).sql()
         with told(self.folder):
-            found = self.base.execute(f"select row from images where {condition} order by row", values)
+            found = self.base.execute(
+                f"select row from images where {condition} order by row", values
+            )
             return [row for (row,) in found]
 
     def entries(self, rows: Sequence[int]) -> list[Entry]:
@@ -111,7 +127,9 @@ class Table:
             for start in range(0, len(rows), 900):  # as many as SQLite takes at once
                 part = rows[start : start + 900]
                 marks = ",".join("?" * len(part))
-                wanted = self.base.execute(f"select row, {COLUMNS} from images where row in ({marks})", part)
+                wanted = self.base.execute(
+                    f"select row, {COLUMNS} from images where row in ({marks})", part
+                )
                 found |= {row: self.places.entry(_entry(values)) for row, *values in wanted}
         try:
             return [found[row] for row in rows]
@@ -126,13 +144,19 @@ class Table:
 
     def find(self, digest: str) -> list[int]:
         with told(self.folder):
-            found = self.base.execute("select row from images where digest = ? order by row", (digest,))
+            found = self.base.execute(
+                "select row from images where digest = ? order by row", (digest,)
+            )
             return [row for (row,) in found]
 
     def names(self, column: str) -> list[str]:
         """Through the index of both: the images are not read."""
         with told(self.folder):
-            return [name for (name,) in self.base.execute(f"select distinct {column} from images") if name is not None]
+            return [
+                name
+                for (name,) in self.base.execute(f"select distinct {column} from images")
+                if name is not None
+            ]
 
     def rows_of(self, paths: Iterable[str]) -> list[int]:
         find = "select row from images where path = ?"
@@ -157,7 +181,9 @@ class Table:
         """Rows without gaps; returns the old ones in the new order."""
         old = [row for (row,) in self.base.execute("select row from images order by row")]
         # In ascending order every new number is free: it is at most the old one.
-        self.base.executemany("update images set row = ? where row = ?", [p for p in enumerate(old) if p[0] != p[1]])
+        self.base.executemany(
+            "update images set row = ? where row = ?", [p for p in enumerate(old) if p[0] != p[1]]
+        )
         self.base.execute("delete from gone")
         return old
 
@@ -168,7 +194,9 @@ class Table:
                 self._move()
             paths = (os.fsdecode(path) for (path,) in self.base.execute("select path from images"))
             home = os.fsencode(self.places.nearest(paths))
-            self.set_state(home=home, model_home=self.state("model_home", self.state("home")) or home)
+            self.set_state(
+                home=home, model_home=self.state("model_home", self.state("home")) or home
+            )
         self._look_around()
 
     def settle_model(self, made: Description) -> None:
@@ -178,11 +206,16 @@ class Table:
             self.set_state(model_home=os.fsencode(self.model_places.nearest(paths)))
 
     def _move(self) -> None:
-        stored = self.base.execute("select row, path, digest, size, source from images order by row").fetchall()
+        stored = self.base.execute(
+            "select row, path, digest, size, source from images order by row"
+        ).fetchall()
         taken = {path: digest for _, path, digest, *_ in stored}
         twice, moved = list[int](), list[tuple[bytes, bytes, int]]()
         for row, path, digest, size, source in stored:
-            new, its = map(os.fsencode, self.places.settled(os.fsdecode(path), size, os.fsdecode(source or b"")))
+            new, its = map(
+                os.fsencode,
+                self.places.settled(os.fsdecode(path), size, os.fsdecode(source or b"")),
+            )
             if new != path and new in taken:
                 if taken[new] == digest:  # the same file, indexed here once more
                     twice.append(row)
@@ -217,7 +250,9 @@ def _read_only(path: Path) -> sqlite3.Connection:
     """For whoever may not write to the folder."""
     base, log = _connected(path, "mode=ro"), path.with_name(f"{path.name}-wal")
     try:
-        base.execute("select 1 from state").fetchone()  # only now are the files of a writer looked for
+        base.execute(
+            "select 1 from state"
+        ).fetchone()  # only now are the files of a writer looked for
         return base
     except sqlite3.OperationalError as error:
         base.close()
@@ -232,12 +267,18 @@ def _read_only(path: Path) -> sqlite3.Connection:
 
 
 def _lost(folder: Path, what: str) -> Damaged:
-    return Damaged(f"{folder} is damaged ({what} is lost): index the images again, into a new folder")
+    return Damaged(
+        f"{folder} is damaged ({what} is lost): index the images again, into a new folder"
+    )
 
 
 def _values(entry: Entry) -> tuple[Any, ...]:
     plain = entry._asdict() | {"path": os.fsencode(entry.path), "source": os.fsencode(entry.source)}
-    return tuple((plain | {"attributes": json.dumps(dict(entry.attributes)) if entry.attributes else None}).values())
+    return tuple(
+        (
+            plain | {"attributes": json.dumps(dict(entry.attributes)) if entry.attributes else None}
+        ).values()
+    )
 
 
 def _entry(values: Sequence[Any]) -> Entry:
@@ -245,7 +286,5 @@ def _entry(values: Sequence[Any]) -> Entry:
     attributes = json.loads(values[-1]) if values[-1] else {}
     # A file's name need not be text.
     return entry._replace(
-        path=os.fsdecode(values[0]),
-        source=os.fsdecode(entry.source or b""),
-        attributes=attributes,
+        path=os.fsdecode(values[0]), source=os.fsdecode(entry.source or b""), attributes=attributes
     )

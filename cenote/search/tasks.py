@@ -27,7 +27,9 @@ def find_protocol(dataset: Dataset, name: str | None = None) -> str:
     if dataset.columns["attributes"]:
         return "attributes"
     if any(query.text is not None for query in dataset.queries):
-        raise ValueError(f"{dataset.name}: the right images of its queries are not public; name another split or set")
+        raise ValueError(
+            f"{dataset.name}: the right images of its queries are not public; name another split or set"
+        )
     raise ValueError(
         f"{dataset.name} has one domain and no attributes: composed queries need images with classes, and with domains "
         "(a column 'domain') or attributes"
@@ -59,7 +61,10 @@ def make_tasks(
 ) -> list[Task]:
     """By name, or whichever the data has truth for; one task for each database."""
     chosen = find_protocol(dataset, protocol)
-    for option, given, of in (("attributes", attributes, "attributes"), ("sources", sources, "domains")):
+    for option, given, of in (
+        ("attributes", attributes, "attributes"),
+        ("sources", sources, "domains"),
+    ):
         if given and chosen != of:
             raise ValueError(f"--{option} is for the protocol {of}, and this one is {chosen}")
     if chosen == "triplets":

@@ -58,9 +58,13 @@ def terms(query: Query) -> list[tuple[str, float]]:
     """Texts and their weights."""
     weights = query.weights or (1.0,) * len(query.texts)
     if len(weights) != len(query.texts):
-        raise ValueError(f"{len(query.texts)} texts have {len(query.texts)} weights, got {len(weights)}")
+        raise ValueError(
+            f"{len(query.texts)} texts have {len(query.texts)} weights, got {len(weights)}"
+        )
     pairs = list(zip(query.texts, weights, strict=True))
-    if pairs and not any(sum(weight for other, weight in pairs if other == text) for text, _ in pairs):
+    if pairs and not any(
+        sum(weight for other, weight in pairs if other == text) for text, _ in pairs
+    ):
         raise ValueError(f"{NOTHING}: {', '.join(query.texts)}")
     return pairs
 
@@ -77,7 +81,9 @@ def text_vectors(model: ImageText, queries: Sequence[Query]) -> Tensor:
         vectors, start = flat[start : start + len(some)], start + len(some)
         one = len(some) == 1 and some[0][1] > 0
         total = torch.tensor([weight for _, weight in some]) @ vectors
-        if total.norm() <= 1e-5 * sum(abs(weight) for _, weight in some):  # "Dog" and "dog": rounding is left
+        if total.norm() <= 1e-5 * sum(
+            abs(weight) for _, weight in some
+        ):  # "Dog" and "dog": rounding is left
             raise ValueError(f"{NOTHING}: {', '.join(query.texts)}")
         rows.append(vectors[0] if one else unit(total))
     return torch.stack(rows) if rows else torch.empty(0, model.dim)

@@ -14,7 +14,11 @@ from .protocols import Codes, Question, Task
 def triplet_queries(dataset: Dataset) -> list[Query]:
     """Those that came with the data, of an image and a text, whose right images are told, also if none can be read."""
     known = dataset.columns["attributes"]  # a text that is a value is another question
-    return [q for q in dataset.queries if q.text is not None and "targets" in q.truth and q.group not in known]
+    return [
+        q
+        for q in dataset.queries
+        if q.text is not None and "targets" in q.truth and q.group not in known
+    ]
 
 
 def triplets(dataset: Dataset) -> list[Task]:
@@ -30,11 +34,17 @@ def triplets(dataset: Dataset) -> list[Task]:
 def _of_group(dataset: Dataset, group: str | None, queries: Sequence[Query]) -> Task:
     column, everything = group or dataset.name, np.arange(len(dataset))
     own = group in dataset.classes
-    database = everything[dataset.labels == dataset.classes.index(str(group))] if own else everything
+    database = (
+        everything[dataset.labels == dataset.classes.index(str(group))] if own else everything
+    )
     rows = {int(position): row for row, position in enumerate(database)}
     questions = []
     for query in queries:
-        right = sorted(rows[target] for target in query.truth["targets"] if target in rows and target != query.image)
+        right = sorted(
+            rows[target]
+            for target in query.truth["targets"]
+            if target in rows and target != query.image
+        )
         asked = query.image, str(query.text), np.array(right, np.int64), column, column, -1, -1
         questions.append(Question(*asked, group=_group(dataset, query, rows)))
     # CIRR, whose queries come with the others of their group, does not rank the query; the other sets do.
@@ -50,8 +60,12 @@ def _group(dataset: Dataset, query: Query, rows: Mapping[int, int]) -> Codes | N
     members, targets = (set(query.truth[name]) - {query.image} for name in ("subset", "targets"))
     which = f"{dataset.name}: the group of query {query.name or repr(query.text)}"
     if unknown := (members | targets) - rows.keys():
-        raise ValueError(f"{which} names image {min(unknown)}, which is not in the database: correct its members")
+        raise ValueError(
+            f"{which} names image {min(unknown)}, which is not in the database: correct its members"
+        )
     if lacking := targets - members:
         right = dataset[min(lacking)].image
-        raise ValueError(f"{which} lacks its right image {right}: add it to the members, or leave the query out")
+        raise ValueError(
+            f"{which} lacks its right image {right}: add it to the members, or leave the query out"
+        )
     return np.array(sorted(rows[member] for member in members), np.int64)

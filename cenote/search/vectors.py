@@ -12,7 +12,7 @@ from ..data import Dataset
 from ..data.cache import FeatureCache, Layout, cache_folder
 from ..data.digests import digests
 from ..data.loading import load
-from ..models.vectors import Embedded
+from ..predict.embedding import Embeddings
 
 if TYPE_CHECKING:
     from ..models.image_text import ImageText
@@ -26,17 +26,21 @@ def dataset_vectors(
     workers: int = 0,
     device: torch.device | str = "cpu",
     progress: Callable[[int, int], object] | None = None,
-) -> Embedded:
+) -> Embeddings:
     """Of the images that could be read; an image is known by its contents, whatever it is called."""
     cache = FeatureCache(cache_folder())
     layout = Layout((1, 1), model.dim, False, "float32")
-    store = cache.open({"backbone": model.name, "identity": model.identity, "view": "image-text"}, layout)
+    store = cache.open(
+        {"backbone": model.name, "identity": model.identity, "view": "image-text"}, layout
+    )
     names = digests(dataset, cache.folder / "files.sqlite")
     bad = [f"{dataset.path(i)}: no such file" for i, name in enumerate(names) if name is None]
     rows = store.find([name or b"" for name in names])
     missing = [i for i, name in enumerate(names) if name is not None and rows[i] < 0]
     done = 0
-    for images, _, indices, unread, _ in load(dataset.select(missing), model.transform(), batch, workers):
+    for images, _, indices, unread, _ in load(
+        dataset.select(missing), model.transform(), batch, workers
+    ):
         bad += [sentence for _, sentence in unread]
         done += len(indices) + len(unread)
         if len(indices):
@@ -47,4 +51,4 @@ def dataset_vectors(
     rows = store.find([name or b"" for name in names])
     positions = np.flatnonzero(rows >= 0)
     found = np.ascontiguousarray(store.values()[rows[positions], 0])
-    return Embedded(torch.from_numpy(found), torch.from_numpy(positions), bad)
+    return Embeddings(torch.from_numpy(found), torch.from_numpy(positions), bad)

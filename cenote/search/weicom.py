@@ -50,7 +50,10 @@ def weicom(queries: Sequence[Query], context: Context, weight: float = WEIGHT) -
     t, y = text_vectors(context.model, queries), image_vectors(queries)
     moments = context.database.moments()
     (mu_t, sigma_t), (mu_i, sigma_i) = moments.statistics(t), moments.statistics(y)
-    vectors, sigmas = torch.stack([t, y], 1), torch.stack([sigma_t, sigma_i], 1)  # (Q, 2, D), (Q, 2)
+    vectors, sigmas = (
+        torch.stack([t, y], 1),
+        torch.stack([sigma_t, sigma_i], 1),
+    )  # (Q, 2, D), (Q, 2)
     means = torch.stack([mu_t, mu_i], 1)
     # Its nearest are the candidates: 500 hold the true top 10, where each modality's own 500 would not.
     directions = (weight * t / sigmas[:, :1] + (1 - weight) * y / sigmas[:, 1:]).float()

@@ -20,7 +20,15 @@ if TYPE_CHECKING:
     from ..models.image_text import ImageText
 
 BATCH = 1024  # words encoded at a time
-HEADERS = {"name", "word", "label", "class", "class_name", "object_name", "displayname"}  # of a CSV's first line
+HEADERS = {
+    "name",
+    "word",
+    "label",
+    "class",
+    "class_name",
+    "object_name",
+    "displayname",
+}  # of a CSV's first line
 
 
 class WordMemory(NamedTuple):
@@ -58,7 +66,9 @@ def load_words(source: str | Path | None = None, model: ImageText | None = None)
             table = path.suffix.lower() == ".csv"
             rows = list(csv.reader(file)) if table else [[line] for line in file]
     except FileNotFoundError:
-        raise ValueError(f"no word list {path}: give a text file with one word a line, or a CSV") from None
+        raise ValueError(
+            f"no word list {path}: give a text file with one word a line, or a CSV"
+        ) from None
     except (UnicodeDecodeError, csv.Error, IsADirectoryError) as error:
         raise ValueError(f"{path} is no word list: {error}") from None
     words = _once(row[-1] for row in rows if row)
@@ -79,7 +89,11 @@ def subjects() -> list[str]:
     """All names of ImageNet's 1,000 classes: what things are called."""
     from timm.data.imagenet_info import ImageNetInfo
 
-    return _once(name for names in ImageNetInfo("imagenet-1k").label_descriptions() for name in names.split(","))
+    return _once(
+        name
+        for names in ImageNetInfo("imagenet-1k").label_descriptions()
+        for name in names.split(",")
+    )
 
 
 def _once(words: Iterable[str]) -> list[str]:
@@ -92,7 +106,9 @@ def _once(words: Iterable[str]) -> list[str]:
     return list(seen.values())
 
 
-def remember_words(model: ImageText, words: Sequence[str], folder: Path | None = None) -> WordMemory:
+def remember_words(
+    model: ImageText, words: Sequence[str], folder: Path | None = None
+) -> WordMemory:
     """The words with their vectors, read from the cache if this model has encoded this list before."""
     words = list(words)
     if not words:
@@ -103,7 +119,10 @@ def remember_words(model: ImageText, words: Sequence[str], folder: Path | None =
     if kept is not None:
         return WordMemory(words, kept)
     with torch.no_grad():
-        parts = [model.embed_texts(words[i : i + BATCH]).float().cpu() for i in range(0, len(words), BATCH)]
+        parts = [
+            model.embed_texts(words[i : i + BATCH]).float().cpu()
+            for i in range(0, len(words), BATCH)
+        ]
     vectors = torch.cat(parts)
     with write_atomically(path) as temporary:
         np.save(temporary, vectors.numpy())

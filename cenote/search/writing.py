@@ -30,10 +30,14 @@ class Writing:
     def __enter__(self) -> Writing:
         self.lock = open(self.folder / "lock", "wb")
         try:
-            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # let go of when closed, also by a killed process
+            fcntl.flock(
+                self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB
+            )  # let go of when closed, also by a killed process
         except OSError:
             self.lock.close()
-            raise Busy(f"another process is writing to {self.folder}: try again when it is done") from None
+            raise Busy(
+                f"another process is writing to {self.folder}: try again when it is done"
+            ) from None
         try:
             self.table = Table(self.folder, snapshot=False)
             self._settle()
@@ -48,7 +52,12 @@ class Writing:
             raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         try:
             if not isinstance(error, Damaged):
                 self._keep_sums()
@@ -62,8 +71,12 @@ class Writing:
         n = int(self.description.words.get("n", 0))
         if vectors.shape != (len(entries), self.description.dim):
             wanted = f"({len(entries)}, {self.description.dim})"
-            raise ValueError(f"{len(entries)} images have vectors {wanted}, got {tuple(vectors.shape)}")
-        if bool(n) != (words is not None) or (words is not None and words.shape != (len(entries), n)):
+            raise ValueError(
+                f"{len(entries)} images have vectors {wanted}, got {tuple(vectors.shape)}"
+            )
+        if bool(n) != (words is not None) or (
+            words is not None and words.shape != (len(entries), n)
+        ):
             raise ValueError(
                 f"this index keeps {n} words an image, got {None if words is None else tuple(words.shape)}"
             )
@@ -74,7 +87,11 @@ class Writing:
         chosen = list(last.values())
         with self.table.transaction():
             count = int(self.table.state("count"))
-            self._append("vectors", count, vectors.detach().cpu().numpy()[chosen].astype(self.description.dtype))
+            self._append(
+                "vectors",
+                count,
+                vectors.detach().cpu().numpy()[chosen].astype(self.description.dtype),
+            )
             if words is not None:
                 self._append("words", count, words.cpu().numpy()[chosen].astype(np.int32))
             self.table.remove(self.table.rows_of(last))
@@ -101,13 +118,17 @@ class Writing:
             old, new = self.table.generation, self.table.generation + 1
             rows = np.array(self.table.renumber(), np.int64)
             for name, dtype, width in self._files():
-                before = np.memmap(self.folder / f"{name}-{old}.bin", dtype, "r", shape=(count, width))
+                before = np.memmap(
+                    self.folder / f"{name}-{old}.bin", dtype, "r", shape=(count, width)
+                )
                 with open(self.folder / f"{name}-{new}.bin", "wb") as file:
                     for start in range(0, len(rows), COPIED):
                         file.write(before[rows[start : start + COPIED]].tobytes())
                     _safe(file)
             self.table.set_state(count=len(rows), generation=new)
-            self.table.base.execute("delete from state where name like 'sums%'")  # summed anew: no rounding is kept
+            self.table.base.execute(
+                "delete from state where name like 'sums%'"
+            )  # summed anew: no rounding is kept
         self.table.count, self.table.generation = len(rows), new
         self._sweep()
         return True
@@ -117,7 +138,9 @@ class Writing:
         if not path.exists() and count:
             raise Damaged(f"{path} is gone: index the images again, into a new folder")
         with open(path, "r+b" if path.exists() else "wb") as file:
-            file.seek(count * values.shape[1] * values.itemsize)  # over the remains of a process that died
+            file.seek(
+                count * values.shape[1] * values.itemsize
+            )  # over the remains of a process that died
             file.truncate()
             file.write(values.tobytes())
             _safe(file)
@@ -137,7 +160,10 @@ class Writing:
 
     def _files(self) -> list[tuple[str, str, int]]:
         n = int(self.description.words.get("n", 0))
-        return [("vectors", self.description.dtype, self.description.dim), *([("words", "int32", n)] if n else [])]
+        return [
+            ("vectors", self.description.dtype, self.description.dim),
+            *([("words", "int32", n)] if n else []),
+        ]
 
     def _settle(self) -> None:
         """In the folder where it is now, if it was moved. Its model and word list too, unless others are in their old

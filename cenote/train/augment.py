@@ -33,8 +33,14 @@ def augmentation(
     without policy and erasing.
     """
     crop = [_crop(size, scale, ratio, mode) for mode in _modes(interpolation)]
-    geometry = v2.Compose([crop[0] if len(crop) == 1 else v2.RandomChoice(crop), v2.RandomHorizontalFlip(flip)])
-    pixels = [v2.ToImage(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(list(mean), list(std))]
+    geometry = v2.Compose(
+        [crop[0] if len(crop) == 1 else v2.RandomChoice(crop), v2.RandomHorizontalFlip(flip)]
+    )
+    pixels = [
+        v2.ToImage(),
+        v2.ToDtype(torch.float32, scale=True),
+        v2.Normalize(list(mean), list(std)),
+    ]
     noise = [v2.RandomErasing(erasing, value="random")] if erasing else []
     changed = [*_policy(policy, size, mean, interpolation), *pixels, *noise, v2.ToPureTensor()]
     if views == 1:
@@ -60,8 +66,14 @@ class Views:
 
 def _modes(interpolation: str) -> list[InterpolationMode]:
     if interpolation != "random" and interpolation not in INTERPOLATIONS:
-        raise ValueError(f"no interpolation '{interpolation}': {', '.join(INTERPOLATIONS)} or random")
-    return list(INTERPOLATIONS.values()) if interpolation == "random" else [INTERPOLATIONS[interpolation]]
+        raise ValueError(
+            f"no interpolation '{interpolation}': {', '.join(INTERPOLATIONS)} or random"
+        )
+    return (
+        list(INTERPOLATIONS.values())
+        if interpolation == "random"
+        else [INTERPOLATIONS[interpolation]]
+    )
 
 
 def _crop(size: int, scale: Range, ratio: Range, mode: InterpolationMode) -> v2.RandomResizedCrop:
@@ -75,15 +87,22 @@ def _policy(policy: str | None, size: int, mean: Colour, interpolation: str) -> 
     from timm.data.auto_augment import auto_augment_transform, rand_augment_transform
     from timm.data.transforms import str_to_pil_interp
 
-    settings: dict[str, Any] = {"translate_const": int(size * 0.45), "img_mean": tuple(round(255 * m) for m in mean)}
+    settings: dict[str, Any] = {
+        "translate_const": int(size * 0.45),
+        "img_mean": tuple(round(255 * m) for m in mean),
+    }
     if interpolation != "random":
         settings["interpolation"] = str_to_pil_interp(interpolation)
     make = rand_augment_transform if policy.startswith("rand") else auto_augment_transform
     try:
         made = make(policy, settings)
     except (AssertionError, KeyError, ValueError, IndexError) as error:
-        raise ValueError(f"timm knows no policy '{policy}': for example rand-m9-mstd0.5-inc1") from error
-    for op in getattr(made, "ops", None) or [op for ops in getattr(made, "policy", ()) for op in ops]:
+        raise ValueError(
+            f"timm knows no policy '{policy}': for example rand-m9-mstd0.5-inc1"
+        ) from error
+    for op in getattr(made, "ops", None) or [
+        op for ops in getattr(made, "policy", ()) for op in ops
+    ]:
         if op.name.startswith("Posterize"):
             op.aug_fn = _posterize
     return [made]

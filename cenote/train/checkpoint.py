@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ..data.files import write_atomically
-from .distributed import gathered, rank, world
+from ..predict.distributed import gathered, rank, world
 
 NAME = "checkpoint.pt"
 
@@ -55,7 +55,9 @@ def load_checkpoint(folder: Path) -> dict[str, Any]:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         everyones = state.pop("random")
     except Exception as error:  # whatever a damaged or foreign file makes the reader raise
-        raise ValueError(f"{path} is not a readable checkpoint: {str(error).splitlines()[0][:200]}") from error
+        raise ValueError(
+            f"{path} is not a readable checkpoint: {str(error).splitlines()[0][:200]}"
+        ) from error
     if len(everyones) != world():
         raise ValueError(f"{path} is of a run of {len(everyones)} processes, these are {world()}")
     restore_random(everyones[rank()])

@@ -23,8 +23,12 @@ from .supervised import Supervised
 
 PROBE = Settings(epochs=30, batch=128, lr=1e-3, warmup=2, weight_decay=0.05)
 PROBE_RATES = (3e-4, 1e-3, 3e-3, 1e-2)
-FINETUNE = Settings(epochs=20, batch=64, lr=3e-4, warmup=2, weight_decay=0.05, smoothing=0.1, clip=1.0)
-SCRATCH = Settings(epochs=100, batch=64, lr=1e-3, warmup=5, weight_decay=0.05, smoothing=0.1, clip=1.0)
+FINETUNE = Settings(
+    epochs=20, batch=64, lr=3e-4, warmup=2, weight_decay=0.05, smoothing=0.1, clip=1.0
+)
+SCRATCH = Settings(
+    epochs=100, batch=64, lr=1e-3, warmup=5, weight_decay=0.05, smoothing=0.1, clip=1.0
+)
 
 
 @dataclass(frozen=True)
@@ -45,25 +49,35 @@ class Choices:
     cutout: float = 0.0  # largest black square, as a share of the side
     rates: tuple[float, ...] = ()
     pool_options: dict[str, Any] = field(default_factory=dict)
-    settings: dict[str, Any] = field(default_factory=dict)  # fields of Settings that are not to be the default
+    settings: dict[str, Any] = field(
+        default_factory=dict
+    )  # fields of Settings that are not to be the default
 
     def __post_init__(self) -> None:
         if self.freeze and self.scratch:
-            raise ValueError("a frozen backbone needs trained weights: freeze and scratch exclude each other")
+            raise ValueError(
+                "a frozen backbone needs trained weights: freeze and scratch exclude each other"
+            )
         if self.freeze and self.fpn:
             raise ValueError(
                 "a feature pyramid must be trained: --fpn and --freeze exclude each other (--stride works)"
             )
         if self.freeze and (self.last_block or self.settings.get("sar")):
-            raise ValueError("SAR changes how a backbone learns to attend: no --sar and no --last-block with --freeze")
+            raise ValueError(
+                "SAR changes how a backbone learns to attend: no --sar and no --last-block with --freeze"
+            )
         if self.freeze and self.cutout:
-            raise ValueError("frozen features are computed once, from whole pictures: no --cutout with --freeze")
+            raise ValueError(
+                "frozen features are computed once, from whole pictures: no --cutout with --freeze"
+            )
         if self.freeze and self.settings.get("select", "accuracy") != "accuracy":
             raise ValueError(
                 "with --freeze an epoch is chosen by accuracy; train all weights to choose by localization"
             )
         if not 0 <= self.cutout <= 1:
-            raise ValueError(f"cutout is a share of the image's side from 0 to 1, got {self.cutout}")
+            raise ValueError(
+                f"cutout is a share of the image's side from 0 to 1, got {self.cutout}"
+            )
         if not self.freeze and len(self.rates) > 1:
             raise ValueError("several rates are tried with a frozen backbone only: give one lr")
 
@@ -110,7 +124,11 @@ class Choices:
         return model
 
     def frozen_backbone(self) -> Backbone:
-        options: dict[str, Any] = {"pretrained": True, "weights": self.weights, "img_size": self.size}
+        options: dict[str, Any] = {
+            "pretrained": True,
+            "weights": self.weights,
+            "img_size": self.size,
+        }
         backbone = create_finer_backbone(self.backbone, self.stride, **options)
         self._resize(backbone)
         return backbone
@@ -120,7 +138,12 @@ class Choices:
             backbone.preprocessing = dataclasses.replace(backbone.preprocessing, size=self.size)
 
     def task(
-        self, model: PooledModel, train: Dataset, val: Dataset, transform: Any, device: torch.device | None = None
+        self,
+        model: PooledModel,
+        train: Dataset,
+        val: Dataset,
+        transform: Any,
+        device: torch.device | None = None,
     ) -> Supervised:
         """What the engine is to train."""
         return Supervised(model, train, val, self.training(), transform, device=device)
@@ -132,12 +155,18 @@ class Choices:
         """Random crops, gentle for trained weights: they know whole objects."""
         own = model.backbone.preprocessing
         scale = (0.08, 1.0) if self.scratch else (0.35, 1.0)
-        return train_transform(own.size, own.mean, own.std, own.interpolation, scale, cutout=self.cutout)
+        return train_transform(
+            own.size, own.mean, own.std, own.interpolation, scale, cutout=self.cutout
+        )
 
 
 def given_only(asked: dict[str, Any]) -> dict[str, Any]:
     """Without what was left open."""
-    return {key: value for key, value in asked.items() if not (value is None or value is False or value in ((), {}))}
+    return {
+        key: value
+        for key, value in asked.items()
+        if not (value is None or value is False or value in ((), {}))
+    }
 
 
 def parse_options(pairs: Iterable[str]) -> dict[str, Any]:

@@ -35,7 +35,9 @@ def _present(dataset: Dataset, least: int, what: str) -> npt.NDArray[np.int64]:
     present = np.unique(dataset.labels)
     present = present[present >= 0]  # images without a class are in no part
     if len(present) < least:
-        raise ValueError(f"{dataset.name} has images of {len(present)} classes: {what} need at least {least}")
+        raise ValueError(
+            f"{dataset.name} has images of {len(present)} classes: {what} need at least {least}"
+        )
     return present
 
 

@@ -12,12 +12,12 @@ from ..backbones import Features
 from ..data import Dataset
 from ..data.loading import Batch, mixed
 from ..models.image_text.small import SmallClip
+from ..predict.distributed import gathered, joined_rows
 from ..unit import unit
 from .clip_judge import ClipJudge, score_of
 from .clip_loss import contrastive_loss
 from .clip_texts import Texts
 from .contender import Contender
-from .distributed import gathered, joined_rows
 from .engine import Task, files_of
 from .probe import FeatureBatch
 from .settings import Settings
@@ -48,14 +48,18 @@ class ClipModule(nn.Module):
 
     def forward(self, part: ClipPart) -> Tensor:
         model = self.model
-        own = list(dict.fromkeys(self.texts.drawn(i, self.seed, self.epoch) for i in part.positions))
+        own = list(
+            dict.fromkeys(self.texts.drawn(i, self.seed, self.epoch) for i in part.positions)
+        )
         x, t = unit(embedded(model, part.inputs)), unit(self._read(own))
         everyones = gathered((part.positions, own))
         positions = [i for images, _ in everyones for i in images]
         chosen = [i for _, texts in everyones for i in texts]
         x = joined_rows(x, [len(images) for images, _ in everyones])
         t = joined_rows(t, [len(texts) for _, texts in everyones])
-        first = {text: place for place, text in reversed(list(enumerate(chosen)))}  # two processes may draw one text
+        first = {
+            text: place for place, text in reversed(list(enumerate(chosen)))
+        }  # two processes may draw one text
         distinct = sorted(first, key=first.__getitem__)
         t = t[[first[text] for text in distinct]]
         truth = self.texts.truth(positions, distinct).to(x.device)
@@ -68,7 +72,9 @@ class ClipModule(nn.Module):
         device, found = self.model.scale.device, []
         for how, some in places.items():
             if some:
-                ids = self.model.words.encode([self.texts.all[texts[i]] for i in some], [how] * len(some))
+                ids = self.model.words.encode(
+                    [self.texts.all[texts[i]] for i in some], [how] * len(some)
+                )
                 found.append(self.model.text(ids.to(device)))
         order = torch.tensor(places[False] + places[True], device=device)
         return torch.cat(found)[order.argsort()]
@@ -76,7 +82,11 @@ class ClipModule(nn.Module):
 
 def embedded(model: SmallClip, inputs: Tensor | Features) -> Tensor:
     """Of images or of their features, not yet of length one."""
-    return model.image.embed_features(inputs) if isinstance(inputs, Features) else model.image.embed(inputs)
+    return (
+        model.image.embed_features(inputs)
+        if isinstance(inputs, Features)
+        else model.image.embed(inputs)
+    )
 
 
 class Clip(Task):

@@ -23,7 +23,15 @@ from .settings import Settings
 from .top import Frozen
 
 DEFAULTS = Settings(epochs=60, batch=128, lr=1e-3, weight_decay=0.05, warmup=3, clip=1.0)
-UNREAD = ("smoothing", "mixup", "cutmix", "sar", "sar_loss", "sar_schedule", "select")  # settings of `cenote fit`
+UNREAD = (
+    "smoothing",
+    "mixup",
+    "cutmix",
+    "sar",
+    "sar_loss",
+    "sar_schedule",
+    "select",
+)  # settings of `cenote fit`
 
 
 @dataclass(frozen=True)
@@ -54,19 +62,27 @@ class ClipChoices:
         if self.weights is not None and not self.weights.is_file():
             raise FileNotFoundError(2, "no such weights file", str(self.weights))
         if self.freeze and (self.scratch or (self.backbone in MICRO and self.weights is None)):
-            raise ValueError("a frozen backbone needs trained weights: --backbone lite0, for instance, or --weights")
+            raise ValueError(
+                "a frozen backbone needs trained weights: --backbone lite0, for instance, or --weights"
+            )
         if self.scratch and self.weights is not None:
             raise ValueError("--scratch begins with random weights: leave it out, or --weights")
         if self.settings.accumulate > 1:
-            raise ValueError("images are compared with all texts of their step: accumulate must be 1")
+            raise ValueError(
+                "images are compared with all texts of their step: accumulate must be 1"
+            )
         check_number("batch", self.settings.batch, whole=True, least=2)
         check_number("workers", self.settings.workers, whole=True, least=0)
         check_number("dim", self.dim, whole=True, least=1)
         check_number("crop", self.crop, above=0, most=1)
         if self.size is not None:
             check_number("size", self.size, whole=True, least=1)
-        if unread := [name for name in UNREAD if getattr(self.settings, name) != getattr(Settings(), name)]:
-            raise ValueError(f"cenote clip does not use {', '.join(unread)}: leave out such settings")
+        if unread := [
+            name for name in UNREAD if getattr(self.settings, name) != getattr(Settings(), name)
+        ]:
+            raise ValueError(
+                f"cenote clip does not use {', '.join(unread)}: leave out such settings"
+            )
         if self.pool != "cls":
             check_names(self.pool, self.pool_options, registry.options(self.pool))
         with torch.random.fork_rng(devices=()):
@@ -75,7 +91,11 @@ class ClipChoices:
     def frozen(self) -> Frozen:
         """A backbone that stays as it is."""
         backbone = create_finer_backbone(
-            self.backbone, self.stride, pretrained=self.weights is None, weights=self.weights, img_size=self.size
+            self.backbone,
+            self.stride,
+            pretrained=self.weights is None,
+            weights=self.weights,
+            img_size=self.size,
         )
         backbone.preprocessing = dataclasses.replace(
             backbone.preprocessing, size=self.size or backbone.preprocessing.size
@@ -89,7 +109,9 @@ class ClipChoices:
         """With a `frozen` backbone only what stands behind it is new, and learns."""
         torch.manual_seed(self.settings.seed)
         if frozen is not None:
-            top = frozen.top(self.pool, 0, self.tokens, pool_options=self.pool_options, embedding_dim=self.dim)
+            top = frozen.top(
+                self.pool, 0, self.tokens, pool_options=self.pool_options, embedding_dim=self.dim
+            )
             return SmallClip(frozen.model(top), self.tower(words), words)
         image: PooledModel = create_model(
             self.backbone, self.pool, 0, tokens=self.tokens, img_size=self.size, weights=self.weights,

@@ -17,16 +17,16 @@ from ..data.loading import load
 from ..models.image_text.saving import save_image_text
 from ..models.image_text.small import SmallClip
 from ..models.image_text.words import Words
+from ..predict.distributed import processes, rank, world
+from ..predict.features import CachedFeatures
 from .checkpoint import NAME as CHECKPOINT
 from .checkpoint import begun
 from .clip import Clip
 from .clip_choices import ClipChoices
 from .clip_judge import ClipJudge
 from .clip_texts import Texts
-from .distributed import processes, rank, world
 from .engine import Engine
 from .extraction import Extraction, Unreadable
-from .features import CachedFeatures
 from .fit import write_results
 from .probe import FeatureBatches
 from .settings import Settings
@@ -60,7 +60,9 @@ def learn_clip(
             parts[name] = part.select(described)
             texts[name] = Texts(parts[name], choices.texts)
         if len(described) < 2:
-            raise ValueError(f"the {name} split of {data.name} has no two images with a caption, a class or a domain")
+            raise ValueError(
+                f"the {name} split of {data.name} has no two images with a caption, a class or a domain"
+            )
     with processes() as device:
         started = time.monotonic()
         sources: dict[str, Dataset | CachedFeatures] = {**parts}
@@ -107,7 +109,9 @@ def learn_clip(
         return report
 
 
-def _loader(train: Dataset | CachedFeatures, choices: ClipChoices, model: SmallClip, settings: Settings) -> Any:
+def _loader(
+    train: Dataset | CachedFeatures, choices: ClipChoices, model: SmallClip, settings: Settings
+) -> Any:
     if not isinstance(train, Dataset):
         return FeatureBatches(train, settings.batch, shuffle=True, seed=settings.seed)
     return load(
@@ -119,14 +123,20 @@ def _loader(train: Dataset | CachedFeatures, choices: ClipChoices, model: SmallC
 def clip_splits(data: Dataset, say: Say) -> dict[str, Dataset | None]:
     """The data's own; where there is no validation split, a tenth of the training images, the same on every machine."""
     train, val, test = (
-        next((data.split(name) for name in names if name in data.splits), None) for names in (TRAIN, VAL, TEST)
+        next((data.split(name) for name in names if name in data.splits), None)
+        for names in (TRAIN, VAL, TEST)
     )
     if train is None:
         if any(name is not None for name in data.splits):
-            raise ValueError(f"{data.name} has splits {', '.join(map(str, data.splits))}, but none to train on")
+            raise ValueError(
+                f"{data.name} has splits {', '.join(map(str, data.splits))}, but none to train on"
+            )
         train = data
     if val is None:
-        keys = [digest_of(f"{record.image or i}".encode("utf-8", "surrogateescape")) for i, record in enumerate(train)]
+        keys = [
+            digest_of(f"{record.image or i}".encode("utf-8", "surrogateescape"))
+            for i, record in enumerate(train)
+        ]
         held = np.zeros(len(train), bool)
         held[np.argsort(np.array(keys), kind="stable")[: max(len(train) // HELD, 2)]] = True
         train, val = train.select(~held), train.select(held)
@@ -136,5 +146,9 @@ def clip_splits(data: Dataset, say: Say) -> dict[str, Dataset | None]:
 
 def _fingerprint(parts: dict[str, Dataset], texts: dict[str, Texts]) -> str:
     """Of names and texts of the images to train and to validate on."""
-    names = [record.image.encode("utf-8", "surrogateescape") for name in ("train", "val") for record in parts[name]]
+    names = [
+        record.image.encode("utf-8", "surrogateescape")
+        for name in ("train", "val")
+        for record in parts[name]
+    ]
     return digest_of(*names, *(texts[name].digest.encode() for name in ("train", "val"))).hex()

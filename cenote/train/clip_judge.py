@@ -11,14 +11,13 @@ from torch import Tensor
 from ..data import Dataset
 from ..data.loading import load
 from ..models.image_text.small import SmallClip
-from ..models.vectors import Embedded
+from ..predict.distributed import rank, world
+from ..predict.embedding import Embeddings, embed_batches
+from ..predict.features import CachedFeatures
 from ..unit import unit
 from .clip_texts import Texts, spoken
-from .distributed import rank, world
-from .features import CachedFeatures
 from .probe import FeatureBatches
 from .settings import Settings
-from .vectors import of_all
 
 RECALLS = (1, 5)
 MOST = 5000  # images of a split that recall is measured on, as on COCO: all are compared with all
@@ -36,7 +35,13 @@ class ClipJudge:
         name: str = "val",
         unreadable: Callable[[list[str], int, str], None] = lambda bad, images, name: None,
     ) -> None:
-        self.source, self.texts, self.settings, self.device, self.name = source, texts, settings, device, name
+        self.source, self.texts, self.settings, self.device, self.name = (
+            source,
+            texts,
+            settings,
+            device,
+            name,
+        )
         self.dataset = source if isinstance(source, Dataset) else source.dataset
         self.unreadable = unreadable
         self.images: int | None = None  # of the last pass that could be read
@@ -53,17 +58,23 @@ class ClipJudge:
         scores |= zero_shot(model, vectors, domains.codes[rows], list(domains.names), "domain")
         return scores | self._recalls(model, vectors, rows)
 
-    def _vectors(self, model: SmallClip) -> Embedded:
+    def _vectors(self, model: SmallClip) -> Embeddings:
         if not isinstance(self.source, Dataset):
             features = FeatureBatches(self.source, max(self.settings.batch, 256))
-            return of_all(
+            return embed_batches(
                 features,
                 lambda batch: unit(model.image.embed_features(batch.features.to(self.device))),
                 len(self.source),
             )
         share = max(self.settings.batch // world(), 1)
-        batches = load(self.source, model.transform(), share, self.settings.workers, rank=rank(), world=world())
-        return of_all(batches, lambda batch: model.embed_images(batch.images.to(self.device)), len(self.source))
+        batches = load(
+            self.source, model.transform(), share, self.settings.workers, rank=rank(), world=world()
+        )
+        return embed_batches(
+            batches,
+            lambda batch: model.embed_images(batch.images.to(self.device)),
+            len(self.source),
+        )
 
     def _recalls(self, model: SmallClip, vectors: Tensor, rows: list[int]) -> dict[str, float]:
         """Every image has its first text; a hit is any that is true of it."""
@@ -75,11 +86,16 @@ class ClipJudge:
         for name, scores, true in (("text", similar, truth), ("image", similar.T, truth.T)):
             order = scores.topk(min(max(RECALLS), scores.shape[1]), dim=1).indices
             hits = true.gather(1, order)
-            found |= {f"{name}_recall@{k}": 100 * float(hits[:, :k].any(1).float().mean()) for k in RECALLS}
+            found |= {
+                f"{name}_recall@{k}": 100 * float(hits[:, :k].any(1).float().mean())
+                for k in RECALLS
+            }
         return found
 
 
-def zero_shot(model: SmallClip, vectors: Tensor, codes: np.ndarray, names: list[str], what: str) -> dict[str, float]:
+def zero_shot(
+    model: SmallClip, vectors: Tensor, codes: np.ndarray, names: list[str], what: str
+) -> dict[str, float]:
     """Images whose own name among those that occur is the nearest text; nothing where there are not two names."""
     present = np.unique(codes[codes >= 0])
     if len(present) < 2:

@@ -32,10 +32,20 @@ def groups_of(record: Record, kind: str = "both") -> list[list[str]]:
     groups = [told + captions] if kind != "templates" else []
     if kind != "captions" or not captions:
         name = spoken(record.label or "")
-        kinds = [name, domain, f"{name} {domain}", f"{_a(domain)} of {_a(name)}"] if name and domain else [name, domain]
+        kinds = (
+            [name, domain, f"{name} {domain}", f"{_a(domain)} of {_a(name)}"]
+            if name and domain
+            else [name, domain]
+        )
         values = [spoken(value) for value in record.attributes.values()]
-        about = [f"{value} {name}" for value in values if name and value != name] + [v for v in values if v != name]
-        groups += [kinds, kinds, about]  # twice: what a thing is, and in which style, is asked for most
+        about = [f"{value} {name}" for value in values if name and value != name] + [
+            v for v in values if v != name
+        ]
+        groups += [
+            kinds,
+            kinds,
+            about,
+        ]  # twice: what a thing is, and in which style, is asked for most
     return [found for group in groups if (found := [text for text in dict.fromkeys(group) if text])]
 
 
@@ -51,11 +61,16 @@ class Texts:
             raise ValueError(f"texts is one of {', '.join(KINDS)}, got '{kind}'")
         self.ids: dict[str, int] = {}
         self.groups = [
-            [[self.ids.setdefault(text, len(self.ids)) for text in group] for group in groups_of(record, kind)]
+            [
+                [self.ids.setdefault(text, len(self.ids)) for text in group]
+                for group in groups_of(record, kind)
+            ]
             for record in dataset
         ]
         self.all = list(self.ids)
-        self.things = list(dict.fromkeys(spoken(record.label) for record in dataset if record.label))
+        self.things = list(
+            dict.fromkeys(spoken(record.label) for record in dataset if record.label)
+        )
         self.true = [frozenset(i for group in groups for i in group) for groups in self.groups]
 
     @property
@@ -65,7 +80,9 @@ class Texts:
 
     @cached_property
     def digest(self) -> str:
-        return digest_of(*(f"{text}\n".encode() for text in self.all), repr(self.groups).encode()).hex()
+        return digest_of(
+            *(f"{text}\n".encode() for text in self.all), repr(self.groups).encode()
+        ).hex()
 
     def drawn(self, image: int, seed: int, epoch: int) -> int:
         """The text of this image in this epoch."""

@@ -18,13 +18,19 @@ class Contender:
     `lr` is its own base rate; `failed` says in a sentence why it left the run.
     """
 
-    def __init__(self, name: str, module: nn.Module, settings: Settings, lr: float | None = None) -> None:
+    def __init__(
+        self, name: str, module: nn.Module, settings: Settings, lr: float | None = None
+    ) -> None:
         self.name, self.module = name, module
         self.lr = settings.lr if lr is None else lr
         self.optimizer = create_optimizer(module, settings, self.lr)
         groups = self.optimizer.param_groups
-        self.rates = [self.lr * float(group.get("lr_scale", 1.0)) for group in groups]  # layer decay makes them differ
-        self.scaler = torch.amp.GradScaler(enabled=settings.amp == "fp16", device=device_of(module).type)
+        self.rates = [
+            self.lr * float(group.get("lr_scale", 1.0)) for group in groups
+        ]  # layer decay makes them differ
+        self.scaler = torch.amp.GradScaler(
+            enabled=settings.amp == "fp16", device=device_of(module).type
+        )
         self.average = None
         if settings.ema is not None:
             decay = get_ema_multi_avg_fn(settings.ema)
@@ -40,18 +46,24 @@ class Contender:
         """What is validated and kept: the average where there is one."""
         return self.module if self.average is None else self.average.module
 
-    def step(self, factor: float, clip: float | None, ready: Callable[[nn.Module], None] | None = None) -> bool:
+    def step(
+        self, factor: float, clip: float | None, ready: Callable[[nn.Module], None] | None = None
+    ) -> bool:
         """One step along the gradients; not made, and False, where they are not finite. `ready` may change them."""
         for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):
             group["lr"] = rate * factor
         self.scaler.unscale_(self.optimizer)
-        norm = nn.utils.get_total_norm([p.grad for p in self.module.parameters() if p.grad is not None])
+        norm = nn.utils.get_total_norm(
+            [p.grad for p in self.module.parameters() if p.grad is not None]
+        )
         finite = bool(norm.isfinite())
         if finite and clip is not None:
             nn.utils.clip_grads_with_norm_(self.module.parameters(), clip, norm)
         if ready is not None:
             ready(self.module)
-        if finite or self.scaler.is_enabled():  # the scaler leaves such steps out, and tries a smaller scale
+        if (
+            finite or self.scaler.is_enabled()
+        ):  # the scaler leaves such steps out, and tries a smaller scale
             self.scaler.step(self.optimizer)
             self.scaler.update()
             if self.average is not None:
@@ -87,7 +99,9 @@ class Contender:
             self.average.load_state_dict(state["average"])
         self.best, self.failed = state["best"], state["failed"]
         self.best_score, self.best_epoch = state["best_score"], state["best_epoch"]
-        self.scores = list(state.get("scores", ()))  # a run that is older than they are asks for neither
+        self.scores = list(
+            state.get("scores", ())
+        )  # a run that is older than they are asks for neither
 
 
 def create_optimizer(module: nn.Module, settings: Settings, lr: float) -> torch.optim.Optimizer:
@@ -112,7 +126,9 @@ def create_optimizer(module: nn.Module, settings: Settings, lr: float) -> torch.
     return optimizer
 
 
-def _set_apart(optimizer: torch.optim.Optimizer, parameters: Iterable[nn.Parameter], factor: float) -> None:
+def _set_apart(
+    optimizer: torch.optim.Optimizer, parameters: Iterable[nn.Parameter], factor: float
+) -> None:
     """Groups of their own for parameters that learn `factor` times as fast: a metric loss's proxies."""
     own = {id(p) for p in parameters}
     for group in list(optimizer.param_groups):

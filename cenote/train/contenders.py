@@ -10,8 +10,8 @@ from typing import Any
 
 from ..backbones import create_backbone
 from ..models import PooledModel, load
+from ..predict.features import weights_digest
 from .entries import Entry, ablation_entries, gamma_entries, pool_entries
-from .features import weights_digest
 from .heats import file_name, read_top
 from .top import Frozen
 from .tournament import PLAN
@@ -41,9 +41,13 @@ def read_plan(folder: Path) -> dict[str, Any]:
         _ = plan["contenders"], plan["backbone"], plan["kind"]
         return plan
     except FileNotFoundError:
-        raise ValueError(f"{folder} holds no tournament: `cenote tournament DATA -o {folder}` plays one") from None
+        raise ValueError(
+            f"{folder} holds no tournament: `cenote tournament DATA -o {folder}` plays one"
+        ) from None
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is no plan of a tournament ({error}): play it again, in another folder") from None
+        raise ValueError(
+            f"{path} is no plan of a tournament ({error}): play it again, in another folder"
+        ) from None
 
 
 def trained_heats(folder: Path, plan: dict[str, Any]) -> list[Path]:
@@ -77,7 +81,9 @@ def _frozen(folder: Path, plan: dict[str, Any], saved: PooledModel | None) -> Fr
         return frozen
     frozen = Frozen(create_backbone(plan["backbone"], pretrained=True))
     if weights_digest(frozen.backbone) != plan["weights"]:
-        raise ValueError(f"{folder} was begun with a checkpoint of its own: its models can be opened when it is over")
+        raise ValueError(
+            f"{folder} was begun with a checkpoint of its own: its models can be opened when it is over"
+        )
     return frozen
 
 

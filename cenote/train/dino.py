@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ..losses.dino import Spread, answer_spread, dino_loss, teacher_probabilities
 from ..models import PooledModel
 from ..models.projection import DinoHead
-from .distributed import summed
+from ..predict.distributed import summed
 from .schedules import cosine
 from .teacher import follow, teacher_of
 from .without_labels import Crops, WithoutLabels
@@ -43,7 +43,9 @@ class DinoOptions:
                 raise ValueError(f"DINO's {name} is at least {value}, got {getattr(self, name)}")
         for name in ("student_t", "teacher_t", "warmup_t"):
             if not getattr(self, name) > 0:
-                raise ValueError(f"DINO's {name} is a temperature above 0, got {getattr(self, name)}")
+                raise ValueError(
+                    f"DINO's {name} is a temperature above 0, got {getattr(self, name)}"
+                )
         for name in ("momentum", "centre_momentum"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"DINO's {name} is from 0 to 1, got {getattr(self, name)}")
@@ -69,12 +71,18 @@ class Distillation(nn.Module):
     def forward(self, crops: Crops) -> tuple[Tensor, Tensor]:
         """The loss, and the teacher's outputs, of which the centre learns."""
         n = len(crops)
-        vectors = [self.student.embed(group).flatten(1) for group in reversed(crops.groups)]  # large ones last:
-        student = self.head(torch.cat(vectors[::-1])).unflatten(0, (-1, n))  # their attention is what SAR looks at
+        vectors = [
+            self.student.embed(group).flatten(1) for group in reversed(crops.groups)
+        ]  # large ones last:
+        student = self.head(torch.cat(vectors[::-1])).unflatten(
+            0, (-1, n)
+        )  # their attention is what SAR looks at
         with torch.no_grad():
             u = self.teacher.embed(crops.groups[0]).flatten(1)
             teacher = self.teacher_head(u).unflatten(0, (-1, n))  # (2, B, K)
-        return dino_loss(student, teacher, self.centre, self.options.student_t, self.temperature), teacher
+        return dino_loss(
+            student, teacher, self.centre, self.options.student_t, self.temperature
+        ), teacher
 
     def follow(self, momentum: float) -> None:
         follow(self.teacher, self.student, momentum)
@@ -94,7 +102,9 @@ class Dino(WithoutLabels):
         super().__init__(*given, **named)
         self.decays = [group["weight_decay"] for group in self.contenders[0].optimizer.param_groups]
         self.total, self.count = torch.zeros(self.options.out, device=self.device), 0
-        self.answers: tuple[Tensor, Tensor, float] | None = None  # of the last step, with its centre and temperature
+        self.answers: tuple[Tensor, Tensor, float] | None = (
+            None  # of the last step, with its centre and temperature
+        )
 
     def begin_step(self, epoch: float) -> None:
         super().begin_step(epoch)
@@ -119,7 +129,9 @@ class Dino(WithoutLabels):
             for p in self.module.head.last_layer.parameters():
                 p.grad = None
         if self.options.clip is not None:
-            clip_each([p.grad for p in self.module.parameters() if p.grad is not None], self.options.clip)
+            clip_each(
+                [p.grad for p in self.module.parameters() if p.grad is not None], self.options.clip
+            )
 
     def end_step(self) -> None:
         self.module.follow(self.momentum)

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from ..data import Dataset
+from ..predict.distributed import any_process, gathered, rank, spread, summed, waiting, world
 from .checkpoint import load_checkpoint, save_checkpoint
 from .contender import Contender, alive, device_of
-from .distributed import any_process, gathered, rank, spread, summed, waiting, world
 from .journal import Journal
 from .schedules import gave_up, rate_factor
 from .settings import Settings, refuse_changes
@@ -115,7 +115,9 @@ class Engine:
         self.task, self.settings, self.folder, self.say = task, settings, folder, say
         self.identity, self.whole = identity or {}, whole or folder
         self.epoch = self.step = 0  # steps of this epoch that are done
-        self.sums = torch.zeros(len(task.contenders), dtype=torch.float64)  # of losses, over the epoch's images
+        self.sums = torch.zeros(
+            len(task.contenders), dtype=torch.float64
+        )  # of losses, over the epoch's images
         self.images = self.bad = 0
         self.spread = [spread(contender.module) for contender in task.contenders]
         self.journal = Journal(folder, settings)
@@ -164,12 +166,16 @@ class Engine:
                 loss = self._backward(self.spread[place], contender, parts, total)
                 factor = rate_factor(self.settings, now, contender.scores)
                 # A step along gradients that are not finite would spoil the weights for good.
-                if not math.isfinite(loss) or not contender.step(factor, self.settings.clip, self.task.before_update):
+                if not math.isfinite(loss) or not contender.step(
+                    factor, self.settings.clip, self.task.before_update
+                ):
                     self._failed(contender, loss, batch)
                 self.sums[place] += loss * total
         self.task.end_step()
 
-    def _backward(self, module: nn.Module, contender: Contender, parts: Sequence[Any], total: int) -> float:
+    def _backward(
+        self, module: nn.Module, contender: Contender, parts: Sequence[Any], total: int
+    ) -> float:
         module.train()
         found = torch.zeros(())
         for number, part in enumerate(parts, 1):
@@ -192,9 +198,15 @@ class Engine:
         if alive(self.task.contenders):
             self.say(f"{contender.name}: {contender.failed}; the others go on")
             return
-        last = "the last checkpoint is whole" if (self.folder / "checkpoint.pt").exists() else "no checkpoint was made"
+        last = (
+            "the last checkpoint is whole"
+            if (self.folder / "checkpoint.pt").exists()
+            else "no checkpoint was made"
+        )
         files = self.task.describe(batch)
-        raise Diverged(f"{contender.failed}, with {files}; {last}; a smaller --lr or --clip 1 may help")
+        raise Diverged(
+            f"{contender.failed}, with {files}; {last}; a smaller --lr or --clip 1 may help"
+        )
 
     def _count_bad(self, batch: Any) -> None:
         for bad in getattr(batch, "bad", ()):
@@ -204,16 +216,26 @@ class Engine:
         bad_ones, seen = (int(count) for count in counts)
         if too_many_bad(bad_ones, seen, self.settings):
             self._save()
-            raise Stopped(f"{bad_ones} of {seen} images could not be read (they are in {self.journal.bad_file})")
+            raise Stopped(
+                f"{bad_ones} of {seen} images could not be read (they are in {self.journal.bad_file})"
+            )
 
     def _leading_loss(self) -> float:
-        losses = [float(s) for s, c in zip(self.sums, self.task.contenders, strict=True) if c.failed is None]
+        losses = [
+            float(s)
+            for s, c in zip(self.sums, self.task.contenders, strict=True)
+            if c.failed is None
+        ]
         return min(losses, default=float("nan")) / max(self.images, 1)
 
     def _end_epoch(self) -> None:
-        together = summed(torch.cat([self.sums, torch.tensor([self.images, self.bad], dtype=torch.float64)]))
+        together = summed(
+            torch.cat([self.sums, torch.tensor([self.images, self.bad], dtype=torch.float64)])
+        )
         images = max(float(together[-2]), 1.0)
-        results = gathered(self.task.validate())[0]  # an ulp apart, one process would end and the others wait
+        results = gathered(self.task.validate())[
+            0
+        ]  # an ulp apart, one process would end and the others wait
         for place, contender in enumerate(self.task.contenders):
             if contender.failed is None:
                 mine = results.setdefault(contender.name, {})
@@ -235,7 +257,10 @@ class Engine:
             self._save()
 
     def _tell_rate(self, contender: Contender) -> None:
-        before, now = (rate_factor(self.settings, self.epoch + 1, s) for s in (contender.scores[:-1], contender.scores))
+        before, now = (
+            rate_factor(self.settings, self.epoch + 1, s)
+            for s in (contender.scores[:-1], contender.scores)
+        )
         if self.settings.schedule == "plateau" and now < before and rank() == 0:
             who = f"{contender.name}: " if len(self.task.contenders) > 1 else ""
             waited = _epochs(self.settings.plateau)
@@ -267,19 +292,27 @@ class Engine:
         try:
             save_checkpoint(self.folder, state)
         except OSError as error:
-            raise Stopped(f"no checkpoint could be written ({error}); the one before it is whole") from error
+            raise Stopped(
+                f"no checkpoint could be written ({error}); the one before it is whole"
+            ) from error
 
     def _resume(self) -> None:
         state = load_checkpoint(self.folder)
         for left in self.folder.glob(".checkpoint.*.pt"):  # what a kill cut off
             left.unlink(missing_ok=True)
-        refuse_changes(state["settings"] | state["identity"], dataclasses.asdict(self.settings) | self.identity)
+        refuse_changes(
+            state["settings"] | state["identity"], dataclasses.asdict(self.settings) | self.identity
+        )
         here, there = {c.name for c in self.task.contenders}, set(state["contenders"])
         if here != there:
-            raise ValueError(f"a resumed run must keep its contenders: {', '.join(sorted(here ^ there))} differ")
+            raise ValueError(
+                f"a resumed run must keep its contenders: {', '.join(sorted(here ^ there))} differ"
+            )
         for contender in self.task.contenders:
             contender.restore(state["contenders"][contender.name])
-        self.epoch, self.step, self.images, self.bad = (state[k] for k in ("epoch", "step", "images", "bad"))
+        self.epoch, self.step, self.images, self.bad = (
+            state[k] for k in ("epoch", "step", "images", "bad")
+        )
         self.sums = state["sums"]
         self.journal.forget_after(self.epoch)
 

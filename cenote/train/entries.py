@@ -56,7 +56,9 @@ def pool_entries(frozen: Frozen, pools: Sequence[str] = ()) -> list[Entry]:
         raise ValueError(f"each pool plays once: {', '.join(sorted(repeated))} is named twice")
     if "cls" in pools and not frozen.backbone.has_cls:
         raise ValueError(f"'{frozen.backbone.name}' has no CLS token to enter the tournament")
-    entries = [Entry(p, p, group=registered(p).group_name) for p in pools or list_pools() if p != "cls"]
+    entries = [
+        Entry(p, p, group=registered(p).group_name) for p in pools or list_pools() if p != "cls"
+    ]
     if frozen.backbone.has_cls and (not pools or "cls" in pools):
         entries += [
             Entry("cls", "cls", "cls", group=CLS),
@@ -91,11 +93,24 @@ def ablation_entries(frozen: Frozen) -> list[Entry]:
     gamma = 1.25 if frozen.backbone.has_cls or _is_transformer(frozen) else 2.0
 
     def design(name: str, group: str, paper: float, combine: str = "max", **options: Any) -> Entry:
-        return Entry(name, "simpool", options={"gamma": gamma, **options}, group=group, combine=combine, paper=paper)
+        return Entry(
+            name,
+            "simpool",
+            options={"gamma": gamma, **options},
+            group=group,
+            combine=combine,
+            paper=paper,
+        )
 
     def layers(linear: str, norm: str, paper: float) -> Entry:
         name = f"linear {linear or '-'}, LN {norm or '-'}"
-        return Entry(name, "simpool", options={"linear": linear, "norm": norm}, group="linear, LN", paper=paper)
+        return Entry(
+            name,
+            "simpool",
+            options={"linear": linear, "norm": norm},
+            group="linear, LN",
+            paper=paper,
+        )
 
     return [
         design("SimPool", "SimPool", 57.1),
@@ -133,7 +148,9 @@ def ablation_entries(frozen: Frozen) -> list[Entry]:
 
 
 @torch.inference_mode()
-def able(entries: Sequence[Entry], frozen: Frozen, grid: tuple[int, int], named: bool, say: Say) -> list[Entry]:
+def able(
+    entries: Sequence[Entry], frozen: Frozen, grid: tuple[int, int], named: bool, say: Say
+) -> list[Entry]:
     """Those that work on these features; the others are refused where they were named, else left out with a reason."""
     found = []
     tokens = torch.randn(2, prod(grid), frozen.backbone.dim)
@@ -155,4 +172,6 @@ def able(entries: Sequence[Entry], frozen: Frozen, grid: tuple[int, int], named:
 
 def _is_transformer(frozen: Frozen) -> bool:
     blocks: Any = getattr(frozen.backbone.model, "blocks", None)
-    return isinstance(blocks, nn.Module) and any("attn" in name for name, _ in blocks.named_modules())
+    return isinstance(blocks, nn.Module) and any(
+        "attn" in name for name, _ in blocks.named_modules()
+    )

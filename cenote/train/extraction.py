@@ -9,9 +9,9 @@ from pathlib import Path
 
 from ..data import Dataset
 from ..data.cache import FeatureCache
-from .distributed import rank
+from ..predict.distributed import rank
+from ..predict.features import CachedFeatures, cached_features
 from .engine import Stopped, too_many_bad
-from .features import CachedFeatures, cached_features
 from .journal import Journal
 from .settings import Settings
 from .top import Frozen
@@ -65,6 +65,8 @@ class Extraction:
                 bar.update(done - bar.n)
 
             workers = self.settings.workers
-            found = cached_features(self.frozen.backbone, dataset, cache=self.cache, workers=workers, progress=progress)
+            found = cached_features(
+                self.frozen.backbone, dataset, cache=self.cache, workers=workers, progress=progress
+            )
         self.unreadable(found.bad, len(dataset), name)
         return found

@@ -16,11 +16,11 @@ from ..data import Dataset
 from ..data.cache import FeatureCache, digest_of
 from ..data.files import write_atomically
 from ..models import PooledModel, save_model
+from ..predict.distributed import gathered, processes, rank
 from .checkpoint import NAME as CHECKPOINT
 from .checkpoint import begun
 from .choices import PROBE_RATES, Choices
 from .contender import Contender, alive
-from .distributed import gathered, processes, rank
 from .engine import Diverged, Engine
 from .extraction import Extraction
 from .located import final_test
@@ -70,7 +70,9 @@ def _fit_frozen(
         classes = splits.train.classes
 
         def make() -> nn.Module:
-            return frozen.top(choices.pool, len(classes), choices.tokens, pool_options=choices.pool_options)
+            return frozen.top(
+                choices.pool, len(classes), choices.tokens, pool_options=choices.pool_options
+            )
 
         wanted = [(f"{choices.pool}@{lr:g}", make, lr) for lr in choices.rates or PROBE_RATES]
         probe = Probe(cached.train, cached.val, settings, wanted, device)
@@ -151,7 +153,11 @@ def _fit_all(
 
 
 def judge_once(
-    model: PooledModel, splits: Splits, settings: Settings, device: torch.device, say: Say | None = None
+    model: PooledModel,
+    splits: Splits,
+    settings: Settings,
+    device: torch.device,
+    say: Say | None = None,
 ) -> dict[str, Any]:
     """A finished model on the test split."""
     assert splits.test is not None
@@ -169,14 +175,20 @@ def metrics_of(folder: Path, winner: Contender) -> dict[str, float]:
     found: dict[str, float] = {}
     if rank() == 0:
         lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
-        best = next(line for line in lines if line["epoch"] == winner.best_epoch + 1)["results"]["model"]
+        best = next(line for line in lines if line["epoch"] == winner.best_epoch + 1)["results"][
+            "model"
+        ]
         found = {key: value for key, value in best.items() if key not in ("score", "loss")}
     return gathered(found)[0]  # type: ignore[no-any-return]
 
 
 def identity(choices: Choices, splits: Splits) -> dict[str, Any]:
     """What besides the settings makes a run this run."""
-    asked = {key: value for key, value in asdict(choices).items() if key not in ("settings", "rates", "recipe")}
+    asked = {
+        key: value
+        for key, value in asdict(choices).items()
+        if key not in ("settings", "rates", "recipe")
+    }
     return {**asked, "weights": str(choices.weights), "data": fingerprint(splits)}
 
 

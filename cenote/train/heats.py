@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from ..data.files import write_atomically
+from ..predict.distributed import rank
 from .checkpoint import NAME as CHECKPOINT
 from .contender import alive
-from .distributed import rank
 from .engine import Engine, Stopped
 from .entries import Entry
 from .fit import Extracted, restored, write_results
@@ -44,7 +44,9 @@ class Arena:
     say: Say
 
 
-def heats(entries: Sequence[tuple[Entry, Sequence[float]]], sizes: dict[str, int], room: int = ROOM) -> Iterator[Heat]:
+def heats(
+    entries: Sequence[tuple[Entry, Sequence[float]]], sizes: dict[str, int], room: int = ROOM
+) -> Iterator[Heat]:
     """In order, so many as have room; one that is too large for it plays alone."""
     heat: Heat = []
     taken = 0
@@ -59,7 +61,9 @@ def heats(entries: Sequence[tuple[Entry, Sequence[float]]], sizes: dict[str, int
         yield heat
 
 
-def play(arena: Arena, heat: Heat, seed: int, folder: Path, resume: bool) -> dict[str, dict[str, Any]]:
+def play(
+    arena: Arena, heat: Heat, seed: int, folder: Path, resume: bool
+) -> dict[str, dict[str, Any]]:
     """By entry: the rate that validation chose, its accuracy, its map's. Kept in results.json and not played again."""
     results = folder / "results.json"
     if resume and results.is_file():
@@ -78,9 +82,19 @@ def play(arena: Arena, heat: Heat, seed: int, folder: Path, resume: bool) -> dic
         if alive(probe.contenders):
             raise
     chosen = {entry.name: _choose(probe, entry, rates) for entry, rates in heat}
-    tops = {name: restored(found) for name, found in chosen.items() if found is not None and not arena.rehearsal}
+    tops = {
+        name: restored(found)
+        for name, found in chosen.items()
+        if found is not None and not arena.rehearsal
+    }
     test = arena.features.val if arena.features.test is None else arena.features.test
-    right = dict(zip(tops, accuracies(list(tops.values()), FeatureBatches(test, 256), probe).tolist(), strict=True))
+    right = dict(
+        zip(
+            tops,
+            accuracies(list(tops.values()), FeatureBatches(test, 256), probe).tolist(),
+            strict=True,
+        )
+    )
     played: dict[str, dict[str, Any]] = {}
     for entry, rates in heat:
         tried = {f"{lr:g}": _told(probe, entry, lr) for lr in rates}
@@ -124,7 +138,10 @@ def _write_tops(folder: Path, tops: dict[str, Top]) -> None:
 
     for name, top in tops.items():
         with write_atomically(folder / f"{file_name(name)}.safetensors") as temporary:
-            save_file({key: value.contiguous().cpu() for key, value in top.state_dict().items()}, temporary)
+            save_file(
+                {key: value.contiguous().cpu() for key, value in top.state_dict().items()},
+                temporary,
+            )
 
 
 def read_top(folder: Path, entry: Entry, frozen: Frozen, classes: int) -> Top:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ..data.files import write_atomically
 from ..extras import require
-from .distributed import rank
+from ..predict.distributed import rank
 from .settings import Settings
 
 Results = dict[str, dict[str, float]]
@@ -33,21 +33,36 @@ class Journal:
 
             self.board = SummaryWriter(str(folder / "tensorboard"))
         if settings.wandb:
-            self.wandb = require("wandb", extra="log").init(dir=str(folder), name=folder.name, resume="allow")
+            self.wandb = require("wandb", extra="log").init(
+                dir=str(folder), name=folder.name, resume="allow"
+            )
 
-    def epoch(self, epoch: int, speed: float, bad: int, results: Results, say: Callable[[str], None]) -> None:
+    def epoch(
+        self, epoch: int, speed: float, bad: int, results: Results, say: Callable[[str], None]
+    ) -> None:
         """Write an epoch down, the first being 1."""
-        line = {"epoch": epoch, "images_per_second": round(speed, 1), "unreadable": bad, "results": results}
+        line = {
+            "epoch": epoch,
+            "images_per_second": round(speed, 1),
+            "unreadable": bad,
+            "results": results,
+        }
         with open(self.metrics, "a") as file:
             file.write(json.dumps(line) + "\n")
-        flat = {f"{metric}/{name}": value for name, found in results.items() for metric, value in found.items()}
+        flat = {
+            f"{metric}/{name}": value
+            for name, found in results.items()
+            for metric, value in found.items()
+        }
         if self.board is not None:
             for name, value in flat.items():
                 self.board.add_scalar(name, value, epoch)
         if self.wandb is not None:
             self.wandb.log(flat, step=epoch)
         if results:
-            name, best = max(results.items(), key=lambda item: item[1].get("score", -item[1]["loss"]))
+            name, best = max(
+                results.items(), key=lambda item: item[1].get("score", -item[1]["loss"])
+            )
             told = "  ".join(f"{metric} {value:.4g}" for metric, value in best.items())
             leader = f"{name}: " if len(results) > 1 else ""
             say(f"epoch {epoch}/{self.settings.epochs}  {leader}{told}  {speed:.0f} images/s")
@@ -74,7 +89,13 @@ class Journal:
 
         title, silent = f"epoch {epoch + 1}/{self.settings.epochs}", True if rank() > 0 else None
         with tqdm(
-            total=steps, initial=done, desc=title, unit="step", disable=silent, leave=False, file=sys.stderr
+            total=steps,
+            initial=done,
+            desc=title,
+            unit="step",
+            disable=silent,
+            leave=False,
+            file=sys.stderr,
         ) as bar:
 
             def advance(loss: float) -> None:

@@ -26,10 +26,18 @@ class Jsd(Supervised):
     """
 
     def __init__(
-        self, model: PooledModel, train: Dataset, val: Dataset, settings: Settings, *rest: Any, **named: Any
+        self,
+        model: PooledModel,
+        train: Dataset,
+        val: Dataset,
+        settings: Settings,
+        *rest: Any,
+        **named: Any,
     ) -> None:
         if settings.mixup or settings.cutmix:
-            raise ValueError("views of one image are not mixed with others: mixup and cutmix must be 0 with jsd")
+            raise ValueError(
+                "views of one image are not mixed with others: mixup and cutmix must be 0 with jsd"
+            )
         # Before the optimizer sees the parameters.
         convert_splitbn_model(model.backbone.model, VIEWS)
         super().__init__(model, train, val, settings, *rest, **named)
@@ -40,14 +48,21 @@ class Jsd(Supervised):
         views = [view.to(self.device, non_blocking=True).chunk(parts) for view in batch.images]
         labels = batch.labels.to(self.device).chunk(parts)
         # (VIEWS * B, 3, H, W): all clean ones first, as the split BatchNorm expects
-        return [Labelled(torch.cat(part), y) for part, y in zip(zip(*views, strict=True), labels, strict=True)]
+        return [
+            Labelled(torch.cat(part), y)
+            for part, y in zip(zip(*views, strict=True), labels, strict=True)
+        ]
 
     def loss_of_answers(self, module: nn.Module, part: Labelled) -> Tensor:
         # From logarithms: timm's own loss takes log p of a p that can be 0, and its gradient is then NaN.
         answers = module(part.images).log_softmax(1).chunk(VIEWS)
         mean = torch.stack(answers).exp().mean(0).clamp_min(1e-7).log()
-        divergence = torch.stack([(log_p.exp() * (log_p - mean)).sum(1).mean() for log_p in answers]).mean()
-        clean: Tensor = F.cross_entropy(answers[0], part.labels, label_smoothing=self.settings.smoothing)
+        divergence = torch.stack(
+            [(log_p.exp() * (log_p - mean)).sum(1).mean() for log_p in answers]
+        ).mean()
+        clean: Tensor = F.cross_entropy(
+            answers[0], part.labels, label_smoothing=self.settings.smoothing
+        )
         return clean + WEIGHT * divergence
 
 
@@ -56,9 +71,17 @@ def joined(module: nn.Module) -> None:
     for name, child in module.named_children():
         if isinstance(child, SplitBatchNorm2d):
             plain = nn.BatchNorm2d(
-                child.num_features, child.eps, child.momentum, child.affine, child.track_running_stats
+                child.num_features,
+                child.eps,
+                child.momentum,
+                child.affine,
+                child.track_running_stats,
             )
-            own = {key: value for key, value in child.state_dict().items() if not key.startswith("aux_bn.")}
+            own = {
+                key: value
+                for key, value in child.state_dict().items()
+                if not key.startswith("aux_bn.")
+            }
             plain.load_state_dict(own)
             setattr(module, name, plain.to(child.weight.device).train(child.training))
         else:

@@ -32,8 +32,16 @@ def judged_parts(folder: Path, dataset: Dataset, name: str | None = None) -> Jud
         name = "test"
     if name is None:
         return Judged("all splits", dataset, None, None)
-    train, val = (next((dataset.split(n) for n in names if n in known and n != name), None) for names in (TRAIN, VAL))
-    return Judged(name, dataset.split(name), train, own.val if own is not None and name not in (*TRAIN, *VAL) else val)
+    train, val = (
+        next((dataset.split(n) for n in names if n in known and n != name), None)
+        for names in (TRAIN, VAL)
+    )
+    return Judged(
+        name,
+        dataset.split(name),
+        train,
+        own.val if own is not None and name not in (*TRAIN, *VAL) else val,
+    )
 
 
 def own_splits(folder: Path, dataset: Dataset) -> Splits | None:
@@ -42,5 +50,10 @@ def own_splits(folder: Path, dataset: Dataset) -> Splits | None:
         report = json.loads((folder / "results.json").read_text())
         found = split(dataset, seed=report["settings"]["seed"], say=lambda sentence: None)
         return found if fingerprint(found) == report["data"] else None
-    except (OSError, ValueError, KeyError, TypeError):  # no run of ours, or data that nothing can be held out of
+    except (
+        OSError,
+        ValueError,
+        KeyError,
+        TypeError,
+    ):  # no run of ours, or data that nothing can be held out of
         return None

@@ -14,7 +14,7 @@ from ..data.with_size import WithSize
 from ..metrics import BoxAccuracy, PixelPrecision, prepare_maps, resize_mask
 from ..models import PooledModel
 from ..models.decided import Sight, settle_kind
-from .distributed import gathered, rank, world
+from ..predict.distributed import gathered, rank, world
 from .settings import Settings
 
 WANTED = {"boxes": "boxes of their class", "pixels": "masks"}
@@ -28,7 +28,9 @@ class Located:
     out; so are unreadable ones, and those whose box or mask is wrong: `say` gets a sentence about each, once.
     """
 
-    def __init__(self, dataset: Dataset, settings: Settings, device: torch.device, say: Say | None = None) -> None:
+    def __init__(
+        self, dataset: Dataset, settings: Settings, device: torch.device, say: Say | None = None
+    ) -> None:
         self.by, self.device, self.say = settings.select, device, say
         self.bad: list[str] = []  # of all processes
         self.dataset = truth_of(dataset, self.by)
@@ -52,7 +54,9 @@ class Located:
             bad += [sentence for _, sentence in found.bad]
             if len(found.indices):
                 images, sizes = found.images
-                maps = Sight(model, images.to(self.device), self.kind).maps(found.labels.to(self.device))
+                maps = Sight(model, images.to(self.device), self.kind).maps(
+                    found.labels.to(self.device)
+                )
                 ready = prepare_maps(maps.float().cpu(), own.size).numpy()
                 bad += self._count(counter, ready, found.indices.tolist(), sizes.tolist())
         (total, told), *others = gathered((counter, bad))
@@ -62,14 +66,18 @@ class Located:
         self._tell(told)
         if not total.count:
             why = told[0] if told else f"they have no {WANTED[self.by]}"
-            raise ValueError(f"select={self.by}: no image of {self.dataset.name} could be judged: {why}")
+            raise ValueError(
+                f"select={self.by}: no image of {self.dataset.name} could be judged: {why}"
+            )
         return total  # type: ignore[no-any-return]
 
     def __call__(self, model: PooledModel) -> float:
         """In percent."""
         return score_of(self.counted(model))
 
-    def _count(self, counter: BoxAccuracy | PixelPrecision, maps: Any, which: list[int], sizes: Any) -> list[str]:
+    def _count(
+        self, counter: BoxAccuracy | PixelPrecision, maps: Any, which: list[int], sizes: Any
+    ) -> list[str]:
         """Gives the sentences about those whose box or mask is wrong."""
         truth_of_one = boxes_of if isinstance(counter, BoxAccuracy) else mask_of
         good, truths, bad = [], [], []
@@ -110,12 +118,19 @@ def truth_of(dataset: Dataset, by: str) -> Dataset:
     if by == "boxes":
         return with_boxes(dataset)
     if dataset.mask_codes.startswith("classes"):
-        raise ValueError(f"the masks of {dataset.name} hold classes: select=pixels needs masks of one object each")
+        raise ValueError(
+            f"the masks of {dataset.name} hold classes: select=pixels needs masks of one object each"
+        )
     return dataset.select(dataset.has_masks)
 
 
 def final_test(
-    model: PooledModel, val: Dataset, test: Dataset, settings: Settings, device: Any, say: Say | None = None
+    model: PooledModel,
+    val: Dataset,
+    test: Dataset,
+    settings: Settings,
+    device: Any,
+    say: Say | None = None,
 ) -> dict[str, Any]:
     """Localization on test, by what chose the model; boxes with the thresholds of val, and with test's own (oracle)."""
     if settings.select == "accuracy" or not len(truth_of(test, settings.select)):

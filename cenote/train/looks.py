@@ -15,7 +15,7 @@ from ..data.truth import corners, own_boxes, spread
 from ..metrics import BoxAccuracy, prepare_maps
 from ..metrics.centred import CentredBox
 from ..models.decided import map_of_features
-from .features import cached_features
+from ..predict.features import cached_features
 from .top import Frozen, Top
 
 BATCH = 64
@@ -24,9 +24,13 @@ BATCH = 64
 class Looks:
     """The features of some whole images, read by every contender."""
 
-    def __init__(self, frozen: Frozen, dataset: Dataset, cache: FeatureCache | None, workers: int = 0) -> None:
+    def __init__(
+        self, frozen: Frozen, dataset: Dataset, cache: FeatureCache | None, workers: int = 0
+    ) -> None:
         self.frozen, self.device = frozen, next(frozen.backbone.parameters()).device
-        self.cached = cached_features(frozen.backbone, dataset, cache=cache, view="whole", workers=workers)
+        self.cached = cached_features(
+            frozen.backbone, dataset, cache=cache, view="whole", workers=workers
+        )
         self.dataset, self.workers = self.cached.dataset, workers
         self._cls: Tensor | None = None
 
@@ -87,7 +91,10 @@ class BoxJudge:
         self.size = looks.frozen.backbone.preprocessing.size
         self.sizes = [looks.dataset.image(i).size for i in range(len(looks))]
         records = (looks.dataset[i] for i in range(len(looks)))
-        self.boxes = [corners(own_boxes(r.boxes, r.label), size) for r, size in zip(records, self.sizes, strict=True)]
+        self.boxes = [
+            corners(own_boxes(r.boxes, r.label), size)
+            for r, size in zip(records, self.sizes, strict=True)
+        ]
 
     def __call__(self, top: Top) -> Boxed:
         maps, kind = self.looks.maps(top)
@@ -96,7 +103,9 @@ class BoxJudge:
         accuracy = BoxAccuracy()
         for start in range(0, len(maps), BATCH):
             part = slice(start, start + BATCH)
-            accuracy.add(prepare_maps(maps[part], self.size).numpy(), self.boxes[part], self.sizes[part])
+            accuracy.add(
+                prepare_maps(maps[part], self.size).numpy(), self.boxes[part], self.sizes[part]
+            )
         best = accuracy.result()
         return Boxed(100 * best.score, kind, best.thresholds[accuracy.deltas.index(0.5)])
 

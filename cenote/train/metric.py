@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from ..data.loading import Batch, mixed
+from ..predict.distributed import rank
 from .contender import Contender
-from .distributed import rank
 from .engine import Task, files_of
 from .metric_module import MetricModule, MetricPart
 from .probe import FeatureBatch

@@ -14,9 +14,9 @@ from ..models import PooledModel, create_model, load
 from ..models.stride import create_finer_backbone
 from ..options import check_names
 from ..pooling import registry
+from ..predict.distributed import world
 from .augment import augmentation
 from .choices import given_only
-from .distributed import world
 from .metric_options import MetricOptions
 from .recipe_sets import on_data
 from .recipes import Recipe, parse_fields, parse_settings
@@ -25,7 +25,15 @@ from .top import Frozen, Top
 
 FROZEN = Settings(epochs=30, batch=128, lr=1e-3, weight_decay=1e-4, warmup=1)
 WHOLE = Settings(epochs=20, batch=64, lr=1e-4, weight_decay=1e-4, warmup=1, clip=10.0)
-UNREAD = ("smoothing", "mixup", "cutmix", "sar", "sar_loss", "sar_schedule", "select")  # settings of `cenote fit`
+UNREAD = (
+    "smoothing",
+    "mixup",
+    "cutmix",
+    "sar",
+    "sar_loss",
+    "sar_schedule",
+    "select",
+)  # settings of `cenote fit`
 SCRATCH = Settings(epochs=100, batch=64, lr=1e-3, weight_decay=0.05, warmup=5, clip=10.0)
 
 
@@ -41,46 +49,70 @@ class MetricChoices:
     scratch: bool = False
     size: int | None = None
     pool_options: dict[str, Any] = field(default_factory=dict)
-    model_options: dict[str, Any] = field(default_factory=dict)  # others of create_model, from a recipe
-    augment: dict[str, Any] = field(default_factory=dict)  # of a recipe: arguments of `augmentation`
+    model_options: dict[str, Any] = field(
+        default_factory=dict
+    )  # others of create_model, from a recipe
+    augment: dict[str, Any] = field(
+        default_factory=dict
+    )  # of a recipe: arguments of `augmentation`
     preprocessing: dict[str, Any] = field(default_factory=dict)
     options: MetricOptions = field(default_factory=MetricOptions)
     settings: Settings = WHOLE
 
     def __post_init__(self) -> None:
         if self.freeze and self.scratch:
-            raise ValueError("a frozen backbone needs trained weights: freeze and scratch exclude each other")
+            raise ValueError(
+                "a frozen backbone needs trained weights: freeze and scratch exclude each other"
+            )
         if self.freeze and ("input" in self.options.metrix or self.options.rival == "i-mix"):
-            raise ValueError("mixed images go through the backbone: no mixing of input with --freeze (feature works)")
+            raise ValueError(
+                "mixed images go through the backbone: no mixing of input with --freeze (feature works)"
+            )
         if self.freeze and self.weights is not None and self.weights.is_dir():
-            raise ValueError("--freeze takes the file of a backbone's weights, not the folder of a run")
+            raise ValueError(
+                "--freeze takes the file of a backbone's weights, not the folder of a run"
+            )
         if self.scratch and self.weights is not None:
             raise ValueError("--scratch begins with random weights: leave it out, or --weights")
         pool = "cls" if self.tokens == "cls" else self.pool
         if self.options.zero_shot and pool != "gsp":
             way = "--pool gsp" if self.tokens != "cls" else "--tokens patches"
-            raise ValueError(f"the zero-shot loss reads the histogram that GSP makes, '{pool}' has none: {way}")
+            raise ValueError(
+                f"the zero-shot loss reads the histogram that GSP makes, '{pool}' has none: {way}"
+            )
         if self.freeze and (self.options.warm_up or self.options.freeze_bn):
-            raise ValueError("a frozen backbone neither warms up nor moves: leave out --warm-up and --freeze-bn")
+            raise ValueError(
+                "a frozen backbone neither warms up nor moves: leave out --warm-up and --freeze-bn"
+            )
 
     def check(self) -> None:
         """Whatever is wrong is told before the images are read."""
         if self.weights is not None and not self.weights.exists():
             raise FileNotFoundError(2, "no such weights", str(self.weights))
         if self.settings.accumulate > 1:
-            raise ValueError("images are compared with all others of their step: accumulate must be 1")
+            raise ValueError(
+                "images are compared with all others of their step: accumulate must be 1"
+            )
         if self.options.embedding_norm and not self.embedding:
-            raise ValueError("no embedding follows a pool with local as large as dim: leave out --embedding-norm")
+            raise ValueError(
+                "no embedding follows a pool with local as large as dim: leave out --embedding-norm"
+            )
         if self.options.warm_up >= self.settings.epochs:
             epochs = f"{self.options.warm_up:g} of {self.settings.epochs} epochs"
-            raise ValueError(f"the backbone would wait for {epochs} and never learn: --freeze does that in minutes")
+            raise ValueError(
+                f"the backbone would wait for {epochs} and never learn: --freeze does that in minutes"
+            )
         if self.settings.workers < 0:
             raise ValueError(f"workers must be at least 0, got {self.settings.workers}")
         if self.size is not None and self.size < 1:
             raise ValueError(f"size is a number of pixels from 1, got {self.size}")
-        unread = [name for name in UNREAD if getattr(self.settings, name) != getattr(Settings(), name)]
+        unread = [
+            name for name in UNREAD if getattr(self.settings, name) != getattr(Settings(), name)
+        ]
         if unread:
-            raise ValueError(f"metric learning does not use {', '.join(unread)}: leave out such settings")
+            raise ValueError(
+                f"metric learning does not use {', '.join(unread)}: leave out such settings"
+            )
         if self.pool != "cls":
             check_names(self.pool, self.pool_options, registry.options(self.pool))
         self.options.check()
@@ -94,7 +126,9 @@ class MetricChoices:
         if not own.images_per_class:
             return dataclasses.replace(self.settings, batch=min(batch, images)), 0
         if classes < world():
-            raise ValueError(f"{classes} classes to learn from cannot be shared among {world()} processes: start fewer")
+            raise ValueError(
+                f"{classes} classes to learn from cannot be shared among {world()} processes: start fewer"
+            )
         count = own.classes_per_batch or max(min(batch, images) // own.images_per_class, 2)
         count = min(count, classes)
         count -= count % world()  # each process has whole classes
@@ -131,7 +165,9 @@ class MetricChoices:
 
     def frozen(self) -> Frozen:
         torch.manual_seed(self.settings.seed)
-        backbone = create_finer_backbone(self.backbone, 1, pretrained=True, weights=self.weights, img_size=self.size)
+        backbone = create_finer_backbone(
+            self.backbone, 1, pretrained=True, weights=self.weights, img_size=self.size
+        )
         if self.size is not None:
             backbone.preprocessing = dataclasses.replace(backbone.preprocessing, size=self.size)
         return Frozen(backbone)
@@ -139,13 +175,17 @@ class MetricChoices:
     def top(self, frozen: Frozen) -> Top:
         """Pool and embedding over a frozen backbone."""
         torch.manual_seed(self.settings.seed)
-        return frozen.top(self.pool, 0, self.tokens, pool_options=self.pool_options, **self.embedding)
+        return frozen.top(
+            self.pool, 0, self.tokens, pool_options=self.pool_options, **self.embedding
+        )
 
     def augmentation(self, model: PooledModel) -> Any:
         """Random crops, gentle for trained weights: they know whole objects."""
         own = model.backbone.preprocessing
         if self.augment:
-            asked = {key: value for key, value in self.augment.items() if key != "kind"} | {"size": own.size}
+            asked = {key: value for key, value in self.augment.items() if key != "kind"} | {
+                "size": own.size
+            }
             return augmentation(mean=own.mean, std=own.std, **asked)
         scale = (0.08, 1.0) if self.scratch else (0.35, 1.0)
         return train_transform(own.size, own.mean, own.std, own.interpolation, scale)
@@ -156,12 +196,16 @@ def _begin_with(model: PooledModel, saved: PooledModel, run: Path) -> bool:
     try:
         model.backbone.load_state_dict(saved.backbone.state_dict())
     except RuntimeError as error:
-        raise ValueError(f"{run} holds another backbone than '{model.backbone.name}' as it is asked for") from error
+        raise ValueError(
+            f"{run} holds another backbone than '{model.backbone.name}' as it is asked for"
+        ) from error
     own = model.state_dict()
     rest = {
         name: value
         for name, value in saved.state_dict().items()
-        if not name.startswith(("backbone.", "head.")) and name in own and own[name].shape == value.shape
+        if not name.startswith(("backbone.", "head."))
+        and name in own
+        and own[name].shape == value.shape
     }
     if saved.config["pool"] != model.config["pool"]:
         return False
@@ -170,7 +214,11 @@ def _begin_with(model: PooledModel, saved: PooledModel, run: Path) -> bool:
 
 
 def metric_choices(
-    recipe: Recipe | None, data: str, model: dict[str, Any], options: dict[str, Any], settings: dict[str, Any]
+    recipe: Recipe | None,
+    data: str,
+    model: dict[str, Any],
+    options: dict[str, Any],
+    settings: dict[str, Any],
 ) -> MetricChoices:
     """What was asked for on `data`, a benchmark or not; what was left open is the recipe's, or usual.
 
@@ -182,16 +230,27 @@ def metric_choices(
         raise ValueError(
             "a batch is classes_per_batch x images_per_class: leave out one of batch and classes_per_batch"
         )
-    kinds = (FROZEN if given.get("freeze") else SCRATCH if given.get("scratch") else WHOLE, MetricOptions())
+    kinds = (
+        FROZEN if given.get("freeze") else SCRATCH if given.get("scratch") else WHOLE,
+        MetricOptions(),
+    )
     if recipe is None:
-        usual = {"proxy_rate": 10.0} if given.get("freeze") else {}  # there the rate is ten times as large
+        usual = (
+            {"proxy_rate": 10.0} if given.get("freeze") else {}
+        )  # there the rate is ten times as large
         asked = parse_fields(kinds[1], usual | options, "metric", "")
-        made = MetricChoices(options=asked, settings=parse_settings(settings, "metric", kinds[0]), **given)
+        made = MetricChoices(
+            options=asked, settings=parse_settings(settings, "metric", kinds[0]), **given
+        )
     else:
         made = _of_recipe(on_data(recipe, data), given, options, settings)
     if "mix" in options and not made.options.metrix:
-        own = "; of MoCHi, --mix-options pairs=neg-neg does" if made.options.rival == "mochi" else ""
-        raise ValueError(f"--mix says which pairs Metrix mixes: --metrix feature, for instance{own}")
+        own = (
+            "; of MoCHi, --mix-options pairs=neg-neg does" if made.options.rival == "mochi" else ""
+        )
+        raise ValueError(
+            f"--mix says which pairs Metrix mixes: --metrix feature, for instance{own}"
+        )
     if made.pool == "gsp" and "eps" not in made.pool_options and asked_proxies(made.options):
         made = dataclasses.replace(made, pool_options={**made.pool_options, "eps": 0.5})
     return made
@@ -201,11 +260,21 @@ def _of_recipe(
     recipe: Recipe, given: dict[str, Any], options: dict[str, Any], settings: dict[str, Any]
 ) -> MetricChoices:
     if recipe.command != "metric":
-        raise ValueError(f"{recipe.name} is no metric learning: cenote {recipe.command} --recipe {recipe.name}")
+        raise ValueError(
+            f"{recipe.name} is no metric learning: cenote {recipe.command} --recipe {recipe.name}"
+        )
     if given.get("freeze") or given.get("scratch"):
-        raise ValueError(f"{recipe.name} says itself what is trained and from where: leave out freeze and scratch")
-    by_class = {"classes_per_batch": None} if "batch" in settings else {}  # a batch of the user's own
-    own_options = {name: value for name, value in recipe.options.items() if name not in _replaced(options, recipe)}
+        raise ValueError(
+            f"{recipe.name} says itself what is trained and from where: leave out freeze and scratch"
+        )
+    by_class = (
+        {"classes_per_batch": None} if "batch" in settings else {}
+    )  # a batch of the user's own
+    own_options = {
+        name: value
+        for name, value in recipe.options.items()
+        if name not in _replaced(options, recipe)
+    }
     own = dict(recipe.model)
     pool = own.pop("pool", "gap")
     pool_options = own.pop("pool_options", {}) if given.get("pool", pool) == pool else {}
@@ -217,7 +286,9 @@ def _of_recipe(
         "size": own.pop("img_size", recipe.augment.get("size")),
         "augment": recipe.augment,
         "preprocessing": recipe.preprocessing,
-        "options": parse_fields(MetricOptions(), {**own_options, **by_class, **options}, recipe.name, "options."),
+        "options": parse_fields(
+            MetricOptions(), {**own_options, **by_class, **options}, recipe.name, "options."
+        ),
         "settings": parse_settings(settings, recipe.name, recipe.settings),
         "model_options": own,
     }
@@ -227,7 +298,9 @@ def _of_recipe(
 
 def _replaced(options: dict[str, Any], recipe: Recipe) -> set[str]:
     """What of a recipe goes with what the user puts in its place: options belong to their loss, mixing or protocol."""
-    gone = {"conventional": {"repeats"}, "fair": {"validate"}}.get(options.get("protocol", ""), set[str]())
+    gone = {"conventional": {"repeats"}, "fair": {"validate"}}.get(
+        options.get("protocol", ""), set[str]()
+    )
     if options.get("loss", recipe.options.get("loss")) != recipe.options.get("loss"):
         gone |= {"loss_options"}
     if options.get("rival") or options.get("metrix") == ():

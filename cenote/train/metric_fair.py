@@ -15,8 +15,8 @@ from ..data.cache import FeatureCache
 from ..metrics.retrieval import KS, KS_OF
 from ..models import load as load_model
 from ..models import save_model
+from ..predict.distributed import rank
 from .checkpoint import begun
-from .distributed import rank
 from .fit import write_results
 from .metric_choices import MetricChoices
 from .metric_run import Run
@@ -46,12 +46,17 @@ def learn_four(
         vectors.append([])
         for again in range(repeats):
             places.append(f"fold-{number}" + (f"-{again + 1}" if again else ""))
-            say(f"fold {number} of {len(folds)}" + (f", {again + 1} of {repeats} times" if repeats > 1 else ""))
+            say(
+                f"fold {number} of {len(folds)}"
+                + (f", {again + 1} of {repeats} times" if repeats > 1 else "")
+            )
             inside = folder / places[-1]
             goes_on = resume and inside.is_dir() and begun(inside, say)
             seed = choices.settings.seed + again * len(folds) + number - 1
             settings = dataclasses.replace(choices.settings, seed=seed)
-            one = Run(dataclasses.replace(choices, settings=settings), splits, inside, device, say, folder)
+            one = Run(
+                dataclasses.replace(choices, settings=settings), splits, inside, device, say, folder
+            )
             report, found = one.train(cache, goes_on)
             reports.append(report)
             vectors[-1].append(found)
@@ -89,4 +94,6 @@ def _mean(found: Sequence[dict[str, float]]) -> dict[str, float]:
 
 
 def _deviation(found: Sequence[dict[str, float]]) -> dict[str, float]:
-    return {name: float(np.std([one[name] for one in found])) for name in found[0] if name not in SAME}
+    return {
+        name: float(np.std([one[name] for one in found])) for name in found[0] if name not in SAME
+    }

@@ -8,9 +8,9 @@ from typing import Any
 
 from ..data import Dataset
 from ..data.cache import FeatureCache
+from ..predict.distributed import processes
 from .checkpoint import NAME as CHECKPOINT
 from .checkpoint import begun, refuse_missing
-from .distributed import processes
 from .metric_choices import MetricChoices
 from .metric_fair import learn_four
 from .metric_run import Run
@@ -33,7 +33,9 @@ def learn_metric(
         if choices.options.protocol == "fair":
             return learn_four(parts, folder, choices, cache, resume, say, device)
         splits = metric_splits(parts, choices.options.validate, say)
-        return Run(choices, splits, folder, device, say).train(cache, resume and begun(folder, say))[0]
+        return Run(choices, splits, folder, device, say).train(
+            cache, resume and begun(folder, say)
+        )[0]
 
 
 def _refuse_another_run(folder: Path, fair: bool, resume: bool) -> None:
@@ -44,4 +46,6 @@ def _refuse_another_run(folder: Path, fair: bool, resume: bool) -> None:
         raise ValueError(f"{folder} holds a run already: resume it, or choose another folder")
     if one if fair else four:
         was, now = ("conventional", "fair") if fair else ("fair", "conventional")
-        raise ValueError(f"{folder} holds a run of the {was} protocol: it does not go on with the {now} one")
+        raise ValueError(
+            f"{folder} holds a run of the {was} protocol: it does not go on with the {now} one"
+        )

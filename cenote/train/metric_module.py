@@ -17,7 +17,7 @@ from ..losses.zero_shot import ZeroShot
 from ..models import PooledModel
 from ..models.embedding import Embedding
 from ..pooling.gsp import GSP
-from .distributed import gathered, joined_rows, rank, world
+from ..predict.distributed import gathered, joined_rows, rank, world
 from .top import Top
 
 
@@ -81,7 +81,9 @@ class MetricModule(nn.Module):
             self.silent = self.silent or self.zero_shot.silent(labels)
             w = self.zero_shot.weight
             histograms = joined_rows(histograms, self.counts)
-            loss = (1 - w) * loss + w * self.zero_shot(histograms, labels, self.generator)  # (G 4.4)
+            loss = (1 - w) * loss + w * self.zero_shot(
+                histograms, labels, self.generator
+            )  # (G 4.4)
         self.seen = (z.detach(), labels)
         return loss
 
@@ -96,7 +98,9 @@ class MetricModule(nn.Module):
             features = self.body.features(inputs)
         if world() == 1 or not self.training:
             return features
-        nothing = sum(p.flatten()[0] * 0 for p in self.body.backbone.parameters() if p.requires_grad)
+        nothing = sum(
+            p.flatten()[0] * 0 for p in self.body.backbone.parameters() if p.requires_grad
+        )
         cls = None if features.cls is None else features.cls + nothing
         return Features(features.tokens + nothing, features.grid, cls)
 
@@ -110,7 +114,11 @@ class MetricModule(nn.Module):
 
     def remember(self) -> None:
         """After the step: its vectors go into the memory."""
-        if self.memory is not None and self.seen is not None and self.step >= self.waiting.memory_after:
+        if (
+            self.memory is not None
+            and self.seen is not None
+            and self.step >= self.waiting.memory_after
+        ):
             z, labels = self.seen
             finite = z.isfinite().all(1)
             self.memory.add(z[finite], labels[finite])
@@ -118,7 +126,9 @@ class MetricModule(nn.Module):
 
     def own_rates(self) -> list[tuple[Iterable[nn.Parameter], float]]:
         """Proxies and label embeddings begin anywhere and have far to go."""
-        own = [p for part in (self.loss, self.zero_shot) if part is not None for p in part.parameters()]
+        own = [
+            p for part in (self.loss, self.zero_shot) if part is not None for p in part.parameters()
+        ]
         return [(own, self.waiting.proxy_rate)]
 
     def no_weight_decay(self) -> set[str]:
@@ -148,7 +158,11 @@ class MetricModule(nn.Module):
         if isinstance(self.mixing, Metrix):
             self.silent = self.silent or self.mixing.silent(self.loss, labels)
         linear = is_linear(self.body)
-        maps = joined_rows(_maps(self.body, features), self.counts) if self.mixing.needs_maps and not linear else None
+        maps = (
+            joined_rows(_maps(self.body, features), self.counts)
+            if self.mixing.needs_maps and not linear
+            else None
+        )
         images = None
         if self.mixing.needs_images:
             assert isinstance(part.inputs, Tensor)
@@ -208,4 +222,6 @@ def _maps(body: PooledModel | Top, features: Features) -> Tensor:
 
 
 def _batch_norms(module: nn.Module) -> Iterator[nn.Module]:
-    return (layer for layer in module.modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm))
+    return (
+        layer for layer in module.modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm)
+    )

@@ -47,10 +47,14 @@ class MetricOptions:
     proxy_rate: float = 100.0  # how many times as fast proxies and label embeddings learn
     protocol: Literal["conventional", "fair"] = "conventional"
     repeats: int = 1  # trainings of each of the fair protocol's four models
-    epoch_steps: int | None = None  # steps of an epoch, after which the model is judged; None: all images once
+    epoch_steps: int | None = (
+        None  # steps of an epoch, after which the model is judged; None: all images once
+    )
     validate: Literal["classes", "test", "last"] = "classes"  # who chooses the epoch
     score: Literal["map@r", "recall@1"] = "map@r"  # and by what
-    without_match: Literal["exclude", "miss"] = "exclude"  # what becomes of queries that have nothing to find
+    without_match: Literal["exclude", "miss"] = (
+        "exclude"  # what becomes of queries that have nothing to find
+    )
 
     def __post_init__(self) -> None:
         if self.rival is not None and self.rival not in RIVALS:
@@ -58,11 +62,15 @@ class MetricOptions:
         if self.rival and self.metrix:
             raise ValueError("Metrix or one of its rivals: leave out --metrix or --rival")
         if self.mix_options and not (self.rival or self.metrix):
-            raise ValueError("options of mixing need something to mix: --metrix feature, for instance")
+            raise ValueError(
+                "options of mixing need something to mix: --metrix feature, for instance"
+            )
         for name in ("images_per_class", "xbm", "xbm_after", "warm_up"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name} must be at least 0, got {getattr(self, name)}")
-        if self.classes_per_batch is not None and (self.classes_per_batch < 2 or not self.images_per_class):
+        if self.classes_per_batch is not None and (
+            self.classes_per_batch < 2 or not self.images_per_class
+        ):
             raise ValueError("classes_per_batch is at least 2, with images_per_class of at least 1")
         if self.xbm_after and not self.xbm:
             raise ValueError("xbm_after is when a memory begins: it needs --xbm, its size")
@@ -72,9 +80,13 @@ class MetricOptions:
             told = "every collection of four models is judged, 81 of 3 trainings, 625 of 5"
             raise ValueError(f"repeats is from 1 to 5, got {self.repeats}: {told}")
         if self.protocol == "fair" and self.validate != "classes":
-            raise ValueError("the fair protocol chooses by the classes that a fold holds out: leave out --validate")
+            raise ValueError(
+                "the fair protocol chooses by the classes that a fold holds out: leave out --validate"
+            )
         if self.repeats > 1 and self.protocol != "fair":
-            raise ValueError("--repeats needs --protocol fair: it is how often each of its four models is trained")
+            raise ValueError(
+                "--repeats needs --protocol fair: it is how often each of its four models is trained"
+            )
         if self.proxy_rate <= 0:
             raise ValueError(f"proxy_rate must be above 0, got {self.proxy_rate}")
 
@@ -87,13 +99,19 @@ class MetricOptions:
             zero_shot = self.make_zero_shot(classes, pool.prototypes.shape[0])
         waiting = Waiting(self.warm_up, self.freeze_bn, self.proxy_rate, self.xbm_after)
         memory = CrossBatchMemory(self.xbm, self.dim) if self.xbm else None
-        return MetricModule(body, self.make_loss(classes), self.make_mixing(), zero_shot, memory, waiting, fitted)
+        return MetricModule(
+            body, self.make_loss(classes), self.make_mixing(), zero_shot, memory, waiting, fitted
+        )
 
     def make_loss(self, classes: int) -> MetricLoss:
         return create_metric_loss(self.loss, classes, self.dim, **self.loss_options)
 
     def make_zero_shot(self, classes: int, prototypes: int) -> ZeroShot:
-        known = [name for name in signature(ZeroShot).parameters if name not in ("classes", "prototypes", "weight")]
+        known = [
+            name
+            for name in signature(ZeroShot).parameters
+            if name not in ("classes", "prototypes", "weight")
+        ]
         check_names("zero-shot", self.zero_shot_options, known)
         return ZeroShot(classes, prototypes, self.zero_shot, **self.zero_shot_options)
 

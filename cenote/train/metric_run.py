@@ -17,7 +17,7 @@ from ..data.cache import FeatureCache
 from ..data.loading import Order, Stretches, load
 from ..metrics.retrieval import KS, KS_OF
 from ..models import save_model
-from .distributed import rank, world
+from ..predict.distributed import rank, world
 from .engine import Engine
 from .extraction import Extraction, Unreadable
 from .fit import fingerprint, write_results
@@ -39,7 +39,13 @@ class Run:
         self, choices: MetricChoices, splits: MetricSplits, folder: Path, device: torch.device, say: Say,
         whole: Path | None = None,
     ) -> None:  # fmt: skip
-        self.choices, self.splits, self.folder, self.device, self.say = choices, splits, folder, device, say
+        self.choices, self.splits, self.folder, self.device, self.say = (
+            choices,
+            splits,
+            folder,
+            device,
+            say,
+        )
         self.whole = whole  # the folder of all runs, where this is one of several
         self.settings, self.ks = choices.settings, KS_OF.get(splits.test.name, KS)
         check_findable(splits)
@@ -61,7 +67,11 @@ class Run:
         """The report, and the vectors of the test images."""
         started = time.monotonic()
         splits, options = self.splits, self.choices.options
-        sources: dict[str, Any] = {"train": splits.train, "val": splits.val, "val gallery": splits.val_gallery}
+        sources: dict[str, Any] = {
+            "train": splits.train,
+            "val": splits.val,
+            "val gallery": splits.val_gallery,
+        }
         sources |= {"test": splits.test, "gallery": splits.gallery}
         if self.choices.freeze:
             frozen = self.choices.frozen()
@@ -74,14 +84,20 @@ class Run:
             model = frozen.model(top)
         else:
             model, fitted = self.choices.start()
-            task = self.task(options.module(model, self.classes, fitted), sources, self.choices.augmentation(model))
+            task = self.task(
+                options.module(model, self.classes, fitted),
+                sources,
+                self.choices.augmentation(model),
+            )
         self._tell_step()
         Engine(task, self.settings, self.folder, self.say, self._identity(), self.whole).run(resume)
         (winner,) = task.contenders
         task.module.load_state_dict(winner.best)
         if rank() == 0:
             save_model(model, self.folder)  # whatever judging may stumble over
-        if task.judge is not None and task.judge.images is None:  # all was trained before it was resumed
+        if (
+            task.judge is not None and task.judge.images is None
+        ):  # all was trained before it was resumed
             task.judge(task.module.body)
         found = self._judge(sources, "test", "gallery", self.ks).searched(task.module.body)
         report = self._report(task, model.config["pool"], found, time.monotonic() - started)
@@ -91,12 +107,22 @@ class Run:
 
     def _tell_step(self) -> None:
         asked, per, batch = self.choices, self.choices.options.images_per_class, self.settings.batch
-        wanted = per * asked.options.classes_per_batch if asked.options.classes_per_batch else asked.settings.batch
+        wanted = (
+            per * asked.options.classes_per_batch
+            if asked.options.classes_per_batch
+            else asked.settings.batch
+        )
         if batch != wanted and rank() == 0:
-            each = f"{self.per_step} of {self.classes} classes, {per} of each" if self.per_step else "all there are"
+            each = (
+                f"{self.per_step} of {self.classes} classes, {per} of each"
+                if self.per_step
+                else "all there are"
+            )
             self.say(f"a step holds {batch} images instead of {wanted}: {each}")
 
-    def _judge(self, sources: dict[str, Any], name: str, gallery: str, ks: Sequence[int]) -> Retrieval:
+    def _judge(
+        self, sources: dict[str, Any], name: str, gallery: str, ks: Sequence[int]
+    ) -> Retrieval:
         lone = self.choices.options.without_match
         return Retrieval(
             sources[name], sources[gallery], self.settings, self.device, ks, lone, name, self.unreadable
@@ -109,7 +135,9 @@ class Run:
         train: Source = sources["train"]
         order = self._order(train)
         if isinstance(train, Dataset):
-            loader: Any = load(train, transform, workers=settings.workers, seed=settings.seed, order=order)
+            loader: Any = load(
+                train, transform, workers=settings.workers, seed=settings.seed, order=order
+            )
         else:
             loader = FeatureBatches(train, settings.batch, order=order)
         score = self.choices.options.score
@@ -121,10 +149,14 @@ class Run:
         order: Order
         if self.per_step:
             share = max(self.per_step // world(), 1)
-            order = BalancedOrder(np.asarray(train.labels), share, own.images_per_class, seed, *here)
+            order = BalancedOrder(
+                np.asarray(train.labels), share, own.images_per_class, seed, *here
+            )
         else:
             share = max(self.settings.batch // world(), 1)
-            order = Order(len(train), share, True, seed, isinstance(train, Dataset) or world() > 1, *here)
+            order = Order(
+                len(train), share, True, seed, isinstance(train, Dataset) or world() > 1, *here
+            )
         return order if own.epoch_steps is None else Stretches(order, own.epoch_steps)
 
     def _identity(self) -> dict[str, Any]:
@@ -137,9 +169,19 @@ class Run:
 
     def _report(self, task: Metric, pool: str, found: Searched, seconds: float) -> dict[str, Any]:
         choices, splits, winner = self.choices, self.splits, task.contenders[0]
-        val = None if task.judge is None else {choices.options.score: winner.best_score, "images": task.judge.images}
-        chosen = "last" if splits.val is None else "test" if splits.val is splits.test else "classes"
-        parts = {"train": splits.train, "val": splits.val if chosen == "classes" else None, "test": splits.test}
+        val = (
+            None
+            if task.judge is None
+            else {choices.options.score: winner.best_score, "images": task.judge.images}
+        )
+        chosen = (
+            "last" if splits.val is None else "test" if splits.val is splits.test else "classes"
+        )
+        parts = {
+            "train": splits.train,
+            "val": splits.val if chosen == "classes" else None,
+            "test": splits.test,
+        }
         return {
             "task": "metric",
             "backbone": choices.backbone,
@@ -147,7 +189,10 @@ class Run:
             "epoch": winner.best_epoch + 1,
             "chosen_by": chosen,
             "val": val,
-            "test": {**scores(found, self.ks, choices.options.without_match), "images": len(found.labels)},
+            "test": {
+                **scores(found, self.ks, choices.options.without_match),
+                "images": len(found.labels),
+            },
             "classes": {name: class_names(part) for name, part in parts.items()},
             "options": asdict(choices.options),
             "seconds": {"training": seconds},

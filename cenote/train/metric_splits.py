@@ -19,7 +19,9 @@ class Halves(NamedTuple):
     train: Dataset
     own_val: Dataset | None  # the data's own validation split, if its classes are its own
     test: Dataset
-    gallery: Dataset | None  # where the test images are looked for, if not among themselves: In-Shop
+    gallery: (
+        Dataset | None
+    )  # where the test images are looked for, if not among themselves: In-Shop
 
 
 class MetricSplits(NamedTuple):
@@ -37,10 +39,16 @@ def halves(data: Dataset) -> Halves:
         raise ValueError(f"{data.name} has no image with a class: nothing can be learned from it")
     names = labelled.splits
     if {"train", "query", "gallery"} <= names.keys():
-        return Halves(labelled.split("train"), None, labelled.split("query"), labelled.split("gallery"))
-    if {"train", "test"} <= names.keys() and _apart(labelled.split("train"), labelled.split("test")):
+        return Halves(
+            labelled.split("train"), None, labelled.split("query"), labelled.split("gallery")
+        )
+    if {"train", "test"} <= names.keys() and _apart(
+        labelled.split("train"), labelled.split("test")
+    ):
         test = labelled.split("test")
-        train = labelled.select(~np.isin(labelled.rows, test.rows) & ~np.isin(labelled.labels, test.labels))
+        train = labelled.select(
+            ~np.isin(labelled.rows, test.rows) & ~np.isin(labelled.labels, test.labels)
+        )
         val = labelled.split("val") if "val" in names else None
         if val is None or not _apart(labelled.split("train"), val) or not _apart(val, test):
             return Halves(train, None, test, None)
@@ -61,14 +69,19 @@ def metric_splits(parts: Halves, validate: str, say: Callable[[str], None] = pri
             train, val = folds(parts.train, FOLDS)[-1]
         except ValueError:
             count = len(np.unique(parts.train.labels))
-            say(f"{count} classes to learn from are too few to hold some out: the last epoch is kept, not the best")
+            say(
+                f"{count} classes to learn from are too few to hold some out: the last epoch is kept, not the best"
+            )
     return MetricSplits(train, val, val_gallery, parts.test, parts.gallery)
 
 
 def fold_splits(parts: Halves) -> list[MetricSplits]:
     """The fair protocol: each quarter of the classes chooses for a model that learns from the others."""
     train = parts.train
-    return [MetricSplits(one, held, None, parts.test, parts.gallery) for one, held in folds(train, FOLDS)]
+    return [
+        MetricSplits(one, held, None, parts.test, parts.gallery)
+        for one, held in folds(train, FOLDS)
+    ]
 
 
 def check_findable(splits: MetricSplits) -> None:
@@ -79,15 +92,23 @@ def check_findable(splits: MetricSplits) -> None:
     ):
         if queries is None:
             continue
-        known, counts = np.unique((queries if gallery is None else gallery).labels, return_counts=True)
+        known, counts = np.unique(
+            (queries if gallery is None else gallery).labels, return_counts=True
+        )
         if not np.isin(known[counts > (gallery is None)], queries.labels).any():
             where = "another image" if gallery is None else "an image in the gallery"
-            raise ValueError(f"no {name} image has {where} of its class: nothing can be judged{instead}")
+            raise ValueError(
+                f"no {name} image has {where} of its class: nothing can be judged{instead}"
+            )
 
 
 def class_names(dataset: Dataset | None) -> list[str]:
     """Of the classes that it has images of."""
-    return [] if dataset is None else [dataset.classes[int(i)] for i in np.unique(dataset.labels) if i >= 0]
+    return (
+        []
+        if dataset is None
+        else [dataset.classes[int(i)] for i in np.unique(dataset.labels) if i >= 0]
+    )
 
 
 def _apart(one: Dataset, other: Dataset) -> bool:

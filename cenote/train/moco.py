@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ..losses import moco_loss
 from ..models import PooledModel
 from ..models.projection import MocoHead
-from .distributed import gathered_rows, rank
+from ..predict.distributed import gathered_rows, rank
 from .teacher import follow, teacher_of
 from .without_labels import Crops, WithoutLabels
 
@@ -23,7 +23,9 @@ class MocoOptions:
     hidden: int = 4096
     momentum: float = 0.99  # of the teacher, to 1 by a cosine
     temperature: float = 0.2
-    freeze_patches: bool = True  # a ViT's first projection stays random: it is where training becomes unstable
+    freeze_patches: bool = (
+        True  # a ViT's first projection stays random: it is where training becomes unstable
+    )
 
 
 class Contrast(nn.Module):
@@ -32,9 +34,15 @@ class Contrast(nn.Module):
     def __init__(self, model: PooledModel, options: MocoOptions) -> None:
         super().__init__()
         self.options = options
-        if options.freeze_patches and (patches := getattr(model.backbone.model, "patch_embed", None)) is not None:
+        if (
+            options.freeze_patches
+            and (patches := getattr(model.backbone.model, "patch_embed", None)) is not None
+        ):
             patches.requires_grad_(False)
-        self.student, self.projector = model, MocoHead(model.vector_dim, options.out, options.hidden)
+        self.student, self.projector = (
+            model,
+            MocoHead(model.vector_dim, options.out, options.hidden),
+        )
         self.predictor = MocoHead(options.out, options.out, options.hidden, layers=2)
         self.teacher, self.teacher_projector = teacher_of(model), teacher_of(self.projector)
 

@@ -7,8 +7,8 @@ import torch
 from ..data import Dataset
 from ..metrics.neighbours import knn_accuracy
 from ..models import PooledModel
+from ..predict.embedding import embed_dataset
 from .settings import Settings
-from .vectors import vectors_of
 
 MOST = 50_000  # images of the memory: their vectors stay in memory
 
@@ -16,12 +16,16 @@ MOST = 50_000  # images of the memory: their vectors stay in memory
 class Neighbours:
     """k-NN accuracy in percent of the labelled images of `val` among those of `train`."""
 
-    def __init__(self, train: Dataset, val: Dataset, settings: Settings, device: torch.device) -> None:
+    def __init__(
+        self, train: Dataset, val: Dataset, settings: Settings, device: torch.device
+    ) -> None:
         memory = train.select(train.labels >= 0)
         self.memory = memory.select(range(0, len(memory), -(-len(memory) // MOST) or 1))
         self.queries = val.select(val.labels >= 0)
         if not len(self.memory) or not len(self.queries):
-            raise ValueError(f"nearest neighbours need labelled images in train and val of {train.name}")
+            raise ValueError(
+                f"nearest neighbours need labelled images in train and val of {train.name}"
+            )
         self.settings, self.device = settings, device
 
     @torch.no_grad()
@@ -29,7 +33,8 @@ class Neighbours:
         training = model.training
         model.eval()
         (memory, of_memory), (queries, labels) = (
-            vectors_of(model, part, self.settings, self.device) for part in (self.memory, self.queries)
+            embed_dataset(model, part, self.settings.batch, self.settings.workers, self.device)
+            for part in (self.memory, self.queries)
         )
         model.train(training)
         shares = knn_accuracy(memory, of_memory, queries, labels, k)

@@ -26,12 +26,19 @@ class PixelLabels:
 
     def __init__(self, dataset: Dataset, size: int, kind: Kind = "auto") -> None:
         if kind not in get_args(Kind):
-            raise ValueError(f"pixels are told apart as {', '.join(get_args(Kind))}, not as '{kind}'")
+            raise ValueError(
+                f"pixels are told apart as {', '.join(get_args(Kind))}, not as '{kind}'"
+            )
         several = dataset.mask_codes.startswith("classes")
-        self.kind, self.size = ("classes" if several else "object") if kind == "auto" else kind, size
+        self.kind, self.size = (
+            ("classes" if several else "object") if kind == "auto" else kind,
+            size,
+        )
         if (self.kind == "classes") != several:
             holds = "classes" if several else "objects"
-            raise ValueError(f"the masks of {dataset.name} hold {holds}: they cannot be read as {self.kind}")
+            raise ValueError(
+                f"the masks of {dataset.name} hold {holds}: they cannot be read as {self.kind}"
+            )
         plain = ["background", *(dataset.classes if self.kind == "labels" else ["object"])]
         self.names = list(dataset.classes) if several else plain
         self.unread: dict[str, str] = {}  # the masks that could not be read, each with its sentence
@@ -40,7 +47,9 @@ class PixelLabels:
         """The images that have a mask, and a class where it is asked for."""
         found = dataset.has_masks & ((dataset.labels >= 0) | (self.kind != "labels"))
         if not found.any():
-            raise ValueError(f"{dataset.name} has no image with a mask{' and a class' * (self.kind == 'labels')}")
+            raise ValueError(
+                f"{dataset.name} has no image with a mask{' and a class' * (self.kind == 'labels')}"
+            )
         return dataset.select(found)
 
     def of(self, dataset: Dataset, i: int) -> Tensor:

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from ..backbones import Features
 from ..data.loading import Order
+from ..predict.distributed import rank, summed, world
+from ..predict.features import CachedFeatures
 from .contender import Contender, alive
-from .distributed import rank, summed, world
 from .engine import Task, files_of
-from .features import CachedFeatures
 from .settings import Settings
 
 
@@ -29,12 +29,23 @@ class FeatureBatches:
     """Batches of cached features; the next one is read while the last is used."""
 
     def __init__(
-        self, cached: CachedFeatures, batch: int, shuffle: bool = False, seed: int = 0, order: Order | None = None
+        self,
+        cached: CachedFeatures,
+        batch: int,
+        shuffle: bool = False,
+        seed: int = 0,
+        order: Order | None = None,
     ) -> None:
         share = max(min(batch, len(cached)) // world(), 1)
         self.cached = cached
         self.order = order or Order(
-            len(cached), share, shuffle, seed, drop_last=shuffle and world() > 1, rank=rank(), world=world()
+            len(cached),
+            share,
+            shuffle,
+            seed,
+            drop_last=shuffle and world() > 1,
+            rank=rank(),
+            world=world(),
         )
 
     def __len__(self) -> int:
@@ -91,17 +102,25 @@ class Probe(Task):
         (tokens, grid, cls), labels = batch.features, batch.labels.to(self.device)
         tokens, cls = tokens.to(self.device), None if cls is None else cls.to(self.device)
         shares = zip(
-            tokens.chunk(parts), [None] * parts if cls is None else cls.chunk(parts), labels.chunk(parts), strict=False
+            tokens.chunk(parts),
+            [None] * parts if cls is None else cls.chunk(parts),
+            labels.chunk(parts),
+            strict=False,
         )
         return [ProbePart(Features(t, grid, c), y) for t, c, y in shares]
 
     def loss(self, module: nn.Module, part: ProbePart) -> Tensor:
-        return F.cross_entropy(module(part.features), part.labels, label_smoothing=self.settings.smoothing)
+        return F.cross_entropy(
+            module(part.features), part.labels, label_smoothing=self.settings.smoothing
+        )
 
     def validate(self) -> dict[str, dict[str, float]]:
         living = alive(self.contenders)
         right = accuracies([contender.judged for contender in living], self.judge, self)
-        return {c.name: {"score": float(r), "accuracy": float(r)} for c, r in zip(living, right, strict=True)}
+        return {
+            c.name: {"score": float(r), "accuracy": float(r)}
+            for c, r in zip(living, right, strict=True)
+        }
 
     def describe(self, batch: FeatureBatch) -> str:
         return files_of(self.loader.cached.dataset, batch.indices)

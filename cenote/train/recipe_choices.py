@@ -42,7 +42,12 @@ class RecipeChoices(Choices):
                 f"{recipe.start}, or its authors' checkpoint"
             )
         torch.manual_seed(self.training().seed)
-        changed = {"pool": self.pool, "tokens": self.tokens, "pool_options": self.pool_options, "num_classes": classes}
+        changed = {
+            "pool": self.pool,
+            "tokens": self.tokens,
+            "pool_options": self.pool_options,
+            "num_classes": classes,
+        }
         changed |= {"stride": self.stride, "fpn": self.fpn, "last_block": self.last_block}
         changed |= {"keep_cls": self.keep_cls}
         arguments = recipe.model | {"backbone": self.backbone} | changed
@@ -50,11 +55,15 @@ class RecipeChoices(Choices):
             arguments["img_size"] = self.size
         begins = self.weights is not None and (recipe.start is not None or self.weights.is_dir())
         if self.weights is not None:
-            arguments |= {"pretrained": False} if begins else {"pretrained": False, "weights": self.weights}
+            arguments |= (
+                {"pretrained": False} if begins else {"pretrained": False, "weights": self.weights}
+            )
         model = create_model(**arguments)
         own = model.backbone.preprocessing
         size = self.size or recipe.augment.get("size", own.size)
-        model.backbone.preprocessing = dataclasses.replace(own, **{**recipe.preprocessing, "size": size})
+        model.backbone.preprocessing = dataclasses.replace(
+            own, **{**recipe.preprocessing, "size": size}
+        )
         if self.weights is not None and begins:
             begin_with(model, self.weights)
         if recipe.task == "head":
@@ -63,14 +72,23 @@ class RecipeChoices(Choices):
 
     def augmentation(self, model: PooledModel) -> Any:
         own = model.backbone.preprocessing
-        options = {key: value for key, value in self.chosen.augment.items() if key != "kind"} | {"size": own.size}
+        options = {key: value for key, value in self.chosen.augment.items() if key != "kind"} | {
+            "size": own.size
+        }
         if self.chosen.augment.get("kind") == "wsol":
-            return wsol_train_transform(mean=own.mean, std=own.std, **(options | {"cutout": self.cutout}))
+            return wsol_train_transform(
+                mean=own.mean, std=own.std, **(options | {"cutout": self.cutout})
+            )
         views = VIEWS if self.chosen.task == "jsd" else 1
         return augmentation(mean=own.mean, std=own.std, views=views, **options)
 
     def task(
-        self, model: PooledModel, train: Dataset, val: Dataset, transform: Any, device: torch.device | None = None
+        self,
+        model: PooledModel,
+        train: Dataset,
+        val: Dataset,
+        transform: Any,
+        device: torch.device | None = None,
     ) -> Supervised:
         """What the engine is to train."""
         kind = Jsd if self.chosen.task == "jsd" else Supervised
@@ -84,11 +102,15 @@ class RecipeChoices(Choices):
 def choices_of(recipe: Recipe, **changed: Any) -> RecipeChoices:
     """Fields of `Choices` that are not given, or None, are the recipe's. Another pool leaves its options behind."""
     if recipe.command != "fit":
-        raise ValueError(f"{recipe.name} trains without cenote fit: cenote {recipe.command} --recipe {recipe.name}")
+        raise ValueError(
+            f"{recipe.name} trains without cenote fit: cenote {recipe.command} --recipe {recipe.name}"
+        )
     given = given_only(changed)
     own = recipe.model
     if given.get("freeze") or given.get("scratch"):
-        raise ValueError(f"{recipe.name} says itself what is trained and from where: leave out freeze and scratch")
+        raise ValueError(
+            f"{recipe.name} says itself what is trained and from where: leave out freeze and scratch"
+        )
     pool = given.get("pool", own.get("pool", "gap"))
     fields: dict[str, Any] = {
         "backbone": own["backbone"],
@@ -106,7 +128,9 @@ def choices_of(recipe: Recipe, **changed: Any) -> RecipeChoices:
         "cutout": recipe.augment.get("cutout", 0.0),
     }
     if given.get("cutout") and recipe.augment.get("kind") != "wsol":
-        raise ValueError(f"{recipe.name} has an augmentation of its own, without Cutout: leave out cutout")
+        raise ValueError(
+            f"{recipe.name} has an augmentation of its own, without Cutout: leave out cutout"
+        )
     return RecipeChoices(**{**fields, **given}, recipe=recipe)
 
 

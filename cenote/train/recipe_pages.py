@@ -24,8 +24,15 @@ def page(name: str) -> str:
 def contents(recipe: Recipe) -> dict[str, Any]:
     """The keys of the file, in its order; of the settings those that are no defaults."""
     default = dataclasses.asdict(Settings())
-    train = {key: value for key, value in dataclasses.asdict(recipe.settings).items() if value != default[key]}
-    train |= {key: getattr(recipe.settings, key) for key in ("epochs", "batch", "lr", "optimizer", "weight_decay")}
+    train = {
+        key: value
+        for key, value in dataclasses.asdict(recipe.settings).items()
+        if value != default[key]
+    }
+    train |= {
+        key: getattr(recipe.settings, key)
+        for key in ("epochs", "batch", "lr", "optimizer", "weight_decay")
+    }
     found: dict[str, Any] = {key: train if key == "train" else getattr(recipe, key) for key in KEYS}
     return found | {"left_out": list(recipe.left_out)}
 
@@ -34,13 +41,19 @@ def as_json(name: str = "") -> Any:
     if name:
         recipe = load_recipe(name)
         return {"name": recipe.name, "about": recipe.about, **contents(recipe)}
-    return [{"name": recipe.name, **contents(recipe)} for recipe in map(load_recipe, list_recipes())]
+    return [
+        {"name": recipe.name, **contents(recipe)} for recipe in map(load_recipe, list_recipes())
+    ]
 
 
 def table(style: str = "text") -> str:
     rows = [row(load_recipe(name)) for name in list_recipes()]
     if style == "markdown":
-        marked = [COLUMNS, ["---"] * len(COLUMNS), *[[f"`{cells[0]}`", *cells[1:]] for cells in rows]]
+        marked = [
+            COLUMNS,
+            ["---"] * len(COLUMNS),
+            *[[f"`{cells[0]}`", *cells[1:]] for cells in rows],
+        ]
         return "\n".join(f"| {' | '.join(cells)} |" for cells in marked)
     widths = [max(len(cells[k]) for cells in [COLUMNS, *rows]) for k in range(len(COLUMNS))]
     return "\n".join(

@@ -19,7 +19,10 @@ def on_data(recipe: Recipe, data: str) -> Recipe:
     options = {**recipe.options, **own.get("options", {})}
     check_options(options, recipe.task, name)
     model = {**recipe.model, **own.get("model", {})}
-    model["pool_options"] = {**recipe.model.get("pool_options", {}), **own.get("model", {}).get("pool_options", {})}
+    model["pool_options"] = {
+        **recipe.model.get("pool_options", {}),
+        **own.get("model", {}).get("pool_options", {}),
+    }
     return dataclasses.replace(
         recipe,
         model=model,
@@ -40,5 +43,7 @@ def check_sets(recipe: Recipe) -> None:
         _known(recipe.name, f"sets.{data}.", own, MAY_DIFFER)
         for key, value in own.items():
             if not isinstance(value, dict):
-                raise ValueError(f"{recipe.name}: 'sets.{data}.{key}' must hold keys, got {value!r}")
+                raise ValueError(
+                    f"{recipe.name}: 'sets.{data}.{key}' must hold keys, got {value!r}"
+                )
         on_data(recipe, data)

@@ -18,7 +18,14 @@ SMALL: dict[str, dict[str, Any]] = {
 HEADS = {"out": 64, "hidden": 32, "bottleneck": 16}  # what DINO and MoCo put behind the vector
 SPANS = ("warmup_t_epochs", "freeze_last")  # in epochs
 # Of metric learning. A tiny world has classes for one model, not for the fair protocol's four.
-FEWER = {"dim": 16, "xbm": 24, "xbm_after": 2, "classes_per_batch": 3, "warm_up": 0.5, "epoch_steps": 4}
+FEWER = {
+    "dim": 16,
+    "xbm": 24,
+    "xbm_after": 2,
+    "classes_per_batch": 3,
+    "warm_up": 0.5,
+    "epoch_steps": 4,
+}
 ONE = {"protocol": "conventional", "repeats": 1}
 
 
@@ -31,7 +38,9 @@ def scaled_down(recipe: Recipe, size: int = 64) -> Recipe:
     rate = BATCH / settings.batch if settings.optimizer in ("sgd", "momentum", "lars") else 1.0
     family = next((name for name in SMALL if recipe.model["backbone"].startswith(name)), None)
     if family is None:
-        raise ValueError(f"{recipe.name}: '{recipe.model['backbone']}' has no small twin ({', '.join(SMALL)} have)")
+        raise ValueError(
+            f"{recipe.name}: '{recipe.model['backbone']}' has no small twin ({', '.join(SMALL)} have)"
+        )
     model = recipe.model | SMALL[family] | {"pretrained": False}
     if family in ("vit", "deit"):
         model["img_size"] = size
@@ -43,7 +52,11 @@ def scaled_down(recipe: Recipe, size: int = 64) -> Recipe:
     options = dict(recipe.options)
     if recipe.task in UNLABELLED:
         augment["local_size"] = size // 2
-        options |= {name: width for name, width in HEADS.items() if name != "bottleneck" or recipe.task == "dino"}
+        options |= {
+            name: width
+            for name, width in HEADS.items()
+            if name != "bottleneck" or recipe.task == "dino"
+        }
         options |= {name: options[name] * EPOCHS / epochs for name in SPANS if name in options}
     if recipe.task == "metric":
         options |= {name: least for name, least in FEWER.items() if options.get(name)} | ONE

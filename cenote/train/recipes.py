@@ -44,11 +44,15 @@ class Recipe:
     paper: dict[str, Any]
     task: str = "supervised"
     start: str | None = None  # the recipe whose trained model this one begins with
-    preprocessing: dict[str, Any] = field(default_factory=dict)  # where the backbone's own is not the paper's
+    preprocessing: dict[str, Any] = field(
+        default_factory=dict
+    )  # where the backbone's own is not the paper's
     search: dict[str, Any] = field(default_factory=dict)  # what the paper searched for, and where
     cost: dict[str, Any] = field(default_factory=dict)
     left_out: tuple[str, ...] = ()  # of the paper's training, for want of an engine that does it
-    options: dict[str, Any] = field(default_factory=dict)  # the numbers of a method that has its own
+    options: dict[str, Any] = field(
+        default_factory=dict
+    )  # the numbers of a method that has its own
     sets: dict[str, Any] = field(default_factory=dict)  # by benchmark: what is different there
     scaled: bool = False
 
@@ -89,7 +93,9 @@ def load_recipe(name: str | Path) -> Recipe:
             f"no recipe '{name}'{_near(str(name), known)} (cenote recipes lists them; or give a .yaml file)"
         )
     folder, _, title = str(name).partition("/")
-    return parse_recipe((files("cenote") / HERE / folder / f"{title}.yaml").read_text(encoding="utf-8"), str(name))
+    return parse_recipe(
+        (files("cenote") / HERE / folder / f"{title}.yaml").read_text(encoding="utf-8"), str(name)
+    )
 
 
 def parse_recipe(text: str, name: str) -> Recipe:
@@ -97,7 +103,9 @@ def parse_recipe(text: str, name: str) -> Recipe:
     try:
         content = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise ValueError(f"{name} is not readable YAML: {' '.join(str(error).split())[:200]}") from error
+        raise ValueError(
+            f"{name} is not readable YAML: {' '.join(str(error).split())[:200]}"
+        ) from error
     if not isinstance(content, dict):
         raise ValueError(f"{name} is no recipe: it holds no keys ({', '.join(NEEDED)})")
     _known(name, "", content, KEYS)
@@ -116,7 +124,10 @@ def parse_recipe(text: str, name: str) -> Recipe:
     augment = content.get("augment", {})
     _known(name, "augment.", augment, augment_keys(augment, name, task))
     _known(
-        name, "preprocessing.", content.get("preprocessing", {}), [f.name for f in dataclasses.fields(Preprocessing)]
+        name,
+        "preprocessing.",
+        content.get("preprocessing", {}),
+        [f.name for f in dataclasses.fields(Preprocessing)],
     )
     recipe = Recipe(
         name,
@@ -151,7 +162,9 @@ def parse_fields(base: Fields, given: dict[str, Any], name: str, where: str) -> 
     """A dataclass with other values, each of its field's type."""
     hints = get_type_hints(type(base))
     _known(name, where, given, list(hints))
-    values = {key: _typed(f"{name}: {where}{key}", value, hints[key]) for key, value in given.items()}
+    values = {
+        key: _typed(f"{name}: {where}{key}", value, hints[key]) for key, value in given.items()
+    }
     try:
         changed: Fields = dataclasses.replace(base, **values)
     except ValueError as error:
@@ -170,7 +183,9 @@ def check_options(options: dict[str, Any], task: str, name: str) -> None:
 
         made = parse_fields(MetricOptions(), options, name, "options.")
         try:
-            if not made.loss.startswith("pml/"):  # those need a package that reading a recipe does not
+            if not made.loss.startswith(
+                "pml/"
+            ):  # those need a package that reading a recipe does not
                 made.check()
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
@@ -189,8 +204,17 @@ def augment_keys(augment: dict[str, Any], name: str, task: str = "supervised") -
         kinds = {"multicrop": MultiCrop}
     kind = augment.get("kind", next(iter(kinds)))
     if kind not in kinds:
-        raise ValueError(f"{name}: no kind of augmentation '{kind}'{_near(str(kind), kinds)} ({', '.join(kinds)})")
-    return ["kind", *(key for key in inspect.signature(kinds[kind]).parameters if key not in ("mean", "std", "views"))]
+        raise ValueError(
+            f"{name}: no kind of augmentation '{kind}'{_near(str(kind), kinds)} ({', '.join(kinds)})"
+        )
+    return [
+        "kind",
+        *(
+            key
+            for key in inspect.signature(kinds[kind]).parameters
+            if key not in ("mean", "std", "views")
+        ),
+    ]
 
 
 def _checked_model(model: dict[str, Any], name: str) -> dict[str, Any]:
@@ -225,7 +249,9 @@ def _checked_data(data: Any, name: str) -> str:
 def _typed(where: str, value: Any, hint: Any) -> Any:
     if get_origin(hint) is Literal:
         if value not in get_args(hint):
-            raise ValueError(f"{where} is one of {', '.join(map(str, get_args(hint)))}, got {value!r}")
+            raise ValueError(
+                f"{where} is one of {', '.join(map(str, get_args(hint)))}, got {value!r}"
+            )
         return value
     if get_origin(hint) is dict and isinstance(value, dict):
         return value
@@ -234,7 +260,9 @@ def _typed(where: str, value: Any, hint: Any) -> Any:
     kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
     if value is None and type(None) in kinds:
         return None
-    if float in kinds and isinstance(value, str):  # YAML takes 1e-3 for text: a number needs its point, 1.0e-3
+    if float in kinds and isinstance(
+        value, str
+    ):  # YAML takes 1e-3 for text: a number needs its point, 1.0e-3
         try:
             return float(value)
         except ValueError:
@@ -256,7 +284,9 @@ def _known(name: str, where: str, given: dict[str, Any], known: Iterable[str]) -
 
 
 def _near(word: str, known: Iterable[str]) -> str:
-    close = [k for k in known if k.startswith(word)] or difflib.get_close_matches(word, list(known), 1, 0.5)
+    close = [k for k in known if k.startswith(word)] or difflib.get_close_matches(
+        word, list(known), 1, 0.5
+    )
     return f"; did you mean '{close[0]}'?" if close else ""
 
 

@@ -12,11 +12,11 @@ from torch import Tensor
 from ..data import Dataset
 from ..metrics.retrieval import KS, retrieval_scores
 from ..models import PooledModel
-from .features import CachedFeatures
+from ..predict.embedding import embed_batches, embed_dataset
+from ..predict.features import CachedFeatures
 from .probe import FeatureBatches
 from .settings import Settings
 from .top import Top
-from .vectors import of_all, vectors_of
 
 Source = Dataset | CachedFeatures
 COUNTS = ("queries", "without_match")  # of what `scores` gives; the others are percentages
@@ -48,7 +48,13 @@ class Retrieval:
         name: str = "test",
         unreadable: Callable[[list[str], int, str], None] = lambda bad, images, name: None,
     ) -> None:
-        self.queries, self.gallery, self.settings, self.device, self.ks = queries, gallery, settings, device, tuple(ks)
+        self.queries, self.gallery, self.settings, self.device, self.ks = (
+            queries,
+            gallery,
+            settings,
+            device,
+            tuple(ks),
+        )
         self.without_match, self.name, self.unreadable = without_match, name, unreadable
         self.images: int | None = None  # queries of the last pass that could be read
 
@@ -69,11 +75,15 @@ class Retrieval:
         if isinstance(source, Dataset):
             assert isinstance(body, PooledModel)
             bad = list[str]()
-            vectors, labels = vectors_of(body, source, self.settings, self.device, bad)
+            vectors, labels = embed_dataset(
+                body, source, self.settings.batch, self.settings.workers, self.device, bad
+            )
             self.unreadable(bad, len(source), name)
         else:
             batches = FeatureBatches(source, max(self.settings.batch, 256))
-            found = of_all(batches, lambda one: body.embed_features(one.features.to(self.device)), len(source))
+            found = embed_batches(
+                batches, lambda one: body.embed_features(one.features.to(self.device)), len(source)
+            )
             vectors, labels = found.vectors, source.labels[found.positions]
         return F.normalize(vectors, dim=1), labels
 
@@ -81,7 +91,12 @@ class Retrieval:
 def scores(found: Searched, ks: Sequence[int], without_match: str = "exclude") -> dict[str, float]:
     """In percent, and how many queries they are means of; those with nothing to find are excluded, or misses."""
     told = retrieval_scores(
-        found.vectors, found.labels, tuple(ks), found.gallery, found.gallery_labels, without_match=without_match
+        found.vectors,
+        found.labels,
+        tuple(ks),
+        found.gallery,
+        found.gallery_labels,
+        without_match=without_match,
     )
     return {name: value if name in COUNTS else 100 * float(value) for name, value in told.items()}
 
@@ -89,5 +104,9 @@ def scores(found: Searched, ks: Sequence[int], without_match: str = "exclude") -
 def concatenated(several: Sequence[Searched]) -> Searched:
     """The vectors of several models in a row, as one of them all."""
     first = several[0]
-    gallery = None if first.gallery is None else torch.cat([e.gallery for e in several if e.gallery is not None], 1)
+    gallery = (
+        None
+        if first.gallery is None
+        else torch.cat([e.gallery for e in several if e.gallery is not None], 1)
+    )
     return first._replace(vectors=torch.cat([e.vectors for e in several], 1), gallery=gallery)

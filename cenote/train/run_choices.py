@@ -21,8 +21,17 @@ class RunChoices(Choices):
         assert self.weights is not None
         torch.manual_seed(self.training().seed)
         saved = load(self.weights)
-        arguments = saved.config | {"pool": self.pool, "tokens": self.tokens, "pool_options": self.pool_options}
-        arguments |= {"backbone": self.backbone, "stride": self.stride, "fpn": self.fpn, "num_classes": classes}
+        arguments = saved.config | {
+            "pool": self.pool,
+            "tokens": self.tokens,
+            "pool_options": self.pool_options,
+        }
+        arguments |= {
+            "backbone": self.backbone,
+            "stride": self.stride,
+            "fpn": self.fpn,
+            "num_classes": classes,
+        }
         arguments["keep_cls"] = self.keep_cls
         model = create_model(**arguments)
         own = saved.backbone.preprocessing
@@ -42,11 +51,16 @@ def choices_from_run(folder: Path, **changed: Any) -> RunChoices:
     own = load(folder).config
     pool = given.get("pool", own["pool"])
     if given.get("last_block", own.get("last_block")) != own.get("last_block"):
-        raise ValueError(f"{folder} is trained on with the last block that it has: leave out --last-block (A, D.3)")
+        raise ValueError(
+            f"{folder} is trained on with the last block that it has: leave out --last-block (A, D.3)"
+        )
     kept = ("backbone", "tokens", "stride", "fpn", "last_block", "keep_cls")
     fields: dict[str, Any] = {key: own[key] for key in kept if key in own}
     fields |= {"pool": pool, "weights": folder}
-    options = {**(own["pool_options"] if pool == own["pool"] else {}), **given.pop("pool_options", {})}
+    options = {
+        **(own["pool_options"] if pool == own["pool"] else {}),
+        **given.pop("pool_options", {}),
+    }
     return RunChoices(**{**fields, **given}, pool_options=options)
 
 
@@ -58,8 +72,14 @@ def begin_with(model: PooledModel, weights: Path, saved: PooledModel | None = No
     own = model.state_dict()
     every = (saved or load(weights)).state_dict()
     found = {name: value for name, value in every.items() if not name.startswith("head.")}
-    wrong = [n for n in own if not n.startswith("head.") and (n not in found or found[n].shape != own[n].shape)]
+    wrong = [
+        n
+        for n in own
+        if not n.startswith("head.") and (n not in found or found[n].shape != own[n].shape)
+    ]
     if wrong or len(found) != sum(not n.startswith("head.") for n in own):
         name = wrong[0] if wrong else next(n for n in found if n not in own)
-        raise ValueError(f"{weights} holds another model than the one that is asked for: {name} differs")
+        raise ValueError(
+            f"{weights} holds another model than the one that is asked for: {name} differs"
+        )
     model.load_state_dict(found, strict=False)

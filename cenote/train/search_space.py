@@ -19,17 +19,27 @@ class Range(NamedTuple):
 
 
 # Körschens et al., appendix.
-RANGES = {"lr": Range(1e-5, 1.0, True), "weight_decay": Range(1e-7, 1e-1, True), "cutout": Range(0.0, 0.5)}
+RANGES = {
+    "lr": Range(1e-5, 1.0, True),
+    "weight_decay": Range(1e-7, 1e-1, True),
+    "cutout": Range(0.0, 0.5),
+}
 TRIALS = 30
 
 
-def search_space(asked: Iterable[str] = (), recipe: Recipe | None = None, freeze: bool = False) -> dict[str, Range]:
+def search_space(
+    asked: Iterable[str] = (), recipe: Recipe | None = None, freeze: bool = False
+) -> dict[str, Range]:
     """The user's ranges (`lr=1e-4..1e-1:log`), or the recipe's, or the paper's."""
     own = dict(map(parse_range, asked))
     if own:
         return own
     if recipe is not None and recipe.search:
-        return {key: _of_recipe(key, value, recipe.name) for key, value in recipe.search.items() if key in searchable()}
+        return {
+            key: _of_recipe(key, value, recipe.name)
+            for key, value in recipe.search.items()
+            if key in searchable()
+        }
     return {key: value for key, value in RANGES.items() if not (freeze and key == "cutout")}
 
 
@@ -38,10 +48,14 @@ def parse_range(text: str) -> tuple[str, Range]:
     ends, _, scale = rest.partition(":")
     low, dots, high = ends.partition("..")
     if not equals or not dots or scale not in ("", "log"):
-        raise ValueError(f"a range is KEY=LOW..HIGH or KEY=LOW..HIGH:log, for example lr=1e-5..1:log; got '{text}'")
+        raise ValueError(
+            f"a range is KEY=LOW..HIGH or KEY=LOW..HIGH:log, for example lr=1e-5..1:log; got '{text}'"
+        )
     name = name.strip().replace("-", "_")
     if name == "seed":
-        raise ValueError(f"{text}: another seed holds out other validation images; trials are compared on the same")
+        raise ValueError(
+            f"{text}: another seed holds out other validation images; trials are compared on the same"
+        )
     if name not in searchable():
         near = difflib.get_close_matches(name, searchable(), 1)
         hint = f"; did you mean '{near[0]}'?" if near else f": {', '.join(searchable())}"
@@ -54,7 +68,9 @@ def parse_range(text: str) -> tuple[str, Range]:
 
 def searchable() -> dict[str, type]:
     """Numbers among the settings, and Cutout; by name, whether whole or not."""
-    numbers = {name: kind for name, kind in get_type_hints(Settings).items() if kind in (int, float)}
+    numbers = {
+        name: kind for name, kind in get_type_hints(Settings).items() if kind in (int, float)
+    }
     # The seed makes the validation split too: trials of several would be compared on different images.
     fixed = (*HARMLESS, "most_bad", "seed")
     return {"cutout": float, **{name: kind for name, kind in numbers.items() if name not in fixed}}
@@ -87,7 +103,9 @@ def _of_recipe(key: str, value: Any, name: str) -> Range:
         low, high = value["range"]
         return _checked(key, Range(float(low), float(high), bool(value.get("log", False))))
     except (TypeError, KeyError, ValueError) as error:
-        raise ValueError(f"{name}: search.{key} must hold range: [low, high] and perhaps log: true") from error
+        raise ValueError(
+            f"{name}: search.{key} must hold range: [low, high] and perhaps log: true"
+        ) from error
 
 
 def _checked(name: str, found: Range) -> Range:

@@ -19,9 +19,9 @@ from ..data import Dataset
 from ..data.cache import FeatureCache, cache_folder
 from ..metrics import Confusion
 from ..models import PooledModel
-from .distributed import gathered, processes, rank
+from ..predict.distributed import gathered, processes, rank
+from ..predict.features import CachedFeatures, cached_features, weights_digest
 from .engine import Engine
-from .features import CachedFeatures, cached_features, weights_digest
 from .fit import fingerprint
 from .pixel_labels import IGNORE, Kind, PixelLabels
 from .segmenting import Segmenting, Side
@@ -39,7 +39,9 @@ class Segmented(NamedTuple):
     report: dict[str, Any]
     scores: dict[int, float]
     names: list[str]
-    predict: Callable[[Dataset, Sequence[int]], dict[int, npt.NDArray[np.int64]]]  # class maps, (size, size) each
+    predict: Callable[
+        [Dataset, Sequence[int]], dict[int, npt.NDArray[np.int64]]
+    ]  # class maps, (size, size) each
 
 
 def segment(
@@ -62,11 +64,24 @@ def segment(
     with processes() as device:
         labels = PixelLabels(train, size, kind)
         sides = [
-            _side(found.to(device).eval(), labels.usable(part), settings, size, cache, largest_cache, shuffle)
+            _side(
+                found.to(device).eval(),
+                labels.usable(part),
+                settings,
+                size,
+                cache,
+                largest_cache,
+                shuffle,
+            )
             for part, shuffle in ((train, True), (test, False))
         ]
         task = Segmenting(found, labels, sides[0], settings, norm, device)
-        identity = {"size": size, "kind": labels.kind, "norm": norm, "data": fingerprint(Splits(train, test, None))}
+        identity = {
+            "size": size,
+            "kind": labels.kind,
+            "norm": norm,
+            "data": fingerprint(Splits(train, test, None)),
+        }
         identity |= {"backbone": found.name, "weights": weights_digest(found)}
         Engine(task, settings, folder, say, identity).run(resume)
         module = task.contenders[0].module.eval()
@@ -77,7 +92,10 @@ def segment(
             "miou": 100 * result.miou,
             "macc": 100 * result.macc,
             "aacc": 100 * result.aacc,
-            "iou": {n: None if np.isnan(v) else 100 * v for n, v in zip(labels.names, result.iou, strict=True)},
+            "iou": {
+                n: None if np.isnan(v) else 100 * v
+                for n, v in zip(labels.names, result.iou, strict=True)
+            },
             "classes": len(labels.names),
             "images": len(sides[1].dataset),
             "trained_on": len(sides[0].dataset),
@@ -91,7 +109,9 @@ def segment(
     def predict(dataset: Dataset, which: Sequence[int]) -> dict[int, npt.NDArray[np.int64]]:
         return _predict(found, module, size, dataset, which)
 
-    return Segmented(report, {int(positions[i]): score for i, score in scores.items()}, labels.names, predict)
+    return Segmented(
+        report, {int(positions[i]): score for i, score in scores.items()}, labels.names, predict
+    )
 
 
 def _side(
@@ -107,15 +127,21 @@ def _side(
     with torch.inference_mode():
         device = next(backbone.parameters()).device
         tokens, _, cls = backbone(torch.zeros(1, 3, size, size, device=device))
-    needed = len(dataset) * (tokens.shape[1] + (cls is not None)) * tokens.shape[2] * 2  # as float16
+    needed = (
+        len(dataset) * (tokens.shape[1] + (cls is not None)) * tokens.shape[2] * 2
+    )  # as float16
     place = cache.folder if cache else cache_folder()
     place.mkdir(parents=True, exist_ok=True)
     if needed > min(largest, shutil.disk_usage(place).free // 2):
         return Side(dataset, own.whole(), settings, shuffle)
-    return Side(dataset, _cached(backbone, dataset, own, cache, settings.workers), settings, shuffle)
+    return Side(
+        dataset, _cached(backbone, dataset, own, cache, settings.workers), settings, shuffle
+    )
 
 
-def _cached(backbone: Backbone, dataset: Dataset, own: Any, cache: FeatureCache | None, workers: int) -> CachedFeatures:
+def _cached(
+    backbone: Backbone, dataset: Dataset, own: Any, cache: FeatureCache | None, workers: int
+) -> CachedFeatures:
     from tqdm import tqdm
 
     with tqdm(unit="image", desc=f"features of {dataset.name}", disable=None, leave=False) as bar:
@@ -124,7 +150,9 @@ def _cached(backbone: Backbone, dataset: Dataset, own: Any, cache: FeatureCache 
             bar.total = of
             bar.update(done - bar.n)
 
-        return cached_features(backbone, dataset, own, cache, "whole", workers=workers, progress=progress)
+        return cached_features(
+            backbone, dataset, own, cache, "whole", workers=workers, progress=progress
+        )
 
 
 @torch.inference_mode()
@@ -144,7 +172,9 @@ def _score(task: Segmenting, module: nn.Module, side: Side) -> tuple[Confusion, 
             confusion.merge(alone)
             if alone.pixels.any():
                 scores[int(i)] = 100 * alone.result().miou
-    for other, more in [pair for place, pair in enumerate(gathered((confusion, scores))) if place != rank()]:
+    for other, more in [
+        pair for place, pair in enumerate(gathered((confusion, scores))) if place != rank()
+    ]:
         confusion.merge(other)
         scores |= more
     return confusion, scores
@@ -157,6 +187,9 @@ def _predict(
     transform = dataclasses.replace(backbone.preprocessing, size=size).whole()
     device = next(backbone.parameters()).device
     return {
-        i: module(backbone(transform(dataset.image(i))[None].to(device)), size).argmax(1)[0].cpu().numpy()
+        i: module(backbone(transform(dataset.image(i))[None].to(device)), size)
+        .argmax(1)[0]
+        .cpu()
+        .numpy()
         for i in which
     }

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from ..backbones import Backbone, Features
 from ..data import Dataset
 from ..data.loading import load
+from ..predict.distributed import rank, world
+from ..predict.features import CachedFeatures
 from .contender import Contender
-from .distributed import rank, world
 from .engine import Task
-from .features import CachedFeatures
 from .pixel_labels import IGNORE, PixelLabels
 from .probe import FeatureBatch, FeatureBatches
 from .settings import Settings
@@ -65,9 +65,20 @@ class Segmenting(Task):
     """A task: cross-entropy over the pixels that count. Nothing is chosen: the last weights are the result."""
 
     def __init__(
-        self, backbone: Backbone, labels: PixelLabels, train: Side, settings: Settings, norm: bool, device: torch.device
+        self,
+        backbone: Backbone,
+        labels: PixelLabels,
+        train: Side,
+        settings: Settings,
+        norm: bool,
+        device: torch.device,
     ) -> None:
-        self.backbone, self.labels, self.side, self.device = backbone.to(device).eval(), labels, train, device
+        self.backbone, self.labels, self.side, self.device = (
+            backbone.to(device).eval(),
+            labels,
+            train,
+            device,
+        )
         self.loader = train.loader
         torch.manual_seed(settings.seed)
         module = LinearSegmenter(backbone.dim, len(labels.names), norm).to(device)

@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args, get_origin, get_type_hints
 
-HARMLESS = ("workers", "checkpoint_minutes", "tensorboard", "wandb")  # they may change between kill and resume
+HARMLESS = (
+    "workers",
+    "checkpoint_minutes",
+    "tensorboard",
+    "wandb",
+)  # they may change between kill and resume
 
 
 @dataclass(frozen=True)
@@ -25,7 +30,9 @@ class Settings:
     min_lr: float = 0.0  # where the cosine ends
     step_every: float = 30.0  # epochs between two steps of the rate
     step_factor: float = 0.1
-    plateau: int = 5  # epochs without a better score before the rate makes such a step, then as many again
+    plateau: int = (
+        5  # epochs without a better score before the rate makes such a step, then as many again
+    )
     patience: int | None = None  # epochs without a better score that end the run
     power: float = 0.9  # of the polynomial
     clip: float | None = None  # largest norm of all gradients together
@@ -36,9 +43,15 @@ class Settings:
     mixup: float = 0.0
     cutmix: float = 0.0
     sar: float = 0.0  # the weight of SAR's loss on attention; 0.01 in the paper
-    sar_loss: Literal["entropy", "variation"] = "entropy"  # spatial entropy (A 9), or its rival (A 14)
-    sar_schedule: Literal["constant", "cosine"] = "constant"  # cosine: ten epochs of warm-up, then down to zero
-    select: Literal["accuracy", "boxes", "pixels"] = "accuracy"  # which figure on validation keeps an epoch
+    sar_loss: Literal["entropy", "variation"] = (
+        "entropy"  # spatial entropy (A 9), or its rival (A 14)
+    )
+    sar_schedule: Literal["constant", "cosine"] = (
+        "constant"  # cosine: ten epochs of warm-up, then down to zero
+    )
+    select: Literal["accuracy", "boxes", "pixels"] = (
+        "accuracy"  # which figure on validation keeps an epoch
+    )
     seed: int = 0
     workers: int = 0  # processes that read images
     most_bad: float = 0.05  # share of unreadable images that stops a run
@@ -52,7 +65,9 @@ class Settings:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
         for name, hint in get_type_hints(Settings).items():
             if get_origin(hint) is Literal and getattr(self, name) not in get_args(hint):
-                raise ValueError(f"{name} is one of {', '.join(get_args(hint))}, got {getattr(self, name)!r}")
+                raise ValueError(
+                    f"{name} is one of {', '.join(get_args(hint))}, got {getattr(self, name)!r}"
+                )
         for name in ("plateau", "patience"):
             if (value := getattr(self, name)) is not None and value < 1:
                 raise ValueError(f"{name} is a number of epochs from 1, got {value}")
@@ -61,7 +76,9 @@ class Settings:
                 f"step_factor is what a step leaves of the rate, above 0 and at most 1, got {self.step_factor}"
             )
         if self.batch % self.accumulate:
-            raise ValueError(f"a batch of {self.batch} cannot be computed in {self.accumulate} equal parts")
+            raise ValueError(
+                f"a batch of {self.batch} cannot be computed in {self.accumulate} equal parts"
+            )
 
 
 def refuse_changes(before: dict[str, object], now: dict[str, object]) -> None:
@@ -81,5 +98,8 @@ def _differences(name: str, before: object, now: object) -> list[str]:
     if not (isinstance(before, dict) and isinstance(now, dict) and before.keys() == now.keys()):
         return [f"{name} was {before!r} and is now {now!r}"]
     return [
-        told for key in now if before[key] != now[key] for told in _differences(f"{name}.{key}", before[key], now[key])
+        told
+        for key in now
+        if before[key] != now[key]
+        for told in _differences(f"{name}.{key}", before[key], now[key])
     ]

@@ -13,11 +13,15 @@ from ..data.files import write_atomically
 from .heats import Arena
 from .verdict import Standing
 
-Clock = Callable[[dict[str, Callable[[], object]], int], dict[str, float]]  # calls, rounds -> best seconds of each
+Clock = Callable[
+    [dict[str, Callable[[], object]], int], dict[str, float]
+]  # calls, rounds -> best seconds of each
 
 
 @torch.inference_mode()
-def measured(arena: Arena, standings: Sequence[Standing], folder: Path, clock: Clock) -> dict[str, Any]:
+def measured(
+    arena: Arena, standings: Sequence[Standing], folder: Path, clock: Clock
+) -> dict[str, Any]:
     """Milliseconds an image of the backbone, and of each pool and head, all in turn. Measured once, then kept."""
     path = folder / "speed.json"
     names = [s.name for s in standings if s.accuracy]

@@ -24,11 +24,15 @@ def read_standing(folder: Path, groups: Mapping[str, str] | None = None) -> dict
     rounds = [_Round(path, plan) for path in _rounds(folder)]
     report = _json(folder / "results.json")
     # One that is open beside a report: more seeds were asked for.
-    over = isinstance(report, dict) and "standings" in report and not any(each.open for each in rounds)
+    over = (
+        isinstance(report, dict) and "standings" in report and not any(each.open for each in rounds)
+    )
     still = time.time() - _changed(folder, rounds)
     running = not over and still < STILL
     seeds = [each for each in rounds if each.path.name != "rates"]
-    known = {row["name"]: row["group"] for row in report["standings"]} if over else dict(groups or {})
+    known = (
+        {row["name"]: row["group"] for row in report["standings"]} if over else dict(groups or {})
+    )
     done, total = _progress(plan, rounds, report if over else None)
     return {
         "name": folder.resolve().name, "running": running, "stage": _stage(plan, rounds, over, still),
@@ -45,7 +49,9 @@ class _Round:
         self.path, self.entries, self.epochs = path, dict[str, dict[str, Any]](), 0
         self.training = dict[str, float]()  # the latest score on validation
         self.heats, self.open, self.epoch, self.sizes = 0, False, 0, list[int]()
-        for heat in sorted(path.glob("heat-*"), key=lambda heat: int(heat.name.partition("-")[2] or 0)):
+        for heat in sorted(
+            path.glob("heat-*"), key=lambda heat: int(heat.name.partition("-")[2] or 0)
+        ):
             self._read(heat)
 
     def _read(self, heat: Path) -> None:
@@ -56,7 +62,9 @@ class _Round:
         scores = dict[str, float]()
         for name, result in last["results"].items():
             name = name.rpartition("@")[0]
-            scores[name] = max(scores.get(name, -math.inf), float(result.get("accuracy", result.get("score", 0.0))))
+            scores[name] = max(
+                scores.get(name, -math.inf), float(result.get("accuracy", result.get("score", 0.0)))
+            )
         self.sizes.append(len(scores))
         if isinstance(found, dict) and "entries" in found:
             self.entries |= found["entries"]
@@ -72,13 +80,21 @@ def _rounds(folder: Path) -> list[Path]:
 
 
 def _contender(name: str, group: str, seeds: list[_Round], rounds: list[_Round]) -> dict[str, Any]:
-    over = [each.entries[name] for each in seeds if each.entries.get(name, {}).get("failed", "") is None]
+    over = [
+        each.entries[name] for each in seeds if each.entries.get(name, {}).get("failed", "") is None
+    ]
     val = [float(found["val"]) for found in over]
     under = next((each for each in reversed(rounds) if name in each.training), None)
     if under is not None:
         val.append(under.training[name])
     accuracy = [float(found["accuracy"]) for found in over if found.get("accuracy") is not None]
-    return {"name": name, "group": group, "accuracy": accuracy, "val": val, "epoch": under.epoch if under else 0}
+    return {
+        "name": name,
+        "group": group,
+        "accuracy": accuracy,
+        "val": val,
+        "epoch": under.epoch if under else 0,
+    }
 
 
 def _progress(plan: Mapping[str, Any], rounds: list[_Round], report: Any) -> tuple[int, int]:
@@ -88,7 +104,10 @@ def _progress(plan: Mapping[str, Any], rounds: list[_Round], report: Any) -> tup
     seeds = max(int(report["seeds"] if report else plan.get("seeds", SEEDS)),
                 sum(each.path.name != "rates" for each in rounds))  # fmt: skip
     heats = max((_heats(each, len(plan["contenders"])) for each in rounds), default=1)
-    rehearsal = max((_heats(each, len(plan["contenders"])) for each in rounds if each.path.name == "rates"), default=1)
+    rehearsal = max(
+        (_heats(each, len(plan["contenders"])) for each in rounds if each.path.name == "rates"),
+        default=1,
+    )
     total = third * rehearsal + seeds * epochs * heats
     return min(sum(each.epochs for each in rounds), total), total
 
@@ -110,11 +129,19 @@ def _stage(plan: Mapping[str, Any], rounds: list[_Round], over: bool, still: flo
     if last.path.name == "rates":
         return f"choosing rates, epoch {last.epoch} of {max(1, round(epochs / 3))}"
     number = sum(each.path.name != "rates" for each in rounds)
-    return f"seed {number}, epoch {last.epoch} of {epochs}" if last.open else f"seed {number} is judged"
+    return (
+        f"seed {number}, epoch {last.epoch} of {epochs}"
+        if last.open
+        else f"seed {number} is judged"
+    )
 
 
 def _ordered(plan: Mapping[str, Any], report: Any) -> list[str]:
-    return [row["name"] for row in report["standings"]] if report else [str(name) for name in plan["contenders"]]
+    return (
+        [row["name"] for row in report["standings"]]
+        if report
+        else [str(name) for name in plan["contenders"]]
+    )
 
 
 def _changed(folder: Path, rounds: list[_Round]) -> float:
@@ -142,7 +169,9 @@ def _lines(path: Path) -> list[dict[str, Any]]:
             found.append(json.loads(line))
         except ValueError:
             continue
-    return [line for line in found if isinstance(line, dict) and "epoch" in line and "results" in line]
+    return [
+        line for line in found if isinstance(line, dict) and "epoch" in line and "results" in line
+    ]
 
 
 def _json(path: Path) -> Any:

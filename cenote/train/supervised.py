@@ -12,8 +12,8 @@ from torchvision.transforms import v2
 from ..data import Dataset
 from ..data.loading import Batch, load
 from ..models import PooledModel
+from ..predict.distributed import rank, summed, world
 from .contender import Contender
-from .distributed import rank, summed, world
 from .engine import Task, files_of
 from .located import Located
 from .prior import Prior
@@ -42,13 +42,27 @@ class Supervised(Task):
         device: torch.device | None = None,
     ) -> None:
         if model.head is None:
-            raise ValueError("a model without a head cannot learn classes: num_classes must be at least 1")
+            raise ValueError(
+                "a model without a head cannot learn classes: num_classes must be at least 1"
+            )
         self.settings, self.device, self.train = settings, device or torch.device("cpu"), train
         share = max(min(settings.batch, len(train)) // world(), 1)
         several: dict[str, Any] = {"workers": settings.workers, "rank": rank(), "world": world()}
-        self.loader = load(train, transform, share, shuffle=True, seed=settings.seed, drop_last=world() > 1, **several)
-        self.judge = load(val, eval_transform or model.backbone.preprocessing.transform(), share, **several)
-        self.located = None if settings.select == "accuracy" else Located(val, settings, self.device)
+        self.loader = load(
+            train,
+            transform,
+            share,
+            shuffle=True,
+            seed=settings.seed,
+            drop_last=world() > 1,
+            **several,
+        )
+        self.judge = load(
+            val, eval_transform or model.backbone.preprocessing.transform(), share, **several
+        )
+        self.located = (
+            None if settings.select == "accuracy" else Located(val, settings, self.device)
+        )
         self.prior = Prior(model, settings) if settings.sar else None
         classes = model.head.classes
         mixes = [v2.MixUp(alpha=settings.mixup, num_classes=classes)] if settings.mixup else []
@@ -59,10 +73,15 @@ class Supervised(Task):
     def prepare(self, batch: Batch, parts: int) -> list[Labelled]:
         if not len(batch.labels):
             return []
-        images, labels = batch.images.to(self.device, non_blocking=True), batch.labels.to(self.device)
+        images, labels = (
+            batch.images.to(self.device, non_blocking=True),
+            batch.labels.to(self.device),
+        )
         if self.mix is not None and len(labels) > 1:
             images, labels = self.mix(images, labels)
-        return [Labelled(x, y) for x, y in zip(images.chunk(parts), labels.chunk(parts), strict=True)]
+        return [
+            Labelled(x, y) for x, y in zip(images.chunk(parts), labels.chunk(parts), strict=True)
+        ]
 
     def begin_step(self, epoch: float) -> None:
         if self.prior is not None:
@@ -76,7 +95,9 @@ class Supervised(Task):
         return loss + self.prior(seen)
 
     def loss_of_answers(self, module: nn.Module, part: Labelled) -> Tensor:
-        return F.cross_entropy(module(part.images), part.labels, label_smoothing=self.settings.smoothing)
+        return F.cross_entropy(
+            module(part.images), part.labels, label_smoothing=self.settings.smoothing
+        )
 
     @torch.inference_mode()
     def validate(self) -> dict[str, dict[str, float]]:
@@ -87,7 +108,9 @@ class Supervised(Task):
             for images, labels in self.prepare_plain(batch):
                 logits = model(images)
                 top = logits.topk(min(5, logits.shape[1]), 1).indices == labels[:, None]
-                counts += torch.tensor([top[:, 0].sum(), top.any(1).sum(), len(labels)], dtype=torch.float64)
+                counts += torch.tensor(
+                    [top[:, 0].sum(), top.any(1).sum(), len(labels)], dtype=torch.float64
+                )
         right, among, seen = summed(counts).tolist()
         found = {"accuracy": 100 * right / max(seen, 1), "top5": 100 * among / max(seen, 1)}
         if self.located is not None:
@@ -96,7 +119,11 @@ class Supervised(Task):
         return {contender.name: {"score": found[self.settings.select], **found}}
 
     def prepare_plain(self, batch: Batch) -> list[tuple[Tensor, Tensor]]:
-        return [(batch.images.to(self.device), batch.labels.to(self.device))] if len(batch.labels) else []
+        return (
+            [(batch.images.to(self.device), batch.labels.to(self.device))]
+            if len(batch.labels)
+            else []
+        )
 
     def describe(self, batch: Batch) -> str:
         return files_of(self.train, batch.indices.tolist())

@@ -17,9 +17,9 @@ from ..data import Dataset
 from ..data.cache import FeatureCache
 from ..data.files import write_atomically
 from ..models import load, save_model
+from ..predict.distributed import processes
 from .checkpoint import NAME as CHECKPOINT
 from .choices import Choices
-from .distributed import processes
 from .engine import Diverged, Stopped
 from .fit import fit, identity, judge_once, write_results
 from .search_space import TRIALS, Range, apply
@@ -46,11 +46,15 @@ def sweep(
     once. The report is that of the best trial, with `trials` done, failed, and in work elsewhere.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise ValueError("a sweep shares its trials, not their batches: start it several times on one folder instead")
+        raise ValueError(
+            "a sweep shares its trials, not their batches: start it several times on one folder instead"
+        )
     if trials < 1:
         raise ValueError(f"a sweep has at least one trial, got {trials}")
     settings = choices.training()
-    apply(choices, {name: found.low for name, found in space.items()})  # what cannot be searched for is told now
+    apply(
+        choices, {name: found.low for name, found in space.items()}
+    )  # what cannot be searched for is told now
     splits = split(data, seed=settings.seed, say=say)
     shown = data if splits.test is None else data.select(~np.isin(data.rows, splits.test.rows))
     kept = Trials(folder, space, settings.seed)
@@ -76,7 +80,9 @@ def _run(
     say: Say,
 ) -> None:
     folder, started = kept.folder_of(number), time.monotonic()
-    say(f"trial {number + 1} of {of}: {', '.join(f'{key} {value:.3g}' for key, value in drawn.items())}")
+    say(
+        f"trial {number + 1} of {of}: {', '.join(f'{key} {value:.3g}' for key, value in drawn.items())}"
+    )
     resume = (folder / CHECKPOINT).exists()
     try:
         report = fit(data, folder, apply(choices, drawn), cache, resume, lambda sentence: None)
@@ -85,21 +91,37 @@ def _run(
         say(f"  failed: {failure}")
         return
     except Stopped as stop:
-        raise Stopped(str(stop).replace(f"--resume -o {folder}", f"the same command: -o {kept.folder}")) from stop
+        raise Stopped(
+            str(stop).replace(f"--resume -o {folder}", f"the same command: -o {kept.folder}")
+        ) from stop
     by, seconds = choices.training().select, time.monotonic() - started
-    value = round(report["val"][by], 6)  # the noise of floating point must not decide between equals
+    value = round(
+        report["val"][by], 6
+    )  # the noise of floating point must not decide between equals
     kept.tell(
-        number, value, epoch=report["epoch"], seconds=round(seconds, 1), accuracy=round(report["val"]["accuracy"], 3)
+        number,
+        value,
+        epoch=report["epoch"],
+        seconds=round(seconds, 1),
+        accuracy=round(report["val"]["accuracy"], 3),
     )
     best = kept.best()
-    say(f"  {by} {value:.2f} on val, {seconds:.0f} s; best so far {best.value:.2f}, of trial {best.number + 1}")
+    say(
+        f"  {by} {value:.2f} on val, {seconds:.0f} s; best so far {best.value:.2f}, of trial {best.number + 1}"
+    )
 
 
 def _same_search(kept: Trials, choices: Choices, splits: Splits) -> None:
     """A folder holds one search: trials of two would not be comparable."""
     settings = dataclasses.asdict(choices.training())
-    now = {**settings, **identity(choices, splits), "search": {name: list(r) for name, r in kept.space.items()}}
-    now = json.loads(json.dumps({key: value for key, value in now.items() if key not in kept.space}))
+    now = {
+        **settings,
+        **identity(choices, splits),
+        "search": {name: list(r) for name, r in kept.space.items()},
+    }
+    now = json.loads(
+        json.dumps({key: value for key, value in now.items() if key not in kept.space})
+    )
     with kept.locked():
         before = kept.study.user_attrs.get("asked")
         if before is None:
@@ -118,7 +140,10 @@ def _tidy(kept: Trials) -> None:
         gone += WEIGHTS if done and (best is None or trial.number != best.number) else ()
         for name in gone:
             (folder / name).unlink(missing_ok=True)
-    with write_atomically(kept.folder / "trials.csv") as temporary, open(temporary, "w", newline="") as file:
+    with (
+        write_atomically(kept.folder / "trials.csv") as temporary,
+        open(temporary, "w", newline="") as file,
+    ):
         csv.writer(file).writerows(table(kept))
 
 
@@ -129,8 +154,18 @@ def table(kept: Trials) -> list[list[str]]:
     for trial in kept.all():
         value = "" if trial.value is None else f"{trial.value:.3f}"
         drawn = [f"{trial.params[key]:.6g}" if key in trial.params else "" for key in kept.space]
-        state = {"COMPLETE": "done", "FAIL": "failed", "RUNNING": "in work"}.get(trial.state.name, trial.state.name)
-        rows.append([str(trial.number + 1), state, value, *drawn, *(str(trial.user_attrs.get(k, "")) for k in notes)])
+        state = {"COMPLETE": "done", "FAIL": "failed", "RUNNING": "in work"}.get(
+            trial.state.name, trial.state.name
+        )
+        rows.append(
+            [
+                str(trial.number + 1),
+                state,
+                value,
+                *drawn,
+                *(str(trial.user_attrs.get(k, "")) for k in notes),
+            ]
+        )
     return rows
 
 
@@ -139,7 +174,10 @@ def _finish(kept: Trials, splits: Splits, choices: Choices, say: Say) -> dict[st
     out = kept.folder / "best"
     with kept.locked():
         _tidy(kept)
-        counts = {name: sum(row[1] == name for row in table(kept)) for name in ("done", "failed", "in work")}
+        counts = {
+            name: sum(row[1] == name for row in table(kept))
+            for name in ("done", "failed", "in work")
+        }
         if counts["in work"]:
             say(f"{counts['in work']} trials are in work elsewhere: who ends last chooses the best")
             return {"trials": counts, "test": None}
@@ -158,7 +196,9 @@ def _finish(kept: Trials, splits: Splits, choices: Choices, say: Say) -> dict[st
             model = load(kept.folder_of(best.number))
             if splits.test is not None:
                 with processes() as device:
-                    report["test"] = judge_once(model.to(device), splits, choices.training(), device, say)
+                    report["test"] = judge_once(
+                        model.to(device), splits, choices.training(), device, say
+                    )
             save_model(model.cpu(), out)
         report["trials"] = counts
         write_results(out, report)

@@ -67,11 +67,17 @@ class Frozen:
         tokens = "cls" if pool == "cls" else tokens
         if tokens != "patches" and not self.backbone.has_cls:
             raise ValueError(f"'{self.backbone.name}' has no CLS token: tokens must be 'patches'")
-        layer = None if tokens == "cls" else create_pool(pool, self.backbone.dim, **(pool_options or {}))
+        layer = (
+            None
+            if tokens == "cls"
+            else create_pool(pool, self.backbone.dim, **(pool_options or {}))
+        )
         dim, k = (self.backbone.dim, 1) if layer is None else (layer.out_dim, layer.k)
         after = copy.deepcopy(self.after) if dim == self.backbone.dim else nn.Identity()
         if embedding_dim is not None:
-            return Top(layer, after, None, tokens, Embedding(dim * k, embedding_dim, embedding_norm))
+            return Top(
+                layer, after, None, tokens, Embedding(dim * k, embedding_dim, embedding_norm)
+            )
         if not classes:
             return Top(layer, after, None, tokens)
         return Top(layer, after, Head(dim, classes, k, norm=head_norm), tokens)
@@ -92,8 +98,14 @@ class Frozen:
             "norm": norm,
         }
         if top.head is not None:
-            model.config |= {"combine": top.head.combine, "head_norm": None if top.head.norm is None else "batch"}
+            model.config |= {
+                "combine": top.head.combine,
+                "head_norm": None if top.head.norm is None else "batch",
+            }
         if isinstance(top.embedding, Embedding):
             before = None if isinstance(top.embedding.norm, nn.Identity) else "layer"
-            model.config |= {"embedding_dim": top.embedding.linear.out_features, "embedding_norm": before}
+            model.config |= {
+                "embedding_dim": top.embedding.linear.out_features,
+                "embedding_norm": before,
+            }
         return model

@@ -17,10 +17,10 @@ from ..data.cache import FeatureCache
 from ..data.files import write_atomically
 from ..data.truth import with_boxes
 from ..models import save_model
+from ..predict.distributed import processes, rank
+from ..predict.features import weights_digest
 from .choices import PROBE
-from .distributed import processes, rank
 from .entries import Entry, ablation_entries, able, gamma_entries, pool_entries
-from .features import weights_digest
 from .fit import Extracted, write_results
 from .heats import Arena, heats, play, read_top
 from .looks import BoxJudge, Looks, photographs
@@ -55,19 +55,25 @@ class Game:
         if self.boxes < 0:
             raise ValueError(f"boxes is a number of images from 0, got {self.boxes}")
         if not self.rates or min(self.rates) <= 0 or len(set(self.rates)) < len(self.rates):
-            raise ValueError(f"rates are different numbers above 0, got {' '.join(map(str, self.rates)) or 'none'}")
+            raise ValueError(
+                f"rates are different numbers above 0, got {' '.join(map(str, self.rates)) or 'none'}"
+            )
 
     def entries(self, frozen: Frozen) -> list[Entry]:
         if self.kind == "ablation":
             return ablation_entries(frozen)
-        return gamma_entries(self.gammas) if self.kind == "gamma" else pool_entries(frozen, self.pools)
+        return (
+            gamma_entries(self.gammas) if self.kind == "gamma" else pool_entries(frozen, self.pools)
+        )
 
 
 @dataclass
 class Outcome:
     report: dict[str, Any]  # as in results.json
     photos: Dataset  # whole, as the pictures show them
-    maps: dict[str, tuple[str, np.ndarray[Any, Any]]]  # by contender: the kind of map, and (photographs, H, W)
+    maps: dict[
+        str, tuple[str, np.ndarray[Any, Any]]
+    ]  # by contender: the kind of map, and (photographs, H, W)
 
 
 def tournament(
@@ -81,7 +87,9 @@ def tournament(
 ) -> Outcome:
     """Play it, save the recommended model in `folder`, and report. `clock` measures what an image costs."""
     if not resume and (folder / PLAN).exists():
-        raise ValueError(f"{folder} holds a tournament already: resume it, or choose another folder")
+        raise ValueError(
+            f"{folder} holds a tournament already: resume it, or choose another folder"
+        )
     if resume and not folder.is_dir():
         raise ValueError(f"{folder} is not there: there is no tournament to resume")
     resume = resume and (folder / PLAN).is_file()  # killed before it began, it begins
@@ -89,7 +97,9 @@ def tournament(
     splits = split(data, seed=settings.seed, say=say)
     with processes() as device:
         started = time.monotonic()
-        frozen = Frozen(create_backbone(game.backbone, pretrained=True, weights=game.weights).to(device))
+        frozen = Frozen(
+            create_backbone(game.backbone, pretrained=True, weights=game.weights).to(device)
+        )
         entries = game.entries(frozen)  # a typo is told before the images are read
         folder.mkdir(parents=True, exist_ok=True)
         features = Extracted(frozen, splits, cache, settings, folder, say)
@@ -99,7 +109,9 @@ def tournament(
         tested = splits.val if splits.test is None else splits.test
         boxed = with_boxes(tested, game.boxes)
         judge = BoxJudge(Looks(frozen, boxed, cache, settings.workers)) if len(boxed) else None
-        photos = Looks(frozen, photographs(boxed if len(boxed) else tested), cache, settings.workers)
+        photos = Looks(
+            frozen, photographs(boxed if len(boxed) else tested), cache, settings.workers
+        )
         classes = splits.train.classes
         arena = Arena(frozen, features, len(classes), settings, judge, photos, False, device, say)
         extracted = time.monotonic()
@@ -134,7 +146,9 @@ def _play_all(
         several = list(heats(playing, sizes))
         for number, heat in enumerate(several, 1):
             if len(several) > 1:
-                arena.say(f"heat {number} of {len(several)}: {', '.join(entry.name for entry, _ in heat)}")
+                arena.say(
+                    f"heat {number} of {len(several)}: {', '.join(entry.name for entry, _ in heat)}"
+                )
             found |= play(arena, heat, seed, where / f"heat-{number}", resume)
             if (kept := where / f"heat-{number}" / "maps.npz").is_file():
                 maps.update(_read_maps(kept))
@@ -149,7 +163,9 @@ def _play_all(
             standings[name].failed, rates[name] = found["failed"], [found.get("lr", game.rates[0])]
     for seed in range(game.seeds):
         arena.say(f"seed {seed + 1} of {game.seeds}: {len(arena.features.train)} training images")
-        for name, found in round_of(arena, seed, folder / f"seed-{arena.settings.seed + seed}").items():
+        for name, found in round_of(
+            arena, seed, folder / f"seed-{arena.settings.seed + seed}"
+        ).items():
             _add(standings[name], found)
     return ranked(list(standings.values())), maps
 
@@ -163,14 +179,18 @@ def _add(standing: Standing, found: Mapping[str, Any]) -> None:
     standing.val.append(found["val"])
     if found["boxes"] is not None:
         standing.boxes.append(found["boxes"])
-        standing.threshold = found.get("threshold") if standing.threshold is None else standing.threshold
+        standing.threshold = (
+            found.get("threshold") if standing.threshold is None else standing.threshold
+        )
 
 
 def _trained_size(entry: Entry, arena: Arena) -> int:
     return sum(p.numel() for p in entry.top(arena.frozen, arena.classes).parameters())
 
 
-def _plan(game: Game, frozen: Frozen, entries: Sequence[Entry], features: Extracted) -> dict[str, Any]:
+def _plan(
+    game: Game, frozen: Frozen, entries: Sequence[Entry], features: Extracted
+) -> dict[str, Any]:
     """Whatever a change of which would change the numbers; more seeds only add to them."""
     test = 0 if features.test is None else len(features.test)
     return {
@@ -195,7 +215,9 @@ def _agree(path: Path, plan: dict[str, Any], seeds: int, resume: bool) -> None:
             if before.get(key) != value
         ]
         if changed:
-            raise ValueError(f"a resumed tournament must be the one that was begun: {'; '.join(changed)}")
+            raise ValueError(
+                f"a resumed tournament must be the one that was begun: {'; '.join(changed)}"
+            )
     if rank() == 0:
         path.parent.mkdir(parents=True, exist_ok=True)
         with write_atomically(path) as temporary:
@@ -220,7 +242,12 @@ def _names(heat: Path) -> Sequence[str]:
 
 
 def _report(
-    name: str, game: Game, arena: Arena, standings: Sequence[Standing], order: list[str], seconds: dict[str, float]
+    name: str,
+    game: Game,
+    arena: Arena,
+    standings: Sequence[Standing],
+    order: list[str],
+    seconds: dict[str, float],
 ) -> dict[str, Any]:
     features, frozen = arena.features, arena.frozen
     grid = features.train.store.layout.grid

@@ -34,8 +34,13 @@ class Trials:
         )
         with self.locked():
             storage = optuna.storages.JournalStorage(backend)
-            sampler, options = optuna.samplers.RandomSampler(), {"direction": "maximize", "load_if_exists": True}
-            self.study = optuna.create_study(storage=storage, sampler=sampler, study_name=STUDY, **options)
+            sampler, options = (
+                optuna.samplers.RandomSampler(),
+                {"direction": "maximize", "load_if_exists": True},
+            )
+            self.study = optuna.create_study(
+                storage=storage, sampler=sampler, study_name=STUDY, **options
+            )
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -89,7 +94,9 @@ class Trials:
 
     def _draw(self, trial: Any) -> dict[str, Any]:
         """From the seed and the trial's number alone, so that it does not matter who draws, nor when."""
-        self.study.sampler = self.optuna.samplers.RandomSampler(seed=mixed(self.seed, trial.number) % 2**32)
+        self.study.sampler = self.optuna.samplers.RandomSampler(
+            seed=mixed(self.seed, trial.number) % 2**32
+        )
         kinds = searchable()
         drawn: dict[str, Any] = {}
         for name, (low, high, log) in self.space.items():
@@ -118,7 +125,9 @@ class Trials:
 
     def best(self) -> Any:
         """The highest value; of equals the first. None if no trial is complete."""
-        done = [trial for trial in self.all() if trial.state == self.optuna.trial.TrialState.COMPLETE]
+        done = [
+            trial for trial in self.all() if trial.state == self.optuna.trial.TrialState.COMPLETE
+        ]
         return max(done, key=lambda trial: (trial.value, -trial.number), default=None)
 
 

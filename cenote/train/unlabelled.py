@@ -14,11 +14,11 @@ import torch
 from ..data import Dataset
 from ..data.crops import MultiCrop
 from ..models import PooledModel, create_model, save_model
+from ..predict.distributed import processes, rank
 from .checkpoint import NAME as CHECKPOINT
 from .checkpoint import begun
 from .choices import given_only
 from .dino import Dino, DinoOptions
-from .distributed import processes, rank
 from .engine import Engine
 from .fit import write_results
 from .moco import Moco, MocoOptions
@@ -32,7 +32,10 @@ DINO = Settings(epochs=100, batch=64, lr=5e-4, min_lr=1e-6, weight_decay=0.04, w
 MOCO = Settings(epochs=100, batch=64, lr=1.5e-4, weight_decay=0.1, warmup=10)
 FEW = 100_000  # images
 SHORT = 10_000  # steps
-METHODS: dict[str, tuple[Any, Any, Settings]] = {"dino": (Dino, DinoOptions, DINO), "moco": (Moco, MocoOptions, MOCO)}
+METHODS: dict[str, tuple[Any, Any, Settings]] = {
+    "dino": (Dino, DinoOptions, DINO),
+    "moco": (Moco, MocoOptions, MOCO),
+}
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,9 @@ class Unlabelled:
     scale: tuple[float, float] = (0.25, 1.0)
     local_scale: tuple[float, float] = (0.05, 0.25)
     model_options: dict[str, Any] = field(default_factory=dict)
-    preprocessing: dict[str, Any] = field(default_factory=dict)  # where the backbone's own is not wanted
+    preprocessing: dict[str, Any] = field(
+        default_factory=dict
+    )  # where the backbone's own is not wanted
     pool_options: dict[str, Any] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)  # fields of DinoOptions or MocoOptions
     settings: Settings = DINO
@@ -61,7 +66,9 @@ class Unlabelled:
             **self.model_options,
         )  # fmt: skip
         own = model.backbone.preprocessing
-        model.backbone.preprocessing = dataclasses.replace(own, **{**self.preprocessing, "size": self.size or own.size})
+        model.backbone.preprocessing = dataclasses.replace(
+            own, **{**self.preprocessing, "size": self.size or own.size}
+        )
         return model
 
     def crops(self, model: PooledModel) -> MultiCrop:
@@ -73,7 +80,9 @@ class Unlabelled:
         return MultiCrop(own.size, small, local, self.scale, self.local_scale, own.mean, own.std)
 
 
-def asked_for(method: str, settings: dict[str, Any], recipe: Recipe | None = None, **given: Any) -> Unlabelled:
+def asked_for(
+    method: str, settings: dict[str, Any], recipe: Recipe | None = None, **given: Any
+) -> Unlabelled:
     """What is given, fields of `Unlabelled` and of `Settings`, comes before the recipe's, that before the method's own.
 
     The method's rate is for 256 images and grows with the batch beyond them; a recipe's is for its own batch and stays.
@@ -87,17 +96,31 @@ def asked_for(method: str, settings: dict[str, Any], recipe: Recipe | None = Non
             "warmup": min(base.warmup, chosen.epochs / 10),
             "lr": base.lr * max(chosen.batch / 256, 1),
         }
-        chosen = dataclasses.replace(chosen, **{key: value for key, value in own.items() if key not in settings})
+        chosen = dataclasses.replace(
+            chosen, **{key: value for key, value in own.items() if key not in settings}
+        )
         return Unlabelled(method, **given, settings=chosen)
     if recipe.command != method:
-        raise ValueError(f"{recipe.name} is for another command: cenote {recipe.command} --recipe {recipe.name}")
+        raise ValueError(
+            f"{recipe.name} is for another command: cenote {recipe.command} --recipe {recipe.name}"
+        )
     if recipe.start is not None:
-        raise ValueError(f"{recipe.name}: cenote {method} begins with a network of its own, so leave out 'start'")
-    fields: dict[str, Any] = {key: recipe.model[key] for key in ("backbone", "pool", "tokens") if key in recipe.model}
-    fields |= {k: tuple(v) if isinstance(v, list) else v for k, v in recipe.augment.items() if k != "kind"}
-    fields["model_options"] = {k: v for k, v in recipe.model.items() if k not in (*fields, "pool_options", "img_size")}
+        raise ValueError(
+            f"{recipe.name}: cenote {method} begins with a network of its own, so leave out 'start'"
+        )
+    fields: dict[str, Any] = {
+        key: recipe.model[key] for key in ("backbone", "pool", "tokens") if key in recipe.model
+    }
+    fields |= {
+        k: tuple(v) if isinstance(v, list) else v for k, v in recipe.augment.items() if k != "kind"
+    }
+    fields["model_options"] = {
+        k: v for k, v in recipe.model.items() if k not in (*fields, "pool_options", "img_size")
+    }
     same = given.get("pool", recipe.model.get("pool")) == recipe.model.get("pool")
-    pool_options = (recipe.model.get("pool_options", {}) if same else {}) | given.pop("pool_options", {})
+    pool_options = (recipe.model.get("pool_options", {}) if same else {}) | given.pop(
+        "pool_options", {}
+    )
     fields["model_options"] |= given.pop("model_options", {})
     options = recipe.options | given.pop("options", {})
     return Unlabelled(
@@ -106,7 +129,9 @@ def asked_for(method: str, settings: dict[str, Any], recipe: Recipe | None = Non
     )  # fmt: skip
 
 
-def learn(data: Dataset, folder: Path, asked: Unlabelled, resume: bool = False, say: Say = print) -> dict[str, Any]:
+def learn(
+    data: Dataset, folder: Path, asked: Unlabelled, resume: bool = False, say: Say = print
+) -> dict[str, Any]:
     """Train, save the teacher of the best epoch in `folder`, and report."""
     if not resume and (folder / CHECKPOINT).exists():
         raise ValueError(f"{folder} holds a run already: resume it, or choose another folder")
@@ -117,13 +142,21 @@ def learn(data: Dataset, folder: Path, asked: Unlabelled, resume: bool = False, 
         started = time.monotonic()
         model = asked.model()
         options = options_of(asked, len(train))
-        task = METHODS[asked.method][0](model, train, val, settings, asked.crops(model), options, device)
+        task = METHODS[asked.method][0](
+            model, train, val, settings, asked.crops(model), options, device
+        )
         if rank() == 0 and (told := _adapted(asked, options)):
             say(f"a small run: {told}")
-        untrained = None if task.judge is None or resume else task.judge(task.teacher)  # what learning is seen against
+        untrained = (
+            None if task.judge is None or resume else task.judge(task.teacher)
+        )  # what learning is seen against
         if untrained is not None and rank() == 0:
-            say(f"before training  {'  '.join(f'{name} {value:.4g}' for name, value in untrained.items())}")
-        identity = {k: v for k, v in asdict(asked).items() if k != "settings"} | {"images": len(train)}
+            say(
+                f"before training  {'  '.join(f'{name} {value:.4g}' for name, value in untrained.items())}"
+            )
+        identity = {k: v for k, v in asdict(asked).items() if k != "settings"} | {
+            "images": len(train)
+        }
         Engine(task, settings, folder, say, identity).run(resume)
         if task.judge is not None and untrained is None:
             untrained = task.judge(asked.model().to(device))
@@ -171,7 +204,9 @@ def options_of(asked: Unlabelled, images: int) -> Any:
         smaller |= {"out": 256, "bottleneck": 64, "batch_norm": True, "teacher_t": options.warmup_t}
         smaller["momentum"] = min(options.momentum, 1 - 1 / max(steps / 10, 2))
         smaller["freeze_last"] = min(options.freeze_last, epochs / 100)
-    return dataclasses.replace(options, **{name: v for name, v in smaller.items() if name not in asked.options})
+    return dataclasses.replace(
+        options, **{name: v for name, v in smaller.items() if name not in asked.options}
+    )
 
 
 def _adapted(asked: Unlabelled, options: Any) -> str:

@@ -68,18 +68,24 @@ def group_winners(standings: Sequence[Standing]) -> dict[str, str]:
     """The best of each group, groups in the order in which they entered."""
     winners: dict[str, Standing] = {}
     for one in standings:
-        if one.accuracy and (one.entry.group not in winners or one.mean > winners[one.entry.group].mean):
+        if one.accuracy and (
+            one.entry.group not in winners or one.mean > winners[one.entry.group].mean
+        ):
             winners[one.entry.group] = one
     return {group: winner.name for group, winner in winners.items()}
 
 
-def recommended(standings: Sequence[Standing], parameters: Mapping[str, int], images: int) -> Standing | None:
+def recommended(
+    standings: Sequence[Standing], parameters: Mapping[str, int], images: int
+) -> Standing | None:
     """Of those that cannot be told apart the one with the fewest parameters."""
     tied = ties(standings, images)
     return min(tied, key=lambda s: (parameters[s.name], -s.mean)) if tied else None
 
 
-def recommendation(standings: Sequence[Standing], parameters: Mapping[str, int], images: int) -> str:
+def recommendation(
+    standings: Sequence[Standing], parameters: Mapping[str, int], images: int
+) -> str:
     """One sentence that is honest about ties, about one seed, and about what CLS knows."""
     tied = ties(standings, images)
     if not tied:
@@ -114,7 +120,9 @@ def recommendation(standings: Sequence[Standing], parameters: Mapping[str, int],
 
 def _about_cls(best: Standing, standings: Sequence[Standing]) -> str:
     """Said where CLS, alone or pooled with the patches, leaves every pool over the patches far behind."""
-    patches = [s for s in standings if s.accuracy and s.entry.tokens == "patches" and s.entry.pool != "cls"]
+    patches = [
+        s for s in standings if s.accuracy and s.entry.tokens == "patches" and s.entry.pool != "cls"
+    ]
     if not patches or best in patches:
         return ""
     second = max(patches, key=lambda s: s.mean)

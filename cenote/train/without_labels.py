@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from ..data import Dataset
 from ..data.loading import Batch, load
 from ..models import PooledModel
+from ..predict.distributed import rank, world
 from .contender import Contender
-from .distributed import rank, world
 from .engine import Task, files_of
 from .neighbours import Neighbours
 from .prior import Prior

@@ -29,7 +29,9 @@ FILTERS = 4000  # characters of all classes and domains of a search
 KEEP = {"cache-control": "private, max-age=86400, immutable"}
 JSON = "application/json"
 
-Digest = Annotated[str, Query(pattern="^[0-9a-f]{32}$", description="of a photograph, from POST /api/photos")]
+Digest = Annotated[
+    str, Query(pattern="^[0-9a-f]{32}$", description="of a photograph, from POST /api/photos")
+]
 Side = Annotated[int, Query(ge=16, le=LONGEST, description="pixels of the longer side, at most")]
 Text = Annotated[str, Query(min_length=1, max_length=500)]
 Number = Annotated[str, Query(pattern="^[0-9]{1,19}$", description="of an image in the index")]
@@ -83,7 +85,10 @@ def _tell_failures(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def unforeseen(request: Request, error: Exception) -> Response:
-        return told(500, f"this could not be answered ({type(error).__name__}): the server's terminal says more")
+        return told(
+            500,
+            f"this could not be answered ({type(error).__name__}): the server's terminal says more",
+        )
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
@@ -93,8 +98,15 @@ def _tell_failures(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def other(request: Request, error: HTTPException) -> Response:
-        known = {404: "there is nothing at this address", 405: "this address does not take that method"}
-        return told(error.status_code, known.get(error.status_code, str(error.detail)), dict(error.headers or {}))
+        known = {
+            404: "there is nothing at this address",
+            405: "this address does not take that method",
+        }
+        return told(
+            error.status_code,
+            known.get(error.status_code, str(error.detail)),
+            dict(error.headers or {}),
+        )
 
 
 def _pages(app: FastAPI, state: State) -> None:
@@ -128,7 +140,10 @@ def _pages(app: FastAPI, state: State) -> None:
     async def report() -> Response:
         path = state.served.report
         if path is None or not path.is_file():
-            raise Refusal(404, "there is no report (yet): cenote tournament and cenote demo write one when they end")
+            raise Refusal(
+                404,
+                "there is no report (yet): cenote tournament and cenote demo write one when they end",
+            )
         page = await asyncio.to_thread(path.read_bytes)
         policy = await asyncio.to_thread(report_policy, page)
         # A browser does not open a sandboxed page that asks for a group of windows of its own.
@@ -138,7 +153,11 @@ def _pages(app: FastAPI, state: State) -> None:
 
     @app.get("/health", response_model=shapes.Health, responses=failures())
     async def health() -> Any:
-        return {"status": state.desk.status, "queue": len(state.desk.waiting), "memory_mb": state.memory()}
+        return {
+            "status": state.desk.status,
+            "queue": len(state.desk.waiting),
+            "memory_mb": state.memory(),
+        }
 
     @app.get("/api/about", response_model=shapes.About, responses=failures(503))
     async def about() -> Any:
@@ -149,7 +168,9 @@ def _pages(app: FastAPI, state: State) -> None:
     async def tournament() -> Any:
         """How a tournament stands, live while it runs."""
         if not state.served.tournaments:
-            raise Refusal(404, "no tournament is served here: `cenote serve` with a tournament's folder does")
+            raise Refusal(
+                404, "no tournament is served here: `cenote serve` with a tournament's folder does"
+            )
         return await state.tournament()
 
 
@@ -177,15 +198,23 @@ def _photographs(app: FastAPI, state: State) -> None:
         return {"photo": digest, "width": photo.width, "height": photo.height}
 
     @app.get("/api/photos/{photo}", response_class=Response, responses=picture(404, 422))
-    async def photo(photo: Annotated[str, Path(pattern="^[0-9a-f]{32}$")], side: Side = LONGEST) -> Response:
+    async def photo(
+        photo: Annotated[str, Path(pattern="^[0-9a-f]{32}$")], side: Side = LONGEST
+    ) -> Response:
         """An uploaded photograph, or an example."""
         return Response(await state.smaller(photo, side), media_type="image/jpeg", headers=KEEP)
 
-    @app.get("/api/entries/{n}", response_class=Response, responses=picture(404, 410, 422, 500, 503, 504))
-    async def entry(request: Request, n: Annotated[str, Path(pattern="^[0-9]{1,19}$")], side: Side = 320) -> Response:
+    @app.get(
+        "/api/entries/{n}", response_class=Response, responses=picture(404, 410, 422, 500, 503, 504)
+    )
+    async def entry(
+        request: Request, n: Annotated[str, Path(pattern="^[0-9]{1,19}$")], side: Side = 320
+    ) -> Response:
         """An image of the index."""
         found = await _while_there(request, state.desk.ask(Picture(int(n), side)))
-        return Response(found, media_type="image/jpeg", headers={"cache-control": "private, max-age=600"})
+        return Response(
+            found, media_type="image/jpeg", headers={"cache-control": "private, max-age=600"}
+        )
 
     @app.post("/api/entries/{n}", status_code=201, response_model=shapes.Uploaded,
               responses=failures(403, 404, 410, 422, 500, 503, 504))  # fmt: skip
@@ -193,7 +222,11 @@ def _photographs(app: FastAPI, state: State) -> None:
         """Take an image of the index along as a photograph, as if its file had been uploaded."""
         found = await _while_there(request, state.desk.ask(Adopt(int(n))))
         state.photos.put(found["digest"], found["photo"])
-        return {"photo": found["digest"], "width": found["photo"].width, "height": found["photo"].height}
+        return {
+            "photo": found["digest"],
+            "width": found["photo"].width,
+            "height": found["photo"].height,
+        }
 
 
 def _questions(app: FastAPI, state: State) -> None:
@@ -206,20 +239,34 @@ def _questions(app: FastAPI, state: State) -> None:
         photo: Digest,
         model: Text,
         map: Annotated[Maps, Query(description="which map is looked at")] = "auto",
-        threshold: Annotated[float | None, Query(ge=0, lt=1, description="of the map; else the model's own")] = None,
+        threshold: Annotated[
+            float | None, Query(ge=0, lt=1, description="of the map; else the model's own")
+        ] = None,
     ) -> Any:
         """Where a model looks in a photograph: class, map, and a box at a threshold."""
-        return await answered(request, Look(photo, model, map, threshold, state.photo(photo).content))
+        return await answered(
+            request, Look(photo, model, map, threshold, state.photo(photo).content)
+        )
 
-    @app.get("/api/search", response_model=shapes.Search, responses=failures(404, 422, 500, 503, 504))
+    @app.get(
+        "/api/search", response_model=shapes.Search, responses=failures(404, 422, 500, 503, 504)
+    )
     async def search(
         request: Request,
         photo: Digest | None = None,
         entry: Number | None = None,
-        text: Annotated[list[Text], Query(max_length=8, description='what is wanted; "dog^2" counts twice')] = [],  # noqa: B006
-        without: Annotated[list[Text], Query(alias="not", max_length=8, description="what is not")] = [],  # noqa: B006
-        weight: Annotated[float | None, Query(ge=0, le=1, description="of the text, beside an image")] = None,
-        method: Annotated[str, Query(max_length=100, description="auto, or one that /api/about names")] = "auto",
+        text: Annotated[
+            list[Text], Query(max_length=8, description='what is wanted; "dog^2" counts twice')
+        ] = [],  # noqa: B006
+        without: Annotated[
+            list[Text], Query(alias="not", max_length=8, description="what is not")
+        ] = [],  # noqa: B006
+        weight: Annotated[
+            float | None, Query(ge=0, le=1, description="of the text, beside an image")
+        ] = None,
+        method: Annotated[
+            str, Query(max_length=100, description="auto, or one that /api/about names")
+        ] = "auto",
         top: Annotated[int, Query(ge=1, le=200)] = 24,
         class_: Annotated[list[Text], Query(alias="class", max_length=50)] = [],  # noqa: B006
         domain: Annotated[list[Text], Query(max_length=50)] = [],  # noqa: B006
@@ -228,7 +275,9 @@ def _questions(app: FastAPI, state: State) -> None:
         if photo is not None and entry is not None:
             raise Refusal(400, "a search is from one image: give photo or entry, not both")
         if sum(map(len, (*class_, *domain))) > FILTERS:
-            raise Refusal(400, f"the classes and domains are longer than {FILTERS} characters: choose fewer")
+            raise Refusal(
+                400, f"the classes and domains are longer than {FILTERS} characters: choose fewer"
+            )
         content = None if photo is None else state.photo(photo).content
         question = Search(
             photo, None if entry is None else int(entry), tuple(text), tuple(without), weight, method, top,

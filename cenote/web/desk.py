@@ -38,7 +38,9 @@ class Job:
     def __init__(self, question: Question) -> None:
         self.question, self.askers, self.tries = question, 0, 0
         self.future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.future.add_done_callback(lambda future: future.cancelled() or future.exception())  # nobody may be left
+        self.future.add_done_callback(
+            lambda future: future.cancelled() or future.exception()
+        )  # nobody may be left
 
 
 class Desk:
@@ -93,7 +95,9 @@ class Desk:
     def _put(self, question: Question) -> Job:
         if self.status == "down":
             raise Busy("the worker does not start at the moment: try again in a while", 10)
-        room = {"pictures": PICTURES * self.queue, "uploads": min(UPLOADS, self.queue)}.get(question.lane, self.queue)
+        room = {"pictures": PICTURES * self.queue, "uploads": min(UPLOADS, self.queue)}.get(
+            question.lane, self.queue
+        )
         if sum(other.lane == question.lane for other in self.waiting) >= room:
             raise Busy(f"{room} questions are waiting already: try again in a moment")
         job = self.waiting[question] = Job(question)
@@ -104,7 +108,11 @@ class Desk:
         """The oldest question, and others of its kind; one that was tried before goes alone."""
         first = next(iter(self.waiting.values()))
         most = TOGETHER.get(type(first.question), 1) if not first.tries else 1
-        alike = [j for j in self.waiting.values() if type(j.question) is type(first.question) and not j.tries]
+        alike = [
+            j
+            for j in self.waiting.values()
+            if type(j.question) is type(first.question) and not j.tries
+        ]
         jobs, taken = list[Job](), 0
         for job in [first, *(job for job in alike if job is not first)][:most]:
             taken += len(getattr(job.question, "content", None) or b"")
@@ -124,7 +132,9 @@ class Desk:
             if not self.waiting:
                 self.wake.clear()
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self.wake.wait(), 1)  # then look whether the worker still lives
+                    await asyncio.wait_for(
+                        self.wake.wait(), 1
+                    )  # then look whether the worker still lives
                 continue
             jobs = self._next()
             try:
@@ -161,7 +171,9 @@ class Desk:
                     traceback.print_exc(file=sys.stderr)
                 self.status = "down"
                 for job in self.waiting.values():
-                    job.future.set_exception(Busy("the worker does not start at the moment: try again in a while", 10))
+                    job.future.set_exception(
+                        Busy("the worker does not start at the moment: try again in a while", 10)
+                    )
                 self.waiting.clear()
         self.status = "starting"  # `_run` begins again with the shortest pause
 
@@ -169,9 +181,13 @@ class Desk:
         """No 503 where the same would happen again: a page asks again by itself."""
         job.tries += 1
         if isinstance(death, TooLong) and alone:
-            job.future.set_exception(Refusal(504, f"this {death} and was ended: ask for something smaller"))
+            job.future.set_exception(
+                Refusal(504, f"this {death} and was ended: ask for something smaller")
+            )
         elif job.tries > 1:
-            job.future.set_exception(Refusal(500, f"the worker {death} twice at this question: it is given up"))
+            job.future.set_exception(
+                Refusal(500, f"the worker {death} twice at this question: it is given up")
+            )
         elif job.askers:
             self.waiting[job.question] = job
             self.waiting.move_to_end(job.question, last=False)

@@ -55,7 +55,7 @@ def _of(dataset: Dataset) -> dict[str, Photo]:
 
 
 def _drawn() -> dict[str, Photo]:
-    from ..data.world.drawing import World
+    from ..data.synthetic.drawing import World
 
     plan, found = World.preset("tiny", size=256), {}
     for i in (1, 2):

@@ -58,10 +58,16 @@ class Indexed:
 
     def about(self) -> dict[str, Any]:
         labels, domains = (
-            Counter(v for _, e in self.sample if (v := getattr(e, name))) for name in ("label", "domain")
+            Counter(v for _, e in self.sample if (v := getattr(e, name)))
+            for name in ("label", "domain")
         )
         methods = [
-            {"name": name, "about": ABOUT.get(name, name), "image": method.image, "text": method.text}
+            {
+                "name": name,
+                "about": ABOUT.get(name, name),
+                "image": method.image,
+                "text": method.text,
+            }
             for name, method in METHODS.items()
             if not method.made_up
         ]
@@ -82,7 +88,10 @@ class Indexed:
             by_class.setdefault(entry.label, []).append((row, entry))
         rounds = math.ceil(SHOWN / max(len(by_class), 1))
         picked = [
-            one for i in range(rounds) for some in by_class.values() for one in some[i * len(some) // rounds :][:1]
+            one
+            for i in range(rounds)
+            for some in by_class.values()
+            for one in some[i * len(some) // rounds :][:1]
         ]
         return list(dict(picked).items())[:SHOWN]
 
@@ -94,7 +103,15 @@ class Indexed:
             method, options = choose_method(asked.method, asked.weight)
             chosen = Filter(asked.classes, asked.domains)
             images = () if image is None else (image,)
-            question = Question(images, asked.texts, asked.without, method, asked.top, filter=chosen, options=options)
+            question = Question(
+                images,
+                asked.texts,
+                asked.without,
+                method,
+                asked.top,
+                filter=chosen,
+                options=options,
+            )
             answer = ask(question, self.store, self.model, self._words(question))
         except ValueError as error:
             raise Refusal(400, names_only(str(error))) from None
@@ -130,7 +147,9 @@ class Indexed:
             return asked.entry
         if asked.photo is None:
             return None
-        if rows := self.store.find(asked.photo):  # a photograph's name is the digest of its file, as an index has it
+        if rows := self.store.find(
+            asked.photo
+        ):  # a photograph's name is the digest of its file, as an index has it
             return rows[0]
         if asked.content is not None:
             self.files.put(asked.photo, asked.content)
@@ -166,10 +185,16 @@ class Indexed:
             }
             for result in answer.results
         ]  # fmt: skip
-        why = {name: value for name, value in answer.why.items() if name not in ("images", "proxies", "method")}
+        why = {
+            name: value
+            for name, value in answer.why.items()
+            if name not in ("images", "proxies", "method")
+        }
         if answer.proxies:
             near = zip(answer.proxies, self._entries(answer.proxies), strict=True)
-            why["proxies"] = [{"entry": number_of(row), "name": os.path.basename(e.path)} for row, e in near]
+            why["proxies"] = [
+                {"entry": number_of(row), "name": os.path.basename(e.path)} for row, e in near
+            ]
         return {
             "method": answer.method, "relevant": answer.relevant, "searched": answer.searched, "exact": answer.exact,
             "results": results, "why": why,
@@ -179,20 +204,39 @@ class Indexed:
         """Of a large index in a folder some rows; Milvus is asked for all of a small one."""
         count = len(self.store)
         if not hasattr(self.store, "matrix"):
-            return [] if count > 10 * SAMPLE else [(known.row, known.entry) for known in self.store.known().values()]
+            return (
+                []
+                if count > 10 * SAMPLE
+                else [(known.row, known.entry) for known in self.store.known().values()]
+            )
         every = getattr(self.store, "rows", None)
-        places = torch.linspace(0, count - 1, min(count, SAMPLE)).round().long().unique() if count else torch.empty(0)
+        places = (
+            torch.linspace(0, count - 1, min(count, SAMPLE)).round().long().unique()
+            if count
+            else torch.empty(0)
+        )
         rows = (places if every is None else every[places.long()]).tolist()
-        return list(zip(map(int, rows), self.store.entries(torch.tensor(rows, dtype=torch.long)), strict=True))
+        return list(
+            zip(
+                map(int, rows),
+                self.store.entries(torch.tensor(rows, dtype=torch.long)),
+                strict=True,
+            )
+        )
 
 
 def _refuse_long(method: str) -> None:
     """One question must not hold the only worker: a mapping trains for minutes, an option may ask for any number."""
     name, given, _ = method.partition(":")
     if given:
-        raise Refusal(400, "a method's options are not taken here, but for weight: `cenote search` takes all of them")
+        raise Refusal(
+            400,
+            "a method's options are not taken here, but for weight: `cenote search` takes all of them",
+        )
     if name in METHODS and METHODS[name].made_up:
-        raise Refusal(400, f"'{name}' takes too long for a page: `cenote search --method {name}` answers it")
+        raise Refusal(
+            400, f"'{name}' takes too long for a page: `cenote search --method {name}` answers it"
+        )
 
 
 def _gone(entry: Entry) -> Refusal:

@@ -13,15 +13,15 @@ from torch import Tensor
 
 from ..backbones import Features
 from ..data import read_image
-from ..evaluate.find import objects_at, to_pixels
-from ..evaluate.tally import Eyes
-from ..evaluate.thresholds import Threshold
 from ..metrics.arrays import Array
 from ..metrics.score_maps import quantise
 from ..models import PooledModel
 from ..models.cam import minmax
 from ..models.decided import Sight
-from ..show.opening import class_names
+from ..predict.boxes import objects_at, to_pixels
+from ..predict.maps import MapPredictor
+from ..predict.open_model import class_names
+from ..predict.thresholds import Threshold
 from .models import Models
 from .questions import Look, Refusal, Unseen
 
@@ -41,27 +41,34 @@ class Glance(Sight):
 
     def __init__(self, model: PooledModel, seen: Seen, kind: str) -> None:
         self.model, self.images, self.kind, self.features = model, seen.images, kind, seen.features
-        self.logits = None if model.head is None else model.head(model.embed_features(seen.features))
+        self.logits = (
+            None if model.head is None else model.head(model.embed_features(seen.features))
+        )
 
 
 class Looking:
     def __init__(self, models: Models) -> None:
         self.models = models
-        self.seen: OrderedDict[tuple[str, int, str], Seen] = OrderedDict()  # by family, size, photograph
+        self.seen: OrderedDict[tuple[str, int, str], Seen] = (
+            OrderedDict()
+        )  # by family, size, photograph
 
     @torch.no_grad()
     def __call__(self, looks: Sequence[Look]) -> list[dict[str, Any] | Refusal]:
         """Photographs that no model of the family has seen go through its backbone together."""
         started, found = time.perf_counter(), list[dict[str, Any] | Refusal]()
-        known = list[tuple[Look, Threshold, Eyes] | Refusal]()
+        known = list[tuple[Look, Threshold, MapPredictor] | Refusal]()
         for look in looks:
             try:
                 threshold = self.models.threshold(look.model, look.map, look.threshold)
                 opened = self.models.get(look.model)
-                eyes = Eyes(opened.model, threshold.kind, threshold.size)
-                if look.content is None and (opened.family, eyes.size, look.photo) not in self.seen:
+                predictor = MapPredictor(opened.model, threshold.kind, threshold.size)
+                if (
+                    look.content is None
+                    and (opened.family, predictor.size, look.photo) not in self.seen
+                ):
                     raise Unseen
-                known.append((look, threshold, eyes))
+                known.append((look, threshold, predictor))
             except Refusal as refusal:
                 known.append(refusal)
         self._see([each for each in known if not isinstance(each, Refusal)])
@@ -70,20 +77,23 @@ class Looking:
             started = time.perf_counter()
         return found
 
-    def _see(self, wanted: list[tuple[Look, Threshold, Eyes]]) -> None:
-        fresh = dict[tuple[str, int], dict[str, tuple[Look, Eyes]]]()
-        for look, _, eyes in wanted:
-            family = self.models.get(look.model).family, eyes.size
+    def _see(self, wanted: list[tuple[Look, Threshold, MapPredictor]]) -> None:
+        fresh = dict[tuple[str, int], dict[str, tuple[Look, MapPredictor]]]()
+        for look, _, predictor in wanted:
+            family = self.models.get(look.model).family, predictor.size
             if (*family, look.photo) in self.seen:
                 self.seen.move_to_end((*family, look.photo))
             else:
-                fresh.setdefault(family, {})[look.photo] = look, eyes
+                fresh.setdefault(family, {})[look.photo] = look, predictor
         for family, asked in fresh.items():
-            eyes = next(iter(asked.values()))[1]
-            transform = eyes.transform()
-            pairs = [transform(read_image("the photograph", content=look.content)) for look, _ in asked.values()]
+            predictor = next(iter(asked.values()))[1]
+            transform = predictor.transform()
+            pairs = [
+                transform(read_image("the photograph", content=look.content))
+                for look, _ in asked.values()
+            ]
             images = torch.stack([pixels for pixels, _ in pairs])
-            features = eyes.model.features(images)
+            features = predictor.model.features(images)
             for i, photo in enumerate(asked):
                 width, height = pairs[i][1].tolist()
                 cls = None if features.cls is None else _one(features.cls, i)
@@ -92,17 +102,19 @@ class Looking:
         while len(self.seen) > max(KEPT, len(wanted)):
             self.seen.popitem(last=False)
 
-    def _answer(self, look: Look, threshold: Threshold, eyes: Eyes, started: float) -> dict[str, Any] | Refusal:
+    def _answer(
+        self, look: Look, threshold: Threshold, predictor: MapPredictor, started: float
+    ) -> dict[str, Any] | Refusal:
         opened = self.models.get(look.model)
-        seen = self.seen[(opened.family, eyes.size, look.photo)]
-        sight = Glance(eyes.model, seen, eyes.kind)
-        share, names = torch.ones(1), class_names(eyes.model)
+        seen = self.seen[(opened.family, predictor.size, look.photo)]
+        sight = Glance(predictor.model, seen, predictor.kind)
+        share, names = torch.ones(1), class_names(predictor.model)
         if sight.logits is not None:
             share = sight.logits.float().softmax(1)[0]
         raw = sight.maps(share.argmax()[None])
         if not (torch.isfinite(raw).all() and torch.isfinite(share).all()):
             return Refusal(400, "the features of this photograph are NaN or infinite in this model")
-        scores = eyes.scores(raw)[0]
+        scores = predictor.scores(raw)[0]
         cells, objects = objects_at(scores, threshold.value)
         boxes = to_pixels(cells, scores.shape, seen.size).tolist()
         peaks = [float(scores[objects == k].max()) for k in range(1, len(boxes) + 1)]
@@ -112,7 +124,7 @@ class Looking:
             "classes": [] if names is None else [
                 {"name": names[int(i)], "probability": round(float(p), 6)} for p, i in zip(*first, strict=True)
             ],
-            "map": {"kind": eyes.kind, "rows": raw.shape[1], "columns": raw.shape[2], "weights": _weights(raw[0])},
+            "map": {"kind": predictor.kind, "rows": raw.shape[1], "columns": raw.shape[2], "weights": _weights(raw[0])},
             "scores": _scores(scores),
             "threshold": {
                 "value": threshold.value, "source": "; ".join((threshold.source, *threshold.doubts)),

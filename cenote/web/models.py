@@ -8,10 +8,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..evaluate.thresholds import FILE, Threshold, threshold_for
 from ..models import PooledModel, load
 from ..models.attend import possible
-from ..show.opening import class_names
+from ..predict.open_model import class_names
+from ..predict.thresholds import FILE, Threshold, threshold_for
 from ..train.contenders import open_contenders, read_plan, trained_heats
 from .questions import Refusal, names_only
 from .runs import Served
@@ -47,7 +47,9 @@ class Models:
         played = self.served.tournaments
         over = tuple(heat for folder in played for heat in trained_heats(folder, read_plan(folder)))
         ends = ("config.json", "results.json")
-        over += tuple(path for folder in played for name in ends if (path := folder / name).is_file())
+        over += tuple(
+            path for folder in played for name in ends if (path := folder / name).is_file()
+        )
         if over == self.heats:
             return False
         before = self.contenders, self.rows
@@ -111,10 +113,14 @@ class Models:
             self.contenders[name] = Opened(
                 model, where, str(folder), None if (where / FILE).is_file() else _own(row, model)
             )
-            first = next(iter(row.get("accuracy") or ()), None)  # the model is the first seed's, and so is this
+            first = next(
+                iter(row.get("accuracy") or ()), None
+            )  # the model is the first seed's, and so is this
             self._add(name, model, first, best)
 
-    def _add(self, name: str, model: PooledModel, accuracy: float | None, recommended: bool) -> None:
+    def _add(
+        self, name: str, model: PooledModel, accuracy: float | None, recommended: bool
+    ) -> None:
         pool = "cls" if model.pool is None else model.pool.name
         self.rows.append(
             {
@@ -127,7 +133,9 @@ class Models:
     def _free(self, name: str) -> str:
         """Two runs of the same name are told apart by a number."""
         taken = {row["id"] for row in self.rows}
-        return next(n for i in range(1, 1000) if (n := name if i == 1 else f"{name} ({i})") not in taken)
+        return next(
+            n for i in range(1, 1000) if (n := name if i == 1 else f"{name} ({i})") not in taken
+        )
 
 
 def _accuracy(folder: Path) -> float | None:

@@ -19,7 +19,9 @@ class Photos:
     """By the digest of the file that was uploaded: the same photograph has the same address."""
 
     def __init__(self, room: int = ROOM) -> None:
-        self.kept: Remembered[str, Photo] = Remembered(room, lambda photo: len(photo.content) + len(photo.shown))
+        self.kept: Remembered[str, Photo] = Remembered(
+            room, lambda photo: len(photo.content) + len(photo.shown)
+        )
         self.examples: dict[str, Photo] = {}  # which stay
 
     def __contains__(self, digest: str) -> bool:

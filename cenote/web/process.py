@@ -40,7 +40,10 @@ class Worker:
             self.connection, theirs = context.Pipe()
             with theirs:  # closed here, so that the pipe ends when the worker does
                 process = context.Process(
-                    target=self.target, args=(theirs, self.served), name="cenote worker", daemon=True
+                    target=self.target,
+                    args=(theirs, self.served),
+                    name="cenote worker",
+                    daemon=True,
                 )
                 # Ctrl-C in a terminal is for the server, which then ends the worker. The tracker's own start, else the
                 # first thing in process.start(), lets the signal through again.
@@ -64,7 +67,9 @@ class Worker:
         def call() -> list[Any]:
             replies = self._call([without_pixels(question) for question in questions])
             if unseen := [i for i, reply in enumerate(replies) if isinstance(reply, Unseen)]:
-                for i, reply in zip(unseen, self._call([questions[i] for i in unseen]), strict=True):
+                for i, reply in zip(
+                    unseen, self._call([questions[i] for i in unseen]), strict=True
+                ):
                     replies[i] = reply
             return replies
 
@@ -95,7 +100,9 @@ class Worker:
 
     async def _within(self, seconds: float, call: Any) -> Any:
         waiting = asyncio.get_running_loop().run_in_executor(self.thread, call)
-        waiting.add_done_callback(lambda done: done.cancelled() or done.exception())  # when nobody waits any more
+        waiting.add_done_callback(
+            lambda done: done.cancelled() or done.exception()
+        )  # when nobody waits any more
         try:
             return await asyncio.wait_for(asyncio.shield(waiting), seconds)
         except TimeoutError:

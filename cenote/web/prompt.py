@@ -20,7 +20,9 @@ class Prompt(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]:  # headers that have not ended
+        if (
+            self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]
+        ):  # headers that have not ended
             self._expect()
         elif self.late is not None:
             self.late.cancel()

@@ -21,7 +21,9 @@ class Refusal(Exception):
 class Unseen(Refusal):
     """The worker does not know a photograph, or not any more: it is asked again with the file."""
 
-    def __init__(self, status: int = 404, sentence: str = "this photograph is not here: upload it again") -> None:
+    def __init__(
+        self, status: int = 404, sentence: str = "this photograph is not here: upload it again"
+    ) -> None:
         super().__init__(status, sentence)
 
 

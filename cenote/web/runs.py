@@ -41,9 +41,13 @@ def find_served(runs: Sequence[Path], index: str | None = None) -> Served:
         elif not run.exists():
             raise ValueError(f"{run} is not there: name a run of cenote fit, tournament or demo")
         else:
-            raise ValueError(f"{run} is no run: name a folder that cenote fit, tournament or demo wrote")
+            raise ValueError(
+                f"{run} is no run: name a folder that cenote fit, tournament or demo wrote"
+            )
     if not runs and index is None:
-        raise ValueError("nothing to serve: name a run of cenote fit, tournament or demo, or an --index")
+        raise ValueError(
+            "nothing to serve: name a run of cenote fit, tournament or demo, or an --index"
+        )
     if index is not None and not _may_be_index(index):
         raise ValueError(f"{index} is no index: `cenote index PHOTOGRAPHS -o {index}` makes one")
     report = next((folder / REPORT for folder in reports), None)
@@ -57,4 +61,8 @@ def _is_something(folder: Path) -> bool:
 
 def _may_be_index(address: str) -> bool:
     """Milvus is asked by the worker."""
-    return "://" in address or address.endswith(".db") or (Path(address).expanduser() / INDEX).is_file()
+    return (
+        "://" in address
+        or address.endswith(".db")
+        or (Path(address).expanduser() / INDEX).is_file()
+    )

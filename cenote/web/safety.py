@@ -56,18 +56,34 @@ class Safety:
         async def safely(message: Message) -> None:
             if message["type"] == "http.response.start":
                 own = {name for name, _ in message["headers"]}
-                added = [(k.encode(), v.encode()) for k, v in HEADERS.items() if k.encode() not in own]
+                added = [
+                    (k.encode(), v.encode()) for k, v in HEADERS.items() if k.encode() not in own
+                ]
                 message["headers"] = [*message["headers"], *added]
             await send(message)
 
         if len(hosts) != 1 or not self._is_ours(hosts[0]):
-            await _refuse(safely, 400, "this host name is not served here: open the address that cenote serve printed")
-        elif scope["method"] not in ("GET", "HEAD") and origin and urlsplit(origin).netloc != hosts[0]:
-            await _refuse(safely, 403, "another site's page may not send this: use this server's own page")
+            await _refuse(
+                safely,
+                400,
+                "this host name is not served here: open the address that cenote serve printed",
+            )
+        elif (
+            scope["method"] not in ("GET", "HEAD")
+            and origin
+            and urlsplit(origin).netloc != hosts[0]
+        ):
+            await _refuse(
+                safely, 403, "another site's page may not send this: use this server's own page"
+            )
         elif told(b"sec-fetch-site") in ("cross-site", "same-site") and not (
-            scope["method"] == "GET" and told(b"sec-fetch-mode") == "navigate" and scope["path"] in PAGES
+            scope["method"] == "GET"
+            and told(b"sec-fetch-mode") == "navigate"
+            and scope["path"] in PAGES
         ):  # another port of this machine is the same site
-            await _refuse(safely, 403, "another site's page may not ask this: use this server's own page")
+            await _refuse(
+                safely, 403, "another site's page may not ask this: use this server's own page"
+            )
         else:
             await self.app(scope, receive, safely)
 

@@ -33,7 +33,12 @@ def serve(
 
 
 async def _serve(
-    served: Served, door: socket.socket, host: str, names: Sequence[str], limits: Limits, say: Callable[[str], None]
+    served: Served,
+    door: socket.socket,
+    host: str,
+    names: Sequence[str],
+    limits: Limits,
+    say: Callable[[str], None],
 ) -> None:
     desk = Desk(Worker(served), limits.queue)
     try:
@@ -87,12 +92,18 @@ def _bound(host: str, port: int) -> socket.socket:
         return door
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or str(error)
-        raise ValueError(f"{host}:{port} cannot be listened at ({reason}): choose another --port or --host") from None
+        raise ValueError(
+            f"{host}:{port} cannot be listened at ({reason}): choose another --port or --host"
+        ) from None
 
 
 def _told(served: Served, ready: dict[str, object]) -> str:
     models, index = ready["models"], ready["index"]
-    parts = [f"{len(models)} model{'s' * (len(models) != 1)}"] if isinstance(models, list) and models else []
+    parts = (
+        [f"{len(models)} model{'s' * (len(models) != 1)}"]
+        if isinstance(models, list) and models
+        else []
+    )
     parts += [f"{index['images']} images to search"] if isinstance(index, dict) else []
     parts += ["a tournament"] if served.tournaments else []
     return ", ".join(parts) or "the page"

@@ -151,7 +151,9 @@ class Contender(Shape):
     name: str
     group: str
     accuracy: list[float] = Field(description="percent, of every seed that is done")
-    val: list[float] = Field(description="percent of validation images, of every seed; the last one may still train")
+    val: list[float] = Field(
+        description="percent of validation images, of every seed; the last one may still train"
+    )
     epoch: int = Field(description="of the training that is under way")
 
 

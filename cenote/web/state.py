@@ -72,7 +72,9 @@ class State:
         async with self.reading:
             if self.standing is None or time.monotonic() - self.standing[0] > FRESH:
                 try:
-                    found = await asyncio.to_thread(read_standing, self.served.tournaments[0], self.groups)
+                    found = await asyncio.to_thread(
+                        read_standing, self.served.tournaments[0], self.groups
+                    )
                 except ValueError as error:
                     raise Refusal(404, str(error)) from None
                 self.standing = time.monotonic(), found | {"page": self.has_report()}
@@ -84,7 +86,9 @@ class State:
     def photo(self, digest: str) -> Photo:
         found = self.photos.get(digest)
         if found is None:
-            raise Refusal(404, "this photograph is not here any more: upload it again, or choose another one")
+            raise Refusal(
+                404, "this photograph is not here any more: upload it again, or choose another one"
+            )
         return found
 
     async def smaller(self, digest: str, side: int) -> bytes:
@@ -102,7 +106,9 @@ class State:
         pages = sum(_pages(pid) for pid in (os.getpid(), self.desk.worker.pid) if pid is not None)
         if pages:
             return round(pages * os.sysconf("SC_PAGE_SIZE") / 1e6, 1)
-        unit = 1e6 if sys.platform == "darwin" else 1e3  # the most it ever was, in bytes or kilobytes
+        unit = (
+            1e6 if sys.platform == "darwin" else 1e3
+        )  # the most it ever was, in bytes or kilobytes
         return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit, 1)
 
 

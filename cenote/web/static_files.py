@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 FOLDER = Path(__file__).parent / "static"
-COLOURS = Path(__file__).parents[1] / "show" / "report" / "style" / "colours.css"  # one look: the report's
+COLOURS = (
+    Path(__file__).parents[1] / "show" / "report" / "style" / "colours.css"
+)  # one look: the report's
 KINDS = {
     ".html": "text/html; charset=utf-8", ".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml", ".png": "image/png", ".json": "application/json", ".txt": "text/plain; charset=utf-8",
@@ -28,7 +30,9 @@ def read_static(folder: Path | None = None) -> dict[str, File]:
     for path in (COLOURS, *sorted(folder.glob("*"))):
         if path.suffix in KINDS and path.is_file():
             content = path.read_bytes()
-            found[path.name] = File(content, KINDS[path.suffix], f'"{sha256(content).hexdigest()[:20]}"')
+            found[path.name] = File(
+                content, KINDS[path.suffix], f'"{sha256(content).hexdigest()[:20]}"'
+            )
     return found
 
 

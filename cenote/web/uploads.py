@@ -21,7 +21,13 @@ FORM = {
                 "schema": {
                     "type": "object",
                     "required": ["file"],
-                    "properties": {"file": {"type": "string", "format": "binary", "description": "an image file"}},
+                    "properties": {
+                        "file": {
+                            "type": "string",
+                            "format": "binary",
+                            "description": "an image file",
+                        }
+                    },
                 }
             }
         },
@@ -40,7 +46,9 @@ async def read_upload(request: Request, limit: int) -> tuple[str, bytes]:
     kind = request.headers.get("content-type", "")
     if not kind.lower().startswith("multipart/form-data"):
         raise Refusal(415, "an upload is multipart/form-data with a part called 'file'")
-    too_large = Refusal(413, f"the file is larger than {limit / 1e6:g} MB, the limit of this server")
+    too_large = Refusal(
+        413, f"the file is larger than {limit / 1e6:g} MB, the limit of this server"
+    )
     told = request.headers.get("content-length", "0")
     if told.isdigit() and int(told) > limit + ROUND:
         raise too_large
@@ -58,7 +66,9 @@ async def read_upload(request: Request, limit: int) -> tuple[str, bytes]:
     except ClientDisconnect:
         raise Refusal(499, "the client has gone") from None
     except (MultiPartException, KeyError, ValueError, UnicodeError) as error:
-        raise Refusal(400, f"the upload cannot be read ({getattr(error, 'message', error)})") from None
+        raise Refusal(
+            400, f"the upload cannot be read ({getattr(error, 'message', error)})"
+        ) from None
     file: Any = form.get("file")
     if not isinstance(file, UploadFile):
         raise Refusal(400, "the upload has no part called 'file'")

@@ -12,7 +12,18 @@ from multiprocessing import parent_process
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any
 
-from .questions import About, Adopt, Decode, Look, Photo, Picture, Question, Refusal, Search, names_only
+from .questions import (
+    About,
+    Adopt,
+    Decode,
+    Look,
+    Photo,
+    Picture,
+    Question,
+    Refusal,
+    Search,
+    names_only,
+)
 from .runs import Served
 
 if TYPE_CHECKING:
@@ -72,7 +83,10 @@ class Room:
 
     def about(self) -> dict[str, Any]:
         self.models.refresh()
-        return {"models": self.models.rows, "index": None if self.index is None else self.index.about()}
+        return {
+            "models": self.models.rows,
+            "index": None if self.index is None else self.index.about(),
+        }
 
     def answer(self, questions: Sequence[Question]) -> list[Reply]:
         looks = [question for question in questions if isinstance(question, Look)]
@@ -81,11 +95,16 @@ class Room:
 
     def _looked(self, looks: Sequence[Look]) -> list[Reply]:
         try:
-            return [found if isinstance(found, Refusal) else _packed(found) for found in self.looking(looks)]
+            return [
+                found if isinstance(found, Refusal) else _packed(found)
+                for found in self.looking(looks)
+            ]
         except Exception as error:
             if len(looks) == 1:
                 return [_refusal(error)]
-            return [reply for look in looks for reply in self._looked([look])]  # one of them is to blame
+            return [
+                reply for look in looks for reply in self._looked([look])
+            ]  # one of them is to blame
 
     def _one(self, question: Question) -> Reply:
         try:
@@ -94,7 +113,9 @@ class Room:
             if isinstance(question, Decode):
                 return decode(question)
             if self.index is None:
-                raise Refusal(404, "no index is served here: `cenote serve RUN --index INDEX` serves one")
+                raise Refusal(
+                    404, "no index is served here: `cenote serve RUN --index INDEX` serves one"
+                )
             if isinstance(question, Picture):
                 return self.index.picture(question)
             if isinstance(question, Adopt):
@@ -115,15 +136,21 @@ def decode(asked: Decode) -> Photo:
         image = read_image(asked.name, asked.pixels, asked.content)
     except BadImage as error:
         raise Refusal(413 if error.reason.startswith("too large") else 415, str(error)) from None
-    named = os.path.splitext(asked.name)[1].lower() in RAW  # only its name says how to read it, and that is not kept
+    named = (
+        os.path.splitext(asked.name)[1].lower() in RAW
+    )  # only its name says how to read it, and that is not kept
     return photo_of(image, None if named else b"")
 
 
 def _packed(found: dict[str, Any]) -> bytes:
     try:
-        return json.dumps(found, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+        return json.dumps(
+            found, ensure_ascii=False, separators=(",", ":"), allow_nan=False
+        ).encode()
     except ValueError:  # JSON has no such number
-        raise Refusal(400, "the scores are NaN or infinite: ask with other weights, or another method") from None
+        raise Refusal(
+            400, "the scores are NaN or infinite: ask with other weights, or another method"
+        ) from None
 
 
 def _refusal(error: Exception) -> Refusal:
@@ -132,7 +159,9 @@ def _refusal(error: Exception) -> Refusal:
     if isinstance(error, ValueError | ImportError):
         return Refusal(400, names_only(_sentence(error)))
     traceback.print_exc(file=sys.stderr)
-    return Refusal(500, f"this could not be answered ({type(error).__name__}): the server's terminal says more")
+    return Refusal(
+        500, f"this could not be answered ({type(error).__name__}): the server's terminal says more"
+    )
 
 
 def _sentence(error: Exception) -> str:

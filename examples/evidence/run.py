@@ -23,7 +23,7 @@ import torch
 from cenote.allocator import keep_memory
 from cenote.data import open_dataset
 from cenote.data.files import write_atomically
-from cenote.data.world import World, write_world
+from cenote.data.synthetic import World, write_world
 from cenote.evaluate.background import background
 from cenote.evaluate.classify import classify
 from cenote.evaluate.localize import localize
@@ -35,11 +35,30 @@ from cenote.train.recipes import load_recipe
 from cenote.train.splits import split
 
 HERE = Path(__file__).parent
-POOLS = ("gap", "cls", "ge", "slot", "cait", "simpool")  # S Table 2: each group's winner between baseline and SimPool
+POOLS = (
+    "gap",
+    "cls",
+    "ge",
+    "slot",
+    "cait",
+    "simpool",
+)  # S Table 2: each group's winner between baseline and SimPool
 # Objects not too small for 64 pixels, one of a class in an image; a third of them at home in their scene.
-WORLD: dict[str, Any] = {"images": 1600, "size": 64, "classes": 6, "sizes": (0, 1, 2), "counts": (1, 0, 0, 0)}
+WORLD: dict[str, Any] = {
+    "images": 1600,
+    "size": 64,
+    "classes": 6,
+    "sizes": (0, 1, 2),
+    "counts": (1, 0, 0, 0),
+}
 WORLD |= {"bias": 0.3, "test_bias": 0.3}
-COLUMNS = {"accuracy": "accuracy", "boxes": "MaxBoxAccV2", "same": "Mixed-Same", "rand": "Mixed-Rand", "gap": "gap"}
+COLUMNS = {
+    "accuracy": "accuracy",
+    "boxes": "MaxBoxAccV2",
+    "same": "Mixed-Same",
+    "rand": "Mixed-Rand",
+    "gap": "gap",
+}
 
 
 class Match(NamedTuple):
@@ -52,7 +71,9 @@ class Match(NamedTuple):
 
     def choices(self, pool: str, seed: int) -> Choices:
         if self.recipe is None:
-            return Choices(pool=pool, freeze=True, rates=(1e-3, 1e-2), settings={"seed": seed, "epochs": 10})
+            return Choices(
+                pool=pool, freeze=True, rates=(1e-3, 1e-2), settings={"seed": seed, "epochs": 10}
+            )
         return choices_of(load_recipe(HERE / self.recipe), pool=pool, settings={"seed": seed})
 
 
@@ -79,7 +100,13 @@ def play(match: Match, out: Path, pool: str, seed: int) -> dict[str, float]:
         started = time.monotonic()
         if not (folder / "results.json").is_file():
             choices = match.choices(pool, seed)
-            fit(open_dataset(str(match.data)), folder, choices, resume=folder.is_dir(), say=lambda sentence: None)
+            fit(
+                open_dataset(str(match.data)),
+                folder,
+                choices,
+                resume=folder.is_dir(),
+                say=lambda sentence: None,
+            )
         found = judge(match, folder, seed)
         print(f"{match.name}, {pool}, seed {seed}: {time.monotonic() - started:.0f} s", flush=True)
         with write_atomically(path) as temporary:
@@ -94,7 +121,10 @@ def judge(match: Match, folder: Path, seed: int) -> dict[str, Any]:
     if any(record.boxes for record in test):
         # With the thresholds that the validation images chose.
         chosen = localize(model, test, parts.val, resamples=0, each=0).report["chosen"]
-        found |= {"boxes": chosen["max_box_acc_v2"]["score"], "centred": chosen["centred_box"]["score"]}
+        found |= {
+            "boxes": chosen["max_box_acc_v2"]["score"],
+            "centred": chosen["centred_box"]["score"],
+        }
     if test.has_masks.any():
         shares = background(model, test, ("mixed_same", "mixed_rand"))["accuracy"]
         found |= {"same": shares["mixed_same"], "rand": shares["mixed_rand"]}
@@ -104,7 +134,11 @@ def judge(match: Match, folder: Path, seed: int) -> dict[str, Any]:
 
 def table(match: Match, rows: dict[str, list[dict[str, float]]]) -> Iterator[str]:
     """A row for each pool, the mean and deviation over the seeds."""
-    columns = [key for key in COLUMNS if all(key in found for several in rows.values() for found in several)]
+    columns = [
+        key
+        for key in COLUMNS
+        if all(key in found for several in rows.values() for found in several)
+    ]
     yield f"**{match.name}**\n"
     if "boxes" in columns:
         fixed = fmean(found["centred"] for several in rows.values() for found in several)
@@ -112,7 +146,11 @@ def table(match: Match, rows: dict[str, list[dict[str, float]]]) -> Iterator[str
     yield "| pool | " + " | ".join(COLUMNS[key] for key in columns) + " |"
     yield "|---" * (len(columns) + 1) + "|"
     for pool, several in rows.items():
-        yield f"| {pool} | " + " | ".join(spread([found[key] for found in several]) for key in columns) + " |"
+        yield (
+            f"| {pool} | "
+            + " | ".join(spread([found[key] for found in several]) for key in columns)
+            + " |"
+        )
     yield ""
 
 
@@ -121,13 +159,17 @@ def spread(values: list[float]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("out", type=Path)
     parser.add_argument("--pacs", type=Path, help="a folder that cenote data opens")
     parser.add_argument("--pets", type=Path)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs at a time")
-    parser.add_argument("--slow", action="store_true", help="also Slot over frozen lite0: ten minutes a run")
+    parser.add_argument(
+        "--slow", action="store_true", help="also Slot over frozen lite0: ten minutes a run"
+    )
     given = parser.parse_args()
     drawn = given.out / "world"
     write_world(World.preset("small", **WORLD), drawn)

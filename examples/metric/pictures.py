@@ -29,13 +29,19 @@ from cenote.backbones import Features
 from cenote.data import Dataset, open_dataset
 from cenote.data.loading import load as batches_of
 from cenote.losses import mixtures_of, positivity
-from cenote.metrics import alignment, retrieval_scores, uniformity, utilization, zero_shot_prediction
+from cenote.metrics import (
+    alignment,
+    retrieval_scores,
+    uniformity,
+    utilization,
+    zero_shot_prediction,
+)
 from cenote.models import PooledModel, load
 from cenote.pooling.gsp import GSP
-from cenote.show.metric_collage import collage_sheet, share_on_tile
-from cenote.show.metric_curves import draw_mu, draw_positivity
-from cenote.show.metric_histograms import draw_histograms
-from cenote.show.metric_prototypes import prototype_sheet
+from cenote.report.metric_collage import collage_sheet, share_on_tile
+from cenote.report.metric_curves import draw_mu, draw_positivity
+from cenote.report.metric_histograms import draw_histograms
+from cenote.report.metric_prototypes import prototype_sheet
 from cenote.train.metric_splits import Halves, class_names, halves
 
 MUS = (0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0)
@@ -85,14 +91,20 @@ def transports(model: PooledModel, data: Dataset) -> dict[int, np.ndarray]:
     for batch in batches_of(data, model.backbone.preprocessing.whole(), 32):
         features = model.features(batch.images)
         cells = model.pool.transport(tokens_of(model, features))[1][:, -features.tokens.shape[1] :]
-        found.update(zip(batch.indices.tolist(), cells.unflatten(1, features.grid).numpy(), strict=True))
+        found.update(
+            zip(batch.indices.tolist(), cells.unflatten(1, features.grid).numpy(), strict=True)
+        )
     return found
 
 
 def some_of_each(labels: np.ndarray) -> list[int]:
     """The first images of the first classes."""
     classes, each = SHEET
-    return [int(k) for label in np.unique(labels)[:classes] for k in np.nonzero(labels == label)[0][:each]]
+    return [
+        int(k)
+        for label in np.unique(labels)[:classes]
+        for k in np.nonzero(labels == label)[0][:each]
+    ]
 
 
 def steps(labels: Tensor, generator: torch.Generator) -> list[Tensor]:
@@ -102,7 +114,9 @@ def steps(labels: Tensor, generator: torch.Generator) -> list[Tensor]:
     for _ in range(BATCHES):
         some = torch.randperm(len(of), generator=generator)[:CLASSES].tolist()
         rows = [list(of.values())[i] for i in some]
-        found.append(torch.cat([own[torch.randperm(len(own), generator=generator)[:EACH]] for own in rows]))
+        found.append(
+            torch.cat([own[torch.randperm(len(own), generator=generator)[:EACH]] for own in rows])
+        )
     return found
 
 
@@ -118,7 +132,9 @@ def learned_from(run: Path, parts: Halves) -> Dataset:
     if told is None:
         return data
     if told["test"] != class_names(parts.test) or not set(told["train"]) <= set(class_names(data)):
-        raise SystemExit(f"{run} was trained and judged on other classes than those of {data.name}: name its own data")
+        raise SystemExit(
+            f"{run} was trained and judged on other classes than those of {data.name}: name its own data"
+        )
     return data.select(np.isin(data.labels, [data.classes.index(name) for name in told["train"]]))
 
 
@@ -148,7 +164,10 @@ def foretold(unseen: Seen) -> str:
     found = {name: f"{100 * share:.1f}%" for name, share in
              zero_shot_prediction(unseen.histograms, unseen.vectors, unseen.labels).items()}  # fmt: skip
     chance = f"by chance {found['chance_accuracy']}, {found['chance_map']}"
-    several = (f"{name} {found[f'accuracy_{name}']}, MAP {found[f'map_{name}']}" for name in ("l2", "cosine"))
+    several = (
+        f"{name} {found[f'accuracy_{name}']}, MAP {found[f'map_{name}']}"
+        for name in ("l2", "cosine")
+    )
     return f"zero-shot prediction: {'; '.join(several)}; {chance}"
 
 
@@ -160,7 +179,9 @@ def maps(model: PooledModel, data: Dataset) -> list[np.ndarray]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("run", type=Path, nargs="+")
     parser.add_argument("data")
     parser.add_argument("-o", "--out", type=Path, required=True)
@@ -189,20 +210,27 @@ def main() -> None:
         mus = [mu for mu in MUS if mu < 1 or not getattr(model.pool, "background", False)]
         learned, new = look(model, trained[run]), look(model, unseen, mus)
         batches = steps(learned.labels, generator)
-        mixed = [mixtures_of(learned.vectors[r], learned.labels[r], generator=generator) for r in batches]
+        mixed = [
+            mixtures_of(learned.vectors[r], learned.labels[r], generator=generator) for r in batches
+        ]
         curve = positivity(mixed, margins(run))
-        figure = draw_positivity(curve.lam, curve.empirical, curve.theoretical, f"Mixed embeddings of {name}")
+        figure = draw_positivity(
+            curve.lam, curve.empirical, curve.theoretical, f"Mixed embeddings of {name}"
+        )
         figure.savefig(given.out / f"positivity-{name}.png")
         print(f"{name}: {spread(learned, new, batches, generator)}")
         if isinstance(model.pool, GSP):
-            scores = {mu: 100 * retrieval_scores(z, new.labels)["map@r"] for mu, z in new.by_mu.items()}
+            scores = {
+                mu: 100 * retrieval_scores(z, new.labels)["map@r"] for mu, z in new.by_mu.items()
+            }
             title = f"μ at evaluation, trained with {model.pool.mu:g}"
             draw_mu(scores, gap=scores.get(1.0), title=title).savefig(given.out / f"mu-{name}.png")
             histograms[name] = new.histograms, new.labels
             shown = some_of_each(np.asarray(unseen.labels))
             taken = transports(model, unseen.select(shown))
             told = (
-                "each image, and what is left out of it in the colour of the prototype that takes most, with its share"
+                "each image, and what is left out of it in the colour of the prototype "
+                "that takes most, with its share"
             )
             places, heading = [shown[k] for k in taken], told if model.pool.background else ""
             sheet = prototype_sheet(unseen, places, list(taken.values()), heading)
@@ -210,7 +238,11 @@ def main() -> None:
             print(f"{name}: {foretold(new)}")
     if histograms:
         draw_histograms(histograms, unseen.classes).savefig(given.out / "histograms.png")
-    able = {run.name: model for run, model in models.items() if model.pool is None or not model.pool.no_attention}
+    able = {
+        run.name: model
+        for run, model in models.items()
+        if model.pool is None or not model.pool.no_attention
+    }
     if able and given.collage:
         seen = {name: maps(model, unseen) for name, model in able.items()}
         for name, own in seen.items():
@@ -219,7 +251,9 @@ def main() -> None:
         places = np.random.default_rng(0).permutation(len(unseen))[:SHOWN].tolist()
         looks = {name: [own[place] for place in places] for name, own in seen.items()}
         collage_sheet(unseen, places, looks).save(given.out / "collage.png")
-    print(f"wrote {', '.join(sorted(path.name for path in given.out.glob('*.png')))} in {given.out}")
+    print(
+        f"wrote {', '.join(sorted(path.name for path in given.out.glob('*.png')))} in {given.out}"
+    )
 
 
 if __name__ == "__main__":

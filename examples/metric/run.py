@@ -23,7 +23,7 @@ import torch
 
 from cenote.allocator import keep_memory
 from cenote.data import open_dataset
-from cenote.data.world import World, write_world
+from cenote.data.synthetic import World, write_world
 from cenote.train.metric_choices import metric_choices
 from cenote.train.metric_fit import learn_metric
 
@@ -50,14 +50,29 @@ TILE_POOLS: dict[str, tuple[str, dict[str, Any], float]] = {
     "max": ("max", {}, 0.0),
     "gem": ("gem", {}, 0.0),
     "simpool": ("simpool", {}, 0.0),
-    "gap, zero-shot": ("gsp", CHOOSING | {"mu": 1.0}, 0.5),  # with mu = 1 GSP takes everything: 002's Table 1
+    "gap, zero-shot": (
+        "gsp",
+        CHOOSING | {"mu": 1.0},
+        0.5,
+    ),  # with mu = 1 GSP takes everything: 002's Table 1
     "gsp": ("gsp", CHOOSING, 0.0),
     "gsp, zero-shot": ("gsp", CHOOSING, 0.5),
-    "gsp, local": ("gsp", CHOOSING | {"local": 128}, 0.0),  # embedded before it is pooled, as in 002
+    "gsp, local": (
+        "gsp",
+        CHOOSING | {"local": 128},
+        0.0,
+    ),  # embedded before it is pooled, as in 002
     "gsp, local, zero-shot": ("gsp", CHOOSING | {"local": 128}, 0.5),
 }
 # Thirty kinds of things, one large in each picture: half of them train and choose the epoch, the others judge.
-KINDS: dict[str, Any] = {"images": 2400, "size": 64, "classes": 30, "scenes": 4, "bias": 0.0, "distractors": 0}
+KINDS: dict[str, Any] = {
+    "images": 2400,
+    "size": 64,
+    "classes": 30,
+    "scenes": 4,
+    "bias": 0.0,
+    "distractors": 0,
+}
 KINDS |= {"counts": (1, 0, 0, 0), "sizes": (0, 0, 1)}
 TILES: dict[str, Any] = {"images": 3200, "size": 128}
 SCRATCH = {"backbone": "resnet_micro", "pool": "gap", "scratch": True}
@@ -101,25 +116,49 @@ def games(kinds: Path, tiles: Path, cub: Path | None) -> Iterator[Game]:
         for row, options in POOLS.items():
             pool = row.partition(",")[0]
             yield Game(
-                table, row, data, {**FROZEN, "pool": pool}, {"loss": "proxy-anchor", "dim": 128, **options}, probe
+                table,
+                row,
+                data,
+                {**FROZEN, "pool": pool},
+                {"loss": "proxy-anchor", "dim": 128, **options},
+                probe,
             )
     for row, (pool, pool_options, weight) in TILE_POOLS.items():
-        model = {**FROZEN, "pool": pool, "pool_options": pool_options, "size": 256}  # a tile has 4 x 4 tokens
+        model = {
+            **FROZEN,
+            "pool": pool,
+            "pool_options": pool_options,
+            "size": 256,
+        }  # a tile has 4 x 4 tokens
         options = {"loss": "contrastive", "dim": 128, "zero_shot": weight}
-        yield Game("Collages, frozen lite0", row, tiles, model, options, {"epochs": 30, "batch": 64})
+        yield Game(
+            "Collages, frozen lite0", row, tiles, model, options, {"epochs": 30, "batch": 64}
+        )
 
 
 def play(game: Game, out: Path, seed: int) -> dict[str, float]:
     """Train and judge once; what was done before is read."""
-    name = f"{game.table}/{game.row}-{seed}".replace(", ", "-").replace(" ", "-").replace("Metrix/", "")
+    name = (
+        f"{game.table}/{game.row}-{seed}".replace(", ", "-")
+        .replace(" ", "-")
+        .replace("Metrix/", "")
+    )
     folder = out / name
     path = folder / "results.json"
     if not path.is_file():
         keep_memory()
         torch.set_num_threads(1)  # each run has a core of its own
         started = time.monotonic()
-        choices = metric_choices(None, "", game.model, game.options, {**game.settings, "seed": seed})
-        learn_metric(open_dataset(str(game.data)), folder, choices, resume=folder.is_dir(), say=lambda sentence: None)
+        choices = metric_choices(
+            None, "", game.model, game.options, {**game.settings, "seed": seed}
+        )
+        learn_metric(
+            open_dataset(str(game.data)),
+            folder,
+            choices,
+            resume=folder.is_dir(),
+            say=lambda sentence: None,
+        )
         print(f"{name}: {time.monotonic() - started:.0f} s", flush=True)
     return dict(json.loads(path.read_text())["test"])
 
@@ -132,7 +171,11 @@ def tables(found: dict[tuple[str, str], list[dict[str, float]]]) -> Iterator[str
         yield "|---" * (len(COLUMNS) + 1) + "|"
         for (where, row), several in found.items():
             if where == table:
-                yield f"| {row} | " + " | ".join(spread([one[key] for one in several]) for key in COLUMNS) + " |"
+                yield (
+                    f"| {row} | "
+                    + " | ".join(spread([one[key] for one in several]) for key in COLUMNS)
+                    + " |"
+                )
         yield ""
 
 
@@ -141,12 +184,18 @@ def spread(values: list[float]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("out", type=Path)
-    parser.add_argument("--cub", type=Path, help="a folder of fine-grained classes that cenote data opens")
+    parser.add_argument(
+        "--cub", type=Path, help="a folder of fine-grained classes that cenote data opens"
+    )
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs at a time")
-    parser.add_argument("--only", default="", help="the tables or rows that have this in their name")
+    parser.add_argument(
+        "--only", default="", help="the tables or rows that have this in their name"
+    )
     given = parser.parse_args()
     kinds, tiles = given.out / "kinds", given.out / "tiles"
     write_world(World.preset("small", **KINDS), kinds)

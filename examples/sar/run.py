@@ -25,15 +25,15 @@ import torch
 from cenote.allocator import keep_memory
 from cenote.data import Dataset, open_dataset, write_atomically
 from cenote.data.loading import load as batches
-from cenote.data.world import World, write_world
+from cenote.data.synthetic import World, write_world
 from cenote.evaluate.classify import classify
 from cenote.evaluate.jaccard import jaccard
 from cenote.evaluate.localize import localize
 from cenote.losses import spatial_entropy
 from cenote.models import PooledModel, load, save_model
 from cenote.models.scores import Scores
-from cenote.show.heads import heads_page
-from cenote.show.sheet import stacked
+from cenote.report.heads import heads_page
+from cenote.report.sheet import stacked
 from cenote.train.fit import fit
 from cenote.train.neighbours import Neighbours
 from cenote.train.recipe_choices import choices_of
@@ -45,10 +45,22 @@ from cenote.train.unlabelled import asked_for, learn
 HERE = Path(__file__).parent
 SAR = 0.01  # A 12
 # One object, which alone tells the class: what attention should find is what the mask shows.
-WORLD: dict[str, Any] = {"images": 1600, "size": 64, "classes": 6, "sizes": (0, 1, 2), "counts": (1, 0, 0, 0)}
+WORLD: dict[str, Any] = {
+    "images": 1600,
+    "size": 64,
+    "classes": 6,
+    "sizes": (0, 1, 2),
+    "counts": (1, 0, 0, 0),
+}
 WORLD |= {"scenes": 4, "bias": 0.0, "distractors": 0}
 # Without labels a network learns what crops share, which is the scene: here it goes with the class, across six styles.
-SCENES: dict[str, Any] = {"images": 2000, "size": 64, "classes": 12, "sizes": (0, 1, 2), "counts": (1, 0, 0, 0)}
+SCENES: dict[str, Any] = {
+    "images": 2000,
+    "size": 64,
+    "classes": 12,
+    "sizes": (0, 1, 2),
+    "counts": (1, 0, 0, 0),
+}
 SCENES |= {"bias": 0.9, "test_bias": 0.9, "distractors": 0}
 TITLES = {"cls": "CLS", "simpool": "SimPool"}
 COLUMNS = {"jaccard": "Jaccard", "entropy": "spatial entropy", "boxes": "MaxBoxAccV2"}
@@ -67,7 +79,9 @@ class Match(NamedTuple):
 
     def rows(self) -> list[Row]:
         rows = [Row(pool, kind) for pool in TITLES for kind in ("", "sar")]
-        return rows if self.score == "accuracy" else [Row(pool, "untrained") for pool in TITLES] + rows
+        return (
+            rows if self.score == "accuracy" else [Row(pool, "untrained") for pool in TITLES] + rows
+        )
 
 
 class Row(NamedTuple):
@@ -81,13 +95,19 @@ class Row(NamedTuple):
 
 def train(match: Match, folder: Path, row: Row, seed: int) -> None:
     """What was begun goes on."""
-    data, recipe, again = open_dataset(str(match.data)), load_recipe(HERE / match.recipe), folder.is_dir()
+    data, recipe, again = (
+        open_dataset(str(match.data)),
+        load_recipe(HERE / match.recipe),
+        folder.is_dir(),
+    )
     settings: dict[str, Any] = {"seed": seed, "sar": SAR if row.kind == "sar" else 0.0}
     settings |= {} if match.epochs is None else {"epochs": match.epochs}
     # What was trained with a whole last block is fine-tuned with it (A, D.3).
     block = "sar" if row == ("cls", "sar") and match.weights is None else None
     if recipe.task != "dino":
-        choices = choices_of(recipe, pool=row.pool, weights=match.weights, last_block=block, settings=settings)
+        choices = choices_of(
+            recipe, pool=row.pool, weights=match.weights, last_block=block, settings=settings
+        )
         fit(data, folder, choices, resume=again, say=lambda sentence: None)
         return
     asked = asked_for("dino", settings, recipe, pool=row.pool, model_options={"last_block": block})
@@ -111,14 +131,21 @@ def play(match: Match, out: Path, row: Row, seed: int) -> dict[str, float]:
         if results.is_file():
             report = json.loads(results.read_text())
             found |= {"epoch": report["epoch"], "seconds": report["seconds"]["training"]}
-        print(f"{match.name}, {row.title}, seed {seed}: {time.monotonic() - started:.0f} s", flush=True)
+        print(
+            f"{match.name}, {row.title}, seed {seed}: {time.monotonic() - started:.0f} s",
+            flush=True,
+        )
         with write_atomically(path) as temporary:
             temporary.write_text(json.dumps(found))
     return dict(json.loads(path.read_text()))
 
 
 def folder_of(match: Match, out: Path, row: Row, seed: int) -> Path:
-    return out / match.name.replace(", ", "-").replace(" ", "-") / "-".join(filter(None, (*row, str(seed))))
+    return (
+        out
+        / match.name.replace(", ", "-").replace(" ", "-")
+        / "-".join(filter(None, (*row, str(seed))))
+    )
 
 
 def judge(match: Match, folder: Path, seed: int) -> dict[str, float]:
@@ -145,7 +172,10 @@ def entropy_of_maps(model: PooledModel, dataset: Dataset) -> float:
     for batch in batches(dataset, model.eval().backbone.preprocessing.whole(), 64):
         with Scores(model) as seen:
             model.embed(batch.images)
-        total, count = total + float(spatial_entropy(seen.last())) * len(batch.labels), count + len(batch.labels)
+        total, count = (
+            total + float(spatial_entropy(seen.last())) * len(batch.labels),
+            count + len(batch.labels),
+        )
     return total / count
 
 
@@ -160,7 +190,9 @@ def draw(match: Match, out: Path) -> Path:
     for pool, wide in (("cls", 2), ("simpool", 4)):
         rows = [Row(pool, kind) for kind in ("", "sar")]
         models = {row.title: load(folder_of(match, out, row, 0)) for row in rows}
-        heading = f"{match.name}: {TITLES[pool]} without and with SAR, map by map; H: spatial entropy"
+        heading = (
+            f"{match.name}: {TITLES[pool]} without and with SAR, map by map; H: spatial entropy"
+        )
         sheets.append(heads_page(models, test, positions, heading, columns=wide))
     path = out / f"heads-{folder_of(match, out, rows[0], 0).parent.name}.png"
     with write_atomically(path) as temporary:
@@ -176,7 +208,10 @@ def table(match: Match, rows: dict[Row, list[dict[str, float]]]) -> Iterator[str
     yield " | ".join(["| ", match.score, *COLUMNS.values()]) + " |"
     yield "|---" * (len(COLUMNS) + 2) + "|"
     for row, several in rows.items():
-        told = [spread([found[key] for found in several if key in found], key) for key in ("score", *COLUMNS)]
+        told = [
+            spread([found[key] for found in several if key in found], key)
+            for key in ("score", *COLUMNS)
+        ]
         yield f"| {row.title} | " + " | ".join(told) + " |"
     yield ""
 
@@ -190,11 +225,19 @@ def spread(values: list[float], key: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("out", type=Path)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--pets", type=Path, help="a folder of Oxford-IIIT Pets that cenote data opens")
-    parser.add_argument("--weights", type=Path, help="of timm's vit_tiny_patch16_224, which is fine-tuned on the pets")
+    parser.add_argument(
+        "--pets", type=Path, help="a folder of Oxford-IIIT Pets that cenote data opens"
+    )
+    parser.add_argument(
+        "--weights",
+        type=Path,
+        help="of timm's vit_tiny_patch16_224, which is fine-tuned on the pets",
+    )
     parser.add_argument("--epochs", type=int, help="other than the recipes', to try it out")
     parser.add_argument("--images", type=int, help="of each world, to try it out")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs at a time")
@@ -210,9 +253,16 @@ def main() -> None:
         Match("the world, DINO", scenes, "10-NN", "dino.yaml"),
     ]
     if given.pets is not None:
-        matches.append(Match("Pets, fine-tuned", given.pets, "accuracy", "pets.yaml", given.weights))
+        matches.append(
+            Match("Pets, fine-tuned", given.pets, "accuracy", "pets.yaml", given.weights)
+        )
     matches = [match._replace(epochs=given.epochs) for match in matches]
-    games = [(match, row, seed) for match in matches for row in match.rows() for seed in range(given.seeds)]
+    games = [
+        (match, row, seed)
+        for match in matches
+        for row in match.rows()
+        for seed in range(given.seeds)
+    ]
     tables: dict[Match, dict[Row, list[dict[str, float]]]] = {}
     with ProcessPoolExecutor(given.jobs) as runners:
         jobs = [runners.submit(play, match, given.out, row, seed) for match, row, seed in games]

@@ -21,11 +21,11 @@ import torch
 from cenote.allocator import keep_memory
 from cenote.data import Dataset, open_dataset, write_atomically
 from cenote.models.image_text import ImageText, Invertible, create_image_text
+from cenote.report.composed import markdown
 from cenote.search import Matrix, load_words, remember_words
 from cenote.search.judge import Asked, Bench, report
 from cenote.search.protocols import Question, Task, attribute_modification, domain_conversion, fewer
 from cenote.search.vectors import dataset_vectors
-from cenote.show.composed import markdown
 
 SIMPLE = [
     Asked("text", title="Text"),
@@ -34,14 +34,24 @@ SIMPLE = [
     Asked("sum", title="Text + Image"),
     Asked("normalised-sum", title="Text + Image, normalised"),
 ]
-FOUND = [Asked("weicom", {"weight": 0.5}, "WeiCom"), Asked("freedom", title="FreeDom"), Asked("basic", title="BASIC")]
+FOUND = [
+    Asked("weicom", {"weight": 0.5}, "WeiCom"),
+    Asked("freedom", title="FreeDom"),
+    Asked("basic", title="BASIC"),
+]
 TUNED = {"lr": 2e-4, "concepts": 1}  # as D 4.4.4 found it best
 RIVALS = [
     Asked("pic2word", {"steps": 400}, "Pic2Word"),
     Asked("searle", title="SEARLE, its settings"),
     Asked("searle", TUNED, "SEARLE, D's settings"),
 ]
-PARTS = {"E": "freedom-e", "E+": "freedom-e+", "L": "freedom-l", "L+": "freedom-l+", "L+a": "freedom"}
+PARTS = {
+    "E": "freedom-e",
+    "E+": "freedom-e+",
+    "L": "freedom-l",
+    "L+": "freedom-l+",
+    "L+a": "freedom",
+}
 KS, NS, MS = (1, 5, 10, 20, 40), (1, 7, 15, 30), (1, 3, 7, 10, 15)
 LAMBDAS = [i / 10 for i in range(11)]
 ATTRIBUTES = ("scene", "colour", "texture", "count", "shape", "density")
@@ -57,7 +67,15 @@ class Ledger:
 
     def __call__(self, bench: Bench, asked: Asked) -> dict[str, Any]:
         task = bench.task
-        key = " | ".join([bench.model.identity, task.dataset.name, task.name, str(len(task.questions)), asked.name])
+        key = " | ".join(
+            [
+                bench.model.identity,
+                task.dataset.name,
+                task.name,
+                str(len(task.questions)),
+                asked.name,
+            ]
+        )
         if key not in self.known:
             self.known[key] = report([bench], asked)
             with write_atomically(self.path) as temporary:
@@ -75,12 +93,17 @@ def told(values: Iterable[float], sign: str = "") -> str:
 class Study:
     """The same questions to one model or several seeds of it."""
 
-    def __init__(self, benches: Sequence[Bench], ledger: Ledger, memories: Sequence[Matrix] = ()) -> None:
+    def __init__(
+        self, benches: Sequence[Bench], ledger: Ledger, memories: Sequence[Matrix] = ()
+    ) -> None:
         self.benches, self.ledger, self.memories = benches, ledger, memories
 
     def columns(self, asked: Asked) -> list[str]:
         reports = [self.ledger(bench, asked) for bench in self.benches]
-        own = [[report["columns"][column] for report in reports] for column in self.benches[0].task.columns]
+        own = [
+            [report["columns"][column] for report in reports]
+            for column in self.benches[0].task.columns
+        ]
         return [*map(told, own), told(report["average"] for report in reports)]
 
     def average(self, asked: Asked) -> list[float]:
@@ -94,25 +117,48 @@ class Study:
     def grid(self) -> str:
         """Table 4.3: k against n."""
         cells = [[told(self.average(Asked("freedom", {"k": k, "n": n}))) for n in NS] for k in KS]
-        return markdown(["k \\ n", *map(str, NS)], [[str(k), *row] for k, row in zip(KS, cells, strict=True)])
+        return markdown(
+            ["k \\ n", *map(str, NS)], [[str(k), *row] for k, row in zip(KS, cells, strict=True)]
+        )
 
     def components(self, rivals: bool) -> str:
         """Table 4.4: m for every component."""
-        rows = [[part, *(told(self.average(Asked(name, {"m": m}))) for m in MS)] for part, name in PARTS.items()]
+        rows = [
+            [part, *(told(self.average(Asked(name, {"m": m}))) for m in MS)]
+            for part, name in PARTS.items()
+        ]
         if rivals:
-            rows.insert(0, ["SEARLE", *(told(self.average(Asked("searle", TUNED | {"concepts": m}))) for m in MS)])
+            rows.insert(
+                0,
+                [
+                    "SEARLE",
+                    *(told(self.average(Asked("searle", TUNED | {"concepts": m}))) for m in MS),
+                ],
+            )
         return markdown(["component \\ m", *map(str, MS)], rows)
 
     def memory(self, other: str) -> str:
         """Table 4.5."""
-        rows = [["none", told(self.average(Asked("freedom", {"memory": "none"}, "freedom, no memory")))]]
-        for name, whole in ((other, False), (f"{other} and database", True)) if self.memories else ():
+        rows = [
+            ["none", told(self.average(Asked("freedom", {"memory": "none"}, "freedom, no memory")))]
+        ]
+        for name, whole in (
+            ((other, False), (f"{other} and database", True)) if self.memories else ()
+        ):
             found = []
             for bench, memory in zip(self.benches, self.memories, strict=True):
-                matrix = torch.cat([memory.matrix, bench.database.matrix]) if whole else memory.matrix
-                found.append(self.ledger(bench, Asked("freedom", {"memory": Matrix(matrix)}, f"freedom, {name}")))
+                matrix = (
+                    torch.cat([memory.matrix, bench.database.matrix]) if whole else memory.matrix
+                )
+                found.append(
+                    self.ledger(
+                        bench, Asked("freedom", {"memory": Matrix(matrix)}, f"freedom, {name}")
+                    )
+                )
             rows.append([name, told(report["average"] for report in found)])
-        return markdown(["visual memory", "AVG"], [*rows, ["database", told(self.average(Asked("freedom")))]])
+        return markdown(
+            ["visual memory", "AVG"], [*rows, ["database", told(self.average(Asked("freedom")))]]
+        )
 
     def injected(self) -> str:
         """Table 4.6, and the class name alone as the bound that D calls the upper one."""
@@ -124,10 +170,14 @@ class Study:
             plain = self.average(Asked(PARTS[part]))
             changes = []
             for name, word in (("class", right), ("source domain", wrong)):
-                found = self.average(Asked(PARTS[part], {"injected": word}, f"{PARTS[part]} with {name}"))
+                found = self.average(
+                    Asked(PARTS[part], {"injected": word}, f"{PARTS[part]} with {name}")
+                )
                 changes.append(told((a - b for a, b in zip(found, plain, strict=True)), "+"))
             rows.append([part, told(plain), *changes])
-        bound = told(self.average(Asked("freedom-l+", {"m": 0, "injected": right}, "the class name alone")))
+        bound = told(
+            self.average(Asked("freedom-l+", {"m": 0, "injected": right}, "the class name alone"))
+        )
         table = markdown(["component", "plain", "class added", "source domain added"], rows)
         return f"{table}\n\nWith the class name as the only word: {bound}."
 
@@ -138,7 +188,10 @@ class Study:
             cells = []
             for n in (1, 7):
                 asked = Asked("freedom", {"n": n}, f"freedom, n {n}, {name}")
-                benches = (Bench(b.task, b.vectors, b.model, remember_words(b.model, words)) for b in self.benches)
+                benches = (
+                    Bench(b.task, b.vectors, b.model, remember_words(b.model, words))
+                    for b in self.benches
+                )
                 cells.append(told(self.ledger(bench, asked)["average"] for bench in benches))
             rows.append([name, str(len(words)), *cells])
         return markdown(["text memory", "words", "n = 1", "n = 7"], rows)
@@ -146,25 +199,41 @@ class Study:
     def weights(self) -> str:
         """Table 5.3: lambda, by attribute."""
         found = [self.columns(Asked("weicom", {"weight": weight})) for weight in LAMBDAS]
-        rows = [[name, *cells] for name, *cells in zip([*self.benches[0].task.columns, "AVG"], *found, strict=True)]
+        rows = [
+            [name, *cells]
+            for name, *cells in zip([*self.benches[0].task.columns, "AVG"], *found, strict=True)
+        ]
         return markdown(["lambda", *(f"{weight:g}" for weight in LAMBDAS)], rows)
 
 
-def bench_of(model: ImageText, data: Dataset, make: Callable[[Dataset], Task], words: Sequence[str]) -> Bench:
+def bench_of(
+    model: ImageText, data: Dataset, make: Callable[[Dataset], Task], words: Sequence[str]
+) -> Bench:
     found = dataset_vectors(model, data)
-    return Bench(make(data.select(found.positions.numpy())), found.vectors, model, remember_words(model, words))
+    return Bench(
+        make(data.select(found.positions.numpy())),
+        found.vectors,
+        model,
+        remember_words(model, words),
+    )
 
 
 def caption_words(data: Dataset) -> list[str]:
     """Every word that the captions, classes, domains and attributes of these images have: what the model has read."""
     said = [
-        text for record in data for text in (record.caption, record.label, record.domain, *record.attributes.values())
+        text
+        for record in data
+        for text in (record.caption, record.label, record.domain, *record.attributes.values())
     ]
-    plain = " ".join(text or "" for text in said).replace("/", " ").replace("_", " ").replace(",", " ")
+    plain = (
+        " ".join(text or "" for text in said).replace("/", " ").replace("_", " ").replace(",", " ")
+    )
     return sorted({word for word in plain.lower().split() if len(word) > 1})
 
 
-def chapter_4(study: Study, other: str, rivals: bool, lists: Mapping[str, Sequence[str]]) -> Iterable[tuple[str, str]]:
+def chapter_4(
+    study: Study, other: str, rivals: bool, lists: Mapping[str, Sequence[str]]
+) -> Iterable[tuple[str, str]]:
     yield "Methods (D Table 4.1)", study.methods([*SIMPLE, *(RIVALS if rivals else []), *FOUND])
     yield "k proxies, n words of each (D Table 4.3)", study.grid()
     yield "m words and the components (D Table 4.4)", study.components(rivals)
@@ -174,22 +243,36 @@ def chapter_4(study: Study, other: str, rivals: bool, lists: Mapping[str, Sequen
 
 
 def chapter_5(study: Study) -> Iterable[tuple[str, str]]:
-    rows = [Asked("text", title="Text"), Asked("image", title="Image"), Asked("average", title="Text & Image")]
-    rows += [Asked("weicom", {"weight": weight}, f"WeiCom, lambda {weight:g}") for weight in (0.3, 0.5, 0.6)]
+    rows = [
+        Asked("text", title="Text"),
+        Asked("image", title="Image"),
+        Asked("average", title="Text & Image"),
+    ]
+    rows += [
+        Asked("weicom", {"weight": weight}, f"WeiCom, lambda {weight:g}")
+        for weight in (0.3, 0.5, 0.6)
+    ]
     rows += [Asked("freedom", title="FreeDom"), Asked("basic", title="BASIC")]
     yield "Attributes (D Table 5.2)", study.methods(rows)
     yield "The weight of the text (D Table 5.3)", study.weights()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("out", type=Path)
     parser.add_argument("--clip", nargs="+", default=[], metavar="RUN")
     parser.add_argument("--world", metavar="DATA", help="what the RUNs were trained on")
     parser.add_argument("--pacs", metavar="FOLDER")
-    parser.add_argument("--vocabulary", metavar="FILE", help="FreeDom's words for --pacs (default: ImageNet-21k's)")
     parser.add_argument(
-        "--most", type=int, default=40, help="questions of an attribute's table, of each attribute x 10"
+        "--vocabulary", metavar="FILE", help="FreeDom's words for --pacs (default: ImageNet-21k's)"
+    )
+    parser.add_argument(
+        "--most",
+        type=int,
+        default=40,
+        help="questions of an attribute's table, of each attribute x 10",
     )
     asked = parser.parse_args()
     if not asked.clip and not asked.pacs:
@@ -204,7 +287,9 @@ def main() -> None:
         models = [create_image_text(run) for run in asked.clip]
         words, test = caption_words(data.split("train")), data.split("test")
         rivals = all(isinstance(model, Invertible) for model in models)
-        converted: Callable[[Dataset], Task] = lambda part: fewer(domain_conversion(part), asked.most)  # noqa: E731
+        converted: Callable[[Dataset], Task] = lambda part: fewer(  # noqa: E731
+            domain_conversion(part), asked.most
+        )
         changed: Callable[[Dataset], Task] = lambda part: fewer(  # noqa: E731
             attribute_modification(part, COUNTS, ATTRIBUTES), asked.most
         )
@@ -219,14 +304,20 @@ def main() -> None:
             "the same without domains": [word for word in words if word not in styles],
             "the classes, as an oracle": data.classes,
         }
-        page += shown("The world, small CLIP", domains, chapter_4(domains, "training images", rivals, lists))
+        page += shown(
+            "The world, small CLIP", domains, chapter_4(domains, "training images", rivals, lists)
+        )
         attributes = Study([bench_of(model, test, changed, words) for model in models], ledger)
         page += shown("The world, attributes", attributes, chapter_5(attributes))
     if asked.pacs:
         model = create_image_text("text-space")
         data, given = open_dataset(asked.pacs), load_words(asked.vocabulary)
         pacs = Study([bench_of(model, data, domain_conversion, given)], ledger)
-        lists = {"the given list": given, "ImageNet-21k": load_words(), "the classes, as an oracle": data.classes}
+        lists = {
+            "the given list": given,
+            "ImageNet-21k": load_words(),
+            "the classes, as an oracle": data.classes,
+        }
         page += shown("PACS, text-space", pacs, chapter_4(pacs, "", False, lists))
     with write_atomically(asked.out / "tables.md") as temporary:
         temporary.write_text("\n".join(page) + "\n", encoding="utf-8")
@@ -237,7 +328,12 @@ def shown(title: str, study: Study, tables: Iterable[tuple[str, str]]) -> list[s
     task = study.benches[0].task
     words = study.benches[0].words
     count = 0 if words is None else len(words.words)
-    lines = [f"### {title}", "", f"{len(task.questions)} queries, {len(task.database)} images, {count} words.", ""]
+    lines = [
+        f"### {title}",
+        "",
+        f"{len(task.questions)} queries, {len(task.database)} images, {count} words.",
+        "",
+    ]
     print("\n".join(lines), flush=True)
     for heading, table in tables:
         part = [f"#### {heading}", "", table, ""]

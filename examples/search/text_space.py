@@ -26,10 +26,14 @@ AT_LEAST = 3  # images of a class, to be asked for
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("data")
     parser.add_argument("--domain", default=None, help="images of this domain only")
-    parser.add_argument("--check", default=None, metavar="DATA", help="other images to look at the choice with")
+    parser.add_argument(
+        "--check", default=None, metavar="DATA", help="other images to look at the choice with"
+    )
     asked = parser.parse_args()
     keep_memory()
     model = TextSpace()
@@ -40,7 +44,9 @@ def main() -> None:
     logits, truth = answers(model, data), classes_of(data)
     checks = open_dataset(asked.check) if asked.check else None
     other = None if checks is None else (answers(model, checks), classes_of(checks))
-    print(f"| class told by | top | temperature | {' | '.join(truth)} | mean |{' other images |' if other else ''}")
+    print(
+        f"| class told by | top | temperature | {' | '.join(truth)} | mean |{' other images |' if other else ''}"
+    )
     print(f"|---|---|---|{'---|' * (len(truth) + 1 + bool(other))}")
     for texts in CLASS_TEXTS:
         model.classes = class_vectors(model.words, texts)
@@ -55,7 +61,9 @@ def main() -> None:
 def answers(model: TextSpace, data: Dataset, batch: int = 32) -> Tensor:
     """(N, 1000) logits."""
     transform, starts = model.transform(), range(0, len(data), batch)
-    parts = [[transform(data.image(i)) for i in range(s, min(s + batch, len(data)))] for s in starts]
+    parts = [
+        [transform(data.image(i)) for i in range(s, min(s + batch, len(data)))] for s in starts
+    ]
     return torch.cat([model.classifier(torch.stack(part)) for part in parts])
 
 
@@ -70,9 +78,14 @@ def classes_of(data: Dataset) -> dict[str, np.ndarray]:
 
 def precision(model: TextSpace, logits: Tensor, truth: dict[str, np.ndarray]) -> list[float]:
     """AP of every class name as a query."""
-    similarities = model.embed_texts([name.replace("_", " ") for name in truth]) @ model.embed_logits(logits).T
+    similarities = (
+        model.embed_texts([name.replace("_", " ") for name in truth]) @ model.embed_logits(logits).T
+    )
     orders = similarities.argsort(descending=True, stable=True, dim=1).numpy()
-    return [float(average_precision(held[order])) for held, order in zip(truth.values(), orders, strict=True)]
+    return [
+        float(average_precision(held[order]))
+        for held, order in zip(truth.values(), orders, strict=True)
+    ]
 
 
 if __name__ == "__main__":

@@ -43,15 +43,21 @@ SLIM_MEMBERS = {
 }
 
 
-@pytest.mark.parametrize("name", [*MEMBERS, *(pytest.param(name, marks=pytest.mark.slow) for name in LARGE_MEMBERS)])
+@pytest.mark.parametrize(
+    "name", [*MEMBERS, *(pytest.param(name, marks=pytest.mark.slow) for name in LARGE_MEMBERS)]
+)
 def test_the_check_of_one_member(name: str) -> None:
     torch.manual_seed(0)
     found = check_backbone(name)
     expected = (True, *(MEMBERS | LARGE_MEMBERS)[name])
-    assert (found.ok, found.grid, found.cls, found.cls_removable, found.any_size) == expected, found.why
+    assert (found.ok, found.grid, found.cls, found.cls_removable, found.any_size) == expected, (
+        found.why
+    )
 
 
-@pytest.mark.parametrize("name", ["hiera_tiny_224", "vit_giant_patch14_dinov2", "swin_tiny_patch4_window7_224"])
+@pytest.mark.parametrize(
+    "name", ["hiera_tiny_224", "vit_giant_patch14_dinov2", "swin_tiny_patch4_window7_224"]
+)
 def test_shapes_alone_are_enough_for_giants(name: str) -> None:
     found = check_backbone(name, values=False)
     assert found.ok and found.parameters > 2e7 and min(found.grid) > 1, found.why
@@ -61,7 +67,9 @@ def slim(name: str) -> Backbone:
     torch.manual_seed(0)
     options = dict(SLIM_MEMBERS[name])
     backbone = create_backbone(name, img_size=options.pop("img_size"), **options).eval()
-    for parameter in backbone.parameters():  # initial zeros (layer scale, biases of position) would hide mistakes
+    for parameter in (
+        backbone.parameters()
+    ):  # initial zeros (layer scale, biases of position) would hide mistakes
         torch.nn.init.normal_(parameter, std=0.2)
     return backbone
 
@@ -94,10 +102,17 @@ def test_removal_is_what_masking_cls_would_give(name: str) -> None:
     else:
         assert not torch.allclose(before.tokens, with_another_cls(backbone))
         expected = unseen_cls(backbone, x)
-    registers = backbone.prefix - sum(token.shape[1] for token in class_tokens(backbone.model).values())
+    registers = backbone.prefix - sum(
+        token.shape[1] for token in class_tokens(backbone.model).values()
+    )
     backbone.remove_cls()
     after = backbone(x)
-    assert after.cls is None and not backbone.has_cls and after.grid == before.grid and backbone.prefix == registers
+    assert (
+        after.cls is None
+        and not backbone.has_cls
+        and after.grid == before.grid
+        and backbone.prefix == registers
+    )
     assert not [n for n, p in backbone.named_parameters() if "cls_token" in n or "dist_token" in n]
     if expected is not None:
         torch.testing.assert_close(after.tokens, expected, rtol=1e-4, atol=1e-4)
@@ -179,6 +194,8 @@ def test_without_cls_the_patches_lie_in_order() -> None:
     backbone = create_backbone("test_vit")
     backbone.remove_cls()
     seen: list[bool] = []
-    backbone.model.blocks[-1].register_forward_pre_hook(lambda m, args: seen.append(args[0].is_contiguous()))
+    backbone.model.blocks[-1].register_forward_pre_hook(
+        lambda m, args: seen.append(args[0].is_contiguous())
+    )
     backbone(torch.randn(2, 3, 160, 160))
     assert seen == [True]

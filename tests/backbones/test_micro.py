@@ -10,7 +10,8 @@ from cenote.models import create_model, save_model
 
 
 @pytest.mark.parametrize(
-    ("name", "stride", "grid"), [("vit_micro", 1, 8), ("resnet_micro", 1, 2), ("resnet_micro", 4, 8)]
+    ("name", "stride", "grid"),
+    [("vit_micro", 1, 8), ("resnet_micro", 1, 2), ("resnet_micro", 4, 8)],
 )
 def test_made_saved_and_loaded(name: str, stride: int, grid: int, tmp_path: Path) -> None:
     model = create_model(name, "simpool", 5, stride=stride).eval()

@@ -12,11 +12,17 @@ from cenote.backbones import Backbone, Preprocessing, create_backbone, hub
 from cenote.backbones.weights import load_weights
 from tests.shared_data import shared_data
 
-PHOTOS = {"chelsea.png": ("cat",), "coffee.png": ("espresso", "cup"), "rocket.jpg": ("missile", "space shuttle")}
+PHOTOS = {
+    "chelsea.png": ("cat",),
+    "coffee.png": ("espresso", "cup"),
+    "rocket.jpg": ("missile", "space shuttle"),
+}
 
 
 def photo(name: str) -> Image.Image:
-    skimage = pytest.importorskip("skimage", reason="the photographs are scikit-image's (pip install scikit-image)")
+    skimage = pytest.importorskip(
+        "skimage", reason="the photographs are scikit-image's (pip install scikit-image)"
+    )
     return Image.open(Path(skimage.__file__).parent / "data" / name)
 
 
@@ -36,7 +42,9 @@ def test_lite0_names_photographs(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["chelsea.png", "coffee.png"])
 def test_a_local_vit_names_photographs(name: str) -> None:
-    backbone = create_backbone("vit_tiny_patch16_224", weights=shared_data("weights/vit_tiny_patch16_224.safetensors"))
+    backbone = create_backbone(
+        "vit_tiny_patch16_224", weights=shared_data("weights/vit_tiny_patch16_224.safetensors")
+    )
     assert backbone.preprocessing.mean == (0.5, 0.5, 0.5)
     found = named(backbone, photo(name))
     assert any(word in found for word in PHOTOS[name]), found
@@ -52,12 +60,16 @@ def test_weights_fit_another_size() -> None:
     torch.testing.assert_close(larger(x).tokens, dynamic(x).tokens, rtol=1e-3, atol=1e-3)
 
 
-def test_without_network_the_hub_is_not_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_network_the_hub_is_not_asked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     from huggingface_hub import constants
 
     monkeypatch.setattr(hub, "reachable", lambda: False)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("the hub was asked, with its slow retries"))
+    monkeypatch.setattr(
+        "socket.socket.connect", lambda *_: pytest.fail("the hub was asked, with its slow retries")
+    )
     with pytest.raises(OSError, match=r"'resnet18'.*'lite0'.*--weights"):
         create_backbone("resnet18", pretrained=True)
     assert not constants.HF_HUB_OFFLINE
@@ -96,7 +108,9 @@ def test_a_malicious_file_runs_nothing(small: torch.nn.Module, tmp_path: Path, h
 
 
 @pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
-def test_damaged_and_foreign_files_are_refused(small: torch.nn.Module, tmp_path: Path, suffix: str) -> None:
+def test_damaged_and_foreign_files_are_refused(
+    small: torch.nn.Module, tmp_path: Path, suffix: str
+) -> None:
     from safetensors.torch import save_file
 
     save = torch.save if suffix == ".pth" else save_file
@@ -117,7 +131,9 @@ def test_damaged_and_foreign_files_are_refused(small: torch.nn.Module, tmp_path:
 
 def test_wrapped_checkpoints_load(small: torch.nn.Module, tmp_path: Path) -> None:
     file = tmp_path / "weights.pth"
-    torch.save({"state_dict": {f"module.{k}": v for k, v in small.state_dict().items()}, "epoch": 3}, file)
+    torch.save(
+        {"state_dict": {f"module.{k}": v for k, v in small.state_dict().items()}, "epoch": 3}, file
+    )
     load_weights(small, file)
     torch.save([1, 2], file)
     with pytest.raises(ValueError, match=r"weights\.pth"):
@@ -131,8 +147,14 @@ def test_preprocessing_travels_as_json_and_gives_its_sizes() -> None:
     assert Preprocessing(**json.loads(json.dumps(asdict(given)))) == given
     wide = Image.new("L", (300, 120), 255)
     assert given.transform()(wide).shape == (3, 96, 96)
-    assert given.whole()(wide).shape == (3, 96, 96) and given.whole((64, 160))(wide).shape == (3, 64, 160)
-    torch.testing.assert_close(given.whole()(wide)[0], torch.full((96, 96), (1 - 0.5) / given.std[0]))
+    assert given.whole()(wide).shape == (3, 96, 96) and given.whole((64, 160))(wide).shape == (
+        3,
+        64,
+        160,
+    )
+    torch.testing.assert_close(
+        given.whole()(wide)[0], torch.full((96, 96), (1 - 0.5) / given.std[0])
+    )
 
 
 def test_the_transform_is_timm_s() -> None:
@@ -140,6 +162,8 @@ def test_the_transform_is_timm_s() -> None:
     from timm.data import create_transform
 
     given = Preprocessing(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
-    theirs = create_transform(224, mean=given.mean, std=given.std, crop_pct=0.875, interpolation="bicubic")
+    theirs = create_transform(
+        224, mean=given.mean, std=given.std, crop_pct=0.875, interpolation="bicubic"
+    )
     image = photo("chelsea.png").convert("RGB")
     assert (given.transform()(image) - theirs(image)).abs().max() < 4 / 127.5

@@ -95,7 +95,12 @@ def test_a_second_run_gives_the_same_and_a_glob_works(
     photos: Path, done: Done, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Equal to rounding: without the broken photograph the batches are others."""
-    good = [str(photos / "b*l.jpg"), str(photos / "more"), str(photos / "print.jpg"), str(photos / "turned.jpg")]
+    good = [
+        str(photos / "b*l.jpg"),
+        str(photos / "more"),
+        str(photos / "print.jpg"),
+        str(photos / "turned.jpg"),
+    ]
     assert main(["attend", *good, "-o", str(tmp_path / "out"), *SMALL]) == 0
     assert capfd.readouterr().err == ""
     names = {path.name for path in done.out.iterdir()}
@@ -108,8 +113,12 @@ def test_a_second_run_gives_the_same_and_a_glob_works(
     assert {path.name for path in (tmp_path / "out").iterdir()} == names
 
 
-def test_an_untrained_pool_is_a_warning(photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    code = main(["attend", str(photos / "ball.jpg"), "-o", str(tmp_path), "--pool", "simpool", *SMALL])
+def test_an_untrained_pool_is_a_warning(
+    photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    code = main(
+        ["attend", str(photos / "ball.jpg"), "-o", str(tmp_path), "--pool", "simpool", *SMALL]
+    )
     error = capfd.readouterr().err
     assert code == 0 and "'simpool'" in error and len(error.splitlines()) == 1
     report = json.loads((tmp_path / "attention.json").read_text())
@@ -148,15 +157,25 @@ def test_a_saved_model(photos: Path, tmp_path: Path, capfd: pytest.CaptureFixtur
     ],
 )
 def test_sentences(
-    photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], options: list[str], sentence: str
+    photos: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    options: list[str],
+    sentence: str,
 ) -> None:
     assert main(["attend", str(photos / "ball.jpg"), "-o", str(tmp_path / "out"), *options]) == 2
     captured = capfd.readouterr()
-    assert sentence in " ".join(captured.err.split()) and "Traceback" not in captured.err and not captured.out
+    assert (
+        sentence in " ".join(captured.err.split())
+        and "Traceback" not in captured.err
+        and not captured.out
+    )
     assert not (tmp_path / "out").exists()  # wrong input leaves nothing behind
 
 
-def test_nothing_to_look_at(photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_nothing_to_look_at(
+    photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     for paths in ([], [tmp_path], [tmp_path / "*.jpg"], [photos / "broken.jpg"]):
         assert main(["attend", *map(str, paths), "-o", str(tmp_path / "out"), *SMALL]) == 2
         assert all(str(path) in capfd.readouterr().err for path in paths)
@@ -166,13 +185,21 @@ def test_nothing_to_look_at(photos: Path, tmp_path: Path, capfd: pytest.CaptureF
 def test_a_missing_path_does_not_stop_the_others(
     photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    argv = [str(photos / "ball.jpg"), str(tmp_path / "gone.jpg"), "-o", str(tmp_path / "out"), *SMALL]
+    argv = [
+        str(photos / "ball.jpg"),
+        str(tmp_path / "gone.jpg"),
+        "-o",
+        str(tmp_path / "out"),
+        *SMALL,
+    ]
     assert main(["attend", *argv]) == 1
     assert f"{tmp_path / 'gone.jpg'}: " in capfd.readouterr().err
     assert (tmp_path / "out" / "ball.overlay.jpg").exists()
 
 
-def test_an_output_folder_that_is_a_file(photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_output_folder_that_is_a_file(
+    photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "out").touch()
     assert main(["attend", str(photos / "ball.jpg"), "-o", str(tmp_path / "out"), *SMALL]) == 2
     assert str(tmp_path / "out") in capfd.readouterr().err
@@ -180,7 +207,11 @@ def test_an_output_folder_that_is_a_file(photos: Path, tmp_path: Path, capfd: py
 
 def test_it_points_at_real_pets(tmp_path: Path) -> None:
     """The peak of the map is on the animal, and the box overlaps it."""
-    rows = [row for row in csv.DictReader((shared_data("pets") / "annotations.csv").open()) if row["body_x1"]][::60]
+    rows = [
+        row
+        for row in csv.DictReader((shared_data("pets") / "annotations.csv").open())
+        if row["body_x1"]
+    ][::60]
     files = [str(shared_data("pets") / row["file"]) for row in rows]
     assert main(["attend", *files, "-o", str(tmp_path), "--share", "0.75"]) == 0
     data = np.load(tmp_path / "attention.npz")

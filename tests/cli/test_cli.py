@@ -16,19 +16,26 @@ from cenote.extras import MissingExtra, require
 def run(*argv: str, **env: str) -> subprocess.CompletedProcess[str]:
     """`cenote ARGV` as a process; only for what a process alone shows: each takes half a second or more."""
     command = [sys.executable, "-m", "cenote", *argv]
-    return subprocess.run(command, capture_output=True, encoding="utf-8", env={**os.environ, **env}, timeout=120)
+    return subprocess.run(
+        command, capture_output=True, encoding="utf-8", env={**os.environ, **env}, timeout=120
+    )
 
 
 def test_help_lists_every_command() -> None:
     done = run("-h")
     assert done.returncode == 0 and not done.stderr
-    assert all(command in done.stdout and summary in done.stdout for command, (_, summary) in COMMANDS.items())
+    assert all(
+        command in done.stdout and summary in done.stdout
+        for command, (_, summary) in COMMANDS.items()
+    )
     assert run().stdout == done.stdout
 
 
 def test_help_imports_nothing_slow() -> None:
     script = "import sys; from cenote.cli import main; main(['-h']); print(*sys.modules, file=sys.stderr)"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     assert not {"torch", "numpy", "PIL", "tyro"} & set(done.stderr.split())
 
 
@@ -47,7 +54,10 @@ def test_every_command_has_help(command: str, capsys: pytest.CaptureFixture[str]
 def test_a_typo_in_the_command_gets_a_suggestion() -> None:
     done = run("landscap")
     assert done.returncode == 2 and not done.stdout
-    assert done.stderr == "cenote: no command 'landscap'; did you mean 'landscape'? (cenote -h lists them)\n"
+    assert (
+        done.stderr
+        == "cenote: no command 'landscap'; did you mean 'landscape'? (cenote -h lists them)\n"
+    )
 
 
 def test_a_typo_in_an_option_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
@@ -60,7 +70,9 @@ def test_debug_shows_the_traceback() -> None:
     done = run("data", "no-such-folder", CENOTE_DEBUG="1")
     assert done.returncode == 1 and "Traceback" in done.stderr and "no-such-folder" in done.stderr
     done = run("data", "no-such-folder")
-    assert done.returncode == 2 and "Traceback" not in done.stderr and "no-such-folder" in done.stderr
+    assert (
+        done.returncode == 2 and "Traceback" not in done.stderr and "no-such-folder" in done.stderr
+    )
 
 
 def test_a_closed_pipe_is_not_an_error() -> None:
@@ -82,12 +94,20 @@ def test_a_closed_pipe_is_not_an_error() -> None:
             "cenote pools: No such file or directory: a.png\n",
         ),
         (MissingExtra("install it"), 1, "cenote pools: install it\n"),
-        (RuntimeError("broken"), 1, "cenote pools: RuntimeError: broken (CENOTE_DEBUG=1 shows where)\n"),
+        (
+            RuntimeError("broken"),
+            1,
+            "cenote pools: RuntimeError: broken (CENOTE_DEBUG=1 shows where)\n",
+        ),
         (KeyboardInterrupt(), 130, ""),
     ],
 )
 def test_errors_become_sentences(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: BaseException, code: int, sentence: str
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    error: BaseException,
+    code: int,
+    sentence: str,
 ) -> None:
     def dispatch(command: str, rest: list[str]) -> int:
         raise error
@@ -104,7 +124,9 @@ def test_a_missing_extra_names_the_package_and_the_extra() -> None:
 
 
 @pytest.mark.parametrize(
-    ("environment", "spin_count"), [({}, "20000"), ({"OMP_WAIT_POLICY": "active"}, "None")], ids=["default", "chosen"]
+    ("environment", "spin_count"),
+    [({}, "20000"), ({"OMP_WAIT_POLICY": "active"}, "None")],
+    ids=["default", "chosen"],
 )
 def test_waiting_threads_spin_only_briefly(environment: dict[str, str], spin_count: str) -> None:
     """The variable is set before torch, which reads it, is imported; a policy that the user chose is not changed."""
@@ -112,9 +134,15 @@ def test_waiting_threads_spin_only_briefly(environment: dict[str, str], spin_cou
         "import os, sys; from cenote.cli import main; sys.argv = ['cenote', '--version']; main();"
         "print('torch' in sys.modules, os.environ.get('GOMP_SPINCOUNT'))"
     )
-    inherited = {key: value for key, value in os.environ.items() if not key.startswith(("OMP_WAIT", "GOMP_"))}
+    inherited = {
+        key: value for key, value in os.environ.items() if not key.startswith(("OMP_WAIT", "GOMP_"))
+    }
     done = subprocess.run(
-        [sys.executable, "-c", script], env={**inherited, **environment}, capture_output=True, text=True, check=True
+        [sys.executable, "-c", script],
+        env={**inherited, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert done.stdout.splitlines()[1:] == [f"False {spin_count}"]
 
@@ -133,7 +161,9 @@ def test_landscape_as_json_has_every_pool(capsys: pytest.CaptureFixture[str]) ->
         (["maxx"], "no pool 'maxx'; did you mean 'max'?"),
     ],
 )
-def test_sentences_of_pools(argv: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sentences_of_pools(
+    argv: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["pools", *argv]) == 2
     text, error = capsys.readouterr()
     assert not text and error.startswith(f"cenote pools: {sentence}") and error.count("\n") == 1

@@ -7,7 +7,17 @@ import pytest
 
 from cenote.cli import main
 
-SMALL = ["--backbone", "resnet_micro", "--scratch", "--size", "32", "--epochs", "1", "--batch", "16"]
+SMALL = [
+    "--backbone",
+    "resnet_micro",
+    "--scratch",
+    "--size",
+    "32",
+    "--epochs",
+    "1",
+    "--batch",
+    "16",
+]
 SMALL += ["--dim", "16", "--width", "16", "--layers", "1", "--heads", "2"]
 
 
@@ -18,7 +28,9 @@ def test_a_world(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for split in ("val", "test"):
         assert f"{split}, {report[split]['images']} " in text
     assert str(tmp_path / "run") in text
-    assert main(["clip", "world/tiny", "-o", str(tmp_path / "run"), *SMALL]) == 2  # the folder has a run
+    assert (
+        main(["clip", "world/tiny", "-o", str(tmp_path / "run"), *SMALL]) == 2
+    )  # the folder has a run
 
 
 @pytest.mark.parametrize(
@@ -29,7 +41,9 @@ def test_a_world(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
         (["--epochs", "0"], "epochs must be at least 1, got 0"),
     ],
 )
-def test_sentences(options: list[str], sentence: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_sentences(
+    options: list[str], sentence: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     assert main(["clip", "world/tiny", "-o", str(tmp_path / "run"), *SMALL, *options]) == 2
     error = capfd.readouterr().err
     assert sentence in error and error.count("\n") == 1 and not (tmp_path / "run").exists()

@@ -11,7 +11,7 @@ from PIL import Image
 
 from cenote.cli import main
 from cenote.data import Box, Record, pack, read_folders
-from cenote.show.contents import choose, contents_sheet, draw_truth
+from cenote.report.contents import choose, contents_sheet, draw_truth
 from tests.data.broken import BAD, GOOD, make_bad, make_good, noise
 from tests.shared_data import shared_data
 
@@ -36,7 +36,9 @@ def test_a_folder_of_every_kind_of_file(mess: Path, capsys: pytest.CaptureFixtur
         assert f"{kind} " in out.replace("\n              ", " ")
 
 
-def test_exit_1_only_if_nothing_was_usable(mess: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_exit_1_only_if_nothing_was_usable(
+    mess: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["data", str(mess / "broken"), "-o", str(tmp_path / "out")]) == 1
     captured = capsys.readouterr()
     assert captured.err.startswith("cenote data: ") and captured.err.count("\n") == 1
@@ -51,16 +53,23 @@ def test_exit_1_only_if_nothing_was_usable(mess: Path, tmp_path: Path, capsys: p
         (["nowhere"], "nowhere is not there"),
         (["cubb:nowhere"], "did you mean 'cub'?"),
         (["{mess}", "--split", "train"], "has no split 'train'"),
-        (["{mess}", "--sheet", "page.txt"], "page.txt: a contact sheet is a .jpg, .png or .webp file"),
+        (
+            ["{mess}", "--sheet", "page.txt"],
+            "page.txt: a contact sheet is a .jpg, .png or .webp file",
+        ),
     ],
 )
-def test_sentences(mess: Path, argv: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sentences(
+    mess: Path, argv: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["data", *(arg.format(mess=mess) for arg in argv)]) == 2
     err = capsys.readouterr().err
     assert sentence in err and "Traceback" not in err and err.count("\n") == 1
 
 
-def test_the_folder_gets_a_report_and_a_sheet(mess: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_folder_gets_a_report_and_a_sheet(
+    mess: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "out"
     assert main(["data", str(mess), "-o", str(out), "--sheet", str(tmp_path / "page.png")]) == 0
     assert sorted(path.name for path in out.iterdir()) == ["report.json", "sheet.jpg"]
@@ -71,9 +80,13 @@ def test_the_folder_gets_a_report_and_a_sheet(mess: Path, tmp_path: Path, capsys
     assert str(out / "sheet.jpg") in capsys.readouterr().out
 
 
-def test_json_is_all_that_is_printed(mess: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_all_that_is_printed(
+    mess: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["data", str(mess), "--json", "--sheet", str(tmp_path / "a.jpg")]) == 0
-    assert {Path(fault["file"]).name for fault in json.loads(capsys.readouterr().out)["broken"]} == set(BAD)
+    assert {
+        Path(fault["file"]).name for fault in json.loads(capsys.readouterr().out)["broken"]
+    } == set(BAD)
 
 
 def test_published_data_sets_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -99,7 +112,13 @@ def test_the_sheet_has_classes_in_turn_and_leaves_broken_files_out(mess: Path) -
     dataset = pack(records, mess, "d")
     chosen = choose(dataset, range(73), 12)
     labels = [records[i].label for i in chosen]
-    assert labels == ["a"] * 5 + ["b"] * 3 + ["c"] * 4 and chosen[:5] == [0, 10, 20, 30, 40]  # spread over its class
+    assert labels == ["a"] * 5 + ["b"] * 3 + ["c"] * 4 and chosen[:5] == [
+        0,
+        10,
+        20,
+        30,
+        40,
+    ]  # spread over its class
     assert contents_sheet(read_folders(mess)).width > 0
     with pytest.raises(ValueError, match="broken"):
         contents_sheet(read_folders(mess / "broken"))
@@ -110,13 +129,21 @@ def test_boxes_and_masks_are_drawn_where_they_are() -> None:
     mask = np.zeros((80, 100), np.uint8)
     mask[20:60, 30:70] = 1
     mask[:, 90:] = 255
-    drawn = np.asarray(draw_truth(image, Record("", boxes=(Box(10, 10, 90, 70),)), mask, side=100)).astype(int)
+    drawn = np.asarray(
+        draw_truth(image, Record("", boxes=(Box(10, 10, 90, 70),)), mask, side=100)
+    ).astype(int)
     tinted = (drawn[..., 0] - drawn[..., 1]) > 40
-    assert tinted[40, 50] and not tinted[5, 50] and not tinted[40, 20]  # pink inside, nothing outside
-    assert (drawn[40, 10:12] != 255).any() and (drawn[10:12, 50] != 255).any()  # the box's left and top
+    assert (
+        tinted[40, 50] and not tinted[5, 50] and not tinted[40, 20]
+    )  # pink inside, nothing outside
+    assert (drawn[40, 10:12] != 255).any() and (
+        drawn[10:12, 50] != 255
+    ).any()  # the box's left and top
     assert drawn[5, 5].tolist() == [255, 255, 255]
     assert len(set(drawn[5, 95].tolist())) == 1 and drawn[5, 95, 0] < 240  # ignored pixels are grey
-    outside = draw_truth(noise(0), Record("", boxes=(Box(-50, -50, 500, 500, "a"), Box(900, 900, 950, 950))), None)
+    outside = draw_truth(
+        noise(0), Record("", boxes=(Box(-50, -50, 500, 500, "a"), Box(900, 900, 950, 950))), None
+    )
     assert outside.size == (220, 147)  # a tiny image grows: lines would hide it
 
 

@@ -22,7 +22,7 @@ import pytest
 from cenote.cli import main
 from cenote.cli.demo_report import NOTES, asked
 from cenote.cli.demo_stages import Plan, query, stages
-from cenote.show.report import read_page
+from cenote.report.html import read_page
 
 # Two minutes of one core; a machine that is shared may take ten times as long.
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
@@ -47,7 +47,9 @@ def processes_of(folder: Path) -> list[int]:
 
 def processes_of_group(group: int) -> list[str]:
     """Commands of a process group that still run, without zombies."""
-    listed = subprocess.run(["ps", "-e", "-o", "pgid=,stat=,args="], capture_output=True, text=True).stdout
+    listed = subprocess.run(
+        ["ps", "-e", "-o", "pgid=,stat=,args="], capture_output=True, text=True
+    ).stdout
     rows = [line.split(None, 2) for line in listed.splitlines()]
     return [row[2] for row in rows if row[0] == str(group) and not row[1].startswith("Z")]
 
@@ -72,7 +74,11 @@ def finished(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> tuple[Pat
     """The folder of a demo that was killed once, stderr and stdout of its second run."""
     folder = tmp_path_factory.mktemp("demo") / "d"
     first = subprocess.Popen(demo(folder), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    until(lambda: list((folder / "tournament").glob("*/heat-1/checkpoint.pt")) or first.poll() is not None)
+    until(
+        lambda: (
+            list((folder / "tournament").glob("*/heat-1/checkpoint.pt")) or first.poll() is not None
+        )
+    )
     first.send_signal(signal.SIGKILL)
     first.wait()
     if Path("/proc").is_dir():
@@ -91,36 +97,51 @@ def test_every_stage_is_announced_with_its_command(finished: tuple[Path, str, st
     assert lines[0].startswith("1/9 world: ") and not lines[1].startswith(" ")  # it was done
     for number, stage in enumerate(stages(plan)[1:], 2):
         place = lines.index(f"{number}/9 {stage.name}: {stage.about}")
-        assert lines[place + 1].startswith(f"    cenote {stage.name} ") and re.search(r"\d:\d\d$", lines[place + 2])
+        assert lines[place + 1].startswith(f"    cenote {stage.name} ") and re.search(
+            r"\d:\d\d$", lines[place + 2]
+        )
         assert (folder / "logs" / f"{stage.name}.txt").is_file()
 
 
-def test_what_was_killed_ends_with_the_same_numbers(finished: tuple[Path, str, str], tmp_path: Path) -> None:
+def test_what_was_killed_ends_with_the_same_numbers(
+    finished: tuple[Path, str, str], tmp_path: Path
+) -> None:
     folder = finished[0]
     plan = Plan(folder, 96, ("gap", "simpool"), 1)
     words = stages(plan)[1].command()
     words[words.index("-o") + 1] = str(tmp_path / "whole")
     assert main(words) == 0
     whole, killed = (
-        json.loads((run / "results.json").read_text()) for run in (tmp_path / "whole", folder / "tournament")
+        json.loads((run / "results.json").read_text())
+        for run in (tmp_path / "whole", folder / "tournament")
     )
     timed = {"ms", "backbone_ms"}
-    rows = [[{k: v for k, v in row.items() if k not in timed} for row in run["standings"]] for run in (whole, killed)]
+    rows = [
+        [{k: v for k, v in row.items() if k not in timed} for row in run["standings"]]
+        for run in (whole, killed)
+    ]
     assert rows[0] == rows[1] and whole["recommendation"] == killed["recommendation"]
 
 
 def test_the_results(finished: tuple[Path, str, str]) -> None:
     folder, _, printed = finished
     report = json.loads((folder / "results.json").read_text())
-    assert [row["stage"] for row in report["stages"]] == [stage.name for stage in stages(Plan(folder, 96, ("gap",), 1))]
-    assert all(row["cpu_seconds"] > 0 and row["command"].startswith("cenote ") for row in report["stages"])
+    assert [row["stage"] for row in report["stages"]] == [
+        stage.name for stage in stages(Plan(folder, 96, ("gap",), 1))
+    ]
+    assert all(
+        row["cpu_seconds"] > 0 and row["command"].startswith("cenote ") for row in report["stages"]
+    )
     assert (
-        report["accuracy"] == json.loads((folder / "evaluation" / "results.json").read_text())["classify"]["accuracy"]
+        report["accuracy"]
+        == json.loads((folder / "evaluation" / "results.json").read_text())["classify"]["accuracy"]
     )
     assert len(report["pools"]) == 2 and report["recommended"] in {"gap", "simpool"}
     assert len(report["composed"]["results"]) == 10
     assert report["recommended"] in printed and report["recommendation"] in printed
-    assert (folder / "index.html").resolve().as_uri() in printed and f"cenote serve {folder}" in printed
+    assert (
+        folder / "index.html"
+    ).resolve().as_uri() in printed and f"cenote serve {folder}" in printed
 
 
 def test_the_report_holds_every_stage(finished: tuple[Path, str, str]) -> None:
@@ -153,11 +174,15 @@ def test_serve_opens_the_page_and_ctrl_c_ends_it(finished: tuple[Path, str, str]
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell's background jobs ignore it
+        preexec_fn=lambda: signal.signal(
+            signal.SIGINT, signal.SIG_DFL
+        ),  # a shell's background jobs ignore it
     )
     try:
         assert served.stdout is not None
-        address = next(match[0] for line in served.stdout if (match := re.search(r"http://\S+", line)))
+        address = next(
+            match[0] for line in served.stdout if (match := re.search(r"http://\S+", line))
+        )
         with urlopen(address) as page, urlopen(f"{address}api/about") as about:
             assert page.status == 200 and json.load(about)["index"]["images"] == 96
         os.killpg(served.pid, signal.SIGINT)  # as a terminal does: to every process of the command
@@ -179,6 +204,8 @@ def test_a_broken_stage_ends_the_demo(finished: tuple[Path, str, str], tmp_path:
     broken = subprocess.run(demo(folder), capture_output=True, encoding="utf-8", timeout=400)
     assert broken.returncode == 1 and not broken.stdout and "Traceback" not in broken.stderr
     log = (folder / "logs" / "tournament.txt").read_text().splitlines()
-    assert log[-1].startswith("cenote tournament: ") and f"cenote demo: {log[-1]}\n" in broken.stderr
+    assert (
+        log[-1].startswith("cenote tournament: ") and f"cenote demo: {log[-1]}\n" in broken.stderr
+    )
     assert "tournament" in broken.stderr and "code 2" in broken.stderr
     assert os.path.join("logs", "tournament.txt") in broken.stderr

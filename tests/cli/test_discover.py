@@ -36,16 +36,24 @@ def photos(tmp_path: Path) -> Path:
     return folder
 
 
-def test_photographs_without_labels(photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_photographs_without_labels(
+    photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "out"
     assert discover(photos, "-o", out) == 1
     captured = capfd.readouterr()
     assert f"{photos / 'broken.jpg'}: " in captured.err.splitlines()[0]
     assert captured.err.splitlines()[-1].startswith("cenote discover: 1 ")
     names = {path.name for path in out.iterdir()}
-    assert names == {"boxes.json", "boxes.csv", "masks", "found.jpg", "results.json", "index.html", "page.json"}, (
-        "the journal is removed"
-    )
+    assert names == {
+        "boxes.json",
+        "boxes.csv",
+        "masks",
+        "found.jpg",
+        "results.json",
+        "index.html",
+        "page.json",
+    }, "the journal is removed"
     rows = list(csv.DictReader((out / "boxes.csv").open(encoding="utf-8")))
     images = json.loads((out / "boxes.json").read_text())["images"]
     assert [Path(row["file"]).name for row in rows] == ["ball.jpg", "ball.jpg"]
@@ -59,18 +67,34 @@ def test_photographs_without_labels(photos: Path, tmp_path: Path, capfd: pytest.
     assert json.loads((out / "results.json").read_text())["keys"] == "map"
 
 
-def test_methods_are_compared_by_true_boxes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_methods_are_compared_by_true_boxes(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     folder, out = tmp_path / "data", tmp_path / "out"
     folder.mkdir()
     lines = ["file,x1,y1,x2,y2"]
     for i in range(3):
-        lines.append(",".join(map(str, [f"{i}.png", *ball(folder / f"{i}.png", (224, 160 + 32 * i))])))
+        lines.append(
+            ",".join(map(str, [f"{i}.png", *ball(folder / f"{i}.png", (224, 160 + 32 * i))]))
+        )
     (folder / "annotations.csv").write_text("\n".join(lines) + "\n")
-    assert discover(folder, "-o", out, "--method", "lost, tokencut,,dinoseg", "--size", "320", "--json") == 0
+    assert (
+        discover(
+            folder, "-o", out, "--method", "lost, tokencut,,dinoseg", "--size", "320", "--json"
+        )
+        == 0
+    )
     report = json.loads(capfd.readouterr().out)
-    assert report["images"] == 3 and set(report["methods"]) == {"lost", "tokencut", "dinoseg", "centre"}
+    assert report["images"] == 3 and set(report["methods"]) == {
+        "lost",
+        "tokencut",
+        "dinoseg",
+        "centre",
+    }
     for name in ("lost", "tokencut", "dinoseg"):
-        assert (out / name / "boxes.json").exists() and len(list((out / name / "masks").iterdir())) == 3
+        assert (out / name / "boxes.json").exists() and len(
+            list((out / name / "masks").iterdir())
+        ) == 3
         Image.open(out / f"discover_{name}.jpg").load()
     assert discover(folder, "-o", out, "--method", "lost") == 0
     text = capfd.readouterr().out
@@ -107,7 +131,11 @@ def test_pictures_that_it_wrote_are_not_photographs(photos: Path) -> None:
     ],
 )
 def test_sentences(
-    photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], options: list[str], sentence: str
+    photos: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    options: list[str],
+    sentence: str,
 ) -> None:
     assert discover(photos / "ball.jpg", "-o", tmp_path / "out", *options) == 2
     error = capfd.readouterr().err
@@ -115,7 +143,9 @@ def test_sentences(
     assert not (tmp_path / "out").exists()  # wrong input leaves nothing behind
 
 
-def test_out_that_is_a_file(photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_out_that_is_a_file(
+    photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "out").write_text("mine")
     for out in (tmp_path / "out", tmp_path / "out" / "deeper"):
         assert discover(photos / "ball.jpg", "-o", out) == 2
@@ -123,7 +153,9 @@ def test_out_that_is_a_file(photos: Path, tmp_path: Path, capfd: pytest.CaptureF
     assert (tmp_path / "out").read_text() == "mine"
 
 
-def test_an_interrupted_run_resumes(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_run_resumes(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (photos / "broken.jpg").unlink()
     for name in ("b.jpg", "c.jpg"):
         ball(photos / name)
@@ -151,11 +183,13 @@ def test_a_changed_file_invalidates_saved_progress(photos: Path, tmp_path: Path)
 
     from cenote.data.loading import Bad
     from cenote.data.photographs import open_photographs
-    from cenote.evaluate.journal import Journal, name_of_run
-    from cenote.evaluate.sightings import Discovered, Sighting, read, written
+    from cenote.predict.discovery.results import Discovered, Sighting, read, written
+    from cenote.predict.journal import Journal, name_of_run
 
     def name() -> str:
-        return name_of_run(torch.nn.Linear(1, 1, False).requires_grad_(False), open_photographs([str(photos)], []))
+        return name_of_run(
+            torch.nn.Linear(1, 1, False).requires_grad_(False), open_photographs([str(photos)], [])
+        )
 
     torch.manual_seed(0)
     before = name()
@@ -165,15 +199,27 @@ def test_a_changed_file_invalidates_saved_progress(photos: Path, tmp_path: Path)
     torch.manual_seed(0)
     assert name() != before
     sighting = Sighting(0, (4, 4), {"lost": Discovered(np.zeros((0, 4)), [])})
-    lines = [sighting, Bad(1, "gone"), sighting._replace(position=2), Bad(3, "gone"), Bad(4, "gone")]
+    lines = [
+        sighting,
+        Bad(1, "gone"),
+        sighting._replace(position=2),
+        Bad(3, "gone"),
+        Bad(4, "gone"),
+    ]
     images = open_photographs([str(photos)], []).select([0] * 5)
     list(Journal(tmp_path / "journal", "one", written, read).over(images, lambda _: iter(lines)))
     journal = Journal(tmp_path / "journal", "one", written, read)
     again = list(journal.over(images, lambda rest: iter([sighting] * len(rest))))
-    assert journal.done == 3 and [line.position for line in again] == [0, 1, 2, 3, 3] and again[1] == lines[1]
+    assert (
+        journal.done == 3
+        and [line.position for line in again] == [0, 1, 2, 3, 3]
+        and again[1] == lines[1]
+    )
 
 
-def test_nothing_to_look_at(photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_nothing_to_look_at(
+    photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     for path in (tmp_path / "*.jpg", photos / "broken.jpg"):
         assert discover(path, "-o", tmp_path / "out") == 2
         assert str(path) in capfd.readouterr().err
@@ -186,8 +232,11 @@ def test_it_finds_real_birds(tmp_path: Path) -> None:
         writer = csv.writer(file)
         writer.writerow(["file", "x1", "y1", "x2", "y2"])
         writer.writerows(
-            [str(shared_data("cub") / row["file"]), *(row[k] for k in ("x1", "y1", "x2", "y2"))] for row in rows
+            [str(shared_data("cub") / row["file"]), *(row[k] for k in ("x1", "y1", "x2", "y2"))]
+            for row in rows
         )
     assert discover(tmp_path / "birds.csv", "-o", tmp_path / "out") == 0
     report = json.loads((tmp_path / "out" / "results.json").read_text())
-    assert report["images"] == 16 and report["methods"]["tokencut"]["corloc"] >= 30, report["methods"]
+    assert report["images"] == 16 and report["methods"]["tokencut"]["corloc"] >= 30, report[
+        "methods"
+    ]

@@ -35,7 +35,13 @@ def write_images(folder: Path, split: str = "val") -> Path:
     for i in range(IMAGES):
         data.image(i).save(folder / f"{i}.png")
         Image.fromarray((data.mask(i) == 1).astype(np.uint8)).save(folder / f"{i}-mask.png")
-        row = (f"{i}.png", "abc"[i % 3], split if i < 3 else "test", f"{i}-mask.png", *rectangle(i).corners)
+        row = (
+            f"{i}.png",
+            "abc"[i % 3],
+            split if i < 3 else "test",
+            f"{i}-mask.png",
+            *rectangle(i).corners,
+        )
         lines.append(",".join(map(str, row)))
     (folder / "list.csv").write_text("\n".join(lines))
     return folder / "list.csv"
@@ -87,34 +93,58 @@ def test_an_unreadable_first_image(run: Path, data: Path, tmp_path: Path) -> Non
     report = results(tmp_path / "out")
     assert report["corruption"]["images"] == 2 and report["background"]["images"] <= 2
     names = {path.name for path in (tmp_path / "out").iterdir()}
-    pictures = {"corruption.png", "corruptions.jpg", "severities.jpg", "background.png", "variants.jpg"}
-    assert names == {"results.json", "index.html", "page.json", *pictures}, "saved passes are removed"
+    pictures = {
+        "corruption.png",
+        "corruptions.jpg",
+        "severities.jpg",
+        "background.png",
+        "variants.jpg",
+    }
+    assert names == {"results.json", "index.html", "page.json", *pictures}, (
+        "saved passes are removed"
+    )
 
 
 def test_a_picture_that_fails_does_not_fail_the_report(
-    run: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    run: Path,
+    data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     def broken(*arguments: Any, **options: Any) -> Any:
         raise RuntimeError("no font")
 
-    from cenote.show import robustness
+    from cenote.report import robustness
 
     for name in ("draw_variant_bars", "variant_sheet"):
         monkeypatch.setattr(robustness, name, broken)
     assert evaluate(run, data, "--on", "background", "-o", tmp_path / "out") == 0
     error = capfd.readouterr().err
     assert "background.png" in error and "no font" in error
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"results.json", "index.html", "page.json"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "results.json",
+        "index.html",
+        "page.json",
+    }
 
 
 @pytest.mark.usefixtures("quick_corruptions")
-def test_pictures_show_what_was_judged(run: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cenote.show import robustness
+def test_pictures_show_what_was_judged(
+    run: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cenote.report import robustness
 
     seen: dict[tuple[str, int], Any] = {}
 
     def sheet(corrupted: Any) -> None:
-        seen.update({(name, k): np.asarray(corrupted(name, k)) for name in ("fog", "contrast") for k in (1, 3)})
+        seen.update(
+            {
+                (name, k): np.asarray(corrupted(name, k))
+                for name in ("fog", "contrast")
+                for k in (1, 3)
+            }
+        )
 
     monkeypatch.setattr(robustness, "severity_sheet", sheet)
     assert evaluate(run, data, "--on", "corruption", "--seed", 5, "-o", tmp_path / "out") == 0
@@ -163,7 +193,7 @@ def test_saved_passes_are_of_this_model_and_these_images(
 def test_saved_passes_stay_until_results_are_written(
     run: Path, data: Path, tmp_path: Path, passes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from cenote.show import robustness_text
+    from cenote.report import robustness_text
 
     with monkeypatch.context() as patch:
         patch.setattr(robustness_text, "background_text", lambda report: 1 / 0)
@@ -172,7 +202,9 @@ def test_saved_passes_stay_until_results_are_written(
     assert evaluate(run, data, "--on", "background", "-o", tmp_path / "out") == 0 and not passes
 
 
-def test_imagenet_9_with_pictures(run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_imagenet_9_with_pictures(
+    run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     for variant in ("original", "mixed_same", "mixed_rand"):
         for k, name in enumerate("abc"):
             folder = tmp_path / "in9" / variant / "val" / f"0{k}_{name}"
@@ -218,22 +250,35 @@ def test_imagenet_c_with_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     }
 
 
-def test_the_saved_threshold(run: Path, data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_saved_threshold(
+    run: Path, data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     kept = run / "localization.json"
     assert evaluate(run, data, "--on", "localize") == 0
     honest = json.loads(kept.read_text())
-    assert honest["chosen_on"] | {"data": ""} == {"data": "", "split": "val", "images": 3, "oracle": False}
+    assert honest["chosen_on"] | {"data": ""} == {
+        "data": "",
+        "split": "val",
+        "images": 3,
+        "oracle": False,
+    }
     assert honest["max_box_acc"] >= 0 and honest["centred_box"] >= 0
     before = kept.read_text()
-    assert evaluate(run, data, "--split", "val", "--on", "localize") == 0  # no others to choose on: an oracle
+    assert (
+        evaluate(run, data, "--split", "val", "--on", "localize") == 0
+    )  # no others to choose on: an oracle
     assert kept.read_text() == before and str(kept) in capfd.readouterr().err
     kept.unlink()
     assert evaluate(run, data, "--split", "val", "--on", "localize", "-o", tmp_path / "out") == 0
     oracle = json.loads(kept.read_text())["chosen_on"]
     assert (oracle["split"], oracle["oracle"], oracle["images"]) == ("val", True, 3)
-    assert main(["localize", str(run), str(data.parent / "0.png"), "-o", str(tmp_path / "boxes")]) == 0
+    assert (
+        main(["localize", str(run), str(data.parent / "0.png"), "-o", str(tmp_path / "boxes")]) == 0
+    )
     assert re.search(r"\b3 images\b.*\bval\b", capfd.readouterr().err)
-    assert evaluate(run, data, "--on", "localize") == 0  # the threshold that validation images chose replaces it
+    assert (
+        evaluate(run, data, "--on", "localize") == 0
+    )  # the threshold that validation images chose replaces it
     assert json.loads(kept.read_text()) == honest
 
 
@@ -251,7 +296,11 @@ def test_a_read_only_run_loses_nothing(
 
 
 def test_interrupted_discovery_resumes(
-    run: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    run: Path,
+    data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     """With a folder for its journal; without one there is nothing to resume."""
     seen: list[str] = []
@@ -274,7 +323,9 @@ def test_interrupted_discovery_resumes(
     stop = False
     assert evaluate(run, data, "--on", "discover", "-o", tmp_path / "out") == 0
     assert seen == ["3.png", "4.png", "4.png", "5.png"]
-    assert results(tmp_path / "out")["discover"]["images"] == 3 and not list((tmp_path / "out").glob(".*"))
+    assert results(tmp_path / "out")["discover"]["images"] == 3 and not list(
+        (tmp_path / "out").glob(".*")
+    )
 
 
 def test_a_segmentation_of_another_model_starts_afresh(
@@ -288,13 +339,21 @@ def test_a_segmentation_of_another_model_starts_afresh(
     resumed: list[bool] = []
     ends = False
 
-    def trained(model: Any, train: Any, judged: Any, folder: Path, settings: Any, resume: bool, say: Any) -> Any:
+    def trained(
+        model: Any, train: Any, judged: Any, folder: Path, settings: Any, resume: bool, say: Any
+    ) -> Any:
         resumed.append(resume)
         assert resume == (folder / "checkpoint.pt").exists()
         (folder / "checkpoint.pt").write_bytes(b"half")
         if not ends:
             raise Stopped("interrupted; it goes on with --resume")
-        report = {"miou": 1.0, "macc": 1.0, "aacc": 1.0, "images": 3, "unreadable": ["4.png: its mask is damaged"]}
+        report = {
+            "miou": 1.0,
+            "macc": 1.0,
+            "aacc": 1.0,
+            "images": 3,
+            "unreadable": ["4.png: its mask is damaged"],
+        }
         return SimpleNamespace(report=report, scores={0: 1.0}, predict=None)
 
     monkeypatch.setattr(segment, "segment", trained)
@@ -305,15 +364,26 @@ def test_a_segmentation_of_another_model_starts_afresh(
     ends = True
     assert len(capfd.readouterr().err.splitlines()) == 3
     assert evaluate(*command) == 0 and resumed == [False, True, False, True]
-    assert "(1 image)" in capfd.readouterr().out and results(tmp_path / "out")["segment"]["images"] == 1
+    assert (
+        "(1 image)" in capfd.readouterr().out
+        and results(tmp_path / "out")["segment"]["images"] == 1
+    )
     assert not list((tmp_path / "out" / "segment").iterdir())
     assert evaluate(*command) == 0 and resumed[-1] is False
 
 
-def test_the_model_runs_on_the_gpu_if_there_is_one(run: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_model_runs_on_the_gpu_if_there_is_one(
+    run: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import torch
 
-    report = {"accuracy": math.nan, "top5": math.nan, "images": 0, "unreadable": [], "unknown_class": 0}
+    report = {
+        "accuracy": math.nan,
+        "top5": math.nan,
+        "images": 0,
+        "unreadable": [],
+        "unknown_class": 0,
+    }
     devices: list[str] = []
     monkeypatch.setattr(PooledModel, "to", lambda self, device: devices.append(device) or self)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -324,13 +394,18 @@ def test_the_model_runs_on_the_gpu_if_there_is_one(run: Path, data: Path, monkey
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--on", "classify,lokalize"], "no protocol 'lokalize'; did you mean 'localize'? (classify, knn"),
+        (
+            ["--on", "classify,lokalize"],
+            "no protocol 'lokalize'; did you mean 'localize'? (classify, knn",
+        ),
         (["--on", ","], "no protocol is named: classify, knn"),
         (["-o", "FILE"], "is a file: name a folder"),
         (["-o", "FILE/deeper"], "is a file: name a folder"),
     ],
 )
-def test_sentences(tmp_path: Path, capfd: pytest.CaptureFixture[str], options: list[str], sentence: str) -> None:
+def test_sentences(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], options: list[str], sentence: str
+) -> None:
     (tmp_path / "file").write_text("mine")
     options = [option.replace("FILE", str(tmp_path / "file")) for option in options]
     assert evaluate("no-run", "no-data", *options) == 2  # before either is opened
@@ -347,14 +422,23 @@ def test_names_with_blanks(run: Path, data: Path, capfd: pytest.CaptureFixture[s
     assert text.count("1 image") == 2
 
 
-def test_retrieval_with_a_picture(run: Path, data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_retrieval_with_a_picture(
+    run: Path, data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     data.write_text(data.read_text().replace(",val,", ",test,"))
-    (data.parent / "5.png").write_bytes(b"")  # of class c, whose other image then has nothing to find
+    (data.parent / "5.png").write_bytes(
+        b""
+    )  # of class c, whose other image then has nothing to find
     assert evaluate(run, data, "--on", "retrieve", "-o", tmp_path / "out") == 0
     captured, report = capfd.readouterr(), results(tmp_path / "out")["retrieve"]
-    assert captured.out.split()[:7] == ["R@1", "R@2", "R@4", "R@8", "P@1", "RP", "MAP@R"] and not captured.err
+    assert (
+        captured.out.split()[:7] == ["R@1", "R@2", "R@4", "R@8", "P@1", "RP", "MAP@R"]
+        and not captured.err
+    )
     assert "5.png" in captured.out
-    assert (report["images"], report["queries"], report["without_match"]) == (5, 4, 1) and report["recall@8"] == 100
+    assert (report["images"], report["queries"], report["without_match"]) == (5, 4, 1) and report[
+        "recall@8"
+    ] == 100
     assert {path.name for path in (tmp_path / "out").iterdir()} == {
         "results.json",
         "index.html",
@@ -363,15 +447,21 @@ def test_retrieval_with_a_picture(run: Path, data: Path, tmp_path: Path, capfd: 
     }
 
 
-def test_queries_and_gallery_are_different_splits(run: Path, data: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_queries_and_gallery_are_different_splits(
+    run: Path, data: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     data.write_text(data.read_text().replace(",val,", ",query,").replace(",test,", ",gallery,"))
     assert evaluate(run, data, "--on", "retrieve") == 0
     assert "3 queries" in capfd.readouterr().out
-    assert evaluate(run, data, "--on", "retrieve", "--split", "gallery") == 2  # three classes of one image each
+    assert (
+        evaluate(run, data, "--on", "retrieve", "--split", "gallery") == 2
+    )  # three classes of one image each
     assert "3 queries" in capfd.readouterr().err
 
 
-def test_landmarks_have_another_table(run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_landmarks_have_another_table(
+    run: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     from tests.data.benchmarks import annotated_trees
 
     (tmp_path / "r").mkdir()
@@ -381,16 +471,27 @@ def test_landmarks_have_another_table(run: Path, tmp_path: Path, capfd: pytest.C
 
 
 @pytest.mark.parametrize(
-    ("held_out", "queries", "classes"), [("cd", 4, 2), ("bd", 8, 4)], ids=["of this data", "of other data"]
+    ("held_out", "queries", "classes"),
+    [("cd", 4, 2), ("bd", 8, 4)],
+    ids=["of this data", "of other data"],
 )
 def test_a_run_of_metric_learning_is_evaluated_on_held_out_classes(
-    run: Path, tmp_path: Path, held_out: str, queries: int, classes: int, capfd: pytest.CaptureFixture[str]
+    run: Path,
+    tmp_path: Path,
+    held_out: str,
+    queries: int,
+    classes: int,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     for i in range(8):
         rectangles(8).image(i).save(tmp_path / f"{i}.png")
     lines = [f"{i}.png,{'abcd'[i % 4]}" for i in range(8)]
     (tmp_path / "list.csv").write_text("\n".join(["file,label", *lines]))
-    (run / "results.json").write_text(json.dumps({"task": "metric", "classes": {"test": list(held_out)}}))
+    (run / "results.json").write_text(
+        json.dumps({"task": "metric", "classes": {"test": list(held_out)}})
+    )
     assert evaluate(run, tmp_path / "list.csv", "--on", "retrieve") == 0
     text = capfd.readouterr().out
-    assert f"{queries} queries" in text and f", {classes} " in text  # all classes if the data is not that of the run
+    assert (
+        f"{queries} queries" in text and f", {classes} " in text
+    )  # all classes if the data is not that of the run

@@ -17,14 +17,20 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def test_a_saved_model_becomes_onnx(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_saved_model_becomes_onnx(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     import onnxruntime
 
     out = tmp_path / "model.onnx"
     assert main(["export", str(folder), "-o", str(out)]) == 0
     text = capsys.readouterr().out
     assert text.startswith(f"{out}  ")
-    for name, shape in {"images": "batch, 3, height", "logits": "batch, 3", "map": "batch, 1, rows"}.items():
+    for name, shape in {
+        "images": "batch, 3, height",
+        "logits": "batch, 3",
+        "map": "batch, 1, rows",
+    }.items():
         assert f" {name} ({shape}" in text
     assert float(text.split()[-1]) < 1e-4  # the largest difference to PyTorch
     session = onnxruntime.InferenceSession(str(out))
@@ -34,7 +40,10 @@ def test_a_saved_model_becomes_onnx(folder: Path, tmp_path: Path, capsys: pytest
 def test_a_backbone_becomes_a_program(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "model.pt2"
     options = ["--backbone", "resnet_micro", "--pool", "simpool", "--no-pretrained"]
-    assert main(["export", *options, "-o", str(out), "--format", "torch", "--output", "embedding"]) == 0
+    assert (
+        main(["export", *options, "-o", str(out), "--format", "torch", "--output", "embedding"])
+        == 0
+    )
     width = re.search(r"embedding \(batch, (\d+)\)", capsys.readouterr().out)
     vectors, maps = torch.export.load(out).module()(torch.zeros(1, 3, 64, 96))
     assert width and vectors.shape == (1, int(width[1])) and maps.shape[:2] == (1, 1)
@@ -47,18 +56,28 @@ def test_a_backbone_becomes_a_program(tmp_path: Path, capsys: pytest.CaptureFixt
         (["a", "--backbone", "lite0"], "and not both"),
         (["no_such_folder"], "no such model folder: no_such_folder"),
         (["--backbone", "resnet81", "--no-pretrained"], "no backbone 'resnet81'"),
-        (["--backbone", "resnet_micro", "--no-pretrained", "--pool", "simpol"], "did you mean 'simpool'"),
-        (["--backbone", "resnet_micro", "--no-pretrained", "-o", "no_such_folder/m.onnx"], "no such folder"),
+        (
+            ["--backbone", "resnet_micro", "--no-pretrained", "--pool", "simpol"],
+            "did you mean 'simpool'",
+        ),
+        (
+            ["--backbone", "resnet_micro", "--no-pretrained", "-o", "no_such_folder/m.onnx"],
+            "no such folder",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_sentences(argv: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["export", *argv]) == 2
     out, err = capsys.readouterr()
-    assert not out and err.startswith("cenote export: ") and sentence in err and err.count("\n") == 1
+    assert (
+        not out and err.startswith("cenote export: ") and sentence in err and err.count("\n") == 1
+    )
 
 
-def test_a_damaged_model_writes_nothing(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_damaged_model_writes_nothing(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     os.truncate(folder / "model.safetensors", 100)
     assert main(["export", str(folder), "-o", str(tmp_path / "m.onnx")]) == 2
     assert "model.safetensors" in capsys.readouterr().err

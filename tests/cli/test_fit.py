@@ -33,7 +33,23 @@ def run(*arguments: object) -> int:
 
 def test_frozen(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
-    assert run("fit", photos, "--freeze", "-o", out, "--epochs", 6, "--batch", 4, "--lr", "0.003", "0.01") == 0
+    assert (
+        run(
+            "fit",
+            photos,
+            "--freeze",
+            "-o",
+            out,
+            "--epochs",
+            6,
+            "--batch",
+            4,
+            "--lr",
+            "0.003",
+            "0.01",
+        )
+        == 0
+    )
     text = capsys.readouterr().out
     report = json.loads((out / "results.json").read_text())
     assert report["test"]["accuracy"] >= 75 and set(report["rates"]) == {"0.003", "0.01"}
@@ -41,22 +57,44 @@ def test_frozen(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert cenote.load(out).class_names == ["blue", "green"]
     assert run("evaluate", out, photos, "--on", "classify,knn,linear", "--json") == 0
     judged = json.loads(capsys.readouterr().out)
-    assert min(judged["classify"]["accuracy"], judged["knn"]["knn_10"], judged["linear"]["linear"]) >= 75
+    assert (
+        min(judged["classify"]["accuracy"], judged["knn"]["knn_10"], judged["linear"]["linear"])
+        >= 75
+    )
     assert judged["images"] == 8 and judged["split"] == "test"
     assert run("fit", photos, "--freeze", "-o", out, "--epochs", 4) == 2
     assert str(out) in capsys.readouterr().err
 
 
-def test_whole_and_resumed(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["fit", photos, "--scratch", "--backbone", "resnet_micro", "--pool", "gap", "--size", 32, "--epochs", 2]
-    assert run(*command, "--batch", 8, "-o", tmp_path / "run", "--settings", "ema=0.5", "most_bad=1") == 0
+def test_whole_and_resumed(
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = [
+        "fit",
+        photos,
+        "--scratch",
+        "--backbone",
+        "resnet_micro",
+        "--pool",
+        "gap",
+        "--size",
+        32,
+        "--epochs",
+        2,
+    ]
+    assert (
+        run(*command, "--batch", 8, "-o", tmp_path / "run", "--settings", "ema=0.5", "most_bad=1")
+        == 0
+    )
     model = cenote.load(tmp_path / "run")
     assert model.backbone.preprocessing.size == 32
     assert run(*command, "--batch", 4, "-o", tmp_path / "run", "--resume") == 2
     assert re.search(r"\bbatch\b.*\b8\b.*\b4\b", capsys.readouterr().err)
 
 
-def test_the_cache_is_listed_and_pruned(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_cache_is_listed_and_pruned(
+    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run("fit", photos, "--freeze", "-o", tmp_path / "run", "--epochs", 1, "--lr", "0.001")
     capsys.readouterr()
     assert run("cache") == 0
@@ -69,19 +107,29 @@ def test_the_cache_is_listed_and_pruned(photos: Path, tmp_path: Path, capsys: py
     "arguments, sentence",
     [
         (("--settings", "lrr=3"), "no setting 'lrr'; did you mean 'lr'?"),
-        (("--settings", "lr=1e-3", "--pool-options", "gama=2", "--freeze"), "'simpool' has no option 'gama'"),
+        (
+            ("--settings", "lr=1e-3", "--pool-options", "gama=2", "--freeze"),
+            "'simpool' has no option 'gama'",
+        ),
         (("--settings", "clip"), "an option is KEY=VALUE, for example gamma=2; got 'clip'"),
         (("--freeze", "--scratch"), "freeze and scratch exclude each other"),
         (("--lr", "0.1", "0.2"), "several rates are tried with a frozen backbone only"),
         (("--pool", "simpol", "--freeze"), "no pool 'simpol'; did you mean 'simpool'?"),
         (("--backbone", "resnet19", "--freeze"), "resnet19"),
         (("--epochs", "0"), "epochs must be at least 1, got 0"),
-        (("--recipe", "simpool/vit-smal-supervised"), "did you mean 'simpool/vit-small-supervised'"),
+        (
+            ("--recipe", "simpool/vit-smal-supervised"),
+            "did you mean 'simpool/vit-small-supervised'",
+        ),
         (("--resume",), "is not there: there is no run to resume"),
     ],
 )
 def test_sentences(
-    photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], sentence: str
+    photos: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    sentence: str,
 ) -> None:
     assert run("fit", photos, "-o", tmp_path / "run", *arguments) in (1, 2)
     error = capsys.readouterr().err
@@ -92,7 +140,22 @@ def test_a_folder_without_splits_is_evaluated_on_held_out_images(
     photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "run"
-    assert run("fit", photos / "train", "--freeze", "-o", out, "--epochs", 2, "--lr", "0.01", "--size", 64) == 0
+    assert (
+        run(
+            "fit",
+            photos / "train",
+            "--freeze",
+            "-o",
+            out,
+            "--epochs",
+            2,
+            "--lr",
+            "0.01",
+            "--size",
+            64,
+        )
+        == 0
+    )
     assert cenote.load(out).backbone.preprocessing.size == 64
     capsys.readouterr()
     assert run("evaluate", out, photos / "train", "--on", "classify,knn", "--json") == 0
@@ -100,7 +163,18 @@ def test_a_folder_without_splits_is_evaluated_on_held_out_images(
     assert report["split"] == "val" and report["images"] == 4 and "knn_10" in report["knn"]
     assert run("evaluate", out, photos / "test", "--json") == 0  # other data: all of it
     assert json.loads(capsys.readouterr().out)["images"] == 8
-    again = ["fit", photos / "train", "--freeze", "-o", out, "--epochs", 2, "--lr", "0.01", "--resume"]
+    again = [
+        "fit",
+        photos / "train",
+        "--freeze",
+        "-o",
+        out,
+        "--epochs",
+        2,
+        "--lr",
+        "0.01",
+        "--resume",
+    ]
     assert run(*again, "--size", 64, "--pool-options", "gamma=2") == 2
     assert re.search(r"\bpool_options\b.*\{'gamma': 2\}", capsys.readouterr().err)
     assert run(*again) == 2 and re.search(r"\bsize\b.*\b64\b", capsys.readouterr().err)
@@ -116,6 +190,8 @@ def test_data_without_enough_labels(tmp_path: Path, capsys: pytest.CaptureFixtur
         Image.new("RGB", (8, 8)).save(tmp_path / "few" / name / "1.png")
     assert run("fit", tmp_path / "few", "--freeze", "-o", tmp_path / "run") == 2
     assert "few" in capsys.readouterr().err  # nothing to hold out
-    (tmp_path / "list.csv").write_text("file,label,split\nfew/a/1.png,a,mine\nfew/b/1.png,b,yours\n")
+    (tmp_path / "list.csv").write_text(
+        "file,label,split\nfew/a/1.png,a,mine\nfew/b/1.png,b,yours\n"
+    )
     assert run("fit", tmp_path / "list.csv", "--freeze", "-o", tmp_path / "run") == 2
     assert "mine, yours" in capsys.readouterr().err  # no training split

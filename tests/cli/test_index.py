@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from cenote.cli import main
-from cenote.data.world import World, write_world
+from cenote.data.synthetic import World, write_world
 from cenote.models import create_model
 from cenote.models.image_text.saving import save_image_text
 from cenote.models.image_text.small import SmallClip
@@ -26,7 +26,9 @@ THINGS = ("cat", "bird", "sketch", "photo")
 def moved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """world/, clip/, words.txt and index/, as in the folder of a demo, which was moved after that."""
     folder = tmp_path_factory.mktemp("demo") / "old"
-    write_world(World.preset("tiny", images=24), folder / "world", jobs=1, progress=False, sheet=False)
+    write_world(
+        World.preset("tiny", images=24), folder / "world", jobs=1, progress=False, sheet=False
+    )
     torch.manual_seed(0)
     words = Words.of(THINGS, context=8)
     tower = TextTower(len(words), 16, 8, width=16, layers=1, heads=2)
@@ -34,7 +36,10 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_image_text(SmallClip(image, tower, words, things=THINGS).eval(), folder / "clip")
     (folder / "words.txt").write_text("\n".join(THINGS))
     options = ["--model", str(folder / "clip"), "--words", str(folder / "words.txt")]
-    assert main(["index", str(folder / "world"), "-o", str(folder / "index"), "--quiet", *options]) == 0
+    assert (
+        main(["index", str(folder / "world"), "-o", str(folder / "index"), "--quiet", *options])
+        == 0
+    )
     return Path(shutil.move(folder, folder.with_name("moved")))
 
 
@@ -43,7 +48,9 @@ def whole(moved: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(moved, tmp_path / "moved"))
 
 
-def assert_refused(capfd: pytest.CaptureFixture[str], names: list[str | Path], *argv: str | Path) -> None:
+def assert_refused(
+    capfd: pytest.CaptureFixture[str], names: list[str | Path], *argv: str | Path
+) -> None:
     """Exit code 2 and one line that has all the names."""
     capfd.readouterr()
     assert main([str(word) for word in argv]) == 2
@@ -58,15 +65,23 @@ def numbers(text: str, folder: Path) -> list[str]:
 
 def test_a_folder_that_was_moved(whole: Path, capfd: pytest.CaptureFixture[str]) -> None:
     photo = next((whole / "world").rglob("*.png"))
-    for argv in (["--text", "cat"], ["--image", str(photo), "--text", "sketch", "--method", "freedom"]):
+    for argv in (
+        ["--text", "cat"],
+        ["--image", str(photo), "--text", "sketch", "--method", "freedom"],
+    ):
         assert main(["search", str(whole / "index"), *argv]) == 0
         out, error = capfd.readouterr()
         assert str(whole / "world") in out and "missing" not in out and not error
     assert main(["index", str(whole / "world"), "-o", str(whole / "index")]) == 0
-    assert numbers(capfd.readouterr().out, whole) == ["24", "24"]  # images in the index, of which unchanged
+    assert numbers(capfd.readouterr().out, whole) == [
+        "24",
+        "24",
+    ]  # images in the index, of which unchanged
 
 
-def test_a_model_and_a_list_that_went_elsewhere(whole: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_model_and_a_list_that_went_elsewhere(
+    whole: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     index, photo = whole / "index", next((whole / "world").rglob("*.png"))
     clip = Path(shutil.move(whole / "clip", tmp_path / "clip"))
     for command in (["search", index, "--text", "cat"], ["serve", "--index", index, "--port", "0"]):
@@ -85,7 +100,9 @@ def test_a_model_and_a_list_that_went_elsewhere(whole: Path, tmp_path: Path, cap
     assert_refused(capfd, [words, index], *update, "--words", tmp_path / "other.txt")
 
 
-def test_images_that_went_elsewhere(whole: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_images_that_went_elsewhere(
+    whole: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     world = Path(shutil.move(whole / "world", tmp_path / "world"))
     ask = ["search", str(whole / "index"), "--text", "cat", "--top", "3"]
     assert main(ask) == 0
@@ -93,7 +110,10 @@ def test_images_that_went_elsewhere(whole: Path, tmp_path: Path, capfd: pytest.C
     assert out.count("(missing)") == 3
     assert error.startswith("3 ") and f"-o {whole / 'index'}" in error
     assert main(["index", str(world), "-o", str(whole / "index")]) == 0
-    assert numbers(capfd.readouterr().out, whole) == ["48", "24"]  # images in the index, of which new files
+    assert numbers(capfd.readouterr().out, whole) == [
+        "48",
+        "24",
+    ]  # images in the index, of which new files
     assert main(ask) == 0
     out, error = capfd.readouterr()
     assert "(missing)" not in out and not error
@@ -110,7 +130,9 @@ def test_wrong_input(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert_refused(capfd, ["--batch", "0"], *fill, "--batch", "0")
     assert_refused(capfd, ["--workers", "-1"], *fill, "--workers", "-1")
     assert_refused(capfd, [tmp_path / "empty"], "index", tmp_path / "empty", "-o", tmp_path / "ix")
-    assert_refused(capfd, ["--weight"], "search", tmp_path, "--text", "a", "--weight", "0.5")  # needs an image, too
+    assert_refused(
+        capfd, ["--weight"], "search", tmp_path, "--text", "a", "--weight", "0.5"
+    )  # needs an image, too
 
 
 def main_without_root_rights(argv: list[str]) -> int:
@@ -133,8 +155,12 @@ def main_without_root_rights(argv: list[str]) -> int:
         return thread.submit(run).result()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="capabilities of a thread: run this test on Linux")
-def test_folders_that_may_not_be_read(whole: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="capabilities of a thread: run this test on Linux"
+)
+def test_folders_that_may_not_be_read(
+    whole: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     def denied(*argv: str | Path) -> tuple[int, list[str]]:
         capfd.readouterr()
         code = main_without_root_rights([str(word) for word in argv])
@@ -144,18 +170,25 @@ def test_folders_that_may_not_be_read(whole: Path, tmp_path: Path, capfd: pytest
     shutil.copytree(whole / "world" / "images", photos)
     closed = sorted(path for path in photos.iterdir() if path.is_dir())[0]
     model = ["--model", whole / "clip", "--words", "none"]
-    assert main(["index", str(photos), "-o", str(tmp_path / "ix"), *map(str, model), "--quiet"]) == 0
+    assert (
+        main(["index", str(photos), "-o", str(tmp_path / "ix"), *map(str, model), "--quiet"]) == 0
+    )
     try:
         for rights in (0, 0o111):
             closed.chmod(rights)
             code, error = denied("index", photos, "-o", tmp_path / "ix")
             assert code == 1 and f"{closed}: " in error[0], error
-            assert len(Embedded.open(tmp_path / "ix")) == 24  # images of a closed folder stay in the index
+            assert (
+                len(Embedded.open(tmp_path / "ix")) == 24
+            )  # images of a closed folder stay in the index
         photos.chmod(0)
         code, error = denied("index", photos, "-o", tmp_path / "ix2", *model)
         assert code == 2 and len(error) == 1 and str(photos) in error[0], error
         (whole / "index").chmod(0)
-        for command in (["search", whole / "index", "--text", "cat"], ["serve", "--index", whole / "index"]):
+        for command in (
+            ["search", whole / "index", "--text", "cat"],
+            ["serve", "--index", whole / "index"],
+        ):
             code, error = denied(*command)
             assert code == 2 and len(error) == 1 and str(whole / "index") in error[0], error
     finally:

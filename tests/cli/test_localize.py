@@ -17,9 +17,9 @@ from cenote.data import open_dataset, read_list
 from cenote.data.coco import read_coco
 from cenote.data.loading import Bad
 from cenote.data.photographs import open_photographs
-from cenote.evaluate.find import find
-from cenote.evaluate.tally import Eyes
 from cenote.models import load, save_model
+from cenote.predict.boxes import find
+from cenote.predict.maps import MapPredictor
 from tests.synthetic import rectangle, rectangles
 from tests.toy_models import localizer
 
@@ -50,7 +50,9 @@ def localize(*argv: object) -> int:
     return main(["localize", *map(str, argv)])
 
 
-def test_every_format_at_once(model: Path, photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_every_format_at_once(
+    model: Path, photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     options = ["--format", "coco", "voc", "csv", "--masks", "--pictures", "--batch", 2]
     assert localize(model, photos, "-o", tmp_path / "out", *options) == 1  # one is broken
     captured = capfd.readouterr()
@@ -58,7 +60,9 @@ def test_every_format_at_once(model: Path, photos: Path, tmp_path: Path, capfd: 
     assert first.startswith("threshold 0.25: ")  # the default
     assert f"{photos / 'broken.jpg'}: " in second
     assert last.startswith("cenote localize: 1 ")
-    assert re.match(r"5 .*\b5 .*boxes.json, Annotations/, boxes.csv, masks/, pictures/", captured.out)
+    assert re.match(
+        r"5 .*\b5 .*boxes.json, Annotations/, boxes.csv, masks/, pictures/", captured.out
+    )
     out = tmp_path / "out"
     table, instances = read_list(out / "boxes.csv"), read_coco(out / "boxes.json")
     assert len(table) == len(instances) == 5 and not table.problems and not instances.problems
@@ -96,7 +100,14 @@ def boxed(tmp_path: Path) -> list[object]:
     data, lines = rectangles(8), ["file,label,split,x1,y1,x2,y2"]
     for i in range(8):
         data.image(i).save(tmp_path / f"{i}.png")
-        lines.append(",".join(map(str, (f"{i}.png", "abc"[i % 3], "val" if i < 5 else "test", *rectangle(i).corners))))
+        lines.append(
+            ",".join(
+                map(
+                    str,
+                    (f"{i}.png", "abc"[i % 3], "val" if i < 5 else "test", *rectangle(i).corners),
+                )
+            )
+        )
     (tmp_path / "boxes.csv").write_text("\n".join(lines))
     return [tmp_path / "run", tmp_path / "boxes.csv", "-o", tmp_path / "out", "--format", "csv"]
 
@@ -105,39 +116,56 @@ def test_a_calibrated_threshold_is_saved(tmp_path: Path, capfd: pytest.CaptureFi
     command = boxed(tmp_path)
     assert localize(*command, "--calibrate", tmp_path / "boxes.csv") == 0
     kept = json.loads((tmp_path / "run" / "localization.json").read_text())
-    assert kept["chosen_on"]["images"] == 5 and kept["chosen_on"]["split"] == "val" and kept["size"] == 64
+    assert (
+        kept["chosen_on"]["images"] == 5
+        and kept["chosen_on"]["split"] == "val"
+        and kept["size"] == 64
+    )
     source = f"threshold {kept['threshold']:.2f}: 5 images"
     assert source in capfd.readouterr().err
     written = (tmp_path / "out" / "boxes.csv").read_text()
     assert localize(*command) == 0 and source in capfd.readouterr().err
     assert (tmp_path / "out" / "boxes.csv").read_text() == written
-    assert localize(*command, "--threshold", 0.9) == 0 and "threshold 0.90: " in capfd.readouterr().err
+    assert (
+        localize(*command, "--threshold", 0.9) == 0 and "threshold 0.90: " in capfd.readouterr().err
+    )
     assert (tmp_path / "out" / "boxes.csv").read_text() != written
 
 
-def test_a_read_only_run_can_be_calibrated(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_read_only_run_can_be_calibrated(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     command = boxed(tmp_path)
     assert localize(*command, "--calibrate", tmp_path / "boxes.csv") == 0
     value = json.loads((tmp_path / "run" / "localization.json").read_text())["threshold"]
     written = (tmp_path / "out" / "boxes.csv").read_text()
     (tmp_path / "run" / "localization.json").unlink()
-    (tmp_path / "run" / "localization.json").mkdir()  # nothing can be written there, not even by root
+    (
+        tmp_path / "run" / "localization.json"
+    ).mkdir()  # nothing can be written there, not even by root
     capfd.readouterr()
     assert localize(*command, "--calibrate", tmp_path / "boxes.csv") == 0
     error = capfd.readouterr().err
-    assert str(tmp_path / "run" / "localization.json") in error and f"--threshold {value:.2f}" in error
+    assert (
+        str(tmp_path / "run" / "localization.json") in error and f"--threshold {value:.2f}" in error
+    )
     assert f"threshold {value:.2f}: 5 images" in error
     assert (tmp_path / "out" / "boxes.csv").read_text() == written
 
 
-def test_a_doubtful_threshold_is_a_warning(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_doubtful_threshold_is_a_warning(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     command = boxed(tmp_path)
     assert localize(*command, "--calibrate", tmp_path / "boxes.csv") == 0
     assert re.search(r"\b20 images\b", capfd.readouterr().err)  # there were fewer
     path = tmp_path / "run" / "localization.json"
     kept = json.loads(path.read_text())
     good = {"threshold": 0.2, "max_box_acc": 50.0, "centred_box": 40.0}
-    doubtful = [{"threshold": 0.01}, {"centred_box": 50.0}]  # very low; no better than a box in the middle
+    doubtful = [
+        {"threshold": 0.01},
+        {"centred_box": 50.0},
+    ]  # very low; no better than a box in the middle
     for change, warnings in [({}, 0), *((change, 1) for change in doubtful)]:
         on = {**kept["chosen_on"], "images": 20}
         path.write_text(json.dumps({**kept, **good, "chosen_on": on, **change}))
@@ -146,13 +174,17 @@ def test_a_doubtful_threshold_is_a_warning(tmp_path: Path, capfd: pytest.Capture
         assert first.startswith("threshold 0.") and len(others) == warnings
 
 
-def test_out_that_is_a_file(model: Path, photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_out_that_is_a_file(
+    model: Path, photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "out").write_text("mine")
     assert localize(model, photos, "-o", tmp_path / "out") == 2
     assert f"-o {tmp_path / 'out'}" in capfd.readouterr().err
 
 
-def test_one_box_is_not_boxes(model: Path, photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_one_box_is_not_boxes(
+    model: Path, photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     assert localize(model, photos / "0.png", "-o", tmp_path / "out") == 0
     assert capfd.readouterr().out.startswith("1 box in 1 photograph: ")
 
@@ -169,7 +201,10 @@ def test_several_objects_in_an_image(model: Path, photos: Path, tmp_path: Path) 
     ("options", "sentence"),
     [
         (["--threshold", "1"], "a threshold is at least 0 and less than 1, got 1.0"),
-        (["--threshold", "0.5", "--calibrate", "world/tiny"], "--threshold and --calibrate exclude each other"),
+        (
+            ["--threshold", "0.5", "--calibrate", "world/tiny"],
+            "--threshold and --calibrate exclude each other",
+        ),
         (["--calibrate", "nowhere"], "nowhere is not there"),
         (["--map", "pool"], "'gap' has no attention map of its own"),
         (["--map", "cls"], "there is no CLS token"),
@@ -179,15 +214,26 @@ def test_several_objects_in_an_image(model: Path, photos: Path, tmp_path: Path) 
     ],
 )
 def test_sentences(
-    model: Path, photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], options: list[str], sentence: str
+    model: Path,
+    photos: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    options: list[str],
+    sentence: str,
 ) -> None:
     assert localize(model, photos / "0.png", "-o", tmp_path / "out", *options) == 2
     captured = capfd.readouterr()
-    assert sentence in " ".join(captured.err.split()) and "Traceback" not in captured.err and not captured.out
+    assert (
+        sentence in " ".join(captured.err.split())
+        and "Traceback" not in captured.err
+        and not captured.out
+    )
     assert not list(tmp_path.rglob("*.*"))
 
 
-def test_nothing_to_look_at(model: Path, photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_nothing_to_look_at(
+    model: Path, photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     for path in (tmp_path / "none.jpg", photos / "broken.jpg"):
         assert localize(model, path, "-o", tmp_path / "out") == 2
         assert str(path) in capfd.readouterr().err
@@ -203,13 +249,29 @@ def test_an_image_without_an_object(tmp_path: Path, model: Path) -> None:
         parameter.data.zero_()
     save_model(model_of_nothing, tmp_path / "run")
     Image.fromarray(np.zeros((30, 20, 3), np.uint8)).save(tmp_path / "dark.png")
-    assert localize(tmp_path / "run", tmp_path / "dark.png", "-o", tmp_path, "--format", "coco", "csv", "voc") == 0
+    assert (
+        localize(
+            tmp_path / "run",
+            tmp_path / "dark.png",
+            "-o",
+            tmp_path,
+            "--format",
+            "coco",
+            "csv",
+            "voc",
+        )
+        == 0
+    )
     assert read_list(tmp_path / "boxes.csv")[0].boxes == ()
     assert json.loads((tmp_path / "boxes.json").read_text())["annotations"] == []
 
 
 def test_a_killed_run_resumes_to_the_same_files(
-    model: Path, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    model: Path,
+    photos: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     """kill -9 in the middle: nothing is processed twice, and every file is as of one run.
 
@@ -221,35 +283,63 @@ def test_a_killed_run_resumes_to_the_same_files(
     options = ["--format", "coco", "voc", "csv", "--masks", "--batch", 1]
     assert localize(model, photos, "-o", tmp_path / "whole", *options) == 1
     journal = tmp_path / "out" / ".looks.jsonl"
-    command = [sys.executable, "-m", "cenote", "localize", model, photos, "-o", tmp_path / "out", *options]
+    command = [
+        sys.executable,
+        "-m",
+        "cenote",
+        "localize",
+        model,
+        photos,
+        "-o",
+        tmp_path / "out",
+        *options,
+    ]
     process = subprocess.Popen(list(map(str, command)), stderr=subprocess.DEVNULL)
-    while process.poll() is None and not (journal.is_file() and journal.read_bytes().count(b"\n") > 8):
+    while process.poll() is None and not (
+        journal.is_file() and journal.read_bytes().count(b"\n") > 8
+    ):
         time.sleep(0.005)
     process.kill()
     process.wait()
     done = journal.read_bytes().count(b"\n") - 1
     assert 8 <= done < 66
     batches: list[int] = []
-    see = Eyes.see
-    monkeypatch.setattr(Eyes, "see", lambda eyes, images: (batches.append(len(images)), see(eyes, images))[1])
+    see = MapPredictor.predict
+    monkeypatch.setattr(
+        MapPredictor,
+        "predict",
+        lambda predictor, images: (batches.append(len(images)), see(predictor, images))[1],
+    )
     assert localize(model, photos, "-o", tmp_path / "out", *options) == 1
     assert sum(batches) <= 65 - (done - 1)  # one of them is broken
     assert not journal.exists() and re.search(r"\b65 ", capfd.readouterr().out)
-    whole = {path.relative_to(tmp_path / "whole") for path in (tmp_path / "whole").rglob("*") if path.is_file()}
+    whole = {
+        path.relative_to(tmp_path / "whole")
+        for path in (tmp_path / "whole").rglob("*")
+        if path.is_file()
+    }
     assert len(whole) == 2 + 2 * 65
     for name in whole:
-        assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
-    left = {path.relative_to(tmp_path / "out") for path in (tmp_path / "out").rglob("*") if path.is_file()}
+        assert (tmp_path / "out" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), (
+            name
+        )
+    left = {
+        path.relative_to(tmp_path / "out")
+        for path in (tmp_path / "out").rglob("*")
+        if path.is_file()
+    }
     assert left == whole, "nothing is left of the killed run"
 
 
-def test_a_journal_is_valid_for_another_threshold(model: Path, photos: Path, tmp_path: Path) -> None:
-    eyes = Eyes(load(model).eval(), "cam", 64, 1)
+def test_a_journal_is_valid_for_another_threshold(
+    model: Path, photos: Path, tmp_path: Path
+) -> None:
+    predictor = MapPredictor(load(model).eval(), "cam", 64, 1)
     images = open_photographs([str(photos)], [])
     journal = tmp_path / "journal"
-    for _, _ in zip(range(4), find(eyes, images, 0.2, journal=journal), strict=False):
+    for _, _ in zip(range(4), find(predictor, images, 0.2, journal=journal), strict=False):
         pass
-    again, plain = (list(find(eyes, images, 0.6, True, path)) for path in (journal, None))
+    again, plain = (list(find(predictor, images, 0.6, True, path)) for path in (journal, None))
     for one, other in zip(again, plain, strict=True):
         assert one.position == other.position
         if not isinstance(one, Bad) and not isinstance(other, Bad):

@@ -11,25 +11,60 @@ from cenote.cli import main
 from cenote.cli.metric import told
 from cenote.models import create_model, save_model
 
-SMALL = ["--backbone", "resnet_micro", "--scratch", "--size", "64", "--epochs", "2", "--dim", "16", "--batch", "12"]
+SMALL = [
+    "--backbone",
+    "resnet_micro",
+    "--scratch",
+    "--size",
+    "64",
+    "--epochs",
+    "2",
+    "--dim",
+    "16",
+    "--batch",
+    "12",
+]
 
 
 def test_a_world(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "m"
-    more = ["--pool-options", "prototypes=8", "--loss", "multi-similarity", "--metrix", "feature", "--zero-shot", "0.1"]
+    more = [
+        "--pool-options",
+        "prototypes=8",
+        "--loss",
+        "multi-similarity",
+        "--metrix",
+        "feature",
+        "--zero-shot",
+        "0.1",
+    ]
     assert main(["metric", "world/tiny", *SMALL, *more, "-o", str(out)]) == 0
     text = capfd.readouterr().out
     assert "epoch 1/2" in text and "epoch 2/2" in text and re.search(r"\b48 .*\b3 ", text)
     head, row = text.splitlines()[-3:-1]
     assert head.split() == ["R@1", "R@2", "R@4", "R@8", "P@1", "RP", "MAP@R"]
     report = json.loads((out / "results.json").read_text())
-    shares = [value for key, value in report["test"].items() if key not in ("images", "queries", "without_match")]
+    shares = [
+        value
+        for key, value in report["test"].items()
+        if key not in ("images", "queries", "without_match")
+    ]
     assert row.split()[2:] == [f"{value:.2f}" for value in shares]
-    assert report["options"]["metrix"] == ["feature"] and report["classes"]["train"] == ["bird", "car", "cat"]
-    assert main(["evaluate", str(out), "world/tiny", "--on", "retrieve", "-o", str(tmp_path / "e")]) == 0
+    assert report["options"]["metrix"] == ["feature"] and report["classes"]["train"] == [
+        "bird",
+        "car",
+        "cat",
+    ]
+    assert (
+        main(["evaluate", str(out), "world/tiny", "--on", "retrieve", "-o", str(tmp_path / "e")])
+        == 0
+    )
     judged = json.loads((tmp_path / "e" / "results.json").read_text())["retrieve"]
     # One pair of neighbours in another order, for a similarity that was rounded differently, changes it by 0.2.
-    assert judged["map@r"] == pytest.approx(report["test"]["map@r"], abs=0.5) and judged["images"] == 48
+    assert (
+        judged["map@r"] == pytest.approx(report["test"]["map@r"], abs=0.5)
+        and judged["images"] == 48
+    )
 
 
 def test_help_names_choices_and_defaults(capfd: pytest.CaptureFixture[str]) -> None:
@@ -50,7 +85,9 @@ def test_the_table_counts_queries_without_a_match() -> None:
 
 
 def test_standard_deviations_are_below_their_mean() -> None:
-    one, other = ({"map@r": value, "queries": 7, "without_match": 0, "images": 7} for value in (41.0, 52.5))
+    one, other = (
+        {"map@r": value, "queries": 7, "without_match": 0, "images": 7} for value in (41.0, 52.5)
+    )
     deviation = {"test": {"map@r": 0.25}, "concatenated": {"map@r": 1.5}}
     report = {"test": one, "concatenated": other, "deviation": deviation, "collections": 81}
     lines = told({**report, "classes": {"test": ["cat", "dog"]}}).splitlines()
@@ -58,9 +95,13 @@ def test_standard_deviations_are_below_their_mean() -> None:
     assert "81" in lines[6]
 
 
-def test_evaluate_names_the_fold_of_its_model(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_evaluate_names_the_fold_of_its_model(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     save_model(create_model("resnet_micro", "gap", 0, img_size=64), tmp_path)
-    (tmp_path / "results.json").write_text('{"task": "metric", "protocol": "fair", "fold": "fold-3-2"}')
+    (tmp_path / "results.json").write_text(
+        '{"task": "metric", "protocol": "fair", "fold": "fold-3-2"}'
+    )
     for i in range(3):
         (tmp_path / "data" / "cat").mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (64, 64), (i, 90, 9)).save(tmp_path / "data" / "cat" / f"{i}.png")
@@ -80,7 +121,9 @@ def test_evaluate_names_the_fold_of_its_model(tmp_path: Path, capfd: pytest.Capt
         (["--mix", "pos-neg"], "--mix says which pairs Metrix mixes"),
     ],
 )
-def test_sentences(more: list[str], sentence: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_sentences(
+    more: list[str], sentence: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     assert main(["metric", "world/tiny", *SMALL, *more, "-o", str(tmp_path / "m")]) == 2
     error = capfd.readouterr().err
     assert sentence in error and error.count("\n") == 1 and not (tmp_path / "m").exists()

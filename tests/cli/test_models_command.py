@@ -23,11 +23,23 @@ def test_a_pattern_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_sentences_of_models(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["models", "nosuch*"]) == 2
-    assert capsys.readouterr().err.startswith("cenote models: no architecture and no family of timm matches 'nosuch*'")
+    assert capsys.readouterr().err.startswith(
+        "cenote models: no architecture and no family of timm matches 'nosuch*'"
+    )
 
 
 def test_models_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
-    argv = ["bench", "models", "--networks", "vit_small_patch16_224", "--batch", "1", "--rounds", "1", "--json"]
+    argv = [
+        "bench",
+        "models",
+        "--networks",
+        "vit_small_patch16_224",
+        "--batch",
+        "1",
+        "--rounds",
+        "1",
+        "--json",
+    ]
     assert main(argv) == 0
     (network,) = json.loads(capsys.readouterr().out)["networks"]
     rows = {row["pool"]: row for row in network["models"]}

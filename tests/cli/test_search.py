@@ -56,7 +56,9 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """One cache for all tests of this file; each model is created once, as that takes longer than all else."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(image_text, "create_image_text", functools.cache(image_text.create_image_text))
+        patch.setattr(
+            image_text, "create_image_text", functools.cache(image_text.create_image_text)
+        )
         patch.setenv("CENOTE_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
 
@@ -73,7 +75,9 @@ def search(index: Path, *argv: str | Path) -> int:
     return main(["search", str(index), *map(str, argv)])
 
 
-def found(capfd: pytest.CaptureFixture[str], index: Path, *argv: str | Path) -> list[dict[str, object]]:
+def found(
+    capfd: pytest.CaptureFixture[str], index: Path, *argv: str | Path
+) -> list[dict[str, object]]:
     capfd.readouterr()
     assert search(index, *argv, "--json") == 0
     captured = capfd.readouterr()
@@ -91,12 +95,18 @@ def numbers(text: str, index: Path) -> list[str]:
     return re.findall(r"\b\d+\b", text.replace(str(index), ""))
 
 
-def test_a_text_finds_its_photograph(index: Path, photos: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_text_finds_its_photograph(
+    index: Path, photos: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     rows = found(capfd, index, "--text", "cat", "--top", "3")
     best = rows[0]
     assert names(rows)[0] in ("chelsea.png", "small.jpg") and best["class"] == "animals"
     assert best["duplicates"] and len(best["duplicates"]) == 1  # type: ignore[arg-type]
-    assert 0 < float(str(best["score"])) <= 1 and best["missing"] is False and best["width"] in (451, 200)
+    assert (
+        0 < float(str(best["score"])) <= 1
+        and best["missing"] is False
+        and best["width"] in (451, 200)
+    )
     for name in ("rocket.jpg", "motorcycle_left.png"):
         assert names(found(capfd, index, "--text", CONTENTS[name], "--top", "1")) == [name]
 
@@ -121,21 +131,47 @@ def test_more_like_this_and_by_both(
         "show",
     )
     why = rows[0]["why"]
-    assert isinstance(why, dict) and why["method"] == "freedom" and why["words"][0]["word"] and len(why["proxies"]) == 7
+    assert (
+        isinstance(why, dict)
+        and why["method"] == "freedom"
+        and why["words"][0]["word"]
+        and len(why["proxies"]) == 7
+    )
     rows = found(
-        capfd, index, "--image", mine, "--text", "cat", "--weight", "0.9", "--why", "--class", "animals", "--top", "1"
+        capfd,
+        index,
+        "--image",
+        mine,
+        "--text",
+        "cat",
+        "--weight",
+        "0.9",
+        "--why",
+        "--class",
+        "animals",
+        "--top",
+        "1",
     )
     assert rows[0]["why"]["method"] == "weicom" and rows[0]["class"] == "animals"  # type: ignore[index]
 
 
-def test_options_and_words_of_a_method(index: Path, photos: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_options_and_words_of_a_method(
+    index: Path, photos: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     from cenote.search.ask import Question
     from cenote.search.opening import open_for
 
     mine = photos / "things" / "rocket.jpg"
-    rows = found(capfd, index, "--image", mine, "--text", "tower", "--method", "freedom:k=3:m=2", "--why")
+    rows = found(
+        capfd, index, "--image", mine, "--text", "tower", "--method", "freedom:k=3:m=2", "--why"
+    )
     why = rows[0]["why"]
-    assert isinstance(why, dict) and (why["k"], why["m"], len(why["words"]), len(why["proxies"])) == (3, 2, 2, 2)
+    assert isinstance(why, dict) and (
+        why["k"],
+        why["m"],
+        len(why["words"]),
+        len(why["proxies"]),
+    ) == (3, 2, 2, 2)
     for method, texts, without, wanted in (
         ("searle", ("a",), (), True), ("freedom-e", ("a",), (), True), ("auto", ("a",), (), True),
         ("auto", (), ("a",), False), ("weicom", ("a",), (), False),
@@ -144,10 +180,21 @@ def test_options_and_words_of_a_method(index: Path, photos: Path, capfd: pytest.
         assert (opened.words is not None) is wanted, method
 
 
-def test_a_table_and_a_sheet(index: Path, photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_table_and_a_sheet(
+    index: Path, photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     for name in ("found.jpg", "found.png"):
         sheet = tmp_path / name
-        argv = ("--image", photos / "things" / "coffee.png", "--text", "cup^2", "--not", "dog", "--sheet", sheet)
+        argv = (
+            "--image",
+            photos / "things" / "coffee.png",
+            "--text",
+            "cup^2",
+            "--not",
+            "dog",
+            "--sheet",
+            sheet,
+        )
         assert search(index, *argv, "--why", "--cut", "-1", "--sort", "name") == 0
         text = capfd.readouterr().out
         assert "freedom" in text and str(sheet) in text
@@ -157,7 +204,9 @@ def test_a_table_and_a_sheet(index: Path, photos: Path, tmp_path: Path, capfd: p
     assert not re.search(r"\.(png|jpg)", capfd.readouterr().out)
 
 
-def test_a_missing_file_is_marked(photos: Path, index: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_file_is_marked(
+    photos: Path, index: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     gone = photos / "things" / "rocket.jpg"
     os.rename(gone, tmp_path / "rocket.jpg")
     try:
@@ -179,7 +228,9 @@ def test_again_and_quiet(photos: Path, index: Path, capfd: pytest.CaptureFixture
     assert captured.out == captured.err == ""
 
 
-def test_another_process_is_writing(photos: Path, index: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_another_process_is_writing(
+    photos: Path, index: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     from cenote.search.embedded import Embedded
 
     with Embedded.open(index).writing():
@@ -196,7 +247,18 @@ def test_a_killed_run_resumes(tmp_path: Path, capfd: pytest.CaptureFixture[str])
     photos.mkdir()
     for i in range(60):
         Image.effect_noise((48, 48), 10 + i).convert("RGB").save(photos / f"{i}.png")
-    argv = ["index", str(photos), "-o", str(out), "--model", str(tmp_path / "clip"), "--words", "none", "--batch", "1"]
+    argv = [
+        "index",
+        str(photos),
+        "-o",
+        str(out),
+        "--model",
+        str(tmp_path / "clip"),
+        "--words",
+        "none",
+        "--batch",
+        "1",
+    ]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     process = subprocess.Popen([sys.executable, "-m", "cenote", *argv, "--quiet"], env=env)
     end = time.monotonic() + 120
@@ -242,8 +304,13 @@ def test_milvus_lite_by_its_address(
         ("--image", mine, "--text", "tower"),
         ("--image", mine, "--text", "cat", "--weight", "0.4"),
     ):
-        folder, milvus = ({row["path"]: row["score"] for row in found(capfd, ix, *argv)} for ix in (index, address))
-        assert folder == pytest.approx(milvus, abs=1e-5)  # in an order that may differ where scores do not
+        folder, milvus = (
+            {row["path"]: row["score"] for row in found(capfd, ix, *argv)}
+            for ix in (index, address)
+        )
+        assert folder == pytest.approx(
+            milvus, abs=1e-5
+        )  # in an order that may differ where scores do not
 
 
 @pytest.mark.parametrize(
@@ -255,27 +322,49 @@ def test_milvus_lite_by_its_address(
         (["--text", "cat", "--since", "soon"], "'soon' is no date"),
         (["--text", "cat", "--max-size", "huge"], "'huge' is no size"),
         (["--text", "cat", "--sheet", "found.gif"], "the contact sheet is a .jpg or a .png"),
-        (["--image", "none.jpg", "--text", "cat", "--words", "none.txt"], "none.txt: give a text file"),
+        (
+            ["--image", "none.jpg", "--text", "cat", "--words", "none.txt"],
+            "none.txt: give a text file",
+        ),
         (["--image", "none.jpg"], "none.jpg: No such file or directory"),
         (["--text", "cat", "--words", "none.txt"], "'text' reads no word list"),
         (["--text", "cat", "--cut", "nan"], "the cut-off is a number, got nan"),
         (["--text", "cat", "--not", "cat"], "cancel each other out: cat, cat"),
         (["--text", "cat^x"], "'cat^x' is no search term"),
-        (["--image", "none.jpg", "--text", "cat", "--method", "text"], "'text' does not look at an image"),
-        (["--image", "none.jpg", "--text", "cat", "--weight", "2"], "the weight of the text is a number"),
-        (["--image", "none.jpg", "--text", "cat", "--method", "weicom:weight=abc"], "weicom's weight is a number"),
-        (["--image", "none.jpg", "--text", "cat", "--method", "freedom:k=1.5"], "freedom's k is a whole number"),
-        (["--image", "none.jpg", "--text", "cat", "--method", "pic2word:mapping=x"], "it can be given in Python alone"),
+        (
+            ["--image", "none.jpg", "--text", "cat", "--method", "text"],
+            "'text' does not look at an image",
+        ),
+        (
+            ["--image", "none.jpg", "--text", "cat", "--weight", "2"],
+            "the weight of the text is a number",
+        ),
+        (
+            ["--image", "none.jpg", "--text", "cat", "--method", "weicom:weight=abc"],
+            "weicom's weight is a number",
+        ),
+        (
+            ["--image", "none.jpg", "--text", "cat", "--method", "freedom:k=1.5"],
+            "freedom's k is a whole number",
+        ),
+        (
+            ["--image", "none.jpg", "--text", "cat", "--method", "pic2word:mapping=x"],
+            "it can be given in Python alone",
+        ),
     ],
 )
-def test_sentences_of_search(index: Path, argv: list[str], sentence: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_sentences_of_search(
+    index: Path, argv: list[str], sentence: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     capfd.readouterr()
     assert search(index, *argv) == 2
     captured = capfd.readouterr()
     assert sentence in captured.err and len(captured.err.splitlines()) == 1 and not captured.out
 
 
-def test_sentences_of_index(index: Path, photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_sentences_of_index(
+    index: Path, photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     import shutil
 
     def refused(argv: list[str], sentence: str) -> None:
@@ -287,34 +376,63 @@ def test_sentences_of_index(index: Path, photos: Path, tmp_path: Path, capfd: py
     ask = ["--text", "cat"]
     refused(["search", str(tmp_path / "none"), *ask], "is not there: `cenote index")
     refused(["search", str(photos), *ask], "is no index")
-    refused(["index", str(photos), "-o", str(photos / "animals")], "holds other files: name a new folder")
+    refused(
+        ["index", str(photos), "-o", str(photos / "animals")],
+        "holds other files: name a new folder",
+    )
     refused(["index", str(tmp_path / "nowhere"), "-o", str(tmp_path / "new")], "no such file")
-    refused(["index", str(photos), "-o", str(tmp_path / "new"), "--model", "text-spce"], "did you mean 'text-space'")
-    refused(["index", str(photos), "-o", str(tmp_path / "new"), "--words", "none.txt"], "none.txt: give a text file")
+    refused(
+        ["index", str(photos), "-o", str(tmp_path / "new"), "--model", "text-spce"],
+        "did you mean 'text-space'",
+    )
+    refused(
+        ["index", str(photos), "-o", str(tmp_path / "new"), "--words", "none.txt"],
+        "none.txt: give a text file",
+    )
     assert not (tmp_path / "new").exists()
     refused(["index", str(photos), "-o", str(photos)], "name another folder for the index")
-    refused(["index", str(photos / "animals"), "-o", str(photos)], "name another folder for the index")
+    refused(
+        ["index", str(photos / "animals"), "-o", str(photos)], "name another folder for the index"
+    )
     unreadable = str(photos / "things" / "broken.jpg")
     refused(["index", unreadable, "-o", str(tmp_path / "new")], "no image can be read")
     assert not (tmp_path / "new").exists()
-    for argv, made in ((["--words", "none"], "the word list"), (["--precision", "float16"], "float32")):
+    for argv, made in (
+        (["--words", "none"], "the word list"),
+        (["--precision", "float16"], "float32"),
+    ):
         refused(["index", str(photos), "-o", str(index), *argv], f"was made with {made}")
-    refused(["index", str(photos), "-o", str(tmp_path / "x.db"), "--precision", "float16"], "Milvus keeps float32")
-    refused(["evaluate-search", "world/domains", "--methods", "weicom:weight=abc"], "weicom's weight is a number")
+    refused(
+        ["index", str(photos), "-o", str(tmp_path / "x.db"), "--precision", "float16"],
+        "Milvus keeps float32",
+    )
+    refused(
+        ["evaluate-search", "world/domains", "--methods", "weicom:weight=abc"],
+        "weicom's weight is a number",
+    )
     other = tmp_path / "other"
     shutil.copytree(index, other)
     (other / "index.json").write_text(
         (other / "index.json").read_text().replace("text-space/lite0 ", "text-space/lite0 0")
     )
-    refused(["search", str(other), *ask], "was made with the model 'text-space', not with other weights of that name")
-    for name, content in (("vectors-0.bin", b"short"), ("images.sqlite", b"none" * 999), ("index.json", b"[]")):
+    refused(
+        ["search", str(other), *ask],
+        "was made with the model 'text-space', not with other weights of that name",
+    )
+    for name, content in (
+        ("vectors-0.bin", b"short"),
+        ("images.sqlite", b"none" * 999),
+        ("index.json", b"[]"),
+    ):
         broken = tmp_path / f"broken {name}"
         shutil.copytree(index, broken)
         (broken / name).write_bytes(content)
         refused(["search", str(broken), *ask], "is damaged (")
 
 
-@pytest.mark.filterwarnings("ignore::FutureWarning")  # TorchScript is deprecated; OpenAI's archives still use it
+@pytest.mark.filterwarnings(
+    "ignore::FutureWarning"
+)  # TorchScript is deprecated; OpenAI's archives still use it
 def test_weights_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights are named by their absolute path; OpenAI's archives need the activation that they were trained with."""
     pytest.importorskip("open_clip")
@@ -325,7 +443,10 @@ def test_weights_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.chdir(tmp_path)
     torch.jit.script(torch.nn.Linear(2, 2)).save("script.pt")
-    assert whole_model("open_clip/ViT-B-32/script.pt") == f"open_clip/ViT-B-32/{tmp_path / 'script.pt'}"
+    assert (
+        whole_model("open_clip/ViT-B-32/script.pt")
+        == f"open_clip/ViT-B-32/{tmp_path / 'script.pt'}"
+    )
     with pytest.raises(ValueError, match=r"open_clip/ViT-B-32-quickgelu/script\.pt"):
         OpenClip("ViT-B-32", "script.pt")
     torch.save({}, "state.pt")
@@ -335,8 +456,8 @@ def test_weights_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_sheet_counts_hidden_duplicates() -> None:
     from PIL import ImageDraw
 
-    from cenote.show.found import SIDE, note_of
-    from cenote.show.sheet import fitted
+    from cenote.report.found import SIDE, note_of
+    from cenote.report.sheet import fitted
 
     assert note_of(0.503, 0) == "0.503"
     draw = ImageDraw.Draw(Image.new("RGB", (9, 9)))

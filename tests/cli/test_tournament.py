@@ -20,7 +20,18 @@ def vit(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     torch.manual_seed(0)
     path = tmp_path_factory.mktemp("weights") / "test_vit.safetensors"
     save_file(timm.create_model("test_vit").state_dict(), path)
-    return ["--backbone", "test_vit", "--weights", str(path), "--epochs", "1", "--seeds", "2", "--batch", "8"]
+    return [
+        "--backbone",
+        "test_vit",
+        "--weights",
+        str(path),
+        "--epochs",
+        "1",
+        "--seeds",
+        "2",
+        "--batch",
+        "8",
+    ]
 
 
 @pytest.fixture
@@ -40,7 +51,10 @@ def test_a_folder_of_photographs(
     tmp_path: Path, folders: Path, vit: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = tmp_path / "run"
-    assert main(["tournament", str(folders), "-o", str(run), "--pools", "gap", "simpool", "cls", *vit]) == 0
+    assert (
+        main(["tournament", str(folders), "-o", str(run), "--pools", "gap", "simpool", "cls", *vit])
+        == 0
+    )
     out, err = capsys.readouterr()
     for name in ("results.json", "table.md", "table.txt", "plot.png", "plot.svg", "pictures.jpg"):
         assert (run / name).stat().st_size > 100 and name in out
@@ -53,21 +67,50 @@ def test_a_folder_of_photographs(
     again = ["tournament", str(folders), "-o", str(run), "--pools", "gap", "simpool", "cls", *vit]
     assert main(again) == 2 and str(run) in capsys.readouterr().err
     assert main([*again, "--resume"]) == 0
-    assert json.loads((run / "results.json").read_text()) | {"seconds": 0} == report | {"seconds": 0}
+    assert json.loads((run / "results.json").read_text()) | {"seconds": 0} == report | {
+        "seconds": 0
+    }
 
 
-def test_gamma(tmp_path: Path, folders: Path, vit: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_gamma(
+    tmp_path: Path, folders: Path, vit: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     run = tmp_path / "run"
-    assert main(["tournament", str(folders), "-o", str(run), "--gamma", "2", "1.25", *vit, "--lr", "0.01"]) == 0
+    assert (
+        main(
+            [
+                "tournament",
+                str(folders),
+                "-o",
+                str(run),
+                "--gamma",
+                "2",
+                "1.25",
+                *vit,
+                "--lr",
+                "0.01",
+            ]
+        )
+        == 0
+    )
     names = {row["name"] for row in json.loads((run / "results.json").read_text())["standings"]}
-    assert names == {"no gamma", "gamma 1.25", "gamma 2", "gamma learned", "gamma learned, at most 5"}
+    assert names == {
+        "no gamma",
+        "gamma 1.25",
+        "gamma 2",
+        "gamma learned",
+        "gamma learned, at most 5",
+    }
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
         (["--pools", "simpol"], "no pool 'simpol'; did you mean 'simpool'?"),
-        (["--pools", "gap", "--ablation"], "--pools and --ablation are different tournaments: choose one"),
+        (
+            ["--pools", "gap", "--ablation"],
+            "--pools and --ablation are different tournaments: choose one",
+        ),
         (["--seeds", "0"], "at least one seed"),
         (["--lr", "0.1", "0.1"], "rates are different numbers above 0"),
         (["--lr", "-1"], "rates are different numbers above 0"),
@@ -92,7 +135,9 @@ def test_sentences(
     assert not (tmp_path / "run" / "plan.json").exists()
 
 
-def test_one_class(tmp_path: Path, folders: Path, vit: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_class(
+    tmp_path: Path, folders: Path, vit: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     (folders / "b").rename(tmp_path / "elsewhere")
     assert main(["tournament", str(folders), "-o", str(tmp_path / "run"), *vit]) == 2
     assert folders.name in capsys.readouterr().err

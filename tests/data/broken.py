@@ -27,7 +27,9 @@ BAD = {  # and a value that the reason names
 
 
 def noise(seed: int, size: tuple[int, int] = (48, 32)) -> Image.Image:
-    return Image.fromarray(np.random.default_rng(seed).integers(0, 255, (size[1], size[0], 3), dtype=np.uint8))
+    return Image.fromarray(
+        np.random.default_rng(seed).integers(0, 255, (size[1], size[0], 3), dtype=np.uint8)
+    )
 
 
 def make_good(folder: Path) -> None:
@@ -35,7 +37,9 @@ def make_good(folder: Path) -> None:
     noise(1).save(folder / "animated.gif", save_all=True, append_images=[noise(2)], duration=50)
     noise(3).convert("RGBA").save(folder / "alpha.png")
     noise(4).convert("CMYK").save(folder / "cmyk.jpg")
-    Image.fromarray(np.arange(32 * 48, dtype=np.uint16).reshape(32, 48) * 40).save(folder / "deep.png")
+    Image.fromarray(np.arange(32 * 48, dtype=np.uint16).reshape(32, 48) * 40).save(
+        folder / "deep.png"
+    )
     noise(5).convert("L").save(folder / "grey.jpg")
     noise(6).convert("P").save(folder / "palette.png")
     noise(7).save(folder / "png.jpg", format="PNG")
@@ -60,7 +64,14 @@ def _bomb() -> bytes:
     """A PNG of 30,000 x 30,000 pixels in a hundred bytes."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
 
     header = struct.pack(">IIBBBBB", 30_000, 30_000, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(b""))
+        + chunk(b"IEND", b"")
+    )

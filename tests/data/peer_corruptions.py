@@ -14,7 +14,11 @@ import numpy as np
 def load_peer() -> Callable[..., Any] | None:
     """Its `corrupt(image, severity, corruption_name)`, or None where it or what it needs is not installed."""
     spec = importlib.util.find_spec("imagecorruptions")
-    if spec is None or spec.origin is None or any(importlib.util.find_spec(one) is None for one in ("cv2", "skimage")):
+    if (
+        spec is None
+        or spec.origin is None
+        or any(importlib.util.find_spec(one) is None for one in ("cv2", "skimage"))
+    ):
         return None
     import skimage.filters
     from scipy import ndimage
@@ -29,7 +33,9 @@ def load_peer() -> Callable[..., Any] | None:
     peer = importlib.import_module("imagecorruptions")
 
     def gaussian(image: Any, sigma: Any, multichannel: bool = False, **options: Any) -> Any:
-        return skimage.filters.gaussian(image, sigma, channel_axis=-1 if multichannel else None, **options)
+        return skimage.filters.gaussian(
+            image, sigma, channel_axis=-1 if multichannel else None, **options
+        )
 
     names.gaussian = gaussian  # type: ignore[attr-defined]
     if not hasattr(np, "float_"):

@@ -21,7 +21,9 @@ def make(folder: Path, images: int = 12, size: tuple[int, int] = (24, 16)) -> Da
         Image.fromarray(pixels).save(folder / f"{i}.png")
         Image.fromarray(np.array([2, 1, 0, 3], np.uint8)[mask]).save(folder / f"{i}-mask.png")
         records.append(Record(f"{i}.png", ("a", "b", "c/d")[i % 3], masks=(f"{i}-mask.png",)))
-    return pack([*records, Record("0.png", "a"), Record("0.png", masks=("0-mask.png",))], folder, "made")
+    return pack(
+        [*records, Record("0.png", "a"), Record("0.png", masks=("0-mask.png",))], folder, "made"
+    )
 
 
 def pixels_of(dataset: Dataset, variant: str, i: int, seed: int = 0) -> np.ndarray:
@@ -52,7 +54,10 @@ def test_which_pixels_stay(tmp_path: Path) -> None:
 def test_backgrounds_come_from_the_right_class(tmp_path: Path) -> None:
     dataset = make(tmp_path)
     donors = {
-        variant: [[int(pixels_of(dataset, variant, i, seed)[0, 0, 0]) - 1 for i in range(12)] for seed in range(8)]
+        variant: [
+            [int(pixels_of(dataset, variant, i, seed)[0, 0, 0]) - 1 for i in range(12)]
+            for seed in range(8)
+        ]
         for variant in ("mixed_same", "mixed_rand", "mixed_next")
     }
     for seed in range(8):
@@ -61,12 +66,19 @@ def test_backgrounds_come_from_the_right_class(tmp_path: Path) -> None:
     shifts = np.array([[(d - i) % 3 for i, d in enumerate(row)] for row in donors["mixed_rand"]])
     assert np.bincount(shifts.ravel()).min() > 20  # of 96; every class is as likely
     assert donors["mixed_rand"][0] != donors["mixed_rand"][1]
-    assert pixels_of(dataset, "mixed_rand", 3, 1)[0, 0, 0] == donors["mixed_rand"][1][3] + 1  # and again the same
+    assert (
+        pixels_of(dataset, "mixed_rand", 3, 1)[0, 0, 0] == donors["mixed_rand"][1][3] + 1
+    )  # and again the same
 
 
 def test_the_tile_is_the_largest_strip_laid_from_the_corner() -> None:
     image = np.arange(10 * 12 * 3, dtype=np.uint8).reshape(10, 12, 3)
-    left, top, right, bottom = box = (5, 2, 8, 6)  # 5 columns on the left: 50 pixels; 4 rows below: 48
+    left, top, right, bottom = box = (
+        5,
+        2,
+        8,
+        6,
+    )  # 5 columns on the left: 50 pixels; 4 rows below: 48
     result = tiled_box(image, box)
     for y in range(10):
         for x in range(12):
@@ -86,7 +98,11 @@ def test_sizes_may_differ(tmp_path: Path) -> None:
     Image.fromarray(values).save(tmp_path / "big-mask.png")
     both = pack([dataset[0], Record("big.png", "z", masks=("big-mask.png",))], tmp_path, "two")
     mixed = pixels_of(both, "mixed_next", 0)
-    assert mixed.shape == (16, 24, 3) and mixed[0, 0].tolist() == [7, 7, 7] and mixed[5, 8].tolist() == [100] * 3
+    assert (
+        mixed.shape == (16, 24, 3)
+        and mixed[0, 0].tolist() == [7, 7, 7]
+        and mixed[5, 8].tolist() == [100] * 3
+    )
 
 
 def test_variants_are_written_and_read_back(tmp_path: Path) -> None:
@@ -106,7 +122,9 @@ def test_variants_are_written_and_read_back(tmp_path: Path) -> None:
 
 def test_what_cannot_be_done_is_refused(tmp_path: Path) -> None:
     dataset = make(tmp_path)
-    assert len(with_background(dataset, "mixed_next")) == 12  # without the two that lack mask or class
+    assert (
+        len(with_background(dataset, "mixed_next")) == 12
+    )  # without the two that lack mask or class
     with pytest.raises(ValueError, match=r"'mixed'.*original"):
         with_background(dataset, "mixed")
     with pytest.raises(ValueError, match=r"\bmade\b"):

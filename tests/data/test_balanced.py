@@ -26,7 +26,9 @@ def steps(order: Order, epoch: int = 0, start: int = 0) -> list[list[int]]:
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize(("classes", "images"), [(5, 4), (10, 4), (3, 2), (4, 3), (10, 1)])
-def test_every_batch_has_so_many_classes_and_images_of_each(seed: int, classes: int, images: int) -> None:
+def test_every_batch_has_so_many_classes_and_images_of_each(
+    seed: int, classes: int, images: int
+) -> None:
     labels = np.random.default_rng(seed).permutation(EVEN)
     order = BalancedOrder(labels, classes, images, seed)
     found = steps(order)
@@ -53,18 +55,29 @@ def test_no_image_is_alone() -> None:
     """Classes of K + 1 images: 4 and 2 instead of 5 and 1, and no group is cut where a smaller one fits."""
     labels = np.repeat(np.arange(50), 6)
     counts = [
-        count for batch in steps(BalancedOrder(labels, 6, 5)) for count in Counter(labels[batch].tolist()).values()
+        count
+        for batch in steps(BalancedOrder(labels, 6, 5))
+        for count in Counter(labels[batch].tolist()).values()
     ]
     assert counts.count(1) == 0 and {2, 4} <= set(counts)
-    labels = np.repeat(np.arange(600), np.random.default_rng(0).integers(2, 9, 600))  # as products are
+    labels = np.repeat(
+        np.arange(600), np.random.default_rng(0).integers(2, 9, 600)
+    )  # as products are
     found = steps(BalancedOrder(labels, 20, 5))
-    assert sum(count == 1 for batch in found[:-1] for count in Counter(labels[batch].tolist()).values()) <= 2
+    assert (
+        sum(
+            count == 1 for batch in found[:-1] for count in Counter(labels[batch].tolist()).values()
+        )
+        <= 2
+    )
 
 
 def test_a_large_class_is_spread_over_the_epoch() -> None:
     labels = np.repeat(np.arange(21), [80, *[16] * 20])
     first = [Counter(labels[batch].tolist())[0] for batch in steps(BalancedOrder(labels, 4, 4, 3))]
-    assert max(first[:18]) <= 4 and sum(first[:12]) < 4 * 12  # in many batches, not in all the first ones
+    assert (
+        max(first[:18]) <= 4 and sum(first[:12]) < 4 * 12
+    )  # in many batches, not in all the first ones
     assert sum(first) >= 70
 
 
@@ -79,13 +92,17 @@ def test_seed_and_epoch_alone_decide() -> None:
     one, other = BalancedOrder(RAGGED, 4, 4, 7), BalancedOrder(RAGGED, 4, 4, 7)
     assert steps(one, 3) == steps(other, 3)
     assert steps(one, 3, 2) == steps(other, 3)[2:]  # resumed in the middle
-    assert steps(one, 3) != steps(one, 4) and steps(one, 3) != steps(BalancedOrder(RAGGED, 4, 4, 8), 3)
+    assert steps(one, 3) != steps(one, 4) and steps(one, 3) != steps(
+        BalancedOrder(RAGGED, 4, 4, 8), 3
+    )
 
 
 def test_processes_share_a_step_by_classes() -> None:
     whole = steps(BalancedOrder(EVEN, 6, 4, 5), 2)
     for world in (2, 3):
-        shares = [steps(BalancedOrder(EVEN, 6 // world, 4, 5, rank, world), 2) for rank in range(world)]
+        shares = [
+            steps(BalancedOrder(EVEN, 6 // world, 4, 5, rank, world), 2) for rank in range(world)
+        ]
         assert [list(chain(*parts)) for parts in zip(*shares, strict=True)] == whole
         for batch in shares[1][:3]:
             assert sorted(Counter(EVEN[batch].tolist()).values()) == [4] * (6 // world)
@@ -111,7 +128,9 @@ def test_a_loader_takes_it(tmp_path: Path) -> None:
     loader = load(dataset, pixel, order=BalancedOrder(dataset.labels, 2, 2, 1))
     loader.epoch = 1
     batches = list(loader)
-    assert [batch.indices.tolist() for batch in batches] == steps(BalancedOrder(dataset.labels, 2, 2, 1), 1)
+    assert [batch.indices.tolist() for batch in batches] == steps(
+        BalancedOrder(dataset.labels, 2, 2, 1), 1
+    )
     assert all(batch.images.tolist() == batch.indices.tolist() for batch in batches)
     loader.seek(1, 2)
     assert torch.equal(next(iter(loader)).indices, batches[2].indices)

@@ -40,7 +40,10 @@ def test_rows_come_back(tmp_path: Path) -> None:
 def test_other_settings_are_another_store(tmp_path: Path) -> None:
     cache = FeatureCache(tmp_path)
     cache.open({"backbone": "b"}, LAYOUT).append([name(1)], row(1)[None])
-    for made_by, layout in [({"backbone": "c"}, LAYOUT), ({"backbone": "b"}, LAYOUT._replace(dtype="float32"))]:
+    for made_by, layout in [
+        ({"backbone": "c"}, LAYOUT),
+        ({"backbone": "b"}, LAYOUT._replace(dtype="float32")),
+    ]:
         assert len(cache.open(made_by, layout)) == 0
     assert len(cache.stores()) == 3 and sum(s["rows"] for s in cache.stores()) == 1
 
@@ -105,14 +108,25 @@ def test_two_processes_fill_one_store(tmp_path: Path) -> None:
 
 def test_a_killed_writer_leaves_a_sound_store(tmp_path: Path) -> None:
     for round_ in range(3):
-        command = [sys.executable, "-c", WRITER, str(tmp_path), str(round_ * 1000), str(round_ * 1000 + 1000)]
+        command = [
+            sys.executable,
+            "-c",
+            WRITER,
+            str(tmp_path),
+            str(round_ * 1000),
+            str(round_ * 1000 + 1000),
+        ]
         writer = subprocess.Popen(command, stdout=subprocess.PIPE)
         assert writer.stdout is not None and writer.stdout.readline()
         time.sleep(0.02 * round_)
         writer.send_signal(signal.SIGKILL)
         writer.wait(60)
         assert check(tmp_path) > 0
-    subprocess.run([sys.executable, "-c", WRITER, str(tmp_path), "0", "30"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [sys.executable, "-c", WRITER, str(tmp_path), "0", "30"],
+        check=True,
+        stdout=subprocess.DEVNULL,
+    )
     assert check(tmp_path) >= 30
 
 
@@ -123,8 +137,14 @@ def test_stores_are_listed_and_pruned(tmp_path: Path) -> None:
     week_ago = time.time() - 7 * 86400
     os.utime(old.folder / "store.json", (week_ago, week_ago))
     first, second = cache.stores()
-    assert first["made_by"] == {"backbone": "new"} and first["rows"] == 1 and first["bytes"] == 7 * 4 * 2
-    assert second["made_by"] == {"backbone": "old"} and json.loads((old.folder / "store.json").read_text())
+    assert (
+        first["made_by"] == {"backbone": "new"}
+        and first["rows"] == 1
+        and first["bytes"] == 7 * 4 * 2
+    )
+    assert second["made_by"] == {"backbone": "old"} and json.loads(
+        (old.folder / "store.json").read_text()
+    )
     assert cache.prune(unused_days=3) == [old.folder.name] and not old.folder.exists()
     assert cache.prune([new.folder.name[:8]]) == [new.folder.name] and cache.stores() == []
 

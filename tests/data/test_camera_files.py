@@ -18,9 +18,20 @@ def dng(path: Path, orientation: int = 1) -> None:
     bayer[::2, ::2] = 40000
     one, none = (1, 1), (0, 1)
     matrix = (*one, *none, *none, *none, *one, *none, *none, *none, *one)
-    tags = [(33421, "H", 2, (2, 2), True), (33422, "B", 4, bytes([0, 1, 1, 2]), True)]  # the pattern of colours
-    tags += [(50706, "B", 4, bytes([1, 4, 0, 0]), True), (50708, "s", 0, "none", True), (50717, "I", 1, 65535, True)]
-    tags += [(50721, "2i", 9, matrix, True), (50728, "2I", 3, (1,) * 6, True), (274, "H", 1, orientation, True)]
+    tags = [
+        (33421, "H", 2, (2, 2), True),
+        (33422, "B", 4, bytes([0, 1, 1, 2]), True),
+    ]  # the pattern of colours
+    tags += [
+        (50706, "B", 4, bytes([1, 4, 0, 0]), True),
+        (50708, "s", 0, "none", True),
+        (50717, "I", 1, 65535, True),
+    ]
+    tags += [
+        (50721, "2i", 9, matrix, True),
+        (50728, "2I", 3, (1,) * 6, True),
+        (274, "H", 1, orientation, True),
+    ]
     tifffile.imwrite(path, bayer, photometric=32803, extratags=tags, metadata=None)
 
 
@@ -66,6 +77,8 @@ def test_without_the_extra(tmp_path: Path) -> None:
     for path in paths:
         Path(path).write_bytes(b"anything")
     command = [sys.executable, "-c", WITHOUT_THE_EXTRA, *paths]
-    messages = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout.splitlines()
+    messages = subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=120
+    ).stdout.splitlines()
     for path, message in zip(paths, messages, strict=True):
         assert path in message and "cenote[photos]" in message

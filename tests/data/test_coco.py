@@ -38,25 +38,33 @@ def test_polygons_hold_the_pixels_whose_centres_are_inside(seed: int) -> None:
     height, width = (int(side) for side in rng.integers(1, 60, 2))
     corners = star(rng, height, width)
     y, x = np.mgrid[:height, :width] + 0.5
-    inside = Outline(np.vstack([corners, corners[:1]])).contains_points(np.stack([x.ravel(), y.ravel()], 1))
+    inside = Outline(np.vstack([corners, corners[:1]])).contains_points(
+        np.stack([x.ravel(), y.ravel()], 1)
+    )
     assert np.array_equal(fill_polygon(corners, height, width), inside.reshape(height, width))
 
 
-@pytest.mark.parametrize("corners", [[[2, 1], [6, 1], [6, 5], [2, 5]], [[2, 5], [6, 5], [6, 1], [2, 1]]])
+@pytest.mark.parametrize(
+    "corners", [[[2, 1], [6, 1], [6, 5], [2, 5]], [[2, 5], [6, 5], [6, 1], [2, 1]]]
+)
 def test_a_square_has_its_area(corners: list[list[float]]) -> None:
     found = fill_polygon(np.array(corners, float), 8, 12)
     assert found[1:5, 2:6].all() and found.sum() == 16
 
 
 @pytest.mark.parametrize(
-    "corners", [[[50, 50], [60, 50], [60, 60]], [[-9, 1], [-5, 1], [-5, 6]], [[2, 2], [4, 4], [6, 6]]]
+    "corners",
+    [[[50, 50], [60, 50], [60, 60]], [[-9, 1], [-5, 1], [-5, 6]], [[2, 2], [4, 4], [6, 6]]],
 )
 def test_nothing_inside(corners: list[list[float]]) -> None:
     assert not fill_polygon(np.array(corners, float), 8, 12).any()
 
 
 def test_runs_by_hand() -> None:
-    assert read_runs(np.array([1, 2, 3]), 2, 3).tolist() == [[False, True, False], [True, False, False]]
+    assert read_runs(np.array([1, 2, 3]), 2, 3).tolist() == [
+        [False, True, False],
+        [True, False, False],
+    ]
     # As the reference program packs (row + column) % 3 == 0 in 7 x 9 pixels: 0, 1, 2, 1, 2, 1, ... with differences.
     runs = unpack_runs("0120000000000000000000000000000000000000000")
     assert np.array_equal(read_runs(np.array(runs), 7, 9), np.indices((7, 9)).sum(0) % 3 == 0)
@@ -74,7 +82,9 @@ def test_peer_pycocotools() -> None:
         packed = peer.encode(np.asfortranarray(noise.astype(np.uint8)))["counts"].decode()
         assert np.array_equal(read_runs(np.array(unpack_runs(packed)), height, width), noise)
         corners = star(rng, height, width).clip(0, [width, height])
-        theirs = peer.decode(peer.merge(peer.frPyObjects([corners.ravel().tolist()], height, width))).astype(bool)
+        theirs = peer.decode(
+            peer.merge(peer.frPyObjects([corners.ravel().tolist()], height, width))
+        ).astype(bool)
         ours = fill_polygon(corners, height, width)
         if theirs.sum() > 100:  # theirs rounds corners to fifths of a pixel, so outlines differ
             overlaps.append((ours & theirs).sum() / (ours | theirs).sum())
@@ -87,11 +97,15 @@ def test_bad_runs(text: str) -> None:
         unpack_runs(text)
 
 
-@pytest.mark.parametrize("folder", ["images", "val2017", "images/val2017", "annotations", ".", "annotations/images"])
+@pytest.mark.parametrize(
+    "folder", ["images", "val2017", "images/val2017", "annotations", ".", "annotations/images"]
+)
 def test_boxes_masks_and_the_usual_folders(folder: str, tmp_path: Path) -> None:
     dataset = read_coco(make(tmp_path, folder))
     assert (
-        dataset.name == tmp_path.name and dataset.classes == ["person", "toothbrush"] and dataset.splits == {"val": 2}
+        dataset.name == tmp_path.name
+        and dataset.classes == ["person", "toothbrush"]
+        and dataset.splits == {"val": 2}
     )
     assert dataset[1].image == "b.jpg" and dataset.image(1).size == (12, 8)
     assert dataset[1].boxes == (
@@ -111,7 +125,9 @@ def test_an_object_over_a_crowd_is_an_object(tmp_path: Path) -> None:
     content["annotations"][2]["segmentation"] = {"size": [8, 12], "counts": [0, 96]}
     for order in (content["annotations"], content["annotations"][::-1]):
         found = read_coco(make(tmp_path, annotations=order, images=content["images"])).mask(0)
-        assert found is not None and (found[1:5, 2:6] == 1).all() and (found == 255).sum() == 96 - 16
+        assert (
+            found is not None and (found[1:5, 2:6] == 1).all() and (found == 255).sum() == 96 - 16
+        )
 
 
 def test_no_segmentation_no_mask(tmp_path: Path) -> None:
@@ -123,11 +139,21 @@ def test_no_segmentation_no_mask(tmp_path: Path) -> None:
 
 def test_captions(tmp_path: Path) -> None:
     path = make(tmp_path)
-    captions = [{"id": 1, "image_id": 9, "caption": " A dog\n runs. "}, {"id": 2, "image_id": 9, "caption": "A dog."}]
+    captions = [
+        {"id": 1, "image_id": 9, "caption": " A dog\n runs. "},
+        {"id": 2, "image_id": 9, "caption": "A dog."},
+    ]
     listed = instances(NAMES)["images"]
-    dump(tmp_path / "annotations" / "captions_val2017.json", {"images": listed, "annotations": captions})
+    dump(
+        tmp_path / "annotations" / "captions_val2017.json",
+        {"images": listed, "annotations": captions},
+    )
     both = read_coco(path, captions=tmp_path / "annotations" / "captions_val2017.json")
-    assert both[0].caption == "A dog runs.\nA dog." and both[1].caption is None and len(both[0].boxes) == 3
+    assert (
+        both[0].caption == "A dog runs.\nA dog."
+        and both[1].caption is None
+        and len(both[0].boxes) == 3
+    )
     alone = read_coco(tmp_path / "annotations" / "captions_val2017.json")
     assert alone[0].caption == both[0].caption and alone[0].boxes == () and alone.mask(0) is None
 

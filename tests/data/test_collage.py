@@ -41,12 +41,16 @@ def flat(classes: int = 20, superclass: int = 0, bad: tuple[int, ...] = ()) -> D
 
 def tiles(picture: Image.Image) -> list[int]:
     """The number of the image in each tile."""
-    pixels = np.asarray(picture).reshape(2, SIDE, 2, SIDE, 3).transpose(0, 2, 1, 3, 4).reshape(4, -1, 3)
+    pixels = (
+        np.asarray(picture).reshape(2, SIDE, 2, SIDE, 3).transpose(0, 2, 1, 3, 4).reshape(4, -1, 3)
+    )
     assert (pixels == pixels[:, :1]).all()
     return [int(r) + 256 * int(g) for r, g, _ in pixels[:, 0]]
 
 
-@pytest.mark.parametrize(("classes", "superclass"), [(9, 0), (20, 0), (37, 0), (100, 0), (100, 5), (30, 5)])
+@pytest.mark.parametrize(
+    ("classes", "superclass"), [(9, 0), (20, 0), (37, 0), (100, 0), (100, 5), (30, 5)]
+)
 def test_no_class_stands_in_two_roles(classes: int, superclass: int) -> None:
     dataset = flat(classes, superclass)
     found = roles(dataset, seed=3)
@@ -75,7 +79,9 @@ def test_what_stands_in_a_collage() -> None:
         tile = int(record.attributes["tile"])
         where.add(tile)
         assert (
-            shown[tile] == own and record.label == f"c{own % 20:03d}" and record.label in found.told[record.split or ""]
+            shown[tile] == own
+            and record.label == f"c{own % 20:03d}"
+            and record.label in found.told[record.split or ""]
         )
         others = [number for place, number in enumerate(shown) if place != tile]
         assert len(set(others)) == 3
@@ -93,7 +99,9 @@ def test_seed_and_image_alone_decide() -> None:
     made = collages(dataset, SIDE, seed=1)
     again, other = collages(dataset, SIDE, seed=1), collages(dataset, SIDE, seed=2)
     order = [5, 2, 40]
-    assert [made.image(i).tobytes() for i in order] == [again.select(order).image(k).tobytes() for k in range(3)]
+    assert [made.image(i).tobytes() for i in order] == [
+        again.select(order).image(k).tobytes() for k in range(3)
+    ]
     assert [made.image(i).tobytes() for i in order] != [other.image(i).tobytes() for i in order]
 
 
@@ -102,7 +110,9 @@ def test_bad_images() -> None:
     dataset = flat()
     found = roles(dataset)
     shared = {name for names in found.shared.values() for name in names}
-    bad = [i for i in range(20 * EACH) if f"c{i % 20:03d}" in shared][::5]  # a few of those that fill
+    bad = [i for i in range(20 * EACH) if f"c{i % 20:03d}" in shared][
+        ::5
+    ]  # a few of those that fill
     worse = int(collages(dataset, SIDE)[0].image.removesuffix(".png"))
     made = collages(flat(bad=(*bad, worse)), SIDE)
     with pytest.raises(BadImage, match=rf"\b{worse}\.png"):

@@ -16,7 +16,9 @@ from cenote.data.transforms import truth_of
 
 def picture(height: int, width: int) -> np.ndarray:
     y, x = np.mgrid[:height, :width]
-    return np.stack([128 + 100 * np.sin(x / 9), 255 * y / height, 90 + 60 * np.cos((x + y) / 5)], 2).astype(np.uint8)
+    return np.stack(
+        [128 + 100 * np.sin(x / 9), 255 * y / height, 90 + 60 * np.cos((x + y) / 5)], 2
+    ).astype(np.uint8)
 
 
 def make(folder: Path, images: int = 6) -> Dataset:
@@ -33,7 +35,9 @@ def test_a_corrupted_data_set(tmp_path: Path) -> None:
     assert len(noisy) == 7 and noisy.name == "made (gaussian_noise 2)" and noisy[1] == dataset[1]
     first = [np.asarray(noisy.image(i)) for i in range(6)]
     assert not np.array_equal(first[0], np.asarray(dataset.image(0)))
-    part = with_corruption(dataset.select([4, 1]), "gaussian_noise", 2, seed=3)  # an image's noise goes with it
+    part = with_corruption(
+        dataset.select([4, 1]), "gaussian_noise", 2, seed=3
+    )  # an image's noise goes with it
     assert np.array_equal(np.asarray(part.image(0)), first[4])
     assert np.array_equal(np.asarray(noisy.select([5]).image(0)), first[5])
     noise = [one.astype(int) - np.asarray(dataset.image(i)) for i, one in enumerate(first)]
@@ -50,7 +54,11 @@ def test_images_can_be_brought_to_the_models_size_first() -> None:
     size = world.image(0).size
     assert min(large.image(0).size) == 100 and min(size) != 100
     mask = large.mask(0)
-    assert mask is not None and mask.shape == large.image(0).size[::-1] and set(np.unique(mask)) <= {0, 1, 255}
+    assert (
+        mask is not None
+        and mask.shape == large.image(0).size[::-1]
+        and set(np.unique(mask)) <= {0, 1, 255}
+    )
     assert world[0].boxes and not large[0].boxes  # they would be in pixels of another size
     assert with_corruption(world, "contrast", 5)[0].boxes == world[0].boxes
 
@@ -59,26 +67,41 @@ def test_images_can_be_brought_to_the_models_size_first() -> None:
 def test_a_thin_image_does_not_become_endless(tmp_path: Path, size: tuple[int, int]) -> None:
     """Its middle is what the model sees, and that is as it was."""
     pixels = np.zeros((size[1], size[0], 3), np.uint8)
-    pixels[..., 0] = np.linspace(0, 255, 4000)[:, None] if size[0] == 3 else np.linspace(0, 255, 4000)
+    pixels[..., 0] = (
+        np.linspace(0, 255, 4000)[:, None] if size[0] == 3 else np.linspace(0, 255, 4000)
+    )
     Image.fromarray(pixels).save(tmp_path / "thin.png")
     Image.fromarray(np.ones(size[::-1], np.uint8)).save(tmp_path / "mask.png")
     dataset = pack([Record("thin.png", "a", masks=("mask.png",))], tmp_path, "thin")
     found = with_corruption(dataset, "brightness", 1, short=64)
     image, mask = found.image(0), found.mask(0)
     assert sorted(image.size) == [64, 256] and mask is not None and mask.shape == image.size[::-1]
-    expected = np.asarray(with_corruption(dataset, "brightness", 1).image(0))[size[1] // 2, size[0] // 2]
-    assert np.abs(np.asarray(image)[image.size[1] // 2, image.size[0] // 2].astype(int) - expected).max() <= 1
+    expected = np.asarray(with_corruption(dataset, "brightness", 1).image(0))[
+        size[1] // 2, size[0] // 2
+    ]
+    assert (
+        np.abs(
+            np.asarray(image)[image.size[1] // 2, image.size[0] // 2].astype(int) - expected
+        ).max()
+        <= 1
+    )
 
 
 def test_images_are_resized_as_the_model_resizes_them(tmp_path: Path) -> None:
     dataset, small = make(tmp_path), {}
     for name in ("bicubic", "bilinear", "nearest", "nearest-exact", "random"):
-        small[name] = np.asarray(with_corruption(dataset, "brightness", 1, short=21, interpolation=name).image(0))
-        plain = getattr(Image.Resampling, "BICUBIC" if name == "random" else name.partition("-")[0].upper())
+        small[name] = np.asarray(
+            with_corruption(dataset, "brightness", 1, short=21, interpolation=name).image(0)
+        )
+        plain = getattr(
+            Image.Resampling, "BICUBIC" if name == "random" else name.partition("-")[0].upper()
+        )
         resized = dataset.image(0).resize((31, 21), plain)
         assert np.array_equal(small[name], np.asarray(corrupt(resized, "brightness", 1)))
     assert not np.array_equal(small["bicubic"], small["bilinear"])
-    assert np.array_equal(np.asarray(with_corruption(dataset, "brightness", 1, short=21).image(0)), small["bicubic"])
+    assert np.array_equal(
+        np.asarray(with_corruption(dataset, "brightness", 1, short=21).image(0)), small["bicubic"]
+    )
 
 
 def test_the_transform_draws_from_the_loaders_generator(tmp_path: Path) -> None:

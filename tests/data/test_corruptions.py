@@ -18,13 +18,22 @@ from cenote.data.corruptions.weather import plasma
 from cenote.metrics.robustness import ALEXNET_ERRORS
 from tests.data.peer_corruptions import load_peer
 
-STILL = {"defocus_blur", "zoom_blur", "brightness", "contrast", "pixelate", "jpeg_compression"}  # nothing is drawn
+STILL = {
+    "defocus_blur",
+    "zoom_blur",
+    "brightness",
+    "contrast",
+    "pixelate",
+    "jpeg_compression",
+}  # nothing is drawn
 
 
 def picture(height: int = 72, width: int = 96) -> np.ndarray:
     """Smooth colours, a hard edge, a flat patch, fine stripes."""
     y, x = np.mgrid[:height, :width]
-    pixels = np.stack([128 + 100 * np.sin(x / 9), 255 * y / height, 90 + 60 * np.cos((x + y) / 5)], 2)
+    pixels = np.stack(
+        [128 + 100 * np.sin(x / 9), 255 * y / height, 90 + 60 * np.cos((x + y) / 5)], 2
+    )
     pixels[: height // 3, : width // 3] = (200, 30, 60)
     pixels[-height // 4 :, -width // 4 :] = 255 * (x[-height // 4 :, -width // 4 :, None] % 2)
     return pixels.astype(np.uint8)
@@ -37,10 +46,18 @@ def test_the_fifteen_are_those_of_the_metric() -> None:
 @pytest.mark.parametrize("name", CORRUPTIONS)
 def test_laws(name: str) -> None:
     """Same type and size, nothing else changed, the seed alone decides, and more severity is more change."""
-    image, numpy_state, torch_state = picture(), np.random.get_state()[1].copy(), torch.get_rng_state()  # type: ignore[index]
+    image, numpy_state, torch_state = (
+        picture(),
+        np.random.get_state()[1].copy(),
+        torch.get_rng_state(),
+    )  # type: ignore[index]
     before = image.copy()
     result = corrupt(image, name, 3, seed=5)
-    assert result.shape == image.shape and result.dtype == np.uint8 and not np.array_equal(result, image)
+    assert (
+        result.shape == image.shape
+        and result.dtype == np.uint8
+        and not np.array_equal(result, image)
+    )
     assert np.array_equal(image, before)
     assert np.array_equal(result, corrupt(image, name, 3, seed=5))
     assert np.array_equal(result, corrupt(image, name, 3, seed=6)) == (name in STILL)
@@ -48,10 +65,17 @@ def test_laws(name: str) -> None:
     assert np.array_equal(np.random.get_state()[1], numpy_state)  # type: ignore[index]
     assert torch.equal(torch.get_rng_state(), torch_state)
     changes = [
-        np.mean([np.abs(corrupt(image, name, level, seed).astype(float) - image).mean() for seed in range(3)])
+        np.mean(
+            [
+                np.abs(corrupt(image, name, level, seed).astype(float) - image).mean()
+                for seed in range(3)
+            ]
+        )
         for level in (1, 5)
     ]
-    assert changes[0] < changes[1] or name == "elastic_transform"  # whose first two bend far, the others finely
+    assert (
+        changes[0] < changes[1] or name == "elastic_transform"
+    )  # whose first two bend far, the others finely
 
 
 @pytest.mark.parametrize("name", CORRUPTIONS)
@@ -62,29 +86,43 @@ def test_any_size(name: str, size: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", sorted(STILL - {"brightness", "jpeg_compression"} | {"glass_blur", "motion_blur", "elastic_transform"})
+    "name",
+    sorted(
+        STILL - {"brightness", "jpeg_compression"}
+        | {"glass_blur", "motion_blur", "elastic_transform"}
+    ),
 )
 def test_a_flat_image_stays_flat(name: str) -> None:
     """No value may be lost by rounding, nor at the border."""
     for value in (0, 1, 77, 254, 255):
         image = np.full((40, 56, 3), value, np.uint8)
         for level in (1, 2, 3, 4, 5):
-            if name != "defocus_blur" or level < 4:  # the larger disks are brighter than one, as published
+            if (
+                name != "defocus_blur" or level < 4
+            ):  # the larger disks are brighter than one, as published
                 assert np.array_equal(corrupt(image, name, level), image), (value, level)
 
 
 def test_noise_has_the_published_moments() -> None:
     flat = np.full((200, 200, 3), 100, np.uint8)
     for level, s in enumerate((0.08, 0.12), 1):
-        noise = corrupt(flat, "gaussian_noise", level).astype(float) - 99.5  # truncation takes half a level
+        noise = (
+            corrupt(flat, "gaussian_noise", level).astype(float) - 99.5
+        )  # truncation takes half a level
         assert abs(noise.mean()) < 0.5 and abs(noise.std() / (255 * s) - 1) < 0.02
     for level, c in enumerate((60, 25, 12), 1):
         light = corrupt(flat, "shot_noise", level).astype(float)
-        assert abs(light.mean() - 99.5) < 1 and abs(light.std() / (255 * math.sqrt(100 / 255 / c)) - 1) < 0.02
+        assert (
+            abs(light.mean() - 99.5) < 1
+            and abs(light.std() / (255 * math.sqrt(100 / 255 / c)) - 1) < 0.02
+        )
     for level, share in enumerate((0.03, 0.06, 0.09, 0.17, 0.27), 1):
         values = corrupt(flat, "impulse_noise", level)
         assert set(np.unique(values)) == {0, 100, 255}
-        assert abs((values == 0).mean() - share / 2) < 0.005 and abs((values == 255).mean() - share / 2) < 0.005
+        assert (
+            abs((values == 0).mean() - share / 2) < 0.005
+            and abs((values == 255).mean() - share / 2) < 0.005
+        )
 
 
 def test_defocus_is_the_mean_over_a_disk() -> None:
@@ -96,8 +134,19 @@ def test_defocus_is_the_mean_over_a_disk() -> None:
             y, x = np.mgrid[-8:9, -8:9]
             inside = x**2 + y**2 <= 9
             assert np.allclose(kernel, inside / inside.sum(), atol=1e-6)
-        slow = np.stack([ndimage.correlate(image[..., c].astype(float), kernel, mode="mirror") for c in range(3)], 2)
-        assert np.abs(corrupt(image, "defocus_blur", level).astype(float) - np.clip(slow, 0, 255)).max() < 1.01
+        slow = np.stack(
+            [
+                ndimage.correlate(image[..., c].astype(float), kernel, mode="mirror")
+                for c in range(3)
+            ],
+            2,
+        )
+        assert (
+            np.abs(
+                corrupt(image, "defocus_blur", level).astype(float) - np.clip(slow, 0, 255)
+            ).max()
+            < 1.01
+        )
 
 
 @pytest.mark.parametrize("reach", [1, 2, 4])
@@ -125,7 +174,9 @@ def test_motion_goes_one_way(angle: float) -> None:
             for i, weight in enumerate(weights):
                 down = math.ceil(i * math.sin(math.radians(angle)) - 0.5)
                 across = math.ceil(i * math.cos(math.radians(angle)) - 0.5)
-                slow[h, w] += weight / sum(weights) * x[min(max(h + down, 0), 8), min(max(w + across, 0), 10)]
+                slow[h, w] += (
+                    weight / sum(weights) * x[min(max(h + down, 0), 8), min(max(w + across, 0), 10)]
+                )
     assert np.allclose(moved(x, radius, sigma, angle), slow, atol=1e-6)
 
 
@@ -134,9 +185,13 @@ def test_zoom_is_scipys() -> None:
     for factor in (1.0, 1.07, 1.31, 2.5):
         rows, columns = math.ceil(50 / factor), math.ceil(63 / factor)
         top, left = (50 - rows) // 2, (63 - columns) // 2
-        large = ndimage.zoom(planes[:, top : top + rows, left : left + columns], (1, factor, factor), order=1)
+        large = ndimage.zoom(
+            planes[:, top : top + rows, left : left + columns], (1, factor, factor), order=1
+        )
         top, left = (large.shape[1] - 50) // 2, (large.shape[2] - 63) // 2
-        assert np.allclose(zoomed(planes, factor), large[:, top : top + 50, left : left + 63], atol=2e-3)
+        assert np.allclose(
+            zoomed(planes, factor), large[:, top : top + 50, left : left + 63], atol=2e-3
+        )
 
 
 def test_plasma_is_diamond_square() -> None:
@@ -186,11 +241,16 @@ def test_the_pieces_of_elastic_are_scipys() -> None:
     draw = np.random.default_rng(0)
     for sigma in (0.1, 2.44, 19.5, 170.8):
         x = draw.uniform(-1, 1, (40, 57))
-        assert np.allclose(smoothed(x, sigma), ndimage.gaussian_filter(x, sigma, mode="reflect", truncate=3))
+        assert np.allclose(
+            smoothed(x, sigma), ndimage.gaussian_filter(x, sigma, mode="reflect", truncate=3)
+        )
     image = picture(30, 41).astype(np.float32)
     across, down = draw.uniform(-60, 90, (30, 41)), draw.uniform(-60, 90, (30, 41))
     for about_pixel, mode in ((True, "mirror"), (False, "reflect")):
-        planes = [ndimage.map_coordinates(image[..., c], [down, across], order=1, mode=mode) for c in range(3)]
+        planes = [
+            ndimage.map_coordinates(image[..., c], [down, across], order=1, mode=mode)
+            for c in range(3)
+        ]
         assert np.abs(sampled(image, across, down, about_pixel) - np.stack(planes, 2)).max() < 0.05
 
 
@@ -203,9 +263,15 @@ def test_pixels_become_the_mean_of_their_block() -> None:
 def test_frost_has_the_colours_of_the_photographs() -> None:
     for number, (mean, deviation, _) in enumerate(PLATES):
         ice = plate(number).astype(float)
-        assert np.abs(ice.mean((0, 1)) - mean).max() < 2 and np.abs(ice.std((0, 1)) - deviation).max() < 2
+        assert (
+            np.abs(ice.mean((0, 1)) - mean).max() < 2
+            and np.abs(ice.std((0, 1)) - deviation).max() < 2
+        )
     whole = corrupt(np.zeros((700, 1200, 3), np.uint8), "frost", 5)  # larger than a plate
-    assert whole.min(2).mean() > 20 and (np.abs(np.diff(whole.astype(int), axis=0)).mean((1, 2)) < 60).all()
+    assert (
+        whole.min(2).mean() > 20
+        and (np.abs(np.diff(whole.astype(int), axis=0)).mean((1, 2)) < 60).all()
+    )
 
 
 def test_against_the_package() -> None:
@@ -223,15 +289,23 @@ def test_against_the_package() -> None:
             if name in STILL:
                 theirs, ours = peer(image, level, name), corrupt(image, name, level)
                 assert np.abs(ours.astype(int) - theirs).max() <= 1, (name, level)
-            elif name not in ("elastic_transform", "frost") and level % 2 and (name != "glass_blur" or level == 1):
+            elif (
+                name not in ("elastic_transform", "frost")
+                and level % 2
+                and (name != "glass_blur" or level == 1)
+            ):
                 np.random.seed(level)
                 times = 3 if name == "glass_blur" else 40
                 theirs = np.stack([peer(image, level, name) for _ in range(times)]).astype(float)
-                ours = np.stack([corrupt(image, name, level, seed) for seed in range(times)]).astype(float)
+                ours = np.stack(
+                    [corrupt(image, name, level, seed) for seed in range(times)]
+                ).astype(float)
                 spread = max(theirs.mean((1, 2, 3)).std(), ours.mean((1, 2, 3)).std())
                 margin = 1 + 4 * spread / math.sqrt(times)
                 assert abs(ours.mean() - theirs.mean()) < margin, (name, level)
-                assert abs(ours.std((1, 2, 3)).mean() - theirs.std((1, 2, 3)).mean()) < margin + 2, (name, level)
+                assert (
+                    abs(ours.std((1, 2, 3)).mean() - theirs.std((1, 2, 3)).mean()) < margin + 2
+                ), (name, level)
 
 
 def test_refusals() -> None:

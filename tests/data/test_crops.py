@@ -24,7 +24,9 @@ def published(size: int, scale: tuple[float, float], blur: float, solarize: floa
     jitter = v2.ColorJitter(brightness=0.4, contrast=0.4, saturation=0.2, hue=0.1)
     return v2.Compose(
         [
-            v2.RandomResizedCrop((size, size), scale, interpolation=InterpolationMode.BICUBIC, antialias=True),
+            v2.RandomResizedCrop(
+                (size, size), scale, interpolation=InterpolationMode.BICUBIC, antialias=True
+            ),
             v2.RandomHorizontalFlip(0.5),
             v2.RandomApply([jitter], p=0.8),
             v2.RandomGrayscale(0.2),
@@ -39,7 +41,9 @@ def published(size: int, scale: tuple[float, float], blur: float, solarize: floa
 
 
 def noise(height: int, width: int) -> Image.Image:
-    return Image.fromarray(np.random.default_rng(0).integers(0, 255, (height, width, 3), dtype=np.uint8))
+    return Image.fromarray(
+        np.random.default_rng(0).integers(0, 255, (height, width, 3), dtype=np.uint8)
+    )
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -50,7 +54,11 @@ def test_views_are_those_of_the_published_pipelines(seed: int) -> None:
     found = ours(image)
     torch.manual_seed(seed)
     large, small = (48, (0.25, 1.0)), (24, (0.05, 0.25))
-    pipelines = [published(*large, 1.0, 0.0), published(*large, 0.1, 0.2), *[published(*small, 0.5, 0.0)] * 4]
+    pipelines = [
+        published(*large, 1.0, 0.0),
+        published(*large, 0.1, 0.2),
+        *[published(*small, 0.5, 0.0)] * 4,
+    ]
     for view, pipeline in zip(found, pipelines, strict=True):
         torch.testing.assert_close(view, pipeline(image), atol=1e-6, rtol=1e-6)
         assert view.is_contiguous() and type(view) is torch.Tensor
@@ -58,7 +66,13 @@ def test_views_are_those_of_the_published_pipelines(seed: int) -> None:
 
 def test_defaults_are_simpool_s() -> None:
     first, second, small = MultiCrop().views
-    assert tuple(first.crop.size) == tuple(second.crop.size) == (224, 224) and tuple(small.crop.size) == (96, 96)
+    assert tuple(first.crop.size) == tuple(second.crop.size) == (224, 224) and tuple(
+        small.crop.size
+    ) == (96, 96)
     assert first.crop.scale == second.crop.scale == (0.25, 1.0) and small.crop.scale == (0.05, 0.25)
-    assert [(view.blur, view.solarize) for view in (first, second, small)] == [(1.0, 0.0), (0.1, 0.2), (0.5, 0.0)]
+    assert [(view.blur, view.solarize) for view in (first, second, small)] == [
+        (1.0, 0.0),
+        (0.1, 0.2),
+        (0.5, 0.0),
+    ]
     assert len(MultiCrop()(noise(240, 240))) == 8

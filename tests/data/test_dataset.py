@@ -13,9 +13,22 @@ from PIL import Image
 from cenote.data import Box, Dataset, Problem, Query, Record, pack
 
 RECORDS = [
-    Record("a.jpg", "cat", "train", (Box(1, 2, 3, 4), Box(0.5, 0, 9, 9, "dog", True, False, True)), caption="a cat"),
+    Record(
+        "a.jpg",
+        "cat",
+        "train",
+        (Box(1, 2, 3, 4), Box(0.5, 0, 9, 9, "dog", True, False, True)),
+        caption="a cat",
+    ),
     Record("b/ü \udcff.png", None, None, masks=("m1.png", "m 2.png"), ignore="i.png"),
-    Record("", "dog", "test", (Box(5, 5, 6, 7, None, False, True),), domain="sketch", attributes={"colour": "red"}),
+    Record(
+        "",
+        "dog",
+        "test",
+        (Box(5, 5, 6, 7, None, False, True),),
+        domain="sketch",
+        attributes={"colour": "red"},
+    ),
     Record("d.jpg", "cat", "val", attributes={"size": "10", "colour": ""}, caption=""),
 ]
 
@@ -38,7 +51,9 @@ def test_columns(dataset: Dataset) -> None:
     assert dataset.classes == ["cat", "dog"] and dataset.labels.tolist() == [0, -1, 1, 0]
     assert dataset.splits == {"train": 1, "val": 1, "test": 1, None: 1}
     assert list(dataset.splits) == ["train", "val", "test", None]
-    assert dataset.attribute("colour").names == ["", "red"] and dataset.attribute("colour")[0] is None
+    assert (
+        dataset.attribute("colour").names == ["", "red"] and dataset.attribute("colour")[0] is None
+    )
     assert dataset.domains[2] == "sketch"
     assert dataset.has_masks.tolist() == [False, True, False, False]
     with pytest.raises(ValueError, match=r"'shape'.*four.*colour, size"):
@@ -71,7 +86,9 @@ def test_classes_in_a_given_order() -> None:
 
 def test_images_open_lazily(tmp_path: Path) -> None:
     Image.new("RGB", (7, 5), "red").save(tmp_path / "a.png")
-    dataset = pack([Record("a.png"), Record(str(tmp_path / "a.png")), Record("gone.png")], tmp_path, "x")
+    dataset = pack(
+        [Record("a.png"), Record(str(tmp_path / "a.png")), Record("gone.png")], tmp_path, "x"
+    )
     assert dataset.image(0).size == dataset.image(1).size == (7, 5)
     assert dataset.mask(0) is None
     with pytest.raises(ValueError, match=r"gone\.png"):
@@ -79,7 +96,8 @@ def test_images_open_lazily(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(
-    not os.path.exists("/proc/self/smaps_rollup"), reason="memory is measured by Linux's /proc: run it there"
+    not os.path.exists("/proc/self/smaps_rollup"),
+    reason="memory is measured by Linux's /proc: run it there",
 )
 def test_many_records_cost_a_worker_next_to_nothing() -> None:
     """A forked worker that reads every tenth record owns less than 1 MB; of a list of paths it would copy 16 MB."""
@@ -98,5 +116,7 @@ if os.fork() == 0:
     os._exit(0)
 os.wait()
 """
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=300
+    )
     assert float(done.stdout) < 6, done.stderr

@@ -13,7 +13,10 @@ from cenote.data.digests import digests
 
 def test_contents_decide(tmp_path: Path) -> None:
     (tmp_path / "caf\udce9").write_bytes(b"any bytes are a name")
-    assert digests(pack([Record("caf\udce9")], tmp_path, "x"), tmp_path / "files.sqlite")[0] is not None
+    assert (
+        digests(pack([Record("caf\udce9")], tmp_path, "x"), tmp_path / "files.sqlite")[0]
+        is not None
+    )
     for name, content in {"a": b"1", "b": b"2", "c": b"1", "d": b""}.items():
         (tmp_path / name).write_bytes(content)
     dataset = pack([Record(name) for name in ("a", "b", "c", "gone", "d", "a")], tmp_path, "x")
@@ -28,7 +31,10 @@ def test_known_files_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(module, "CHUNK", 10)
     for i in range(25):  # three chunks
         (tmp_path / f"{i}").write_bytes(f"{i:02}".encode())
-    dataset, memory = pack([Record(str(i)) for i in range(25)], tmp_path, "x"), tmp_path / "files.sqlite"
+    dataset, memory = (
+        pack([Record(str(i)) for i in range(25)], tmp_path, "x"),
+        tmp_path / "files.sqlite",
+    )
     first = digests(dataset, memory)
     assert len(set(first)) == 25
     for i in (3, 17):
@@ -39,8 +45,12 @@ def test_known_files_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (tmp_path / "2").unlink()
     second = digests(dataset, memory)
     assert second[1] != first[1] and second[2] is None
-    assert [d for i, d in enumerate(second) if i not in (1, 2)] == [d for i, d in enumerate(first) if i not in (1, 2)]
-    assert digests(dataset)[3] == digests(dataset)[17] != first[3]  # without the memory, every file is read
+    assert [d for i, d in enumerate(second) if i not in (1, 2)] == [
+        d for i, d in enumerate(first) if i not in (1, 2)
+    ]
+    assert (
+        digests(dataset)[3] == digests(dataset)[17] != first[3]
+    )  # without the memory, every file is read
 
 
 def test_pixels_without_files(tmp_path: Path) -> None:

@@ -20,7 +20,11 @@ def test_folders_are_classes(tmp_path: Path) -> None:
     photographs(tmp_path, "b/2.jpg", "b/10.PNG", "a/deep/1.jpg", ".hidden/x.jpg", "a/.x.jpg")
     (tmp_path / "b" / "notes.txt").write_text("x")
     dataset = open_dataset(tmp_path)
-    assert list(dataset) == [Record("a/deep/1.jpg", "a"), Record("b/10.PNG", "b"), Record("b/2.jpg", "b")]
+    assert list(dataset) == [
+        Record("a/deep/1.jpg", "a"),
+        Record("b/10.PNG", "b"),
+        Record("b/2.jpg", "b"),
+    ]
     assert dataset.image(1).size == (8, 6) and dataset.name == tmp_path.name
 
 
@@ -84,7 +88,11 @@ def test_links_are_followed_but_no_circle(tmp_path: Path) -> None:
 def test_what_is_not_data_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "x.bin").write_bytes(b"x")
-    for data, values in {"empty": "empty", "gone": "gone.*NAME:FOLDER", "x.bin": r"x\.bin.*\.csv"}.items():
+    for data, values in {
+        "empty": "empty",
+        "gone": "gone.*NAME:FOLDER",
+        "x.bin": r"x\.bin.*\.csv",
+    }.items():
         with pytest.raises(WrongTree, match=values):
             open_dataset(tmp_path / data)
     with pytest.raises(ValueError, match=r"'cup'.*'cub'"):
@@ -97,7 +105,11 @@ def test_expect_says_what_was_expected_and_found(tmp_path: Path) -> None:
     expect(tmp_path, "it", "a/", "b.txt", "c.txt|b.txt")
     with pytest.raises(WrongTree) as caught:
         expect(tmp_path, "Such", "a/", "b.txt/", "c.txt|d.txt")
-    expected, missing, existing = ["a/", "b.txt/", "c.txt", "d.txt"], ["b.txt/", "c.txt", "d.txt"], ["a/", "b.txt"]
+    expected, missing, existing = (
+        ["a/", "b.txt/", "c.txt", "d.txt"],
+        ["b.txt/", "c.txt", "d.txt"],
+        ["a/", "b.txt"],
+    )
     path, _, message = str(caught.value).partition(" Such")
     assert path.startswith(str(tmp_path))
     assert re.findall(r"\b[a-d](?:\.txt)?/|\b[a-d]\.txt", message) == expected + missing + existing

@@ -19,21 +19,36 @@ def picture(colour: str = "red", mode: str = "RGB") -> Image.Image:
     return Image.new(mode, (12, 8), colour)
 
 
-def save(root: Path, columns: dict[str, Any], features: dict[str, Any], split: str | None = None) -> Path:
-    hf.Dataset.from_dict(columns, features=hf.Features(features), split=split).save_to_disk(str(root))
+def save(
+    root: Path, columns: dict[str, Any], features: dict[str, Any], split: str | None = None
+) -> Path:
+    hf.Dataset.from_dict(columns, features=hf.Features(features), split=split).save_to_disk(
+        str(root)
+    )
     return root
 
 
 def two_splits(root: Path) -> Path:
     features = hf.Features(
-        {"img": hf.Image(), "label": hf.ClassLabel(names=["zebra", "ant"]), "coarse": hf.ClassLabel(names=["x", "y"])}
+        {
+            "img": hf.Image(),
+            "label": hf.ClassLabel(names=["zebra", "ant"]),
+            "coarse": hf.ClassLabel(names=["x", "y"]),
+        }
     )
     tables = {
         split: hf.Dataset.from_dict(
-            {"img": [picture(c) for c in colours], "label": [0, 1, -1][: len(colours)], "coarse": [1] * len(colours)},
+            {
+                "img": [picture(c) for c in colours],
+                "label": [0, 1, -1][: len(colours)],
+                "coarse": [1] * len(colours),
+            },
             features=features,
         )
-        for split, colours in (("train", ["red", "lime", "blue"]), ("validation", ["black", "white"]))
+        for split, colours in (
+            ("train", ["red", "lime", "blue"]),
+            ("validation", ["black", "white"]),
+        )
     }
     hf.DatasetDict(tables).save_to_disk(str(root))
     return root
@@ -47,7 +62,10 @@ def test_splits_classes_and_pixels(tmp_path: Path) -> None:
     again = pickle.loads(pickle.dumps(dataset))
     colours = [(255, 0, 0), (0, 255, 0), (0, 0, 255), (0, 0, 0), (255, 255, 255)]
     assert [again.image(i).getpixel((3, 3)) for i in range(5)] == colours
-    assert dataset.split("val").image(1).getpixel((0, 0)) == (255, 255, 255) and dataset.mask(0) is None
+    assert (
+        dataset.split("val").image(1).getpixel((0, 0)) == (255, 255, 255)
+        and dataset.mask(0) is None
+    )
 
 
 def test_words_as_labels_captions_and_masks(tmp_path: Path) -> None:
@@ -60,9 +78,13 @@ def test_words_as_labels_captions_and_masks(tmp_path: Path) -> None:
         "captions": [["a wolf", "it howls"], []],
     }
     features = {"image": hf.Image(), "mask": hf.Image(), "label": hf.Value("string")}
-    dataset = read_huggingface(str(save(tmp_path / "d", columns, features | {"captions": hf.List(hf.Value("string"))})))
+    dataset = read_huggingface(
+        str(save(tmp_path / "d", columns, features | {"captions": hf.List(hf.Value("string"))}))
+    )
     assert (
-        dataset.classes == ["bear", "wolf"] and dataset[0].caption == "a wolf\nit howls" and dataset[1].caption is None
+        dataset.classes == ["bear", "wolf"]
+        and dataset[0].caption == "a wolf\nit howls"
+        and dataset[1].caption is None
     )
     found = dataset.mask(0)
     assert found is not None and np.array_equal(found, target > 0)
@@ -73,13 +95,18 @@ def test_words_as_labels_captions_and_masks(tmp_path: Path) -> None:
 def test_objects(form: str, tmp_path: Path) -> None:
     names = hf.ClassLabel(names=["Coverall", "Mask"])
     box = hf.List(hf.Value("float32"), length=4)
-    objects: list[Any] = [[{"bbox": [1, 2, 3, 4], "category": 1}, {"bbox": [0, 0, 5, 0], "category": 0}], []]
+    objects: list[Any] = [
+        [{"bbox": [1, 2, 3, 4], "category": 1}, {"bbox": [0, 0, 5, 0], "category": 0}],
+        [],
+    ]
     kind: Any = hf.List({"bbox": box, "category": names})
     if form == "dict of lists":
         objects = [{key: [o[key] for o in row] for key in ("bbox", "category")} for row in objects]
         kind = {"bbox": hf.List(box), "category": hf.List(names)}
     columns = {"image": [picture()] * 2, "objects": objects}
-    dataset = read_huggingface(str(save(tmp_path / "d", columns, {"image": hf.Image(), "objects": kind}, "test")))
+    dataset = read_huggingface(
+        str(save(tmp_path / "d", columns, {"image": hf.Image(), "objects": kind}, "test"))
+    )
     assert dataset.classes == ["Coverall", "Mask"] and dataset.splits == {"test": 2}
     assert dataset[0].boxes == (Box(1, 2, 4, 6, "Mask"),) and dataset[1].boxes == ()
     (problem,) = dataset.problems
@@ -104,7 +131,9 @@ def test_images_by_path_and_broken_ones(tmp_path: Path) -> None:
         dataset.image(3)
 
 
-def test_what_is_not_an_image_data_set_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_is_not_an_image_data_set_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
     with pytest.raises(WrongTree, match=r"hf:.*empty\b.*save_to_disk"):
@@ -119,7 +148,9 @@ def test_what_is_not_an_image_data_set_is_refused(monkeypatch: pytest.MonkeyPatc
 
 
 def test_hub_names_are_passed_on_without_trust(monkeypatch: pytest.MonkeyPatch) -> None:
-    table = hf.Dataset.from_dict({"image": [picture()]}, features=hf.Features({"image": hf.Image()}))
+    table = hf.Dataset.from_dict(
+        {"image": [picture()]}, features=hf.Features({"image": hf.Image()})
+    )
     calls: list[Any] = []
 
     def load(*arguments: Any, **settings: Any) -> Any:
@@ -129,7 +160,11 @@ def test_hub_names_are_passed_on_without_trust(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(hf, "load_dataset", load)
     for name in ("mnist", "user/name", "user/name/config"):
         assert len(open_dataset(f"hf:{name}")) == 1
-    assert calls == [(("mnist", None), {}), (("user/name", None), {}), (("user/name", "config"), {})]
+    assert calls == [
+        (("mnist", None), {}),
+        (("user/name", None), {}),
+        (("user/name", "config"), {}),
+    ]
 
 
 def test_a_hub_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:

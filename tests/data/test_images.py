@@ -28,7 +28,12 @@ def picture(size: tuple[int, int] = (48, 32)) -> Image.Image:
 
 def quarters(image: Image.Image) -> np.ndarray:
     w, h = image.size
-    places = [(w // 4, h // 4), (3 * w // 4, h // 4), (w // 4, 3 * h // 4), (3 * w // 4, 3 * h // 4)]
+    places = [
+        (w // 4, h // 4),
+        (3 * w // 4, h // 4),
+        (w // 4, 3 * h // 4),
+        (3 * w // 4, 3 * h // 4),
+    ]
     return np.array([image.getpixel(place) for place in places], dtype=int)
 
 
@@ -48,7 +53,11 @@ def test_plain_files(tmp_path: Path, suffix: str) -> None:
 def test_exif_rotation_is_applied_once(tmp_path: Path, orientation: int, suffix: str) -> None:
     turns = Image.Transpose
     undo = [None, turns.FLIP_LEFT_RIGHT, turns.ROTATE_180, turns.FLIP_TOP_BOTTOM, turns.TRANSPOSE]
-    undo += [turns.ROTATE_90, turns.TRANSVERSE, turns.ROTATE_270]  # how a camera held so stores the scene
+    undo += [
+        turns.ROTATE_90,
+        turns.TRANSVERSE,
+        turns.ROTATE_270,
+    ]  # how a camera held so stores the scene
     exif = Image.Exif()
     exif[0x0112] = orientation
     turn = undo[orientation - 1]
@@ -65,7 +74,9 @@ def test_a_malformed_exif_block_does_not_lose_the_picture(tmp_path: Path) -> Non
 def test_cmyk_of_a_tiff_and_of_adobe_s_jpeg(tmp_path: Path) -> None:
     cmyk = picture().convert("CMYK")
     cmyk.save(tmp_path / "a.tif")
-    cmyk.save(tmp_path / "a.jpg", quality=95)  # Pillow writes Adobe's marker and the inverse, as Photoshop does
+    cmyk.save(
+        tmp_path / "a.jpg", quality=95
+    )  # Pillow writes Adobe's marker and the inverse, as Photoshop does
     assert b"Adobe" in (tmp_path / "a.jpg").read_bytes()
     assert_same(read_image(tmp_path / "a.tif"), picture())
     assert_same(read_image(tmp_path / "a.jpg"), picture(), within=12)
@@ -96,7 +107,10 @@ def test_a_dark_sixteen_bit_picture_stays_dark(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
-        (np.array([[0, 1 << 30], [1 << 29, 0]], np.int32), [[0, 255], [128, 0]]),  # true 32 bits: its own range
+        (
+            np.array([[0, 1 << 30], [1 << 29, 0]], np.int32),
+            [[0, 255], [128, 0]],
+        ),  # true 32 bits: its own range
         (np.array([[0, 1], [0.5, 0.25]], np.float32), [[0, 255], [128, 64]]),
         (np.array([[0, 255], [100, 7]], np.float32), [[0, 255], [100, 7]]),
         (np.array([[-1, 1], [0, 1]], np.float32), [[0, 255], [128, 255]]),
@@ -152,10 +166,17 @@ def png(width: int, height: int, body: bytes = b"") -> bytes:
     """A PNG whose header may promise anything."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
 
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(body)) + chunk(b"IEND", b"")
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(body))
+        + chunk(b"IEND", b"")
+    )
 
 
 @pytest.mark.parametrize("size", [(30_000, 30_000), (13_500, 13_500), (1 << 30, 1 << 30)])
@@ -163,7 +184,9 @@ def test_a_bomb_is_refused_by_its_header(tmp_path: Path, size: tuple[int, int]) 
     (tmp_path / "bomb.png").write_bytes(png(*size))
     with pytest.raises(BadImage, match=r"bomb\.png.*\b179 megapixels"):
         read_image(tmp_path / "bomb.png")
-    with pytest.raises(BadImage, match=r"bomb\.png.*\b50 megapixels"):  # the caller's, where that is smaller
+    with pytest.raises(
+        BadImage, match=r"bomb\.png.*\b50 megapixels"
+    ):  # the caller's, where that is smaller
         read_image(tmp_path / "bomb.png", max_pixels=50_000_000)
 
 
@@ -175,7 +198,9 @@ def test_the_limit_is_an_argument_and_inclusive(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("error")
-def test_a_large_photograph_within_the_limit_raises_no_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_photograph_within_the_limit_raises_no_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Pillow itself warns from its limit on, and refuses from twice that."""
     picture().save(tmp_path / "a.png")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 48 * 32 - 1)
@@ -193,10 +218,14 @@ def test_a_truncated_file_is_one_sentence(tmp_path: Path, suffix: str, share: fl
     (tmp_path / f"a.{suffix}").write_bytes(data[: int(len(data) * share)])
     with pytest.raises(BadImage) as caught:
         read_image(tmp_path / f"a.{suffix}")
-    assert str(caught.value).startswith(f"{tmp_path / f'a.{suffix}'}: ") and "\n" not in str(caught.value)
+    assert str(caught.value).startswith(f"{tmp_path / f'a.{suffix}'}: ") and "\n" not in str(
+        caught.value
+    )
 
 
-@pytest.mark.parametrize("data", [b"", b"hello", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", b"GIF89a\x00"])
+@pytest.mark.parametrize(
+    "data", [b"", b"hello", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", b"GIF89a\x00"]
+)
 def test_a_foreign_file_is_refused(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "a.jpg").write_bytes(data)
     with pytest.raises(BadImage) as caught:
@@ -236,8 +265,12 @@ def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
             os.seteuid(user)
 
 
-@pytest.mark.parametrize(("format", "suffix"), [("PNG", "jpg"), ("JPEG", "png"), ("WEBP", "gif"), ("GIF", "bmp")])
-def test_a_wrongly_named_file_is_what_its_content_says(tmp_path: Path, format: str, suffix: str) -> None:
+@pytest.mark.parametrize(
+    ("format", "suffix"), [("PNG", "jpg"), ("JPEG", "png"), ("WEBP", "gif"), ("GIF", "bmp")]
+)
+def test_a_wrongly_named_file_is_what_its_content_says(
+    tmp_path: Path, format: str, suffix: str
+) -> None:
     picture().save(tmp_path / f"a.{suffix}", format=format)
     assert_same(read_image(tmp_path / f"a.{suffix}"), picture(), within=12)
 
@@ -259,7 +292,15 @@ def test_random_damage_never_escapes_as_another_error(tmp_path: Path, seed: int)
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    for name in ["b.jpg", "a.PNG", "sub/c.jpeg", "sub/.hidden.jpg", ".cache/d.jpg", "notes.txt", "cat [1].jpg"]:
+    for name in [
+        "b.jpg",
+        "a.PNG",
+        "sub/c.jpeg",
+        "sub/.hidden.jpg",
+        ".cache/d.jpg",
+        "notes.txt",
+        "cat [1].jpg",
+    ]:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     return tmp_path
@@ -275,7 +316,9 @@ def test_a_folder_gives_its_images_in_order(tree: Path) -> None:
 
 def test_globs_files_and_duplicates(tree: Path) -> None:
     (tree / "link.jpg").symlink_to(tree / "b.jpg")
-    found = find_images([tree / "sub", str(tree / "*.jpg"), tree / "b.jpg", tree / "sub" / ".." / "b.jpg", tree])
+    found = find_images(
+        [tree / "sub", str(tree / "*.jpg"), tree / "b.jpg", tree / "sub" / ".." / "b.jpg", tree]
+    )
     assert [path.name for path in found] == ["c.jpeg", "b.jpg", "cat [1].jpg", "a.PNG"]
     assert names(find_images([str(tree / "**" / "*.jpeg")]), tree) == ["sub/c.jpeg"]
 
@@ -299,7 +342,9 @@ def test_what_matches_nothing_is_told(tree: Path) -> None:
         with pytest.raises(ValueError, match=re.escape(str(tree / path))):
             find_images([tree / path])
     messages: list[str] = []
-    assert names(find_images([tree / "none.jpg", tree / "b.jpg"], messages.append), tree) == ["b.jpg"]
+    assert names(find_images([tree / "none.jpg", tree / "b.jpg"], messages.append), tree) == [
+        "b.jpg"
+    ]
     assert len(messages) == 1 and str(tree / "none.jpg") in messages[0]
 
 

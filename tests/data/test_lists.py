@@ -30,7 +30,10 @@ def write(folder: Path, text: str, name: str = "list.csv") -> Path:
 )  # fmt: skip
 def test_one_list_in_many_spellings(tmp_path: Path, text: str, name: str) -> None:
     dataset = open_dataset(write(tmp_path, text, name))
-    assert list(dataset) == [Record("a.jpg", "cat", "train", (Box(1, 2, 3, 4),)), Record("b.jpg", "dog")]
+    assert list(dataset) == [
+        Record("a.jpg", "cat", "train", (Box(1, 2, 3, 4),)),
+        Record("b.jpg", "dog"),
+    ]
     assert dataset.root == tmp_path and not dataset.problems
 
 
@@ -49,7 +52,9 @@ def test_everything_a_line_can_say(tmp_path: Path) -> None:
     (record,) = open_dataset(write(tmp_path, json.dumps(row), "l.jsonl"))
     boxes = (Box(1, 1, 2, 2, "ear"), Box(3, 3, 4, 4, "eye"))
     attributes = {"count": "2", "weather": "rain"}
-    assert record == Record("a.jpg", "cat", "val", boxes, ("m.png",), "i.png", "photo", attributes, "a cat")
+    assert record == Record(
+        "a.jpg", "cat", "val", boxes, ("m.png",), "i.png", "photo", attributes, "a cat"
+    )
 
 
 def test_lines_of_one_image_are_one_record(tmp_path: Path) -> None:
@@ -63,25 +68,39 @@ def test_boxes_of_several_classes_in_one_image(tmp_path: Path) -> None:
     text = "file,label,x1,y1,x2,y2\na,cat,0,0,1,1\na,dog,2,2,3,3\na,cat,4,4,5,5\na,cow,,,,\n"
     dataset = open_dataset(path := write(tmp_path, text))
     (record,) = dataset
-    assert [box.label for box in record.boxes] == [None, "dog", None] and dataset.classes == ["cat", "dog"]
+    assert [box.label for box in record.boxes] == [None, "dog", None] and dataset.classes == [
+        "cat",
+        "dog",
+    ]
     (problem,) = dataset.problems
     assert f"{path}, line 5" in problem and "'cat'" in problem and "'cow'" in problem
 
 
 def test_splits_have_one_name(tmp_path: Path) -> None:
     text = "file,label,split\na,x,Training\nb,x,VALID\nc,x,Test\nd,x,mine\n"
-    assert open_dataset(write(tmp_path, text)).splits == {"train": 1, "val": 1, "test": 1, "mine": 1}
+    assert open_dataset(write(tmp_path, text)).splits == {
+        "train": 1,
+        "val": 1,
+        "test": 1,
+        "mine": 1,
+    }
 
 
 def test_numbers_order_the_names(tmp_path: Path) -> None:
     text = "file,class_id,class_name\na,2,ant\nb,0,zebra\nc,10,bee\n"
     assert open_dataset(write(tmp_path, text)).classes == ["zebra", "ant", "bee"]
-    lines = [{"file": "a", "class_id": 1, "class_name": "cat"}, {"file": "b", "class_id": 0, "class_name": "zebra"}]
+    lines = [
+        {"file": "a", "class_id": 1, "class_name": "cat"},
+        {"file": "b", "class_id": 0, "class_name": "zebra"},
+    ]
     assert open_dataset(write(tmp_path, json.dumps(lines), "l.json")).classes == ["zebra", "cat"]
 
 
 def test_boxes_by_prefix(tmp_path: Path) -> None:
-    path = write(tmp_path, "file,head_x1,head_y1,head_x2,head_y2,body_x1,body_y1,body_x2,body_y2\na,1,1,2,2,0,0,9,9\n")
+    path = write(
+        tmp_path,
+        "file,head_x1,head_y1,head_x2,head_y2,body_x1,body_y1,body_x2,body_y2\na,1,1,2,2,0,0,9,9\n",
+    )
     assert read_list(path)[0].boxes == (Box(1, 1, 2, 2),) and not read_list(path)[0].attributes
     assert read_list(path, box="body")[0].boxes == (Box(0, 0, 9, 9),)
     with pytest.raises(ValueError, match=r"'tail'.*head, body"):
@@ -89,7 +108,14 @@ def test_boxes_by_prefix(tmp_path: Path) -> None:
 
 
 def test_bad_lines_are_named_and_left_out(tmp_path: Path) -> None:
-    lines = ["a,cat,3,0,1,1", ",dog,,,,", "b,cat,nan,0,1,1", "c,cat,one,0,1,1", "d,cat,0,0,1,1,7", "e,cat,,,,"]
+    lines = [
+        "a,cat,3,0,1,1",
+        ",dog,,,,",
+        "b,cat,nan,0,1,1",
+        "c,cat,one,0,1,1",
+        "d,cat,0,0,1,1,7",
+        "e,cat,,,,",
+    ]
     text = "\n".join(["file,label,x1,y1,x2,y2", *lines])
     dataset = open_dataset(path := write(tmp_path, text))
     assert [r.image for r in dataset] == ["e"]
@@ -98,7 +124,9 @@ def test_bad_lines_are_named_and_left_out(tmp_path: Path) -> None:
     ):
         assert f"{path}, line {number}: " in problem and value in problem
     dataset = open_dataset(
-        path := write(tmp_path, '{"file": "a"}\n{"file": \n[1]\n{"file": "b", "box": 3}\n', "l.jsonl")
+        path := write(
+            tmp_path, '{"file": "a"}\n{"file": \n[1]\n{"file": "b", "box": 3}\n', "l.jsonl"
+        )
     )
     assert [r.image for r in dataset] == ["a"] and len(dataset.problems) == 3
     assert all(f"{path}, line {n}: " in p for n, p in zip((2, 3, 4), dataset.problems, strict=True))
@@ -140,7 +168,9 @@ def test_an_identifier_is_no_attribute(tmp_path: Path) -> None:
         ("rsscn7", 350, 7, 0, 0, 0),
     ],
 )
-def test_real_sets(name: str, images: int, classes: int, boxes: int, masks: int, domains: int) -> None:
+def test_real_sets(
+    name: str, images: int, classes: int, boxes: int, masks: int, domains: int
+) -> None:
     dataset = open_dataset(shared_data(name))
     assert (len(dataset), len(dataset.classes), dataset.problems) == (images, classes, [])
     assert sum(len(r.boxes) for r in dataset) == boxes and int(dataset.has_masks.sum()) == masks

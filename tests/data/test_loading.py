@@ -15,7 +15,15 @@ from torchvision.transforms import v2
 
 from cenote.data import Box, Dataset, Record, pack
 from cenote.data.crops import MultiCrop
-from cenote.data.loading import Batch, Images, Loader, Order, Stretches, draws_from_torch_alone, load
+from cenote.data.loading import (
+    Batch,
+    Images,
+    Loader,
+    Order,
+    Stretches,
+    draws_from_torch_alone,
+    load,
+)
 from cenote.data.transforms import train_transform, wsol_eval_transform
 
 N, BAD = 23, (4, 17)
@@ -36,14 +44,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def good(folder: Path) -> Dataset:
     box = (Box(4, 3, 20, 15),)
-    records = [Record(f"{i}.png", "ab"[i % 2], boxes=box, masks=(f"{i}.mask.png",)) for i in range(N)]
+    records = [
+        Record(f"{i}.png", "ab"[i % 2], boxes=box, masks=(f"{i}.mask.png",)) for i in range(N)
+    ]
     return pack(records, folder, "good")
 
 
 @pytest.fixture(scope="module")
 def damaged(folder: Path) -> Dataset:
     (folder / "broken.jpg").write_bytes(b"not an image")
-    return pack([Record("broken.jpg" if i in BAD else f"{i}.png", "a") for i in range(N)], folder, "damaged")
+    return pack(
+        [Record("broken.jpg" if i in BAD else f"{i}.png", "a") for i in range(N)], folder, "damaged"
+    )
 
 
 class Dice:
@@ -60,7 +72,9 @@ def epoch(loader: Loader, number: int = 0, start: int = 0) -> list[Batch]:
 
 def same(a: list[Batch], b: list[Batch]) -> bool:
     pairs = list(zip(a, b, strict=True))
-    return all(torch.equal(x.images, y.images) and torch.equal(x.indices, y.indices) for x, y in pairs)
+    return all(
+        torch.equal(x.images, y.images) and torch.equal(x.indices, y.indices) for x, y in pairs
+    )
 
 
 @pytest.mark.parametrize(
@@ -74,7 +88,15 @@ def same(a: list[Batch], b: list[Batch]) -> bool:
 def test_workers_change_nothing(good: Dataset, workers: int, method: str) -> None:
     """The loader without workers is the oracle, in two epochs of the same persistent workers."""
     alone = load(good, train_transform(SIZE, cutout=0.5), 5, shuffle=True, seed=7)
-    many = load(good, train_transform(SIZE, cutout=0.5), 5, workers, shuffle=True, seed=7, start_method=method)
+    many = load(
+        good,
+        train_transform(SIZE, cutout=0.5),
+        5,
+        workers,
+        shuffle=True,
+        seed=7,
+        start_method=method,
+    )
     for number in (0, 3):
         assert same(epoch(alone, number), epoch(many, number))
 
@@ -83,7 +105,9 @@ def test_every_generator_is_seeded_for_every_image(good: Dataset) -> None:
     runs = [epoch(load(good, Dice(), 4, workers, seed=1)) for workers in (0, 2)]
     assert same(*runs)
     drawn = torch.cat([batch.images for batch in runs[0]])
-    assert len(drawn.unique(dim=0)) == N and (drawn.std(0) > 0.15).all()  # nobody draws what a neighbour drew
+    assert (
+        len(drawn.unique(dim=0)) == N and (drawn.std(0) > 0.15).all()
+    )  # nobody draws what a neighbour drew
 
 
 @pytest.mark.parametrize(
@@ -108,7 +132,9 @@ def test_only_known_transforms_are_trusted_to_draw_from_torch_alone(
 
 
 @pytest.mark.parametrize("change", [{"seed": 1}, {"epoch": 1}])
-def test_seed_and_epoch_change_order_and_augmentation(good: Dataset, change: dict[str, int]) -> None:
+def test_seed_and_epoch_change_order_and_augmentation(
+    good: Dataset, change: dict[str, int]
+) -> None:
     number = change.pop("epoch", 0)
     first = epoch(load(good, Dice(), N, shuffle=True, seed=0))[0]
     other = epoch(load(good, Dice(), N, shuffle=True, **{"seed": 0, **change}), number)[0]
@@ -135,7 +161,9 @@ def test_a_pass_that_was_broken_off_leaves_no_trace(good: Dataset, workers: int)
     loader.epoch = 1
     next(iter(loader))
     loader.epoch = 2
-    assert loader.epoch == 2 and same(list(loader), epoch(load(good, train_transform(SIZE), 5, shuffle=True), 2))
+    assert loader.epoch == 2 and same(
+        list(loader), epoch(load(good, train_transform(SIZE), 5, shuffle=True), 2)
+    )
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -165,7 +193,9 @@ def test_a_batch_of_bad_images_only_is_empty(damaged: Dataset) -> None:
     assert len(batch.images) == len(batch.indices) == 0 and len(batch.bad) == 2
 
 
-def test_a_good_image_is_augmented_the_same_beside_a_bad_one(good: Dataset, damaged: Dataset) -> None:
+def test_a_good_image_is_augmented_the_same_beside_a_bad_one(
+    good: Dataset, damaged: Dataset
+) -> None:
     a = torch.cat([b.images for b in load(good, train_transform(SIZE), 5)])
     b = torch.cat([b.images for b in load(damaged, train_transform(SIZE), 5)])
     assert torch.equal(a[[i for i in range(N) if i not in BAD]], b)
@@ -221,14 +251,20 @@ def test_a_stretch_is_at_least_a_step() -> None:
 
 def test_truth_comes_along_where_it_is_asked_for(good: Dataset) -> None:
     (batch,) = load(good.select([3, 1]), wsol_eval_transform(60), 8, truth=True)
-    assert len(batch.truth) == 2 and batch.truth[0]["mask"].shape == (60, 60) and bool((batch.truth[0]["mask"]).all())
+    assert (
+        len(batch.truth) == 2
+        and batch.truth[0]["mask"].shape == (60, 60)
+        and bool((batch.truth[0]["mask"]).all())
+    )
     torch.testing.assert_close(batch.truth[0]["boxes"], torch.tensor([[6.0, 6, 30, 30]]))
     assert load(good, wsol_eval_transform(60), 8).dataset[0].truth is None
 
 
 def test_a_mask_of_another_size_is_a_bad_image(folder: Path) -> None:
     Image.new("L", (9, 9)).save(folder / "small.png")
-    dataset = pack([Record("0.png", masks=("small.png",)), Record("1.png", masks=("1.mask.png",))], folder, "d")
+    dataset = pack(
+        [Record("0.png", masks=("small.png",)), Record("1.png", masks=("1.mask.png",))], folder, "d"
+    )
     (batch,) = load(dataset, wsol_eval_transform(60), 8, truth=True)
     assert batch.indices.tolist() == [1]
     assert all(value in batch.bad[0].sentence for value in ("0.png", "9 x 9", "40 x 30"))
@@ -249,7 +285,8 @@ def test_images_serve_any_data_loader(good: Dataset) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "values"), [({"batch": 0}, r"batch.*\b0\b"), ({"rank": 2, "world": 2}, r"rank.*\b2\b")]
+    ("options", "values"),
+    [({"batch": 0}, r"batch.*\b0\b"), ({"rank": 2, "world": 2}, r"rank.*\b2\b")],
 )
 def test_wrong_options_are_refused(good: Dataset, options: dict[str, int], values: str) -> None:
     with pytest.raises(ValueError, match=values):

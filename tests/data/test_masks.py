@@ -41,8 +41,13 @@ def test_classes(tmp_path: Path) -> None:
 
 
 def test_union_and_ignored(tmp_path: Path) -> None:
-    paths = [save(tmp_path / f"{n}.png", [row]) for n, row in enumerate([[9, 0, 0, 0], [0, 9, 0, 0], [9, 0, 9, 0]])]
-    assert read_mask(paths[:2], paths[2]).tolist() == [[1, 1, 255, 0]]  # an object counts also where it is ignored
+    paths = [
+        save(tmp_path / f"{n}.png", [row])
+        for n, row in enumerate([[9, 0, 0, 0], [0, 9, 0, 0], [9, 0, 9, 0]])
+    ]
+    assert read_mask(paths[:2], paths[2]).tolist() == [
+        [1, 1, 255, 0]
+    ]  # an object counts also where it is ignored
     assert read_mask([], paths[2]).tolist() == [[255, 0, 255, 0]]
 
 

@@ -21,19 +21,33 @@ def names(*given: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ["coco", "csv", "voc"])
-def test_output_of_an_earlier_run_is_left_out(tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_of_an_earlier_run_is_left_out(
+    tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     photo, out = tmp_path / "trip" / "a.jpg", tmp_path / "trip" / "found"
     picture(photo)
-    for folder in (out, out / "lost", tmp_path / "trip"):  # of one method, of one of several, and into the photographs
+    for folder in (
+        out,
+        out / "lost",
+        tmp_path / "trip",
+    ):  # of one method, of one of several, and into the photographs
         with open_writers(folder, [kind], masks=True) as writers:
             for writer in writers:
                 mask = np.ones((8, 12), bool)
                 writer.add(FoundBoxes(photo, "a", (12, 8), None, [(0, 0, 12, 8)], [1.0], [mask]))
         assert (folder / "masks" / "a.png").exists()
-    for name in ("pictures/a.jpg", "pictures/contact_sheet_1.jpg", "found.jpg", "discover_lost.jpg"):
+    for name in (
+        "pictures/a.jpg",
+        "pictures/contact_sheet_1.jpg",
+        "found.jpg",
+        "discover_lost.jpg",
+    ):
         picture(out / name)
     assert names(tmp_path) == names(tmp_path / "trip") == [str(photo)]
-    assert len(names(out / "masks")) == 1 and len(names(out / "found.jpg", out / "masks" / "a.png")) == 2  # as named
+    assert (
+        len(names(out / "masks")) == 1
+        and len(names(out / "found.jpg", out / "masks" / "a.png")) == 2
+    )  # as named
     monkeypatch.chdir(tmp_path)
     assert names(Path()) == ["trip/a.jpg"]
 

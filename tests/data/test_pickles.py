@@ -104,7 +104,9 @@ EVIL = {
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 @pytest.mark.parametrize("kind", EVIL)
-def test_anything_else_is_refused(kind: str, protocol: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_anything_else_is_refused(
+    kind: str, protocol: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.pkl").write_bytes(pickle.dumps(EVIL[kind], protocol))
     with pytest.raises(ValueError, match=r"a\.pkl"):

@@ -66,7 +66,9 @@ def test_empty_files_are_no_copies_of_each_other(tmp_path: Path) -> None:
 
 def test_files_of_one_length_are_told_apart_by_their_content(tmp_path: Path) -> None:
     for i in range(4):
-        noise(i % 3).save(tmp_path / f"{i}.bmp")  # all of one length, the first and the last the same
+        noise(i % 3).save(
+            tmp_path / f"{i}.bmp"
+        )  # all of one length, the first and the last the same
     dataset = read_folders(tmp_path)
     looks = list(inspect(dataset, range(4)))
     assert len({look.weight for look in looks}) == 1
@@ -125,7 +127,9 @@ def test_counts_of_what_a_part_of_a_data_set_has(tmp_path: Path) -> None:
             domain=[None, "photo", "sketch"][rng.integers(3)],
             attributes={"size": "big"} if rng.random() < 0.3 else {},
             caption="a thing" if rng.random() < 0.4 else None,
-            boxes=tuple(Box(0, 0, 5, 5, [None, "x", "z"][rng.integers(3)]) for _ in range(rng.integers(3))),
+            boxes=tuple(
+                Box(0, 0, 5, 5, [None, "x", "z"][rng.integers(3)]) for _ in range(rng.integers(3))
+            ),
         )
         for _ in range(60)
     ]
@@ -134,11 +138,15 @@ def test_counts_of_what_a_part_of_a_data_set_has(tmp_path: Path) -> None:
     for part in (dataset, dataset.select(range(5, 40)), dataset.select([7, 3, 59])):
         found, own = survey(part), list(part)
         assert found.images == len(own) and found.unlabelled == sum(r.label is None for r in own)
-        assert {k: v.images for k, v in found.splits.items()} == Counter(r.split or "(no split)" for r in own)
+        assert {k: v.images for k, v in found.splits.items()} == Counter(
+            r.split or "(no split)" for r in own
+        )
         assert found.domains == Counter(r.domain for r in own if r.domain)
         assert found.attributes["size"].get("big", 0) == sum("size" in r.attributes for r in own)
         assert found.with_captions == sum(r.caption is not None for r in own)
-        assert found.boxes == sum(len(r.boxes) for r in own) and found.with_boxes == sum(bool(r.boxes) for r in own)
+        assert found.boxes == sum(len(r.boxes) for r in own) and found.with_boxes == sum(
+            bool(r.boxes) for r in own
+        )
         named = Counter(box.label for r in own for box in r.boxes if box.label)
         assert dict(found.box_balance.largest if found.box_balance else []) == named
     assert survey(dataset).queries == {"queries": 2, "with text": 1, "targets": 3}
@@ -146,23 +154,33 @@ def test_counts_of_what_a_part_of_a_data_set_has(tmp_path: Path) -> None:
 
 def test_classes_that_train_lacks_are_told(tmp_path: Path) -> None:
     noise(0).save(tmp_path / "a.png")
-    records = [rows(label=label, split=split) for label, split in [("a", "train"), ("b", "test"), ("a", "test")]]
+    records = [
+        rows(label=label, split=split)
+        for label, split in [("a", "train"), ("b", "test"), ("a", "test")]
+    ]
     found = survey(pack(records, tmp_path, "d"))
     assert found.splits["test"].not_in_train == 1 and found.splits["train"].not_in_train == 0
     (line,) = (line for line in survey_text(found).splitlines() if "test 2 " in line)
     assert "2 classes" in line and "1 " in line.partition("2 classes")[2]
 
 
-def test_a_large_set_is_sampled_the_same_each_time_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_set_is_sampled_the_same_each_time_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(survey_module, "MOST_OPENED", 10)
     for i in range(25):
         noise(i, (8, 8)).save(tmp_path / f"{i}.png")
     dataset = read_folders(tmp_path)
     found = survey(dataset)
     assert found.opened == 10 and found.images == 25 and found.report()["sampled"]
-    assert any("10" in line and "25" in line and "--all" in line for line in survey_text(found).splitlines())
+    assert any(
+        "10" in line and "25" in line and "--all" in line
+        for line in survey_text(found).splitlines()
+    )
     assert found.good.tolist() == survey(dataset).good.tolist() == sample(25, 10) != list(range(10))
-    assert survey(dataset, all=True).opened == 25 and not survey(dataset, all=True).report()["sampled"]
+    assert (
+        survey(dataset, all=True).opened == 25 and not survey(dataset, all=True).report()["sampled"]
+    )
 
 
 class Memory:
@@ -203,8 +221,17 @@ def test_the_report_is_json_and_lists_are_short_in_text(tmp_path: Path) -> None:
         pytest.param("pacs", 840, 0, 0, 4, 7, marks=pytest.mark.slow),
     ],
 )
-def test_real_sets(name: str, images: int, boxes: int, masks: int, domains: int, classes: int) -> None:
+def test_real_sets(
+    name: str, images: int, boxes: int, masks: int, domains: int, classes: int
+) -> None:
     found = survey(open_dataset(shared_data(name)))
-    assert (found.images, found.readable, found.boxes, found.with_masks) == (images, images, boxes, masks)
-    assert len(found.domains) == domains and (found.balance.classes if found.balance else 0) == classes
+    assert (found.images, found.readable, found.boxes, found.with_masks) == (
+        images,
+        images,
+        boxes,
+        masks,
+    )
+    assert (
+        len(found.domains) == domains and (found.balance.classes if found.balance else 0) == classes
+    )
     assert not (found.broken or found.mask_faults or found.box_faults or found.problems)

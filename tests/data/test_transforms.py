@@ -52,7 +52,11 @@ def test_truth_moves_with_the_pixels(make, seed: int) -> None:
     torch.manual_seed(seed)
     out, truth = make()(image, truth_of([BOX], mask, SIZE))
     assert out.shape == (3, 224, 224) and out.dtype == torch.float32
-    assert type(out) is torch.Tensor and type(truth["mask"]) is torch.Tensor and truth["mask"].dtype == torch.uint8
+    assert (
+        type(out) is torch.Tensor
+        and type(truth["mask"]) is torch.Tensor
+        and truth["mask"].dtype == torch.uint8
+    )
     seen, moved = bright(out), truth["mask"] > 0
     assert (seen ^ moved).float().mean() < 0.02  # they differ along the edge only
     if moved.any():
@@ -66,7 +70,14 @@ def test_half_of_the_pictures_are_mirrored_and_flip_says_how_many() -> None:
     for flip, low, high in [(0.5, 65, 135), (0.0, 0, 0), (1.0, 200, 200)]:
         transform = train_transform(32, scale=(1, 1), ratio=(1, 1), flip=flip)
         torch.manual_seed(0)
-        assert low <= sum(float(out[0, 16, 4]) < float(out[0, 16, 28]) for out in map(transform, [image] * 200)) <= high
+        assert (
+            low
+            <= sum(
+                float(out[0, 16, 4]) < float(out[0, 16, 28])
+                for out in map(transform, [image] * 200)
+            )
+            <= high
+        )
 
 
 def test_the_share_of_the_picture_is_the_scale_s() -> None:
@@ -114,7 +125,9 @@ def test_cutout_is_a_square_clipped_at_the_border_and_drawn_per_image() -> None:
         if min(left, top, 60 - right, 40 - bottom) > 0:  # not clipped
             assert abs((right - left) - (bottom - top)) <= 1
             sides.append(right - left)
-    assert max(sides) <= 21 and len(set(sides)) > 15  # half of the shorter side, and one of rounding
+    assert (
+        max(sides) <= 21 and len(set(sides)) > 15
+    )  # half of the shorter side, and one of rounding
 
 
 def test_cutout_covers_as_much_as_a_uniform_side_and_centre_do() -> None:
@@ -133,7 +146,10 @@ def test_cutout_is_black_before_normalisation_and_leaves_the_truth() -> None:
     transform = wsol_train_transform(cutout=1.0)
     torch.manual_seed(3)
     out, truth = transform(white, truth_of([BOX], mask, SIZE))
-    black, full = (0 - torch.tensor(MEAN)) / torch.tensor(STD), (1 - torch.tensor(MEAN)) / torch.tensor(STD)
+    black, full = (
+        (0 - torch.tensor(MEAN)) / torch.tensor(STD),
+        (1 - torch.tensor(MEAN)) / torch.tensor(STD),
+    )
     is_black = (out - black[:, None, None]).abs().amax(0) < 1e-4
     is_white = (out - full[:, None, None]).abs().amax(0) < 1e-4
     assert (is_black ^ is_white).all() and is_black.any() and is_white.any()
@@ -165,7 +181,9 @@ def test_randaugment_and_erasing_change_pictures_and_keep_shapes() -> None:
     torch.manual_seed(0)
     erased = train_transform(64, erasing=1.0)(grey)
     share = float((erased.abs() > 0.05).any(0).float().mean())
-    assert 0.02 < share < 0.4 and float(erased[erased.abs() > 0.05].std()) == pytest.approx(1, abs=0.15)
+    assert 0.02 < share < 0.4 and float(erased[erased.abs() > 0.05].std()) == pytest.approx(
+        1, abs=0.15
+    )
 
 
 def test_an_unknown_interpolation_is_refused() -> None:
@@ -178,4 +196,6 @@ def test_import_of_the_room_does_not_wait_for_torch() -> None:
     import sys
 
     code = "import cenote.data, sys; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2]).returncode == 0
+    assert (
+        subprocess.run([sys.executable, "-c", code], cwd=Path(__file__).parents[2]).returncode == 0
+    )

@@ -12,14 +12,24 @@ from tests.data.benchmarks.annotated_trees import annotation, image, text
 def make(root: Path, names: str = "a b c d", suffix: str = ".jpg") -> None:
     for name in names.split():
         image(root / "JPEGImages" / f"{name}{suffix}")
-        annotation(root / "Annotations" / f"{name}.xml", ("cat", (1, 1, 12, 8), 0, 1), ("dog", (3, 4, 3, 4), 1, 0))
+        annotation(
+            root / "Annotations" / f"{name}.xml",
+            ("cat", (1, 1, 12, 8), 0, 1),
+            ("dog", (3, 4, 3, 4), 1, 0),
+        )
 
 
 def test_boxes_and_flags(tmp_path: Path) -> None:
     make(tmp_path)
     dataset = read_voc(tmp_path)
-    assert dataset.name == tmp_path.name and dataset.classes == ["cat", "dog"] and dataset.splits == {None: 4}
-    whole, pixel = dataset[0].boxes  # a box over the whole image covers it, one of a single pixel has the area 1
+    assert (
+        dataset.name == tmp_path.name
+        and dataset.classes == ["cat", "dog"]
+        and dataset.splits == {None: 4}
+    )
+    whole, pixel = dataset[
+        0
+    ].boxes  # a box over the whole image covers it, one of a single pixel has the area 1
     assert whole == Box(0, 0, *dataset.image(0).size, "cat", difficult=False, truncated=True)
     assert pixel == Box(2, 3, 3, 4, "dog", difficult=True, truncated=False)
 
@@ -35,7 +45,9 @@ def test_lists_are_splits(tmp_path: Path) -> None:
         ("JPEGImages/b.jpg", "val"),
     ]
     assert read_voc(tmp_path, split_lists=["trainval", "test"]).splits == {"trainval": 3}
-    with pytest.raises(WrongTree, match=r"ImageSets/Main/unseen\.txt.*Annotations/, ImageSets/, JPEGImages/"):
+    with pytest.raises(
+        WrongTree, match=r"ImageSets/Main/unseen\.txt.*Annotations/, ImageSets/, JPEGImages/"
+    ):
         read_voc(tmp_path, split_lists=["unseen"])
     (tmp_path / "ImageSets/Main/train.txt").unlink()
     assert read_voc(tmp_path).splits == {"trainval": 3}
@@ -45,14 +57,14 @@ def test_other_suffixes_and_folders(tmp_path: Path) -> None:
     make(tmp_path, "a b", ".png")
     (tmp_path / "JPEGImages").rename(tmp_path / "images")
     dataset = open_dataset(tmp_path)
-    assert [r.image for r in dataset] == ["images/a.png", "images/b.png"] and dataset.image(1).size == (12, 8)
+    assert [r.image for r in dataset] == ["images/a.png", "images/b.png"] and dataset.image(
+        1
+    ).size == (12, 8)
 
 
 BOMB = "".join(f'<!ENTITY e{i} "{f"&e{i - 1};" * 10}">' for i in range(1, 12))
 BOMB = f'<!DOCTYPE annotation [<!ENTITY e0 "lol">{BOMB}]><annotation><object><name>&e11;</name></object></annotation>'
-OUTSIDE = (
-    '<!DOCTYPE a [<!ENTITY e SYSTEM "file:///etc/passwd">]><annotation><object><name>&e;</name></object></annotation>'
-)
+OUTSIDE = '<!DOCTYPE a [<!ENTITY e SYSTEM "file:///etc/passwd">]><annotation><object><name>&e;</name></object></annotation>'
 BOX = "<bndbox><xmin>{}</xmin><ymin>1</ymin><xmax>{}</xmax><ymax>5</ymax></bndbox>"
 
 
@@ -66,9 +78,18 @@ BOX = "<bndbox><xmin>{}</xmin><ymin>1</ymin><xmax>{}</xmax><ymax>5</ymax></bndbo
         (f'<?xml version="1.0" encoding="utf-16"?>{BOMB}'.encode("utf-16"), ""),
         (OUTSIDE.encode(), ""),
         (b"<annotation><object><name>cat</name></object></annotation>", "'cat'"),
-        (f"<annotation><object><name>cat</name>{BOX.format(9, 3)}</object></annotation>".encode(), "xmin > xmax"),
-        (f"<annotation><object><name>cat</name>{BOX.format('nan', 3)}</object></annotation>".encode(), "nan"),
-        (f"<annotation><object><name>cat</name>{BOX.format('one', 3)}</object></annotation>".encode(), "one"),
+        (
+            f"<annotation><object><name>cat</name>{BOX.format(9, 3)}</object></annotation>".encode(),
+            "xmin > xmax",
+        ),
+        (
+            f"<annotation><object><name>cat</name>{BOX.format('nan', 3)}</object></annotation>".encode(),
+            "nan",
+        ),
+        (
+            f"<annotation><object><name>cat</name>{BOX.format('one', 3)}</object></annotation>".encode(),
+            "one",
+        ),
     ],
 )
 def test_a_bad_file_costs_one_image(content: bytes, value: str, tmp_path: Path) -> None:

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from PIL import Image, ImageFilter
 
-from cenote.data.world import PRESETS, World
-from cenote.data.world.catalogue import SHAPES
-from cenote.data.world.collage import nuisance
-from cenote.data.world.dice import Dice
-from cenote.data.world.domains import DOMAINS
-from cenote.data.world.drawing import Drawn, boxes_of
-from cenote.data.world.paint import COLOURS
-from cenote.data.world.plan import home_scenes
-from cenote.data.world.scenes import SCENES
+from cenote.data.synthetic import PRESETS, World
+from cenote.data.synthetic.catalogue import SHAPES
+from cenote.data.synthetic.collage import nuisance
+from cenote.data.synthetic.dice import Dice
+from cenote.data.synthetic.domains import DOMAINS
+from cenote.data.synthetic.drawing import Drawn, boxes_of
+from cenote.data.synthetic.paint import COLOURS
+from cenote.data.synthetic.plan import home_scenes
+from cenote.data.synthetic.scenes import SCENES
 
 SMALL = World.preset("small")
 # Of the first images of each preset, in six domains. They change only with a preset, or with VERSION in writing.py.
@@ -27,12 +27,18 @@ PINNED = "ed2535388e2893b7"
 
 def digest(drawn: Drawn) -> str:
     parts = (drawn.pixels, drawn.mask, drawn.background)
-    return hashlib.sha256(b"".join(part.tobytes() for part in parts) + repr(drawn.record).encode()).hexdigest()[:16]
+    return hashlib.sha256(
+        b"".join(part.tobytes() for part in parts) + repr(drawn.record).encode()
+    ).hexdigest()[:16]
 
 
 def some_digests() -> str:
     worlds = {name: World.preset(name) for name in PRESETS}
-    found = [digest(world.draw(i, list(DOMAINS)[i])) for world in worlds.values() for i in range(len(DOMAINS))]
+    found = [
+        digest(world.draw(i, list(DOMAINS)[i]))
+        for world in worlds.values()
+        for i in range(len(DOMAINS))
+    ]
     return hashlib.sha256("".join(found).encode()).hexdigest()[:16]
 
 
@@ -50,7 +56,11 @@ def test_order_and_process_do_not_matter() -> None:
 
 
 def test_seeds_and_numbers_differ_and_the_number_of_images_does_not() -> None:
-    assert digest(World(size=64, seed=1).draw(0)) != digest(World(size=64).draw(0)) != digest(World(size=64).draw(1))
+    assert (
+        digest(World(size=64, seed=1).draw(0))
+        != digest(World(size=64).draw(0))
+        != digest(World(size=64).draw(1))
+    )
     assert digest(World(images=5, size=64).draw(3)) == digest(World(images=500, size=64).draw(3))
 
 
@@ -65,7 +75,9 @@ def test_as_many_objects_as_the_record_says_each_in_its_box(name: str) -> None:
         for number, box in enumerate(drawn.record.boxes, 1):
             inside = drawn.mask[int(box.y1) : int(box.y2), int(box.x1) : int(box.x2)] == number
             assert inside.sum() == (drawn.mask == number).sum() >= 12
-            assert inside[0].any() and inside[-1].any() and inside[:, 0].any() and inside[:, -1].any()
+            assert (
+                inside[0].any() and inside[-1].any() and inside[:, 0].any() and inside[:, -1].any()
+            )
 
 
 def test_boxes_of_a_mask_by_hand() -> None:
@@ -82,7 +94,14 @@ def test_the_background_is_the_image_without_the_objects(name: str) -> None:
         drawn = world.draw(i, domain="photo")
         differs = (drawn.pixels != drawn.background).any(-1)
         # An edge pixel that is covered by less than half belongs to nobody and differs all the same.
-        near = np.asarray(Image.fromarray((drawn.mask > 0).astype(np.uint8) * 255).filter(ImageFilter.MaxFilter(5))) > 0
+        near = (
+            np.asarray(
+                Image.fromarray((drawn.mask > 0).astype(np.uint8) * 255).filter(
+                    ImageFilter.MaxFilter(5)
+                )
+            )
+            > 0
+        )
         assert not (differs & ~near).any()
         assert differs[drawn.mask > 0].mean() > 0.9
 
@@ -106,13 +125,17 @@ def test_a_domain_changes_the_picture_and_no_truth() -> None:
 
 
 def test_a_changed_attribute_keeps_the_rest() -> None:
-    i = next(i for i in range(100) if SMALL.plan(i).colour == "red" and SMALL.plan(i).texture == "plain")
+    i = next(
+        i for i in range(100) if SMALL.plan(i).colour == "red" and SMALL.plan(i).texture == "plain"
+    )
     red, blue = SMALL.draw(i), SMALL.draw(i, colour="blue")
     assert (red.mask == blue.mask).all() and (red.background == blue.background).all()
     inside = red.mask > 0
     assert red.pixels[inside, 0].mean() > red.pixels[inside, 2].mean() + 20
     assert blue.pixels[inside, 2].mean() > blue.pixels[inside, 0].mean() + 20
-    assert {k for k in red.record.attributes if red.record.attributes[k] != blue.record.attributes[k]} == {"colour"}
+    assert {
+        k for k in red.record.attributes if red.record.attributes[k] != blue.record.attributes[k]
+    } == {"colour"}
     assert "red" in (red.record.caption or "") and "blue" in (blue.record.caption or "")
     for count in "1234":
         assert len(SMALL.draw(i, count=count).record.boxes) == int(count)
@@ -130,7 +153,13 @@ def test_enough_of_everything() -> None:
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_mark_is_a_small_part_that_can_be_seen(name: str) -> None:
     world = World(classes=(name,), distractors=0, bias=0)
-    same = {"size": "large", "count": "1", "texture": "plain", "shape": "regular", "scene": "desert"}
+    same = {
+        "size": "large",
+        "count": "1",
+        "texture": "plain",
+        "shape": "regular",
+        "scene": "desert",
+    }
     plain = world.draw(0, subclass="plain", **same)
     area = (plain.mask > 0).sum()
     for subclass in SHAPES[name].marks:
@@ -168,7 +197,9 @@ def test_splits_are_balanced() -> None:
     plans = [SMALL.plan(i) for i in range(len(SMALL.labels) * 20)]
     counts = Counter((plan.label, plan.split) for plan in plans)
     assert all(
-        counts[label, split] == n for label in SMALL.labels for split, n in (("train", 14), ("val", 2), ("test", 4))
+        counts[label, split] == n
+        for label in SMALL.labels
+        for split, n in (("train", 14), ("val", 2), ("test", 4))
     )
 
 
@@ -180,7 +211,9 @@ def test_unseen_subclasses_and_collages_keep_them_apart() -> None:
         for i in range(3000):
             plan = world.plan(i)
             assert plan.label == f"{plan.family}/{plan.subclass}"
-            plans = [plan] if name == "retrieval" else [plan, nuisance(world.settings, plan, Dice(i))]
+            plans = (
+                [plan] if name == "retrieval" else [plan, nuisance(world.settings, plan, Dice(i))]
+            )
             for one in plans:
                 found.setdefault((one.family, one.split), set()).add(one.subclass)
         for family in {family for family, _ in found}:

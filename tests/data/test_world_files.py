@@ -13,7 +13,7 @@ from PIL import Image
 
 from cenote.cli.world import run
 from cenote.data import Dataset, open_dataset
-from cenote.data.world import World, read_settings, workers, world, write_world
+from cenote.data.synthetic import World, read_settings, workers, world, write_world
 
 TINY = World.preset("tiny", images=24, domains=("photo", "sketch"))
 
@@ -59,7 +59,9 @@ def test_the_presets_by_name() -> None:
     assert len(dataset) == 96 and len(dataset.classes) == 6 and dataset.name == "world/tiny"
     assert set(dataset.splits) == {"train", "val", "test"}
     assert dataset.image(0).size == (64, 64)
-    assert {"colour", "size", "count", "texture", "shape", "density", "scene", "family"} <= set(dataset[0].attributes)
+    assert {"colour", "size", "count", "texture", "shape", "density", "scene", "family"} <= set(
+        dataset[0].attributes
+    )
     with pytest.raises(ValueError, match="seed"):
         world(TINY, seed=1)
     with pytest.raises(ValueError, match=r"'world/smll'.*'small'"):
@@ -69,7 +71,9 @@ def test_the_presets_by_name() -> None:
 def test_several_processes_draw_the_same_in_the_same_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(workers, "FEW", 10)
     plan = World(images=40, size=32)
-    serial, parallel = (list(workers.over(shot, plan, jobs=jobs, progress=False)) for jobs in (1, 2))
+    serial, parallel = (
+        list(workers.over(shot, plan, jobs=jobs, progress=False)) for jobs in (1, 2)
+    )
     assert [pixels for pixels, _ in serial] == [pixels for pixels, _ in parallel]
     assert os.getpid() not in {process for _, process in parallel}
 
@@ -108,7 +112,9 @@ def test_a_killed_run_goes_on_to_the_same_result(
     assert_same(open_dataset(tmp_path / "w"), memory)
 
 
-def test_resuming_trusts_what_is_whole_and_redraws_what_is_not(tmp_path: Path, memory: Dataset) -> None:
+def test_resuming_trusts_what_is_whole_and_redraws_what_is_not(
+    tmp_path: Path, memory: Dataset
+) -> None:
     out = tmp_path / "w"
     write_world(World.of(TINY.settings), out, progress=False, sheet=False)
     listed = (out / "annotations.jsonl").read_bytes()
@@ -132,7 +138,9 @@ def test_a_world_grows_and_nothing_else(tmp_path: Path, memory: Dataset) -> None
     with pytest.raises(ValueError, match=r"\b24\b.*\b10\b"):
         write_world(part, out)
     with pytest.raises(ValueError, match="seed, bias"):
-        write_world(World.preset("tiny", images=24, domains=("photo", "sketch"), seed=1, bias=0.5), out)
+        write_world(
+            World.preset("tiny", images=24, domains=("photo", "sketch"), seed=1, bias=0.5), out
+        )
     settings = json.loads((out / "world.json").read_text())
     (out / "world.json").write_text(json.dumps({**settings, "version": 0}))
     with pytest.raises(ValueError, match=r"world\.json.*\b0\b.*\b1\b"):
@@ -153,7 +161,15 @@ def test_it_does_not_write_among_other_files(tmp_path: Path) -> None:
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "w"
-    run(out, preset="tiny", images=12, classes=("cat", "bird"), labels="subclasses", domain=("dim",), jobs=1)
+    run(
+        out,
+        preset="tiny",
+        images=12,
+        classes=("cat", "bird"),
+        labels="subclasses",
+        domain=("dim",),
+        jobs=1,
+    )
     out_text = capsys.readouterr().out
     assert "12" in out_text and "10" in out_text
     dataset = open_dataset(out)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cenote.data.world.dice import Dice, direction, noise
-from cenote.data.world.paint import Look, Pose, paint
-from cenote.data.world.raster import FINE, spans
-from cenote.data.world.shape import Shape, poly
+from cenote.data.synthetic.dice import Dice, direction, noise
+from cenote.data.synthetic.paint import Look, Pose, paint
+from cenote.data.synthetic.raster import FINE, spans
+from cenote.data.synthetic.shape import Shape, poly
 
 WIDTH, HEIGHT = 23, 17
 
@@ -28,7 +28,9 @@ def painted(polygons: list[list[tuple[int, int]]]) -> np.ndarray:
     corners = np.array([corner for polygon in polygons for corner in polygon], np.int64)
     ends = np.cumsum([len(polygon) for polygon in polygons]).tolist()
     image = np.zeros(WIDTH * HEIGHT, int)
-    for start, stop, owner in zip(*spans(corners[:, 0], corners[:, 1], ends, WIDTH, HEIGHT), strict=True):
+    for start, stop, owner in zip(
+        *spans(corners[:, 0], corners[:, 1], ends, WIDTH, HEIGHT), strict=True
+    ):
         image[start:stop] = owner + 1
     return image.reshape(HEIGHT, WIDTH)
 
@@ -38,7 +40,10 @@ def test_any_polygons_over_each_other(seed: int) -> None:
     """Concave, crossing themselves, beyond every border; half of them with corners on pixel centres, the hard case."""
     dice, step = Dice(seed), 8 if seed % 2 else 1
     polygons = [
-        [(dice.whole(-120, 480) // step * step, dice.whole(-100, 380) // step * step) for _ in range(dice.whole(3, 9))]
+        [
+            (dice.whole(-120, 480) // step * step, dice.whole(-100, 380) // step * step)
+            for _ in range(dice.whole(3, 9))
+        ]
         for _ in range(4)
     ]
     expected = np.zeros((HEIGHT, WIDTH), int)
@@ -65,20 +70,38 @@ def test_two_halves_of_a_square_share_no_pixel_and_leave_none_out() -> None:
 def test_an_object_lies_where_its_pose_says() -> None:
     block = Shape("block", (poly("main", -100, -50, 100, -50, 100, 50, -100, 50),))
     canvas = Image.new("RGB", (200, 200))
-    place, silhouette = paint(canvas, block, "plain", Pose(0.5, 0.4, 0.25), Look((200, 0, 0), (0, 0, 0)), flat=True)
+    place, silhouette = paint(
+        canvas, block, "plain", Pose(0.5, 0.4, 0.25), Look((200, 0, 0), (0, 0, 0)), flat=True
+    )
     left, top, right, bottom = silhouette.getbbox() or (0, 0, 0, 0)
-    assert (left + place[0], top + place[1], right + place[0], bottom + place[1]) == (50, 55, 150, 105)
+    assert (left + place[0], top + place[1], right + place[0], bottom + place[1]) == (
+        50,
+        55,
+        150,
+        105,
+    )
     assert canvas.getbbox() == (50, 55, 150, 105)
-    turned, silhouette = paint(canvas, block, "plain", Pose(0.5, 0.4, 0.25, turn=180), Look((0, 0, 0), (0, 0, 0)), True)
+    turned, silhouette = paint(
+        canvas, block, "plain", Pose(0.5, 0.4, 0.25, turn=180), Look((0, 0, 0), (0, 0, 0)), True
+    )
     box = silhouette.getbbox() or (0, 0, 0, 0)
-    assert (box[0] + turned[0], box[1] + turned[1], box[2] - box[0], box[3] - box[1]) == (75, 30, 50, 100)
+    assert (box[0] + turned[0], box[1] + turned[1], box[2] - box[0], box[3] - box[1]) == (
+        75,
+        30,
+        50,
+        100,
+    )
 
 
 def test_tables_of_chance() -> None:
     assert direction(0) == (1, 0) and direction(180) == (0, 1) and direction(720) == direction(0)
     smooth, grain = noise(64, 16, 0), noise(64, 1, 0)
     assert smooth.shape == (64, 64) and smooth.min() >= -128 and smooth.max() <= 127
-    assert np.abs(np.diff(smooth.astype(int))).max() <= 256 // 16 < np.abs(np.diff(grain.astype(int))).max()
+    assert (
+        np.abs(np.diff(smooth.astype(int))).max()
+        <= 256 // 16
+        < np.abs(np.diff(grain.astype(int))).max()
+    )
     draws = [Dice("weights", k).weighted((1, 0, 3)) for k in range(4000)]
     assert 1 not in draws and np.mean(np.array(draws) == 2) == pytest.approx(0.75, abs=0.03)
     assert sorted(Dice(3).shuffled(range(9))) == list(range(9))

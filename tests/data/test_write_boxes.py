@@ -17,7 +17,11 @@ from cenote.data.outlines import read_runs
 from cenote.data.voc import read_annotation
 from cenote.data.write_boxes import FoundBoxes, open_writers, runs
 
-BOXES = {"a": [(0, 0, 12, 8), (3, 2, 4, 3)], "b": [(2, 1, 7, 8)], "c": []}  # all of the image, one pixel; nothing
+BOXES = {
+    "a": [(0, 0, 12, 8), (3, 2, 4, 3)],
+    "b": [(2, 1, 7, 8)],
+    "c": [],
+}  # all of the image, one pixel; nothing
 LABELS = {"a": "black cat", "b": "dog & <wolf>", "c": "dog & <wolf>"}
 
 
@@ -59,13 +63,17 @@ def test_voc(photos: Path) -> None:
         read = read_annotation(photos / "Annotations" / f"{name}.xml")
         assert corners(read) == boxes and all(box.label == LABELS[name] for box in read)
     dataset = open_dataset(photos)  # beside the photographs, it is a data set
-    assert [corners(record.boxes) for record in dataset] == list(BOXES.values()) and not dataset.problems
+    assert [corners(record.boxes) for record in dataset] == list(
+        BOXES.values()
+    ) and not dataset.problems
 
 
 def test_csv(photos: Path, tmp_path: Path) -> None:
     write(photos, tmp_path / "out", "csv")
     dataset = read_list(tmp_path / "out" / "boxes.csv")
-    assert [corners(record.boxes) for record in dataset] == list(BOXES.values()) and not dataset.problems
+    assert [corners(record.boxes) for record in dataset] == list(
+        BOXES.values()
+    ) and not dataset.problems
     assert [record.label for record in dataset] == list(LABELS.values())
     assert dataset.image(2).size == (12, 8)  # found from the list's own folder
     assert dataset[0].attributes["score"] == "0.2500"
@@ -75,7 +83,9 @@ def test_coco(photos: Path, tmp_path: Path) -> None:
     write(photos, tmp_path / "out", "coco", masks=True)
     path = tmp_path / "out" / "boxes.json"
     dataset = read_coco(path)
-    assert [corners(record.boxes) for record in dataset] == list(BOXES.values()) and not dataset.problems
+    assert [corners(record.boxes) for record in dataset] == list(
+        BOXES.values()
+    ) and not dataset.problems
     assert dataset.classes == ["black cat", "dog & <wolf>"] and dataset.image(1).size == (12, 8)
     for i, name in enumerate(["a", "b"]):
         union = np.any(found(photos, name, masks=True).masks, axis=0)
@@ -89,7 +99,9 @@ def test_coco_s_own_reader(photos: Path, tmp_path: Path) -> None:
     for number, name in enumerate(BOXES, 1):
         told = found(photos, name, masks=True)
         entries = read.loadAnns(read.getAnnIds(imgIds=[number]))
-        assert [entry["bbox"] for entry in entries] == [[x0, y0, x1 - x0, y1 - y0] for x0, y0, x1, y1 in BOXES[name]]
+        assert [entry["bbox"] for entry in entries] == [
+            [x0, y0, x1 - x0, y1 - y0] for x0, y0, x1, y1 in BOXES[name]
+        ]
         for entry, mask in zip(entries, told.masks, strict=True):
             assert (read.annToMask(entry) == mask).all() and entry["area"] == mask.sum()
             assert read.cats[entry["category_id"]]["name"] == LABELS[name]
@@ -113,12 +125,17 @@ def test_runs_are_undone_by_their_reader() -> None:
     cases = [draw.random((7, 5)) < share for share in (0.1, 0.5, 0.9)]
     for mask in [*cases, np.zeros((3, 4), bool), np.ones((3, 4), bool), np.eye(4, dtype=bool)]:
         found = runs(mask)
-        assert (read_runs(np.array(found), *mask.shape) == mask).all() and all(length > 0 for length in found[1:])
+        assert (read_runs(np.array(found), *mask.shape) == mask).all() and all(
+            length > 0 for length in found[1:]
+        )
 
 
 def test_nothing_half_written(photos: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    with pytest.raises(KeyboardInterrupt), open_writers(out, ("coco", "csv"), classes=["black cat"]) as writers:
+    with (
+        pytest.raises(KeyboardInterrupt),
+        open_writers(out, ("coco", "csv"), classes=["black cat"]) as writers,
+    ):
         for writer in writers:
             writer.add(found(photos, "a"))
         raise KeyboardInterrupt

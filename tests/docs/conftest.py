@@ -20,11 +20,15 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     from cenote.allocator import keep_memory
     from cenote.backbones import create_backbone
-    from cenote.data.world import World, write_world
+    from cenote.data.synthetic import World, write_world
 
     keep_memory()
     folder = tmp_path_factory.mktemp("prepared")
-    write_world(World.preset("tiny", images=42, classes=6, domains=("photo", "sketch")), folder / "photos", jobs=1)
+    write_world(
+        World.preset("tiny", images=42, classes=6, domains=("photo", "sketch")),
+        folder / "photos",
+        jobs=1,
+    )
     write_world(World.preset("tiny", images=48, classes=16), folder / "products", jobs=1)
     torch.manual_seed(0)
     save_file(create_backbone("resnet_micro").model.state_dict(), folder / MICRO["--weights"])
@@ -46,7 +50,9 @@ def folder(tmp_path: Path, world: Path, cache: Path, monkeypatch: pytest.MonkeyP
     (tmp_path / MICRO["--weights"]).symlink_to(world / MICRO["--weights"])
     for name in PHOTOS:
         (tmp_path / name).symlink_to(world / "photos", target_is_directory=True)
-    (tmp_path / "products").symlink_to(world / "products" / "images", target_is_directory=True)  # class folders alone
+    (tmp_path / "products").symlink_to(
+        world / "products" / "images", target_is_directory=True
+    )  # class folders alone
     cat = Image.fromarray(skimage.data.chelsea()).resize((150, 100))
     for name in ("cat.jpg", "cat.png", "chelsea.png", "coffee.png"):
         cat.save(tmp_path / name)

@@ -9,7 +9,12 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent.parent
 PROGRAMS = ("cenote", "python", "torchrun", "make", "pip")
-SHELL = ("", "bash", "sh", "console")  # languages of fenced blocks that are typed; text, yaml and json are not
+SHELL = (
+    "",
+    "bash",
+    "sh",
+    "console",
+)  # languages of fenced blocks that are typed; text, yaml and json are not
 
 
 class Command(NamedTuple):
@@ -68,7 +73,12 @@ def command_in(text: str) -> list[str]:
 
 def inline(path: Path) -> list[Command]:
     """`cenote ...` and `python ...` within sentences."""
-    text = re.sub(r"```.*?```", lambda block: "\n" * block[0].count("\n"), path.read_text("utf-8"), flags=re.DOTALL)
+    text = re.sub(
+        r"```.*?```",
+        lambda block: "\n" * block[0].count("\n"),
+        path.read_text("utf-8"),
+        flags=re.DOTALL,
+    )
     found = []
     for span in re.finditer(r"`([^`]+)`", text):
         if words := command_in(" ".join(span[1].split())):

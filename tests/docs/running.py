@@ -38,7 +38,9 @@ def run(words: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
         ours = words.index("cenote")
         small = [*words[1:ours], *spare(shrunk(words[ours:]))]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
-        return subprocess.run([sys.executable, "-m", "torch.distributed.run", *small], env=environment).returncode
+        return subprocess.run(
+            [sys.executable, "-m", "torch.distributed.run", *small], env=environment
+        ).returncode
     raise ValueError(f"no test knows how to run '{words[0]}'")
 
 
@@ -89,7 +91,9 @@ def parse(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
         targets = re.findall(r"^(\w[\w-]*):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
         assert {word for word in words[1:] if "=" not in word} <= set(targets)
     elif words[0] == "pip":
-        known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+        known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+            "optional-dependencies"
+        ]
         extras = re.findall(r"\[([\w,]+)\]", " ".join(words))
         assert {extra for some in extras for extra in some.split(",")} <= set(known)
 

@@ -38,7 +38,9 @@ NEEDS_BACKBONE = {"--backbone", "--weights", "--recipe", "--scratch", "--stride"
 # Commands that draw every photograph see one class of them.
 DRAW, FEWER = {"attend", "discover", "localize"}, {"photos/": "photos/images/cat"}
 # Options of scripts, in the same way.
-SCRIPTS: Mapping[str, Mapping[str, str]] = {"examples/gsp_tokens.py": {"--seeds": "1", "--epochs": "1"}}
+SCRIPTS: Mapping[str, Mapping[str, str]] = {
+    "examples/gsp_tokens.py": {"--seeds": "1", "--epochs": "1"}
+}
 # Commands that train into a folder: a second one into a folder that is taken is the page's alternative, not its sequel.
 TRAIN = {"fit", "dino", "moco", "metric", "clip", "sweep", "tournament"}
 

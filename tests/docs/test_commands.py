@@ -47,19 +47,27 @@ def given() -> dict[str, Any]:
     }
 
 
-def check(command: Command, page: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+def check(
+    command: Command, page: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     """Parse a command; fail with its place in the documents."""
     try:
         parse(command.words, monkeypatch)
     except (SystemExit, ValueError, AssertionError, OSError) as error:
-        pytest.fail(f"{page}:{command.line}: {command.text}\n{error}\n{capfd.readouterr().err[-2000:]}")
+        pytest.fail(
+            f"{page}:{command.line}: {command.text}\n{error}\n{capfd.readouterr().err[-2000:]}"
+        )
 
 
-def execute(command: Command, page: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+def execute(
+    command: Command, page: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     """Run a command, made small; fail with its place in the documents."""
     if run(command.words, monkeypatch):
         printed = capfd.readouterr()
-        pytest.fail(f"{page}:{command.line}: {command.text}\n{printed.out[-1000:]}\n{printed.err[-2000:]}")
+        pytest.fail(
+            f"{page}:{command.line}: {command.text}\n{printed.out[-1000:]}\n{printed.err[-2000:]}"
+        )
     release_memory()
 
 
@@ -93,7 +101,11 @@ def test_each_command_runs_once(
 ) -> None:
     """For each command that no quick page has, the first line that needs no other command before it."""
     lines = [(name, command) for name, path in PAGES.items() for command in typed(path)]
-    lines = [(name, command) for name, command in lines if command.words[0] == "cenote" and not reason(command.text)]
+    lines = [
+        (name, command)
+        for name, command in lines
+        if command.words[0] == "cenote" and not reason(command.text)
+    ]
     seen = {command.words[1] for name, command in lines if name in QUICK}
     for name, command in lines:
         if command.words[1] not in seen and Path(command.words[2]).exists():
@@ -118,7 +130,9 @@ def test_commands_within_sentences_are_commands(
     path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for command in inline(path):
-        if len(command.words) <= 2 or re.search(r"\.\.\.|<", command.text):  # `cenote fit`: a name, not a line
+        if len(command.words) <= 2 or re.search(
+            r"\.\.\.|<", command.text
+        ):  # `cenote fit`: a name, not a line
             assert exists(command.words), f"{name_of(path)}:{command.line}: {command.text}"
         else:
             check(command, name_of(path), monkeypatch, capfd)
@@ -127,12 +141,19 @@ def test_commands_within_sentences_are_commands(
 def test_what_is_not_run_is_still_written_somewhere() -> None:
     """The list of reasons has no entry that nothing needs."""
     texts = [command.text for path in PAGES.values() for command in typed(path)]
-    assert not [pattern for pattern in NOT_RUN if not any(re.search(pattern, text) for text in texts)]
+    assert not [
+        pattern for pattern in NOT_RUN if not any(re.search(pattern, text) for text in texts)
+    ]
 
 
 def test_small_is_what_was_asked_for_but_smaller() -> None:
-    small = shrunk(shlex.split("cenote fit h --freeze --backbone lite0 --lr 0.001 0.003 --epochs 12 -o r"))
-    assert shlex.join(small) == "cenote fit h --freeze --backbone lite0 -o r --epochs 1 --lr 0.003 --size 64"
+    small = shrunk(
+        shlex.split("cenote fit h --freeze --backbone lite0 --lr 0.001 0.003 --epochs 12 -o r")
+    )
+    assert (
+        shlex.join(small)
+        == "cenote fit h --freeze --backbone lite0 -o r --epochs 1 --lr 0.003 --size 64"
+    )
     micro = "--backbone resnet_micro --weights resnet_micro.safetensors"
     assert shlex.join(shrunk(shlex.split("cenote fit h --freeze -o r"))).endswith(micro)
     assert shrunk(shlex.split("cenote tournament d --pools gem -o t"))[:6] == shlex.split(

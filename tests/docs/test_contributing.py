@@ -22,7 +22,9 @@ from tests.web.conftest import serve
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a copy of cenote/ that has one more pool."""
     folder = tmp_path_factory.mktemp("copy")
-    shutil.copytree(ROOT / "cenote", folder / "cenote", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        ROOT / "cenote", folder / "cenote", ignore=shutil.ignore_patterns("__pycache__")
+    )
     (example,) = python_blocks(ROOT / "CONTRIBUTING.md")
     (folder / "cenote" / "pooling" / "focus.py").write_text(example)
     return folder
@@ -39,7 +41,8 @@ for image, vector, weights in zip(x, u, a):
 print(cenote.landscape())
 """
 TOURNAMENT = (
-    "tournament photos -o run --pools focus gap --backbone vit_micro --weights vit.safetensors --epochs 1 --seeds 1"
+    "tournament photos -o run --pools focus gap --backbone vit_micro --weights vit.safetensors "
+    "--epochs 1 --seeds 1"
 )
 
 
@@ -68,12 +71,18 @@ def test_it_computes_what_its_docstring_says_and_is_in_the_landscape(output: str
 
 def test_it_enters_the_tournament_and_the_page(package: Path, output: str) -> None:
     report = json.loads((package / "run" / "results.json").read_text())
-    assert {row["name"]: row["group"] for row in report["standings"]} == {"focus": "group 9", "gap": "simple"}
+    assert {row["name"]: row["group"] for row in report["standings"]} == {
+        "focus": "group 9",
+        "gap": "simple",
+    }
     server = serve(package, "run", root=package)
     try:
         with server.client() as client:
             assert "focus" in client.get("/api/about").raise_for_status().text
             rows = client.get("/api/tournament").raise_for_status().json()["contenders"]
-            assert {row["name"]: row["group"] for row in rows} == {"focus": "group 9", "gap": "simple"}
+            assert {row["name"]: row["group"] for row in rows} == {
+                "focus": "group 9",
+                "gap": "simple",
+            }
     finally:
         server.stop()

@@ -24,7 +24,9 @@ def test_the_readme_is_short() -> None:
 
 def test_a_pool_of_one_s_own_is_a_pool(monkeypatch: pytest.MonkeyPatch) -> None:
     (example,) = python_blocks(ROOT / "docs" / "how-to" / "add-a-pool.md")
-    monkeypatch.setattr("cenote.pooling.registry.ENTRIES", dict(ENTRIES))  # it is registered for this test alone
+    monkeypatch.setattr(
+        "cenote.pooling.registry.ENTRIES", dict(ENTRIES)
+    )  # it is registered for this test alone
     scope: dict[str, Any] = {"__name__": "a_module_of_ones_own"}
     exec(example, scope)
     x = torch.randn(3, 5, 384)
@@ -43,7 +45,9 @@ def test_the_example_on_each_page_runs(name: str) -> None:
 
 def test_documents_link_to_files_and_headings_that_exist() -> None:
     for path in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
-        for target, heading in re.findall(r"\]\(([^)#:]*)#?([^):]*)\)", path.read_text(encoding="utf-8")):
+        for target, heading in re.findall(
+            r"\]\(([^)#:]*)#?([^):]*)\)", path.read_text(encoding="utf-8")
+        ):
             found = path.parent / target if target else path
             assert found.exists(), f"{path.name}: {target}"
             if heading:
@@ -68,6 +72,10 @@ def test_every_document_can_be_reached_from_the_index() -> None:
 
 
 def test_every_command_is_in_the_table_and_the_readme() -> None:
-    files = [path for path in (ROOT / "cenote" / "cli").glob("*.py") if "\ndef run(" in path.read_text("utf-8")]
+    files = [
+        path
+        for path in (ROOT / "cenote" / "cli").glob("*.py")
+        if "\ndef run(" in path.read_text("utf-8")
+    ]
     assert {path.stem.replace("_", "-") for path in files} == set(COMMANDS)
     assert not [name for name in COMMANDS if f"cenote {name}" not in document("README.md")]

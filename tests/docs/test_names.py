@@ -26,7 +26,12 @@ import cenote.pooling
 
 
 def test_names_are_found_in_sentences_and_imports() -> None:
-    names = {"cenote.models.last_qkv", "cenote.nothing.at_all", "cenote.models", "cenote.models.load"}
+    names = {
+        "cenote.models.last_qkv",
+        "cenote.nothing.at_all",
+        "cenote.models",
+        "cenote.models.load",
+    }
     assert set(check_names.mentioned(PAGE)) == names | {
         "cenote.models.laod", "cenote.pooling", "cenote.losses", "cenote.losses.Metrix", "cenote.losses.metrics",
     }  # fmt: skip

@@ -44,4 +44,6 @@ def test_every_table_and_figure_has_its_row(section: str) -> None:
     assert list(found) and set(found) == set(CONTENTS[section])
     for name, (what, here, *where) in found.items():
         assert what and here and where, name
-        assert "`" in here or "not here" in here.lower(), f"{name}: neither a command or function nor a reason"
+        assert "`" in here or "not here" in here.lower(), (
+            f"{name}: neither a command or function nor a reason"
+        )

@@ -46,7 +46,9 @@ def is_stable(y: np.ndarray, gap: float) -> bool:
     """
     error, largest = 2e-11 / gap, np.abs(y).max()
     below = np.concatenate([largest - np.abs(y), y.max() - y, y - y.min()]) / largest
-    return bool(np.abs(y - y.mean()).min() / largest > error and np.abs(below - EQUAL).min() > error)
+    return bool(
+        np.abs(y - y.mean()).min() / largest > error and np.abs(below - EQUAL).min() > error
+    )
 
 
 def farthest(y: np.ndarray) -> int:

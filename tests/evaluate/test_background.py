@@ -23,17 +23,29 @@ def test_what_is_seen_is_what_counts(tmp_path: Path) -> None:
     steps: list[int] = []
     object_alone = background(PixelClassifier((16, 16)), dataset, progress=steps.append, batch=5)  # type: ignore[arg-type]
     found = object_alone["accuracy"]
-    assert list(found) == list(VARIANTS) and object_alone["images"] == 12 and object_alone["gap"] == 0
-    assert all(found[v] == 100 for v in ("original", "only_fg", "mixed_same", "mixed_rand", "mixed_next", "only_bg_t"))
+    assert (
+        list(found) == list(VARIANTS) and object_alone["images"] == 12 and object_alone["gap"] == 0
+    )
+    assert all(
+        found[v] == 100
+        for v in ("original", "only_fg", "mixed_same", "mixed_rand", "mixed_next", "only_bg_t")
+    )
     assert sum(steps) == 12 * 8 and object_alone["gap_interval"] == [0, 0]
     seen_beside = background(PixelClassifier((2, 2)), dataset)  # type: ignore[arg-type]
     low, high = seen_beside["gap_interval"]
     assert 0 < low < seen_beside["gap"] < high <= 100
     beside = seen_beside["accuracy"]
-    assert all(beside[v] == 100 for v in ("original", "no_fg", "only_bg_b", "only_bg_t", "mixed_same"))
+    assert all(
+        beside[v] == 100 for v in ("original", "no_fg", "only_bg_b", "only_bg_t", "mixed_same")
+    )
     assert beside["mixed_next"] == 0
-    taken = [np.asarray(with_background(dataset, "mixed_rand").image(i))[2, 2].argmax() for i in range(12)]
-    assert beside["mixed_rand"] == pytest.approx(100 * np.mean([t == i % 3 for i, t in enumerate(taken)]))
+    taken = [
+        np.asarray(with_background(dataset, "mixed_rand").image(i))[2, 2].argmax()
+        for i in range(12)
+    ]
+    assert beside["mixed_rand"] == pytest.approx(
+        100 * np.mean([t == i % 3 for i, t in enumerate(taken)])
+    )
 
 
 def test_all_variants_are_judged_on_the_same_images(tmp_path: Path) -> None:
@@ -68,7 +80,9 @@ def test_a_killed_run_goes_on(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         background(PixelClassifier((2, 2)), dataset, keep=die_after_three)  # type: ignore[arg-type]
     stored, again = json.loads(json.dumps(kept)), []  # type: ignore[var-annotated]
-    resumed = background(PixelClassifier((2, 2)), dataset, kept=stored, keep=lambda n, v: again.append(n))  # type: ignore[arg-type]
+    resumed = background(
+        PixelClassifier((2, 2)), dataset, kept=stored, keep=lambda n, v: again.append(n)
+    )  # type: ignore[arg-type]
     assert resumed == background(PixelClassifier((2, 2)), dataset) and again == list(VARIANTS[3:])  # type: ignore[arg-type]
     json.dumps(resumed)
 
@@ -80,7 +94,9 @@ def test_imagenet_9_itself(tmp_path: Path) -> None:
             folder = tmp_path / variant / "val" / name
             folder.mkdir(parents=True)
             for i in range(4):
-                Image.new("RGB", (32, 32), CLASS_COLOURS[(k + (shift if i == 0 else 0)) % 3]).save(folder / f"{i}.JPEG")
+                Image.new("RGB", (32, 32), CLASS_COLOURS[(k + (shift if i == 0 else 0)) % 3]).save(
+                    folder / f"{i}.JPEG"
+                )
     dataset = read_imagenet_9(tmp_path)
 
     class Thousand(PixelClassifier):
@@ -100,7 +116,10 @@ def test_imagenet_9_itself(tmp_path: Path) -> None:
     mapping = [0, 1, *[-1] * 998]
     (tmp_path / "in_to_in9.json").write_text(json.dumps({str(i): c for i, c in enumerate(mapping)}))
     report = background(model, dataset)
-    assert report["accuracy"] == {"original": 100, "mixed_same": 100, "mixed_rand": 75} and report["gap"] == 25
+    assert (
+        report["accuracy"] == {"original": 100, "mixed_same": 100, "mixed_rand": 75}
+        and report["gap"] == 25
+    )
     assert report["images"]["original"] == 8 and not report["same_images"]
     logits = torch.randn(50, 1000, generator=torch.Generator().manual_seed(0))
     logits[:, 2:] -= 3

@@ -33,7 +33,9 @@ def faint(folder: Path, images: int = 30) -> Any:
 def test_accuracies_are_those_of_single_images(tmp_path: Path) -> None:
     dataset, model = faint(tmp_path), PixelClassifier((16, 16))
     steps: list[int] = []
-    report = corruption(model, dataset, ["gaussian_noise", "contrast"], (1, 5), seed=7, progress=steps.append)  # type: ignore[arg-type]
+    report = corruption(
+        model, dataset, ["gaussian_noise", "contrast"], (1, 5), seed=7, progress=steps.append
+    )  # type: ignore[arg-type]
     assert report["clean"] == 100 and sum(steps) == 30 * 5 and report["mce"] is None
     assert "15" in report["notes"][0]
     for level in (1, 5):
@@ -59,11 +61,15 @@ def test_mce_is_the_metrics(tmp_path: Path) -> None:
     wanted = corruption_error(errors, 1 - report["clean"] / 100)
     assert report["mce"] == pytest.approx(100 * wanted.mce)
     assert report["relative_mce"] == pytest.approx(100 * wanted.relative_mce)  # type: ignore[operator]
-    assert any("AlexNet" in note for note in report["notes"]) and any("frost" in note for note in report["notes"])
+    assert any("AlexNet" in note for note in report["notes"]) and any(
+        "frost" in note for note in report["notes"]
+    )
     assert len(kept) == 76
     stored, new = json.loads(json.dumps(kept)), []  # type: ignore[var-annotated]
     del stored["fog/2"]
-    again = corruption(PixelClassifier((16, 16)), faint(tmp_path, 6), kept=stored, keep=lambda n, v: new.append(n))  # type: ignore[arg-type]
+    again = corruption(
+        PixelClassifier((16, 16)), faint(tmp_path, 6), kept=stored, keep=lambda n, v: new.append(n)
+    )  # type: ignore[arg-type]
     assert again == report and new == ["fog/2"]
     json.dumps(report)
 
@@ -72,7 +78,9 @@ def test_what_cannot_be_read_counts_nowhere(tmp_path: Path) -> None:
     dataset = faint(tmp_path, 6)
     (tmp_path / "2.png").write_bytes(b"")
     records = [*dataset, Record("0.png"), Record("0.png", "zebra")]
-    report = corruption(PixelClassifier((16, 16)), pack(records, tmp_path, "made"), ["contrast"], [1])  # type: ignore[arg-type]
+    report = corruption(
+        PixelClassifier((16, 16)), pack(records, tmp_path, "made"), ["contrast"], [1]
+    )  # type: ignore[arg-type]
     assert report["images"] == 5 and report["left_out"] == {"no_class": 1, "unknown_class": 1}
     assert len(report["unreadable"]) == 1 and "2.png" in report["unreadable"][0]
 
@@ -138,7 +146,9 @@ def test_imagenet_c_as_published(tmp_path: Path) -> None:
             folder.mkdir(parents=True)
             for i in range(2):
                 wrong = level == "3" and i == 0
-                Image.new("RGB", (32, 32), CLASS_COLOURS[(k + wrong) % 3]).save(folder / f"{i}.JPEG")
+                Image.new("RGB", (32, 32), CLASS_COLOURS[(k + wrong) % 3]).save(
+                    folder / f"{i}.JPEG"
+                )
     model: Any = Thousand()
     dataset = read_imagenet_c(tmp_path)
     report = corruption(model, dataset, severities=(1, 3))
@@ -154,12 +164,21 @@ def test_imagenet_a_is_asked_for_its_own_classes(tmp_path: Path) -> None:
     for k, wnid in enumerate(wordnet()):
         (tmp_path / wnid).mkdir()
         for i in range(2):
-            Image.new("RGB", (32, 32), CLASS_COLOURS[(k + (i == 1 and k == 0)) % 3]).save(tmp_path / wnid / f"{i}.jpg")
+            Image.new("RGB", (32, 32), CLASS_COLOURS[(k + (i == 1 and k == 0)) % 3]).save(
+                tmp_path / wnid / f"{i}.jpg"
+            )
     dataset = read_imagenet_a(tmp_path)
     model: Any = Thousand(force=9.0)  # would always say class 0, which is none of the three
     report = among_own_classes(model, dataset)
-    assert report["accuracy"] == pytest.approx(100 * 5 / 6) and report["classes"] == 3 and report["images"] == 6
-    logits, own = torch.randn(40, 10, generator=torch.Generator().manual_seed(1)), torch.tensor([3, 9, 4])
+    assert (
+        report["accuracy"] == pytest.approx(100 * 5 / 6)
+        and report["classes"] == 3
+        and report["images"] == 6
+    )
+    logits, own = (
+        torch.randn(40, 10, generator=torch.Generator().manual_seed(1)),
+        torch.tensor([3, 9, 4]),
+    )
     labels = torch.arange(40) % 3
     right = (best_of_those(own)(logits) == labels).float().mean()
     assert float(right) == pytest.approx(subset_accuracy(logits, own[labels], own.tolist()))

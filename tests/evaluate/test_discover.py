@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from cenote.backbones import Backbone, Features, Preprocessing
 from cenote.data import Box, Dataset, Record, pack
 from cenote.evaluate.discover import discover, middle, true_boxes
-from cenote.evaluate.looking import Sides
 from cenote.models import replace_pool
+from cenote.predict.patch_features import Sides
 from tests.toy_models import NARROW
 
 GREEN, ORANGE = (60, 140, 60), (250, 120, 10)
@@ -28,7 +28,13 @@ class Colours(Backbone):
     def __init__(self, poison: bool = False) -> None:
         nn.Module.__init__(self)
         self.weight = nn.Parameter(torch.zeros(1))
-        self.model, self.name, self.family, self.dim, self.poison = nn.Identity(), "colours", "colours", 3, poison
+        self.model, self.name, self.family, self.dim, self.poison = (
+            nn.Identity(),
+            "colours",
+            "colours",
+            3,
+            poison,
+        )
         self.preprocessing = Preprocessing(size=64, mean=(0.5,) * 3, std=(0.5,) * 3)
 
     def stride(self) -> tuple[float, float]:
@@ -36,7 +42,9 @@ class Colours(Backbone):
 
     def forward(self, images: Tensor) -> Features:
         cells = nn.functional.avg_pool2d(images, 8)
-        cells = cells - torch.tensor([0.2, 0.0, -0.6])[:, None, None]  # green and orange point away from each other
+        cells = (
+            cells - torch.tensor([0.2, 0.0, -0.6])[:, None, None]
+        )  # green and orange point away from each other
         if self.poison and images.abs().max() > 0 and images.std((-2, -1)).max() < 0.02:
             cells = cells * torch.nan
         return Features(cells.flatten(2).mT, (cells.shape[2], cells.shape[3]))
@@ -54,7 +62,11 @@ def photographs(folder: Path, truths: Iterable[tuple[tuple[int, int], tuple[Box,
     return pack(records, folder, "rectangles")
 
 
-SIZES = [((160, 120), Box(40, 32, 96, 88)), ((96, 200), Box(8, 100, 60, 180)), ((333, 97), Box(100, 20, 180, 80))]
+SIZES = [
+    ((160, 120), Box(40, 32, 96, 88)),
+    ((96, 200), Box(8, 100, 60, 180)),
+    ((333, 97), Box(100, 20, 180, 80)),
+]
 
 
 @pytest.mark.parametrize("size", [None, 48, 200])
@@ -63,11 +75,18 @@ def test_boxes_land_on_the_object(tmp_path: Path, method: str, size: int | None)
     dataset = photographs(tmp_path, [(shape, (box,)) for shape, box in SIZES])
     seen = []
     report = discover(Colours(), dataset, [method], size=size, each=seen.append)
-    assert report["methods"][method]["corloc"] == 100 and report["keys"] == "map" and report["images"] == 3
+    assert (
+        report["methods"][method]["corloc"] == 100
+        and report["keys"] == "map"
+        and report["images"] == 3
+    )
     for sighting, (shape, box) in zip(seen, SIZES, strict=True):
         assert sighting.size == shape
         found = sighting.found[method].boxes[0]
-        cell = max(shape[0] / (size or min(shape)), 1) * 8 * (1 if size is None else min(shape) / size) + 1
+        cell = (
+            max(shape[0] / (size or min(shape)), 1) * 8 * (1 if size is None else min(shape) / size)
+            + 1
+        )
         assert np.abs(found - box[:4]).max() <= max(cell, 9), (found, box)
         assert (found[2:] <= np.array(shape) + 1e-9).all() and (found >= 0).all()
 
@@ -88,9 +107,9 @@ def test_corloc_counts_images_with_a_true_box(tmp_path: Path) -> None:
     report = discover(Colours(), dataset, ["tokencut"])
     assert (report["images"], report["without_box"]) == (4, 2)
     assert report["methods"]["tokencut"]["corloc"] == 75
-    assert discover(Colours(), dataset, ["tokencut"], hard=False)["methods"]["tokencut"]["corloc"] == pytest.approx(
-        100 / 3
-    )
+    assert discover(Colours(), dataset, ["tokencut"], hard=False)["methods"]["tokencut"][
+        "corloc"
+    ] == pytest.approx(100 / 3)
     overlaps = [case["overlap"] for case in report["methods"]["tokencut"]["best"]]
     assert overlaps == sorted(overlaps, reverse=True) and len(overlaps) == 4
     assert report["methods"]["tokencut"]["worst"][0]["image"].endswith("1.png")
@@ -104,7 +123,9 @@ def test_true_boxes_are_cut_at_the_border() -> None:
 
 def test_the_box_in_the_middle_has_half_the_area() -> None:
     ((x0, y0, x1, y1),) = middle((200, 100)).boxes
-    assert (x1 - x0) * (y1 - y0) == pytest.approx(10000) and (x0 + x1, y0 + y1) == pytest.approx((200, 100))
+    assert (x1 - x0) * (y1 - y0) == pytest.approx(10000) and (x0 + x1, y0 + y1) == pytest.approx(
+        (200, 100)
+    )
 
 
 def test_bad_images_are_named_and_the_others_done(tmp_path: Path) -> None:
@@ -160,7 +181,11 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path: Path) -> None:
     with pytest.raises(Killed):
         discover(Colours(), dataset, ["lost", "maskcut"], each=kill, journal=journal)
     other = discover(Colours(), dataset, ["lost"], journal=journal)  # another run: it starts anew
-    assert set(other["methods"]) == {"lost", "centre"} and other["images"] == 5 and not journal.exists()
+    assert (
+        set(other["methods"]) == {"lost", "centre"}
+        and other["images"] == 5
+        and not journal.exists()
+    )
 
 
 @torch.no_grad()
@@ -172,7 +197,9 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path: Path) -> None:
         ("vit_tiny_patch16_224", {"depth": 2, "embed_dim": 48, "dynamic_img_size": True}),
     ],
 )
-def test_every_method_runs_on_every_kind_of_network(tmp_path: Path, name: str, options: dict[str, Any]) -> None:
+def test_every_method_runs_on_every_kind_of_network(
+    tmp_path: Path, name: str, options: dict[str, Any]
+) -> None:
     torch.manual_seed(0)
     dataset = photographs(tmp_path, [(shape, (box,)) for shape, box in SIZES[:2]])
     model = replace_pool(timm.create_model(name, **options), "simpool").eval()
@@ -204,7 +231,9 @@ def test_a_model_of_one_size_gets_squares(tmp_path: Path) -> None:
         ((500, 375), Sides((16, 16), fixed=224), (224, 224)),
     ],
 )
-def test_sides_are_whole_patches(size: tuple[int, int], sides: Sides, expected: tuple[int, int]) -> None:
+def test_sides_are_whole_patches(
+    size: tuple[int, int], sides: Sides, expected: tuple[int, int]
+) -> None:
     assert sides(size) == expected
 
 

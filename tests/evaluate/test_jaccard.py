@@ -20,7 +20,9 @@ def segmented(folder: Path, count: int = 3) -> Dataset:
     draw = np.random.default_rng(0)
     records = []
     for i in range(count):
-        Image.fromarray(draw.integers(0, 255, (60 + 20 * i, 90, 3), np.uint8)).save(folder / f"{i}.png")
+        Image.fromarray(draw.integers(0, 255, (60 + 20 * i, 90, 3), np.uint8)).save(
+            folder / f"{i}.png"
+        )
         mask = np.zeros((60 + 20 * i, 90), np.uint8)
         mask[10:40, 5:30], mask[10:40, 30:35], mask[20:50, 50:85] = 3, 255, 7
         Image.fromarray(mask).save(folder / f"{i}.mask.png")
@@ -40,7 +42,9 @@ def by_hand(backbone: Backbone, dataset: Dataset, size: int, compat: bool) -> fl
     for i in range(len(dataset)):
         with torch.no_grad():
             maps = cls_attention(
-                backbone, backbone.preprocessing.whole((size, size))(dataset.image(i))[None], heads="all"
+                backbone,
+                backbone.preprocessing.whole((size, size))(dataset.image(i))[None],
+                heads="all",
             )
         raw = np.asarray(Image.open(dataset.root / f"{i}.mask.png"))
         target = np.zeros((size, size), int)
@@ -79,7 +83,9 @@ def test_images_without_object_and_bad_ones_are_left_out_and_told(tmp_path: Path
     Image.fromarray(np.zeros((60, 90), np.uint8)).save(tmp_path / "0.mask.png")
     (tmp_path / "1.png").write_bytes(b"no picture")
     found = jaccard(vit(), dataset, size=96)
-    assert (found["images"], found["without_object"]) == (1, 1) and found["jaccard"] == pytest.approx(expected)
+    assert (found["images"], found["without_object"]) == (1, 1) and found[
+        "jaccard"
+    ] == pytest.approx(expected)
     assert len(found["unreadable"]) == 1 and "1.png" in found["unreadable"][0]
     with pytest.raises(ValueError, match="segmented"):
         jaccard(vit(), dataset.select([0]), size=96)

@@ -11,7 +11,14 @@ import torch
 
 from cenote.data import Box, Dataset
 from cenote.evaluate.localize import localize, middle_of_best
-from cenote.metrics import BoxAccuracy, boxes_at, max_box_acc, pixel_average_precision, prepare_maps, resize_mask
+from cenote.metrics import (
+    BoxAccuracy,
+    boxes_at,
+    max_box_acc,
+    pixel_average_precision,
+    prepare_maps,
+    resize_mask,
+)
 from cenote.models import PooledModel
 from tests.synthetic import rectangle, rectangles
 from tests.toy_models import localizer
@@ -60,7 +67,10 @@ def test_it_is_the_metrics_on_maps_of_whole_images(model: PooledModel) -> None:
         low, high = report["chosen"][name]["interval95"]
         assert low <= report["chosen"][name]["score"] <= high
     masks = [resize_mask(test.mask(i), 64) for i in range(len(test))]
-    assert report["pxap"] == pytest.approx(100 * pixel_average_precision(maps, masks)) and report["bin_width"] == 0.01
+    assert (
+        report["pxap"] == pytest.approx(100 * pixel_average_precision(maps, masks))
+        and report["bin_width"] == 0.01
+    )
     right = logits.argmax(1) == test.labels
     assert report["accuracy"]["top1"] == pytest.approx(100 * right.mean()) and report["images"] == 9
 
@@ -71,12 +81,16 @@ def test_top_1_asks_for_the_class_as_well(model: PooledModel) -> None:
     maps, boxes, sizes, logits = looked_at(model, test)
     t = chosen["max_box_acc"]["thresholds"][0]
     hits = []
-    for score_map, true, size, row, label in zip(maps, boxes, sizes, logits, test.labels, strict=True):
+    for score_map, true, size, row, label in zip(
+        maps, boxes, sizes, logits, test.labels, strict=True
+    ):
         accuracy = BoxAccuracy(version=1)
         right = accuracy.overlaps(score_map, true, size)[round(t / 0.01)] >= 0.5
         hits.append(right and row.argmax() == label)
     assert chosen["max_box_acc"]["top1"] == pytest.approx(100 * np.mean(hits))
-    assert chosen["max_box_acc"]["top5"] == pytest.approx(chosen["max_box_acc"]["score"])  # of three classes
+    assert chosen["max_box_acc"]["top5"] == pytest.approx(
+        chosen["max_box_acc"]["score"]
+    )  # of three classes
     others = looked_at(model, test, predicted=True)[0]
     judge = BoxAccuracy()
     judge.add(others, boxes, sizes)
@@ -92,7 +106,10 @@ def test_the_centred_box_by_hand(model: PooledModel) -> None:
         overlaps = []
         for i in range(9):
             width, height = test.image(i).size
-            x0, y0, x1, y1 = (int(v * 64 / s) for v, s in zip(rectangle(i).corners, (width, height) * 2, strict=True))
+            x0, y0, x1, y1 = (
+                int(v * 64 / s)
+                for v, s in zip(rectangle(i).corners, (width, height) * 2, strict=True)
+            )
             a0 = int(lacking / 200 * 64)
             a1 = min(int((1 - lacking / 200) * 64), 63)
             w, h = min(a1, x1) - max(a0, x0) + 1, min(a1, y1) - max(a0, y0) + 1
@@ -104,7 +121,9 @@ def test_the_centred_box_by_hand(model: PooledModel) -> None:
     assert all(0 < side <= 1 for side in found["sides"])
 
 
-def test_without_validation_images_the_threshold_is_an_oracle_and_says_so(model: PooledModel) -> None:
+def test_without_validation_images_the_threshold_is_an_oracle_and_says_so(
+    model: PooledModel,
+) -> None:
     test = rectangles()
     result = localize(model, test, **OPTIONS)
     assert result.report["chosen"] is None and result.report["threshold_from"] == "test"
@@ -127,11 +146,15 @@ def test_without_validation_images_the_threshold_is_an_oracle_and_says_so(model:
         ([0] * 10, 0.4),
     ],
 )
-def test_the_threshold_to_draw_with_is_in_the_middle_of_the_best(right: list[int], middle: float) -> None:
+def test_the_threshold_to_draw_with_is_in_the_middle_of_the_best(
+    right: list[int], middle: float
+) -> None:
     accuracy = BoxAccuracy(0.1, version=1)
     accuracy.count, accuracy.right[0, 0] = 10, right
     assert middle_of_best(accuracy) == pytest.approx(middle)
-    assert accuracy.result().thresholds[0] == pytest.approx(0.1 * int(np.argmax(right)))  # the metric's own
+    assert accuracy.result().thresholds[0] == pytest.approx(
+        0.1 * int(np.argmax(right))
+    )  # the metric's own
 
 
 @pytest.mark.parametrize("honest", [True, False])
@@ -145,17 +168,22 @@ def test_the_cases_are_the_worst_the_median_and_the_best(model: PooledModel, hon
         for m, b, s in zip(maps, boxes, sizes, strict=True)
     ]
     assert result.ious == pytest.approx(ious, abs=1e-3) and result.positions == list(range(15))
-    groups = {group: [case for case in result.cases if case.group == group] for group in ("worst", "median", "best")}
+    groups = {
+        group: [case for case in result.cases if case.group == group]
+        for group in ("worst", "median", "best")
+    }
     assert [len(cases) for cases in groups.values()] == [2, 2, 2]
     assert sorted(c.iou for c in groups["worst"]) == pytest.approx(sorted(ious)[:2], abs=1e-3)
     assert sorted(c.iou for c in groups["best"]) == pytest.approx(sorted(ious)[-2:], abs=1e-3)
     for case in result.cases:
         w, h = sizes[case.position]
         (cells,) = boxes_at(maps[case.position], result.threshold).tolist()
-        assert case.box == pytest.approx([cells[0] * w / 64, cells[1] * h / 64, cells[2] * w / 64, cells[3] * h / 64])
-        assert case.truth.tolist() == [list(rectangle(case.position).corners)] and case.file.endswith(
-            f"{case.position}.png"
+        assert case.box == pytest.approx(
+            [cells[0] * w / 64, cells[1] * h / 64, cells[2] * w / 64, cells[3] * h / 64]
         )
+        assert case.truth.tolist() == [
+            list(rectangle(case.position).corners)
+        ] and case.file.endswith(f"{case.position}.png")
         assert case.map == pytest.approx(maps[case.position], abs=1e-5)
 
 
@@ -166,7 +194,9 @@ def test_the_batch_does_not_matter(model: PooledModel) -> None:
     for other in others:
         for key in ("chosen", "oracle"):
             for name in ("max_box_acc_v2", "max_box_acc", "centred_box"):
-                assert one[key][name]["per_iou"] == pytest.approx(other[key][name]["per_iou"], abs=100 / 15 + 0.01)
+                assert one[key][name]["per_iou"] == pytest.approx(
+                    other[key][name]["per_iou"], abs=100 / 15 + 0.01
+                )
         assert one["pxap"] == pytest.approx(other["pxap"], abs=0.01)
 
 
@@ -177,11 +207,15 @@ def test_what_cannot_be_judged_is_named_and_the_rest_is(model: PooledModel) -> N
     messages = report["unreadable"]
     assert len(messages) == 3 and "1.png" in messages[0]
     assert all(value in messages[1] for value in ("rectangles/2.png", "51 x 40", "50 x 40"))
-    assert all(value in messages[2] for value in ("rectangles/3.png", "200, 10, 220, 30", "51 x 40"))
+    assert all(
+        value in messages[2] for value in ("rectangles/3.png", "200, 10, 220, 30", "51 x 40")
+    )
     assert report["images"] == 14 and report["images_with_boxes"] == 12  # not 1, 3 and 4
     assert report["images_with_masks"] == 13  # not 1 and 2
     without = localize(model, rectangles(boxes=strange, masks=False), **OPTIONS).report
-    assert without["without_truth"] == 1 and without["pxap"] is None and without["images"] == 13  # nor 3
+    assert (
+        without["without_truth"] == 1 and without["pxap"] is None and without["images"] == 13
+    )  # nor 3
 
 
 def test_classes_that_the_model_does_not_know(model: PooledModel) -> None:
@@ -210,7 +244,11 @@ def test_features_that_are_not_finite(model: PooledModel, monkeypatch: pytest.Mo
 
 def test_masks_alone_give_pxap_alone(model: PooledModel) -> None:
     result = localize(model, rectangles(6, boxes=dict.fromkeys(range(6), ())), **OPTIONS)
-    assert result.report["images_with_boxes"] == 0 and result.report["oracle"] is None and result.threshold is None
+    assert (
+        result.report["images_with_boxes"] == 0
+        and result.report["oracle"] is None
+        and result.threshold is None
+    )
     assert 0 < result.report["pxap"] < 100 and not result.curves and not result.cases
 
 
@@ -218,10 +256,16 @@ def test_a_pool_with_a_map_of_its_own(model: PooledModel) -> None:
     simpool = localizer("simpool")
     report = localize(simpool, rectangles(6), **OPTIONS).report
     assert report["kind"] == "pool"  # one map for all classes: the predicted one's is the same
-    assert report["oracle"]["predicted_class"]["score"] == report["oracle"]["max_box_acc_v2"]["score"]
+    assert (
+        report["oracle"]["predicted_class"]["score"] == report["oracle"]["max_box_acc_v2"]["score"]
+    )
     assert localize(simpool, rectangles(6), kind="cam", **OPTIONS).report["kind"] == "cam"
     with pytest.raises(ValueError, match="'gap'"):
         localize(model, rectangles(6), kind="pool", **OPTIONS)
     headless = localizer("simpool", 0)
     report = localize(headless, rectangles(6, labels="xyz"), **OPTIONS).report
-    assert "accuracy" not in report and "top1" not in report["oracle"]["max_box_acc_v2"] and report["images"] == 6
+    assert (
+        "accuracy" not in report
+        and "top1" not in report["oracle"]["max_box_acc_v2"]
+        and report["images"] == 6
+    )

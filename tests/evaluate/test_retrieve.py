@@ -42,9 +42,15 @@ def test_every_image_against_the_others(model: PooledModel) -> None:
     wanted = retrieval_scores(answers.vectors, answers.labels, (1, 3))
     for name in ("recall@1", "recall@3", "p@1", "r_precision", "map@r"):
         assert report[name] == pytest.approx(100 * wanted[name], abs=1e-9)
-    assert report["queries"] == report["images"] == 14 and report["gallery"] is None and report["classes"] == 3
+    assert (
+        report["queries"] == report["images"] == 14
+        and report["gallery"] is None
+        and report["classes"] == 3
+    )
     assert len(report["unreadable"]) == 1 and "4.png" in report["unreadable"][0]
-    assert report["alignment"] == pytest.approx(alignment(answers.vectors, answers.labels), rel=1e-4)
+    assert report["alignment"] == pytest.approx(
+        alignment(answers.vectors, answers.labels), rel=1e-4
+    )
     assert report["uniformity"] == pytest.approx(uniformity(answers.vectors), rel=1e-4)
     assert [case.row() for case in cases] == report["cases"]
 
@@ -60,13 +66,18 @@ def test_queries_against_a_gallery(model: PooledModel) -> None:
     queries, gallery = data.split("query"), data.split("gallery")
     report, cases = retrieve(model, queries, gallery)
     asking, asked = (ask(model, part.select(part.labels >= 0)) for part in (queries, gallery))
-    wanted = retrieval_scores(asking.vectors, asking.labels, gallery=asked.vectors, gallery_labels=asked.labels)
+    wanted = retrieval_scores(
+        asking.vectors, asking.labels, gallery=asked.vectors, gallery_labels=asked.labels
+    )
     assert report["map@r"] == pytest.approx(100 * wanted["map@r"], abs=1e-9)
     assert (report["images"], report["gallery"], report["no_class"]) == (8, 11, 3)
     assert ["1.png" in message for message in report["unreadable"]] == [True, False]
     assert "2.png" in report["unreadable"][1]
     for case in cases:
-        assert Path(case.file).name == queries[case.position].image and case.label == queries[case.position].label
+        assert (
+            Path(case.file).name == queries[case.position].image
+            and case.label == queries[case.position].label
+        )
         for near in case.neighbours:
             assert Path(near.file).name == gallery[near.position].image
             assert near.label is not None and near.right == (near.label == case.label)
@@ -77,7 +88,11 @@ def test_cases_are_the_best_and_the_worst_each_of_a_class_of_its_own(model: Pool
     _, cases = retrieve(model, data)
     vectors = torch.nn.functional.normalize(embed_all(model, data).vectors, dim=1)
     best, worst = ([case for case in cases if case.group == group] for group in ("best", "worst"))
-    assert sorted(str(case.label) for case in best) == sorted(str(case.label) for case in worst) == ["a", "b", "c"]
+    assert (
+        sorted(str(case.label) for case in best)
+        == sorted(str(case.label) for case in worst)
+        == ["a", "b", "c"]
+    )
     assert len({case.position for case in cases}) == 6
     assert all(b.map_at_r >= w.map_at_r for b in best for w in worst if b.label == w.label)
     for case in cases:
@@ -121,9 +136,14 @@ def test_landmarks_by_hand(model: PooledModel, tmp_path: Path) -> None:
     rest = [i for i in range(len(data)) if i not in asking]
     crops = [data.image(q.image).crop(tuple(map(round, q.box))) for q in data.queries if q.box]
     with torch.inference_mode():
-        q, x = (torch.cat([model.embed(transform(i)[None]) for i in part]) for part in (crops, map(data.image, rest)))
+        q, x = (
+            torch.cat([model.embed(transform(i)[None]) for i in part])
+            for part in (crops, map(data.image, rest))
+        )
     sims = torch.nn.functional.cosine_similarity(q[:, None], x[None], dim=2)
-    assert sims.sort(dim=1).values.diff(dim=1).min() > 1e-5, "rounding could change the order: take other pictures"
+    assert sims.sort(dim=1).values.diff(dim=1).min() > 1e-5, (
+        "rounding could change the order: take other pictures"
+    )
     order = sims.argsort(dim=1, descending=True)
     wanted = landmark_scores(np.array(rest)[order.numpy()], [query.truth for query in data.queries])
     for name, score in wanted.items():
@@ -131,7 +151,9 @@ def test_landmarks_by_hand(model: PooledModel, tmp_path: Path) -> None:
         assert report[name]["map"] == pytest.approx(100 * score.map, nan_ok=True)
         assert report[name]["mp@5"] == pytest.approx(100 * score.mp[5], nan_ok=True)
     assert report["images"] == len(rest) and not report["unreadable"]
-    assert [cut_queries(data).image(i).size for i in range(len(crops))] == [crop.size for crop in crops]
+    assert [cut_queries(data).image(i).size for i in range(len(crops))] == [
+        crop.size for crop in crops
+    ]
 
 
 def test_an_unreadable_landmark_is_found_by_nobody(model: PooledModel, tmp_path: Path) -> None:

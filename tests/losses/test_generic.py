@@ -51,10 +51,21 @@ TABLE: dict[str, Row] = {
     "nca": (same, lambda x: -log(x), log, exp, exp),
     "proxy-nca": (same, lambda x: -log(x), log, exp, exp),
     "proxy-nca++": (same, lambda x: -log(x), log, lambda s: exp(s / 0.11), lambda s: exp(s / 0.11)),
-    "soft-triple": (same, lambda x: -log(x), log, lambda s: exp(20 * (s - 0.01)), lambda s: exp(20 * s)),
+    "soft-triple": (
+        same,
+        lambda x: -log(x),
+        log,
+        lambda s: exp(20 * (s - 0.01)),
+        lambda s: exp(20 * s),
+    ),
     "epshn": (same, lambda x: -log(x), log, lambda s: exp(s / 0.1), lambda s: exp(s / 0.1)),
 }
-SOFTMAX = ("nca", "proxy-nca++", "soft-triple", "epshn")  # the positives' sum is in the denominator as well
+SOFTMAX = (
+    "nca",
+    "proxy-nca++",
+    "soft-triple",
+    "epshn",
+)  # the positives' sum is in the denominator as well
 
 
 def slow(name: str, s: Tensor, y: Tensor, mask: Tensor) -> Tensor:
@@ -79,7 +90,11 @@ def test_equals_the_double_loop(name: str, hard: bool) -> None:
     mask = torch.rand(6, 9) < 0.8
     if hard:
         y = y.round()
-    y[:, 0], y[:, 1], mask[:, :3] = 1, 0, True  # labels of exactly 0 and 1 among the soft; nobody without either
+    y[:, 0], y[:, 1], mask[:, :3] = (
+        1,
+        0,
+        True,
+    )  # labels of exactly 0 and 1 among the soft; nobody without either
     expected, found = slow(name, s, y, mask), generic_loss(s, y, name, mask=mask)
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
     (slope,), (wanted,) = torch.autograd.grad(found, s), torch.autograd.grad(expected, s)
@@ -96,7 +111,9 @@ def test_gradcheck(name: str) -> None:
     if name != "epshn":  # which pairs it takes jumps
         assert torch.autograd.gradcheck(lambda z: loss(z, labels), z)
     loss(z, labels).backward()
-    assert z.grad is not None and all(p.grad is not None and p.grad.abs().sum() > 0 for p in loss.parameters())
+    assert z.grad is not None and all(
+        p.grad is not None and p.grad.abs().sum() > 0 for p in loss.parameters()
+    )
     assert loss.proxied == bool(list(loss.parameters()))
 
 
@@ -112,11 +129,16 @@ def test_a_batch_that_lacks_something_is_finite(name: str, labels: list[int]) ->
 
 
 def test_a_batch_without_pairs_is_reported() -> None:
-    pairs, proxies = create_metric_loss("multi-similarity", 4, 5), create_metric_loss("proxy-anchor", 4, 5)
+    pairs, proxies = (
+        create_metric_loss("multi-similarity", 4, 5),
+        create_metric_loss("proxy-anchor", 4, 5),
+    )
     one, each, good = torch.zeros(4).long(), torch.arange(4), torch.tensor([0, 0, 1, 1])
     assert isinstance(pairs.silent(one), str) and isinstance(pairs.silent(each), str)
     assert pairs.silent(one) != pairs.silent(each)
-    assert pairs.silent(good) is None and proxies.silent(one) is None and proxies.silent(each) is None
+    assert (
+        pairs.silent(good) is None and proxies.silent(one) is None and proxies.silent(each) is None
+    )
 
 
 @pytest.mark.parametrize("name", ["nca", "epshn"])
@@ -166,7 +188,9 @@ def test_memory_is_more_examples_without_gradients() -> None:
     x = torch.nn.functional.normalize(torch.cat([z, memory.detach()]), dim=1)
     mask = torch.ones(5, 11, dtype=torch.bool)
     mask[range(5), range(5)] = False
-    expected = slow("multi-similarity", x[:5] @ x.T, (labels[:, None] == torch.cat([labels, of])).float(), mask)
+    expected = slow(
+        "multi-similarity", x[:5] @ x.T, (labels[:, None] == torch.cat([labels, of])).float(), mask
+    )
     torch.testing.assert_close(found, expected)
     found.backward()
     assert memory.grad is None
@@ -192,7 +216,9 @@ def test_proxy_anchor_averages_positives_over_the_classes_that_are_there() -> No
     y = torch.tensor([[1.0, 0], [0, 1], [0, 0], [0, 0]], dtype=torch.float64)
     pos = [math.log(1 + math.exp(-32 * (s[i, i].item() - 0.1))) / 32 for i in range(2)]
     neg = [
-        math.log(1 + sum(math.exp(32 * (s[i, j].item() + 0.1)) for j in range(2) if not y[i, j])) / 32 for i in range(4)
+        math.log(1 + sum(math.exp(32 * (s[i, j].item() + 0.1)) for j in range(2) if not y[i, j]))
+        / 32
+        for i in range(4)
     ]
     assert generic_loss(s, y, "proxy-anchor").item() == pytest.approx(sum(pos) / 2 + sum(neg) / 4)
 

@@ -5,7 +5,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-pml = pytest.importorskip("pytorch_metric_learning.losses", reason="pytorch-metric-learning is not installed")
+pml = pytest.importorskip(
+    "pytorch_metric_learning.losses", reason="pytorch-metric-learning is not installed"
+)
 distances = pytest.importorskip("pytorch_metric_learning.distances")
 reducers = pytest.importorskip("pytorch_metric_learning.reducers")
 
@@ -43,12 +45,16 @@ def pair(name: str, theirs: nn.Module, **options: float) -> tuple[nn.Module, nn.
 
 
 def test_multi_similarity() -> None:
-    ours, theirs, z = pair("multi-similarity", pml.MultiSimilarityLoss(alpha=18, beta=75, base=0.77))
+    ours, theirs, z = pair(
+        "multi-similarity", pml.MultiSimilarityLoss(alpha=18, beta=75, base=0.77)
+    )
     equal(ours(z, LABELS), theirs(z, LABELS), z, ours, theirs)
 
 
 def test_lifted_structure() -> None:
-    ours, theirs, z = pair("lifted-structure", pml.GeneralizedLiftedStructureLoss(neg_margin=0.7, **COSINE), m=0.7)
+    ours, theirs, z = pair(
+        "lifted-structure", pml.GeneralizedLiftedStructureLoss(neg_margin=0.7, **COSINE), m=0.7
+    )
     equal(ours(z, LABELS), theirs(z, LABELS), z, ours, theirs)
 
 
@@ -65,19 +71,25 @@ def test_proxy_nca(name: str, temperature: float) -> None:
 
 
 def test_proxy_nca_with_their_squared_distances_is_ours_at_half_the_temperature() -> None:
-    ours, theirs, z = pair("proxy-nca", pml.ProxyNCALoss(CLASSES, DIM), softmax=True, temperature=0.5)
+    ours, theirs, z = pair(
+        "proxy-nca", pml.ProxyNCALoss(CLASSES, DIM), softmax=True, temperature=0.5
+    )
     equal(ours(z, LABELS), theirs(z, LABELS), z, ours, theirs)  # -|x-p|^2 = 2 s - 2
 
 
 def test_soft_triple() -> None:
     ours, _, z = pair("soft-triple", nn.Linear(DIM, CLASSES * 3, bias=False), proxies=3)
-    theirs = pml.SoftTripleLoss(CLASSES, DIM, centers_per_class=3, la=20, gamma=0.1, margin=0.01).double()
+    theirs = pml.SoftTripleLoss(
+        CLASSES, DIM, centers_per_class=3, la=20, gamma=0.1, margin=0.01
+    ).double()
     (proxies,) = ours.parameters()
     theirs.fc.data = proxies.data.T.clone()
     found, expected = ours(z, LABELS), theirs(z, LABELS)
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
     for (a, b), turn in zip(
-        zip(slopes(found, z, ours), slopes(expected, z, theirs), strict=True), (False, True), strict=True
+        zip(slopes(found, z, ours), slopes(expected, z, theirs), strict=True),
+        (False, True),
+        strict=True,
     ):
         torch.testing.assert_close(a, b.T if turn else b, rtol=1e-7, atol=1e-12)
 
@@ -90,7 +102,9 @@ def test_proxy_anchor_is_theirs_over_its_scale() -> None:
 
 def test_contrastive_is_theirs_summed_over_pairs_by_the_number_of_anchors() -> None:
     """D sums over an anchor's pairs, and pulls by -s where theirs is [1 - s]+: 1 more for each positive pair."""
-    peer = pml.ContrastiveLoss(pos_margin=1, neg_margin=0.5, reducer=reducers.SumReducer(), **COSINE)
+    peer = pml.ContrastiveLoss(
+        pos_margin=1, neg_margin=0.5, reducer=reducers.SumReducer(), **COSINE
+    )
     ours, theirs, z = pair("contrastive", peer)
     positives = (LABELS[:, None] == LABELS).sum() - len(LABELS)
     equal(ours(z, LABELS), (theirs(z, LABELS) - positives) / len(LABELS), z, ours, theirs)
@@ -118,14 +132,25 @@ def test_without_softmax_a_loss_is_what_the_table_prints() -> None:
     from dataclasses import replace
 
     printed = replace(form, together=False, rho_neg=EXP)
-    whole, bare = (per_anchor(generic_terms(s, y, f, settings), f, settings) for f in (form, printed))
+    whole, bare = (
+        per_anchor(generic_terms(s, y, f, settings), f, settings) for f in (form, printed)
+    )
     torch.testing.assert_close(whole, nn.functional.softplus(bare))
     loss = create_metric_loss("nca", 3, 4, softmax=False)
     assert not loss.form.together and loss.form.rho_neg == EXP
 
 
 @pytest.mark.parametrize(
-    "name", ["TripletMarginLoss", "MarginLoss", "ContrastiveLoss", "ArcFaceLoss", "CircleLoss", "NTXentLoss", "NCALoss"]
+    "name",
+    [
+        "TripletMarginLoss",
+        "MarginLoss",
+        "ContrastiveLoss",
+        "ArcFaceLoss",
+        "CircleLoss",
+        "NTXentLoss",
+        "NCALoss",
+    ],
 )
 def test_any_of_their_losses_by_name(name: str) -> None:
     torch.manual_seed(0)

@@ -18,7 +18,9 @@ PROXIES = ["proxy-nca++", "soft-triple"]
 
 def known_lambda(alpha: float, shape: tuple[int, ...], generator: object, like: Tensor) -> Tensor:
     """In the place of the draws, so that the oracle knows them: another one for every mixed example."""
-    return torch.rand(shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64).to(like)
+    return torch.rand(shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64).to(
+        like
+    )
 
 
 @pytest.fixture
@@ -32,7 +34,11 @@ class Toy(nn.Module):
     def __init__(self, linear: bool) -> None:
         super().__init__()
         torch.manual_seed(3)
-        self.linear, self.backbone, self.head = linear, nn.Linear(3, CHANNELS), nn.Linear(CHANNELS, DIM)
+        self.linear, self.backbone, self.head = (
+            linear,
+            nn.Linear(3, CHANNELS),
+            nn.Linear(CHANNELS, DIM),
+        )
         self.double()
         self.seen = 0
 
@@ -44,10 +50,20 @@ class Toy(nn.Module):
         return self.head(maps.mean(1) if self.linear else maps.amax(1))
 
     def batch(self, linear: bool | None = None) -> Mixable:
-        images = torch.randn(len(LABELS), TOKENS, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+        images = torch.randn(
+            len(LABELS), TOKENS, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1)
+        )
         maps = self.maps(images)
         linear = self.linear if linear is None else linear
-        return Mixable(LABELS, self.embed(maps), maps, images, self.embed, lambda x: self.embed(self.maps(x)), linear)
+        return Mixable(
+            LABELS,
+            self.embed(maps),
+            maps,
+            images,
+            self.embed,
+            lambda x: self.embed(self.maps(x)),
+            linear,
+        )
 
 
 def mix(where: str, batch: Mixable, b: int, c: int, lam: Tensor) -> Tensor:
@@ -61,7 +77,9 @@ def mix(where: str, batch: Mixable, b: int, c: int, lam: Tensor) -> Tensor:
     return run((lam * source[b] + (1 - lam) * source[c])[None])[0]
 
 
-def pairs_of(loss: MetricLoss, a: int, own: int, pairs: str, negatives: list[int]) -> list[tuple[int, int]]:
+def pairs_of(
+    loss: MetricLoss, a: int, own: int, pairs: str, negatives: list[int]
+) -> list[tuple[int, int]]:
     """M(a) for an anchor of class `own`; a is its place in the batch, or -1 for a proxy."""
     positives = [i for i, label in enumerate(LABELS.tolist()) if label == own and i != a]
     if pairs == "pos-neg":
@@ -71,7 +89,9 @@ def pairs_of(loss: MetricLoss, a: int, own: int, pairs: str, negatives: list[int
     return [(b, c) for b in positives for c in positives if b < c]
 
 
-def slow(loss: MetricLoss, batch: Mixable, where: str, pairs: str, hardest: int | None = None) -> Tensor:
+def slow(
+    loss: MetricLoss, batch: Mixable, where: str, pairs: str, hardest: int | None = None
+) -> Tensor:
     """One anchor, one mixed example at a time; the mean over anchors as the generic loss takes it."""
     proxy = loss.form.anchor == "proxy"
     x = F.normalize(batch.z, dim=1)
@@ -81,10 +101,15 @@ def slow(loss: MetricLoss, batch: Mixable, where: str, pairs: str, hardest: int 
         own = place if proxy else int(LABELS[place])
         negatives = [i for i, label in enumerate(LABELS.tolist()) if label != own]
         if hardest:
-            negatives = sorted(negatives, key=lambda c: -float(anchor.detach() @ x[c].detach()))[:hardest]
+            negatives = sorted(negatives, key=lambda c: -float(anchor.detach() @ x[c].detach()))[
+                :hardest
+            ]
         if proxy and pairs == "anc-neg" and where == "embed":
             lam = known_lambda(2, (CLASSES, len(x)), None, x)
-            mixed = [(lam[place, c] * anchor + (1 - lam[place, c]) * x[c], lam[place, c]) for c in negatives]
+            mixed = [
+                (lam[place, c] * anchor + (1 - lam[place, c]) * x[c], lam[place, c])
+                for c in negatives
+            ]
         else:
             lam = known_lambda(2, (len(x), len(x)), None, x)
             kind = "pos-neg" if proxy and pairs == "anc-neg" else pairs
@@ -92,12 +117,17 @@ def slow(loss: MetricLoss, batch: Mixable, where: str, pairs: str, hardest: int 
             mixed = [(mix(where, batch, b, c, lam[b, c]), lam[b, c]) for b, c in found]
         rows.append([F.cosine_similarity(anchor, v, dim=0) for v, _ in mixed])
         labels.append([torch.ones(()).double() if pairs == "pos-pos" else y for _, y in mixed])
-        if pairs == "pos-pos" and loss.form.needs_positive:  # a share among positives alone is always 1
+        if (
+            pairs == "pos-pos" and loss.form.needs_positive
+        ):  # a share among positives alone is always 1
             rows[-1] += [anchor @ x[c] for c in negatives]
             labels[-1] += [torch.zeros(()).double()] * len(negatives)
     width = max(map(len, rows))
     blank = torch.zeros((), dtype=torch.float64)
-    s, y = (torch.stack([torch.stack(r + [blank] * (width - len(r))) for r in t]) for t in (rows, labels))
+    s, y = (
+        torch.stack([torch.stack(r + [blank] * (width - len(r))) for r in t])
+        for t in (rows, labels)
+    )
     mask = torch.tensor([[i < len(row) for i in range(width)] for row in rows])
     return generic_loss(s, y, loss.form, loss.settings, mask)  # itself tested against a double loop
 
@@ -105,7 +135,8 @@ def slow(loss: MetricLoss, batch: Mixable, where: str, pairs: str, hardest: int 
 def compare(found: Tensor, expected: Tensor, parameters: list[Tensor], tight: float = 1e-9) -> None:
     torch.testing.assert_close(found, expected, rtol=tight, atol=tight)
     slopes = (
-        torch.autograd.grad(value, parameters, retain_graph=True, allow_unused=True) for value in (found, expected)
+        torch.autograd.grad(value, parameters, retain_graph=True, allow_unused=True)
+        for value in (found, expected)
     )
     for fast, obvious in zip(*slopes, strict=True):
         torch.testing.assert_close(fast, obvious, rtol=10 * tight, atol=10 * tight)
@@ -113,7 +144,9 @@ def compare(found: Tensor, expected: Tensor, parameters: list[Tensor], tight: fl
 
 def create(name: str) -> MetricLoss:
     torch.manual_seed(2)
-    return create_metric_loss(name, CLASSES, DIM, **({"proxies": 2} if name == "soft-triple" else {})).double()
+    return create_metric_loss(
+        name, CLASSES, DIM, **({"proxies": 2} if name == "soft-triple" else {})
+    ).double()
 
 
 @pytest.mark.parametrize("pairs", PAIRS)
@@ -136,7 +169,9 @@ def test_mixed_anchors_among_proxies(known: None, where: str, name: str, pairs: 
     """A mixture is the anchor; the label of b's proxy is λ, that of c's 1 - λ, of the others 0."""
     toy, loss = Toy(linear=False), create(name)
     batch = toy.batch()
-    found = Metrix((where,), (pairs,), negatives=len(LABELS), hardest=len(LABELS)).mixed(loss, batch)
+    found = Metrix((where,), (pairs,), negatives=len(LABELS), hardest=len(LABELS)).mixed(
+        loss, batch
+    )
     lam = known_lambda(2, (len(LABELS), len(LABELS)), None, batch.z)
     rows, labels = [], []
     for b, first in enumerate(LABELS.tolist()):
@@ -147,7 +182,9 @@ def test_mixed_anchors_among_proxies(known: None, where: str, name: str, pairs: 
                 label[first] += lam[b, c]
                 label[second] += 1 - lam[b, c]
                 labels.append(label)
-    expected = loss.judge(loss.to_classes(F.normalize(torch.stack(rows), dim=1)), torch.stack(labels).clamp(max=1))
+    expected = loss.judge(
+        loss.to_classes(F.normalize(torch.stack(rows), dim=1)), torch.stack(labels).clamp(max=1)
+    )
     compare(found, expected, [*toy.parameters(), *loss.parameters()])
 
 
@@ -172,7 +209,9 @@ def test_the_gram_matrix_gives_explicit_mixing_in_float32() -> None:
     which, lam = torch.randint(40, (40, 3)), torch.rand(40, 40)
     fast = mixed_similarity(x, x, x, which, lam)
     weight = lam[which][..., None]  # (A, K, B, 1)
-    obvious = (F.normalize(weight * x[which][:, :, None] + (1 - weight) * x, dim=-1) * x[:, None, None]).sum(-1)
+    obvious = (
+        F.normalize(weight * x[which][:, :, None] + (1 - weight) * x, dim=-1) * x[:, None, None]
+    ).sum(-1)
     torch.testing.assert_close(fast, obvious, rtol=0, atol=1e-5)
     upstream = torch.randn_like(fast) / fast.numel() ** 0.5
     slopes = [torch.autograd.grad(value, x, upstream)[0] for value in (fast, obvious)]
@@ -188,12 +227,16 @@ def test_mixed_similarities_can_be_differentiated_twice() -> None:
     assert torch.autograd.gradcheck(lambda x: mixed_similarity(x, x, x, which, lam), x)
     assert torch.autograd.gradgradcheck(lambda x: mixed_similarity(x, x, x, which, lam), x)
     slope = torch.func.grad(lambda x: mixed_similarity(x, x, x, which, lam).sum())(x.detach())
-    torch.testing.assert_close(slope, torch.autograd.grad(mixed_similarity(x, x, x, which, lam).sum(), x)[0])
+    torch.testing.assert_close(
+        slope, torch.autograd.grad(mixed_similarity(x, x, x, which, lam).sum(), x)[0]
+    )
 
 
 @pytest.mark.parametrize("pairs", ["pos-neg", "anc-neg"])
 @pytest.mark.parametrize("name", ["multi-similarity", "proxy-nca++"])
-def test_input_mixes_the_hardest_negatives_however_many_partners_are_asked_for(name: str, pairs: str) -> None:
+def test_input_mixes_the_hardest_negatives_however_many_partners_are_asked_for(
+    name: str, pairs: str
+) -> None:
     toy, loss = Toy(linear=False), create(name)
     values, mixtures = [], []
     for negatives in (None, 1):
@@ -219,7 +262,8 @@ def test_under_a_linear_pool_lengths_do_not_matter(name: str, scale: float) -> N
     torch.manual_seed(0)
     loss, z = create(name).float(), torch.randn(len(LABELS), DIM)
     small, usual = (
-        Metrix()(loss, Mixable(LABELS, z * by, linear=True), torch.Generator().manual_seed(0)) for by in (scale, 1)
+        Metrix()(loss, Mixable(LABELS, z * by, linear=True), torch.Generator().manual_seed(0))
+        for by in (scale, 1)
     )
     torch.testing.assert_close(small, usual)
 
@@ -233,7 +277,13 @@ def test_no_chunk_holds_a_single_mixture() -> None:
         for chunk in (1, 2, 3, 4):
             b, sizes = torch.zeros(count).long(), list[int]()
             mixed_vectors(
-                source, b, b + 1, torch.rand(count), lambda x, s=sizes: s.append(len(x)) or norm(x), chunk, False
+                source,
+                b,
+                b + 1,
+                torch.rand(count),
+                lambda x, s=sizes: s.append(len(x)) or norm(x),
+                chunk,
+                False,
             )
             assert sum(sizes) == count and 1 not in sizes and max(sizes) <= max(chunk, 3)
 
@@ -263,7 +313,9 @@ def test_maps_that_are_not_built_change_nothing(
 
     built = Metrix(("feature",), ("pos-neg",), negatives=8)(loss, toy.batch())
     monkeypatch.setattr(module, "MOST", most)
-    unseen = Metrix(("feature",), ("pos-neg",), negatives=8)(loss, toy.batch()._replace(mixed=mixed))
+    unseen = Metrix(("feature",), ("pos-neg",), negatives=8)(
+        loss, toy.batch()._replace(mixed=mixed)
+    )
     compare(unseen, built, [*toy.parameters(), *loss.parameters()])
     assert max(seen) <= most and (len(seen) > 2) == (most == 5)
 
@@ -273,7 +325,10 @@ def test_mixed_maps_are_few_and_made_once(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(module, "OF_MAPS", 4)
     toy, loss = Toy(linear=False), create("multi-similarity")
     batch = toy.batch()
-    for pairs, most in (("pos-neg", 4 * 7), ("anc-neg", 4 * 8)):  # the only one of its class is nobody's positive
+    for pairs, most in (
+        ("pos-neg", 4 * 7),
+        ("anc-neg", 4 * 8),
+    ):  # the only one of its class is nobody's positive
         toy.seen = 0
         with torch.no_grad():
             Metrix(pairs=(pairs,))(loss, batch)

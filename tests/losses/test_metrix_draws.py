@@ -31,10 +31,18 @@ def test_lambda_is_beta(alpha: float) -> None:
     assert len(lam.unique()) > 19_000  # one of its own for each mixed example
 
 
-def test_places_and_pairs_are_drawn_uniformly_and_again_from_the_same_state(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_places_and_pairs_are_drawn_uniformly_and_again_from_the_same_state(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """With λ = 0.3 everywhere the value depends on nothing but the place and the pairs that were drawn."""
-    monkeypatch.setattr(module, "beta_draws", lambda alpha, shape, generator, like: like.new_full(shape, 0.3))
-    loss, generator, data = create_metric_loss("multi-similarity", 3, 4), torch.Generator().manual_seed(0), batch()
+    monkeypatch.setattr(
+        module, "beta_draws", lambda alpha, shape, generator, like: like.new_full(shape, 0.3)
+    )
+    loss, generator, data = (
+        create_metric_loss("multi-similarity", 3, 4),
+        torch.Generator().manual_seed(0),
+        batch(),
+    )
     metrix = Metrix(("input", "feature", "embed"), ("pos-neg", "anc-neg"))
     combinations = [Metrix((where,), (pairs,)) for where in metrix.where for pairs in metrix.pairs]
     values = torch.stack([combination.mixed(loss, data).detach() for combination in combinations])
@@ -61,7 +69,9 @@ def test_a_generator_s_state_decides_everything(where: str, name: str) -> None:
     first = [metrix(loss, data, generator).item() for _ in range(4)]
     torch.manual_seed(9)  # torch's own generator plays no part
     generator.set_state(state)
-    assert first == [metrix(loss, data, generator).item() for _ in range(4)] and len(set(first)) == 4
+    assert (
+        first == [metrix(loss, data, generator).item() for _ in range(4)] and len(set(first)) == 4
+    )
     torch.manual_seed(4)
     default = metrix(loss, data).item()
     torch.manual_seed(4)
@@ -71,10 +81,13 @@ def test_a_generator_s_state_decides_everything(where: str, name: str) -> None:
 @pytest.mark.parametrize("where", module.WHERE)
 @pytest.mark.parametrize("pairs", module.PAIRS)
 @pytest.mark.parametrize(
-    "name", ["contrastive", "multi-similarity", "nca", "proxy-anchor", "proxy-nca++", "lifted-structure"]
+    "name",
+    ["contrastive", "multi-similarity", "nca", "proxy-anchor", "proxy-nca++", "lifted-structure"],
 )
 @pytest.mark.parametrize("labels", [[0, 0, 0], [0, 1, 2], [0, 0, 1], [1]])
-def test_batches_that_cannot_be_mixed_train_on(where: str, pairs: str, name: str, labels: list[int]) -> None:
+def test_batches_that_cannot_be_mixed_train_on(
+    where: str, pairs: str, name: str, labels: list[int]
+) -> None:
     data, loss = batch(torch.tensor(labels)), create_metric_loss(name, 3, 4)
     value = Metrix((where,), (pairs,))(loss, data)
     value.backward()
@@ -82,7 +95,9 @@ def test_batches_that_cannot_be_mixed_train_on(where: str, pairs: str, name: str
 
 
 @pytest.mark.parametrize("where", ["feature", "embed"])
-def test_all_partners_take_part_where_they_cost_little(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_partners_take_part_where_they_cost_little(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of 30 other classes: 16 if a pool must see the mixture, all if not, fewer if there are many proxies."""
     limits: list[int] = []
 
@@ -93,10 +108,21 @@ def test_all_partners_take_part_where_they_cost_little(where: str, monkeypatch: 
     monkeypatch.setattr(module, "at_most", noted)
     monkeypatch.setattr(module, "TO_PROXIES", 20_000)
     data = batch(torch.arange(31))
-    pairs, proxies = create_metric_loss("multi-similarity", 31, 4), create_metric_loss("proxy-nca", 31, 4)
+    pairs, proxies = (
+        create_metric_loss("multi-similarity", 31, 4),
+        create_metric_loss("proxy-nca", 31, 4),
+    )
     many = create_metric_loss("proxy-nca", 100, 4)
-    not_built = data._replace(mixed=lambda maps, b, c, lam: torch.lerp(maps[c], maps[b], lam[:, None, None]).amax(1))
-    for loss, mixable in ((pairs, data), (pairs, not_built), (proxies, data), (proxies, not_built), (many, not_built)):
+    not_built = data._replace(
+        mixed=lambda maps, b, c, lam: torch.lerp(maps[c], maps[b], lam[:, None, None]).amax(1)
+    )
+    for loss, mixable in (
+        (pairs, data),
+        (pairs, not_built),
+        (proxies, data),
+        (proxies, not_built),
+        (many, not_built),
+    ):
         Metrix((where,), ("anc-neg",)).mixed(loss, mixable)
     to_proxies, to_many = 20_000 // (31 * 31), 20_000 // (31 * 100)
     if where == "feature":
@@ -106,12 +132,21 @@ def test_all_partners_take_part_where_they_cost_little(where: str, monkeypatch: 
 
 
 def test_a_batch_that_cannot_be_mixed_is_reported() -> None:
-    pair, proxy = create_metric_loss("multi-similarity", 6, 4), create_metric_loss("proxy-anchor", 6, 4)
+    pair, proxy = (
+        create_metric_loss("multi-similarity", 6, 4),
+        create_metric_loss("proxy-anchor", 6, 4),
+    )
     one, each = torch.zeros(6).long(), torch.arange(6)
-    without_negatives, without_positives = Metrix().silent(pair, one), Metrix(pairs=("pos-neg",)).silent(pair, each)
+    without_negatives, without_positives = (
+        Metrix().silent(pair, one),
+        Metrix(pairs=("pos-neg",)).silent(pair, each),
+    )
     assert isinstance(without_negatives, str) and isinstance(without_positives, str)
     assert without_negatives != without_positives
-    assert Metrix().silent(pair, each) is None and Metrix(pairs=("pos-neg",)).silent(proxy, each) is None
+    assert (
+        Metrix().silent(pair, each) is None
+        and Metrix(pairs=("pos-neg",)).silent(proxy, each) is None
+    )
     assert Metrix().silent(pair, LABELS) is None
 
 
@@ -127,7 +162,12 @@ def test_the_model_stays_under_autocast_and_the_loss_does_not(where: str) -> Non
     with torch.autocast("cpu", torch.bfloat16):
         value = Metrix((where,), alpha=0.2)(create_metric_loss("multi-similarity", 3, 4), data)
     value.backward()
-    assert value.dtype == torch.float32 and value.isfinite() and all(seen) and bool(seen) == (where != "embed")
+    assert (
+        value.dtype == torch.float32
+        and value.isfinite()
+        and all(seen)
+        and bool(seen) == (where != "embed")
+    )
 
 
 def test_what_it_needs() -> None:
@@ -170,7 +210,9 @@ def test_labels_that_no_loss_takes_are_refused() -> None:
 
 
 def test_losses_without_soft_labels_are_refused() -> None:
-    pytest.importorskip("pytorch_metric_learning", reason="pytorch-metric-learning is not installed")
+    pytest.importorskip(
+        "pytorch_metric_learning", reason="pytorch-metric-learning is not installed"
+    )
     with pytest.raises(ValueError, match="'pml/TripletMarginLoss'"):
         Metrix()(create_metric_loss("pml/TripletMarginLoss", 3, 4), batch())
 
@@ -178,7 +220,11 @@ def test_losses_without_soft_labels_are_refused() -> None:
 def test_partners() -> None:
     allowed = torch.tensor([[True, True, True, False], [False] * 4, [False, True, False, False]])
     few = at_most(allowed, 2, torch.Generator().manual_seed(0))
-    assert few.sum(1).tolist() == [2, 0, 1] and (few <= allowed).all() and at_most(allowed, None, None) is allowed
+    assert (
+        few.sum(1).tolist() == [2, 0, 1]
+        and (few <= allowed).all()
+        and at_most(allowed, None, None) is allowed
+    )
     values = torch.tensor([[1.0, 3.0, 2.0, 9.0]] * 3)
     assert largest(values, allowed, 2).tolist() == [
         [False, True, True, False],

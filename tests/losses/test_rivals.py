@@ -52,7 +52,8 @@ def test_i_mix_mixes_two_losses_of_a_mixed_anchor() -> None:
         mixed = lam[i] * data.images[b[i]] + (1 - lam[i]) * data.images[c[i]]
         s = F.normalize(data.network(mixed[None]), dim=1) @ x.T
         first, second = (
-            generic_loss(s, LABELS.eq(own)[None], "multi-similarity") for own in (LABELS[b[i]], LABELS[c[i]])
+            generic_loss(s, LABELS.eq(own)[None], "multi-similarity")
+            for own in (LABELS[b[i]], LABELS[c[i]])
         )
         terms.append(lam[i] * first + (1 - lam[i]) * second)
     torch.testing.assert_close(found, loss(data.z, LABELS) + 0.3 * torch.stack(terms).mean())
@@ -70,7 +71,9 @@ def test_mochi_adds_hard_negatives(pairs: tuple[str, ...]) -> None:
     draws = [torch.rand(6, 7, generator=generator) for _ in range(3)]
     rows, labels = [], []
     for a in range(6):
-        order = sorted((c for c in range(6) if LABELS[c] != LABELS[a]), key=lambda c: -(x[a] @ x[c]).item())
+        order = sorted(
+            (c for c in range(6) if LABELS[c] != LABELS[a]), key=lambda c: -(x[a] @ x[c]).item()
+        )
         row = [x[a] @ x[c] for c in range(6) if c != a]
         label = [float(LABELS[c] == LABELS[a]) for c in range(6) if c != a]
         for k in range(7):
@@ -108,9 +111,13 @@ def test_proxy_synthesis_makes_classes(name: str) -> None:
 
 @pytest.mark.parametrize("rival", [IMix(), MoCHi(), ProxySynthesis()])
 @pytest.mark.parametrize("labels", [[0, 0, 0], [0, 1, 2]])
-def test_batches_that_lack_something_train_on(rival: IMix | MoCHi | ProxySynthesis, labels: list[int]) -> None:
+def test_batches_that_lack_something_train_on(
+    rival: IMix | MoCHi | ProxySynthesis, labels: list[int]
+) -> None:
     data = batch(torch.tensor(labels))
-    loss = create_metric_loss("proxy-anchor" if isinstance(rival, ProxySynthesis) else "multi-similarity", 3, 4)
+    loss = create_metric_loss(
+        "proxy-anchor" if isinstance(rival, ProxySynthesis) else "multi-similarity", 3, 4
+    )
     value = rival(loss, data)
     value.backward()
     assert value.isfinite() and data.z.grad is not None and data.z.grad.isfinite().all()
@@ -118,7 +125,11 @@ def test_batches_that_lack_something_train_on(rival: IMix | MoCHi | ProxySynthes
 
 
 def test_wrong_losses_batches_and_options_are_refused() -> None:
-    data, pair, proxy = batch(), create_metric_loss("nca", 3, 4), create_metric_loss("proxy-anchor", 3, 4)
+    data, pair, proxy = (
+        batch(),
+        create_metric_loss("nca", 3, 4),
+        create_metric_loss("proxy-anchor", 3, 4),
+    )
     for rival, loss, named in (
         (IMix(), proxy, "i-Mix.*'proxy-anchor'"),
         (MoCHi(), proxy, "MoCHi"),
@@ -143,10 +154,16 @@ def test_wrong_losses_batches_and_options_are_refused() -> None:
 
 def test_pair_similarity_is_that_of_the_mixture() -> None:
     x = F.normalize(torch.randn(5, 3, dtype=torch.float64), dim=1)
-    b, c, lam = torch.randint(5, (5, 4)), torch.randint(5, (5, 4)), torch.rand(5, 4, dtype=torch.float64)
+    b, c, lam = (
+        torch.randint(5, (5, 4)),
+        torch.randint(5, (5, 4)),
+        torch.rand(5, 4, dtype=torch.float64),
+    )
     found = pair_similarity(x @ x.T, b, c, lam)
     mixed = lam[..., None] * x[b] + (1 - lam[..., None]) * x[c]
-    torch.testing.assert_close(found, F.cosine_similarity(x[:, None].expand_as(mixed), mixed, dim=-1))
+    torch.testing.assert_close(
+        found, F.cosine_similarity(x[:, None].expand_as(mixed), mixed, dim=-1)
+    )
 
 
 def test_positivity_is_the_sign_of_the_derivative() -> None:
@@ -156,14 +173,18 @@ def test_positivity_is_the_sign_of_the_derivative() -> None:
     (slope,) = torch.autograd.grad(generic_loss(s, lam, "multi-similarity", mask=mask), s)
     found, expected = positive(Mixtures(s.detach(), lam, mask))
     assert found[mask].equal((slope <= 0)[mask]) and found[mask].any() and not found[mask].all()
-    threshold = torch.tensor([[math.log(v / (1 - v)) / 93 + 0.77 for v in row] for row in lam.tolist()]).double()
+    threshold = torch.tensor(
+        [[math.log(v / (1 - v)) / 93 + 0.77 for v in row] for row in lam.tolist()]
+    ).double()
     assert expected.equal(s.detach() <= threshold)
 
 
 def test_of_a_single_mixture_theory_is_exact() -> None:
     """(D 2.15) has one v: then the derivative's sign is the threshold's."""
     torch.manual_seed(0)
-    batch = Mixtures(torch.rand(5000, 1), torch.rand(5000, 1), torch.ones(5000, 1, dtype=torch.bool))
+    batch = Mixtures(
+        torch.rand(5000, 1), torch.rand(5000, 1), torch.ones(5000, 1, dtype=torch.bool)
+    )
     found, expected = positive(batch)
     assert found.equal(expected)
     curve = positivity([batch], bins=10)
@@ -178,7 +199,11 @@ def test_the_mixtures_of_a_batch() -> None:
     batches = [mixtures_of(z, labels, generator=torch.Generator().manual_seed(i)) for i in range(2)]
     x, lam = F.normalize(z, dim=1), beta_draws(2.0, (6, 6), torch.Generator().manual_seed(0), z)
     expected = [
-        (a, float(lam[b, c]), float(F.cosine_similarity(x[a], lam[b, c] * x[b] + (1 - lam[b, c]) * x[c], dim=0)))
+        (
+            a,
+            float(lam[b, c]),
+            float(F.cosine_similarity(x[a], lam[b, c] * x[b] + (1 - lam[b, c]) * x[c], dim=0)),
+        )
         for a in range(6)
         for b in range(6)
         for c in range(6)
@@ -189,10 +214,21 @@ def test_the_mixtures_of_a_batch() -> None:
     found = list(zip(anchors[mask].tolist(), share[mask].tolist(), s[mask].tolist(), strict=True))
     assert sorted(found) == [pytest.approx(row) for row in sorted(expected)]
     curve = positivity(batches, bins=4)
-    assert curve.total.sum() == 2 * len(expected) and curve.lam.tolist() == [0.125, 0.375, 0.625, 0.875]
-    rows = [row for batch in batches for row in zip(batch.lam[batch.mask], batch.similarity[batch.mask], strict=True)]
+    assert curve.total.sum() == 2 * len(expected) and curve.lam.tolist() == [
+        0.125,
+        0.375,
+        0.625,
+        0.875,
+    ]
+    rows = [
+        row
+        for batch in batches
+        for row in zip(batch.lam[batch.mask], batch.similarity[batch.mask], strict=True)
+    ]
     below = [v <= math.log(w / (1 - w)) / 93 + 0.77 for w, v in rows if 0.25 <= w < 0.5]
-    assert curve.theoretical[1] == pytest.approx(sum(below) / len(below)) and curve.total[1] == len(below)
+    assert curve.theoretical[1] == pytest.approx(sum(below) / len(below)) and curve.total[1] == len(
+        below
+    )
     with pytest.raises(ValueError, match=r"\b0\b.*\b2\b"):
         positivity(batches, bins=0)
     with pytest.raises(ValueError, match=r"\(2, 3\).*\(2, 2\).*\(2, 3\)"):

@@ -12,7 +12,10 @@ from cenote.losses.dino import teacher_probabilities
 def test_dino_is_the_mean_over_pairs_of_different_views(views: int, large: int) -> None:
     torch.manual_seed(0)
     student = torch.randn(views, 5, 11, dtype=torch.float64, requires_grad=True)
-    teacher, centre = torch.randn(large, 5, 11, dtype=torch.float64), torch.randn(11, dtype=torch.float64)
+    teacher, centre = (
+        torch.randn(large, 5, 11, dtype=torch.float64),
+        torch.randn(11, dtype=torch.float64),
+    )
     terms = []
     for i in range(large):
         target = ((teacher[i] - centre) / 0.05).softmax(-1)
@@ -40,7 +43,10 @@ def test_collapse_to_one_answer_and_to_none() -> None:
     assert healthy.collapsed is None
     one = torch.zeros(32, 100)
     one[:, 7] = 1
-    to_one, to_none = answer_spread(one).collapsed, answer_spread(torch.full((32, 100), 0.01)).collapsed
+    to_one, to_none = (
+        answer_spread(one).collapsed,
+        answer_spread(torch.full((32, 100), 0.01)).collapsed,
+    )
     assert isinstance(to_one, str) and isinstance(to_none, str) and to_one != to_none
 
 
@@ -53,6 +59,8 @@ def test_moco_is_cross_entropy_of_cosines_over_all_keys() -> None:
         cosines = torch.stack([F.cosine_similarity(q[i], k, dim=0) for k in keys]) / 0.2
         terms.append(cosines.logsumexp(0) - cosines[4 + i])
     found = moco_loss(q, keys, 0.2, first=4)
-    torch.testing.assert_close(found.double(), 2 * 0.2 * torch.stack(terms).mean(), rtol=1e-5, atol=0)
+    torch.testing.assert_close(
+        found.double(), 2 * 0.2 * torch.stack(terms).mean(), rtol=1e-5, atol=0
+    )
     found.backward()
     assert keys.grad is None and q.grad is not None

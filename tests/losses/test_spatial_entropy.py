@@ -24,19 +24,25 @@ def slow(maps: Tensor) -> Tensor:
     return torch.stack(values).mean()
 
 
-@pytest.mark.parametrize("shape", [(2, 3, 14, 14), (3, 2, 7, 7), (1, 1, 5, 9), (2, 1, 1, 8), (4, 6, 1, 1)])
+@pytest.mark.parametrize(
+    "shape", [(2, 3, 14, 14), (3, 2, 7, 7), (1, 1, 5, 9), (2, 1, 1, 8), (4, 6, 1, 1)]
+)
 @pytest.mark.parametrize("scale", [1e-2, 1.0, 1e2])
 def test_value_and_gradient_are_those_of_the_equation(shape: tuple[int, ...], scale: float) -> None:
     torch.manual_seed(0)
     maps = (scale * torch.randn(shape)).double().requires_grad_()
     single = maps.detach().float().requires_grad_()
     expected, found = slow(maps), spatial_entropy(single)
-    torch.testing.assert_close(found.double(), expected, atol=1e-5, rtol=0)  # sums of up to 196 float32
+    torch.testing.assert_close(
+        found.double(), expected, atol=1e-5, rtol=0
+    )  # sums of up to 196 float32
     expected.backward()
     found.backward()
     assert maps.grad is not None and single.grad is not None
     torch.testing.assert_close(single.grad.double() * scale, maps.grad * scale, atol=1e-5, rtol=0)
-    torch.testing.assert_close(single.grad.sum((-2, -1)) * scale, torch.zeros(shape[:2]), atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        single.grad.sum((-2, -1)) * scale, torch.zeros(shape[:2]), atol=1e-5, rtol=0
+    )
 
 
 def test_equal_blobs_have_the_logarithm_of_their_number() -> None:
@@ -53,7 +59,9 @@ def test_a_constant_map_has_neither_entropy_nor_gradient(value: float) -> None:
     loss = spatial_entropy(maps)
     loss.backward()
     assert loss.item() == 0 and maps.grad is not None and not maps.grad.any()
-    mixed = torch.cat([torch.full((1, 1, 14, 14), value), torch.randn(1, 1, 14, 14)], 1).requires_grad_()
+    mixed = torch.cat(
+        [torch.full((1, 1, 14, 14), value), torch.randn(1, 1, 14, 14)], 1
+    ).requires_grad_()
     spatial_entropy(mixed).backward()
     assert mixed.grad is not None and mixed.grad.isfinite().all() and not mixed.grad[:, 0].any()
 
@@ -102,4 +110,6 @@ def test_flooding_follows_a_spiral() -> None:
 
 def test_total_variation_by_hand() -> None:
     maps = torch.tensor([[[[0.0, 1.0], [3.0, 1.0]], [[2.0, 2.0], [2.0, 2.0]]]])
-    assert total_variation(maps).item() == pytest.approx((1 + 2 + 3 + 0 + 0) / 2)  # (A 14), the mean over two heads
+    assert total_variation(maps).item() == pytest.approx(
+        (1 + 2 + 3 + 0 + 0) / 2
+    )  # (A 14), the mean over two heads

@@ -11,7 +11,9 @@ SIZE, DIM = 7, 3
 
 def rows(memory: CrossBatchMemory) -> set[tuple[float, ...]]:
     vectors, labels = memory.get()
-    return {(*vector, label) for vector, label in zip(vectors.tolist(), labels.tolist(), strict=True)}
+    return {
+        (*vector, label) for vector, label in zip(vectors.tolist(), labels.tolist(), strict=True)
+    }
 
 
 def batch(k: int, n: int) -> tuple[Tensor, Tensor]:
@@ -25,7 +27,9 @@ def test_it_holds_the_last_ones(sizes: list[int]) -> None:
     for k, n in enumerate(sizes):
         z, labels = batch(k, n)
         memory.add(z, labels)
-        oracle = [*oracle, *((*v, y) for v, y in zip(z.tolist(), labels.tolist(), strict=True))][-SIZE:]
+        oracle = [*oracle, *((*v, y) for v, y in zip(z.tolist(), labels.tolist(), strict=True))][
+            -SIZE:
+        ]
         assert rows(memory) == set(oracle) and int(memory.filled) == len(oracle)
 
 
@@ -67,7 +71,9 @@ def test_half_floats_are_kept_as_floats() -> None:
     memory = CrossBatchMemory(SIZE, DIM)
     memory.add(torch.ones(2, DIM, dtype=torch.float16), torch.tensor([1, 2], dtype=torch.int32))
     vectors, labels = memory.get()
-    assert vectors.dtype == torch.float32 and labels.tolist() == [1, 2] and labels.dtype == torch.int64
+    assert (
+        vectors.dtype == torch.float32 and labels.tolist() == [1, 2] and labels.dtype == torch.int64
+    )
 
 
 def test_bad_input_is_refused() -> None:

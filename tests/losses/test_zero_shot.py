@@ -13,21 +13,32 @@ CLASSES, M, DIM = 7, 6, 5
 
 
 def histograms(n: int, m: int = M, seed: int = 0) -> Tensor:
-    return torch.randn(n, m, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).softmax(1)
+    return torch.randn(
+        n, m, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    ).softmax(1)
 
 
-def slow(z: Tensor, labels: list[int], v: Tensor, first: set[int], ridge: float, scale: float = 1.0) -> Tensor:
+def slow(
+    z: Tensor, labels: list[int], v: Tensor, first: set[int], ridge: float, scale: float = 1.0
+) -> Tensor:
     """Image by image; A from the normal equations by an explicit inverse."""
     halves = [[i for i, y in enumerate(labels) if (y in first) is side] for side in (True, False)]
     total = z.new_zeros(())
     for fitted, asked in (halves, halves[::-1]):
-        gram, right = ridge * torch.eye(z.shape[1], dtype=z.dtype), z.new_zeros(v.shape[1], z.shape[1])
+        gram, right = (
+            ridge * torch.eye(z.shape[1], dtype=z.dtype),
+            z.new_zeros(v.shape[1], z.shape[1]),
+        )
         for i in fitted:
             gram = gram + torch.outer(z[i], z[i])
             right = right + torch.outer(v[labels[i]], z[i])
         a = right @ gram.inverse()  # (d, m)
         for i in asked:
-            others = [torch.exp(scale * (v[j] - v[labels[i]]) @ a @ z[i]) for j in range(len(v)) if j != labels[i]]
+            others = [
+                torch.exp(scale * (v[j] - v[labels[i]]) @ a @ z[i])
+                for j in range(len(v))
+                if j != labels[i]
+            ]
             total = total + torch.log(1 + sum(others, z.new_zeros(()))) / len(asked)
     return total
 
@@ -36,12 +47,18 @@ def first_of(labels: list[int], seed: int) -> set[int]:
     """The classes of the first half: those that the permutation puts below the middle."""
     present = sorted(set(labels))
     places = torch.randperm(len(present), generator=torch.Generator().manual_seed(seed)).tolist()
-    return {label for label, place in zip(present, places, strict=True) if place < len(present) // 2}
+    return {
+        label for label, place in zip(present, places, strict=True) if place < len(present) // 2
+    }
 
 
-@pytest.mark.parametrize("labels", [[0, 1], [3, 3, 5, 5, 1, 1, 0, 0, 2], [6, 0, 6, 0], list(range(7)) * 4])
+@pytest.mark.parametrize(
+    "labels", [[0, 1], [3, 3, 5, 5, 1, 1, 0, 0, 2], [6, 0, 6, 0], list(range(7)) * 4]
+)
 @pytest.mark.parametrize(("ridge", "scale"), [(0.05, 1.0), (1.0, 9.5)])
-def test_value_and_gradients_are_those_of_the_equations(labels: list[int], ridge: float, scale: float) -> None:
+def test_value_and_gradients_are_those_of_the_equations(
+    labels: list[int], ridge: float, scale: float
+) -> None:
     torch.manual_seed(0)
     loss = ZeroShot(CLASSES, M, ridge=ridge, dim=DIM, scale=scale).double()
     z = histograms(len(labels)).requires_grad_()
@@ -61,7 +78,9 @@ def test_both_systems_give_the_ridge_regression(b: int) -> None:
     z, v = histograms(b), torch.randn(b, DIM, dtype=torch.float64)
     a = ridge_map(z, v, 0.05)
     # At the minimum of (P3) its gradient vanishes.
-    torch.testing.assert_close(z.T @ (z @ a - v) + 0.05 * a, torch.zeros(M, DIM, dtype=torch.float64))
+    torch.testing.assert_close(
+        z.T @ (z @ a - v) + 0.05 * a, torch.zeros(M, DIM, dtype=torch.float64)
+    )
 
 
 def test_gradcheck() -> None:
@@ -78,7 +97,9 @@ def test_halves_share_no_class_and_change() -> None:
     """The loss takes one of three values, those of the three ways to halve four classes."""
     loss, labels = ZeroShot(CLASSES, M, dim=DIM).double(), [0, 1, 2, 3, 0, 1, 2, 3]
     z = histograms(8)
-    ways = torch.stack([slow(z, labels, loss.v.detach(), {0, other}, loss.ridge) for other in (1, 2, 3)])
+    ways = torch.stack(
+        [slow(z, labels, loss.v.detach(), {0, other}, loss.ridge) for other in (1, 2, 3)]
+    )
     drawn = set()
     for seed in range(40):
         value = loss(z, torch.tensor(labels), torch.Generator().manual_seed(seed)).detach()
@@ -138,6 +159,12 @@ def test_bad_input_is_refused() -> None:
         loss(histograms(2, 5).float(), torch.tensor([0, 1]))
     with pytest.raises(ValueError, match=r"ridge\b.*\b0\b"):
         ZeroShot(3, M, ridge=0)
-    for name, wrong in (("weight", 2), ("weight", "abc"), ("ridge", "abc"), ("scale", float("nan")), ("dim", 2.5)):
+    for name, wrong in (
+        ("weight", 2),
+        ("weight", "abc"),
+        ("ridge", "abc"),
+        ("scale", float("nan")),
+        ("dim", 2.5),
+    ):
         with pytest.raises(ValueError, match=rf"{name}\b.*{re.escape(repr(wrong))}"):
             ZeroShot(3, M, **{name: wrong})  # type: ignore[arg-type]

@@ -73,7 +73,9 @@ def flood_largest(mask: Mask) -> list[Box]:
 def opencv_boxes(mask: Mask, largest: bool = False) -> list[Box]:
     import cv2
 
-    contours = cv2.findContours(mask.astype(np.uint8) * 255, cv2.RETR_TREE, cv2.CHAIN_APPROX_SIMPLE)[-2]
+    contours = cv2.findContours(
+        mask.astype(np.uint8) * 255, cv2.RETR_TREE, cv2.CHAIN_APPROX_SIMPLE
+    )[-2]
     if largest and len(contours):
         contours = [max(contours, key=cv2.contourArea)]
     return [(x, y, x + w, y + h) for x, y, w, h in map(cv2.boundingRect, contours)]
@@ -87,7 +89,9 @@ def iou(a: tuple[float, ...], b: tuple[float, ...]) -> float:
     return shared / (areas[0] + areas[1] - shared)
 
 
-def overlaps(levels: np.ndarray, truth: np.ndarray, boxes_of: Callable[[Mask], list[Box]]) -> np.ndarray:
+def overlaps(
+    levels: np.ndarray, truth: np.ndarray, boxes_of: Callable[[Mask], list[Box]]
+) -> np.ndarray:
     """(256,): threshold by threshold."""
     height, width = levels.shape
     result, known = np.zeros(256), {}
@@ -95,8 +99,13 @@ def overlaps(levels: np.ndarray, truth: np.ndarray, boxes_of: Callable[[Mask], l
         mask = levels > c
         key = mask.tobytes()
         if key not in known:
-            boxes = [(x0, y0, min(x1, width - 1), min(y1, height - 1)) for x0, y0, x1, y1 in boxes_of(mask)]
-            known[key] = max(iou(box, tuple(true)) for box in boxes or [(0, 0, 0, 0)] for true in truth.tolist())
+            boxes = [
+                (x0, y0, min(x1, width - 1), min(y1, height - 1))
+                for x0, y0, x1, y1 in boxes_of(mask)
+            ]
+            known[key] = max(
+                iou(box, tuple(true)) for box in boxes or [(0, 0, 0, 0)] for true in truth.tolist()
+            )
         result[c] = known[key]
     return result
 
@@ -121,8 +130,14 @@ def shapes() -> Iterator[tuple[str, np.ndarray]]:
     yield "open ring", np.where((rings == 3) & (x != 6), 255, 0)
     yield "ring closed by a corner only", np.where((abs(y - 5) + abs(x - 6) == 4), 255, 0)
     yield "diagonal", np.where(y == x, 255, 0)
-    yield "ring with a tail", np.where((abs(y - 5) + abs(x - 6) == 1) | ((y == 5) & (x > 7)), 255, 0)
-    yield "hole touching a hole by a corner", np.where(((y == 4) & (x == 4)) | ((y == 5) & (x == 5)), 0, 255)
+    yield (
+        "ring with a tail",
+        np.where((abs(y - 5) + abs(x - 6) == 1) | ((y == 5) & (x > 7)), 255, 0),
+    )
+    yield (
+        "hole touching a hole by a corner",
+        np.where(((y == 4) & (x == 4)) | ((y == 5) & (x == 5)), 0, 255),
+    )
     yield "two equal squares", np.where((y < 3) & ((x < 3) | (x > 9)), 255, 0)
 
 
@@ -134,7 +149,10 @@ def random_levels(rng: np.random.Generator, most: int) -> np.ndarray:
     kind = rng.integers(5)
     if kind == 1:
         padded = np.pad(levels, 1, mode="edge")
-        levels = sum(padded[dy : dy + height, dx : dx + width] for dy in range(3) for dx in range(3)) // 9
+        levels = (
+            sum(padded[dy : dy + height, dx : dx + width] for dy in range(3) for dx in range(3))
+            // 9
+        )
     elif kind == 2:
         levels = np.where(rng.random((height, width)) < 0.2, levels, 0)
     elif kind == 3:

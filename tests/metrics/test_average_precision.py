@@ -24,8 +24,12 @@ def test_both_kinds_against_their_definitions(seed: int) -> None:
     scores, right = draw.permutation(60) / 60.0, draw.random(60) < 0.2
     right[seed] = True
     ranked = right[np.argsort(-scores)]
-    assert average_precision(ranked) == pytest.approx(peers.average_precision_score(right, scores), abs=1e-12)
-    assert average_precision(ranked.tolist(), "trapezoid") == pytest.approx(trapezoid(ranked.tolist()), abs=1e-12)
+    assert average_precision(ranked) == pytest.approx(
+        peers.average_precision_score(right, scores), abs=1e-12
+    )
+    assert average_precision(ranked.tolist(), "trapezoid") == pytest.approx(
+        trapezoid(ranked.tolist()), abs=1e-12
+    )
 
 
 def test_one_right_image_at_place_two() -> None:

@@ -21,7 +21,13 @@ def case(count: int = 12, seed: int = 0, side: int = 28) -> Case:
     return maps, boxes, sizes
 
 
-def published(maps: np.ndarray, boxes: list[np.ndarray], sizes: list[tuple[int, int]], interval: float, version: int):
+def published(
+    maps: np.ndarray,
+    boxes: list[np.ndarray],
+    sizes: list[tuple[int, int]],
+    interval: float,
+    version: int,
+):
     """Right images (deltas, thresholds) by the rules, one threshold after another."""
     deltas = [0.5] if version == 1 else [0.3, 0.5, 0.7]
     thresholds = list(np.arange(0, 1, interval))
@@ -32,7 +38,8 @@ def published(maps: np.ndarray, boxes: list[np.ndarray], sizes: list[tuple[int, 
         height, width = levels.shape
         scale = (width, width, height, height)[::2] * 2
         truth = [
-            tuple(int(v * s / o) for v, s, o in zip(box, scale, (w, h, w, h), strict=True)) for box in own.tolist()
+            tuple(int(v * s / o) for v, s, o in zip(box, scale, (w, h, w, h), strict=True))
+            for box in own.tolist()
         ]
         for j, t in enumerate(thresholds):
             found = [
@@ -69,7 +76,9 @@ def test_a_perfect_box_is_not_quite_one() -> None:
 def test_tensors_half_precision_and_generators() -> None:
     maps, boxes, sizes = case()
     expected = max_box_acc(maps, boxes, sizes)
-    assert max_box_acc(torch.from_numpy(maps), map(torch.from_numpy, boxes), iter(sizes)) == expected
+    assert (
+        max_box_acc(torch.from_numpy(maps), map(torch.from_numpy, boxes), iter(sizes)) == expected
+    )
     halves = torch.from_numpy(maps).half()
     assert max_box_acc(halves, boxes, sizes) == max_box_acc(halves.float(), boxes, sizes)
 
@@ -82,7 +91,11 @@ def test_batches_and_processes_add_up() -> None:
     for i in range(70, 150):
         second.add(maps[i : i + 1], boxes[i : i + 1], sizes[i : i + 1])
     first.merge(second)
-    assert first.count == 150 and np.array_equal(first.right, whole.right) and first.result() == whole.result()
+    assert (
+        first.count == 150
+        and np.array_equal(first.right, whole.right)
+        and first.result() == whole.result()
+    )
     with pytest.raises(ValueError, match=r"0\.01\b.*0\.001\b"):
         first.merge(BoxAccuracy(0.001))
 
@@ -125,7 +138,11 @@ def test_top_1_and_top_5_ask_for_the_class_too() -> None:
         only = BoxAccuracy(0.1)
         only.add(maps[known], [boxes[i] for i in known], [sizes[i] for i in known])
         np.testing.assert_allclose(accuracy.curve(kind), only.right[0] / 30)
-    assert accuracy.result("top1").score <= accuracy.result("top5").score <= accuracy.result("known").score
+    assert (
+        accuracy.result("top1").score
+        <= accuracy.result("top5").score
+        <= accuracy.result("known").score
+    )
     accuracy.add(maps, boxes, sizes)
     with pytest.raises(ValueError, match="top1"):
         accuracy.result("top1")

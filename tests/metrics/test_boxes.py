@@ -7,7 +7,9 @@ from cenote.metrics import CorLoc, box_iou, corloc
 
 
 def cells(box: list[int], plus_one: bool) -> set[tuple[int, int]]:
-    return {(x, y) for x in range(box[0], box[2] + plus_one) for y in range(box[1], box[3] + plus_one)}
+    return {
+        (x, y) for x in range(box[0], box[2] + plus_one) for y in range(box[1], box[3] + plus_one)
+    }
 
 
 @pytest.mark.parametrize("plus_one", [False, True])
@@ -28,7 +30,12 @@ def test_one_box_and_none() -> None:
 
 def test_corloc_is_the_share_of_images_with_a_fitting_box() -> None:
     truth = [[[0, 0, 10, 10], [50, 50, 60, 60]], [[0, 0, 10, 10]], [[0, 0, 10, 10]], [[5, 5, 9, 9]]]
-    found = [[50, 50, 60, 60], [0, 0, 10, 5], [0, 0, 10, 4.9], None]  # the second overlaps by one half exactly
+    found = [
+        [50, 50, 60, 60],
+        [0, 0, 10, 5],
+        [0, 0, 10, 4.9],
+        None,
+    ]  # the second overlaps by one half exactly
     assert corloc(found, truth) == 0.5
     assert corloc(found, truth, delta=0.49) == 0.75
 

@@ -42,7 +42,9 @@ def test_random_maps_against_flood_fill(seed: int, version: int, way: str) -> No
 
 def against_opencv(levels: np.ndarray, rng: np.random.Generator, version: int) -> None:
     truth = contours.random_truth(rng, levels)
-    expected = contours.overlaps(levels, truth, lambda mask: contours.opencv_boxes(mask, largest=version == 1))
+    expected = contours.overlaps(
+        levels, truth, lambda mask: contours.opencv_boxes(mask, largest=version == 1)
+    )
     np.testing.assert_array_equal(contour_overlaps(levels, truth, version), expected)
 
 
@@ -54,7 +56,9 @@ def test_shapes_against_opencv(name: str, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 8))])
+@pytest.mark.parametrize(
+    "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 8))]
+)
 def test_many_maps_against_opencv(seed: int, version: int) -> None:
     pytest.importorskip("cv2", reason="opencv-python-headless is not installed")
     rng = np.random.default_rng(1000 + seed)
@@ -82,5 +86,7 @@ def test_the_boxes_of_one_threshold(seed: int) -> None:
     for threshold in (0.0, 0.3, 0.9):
         mask = levels > int(threshold * levels.max())
         for version, find in FLOOD.items():
-            clipped = {(x0, y0, min(x1, width - 1), min(y1, height - 1)) for x0, y0, x1, y1 in find(mask)}
+            clipped = {
+                (x0, y0, min(x1, width - 1), min(y1, height - 1)) for x0, y0, x1, y1 in find(mask)
+            }
             assert {tuple(box) for box in boxes_at(scores, threshold, version).tolist()} == clipped

@@ -26,7 +26,12 @@ def apart(x: Tensor, y: Tensor) -> float:
 @pytest.mark.parametrize("power", [1, 2])
 def test_alignment(budget: int, power: int) -> None:
     x, labels = points(70), torch.randint(0, 9, (70,), generator=torch.Generator().manual_seed(1))
-    pairs = [apart(x[i], x[j]) ** (power / 2) for i in range(70) for j in range(i) if labels[i] == labels[j]]
+    pairs = [
+        apart(x[i], x[j]) ** (power / 2)
+        for i in range(70)
+        for j in range(i)
+        if labels[i] == labels[j]
+    ]
     assert alignment(x, labels, power, budget) == pytest.approx(np.mean(pairs), rel=1e-6)
 
 
@@ -36,7 +41,9 @@ def test_alignment_is_the_mean_distance() -> None:
 
 def test_alignment_of_very_close_vectors() -> None:
     close = torch.tensor([[1.0, 0], [1, 1e-5]])
-    assert alignment(close, [3, 3], power=1) == pytest.approx(1e-5, rel=1e-3)  # a product would say 0
+    assert alignment(close, [3, 3], power=1) == pytest.approx(
+        1e-5, rel=1e-3
+    )  # a product would say 0
 
 
 @pytest.mark.parametrize("budget", [SMALL, 1 << 28])
@@ -55,8 +62,13 @@ def test_utilization(budget: int) -> None:
     assert utilization(queries, training, budget) == pytest.approx(slow, abs=1e-6)
     assert utilization(queries.numpy(), training.numpy()) == pytest.approx(slow, abs=1e-6)
     parts = (training[i : i + 7] for i in range(0, 45, 7))
-    assert utilization(queries, parts, budget) == pytest.approx(slow, abs=1e-6)  # mixed examples as they come
-    assert utilization(queries, [training, points(30, 3)]) <= slow and utilization(queries, queries) < 1e-5
+    assert utilization(queries, parts, budget) == pytest.approx(
+        slow, abs=1e-6
+    )  # mixed examples as they come
+    assert (
+        utilization(queries, [training, points(30, 3)]) <= slow
+        and utilization(queries, queries) < 1e-5
+    )
 
 
 def test_wrong_input_is_refused() -> None:

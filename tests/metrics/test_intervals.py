@@ -24,7 +24,9 @@ def test_image_by_image_gives_the_same_interval() -> None:
     resamples = Resamples((), 3000)
     for chunk in np.split(values, 10):
         resamples.add(chunk)
-    assert percentiles(resamples.means(), 0.95) == pytest.approx(bootstrap_interval(values, resamples=3000), abs=0.006)
+    assert percentiles(resamples.means(), 0.95) == pytest.approx(
+        bootstrap_interval(values, resamples=3000), abs=0.006
+    )
 
 
 def test_processes_add_up() -> None:

@@ -13,7 +13,10 @@ def fewest(a: np.ndarray, share: float) -> int:
     """The smallest number of positions that reach the share, by trying every subset."""
     values = a.ravel().tolist()
     for n in range(len(values) + 1):
-        if any(sum(chosen) >= share * sum(values) - 1e-9 for chosen in itertools.combinations(values, n)):
+        if any(
+            sum(chosen) >= share * sum(values) - 1e-9
+            for chosen in itertools.combinations(values, n)
+        ):
             return n
     raise AssertionError
 

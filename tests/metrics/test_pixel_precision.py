@@ -24,7 +24,9 @@ def case(seed: int = 0, dtype: type = np.float32) -> tuple[list[np.ndarray], lis
         np.arange(0, 1, 0.01)[:99].reshape(9, 11).astype(dtype),
     ]
     maps += [np.zeros((9, 11), dtype), np.ones((9, 11), dtype)]
-    return maps, [rng.choice([0, 1, 255], (9, 11), p=[0.6, 0.3, 0.1]).astype(np.uint8) for _ in maps]
+    return maps, [
+        rng.choice([0, 1, 255], (9, 11), p=[0.6, 0.3, 0.1]).astype(np.uint8) for _ in maps
+    ]
 
 
 def slow(maps: list[np.ndarray], masks: list[np.ndarray], bin_width: float) -> float:
@@ -66,7 +68,9 @@ def test_the_ends_of_the_scale(way: str) -> None:
 def test_tensors_bools_and_half_precision(way: str) -> None:
     scores = torch.rand(6, 7, generator=torch.Generator().manual_seed(0)).half()
     mask = scores > 0.4
-    assert pixel_average_precision([scores], [mask]) == pixel_average_precision([scores.float()], [mask.int()])
+    assert pixel_average_precision([scores], [mask]) == pixel_average_precision(
+        [scores.float()], [mask.int()]
+    )
 
 
 def test_processes_add_up() -> None:
@@ -120,4 +124,6 @@ def test_scores_at_and_beside_every_edge(dtype: type) -> None:
         scores = scores[scores <= 1][None]
         precision = PixelPrecision(1 / bins)
         precision.add(scores, np.ones_like(scores, np.uint8))
-        assert np.array_equal(precision.pixels[1], np.histogram(scores.astype(np.float64), edges)[0])
+        assert np.array_equal(
+            precision.pixels[1], np.histogram(scores.astype(np.float64), edges)[0]
+        )

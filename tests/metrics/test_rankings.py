@@ -33,10 +33,16 @@ def test_step_by_step(seed: int) -> None:
         images = rng.permutation(40)
         easy, hard, junk = rng.integers(0, 5), rng.integers(1, 6), rng.integers(0, 8)
         parts = np.split(images, np.cumsum([easy, hard, junk]))
-        truth.append(dict(zip(("easy", "hard", "junk"), (part.tolist() for part in parts[:3]), strict=True)))
+        truth.append(
+            dict(zip(("easy", "hard", "junk"), (part.tolist() for part in parts[:3]), strict=True))
+        )
         orders.append(rng.permutation(40))
     scores = landmark_scores(np.array(orders), truth, ks=(1, 5, 10))
-    settings = {"easy": ("easy", "junk hard"), "medium": ("easy hard", "junk"), "hard": ("hard", "junk easy")}
+    settings = {
+        "easy": ("easy", "junk hard"),
+        "medium": ("easy hard", "junk"),
+        "hard": ("hard", "junk easy"),
+    }
     for name, (right, removed) in settings.items():
         for k in (1, 5, 10):
             expected = []
@@ -76,5 +82,8 @@ def test_bad_input() -> None:
 def test_ranks_by_sorting() -> None:
     rng = np.random.default_rng(0)
     logits, targets = rng.integers(0, 5, (50, 9)), rng.integers(0, 9, 50)  # many equals
-    expected = [sorted(range(9), key=lambda c: (-row[c], c)).index(t) for row, t in zip(logits, targets, strict=True)]
+    expected = [
+        sorted(range(9), key=lambda c: (-row[c], c)).index(t)
+        for row, t in zip(logits, targets, strict=True)
+    ]
     assert class_ranks(logits, targets).tolist() == expected

@@ -21,8 +21,12 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(ways, "MANY", request.param)
 
 
-def clustered(n: int, classes: int, dim: int = 16, seed: int = 0, spread: float = 0.9) -> tuple[Tensor, Tensor]:
-    centres = torch.randn(classes, dim, generator=torch.Generator().manual_seed(99))  # the same whatever the seed
+def clustered(
+    n: int, classes: int, dim: int = 16, seed: int = 0, spread: float = 0.9
+) -> tuple[Tensor, Tensor]:
+    centres = torch.randn(
+        classes, dim, generator=torch.Generator().manual_seed(99)
+    )  # the same whatever the seed
     generator = torch.Generator().manual_seed(seed)
     labels = torch.randint(0, classes, (n,), generator=generator)
     return centres[labels] + spread * torch.randn(n, dim, generator=generator), labels
@@ -69,7 +73,9 @@ def check(scores: dict[str, float], x: Tensor, labels: Tensor, ks: tuple[int, ..
     assert list(scores) == list(low)
     for name, score in scores.items():
         assert low[name] - 1e-12 <= score <= high[name] + 1e-12, name
-        assert high[name] - low[name] < 0.01, "the bounds are too wide to test anything: choose other vectors"
+        assert high[name] - low[name] < 0.01, (
+            "the bounds are too wide to test anything: choose other vectors"
+        )
 
 
 @pytest.mark.parametrize("distance", ["cosine", "euclidean"])
@@ -80,11 +86,21 @@ def test_as_a_loop_over_sorted_lists(distance: str, separate: bool, miss: bool) 
     gallery = clustered(90, 40, seed=1) if separate else None
     given: dict[str, Any] = {"gallery": gallery[0], "gallery_labels": gallery[1]} if gallery else {}
     ks = (1, 3, 8)
-    found = retrieval_scores(x, labels, ks, distance=distance, without_match="miss" if miss else "exclude", **given)
+    found = retrieval_scores(
+        x, labels, ks, distance=distance, without_match="miss" if miss else "exclude", **given
+    )
     lone = found.pop("without_match")
     assert lone > 0 and found["queries"] == (150 if miss else 150 - lone)
     check(found, x, labels, ks, gallery, distance, miss)
-    assert list(found) == ["recall@1", "recall@3", "recall@8", "p@1", "r_precision", "map@r", "queries"]
+    assert list(found) == [
+        "recall@1",
+        "recall@3",
+        "recall@8",
+        "p@1",
+        "r_precision",
+        "map@r",
+        "queries",
+    ]
 
 
 @pytest.mark.parametrize("ks", [(1, 2, 4), (1, 8)])
@@ -185,16 +201,25 @@ def test_ties_keep_the_lower_index(n: int, separate: bool, k: int) -> None:
 
 def test_a_collapsed_model_is_judged_by_the_order_of_its_images() -> None:
     labels = torch.arange(640) // 2
-    scores = query_scores(torch.ones(640, 4), labels, keep=2, budget=SMALL)  # of length 2: products are exactly 1
-    assert scores.nearest[2:].tolist() == [[0, 1]] * 638 and scores.nearest[:2].tolist() == [[1, 2], [0, 2]]
+    scores = query_scores(
+        torch.ones(640, 4), labels, keep=2, budget=SMALL
+    )  # of length 2: products are exactly 1
+    assert scores.nearest[2:].tolist() == [[0, 1]] * 638 and scores.nearest[:2].tolist() == [
+        [1, 2],
+        [0, 2],
+    ]
     assert retrieval_scores(torch.zeros(640, 8), labels)["p@1"] == 2 / 640
 
 
 def test_tiny_huge_and_shifted_vectors_are_as_good_as_others() -> None:
     x, labels = clustered(120, 30)
     changed = [retrieval_scores(x * scale, labels) for scale in (1e-30, 1e30)]
-    changed += [retrieval_scores(y, labels, distance="euclidean") for y in (x * 1e25, x.double() + 1000)]
-    for scores, distance in zip(changed, ("cosine", "cosine", "euclidean", "euclidean"), strict=True):
+    changed += [
+        retrieval_scores(y, labels, distance="euclidean") for y in (x * 1e25, x.double() + 1000)
+    ]
+    for scores, distance in zip(
+        changed, ("cosine", "cosine", "euclidean", "euclidean"), strict=True
+    ):
         scores.pop("without_match")
         check(scores, x, labels, (1, 2, 4, 8), None, distance)
 
@@ -204,7 +229,10 @@ def test_torch_numpy_and_lists_of_any_precision(kind: Any) -> None:
     x, labels = clustered(60, 12)
     x = (x * 4).round()  # the same in every precision
     converted = x.bfloat16() if kind == "bfloat16" else x.numpy().astype(kind)
-    for scores in (retrieval_scores(converted, labels.numpy()), retrieval_scores(x, labels.tolist())):
+    for scores in (
+        retrieval_scores(converted, labels.numpy()),
+        retrieval_scores(x, labels.tolist()),
+    ):
         scores.pop("without_match")
         check(scores, x, labels, (1, 2, 4, 8), None)
 
@@ -228,9 +256,15 @@ def test_equal_to_pytorch_metric_learning(separate: bool, distance: str) -> None
 
     x, labels = clustered(300, 90)  # some classes have one member
     gallery, of_them = clustered(260, 90, seed=1) if separate else (None, None)
-    names = {"precision_at_1": "p@1", "r_precision": "r_precision", "mean_average_precision_at_r": "map@r"}
+    names = {
+        "precision_at_1": "p@1",
+        "r_precision": "r_precision",
+        "mean_average_precision_at_r": "map@r",
+    }
     search = CustomKNN(LpDistance(normalize_embeddings=distance == "cosine"))
-    calculator = calculators.AccuracyCalculator(include=tuple(names), k="max_bin_count", knn_func=search)
+    calculator = calculators.AccuracyCalculator(
+        include=tuple(names), k="max_bin_count", knn_func=search
+    )
     theirs = calculator.get_accuracy(x, labels, *((gallery, of_them) if separate else ()))
     ours = retrieval_scores(x, labels, gallery=gallery, gallery_labels=of_them, distance=distance)
     assert ours["without_match"] > 0 and 0.2 < ours["map@r"] < 0.9
@@ -242,8 +276,14 @@ def test_equal_to_pytorch_metric_learning(separate: bool, distance: str) -> None
     ("wrong", "named"),
     [
         ({"embeddings": torch.ones(4)}, r"embeddings\b.*\(4,\)"),
-        ({"embeddings": torch.ones(4, 2, dtype=torch.complex64)}, r"embeddings\b.*torch\.complex64"),
-        ({"embeddings": torch.tensor([[1.0], [2], [float("nan")], [1]])}, r"embeddings\b.*NaN.*\brow 2\b"),
+        (
+            {"embeddings": torch.ones(4, 2, dtype=torch.complex64)},
+            r"embeddings\b.*torch\.complex64",
+        ),
+        (
+            {"embeddings": torch.tensor([[1.0], [2], [float("nan")], [1]])},
+            r"embeddings\b.*NaN.*\brow 2\b",
+        ),
         ({"labels": [0, 1]}, r"labels\b.*\b4\b.*\(2,\)"),
         ({"labels": [0.5, 1, 1, 1]}, r"labels\b.*torch\.float32"),
         ({"labels": [0, 1, 2, 3]}, r"\b4 queries\b"),

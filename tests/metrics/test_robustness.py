@@ -21,28 +21,35 @@ def test_by_the_definition() -> None:
         ratios.append(sum(errors[name]) / (5 * alexnet))
         rises.append(sum(e - 0.3 for e in errors[name]) / (5 * (alexnet - 0.435)))
     score = corruption_error(errors, clean_error=0.3)
-    assert score.mce == pytest.approx(sum(ratios) / 15) and score.relative_mce == pytest.approx(sum(rises) / 15)
+    assert score.mce == pytest.approx(sum(ratios) / 15) and score.relative_mce == pytest.approx(
+        sum(rises) / 15
+    )
     assert list(score.per_corruption.values()) == pytest.approx(ratios)
     assert corruption_error(errors).relative_mce is None
 
 
 def test_severities_are_averaged_first() -> None:
     spread = {
-        name: [error - 0.02, error - 0.01, error, error + 0.01, error + 0.02] for name, error in ALEXNET_ERRORS.items()
+        name: [error - 0.02, error - 0.01, error, error + 0.01, error + 0.02]
+        for name, error in ALEXNET_ERRORS.items()
     }
     assert corruption_error(spread).mce == pytest.approx(1)
 
 
 def test_all_fifteen_are_needed() -> None:
     with pytest.raises(ValueError, match=r"\brain\b.*\bsnow\b"):
-        corruption_error({("rain" if name == "snow" else name): error for name, error in ALEXNET_ERRORS.items()})
+        corruption_error(
+            {("rain" if name == "snow" else name): error for name, error in ALEXNET_ERRORS.items()}
+        )
     with pytest.raises(ValueError, match=r"\b82\b.*\bfrost\b"):
         corruption_error(ALEXNET_ERRORS | {"frost": 82})
 
 
 def test_a_subset_of_classes() -> None:
     logits = np.array([[9.0, 1, 2, 3], [9, 5, 4, 3], [0, 1, 2, 9]])
-    assert subset_accuracy(logits, [3, 3, 3], classes=[1, 3]) == pytest.approx(2 / 3)  # class 0 may not be chosen
+    assert subset_accuracy(logits, [3, 3, 3], classes=[1, 3]) == pytest.approx(
+        2 / 3
+    )  # class 0 may not be chosen
     with pytest.raises(ValueError, match=r"\btarget 2\b.*\b2 classes\b"):
         subset_accuracy(logits, [2, 3, 3], classes=[1, 3])
     with pytest.raises(ValueError, match=r"\(3, 4\).*\(2,\)"):
@@ -57,6 +64,8 @@ def test_coarse_classes() -> None:
 
 
 def test_the_gap() -> None:
-    assert background_gap({"original": 0.9, "mixed_same": 0.8, "mixed_rand": 0.7}) == pytest.approx(0.1)
+    assert background_gap({"original": 0.9, "mixed_same": 0.8, "mixed_rand": 0.7}) == pytest.approx(
+        0.1
+    )
     with pytest.raises(ValueError, match="mixed_rand"):
         background_gap({"mixed_same": 0.8})

@@ -16,13 +16,19 @@ def cubic(values: np.ndarray, count: int) -> np.ndarray:
         row = 0.0
         for k in range(first - 1, first + 3):
             d = abs(position - k)
-            weight = (a + 2) * d**3 - (a + 3) * d**2 + 1 if d <= 1 else a * d**3 - 5 * a * d**2 + 8 * a * d - 4 * a
+            weight = (
+                (a + 2) * d**3 - (a + 3) * d**2 + 1
+                if d <= 1
+                else a * d**3 - 5 * a * d**2 + 8 * a * d - 4 * a
+            )
             row = row + weight * values[min(max(k, 0), n - 1)]
         rows.append(row)
     return np.array(rows)
 
 
-@pytest.mark.parametrize(("size", "to"), [((7, 7), 224), ((5, 9), (31, 40)), ((30, 20), (11, 7)), ((1, 1), (3, 3))])
+@pytest.mark.parametrize(
+    ("size", "to"), [((7, 7), 224), ((5, 9), (31, 40)), ((30, 20), (11, 7)), ((1, 1), (3, 3))]
+)
 def test_cubic_then_stretched(size: tuple[int, int], to: int | tuple[int, int]) -> None:
     raw = np.random.default_rng(0).normal(size=size)
     height, width = (to, to) if isinstance(to, int) else to
@@ -38,7 +44,9 @@ def test_opencv_does_the_same(size: tuple[int, int]) -> None:
     raw = np.random.default_rng(1).normal(size=size).astype(np.float32)
     resized = cv2.resize(raw, (224, 200), interpolation=cv2.INTER_CUBIC)
     expected = (resized - resized.min()) / (resized.max() - resized.min())
-    np.testing.assert_allclose(prepare_maps(raw, (200, 224)), expected, atol=1e-5 if size < (200, 200) else 1e-4)
+    np.testing.assert_allclose(
+        prepare_maps(raw, (200, 224)), expected, atol=1e-5 if size < (200, 200) else 1e-4
+    )
 
 
 def test_the_ends_are_exactly_zero_and_one_and_each_map_has_its_own() -> None:

@@ -7,8 +7,14 @@ import torch
 from cenote.metrics import Confusion, segmentation_scores
 
 
-def slow(guess: np.ndarray, truth: np.ndarray, classes: int, ignore: int | None) -> tuple[float, float, float]:
-    pairs = [(g, t) for g, t in zip(guess.ravel().tolist(), truth.ravel().tolist(), strict=True) if t != ignore]
+def slow(
+    guess: np.ndarray, truth: np.ndarray, classes: int, ignore: int | None
+) -> tuple[float, float, float]:
+    pairs = [
+        (g, t)
+        for g, t in zip(guess.ravel().tolist(), truth.ravel().tolist(), strict=True)
+        if t != ignore
+    ]
     ious, accuracies = [], []
     for c in range(classes):
         both = sum(g == c and t == c for g, t in pairs)
@@ -28,7 +34,12 @@ def test_pixel_by_pixel(seed: int, ignore: int | None) -> None:
     guess[guess == 4] = truth[guess == 4] % 255
     score = segmentation_scores(guess, torch.from_numpy(truth), 6, ignore)  # class 5 is neither
     assert score[:3] == pytest.approx(slow(guess, truth, 6, ignore), abs=1e-12)
-    assert np.isnan(score.iou[5]) and np.isnan(score.accuracy[5]) and np.isnan(score.accuracy[3]) and score.iou[3] == 0
+    assert (
+        np.isnan(score.iou[5])
+        and np.isnan(score.accuracy[5])
+        and np.isnan(score.accuracy[3])
+        and score.iou[3] == 0
+    )
 
 
 def test_processes_and_batches_add_up() -> None:

@@ -101,12 +101,16 @@ def test_ties_keep_the_lower_index(separate: bool) -> None:
 
 @pytest.mark.parametrize("distance", ["cosine", "euclidean"])
 @pytest.mark.parametrize("many", [0, 1 << 60], ids=["sieve", "floats"])
-def test_another_default_device_changes_nothing(distance: str, many: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_default_device_changes_nothing(
+    distance: str, many: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(ways, "MANY", many)
     x, counts = vectors(300, 12), torch.full((300,), 5)
     expected = [order.tolist() for _, order in nearest(x, None, counts, distance, SMALL)]
     with torch.device("meta"):
-        assert [order.tolist() for _, order in nearest(x, None, counts, distance, SMALL)] == expected
+        assert [
+            order.tolist() for _, order in nearest(x, None, counts, distance, SMALL)
+        ] == expected
 
 
 def test_a_row_that_is_in_the_sample_does_not_stop_at_itself() -> None:
@@ -232,7 +236,9 @@ print(order[:10, 0].tolist())
     assert run(code) == f"{[*range(8, 16), 0, 1]}\n"
 
 
-def test_large_sets_go_through_it_and_collapsed_ones_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_sets_go_through_it_and_collapsed_ones_do_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     if not torch.backends.cpu.get_cpu_capability().startswith("AVX"):
         pytest.skip("a CPU without AVX compares in floats only: run this test on one with AVX2")
     monkeypatch.setattr(ways, "MANY", 0)

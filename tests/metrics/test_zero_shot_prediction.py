@@ -9,7 +9,9 @@ from cenote.losses.zero_shot import ridge_map
 from cenote.metrics import zero_shot_prediction
 
 
-def images(classes: int, prototypes: int, dim: int, linear: bool, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+def images(
+    classes: int, prototypes: int, dim: int, linear: bool, seed: int = 0
+) -> tuple[Tensor, Tensor, Tensor]:
     """Histograms and embeddings of 5 images a class; `linear`: the one foretells the other, in all classes alike."""
     draw = torch.Generator().manual_seed(seed)
     labels = torch.arange(classes).repeat_interleave(5)[torch.randperm(5 * classes, generator=draw)]
@@ -21,7 +23,9 @@ def images(classes: int, prototypes: int, dim: int, linear: bool, seed: int = 0)
     return z, torch.randn(classes, dim, generator=draw)[labels], labels
 
 
-def slow(z: Tensor, x: Tensor, labels: Tensor, ridge: float, rounds: int, seed: int) -> dict[str, float]:
+def slow(
+    z: Tensor, x: Tensor, labels: Tensor, ridge: float, rounds: int, seed: int
+) -> dict[str, float]:
     """One round, one class, one candidate at a time; the fit is that of the loss."""
     present = labels.unique().tolist()
     means_z = torch.stack([z[labels == label].double().mean(0) for label in present])
@@ -35,13 +39,20 @@ def slow(z: Tensor, x: Tensor, labels: Tensor, ridge: float, rounds: int, seed: 
             told = means_z[i] @ a
             apart = {
                 "l2": [float((told - means_x[j]).norm()) for j in order[known:]],
-                "cosine": [-float(torch.cosine_similarity(told, means_x[j], dim=0)) for j in order[known:]],
+                "cosine": [
+                    -float(torch.cosine_similarity(told, means_x[j], dim=0)) for j in order[known:]
+                ],
             }
             for name, values in apart.items():
                 own = values[order[known:].index(i)]
                 found[name].append(1 + sum(value < own for value in values))
-    scores = {f"accuracy_{name}": float(np.mean([rank == 1 for rank in ranks])) for name, ranks in found.items()}
-    return scores | {f"map_{name}": float(np.mean([1 / rank for rank in ranks])) for name, ranks in found.items()}
+    scores = {
+        f"accuracy_{name}": float(np.mean([rank == 1 for rank in ranks]))
+        for name, ranks in found.items()
+    }
+    return scores | {
+        f"map_{name}": float(np.mean([1 / rank for rank in ranks])) for name, ranks in found.items()
+    }
 
 
 @pytest.mark.parametrize("classes", [3, 10, 21])
@@ -56,7 +67,10 @@ def test_as_a_loop(classes: int, prototypes: int, linear: bool, budget: int) -> 
 
 
 def test_what_transfers_is_told_from_what_does_not() -> None:
-    right, wrong = (zero_shot_prediction(*images(20, 8, 6, linear), ridge=1e-4, rounds=200) for linear in (True, False))
+    right, wrong = (
+        zero_shot_prediction(*images(20, 8, 6, linear), ridge=1e-4, rounds=200)
+        for linear in (True, False)
+    )
     assert right["accuracy_l2"] > 0.9 and right["map_cosine"] > 0.9
     for name in ("l2", "cosine"):
         assert abs(wrong[f"accuracy_{name}"] - wrong["chance_accuracy"]) < 0.1

@@ -24,7 +24,9 @@ IMAGES = torch.randn(2, 3, 64, 96, generator=torch.Generator().manual_seed(0))
 
 def vit(pool: str, classes: int | None = 5, **options: Any) -> PooledModel:
     torch.manual_seed(0)
-    model = timm.create_model("vit_tiny_patch16_224", depth=2, embed_dim=48, num_heads=3, dynamic_img_size=True)
+    model = timm.create_model(
+        "vit_tiny_patch16_224", depth=2, embed_dim=48, num_heads=3, dynamic_img_size=True
+    )
     return replace_pool(model, pool, classes, **options).eval()
 
 
@@ -53,7 +55,11 @@ def test_kinds_and_their_options() -> None:
 @pytest.mark.parametrize(
     ("make", "kind", "values"),
     [
-        (lambda: vit("simpool"), "cls", r"vit_tiny_patch16_224.*keep_cls=True.*\bpool, cam, gradcam"),
+        (
+            lambda: vit("simpool"),
+            "cls",
+            r"vit_tiny_patch16_224.*keep_cls=True.*\bpool, cam, gradcam",
+        ),
         (lambda: vit("gap"), "pool", r"'gap'.*\bcam, gradcam"),
         (lambda: vit("cls"), "pool", r"\bcls, gradcam"),
         (lambda: vit("cls"), "cam", "kind='cls'"),
@@ -102,7 +108,9 @@ def pets(folder: Path, count: int) -> tuple[Tensor, Tensor]:
         trimap = folder / "trimaps" / f"{path.stem}.png"
         picture = Image.open(path).convert("RGB").resize((224, 224), Image.Resampling.BICUBIC)
         images.append(torch.tensor(np.asarray(picture)).permute(2, 0, 1) / 127.5 - 1)
-        pet = torch.tensor(np.asarray(Image.open(trimap).resize((224, 224), Image.Resampling.NEAREST)) != 2)
+        pet = torch.tensor(
+            np.asarray(Image.open(trimap).resize((224, 224), Image.Resampling.NEAREST)) != 2
+        )
         masks.append(pet.float().unflatten(0, (14, 16)).unflatten(2, (14, 16)).mean((1, 3)))
     return torch.stack(images), torch.stack(masks)
 

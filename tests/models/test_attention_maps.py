@@ -17,10 +17,30 @@ from tests.toy_models import narrow_resnet
 VITS: dict[str, dict[str, Any]] = {
     "vit_tiny_patch16_224": {"depth": 3, "dynamic_img_size": True},
     "deit_tiny_distilled_patch16_224": {"depth": 2, "dynamic_img_size": True},
-    "vit_small_patch14_reg4_dinov2": {"depth": 2, "embed_dim": 48, "num_heads": 3, "dynamic_img_size": True},
-    "vit_small_patch16_dinov3": {"depth": 2, "embed_dim": 48, "num_heads": 3, "dynamic_img_size": True},
-    "eva02_tiny_patch14_224": {"depth": 2, "embed_dim": 48, "num_heads": 3, "dynamic_img_size": True},
-    "vit_small_patch16_rope_mixed_224": {"depth": 2, "embed_dim": 48, "num_heads": 3, "dynamic_img_size": True},
+    "vit_small_patch14_reg4_dinov2": {
+        "depth": 2,
+        "embed_dim": 48,
+        "num_heads": 3,
+        "dynamic_img_size": True,
+    },
+    "vit_small_patch16_dinov3": {
+        "depth": 2,
+        "embed_dim": 48,
+        "num_heads": 3,
+        "dynamic_img_size": True,
+    },
+    "eva02_tiny_patch14_224": {
+        "depth": 2,
+        "embed_dim": 48,
+        "num_heads": 3,
+        "dynamic_img_size": True,
+    },
+    "vit_small_patch16_rope_mixed_224": {
+        "depth": 2,
+        "embed_dim": 48,
+        "num_heads": 3,
+        "dynamic_img_size": True,
+    },
     "beit_base_patch16_224": {"depth": 2, "embed_dim": 48, "num_heads": 3, "img_size": (64, 96)},
     "vit_tiny_r_s16_p8_224": {"depth": 2, "dynamic_img_size": True},
 }
@@ -35,7 +55,12 @@ def assert_close(actual: Tensor, expected: Tensor, rtol: float = 1e-4, atol: flo
 def make(name: str) -> Backbone:
     torch.manual_seed(0)
     backbone = Backbone(timm.create_model(name, **(VITS | LATE)[name]), name).eval()
-    for n, p in backbone.named_parameters():  # LayerScale and position biases start where nothing can be seen
+    for (
+        n,
+        p,
+    ) in (
+        backbone.named_parameters()
+    ):  # LayerScale and position biases start where nothing can be seen
         if p.ndim < 2 or "relative_position_bias_table" in n or "qkv.weight" in n:
             nn.init.normal_(p, std=0.2)
     return backbone
@@ -84,7 +109,9 @@ def test_class_attention_blocks(name: str) -> None:
         backbone(images)
     rows = [a[:, :, 0, 1:] for a in matrices if a.shape[-2:] == (1, 25)]
     assert len(rows) == 2
-    assert_close(cls_attention(backbone, images, block=None, heads="all").flatten(2), torch.cat(rows, 1))
+    assert_close(
+        cls_attention(backbone, images, block=None, heads="all").flatten(2), torch.cat(rows, 1)
+    )
     assert last_qkv(backbone, images).q is None, "the patches ask nothing in class attention"
     assert last_qkv(backbone, images).k.shape == (2, 24, backbone.dim)
 
@@ -118,7 +145,9 @@ def test_rollout_is_the_product_of_the_blocks(name: str) -> None:
     for a in matrices:
         a = a.mean(1) + torch.eye(a.shape[-1])
         product = a / a.sum(-1, keepdim=True) @ product
-    assert_close(rollout(backbone, images)[:, 0], product[:, 0, backbone.prefix :].unflatten(-1, grid))
+    assert_close(
+        rollout(backbone, images)[:, 0], product[:, 0, backbone.prefix :].unflatten(-1, grid)
+    )
 
 
 @torch.no_grad()
@@ -135,7 +164,9 @@ def test_rollout_without_cls_starts_from_all_patches() -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("removed", [False, True])
-@pytest.mark.parametrize("name", ["vit_tiny_patch16_224", "vit_small_patch14_reg4_dinov2", "vit_tiny_r_s16_p8_224"])
+@pytest.mark.parametrize(
+    "name", ["vit_tiny_patch16_224", "vit_small_patch14_reg4_dinov2", "vit_tiny_r_s16_p8_224"]
+)
 def test_last_qkv_is_what_the_last_qkv_layer_gives(name: str, removed: bool) -> None:
     backbone, images = make(name), pictures(name)
     if removed:
@@ -167,7 +198,9 @@ def test_rotated_and_unrotated_keys(name: str, removed: bool) -> None:
     plain, turned = last_qkv(backbone, images, rotated=False), last_qkv(backbone, images)
     assert_close(plain.k, found[0].chunk(3, -1)[1][:, backbone.prefix :], atol=1e-4)
     assert (turned.k - plain.k).abs().max() > 0.1
-    assert_close(turned.k.unflatten(-1, (3, 16)).norm(dim=-1), plain.k.unflatten(-1, (3, 16)).norm(dim=-1))
+    assert_close(
+        turned.k.unflatten(-1, (3, 16)).norm(dim=-1), plain.k.unflatten(-1, (3, 16)).norm(dim=-1)
+    )
     assert turned.q is not None
     q, k = (x.unflatten(-1, (3, 16)).transpose(1, 2) for x in (turned.q, turned.k))
     a = matrices[-1][..., backbone.prefix :, backbone.prefix :]
@@ -177,7 +210,10 @@ def test_rotated_and_unrotated_keys(name: str, removed: bool) -> None:
 @torch.no_grad()
 def test_896_pixels_give_56_by_56_and_leave_the_switches_alone() -> None:
     backbone = Backbone(
-        timm.create_model("vit_tiny_patch16_224", depth=1, embed_dim=24, num_heads=1, dynamic_img_size=True), "vit"
+        timm.create_model(
+            "vit_tiny_patch16_224", depth=1, embed_dim=24, num_heads=1, dynamic_img_size=True
+        ),
+        "vit",
     ).eval()
     backbone.model.blocks[0].attn.fused_attn = False
     assert cls_attention(backbone, torch.randn(1, 3, 896, 896)).shape == (1, 1, 56, 56)
@@ -198,29 +234,52 @@ def test_scores_are_the_logarithm_of_attention() -> None:
     backbone, images = make("vit_tiny_patch16_224"), pictures("vit")
     (scores,), grid = cls_scores(backbone, images)
     assert scores.shape == (2, 3, 25) and grid == (4, 6)
-    assert_close(scores.softmax(-1)[..., 1:].unflatten(-1, grid), cls_attention(backbone, images, heads="all"))
+    assert_close(
+        scores.softmax(-1)[..., 1:].unflatten(-1, grid),
+        cls_attention(backbone, images, heads="all"),
+    )
 
 
 def windows() -> Backbone:
     name = "swin_tiny_patch4_window7_224"
-    return Backbone(timm.create_model(name, img_size=128, window_size=2, embed_dim=24, depths=(1, 1, 1, 1)), name)
+    return Backbone(
+        timm.create_model(name, img_size=128, window_size=2, embed_dim=24, depths=(1, 1, 1, 1)),
+        name,
+    )
 
 
 def differential() -> Backbone:
-    options = {"depth": 1, "embed_dim": 48, "num_heads": 2, "attn_layer": "diff", "dynamic_img_size": True}
-    return Backbone(timm.create_model("vit_tiny_patch16_224", **options), "a differential transformer")
+    options = {
+        "depth": 1,
+        "embed_dim": 48,
+        "num_heads": 2,
+        "attn_layer": "diff",
+        "dynamic_img_size": True,
+    }
+    return Backbone(
+        timm.create_model("vit_tiny_patch16_224", **options), "a differential transformer"
+    )
 
 
 @pytest.mark.parametrize(
     ("call", "values"),
     [
-        (lambda: cls_attention(make("vit_tiny_patch16_224"), pictures("vit"), block=3), r"'vit_tiny.*\b3\b.*\b3\b"),
-        (lambda: cls_attention(make("vit_tiny_patch16_224"), pictures("vit"), heads="max"), "'mean'.*'all'.*'max'"),
+        (
+            lambda: cls_attention(make("vit_tiny_patch16_224"), pictures("vit"), block=3),
+            r"'vit_tiny.*\b3\b.*\b3\b",
+        ),
+        (
+            lambda: cls_attention(make("vit_tiny_patch16_224"), pictures("vit"), heads="max"),
+            "'mean'.*'all'.*'max'",
+        ),
         (lambda: rollout(make("xcit_nano_12_p16_224"), pictures("xcit")), "'xcit_nano_12_p16_224'"),
         (lambda: cls_attention(narrow_resnet("gap"), pictures("")), "'resnet18'.*keep_cls=True"),
         (lambda: last_qkv(narrow_resnet("gap"), pictures("")), "'resnet18'"),
         (lambda: cls_attention(differential(), pictures("")), "'a differential transformer'"),
-        (lambda: last_qkv(windows(), torch.randn(1, 3, 128, 128)), "'swin_tiny_patch4_window7_224'"),
+        (
+            lambda: last_qkv(windows(), torch.randn(1, 3, 128, 128)),
+            "'swin_tiny_patch4_window7_224'",
+        ),
     ],
 )
 def test_what_cannot_be_shown_names_the_model(call: Any, values: str) -> None:

@@ -25,7 +25,10 @@ def with_statistics(model: PooledModel) -> PooledModel:
     """A model whose norms and biases do something, in evaluation mode."""
     generator = torch.Generator().manual_seed(1)
     for module in (model.after, model.head):
-        for t in [*module.parameters(), *(b for n, b in module.named_buffers() if n.endswith("running_mean"))]:
+        for t in [
+            *module.parameters(),
+            *(b for n, b in module.named_buffers() if n.endswith("running_mean")),
+        ]:
             t.data = torch.randn(t.shape, generator=generator)
     return model.eval()
 
@@ -103,7 +106,9 @@ def test_the_best_of_k_vectors_gives_the_map() -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("pool", list_pools())
 def test_every_pool_has_a_cam_or_is_refused(pool: str) -> None:
-    vit = timm.create_model("vit_tiny_patch16_224", depth=1, embed_dim=32, num_heads=2, dynamic_img_size=True)
+    vit = timm.create_model(
+        "vit_tiny_patch16_224", depth=1, embed_dim=32, num_heads=2, dynamic_img_size=True
+    )
     model = replace_pool(vit, pool, 4).eval()
     assert model.pool is not None
     if model.pool.out_dim == model.pool.dim:
@@ -124,7 +129,11 @@ def test_gradients_reach_the_tokens() -> None:
 def test_minmax() -> None:
     maps = torch.tensor([[1.0, 3.0], [2.0, 5.0]])
     assert_close(minmax(maps), (maps - 1) / 4)
-    for dull in (torch.full((2, 2), 7.0), torch.tensor([[torch.nan, 1.0]]), torch.tensor([[torch.inf, 1.0]])):
+    for dull in (
+        torch.full((2, 2), 7.0),
+        torch.tensor([[torch.nan, 1.0]]),
+        torch.tensor([[torch.inf, 1.0]]),
+    ):
         assert (minmax(dull) == 0).all()
 
 
@@ -145,7 +154,9 @@ def test_what_has_no_cam_is_refused(make: Any, classes: Any, values: str) -> Non
 
 
 def grad_cam_inputs() -> tuple[PooledModel, Tensor]:
-    pytest.importorskip("pytorch_grad_cam", reason="grad-cam is not installed: pip install 'cenote[cam]'")
+    pytest.importorskip(
+        "pytorch_grad_cam", reason="grad-cam is not installed: pip install 'cenote[cam]'"
+    )
     return with_statistics(narrow_resnet("gap", 5)), IMAGES
 
 

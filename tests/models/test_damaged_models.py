@@ -48,7 +48,10 @@ CONFIG_FAULTS: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
     (lambda c: c["model"].update(pool="simpool9"), "'simpool9'"),
     (lambda c: c["model"].update(pool="../gap"), r"pool\b.*'\.\./gap'"),
     (lambda c: c["model"].update(backbone="resnet18x"), "'resnet18x'.*'resnet18'"),
-    (lambda c: c["model"].update(backbone="hf-hub:timm/resnet18"), "backbone.*'hf-hub:timm/resnet18'"),
+    (
+        lambda c: c["model"].update(backbone="hf-hub:timm/resnet18"),
+        "backbone.*'hf-hub:timm/resnet18'",
+    ),
     (lambda c: c["model"].update(backbone="local-dir:/etc"), "backbone.*'local-dir:/etc'"),
     (lambda c: c["model"].update(weights="/etc/passwd"), "'weights'"),
     (lambda c: c["model"].update(checkpoint_path="x"), "'checkpoint_path'"),
@@ -64,7 +67,10 @@ CONFIG_FAULTS: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
     (lambda c: c.update(class_names=["a"]), r"\b1\b.*\b3\b"),
     (lambda c: c.update(class_names=[1, 2, 3]), "class_names"),
     (lambda c: c["preprocessing"].update(std=[1, 2]), r"preprocessing\.std\b.*\[1, 2\]"),
-    (lambda c: c["preprocessing"].update(file="x"), r"preprocessing\b.*crop, interpolation, mean, size, std"),
+    (
+        lambda c: c["preprocessing"].update(file="x"),
+        r"preprocessing\b.*crop, interpolation, mean, size, std",
+    ),
     (lambda c: c.update(sha256="../../x"), r"sha256\b.*\b64\b.*'\.\./\.\./x'"),
     (lambda c: c.update(sha256="0" * 64), r"model\.safetensors.*config\.json"),
     (lambda c: c["model"].update(num_classes=4), r"head\.linear\.bias, head\.linear\.weight"),
@@ -73,7 +79,9 @@ CONFIG_FAULTS: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("change", "values"), CONFIG_FAULTS, ids=[values for _, values in CONFIG_FAULTS])
+@pytest.mark.parametrize(
+    ("change", "values"), CONFIG_FAULTS, ids=[values for _, values in CONFIG_FAULTS]
+)
 def test_a_tampered_config_is_refused(change: Any, values: str, folder: Path) -> None:
     edit(folder, change)
     with pytest.raises(ValueError, match=r"(config\.json|model\.safetensors)") as caught:
@@ -100,16 +108,23 @@ WEIGHT_FAULTS: list[tuple[Callable[[Path], Any], str]] = [
     (lambda f: torch.save({"a": Bomb()}, f / "model.safetensors"), ""),
     (lambda f: rewrite(f, lambda t: t.pop("pool.wq.weight")), r"pool\.wq\.weight"),
     (lambda f: rewrite(f, lambda t: t.update(extra=torch.zeros(2))), "extra"),
-    (lambda f: rewrite(f, lambda t: t.update({"pool.norm.bias": torch.zeros(3)})), r"pool\.norm\.bias"),
     (
-        lambda f: rewrite(f, lambda t: t.update({"pool.norm.bias": torch.zeros(64, dtype=torch.int8)})),
+        lambda f: rewrite(f, lambda t: t.update({"pool.norm.bias": torch.zeros(3)})),
+        r"pool\.norm\.bias",
+    ),
+    (
+        lambda f: rewrite(
+            f, lambda t: t.update({"pool.norm.bias": torch.zeros(64, dtype=torch.int8)})
+        ),
         r"pool\.norm\.bias.*torch\.int8",
     ),
 ]
 
 
 @pytest.mark.parametrize("digest", [True, False], ids=["with digest", "without"])
-@pytest.mark.parametrize(("damage", "values"), WEIGHT_FAULTS, ids=[str(i) for i in range(len(WEIGHT_FAULTS))])
+@pytest.mark.parametrize(
+    ("damage", "values"), WEIGHT_FAULTS, ids=[str(i) for i in range(len(WEIGHT_FAULTS))]
+)
 def test_damaged_weights_are_refused(damage: Any, values: str, digest: bool, folder: Path) -> None:
     damage(folder)
     if not digest:
@@ -117,7 +132,9 @@ def test_damaged_weights_are_refused(damage: Any, values: str, digest: bool, fol
     with pytest.raises(ValueError, match=r"model\.safetensors") as caught:
         cenote.load(folder)
     assert "\n" not in str(caught.value) and not os.path.exists(MARK)
-    expected = r"config\.json" if digest and values else values  # of a readable file, the digest differs first
+    expected = (
+        r"config\.json" if digest and values else values
+    )  # of a readable file, the digest differs first
     assert re.search(expected, str(caught.value))
 
 

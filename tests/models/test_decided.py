@@ -27,7 +27,9 @@ def test_of_several_vectors_the_one_that_decided() -> None:
         best, second = sorted(range(4), key=lambda k: -logits[k])[:2]
         assert logits[best] - logits[second] > 1e-3, "with a tie, rounding would choose the map"
         torch.testing.assert_close(found[i], a[i, best], rtol=1e-4, atol=1e-5)
-        assert logits[best] == pytest.approx(float(model(IMAGES)[i, label]), rel=1e-4, abs=1e-5)  # the model's answer
+        assert logits[best] == pytest.approx(
+            float(model(IMAGES)[i, label]), rel=1e-4, abs=1e-5
+        )  # the model's answer
 
 
 @torch.no_grad()
@@ -52,11 +54,16 @@ def test_a_sight_is_what_the_model_says() -> None:
         assert sight.logits is not None
         torch.testing.assert_close(sight.logits, model(IMAGES))
         options = {"classes": CLASSES} if kind == "cam" else {}
-        torch.testing.assert_close(sight.maps(CLASSES), model.attend(IMAGES, kind, **options).mean(1))
+        torch.testing.assert_close(
+            sight.maps(CLASSES), model.attend(IMAGES, kind, **options).mean(1)
+        )
 
 
 def test_kinds() -> None:
-    assert settle_kind(make("gap"), "auto", 64) == "cam" and settle_kind(make("simpool"), "auto", 64) == "pool"
+    assert (
+        settle_kind(make("gap"), "auto", 64) == "cam"
+        and settle_kind(make("simpool"), "auto", 64) == "pool"
+    )
     with pytest.raises(ValueError, match="'resnet18'"):
         settle_kind(make("gap"), "cls", 64)
     for size in (3, 31):

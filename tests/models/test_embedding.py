@@ -21,7 +21,9 @@ def small(pool: str = "gsp", classes: int = 0, **options: Any) -> PooledModel:
 @torch.no_grad()
 def test_it_is_a_linear_layer_on_the_pooled_vector(pool: str, norm: str | None) -> None:
     model = small(pool, embedding_norm=norm)
-    u = model.pool_features(model.features(images()))[0].flatten(1)  # slot has several vectors: all in a row
+    u = model.pool_features(model.features(images()))[0].flatten(
+        1
+    )  # slot has several vectors: all in a row
     u = F.layer_norm(u, u.shape[1:]) if norm else u
     weight, bias = model.embedding.linear.weight, model.embedding.linear.bias
     torch.testing.assert_close(model.embed(images()), u @ weight.T + bias, rtol=1e-4, atol=1e-5)
@@ -30,7 +32,9 @@ def test_it_is_a_linear_layer_on_the_pooled_vector(pool: str, norm: str | None) 
 
 @torch.no_grad()
 def test_behind_the_last_norm() -> None:
-    model = create_model("vit_tiny_patch16_224", "gap", 0, depth=-11, img_size=32, norm="after", embedding_dim=8).eval()
+    model = create_model(
+        "vit_tiny_patch16_224", "gap", 0, depth=-11, img_size=32, norm="after", embedding_dim=8
+    ).eval()
     x = torch.rand(2, 3, 32, 32)
     u = model.pool_features(model.features(x))[0]
     torch.testing.assert_close(model.embed(x), model.embedding(model.after(u)))
@@ -54,7 +58,14 @@ def test_models_without_one_are_described_as_before() -> None:
 
 def test_the_width_of_a_vit_is_still_timms() -> None:
     model = create_model(
-        "vit_tiny_patch16_224", "gap", 0, depth=-11, img_size=32, embed_dim=24, num_heads=2, embedding_dim=7
+        "vit_tiny_patch16_224",
+        "gap",
+        0,
+        depth=-11,
+        img_size=32,
+        embed_dim=24,
+        num_heads=2,
+        embedding_dim=7,
     )
     assert model.backbone.dim == 24 and model.vector_dim == 7
 
@@ -67,7 +78,9 @@ def test_a_class_activation_map_adds_up_to_the_logit(norm: str | None) -> None:
     logits = model(images())
     for k in range(5):
         parts = model.attend(images(), "cam", classes=k).mean((1, 2, 3))
-        torch.testing.assert_close(parts + model.head.linear.bias[k], logits[:, k], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(
+            parts + model.head.linear.bias[k], logits[:, k], rtol=1e-4, atol=1e-5
+        )
 
 
 @torch.no_grad()

@@ -33,11 +33,15 @@ def onnx_of(path: Path) -> tuple[Any, Callable[[Tensor], list[Tensor]]]:
     import onnxruntime
 
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    return session, lambda x: [torch.from_numpy(out) for out in session.run(None, {"images": x.numpy()})]
+    return session, lambda x: [
+        torch.from_numpy(out) for out in session.run(None, {"images": x.numpy()})
+    ]
 
 
 @torch.no_grad()
-def assert_agrees(given: Callable[[Tensor], Any], model: PooledModel, *sizes: tuple[int, int, int, int]) -> None:
+def assert_agrees(
+    given: Callable[[Tensor], Any], model: PooledModel, *sizes: tuple[int, int, int, int]
+) -> None:
     for size in sizes:
         x = images(*size)
         logits, maps = given(x)
@@ -80,7 +84,11 @@ def test_a_torch_program_at_other_batches_and_sizes(tmp_path: Path) -> None:
     program = torch.export.load(made.path).module()
     assert_agrees(program, model.eval(), (1, 3, 224, 224), (4, 3, 100, 61))
     text = describe(made)
-    assert str(made.path) in text and "images (batch, 3, height, width)" in text and f"{made.difference:.1e}" in text
+    assert (
+        str(made.path) in text
+        and "images (batch, 3, height, width)" in text
+        and f"{made.difference:.1e}" in text
+    )
 
 
 @pytest.mark.slow
@@ -88,15 +96,22 @@ def test_a_pool_without_a_map_has_one_output(tmp_path: Path) -> None:
     model = make(TINY_VIT, "cls", 0)
     made = export_model(model, tmp_path / "m.onnx", output="embedding")
     session, run = onnx_of(made.path)
-    assert [o.name for o in session.get_outputs()] == ["embedding"] and made.outputs == {"embedding": ("batch", "48")}
+    assert [o.name for o in session.get_outputs()] == ["embedding"] and made.outputs == {
+        "embedding": ("batch", "48")
+    }
     with torch.no_grad():
-        assert (run(images(1, 3, 64, 128))[0] - model.embed(images(1, 3, 64, 128))).abs().max() < 1e-4
+        assert (
+            run(images(1, 3, 64, 128))[0] - model.embed(images(1, 3, 64, 128))
+        ).abs().max() < 1e-4
 
 
 def test_tracing_leaves_timm_as_it_was(tmp_path: Path) -> None:
     before = vision_transformer.resample_abs_pos_embed, timm.layers.padding.get_same_padding
     export_model(make(TINY_VIT, "gap"), tmp_path / "m.pt2", "torch")
-    assert (vision_transformer.resample_abs_pos_embed, timm.layers.padding.get_same_padding) == before
+    assert (
+        vision_transformer.resample_abs_pos_embed,
+        timm.layers.padding.get_same_padding,
+    ) == before
 
 
 def test_a_file_that_differs_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,12 +122,18 @@ def test_a_file_that_differs_is_not_kept(tmp_path: Path, monkeypatch: pytest.Mon
 
     def drifting(self: OutputAndMap, images: Tensor) -> tuple[Tensor, ...]:
         calls.append(1)
-        return tuple(out + (0.0 if torch.compiler.is_compiling() else 0.01) for out in real(self, images))
+        return tuple(
+            out + (0.0 if torch.compiler.is_compiling() else 0.01) for out in real(self, images)
+        )
 
     monkeypatch.setattr(OutputAndMap, "forward", drifting)
     with pytest.raises(RuntimeError, match=r"\de-0\d"):  # the difference
         export_model(model, tmp_path / "m.pt2", "torch")
-    assert calls and [p.name for p in tmp_path.iterdir()] == ["m.pt2"] and (tmp_path / "m.pt2").read_text() == "old"
+    assert (
+        calls
+        and [p.name for p in tmp_path.iterdir()] == ["m.pt2"]
+        and (tmp_path / "m.pt2").read_text() == "old"
+    )
 
 
 def test_refusals_come_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +159,11 @@ COMPILED = [
     pytest.param(TINY_VIT, "gap", marks=pytest.mark.slow),
     (RESNET, "simpool"),
     pytest.param(RESNET, "gap", marks=pytest.mark.slow),
-    *[pytest.param(w, p, marks=pytest.mark.slow) for w in (CONVNEXT, ("lite0", {})) for p in ("gap", "simpool")],
+    *[
+        pytest.param(w, p, marks=pytest.mark.slow)
+        for w in (CONVNEXT, ("lite0", {}))
+        for p in ("gap", "simpool")
+    ],
 ]
 
 

@@ -35,7 +35,9 @@ def test_max_takes_the_largest_logit_of_each_class() -> None:
 def test_concat_projects_to_dim_first() -> None:
     head, u = Head(D, C, k=K, combine="concat").double(), vectors(B, K, D)
     assert head.project is not None and head.project.weight.shape == (D, K * D)
-    projected = torch.cat([u[:, i] for i in range(K)], dim=1) @ head.project.weight.T + head.project.bias
+    projected = (
+        torch.cat([u[:, i] for i in range(K)], dim=1) @ head.project.weight.T + head.project.bias
+    )
     torch.testing.assert_close(head(u), projected @ head.linear.weight.T + head.linear.bias)
 
 
@@ -84,7 +86,11 @@ def test_a_batch_of_one_in_training_uses_what_earlier_batches_had(k: int) -> Non
 def test_an_empty_batch_leaves_no_trace() -> None:
     head = Head(D, C, norm="batch").double().train()
     assert head(vectors(0, D)).shape == (0, C)
-    assert head.norm is not None and head.norm.running_mean is not None and head.norm.running_mean.isfinite().all()
+    assert (
+        head.norm is not None
+        and head.norm.running_mean is not None
+        and head.norm.running_mean.isfinite().all()
+    )
 
 
 def test_an_image_s_logits_do_not_depend_on_its_batch_in_evaluation() -> None:
@@ -99,7 +105,15 @@ def test_compiles_whole() -> None:
 
 @pytest.mark.parametrize(
     ("k", "shape"),
-    [(1, (B, D + 1)), (1, (B, 2, D)), (1, (D,)), (K, (B, D)), (K, (B, K + 1, D)), (K, (B, K, D, 1)), (2, (B, 2 * D))],
+    [
+        (1, (B, D + 1)),
+        (1, (B, 2, D)),
+        (1, (D,)),
+        (K, (B, D)),
+        (K, (B, K + 1, D)),
+        (K, (B, K, D, 1)),
+        (2, (B, 2 * D)),
+    ],
 )
 def test_wrong_shapes_are_refused(k: int, shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match=rf"dim={D}, k={k}\b"):

@@ -43,8 +43,12 @@ def test_texts_are_as_wordllama_has_them(text_space: TextSpace) -> None:
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_str(text_space.words.tokenizer.to_str())
-    theirs = inference.WordLlamaInference(text_space.words.table.numpy(), tokenizer).embed(TEXTS, norm=True)
-    torch.testing.assert_close(text_space.embed_texts(TEXTS), torch.from_numpy(theirs), atol=1e-5, rtol=1e-5)
+    theirs = inference.WordLlamaInference(text_space.words.table.numpy(), tokenizer).embed(
+        TEXTS, norm=True
+    )
+    torch.testing.assert_close(
+        text_space.embed_texts(TEXTS), torch.from_numpy(theirs), atol=1e-5, rtol=1e-5
+    )
     assert text_space.embed_texts([]).shape == (0, 256)
 
 
@@ -97,7 +101,10 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "clip": {"text_cfg": TEXT},
     "siglip": {"text_cfg": TEXT | SIGLIP, "custom_text": True, "init_logit_bias": -10},
     "custom": {"text_cfg": TEXT, "custom_text": True},
-    "class-token": {"text_cfg": TEXT | {"embed_cls": True, "pool_type": "last"}, "custom_text": True},
+    "class-token": {
+        "text_cfg": TEXT | {"embed_cls": True, "pool_type": "last"},
+        "custom_text": True,
+    },
     "eos": {"text_cfg": TEXT | PADDED, "custom_text": True},
 }
 
@@ -110,14 +117,21 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for name, config in CONFIGS.items():
         folder = tmp_path_factory.mktemp(name)
         made = {"embed_dim": 24, "vision_cfg": VISION, **config}
-        (folder / "open_clip_config.json").write_text(json.dumps({"model_cfg": made, "preprocess_cfg": {}}))
+        (folder / "open_clip_config.json").write_text(
+            json.dumps({"model_cfg": made, "preprocess_cfg": {}})
+        )
         torch.manual_seed(3)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             model = open_clip.create_model(f"local-dir:{folder}")
-        for value in model.parameters():  # as large as trained ones: else every text is nearly the same vector
+        for value in (
+            model.parameters()
+        ):  # as large as trained ones: else every text is nearly the same vector
             value.data.mul_(3)
-        save_file({k: v.contiguous() for k, v in model.state_dict().items()}, folder / "open_clip_model.safetensors")
+        save_file(
+            {k: v.contiguous() for k, v in model.state_dict().items()},
+            folder / "open_clip_model.safetensors",
+        )
         found[name] = folder
     return found
 
@@ -131,8 +145,12 @@ def models(tiny: dict[str, Path]) -> dict[str, Any]:
     return {name: from_folder(folder) for name, folder in tiny.items()}
 
 
-def test_a_model_that_is_opened_again_has_the_same_identity(models: dict[str, Any], tiny: dict[str, Path]) -> None:
-    assert from_folder(tiny["clip"]).identity == models["clip"].identity != models["custom"].identity
+def test_a_model_that_is_opened_again_has_the_same_identity(
+    models: dict[str, Any], tiny: dict[str, Path]
+) -> None:
+    assert (
+        from_folder(tiny["clip"]).identity == models["clip"].identity != models["custom"].identity
+    )
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -153,12 +171,20 @@ def test_vectors_are_open_clips(name: str, models: dict[str, Any]) -> None:
 def test_the_vector_of_a_real_word_is_that_word(name: str, models: dict[str, Any]) -> None:
     model = models[name]
     texts = ["a photo of bird", "a photo of sketch"]
-    table = model.clip.text.token_embedding if hasattr(model.clip, "text") else model.clip.token_embedding
+    table = (
+        model.clip.text.token_embedding
+        if hasattr(model.clip, "text")
+        else model.clip.token_embedding
+    )
     words = table.weight[[int(row[1]) for row in model.tokenizer(["bird", "sketch"])]]
     with torch.no_grad():
-        torch.testing.assert_close(model.embed_with_word("a photo of $", words), model.embed_texts(texts))
+        torch.testing.assert_close(
+            model.embed_with_word("a photo of $", words), model.embed_texts(texts)
+        )
         behind = model.embed_with_word("$, red and blue", words)
-    torch.testing.assert_close(behind, model.embed_texts(["bird, red and blue", "sketch, red and blue"]))
+    torch.testing.assert_close(
+        behind, model.embed_texts(["bird, red and blue", "sketch, red and blue"])
+    )
     assert not torch.allclose(behind[0], behind[1], atol=1e-3)  # the word does matter
 
 
@@ -226,7 +252,11 @@ def test_a_mismatch_that_open_clip_warns_of_is_an_error(monkeypatch: pytest.Monk
     open_clip = pytest.importorskip("open_clip", reason="needs: pip install 'cenote[clip]'")
 
     def create(model: str, **_: Any) -> None:
-        warnings.warn("QuickGELU mismatch between final model config and pretrained tag", UserWarning, stacklevel=1)
+        warnings.warn(
+            "QuickGELU mismatch between final model config and pretrained tag",
+            UserWarning,
+            stacklevel=1,
+        )
 
     monkeypatch.setattr(open_clip, "create_model", create)
     monkeypatch.setattr("cenote.backbones.hub.reachable", lambda: False)
@@ -248,7 +278,9 @@ def test_a_mismatch_that_open_clip_warns_of_is_an_error(monkeypatch: pytest.Monk
         ("open_clip/ViT-L-14/opnai", {}, "'opnai'.*'openai'"),
     ],
 )
-def test_wrong_names_and_options_are_refused(name: str, options: dict[str, Any], values: str) -> None:
+def test_wrong_names_and_options_are_refused(
+    name: str, options: dict[str, Any], values: str
+) -> None:
     if name.startswith("open_clip"):
         pytest.importorskip("open_clip", reason="needs: pip install 'cenote[clip]'")
     with pytest.raises(ValueError, match=values):
@@ -262,7 +294,11 @@ def test_wrong_texts_are_refused(text_space: TextSpace, models: dict[str, Any]) 
             encoder.embed_texts("dog")
         with pytest.raises(ValueError, match="'  '"):
             encoder.embed_texts(["dog", "  "])
-    for template, values in (("a photo", "'a photo'"), ("$ and $", r"'\$ and \$'"), ("far " * 40 + "$", "far far")):
+    for template, values in (
+        ("a photo", "'a photo'"),
+        ("$ and $", r"'\$ and \$'"),
+        ("far " * 40 + "$", "far far"),
+    ):
         with pytest.raises(ValueError, match=values):
             model.embed_with_word(template, torch.zeros(1, 32))
     with pytest.raises(ValueError, match=r"\b32\b.*\(1, 31\)"):

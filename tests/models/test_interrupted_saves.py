@@ -42,7 +42,9 @@ def test_a_kill_leaves_the_old_model_or_the_new(tmp_path: Path) -> None:
     last = 0
     for delay in (0.0, 0.013, 0.029):
         process = subprocess.Popen(
-            [sys.executable, "-c", SAVES_FOR_EVER, str(tmp_path / "m"), str(last)], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-c", SAVES_FOR_EVER, str(tmp_path / "m"), str(last)],
+            stdout=subprocess.PIPE,
+            text=True,
         )
         assert process.stdout is not None
         first = int(process.stdout.readline())
@@ -61,7 +63,9 @@ def test_a_kill_leaves_the_old_model_or_the_new(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path / "m")) == ["config.json", "model.safetensors"]
 
 
-def test_every_single_step_of_a_save_can_be_the_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_single_step_of_a_save_can_be_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The process dies before the n-th rename, sync or deletion, for every n: a sure version of the race above."""
     old, new = narrow_resnet("gap"), narrow_resnet("gap")
     with torch.no_grad():
@@ -85,7 +89,11 @@ def test_every_single_step_of_a_save_can_be_the_last(tmp_path: Path, monkeypatch
 
                 return call
 
-            os.replace, os.fsync, Path.unlink = dying(os.replace), dying(os.fsync), dying(Path.unlink)  # type: ignore[method-assign]
+            os.replace, os.fsync, Path.unlink = (
+                dying(os.replace),
+                dying(os.fsync),
+                dying(Path.unlink),
+            )  # type: ignore[method-assign]
             try:
                 new.save(folder)
             finally:
@@ -102,7 +110,9 @@ def test_every_single_step_of_a_save_can_be_the_last(tmp_path: Path, monkeypatch
     assert seen == {1.0, 2.0} and step >= 6
 
 
-def test_what_a_library_leaves_half_written_is_cleaned_up(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_library_leaves_half_written_is_cleaned_up(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """safetensors writes under a name of its own first, beside the one it is given."""
 
     def killed(_: Any, path: Path, **__: Any) -> None:
@@ -124,7 +134,9 @@ def test_what_a_library_leaves_half_written_is_cleaned_up(folder: Path, monkeypa
     assert sorted(os.listdir(folder)) == ["config.json", "model.safetensors"]
 
 
-def test_a_failed_save_leaves_the_old_one_and_no_litter(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_save_leaves_the_old_one_and_no_litter(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = (folder / "config.json").read_bytes()
 
     def full(*_: Any, **__: Any) -> None:
@@ -135,7 +147,9 @@ def test_a_failed_save_leaves_the_old_one_and_no_litter(folder: Path, monkeypatc
         narrow_resnet("gap").save(folder)
     assert caught.value.errno == 28
     assert sorted(os.listdir(folder)) == ["config.json", "model.safetensors"]
-    assert (folder / "config.json").read_bytes() == before and cenote.load(folder).config["pool"] == "simpool"
+    assert (folder / "config.json").read_bytes() == before and cenote.load(folder).config[
+        "pool"
+    ] == "simpool"
 
 
 def test_a_save_removes_nothing_that_it_did_not_write(folder: Path) -> None:

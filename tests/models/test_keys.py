@@ -19,7 +19,11 @@ VITS = {  # CLS; CLS and registers; rotation and registers
     "vit_small_patch14_reg4_dinov2": SMALL,
     "vit_small_patch16_dinov3": SMALL,
 }
-CNNS: dict[str, dict[str, Any]] = {"resnet18": NARROW, "test_convnext": {}, "tf_efficientnet_lite0": {}}
+CNNS: dict[str, dict[str, Any]] = {
+    "resnet18": NARROW,
+    "test_convnext": {},
+    "tf_efficientnet_lite0": {},
+}
 
 
 def make(name: str, **options: Any) -> Any:
@@ -66,8 +70,12 @@ def test_simpool_s_keys_are_s_14(name: str) -> None:
     nn.init.normal_(model.pool.norm.weight)
     images = pictures(name)
     x = model.features(images).tokens
-    normed = (x - x.mean(-1, keepdim=True)) / (x.var(-1, keepdim=True, unbiased=False) + 1e-6).sqrt()
-    by_hand = torch.einsum("bnd,ed->bne", normed * model.pool.norm.weight + model.pool.norm.bias, model.pool.wk.weight)
+    normed = (x - x.mean(-1, keepdim=True)) / (
+        x.var(-1, keepdim=True, unbiased=False) + 1e-6
+    ).sqrt()
+    by_hand = torch.einsum(
+        "bnd,ed->bne", normed * model.pool.norm.weight + model.pool.norm.bias, model.pool.wk.weight
+    )
     keys = last_keys(model, images)
     assert_close(keys.values, by_hand, atol=1e-4, rtol=1e-4)
     assert keys.source == "pool" and last_keys(model, images, "map").source == "map"

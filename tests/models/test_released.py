@@ -43,12 +43,18 @@ def test_a_released_dino_vit_loads(tmp_path: Path) -> None:
         return create_model("test_vit", "simpool", 0, norm="after", pool_options=options).eval()
 
     source, model = vit(), vit()
-    network = {f"module.backbone.{n}": v for n, v in released_network(source, "simpool", "-").items()}
+    network = {
+        f"module.backbone.{n}": v for n, v in released_network(source, "simpool", "-").items()
+    }
     network["module.backbone.simpool.beta"] = torch.tensor([0.5])
     network["module.head.mlp.0.weight"] = torch.zeros(8, 64)
     other = {name: torch.zeros_like(value) for name, value in network.items()}
     path = tmp_path / "checkpoint.pth"
-    besides = {"epoch": 100, "args": argparse.Namespace(lr=1.0), "optimizer": {"lr": np.float64(0.1)}}
+    besides = {
+        "epoch": 100,
+        "args": argparse.Namespace(lr=1.0),
+        "optimizer": {"lr": np.float64(0.1)},
+    }
     torch.save({"student": other, "teacher": network, **besides}, path)
     assert "module.head.mlp.0.weight" in load_released(model, path)
     source.pool.beta = nn.Parameter(torch.tensor([0.5]))  # type: ignore[union-attr, assignment]
@@ -83,13 +89,18 @@ def test_a_released_dino_convnext_loads(tmp_path: Path) -> None:
     backbone = {n: v for n, v in network.items() if n.startswith(("downsample_layers.", "stages."))}
     own = source.backbone.model.state_dict()
     assert set(checkpoint_filter_fn(dict(backbone), source.backbone.model)) == set(own)
-    torch.save({"teacher": {f"module.backbone.{n}": v for n, v in network.items()}}, tmp_path / "c.pth")
+    torch.save(
+        {"teacher": {f"module.backbone.{n}": v for n, v in network.items()}}, tmp_path / "c.pth"
+    )
     assert load_released(model, tmp_path / "c.pth") == ""
     assert_same_model(source, model)
 
 
 def test_a_released_supervised_resnet_loads(tmp_path: Path) -> None:
-    source, model = narrow_resnet(pool_options={"gamma": 2.0}), narrow_resnet(pool_options={"gamma": 2.0})
+    source, model = (
+        narrow_resnet(pool_options={"gamma": 2.0}),
+        narrow_resnet(pool_options={"gamma": 2.0}),
+    )
     for value in source.state_dict().values():
         if value.is_floating_point():
             value.add_(torch.rand_like(value) * 0.01)
@@ -110,7 +121,9 @@ def test_what_does_not_fit_is_listed_and_the_model_stays(tmp_path: Path) -> None
     del network["layer4.0.bn2.weight"]
     network["simpool.wq.weight"] = torch.zeros(7, 7)
     torch.save(network, path)
-    with pytest.raises(ValueError, match=r"backbone\.model\.layer4\.0\.bn2\.weight.*pool\.wq\.weight.*\(7, 7\)"):
+    with pytest.raises(
+        ValueError, match=r"backbone\.model\.layer4\.0\.bn2\.weight.*pool\.wq\.weight.*\(7, 7\)"
+    ):
         load_released(model, path)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     torch.save({"teacher": {"x": torch.zeros(1)}}, path)
@@ -129,5 +142,8 @@ def test_a_head_of_other_classes_is_left_as_it_is(tmp_path: Path) -> None:
     model = narrow_resnet()
     head = model.head.linear.weight.detach().clone()  # type: ignore[union-attr]
     message = load_released(model, tmp_path / "r.pth")
-    assert all(name in message for name in ("fc.weight", "fc.bias", "head.linear.weight", "head.linear.bias"))
+    assert all(
+        name in message
+        for name in ("fc.weight", "fc.bias", "head.linear.weight", "head.linear.bias")
+    )
     assert torch.equal(model.head.linear.weight, head)  # type: ignore[union-attr]

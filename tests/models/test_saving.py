@@ -26,9 +26,16 @@ def test_everything_travels(tmp_path: Path) -> None:
     (tmp_path / "a").rename(tmp_path / "b")
     back = cenote.load(tmp_path / "b")
     assert_same_model(model, back)
-    assert back.class_names == model.class_names and back.backbone.preprocessing == model.backbone.preprocessing
+    assert (
+        back.class_names == model.class_names
+        and back.backbone.preprocessing == model.backbone.preprocessing
+    )
     versions = json.loads((tmp_path / "b" / "config.json").read_text())["versions"]
-    assert versions == {"cenote": cenote.__version__, "torch": torch.__version__, "timm": timm.__version__}
+    assert versions == {
+        "cenote": cenote.__version__,
+        "torch": torch.__version__,
+        "timm": timm.__version__,
+    }
     assert sorted(os.listdir(tmp_path / "b")) == ["config.json", "model.safetensors"]
 
 
@@ -61,7 +68,9 @@ def test_comes_back_the_same(make: Callable[[], PooledModel], tmp_path: Path) ->
 
 def test_a_vit_with_cls_and_one_without(tmp_path: Path) -> None:
     for pool in ("cls", "simpool"):
-        model = create_model("vit_micro", pool, num_classes=3, norm="after" if pool != "cls" else "auto")
+        model = create_model(
+            "vit_micro", pool, num_classes=3, norm="after" if pool != "cls" else "auto"
+        )
         model.save(tmp_path)  # the second over the first
         assert_same_model(model, cenote.load(tmp_path))
 
@@ -98,7 +107,10 @@ def test_what_no_file_can_describe_is_refused_before_anything_is_written(tmp_pat
         (narrow_resnet(Mine(64)), "Mine"),
         (changed, "'simpool'"),
         (replace_pool(timm.create_model("test_resnet", act_layer="silu"), "gap", 3), "SiLU"),
-        (replace_pool(timm.create_model("test_resnet", in_chans=1), "gap", 3), r"conv1.*weight.* 1, 3, 3\)"),
+        (
+            replace_pool(timm.create_model("test_resnet", in_chans=1), "gap", 3),
+            r"conv1.*weight.* 1, 3, 3\)",
+        ),
     ]
     for model, reason in refused:
         with pytest.raises(ValueError, match=reason):
@@ -106,7 +118,9 @@ def test_what_no_file_can_describe_is_refused_before_anything_is_written(tmp_pat
     assert not (tmp_path / "m").exists()
 
 
-def test_the_hub_s_verbs_use_the_same_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_hub_s_verbs_use_the_same_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("socket.socket.connect", lambda *_: pytest.fail("the network was asked"))
     model = narrow_resnet()
     model.save_pretrained(tmp_path / "m")
@@ -134,7 +148,10 @@ def test_push_and_pull(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             return "pushed"
 
     def snapshot(repo_id: str, allow_patterns: list[str], revision: str) -> str:
-        assert (repo_id, revision) == ("me/model", "v1") and set(allow_patterns) == {"config.json", "model.safetensors"}
+        assert (repo_id, revision) == ("me/model", "v1") and set(allow_patterns) == {
+            "config.json",
+            "model.safetensors",
+        }
         return str(tmp_path / "hub")
 
     monkeypatch.setattr("huggingface_hub.hub_mixin.HfApi", Api)

@@ -19,27 +19,39 @@ def test_of_cls_their_softmax_is_the_attention(backbone: str) -> None:
     scores = seen.last()
     shown = model.attend(images, "cls", heads="all", normalise=True)
     assert scores.shape == shown.shape
-    torch.testing.assert_close(scores.flatten(2).softmax(-1).view_as(shown), shown, rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(
+        scores.flatten(2).softmax(-1).view_as(shown), shown, rtol=1e-3, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("backbone", ["vit_micro", "resnet_micro", "test_convnext"])
 def test_of_a_pool_they_are_its_own(backbone: str) -> None:
-    model = create_model(backbone, "simpool", 3, stride=4 if backbone == "resnet_micro" else 1).eval()
+    model = create_model(
+        backbone, "simpool", 3, stride=4 if backbone == "resnet_micro" else 1
+    ).eval()
     images = torch.randn(2, 3, 64, 64)
     with Scores(model) as seen:
         model(images)
     shown = model.attend(images, "pool")
-    torch.testing.assert_close(seen.last().flatten(2).softmax(-1).view_as(shown), shown, rtol=1e-3, atol=1e-6)
+    torch.testing.assert_close(
+        seen.last().flatten(2).softmax(-1).view_as(shown), shown, rtol=1e-3, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("pool", ["cls", "simpool"])
 def test_the_loss_reaches_queries_and_keys(pool: str) -> None:
-    torch.manual_seed(0)  # with weights whose map has several components: one alone has no entropy to lose
+    torch.manual_seed(
+        0
+    )  # with weights whose map has several components: one alone has no entropy to lose
     model = create_model("vit_micro", pool, 3).train()
     with Scores(model) as seen:
         model(torch.randn(2, 3, 64, 64))
     spatial_entropy(seen.last()).backward()
-    moved = {name for name, p in model.named_parameters() if p.grad is not None and p.grad.abs().sum() > 0}
+    moved = {
+        name
+        for name, p in model.named_parameters()
+        if p.grad is not None and p.grad.abs().sum() > 0
+    }
     assert any("attn.qkv" in name for name in moved)
     assert not any(name.startswith("head") for name in moved)
 

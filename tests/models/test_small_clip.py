@@ -70,7 +70,9 @@ def test_the_vector_of_a_real_word_is_that_word() -> None:
     texts = model.embed_texts(SAID)
     with torch.no_grad():
         found = model.embed_with_word("a sketch of $, red", words)
-    torch.testing.assert_close(found, model.embed_texts(["a sketch of cat, red", "a sketch of bird, red"]))
+    torch.testing.assert_close(
+        found, model.embed_texts(["a sketch of cat, red", "a sketch of bird, red"])
+    )
     word = words.detach().clone().requires_grad_()
     (gradient,) = torch.autograd.grad(model.embed_with_word("a $", word).sum(), word)
     assert gradient.abs().sum() > 0
@@ -91,10 +93,14 @@ def test_it_is_saved_in_two_pairs_of_files(tmp_path: Path) -> None:
     torch.testing.assert_close(back.embed_images(pixels), model.embed_images(pixels))
     expected = model.state_dict()
     assert all(torch.equal(value, expected[name]) for name, value in back.state_dict().items())
-    assert back.identity == model.identity and back.name == tmp_path.name and float(back.scale) == 3.0
+    assert (
+        back.identity == model.identity and back.name == tmp_path.name and float(back.scale) == 3.0
+    )
     assert isinstance(back, SmallClip) and back.things == ["bird", "cat"]
     assert not any(p.requires_grad for p in back.parameters())
-    torch.testing.assert_close(load(tmp_path).embed(pixels), model.image.embed(pixels))  # the image side is a model
+    torch.testing.assert_close(
+        load(tmp_path).embed(pixels), model.image.embed(pixels)
+    )  # the image side is a model
 
 
 def test_identity_is_of_weights_and_words(tmp_path: Path) -> None:

@@ -19,7 +19,11 @@ IMAGES = torch.randn(2, 3, 65, 97, generator=torch.Generator().manual_seed(0))
 BOTTLENECKS: dict[str, Any] = {"layers": (1, 1, 1, 1), "channels": (8, 16, 32, 64)}
 SLIM: dict[str, Any] = {"embed_dim": 48, "num_heads": 3}
 SHALLOW: dict[str, Any] = {"depths": (1, 1, 1, 1), "dims": (8, 16, 32, 64)}
-STRIDED: dict[str, dict[str, Any]] = {"resnet18": NARROW, "resnet26": BOTTLENECKS, "regnetx_002": {}}
+STRIDED: dict[str, dict[str, Any]] = {
+    "resnet18": NARROW,
+    "resnet26": BOTTLENECKS,
+    "regnetx_002": {},
+}
 
 
 def assert_close(actual: Tensor, expected: Tensor) -> None:
@@ -57,7 +61,12 @@ def test_stride_removal_of_other_families() -> None:
 
 
 SWIN = {"img_size": (64, 96), "embed_dim": 24, "depths": (1, 1, 1, 1)}
-PYRAMIDS = [("resnet18", NARROW), ("convnext_atto", SHALLOW), ("lite0", {}), ("swin_tiny_patch4_window7_224", SWIN)]
+PYRAMIDS = [
+    ("resnet18", NARROW),
+    ("convnext_atto", SHALLOW),
+    ("lite0", {}),
+    ("swin_tiny_patch4_window7_224", SWIN),
+]
 
 
 @pytest.mark.parametrize(("name", "options"), PYRAMIDS)
@@ -86,7 +95,9 @@ def test_the_level_is_that_of_the_whole_pyramid() -> None:
     for i in range(3):
         fpn.inner_blocks[i].load_state_dict(whole.inner_blocks[i + 1].state_dict())
     fpn.layer_blocks[0].load_state_dict(whole.layer_blocks[1].state_dict())
-    net: Any = timm.create_model("resnet18", features_only=True, out_indices=(1, 2, 3, 4), **NARROW).eval()
+    net: Any = timm.create_model(
+        "resnet18", features_only=True, out_indices=(1, 2, 3, 4), **NARROW
+    ).eval()
     net.load_state_dict(model.backbone.model.state_dict())
     maps = whole({str(i): m for i, m in enumerate(net(IMAGES))})
     assert_close(model.features(IMAGES).tokens, maps["1"].flatten(2).transpose(1, 2))
@@ -174,7 +185,9 @@ def test_impossible_last_blocks_are_refused() -> None:
         ("vit_tiny_patch16_224", "simpool", {"last_block": "B", "depth": -10} | SLIM),
     ],
 )
-def test_the_config_makes_the_same_model_again(name: str, pool: str, options: dict[str, Any]) -> None:
+def test_the_config_makes_the_same_model_again(
+    name: str, pool: str, options: dict[str, Any]
+) -> None:
     model = create_model(name, pool, 3, **options).eval()
     again = create_model(**model.config).eval()
     again.load_state_dict(model.state_dict())

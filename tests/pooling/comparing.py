@@ -9,7 +9,9 @@ from cenote.pooling import Pool, create_pool
 
 
 def features(scale: float, shape: tuple[int, ...] = (2, 12, 5)) -> Tensor:
-    return scale * torch.randn(shape, dtype=torch.double, generator=torch.Generator().manual_seed(0))
+    return scale * torch.randn(
+        shape, dtype=torch.double, generator=torch.Generator().manual_seed(0)
+    )
 
 
 def lively(pool: nn.Module) -> nn.Module:
@@ -35,7 +37,10 @@ def shaken(name: str, dim: int = 12, **options: object) -> Pool:
 
 
 def agree(
-    f: Callable[[Tensor], Tensor], g: Callable[[Tensor], Tensor], x: Tensor, parameters: Sequence[Tensor] = ()
+    f: Callable[[Tensor], Tensor],
+    g: Callable[[Tensor], Tensor],
+    x: Tensor,
+    parameters: Sequence[Tensor] = (),
 ) -> None:
     """f and g have the same value and the same gradients."""
     found = []
@@ -49,9 +54,13 @@ def agree(
         torch.testing.assert_close(a, b, rtol=1e-8, atol=noise)
 
 
-def check_equal(ours: tuple[Tensor, Tensor], theirs: tuple[Tensor, Tensor], wrt: list[Tensor]) -> None:
+def check_equal(
+    ours: tuple[Tensor, Tensor], theirs: tuple[Tensor, Tensor], wrt: list[Tensor]
+) -> None:
     """Vectors, maps, and the gradients of both."""
     g = [torch.randn_like(t) for t in theirs]
     grads = [torch.autograd.grad(out, wrt, g) for out in (ours, theirs)]
     for mine, other in zip((*ours, *grads[0]), (*theirs, *grads[1]), strict=True):
-        torch.testing.assert_close(mine, other, rtol=1e-8, atol=1e-10 * (1 + float(other.detach().abs().max())))
+        torch.testing.assert_close(
+            mine, other, rtol=1e-8, atol=1e-10 * (1 + float(other.detach().abs().max()))
+        )

@@ -25,7 +25,9 @@ def test_parameters_are_those_of_table_8(name: str, column: int) -> None:
     assert millions == pytest.approx(TABLE_8[name][column], abs=0.101, rel=0.01)
 
 
-@pytest.mark.parametrize(("dim", "paper"), [(512, 0.0), (2048, 26.1 - 25.6), (768, 50.3 - 50.2), (384, 0.0)])
+@pytest.mark.parametrize(
+    ("dim", "paper"), [(512, 0.0), (2048, 26.1 - 25.6), (768, 50.3 - 50.2), (384, 0.0)]
+)
 def test_gather_excite_is_that_of_table_8_and_its_kernel(dim: int, paper: float) -> None:
     hidden = dim // 16
     mlp, norm, kernel = 2 * dim * hidden + hidden + dim, 2 * dim, 49 * dim
@@ -44,7 +46,9 @@ def test_simpool_s_published_flops_are_those_of_table_8() -> None:
     cost = pool_cost("simpool", 2048, (7, 7))
     d, p = 2048, 49
     assert cost.flops_as_published == d * d + d * d * p + 2 * d * p  # W_Q u, W_K X, K^T q, V a
-    assert cost.flops_as_published / 1e9 == pytest.approx(4.34 - 4.13, abs=0.01)  # GFLOPS of the paper
+    assert cost.flops_as_published / 1e9 == pytest.approx(
+        4.34 - 4.13, abs=0.01
+    )  # GFLOPS of the paper
     assert cost.flops == 2 * d * d + 2 * d * p  # the keys never exist: W_K^T (W_Q u), X^T that, V a
 
 
@@ -63,7 +67,10 @@ def test_flops_do_not_shrink_with_the_map(name: str) -> None:
 
 
 def test_options_count() -> None:
-    assert pool_cost("simpool", 64, (4, 4)).parameters != pool_cost("simpool", 64, (4, 4), layers=3).parameters
+    assert (
+        pool_cost("simpool", 64, (4, 4)).parameters
+        != pool_cost("simpool", 64, (4, 4), layers=3).parameters
+    )
 
 
 def test_grids() -> None:

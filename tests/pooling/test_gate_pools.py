@@ -15,7 +15,9 @@ GRID = (3, 4)
 
 
 def maps(scale, dim=24, grid=GRID):
-    return scale * torch.randn(2, dim, *grid, dtype=torch.double, generator=torch.Generator().manual_seed(0))
+    return scale * torch.randn(
+        2, dim, *grid, dtype=torch.double, generator=torch.Generator().manual_seed(0)
+    )
 
 
 def mlp(pool, u):
@@ -46,7 +48,9 @@ def cbam_oracle(pool, image):
 
 def ge_oracle(pool, image):
     w, bn = pool.gather.weight.flatten(1), pool.norm
-    gathered = torch.stack([sum(w[c, j] * image[j, c] for j in range(len(image))) for c in range(pool.dim)])
+    gathered = torch.stack(
+        [sum(w[c, j] * image[j, c] for j in range(len(image))) for c in range(pool.dim)]
+    )
     gathered = (gathered - bn.running_mean) / (bn.running_var + bn.eps).sqrt() * bn.weight + bn.bias
     return torch.sigmoid(mlp(pool, gathered)) * image.mean(0)
 
@@ -64,14 +68,21 @@ POOLS = [
 def test_oracle_and_row(name, options, oracle, scale):
     pool = lively(create_pool(name, 24, **options))
     x, parameters = as_tokens(maps(scale))[0], list(pool.parameters())
-    agree(lambda t: pool(t, GRID), lambda t: torch.stack([oracle(pool, image) for image in t]), x, parameters)
+    agree(
+        lambda t: pool(t, GRID),
+        lambda t: torch.stack([oracle(pool, image) for image in t]),
+        x,
+        parameters,
+    )
     agree(lambda t: pool(t, GRID), lambda t: pool.algorithm().run(t, GRID)[0][:, 0], x, parameters)
 
 
 @pytest.mark.parametrize("dim", [24, 64, 200])
 def test_se_is_timms(dim):
     pool, peer = create_pool("se", dim).double(), SEModule(dim).double()
-    peer.load_state_dict({k: v if v.ndim == 1 else v[..., None, None] for k, v in pool.state_dict().items()})
+    peer.load_state_dict(
+        {k: v if v.ndim == 1 else v[..., None, None] for k, v in pool.state_dict().items()}
+    )
     agree(pool.on_map, lambda x: peer(x).mean((2, 3)), maps(1.0, dim))
 
 
@@ -82,7 +93,10 @@ def test_cbam_is_timms_with_its_batchnorm_folded_into_our_bias(dim):
     bn = peer.spatial.conv.bn
     gain = bn.weight / (bn.running_var + bn.eps).sqrt()
     state = {f"{n}.weight": getattr(peer.channel, n).weight[..., 0, 0] for n in ("fc1", "fc2")}
-    state |= {"conv.weight": peer.spatial.conv.conv.weight * gain, "conv.bias": bn.bias - gain * bn.running_mean}
+    state |= {
+        "conv.weight": peer.spatial.conv.conv.weight * gain,
+        "conv.bias": bn.bias - gain * bn.running_mean,
+    }
     pool.load_state_dict(state)
     agree(pool.on_map, lambda x: peer(x).mean((2, 3)), maps(1.0, dim))
 
@@ -95,8 +109,15 @@ def test_ge_is_timms(train):
     peer.gather = nn.Sequential(nn.Conv2d(64, 64, 7, groups=64, bias=False), nn.BatchNorm2d(64))
     peer.mlp = ConvMlp(64, 4)
     peer = (lively(peer) if not train else peer.double()).train(train)
-    sources = {"gather": peer.gather[0], "norm": peer.gather[1], "fc1": peer.mlp.fc1, "fc2": peer.mlp.fc2}
-    state = {f"{name}.{k}": v for name, module in sources.items() for k, v in module.state_dict().items()}
+    sources = {
+        "gather": peer.gather[0],
+        "norm": peer.gather[1],
+        "fc1": peer.mlp.fc1,
+        "fc2": peer.mlp.fc2,
+    }
+    state = {
+        f"{name}.{k}": v for name, module in sources.items() for k, v in module.state_dict().items()
+    }
     state |= {k: v[..., 0, 0] for k, v in state.items() if k.startswith("fc") and v.ndim == 4}
     pool.load_state_dict(state)
     agree(pool.train(train).on_map, lambda x: peer(x).mean((2, 3)), maps(1.0, 64, (7, 7)))
@@ -123,7 +144,9 @@ def test_ge_kernel_keeps_its_sum_on_every_grid(grid):
 def test_ge_gate_does_not_change_with_the_resolution_of_a_constant_map():
     pool = lively(create_pool("ge", 24))
     x = torch.rand(2, 24, 1, 1, dtype=torch.double)
-    torch.testing.assert_close(pool.on_map(x.expand(-1, -1, 13, 9)), pool.on_map(x.expand(-1, -1, 7, 7)))
+    torch.testing.assert_close(
+        pool.on_map(x.expand(-1, -1, 13, 9)), pool.on_map(x.expand(-1, -1, 7, 7))
+    )
 
 
 def test_batchnorm_is_torchs_but_for_one_value_alone():
@@ -132,7 +155,9 @@ def test_batchnorm_is_torchs_but_for_one_value_alone():
     torch.testing.assert_close(ours(x), peer(x.flatten(0, 1)).view(3, 4, 5))
     torch.testing.assert_close(ours.running_var, peer.running_var)
     before = ours.running_mean.clone()
-    torch.testing.assert_close(ours(x[:1, :1]), peer.eval()(x[0, :1])[None])  # by the running statistics
+    torch.testing.assert_close(
+        ours(x[:1, :1]), peer.eval()(x[0, :1])[None]
+    )  # by the running statistics
     assert torch.equal(ours.running_mean, before)
 
 

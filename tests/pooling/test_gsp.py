@@ -33,7 +33,9 @@ def make(**options):
     return create_pool("gsp", DIM, **{"prototypes": 6, **options}).double()
 
 
-@pytest.mark.parametrize(("mu", "eps", "steps"), [(0.3, 5.0, 200), (0.3, 0.5, 100), (0.7, 20.0, 3000), (0.1, 5.0, 400)])
+@pytest.mark.parametrize(
+    ("mu", "eps", "steps"), [(0.3, 5.0, 200), (0.3, 0.5, 100), (0.7, 20.0, 3000), (0.1, 5.0, 400)]
+)
 @pytest.mark.parametrize("scale", [0.1, 0.4, 3.0])
 def test_published_iteration(mu, eps, steps, scale):
     pool, x = make(mu=mu, eps=eps), torch.randn(2, 10, DIM, dtype=torch.float64) * scale
@@ -56,7 +58,11 @@ def test_root(mu, eps):
     s = (-eps * costs(x, make().prototypes.detach())).logsumexp(-1)
     b = solve(s, mu)
     for row, root in zip(s.numpy(), b[:, 0].tolist(), strict=True):
-        exact = brentq(lambda t, row=row: (1 / (1 + np.exp(-np.clip(row + t, -700, 700)))).mean() - mu, -1e5, 1e5)
+        exact = brentq(
+            lambda t, row=row: (1 / (1 + np.exp(-np.clip(row + t, -700, 700)))).mean() - mu,
+            -1e5,
+            1e5,
+        )
         share = lambda t, row=row: 1 / (1 + np.exp(-np.clip(row + t, -700, 700)))  # noqa: E731
         np.testing.assert_allclose(share(root), share(exact), atol=1e-7)
 
@@ -68,11 +74,19 @@ def test_gradient_is_the_implicit_one():
     r, rp = torch.randn(2, DIM, dtype=torch.float64), torch.randn(2, 10, dtype=torch.float64)
     u, p = pool.attend(x)
     ours = torch.autograd.grad((u * r).sum() + (p[:, 0] * rp).sum(), [x, pool.prototypes])
-    p = weights(costs(x, pool.prototypes / pool.prototypes.norm(dim=1, keepdim=True).clamp_min(1)), 0.3, 20.0)
-    theirs = torch.autograd.grad(((p[:, None] @ x)[:, 0] * r).sum() + (p * rp).sum(), [x, pool.prototypes])
+    p = weights(
+        costs(x, pool.prototypes / pool.prototypes.norm(dim=1, keepdim=True).clamp_min(1)),
+        0.3,
+        20.0,
+    )
+    theirs = torch.autograd.grad(
+        ((p[:, None] @ x)[:, 0] * r).sum() + (p * rp).sum(), [x, pool.prototypes]
+    )
     for a, b in zip(ours, theirs, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-10)
-    assert torch.autograd.gradcheck(lambda w: _with(pool, w)(x.detach()), (pool.prototypes.detach().requires_grad_(),))
+    assert torch.autograd.gradcheck(
+        lambda w: _with(pool, w)(x.detach()), (pool.prototypes.detach().requires_grad_(),)
+    )
 
 
 def _with(pool, prototypes):
@@ -106,14 +120,20 @@ def test_mu_towards_one_and_towards_zero():
 def test_sharp_transport_stays_finite_in_float32(eps):
     pool, x = make(eps=eps).float(), (torch.randn(2, 50, DIM) * 0.5).requires_grad_()
     pool(x).square().sum().backward()
-    assert x.grad.isfinite().all() and pool.prototypes.grad.isfinite().all() and pool.prototypes.grad.abs().sum() > 0
+    assert (
+        x.grad.isfinite().all()
+        and pool.prototypes.grad.isfinite().all()
+        and pool.prototypes.grad.abs().sum() > 0
+    )
 
 
 def test_plus():
     x = torch.randn(2, 10, DIM, dtype=torch.float64)
     plain = make()(x)
     torch.testing.assert_close(make(plus="max")(x), plain + x.amax(1))
-    torch.testing.assert_close(make(plus="gem")(x), plain + x.clamp_min(1e-6).pow(3).mean(1).pow(1 / 3))
+    torch.testing.assert_close(
+        make(plus="gem")(x), plain + x.clamp_min(1e-6).pow(3).mean(1).pow(1 / 3)
+    )
 
 
 def test_fit_keeps_the_optimizers_hold():
@@ -134,7 +154,9 @@ def test_prototypes_begin_near_the_ball_that_costs_see():
     torch.testing.assert_close(pool(x), long(x))
     tokens = 20 * torch.randn(2, 10, DIM).half()
     lengths = make().half().fit(tokens).prototypes.float().norm(dim=1)
-    torch.testing.assert_close(lengths, torch.full((6,), 1.01), rtol=2e-3, atol=0)  # half floats have 11 bits
+    torch.testing.assert_close(
+        lengths, torch.full((6,), 1.01), rtol=2e-3, atol=0
+    )  # half floats have 11 bits
 
 
 def test_prototypes_are_apart_where_tokens_are_few():
@@ -149,7 +171,9 @@ def test_local_embeds_every_position_before_all_else(mu, plus):
     x = torch.randn(3, 20, DIM, dtype=torch.float64)
     pool = make(mu=mu, plus=plus, local=5).fit(x)
     inner = create_pool("gsp", 5, prototypes=6, mu=mu, plus=plus).double()
-    inner.load_state_dict({name: v for name, v in pool.state_dict().items() if not name.startswith("local.")})
+    inner.load_state_dict(
+        {name: v for name, v in pool.state_dict().items() if not name.startswith("local.")}
+    )
     u, p = pool.attend(x)
     assert u.shape == (3, 5) == (3, pool.out_dim)
     for found, wanted in zip((u, p), inner.attend(pool.local(x)), strict=True):
@@ -176,7 +200,9 @@ def test_prototypes_of_the_background_leave_what_lies_near_them():
     left = 1 / 7 - 3 / 7 * weights(
         costs(x, pool.prototypes / pool.prototypes.norm(dim=1, keepdim=True).clamp_min(1)), 0.3, 5.0
     )
-    theirs = torch.autograd.grad(((left[:, None] @ x)[:, 0] * r).sum() + (left * rp).sum(), [x, pool.prototypes])
+    theirs = torch.autograd.grad(
+        ((left[:, None] @ x)[:, 0] * r).sum() + (left * rp).sum(), [x, pool.prototypes]
+    )
     for a, b in zip(ours, theirs, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-10)
 

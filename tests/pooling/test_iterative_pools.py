@@ -20,7 +20,9 @@ def otk_oracle(pool, x):
     u, vectors = pool.references, []
     for image in x:
         n, k = len(image), len(u)
-        s = torch.stack([torch.stack([-(v - r).square().sum() / pool.eps for r in u]) for v in image])  # p x k
+        s = torch.stack(
+            [torch.stack([-(v - r).square().sum() / pool.eps for r in u]) for v in image]
+        )  # p x k
         for _ in range(pool.iterations):
             s = s - torch.logsumexp(s, 1, keepdim=True) - math.log(n)  # each position sends 1/p
             s = s - torch.logsumexp(s, 0, keepdim=True) - math.log(k)  # each reference receives 1/k
@@ -29,14 +31,18 @@ def otk_oracle(pool, x):
 
 
 @pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize("options", [{}, {"k": 2, "eps": 0.7, "iterations": 5}, {"anchors": 4, "sigma": 2.0}])
+@pytest.mark.parametrize(
+    "options", [{}, {"k": 2, "eps": 0.7, "iterations": 5}, {"anchors": 4, "sigma": 2.0}]
+)
 def test_otk(options, scale):
     torch.manual_seed(0)
     pool = create_pool("otk", 5, **options).double()
     x, parameters = features(scale), list(pool.parameters())
     agree(pool, lambda t: otk_oracle(pool, t), x, parameters)
     agree(pool, lambda t: pool.algorithm().run(t)[0], x, parameters)
-    torch.testing.assert_close(pool.attend(x)[1].sum(-1), torch.full((2, pool.k), 1 / pool.k, dtype=torch.double))
+    torch.testing.assert_close(
+        pool.attend(x)[1].sum(-1), torch.full((2, pool.k), 1 / pool.k, dtype=torch.double)
+    )
 
 
 def test_sinkhorn_reaches_both_marginals_and_the_plan_of_the_linear_domain():
@@ -76,7 +82,9 @@ def test_inverse_root_and_its_gradient_where_eigenvectors_fail(spread):
 def start(pool, n):
     """The columns of X that U⁰ is drawn from."""
     bounds = [i * n // pool.k for i in range(pool.k + 1)]
-    return [a + int(float(r) * (b - a)) for r, a, b in zip(pool.draw, bounds, bounds[1:], strict=False)]
+    return [
+        a + int(float(r) * (b - a)) for r, a, b in zip(pool.draw, bounds, bounds[1:], strict=False)
+    ]
 
 
 def lloyd(pool, x):
@@ -101,14 +109,18 @@ def lloyd(pool, x):
 
 
 @pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize("options", [{}, {"k": 4, "iterations": 2, "seed": 3}, {"k": 1}, {"tol": 0.6}])
+@pytest.mark.parametrize(
+    "options", [{}, {"k": 4, "iterations": 2, "seed": 3}, {"k": 1}, {"tol": 0.6}]
+)
 def test_kmeans(options, scale):
     pool, x = create_pool("kmeans", 5, **options).double(), features(scale, (16, 12, 5))
     u = (lambda t: pool(t)[:, None]) if pool.k == 1 else pool
     agree(u, lambda t: lloyd(pool, t)[0], x)
     _, a = pool.attend(x)
     assert a.argmax(1).tolist() == lloyd(pool, x)[1]
-    torch.testing.assert_close(a @ x, u(x))  # an image that is done keeps the map its centroids came from
+    torch.testing.assert_close(
+        a @ x, u(x)
+    )  # an image that is done keeps the map its centroids came from
 
 
 def test_kmeans_agrees_with_scipy():
@@ -159,7 +171,9 @@ def slot_oracle(pool, x):
         keys, values = [pool.wk.weight @ v for v in normed], [pool.wv.weight @ v for v in normed]
         for _ in range(pool.iterations):
             queries = [pool.wq.weight @ norm(s, pool.norm_u) for s in u]
-            s = torch.stack([torch.stack([q @ k / math.sqrt(pool.dim) for q in queries]) for k in keys])  # p x k
+            s = torch.stack(
+                [torch.stack([q @ k / math.sqrt(pool.dim) for q in queries]) for k in keys]
+            )  # p x k
             a = s.softmax(1) + pool.eps
             a = a / a.sum(0)
             new = []

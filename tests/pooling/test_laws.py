@@ -47,7 +47,9 @@ WITHOUT_GRADIENT = {("gsp", "mu"): {"prototypes"}}  # mu = 1 is GAP
 
 
 def for_each(
-    cases: list[Case], by_default: list[Case] | None = None, unless: Callable[[Pool], object] = lambda pool: ""
+    cases: list[Case],
+    by_default: list[Case] | None = None,
+    unless: Callable[[Pool], object] = lambda pool: "",
 ) -> pytest.MarkDecorator:
     """Run a law for each case. A case for which `unless` returns a reason is skipped with it; all but the cases in
     `by_default` are marked slow, None marks none."""
@@ -69,9 +71,15 @@ def not_trainable(pool: Pool) -> str:
 
 every_pool = for_each(CASES)
 every_pool_with_a_map = for_each(CASES, unless=lambda pool: pool.no_attention)
-every_pool_without_a_map = for_each(CASES, unless=lambda pool: "" if pool.no_attention else "has an attention map")
-every_pool_for_one_token = for_each(CASES, unless=lambda pool: "needs more tokens" if pool.min_tokens > 1 else "")
-every_pool_for_more_tokens = for_each(CASES, unless=lambda pool: "takes one token" if pool.min_tokens == 1 else "")
+every_pool_without_a_map = for_each(
+    CASES, unless=lambda pool: "" if pool.no_attention else "has an attention map"
+)
+every_pool_for_one_token = for_each(
+    CASES, unless=lambda pool: "needs more tokens" if pool.min_tokens > 1 else ""
+)
+every_pool_for_more_tokens = for_each(
+    CASES, unless=lambda pool: "takes one token" if pool.min_tokens == 1 else ""
+)
 every_trainable_pool = for_each(CASES, unless=not_trainable)
 every_pool_with_a_row = for_each(
     CASES,
@@ -109,7 +117,9 @@ def run(pool: Pool, x: Tensor, grid: tuple[int, int] = GRID) -> tuple[Tensor, li
     loss = (u * features(*u.shape, dtype=u.dtype, seed=9)).sum()
     inputs = [x, *pool.parameters()]
     grads = torch.autograd.grad(loss, inputs, allow_unused=True)
-    return u.detach(), [torch.zeros_like(i) if g is None else g for g, i in zip(grads, inputs, strict=True)]
+    return u.detach(), [
+        torch.zeros_like(i) if g is None else g for g, i in zip(grads, inputs, strict=True)
+    ]
 
 
 @every_pool_for_one_token
@@ -202,7 +212,9 @@ def test_every_parameter_gets_a_gradient(name, options):
     u = pool(x, GRID)
     (u * features(*u.shape, seed=9)).sum().backward()
     assert x.grad is not None and x.grad.isfinite().all() and x.grad.abs().sum() > 0
-    excepted = {p for (n, o), names in WITHOUT_GRADIENT.items() if n == name and o in options for p in names}
+    excepted = {
+        p for (n, o), names in WITHOUT_GRADIENT.items() if n == name and o in options for p in names
+    }
     missing = {n for n, p in pool.named_parameters() if p.grad is None}
     assert missing <= excepted
     assert all(p.grad.isfinite().all() for p in pool.parameters() if p.grad is not None)

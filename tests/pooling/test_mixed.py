@@ -18,7 +18,9 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(request.param)
 
 
-def drawn(dtype: torch.dtype = torch.float64, pairs: int = 40) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def drawn(
+    dtype: torch.dtype = torch.float64, pairs: int = 40
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     draw = torch.Generator().manual_seed(0)
     x = torch.randn(6, 5, 9, generator=draw, dtype=torch.float64).to(dtype)
     b, c = torch.randint(6, (2, pairs), generator=draw)
@@ -77,7 +79,10 @@ def test_what_is_no_number_is_not_hidden(name: str, way: str) -> None:
     x, b, c, lam = drawn()
     x[2, 3, 4] = torch.nan
     found = create_pool(name, 9).mixed(x, b, c, lam)
-    assert torch.equal(found.isnan(), create_pool(name, 9)(torch.lerp(x[c], x[b], lam.double()[:, None, None])).isnan())
+    assert torch.equal(
+        found.isnan(),
+        create_pool(name, 9)(torch.lerp(x[c], x[b], lam.double()[:, None, None])).isnan(),
+    )
     assert found.isnan().any()
 
 
@@ -97,4 +102,8 @@ def test_of_equals_the_first_has_the_gradient(way: str) -> None:
     x = torch.zeros(2, 4, 3, requires_grad=True)
     one = torch.tensor([1])
     create_pool("max", 3).mixed(x, torch.tensor([0]), one, torch.tensor([0.25])).sum().backward()
-    assert x.grad is not None and x.grad[:, 0].tolist() == [[0.25] * 3, [0.75] * 3] and not x.grad[:, 1:].any()
+    assert (
+        x.grad is not None
+        and x.grad[:, 0].tolist() == [[0.25] * 3, [0.75] * 3]
+        and not x.grad[:, 1:].any()
+    )

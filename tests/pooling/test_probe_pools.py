@@ -149,7 +149,10 @@ def test_cross_attention_equals_torch(own: int) -> None:
     nn.init.normal_(theirs.in_proj_bias)
     ours = CrossAttention(DIM, HEADS).double()
     for layer, weight, bias in zip(
-        (ours.q, ours.k, ours.v), theirs.in_proj_weight.chunk(3), theirs.in_proj_bias.chunk(3), strict=True
+        (ours.q, ours.k, ours.v),
+        theirs.in_proj_weight.chunk(3),
+        theirs.in_proj_bias.chunk(3),
+        strict=True,
     ):
         layer.load_state_dict({"weight": weight, "bias": bias})
     ours.proj.load_state_dict(theirs.out_proj.state_dict())
@@ -165,11 +168,16 @@ def test_clip_equals_timm(size: tuple[int, int]) -> None:
     pool = shaken("clip", **H, pos_grid=(3, 3), out_dim=7)
     theirs = AttentionPool2d(DIM, 3, out_features=7, num_heads=HEADS, qkv_separate=True).double()
     theirs.load_state_dict(
-        {k.replace("attn.", "").replace("pos", "pos_embed"): v for k, v in pool.state_dict().items()}
+        {
+            k.replace("attn.", "").replace("pos", "pos_embed"): v
+            for k, v in pool.state_dict().items()
+        }
     )
     x = torch.randn(2, DIM, *size, dtype=torch.float64)
     exact = size == pool.pos_grid  # timm resizes positions in float32
-    torch.testing.assert_close(pool.on_map(x), theirs(x), **({} if exact else {"rtol": 1e-5, "atol": 1e-5}))
+    torch.testing.assert_close(
+        pool.on_map(x), theirs(x), **({} if exact else {"rtol": 1e-5, "atol": 1e-5})
+    )
 
 
 def test_map_equals_timm() -> None:
@@ -188,7 +196,15 @@ def test_map_equals_timm() -> None:
 
 
 def test_heads() -> None:
-    assert [default_heads(dim, 12) for dim in (768, 1280, 2048, 48, 7, 13, 1)] == [12, 10, 8, 12, 7, 1, 1]
+    assert [default_heads(dim, 12) for dim in (768, 1280, 2048, 48, 7, 13, 1)] == [
+        12,
+        10,
+        8,
+        12,
+        7,
+        1,
+        1,
+    ]
     assert create_pool("clip", 2048).attn.heads == 32
     assert create_pool("clip", 48).attn.heads == 1
     assert create_pool("ep", 48).queries == 24

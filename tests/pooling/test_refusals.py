@@ -60,7 +60,11 @@ def test_names():
         create_pool("simpol", 8)
     with pytest.raises(ValueError, match=r"'simpool'.*'gama'.*'gamma'.*gamma, "):
         create_pool("simpool", 8, gama=2)
-    for name in ("gap", "max", "glsep"):  # one vector as wide as the features, and nothing to choose
+    for name in (
+        "gap",
+        "max",
+        "glsep",
+    ):  # one vector as wide as the features, and nothing to choose
         with pytest.raises(ValueError, match=f"'{name}'.*'k'"):
             create_pool(name, 8, k=3)
 
@@ -102,7 +106,12 @@ def test_an_mlp_without_hidden_channels():
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [("gem", {"gamma": 3}), ("lse", {"r": 10}), ("solar", {"gamma": 3}), ("cait", {"layer_scale": 1})],
+    [
+        ("gem", {"gamma": 3}),
+        ("lse", {"r": 10}),
+        ("solar", {"gamma": 3}),
+        ("cait", {"layer_scale": 1}),
+    ],
 )
 def test_a_whole_number_is_a_number(name, options):
     exact = {key: float(value) for key, value in options.items()}

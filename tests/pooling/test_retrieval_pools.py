@@ -19,40 +19,55 @@ def crow(pool, image):
     alpha = [(v / total) ** (1 / pool.b) if v > 0 else 0 for v in s]
     share = [sum(bool(image[j, c] > 0) for j in range(n)) / n for c in range(d)]
     boost = [math.log((d * pool.eps + sum(share)) / (pool.eps + q)) for q in share]
-    return torch.stack([boost[c] * sum(a * image[j, c] for j, a in enumerate(alpha)) for c in range(d)])
+    return torch.stack(
+        [boost[c] * sum(a * image[j, c] for j, a in enumerate(alpha)) for c in range(d)]
+    )
 
 
 def delf(pool, image):
     one, _, two, _ = pool.score
-    scores = [torch.log1p((two.weight[0] @ (one.weight @ v + one.bias).relu() + two.bias[0]).exp()) for v in image]
+    scores = [
+        torch.log1p((two.weight[0] @ (one.weight @ v + one.bias).relu() + two.bias[0]).exp())
+        for v in image
+    ]
     return sum(a * v for a, v in zip(scores, image, strict=True))
 
 
 def gemax(pool, image):
     n, d = image.shape
     penalty = pool.ridge * sum(v @ v for v in image) / n
-    system = torch.cat([image, penalty.sqrt() * torch.eye(d, dtype=image.dtype)])  # ‖Xᵀu - 1‖² + λ‖u‖²
+    system = torch.cat(
+        [image, penalty.sqrt() * torch.eye(d, dtype=image.dtype)]
+    )  # ‖Xᵀu - 1‖² + λ‖u‖²
     target = torch.cat([torch.ones(n), torch.zeros(d)]).to(image)
     return torch.linalg.lstsq(system, target[:, None]).solution[:, 0]
 
 
 def batch_norm(bn, y, dim):
     shape = [-1 if i == dim else 1 for i in range(y.ndim)]
-    mean, var, weight, bias = (v.view(shape) for v in (bn.running_mean, bn.running_var, bn.weight, bn.bias))
+    mean, var, weight, bias = (
+        v.view(shape) for v in (bn.running_mean, bn.running_var, bn.weight, bn.bias)
+    )
     return (y - mean) / (var + bn.eps).sqrt() * weight + bias
 
 
 def gsop(pool, image):
     y = batch_norm(pool.norm, image @ pool.reduce.weight.mT + pool.reduce.bias, 1).relu()
-    rows = batch_norm(pool.row_norm, torch.cov(y.mT, correction=0), 0)  # each row has statistics of its own
+    rows = batch_norm(
+        pool.row_norm, torch.cov(y.mT, correction=0), 0
+    )  # each row has statistics of its own
     outs = [
-        pool.row.weight[4 * r + i, 0] @ row + pool.row.bias[4 * r + i] for r, row in enumerate(rows) for i in range(4)
+        pool.row.weight[4 * r + i, 0] @ row + pool.row.bias[4 * r + i]
+        for r, row in enumerate(rows)
+        for i in range(4)
     ]
     return torch.sigmoid(pool.expand.weight @ torch.stack(outs) + pool.expand.bias) * image.mean(0)
 
 
 def solar(pool, image):
-    f, g = (batch_norm(m[1], image @ m[0].weight.mT + m[0].bias, 1).relu() for m in (pool.f, pool.g))
+    f, g = (
+        batch_norm(m[1], image @ m[0].weight.mT + m[0].bias, 1).relu() for m in (pool.f, pool.g)
+    )
     h = image @ pool.h.weight.mT + pool.h.bias
     ys = []
     for i, v in enumerate(image):
@@ -73,7 +88,9 @@ def netvlad(pool, image):
 
 def weldon(pool, image):
     ordered = [sorted(image[:, c].unbind()) for c in range(image.shape[1])]
-    return torch.stack([sum(v[-pool.top :]) / pool.top + sum(v[: pool.low]) / max(1, pool.low) for v in ordered])
+    return torch.stack(
+        [sum(v[-pool.top :]) / pool.top + sum(v[: pool.low]) / max(1, pool.low) for v in ordered]
+    )
 
 
 POOLS = [
@@ -103,7 +120,9 @@ def test_oracle_and_row(oracle, options, tokens, scale):
 
 
 def test_crow_weighs_rare_channels_and_strong_positions_more():
-    x = torch.tensor([[[4.0, 0.0], [1.0, 1.0]]])  # channel 0 is on everywhere, channel 1 at one of two positions
+    x = torch.tensor(
+        [[[4.0, 0.0], [1.0, 1.0]]]
+    )  # channel 0 is on everywhere, channel 1 at one of two positions
     u, a = create_pool("crow", 2).attend(x)
     norm = math.sqrt(4**2 + 2**2)
     assert a[0, 0].tolist() == pytest.approx([math.sqrt(4 / norm), math.sqrt(2 / norm)])
@@ -114,14 +133,18 @@ def test_crow_weighs_rare_channels_and_strong_positions_more():
 def test_gemax_makes_every_feature_equally_similar():
     x = features(1.0, (2, 4, 5))
     u = create_pool("gemax", 5, ridge=1e-9)(x)
-    torch.testing.assert_close((x @ u[..., None])[..., 0], torch.ones(2, 4, dtype=torch.double), rtol=0, atol=1e-5)
+    torch.testing.assert_close(
+        (x @ u[..., None])[..., 0], torch.ones(2, 4, dtype=torch.double), rtol=0, atol=1e-5
+    )
     with pytest.raises(NoAttention, match="'gemax'"):
         create_pool("gemax", 5).attend(x)
 
 
 def test_solar_starts_as_gem():
     x = features(1.0)
-    torch.testing.assert_close(create_pool("solar", 5).double()(x), create_pool("gem", 5, gamma=3.0).double()(x))
+    torch.testing.assert_close(
+        create_pool("solar", 5).double()(x), create_pool("gem", 5, gamma=3.0).double()(x)
+    )
 
 
 def test_netvlad_starts_as_vlad_assigns_and_has_length_one():

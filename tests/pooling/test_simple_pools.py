@@ -15,7 +15,9 @@ SCALES = (1e-2, 1.0, 1e2)
 
 def per_channel(x, fn):
     """fn on the list of an image's values in one channel."""
-    return torch.stack([torch.stack([fn(image[:, c].unbind()) for c in range(x.shape[2])]) for image in x])
+    return torch.stack(
+        [torch.stack([fn(image[:, c].unbind()) for c in range(x.shape[2])]) for image in x]
+    )
 
 
 def log_mean_exp(values, r):
@@ -27,7 +29,9 @@ ORACLES = {
     "gap": lambda pool, v: sum(v) / len(v),
     "max": lambda pool, v: max(v),
     "gap+max": lambda pool, v: sum(v) / len(v) + max(v),
-    "gem": lambda pool, v: (sum(e.clamp_min(1e-6) ** pool.gamma for e in v) / len(v)) ** (1 / pool.gamma),
+    "gem": lambda pool, v: (
+        (sum(e.clamp_min(1e-6) ** pool.gamma for e in v) / len(v)) ** (1 / pool.gamma)
+    ),
     "lse": lambda pool, v: log_mean_exp(v, pool.r),
     "glsep": lambda pool, v: log_mean_exp(v, 1) + math.log(len(v)),
 }
@@ -51,14 +55,18 @@ def test_oracle_and_row(name, options, scale):
 
 def test_average_option_is_half_the_sum():
     x = features(1.0)
-    torch.testing.assert_close(create_pool("gap+max", 5, average=True)(x), create_pool("gap+max", 5)(x) / 2)
+    torch.testing.assert_close(
+        create_pool("gap+max", 5, average=True)(x), create_pool("gap+max", 5)(x) / 2
+    )
 
 
 def test_lse_and_glsep_agree_with_scipy():
     x = features(30.0)
     lse = scipy.special.logsumexp(10 * x.numpy(), axis=1, b=1 / x.shape[1]) / 10
     torch.testing.assert_close(create_pool("lse", 5).double()(x).detach(), torch.from_numpy(lse))
-    torch.testing.assert_close(create_pool("glsep", 5)(x), torch.from_numpy(scipy.special.logsumexp(x.numpy(), axis=1)))
+    torch.testing.assert_close(
+        create_pool("glsep", 5)(x), torch.from_numpy(scipy.special.logsumexp(x.numpy(), axis=1))
+    )
 
 
 def test_lse_passes_through_zero():
@@ -69,7 +77,9 @@ def test_lse_passes_through_zero():
     u.sum().backward()
     assert pool.r.grad.isfinite() and pool.r.grad > 0  # u grows with r: the value may leave zero
     low, high = (create_pool("lse", 5, r=r).double()(x) for r in (-1e3, 1e3))
-    torch.testing.assert_close(torch.stack([low, high]), torch.stack([x.amin(1), x.amax(1)]), rtol=0, atol=1e-2)
+    torch.testing.assert_close(
+        torch.stack([low, high]), torch.stack([x.amin(1), x.amax(1)]), rtol=0, atol=1e-2
+    )
 
 
 def test_gem_does_not_overflow_when_gamma_has_grown():
@@ -79,13 +89,17 @@ def test_gem_does_not_overflow_when_gamma_has_grown():
 
 
 @pytest.mark.parametrize(
-    ("alpha", "p"), [(-math.inf, math.inf), (-3, 2), (-1, 1), (1, 0), (3, -1), (math.inf, -math.inf)]
+    ("alpha", "p"),
+    [(-math.inf, math.inf), (-3, 2), (-1, 1), (1, 0), (3, -1), (math.inf, -math.inf)],
 )
 def test_six_means_of_f_alpha(alpha, p):
     v, a = features(1.0).abs() + 0.1, torch.rand(2, 3, 12, dtype=torch.double).softmax(-1)
     means = {math.inf: lambda x, weights: x.max(), -math.inf: lambda x, weights: x.min()}
     mean = means.get(p, lambda x, weights: scipy.stats.pmean(x, p, weights=weights))
-    expected = [[[mean(v[b, :, c].numpy(), a[b, k].numpy()) for c in range(5)] for k in range(3)] for b in range(2)]
+    expected = [
+        [[mean(v[b, :, c].numpy(), a[b, k].numpy()) for c in range(5)] for k in range(3)]
+        for b in range(2)
+    ]
     torch.testing.assert_close(f_alpha(alpha)(v, a), torch.tensor(expected, dtype=torch.double))
 
 
@@ -106,7 +120,8 @@ def how_oracle(pool, x, height, width):
 
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize(
-    ("name", "options"), [("how", {}), ("how", {"kernel": 1, "out_dim": 3}), ("smk", {"out_dim": 3})]
+    ("name", "options"),
+    [("how", {}), ("how", {"kernel": 1, "out_dim": 3}), ("smk", {"out_dim": 3})],
 )
 def test_how_and_smk(name, options, scale):
     pool, x = create_pool(name, 5, **options).double(), features(scale)
@@ -114,7 +129,9 @@ def test_how_and_smk(name, options, scale):
     parameters = list(pool.parameters())
     assert len(parameters) == (2 if name == "smk" else 0)
     agree(lambda t: pool(t, (3, 4)), lambda t: how_oracle(pool, t, 3, 4), x, parameters)
-    agree(lambda t: pool(t, (3, 4)), lambda t: pool.algorithm().run(t, (3, 4))[0][:, 0], x, parameters)
+    agree(
+        lambda t: pool(t, (3, 4)), lambda t: pool.algorithm().run(t, (3, 4))[0][:, 0], x, parameters
+    )
     torch.testing.assert_close(pool.attend(x, (3, 4))[1].flatten(1), x.norm(dim=-1))
 
 
@@ -124,7 +141,10 @@ def test_how_fit_whitens_the_smoothed_features():
     v = (pool.smooth(x, (3, 4)).flatten(0, 1) - pool.mean) @ pool.weight.mT
     torch.testing.assert_close(v.mT @ v / len(v), torch.eye(2, dtype=torch.double))
     torch.testing.assert_close(v.mean(0), torch.zeros(2, dtype=torch.double), rtol=0, atol=1e-9)
-    assert set(pool.weight.abs().argmax(1).tolist()) == {0, 4}  # the two directions of largest variance
+    assert set(pool.weight.abs().argmax(1).tolist()) == {
+        0,
+        4,
+    }  # the two directions of largest variance
 
 
 def test_how_fit_on_few_features_does_not_blow_up_the_directions_they_lack():

@@ -23,13 +23,17 @@ def algorithm_2(pool: SimPool, x: torch.Tensor) -> tuple[torch.Tensor, torch.Ten
             normed.append((token - mean) / torch.sqrt(((token - mean) ** 2).mean() + 1e-6))
         normed = torch.stack(normed) * pool.norm.weight + pool.norm.bias
         q = pool.wq.weight @ u0  # (S 13)
-        scores = torch.stack([(pool.wk.weight @ token) @ q / math.sqrt(len(q)) for token in normed])  # (S 14)
+        scores = torch.stack(
+            [(pool.wk.weight @ token) @ q / math.sqrt(len(q)) for token in normed]
+        )  # (S 14)
         a = scores.exp() / scores.exp().sum()  # (S 15)
         if pool.gamma is None:
             u = sum(w * token for w, token in zip(a, normed, strict=True))
         else:
             v = normed - normed.min()  # (S 16)
-            u = sum(w * token**pool.gamma for w, token in zip(a, v, strict=True)) ** (1 / pool.gamma)  # (S 17)
+            u = sum(w * token**pool.gamma for w, token in zip(a, v, strict=True)) ** (
+                1 / pool.gamma
+            )  # (S 17)
         vectors.append(u)
         maps.append(a)
     return torch.stack(vectors), torch.stack(maps)
@@ -44,7 +48,11 @@ def make(dtype=torch.float64, **options) -> SimPool:
 
 
 def grads(loss: torch.Tensor, x: torch.Tensor, pool: SimPool) -> list[torch.Tensor]:
-    return list(torch.autograd.grad(loss, [x, pool.wq.weight, pool.wk.weight, pool.norm.weight, pool.norm.bias]))
+    return list(
+        torch.autograd.grad(
+            loss, [x, pool.wq.weight, pool.wk.weight, pool.norm.weight, pool.norm.bias]
+        )
+    )
 
 
 @pytest.mark.parametrize("gamma", [None, 1.0, 1.25, 2.0, 3.0])
@@ -133,7 +141,9 @@ def test_released_checkpoint(gamma):
     torch.testing.assert_close(pool(x), expected, rtol=1e-4, atol=1e-5)
     pool = create_pool("simpool", DIM, gamma=gamma, floor="batch").double()
     pool.load_state_dict(released)
-    assert {p.dtype for p in pool.parameters()} == {torch.float64}  # beta goes where the other weights are
+    assert {p.dtype for p in pool.parameters()} == {
+        torch.float64
+    }  # beta goes where the other weights are
     network = torch.nn.Sequential(create_pool("simpool", DIM, gamma=gamma, floor="batch"))
     network.load_state_dict({f"0.{name}": tensor for name, tensor in released.items()})
     torch.testing.assert_close(network[0](x), expected, rtol=1e-4, atol=1e-5)
@@ -187,14 +197,25 @@ def test_k_vectors_start_from_k_means():
 def test_linear_and_norm_switches():
     """Every row of Table 10 (right): which of q, k, v have a linear map, and which a LayerNorm."""
     x = torch.randn(2, 6, DIM, dtype=torch.float64)
-    for linear, norm in (("qkv", "qkv"), ("qk", "kv"), ("qk", "k"), ("qk", "v"), ("q", "kv"), ("v", "q"), ("", "")):
+    for linear, norm in (
+        ("qkv", "qkv"),
+        ("qk", "kv"),
+        ("qk", "k"),
+        ("qk", "v"),
+        ("q", "kv"),
+        ("v", "q"),
+        ("", ""),
+    ):
         torch.manual_seed(0)
         pool = create_pool("simpool", DIM, linear=linear, norm=norm).double()
         q = x.mean(1, keepdim=True)
         q = pool.norm_q(q) if "q" in norm else q
         k = pool.norm(x) if "k" in norm else x
         v = pool.norm(x) if "v" in norm else x
-        q, k, v = (getattr(pool, f"w{n}")(t) if n in linear else t for n, t in (("q", q), ("k", k), ("v", v)))
+        q, k, v = (
+            getattr(pool, f"w{n}")(t) if n in linear else t
+            for n, t in (("q", q), ("k", k), ("v", v))
+        )
         torch.testing.assert_close(pool(x), ((q @ k.mT / 4).softmax(-1) @ v)[:, 0])
         assert sum(p.numel() for p in pool.parameters() if p.ndim == 2) == len(linear) * DIM**2
 

@@ -12,7 +12,12 @@ from cenote.pooling import Pool, create_pool
 from tests.pooling.comparing import check_equal, shaken
 
 DIM, HEADS, GRID = 12, 4, (2, 3)
-CASES = [("vit", {}), ("vit", {"depth": 3, "norm": True}), ("cait", {}), ("cait", {"depth": 2, "norm": True})]
+CASES = [
+    ("vit", {}),
+    ("vit", {"depth": 3, "norm": True}),
+    ("cait", {}),
+    ("cait", {"depth": 2, "norm": True}),
+]
 
 
 def layer_norm(x: Tensor, norm: nn.Module) -> Tensor:

@@ -7,7 +7,9 @@ from itertools import pairwise
 from torch import Tensor
 
 
-def assert_ranked(rows: Sequence[int] | Tensor, scores: Mapping[int, float] | Tensor, atol: float = 1e-5) -> None:
+def assert_ranked(
+    rows: Sequence[int] | Tensor, scores: Mapping[int, float] | Tensor, atol: float = 1e-5
+) -> None:
     """The rows are different, come from the highest score to the lowest, and the other rows have no higher ones."""
     ranking = [int(row) for row in rows]
     reference = dict(enumerate(scores.tolist())) if isinstance(scores, Tensor) else dict(scores)

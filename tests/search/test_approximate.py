@@ -21,7 +21,9 @@ DIM = 32
 def clustered(count: int, seed: int = 0) -> Tensor:
     draw = torch.Generator().manual_seed(seed)
     centres = torch.randn(40, DIM, generator=torch.Generator().manual_seed(99))
-    x = centres[torch.randint(40, (count,), generator=draw)] + 0.35 * torch.randn(count, DIM, generator=draw)
+    x = centres[torch.randint(40, (count,), generator=draw)] + 0.35 * torch.randn(
+        count, DIM, generator=draw
+    )
     return torch.nn.functional.normalize(x, dim=1)
 
 
@@ -39,7 +41,9 @@ def filled(folder: Path, x: Tensor) -> Embedded:
 def recall(index: Embedded, queries: Tensor, k: int = 10) -> float:
     found, truth = index.nearest(queries, k)[1], index.exact(queries, k)[1]
     return float(
-        torch.tensor([len(set(a) & set(b)) / k for a, b in zip(found.tolist(), truth.tolist(), strict=True)]).mean()
+        torch.tensor(
+            [len(set(a) & set(b)) / k for a, b in zip(found.tolist(), truth.tolist(), strict=True)]
+        ).mean()
     )
 
 
@@ -61,7 +65,9 @@ def test_its_recall_is_measured_and_true(built: Path) -> None:
     assert recall(index, queries) > 0.9
     scores, rows = index.nearest(queries, 10)
     assert torch.allclose(
-        scores, (index.vectors(rows.flatten()).view(100, 10, DIM) * queries[:, None]).sum(2), atol=1e-5
+        scores,
+        (index.vectors(rows.flatten()).view(100, 10, DIM) * queries[:, None]).sum(2),
+        atol=1e-5,
     )
     assert (scores.diff(dim=1) <= 0).all()
     assert index.scan(queries[:1]) is None  # every image would take too long
@@ -72,7 +78,10 @@ def test_filters_are_exact(built: Path) -> None:
     index.open_approximate()
     view = index.select(Filter(classes=("c1",)))
     queries = clustered(5, seed=2)
-    assert torch.equal(view.nearest(queries, 8)[1], view.exact(queries, 8)[1]) and view.scan(queries) is not None
+    assert (
+        torch.equal(view.nearest(queries, 8)[1], view.exact(queries, 8)[1])
+        and view.scan(queries) is not None
+    )
 
 
 def test_what_comes_and_goes_later(tmp_path: Path) -> None:
@@ -97,8 +106,12 @@ def test_what_comes_and_goes_later(tmp_path: Path) -> None:
     assert index.approximate is None and len(index) == 60  # its rows have other numbers now
 
 
-def test_data_without_structure_stays_exact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    x = torch.nn.functional.normalize(torch.randn(3000, 128, generator=torch.Generator().manual_seed(0)), dim=1)
+def test_data_without_structure_stays_exact(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = torch.nn.functional.normalize(
+        torch.randn(3000, 128, generator=torch.Generator().manual_seed(0)), dim=1
+    )
     index = filled(tmp_path / "ix", x)
     monkeypatch.setattr(approximate, "PROBES", (1,))
     message = bring_up_to_date(index, "yes")
@@ -109,7 +122,9 @@ def test_data_without_structure_stays_exact(tmp_path: Path, monkeypatch: pytest.
 
 def test_when_it_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index = filled(tmp_path / "ix", clustered(1200))
-    assert bring_up_to_date(index) is None and not (tmp_path / "ix" / "approximate.json").exists()  # too few
+    assert (
+        bring_up_to_date(index) is None and not (tmp_path / "ix" / "approximate.json").exists()
+    )  # too few
     monkeypatch.setattr(approximate, "ENOUGH", 1000)
     message = bring_up_to_date(index)
     assert message is not None and "recall@10" in message and index.open_approximate()
@@ -129,7 +144,9 @@ def test_two_files_that_do_not_belong_together(built: Path, tmp_path: Path) -> N
         assert not index.open_approximate()
 
 
-@pytest.mark.parametrize("content", ["[1]", "7", "{", '{"good": true}', '{"good": true, "rows": "x"}'])
+@pytest.mark.parametrize(
+    "content", ["[1]", "7", "{", '{"good": true}', '{"good": true, "rows": "x"}']
+)
 def test_a_damaged_description_is_ignored(tmp_path: Path, content: str) -> None:
     index = filled(tmp_path / "ix", clustered(50))
     (tmp_path / "ix" / "approximate.json").write_text(content)

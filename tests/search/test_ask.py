@@ -36,13 +36,18 @@ def store(photos: Path) -> Store:
     memory = word_memory()
     made = Description("toy", "toy 1", 6, words={"name": "w", "digest": memory.digest, "n": 3})
     index = Embedded.open(photos.parent / "ix", made)
-    assert fill(index, read_folders(photos), ColourModel(), memory, source=str(photos)).embedded == 32  # type: ignore[arg-type]
+    assert (
+        fill(index, read_folders(photos), ColourModel(), memory, source=str(photos)).embedded == 32
+    )  # type: ignore[arg-type]
     return index
 
 
 def found(store: Store, **asked: object) -> list[str]:
     answer = ask(Question(**asked), store, ColourModel(), word_memory())  # type: ignore[arg-type]
-    return [f"{Path(result.entry.path).parent.name}/{Path(result.entry.path).stem}" for result in answer.results]
+    return [
+        f"{Path(result.entry.path).parent.name}/{Path(result.entry.path).stem}"
+        for result in answer.results
+    ]
 
 
 def test_by_text_by_image_and_by_both(photos: Path, store: Store, tmp_path: Path) -> None:
@@ -52,17 +57,30 @@ def test_by_text_by_image_and_by_both(photos: Path, store: Store, tmp_path: Path
     assert {name[:-1] for name in found(store, images=(outside,), top=4)} == {"square/green"}
     few = {"k": 4}  # there are only four images of each kind
     for method, options in (("auto", few), ("freedom", few), ("weicom", {}), ("sum", {})):
-        both = found(store, images=(outside,), texts=("stripes",), top=4, method=method, options=options)
+        both = found(
+            store, images=(outside,), texts=("stripes",), top=4, method=method, options=options
+        )
         assert {name[:-1] for name in both} == {"stripes/green"}, method
     answer = ask(Question((outside,), ("stripes",)), store, ColourModel(), word_memory())  # type: ignore[arg-type]
-    assert answer.method == "freedom" and answer.why["n"] == 1 and answer.why["words"][0]["word"] == "green"
+    assert (
+        answer.method == "freedom"
+        and answer.why["n"] == 1
+        and answer.why["words"][0]["word"] == "green"
+    )
     assert ask(Question((outside,), ("stripes",)), store, ColourModel()).method == "weicom"  # type: ignore[arg-type]
 
 
 def test_weights_and_negative_terms(store: Store) -> None:
-    assert all(name.startswith("stripes") for name in found(store, texts=("red", "stripes^3"), top=4))
-    assert all(name.startswith("square/red") for name in found(store, texts=("red^3", "square"), top=4))
-    assert all(name.startswith("square/red") for name in found(store, texts=("red",), without=("stripes",), top=4))
+    assert all(
+        name.startswith("stripes") for name in found(store, texts=("red", "stripes^3"), top=4)
+    )
+    assert all(
+        name.startswith("square/red") for name in found(store, texts=("red^3", "square"), top=4)
+    )
+    assert all(
+        name.startswith("square/red")
+        for name in found(store, texts=("red",), without=("stripes",), top=4)
+    )
     assert parse_term(" a dog^0.5 ") == ("a dog", 0.5) and parse_term("x") == ("x", 1.0)
     assert parse_term("c^3 code^2") == ("c^3 code", 2.0)
     for wrong in (
@@ -85,19 +103,31 @@ def test_weights_and_negative_terms(store: Store) -> None:
 def test_negative_terms_do_not_change_the_subject_of_the_image(photos: Path, store: Store) -> None:
     mine = photos / "square" / "green0.png"
     asked = {"images": (mine,), "without": ("square",), "top": 4}
-    best = ask(Question(**asked, texts=("green",), options={"k": 4}), store, ColourModel(), word_memory())  # type: ignore[arg-type]
-    assert best.method == "freedom" and {Path(r.entry.path).stem[:-1] for r in best.results} == {"green"}
+    best = ask(
+        Question(**asked, texts=("green",), options={"k": 4}), store, ColourModel(), word_memory()
+    )  # type: ignore[arg-type]
+    assert best.method == "freedom" and {Path(r.entry.path).stem[:-1] for r in best.results} == {
+        "green"
+    }
     assert {r.entry.label for r in best.results} == {"stripes"}
     assert ask(Question(**asked), store, ColourModel(), word_memory()).method == "weicom"  # type: ignore[arg-type]
 
 
 def test_freedom_s_memory_is_the_whole_index(photos: Path, store: Store) -> None:
-    asked = {"images": (photos / "square" / "red0.png",), "texts": ("stripes",), "method": "freedom"}
+    asked = {
+        "images": (photos / "square" / "red0.png",),
+        "texts": ("stripes",),
+        "method": "freedom",
+    }
     every, some = (
         ask(Question(**asked, filter=chosen), store, ColourModel(), word_memory())  # type: ignore[arg-type]
         for chosen in (Filter(), Filter(classes=("stripes",)))
     )
-    assert some.why == every.why and {r.entry.label for r in some.results} == {"stripes"} and some.searched == 16
+    assert (
+        some.why == every.why
+        and {r.entry.label for r in some.results} == {"stripes"}
+        and some.searched == 16
+    )
 
 
 class MadeUpWords(ColourModel):
@@ -109,7 +139,9 @@ class MadeUpWords(ColourModel):
         return torch.nn.functional.normalize(words, dim=1)
 
 
-def test_a_mapping_is_trained_once_on_the_whole_index(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mapping_is_trained_once_on_the_whole_index(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also if the questions have filters."""
     trained: list[int] = []
 
@@ -121,7 +153,9 @@ def test_a_mapping_is_trained_once_on_the_whole_index(store: Store, monkeypatch:
     question = Question((0,), ("stripes",), method="pic2word", filter=Filter(classes=("stripes",)))
     for _ in range(2):
         answer = ask(question, store, MadeUpWords())  # type: ignore[arg-type]
-        assert answer.searched == 16 and {result.entry.label for result in answer.results} == {"stripes"}
+        assert answer.searched == 16 and {result.entry.label for result in answer.results} == {
+            "stripes"
+        }
     assert trained == [32]
 
 
@@ -130,7 +164,9 @@ def test_scores_are_cosines_best_first(store: Store) -> None:
     scores = [result.score for result in answer.results]
     assert scores == sorted(scores, reverse=True) and len(scores) == 32 and answer.exact
     rows = [store.known()[result.entry.path].row for result in answer.results]
-    assert np.allclose(scores, store.vectors(torch.tensor(rows)) @ ColourModel().embed_texts(["red"])[0], atol=1e-5)
+    assert np.allclose(
+        scores, store.vectors(torch.tensor(rows)) @ ColourModel().embed_texts(["red"])[0], atol=1e-5
+    )
 
 
 def test_cut_off_then_sorted(store: Store) -> None:
@@ -142,21 +178,31 @@ def test_cut_off_then_sorted(store: Store) -> None:
     dates = [result.entry.date for result in answer.results]
     assert dates == sorted(dates, reverse=True)
     best = {result.entry.path for result in every.results[:5]}
-    assert {result.entry.path for result in answer.results} == best  # the most relevant, in another order
+    assert {
+        result.entry.path for result in answer.results
+    } == best  # the most relevant, in another order
     names = found(store, **asked, sort="name")
     assert [name.split("/")[1] for name in names] == sorted(name.split("/")[1] for name in names)
-    sizes = [r.entry.size for r in ask(Question(**asked, sort="size"), store, ColourModel()).results]  # type: ignore[arg-type]
+    sizes = [
+        r.entry.size for r in ask(Question(**asked, sort="size"), store, ColourModel()).results
+    ]  # type: ignore[arg-type]
     assert sizes == sorted(sizes, reverse=True)
     assert ask(Question(texts=("red",), cut=2.0), store, ColourModel()).results == []  # type: ignore[arg-type]
 
 
 def test_filters_hold(photos: Path, store: Store) -> None:
-    assert all(name.startswith("stripes") for name in found(store, texts=("red",), filter=Filter(classes=("stripes",))))
-    assert found(store, texts=("red",), filter=Filter(folders=(str(photos / "square"),)), top=2)[0].startswith(
-        "square/red"
+    assert all(
+        name.startswith("stripes")
+        for name in found(store, texts=("red",), filter=Filter(classes=("stripes",)))
     )
+    assert found(store, texts=("red",), filter=Filter(folders=(str(photos / "square"),)), top=2)[
+        0
+    ].startswith("square/red")
     late = Filter(since=3000.0)
-    assert all(name.endswith("3") for name in found(store, images=(photos / "square" / "red0.png",), filter=late))
+    assert all(
+        name.endswith("3")
+        for name in found(store, images=(photos / "square" / "red0.png",), filter=late)
+    )
     assert found(store, texts=("red",), filter=Filter(classes=("none",))) == []
 
 
@@ -168,19 +214,37 @@ def test_a_missing_file_is_marked(photos: Path, tmp_path: Path) -> None:
     fill(index, read_folders(tmp_path / "x"), ColourModel())  # type: ignore[arg-type]
     (tmp_path / "x" / "a.png").unlink()
     answer = ask(Question(texts=("red",)), index, ColourModel())  # type: ignore[arg-type]
-    assert [(Path(r.entry.path).name, r.missing) for r in answer.results] == [("a.png", True), ("b.png", False)]
+    assert [(Path(r.entry.path).name, r.missing) for r in answer.results] == [
+        ("a.png", True),
+        ("b.png", False),
+    ]
 
 
 def test_why(store: Store, photos: Path) -> None:
     mine = photos / "square" / "red0.png"
     freedom = ask(Question((mine,), ("stripes",)), store, ColourModel(), word_memory()).why  # type: ignore[arg-type]
-    assert freedom["words"][0]["word"] in WORDS and freedom["terms"] == [{"text": "stripes", "weight": 1.0}]
-    assert all(os.path.exists(path) for path in freedom["proxies"]) and str(mine) not in freedom["proxies"]
-    weicom = ask(Question((mine,), ("stripes",), options={"weight": 0.4}), store, ColourModel(), word_memory()).why  # type: ignore[arg-type]
+    assert freedom["words"][0]["word"] in WORDS and freedom["terms"] == [
+        {"text": "stripes", "weight": 1.0}
+    ]
+    assert (
+        all(os.path.exists(path) for path in freedom["proxies"])
+        and str(mine) not in freedom["proxies"]
+    )
+    weicom = ask(
+        Question((mine,), ("stripes",), options={"weight": 0.4}),
+        store,
+        ColourModel(),
+        word_memory(),
+    ).why  # type: ignore[arg-type]
     assert weicom["method"] == "weicom" and weicom["weight"] == 0.4
 
     twice = ask(Question(texts=("red", "red", "blue"), without=("red",)), store, ColourModel()).why  # type: ignore[arg-type]
-    assert [(t["text"], t["weight"]) for t in twice["terms"]] == [("red", 1), ("red", 1), ("blue", 1), ("red", -1)]
+    assert [(t["text"], t["weight"]) for t in twice["terms"]] == [
+        ("red", 1),
+        ("red", 1),
+        ("blue", 1),
+        ("red", -1),
+    ]
 
 
 def test_the_question_s_own_image_is_not_counted(store: Store, photos: Path) -> None:
@@ -202,7 +266,9 @@ def test_scores_from_a_mean_are_the_formula_s(store: Store, photos: Path) -> Non
     assert np.allclose([result.score for result in answer.results], expected[rows], atol=1e-4)
 
 
-def test_candidates_give_what_a_scan_gives(store: Store, photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_candidates_give_what_a_scan_gives(
+    store: Store, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mine = (photos / "square" / "red0.png",)
     for method in ("weicom", "freedom", "sum", "product", "normalised-sum"):
         asked = {"images": mine, "texts": ("stripes",), "method": method, "top": 6}
@@ -212,7 +278,9 @@ def test_candidates_give_what_a_scan_gives(store: Store, photos: Path, monkeypat
             candidates = ask(Question(**asked), store, ColourModel(), word_memory())  # type: ignore[arg-type]
         assert scanned.exact and not candidates.exact
         scores = [[result.score for result in answer.results] for answer in (scanned, candidates)]
-        assert scores[0] == pytest.approx(scores[1], abs=1e-4), method  # images with equal scores may change places
+        assert scores[0] == pytest.approx(scores[1], abs=1e-4), (
+            method
+        )  # images with equal scores may change places
 
 
 def test_bad_questions(store: Store, tmp_path: Path, photos: Path) -> None:

@@ -37,10 +37,17 @@ def test_a_file_its_contents_and_its_row(store: Store, duplicates: str) -> None:
     asked: list[Asked] = [path, path.read_bytes(), 5]
     found = [answer(store, image, near_duplicates=duplicates) for image in asked]
     for each in found:
-        assert [(r.row, r.score) for r in each.results] == [(r.row, r.score) for r in found[0].results]
+        assert [(r.row, r.score) for r in each.results] == [
+            (r.row, r.score) for r in found[0].results
+        ]
         assert (5 in [result.row for result in each.results]) is (duplicates == "show")
-        assert [store.entries(torch.tensor([r.row]))[0] for r in each.results] == [r.entry for r in each.results]
-    assert found[0].why["images"] == found[2].why["images"] == [entry.path] and len(found[1].why["images"]) == 1
+        assert [store.entries(torch.tensor([r.row]))[0] for r in each.results] == [
+            r.entry for r in each.results
+        ]
+    assert (
+        found[0].why["images"] == found[2].why["images"] == [entry.path]
+        and len(found[1].why["images"]) == 1
+    )
 
 
 def test_contents_that_the_index_does_not_know(store: Store, tmp_path: Path) -> None:

@@ -19,7 +19,13 @@ DIM = 16
 
 
 def slow(
-    y: np.ndarray, text: str, x: np.ndarray, model: WordSumModel, components: int, expansion: int, contextual: int
+    y: np.ndarray,
+    text: str,
+    x: np.ndarray,
+    model: WordSumModel,
+    components: int,
+    expansion: int,
+    contextual: int,
 ) -> list:
     """From the paper's description, in double."""
     a = model.embed_texts(SUBJECTS).double().numpy()
@@ -32,7 +38,9 @@ def slow(
     order = [i for i in np.argsort(-values) if values[i] > 0][:components]
     project = sum(np.outer(axes[:, i], axes[:, i]) for i in order)
     around = [model.embed_texts([f"{s} {text}"])[0].double().numpy() for s in SUBJECTS[:contextual]]
-    around += [model.embed_texts([f"{text} {s}"])[0].double().numpy() for s in SUBJECTS[:contextual]]
+    around += [
+        model.embed_texts([f"{text} {s}"])[0].double().numpy() for s in SUBJECTS[:contextual]
+    ]
     t = sum(around) / len(around) if around else model.embed_texts([text])[0].double().numpy()
     t = t / math.sqrt(sum(t * t)) - mean_t
     image = y - mean_x
@@ -40,7 +48,9 @@ def slow(
     near = sorted(range(len(x)), key=lambda i: -first[i])[:expansion]
     if expansion:
         weights = [math.exp(0.1 * first[i]) for i in near] + [math.exp(0.1)]
-        image = sum(w * v for w, v in zip(weights, [*centred[near], image], strict=True)) / sum(weights)
+        image = sum(w * v for w, v in zip(weights, [*centred[near], image], strict=True)) / sum(
+            weights
+        )
     image = project @ image
     least_t = min(float(word @ row) for word in a for row in centred)
     least_i = min(float(one @ other) for one in centred for other in centred)
@@ -52,7 +62,9 @@ def slow(
     return scores
 
 
-@pytest.mark.parametrize(("components", "expansion", "contextual"), [(6, 5, 4), (250, 0, 0), (3, 40, 12)])
+@pytest.mark.parametrize(
+    ("components", "expansion", "contextual"), [(6, 5, 4), (250, 0, 0), (3, 40, 12)]
+)
 def test_scores_are_the_oracle_s(components: int, expansion: int, contextual: int) -> None:
     model, x = WordSumModel(DIM), image_vectors(40, DIM)  # all of the database is the sample
     queries = [Query(x[3], ("red",), inside=3), Query(image_vectors(1, DIM, 8)[0], ("old dog",))]
@@ -63,7 +75,13 @@ def test_scores_are_the_oracle_s(components: int, expansion: int, contextual: in
     for query, plan in zip(queries, plans, strict=True):
         assert query.image is not None
         expected = slow(
-            query.image.double().numpy(), query.texts[0], x.double().numpy(), model, components, expansion, contextual
+            query.image.double().numpy(),
+            query.texts[0],
+            x.double().numpy(),
+            model,
+            components,
+            expansion,
+            contextual,
         )
         np.testing.assert_allclose(plan.scores(x), expected, atol=1e-5, rtol=1e-5)
         assert_ranked(plan.scores(x).argsort(descending=True), torch.tensor(expected))
@@ -79,8 +97,12 @@ def test_candidates_hold_the_best() -> None:
 
 def test_the_projection_is_idempotent() -> None:
     model, x = WordSumModel(DIM), image_vectors(50, DIM)
-    space = space_of(Matrix(x), remember_words(model, SUBJECTS), remember_words(model, STYLES), components=5)
-    torch.testing.assert_close(space.projection @ space.projection, space.projection, atol=1e-5, rtol=0)
+    space = space_of(
+        Matrix(x), remember_words(model, SUBJECTS), remember_words(model, STYLES), components=5
+    )
+    torch.testing.assert_close(
+        space.projection @ space.projection, space.projection, atol=1e-5, rtol=0
+    )
     assert int(torch.linalg.matrix_rank(space.projection, atol=1e-3)) == 5
     assert space.least[0] < 0 and space.least[1] < 0
 

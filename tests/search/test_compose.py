@@ -28,16 +28,23 @@ def formula(method: str, s_t: Tensor, s_i: Tensor) -> Tensor:
 def test_a_baseline_is_its_formula(method: str) -> None:
     model, x = WordSumModel(), image_vectors(200)
     images = image_vectors(3, seed=1)
-    queries = [Query(y, (text,)) for y, text in zip(images, ("red dog", "cat", "red dog"), strict=True)]
+    queries = [
+        Query(y, (text,)) for y, text in zip(images, ("red dog", "cat", "red dog"), strict=True)
+    ]
     for query, plan in zip(queries, compose_all(method, queries, Matrix(x), model), strict=True):
         assert query.image is not None
-        s_t, s_i = x.double() @ model.embed_texts(query.texts)[0].double(), x.double() @ query.image.double()
+        s_t, s_i = (
+            x.double() @ model.embed_texts(query.texts)[0].double(),
+            x.double() @ query.image.double(),
+        )
         expected = formula(method, s_t, s_i)
         found = plan.scores(x).double()
         atol = 1e-4 if method == "normalised-sum" else 1e-5
         torch.testing.assert_close(found, expected, atol=atol, rtol=1e-5)
         assert_ranked(found.argsort(descending=True), expected, atol)
-        if method != "product":  # of two negative similarities the product is large: no direction finds that
+        if (
+            method != "product"
+        ):  # of two negative similarities the product is large: no direction finds that
             assert_ranked(Matrix(x).nearest(plan.direction[None], 3)[1][0], expected, atol)
 
 
@@ -48,7 +55,9 @@ def test_terms_are_added_and_a_vector_is_taken_as_it_is() -> None:
     total = 2 * a - 0.5 * b
     torch.testing.assert_close(plan.vectors[0], total / total.norm())
     given = image_vectors(1, seed=4)[0]
-    torch.testing.assert_close(compose("text", Query(text=given), Matrix(x), model).vectors[0], given)
+    torch.testing.assert_close(
+        compose("text", Query(text=given), Matrix(x), model).vectors[0], given
+    )
 
 
 @pytest.mark.parametrize("budget", [1 << 8, 1 << 12, 1 << 24])

@@ -20,11 +20,15 @@ MADE = Description("toy", "toy-1", DIM, words={"name": "list", "digest": "d", "n
 
 
 def unit_rows(count: int, seed: int = 0, dim: int = DIM) -> Tensor:
-    return torch.nn.functional.normalize(torch.randn(count, dim, generator=torch.Generator().manual_seed(seed)), dim=1)
+    return torch.nn.functional.normalize(
+        torch.randn(count, dim, generator=torch.Generator().manual_seed(seed)), dim=1
+    )
 
 
 def entry(i: int, **known: object) -> Entry:
-    plain = Entry(f"/photos/{'ab'[i % 2]}/{i}.jpg", f"{i:032x}", size=100 * i, time=i, date=float(i))
+    plain = Entry(
+        f"/photos/{'ab'[i % 2]}/{i}.jpg", f"{i:032x}", size=100 * i, time=i, date=float(i)
+    )
     return plain._replace(label=f"c{i % 3}", domain="photo" if i % 4 else "sketch", **known)  # type: ignore[arg-type]
 
 
@@ -73,20 +77,31 @@ def test_ties_keep_the_lower_row(tmp_path: Path) -> None:
 
 def test_blocks_change_nothing(tmp_path: Path) -> None:
     """With the smallest budget, 40 queries are two groups, and 2,000 rows of 512 numbers are blocks of about 200."""
-    index, x = Embedded.open(tmp_path / "ix", Description("toy", "toy", 512)), unit_rows(2000, dim=512)
+    index, x = (
+        Embedded.open(tmp_path / "ix", Description("toy", "toy", 512)),
+        unit_rows(2000, dim=512),
+    )
     with index.writing() as writer:
         writer.put([entry(i) for i in range(2000)], x)
     small = Embedded.open(tmp_path / "ix", budget=1 << 20)
     queries = unit_rows(40, seed=2, dim=512)
-    for chosen in (Filter(), Filter(classes=("c1",)), Filter(until=450)):  # all rows, masked rows, gathered rows
+    for chosen in (
+        Filter(),
+        Filter(classes=("c1",)),
+        Filter(until=450),
+    ):  # all rows, masked rows, gathered rows
         whole, parts = (store.select(chosen) for store in (index, small))
         expected = queries.double() @ x.double().T
         rows = torch.arange(2000) if whole.rows is None else whole.rows
         for view in (whole, parts):
             scores, nearest = view.nearest(queries, 6)
-            torch.testing.assert_close(scores.double(), expected.gather(1, nearest), atol=1e-5, rtol=0)
+            torch.testing.assert_close(
+                scores.double(), expected.gather(1, nearest), atol=1e-5, rtol=0
+            )
             for ranking, similarity in zip(nearest, expected, strict=True):
-                assert_ranked(ranking, dict(zip(rows.tolist(), similarity[rows].tolist(), strict=True)))
+                assert_ranked(
+                    ranking, dict(zip(rows.tolist(), similarity[rows].tolist(), strict=True))
+                )
             scanned = view.scan(queries[:20])
             assert scanned is not None and scanned[1].tolist() == rows.tolist()
             torch.testing.assert_close(scanned[0].double(), expected[:20, rows], atol=1e-5, rtol=0)
@@ -228,9 +243,9 @@ def test_filters(tmp_path: Path, filter: Filter, holds: object) -> None:
 def test_dates_and_sizes() -> None:
     day = 86400
     assert parse_date("2024-03-01") - parse_date("2024-02-28") == 2 * day
-    assert parse_date("2024-02", end=True) == parse_date("2024-03") and parse_date("2023", end=True) == parse_date(
-        "2024"
-    )
+    assert parse_date("2024-02", end=True) == parse_date("2024-03") and parse_date(
+        "2023", end=True
+    ) == parse_date("2024")
     assert parse_date("2024-12", end=True) == parse_date("2025-01-01")
     assert parse_date("2024-12-31", end=True) - parse_date("2024-12-31 23:59") == 60
     assert parse_size("1.5MB") == 1_500_000 and parse_size(" 7 ") == 7
@@ -279,7 +294,10 @@ def test_file_names_that_are_not_text(tmp_path: Path) -> None:
     odd = entry(1)._replace(path=os.fsdecode(b"/photos/\xff.jpg"), attributes={"colour": "blau"})
     with index.writing() as writer:
         writer.put([odd], unit_rows(1), ids(1))
-    assert index.entries(torch.tensor([0])) == [odd] and len(index.select(Filter(folders=("/photos",)))) == 1
+    assert (
+        index.entries(torch.tensor([0])) == [odd]
+        and len(index.select(Filter(folders=("/photos",)))) == 1
+    )
 
 
 def test_the_database_is_sqlite(tmp_path: Path) -> None:

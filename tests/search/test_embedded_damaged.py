@@ -41,7 +41,9 @@ def test_no_index_and_damaged_ones(tmp_path: Path) -> None:
         damaged("index.json", json.dumps(MADE.asdict() | {key: value}).encode())
 
 
-@pytest.mark.parametrize("order", ["delete from state", "update state set value = 'x'", "delete from images"])
+@pytest.mark.parametrize(
+    "order", ["delete from state", "update state set value = 'x'", "delete from images"]
+)
 def test_a_table_that_lacks_what_it_should_have(tmp_path: Path, order: str) -> None:
     filled(tmp_path)[0].table.close()
     with sqlite3.connect(tmp_path / "images.sqlite") as base:

@@ -59,7 +59,9 @@ def check(folder: Path) -> int:
         assert torch.equal(index.vectors(torch.tensor([row])), unit_rows(1, seed=number))
         assert index.words(torch.tensor([row])).tolist() == [[number, number + 1000]]  # type: ignore[union-attr]
     rows = torch.arange(len(index.matrix)) if index.rows is None else index.rows
-    assert torch.allclose(index.moments().covariance, torch.cov(index.vectors(rows).double().T), atol=1e-12)
+    assert torch.allclose(
+        index.moments().covariance, torch.cov(index.vectors(rows).double().T), atol=1e-12
+    )
     index.table.close()
     return len(known)
 
@@ -119,7 +121,10 @@ def test_a_folder_that_may_only_be_read(shared: Path) -> None:
     index, x = filled(shared)
     index.table.close()
     assert not (shared / "images.sqlite-wal").exists()
-    assert read_as_a_guest(shared, lambda seen: (len(seen), seen.nearest(x[:1], 1)[1].tolist())) == "(60, [[0]])"
+    assert (
+        read_as_a_guest(shared, lambda seen: (len(seen), seen.nearest(x[:1], 1)[1].tolist()))
+        == "(60, [[0]])"
+    )
 
 
 def test_a_guest_sees_what_a_killed_writer_left(shared: Path) -> None:

@@ -32,7 +32,9 @@ def slow(
 ) -> Tensor:  # fmt: skip
     """h(y, t) from the equations."""
     if variant in ("freedom-word", "freedom-e", "freedom-l"):
-        labels = [WORDS[i] for i in ranked(y, words.vectors)[: 1 if variant == "freedom-word" else m]]  # (4.4)
+        labels = [
+            WORDS[i] for i in ranked(y, words.vectors)[: 1 if variant == "freedom-word" else m]
+        ]  # (4.4)
         weights = [1.0] * len(labels)
     else:
         proxies = [y, *[x[i] for i in ranked(y, x) if i != inside][: k - 1]]  # (4.13)
@@ -42,12 +44,16 @@ def slow(
                 counts[WORDS[i]] = counts.get(WORDS[i], 0) + 1
         labels = []
         while counts and len(labels) < m:
-            best = next(word for word in counts if counts[word] == max(counts.values()))  # the first seen
+            best = next(
+                word for word in counts if counts[word] == max(counts.values())
+            )  # the first seen
             labels.append(best)
             counts[best] = -counts[best]
             if max(counts.values()) < 0:
                 break
-        weights = [-counts[word] / -counts[labels[0]] if variant == "freedom" else 1.0 for word in labels]
+        weights = [
+            -counts[word] / -counts[labels[0]] if variant == "freedom" else 1.0 for word in labels
+        ]
     if variant.startswith("freedom-e"):
         return model.embed_texts([" ".join([*labels, text])])[0]  # (4.10)
     total = torch.zeros(model.dim)
@@ -64,21 +70,31 @@ def test_every_variant_is_its_equation(variant: str, stored: bool) -> None:
     database = Matrix(x, words.nearest(x, 6) if stored else None)
     settings: dict[str, Any] = {"k": 5, "n": 4, "m": 3}
     outside = image_vectors(2, seed=1)
-    queries = [Query(x[7], ("red",), inside=7), Query(outside[0], ("blue",)), Query(outside[0], ("red",))]
+    queries = [
+        Query(x[7], ("red",), inside=7),
+        Query(outside[0], ("blue",)),
+        Query(outside[0], ("red",)),
+    ]
     given = {**settings, **({"m": 1} if variant == "freedom-word" else {})}
     plans = compose_all(variant, queries, database, model, words, **given)
     for query, plan in zip(queries, plans, strict=True):
         assert query.image is not None
-        expected = slow(variant, query.image, query.texts[0], x, words, model, query.inside, **settings)
+        expected = slow(
+            variant, query.image, query.texts[0], x, words, model, query.inside, **settings
+        )
         torch.testing.assert_close(plan.vectors[0], expected, atol=1e-5, rtol=0)
-        assert_ranked(plan.scores(x).argsort(descending=True, stable=True), x.double() @ expected.double())
+        assert_ranked(
+            plan.scores(x).argsort(descending=True, stable=True), x.double() @ expected.double()
+        )
         torch.testing.assert_close(plan.direction, plan.vectors[0])  # one search is final
 
 
 def test_late_fusion_is_the_sum_of_separate_searches() -> None:
     model, x = WordSumModel(), image_vectors(50)
     plan = compose("freedom", Query(x[0], ("red",), inside=0), Matrix(x), model, memory(model), k=6)
-    lists = [w["weight"] * (x @ model.embed_texts([f"{w['word']} red"])[0]) for w in plan.why["words"]]
+    lists = [
+        w["weight"] * (x @ model.embed_texts([f"{w['word']} red"])[0]) for w in plan.why["words"]
+    ]
     torch.testing.assert_close(plan.scores(x), torch.stack(lists).sum(0), atol=1e-5, rtol=0)
     assert max(w["weight"] for w in plan.why["words"]) == 1
 
@@ -116,11 +132,15 @@ def test_another_memory_and_none() -> None:
 def test_templates_terms_and_injected_words() -> None:
     model, x = WordSumModel(), image_vectors(30)
     words, database = memory(model), Matrix(image_vectors(30))
-    plan = compose("freedom-word", Query(x[0], ("red",)), database, model, words, template="a {text} of {word}")
+    plan = compose(
+        "freedom-word", Query(x[0], ("red",)), database, model, words, template="a {text} of {word}"
+    )
     word = plan.why["words"][0]["word"]
     torch.testing.assert_close(plan.vectors[0], model.embed_texts([f"a red of {word}"])[0])
     both = compose("freedom-word", Query(x[0], ("red", "old"), (2.0, -1.0)), database, model, words)
-    one, two = model.embed_texts([f"{word} red", "old"])  # what is not wanted does not take the word along
+    one, two = model.embed_texts(
+        [f"{word} red", "old"]
+    )  # what is not wanted does not take the word along
     torch.testing.assert_close(both.vectors[0], 2 * one - two)
     late = compose("freedom", Query(x[0], ("red", "old"), (1.0, -0.5)), database, model, words, k=5)
     expected = torch.zeros(model.dim)
@@ -129,9 +149,13 @@ def test_templates_terms_and_injected_words() -> None:
     torch.testing.assert_close(late.vectors[0], expected)
     with pytest.raises(ValueError):  # no positive text
         compose("freedom", Query(x[0], ("old",), (-1.0,)), database, model, words)
-    injected = compose("freedom-l+", Query(x[0], ("red",)), database, model, words, m=0, injected=["house"])
+    injected = compose(
+        "freedom-l+", Query(x[0], ("red",)), database, model, words, m=0, injected=["house"]
+    )
     torch.testing.assert_close(injected.vectors[0], model.embed_texts(["house red"])[0])
-    early = compose("freedom-e+", Query(x[0], ("red",)), database, model, words, m=2, injected=["house"])
+    early = compose(
+        "freedom-e+", Query(x[0], ("red",)), database, model, words, m=2, injected=["house"]
+    )
     named = [w["word"] for w in early.why["words"]]
     assert len(named) == 3 and named[-1] == "house"
     torch.testing.assert_close(early.vectors[0], model.embed_texts([" ".join([*named, "red"])])[0])

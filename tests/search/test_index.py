@@ -27,16 +27,33 @@ def photographs(folder: Path, count: int = 12) -> None:
         picture("red" if i % 3 else "blue", "square", i).save(path)
 
 
-def update(folder: Path, index: Path, model: ColourModel | None = None, **options: object) -> Report:
+def update(
+    folder: Path, index: Path, model: ColourModel | None = None, **options: object
+) -> Report:
     data = (str(folder),)
     store = Embedded.open(index, MADE)
     dataset = open_images(data, (index,))
-    return fill(store, dataset, model or ColourModel(), word_memory(), source=source_of(data), batch=5, **options)  # type: ignore[arg-type]
+    return fill(
+        store,
+        dataset,
+        model or ColourModel(),
+        word_memory(),
+        source=source_of(data),
+        batch=5,
+        **options,
+    )  # type: ignore[arg-type]
 
 
 def counts(report: Report) -> tuple[int, ...]:
     """embedded, moved, noted, same, removed, failed"""
-    return report.embedded, report.moved, report.noted, report.same, report.removed, len(report.failed)
+    return (
+        report.embedded,
+        report.moved,
+        report.noted,
+        report.same,
+        report.removed,
+        len(report.failed),
+    )
 
 
 def check(folder: Path, index: Path) -> None:
@@ -140,7 +157,9 @@ def update_all(data: list[str], index: Path, **options: object) -> Report:
 
 @pytest.mark.parametrize("there", [False, True])
 @pytest.mark.parametrize("disk", ["disk", "home/disk", "disk/**/*.png"])
-def test_a_disk_that_is_not_mounted_takes_nothing_along(tmp_path: Path, disk: str, there: bool) -> None:
+def test_a_disk_that_is_not_mounted_takes_nothing_along(
+    tmp_path: Path, disk: str, there: bool
+) -> None:
     """Its folder is gone, or there and empty; also inside another."""
     home, away = tmp_path / "home", tmp_path / disk.removesuffix("/**/*.png")
     photographs(home, 6)
@@ -175,14 +194,31 @@ def test_files_named_one_by_one(tmp_path: Path) -> None:
     assert len(known) == 9 and all(old.entry.source == path for path, old in known.items())
     os.remove(tmp_path / "p" / "cats" / "1.png")
     os.remove(tmp_path / "q" / "cats" / "1.png")
-    assert counts(update_all(named("p")[1:], tmp_path / "ix")) == (0, 0, 0, 4, 1, 0)  # the first is there, and stays
-    assert counts(update_all([str(tmp_path / "p")], tmp_path / "ix")) == (0, 0, 5, 0, 0, 0)  # with labels now
-    assert {str(p) for p in Embedded.open(tmp_path / "ix").known()} == {*named("p"), str(tmp_path / "q/cats/1.png")} | {
-        *named("q")
-    }
+    assert counts(update_all(named("p")[1:], tmp_path / "ix")) == (
+        0,
+        0,
+        0,
+        4,
+        1,
+        0,
+    )  # the first is there, and stays
+    assert counts(update_all([str(tmp_path / "p")], tmp_path / "ix")) == (
+        0,
+        0,
+        5,
+        0,
+        0,
+        0,
+    )  # with labels now
+    assert {str(p) for p in Embedded.open(tmp_path / "ix").known()} == {
+        *named("p"),
+        str(tmp_path / "q/cats/1.png"),
+    } | {*named("q")}
 
 
-def test_another_job_between_opening_and_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_job_between_opening_and_writing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Rows are numbered anew by whoever compacts: they are read when nobody else can."""
     folder, index = tmp_path / "photos", tmp_path / "ix"
     photographs(folder)
@@ -204,7 +240,9 @@ def test_another_job_between_opening_and_writing(tmp_path: Path, monkeypatch: py
     check(folder, index)
 
 
-def test_the_contents_of_what_broke_turn_up_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_contents_of_what_broke_turn_up_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its row is gone by then."""
     folder, index = tmp_path / "photos", tmp_path / "ix"
     photographs(folder)
@@ -245,7 +283,14 @@ def test_interrupted_and_taken_up(tmp_path: Path) -> None:
         update(folder, index, Stopping(10))
     assert len(Embedded.open(index)) == 10
     seen = list[tuple[int, int]]()
-    assert counts(update(folder, index, progress=lambda *done: seen.append(done))) == (13, 0, 0, 10, 0, 0)
+    assert counts(update(folder, index, progress=lambda *done: seen.append(done))) == (
+        13,
+        0,
+        0,
+        10,
+        0,
+        0,
+    )
     assert seen[-1] == (13, 13) and len(seen) == 3
     check(folder, index)
 
@@ -277,15 +322,31 @@ def test_dates_are_the_cameras(tmp_path: Path) -> None:
     fill(store, open_images([str(tmp_path / "p")]), ColourModel(), word_memory())  # type: ignore[arg-type]
     dates = {Path(path).name: known.entry.date for path, known in store.known().items()}
     date = time.localtime(dates["camera.jpg"])
-    assert (date.tm_year, date.tm_mon, date.tm_mday, date.tm_hour) == (2019, 5, 17, 18) and dates["plain.jpg"] == 5000
+    assert (date.tm_year, date.tm_mon, date.tm_mday, date.tm_hour) == (2019, 5, 17, 18) and dates[
+        "plain.jpg"
+    ] == 5000
 
 
 def test_images_that_are_no_files(tmp_path: Path) -> None:
     world = open_dataset("world/tiny")
     store = Embedded.open(tmp_path / "ix", MADE)
     some = world.select(range(5))
-    assert counts(fill(store, some, ColourModel(), word_memory(), source="world/tiny")) == (5, 0, 0, 0, 0, 0)  # type: ignore[arg-type]
-    assert counts(fill(store, some, ColourModel(), word_memory(), source="world/tiny")) == (0, 0, 0, 5, 0, 0)  # type: ignore[arg-type]
+    assert counts(fill(store, some, ColourModel(), word_memory(), source="world/tiny")) == (
+        5,
+        0,
+        0,
+        0,
+        0,
+        0,
+    )  # type: ignore[arg-type]
+    assert counts(fill(store, some, ColourModel(), word_memory(), source="world/tiny")) == (
+        0,
+        0,
+        0,
+        5,
+        0,
+        0,
+    )  # type: ignore[arg-type]
     entry = store.entries(torch.tensor([0]))[0]
     assert entry.path == f"{world.name}:{world[0].image}" and (entry.label, entry.domain) == (
         world[0].label,

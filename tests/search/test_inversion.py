@@ -28,7 +28,9 @@ def model() -> SmallClip:
     torch.manual_seed(0)
     words = Words.of([*WORDS, "a photo of"], context=12)
     image = create_model("resnet_micro", "gap", 0, embedding_dim=24)
-    made = SmallClip(image, TextTower(len(words), 24, 12, width=16, layers=1, heads=2), words).eval()
+    made = SmallClip(
+        image, TextTower(len(words), 24, 12, width=16, layers=1, heads=2), words
+    ).eval()
     for p in made.text.parameters():
         p.data.mul_(1.5)
     return made
@@ -38,12 +40,16 @@ def memory(model: SmallClip) -> WordMemory:
     return WordMemory(WORDS, model.embed_texts(WORDS))
 
 
-def slow(model: SmallClip, image: Tensor, words: WordMemory, steps: int, lr: float, concepts: int) -> Tensor:
+def slow(
+    model: SmallClip, image: Tensor, words: WordMemory, steps: int, lr: float, concepts: int
+) -> Tensor:
     """One image: AdamW and the moving average by hand."""
     draw = torch.Generator().manual_seed(0)
     v = SPREAD * torch.randn(1, 16, generator=draw)
     mean, first, second = v.clone(), torch.zeros_like(v), torch.zeros_like(v)
-    near = sorted(range(len(words.words)), key=lambda i: -float(words.vectors[i] @ image))[:concepts]
+    near = sorted(range(len(words.words)), key=lambda i: -float(words.vectors[i] @ image))[
+        :concepts
+    ]
     for step in range(1, steps + 1):
         v = v.detach().requires_grad_()
         phrase = PHRASES[int(torch.randint(len(PHRASES), (), generator=draw))]
@@ -64,7 +70,9 @@ def test_a_word_is_optimised_as_by_hand(model: SmallClip) -> None:
     images = image_vectors(3)
     found = invert(model, images, memory(model), steps=6, lr=0.02, concepts=3)
     for image, word in zip(images, found, strict=True):
-        torch.testing.assert_close(word, slow(model, image, memory(model), 6, 0.02, 3), atol=1e-4, rtol=1e-3)
+        torch.testing.assert_close(
+            word, slow(model, image, memory(model), 6, 0.02, 3), atol=1e-4, rtol=1e-3
+        )
 
 
 def test_an_image_s_word_does_not_depend_on_the_others(model: SmallClip) -> None:
@@ -76,9 +84,15 @@ def test_an_image_s_word_does_not_depend_on_the_others(model: SmallClip) -> None
 
 def test_the_word_comes_to_mean_the_image(model: SmallClip) -> None:
     images = model.embed_texts(["a photo of cat", "a photo of house"])
-    before = model.embed_with_word("a photo of $", invert(model, images, None, steps=0, regularisation=0))
-    after = model.embed_with_word("a photo of $", invert(model, images, None, steps=120, lr=0.05, regularisation=0))
-    assert ((after * images).sum(1) > 0.9).all() and ((after * images).sum(1) > (before * images).sum(1)).all()
+    before = model.embed_with_word(
+        "a photo of $", invert(model, images, None, steps=0, regularisation=0)
+    )
+    after = model.embed_with_word(
+        "a photo of $", invert(model, images, None, steps=120, lr=0.05, regularisation=0)
+    )
+    assert ((after * images).sum(1) > 0.9).all() and (
+        (after * images).sum(1) > (before * images).sum(1)
+    ).all()
 
 
 def test_concepts_pull(model: SmallClip) -> None:
@@ -88,7 +102,9 @@ def test_concepts_pull(model: SmallClip) -> None:
     real = model.embed_texts([PHRASES[1].replace("$", concept)])
 
     def likeness(regularisation: float) -> float:
-        word = invert(model, images, words, steps=40, lr=0.05, concepts=1, regularisation=regularisation)
+        word = invert(
+            model, images, words, steps=40, lr=0.05, concepts=1, regularisation=regularisation
+        )
         return float((model.embed_with_word(PHRASES[1], word).detach() * real).sum())
 
     assert likeness(20.0) > likeness(0.0)
@@ -107,13 +123,17 @@ def test_the_mapping_s_loss_is_the_papers(model: SmallClip) -> None:
     images, mapping = image_vectors(5), Mapping(24, 16, hidden=8).eval()
     total = 0.0
     with torch.no_grad():
-        texts = torch.cat([model.embed_with_word("a photo of $", mapping(image[None])) for image in images])
+        texts = torch.cat(
+            [model.embed_with_word("a photo of $", mapping(image[None])) for image in images]
+        )
         for i in range(5):
             to_texts = [float((10 * images[i] @ texts[j]).exp()) for j in range(5)]
             to_images = [float((10 * images[j] @ texts[i]).exp()) for j in range(5)]
             for row in (to_texts, to_images):
                 total -= float(torch.tensor(row[i] / sum(row)).log()) / 10
-    torch.testing.assert_close(mapping_loss(model, mapping, images, 10.0), torch.tensor(total), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        mapping_loss(model, mapping, images, 10.0), torch.tensor(total), atol=1e-5, rtol=1e-5
+    )
 
 
 def test_a_mapping_learns_and_is_the_same_again(model: SmallClip) -> None:
@@ -125,7 +145,9 @@ def test_a_mapping_learns_and_is_the_same_again(model: SmallClip) -> None:
     with torch.no_grad():
         assert mapping_loss(model, long, images) < 0.8 * mapping_loss(model, short, images)
     again = train_mapping(model, images, 40, batch=16, dropout=0.0)
-    assert all(torch.equal(a, b) for a, b in zip(long.parameters(), again.parameters(), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(long.parameters(), again.parameters(), strict=True)
+    )
 
 
 def test_the_composed_query_is_the_sentence(model: SmallClip) -> None:
@@ -136,20 +158,33 @@ def test_the_composed_query_is_the_sentence(model: SmallClip) -> None:
         words = mapping(images)
         want = [
             model.embed_with_word("a sketch of $", words[:1])[0],
-            unit(model.embed_with_word("a red of $", words[1:])[0] - 0.5 * model.embed_texts(["house"])[0]),
+            unit(
+                model.embed_with_word("a red of $", words[1:])[0]
+                - 0.5 * model.embed_texts(["house"])[0]
+            ),
         ]
-    for plan, vector in zip(compose_all("pic2word", queries, database, model, mapping=mapping), want, strict=True):
+    for plan, vector in zip(
+        compose_all("pic2word", queries, database, model, mapping=mapping), want, strict=True
+    ):
         torch.testing.assert_close(plan.direction, vector, atol=1e-5, rtol=1e-5)
-        torch.testing.assert_close(plan.scores(database.matrix), database.matrix @ vector, atol=1e-5, rtol=1e-5)
-    plan = compose("searle", queries[0], database, model, memory(model), steps=3, template="$ as {text}")
+        torch.testing.assert_close(
+            plan.scores(database.matrix), database.matrix @ vector, atol=1e-5, rtol=1e-5
+        )
+    plan = compose(
+        "searle", queries[0], database, model, memory(model), steps=3, template="$ as {text}"
+    )
     word = invert(model, images[:1], memory(model), steps=3)
-    torch.testing.assert_close(plan.direction, model.embed_with_word("$ as sketch", word)[0].detach())
+    torch.testing.assert_close(
+        plan.direction, model.embed_with_word("$ as sketch", word)[0].detach()
+    )
     assert plan.why == {"sentences": ["$ as sketch"]}
     with pytest.raises(ValueError):  # no positive text
         compose("pic2word", Query(images[0], ("grass",), (-1.0,)), database, model, mapping=mapping)
 
 
-def test_a_mapping_of_the_database_is_trained_once(model: SmallClip, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mapping_of_the_database_is_trained_once(
+    model: SmallClip, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asked: list[int] = []
 
     def train(given: SmallClip, images: Tensor, **_: int) -> Mapping:
@@ -176,6 +211,12 @@ def test_wrong_arguments(model: SmallClip) -> None:
     with pytest.raises(ValueError, match="'pic2word'"):
         compose("pic2word", query, database, WordSumModel())  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="words"):
-        compose("pic2word", Query(image_vectors(1)[0], text=image_vectors(1)[0]), database, model, steps=1)
+        compose(
+            "pic2word",
+            Query(image_vectors(1)[0], text=image_vectors(1)[0]),
+            database,
+            model,
+            steps=1,
+        )
     with pytest.raises(ValueError):  # one image is too few
         train_mapping(model, image_vectors(1))

@@ -65,7 +65,9 @@ def clean_server() -> Iterator[None]:
                 client.drop_collection(name)
 
 
-needs_server = pytest.mark.skipif(not SERVER, reason="needs a Milvus server: set CENOTE_MILVUS to its address")
+needs_server = pytest.mark.skipif(
+    not SERVER, reason="needs a Milvus server: set CENOTE_MILVUS to its address"
+)
 
 
 @pytest.fixture(scope="module", params=["lite", pytest.param("server", marks=needs_server)])
@@ -141,9 +143,14 @@ def test_the_same_neighbours_and_moments(stores: tuple[Embedded, Milvus], filter
 def test_what_is_known_is_the_same(stores: tuple[Embedded, Milvus]) -> None:
     known, other = (store.known() for store in stores)
     assert {p: k.entry for p, k in known.items()} == {p: k.entry for p, k in other.items()}
-    assert all(stores[0].names(column) == stores[1].names(column) != [] for column in ("label", "domain"))
+    assert all(
+        stores[0].names(column) == stores[1].names(column) != [] for column in ("label", "domain")
+    )
     some = list(known)[::7]
-    rows, others = torch.tensor([known[p].row for p in some]), torch.tensor([other[p].row for p in some])
+    rows, others = (
+        torch.tensor([known[p].row for p in some]),
+        torch.tensor([other[p].row for p in some]),
+    )
     assert torch.equal(stores[0].vectors(rows), stores[1].vectors(others))
     assert torch.equal(stores[0].words(rows), stores[1].words(others))  # type: ignore[arg-type]
     for digest in (entry(8).digest, entry(0).digest):
@@ -165,7 +172,9 @@ def test_the_sums_are_kept_and_made_again(stores: tuple[Embedded, Milvus]) -> No
     assert milvus.moments().count == len(milvus)  # through all vectors
     with milvus.writing() as writer:
         writer.remove([entry(70).path])
-    assert milvus.kept_sums() is not None and row_of(entry(70).path) not in milvus.by_row([row_of(entry(70).path)], [])
+    assert milvus.kept_sums() is not None and row_of(entry(70).path) not in milvus.by_row(
+        [row_of(entry(70).path)], []
+    )
 
 
 def test_two_writers_leave_no_wrong_sums(stores: tuple[Embedded, Milvus]) -> None:
@@ -176,7 +185,10 @@ def test_two_writers_leave_no_wrong_sums(stores: tuple[Embedded, Milvus]) -> Non
         writer.put([entry(i)], unit_rows(1, seed=seed), ids(1, i))  # type: ignore[attr-defined]
 
     def check(kept: bool) -> None:
-        moments, values = milvus.moments(), milvus.vectors(torch.tensor([k.row for k in milvus.known().values()]))
+        moments, values = (
+            milvus.moments(),
+            milvus.vectors(torch.tensor([k.row for k in milvus.known().values()])),
+        )
         assert torch.allclose(moments.covariance, torch.cov(values.double().T), atol=1e-9)
         assert (milvus.kept_sums() is not None) == kept
 
@@ -239,12 +251,22 @@ def test_questions_have_the_same_answers(backend: str, tmp_path: Path) -> None:
         {"images": (mine,)},
         {"images": (mine,), "texts": ("stripes",)},
         {"images": (mine,), "texts": ("stripes",), "options": {"weight": 0.4}},
-        {"images": (mine,), "texts": ("stripes",), "filter": Filter(classes=("stripes",)), "method": "weicom"},
+        {
+            "images": (mine,),
+            "texts": ("stripes",),
+            "filter": Filter(classes=("stripes",)),
+            "method": "weicom",
+        },
     ):
         one, other = (ask(Question(**asked), store, ColourModel(), word_memory()) for store in both)  # type: ignore[arg-type]
         assert one.method == other.method and one.why.keys() == other.why.keys()
-        scores = [{result.entry.path: result.score for result in answer.results} for answer in (one, other)]
-        assert scores[0] == pytest.approx(scores[1], abs=1e-4)  # in an order that may differ where scores do not
+        scores = [
+            {result.entry.path: result.score for result in answer.results}
+            for answer in (one, other)
+        ]
+        assert scores[0] == pytest.approx(
+            scores[1], abs=1e-4
+        )  # in an order that may differ where scores do not
 
 
 @needs_server
@@ -254,14 +276,20 @@ def test_a_graph_of_neighbours() -> None:
     with store.writing() as writer:
         writer.put([entry(i) for i in range(60)], x, ids(60))
     assert paths(store, store.nearest(x[[7]], 1)[1][0]) == [entry(7).path]
-    assert isinstance(store, Milvus) and store.client.describe_index(store.name, "vector")["index_type"] == "HNSW"
+    assert (
+        isinstance(store, Milvus)
+        and store.client.describe_index(store.name, "vector")["index_type"] == "HNSW"
+    )
 
 
 def test_wrong_addresses(tmp_path: Path) -> None:
     for wrong, value in (
         ("http://127.0.0.1:19530/a-b", "'http://127.0.0.1:19530/a-b'"),
         ("http://127.0.0.1:19530/a?index=ivf", "'ivf'"),
-        ("http://me:secret@127.0.0.1:19530/a-b", "'http://127.0.0.1:19530/a-b'"),  # without the password
+        (
+            "http://me:secret@127.0.0.1:19530/a-b",
+            "'http://127.0.0.1:19530/a-b'",
+        ),  # without the password
     ):
         with pytest.raises(ValueError, match=value):
             open_store(wrong)
@@ -270,7 +298,9 @@ def test_wrong_addresses(tmp_path: Path) -> None:
 def test_of_milvus_lite(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"none\.db.*`cenote index"):
         open_store(tmp_path / "deep" / "none.db")
-    assert find_store(tmp_path / "none.db") is None and not os.listdir(tmp_path)  # looking makes nothing
+    assert find_store(tmp_path / "none.db") is None and not os.listdir(
+        tmp_path
+    )  # looking makes nothing
     hold = "import sys; from pymilvus import MilvusClient; c = MilvusClient(sys.argv[1]); print(1, flush=True); input()"
     command = [sys.executable, "-c", hold, str(tmp_path / "held.db")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:

@@ -85,12 +85,18 @@ def test_a_class_that_no_image_has(tmp_path: Path) -> None:
     assert_refused("'dog'", "plain", classes=("dog",))
     assert_refused(r"'dog'.*n00, .*, n11\b.*\b3\b", "many", classes=("dog",))
     with pytest.raises(AssertionError, match="toy"):
-        open_for(Question(texts=("a",), filter=Filter(classes=("c1",), domains=("photo",))), str(tmp_path / "ix"))
+        open_for(
+            Question(texts=("a",), filter=Filter(classes=("c1",), domains=("photo",))),
+            str(tmp_path / "ix"),
+        )
 
 
 def test_a_class_leaves_with_its_last_image(tmp_path: Path) -> None:
     index, _ = filled(tmp_path / "ix", 3)
-    assert index.names("label") == ["c0", "c1", "c2"] and index.names("domain") == ["photo", "sketch"]
+    assert index.names("label") == ["c0", "c1", "c2"] and index.names("domain") == [
+        "photo",
+        "sketch",
+    ]
     with index.writing() as writer:
         writer.remove([entry(1).path])
         writer.put([entry(5)._replace(label="new")], unit_rows(1), ids(1))

@@ -31,8 +31,18 @@ def root(tmp_path: Path) -> Path:
             picture(colour, shape, i).save(root / "photos" / shape / f"{colour}.png")
     (root / "clip").mkdir()
     (root / "words.txt").write_text("red\n")
-    made = Description(str(root / "clip"), "toy 1", 6, words={"name": str(root / "words.txt"), "digest": "d", "n": 0})
-    fill(Embedded.open(root / "ix", made), read_folders(root / "photos"), ColourModel(), source=str(root / "photos"))  # type: ignore[arg-type]
+    made = Description(
+        str(root / "clip"),
+        "toy 1",
+        6,
+        words={"name": str(root / "words.txt"), "digest": "d", "n": 0},
+    )
+    fill(
+        Embedded.open(root / "ix", made),
+        read_folders(root / "photos"),
+        ColourModel(),
+        source=str(root / "photos"),
+    )  # type: ignore[arg-type]
     return root
 
 
@@ -60,13 +70,19 @@ def every(folder: Path) -> list[str]:
 def test_everything_moves_along(root: Path) -> None:
     new = moved(root)
     index = Embedded.open(new / "ix")
-    assert index.description.model == str(new / "clip") and index.description.words["name"] == str(new / "words.txt")
+    assert index.description.model == str(new / "clip") and index.description.words["name"] == str(
+        new / "words.txt"
+    )
     check_there(index)
     assert sorted(index.known()) == every(new / "photos")
     answer = ask(Question(texts=("red",), near_duplicates="show"), index, ColourModel())  # type: ignore[arg-type]
     assert len(answer.results) == 8 and not any(result.missing for result in answer.results)
     assert {entry.source for entry in index.entries(torch.arange(8))} == {str(new / "photos")}
-    for folder, count in ((new / "photos" / "square", 4), (root / "photos" / "square", 4), (new / "clip", 0)):
+    for folder, count in (
+        (new / "photos" / "square", 4),
+        (root / "photos" / "square", 4),
+        (new / "clip", 0),
+    ):
         assert len(index.select(Filter(folders=(str(folder),)))) == count
     assert stored(new / "ix")[0].startswith(str(root))  # a reader changes nothing
 
@@ -79,14 +95,20 @@ def test_a_writer_stores_the_new_paths(root: Path) -> None:
     assert stored(new / "ix") == every(new / "photos")
     again = Path(shutil.move(new, root.parent / "third"))
     index = Embedded.open(again / "ix")
-    assert index.description.model == str(again / "clip") and sorted(index.known()) == every(again / "photos")
+    assert index.description.model == str(again / "clip") and sorted(index.known()) == every(
+        again / "photos"
+    )
 
 
 def test_a_file_that_changed_on_the_way_is_embedded_again(root: Path) -> None:
     new, model = moved(root), CountingColourModel()
     picture("red", "stripes", 77).resize((90, 90)).save(new / "photos" / "square" / "red.png")
-    report = fill(Embedded.open(new / "ix"), read_folders(new / "photos"), model, source=str(new / "photos"))  # type: ignore[arg-type]
-    assert (report.embedded, report.same, model.embedded) == (1, 7, 1) and len(Embedded.open(new / "ix")) == 8
+    report = fill(
+        Embedded.open(new / "ix"), read_folders(new / "photos"), model, source=str(new / "photos")
+    )  # type: ignore[arg-type]
+    assert (report.embedded, report.same, model.embedded) == (1, 7, 1) and len(
+        Embedded.open(new / "ix")
+    ) == 8
 
 
 def test_others_in_the_old_place_are_not_taken_for_them(root: Path) -> None:
@@ -101,20 +123,31 @@ def test_a_copy_without_its_images_has_them_where_they_were(root: Path) -> None:
     copy = root.parent / "backup" / "deep" / "ix"
     shutil.copytree(root / "ix", copy)
     index = Embedded.open(copy)
-    assert sorted(index.known()) == every(root / "photos") and index.description.model == str(root / "clip")
+    assert sorted(index.known()) == every(root / "photos") and index.description.model == str(
+        root / "clip"
+    )
     with index.writing():
         pass
     assert stored(copy) == every(root / "photos")
     (copy.parent / "photos" / "square").mkdir(parents=True)
-    picture("blue", "stripes", 5).resize((200, 200)).save(copy.parent / "photos" / "square" / "red.png")
-    assert sorted(Embedded.open(copy).known()) == every(root / "photos")  # of another size: another picture
+    picture("blue", "stripes", 5).resize((200, 200)).save(
+        copy.parent / "photos" / "square" / "red.png"
+    )
+    assert sorted(Embedded.open(copy).known()) == every(
+        root / "photos"
+    )  # of another size: another picture
 
 
 def test_an_image_that_is_there_twice_once_settled_is_one(root: Path) -> None:
     new = root.parent / "a" / "copy"
     shutil.copytree(root, new)
     forget_home(new / "ix")  # which an older Cenote then filled: every image under both names
-    fill(Embedded.open(new / "ix"), read_folders(new / "photos"), ColourModel(), source=str(new / "photos"))  # type: ignore[arg-type]
+    fill(
+        Embedded.open(new / "ix"),
+        read_folders(new / "photos"),
+        ColourModel(),
+        source=str(new / "photos"),
+    )  # type: ignore[arg-type]
     assert len(Embedded.open(new / "ix")) == 16
     with sqlite3.connect(new / "ix" / "images.sqlite") as base:
         base.execute("update state set value = ? where name = 'home'", (os.fsencode(root / "ix"),))
@@ -133,14 +166,24 @@ def bitmaps(folder: Path, shape: str) -> list[str]:
 
 
 def test_a_copy_beside_others_of_the_same_size_keeps_its_own(tmp_path: Path) -> None:
-    own, others = bitmaps(tmp_path / "a" / "photos", "square"), bitmaps(tmp_path / "b" / "photos", "stripes")
+    own, others = (
+        bitmaps(tmp_path / "a" / "photos", "square"),
+        bitmaps(tmp_path / "b" / "photos", "stripes"),
+    )
     assert len({os.path.getsize(path) for path in own + others}) == 1
     source = str(tmp_path / "a" / "photos")
-    fill(Embedded.open(tmp_path / "a" / "ix", TOY), read_folders(tmp_path / "a"), ColourModel(), source=source)  # type: ignore[arg-type]
+    fill(
+        Embedded.open(tmp_path / "a" / "ix", TOY),
+        read_folders(tmp_path / "a"),
+        ColourModel(),
+        source=source,
+    )  # type: ignore[arg-type]
     shutil.copytree(tmp_path / "a" / "ix", tmp_path / "b" / "ix")
     index = Embedded.open(tmp_path / "b" / "ix")
     assert sorted(index.known()) == own
-    report = fill(index, read_folders(tmp_path / "b"), ColourModel(), source=str(tmp_path / "b" / "photos"))  # type: ignore[arg-type]
+    report = fill(
+        index, read_folders(tmp_path / "b"), ColourModel(), source=str(tmp_path / "b" / "photos")
+    )  # type: ignore[arg-type]
     assert (report.embedded, report.removed) == (4, 0) and sorted(index.known()) == own + others
 
 
@@ -158,7 +201,13 @@ def put(index: Path, *images: tuple[Path, str]) -> None:
 def test_a_row_gives_way_only_to_the_same_image(tmp_path: Path) -> None:
     old, new = tmp_path / "old", tmp_path / "new"
     other, same = (new / "photos" / "1.bmp", "other"), (new / "photos" / "2.bmp", "same")
-    put(old / "ix", (old / "photos" / "1.bmp", "own"), (old / "photos" / "2.bmp", "same"), other, same)
+    put(
+        old / "ix",
+        (old / "photos" / "1.bmp", "own"),
+        (old / "photos" / "2.bmp", "same"),
+        other,
+        same,
+    )
     shutil.rmtree(old / "photos")
     shutil.move(old / "ix", new / "ix")
     with Embedded.open(new / "ix").writing():
@@ -169,7 +218,9 @@ def test_a_row_gives_way_only_to_the_same_image(tmp_path: Path) -> None:
     )
 
 
-def test_of_two_rows_with_one_new_path_the_first_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_two_rows_with_one_new_path_the_first_moves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put(tmp_path / "old" / "ix", (tmp_path / "1", "one"), (tmp_path / "2", "two"))
     shutil.move(tmp_path / "old", tmp_path / "new")
     monkeypatch.setattr(Places, "settled", lambda *_: (str(tmp_path / "3"), ""))
@@ -207,7 +258,9 @@ def test_a_copys_folder_is_not_its_originals(root: Path) -> None:
     copy = root.parent / "a" / "copy"
     shutil.copytree(root, copy)
     index = Embedded.open(copy / "ix")
-    assert len(index.select(Filter(folders=(str(root / "photos"),)))) == 8  # that is where its images are
+    assert (
+        len(index.select(Filter(folders=(str(root / "photos"),)))) == 8
+    )  # that is where its images are
     assert len(index.select(Filter(folders=(str(copy / "photos"),)))) == 0
     shutil.rmtree(root)
     assert len(index.select(Filter(folders=(str(copy / "photos"),)))) == 8
@@ -238,7 +291,9 @@ def test_a_link_to_one_that_was_moved(root: Path, linked: str) -> None:
     link.unlink()
     third = Path(shutil.move(new, root.parent / "third"))
     index = Embedded.open(third / "ix")
-    assert sorted(index.known()) == every(third / "photos") and index.description.model == str(third / "clip")
+    assert sorted(index.known()) == every(third / "photos") and index.description.model == str(
+        third / "clip"
+    )
 
 
 def test_an_index_without_a_home(root: Path) -> None:
@@ -246,7 +301,9 @@ def test_an_index_without_a_home(root: Path) -> None:
     assert sorted(Embedded.open(root / "ix").known()) == every(root / "photos")
     new = moved(root)
     index = Embedded.open(new / "ix")
-    assert sorted(index.known()) == [str(root / path.relative_to(new)) for path in map(Path, every(new / "photos"))]
+    assert sorted(index.known()) == [
+        str(root / path.relative_to(new)) for path in map(Path, every(new / "photos"))
+    ]
     with pytest.raises(ValueError, match=rf"{root}/clip\b.*-o {new}/ix --model"):
         check_there(index)
     with pytest.raises(ValueError, match=rf"{new}/ix\b.*{root}/words\.txt"):

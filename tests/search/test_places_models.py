@@ -61,7 +61,9 @@ def test_others_in_the_old_places(root: Path, others: tuple[str, ...]) -> None:
         if not folder.exists():
             shutil.move(new, folder)
         index = Embedded.open(folder / "ix")
-        assert model_of(index).identity == "toy 1" and index.description.model == str(folder / "clip")
+        assert model_of(index).identity == "toy 1" and index.description.model == str(
+            folder / "clip"
+        )
         assert words_of(index, ColourModel()).words == ["red"]  # type: ignore[arg-type]
         with Embedded.open(folder / "ix").writing():
             pass
@@ -91,5 +93,8 @@ def test_names_of_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         assert whole_model(same) == same
     places = Places(tmp_path / "b" / "ix", "/old/ix")
     (tmp_path / "b" / "w.pt").touch()
-    assert places.description(Description("open_clip/V//old/w.pt", "i", 1)).model == f"open_clip/V/{tmp_path}/b/w.pt"
+    assert (
+        places.description(Description("open_clip/V//old/w.pt", "i", 1)).model
+        == f"open_clip/V/{tmp_path}/b/w.pt"
+    )
     assert places.now("world/tiny:a.png") == "world/tiny:a.png"

@@ -23,7 +23,13 @@ DOMAINS = ("photo", "art_painting", "sketch")
 def records(count: int = 24, **more: str) -> list[Record]:
     kinds = ("plain", "striped", "dotted")
     return [
-        Record(f"{i}.png", "abc"[i % 3], domain=DOMAINS[i // 3 % 3], attributes={"texture": kinds[i % 2]}, **more)  # type: ignore[arg-type]
+        Record(
+            f"{i}.png",
+            "abc"[i % 3],
+            domain=DOMAINS[i // 3 % 3],
+            attributes={"texture": kinds[i % 2]},
+            **more,
+        )  # type: ignore[arg-type]
         for i in range(count)
     ]
 
@@ -42,13 +48,22 @@ def test_domain_conversion_asks_for_the_class_in_each_other_domain() -> None:
         for i, record in enumerate(data):
             for other in sorted(DOMAINS):
                 if record.domain == domain and other != domain:
-                    right = [j for j, one in enumerate(data) if one.label == record.label and one.domain == other]
+                    right = [
+                        j
+                        for j, one in enumerate(data)
+                        if one.label == record.label and one.domain == other
+                    ]
                     expected.append((i, words[other], right, words[domain], words[other]))
-    assert [(q.image, q.text, q.right.tolist(), q.column, q.cell) for q in task.questions] == expected
+    assert [
+        (q.image, q.text, q.right.tolist(), q.column, q.cell) for q in task.questions
+    ] == expected
 
 
 def test_queries_and_gallery_are_apart() -> None:
-    rows = [record._replace(split="query" if i % 4 == 0 else "gallery") for i, record in enumerate(records())]
+    rows = [
+        record._replace(split="query" if i % 4 == 0 else "gallery")
+        for i, record in enumerate(records())
+    ]
     data = dataset(rows)
     task = domain_conversion(data)
     assert {q.image for q in task.questions} == {i for i in range(24) if i % 4 == 0}
@@ -56,7 +71,10 @@ def test_queries_and_gallery_are_apart() -> None:
     for q in task.questions:
         for row in q.right:
             found = data[int(task.database[row])]
-            assert found.label == data[q.image].label and (found.domain or "").replace("_", " ") == q.text
+            assert (
+                found.label == data[q.image].label
+                and (found.domain or "").replace("_", " ") == q.text
+            )
     bench = Bench(task, image_vectors(24), WordSumModel())
     assert all(query.inside is None for query in bench.queries(task.questions))
 
@@ -67,7 +85,12 @@ def test_a_class_without_images_in_the_target_counts_zero() -> None:
     nothing = [q for q in task.questions if not len(q.right)]
     assert nothing and all(q.text == "sketch" for q in nothing)
     judged = task._replace(questions=nothing)
-    assert report([Bench(judged, image_vectors(len(rows)), WordSumModel())], Asked("image"), at=[5])["average"] == 0
+    assert (
+        report([Bench(judged, image_vectors(len(rows)), WordSumModel())], Asked("image"), at=[5])[
+            "average"
+        ]
+        == 0
+    )
 
 
 def test_attributes_ask_for_every_other_value_of_the_class() -> None:
@@ -77,7 +100,11 @@ def test_attributes_ask_for_every_other_value_of_the_class() -> None:
     expected = []
     for i, record in enumerate(data):
         other = "striped" if record.attributes["texture"] == "plain" else "plain"
-        right = [j for j, one in enumerate(data) if one.label == record.label and one.attributes["texture"] == other]
+        right = [
+            j
+            for j, one in enumerate(data)
+            if one.label == record.label and one.attributes["texture"] == other
+        ]
         expected.append((i, other, right))
     assert [(q.image, q.text, q.right.tolist()) for q in task.questions] == expected
     said = attribute_modification(data, {"plain": "without a pattern"})
@@ -86,7 +113,9 @@ def test_attributes_ask_for_every_other_value_of_the_class() -> None:
 
 def patterncom(root: Path) -> Path:
     """A small PatternNet: parking spaces and lots are one class."""
-    names = [f"parkinglot{i:03}.jpg" for i in range(4)] + [f"parkingspace{i:03}.jpg" for i in range(3)]
+    names = [f"parkinglot{i:03}.jpg" for i in range(4)] + [
+        f"parkingspace{i:03}.jpg" for i in range(3)
+    ]
     names += [f"river{i:03}.jpg" for i in range(3)]
     for name in names:
         kind = name[:-7]  # the folders have a line where the files have none
@@ -96,12 +125,17 @@ def patterncom(root: Path) -> Path:
         Image.new("RGB", (8, 8), (len(name), 3, 3)).save(path)
     tables: dict[str, list[str]] = {key: [] for key in ("color", "context", "density", "quantity")}
     tables["existence"] = [
-        f"{name},existence,{'with' if i % 2 else 'without'} cars" for i, name in enumerate(names[:6])
+        f"{name},existence,{'with' if i % 2 else 'without'} cars"
+        for i, name in enumerate(names[:6])
     ]
-    tables["shape"] = [f"{name},shape,{'curved' if i else 'straight'}" for i, name in enumerate(names[7:])]
+    tables["shape"] = [
+        f"{name},shape,{'curved' if i else 'straight'}" for i, name in enumerate(names[7:])
+    ]
     (root / "PatternCom").mkdir()
     for attribute, lines in tables.items():
-        (root / "PatternCom" / f"{attribute}.csv").write_text("".join(f"{line}\n" for line in lines))
+        (root / "PatternCom" / f"{attribute}.csv").write_text(
+            "".join(f"{line}\n" for line in lines)
+        )
     return root
 
 
@@ -114,8 +148,14 @@ def test_patterncom_merges_classes_and_averages_attributes(tmp_path: Path) -> No
         own = data[q.image].attributes[q.column]
         assert q.text != own and q.image not in q.right
         assert {data[int(row)].attributes[q.column] for row in q.right} == {q.text}
-    assert {len(q.right) for q in task.questions if q.column == "existence"} == {3}  # over both kinds of parking
-    lots = {task.labels[i] for i, record in enumerate(data) if (record.label or "").startswith("parking")}
+    assert {len(q.right) for q in task.questions if q.column == "existence"} == {
+        3
+    }  # over both kinds of parking
+    lots = {
+        task.labels[i]
+        for i, record in enumerate(data)
+        if (record.label or "").startswith("parking")
+    }
     assert len(lots) == 1
     values = [1.0 if q.column == "shape" else 0.5 for q in task.questions]
     table = averages(task.questions, task.columns, values)
@@ -145,8 +185,12 @@ def test_a_table_is_one_query_after_the_other(method: str) -> None:
         order = plan.scores(x).sort(descending=True, stable=True).indices
         relevance = [int(i) in q.right for i in order]
         assert len(relevance) == 24  # the query as well
-        cells.setdefault(q.column, {}).setdefault(q.cell, []).append(average_precision(relevance, "trapezoid"))
-    columns = {c: float(np.mean([100 * np.mean(v) for v in own.values()])) for c, own in cells.items()}
+        cells.setdefault(q.column, {}).setdefault(q.cell, []).append(
+            average_precision(relevance, "trapezoid")
+        )
+    columns = {
+        c: float(np.mean([100 * np.mean(v) for v in own.values()])) for c, own in cells.items()
+    }
     found = report([bench], asked)
     assert found["columns"] == pytest.approx(columns)
     assert found["average"] == pytest.approx(np.mean(list(columns.values())))
@@ -157,8 +201,12 @@ def test_one_source_has_its_targets_as_columns() -> None:
     task, of_all = domain_conversion(data, sources=["sketch"]), domain_conversion(data)
     assert task.columns == ["art painting", "photo"]
     own = [q for q in of_all.questions if q.column == "sketch"]
-    assert [(q.image, q.text, q.column) for q in task.questions] == [(q.image, q.text, q.cell) for q in own]
-    said = domain_conversion(data, {"sketch": "drawing"}, sources=["drawing"])  # as the table calls it
+    assert [(q.image, q.text, q.column) for q in task.questions] == [
+        (q.image, q.text, q.cell) for q in own
+    ]
+    said = domain_conversion(
+        data, {"sketch": "drawing"}, sources=["drawing"]
+    )  # as the table calls it
     assert [q.image for q in said.questions] == [q.image for q in task.questions]
     two = domain_conversion(data, sources=["sketch", "photo"])
     assert two.columns == ["photo", "sketch"]
@@ -177,7 +225,10 @@ def test_recall_and_precision_among_the_first() -> None:
         recalls: dict[str, list[float]] = {}
         precisions: dict[str, list[float]] = {}
         for q in task.questions:
-            hits = [int(i) in q.right for i in (x @ x[q.image]).sort(descending=True, stable=True).indices]
+            hits = [
+                int(i) in q.right
+                for i in (x @ x[q.image]).sort(descending=True, stable=True).indices
+            ]
             recalls.setdefault(q.column, []).append(100 * sum(hits[:k]) / len(q.right))
             area, right = 0.0, 0
             for place, hit in enumerate(hits[:k]):
@@ -185,9 +236,15 @@ def test_recall_and_precision_among_the_first() -> None:
                     area += ((right / place if place else 1.0) + (right + 1) / (place + 1)) / 2
                     right += 1
             precisions.setdefault(q.column, []).append(100 * area / min(len(q.right), k))
-        assert found[f"recall@{k}"]["columns"] == pytest.approx({c: np.mean(v) for c, v in recalls.items()})
-        assert found[f"map@{k}"]["columns"] == pytest.approx({c: np.mean(v) for c, v in precisions.items()})
-    assert found["recall@24"]["average"] == 100 and found["map@24"]["columns"] == pytest.approx(found["columns"])
+        assert found[f"recall@{k}"]["columns"] == pytest.approx(
+            {c: np.mean(v) for c, v in recalls.items()}
+        )
+        assert found[f"map@{k}"]["columns"] == pytest.approx(
+            {c: np.mean(v) for c, v in precisions.items()}
+        )
+    assert found["recall@24"]["average"] == 100 and found["map@24"]["columns"] == pytest.approx(
+        found["columns"]
+    )
 
 
 def test_blocks_do_not_change_scores() -> None:
@@ -225,12 +282,16 @@ def test_fewer_images_ask_all_their_questions() -> None:
         images = {q.image for q in some.questions if q.column == column}
         own = [(q.image, q.cell) for q in some.questions if q.column == column]
         assert len(images) == 2
-        assert own == [(q.image, q.cell) for q in task.questions if q.column == column and q.image in images]
+        assert own == [
+            (q.image, q.cell) for q in task.questions if q.column == column and q.image in images
+        ]
     assert len(fewer(task, 99).questions) == len(task.questions)
 
 
 def test_the_part_that_is_judged() -> None:
-    rows = [record._replace(split="test" if i % 2 else "train") for i, record in enumerate(records())]
+    rows = [
+        record._replace(split="test" if i % 2 else "train") for i, record in enumerate(records())
+    ]
     assert len(judged_part(dataset(rows))) == 12
     assert len(judged_part(dataset(rows), "train")) == 12
     assert len(judged_part(dataset())) == 24
@@ -256,7 +317,9 @@ def test_bad_data_and_names() -> None:
         read_method("weicom:k=3")
     with pytest.raises(ValueError, match=r"0\.3"):
         read_method("weicom:0.3")
-    assert read_method("freedom:k=10:weights=uniform") == Asked("freedom", {"k": 10, "weights": "uniform"})
+    assert read_method("freedom:k=10:weights=uniform") == Asked(
+        "freedom", {"k": 10, "weights": "uniform"}
+    )
 
 
 def folder(root: Path) -> Path:
@@ -275,7 +338,9 @@ class Seeing(WordSumModel):
     """WordSumModel with an image encoder: four pixels times a random matrix."""
 
     def transform(self):  # type: ignore[no-untyped-def]
-        return lambda image: torch.from_numpy(np.array(image.resize((2, 2)), np.float32)).permute(2, 0, 1) / 255
+        return lambda image: (
+            torch.from_numpy(np.array(image.resize((2, 2)), np.float32)).permute(2, 0, 1) / 255
+        )
 
     def embed_images(self, pixels: torch.Tensor) -> torch.Tensor:
         mix = torch.randn(12, self.dim, generator=torch.Generator().manual_seed(0))
@@ -289,12 +354,23 @@ def test_the_command_writes_results_table_and_picture(
     data, out = folder(tmp_path / "data"), tmp_path / "out"
     (tmp_path / "words.txt").write_text("dog\ncat\nhouse\n")
     monkeypatch.setattr("cenote.models.image_text.create_image_text", lambda name: Seeing())
-    command = ["evaluate-search", str(data), "--methods", "text,weicom:weight=0.3,freedom:k=3", "-o", str(out)]
+    command = [
+        "evaluate-search",
+        str(data),
+        "--methods",
+        "text,weicom:weight=0.3,freedom:k=3",
+        "-o",
+        str(out),
+    ]
     assert main([*command, "--words", str(tmp_path / "words.txt")]) == 0
     captured = capsys.readouterr()
     assert "12.png" in captured.err and "weicom:weight=0.3" in captured.out
     report = json.loads((out / "results.json").read_text())
-    assert report["questions"] == 12 and report["database"] == 12 and report["columns"] == ["photo", "sketch"]
+    assert (
+        report["questions"] == 12
+        and report["database"] == 12
+        and report["columns"] == ["photo", "sketch"]
+    )
     assert (out / "table.md").read_text().startswith("| method | photo | sketch | average |")
     with Image.open(out / "similarities.png") as picture:
         assert picture.width > 600
@@ -316,7 +392,11 @@ def test_the_command_writes_results_table_and_picture(
     ],
 )
 def test_sentences_of_evaluate_search(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], more: list[str], sentence: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    more: list[str],
+    sentence: str,
 ) -> None:
     monkeypatch.setattr("cenote.models.image_text.create_image_text", lambda name: Seeing())
     given = more if "--methods" in more or "--words" in more else [*more, "--methods", "text"]

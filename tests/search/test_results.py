@@ -33,11 +33,15 @@ def test_twins_are_hidden_behind_the_best(tmp_path: Path) -> None:
     assert (report.embedded, report.moved) == (4, 1)
     answer = ask(Question(texts=("red square",)), index, ColourModel())  # type: ignore[arg-type]
     assert len(answer.results) == 2
-    groups = sorted(sorted(Path(p).name for p in (r.entry.path, *r.duplicates)) for r in answer.results)
+    groups = sorted(
+        sorted(Path(p).name for p in (r.entry.path, *r.duplicates)) for r in answer.results
+    )
     assert groups == [["a.png", "b.jpg", "c.jpg", "d.png"], ["other.png"]]
     assert len(names_of(index, texts=("red",), near_duplicates="show")) == 5
     # Whoever asks with an image of the index knows that one already.
-    assert [r.entry.path for r in ask(Question((folder / "a.png",)), index, ColourModel()).results] != []  # type: ignore[arg-type]
+    assert [
+        r.entry.path for r in ask(Question((folder / "a.png",)), index, ColourModel()).results
+    ] != []  # type: ignore[arg-type]
     names = names_of(index, images=(folder / "a.png",))
     assert not {"photos/a", "photos/d"} & set(names)
 
@@ -45,9 +49,17 @@ def test_twins_are_hidden_behind_the_best(tmp_path: Path) -> None:
 def test_twins_are_those_of_a_double_loop(tmp_path: Path) -> None:
     draw = np.random.default_rng(0)
     kinds = draw.integers(0, 25, 300)
-    looks = draw.integers(-(2**63), 2**63 - 1, 25)[kinds] ^ (1 << draw.integers(0, 63, (12, 300))).sum(0)
-    x = unit(torch.from_numpy(draw.normal(size=(25, 6))[kinds // 2] + 0.08 * draw.normal(size=(300, 6))).float())
-    entries = [Entry(f"/{i}.png", f"{i % 290:032x}", look=int(look)) for i, look in enumerate(looks)]
+    looks = draw.integers(-(2**63), 2**63 - 1, 25)[kinds] ^ (
+        1 << draw.integers(0, 63, (12, 300))
+    ).sum(0)
+    x = unit(
+        torch.from_numpy(
+            draw.normal(size=(25, 6))[kinds // 2] + 0.08 * draw.normal(size=(300, 6))
+        ).float()
+    )
+    entries = [
+        Entry(f"/{i}.png", f"{i % 290:032x}", look=int(look)) for i, look in enumerate(looks)
+    ]
     index = Embedded.open(tmp_path / "ix", Description("toy", "toy 1", 6))
     with index.writing() as writer:
         writer.put(entries, x)
@@ -59,7 +71,10 @@ def test_twins_are_those_of_a_double_loop(tmp_path: Path) -> None:
         groups: list[tuple[int, list[str]]] = []
         for i in sorted(range(300), key=lambda i: (-float(scores[i]), i)):
             for other, paths in groups:
-                near = bits_apart(entries[i].look, entries[other].look) <= 10 and similarities[i, other] >= 0.95
+                near = (
+                    bits_apart(entries[i].look, entries[other].look) <= 10
+                    and similarities[i, other] >= 0.95
+                )
                 if near or entries[i].digest == entries[other].digest:
                     paths.append(entries[i].path)
                     break
@@ -85,10 +100,13 @@ def test_a_file_that_is_there_stands_for_one_that_is_gone(tmp_path: Path) -> Non
 
 
 def test_looks_survive_scaling_and_tell_pictures_apart() -> None:
-    some = [picture(colour, "square", seed).resize((300, 200)) for seed, colour in enumerate(COLOURS)]
+    some = [
+        picture(colour, "square", seed).resize((300, 200)) for seed, colour in enumerate(COLOURS)
+    ]
     looks = [look_of(image) for image in some]
     assert all(
-        bits_apart(look_of(image.resize((150, 100))), look) <= 10 for image, look in zip(some, looks, strict=True)
+        bits_apart(look_of(image.resize((150, 100))), look) <= 10
+        for image, look in zip(some, looks, strict=True)
     )
     assert min(bits_apart(a, b) for i, a in enumerate(looks) for b in looks[:i]) > 10
     assert bits_apart(-1, 0) == 64 and all(-(2**63) <= look < 2**63 for look in looks)

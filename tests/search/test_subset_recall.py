@@ -37,13 +37,21 @@ def tree(root: Path) -> Path:
         path = root / "img_raw" / "dev" / f"{name}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(draw.integers(0, 255, (8, 8, 3), np.uint8)).save(path)
-    annotated_trees.dump(root / "image_splits" / "split.rc2.val.json", {name: f"./dev/{name}.png" for name in names})
+    annotated_trees.dump(
+        root / "image_splits" / "split.rc2.val.json", {name: f"./dev/{name}.png" for name in names}
+    )
     order, entries = draw.permutation(20).tolist(), list[dict[str, Any]]()
     for group in range(3):
         members = [names[i] for i in order[6 * group : 6 * group + 6]]
         for i in range(6):
-            target = {"target_hard": members[(i + 1 + group) % 6], "img_set": {"id": group, "members": members}}
-            entries.append({"pairid": len(entries), "reference": members[i], "caption": f"add {i} dogs"} | target)
+            target = {
+                "target_hard": members[(i + 1 + group) % 6],
+                "img_set": {"id": group, "members": members},
+            }
+            entries.append(
+                {"pairid": len(entries), "reference": members[i], "caption": f"add {i} dogs"}
+                | target
+            )
     annotated_trees.dump(root / CAPTIONS, entries)
     return root
 
@@ -74,13 +82,17 @@ def by_hand(root: Path, data: Dataset, scores_of: Any) -> dict[int, float]:
         before = 0
         for name in others:
             ours, theirs = float(scores[place[entry["target_hard"]]]), float(scores[place[name]])
-            before += theirs > ours or (theirs == ours and place[name] < place[entry["target_hard"]])
+            before += theirs > ours or (
+                theirs == ours and place[name] < place[entry["target_hard"]]
+            )
         for k in hits:
             hits[k] += before < k
     return {k: 100 * count / len(captions(root)) for k, count in hits.items()}
 
 
-@pytest.mark.parametrize("method", ["image", "text", "product", "weicom:weight=0.3", "freedom:k=4:n=3:m=2"])
+@pytest.mark.parametrize(
+    "method", ["image", "text", "product", "weicom:weight=0.3", "freedom:k=4:n=3:m=2"]
+)
 def test_it_is_the_share_of_queries_found_among_five(method: str, tmp_path: Path) -> None:
     data, x, model = opened(tree(tmp_path)), image_vectors(20), WordSumModel()
     words, asked = remember_words(model, [f"w{i}" for i in range(20)]), read_method(method)
@@ -101,7 +113,9 @@ def test_it_is_the_share_of_queries_found_among_five(method: str, tmp_path: Path
 def test_equal_scores_come_in_the_order_of_the_data(tmp_path: Path) -> None:
     data = opened(tree(tmp_path))
     signs = torch.tensor([[1.0, 1, 1, 1], [1, 1, 1, -1], [1, 1, -1, -1], [1, -1, -1, -1]])
-    x = F.pad(signs / 2, (0, 20)).repeat(5, 1)  # twenty images, four vectors, whose similarities are exact
+    x = F.pad(signs / 2, (0, 20)).repeat(
+        5, 1
+    )  # twenty images, four vectors, whose similarities are exact
     (task,) = make_tasks(data)
     found, expected = (
         report([Bench(task, x, WordSumModel())], Asked("image")),
@@ -115,7 +129,8 @@ def test_the_other_numbers_are_what_they_were(tmp_path: Path) -> None:
     (task,) = make_tasks(opened(tree(tmp_path)))
     plain = task._replace(questions=[question._replace(group=None) for question in task.questions])
     with_groups, without = (
-        report([Bench(one, image_vectors(20), WordSumModel())], Asked("image"), at=[1, 5]) for one in (task, plain)
+        report([Bench(one, image_vectors(20), WordSumModel())], Asked("image"), at=[1, 5])
+        for one in (task, plain)
     )
     assert with_groups.keys() - without.keys() == SUBSETS
     for name in without.keys() - {"seconds"}:
@@ -127,7 +142,9 @@ def test_a_draw_of_the_queries_keeps_their_groups(tmp_path: Path) -> None:
     some = fewer(task, 3)
     assert len(some.questions) == 3
     assert all(len(question.group) == 5 for question in some.questions)  # type: ignore[attr-defined]
-    assert report([Bench(some, image_vectors(20), WordSumModel())], Asked("image")).keys() >= SUBSETS
+    assert (
+        report([Bench(some, image_vectors(20), WordSumModel())], Asked("image")).keys() >= SUBSETS
+    )
 
 
 @pytest.mark.parametrize("name", ["fashioniq", "circo"])
@@ -135,7 +152,9 @@ def test_sets_without_groups_have_no_such_number(name: str, tmp_path: Path) -> N
     getattr(annotated_trees, name)(tmp_path)
     data = judged_part(open_dataset(f"{name}:{tmp_path}"))
     found = report(
-        [Bench(task, image_vectors(len(data)), WordSumModel()) for task in make_tasks(data)], Asked("image"), at=[1]
+        [Bench(task, image_vectors(len(data)), WordSumModel()) for task in make_tasks(data)],
+        Asked("image"),
+        at=[1],
     )
     assert not any("subset" in key for key in found)
 
@@ -147,15 +166,21 @@ def test_queries_with_groups_alone_are_counted(tmp_path: Path) -> None:
     data.queries = [*data.queries, *bare]
     (task,) = make_tasks(data)
     found = report([Bench(task, x, WordSumModel())], Asked("image"))
-    assert len(task.questions) == 36 and {key: found[key] for key in SUBSETS} == {key: whole[key] for key in SUBSETS}
+    assert len(task.questions) == 36 and {key: found[key] for key in SUBSETS} == {
+        key: whole[key] for key in SUBSETS
+    }
 
 
 def test_a_right_image_that_cannot_be_read_is_not_found_in_its_group(tmp_path: Path) -> None:
     data, entry = opened(tree(tmp_path)), captions(tmp_path)[0]
-    lost = next(i for i, record in enumerate(data) if Path(record.image).stem == entry["target_hard"])
+    lost = next(
+        i for i, record in enumerate(data) if Path(record.image).stem == entry["target_hard"]
+    )
     readable = data.select([i for i in range(20) if i != lost])
     (task,) = make_tasks(readable)
-    one = task._replace(questions=[question for question in task.questions if not len(question.right)][:1])
+    one = task._replace(
+        questions=[question for question in task.questions if not len(question.right)][:1]
+    )
     assert len(one.questions) == 1 and len(one.questions[0].group) == 4  # type: ignore[attr-defined]
     found = report([Bench(one, image_vectors(19), WordSumModel())], Asked("image"))
     assert all(found[key]["average"] == 0 for key in SUBSETS)
@@ -209,7 +234,9 @@ def test_the_command_reports_it(
 def test_the_command_refuses_before_a_model_is_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("cenote.models.image_text.create_image_text", lambda name: pytest.fail("a model was loaded"))
+    monkeypatch.setattr(
+        "cenote.models.image_text.create_image_text", lambda name: pytest.fail("a model was loaded")
+    )
     reference = captions(tree(tmp_path))[0]["reference"]
     change(tmp_path, 0, img_set={"members": [reference]})
     assert judged(tmp_path) == 2

@@ -17,11 +17,15 @@ from tests.toy_models import WordSumModel, image_vectors
 def test_garments_have_databases_of_their_own(tmp_path: Path) -> None:
     annotated_trees.fashioniq(tmp_path)
     data = judged_part(open_dataset(f"fashioniq:{tmp_path}"))
-    assert list(data.splits) == ["val"] and find_protocol(data) == "triplets"  # of test nothing is known
+    assert (
+        list(data.splits) == ["val"] and find_protocol(data) == "triplets"
+    )  # of test nothing is known
     tasks = make_tasks(data)
     assert [task.columns for task in tasks] == [["dress"], ["shirt"], ["toptee"]]
     for task in tasks:
-        assert {data[int(i)].label for i in task.database} == set(task.columns) and len(task.database) == 4
+        assert {data[int(i)].label for i in task.database} == set(task.columns) and len(
+            task.database
+        ) == 4
         (question,) = task.questions
         assert question.text == "is red and has a bow" and task.itself
         (right,) = question.right
@@ -71,28 +75,43 @@ def test_queries_without_public_answers_are_refused(tmp_path: Path) -> None:
 def test_a_right_image_that_cannot_be_read_counts_as_not_found(tmp_path: Path) -> None:
     annotated_trees.fashioniq(tmp_path)
     data = judged_part(open_dataset(f"fashioniq:{tmp_path}"))
-    lost = [i for i, record in enumerate(data) if record.label == "dress" and "shared" in record.image]
+    lost = [
+        i for i, record in enumerate(data) if record.label == "dress" and "shared" in record.image
+    ]
     readable = data.select([i for i in range(len(data)) if i not in lost])
     tasks = make_tasks(readable)
     assert [len(task.questions[0].right) for task in tasks] == [0, 1, 1]
     found = report(
-        [Bench(task, image_vectors(len(readable)), WordSumModel()) for task in tasks], Asked("image"), at=[1]
+        [Bench(task, image_vectors(len(readable)), WordSumModel()) for task in tasks],
+        Asked("image"),
+        at=[1],
     )
     assert found["columns"]["dress"] == found["map@1"]["columns"]["dress"] == 0
 
 
-def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CENOTE_CACHE", str(tmp_path / "cache"))
     annotated_trees.fashioniq(tmp_path / "data")
     words = tmp_path / "words.txt"
     words.write_text("dress\nshirt\nbow\n")
-    asked = ["evaluate-search", f"fashioniq:{tmp_path / 'data'}", "--methods", "image,freedom:k=1:n=2:m=1"]
+    asked = [
+        "evaluate-search",
+        f"fashioniq:{tmp_path / 'data'}",
+        "--methods",
+        "image,freedom:k=1:n=2:m=1",
+    ]
     asked += ["--words", str(words), "--at", "1", "3", "-o", str(tmp_path / "out")]
     assert main(asked) == 0
     text = capsys.readouterr().out
     assert "recall@3" in text and "triplets" in text
     found = json.loads((tmp_path / "out" / "results.json").read_text())
-    assert found["columns"] == ["dress", "shirt", "toptee"] and found["questions"] == 3 and found["at"] == [1, 3]
+    assert (
+        found["columns"] == ["dress", "shirt", "toptee"]
+        and found["questions"] == 3
+        and found["at"] == [1, 3]
+    )
     assert not (tmp_path / "out" / "similarities.png").exists()
 
 
@@ -113,7 +132,9 @@ def test_wrong_options_are_refused_before_images_are_read(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("cenote.models.image_text.create_image_text", lambda name: pytest.fail("a model was loaded"))
+    monkeypatch.setattr(
+        "cenote.models.image_text.create_image_text", lambda name: pytest.fail("a model was loaded")
+    )
     annotated_trees.fashioniq(tmp_path)
     assert main(["evaluate-search", f"fashioniq:{tmp_path}", *option]) == 2
     assert value in capsys.readouterr().err

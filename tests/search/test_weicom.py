@@ -38,7 +38,9 @@ def test_scores_are_the_equation(weight: float) -> None:
     found = weicom_scores(s_i, s_t, weight)
     assert isinstance(found, np.ndarray)
     np.testing.assert_allclose(found, expected, atol=1e-12)
-    several = weicom_scores(torch.tensor(np.stack([s_i, s_t])), torch.tensor(np.stack([s_t, s_i])), weight)
+    several = weicom_scores(
+        torch.tensor(np.stack([s_i, s_t])), torch.tensor(np.stack([s_t, s_i])), weight
+    )
     np.testing.assert_allclose(several[0], expected, atol=1e-12)
 
 
@@ -69,10 +71,14 @@ def test_candidates_come_from_one_direction() -> None:
     plan = compose("weicom", Query(database.matrix[7], ("red dog",)), database, model, weight=0.4)
     s_t, s_i = plan.why["text"], plan.why["image"]
     t, y = model.embed_texts(["red dog"])[0], database.matrix[7]
-    torch.testing.assert_close(plan.direction, 0.6 * y / s_i["deviation"] + 0.4 * t / s_t["deviation"])
+    torch.testing.assert_close(
+        plan.direction, 0.6 * y / s_i["deviation"] + 0.4 * t / s_t["deviation"]
+    )
     best = plan.scores(database.matrix).topk(10).values
     candidates = database.nearest(plan.direction[None], 500)[1][0]
-    torch.testing.assert_close(plan.scores(database.vectors(candidates)).topk(10).values, best, atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        plan.scores(database.vectors(candidates)).topk(10).values, best, atol=1e-5, rtol=0
+    )
 
 
 def test_moments_are_the_statistics() -> None:
@@ -87,7 +93,9 @@ def test_a_database_of_one_image_and_of_equal_images_have_finite_scores() -> Non
     model = WordSumModel()
     for x in (image_vectors(1), image_vectors(1).repeat(5, 1)):
         plan = compose("weicom", Query(image_vectors(1, seed=3)[0], ("dog",)), Matrix(x), model)
-        torch.testing.assert_close(plan.scores(x), torch.full((len(x),), 0.5).double(), atol=1e-5, rtol=0)
+        torch.testing.assert_close(
+            plan.scores(x), torch.full((len(x),), 0.5).double(), atol=1e-5, rtol=0
+        )
     assert isinstance(Matrix(image_vectors(1)).moments(), Moments)
 
 
@@ -98,5 +106,9 @@ def test_wrong_weights_and_shapes_are_refused() -> None:
         weicom_scores([0.1, 0.2], [0.1, 0.2, 0.3])
     with pytest.raises(ValueError, match="'lambda'"):
         compose(
-            "weicom", Query(image_vectors(1)[0], ("a",)), Matrix(image_vectors(4)), WordSumModel(), **{"lambda": 0.3}
+            "weicom",
+            Query(image_vectors(1)[0], ("a",)),
+            Matrix(image_vectors(4)),
+            WordSumModel(),
+            **{"lambda": 0.3},
         )

@@ -78,7 +78,9 @@ def test_vectors_are_kept_for_each_model_and_list(tmp_path: Path) -> None:
 def test_nearest_words_are_the_largest_cosines() -> None:
     model = WordSumModel()
     memory, x = remember_words(model, [f"w{i}" for i in range(30)]), image_vectors(5)
-    for words, similarities in zip(memory.nearest(x, 4), x.double() @ memory.vectors.double().T, strict=True):
+    for words, similarities in zip(
+        memory.nearest(x, 4), x.double() @ memory.vectors.double().T, strict=True
+    ):
         assert len(words) == 4
         assert_ranked(words, similarities)
     assert memory.nearest(x, 99).shape == (5, 30)

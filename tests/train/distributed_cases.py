@@ -19,9 +19,9 @@ import torch
 from cenote.cli import main as cenote
 from cenote.data.transforms import train_transform
 from cenote.models import create_model, save_model
+from cenote.predict.distributed import processes, rank
 from cenote.train.clip_choices import DEFAULTS, ClipChoices
 from cenote.train.clip_fit import learn_clip
-from cenote.train.distributed import processes, rank
 from cenote.train.engine import Engine
 from cenote.train.located import Located
 from cenote.train.metric_fit import learn_metric
@@ -41,10 +41,20 @@ def supervised(folder: Path, accumulate: int = 1) -> None:
     settings = Settings(epochs=2, batch=6, accumulate=accumulate, clip=1.0, **SGD)  # type: ignore[arg-type]
     torch.manual_seed(0)
     model = create_model("test_vit", "simpool", 3, img_size=32)
-    data = squares(31)  # 24 to train, 7 to validate: the two processes validate different numbers of images
+    data = squares(
+        31
+    )  # 24 to train, 7 to validate: the two processes validate different numbers of images
     whole = model.backbone.preprocessing.whole((32, 32))
     with processes() as device:
-        task = Supervised(model, data.split("train"), data.split("val"), settings, train_transform(32), whole, device)
+        task = Supervised(
+            model,
+            data.split("train"),
+            data.split("val"),
+            settings,
+            train_transform(32),
+            whole,
+            device,
+        )
         Engine(task, settings, folder, quiet).run()
     if rank() == 0:
         save_model(model, folder)
@@ -58,19 +68,37 @@ def dino(folder: Path) -> None:
     small = {"out": 32, "hidden": 16, "bottleneck": 8, "batch_norm": False}
     settings = Settings(epochs=1, batch=6, **SGD)  # type: ignore[arg-type]
     choices = Unlabelled(
-        "dino", "test_vit", "simpool", size=32, local_size=16, local=2, options=small, settings=settings
+        "dino",
+        "test_vit",
+        "simpool",
+        size=32,
+        local_size=16,
+        local=2,
+        options=small,
+        settings=settings,
     )
     learn(squares(40), folder, choices, say=quiet)
 
 
 def metric(folder: Path) -> None:
     """Pairs, mixtures, prototypes and the memory are those of the whole batch."""
-    options = {"zero_shot": 0.1, "metrix": ("feature", "input"), "xbm": 20, "validate": "last", "warm_up": 0.5}
+    options = {
+        "zero_shot": 0.1,
+        "metrix": ("feature", "input"),
+        "xbm": 20,
+        "validate": "last",
+        "warm_up": 0.5,
+    }
     learn_metric(discs(), folder, asked(options, {**SGD, "lr": 0.02}), say=quiet)
 
 
 def metric_short_epochs(folder: Path, lr: float = 0.02, epochs: int = 1) -> None:
-    options = {"metrix": ("feature",), "validate": "classes", "epoch_steps": 2, "loss": "proxy-anchor"}
+    options = {
+        "metrix": ("feature",),
+        "validate": "classes",
+        "epoch_steps": 2,
+        "loss": "proxy-anchor",
+    }
     settings = {**SGD, "epochs": epochs, "patience": 3, "lr": lr}
     learn_metric(discs(), folder, asked(options, settings, pool="gap+max"), say=quiet)
 
@@ -82,23 +110,54 @@ def metric_early_end(folder: Path) -> None:
 
 def clip(folder: Path) -> None:
     settings = replace(DEFAULTS, epochs=1, batch=6, warmup=0.0, optimizer="sgd", lr=0.05)
-    choices = ClipChoices("test_vit", scratch=True, size=32, dim=8, width=16, layers=1, heads=2, settings=settings)
+    choices = ClipChoices(
+        "test_vit", scratch=True, size=32, dim=8, width=16, layers=1, heads=2, settings=settings
+    )
     learn_clip(squares(40), folder, choices, say=quiet)
 
 
 def located(folder: Path) -> None:
-    val = split_rectangles(28).split("val")  # seven images: the two processes get different numbers of them
+    val = split_rectangles(28).split(
+        "val"
+    )  # seven images: the two processes get different numbers of them
     model = narrow_resnet("gap", size=32, stride=4)
     with processes() as device:
-        scores = [Located(val, Settings(select=by, batch=4), device)(model) for by in ("boxes", "pixels")]
+        scores = [
+            Located(val, Settings(select=by, batch=4), device)(model) for by in ("boxes", "pixels")
+        ]
         if rank() == 0:
             (folder / "scores.json").write_text(json.dumps(scores))
 
 
 def tournament(folder: Path) -> None:
     weights = folder.parent / "test_vit.pt"
-    options = ["--backbone", "test_vit", "--weights", str(weights), "--pools", "gap", "simpool", "--seeds", "1"]
-    assert cenote(["tournament", "world/tiny", *options, "--epochs", "2", "--lr", "1e-3", "-o", str(folder)]) == 0
+    options = [
+        "--backbone",
+        "test_vit",
+        "--weights",
+        str(weights),
+        "--pools",
+        "gap",
+        "simpool",
+        "--seeds",
+        "1",
+    ]
+    assert (
+        cenote(
+            [
+                "tournament",
+                "world/tiny",
+                *options,
+                "--epochs",
+                "2",
+                "--lr",
+                "1e-3",
+                "-o",
+                str(folder),
+            ]
+        )
+        == 0
+    )
 
 
 CASES: dict[str, Callable[[Path], None]] = {

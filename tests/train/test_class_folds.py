@@ -13,7 +13,9 @@ def made(counts: list[int], unlabelled: int = 0, unused: int = 0) -> Dataset:
     names = [f"c{i:02d}" for i in range(len(counts) + unused)]
     labels = np.random.default_rng(0).permutation(np.repeat(np.arange(len(counts)), counts))
     records = [Record(f"{i}.png", names[unused + label]) for i, label in enumerate(labels)]
-    return pack([*records, *(Record(f"x{i}.png") for i in range(unlabelled))], Path("made"), "made", names)
+    return pack(
+        [*records, *(Record(f"x{i}.png") for i in range(unlabelled))], Path("made"), "made", names
+    )
 
 
 def names(dataset: Dataset) -> set[str]:

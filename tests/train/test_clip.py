@@ -45,16 +45,24 @@ def test_the_loss_by_loops() -> None:
         for i in range(4):
             own = [j for j in range(3) if truth[i, j]]
             for j in own:
-                images = images - (s[i][j] - sum(s[i][k].exp() for k in range(3)).log()) / len(own) / 4
+                images = (
+                    images - (s[i][j] - sum(s[i][k].exp() for k in range(3)).log()) / len(own) / 4
+                )
         for j in range(3):
             own = [i for i in range(4) if truth[i, j]]
             for i in own:
-                texts = texts - (s[i][j] - sum(s[k][j].exp() for k in range(4)).log()) / len(own) / 3
+                texts = (
+                    texts - (s[i][j] - sum(s[k][j].exp() for k in range(4)).log()) / len(own) / 3
+                )
         return (images + texts) / 2
 
     loss = contrastive_loss(x, t, truth, scale)
     torch.testing.assert_close(loss, slow(), rtol=1e-5, atol=1e-6)
-    for a, b in zip(torch.autograd.grad(loss, (x, t, scale)), torch.autograd.grad(slow(), (x, t, scale)), strict=True):
+    for a, b in zip(
+        torch.autograd.grad(loss, (x, t, scale)),
+        torch.autograd.grad(slow(), (x, t, scale)),
+        strict=True,
+    ):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
 
 
@@ -63,10 +71,18 @@ def test_where_all_texts_are_different_it_is_clips_loss() -> None:
     logits, own = 7 * x @ t.T, torch.arange(5)
     cross = torch.nn.functional.cross_entropy
     found = contrastive_loss(x, t, torch.eye(5).bool(), torch.tensor(7.0))
-    torch.testing.assert_close(found, (cross(logits, own) + cross(logits.T, own)) / 2, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(
+        found, (cross(logits, own) + cross(logits.T, own)) / 2, rtol=1e-5, atol=1e-6
+    )
 
 
-RECORD = Record("x.png", "bird/crested", domain="pencil_sketch", attributes={"colour": "red"}, caption="a bird\ntwo")
+RECORD = Record(
+    "x.png",
+    "bird/crested",
+    domain="pencil_sketch",
+    attributes={"colour": "red"},
+    caption="a bird\ntwo",
+)
 
 
 def test_what_is_said_of_an_image() -> None:
@@ -78,8 +94,14 @@ def test_what_is_said_of_an_image() -> None:
         "crested bird", "pencil sketch", "crested bird pencil sketch", "a pencil sketch of a crested bird",
     ]  # fmt: skip
     assert about == ["red crested bird", "red"]
-    assert groups_of(RECORD, "captions") == [captions] and groups_of(RECORD, "templates") == [kinds, kinds, about]
-    assert groups_of(Record("x.png", "owl", domain="photo"), "captions")[0][-1] == "a photo of an owl"
+    assert groups_of(RECORD, "captions") == [captions] and groups_of(RECORD, "templates") == [
+        kinds,
+        kinds,
+        about,
+    ]
+    assert (
+        groups_of(Record("x.png", "owl", domain="photo"), "captions")[0][-1] == "a photo of an owl"
+    )
     assert groups_of(Record("x.png", "dog")) == [["dog"]] * 2 and groups_of(Record("x.png")) == []
 
 
@@ -120,7 +142,9 @@ def test_a_step_compares_images_with_the_distinct_texts() -> None:
     drawn = list(dict.fromkeys(texts.drawn(i, 0, module.epoch) for i in positions))
     seen: list[Any] = []
     encode = module.model.words.encode
-    module.model.words.encode = lambda said, spelled=None: seen.append((said, spelled)) or encode(said)  # type: ignore
+    module.model.words.encode = lambda said, spelled=None: (
+        seen.append((said, spelled)) or encode(said)
+    )  # type: ignore
     found = module(ClipPart(images, positions))  # nothing is spelled: as embed_texts reads them
     said = [text for some, _ in seen for text in some]
     assert sorted(said) == sorted(texts.all[i] for i in drawn) and len(drawn) < 12
@@ -135,15 +159,22 @@ def test_every_weight_learns() -> None:
     texts = Texts(open_dataset("world/tiny", "train"))
     module = ClipModule(SMALL.model(Words.of(texts.all)), texts, seed=0)
     module(ClipPart(torch.rand(8, 3, 32, 32), list(range(8)))).backward()
-    moved = {name: p.grad is not None and bool(p.grad.abs().sum() > 0) for name, p in module.named_parameters()}
+    moved = {
+        name: p.grad is not None and bool(p.grad.abs().sum() > 0)
+        for name, p in module.named_parameters()
+    }
     # timm's residual blocks begin as nothing: what stands inside of them waits for one step
     assert all(moved[name] for name in moved if ".backbone." not in name) and moved["model.scale"]
     assert all(p.grad is not None for p in module.parameters())
     assert {"model.text.position", "model.text.embedding.weight"} <= module.no_weight_decay()
 
 
-def learnt(folder: Path, choices: ClipChoices = SMALL, data: Dataset | None = None, **how: Any) -> dict[str, Any]:
-    return learn_clip(open_dataset("world/tiny") if data is None else data, folder, choices, say=quiet, **how)
+def learnt(
+    folder: Path, choices: ClipChoices = SMALL, data: Dataset | None = None, **how: Any
+) -> dict[str, Any]:
+    return learn_clip(
+        open_dataset("world/tiny") if data is None else data, folder, choices, say=quiet, **how
+    )
 
 
 def test_stopped_and_resumed_it_ends_the_same(tmp_path: Path) -> None:
@@ -213,7 +244,9 @@ def test_zero_shot_is_among_names_that_occur() -> None:
             return torch.eye(3)[[["cat", "dog", "red fox"].index(text) for text in texts]]
 
     codes = torch.tensor([0, 2, 2, -1]).numpy()
-    vectors = torch.tensor([[1.0, 2, 0], [0, 0, 1], [1, 0, 0.5], [1, 0, 0]])  # the dog is not there to be chosen
+    vectors = torch.tensor(
+        [[1.0, 2, 0], [0, 0, 1], [1, 0, 0.5], [1, 0, 0]]
+    )  # the dog is not there to be chosen
     found = zero_shot(Fixed(), vectors, codes, ["cat", "dog", "red_fox"], "class")  # type: ignore[arg-type]
     assert math.isclose(found["zero_shot_class"], 200 / 3, rel_tol=1e-6)
     assert zero_shot(Fixed(), vectors, codes[:1], ["cat"], "class") == {}  # type: ignore[arg-type]
@@ -222,7 +255,18 @@ def test_zero_shot_is_among_names_that_occur() -> None:
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    small = ["--backbone", "resnet_micro", "--size", "32", "--dim", "8", "--width", "16", "--layers", "1"]
+    small = [
+        "--backbone",
+        "resnet_micro",
+        "--size",
+        "32",
+        "--dim",
+        "8",
+        "--width",
+        "16",
+        "--layers",
+        "1",
+    ]
     quick = ["--epochs", "1", "--batch", "16"]
     main(["clip", "world/tiny", "-o", str(tmp_path / "run"), *small, *quick])
     out = capsys.readouterr().out  # the one test of the sentences of this command

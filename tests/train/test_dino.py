@@ -23,7 +23,9 @@ from .running import quiet, stopped_after
 
 SMALL = {"out": 64, "hidden": 32, "bottleneck": 16}
 QUICK = Settings(epochs=3, batch=8, lr=1e-3, weight_decay=0.04, warmup=1)
-ASKED = Unlabelled("dino", "test_vit", "simpool", size=32, local_size=16, local=2, options=SMALL, settings=QUICK)
+ASKED = Unlabelled(
+    "dino", "test_vit", "simpool", size=32, local_size=16, local=2, options=SMALL, settings=QUICK
+)
 
 
 def task(settings: Settings = QUICK, **options: object) -> Dino:
@@ -44,7 +46,9 @@ def test_views_of_a_size_run_together_and_give_the_loss_of_each_alone() -> None:
     alone = torch.stack([module.teacher_head(module.teacher.embed(view)) for view in views[:2]])
     torch.testing.assert_close(teacher, alone, rtol=1e-4, atol=1e-5)
     # Divided by a temperature of 0.04, differences of 1e-6 become 25 times as large.
-    torch.testing.assert_close(loss, dino_loss(student, alone, module.centre, 0.1, 0.04), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        loss, dino_loss(student, alone, module.centre, 0.1, 0.04), rtol=1e-4, atol=1e-4
+    )
 
 
 def test_a_step_moves_teacher_centre_and_schedules_as_published(tmp_path: Path) -> None:
@@ -77,7 +81,10 @@ def test_a_step_moves_teacher_centre_and_schedules_as_published(tmp_path: Path) 
     assert module.temperature == pytest.approx(0.055) and not dino.frozen
     dino.begin_step(3.0)
     assert dino.momentum == pytest.approx(1) and module.temperature == pytest.approx(0.07)
-    assert {round(g["weight_decay"], 6) for g in dino.contenders[0].optimizer.param_groups} == {0.0, 0.4}
+    assert {round(g["weight_decay"], 6) for g in dino.contenders[0].optimizer.param_groups} == {
+        0.0,
+        0.4,
+    }
 
 
 def test_gradients_are_clipped_tensor_by_tensor() -> None:
@@ -120,17 +127,26 @@ def test_moco_trains_and_its_teacher_follows(tmp_path: Path) -> None:
 @pytest.mark.parametrize("pool", ["cls", "simpool"])
 @pytest.mark.parametrize("method", ["dino", "moco"])
 def test_the_prior_is_of_the_students_large_views(method: str, pool: str) -> None:
-    asked = replace(ASKED if method == "dino" else MOCO, method=method, pool=pool, settings=replace(QUICK, sar=0.5))
+    asked = replace(
+        ASKED if method == "dino" else MOCO,
+        method=method,
+        pool=pool,
+        settings=replace(QUICK, sar=0.5),
+    )
     model, data = asked.model(), squares(24)
     make = METHODS[method][0]
-    task = make(model, data.split("train"), None, asked.settings, asked.crops(model), options_of(asked, 18))
+    task = make(
+        model, data.split("train"), None, asked.settings, asked.crops(model), options_of(asked, 18)
+    )
     task.begin_step(0.0)
     (part,) = task.prepare(next(iter(task.loader)), 1)
     task.module.eval()
     whole, alone = task.loss(task.module, part), task.loss_of_views(task.module, part)
     with Scores(model) as seen:
         model.embed(part.groups[0])
-    torch.testing.assert_close(whole - alone, 0.5 * spatial_entropy(seen.last()), rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(
+        whole - alone, 0.5 * spatial_entropy(seen.last()), rtol=1e-3, atol=1e-5
+    )
 
 
 def test_the_teacher_drops_nothing() -> None:

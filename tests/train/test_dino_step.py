@@ -28,13 +28,17 @@ def test_clipped_as_torch_clips_each_tensor_alone() -> None:
     for p, gradient in zip(tensors, found, strict=True):
         nn.utils.clip_grad_norm_(p, 0.5)
         torch.testing.assert_close(gradient, p.grad)
-    assert float(found[3].norm()) == pytest.approx(0.5, abs=1e-5) and torch.equal(found[4], torch.zeros(4, 5))
+    assert float(found[3].norm()) == pytest.approx(0.5, abs=1e-5) and torch.equal(
+        found[4], torch.zeros(4, 5)
+    )
     clip_each([], 0.5)
 
 
 def test_the_spread_is_of_the_last_step_with_the_centre_that_it_had(tmp_path: Path) -> None:
     settings = Settings(epochs=2, batch=8, lr=1e-3)
-    asked = Unlabelled("dino", "test_vit", "simpool", size=32, local_size=16, local=1, settings=settings)
+    asked = Unlabelled(
+        "dino", "test_vit", "simpool", size=32, local_size=16, local=1, settings=settings
+    )
     model, data = asked.model(), squares(16)
     dino = Dino(model, data.split("train"), None, settings, asked.crops(model), OPTIONS)
     assert dino.figures() == {} and dino.warning() is None
@@ -46,5 +50,7 @@ def test_the_spread_is_of_the_last_step_with_the_centre_that_it_had(tmp_path: Pa
         centre = dino.module.centre.clone()
         engine.train_step(batch)
         assert not torch.equal(centre, dino.module.centre)
-        each, together = answer_spread(teacher_probabilities(teacher, centre, dino.module.temperature))
+        each, together = answer_spread(
+            teacher_probabilities(teacher, centre, dino.module.temperature)
+        )
         assert dino.figures() == pytest.approx({"entropy": each, "diversity": together}, rel=1e-4)

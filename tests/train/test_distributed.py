@@ -15,7 +15,10 @@ from safetensors.torch import load_file
 from .distributed_cases import train
 
 ROOT = Path(__file__).parents[2]
-RTOL, ATOL = 1e-3, 1e-5  # the halves of a batch are summed in another order; training moves weights by 1e-3 and more
+RTOL, ATOL = (
+    1e-3,
+    1e-5,
+)  # the halves of a batch are summed in another order; training moves weights by 1e-3 and more
 
 
 pytestmark = pytest.mark.timeout(600)  # the pair runs all cases before the first test
@@ -34,7 +37,12 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Pair:
     torch.save(timm.create_model("test_vit").state_dict(), folder / "test_vit.pt")
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     command = [*torchrun, "-m", "tests.train.distributed_cases", str(folder)]
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CENOTE_CACHE": str(folder / "cache")}
+    env = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "OMP_NUM_THREADS": "1",
+        "CENOTE_CACHE": str(folder / "cache"),
+    }
     process = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True)
     assert process.returncode == 0, process.stderr[-4000:]
     return Pair(folder, process.stdout)
@@ -48,7 +56,9 @@ def assert_same_weights(alone: Path, together: Path, file: str = "model.safetens
     one, two = load_file(alone / file), load_file(together / file)
     assert one.keys() == two.keys()
     for name, value in one.items():
-        torch.testing.assert_close(two[name], value, rtol=RTOL, atol=ATOL, msg=lambda m, n=name: f"{n}: {m}")
+        torch.testing.assert_close(
+            two[name], value, rtol=RTOL, atol=ATOL, msg=lambda m, n=name: f"{n}: {m}"
+        )
 
 
 @pytest.mark.parametrize("name", ["supervised", "supervised_in_parts"])
@@ -60,7 +70,9 @@ def test_two_processes_are_as_good_as_one(name: str, pair: Pair, tmp_path: Path)
         assert one["loss"] == pytest.approx(two["loss"], rel=1e-4)
         right = two["accuracy"] / 100 * 7
         assert right == pytest.approx(round(right), abs=1e-6)  # every image is counted once
-        assert one["accuracy"] == pytest.approx(two["accuracy"], abs=100 / 7 + 1e-6)  # rounding may turn one answer
+        assert one["accuracy"] == pytest.approx(
+            two["accuracy"], abs=100 / 7 + 1e-6
+        )  # rounding may turn one answer
 
 
 def test_dino_of_two_processes_is_that_of_one(pair: Pair, tmp_path: Path) -> None:
@@ -71,7 +83,10 @@ def test_dino_of_two_processes_is_that_of_one(pair: Pair, tmp_path: Path) -> Non
 def test_metric_learning_of_two_processes_is_that_of_one(pair: Pair, tmp_path: Path) -> None:
     alone, together = train("metric", tmp_path), pair.folder / "metric"
     assert_same_weights(alone, together)
-    images = [json.loads((folder / "results.json").read_text())["test"]["images"] for folder in (alone, together)]
+    images = [
+        json.loads((folder / "results.json").read_text())["test"]["images"]
+        for folder in (alone, together)
+    ]
     assert images[0] == images[1]
 
 
@@ -94,7 +109,8 @@ def test_an_image_text_model_of_two_processes_is_that_of_one(pair: Pair, tmp_pat
 
 def test_localization_of_two_processes_counts_every_image_once(pair: Pair, tmp_path: Path) -> None:
     one, two = (
-        json.loads((out / "scores.json").read_text()) for out in (train("located", tmp_path), pair.folder / "located")
+        json.loads((out / "scores.json").read_text())
+        for out in (train("located", tmp_path), pair.folder / "located")
     )
     (boxes, pixels), (other_boxes, other_pixels) = one, two
     # Rounding may move one of seven boxes across one of three IoU thresholds.

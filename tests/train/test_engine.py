@@ -38,10 +38,17 @@ EVERYTHING: dict[str, Any] = {
 def task(settings: Settings, images: int = 24, bad: tuple[int, ...] = ()) -> Supervised:
     torch.manual_seed(settings.seed)
     # Dropout draws from torch's generator at every step: resuming must put it back.
-    narrow: dict[str, Any] = {"layers": (1, 1, 1, 1), "channels": (4, 8, 8, 8), "drop_path_rate": 0.3}
+    narrow: dict[str, Any] = {
+        "layers": (1, 1, 1, 1),
+        "channels": (4, 8, 8, 8),
+        "drop_path_rate": 0.3,
+    }
     model = create_model("resnet18", "simpool", 3, **narrow)
     data = squares(images, bad)
-    transform, judging = train_transform(32, scale=(0.5, 1.0)), model.backbone.preprocessing.whole((32, 32))
+    transform, judging = (
+        train_transform(32, scale=(0.5, 1.0)),
+        model.backbone.preprocessing.whole((32, 32)),
+    )
     return Supervised(model, data.split("train"), data.split("val"), settings, transform, judging)
 
 
@@ -76,7 +83,8 @@ def test_a_resumed_run_ends_the_same_bit_for_bit(tmp_path: Path) -> None:
         torch.manual_seed(99)  # the next process may draw any numbers before it resumes
         assert_same(weights(train(settings, folder, resume=True)), whole)
         one, other = (
-            [(line["epoch"], line["results"]) for line in metrics(path)] for path in (tmp_path / "whole", folder)
+            [(line["epoch"], line["results"]) for line in metrics(path)]
+            for path in (tmp_path / "whole", folder)
         )
         assert one == other
 
@@ -102,12 +110,23 @@ train(Settings(**{**EVERYTHING, "epochs": 4}), Path(sys.argv[1]), resume="resume
 
 def killed_in_its_run(folder: Path, resume: bool, delay: float) -> None:
     """Start a run in a process and send SIGKILL `delay` seconds after it has written a checkpoint."""
-    command = [sys.executable, "-c", SCRIPT, str(folder), str(torch.get_num_threads()), *(["resume"] if resume else [])]
+    command = [
+        sys.executable,
+        "-c",
+        SCRIPT,
+        str(folder),
+        str(torch.get_num_threads()),
+        *(["resume"] if resume else []),
+    ]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     checkpoint = folder / "checkpoint.pt"
     before = checkpoint.stat().st_mtime_ns if resume else 0
-    process = subprocess.Popen(command, env=environment, cwd=ROOT, stderr=subprocess.PIPE, text=True)
-    while process.poll() is None and not (checkpoint.exists() and checkpoint.stat().st_mtime_ns > before):
+    process = subprocess.Popen(
+        command, env=environment, cwd=ROOT, stderr=subprocess.PIPE, text=True
+    )
+    while process.poll() is None and not (
+        checkpoint.exists() and checkpoint.stat().st_mtime_ns > before
+    ):
         time.sleep(0.002)
     time.sleep(delay)
     process.send_signal(signal.SIGKILL)
@@ -148,7 +167,10 @@ def test_a_loss_that_is_not_finite_stops_with_names(tmp_path: Path) -> None:
 def test_unreadable_images_are_left_out_counted_and_named(tmp_path: Path) -> None:
     settings = Settings(epochs=2, batch=6, most_bad=0.5)
     Engine(task(settings, 24, bad=(0, 4, 7)), settings, tmp_path, quiet).run()
-    assert [line["unreadable"] for line in metrics(tmp_path)] == [2, 2]  # 7 is in the validation split
+    assert [line["unreadable"] for line in metrics(tmp_path)] == [
+        2,
+        2,
+    ]  # 7 is in the validation split
     named = (tmp_path / "unreadable.txt").read_text().splitlines()
     assert sorted(named) == ["0.png: damaged", "4.png: damaged"]
 
@@ -218,19 +240,27 @@ def test_a_rate_that_fell_stays_low_when_the_run_is_resumed(tmp_path: Path) -> N
 
 
 def test_a_rate_that_falls_is_reported(tmp_path: Path) -> None:
-    settings, messages = Settings(epochs=5, batch=12, lr=1e-3, schedule="plateau", plateau=2), list[str]()
+    settings, messages = (
+        Settings(epochs=5, batch=12, lr=1e-3, schedule="plateau", plateau=2),
+        list[str](),
+    )
     Engine(stands_still(settings), settings, tmp_path, messages.append).run()
     first, second = [line for line in messages if not line.startswith("epoch ")]
     assert "0.0001" in first and "1e-05" in second
 
 
-@pytest.mark.parametrize("options", [{"amp": "bf16"}, {"optimizer": "sgd"}, {"layer_decay": 0.5}, {"schedule": "step"}])
+@pytest.mark.parametrize(
+    "options", [{"amp": "bf16"}, {"optimizer": "sgd"}, {"layer_decay": 0.5}, {"schedule": "step"}]
+)
 def test_it_learns(tmp_path: Path, options: dict[str, Any]) -> None:
     settings = Settings(epochs=6, batch=8, lr=2e-2, weight_decay=0.0, **options)
     model, data = narrow_resnet(layers=(1, 1, 1, 1), channels=(8, 16, 16, 16)), squares(64)
     whole = model.backbone.preprocessing.whole((32, 32))
     Engine(
-        Supervised(model, data.split("train"), data.split("val"), settings, whole, whole), settings, tmp_path, quiet
+        Supervised(model, data.split("train"), data.split("val"), settings, whole, whole),
+        settings,
+        tmp_path,
+        quiet,
     ).run()
     losses = [line["results"]["model"]["loss"] for line in metrics(tmp_path)]
     assert losses[-1] < 0.9 * losses[0], losses  # 0.2 to 0.6 of it on the CPUs that were tried

@@ -25,15 +25,25 @@ MODEL = {"backbone": "test_vit", "size": 32, "scratch": True}
 QUICK = {"epochs": 2, "batch": 12, "lr": 1e-3, "warmup": 0}
 
 
-def asked(options: dict[str, Any] | None = None, settings: dict[str, Any] | None = None, **model: Any) -> MetricChoices:
-    small = {"dim": 16, "images_per_class": 3} | ({} if (options or {}).get("protocol") else {"validate": "last"})
+def asked(
+    options: dict[str, Any] | None = None, settings: dict[str, Any] | None = None, **model: Any
+) -> MetricChoices:
+    small = {"dim": 16, "images_per_class": 3} | (
+        {} if (options or {}).get("protocol") else {"validate": "last"}
+    )
     pool = {"pool_options": {"prototypes": 4}} if model.get("pool", "gsp") == "gsp" else {}
-    return metric_choices(None, "", {**MODEL, **pool, **model}, {**small, **(options or {})}, QUICK | (settings or {}))
+    return metric_choices(
+        None, "", {**MODEL, **pool, **model}, {**small, **(options or {})}, QUICK | (settings or {})
+    )
 
 
 def run_of(choices: MetricChoices, folder: Path, say: Any = quiet) -> Run:
     return Run(
-        choices, metric_splits(halves(discs()), choices.options.validate, quiet), folder, torch.device("cpu"), say
+        choices,
+        metric_splits(halves(discs()), choices.options.validate, quiet),
+        folder,
+        torch.device("cpu"),
+        say,
     )
 
 
@@ -70,7 +80,9 @@ def test_metrix_gets_the_maps_the_images_and_what_embeds_them(where: str, pool: 
 
     maps = tokens if pool != "cls" else torch.cat([tokens, cls[:, None]], 1)
     z = body.embed(batch.inputs)
-    whole = Mixable(batch.labels, z, maps, batch.inputs, embed, body.embed, linear=pool in ("gap", "cls"))
+    whole = Mixable(
+        batch.labels, z, maps, batch.inputs, embed, body.embed, linear=pool in ("gap", "cls")
+    )
     expected = made.mixing(made.loss, whole, torch.Generator().manual_seed(3))
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
     assert not torch.isclose(found, made.loss(z, batch.labels))
@@ -99,7 +111,9 @@ def test_the_zero_shot_loss_takes_its_share() -> None:
         module(asked({"zero_shot": 0.1}, pool="gap"))
 
 
-def test_prototypes_begin_at_tokens_of_the_first_batch_and_the_optimizer_has_them(tmp_path: Path) -> None:
+def test_prototypes_begin_at_tokens_of_the_first_batch_and_the_optimizer_has_them(
+    tmp_path: Path,
+) -> None:
     task = task_of(asked(), tmp_path)
     made, pool = task.module, task.module.body.pool
     held = [p for group in task.contenders[0].optimizer.param_groups for p in group["params"]]
@@ -111,7 +125,9 @@ def test_prototypes_begin_at_tokens_of_the_first_batch_and_the_optimizer_has_the
     made.train()(batch)
     places = torch.linspace(0, tokens.shape[0] * tokens.shape[1] - 1, 4).round().long()
     chosen = tokens.flatten(0, 1)[places]
-    chosen = chosen / (chosen.norm(dim=1, keepdim=True) / 1.01).clamp(min=1)  # longer ones would learn slowly
+    chosen = chosen / (chosen.norm(dim=1, keepdim=True) / 1.01).clamp(
+        min=1
+    )  # longer ones would learn slowly
     torch.testing.assert_close(pool.prototypes.detach(), chosen, rtol=1e-3, atol=1e-4)
     assert not torch.equal(before, pool.prototypes) and bool(made.fitted)
     after = pool.prototypes.detach().clone()
@@ -120,23 +136,35 @@ def test_prototypes_begin_at_tokens_of_the_first_batch_and_the_optimizer_has_the
 
 
 @pytest.mark.parametrize("frozen", [False, True])
-def test_positions_that_are_embedded_before_the_pool_are_not_embedded_again(frozen: bool, tmp_path: Path) -> None:
+def test_positions_that_are_embedded_before_the_pool_are_not_embedded_again(
+    frozen: bool, tmp_path: Path
+) -> None:
     """As the networks of GSP are made [GSP Sec. 4.4]; where the sizes differ, the usual embedding follows."""
     changed = {"backbone": "lite0", "freeze": True, "scratch": False} if frozen else {}
     for local, behind in ((16, False), (8, True)):
         pool_options = {"prototypes": 4, "local": local}
-        choices = asked({"zero_shot": 0.1, "metrix": ("feature",)}, {"epochs": 1}, pool_options=pool_options, **changed)
+        choices = asked(
+            {"zero_shot": 0.1, "metrix": ("feature",)},
+            {"epochs": 1},
+            pool_options=pool_options,
+            **changed,
+        )
         report = learn_metric(discs(), tmp_path / str(local), choices, say=quiet)
         saved = load(tmp_path / str(local))
         assert saved.pool.out_dim == local and isinstance(saved.embedding, Embedding) is behind
-        assert saved.embed(torch.randn(2, 3, 32, 32)).shape == (2, 16) and report["test"]["queries"] > 0
+        assert (
+            saved.embed(torch.randn(2, 3, 32, 32)).shape == (2, 16)
+            and report["test"]["queries"] > 0
+        )
 
 
 def task_of(choices: MetricChoices, folder: Path, say: Any = quiet) -> Any:
     run = run_of(choices, folder, say)
     model = choices.model()
     sources = {"train": run.splits.train, "val": run.splits.val, "val gallery": None}
-    return run.task(choices.options.module(model, run.classes), sources, choices.augmentation(model))
+    return run.task(
+        choices.options.module(model, run.classes), sources, choices.augmentation(model)
+    )
 
 
 def test_the_backbone_waits_for_the_embedding(tmp_path: Path) -> None:
@@ -156,13 +184,17 @@ def test_the_backbone_waits_for_the_embedding(tmp_path: Path) -> None:
     start, first, second = states
     moved = {name.partition(".")[0] for name in start if not torch.equal(first[name], start[name])}
     assert moved == {"embedding", "pool"}
-    assert any(not torch.equal(second[name], start[name]) for name in start if name.startswith("backbone."))
+    assert any(
+        not torch.equal(second[name], start[name]) for name in start if name.startswith("backbone.")
+    )
 
 
 def test_the_statistics_of_batch_norm_stay_where_they_are_told_to() -> None:
     for frozen in (True, False):
         made = module(asked({"freeze_bn": frozen}, backbone="resnet_micro", size=64)).train()
-        before = {k: v.clone() for k, v in made.body.backbone.state_dict().items() if "running" in k}
+        before = {
+            k: v.clone() for k, v in made.body.backbone.state_dict().items() if "running" in k
+        }
         made(part(size=64))
         after = made.body.backbone.state_dict()
         assert all(torch.equal(after[k], v) for k, v in before.items()) == frozen
@@ -215,12 +247,25 @@ def test_batches_without_pairs_are_reported_once(tmp_path: Path) -> None:
 
 RESUMED: dict[str, Any] = {
     "everything": (
-        {"zero_shot": 0.1, "metrix": ("feature", "embed", "input"), "xbm": 20, "validate": "classes"},
+        {
+            "zero_shot": 0.1,
+            "metrix": ("feature", "embed", "input"),
+            "xbm": 20,
+            "validate": "classes",
+        },
         {},
         {},
     ),
-    "proxies": ({"loss": "proxy-anchor", "rival": "proxy-synthesis", "warm_up": 0.5}, {"amp": "bf16"}, {}),
-    "average": ({"loss": "contrastive", "rival": "mochi"}, {"ema": 0.9, "clip": 1.0}, {"pool": "simpool"}),
+    "proxies": (
+        {"loss": "proxy-anchor", "rival": "proxy-synthesis", "warm_up": 0.5},
+        {"amp": "bf16"},
+        {},
+    ),
+    "average": (
+        {"loss": "contrastive", "rival": "mochi"},
+        {"ema": 0.9, "clip": 1.0},
+        {"pool": "simpool"},
+    ),
 }
 
 
@@ -255,7 +300,11 @@ def test_it_learns_what_is_asked_and_the_model_can_be_read(tmp_path: Path) -> No
     assert report["test"]["map@r"] > untrained["test"]["map@r"] + 10
     shares = {"recall@1", "recall@2", "recall@4", "recall@8", "p@1", "r_precision", "map@r"}
     assert shares | {"images", "queries", "without_match"} == set(report["test"])
-    assert report["chosen_by"] == "classes" and report["val"]["images"] == 2 * 12 and report["test"]["images"] == 96
+    assert (
+        report["chosen_by"] == "classes"
+        and report["val"]["images"] == 2 * 12
+        and report["test"]["images"] == 96
+    )
     model = load(tmp_path)
     assert model.vector_dim == 16 and model.head is None
 
@@ -268,13 +317,21 @@ def test_the_last_epoch_is_kept_where_nothing_chooses(tmp_path: Path) -> None:
     assert len(lines) == 3 and not any("score" in line for line in lines)
     assert report["pool"] == "cls"  # GSP was not asked for anything
     rest = [re.findall(r"\d+", line) for line in messages if not line.startswith("epoch ")]
-    assert ["10", "12", "2", "8", "5"] in rest  # 10 images in a step instead of 12: 2 of 8 classes, 5 of each
+    assert [
+        "10",
+        "12",
+        "2",
+        "8",
+        "5",
+    ] in rest  # 10 images in a step instead of 12: 2 of 8 classes, 5 of each
     assert report["epoch"] == 3 and report["chosen_by"] == "last" and report["val"] is None
 
 
 def test_losses_of_pytorch_metric_learning(tmp_path: Path) -> None:
     pytest.importorskip("pytorch_metric_learning")
-    report = learn_metric(discs(), tmp_path, asked({"loss": "pml/TripletMarginLoss", "xbm": 12}), say=quiet)
+    report = learn_metric(
+        discs(), tmp_path, asked({"loss": "pml/TripletMarginLoss", "xbm": 12}), say=quiet
+    )
     assert report["options"]["loss"] == "pml/TripletMarginLoss"
     with pytest.raises(ValueError, match="pml/TripletMarginLoss"):
         asked({"loss": "pml/TripletMarginLoss", "metrix": ("embed",)}).check()
@@ -287,9 +344,16 @@ def test_a_run_can_begin_with_another(tmp_path: Path) -> None:
     for name, value in first.state_dict().items():
         assert torch.equal(value, second.state_dict()[name])
     learn_metric(
-        discs(), tmp_path / "two", asked(None, {"lr": 0.0}, scratch=False, weights=tmp_path / "one"), say=quiet
+        discs(),
+        tmp_path / "two",
+        asked(None, {"lr": 0.0}, scratch=False, weights=tmp_path / "one"),
+        say=quiet,
     )
-    assert torch.equal(load(tmp_path / "two").pool.prototypes, first.pool.prototypes)  # not begun anew at tokens
-    assert not asked(scratch=False, weights=tmp_path / "one", pool_options={"prototypes": 3}).start()[1]
+    assert torch.equal(
+        load(tmp_path / "two").pool.prototypes, first.pool.prototypes
+    )  # not begun anew at tokens
+    assert not asked(
+        scratch=False, weights=tmp_path / "one", pool_options={"prototypes": 3}
+    ).start()[1]
     with pytest.raises(ValueError, match=r"\bone\b.*'resnet_micro'"):
         asked(scratch=False, weights=tmp_path / "one", backbone="resnet_micro", size=64).model()

@@ -55,7 +55,9 @@ def test_bad_options_are_refused_before_images_are_read(
         ({}, {"weights": Path("run")}, "--scratch|run"),
     ],
 )
-def test_unused_settings_are_refused(settings: dict[str, Any], model: dict[str, Any], cause: str) -> None:
+def test_unused_settings_are_refused(
+    settings: dict[str, Any], model: dict[str, Any], cause: str
+) -> None:
     with pytest.raises(ValueError, match=cause):
         asked(settings=settings, **model).check()
 
@@ -67,10 +69,15 @@ def test_gsp_is_softer_for_proxies() -> None:
 
 
 def test_a_batch_is_classes_times_images(monkeypatch: pytest.MonkeyPatch) -> None:
-    choices = metric_choices(None, "", MODEL, {"classes_per_batch": 5, "images_per_class": 3}, {"epochs": 1})
+    choices = metric_choices(
+        None, "", MODEL, {"classes_per_batch": 5, "images_per_class": 3}, {"epochs": 1}
+    )
     assert [choices.training(8, 100)[0].batch, choices.training(8, 100)[1]] == [15, 5]
     assert choices.training(4, 100)[1] == 4  # there are no more
-    with monkeypatch.context() as patch, pytest.raises(ValueError, match=r"\b2 classes\b.*\b4 processes\b"):
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(ValueError, match=r"\b2 classes\b.*\b4 processes\b"),
+    ):
         patch.setattr("cenote.train.metric_choices.world", lambda: 4)
         choices.training(2, 100)
     plain = metric_choices(None, "", MODEL, {"images_per_class": 0}, {"batch": 10})
@@ -83,5 +90,7 @@ def test_a_batch_is_classes_times_images(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.parametrize("pairs", ["neg-neg", "anc-neg", "neg-neg,anc-neg"])
 def test_mochi_mixes_the_pairs_it_is_told_to(pairs: str) -> None:
-    made = metric_choices(None, "", {}, {"rival": "mochi", "mix_options": {"pairs": pairs}, "loss": "contrastive"}, {})
+    made = metric_choices(
+        None, "", {}, {"rival": "mochi", "mix_options": {"pairs": pairs}, "loss": "contrastive"}, {}
+    )
     assert made.options.make_mixing().pairs == tuple(pairs.split(","))

@@ -33,7 +33,9 @@ def lone(data: Dataset, classes: range) -> Dataset:
 
 def test_unreadable_images_are_reported_and_queries_without_a_match_counted(tmp_path: Path) -> None:
     messages: list[str] = []
-    report = learn_metric(discs(bad=BROKEN), tmp_path, asked(PLAIN, {"epochs": 2}, pool="gap"), say=messages.append)
+    report = learn_metric(
+        discs(bad=BROKEN), tmp_path, asked(PLAIN, {"epochs": 2}, pool="gap"), say=messages.append
+    )
     named = [line for line in messages if ".png" in line]
     assert len(named) == len(set(named)) == 10  # once, not in each epoch
     assert len((tmp_path / "unreadable.txt").read_text().splitlines()) == 10
@@ -59,7 +61,9 @@ def test_unreadable_images_are_reported_and_queries_without_a_match_counted(tmp_
         ({i for i in range(96) if i % 16 > 9}, "test", "36 of 48"),
     ],
 )
-def test_too_many_unreadable_ones_stop_the_run(bad: set[int], split: str, counts: str, tmp_path: Path) -> None:
+def test_too_many_unreadable_ones_stop_the_run(
+    bad: set[int], split: str, counts: str, tmp_path: Path
+) -> None:
     with pytest.raises(Stopped, match=rf"\b{counts}\b.*\b{split}\b"):
         learn_metric(discs(bad=bad), tmp_path, asked(PLAIN, ONE, pool="gap"), say=quiet)
     # The model is there if it was trained to the end.
@@ -69,10 +73,17 @@ def test_too_many_unreadable_ones_stop_the_run(bad: set[int], split: str, counts
 def test_no_readable_image_stops_the_run(tmp_path: Path) -> None:
     data = discs(4, 3, bad={2, 3, 6, 7, 10, 11})  # few enough to go on otherwise
     with pytest.raises(Stopped, match=r"\btest\b"):
-        learn_metric(data, tmp_path, asked({"validate": "last", "images_per_class": 2}, ONE, pool="gap"), say=quiet)
+        learn_metric(
+            data,
+            tmp_path,
+            asked({"validate": "last", "images_per_class": 2}, ONE, pool="gap"),
+            say=quiet,
+        )
 
 
-def test_nothing_is_trained_where_nothing_can_be_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_trained_where_nothing_can_be_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Engine, "run", lambda self, resume: pytest.fail("trained"))
     for classes, cause in ((range(6, 8), "--validate last"), (range(8, 16), r"\btest\b")):
         with pytest.raises(ValueError, match=cause):
@@ -102,15 +113,25 @@ def test_a_run_goes_on_by_its_own_protocol(tmp_path: Path) -> None:
         assert not (tmp_path / "none").exists(), "asked again, it would begin"
     messages = list[str]()
     (tmp_path / "early").mkdir()
-    learn_metric(discs(), tmp_path / "early", plain, resume=True, say=messages.append)  # without a checkpoint yet
+    learn_metric(
+        discs(), tmp_path / "early", plain, resume=True, say=messages.append
+    )  # without a checkpoint yet
     assert any(str(tmp_path / "early") in message for message in messages)
 
 
 def test_a_frozen_backbone_does_without_a_class_that_cannot_be_read(tmp_path: Path) -> None:
     weights = tmp_path / "weights.pt"
     torch.save(create_backbone("resnet_micro").model.state_dict(), weights)
-    model = {"backbone": "resnet_micro", "size": None, "freeze": True, "scratch": False, "weights": weights}
-    choices = asked({"loss": "proxy-anchor", "images_per_class": 2}, {"epochs": 1, "batch": 6}, **model)
+    model = {
+        "backbone": "resnet_micro",
+        "size": None,
+        "freeze": True,
+        "scratch": False,
+        "weights": weights,
+    }
+    choices = asked(
+        {"loss": "proxy-anchor", "images_per_class": 2}, {"epochs": 1, "batch": 6}, **model
+    )
     data = discs(6, 4, bad={1, 7, 13, 19})  # all of one class that trains
     learn_metric(data, tmp_path / "run", choices, say=quiet)
     assert load(tmp_path / "run").vector_dim == 16

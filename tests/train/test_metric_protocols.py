@@ -15,10 +15,10 @@ from cenote.backbones import create_backbone
 from cenote.data import Dataset
 from cenote.metrics.retrieval import retrieval_scores
 from cenote.models import load
+from cenote.predict.embedding import embed_dataset
 from cenote.train.engine import Stopped
 from cenote.train.metric_fit import learn_metric
 from cenote.train.metric_splits import class_names, fold_splits, halves, metric_splits
-from cenote.train.vectors import vectors_of
 from tests.synthetic import discs
 
 from .running import quiet, stopped_after
@@ -54,13 +54,17 @@ def test_splits_of_the_datas_own_are_kept_where_their_classes_are_apart() -> Non
     assert names(splits.val) == [{"class 08", "class 09", "class 10"}]
     shop = ["train"] * 8 + ["query"] * 4 + ["gallery"] * 4
     parts = halves(discs(split_of=lambda i: shop[i % 16]))
-    assert parts.gallery is not None and names(parts.gallery) == [{f"class {i}" for i in range(12, 16)}]
+    assert parts.gallery is not None and names(parts.gallery) == [
+        {f"class {i}" for i in range(12, 16)}
+    ]
 
 
 def test_splits_that_share_classes_are_one() -> None:
     data = discs(split_of=lambda i: ("train", "test")[i // 16 % 2])  # of images, not of classes
     parts = halves(data)
-    assert len(parts.train) == len(parts.test) == len(data) // 2 and apart(*names(parts.train, parts.test))
+    assert len(parts.train) == len(parts.test) == len(data) // 2 and apart(
+        *names(parts.train, parts.test)
+    )
 
 
 def test_too_few_classes_to_hold_some_out() -> None:
@@ -75,7 +79,11 @@ def test_the_fair_protocol(tmp_path: Path) -> None:
     data = discs()
     folds = fold_splits(halves(data))
     held = names(*[fold.val for fold in folds])
-    assert len(folds) == 4 and apart(*held) and all(apart(*names(fold.train, fold.val, fold.test)) for fold in folds)
+    assert (
+        len(folds) == 4
+        and apart(*held)
+        and all(apart(*names(fold.train, fold.val, fold.test)) for fold in folds)
+    )
     choices = asked({"protocol": "fair"})
     with stopped_after(11):  # in the second fold
         learn_metric(data, tmp_path, choices, say=quiet)
@@ -86,11 +94,15 @@ def test_the_fair_protocol(tmp_path: Path) -> None:
     each, labels = [], None
     for model in models:
         with torch.no_grad():
-            vectors, labels = vectors_of(model.eval(), folds[0].test, choices.settings, torch.device("cpu"))
+            vectors, labels = embed_dataset(
+                model.eval(), folds[0].test, choices.settings, torch.device("cpu")
+            )
         each.append(F.normalize(vectors, dim=1))
     scores = [retrieval_scores(z, labels) for z in each]
     for name in ("recall@1", "map@r", "r_precision"):
-        assert report["test"][name] == pytest.approx(100 * np.mean([found[name] for found in scores]), abs=ONE_QUERY)
+        assert report["test"][name] == pytest.approx(
+            100 * np.mean([found[name] for found in scores]), abs=ONE_QUERY
+        )
     together = retrieval_scores(torch.cat(each, 1), labels)
     assert report["concatenated"]["map@r"] == pytest.approx(100 * together["map@r"], abs=ONE_QUERY)
     assert json.loads((tmp_path / "results.json").read_text())["protocol"] == "fair"
@@ -119,7 +131,7 @@ def test_every_collection_of_four_models_is_judged(tmp_path: Path) -> None:
         for again, end in enumerate(("", "-2")):
             model, test = load(tmp_path / f"fold-{fold}{end}").eval(), halves(data).test
             with torch.no_grad():
-                found, labels = vectors_of(model, test, choices.settings, torch.device("cpu"))
+                found, labels = embed_dataset(model, test, choices.settings, torch.device("cpu"))
             vectors[fold, again] = F.normalize(found, dim=1)
     assert not torch.equal(vectors[1, 0], vectors[1, 1])
     alone, in_a_row = list[float](), list[float]()
@@ -131,13 +143,19 @@ def test_every_collection_of_four_models_is_judged(tmp_path: Path) -> None:
     for name, found in (("test", alone), ("concatenated", in_a_row)):
         assert report[name]["map@r"] == pytest.approx(np.mean(found), abs=ONE_QUERY)
         assert 0 < report["deviation"][name]["map@r"] == pytest.approx(np.std(found), abs=ONE_QUERY)
-    assert load(tmp_path) is not None and json.loads((tmp_path / "results.json").read_text())["fold"][:5] == "fold-"
+    assert (
+        load(tmp_path) is not None
+        and json.loads((tmp_path / "results.json").read_text())["fold"][:5] == "fold-"
+    )
 
 
 def test_an_epoch_of_so_many_steps_and_an_early_end(tmp_path: Path) -> None:
     """Six training classes of six images: three steps hold all of them once, and two are an epoch."""
     still = {"epochs": 40, "lr": 0.0, "patience": 3}
-    choices, messages = asked({"validate": "classes", "epoch_steps": 2}, still, pool="gap"), list[str]()
+    choices, messages = (
+        asked({"validate": "classes", "epoch_steps": 2}, still, pool="gap"),
+        list[str](),
+    )
     with stopped_after(5):
         learn_metric(discs(), tmp_path, choices, say=quiet)
     report = learn_metric(discs(), tmp_path, choices, resume=True, say=messages.append)
@@ -146,13 +164,20 @@ def test_an_epoch_of_so_many_steps_and_an_early_end(tmp_path: Path) -> None:
     assert re.findall(r"\d+", messages[-1]) == ["3"]  # epochs without a better score
 
 
-@pytest.mark.parametrize(("waiting", "epochs"), [({"xbm": 20, "xbm_after": 7}, 3 + 4), ({"warm_up": 2.0}, 2 + 4)])
+@pytest.mark.parametrize(
+    ("waiting", "epochs"), [({"xbm": 20, "xbm_after": 7}, 3 + 4), ({"warm_up": 2.0}, 2 + 4)]
+)
 def test_patience_begins_when_the_memory_and_the_backbone_do(
     waiting: dict[str, float], epochs: int, tmp_path: Path
 ) -> None:
     """Epochs of two steps. The memory is looked into from the eighth step on, of the fourth epoch."""
     options = {"validate": "classes", "epoch_steps": 2, **waiting}
-    learn_metric(discs(), tmp_path, asked(options, {"epochs": 40, "lr": 0.0, "patience": 3}, pool="gap"), say=quiet)
+    learn_metric(
+        discs(),
+        tmp_path,
+        asked(options, {"epochs": 40, "lr": 0.0, "patience": 3}, pool="gap"),
+        say=quiet,
+    )
     assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == epochs
 
 
@@ -179,15 +204,29 @@ def weights(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("options", [{"zero_shot": 0.1, "metrix": ("feature",)}, {"loss": "proxy-anchor", "xbm": 8}])
-def test_frozen_features_train_pool_and_embedding(options: dict[str, object], weights: Path, tmp_path: Path) -> None:
-    model = {"backbone": "resnet_micro", "size": None, "freeze": True, "scratch": False, "weights": weights}
+@pytest.mark.parametrize(
+    "options", [{"zero_shot": 0.1, "metrix": ("feature",)}, {"loss": "proxy-anchor", "xbm": 8}]
+)
+def test_frozen_features_train_pool_and_embedding(
+    options: dict[str, object], weights: Path, tmp_path: Path
+) -> None:
+    model = {
+        "backbone": "resnet_micro",
+        "size": None,
+        "freeze": True,
+        "scratch": False,
+        "weights": weights,
+    }
     choices = asked({**options, "validate": "classes"}, {"epochs": 3}, **model)
     report = learn_metric(discs(), tmp_path / "run", choices, say=quiet)
     saved = load(tmp_path / "run").eval()
     with torch.no_grad():
-        vectors, labels = vectors_of(saved, halves(discs()).test, choices.settings, torch.device("cpu"))
-    found = retrieval_scores(vectors, labels)  # from images, as the user has it; the cache holds half floats
+        vectors, labels = embed_dataset(
+            saved, halves(discs()).test, choices.settings, torch.device("cpu")
+        )
+    found = retrieval_scores(
+        vectors, labels
+    )  # from images, as the user has it; the cache holds half floats
     assert report["test"]["map@r"] == pytest.approx(100 * found["map@r"], abs=5.0)
     assert report["test"]["images"] == 48
     again = learn_metric(discs(), tmp_path / "again", choices, say=quiet)

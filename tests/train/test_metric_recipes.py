@@ -56,7 +56,10 @@ def test_every_data_set_has_its_numbers(name: str, data: str) -> None:
         assert {key: choices.pool_options[key] for key in wanted} == wanted
         assert choices.options.zero_shot == 0.1
     if choices.options.classes_per_batch:
-        assert choices.options.classes_per_batch * choices.options.images_per_class == choices.settings.batch
+        assert (
+            choices.options.classes_per_batch * choices.options.images_per_class
+            == choices.settings.batch
+        )
 
 
 @pytest.mark.parametrize(
@@ -74,7 +77,12 @@ def test_every_data_set_has_its_numbers(name: str, data: str) -> None:
             {"lr": 3e-5, "step_factor": 0.25},
             {"classes_per_batch": 20, "images_per_class": 5},
         ),
-        ("contrastive-metrix", "cars-retrieval", {"lr": 1e-4, "step_factor": 0.1, "weight_decay": 1e-4}, {}),
+        (
+            "contrastive-metrix",
+            "cars-retrieval",
+            {"lr": 1e-4, "step_factor": 0.1, "weight_decay": 1e-4},
+            {},
+        ),
         (
             "contrastive-gsp",
             "cars-retrieval",
@@ -103,13 +111,22 @@ def test_every_data_set_has_its_numbers(name: str, data: str) -> None:
         (
             "xbm-gsp",
             "cub-retrieval",
-            {"lr": 1e-5, "batch": 112, "weight_decay": 4e-4, "schedule": "plateau", "plateau": 4, "patience": 15},
+            {
+                "lr": 1e-5,
+                "batch": 112,
+                "weight_decay": 4e-4,
+                "schedule": "plateau",
+                "plateau": 4,
+                "patience": 15,
+            },
             {"xbm": 25 * 112, "xbm_after": 1000, "epoch_steps": 25},
         ),
         ("xbm-gsp", "sop", {"lr": 1e-4, "patience": 10}, {"xbm": 1400 * 112, "epoch_steps": 250}),
     ],
 )
-def test_the_papers_numbers(name: str, data: str, train: dict[str, Any], options: dict[str, Any]) -> None:
+def test_the_papers_numbers(
+    name: str, data: str, train: dict[str, Any], options: dict[str, Any]
+) -> None:
     choices = metric_choices(load_recipe(f"metric/{name}"), data, {}, {}, {})
     assert {key: getattr(choices.settings, key) for key in train} == train
     assert {key: getattr(choices.options, key) for key in options} == options
@@ -117,13 +134,23 @@ def test_the_papers_numbers(name: str, data: str, train: dict[str, Any], options
 
 def test_what_the_user_says_comes_first() -> None:
     recipe = load_recipe("metric/proxy-anchor-gsp")
-    choices = metric_choices(recipe, "sop", {"pool": "gap"}, {"zero_shot": 0.0, "dim": 64}, {"epochs": 2, "batch": 16})
-    assert (choices.pool, choices.pool_options, choices.options.zero_shot, choices.options.dim) == ("gap", {}, 0.0, 64)
+    choices = metric_choices(
+        recipe, "sop", {"pool": "gap"}, {"zero_shot": 0.0, "dim": 64}, {"epochs": 2, "batch": 16}
+    )
+    assert (choices.pool, choices.pool_options, choices.options.zero_shot, choices.options.dim) == (
+        "gap",
+        {},
+        0.0,
+        64,
+    )
     assert choices.settings.epochs == 2 and choices.training(100, 1000)[0].batch == 16
     one = metric_choices(recipe, "sop", {}, {"protocol": "conventional"}, {}).options
     assert (one.protocol, one.repeats, one.epoch_steps) == ("conventional", 1, 1000)
     assert (
-        metric_choices(load_recipe("metric/xbm-gsp"), "sop", {}, {"protocol": "fair"}, {}).options.validate == "classes"
+        metric_choices(
+            load_recipe("metric/xbm-gsp"), "sop", {}, {"protocol": "fair"}, {}
+        ).options.validate
+        == "classes"
     )
     with pytest.raises(ValueError, match=r"metric/proxy-anchor-gsp.*\bfreeze\b"):
         metric_choices(recipe, "", {"freeze": True}, {}, {})
@@ -151,8 +178,13 @@ def test_what_takes_the_place_of_metrix_or_of_the_loss_takes_its_options_too() -
             assert "--metrix none" in recipe.about
             assert create_pool(recipe.model["pool"], 8).mixes, "all partners take part"
             if name == "metric/proxy-nca-metrix":
-                sop, inshop = (TO_PROXIES // (recipe.settings.batch * classes) for classes in (11318, 3997))
-                assert any({str(sop), str(inshop)} <= set(re.findall(r"\d+", line)) for line in recipe.left_out)
+                sop, inshop = (
+                    TO_PROXIES // (recipe.settings.batch * classes) for classes in (11318, 3997)
+                )
+                assert any(
+                    {str(sop), str(inshop)} <= set(re.findall(r"\d+", line))
+                    for line in recipe.left_out
+                )
 
 
 @pytest.mark.parametrize(

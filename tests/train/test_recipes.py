@@ -73,7 +73,10 @@ def test_the_twin_trains_and_is_saved(name: str, splits: Splits, tmp_path: Path)
 def test_a_recipe_opens_with_command_cost_figure_and_confession(name: str) -> None:
     recipe = load_recipe(name)
     first, *_ = recipe.about.splitlines()
-    assert f"cenote {recipe.command} {recipe.data}:FOLDER --recipe {name} " in first and first.endswith("-o RUN")
+    assert (
+        f"cenote {recipe.command} {recipe.data}:FOLDER --recipe {name} " in first
+        and first.endswith("-o RUN")
+    )
     assert ("--weights" in first) == (recipe.start is not None)
     opening = " ".join(recipe.about.split())
     assert "full-size run" in opening  # and that nobody has made it here
@@ -96,18 +99,45 @@ def test_a_recipe_opens_with_command_cost_figure_and_confession(name: str) -> No
 @pytest.mark.parametrize(
     ("name", "expected"),
     [  # S C.2, A D.1, L 4.3, in the papers' words
-        ("simpool/resnet18-supervised", {"lr": 0.1, "batch": 4 * 128, "epochs": 100, "optimizer": "sgd"}),
-        ("simpool/resnet50-supervised", {"lr": 0.4, "batch": 8 * 128, "epochs": 100, "optimizer": "sgd"}),
-        ("simpool/convnext-small-supervised", {"lr": 0.004, "batch": 4096, "accumulate": 4, "optimizer": "adamw"}),
-        ("simpool/vit-small-supervised", {"lr": 5e-4, "batch": 8 * 74, "epochs": 100, "optimizer": "adamw"}),
+        (
+            "simpool/resnet18-supervised",
+            {"lr": 0.1, "batch": 4 * 128, "epochs": 100, "optimizer": "sgd"},
+        ),
+        (
+            "simpool/resnet50-supervised",
+            {"lr": 0.4, "batch": 8 * 128, "epochs": 100, "optimizer": "sgd"},
+        ),
+        (
+            "simpool/convnext-small-supervised",
+            {"lr": 0.004, "batch": 4096, "accumulate": 4, "optimizer": "adamw"},
+        ),
+        (
+            "simpool/vit-small-supervised",
+            {"lr": 5e-4, "batch": 8 * 74, "epochs": 100, "optimizer": "adamw"},
+        ),
         ("simpool/vit-small-cifar10", {"lr": 7.5e-6 * 768 / 512, "batch": 8 * 96, "epochs": 1000}),
-        ("simpool/vit-small-linear", {"lr": 1e-3 * 1024 / 256, "batch": 4 * 256, "weight_decay": 0.0}),
-        ("simpool/resnet50-dino", {"lr": 0.3 * 1280 / 256, "min_lr": 0.0048, "batch": 8 * 160, "optimizer": "lars"}),
-        ("simpool/convnext-small-dino", {"lr": 1e-3 * 480 / 256, "min_lr": 2e-6, "batch": 8 * 60, "epochs": 100}),
-        ("simpool/vit-small-dino", {"lr": 5e-4 * 800 / 256, "min_lr": 1e-5, "batch": 8 * 100, "epochs": 100}),
+        (
+            "simpool/vit-small-linear",
+            {"lr": 1e-3 * 1024 / 256, "batch": 4 * 256, "weight_decay": 0.0},
+        ),
+        (
+            "simpool/resnet50-dino",
+            {"lr": 0.3 * 1280 / 256, "min_lr": 0.0048, "batch": 8 * 160, "optimizer": "lars"},
+        ),
+        (
+            "simpool/convnext-small-dino",
+            {"lr": 1e-3 * 480 / 256, "min_lr": 2e-6, "batch": 8 * 60, "epochs": 100},
+        ),
+        (
+            "simpool/vit-small-dino",
+            {"lr": 5e-4 * 800 / 256, "min_lr": 1e-5, "batch": 8 * 100, "epochs": 100},
+        ),
         ("sar/deit-small", {"lr": 1e-3, "batch": 1024, "weight_decay": 0.05, "epochs": 300}),
         ("localization/cub-gmp", {"batch": 32, "epochs": 50, "step_every": 15, "step_factor": 0.1}),
-        ("localization/openimages-gmp", {"batch": 32, "epochs": 10, "step_every": 3, "step_factor": 0.1}),
+        (
+            "localization/openimages-gmp",
+            {"batch": 32, "epochs": 10, "step_every": 3, "step_factor": 0.1},
+        ),
     ],
 )
 def test_the_papers_numbers(name: str, expected: dict[str, object]) -> None:
@@ -115,7 +145,9 @@ def test_the_papers_numbers(name: str, expected: dict[str, object]) -> None:
     assert {key: found[key] for key in expected} == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if load_recipe(name).model["pool"] == "simpool"])
+@pytest.mark.parametrize(
+    "name", [name for name in NAMES if load_recipe(name).model["pool"] == "simpool"]
+)
 def test_gamma_is_that_of_the_network(name: str) -> None:
     model = load_recipe(name).model
     assert model["pool_options"]["gamma"] == (1.25 if model["backbone"].startswith("vit") else 2.0)
@@ -156,10 +188,14 @@ def test_mistakes_in_a_recipe_are_named(change: tuple[str, str], cause: str) -> 
 
 def test_a_file_of_your_own(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
-    path.write_text("# Hello.\n" + QUICK.replace("epochs: 3", "lr: 1e-3"))  # which YAML takes for text
+    path.write_text(
+        "# Hello.\n" + QUICK.replace("epochs: 3", "lr: 1e-3")
+    )  # which YAML takes for text
     recipe = load_recipe(path)
     assert (recipe.settings.lr, recipe.about) == (1e-3, "Hello.")
-    with pytest.raises(ValueError, match=r"'simpool/vit-smal-supervised'.*'simpool/vit-small-supervised'"):
+    with pytest.raises(
+        ValueError, match=r"'simpool/vit-smal-supervised'.*'simpool/vit-small-supervised'"
+    ):
         load_recipe("simpool/vit-smal-supervised")
     with pytest.raises(FileNotFoundError):
         load_recipe(tmp_path / "none.yaml")
@@ -168,7 +204,11 @@ def test_a_file_of_your_own(tmp_path: Path) -> None:
 def test_what_the_user_chooses_comes_first() -> None:
     recipe = load_recipe("simpool/vit-small-supervised").scaled_down()
     choices = choices_of(recipe, pool="gap", settings={"epochs": 7}, rates=(0.5,))
-    assert (choices.training().epochs, choices.training().lr, choices.training().mixup) == (7, 0.5, 0.2)
+    assert (choices.training().epochs, choices.training().lr, choices.training().mixup) == (
+        7,
+        0.5,
+        0.2,
+    )
     assert choices.model(4).config["pool"] == "gap" and choices.pool_options == {}
     with pytest.raises(ValueError, match=r"'train\.epoch'"):
         choices_of(recipe, settings={"epoch": 7}).training()
@@ -254,7 +294,9 @@ def test_the_strongest_posterize_does_not_stop_a_run(policy: str) -> None:
 
 def test_views_are_of_one_crop_and_the_first_is_clean() -> None:
     picture = Image.fromarray(np.random.default_rng(0).integers(0, 255, (40, 40, 3), np.uint8))
-    views = augmentation(32, policy="rand-m9-mstd0.5-inc1", erasing=1.0, views=3, scale=(1.0, 1.0), ratio=(1.0, 1.0))
+    views = augmentation(
+        32, policy="rand-m9-mstd0.5-inc1", erasing=1.0, views=3, scale=(1.0, 1.0), ratio=(1.0, 1.0)
+    )
     plain = augmentation(32, scale=(1.0, 1.0), ratio=(1.0, 1.0), flip=0.0)(picture)
     clean, *changed = views(picture)
     assert torch.equal(clean, plain) or torch.equal(clean, plain.flip(-1))
@@ -266,7 +308,10 @@ def test_views_are_of_one_crop_and_the_first_is_clean() -> None:
 def test_augmentation_depends_on_seed_epoch_and_image_alone(splits: Splits) -> None:
     """timm's policies draw from Python and NumPy, which the loader seeds as well."""
     transform = augmentation(32, interpolation="random", policy="rand-m9-mstd0.5-inc1", erasing=0.5)
-    first, second = (next(iter(batches(splits.train, transform, 8, shuffle=True, seed=3))).images for _ in range(2))
+    first, second = (
+        next(iter(batches(splits.train, transform, 8, shuffle=True, seed=3))).images
+        for _ in range(2)
+    )
     assert torch.equal(first, second)
 
 
@@ -274,12 +319,16 @@ def test_a_frozen_part_stays_so_in_training() -> None:
     recipe = load_recipe("simpool/resnet50-linear").scaled_down()
     model = choices_of(recipe).model(3).train()
     assert model.training and not any(m.training for m in model.backbone.modules())
-    assert {name.partition(".")[0] for name, p in model.named_parameters() if p.requires_grad} == {"head"}
+    assert {name.partition(".")[0] for name, p in model.named_parameters() if p.requires_grad} == {
+        "head"
+    }
 
 
 def test_the_full_size_models_can_be_created() -> None:
     models = [load_recipe(name).model for name in NAMES]
-    for model in {json.dumps(model, sort_keys=True): model for model in models}.values():  # each once
+    for model in {
+        json.dumps(model, sort_keys=True): model for model in models
+    }.values():  # each once
         with torch.device("meta"):
             create_model(**model | {"pretrained": False, "num_classes": 10})
 
@@ -303,4 +352,6 @@ def test_pages_are_complete(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_page_of_the_docs_is_up_to_date() -> None:
     document = Path(__file__).parents[2] / "docs" / "recipes.md"
-    assert table("markdown") in document.read_text(encoding="utf-8"), "cenote recipes --style markdown has changed"
+    assert table("markdown") in document.read_text(encoding="utf-8"), (
+        "cenote recipes --style markdown has changed"
+    )

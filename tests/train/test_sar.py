@@ -41,13 +41,17 @@ FAMILIES: list[tuple[str, str, int, int, dict[str, Any]]] = [
 
 def step(model: PooledModel, side: int, folder: Path, settings: Settings = QUICK) -> Supervised:
     data = squares(4)
-    task = Supervised(model, data.split("train"), data.split("val"), settings, train_transform(side))
+    task = Supervised(
+        model, data.split("train"), data.split("val"), settings, train_transform(side)
+    )
     engine = Engine(task, settings, folder, quiet)
     engine.train_step(next(iter(task.loader)))
     return task
 
 
-@pytest.mark.parametrize(("name", "pool", "side", "grid", "options"), FAMILIES, ids=[row[0] for row in FAMILIES])
+@pytest.mark.parametrize(
+    ("name", "pool", "side", "grid", "options"), FAMILIES, ids=[row[0] for row in FAMILIES]
+)
 def test_a_step_and_its_gradient(
     name: str, pool: str, side: int, grid: int, options: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -58,15 +62,23 @@ def test_a_step_and_its_gradient(
     assert seen.last().shape[2:] == (grid, grid)
     loss = spatial_entropy(seen.last())
     loss.backward()
-    moved = [n for n, p in model.named_parameters() if p.grad is not None and p.grad.abs().sum() > 0]
+    moved = [
+        n for n, p in model.named_parameters() if p.grad is not None and p.grad.abs().sum() > 0
+    ]
     assert loss > 0, "one component alone has no entropy to lose: another seed is needed"
     assert any(n.startswith("pool.") if pool == "simpool" else "attn" in n for n in moved)
-    assert any(n.startswith("backbone.") for n in moved) and not any(n.startswith("head") for n in moved)
+    assert any(n.startswith("backbone.") for n in moved) and not any(
+        n.startswith("head") for n in moved
+    )
     model.zero_grad()
     before = {n: p.detach().clone() for n, p in model.named_parameters()}
     step(model, side, tmp_path)
     assert all(p.isfinite().all() for p in model.parameters())
-    assert any(not torch.equal(before[n], p) for n, p in model.named_parameters() if n.startswith("backbone."))
+    assert any(
+        not torch.equal(before[n], p)
+        for n, p in model.named_parameters()
+        if n.startswith("backbone.")
+    )
 
 
 @pytest.mark.parametrize("pool", ["cls", "simpool"])
@@ -96,7 +108,9 @@ def test_a_model_without_a_cls_token_is_refused() -> None:
 def test_fine_tuning_keeps_the_last_block(tmp_path: Path) -> None:
     """With or without the loss, the skip connections do not come back [SAR App. D.3]."""
     quick = {"epochs": 1, "batch": 8}
-    chosen = Choices("vit_micro", "cls", scratch=True, last_block="sar", settings={**quick, "sar": 0.01})
+    chosen = Choices(
+        "vit_micro", "cls", scratch=True, last_block="sar", settings={**quick, "sar": 0.01}
+    )
     fit(squares(24), tmp_path / "first", chosen, say=quiet)
     other = squares(24)
     other = other.select([i for i in range(24) if i % 3 != 2])
@@ -104,23 +118,71 @@ def test_fine_tuning_keeps_the_last_block(tmp_path: Path) -> None:
     first, second = load(tmp_path / "first"), load(tmp_path / "second")
     for model in (first, second):
         last: Any = model.backbone.model.blocks[-1]
-        assert isinstance(last, LastBlock) and not last.msa_skip and isinstance(last.norm2, torch.nn.Identity)
+        assert (
+            isinstance(last, LastBlock)
+            and not last.msa_skip
+            and isinstance(last.norm2, torch.nn.Identity)
+        )
     assert second.config["last_block"] == "sar" and second.head is not None
     with pytest.raises(ValueError, match="--last-block"):
         choices_from_run(tmp_path / "first", last_block="A")
 
 
 def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    whole = ["fit", "world/tiny", "--scratch", "--backbone", "vit_micro", "--epochs", "1", "-o", str(tmp_path / "run")]
+    whole = [
+        "fit",
+        "world/tiny",
+        "--scratch",
+        "--backbone",
+        "vit_micro",
+        "--epochs",
+        "1",
+        "-o",
+        str(tmp_path / "run"),
+    ]
     assert main([*whole, "--pool", "cls", "--last-block", "F"]) == 0
     assert load(tmp_path / "run").config["last_block"] == "F"
     assert '"sar": 0.01' in (tmp_path / "run" / "results.json").read_text()
-    small = ["fit", "world/tiny", "--scratch", "--backbone", "vit_micro", "--size", "32", "--epochs", "1"]
-    assert main([*small, "--pool", "simpool", "--keep-cls", "--sar", "0.02", "-o", str(tmp_path / "kept")]) == 0
+    small = [
+        "fit",
+        "world/tiny",
+        "--scratch",
+        "--backbone",
+        "vit_micro",
+        "--size",
+        "32",
+        "--epochs",
+        "1",
+    ]
+    assert (
+        main(
+            [
+                *small,
+                "--pool",
+                "simpool",
+                "--keep-cls",
+                "--sar",
+                "0.02",
+                "-o",
+                str(tmp_path / "kept"),
+            ]
+        )
+        == 0
+    )
     assert load(tmp_path / "kept").config["keep_cls"] is True
     assert '"sar": 0.02' in (tmp_path / "kept" / "results.json").read_text()
     capsys.readouterr()
     for wrong in (["--backbone", "resnet10t"], ["--freeze"], ["--freeze", "--sar", "0.01"]):
-        given = ["fit", "world/tiny", "--last-block", "sar", "--epochs", "1", *wrong, "-o", str(tmp_path / "no")]
+        given = [
+            "fit",
+            "world/tiny",
+            "--last-block",
+            "sar",
+            "--epochs",
+            "1",
+            *wrong,
+            "-o",
+            str(tmp_path / "no"),
+        ]
         assert main(given) == 2
         assert capsys.readouterr().err.count("\n") == 1

@@ -39,7 +39,13 @@ def test_a_plateau_is_torchs(seed: int, patience: int) -> None:
     scores = np.random.default_rng(seed).integers(0, 6, 40).astype(float)  # ties too
     optimizer = torch.optim.SGD([torch.zeros(1)], lr=1.0)
     theirs = torch.optim.lr_scheduler.ReduceLROnPlateau(
-        optimizer, "max", factor=0.5, patience=patience - 1, threshold=0.0, threshold_mode="abs", eps=0.0
+        optimizer,
+        "max",
+        factor=0.5,
+        patience=patience - 1,
+        threshold=0.0,
+        threshold_mode="abs",
+        eps=0.0,
     )
     settings = Settings(epochs=40, schedule="plateau", plateau=patience, step_factor=0.5)
     for epoch, score in enumerate(scores):

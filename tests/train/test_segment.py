@@ -21,7 +21,9 @@ from tests.synthetic import split_rectangles
 
 from .running import quiet, stopped_after
 
-QUICK = Settings(epochs=10, batch=8, lr=0.1, weight_decay=1e-4, schedule="poly", checkpoint_minutes=0.0)
+QUICK = Settings(
+    epochs=10, batch=8, lr=0.1, weight_decay=1e-4, schedule="poly", checkpoint_minutes=0.0
+)
 
 
 def small() -> Backbone:
@@ -31,7 +33,11 @@ def small() -> Backbone:
 
 def run(folder: Path, settings: Settings = QUICK, data: Any = None, **options: Any) -> Segmented:
     data = split_rectangles(48, test=True) if data is None else data
-    options = {"norm": True, "size": 64, "say": quiet} | options  # random features are small: a norm helps
+    options = {
+        "norm": True,
+        "size": 64,
+        "say": quiet,
+    } | options  # random features are small: a norm helps
     return segment(small(), data.split("train"), data.split("test"), folder, settings, **options)
 
 
@@ -77,14 +83,18 @@ def test_it_learns_and_is_scored_on_test(tmp_path: Path) -> None:
     data = split_rectangles(48, test=True)
     test = data.split("test")
     result = run(tmp_path)
-    assert result.names == ["background", "object"] and result.report["images"] == 12 == len(result.scores)
+    assert result.names == ["background", "object"] and result.report["images"] == 12 == len(
+        result.scores
+    )
     labels = PixelLabels(test, 64)
     truths = [labels.of(test, i).numpy() for i in range(len(test))]
     background = segmentation_scores([np.zeros_like(t) for t in truths], truths, 2, IGNORE).miou
     assert result.report["miou"] > 100 * background + 10
     guesses = result.predict(test, range(len(test)))
     expected = segmentation_scores(guesses.values(), truths, 2, IGNORE)
-    assert result.report["miou"] == pytest.approx(100 * expected.miou, abs=0.2)  # the cache holds float16
+    assert result.report["miou"] == pytest.approx(
+        100 * expected.miou, abs=0.2
+    )  # the cache holds float16
     assert result.report["aacc"] == pytest.approx(100 * expected.aacc, abs=0.2)
     for i in (0, 5):
         alone = segmentation_scores([guesses[i]], [truths[i]], 2, IGNORE).miou
@@ -99,17 +109,23 @@ def test_with_and_without_a_cache(tmp_path: Path) -> None:
 
 def test_the_object_as_the_image_s_class(tmp_path: Path) -> None:
     result = run(tmp_path, kind="labels")
-    assert result.names == ["background", "a", "b", "c"] and set(result.report["iou"]) == set(result.names)
+    assert result.names == ["background", "a", "b", "c"] and set(result.report["iou"]) == set(
+        result.names
+    )
     test = split_rectangles(48, test=True).split("test")
     found = PixelLabels(test, 64, "labels").of(test, 1)
     assert set(found.unique().tolist()) == {IGNORE, 0, 1 + int(test.labels[1])}
 
 
 def test_a_model_s_backbone_is_used(tmp_path: Path) -> None:
-    model = create_model("resnet18", "gap", 3, stride=4, layers=(1, 1, 1, 1), channels=(8, 8, 16, 16))
+    model = create_model(
+        "resnet18", "gap", 3, stride=4, layers=(1, 1, 1, 1), channels=(8, 8, 16, 16)
+    )
     before = {name: value.clone() for name, value in model.state_dict().items()}
     data = split_rectangles(16)
-    result = segment(model, data.split("train"), data.split("val"), tmp_path, QUICK, size=32, say=quiet)
+    result = segment(
+        model, data.split("train"), data.split("val"), tmp_path, QUICK, size=32, say=quiet
+    )
     assert math.isfinite(result.report["miou"])
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
@@ -125,7 +141,9 @@ def test_a_resumed_run_ends_the_same(tmp_path: Path) -> None:
 
 
 def test_broken_masks_are_named_and_the_rest_is_learned(tmp_path: Path) -> None:
-    result = run(tmp_path, data=split_rectangles(48, bad_masks=(1, 2), test=True))  # 1 is trained on, 2 tested
+    result = run(
+        tmp_path, data=split_rectangles(48, bad_masks=(1, 2), test=True)
+    )  # 1 is trained on, 2 tested
     assert result.report["unreadable"] == ["1.mask.png: damaged", "2.mask.png: damaged"]
     assert len(result.scores) == 11 and 0 not in result.scores
 

@@ -25,7 +25,13 @@ def write(path: Path, content: Any) -> None:
 
 def journal(*epochs: dict[str, float]) -> str:
     rows = [
-        {"epoch": i, "results": {name: {"score": score, "accuracy": score, "loss": 1.0} for name, score in row.items()}}
+        {
+            "epoch": i,
+            "results": {
+                name: {"score": score, "accuracy": score, "loss": 1.0}
+                for name, score in row.items()
+            },
+        }
         for i, row in enumerate(epochs, 1)
     ]
     return "".join(json.dumps(row) + "\n" for row in rows)
@@ -49,30 +55,53 @@ def test_from_the_first_file_to_the_report(tmp_path: Path) -> None:
     write(tmp_path / "plan.json", PLAN)
     found = read_standing(tmp_path, GROUPS)
     assert (found["running"], numbers(found["stage"]), found["done"]) == (True, [], 0)
-    assert found["total"] == 2 + 3 * 6 and found["report"] is None and found["name"] == tmp_path.name
+    assert (
+        found["total"] == 2 + 3 * 6 and found["report"] is None and found["name"] == tmp_path.name
+    )
     assert [(each["name"], each["group"]) for each in found["contenders"]] == [
         ("gap", "simple"), ("simpool", "SimPool"), ("slot", "pools"),
     ]  # fmt: skip
 
     rates = tmp_path / "rates" / "heat-1"
-    tried = {"gap@0.001": 40.0, "gap@0.01": 50.0, "simpool@0.001": 60.0, "simpool@0.01": 55.0, "slot@0.001": 1.0}
+    tried = {
+        "gap@0.001": 40.0,
+        "gap@0.01": 50.0,
+        "simpool@0.001": 60.0,
+        "simpool@0.01": 55.0,
+        "slot@0.001": 1.0,
+    }
     write(rates / "metrics.jsonl", journal(tried) + '{"epoch": 2, "resu')  # a kill cut it off
     found = read_standing(tmp_path, GROUPS)
     assert numbers(found["stage"]) == [1, 2] and found["done"] == 1
-    assert of(found, "gap") == {"name": "gap", "group": "simple", "accuracy": [], "val": [50.0], "epoch": 1}
+    assert of(found, "gap") == {
+        "name": "gap",
+        "group": "simple",
+        "accuracy": [],
+        "val": [50.0],
+        "epoch": 1,
+    }
 
-    write(rates / "results.json", {"entries": {name: entry(50.0, None) for name in PLAN["contenders"]}})  # type: ignore[union-attr]
+    write(
+        rates / "results.json",
+        {"entries": {name: entry(50.0, None) for name in PLAN["contenders"]}},
+    )  # type: ignore[union-attr]
     write(rates / "metrics.jsonl", journal(tried, tried))
     seed = tmp_path / "seed-4" / "heat-1"
     write(
         seed / "metrics.jsonl",
-        journal(*[{"gap@0.01": 10.0 * i, "simpool@0.001": 70.0, "slot@0.001": 0.0} for i in range(3)]),
+        journal(
+            *[{"gap@0.01": 10.0 * i, "simpool@0.001": 70.0, "slot@0.001": 0.0} for i in range(3)]
+        ),
     )
     found = read_standing(tmp_path, GROUPS)
     assert numbers(found["stage"]) == [1, 3, 6] and found["done"] == 2 + 3 and found["total"] == 20
     assert of(found, "gap")["val"] == [20.0] and of(found, "gap")["epoch"] == 3
 
-    over = {"gap": entry(80.0, 78.0), "simpool": entry(90.0, 88.0), "slot": {"failed": "NaN", "rates": {}}}
+    over = {
+        "gap": entry(80.0, 78.0),
+        "simpool": entry(90.0, 88.0),
+        "slot": {"failed": "NaN", "rates": {}},
+    }
     write(seed / "results.json", {"entries": over})
     found = read_standing(tmp_path, GROUPS)
     assert numbers(found["stage"]) == [1]
@@ -88,12 +117,19 @@ def test_from_the_first_file_to_the_report(tmp_path: Path) -> None:
     rows = [{"name": name, "group": "g"} for name in ("simpool", "gap", "slot")]
     write(tmp_path / "results.json", {"standings": rows, "seeds": 1})
     found = read_standing(tmp_path)
-    assert (found["running"], numbers(found["stage"]), found["done"], found["total"]) == (False, [], 8, 8)
-    assert [each["name"] for each in found["contenders"]] == ["simpool", "gap", "slot"] and found["report"][
-        "seeds"
-    ] == 1
+    assert (found["running"], numbers(found["stage"]), found["done"], found["total"]) == (
+        False,
+        [],
+        8,
+        8,
+    )
+    assert [each["name"] for each in found["contenders"]] == ["simpool", "gap", "slot"] and found[
+        "report"
+    ]["seeds"] == 1
 
-    write(tmp_path / "seed-5" / "heat-1" / "metrics.jsonl", journal({"gap@0.01": 30.0}))  # more seeds were asked for
+    write(
+        tmp_path / "seed-5" / "heat-1" / "metrics.jsonl", journal({"gap@0.01": 30.0})
+    )  # more seeds were asked for
     found = read_standing(tmp_path)
     assert found["running"] and found["report"] is None and numbers(found["stage"]) == [2, 1, 6]
 
@@ -109,8 +145,13 @@ def test_one_that_was_left_alone_may_have_been_stopped(tmp_path: Path) -> None:
 
 def test_heats_to_come_are_counted(tmp_path: Path) -> None:
     write(tmp_path / "plan.json", {**PLAN, "rates": [0.01], "seeds": 2})
-    write(tmp_path / "seed-4" / "heat-1" / "metrics.jsonl", journal({"gap@0.01": 1.0, "simpool@0.01": 1.0}))
-    assert read_standing(tmp_path)["total"] == 2 * 2 * 6, "three contenders, two of them in the first heat"
+    write(
+        tmp_path / "seed-4" / "heat-1" / "metrics.jsonl",
+        journal({"gap@0.01": 1.0, "simpool@0.01": 1.0}),
+    )
+    assert read_standing(tmp_path)["total"] == 2 * 2 * 6, (
+        "three contenders, two of them in the first heat"
+    )
 
 
 @pytest.mark.parametrize("plan", [None, "{", "[]", "{}"])

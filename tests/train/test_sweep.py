@@ -27,7 +27,15 @@ from cenote.train.choices import Choices
 from cenote.train.engine import Diverged, Stopped
 from cenote.train.fit import write_results
 from cenote.train.recipes import load_recipe
-from cenote.train.search_space import RANGES, Range, apply, parse_range, refuse_fixed, search_space, searchable
+from cenote.train.search_space import (
+    RANGES,
+    Range,
+    apply,
+    parse_range,
+    refuse_fixed,
+    search_space,
+    searchable,
+)
 from cenote.train.sweep import sweep
 from cenote.train.trials import Trials
 from tests.synthetic import split_rectangles
@@ -37,7 +45,13 @@ from .running import quiet
 
 SPACE = {"lr": Range(1e-5, 1.0, True), "cutout": Range(0.0, 0.5)}
 LOWER = {**SPACE, "lr": Range(1e-5, 0.1, True)}  # where no training of `pretend` fails
-CHOICES = Choices("resnet_micro", "gap", scratch=True, size=32, settings={"epochs": 1, "batch": 8, "select": "boxes"})
+CHOICES = Choices(
+    "resnet_micro",
+    "gap",
+    scratch=True,
+    size=32,
+    settings={"epochs": 1, "batch": 8, "select": "boxes"},
+)
 
 
 def test_ranges_are_the_papers_the_recipes_or_yours() -> None:
@@ -45,8 +59,14 @@ def test_ranges_are_the_papers_the_recipes_or_yours() -> None:
         "lr": (1e-5, 1.0, True), "weight_decay": (1e-7, 1e-1, True), "cutout": (0.0, 0.5, False)
     }  # fmt: skip
     assert "cutout" not in search_space(freeze=True)
-    assert set(search_space(recipe=load_recipe("localization/openimages-gmp"))) == {"lr", "weight_decay"}
-    assert search_space(["lr=1e-3..1e-1:log", "batch=8..64"]) == {"lr": (1e-3, 0.1, True), "batch": (8, 64, False)}
+    assert set(search_space(recipe=load_recipe("localization/openimages-gmp"))) == {
+        "lr",
+        "weight_decay",
+    }
+    assert search_space(["lr=1e-3..1e-1:log", "batch=8..64"]) == {
+        "lr": (1e-3, 0.1, True),
+        "batch": (8, 64, False),
+    }
     drawn = apply(CHOICES, {"lr": 0.5, "weight_decay": 0.1, "cutout": 0.2})
     assert (drawn.training().lr, drawn.training().weight_decay, drawn.cutout) == (0.5, 0.1, 0.2)
     assert drawn.training().select == "boxes"
@@ -85,7 +105,9 @@ def test_draws_depend_on_seed_and_number_alone(tmp_path: Path) -> None:
     assert {number: first[number] for number in again} == again
     assert draws("other", 1, 1)[0] != first[0]
     rates = np.log10([drawn["lr"] for drawn in first.values()])
-    assert rates.min() >= -5 and rates.max() <= 0 and abs(rates.mean() + 2.5) < 0.6  # uniform in the logarithm
+    assert (
+        rates.min() >= -5 and rates.max() <= 0 and abs(rates.mean() + 2.5) < 0.6
+    )  # uniform in the logarithm
     sizes = np.array([drawn["cutout"] for drawn in first.values()])
     assert sizes.min() >= 0 and sizes.max() <= 0.5 and abs(sizes.mean() - 0.25) < 0.06
 
@@ -100,7 +122,11 @@ def pretend(data: Dataset, folder: Path, choices: Choices, *rest: Any) -> dict[s
     model.class_names = ["a", "b", "c"]
     save_model(model, folder)
     (folder / CHECKPOINT).write_text("")
-    report = {"epoch": 1, "val": {"boxes": 90 - abs(np.log10(rate) + 2), "accuracy": 50.0}, "test": None}
+    report = {
+        "epoch": 1,
+        "val": {"boxes": 90 - abs(np.log10(rate) + 2), "accuracy": 50.0},
+        "test": None,
+    }
     write_results(folder, report)
     return report
 
@@ -110,31 +136,48 @@ def test_the_best_is_kept_and_tested_once_and_failures_are_no_end(
 ) -> None:
     tested = []
     monkeypatch.setattr(module, "fit", pretend)
-    monkeypatch.setattr(module, "judge_once", lambda *given: tested.append(given) or {"boxes": 7.0, "images": 6})
+    monkeypatch.setattr(
+        module, "judge_once", lambda *given: tested.append(given) or {"boxes": 7.0, "images": 6}
+    )
     report = sweep(split_rectangles(24, test=True), tmp_path, CHOICES, SPACE, 12, say=quiet)
     head, *rows = csv.reader((tmp_path / "trials.csv").open(newline=""))
     assert head[:5] == ["trial", "state", "value", "lr", "cutout"] and len(rows) == 12
     failed = [row for row in rows if float(row[3]) > 0.3]
-    assert failed and all(row[1] == "failed" and row[2] == "" and "epoch 1, step 2" in row[-1] for row in failed)
-    best = min((row for row in rows if row not in failed), key=lambda row: abs(np.log10(float(row[3])) + 2))
+    assert failed and all(
+        row[1] == "failed" and row[2] == "" and "epoch 1, step 2" in row[-1] for row in failed
+    )
+    best = min(
+        (row for row in rows if row not in failed), key=lambda row: abs(np.log10(float(row[3])) + 2)
+    )
     assert report["trial"] == int(best[0]) and report["trials"] == {
         "done": 12 - len(failed), "failed": len(failed), "in work": 0
     }  # fmt: skip
     assert len(tested) == 1 and report["test"] == {"boxes": 7.0, "images": 6}
     assert load(tmp_path / "best").class_names == ["a", "b", "c"]
     assert json.loads((tmp_path / "best" / "results.json").read_text()) == report
-    assert not list(tmp_path.rglob(CHECKPOINT))  # of finished trials nothing is needed but the best one's weights
+    assert not list(
+        tmp_path.rglob(CHECKPOINT)
+    )  # of finished trials nothing is needed but the best one's weights
     assert len(list((tmp_path / "trials").rglob("model.safetensors"))) == 1
 
     assert sweep(split_rectangles(24, test=True), tmp_path, CHOICES, SPACE, 12, say=quiet) == report
     assert len(tested) == 1
     with pytest.raises(ValueError, match=r"\bsearch\.cutout\b.*\b0\.5\b.*\b0\.2\b"):
-        sweep(split_rectangles(24, test=True), tmp_path, CHOICES, {**SPACE, "cutout": Range(0.0, 0.2)}, 12, say=quiet)
+        sweep(
+            split_rectangles(24, test=True),
+            tmp_path,
+            CHOICES,
+            {**SPACE, "cutout": Range(0.0, 0.2)},
+            12,
+            say=quiet,
+        )
     with pytest.raises(ValueError, match=r"\btrial\b.*\b0\b"):
         sweep(split_rectangles(24), tmp_path, CHOICES, SPACE, 0)
 
 
-def test_when_all_trials_fail_the_first_reason_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_when_all_trials_fail_the_first_reason_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "fit", pretend)
     with pytest.raises(Stopped, match=r"\b2 trials\b.*epoch 1, step 2"):
         sweep(split_rectangles(24), tmp_path, CHOICES, {"lr": Range(0.5, 1.0)}, 2, say=quiet)
@@ -206,7 +249,9 @@ def test_an_interrupted_trial_is_repeated_by_one_of_two_searches(
     """The quick version of the test above: an exception ends the third trial, two threads end the search."""
     folder, writing = tmp_path / "search", threading.Lock()
 
-    def training(data: Dataset, out: Path, choices: Choices, cache: Any, resume: bool, say: Any) -> dict[str, Any]:
+    def training(
+        data: Dataset, out: Path, choices: Choices, cache: Any, resume: bool, say: Any
+    ) -> dict[str, Any]:
         with writing, open(f"{folder}.log", "a") as file:
             file.write(f"{out.name} {choices.training().lr:.6g} {int(resume)}\n")
         if out.name == "0002" and not resume:
@@ -229,7 +274,15 @@ def test_an_interrupted_trial_is_repeated_by_one_of_two_searches(
 def assert_as_if_uninterrupted(folder: Path) -> None:
     """Six trials, of which the third was run twice with the same values."""
     ran = log(folder)
-    assert sorted(name for name, *_ in ran) == ["0000", "0001", "0002", "0002", "0003", "0004", "0005"]
+    assert sorted(name for name, *_ in ran) == [
+        "0000",
+        "0001",
+        "0002",
+        "0002",
+        "0003",
+        "0004",
+        "0005",
+    ]
     (_, rate, resumed), (_, rate_again, resumed_again) = (line for line in ran if line[0] == "0002")
     assert (resumed, resumed_again) == ("0", "1") and rate == rate_again
     assert [row[:2] for row in rows(folder)] == [[str(n), "done"] for n in range(1, 7)]
@@ -244,10 +297,24 @@ def assert_as_if_uninterrupted(folder: Path) -> None:
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = ["--backbone", "resnet_micro", "--pool", "gap", "--scratch", "--size", "32"]
     options = [*model, "--epochs", "1", "--batch", "16"]
-    command = ["sweep", "world/tiny", "-o", str(tmp_path / "s"), "--trials", "2", "--select", "boxes", *options]
+    command = [
+        "sweep",
+        "world/tiny",
+        "-o",
+        str(tmp_path / "s"),
+        "--trials",
+        "2",
+        "--select",
+        "boxes",
+        *options,
+    ]
     assert main([*command, "--search", "lr=1e-4..1e-2:log", "cutout=0..0.5"]) == 0
     out = capsys.readouterr().out  # the one test of the sentences of this command
-    assert "trial 1 of 2: lr " in out and "best: trial" in out and "on 18 test images: MaxBoxAccV2 " in out
+    assert (
+        "trial 1 of 2: lr " in out
+        and "best: trial" in out
+        and "on 18 test images: MaxBoxAccV2 " in out
+    )
     report = json.loads((tmp_path / "s" / "best" / "results.json").read_text())
     assert report["settings"]["select"] == "boxes" and "thresholds" in report["test"]
     assert report["settings"] == {**report["settings"], "lr": report["drawn"]["lr"]}
@@ -277,8 +344,14 @@ def test_a_value_that_would_be_forgotten_is_refused(
     ("given", "cause"),
     [
         (["--weights", "nowhere.pth"], "nowhere.pth"),
-        (["--backbone", "vit_tiny_patch16_224", "--scratch", "--stride", "2"], "vit_tiny_patch16_224"),
-        (["--backbone", "vit_tiny_patch16_224", "--scratch", "--fpn", "P4"], "vit_tiny_patch16_224"),
+        (
+            ["--backbone", "vit_tiny_patch16_224", "--scratch", "--stride", "2"],
+            "vit_tiny_patch16_224",
+        ),
+        (
+            ["--backbone", "vit_tiny_patch16_224", "--scratch", "--fpn", "P4"],
+            "vit_tiny_patch16_224",
+        ),
     ],
 )
 @pytest.mark.parametrize("command", ["fit", "sweep"])

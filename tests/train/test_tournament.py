@@ -62,7 +62,12 @@ def numbers(folder: Path) -> dict[str, Any]:
 
 
 def test_the_report_and_the_model(tmp_path: Path, weights: Path) -> None:
-    found = tournament(open_dataset("world/tiny"), tmp_path, game(weights, "gap", "simpool", "slot", "cls"), say=quiet)
+    found = tournament(
+        open_dataset("world/tiny"),
+        tmp_path,
+        game(weights, "gap", "simpool", "slot", "cls"),
+        say=quiet,
+    )
     report = json.loads((tmp_path / "results.json").read_text())
     assert report == json.loads(json.dumps(found.report))
     rows = {row["name"]: row for row in report["standings"]}
@@ -80,8 +85,15 @@ def test_the_report_and_the_model(tmp_path: Path, weights: Path) -> None:
     assert rows["simpool"]["parameters"] == 2 * 64 * 64 + 2 * 64 and rows["gap"]["parameters"] == 0
     assert rows["cls"]["boxes"][0] == rows["cls"]["boxes"][1]  # nothing of its map was trained
     assert report["judged"] == "test" and report["images"] == 18
-    assert list(report["groups"]) == ["simple", "SimPool", "iterative", "CLS"]  # as they entered, not as they ended
-    assert {name for name, (_, maps) in found.maps.items() if maps.shape == (6, 10, 10)} == set(rows)
+    assert list(report["groups"]) == [
+        "simple",
+        "SimPool",
+        "iterative",
+        "CLS",
+    ]  # as they entered, not as they ended
+    assert {name for name, (_, maps) in found.maps.items() if maps.shape == (6, 10, 10)} == set(
+        rows
+    )
     model = cenote.load(tmp_path)
     assert model.class_names == open_dataset("world/tiny").classes
     assert model.config["pool"] == rows[report["recommended"]]["pool"]
@@ -99,7 +111,9 @@ def test_the_saved_model_is_as_right_as_the_report_says(tmp_path: Path, weights:
     assert accuracy == pytest.approx(row["accuracy"][0], abs=100 / 18 + 1e-6)
 
 
-def test_the_backbone_runs_once(tmp_path: Path, weights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_backbone_runs_once(
+    tmp_path: Path, weights: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen = 0
     forward = Backbone.forward
 
@@ -122,9 +136,13 @@ def test_boxes_are_those_of_the_metric(tmp_path: Path, weights: Path) -> None:
     model, test = cenote.load(tmp_path), data.split("test")
     whole = model.backbone.preprocessing.whole()
     with torch.inference_mode():
-        maps = torch.cat([model.attend(whole(test.image(i))[None], "pool").mean(1) for i in range(len(test))])
+        maps = torch.cat(
+            [model.attend(whole(test.image(i))[None], "pool").mean(1) for i in range(len(test))]
+        )
     boxes = [[box[:4] for box in record.boxes] for record in test]
-    wanted = max_box_acc(prepare_maps(maps, 160).numpy(), boxes, [test.image(i).size for i in range(len(test))])
+    wanted = max_box_acc(
+        prepare_maps(maps, 160).numpy(), boxes, [test.image(i).size for i in range(len(test))]
+    )
     # Cached features are half floats, which may decide for or against one image.
     assert report["standings"][0]["boxes"][0] == pytest.approx(100 * wanted.score, abs=100 / 18)
     fixed = localize(model, test, resamples=0, each=0).report["oracle"]["centred_box"]
@@ -159,9 +177,21 @@ def stopped_at(line: str, folder: Path, weights: Path, resume: bool = False) -> 
 
 def killed_at(line: str, folder: Path, weights: Path, resume: bool = False) -> None:
     threads = str(torch.get_num_threads())
-    command = [sys.executable, "-c", CODE, str(folder), str(weights), threads, *(["resume"] if resume else [])]
+    command = [
+        sys.executable,
+        "-c",
+        CODE,
+        str(folder),
+        str(weights),
+        threads,
+        *(["resume"] if resume else []),
+    ]
     process = subprocess.Popen(
-        command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, text=True
+        command,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout is not None
     assert any(message.startswith(line) for message in process.stdout), f"it ended before '{line}'"
@@ -170,16 +200,22 @@ def killed_at(line: str, folder: Path, weights: Path, resume: bool = False) -> N
 
 
 @pytest.mark.parametrize("end", [stopped_at, pytest.param(killed_at, marks=pytest.mark.slow)])
-def test_killed_and_resumed_it_ends_the_same(end: Callable[..., None], tmp_path: Path, weights: Path) -> None:
+def test_killed_and_resumed_it_ends_the_same(
+    end: Callable[..., None], tmp_path: Path, weights: Path
+) -> None:
     """Ended while learning rates are chosen and again within the second seed."""
     tournament(squares(36), tmp_path / "whole", long(weights), say=quiet)
     folder, messages = tmp_path / "killed", list[str]()
     end("epoch 1/2", folder, weights)
     assert (folder / "rates" / "heat-1" / "checkpoint.pt").is_file()
     end("seed 2 of 2", folder, weights, resume=True)
-    assert (folder / "seed-0" / "heat-1" / "results.json").is_file() and not (folder / "results.json").exists()
+    assert (folder / "seed-0" / "heat-1" / "results.json").is_file() and not (
+        folder / "results.json"
+    ).exists()
     tournament(squares(36), folder, long(weights), resume=True, say=messages.append)
-    assert len([line for line in messages if line.startswith("epoch")]) <= 6  # finished heats are not repeated
+    assert (
+        len([line for line in messages if line.startswith("epoch")]) <= 6
+    )  # finished heats are not repeated
     assert numbers(folder) == numbers(tmp_path / "whole")
     one, other = (tmp_path / name / "model.safetensors" for name in ("killed", "whole"))
     assert one.read_bytes() == other.read_bytes()
@@ -228,19 +264,27 @@ def test_one_that_fails_does_not_stop_the_others(
 
 def test_data_that_cannot_be_judged(tmp_path: Path, weights: Path) -> None:
     messages: list[str] = []
-    broken = tournament(squares(36, bad=(0, 3)), tmp_path / "a", game(weights, "gap"), say=messages.append)
+    broken = tournament(
+        squares(36, bad=(0, 3)), tmp_path / "a", game(weights, "gap"), say=messages.append
+    )
     assert broken.report["judged"] == "val" and broken.report["box_images"] == 0
     assert all(any(re.search(rf"\b{i}\.png\b", line) for line in messages) for i in (0, 3))
     one = squares(24)
     with pytest.raises(ValueError, match=r"\bsquares\b"):
-        tournament(one.select(np.flatnonzero(one.labels == 0)), tmp_path / "b", game(weights, "gap"), say=quiet)
-    few = one.select([i for i in range(24) if one.labels[i] != 2 or i == 2])  # one image of the last class
+        tournament(
+            one.select(np.flatnonzero(one.labels == 0)),
+            tmp_path / "b",
+            game(weights, "gap"),
+            say=quiet,
+        )
+    few = one.select(
+        [i for i in range(24) if one.labels[i] != 2 or i == 2]
+    )  # one image of the last class
     assert tournament(few, tmp_path / "c", game(weights, "gap"), say=quiet).report["classes"] == 3
 
 
 @pytest.mark.parametrize(
-    ("pools", "cause"),
-    [(("simpol",), "'simpol'.*'simpool'"), (("gap", "gap"), r"\bgap\b")],
+    ("pools", "cause"), [(("simpol",), "'simpol'.*'simpool'"), (("gap", "gap"), r"\bgap\b")]
 )
 def test_unknown_and_repeated_pools_are_refused(
     tmp_path: Path, weights: Path, pools: tuple[str, ...], cause: str
@@ -275,19 +319,37 @@ def test_the_ablation_is_the_papers(tmp_path: Path, weights: Path) -> None:
     """Every row of S Table 10 trains; those whose size the table implies have it."""
     frozen = Frozen(create_backbone("test_vit", weights=weights))
     assert sorted(e.paper or 0 for e in ablation_entries(frozen)) == sorted([*DESIGN, *LAYERS])
-    played = game(weights, kind="ablation", seeds=1, rates=(1e-2,), settings=replace(QUICK, epochs=1))
-    rows = {row["name"]: row for row in tournament(squares(), tmp_path, played, say=quiet).report["standings"]}
+    played = game(
+        weights, kind="ablation", seeds=1, rates=(1e-2,), settings=replace(QUICK, epochs=1)
+    )
+    rows = {
+        row["name"]: row
+        for row in tournament(squares(), tmp_path, played, say=quiet).report["standings"]
+    }
     assert not [row["failed"] for row in rows.values() if row["failed"]]
-    maps = {name: (row["parameters"] - row["parameters"] % 4096) // 4096 for name, row in rows.items()}
-    assert maps["SimPool"] == 2 and maps["W_Q = W_K"] == 1 and maps["3 layers"] == 6 and maps["3 iterations"] == 2
+    maps = {
+        name: (row["parameters"] - row["parameters"] % 4096) // 4096 for name, row in rows.items()
+    }
+    assert (
+        maps["SimPool"] == 2
+        and maps["W_Q = W_K"] == 1
+        and maps["3 layers"] == 6
+        and maps["3 iterations"] == 2
+    )
     assert maps["linear qkv, LN qkv"] == 3 and maps["linear -, LN -"] == maps["GAP"] == 0
     extra = rows["k = 5, concat"]["trained"] - rows["k = 5, max"]["trained"]
     assert extra == 5 * 64 * 64 + 64  # the projection of the five vectors
 
 
 def test_heats_hold_what_has_room() -> None:
-    entries = [(Entry(name, "gap"), [1.0] * rates) for name, rates in (("a", 1), ("b", 2), ("c", 1), ("d", 1))]
-    found = [[e.name for e, _ in heat] for heat in heats(entries, {"a": 4, "b": 3, "c": 99, "d": 1}, room=10)]
+    entries = [
+        (Entry(name, "gap"), [1.0] * rates)
+        for name, rates in (("a", 1), ("b", 2), ("c", 1), ("d", 1))
+    ]
+    found = [
+        [e.name for e, _ in heat]
+        for heat in heats(entries, {"a": 4, "b": 3, "c": 99, "d": 1}, room=10)
+    ]
     assert found == [["a", "b"], ["c"], ["d"]]
 
 
@@ -305,15 +367,28 @@ def test_noise_is_two_standard_errors_of_a_difference() -> None:
     assert noise(many, 10**6) == pytest.approx(2 * deviation * (1 / 2 + 1 / 2) ** 0.5)
     assert noise(many, 5) == 20  # one of five images
     draw = np.random.default_rng(0).normal(50, 1, (2000, 2, 3))
-    apart = [abs(a.mean() - b.mean()) > noise([standing("a", *a), standing("b", *b)], 10**6) for a, b in draw]
-    assert np.mean(apart) < 0.15  # equals are seldom told apart, though only six numbers say how much they scatter
+    apart = [
+        abs(a.mean() - b.mean()) > noise([standing("a", *a), standing("b", *b)], 10**6)
+        for a, b in draw
+    ]
+    assert (
+        np.mean(apart) < 0.15
+    )  # equals are seldom told apart, though only six numbers say how much they scatter
 
 
 @pytest.mark.parametrize(
     ("standings", "first", "numbers"),
     [
-        ([standing("large", 80, 80.2), standing("small", 70, 70.2)], "large", ["80.1", "0.1", "2", "10.0"]),
-        ([standing("large", 80, 82), standing("small", 79, 81)], "small", ["80.0", "1.4", "81.0", "1.4", "2"]),
+        (
+            [standing("large", 80, 80.2), standing("small", 70, 70.2)],
+            "large",
+            ["80.1", "0.1", "2", "10.0"],
+        ),
+        (
+            [standing("large", 80, 82), standing("small", 79, 81)],
+            "small",
+            ["80.0", "1.4", "81.0", "1.4", "2"],
+        ),
         ([standing("small", 80, 82), standing("large", 79, 81)], "small", ["81.0", "1.4"]),
         ([standing("large", 80), standing("small", 70)], "large", ["80.0"]),
         ([standing("cls", 76, 76.2, tokens="cls"), standing("large", 52, 52.2)], "cls", ["76.1"]),

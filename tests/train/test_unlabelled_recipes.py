@@ -49,7 +49,9 @@ def twin_of(name: str) -> Recipe:
 
 
 def test_the_three_networks_are_there() -> None:
-    assert [f"simpool/{network}-dino" for network in ("convnext-small", "resnet50", "vit-small")] == NAMES
+    assert [
+        f"simpool/{network}-dino" for network in ("convnext-small", "resnet50", "vit-small")
+    ] == NAMES
 
 
 @pytest.mark.parametrize("name", [*NAMES, "moco"])
@@ -64,28 +66,59 @@ def test_the_twin_trains_and_is_saved(name: str, tmp_path: Path) -> None:
     assert all(math.isfinite(line["results"][recipe.task]["loss"]) for line in lines)
     model = load(tmp_path)
     after = model.state_dict()
-    assert any(not torch.equal(before[key], after[key]) for key in before if key.startswith("backbone."))
-    assert model.config["norm"] == recipe.model.get("norm", "before") and model.backbone.preprocessing.size == 64
+    assert any(
+        not torch.equal(before[key], after[key]) for key in before if key.startswith("backbone.")
+    )
+    assert (
+        model.config["norm"] == recipe.model.get("norm", "before")
+        and model.backbone.preprocessing.size == 64
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_crops_and_head_are_the_papers(name: str) -> None:
     asked = asked_for("dino", {}, load_recipe(name))
-    assert (asked.local, asked.size, asked.local_size) == (6, 224, 96)  # C.2: six local crops; DINO's sizes
+    assert (asked.local, asked.size, asked.local_size) == (
+        6,
+        224,
+        96,
+    )  # C.2: six local crops; DINO's sizes
     large, small = ((0.25, 1.0), (0.05, 0.25)) if "vit" in name else ((0.14, 1.0), (0.05, 0.14))
     assert (asked.scale, asked.local_scale) == (large, small)
     options = options_of(asked, 1_281_167)
-    assert options == options_of(asked, 10), "a recipe's numbers do not depend on how many images there are"
+    assert options == options_of(asked, 10), (
+        "a recipe's numbers do not depend on how many images there are"
+    )
     assert options.end_weight_decay == (1e-6 if "resnet" in name else 0.4)
     assert options.batch_norm == ("resnet" in name) and options.fixed_length == ("vit" not in name)
 
 
 def test_what_is_given_comes_before_the_recipe() -> None:
     recipe = load_recipe("simpool/vit-small-dino")
-    asked = asked_for("dino", {"epochs": 7, "sar": 0.01}, recipe, pool="cls", local=2, options={"out": 100}, size=None)
-    assert (asked.settings.epochs, asked.settings.sar, asked.settings.batch, asked.local) == (7, 0.01, 800, 2)
-    assert asked.pool_options == {} and asked.options["out"] == 100 and asked.options["momentum"] == 0.996
-    assert asked_for("dino", {}, recipe, pool_options={"heads": 2}).pool_options == {"gamma": 1.25, "heads": 2}
+    asked = asked_for(
+        "dino",
+        {"epochs": 7, "sar": 0.01},
+        recipe,
+        pool="cls",
+        local=2,
+        options={"out": 100},
+        size=None,
+    )
+    assert (asked.settings.epochs, asked.settings.sar, asked.settings.batch, asked.local) == (
+        7,
+        0.01,
+        800,
+        2,
+    )
+    assert (
+        asked.pool_options == {}
+        and asked.options["out"] == 100
+        and asked.options["momentum"] == 0.996
+    )
+    assert asked_for("dino", {}, recipe, pool_options={"heads": 2}).pool_options == {
+        "gamma": 1.25,
+        "heads": 2,
+    }
 
 
 def test_without_a_recipe_the_rate_grows_with_the_batch() -> None:
@@ -101,15 +134,30 @@ def test_a_small_run_is_adapted_aloud_and_a_large_one_is_the_papers() -> None:
     small = asked_for("dino", {"epochs": 10, "batch": 64}, options={"teacher_t": 0.06})
     found = options_of(small, 2_800)  # 430 steps
     assert found.momentum == pytest.approx(1 - 1 / 43) and found.freeze_last == pytest.approx(0.1)
-    assert (found.out, found.hidden, found.bottleneck, found.batch_norm, found.teacher_t) == (256, 512, 64, True, 0.06)
+    assert (found.out, found.hidden, found.bottleneck, found.batch_norm, found.teacher_t) == (
+        256,
+        512,
+        64,
+        True,
+        0.06,
+    )
     assert options_of(asked_for("dino", {"epochs": 10}), 2_800).teacher_t == DinoOptions().warmup_t
-    assert options_of(small, 16_064).momentum == DinoOptions().momentum  # 2510 steps are enough for the teacher
-    assert (options_of(small, 64_064).out, options_of(small, 64_064).batch_norm) == (4096, False)  # 10,010 for the head
+    assert (
+        options_of(small, 16_064).momentum == DinoOptions().momentum
+    )  # 2510 steps are enough for the teacher
+    assert (options_of(small, 64_064).out, options_of(small, 64_064).batch_norm) == (
+        4096,
+        False,
+    )  # 10,010 for the head
     messages: list[str] = []
-    asked = asked_for("dino", {"epochs": 1, "batch": 8}, backbone="test_vit", size=32, local_size=16, local=2)
+    asked = asked_for(
+        "dino", {"epochs": 1, "batch": 8}, backbone="test_vit", size=32, local_size=16, local=2
+    )
     with pytest.raises(Enough):
         learn(squares(24), Path("unused"), asked, say=lambda line: stop(messages, line))
-    assert re.search(r"momentum 0\.5\b.*\b0\.996\b", messages[0]) and re.search(r"out 256\b.*\b65536\b", messages[0])
+    assert re.search(r"momentum 0\.5\b.*\b0\.996\b", messages[0]) and re.search(
+        r"out 256\b.*\b65536\b", messages[0]
+    )
 
 
 @pytest.mark.parametrize(
@@ -120,7 +168,9 @@ def test_a_small_run_is_adapted_aloud_and_a_large_one_is_the_papers() -> None:
         ({"momentum": 1.5}, r"\bmomentum\b"),
     ],
 )
-def test_impossible_numbers_are_refused_before_the_images_are_read(options: dict, cause: str) -> None:
+def test_impossible_numbers_are_refused_before_the_images_are_read(
+    options: dict, cause: str
+) -> None:
     with pytest.raises(ValueError, match=cause):
         options_of(asked_for("dino", {}, options=options), 0)
 
@@ -158,11 +208,24 @@ def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         "data: world/tiny\npaper: {}\n"
     )
     changed = ["--epochs", "1", "--last-block", "F", "--tokens", "cls"]
-    assert main(["dino", "world/tiny", "--recipe", str(mine), *changed, "-o", str(tmp_path / "run")]) == 0
-    assert "10 nearest neighbours" in capsys.readouterr().out  # the one test of the sentences of this command
+    assert (
+        main(["dino", "world/tiny", "--recipe", str(mine), *changed, "-o", str(tmp_path / "run")])
+        == 0
+    )
+    assert (
+        "10 nearest neighbours" in capsys.readouterr().out
+    )  # the one test of the sentences of this command
     report = json.loads((tmp_path / "run" / "results.json").read_text())
-    assert report["settings"]["epochs"] == 1 and report["settings"]["batch"] == 32 and report["settings"]["sar"] == 0.01
+    assert (
+        report["settings"]["epochs"] == 1
+        and report["settings"]["batch"] == 32
+        and report["settings"]["sar"] == 0.01
+    )
     assert report["options"]["out"] == 64 and load(tmp_path / "run").config["last_block"] == "F"
-    for wrong in (["--recipe", "simpool/vit-small-dion"], ["--options", "out=many"], ["--settings", "epoch=1"]):
+    for wrong in (
+        ["--recipe", "simpool/vit-small-dion"],
+        ["--options", "out=many"],
+        ["--settings", "epoch=1"],
+    ):
         assert main(["dino", "world/tiny", "-o", str(tmp_path / "no"), *wrong]) == 2
         assert capsys.readouterr().err.count("\n") == 1

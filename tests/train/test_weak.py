@@ -44,7 +44,9 @@ def slow_maps(model: PooledModel, dataset: Dataset) -> list[np.ndarray]:
         image = model.backbone.preprocessing.whole()(dataset.image(i))[None]
         own = model.pool is not None and not model.pool.no_attention
         with torch.no_grad():
-            maps = model.attend(image, "pool") if own else model.attend(image, "cam", classes=[label])
+            maps = (
+                model.attend(image, "pool") if own else model.attend(image, "cam", classes=[label])
+            )
         found.append(prepare_maps(maps[0].mean(0), 32).numpy())
     return found
 
@@ -53,22 +55,36 @@ def slow_maps(model: PooledModel, dataset: Dataset) -> list[np.ndarray]:
 def test_localization_on_validation_is_that_of_the_metrics(pool: str) -> None:
     model, val = small(pool), split_rectangles(40).split("val")
     maps = slow_maps(model, val)
-    boxes, sizes = [[box[:4] for box in record.boxes] for record in val], [val.image(i).size for i in range(len(val))]
+    boxes, sizes = (
+        [[box[:4] for box in record.boxes] for record in val],
+        [val.image(i).size for i in range(len(val))],
+    )
     expected = max_box_acc(maps, boxes, sizes).score
     assert 0 < expected < 1
     # In a batch of another size a map may differ by rounding, and so the box of one image at one IoU.
     one_box = 100 / len(val) / 3
-    assert Located(val, Settings(select="boxes", batch=3), CPU)(model) == pytest.approx(100 * expected, abs=one_box)
+    assert Located(val, Settings(select="boxes", batch=3), CPU)(model) == pytest.approx(
+        100 * expected, abs=one_box
+    )
     masks = [resize_mask(val.mask(i), 32) for i in range(len(val))]
     expected = pixel_average_precision(maps, masks)
-    assert Located(val, Settings(select="pixels", batch=3), CPU)(model) == pytest.approx(100 * expected, rel=1e-3)
+    assert Located(val, Settings(select="pixels", batch=3), CPU)(model) == pytest.approx(
+        100 * expected, rel=1e-3
+    )
 
 
 def test_images_without_boxes_are_left_out_and_none_at_all_is_an_error(tmp_path: Path) -> None:
     val = split_rectangles(40, unboxed=(3, 11)).split("val")
-    assert len(val) == 10 and Located(val, Settings(select="boxes"), CPU).counted(small()).count == 8
-    for by, data in {"boxes": split_rectangles(24, unboxed=range(24)), "pixels": without_masks()}.items():
-        choices = Choices("resnet_micro", "gap", scratch=True, size=32, settings={"select": by, "epochs": 1})
+    assert (
+        len(val) == 10 and Located(val, Settings(select="boxes"), CPU).counted(small()).count == 8
+    )
+    for by, data in {
+        "boxes": split_rectangles(24, unboxed=range(24)),
+        "pixels": without_masks(),
+    }.items():
+        choices = Choices(
+            "resnet_micro", "gap", scratch=True, size=32, settings={"select": by, "epochs": 1}
+        )
         with pytest.raises(ValueError, match=rf"\bselect={by}\b.*\b6\b.*\brectangles\b"):
             fit(data, tmp_path / by, choices, say=quiet)
 
@@ -89,16 +105,25 @@ def test_a_wrong_box_or_mask_is_left_out_and_named_once(tmp_path: Path) -> None:
         located = Located(data, Settings(select=by, batch=1), CPU, messages.append)
         assert located.counted(model).count == 10 - bad and located(model) == located(model)
         assert len(messages) == len(located.bad) == bad
-        assert all(sentence in message for sentence, message in zip(located.bad, messages, strict=True))
+        assert all(
+            sentence in message for sentence, message in zip(located.bad, messages, strict=True)
+        )
     left = [i for i in range(10) if i != 1]
     expected = Located(val.select(left), Settings(select="boxes"), CPU)(model)
-    assert Located(boxes, Settings(select="boxes"), CPU)(model) == pytest.approx(expected, abs=100 / 9 / 3)
+    assert Located(boxes, Settings(select="boxes"), CPU)(model) == pytest.approx(
+        expected, abs=100 / 9 / 3
+    )
 
     data = split_rectangles(24)
     data.pixels = Broken(3, 7)
     messages = []
     settings = {"select": "pixels", "epochs": 2, "batch": 8}
-    fit(data, tmp_path, Choices("resnet_micro", "gap", scratch=True, size=32, settings=settings), say=messages.append)
+    fit(
+        data,
+        tmp_path,
+        Choices("resnet_micro", "gap", scratch=True, size=32, settings=settings),
+        say=messages.append,
+    )
     lines = [line for line in messages if ".png" in line]
     assert len(lines) == 2 and "3.mask.png" in lines[0]
     assert "rectangles/7.png" in lines[1] and "9 x 9" in lines[1] and "55 x 40" in lines[1]
@@ -125,7 +150,9 @@ def without_masks() -> Dataset:
     return data
 
 
-def test_the_epoch_that_is_kept_is_the_best_by_its_maps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_epoch_that_is_kept_is_the_best_by_its_maps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     scores = iter([3.0, 9.0, 5.0])
     monkeypatch.setattr(Located, "__call__", lambda self, model: next(scores))
     data, settings = split_rectangles(24), Settings(epochs=3, batch=6, select="boxes")
@@ -135,34 +162,56 @@ def test_the_epoch_that_is_kept_is_the_best_by_its_maps(tmp_path: Path, monkeypa
     Engine(task, settings, tmp_path, quiet).run()
     (contender,) = task.contenders
     assert (contender.best_epoch, contender.best_score) == (1, 9.0)
-    lines = [json.loads(line)["results"]["model"] for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    lines = [
+        json.loads(line)["results"]["model"]
+        for line in (tmp_path / "metrics.jsonl").read_text().splitlines()
+    ]
     assert [line["boxes"] for line in lines] == [3.0, 9.0, 5.0] == [line["score"] for line in lines]
     assert all(0 <= line["accuracy"] <= 100 for line in lines)
 
 
 def test_fit_reports_both_and_tests_with_the_thresholds_of_val(tmp_path: Path) -> None:
     settings = {"select": "boxes", "epochs": 2, "batch": 8, "lr": 1e-3}
-    choices = Choices("resnet_micro", "gap", scratch=True, size=32, stride=4, cutout=0.3, settings=settings)
+    choices = Choices(
+        "resnet_micro", "gap", scratch=True, size=32, stride=4, cutout=0.3, settings=settings
+    )
     data = split_rectangles(40, test=True)
     report = fit(data, tmp_path, choices, say=quiet)
     model = load(tmp_path)
     assert model.config["stride"] == 4 and model.features(torch.zeros(1, 3, 32, 32)).grid == (4, 4)
-    val, test = (Located(data.split(n), Settings(select="boxes"), CPU).counted(model) for n in ("val", "test"))
+    val, test = (
+        Located(data.split(n), Settings(select="boxes"), CPU).counted(model)
+        for n in ("val", "test")
+    )
     # Loaded weights and other batches: rounding may move one box of the ten images, and so which threshold is the best.
     one_box, thresholds = 100 / 10 / 3, report["test"]["thresholds"]
     assert report["val"]["boxes"] == pytest.approx(100 * val.result().score, abs=one_box)
     assert 100 * val.at(thresholds).score == pytest.approx(100 * val.result().score, abs=one_box)
     assert report["test"]["boxes"] == pytest.approx(100 * test.at(thresholds).score, abs=one_box)
     assert report["test"]["boxes_oracle"] == pytest.approx(100 * test.result().score, abs=one_box)
-    assert {"accuracy", "top5"} <= report["val"].keys() & report["test"].keys() and report["test"]["images"] == 10
-    for change in ({"stride": 2}, {"cutout": 0.0}, {"settings": {**settings, "select": "accuracy"}}):
+    assert {"accuracy", "top5"} <= report["val"].keys() & report["test"].keys() and report["test"][
+        "images"
+    ] == 10
+    for change in (
+        {"stride": 2},
+        {"cutout": 0.0},
+        {"settings": {**settings, "select": "accuracy"}},
+    ):
         (name, value), *_ = change.items()
         with pytest.raises(ValueError, match=rf"\b{'select' if name == 'settings' else name}\b"):
-            fit(data, tmp_path, dataclasses.replace(choices, **{name: value}), resume=True, say=quiet)
+            fit(
+                data,
+                tmp_path,
+                dataclasses.replace(choices, **{name: value}),
+                resume=True,
+                say=quiet,
+            )
 
 
 def test_a_pyramid_is_trained_and_saved(tmp_path: Path) -> None:
-    choices = Choices("resnet_micro", "max", scratch=True, size=32, fpn="P3", settings={"epochs": 1, "batch": 8})
+    choices = Choices(
+        "resnet_micro", "max", scratch=True, size=32, fpn="P3", settings={"epochs": 1, "batch": 8}
+    )
     fit(split_rectangles(16), tmp_path, choices, say=quiet)
     model = load(tmp_path)
     assert model.config["fpn"] == "P3" and model.features(torch.zeros(1, 3, 32, 32)).grid == (4, 4)
@@ -179,17 +228,29 @@ def test_frozen_features_may_be_finer(tmp_path: Path) -> None:
 
     again = choices_from_run(tmp_path / "frozen", settings={"epochs": 1, "batch": 8})
     begun = again.model(5)
-    assert begun.head is not None and begun.head.classes == 5 and begun.backbone.preprocessing.size == 64
+    assert (
+        begun.head is not None
+        and begun.head.classes == 5
+        and begun.backbone.preprocessing.size == 64
+    )
     for name, value in begun.state_dict().items():
         if not name.startswith("head."):
             assert torch.equal(value, model.state_dict()[name]), name
     report = fit(split_rectangles(16), tmp_path / "all", again, say=quiet)
     assert (report["pool"], report["backbone"]) == ("gap", "resnet_micro")
     moved = load(tmp_path / "all").state_dict()
-    assert any(not torch.equal(moved[n], v) for n, v in model.state_dict().items() if n.startswith("backbone."))
+    assert any(
+        not torch.equal(moved[n], v)
+        for n, v in model.state_dict().items()
+        if n.startswith("backbone.")
+    )
     recipe = parse_recipe(RECIPE, "mine")
     by_recipe = choices_of(recipe, weights=tmp_path / "all").model(3)
-    assert all(torch.equal(moved[n], v) for n, v in by_recipe.state_dict().items() if not n.startswith("head."))
+    assert all(
+        torch.equal(moved[n], v)
+        for n, v in by_recipe.state_dict().items()
+        if not n.startswith("head.")
+    )
     with pytest.raises(ValueError, match=r"\bfrozen\b.*\bpool\."):
         choices_from_run(tmp_path / "frozen", pool="simpool").model(3)
     with pytest.raises(ValueError, match=r"\bfrozen\b.*--freeze"):
@@ -233,6 +294,9 @@ def test_a_recipe_s_finer_map_and_cutout_may_be_changed() -> None:
     model = twin.model(4)
     assert model.config["fpn"] == "P3" and model.config["stride"] == 1
     assert not any(isinstance(step, Cutout) for step in twin.augmentation(model).transforms)
-    assert any(isinstance(step, Cutout) for step in choices_of(recipe.scaled_down()).augmentation(model).transforms)
+    assert any(
+        isinstance(step, Cutout)
+        for step in choices_of(recipe.scaled_down()).augmentation(model).transforms
+    )
     with pytest.raises(ValueError, match=r"simpool/vit-small-supervised.*\bcutout\b"):
         choices_of(load_recipe("simpool/vit-small-supervised"), cutout=0.2)

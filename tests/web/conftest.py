@@ -36,7 +36,9 @@ class Server:
         """The worker alone: the tracker of multiprocessing is another kind of process."""
         # Wide: ps cuts its lines at COLUMNS, and a long path to Python leaves nothing of the rest.
         listed = subprocess.run(
-            ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(self.process.pid)], capture_output=True, text=True
+            ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(self.process.pid)],
+            capture_output=True,
+            text=True,
         )
         rows = [line.split(None, 1) for line in listed.stdout.splitlines()]
         return [int(pid) for pid, command in rows if "spawn_main" in command]
@@ -50,13 +52,17 @@ class Server:
                 self.process.kill()
 
 
-def serve(folder: Path, *arguments: str | Path, errors: str = "serve.txt", root: Path = ROOT) -> Server:
+def serve(
+    folder: Path, *arguments: str | Path, errors: str = "serve.txt", root: Path = ROOT
+) -> Server:
     """Start a server on a free port and wait until it listens; `root` is the folder that holds cenote/."""
     log = folder / errors
     environment = {**os.environ, "PYTHONPATH": str(root), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "cenote", "serve", *map(str, arguments), "--port", "0"]
     with log.open("w") as file:
-        process = subprocess.Popen(command, env=environment, cwd=folder, stdout=subprocess.PIPE, stderr=file, text=True)
+        process = subprocess.Popen(
+            command, env=environment, cwd=folder, stdout=subprocess.PIPE, stderr=file, text=True
+        )
     assert process.stdout is not None
     try:
         for line in process.stdout:
@@ -86,7 +92,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Path:
     from cenote.backbones import create_backbone
     from cenote.cli import main
     from cenote.data import open_dataset
-    from cenote.data.world import World, write_world
+    from cenote.data.synthetic import World, write_world
     from cenote.models import create_model, save_model
     from cenote.models.image_text.saving import save_image_text
     from cenote.models.image_text.small import SmallClip
@@ -107,12 +113,22 @@ def demo(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Path:
         "vit_micro", folder / "vit.safetensors", pools=("gap", "simpool", "cls"), seeds=1, rates=(1e-2,),
         settings=Settings(epochs=2, batch=16, warmup=0.5),
     )  # fmt: skip
-    tournament(open_dataset(folder / "world"), folder / "tournament", game, say=lambda sentence: None)
+    tournament(
+        open_dataset(folder / "world"), folder / "tournament", game, say=lambda sentence: None
+    )
     words = Words.of(["a photo of a cat", "a sketch of a bird", *THINGS], context=12)
     image = create_model("resnet_micro", "gap", 0, embedding_dim=16)
     tower = TextTower(len(words), 16, 12, width=24, layers=1, heads=2)
     save_image_text(SmallClip(image, tower, words, things=THINGS).eval(), folder / "clip")
-    index = ["index", str(folder / "world"), "-o", str(folder / "index"), "--model", str(folder / "clip"), "--quiet"]
+    index = [
+        "index",
+        str(folder / "world"),
+        "-o",
+        str(folder / "index"),
+        "--model",
+        str(folder / "clip"),
+        "--quiet",
+    ]
     assert main(index) == 0
     return folder
 

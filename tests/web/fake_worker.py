@@ -17,7 +17,12 @@ from typing import Any
 from cenote.web.questions import About, Decode, Look, Photo, Picture, Refusal, Search, Unseen
 from cenote.web.runs import Served
 
-READY = {"models": [], "index": None, "examples": {"a" * 32: Photo(b"file", 4, 3, "cat", b"jpeg")}, "groups": {}}
+READY = {
+    "models": [],
+    "index": None,
+    "examples": {"a" * 32: Photo(b"file", 4, 3, "cat", b"jpeg")},
+    "groups": {},
+}
 
 
 def work(connection: Connection, served: Served) -> None:
@@ -37,8 +42,18 @@ def work(connection: Connection, served: Served) -> None:
         unseen = [isinstance(q, Look) and q.photo not in known for q in questions]
         if not all(unseen):
             with log.open("a") as file:
-                file.write(json.dumps([_name(q) for q, new in zip(questions, unseen, strict=True) if not new]) + "\n")
-        connection.send([Unseen() if n else _answer(q, log.parent) for q, n in zip(questions, unseen, strict=True)])
+                file.write(
+                    json.dumps(
+                        [_name(q) for q, new in zip(questions, unseen, strict=True) if not new]
+                    )
+                    + "\n"
+                )
+        connection.send(
+            [
+                Unseen() if n else _answer(q, log.parent)
+                for q, n in zip(questions, unseen, strict=True)
+            ]
+        )
 
 
 def _exit_with_parent() -> None:
@@ -49,7 +64,11 @@ def _exit_with_parent() -> None:
 
 
 def _name(question: Any) -> str:
-    return str(getattr(question, "model", None) or getattr(question, "entry", None) or type(question).__name__)
+    return str(
+        getattr(question, "model", None)
+        or getattr(question, "entry", None)
+        or type(question).__name__
+    )
 
 
 def _answer(question: Any, folder: Path) -> Any:
@@ -72,4 +91,6 @@ def _answer(question: Any, folder: Path) -> Any:
         os.kill(os.getpid(), signal.SIGKILL)
     if verb == "refuse":
         return Refusal(400, "not this one")
-    return json.dumps({"model": question.model, "pid": os.getpid(), "sent": len(question.content or b"")}).encode()
+    return json.dumps(
+        {"model": question.model, "pid": os.getpid(), "sent": len(question.content or b"")}
+    ).encode()

@@ -73,9 +73,13 @@ def call(state: State, test: Callable[[httpx.AsyncClient], Awaitable[Any]], host
          names: tuple[str, ...] = ()) -> Any:  # fmt: skip
     async def main() -> Any:
         made = vars(state).setdefault("apps", {})  # making one takes a tenth of a second
-        app = made.get((host, names)) or made.setdefault((host, names), create_app(state, host, names))
+        app = made.get((host, names)) or made.setdefault(
+            (host, names), create_app(state, host, names)
+        )
         transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:8000") as client:
+        async with httpx.AsyncClient(
+            transport=transport, base_url="http://127.0.0.1:8000"
+        ) as client:
             return await test(client)
 
     return asyncio.run(main())
@@ -95,7 +99,9 @@ def get(
 async def listening(state: State) -> AsyncIterator[int]:
     """As `cenote serve` listens, on a port of its own."""
     door = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(create_app(state), log_level="warning", access_log=False, http=Prompt, log_config=None)
+    config = uvicorn.Config(
+        create_app(state), log_level="warning", access_log=False, http=Prompt, log_config=None
+    )
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server.serve([door]))
     await until(lambda: server.started)

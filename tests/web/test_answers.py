@@ -20,7 +20,9 @@ from .stub import EXAMPLE, StubDesk, call, get, jpeg, listening, state_of, until
 
 def sentence(found: httpx.Response) -> str:
     told = found.json()
-    assert set(told) == {"detail"} and isinstance(told["detail"], str) and "\n" not in told["detail"]
+    assert (
+        set(told) == {"detail"} and isinstance(told["detail"], str) and "\n" not in told["detail"]
+    )
     return str(told["detail"])
 
 
@@ -52,18 +54,29 @@ def test_what_the_desk_refuses() -> None:
         raise Busy("too many", 7) if isinstance(question, Search) else Refusal(410, "it is gone")
 
     found = get(state_of(StubDesk(answer)), "/api/search?text=dog")
-    assert (found.status_code, found.headers["retry-after"], sentence(found)) == (503, "7", "too many")
+    assert (found.status_code, found.headers["retry-after"], sentence(found)) == (
+        503,
+        "7",
+        "too many",
+    )
     assert get(state_of(StubDesk(answer)), "/api/entries/7").status_code == 410
 
 
 def test_questions_reach_the_worker_as_they_were_asked() -> None:
     desk = StubDesk()
     state = state_of(desk)
-    assert get(state, f"/api/look?photo={EXAMPLE}&model=a%20b&map=cam&threshold=0.25").json() == {"answered": True}
+    assert get(state, f"/api/look?photo={EXAMPLE}&model=a%20b&map=cam&threshold=0.25").json() == {
+        "answered": True
+    }
     assert desk.asked == [Look(EXAMPLE, "a b", "cam", 0.25, b"")]
     assert desk.asked[0].content == state.photo(EXAMPLE).content  # type: ignore[union-attr]
-    get(state, "/api/search?entry=9223372036854775807&text=dog%5E2&text=red&not=cat&weight=0.5&top=3&class=c&domain=d")
-    wanted = Search(None, 2**63 - 1, ("dog^2", "red"), ("cat",), 0.5, "auto", 3, ("c",), ("d",), None)
+    get(
+        state,
+        "/api/search?entry=9223372036854775807&text=dog%5E2&text=red&not=cat&weight=0.5&top=3&class=c&domain=d",
+    )
+    wanted = Search(
+        None, 2**63 - 1, ("dog^2", "red"), ("cat",), 0.5, "auto", 3, ("c",), ("d",), None
+    )
     assert desk.asked[1] == wanted
 
 
@@ -73,12 +86,21 @@ def test_an_upload_has_the_address_of_its_contents() -> None:
     digest = blake2b(b"contents", digest_size=16).hexdigest()
     for name in ("a.jpg", "../../etc/passwd.png"):  # the second time it is known already
         found = get(state, "/api/photos", method="POST", files={"file": (name, b"contents")})
-        assert found.status_code == 201 and found.json() == {"photo": digest, "width": 40, "height": 30}
+        assert found.status_code == 201 and found.json() == {
+            "photo": digest,
+            "width": 40,
+            "height": 30,
+        }
     assert [type(question) for question in desk.asked] == [Decode]
-    assert state.photo(digest).content == b"contents", "what models are asked about is what was uploaded"
+    assert state.photo(digest).content == b"contents", (
+        "what models are asked about is what was uploaded"
+    )
     assert get(state, f"/api/photos/{digest}").content == jpeg(), "and what is shown is not"
     picture = get(state, f"/api/photos/{digest}?side=16")
-    assert picture.headers["content-type"] == "image/jpeg" and "immutable" in picture.headers["cache-control"]
+    assert (
+        picture.headers["content-type"] == "image/jpeg"
+        and "immutable" in picture.headers["cache-control"]
+    )
 
 
 def test_names_of_uploads_are_only_names() -> None:
@@ -123,7 +145,9 @@ def test_an_upload_is_cut_off_while_it_comes() -> None:
     assert found.status_code == 413 and "0.02 MB" in sentence(found) and sent < 200_000
 
 
-def test_a_slow_upload_ends_and_many_at_once_are_asked_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_upload_ends_and_many_at_once_are_asked_to_come_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(app, "SLOW", 0.2)
     state = state_of()
 
@@ -133,7 +157,10 @@ def test_a_slow_upload_ends_and_many_at_once_are_asked_to_come_again(monkeypatch
 
     async def test(client: httpx.AsyncClient) -> list[httpx.Response]:
         headers = {"content-type": "multipart/form-data; boundary=x"}
-        several = [client.post("/api/photos", content=slow(), headers=headers) for _ in range(app.UPLOADS + 1)]
+        several = [
+            client.post("/api/photos", content=slow(), headers=headers)
+            for _ in range(app.UPLOADS + 1)
+        ]
         return await asyncio.gather(*several)
 
     found = call(state, test)
@@ -200,7 +227,9 @@ def test_headers_that_do_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
     async def main() -> None:
         async with listening(state_of()) as port:
-            silent, slow, good = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+            silent, slow, good = [
+                await asyncio.open_connection("127.0.0.1", port) for _ in range(3)
+            ]
             good[1].write(asked)
             assert b"200 OK" in await good[0].readuntil(b"\r\n\r\n")
             good[1].write(asked[:20])  # its second question is slow

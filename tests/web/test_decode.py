@@ -70,13 +70,17 @@ def test_what_is_no_photograph(name: str) -> None:
         decode(Decode("d", "photo.jpg", content, 1_000_000))
     assert refused.value.status == status and refused.value.sentence.startswith("photo.jpg: ")
     if status == 413:
-        assert re.search(r"\b1 ", refused.value.sentence), "the limit in megapixels is this server's, not Pillow's own"
+        assert re.search(r"\b1 ", refused.value.sentence), (
+            "the limit in megapixels is this server's, not Pillow's own"
+        )
 
 
 def test_telephones_photographs() -> None:
     heif = pytest.importorskip("pillow_heif", reason="HEIC needs cenote[photos]")
     heif.register_heif_opener()
-    found = decode(Decode("d", "photo.heic", saved(Image.new("RGB", (64, 48), "red"), "HEIF"), 1_000_000))
+    found = decode(
+        Decode("d", "photo.heic", saved(Image.new("RGB", (64, 48), "red"), "HEIF"), 1_000_000)
+    )
     assert (found.width, found.height) == (64, 48)
 
 

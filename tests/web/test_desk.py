@@ -72,10 +72,14 @@ def begun(folder: Path) -> list[list[str]]:
 
 def test_equal_questions_are_asked_once_and_remembered(tmp_path: Path) -> None:
     async def test(desk: Desk) -> None:
-        several = await asyncio.gather(*(desk.ask(look("sleep 0.2", content=os.urandom(4))) for _ in range(5)))
+        several = await asyncio.gather(
+            *(desk.ask(look("sleep 0.2", content=os.urandom(4))) for _ in range(5))
+        )
         assert len(set(several)) == 1
         assert await desk.ask(look("sleep 0.2")) == several[0]
-        assert all(not getattr(question, "content", b"") for question in desk.kept)  # pixels are not remembered
+        assert all(
+            not getattr(question, "content", b"") for question in desk.kept
+        )  # pixels are not remembered
 
     with_desk(tmp_path, test)
     assert begun(tmp_path) == [["sleep 0.2"]]
@@ -106,14 +110,18 @@ def test_what_waits_is_answered_together(tmp_path: Path) -> None:
     assert begun(tmp_path) == [["wait go"], [f"m{i}" for i in range(8)]]
 
 
-def test_large_photographs_do_not_go_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_photographs_do_not_go_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("cenote.web.desk.HEAVY", 100)
 
     async def test(desk: Desk) -> None:
         first = asyncio.create_task(desk.ask(look("wait go")))
         await until(lambda: desk.running)
         sizes = (200, 60, 40, 10)
-        others = [asyncio.create_task(desk.ask(look(f"m{size}", content=b"x" * size))) for size in sizes]
+        others = [
+            asyncio.create_task(desk.ask(look(f"m{size}", content=b"x" * size))) for size in sizes
+        ]
         await until(lambda: len(desk.waiting) == 4)
         (tmp_path / "go").touch()
         await asyncio.gather(first, *others)
@@ -162,7 +170,9 @@ def test_who_leaves_frees_the_place_and_nothing_is_computed(tmp_path: Path) -> N
     async def test(desk: Desk) -> None:
         first = asyncio.create_task(desk.ask(look("wait go")))
         await until(lambda: desk.running)
-        leaving = [asyncio.create_task(desk.ask(look("left"))) for _ in range(2)]  # two wait for the same
+        leaving = [
+            asyncio.create_task(desk.ask(look("left"))) for _ in range(2)
+        ]  # two wait for the same
         staying = asyncio.create_task(desk.ask(look("stays")))
         await until(lambda: len(desk.waiting) == 2)
         leaving[0].cancel()
@@ -180,7 +190,9 @@ def test_who_leaves_frees_the_place_and_nothing_is_computed(tmp_path: Path) -> N
     assert not any("left" in together for together in begun(tmp_path))
 
 
-def test_a_worker_killed_in_the_middle_is_replaced_and_the_question_tried_again(tmp_path: Path) -> None:
+def test_a_worker_killed_in_the_middle_is_replaced_and_the_question_tried_again(
+    tmp_path: Path,
+) -> None:
     async def test(desk: Desk) -> None:
         before = desk.worker.pid
         asked = asyncio.create_task(desk.ask(look("wait go")))
@@ -225,7 +237,10 @@ def test_a_deadline_replaces_the_worker(tmp_path: Path) -> None:
         assert json.loads(await desk.ask(look("fine")))["pid"] != before
 
     with_desk(tmp_path, test, deadline=0.3)
-    assert begun(tmp_path) in ([["sleep 300"], ["fine"]], [["fine"]])  # a busy worker may end before it begins
+    assert begun(tmp_path) in (
+        [["sleep 300"], ["fine"]],
+        [["fine"]],
+    )  # a busy worker may end before it begins
 
 
 def test_who_was_asked_together_with_a_slow_one_is_tried_alone(tmp_path: Path) -> None:
@@ -283,7 +298,9 @@ def test_answers_of_other_models_are_forgotten(tmp_path: Path) -> None:
         await desk.ask(look("m"))
         assert len(list(desk.kept)) == 1
         await kill_worker(desk)
-        assert not list(desk.kept) and desk.kept.taken == 0, "another worker, perhaps with other files"
+        assert not list(desk.kept) and desk.kept.taken == 0, (
+            "another worker, perhaps with other files"
+        )
 
     with_desk(tmp_path, test)
     assert [asked for asked in begun(tmp_path) if asked == ["m"]] == [["m"]] * 2
@@ -306,7 +323,9 @@ def test_a_process_that_cannot_be_had_is_asked_for_again(tmp_path: Path) -> None
     with_desk(tmp_path, test)
 
 
-def test_what_cannot_be_asked_ends_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_asked_ends_nothing(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     class Unsendable(str):
         """No pipe takes it: pickle finds no class of this name."""
 

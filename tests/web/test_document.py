@@ -35,8 +35,13 @@ def test_the_server_is_as_its_document_says(server: Server) -> None:
             if mode.is_positive or operation.query or operation.path_parameters or operation.body:
                 _ask(operation, mode, known, seen)
     assert set(statuses) == ADDRESSES
-    assert all(seen & {200, 201, 404, 415} for seen in statuses.values()) and 200 in statuses["GET /api/look"]
-    assert statuses["GET /api/search"] >= {200, 400, 422} and not any(500 in seen for seen in statuses.values())
+    assert (
+        all(seen & {200, 201, 404, 415} for seen in statuses.values())
+        and 200 in statuses["GET /api/look"]
+    )
+    assert statuses["GET /api/search"] >= {200, 400, 422} and not any(
+        500 in seen for seen in statuses.values()
+    )
 
 
 def _ask(operation: Any, mode: Any, known: dict[str, str], seen: set[int]) -> None:

@@ -23,17 +23,32 @@ def test_other_names_are_refused(host: str) -> None:
     assert found.headers["content-security-policy"].startswith("default-src 'none'")
 
 
-@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:8000", "127.0.0.1:8000", "127.0.0.2", "[::1]:8000"])
+@pytest.mark.parametrize(
+    "host", ["localhost", "LOCALHOST:8000", "127.0.0.1:8000", "127.0.0.2", "[::1]:8000"]
+)
 def test_loopback_is_served(host: str) -> None:
     assert get(state_of(), "/api/about", headers={"host": host}).status_code == 200
 
 
 def test_names_and_addresses_that_were_given() -> None:
-    assert get(state_of(), "/health", names=("photos.lan",), headers={"host": "Photos.LAN:8000"}).status_code == 200
-    assert get(state_of(), "/health", host="10.0.0.5", headers={"host": "10.0.0.5:8000"}).status_code == 200
+    assert (
+        get(
+            state_of(), "/health", names=("photos.lan",), headers={"host": "Photos.LAN:8000"}
+        ).status_code
+        == 200
+    )
+    assert (
+        get(state_of(), "/health", host="10.0.0.5", headers={"host": "10.0.0.5:8000"}).status_code
+        == 200
+    )
     # An address is no name that somebody could point here, so with every network all of them are served.
-    assert get(state_of(), "/health", host="0.0.0.0", headers={"host": "10.0.0.7"}).status_code == 200
-    assert get(state_of(), "/health", host="0.0.0.0", headers={"host": "evil.example"}).status_code == 400
+    assert (
+        get(state_of(), "/health", host="0.0.0.0", headers={"host": "10.0.0.7"}).status_code == 200
+    )
+    assert (
+        get(state_of(), "/health", host="0.0.0.0", headers={"host": "evil.example"}).status_code
+        == 400
+    )
 
 
 @pytest.mark.parametrize(("origin", "status"), [
@@ -43,7 +58,13 @@ def test_names_and_addresses_that_were_given() -> None:
 def test_only_own_pages_post(origin: str | None, status: int) -> None:
     headers = {"host": "127.0.0.1:8000"} | ({} if origin is None else {"origin": origin})
     desk = StubDesk()
-    found = get(state_of(desk), "/api/photos", method="POST", headers=headers, files={"file": ("a.jpg", b"abc")})
+    found = get(
+        state_of(desk),
+        "/api/photos",
+        method="POST",
+        headers=headers,
+        files={"file": ("a.jpg", b"abc")},
+    )
     assert found.status_code == status
     assert bool(desk.asked) is (status == 201), "what is refused is not read either"
 
@@ -58,10 +79,15 @@ def test_other_sites_may_link_here_and_no_more(site: str) -> None:
         assert found.status_code == 403 and found.json()["detail"], path
     assert not desk.asked
     for path in ("/", "/look?photo=1", "/search", "/tournament", "/api"):
-        found = get(state_of(), path, headers={"sec-fetch-site": site, "sec-fetch-mode": "navigate"})
+        found = get(
+            state_of(), path, headers={"sec-fetch-site": site, "sec-fetch-mode": "navigate"}
+        )
         assert found.status_code == 200, path
     for own in ("same-origin", "none"):
-        assert get(state_of(), "/api/search?text=a", headers={"sec-fetch-site": own}).status_code == 200
+        assert (
+            get(state_of(), "/api/search?text=a", headers={"sec-fetch-site": own}).status_code
+            == 200
+        )
 
 
 def test_an_unforeseen_error_is_told_as_every_other() -> None:
@@ -69,7 +95,11 @@ def test_an_unforeseen_error_is_told_as_every_other() -> None:
         raise KeyError("secret")
 
     found = get(state_of(StubDesk(fail)), "/api/search?text=a")
-    assert found.status_code == 500 and "KeyError" in found.json()["detail"] and "secret" not in found.text
+    assert (
+        found.status_code == 500
+        and "KeyError" in found.json()["detail"]
+        and "secret" not in found.text
+    )
     assert found.headers["content-security-policy"].startswith("default-src 'none'")
     assert found.headers["x-content-type-options"] == "nosniff"
 
@@ -83,12 +113,24 @@ PATHS = [
 @pytest.mark.parametrize("path", PATHS)
 def test_headers_of_every_answer(path: str) -> None:
     headers = get(state_of(), path).headers
-    policy = dict(part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";"))
-    assert policy["default-src"] == "'none'" and policy["script-src"] == policy["style-src"] == "'self'"
+    policy = dict(
+        part.strip().split(" ", 1) for part in headers["content-security-policy"].split(";")
+    )
+    assert (
+        policy["default-src"] == "'none'"
+        and policy["script-src"] == policy["style-src"] == "'self'"
+    )
     assert policy["connect-src"] == "'self'" and policy["img-src"] == "'self' blob: data:"
     assert policy["frame-ancestors"] == policy["base-uri"] == "'none'"
-    assert headers["x-content-type-options"] == "nosniff" and headers["referrer-policy"] == "no-referrer"
-    assert headers["cross-origin-opener-policy"] == headers["cross-origin-resource-policy"] == "same-origin"
+    assert (
+        headers["x-content-type-options"] == "nosniff"
+        and headers["referrer-policy"] == "no-referrer"
+    )
+    assert (
+        headers["cross-origin-opener-policy"]
+        == headers["cross-origin-resource-policy"]
+        == "same-origin"
+    )
     assert "access-control-allow-origin" not in headers and "server" not in headers
 
 
@@ -101,7 +143,12 @@ def test_a_report_may_run_its_own_script_and_ask_nobody(tmp_path: Path) -> None:
     for text in (script, "1"):
         assert f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'" in policy
     allowed = re.search("script-src ([^;]*);", policy)
-    assert allowed and "unsafe" not in allowed[1] and "self" not in allowed[1] and "connect-src" not in policy
+    assert (
+        allowed
+        and "unsafe" not in allowed[1]
+        and "self" not in allowed[1]
+        and "connect-src" not in policy
+    )
     assert policy.endswith("; sandbox allow-scripts"), "it is nobody's page, this server's neither"
     assert found.headers["cross-origin-opener-policy"] == "unsafe-none"
     assert "frame-ancestors 'self'" in policy and found.headers["x-frame-options"] == "SAMEORIGIN"
@@ -115,7 +162,11 @@ def test_no_path_of_a_request_reaches_the_file_system(path: str) -> None:
         found = get(state, address)
         assert found.status_code in (404, 422), address
         assert found.headers["content-type"] == "application/json" and "root:" not in found.text
-    for name, address in (("photo", "/api/look?model=m&"), ("photo", "/api/search?"), ("entry", "/api/search?")):
+    for name, address in (
+        ("photo", "/api/look?model=m&"),
+        ("photo", "/api/search?"),
+        ("entry", "/api/search?"),
+    ):
         found = get(state, address, params={name: path, "model": "m"})
         assert found.status_code == 422 and found.json()["detail"].startswith(name)
 

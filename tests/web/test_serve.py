@@ -34,7 +34,9 @@ def until(true: Callable[[], Any], seconds: float = 170) -> Any:
     return found
 
 
-def patient(client: httpx.Client, path: str, seconds: float = 170, **options: Any) -> httpx.Response:
+def patient(
+    client: httpx.Client, path: str, seconds: float = 170, **options: Any
+) -> httpx.Response:
     """Comes again when it is told to."""
     end = time.monotonic() + seconds
     while True:
@@ -62,7 +64,11 @@ def test_every_shape(server: Server) -> None:
     with server.client() as client:
         about = client.get("/api/about").json()
         shapes.About.model_validate(about)
-        assert about["title"] and about["limits"] == {"bytes": 20_000_000, "pixels": 50_000_000, "queue": 64}
+        assert about["title"] and about["limits"] == {
+            "bytes": 20_000_000,
+            "pixels": 50_000_000,
+            "queue": 64,
+        }
         assert about["models"][0]["id"] == "run" and about["tournament"]["running"] is False
         uploaded = client.post("/api/photos", files={"file": ("a.png", noise(0))})
         photo = shapes.Uploaded.model_validate(uploaded.json()).photo
@@ -75,7 +81,10 @@ def test_every_shape(server: Server) -> None:
         results = shapes.Search.model_validate(found.json()).results
         assert len(results) == 5
         taken = shapes.Uploaded.model_validate(client.post(f"/api/entries/{entry}").json())
-        assert client.get("/api/look", params={"photo": taken.photo, "model": "run"}).json()["width"] == taken.width
+        assert (
+            client.get("/api/look", params={"photo": taken.photo, "model": "run"}).json()["width"]
+            == taken.width
+        )
         picture = client.get(f"/api/entries/{results[0].entry}", params={"side": 48})
         with Image.open(BytesIO(picture.content)) as image:
             assert max(image.size) == 48
@@ -90,26 +99,44 @@ def test_every_shape(server: Server) -> None:
 def test_a_model_sees_what_the_file_holds(server: Server, demo: Path, tmp_path: Path) -> None:
     """The page's classes and boxes of a large PNG are those of `cenote localize`, and not those of a JPEG of it."""
     picture = read_image(next((demo / "world" / "images").rglob("*.png"))).resize((2000, 1300))
-    noisy = Image.blend(picture, Image.effect_noise(picture.size, 120).convert("RGB"), 0.3)  # a JPEG would change it
+    noisy = Image.blend(
+        picture, Image.effect_noise(picture.size, 120).convert("RGB"), 0.3
+    )  # a JPEG would change it
     notes = PngInfo()
     notes.add_text("place", "59.91 N")
     noisy.save(tmp_path / "a.png", pnginfo=notes, compress_level=1)
     found = main(
-        ["localize", str(demo / "run"), str(tmp_path / "a.png"), "-o", str(tmp_path / "out"), "--threshold", "0.5"]
+        [
+            "localize",
+            str(demo / "run"),
+            str(tmp_path / "a.png"),
+            "-o",
+            str(tmp_path / "out"),
+            "--threshold",
+            "0.5",
+        ]
     )
     assert found == 0
     (expected,) = csv.DictReader((tmp_path / "out" / "boxes.csv").open())
     with server.client() as client:
-        uploaded = client.post("/api/photos", files={"file": ("a.png", (tmp_path / "a.png").read_bytes())}).json()
-        look = client.get("/api/look", params={"photo": uploaded["photo"], "model": "run", "threshold": 0.5}).json()
+        uploaded = client.post(
+            "/api/photos", files={"file": ("a.png", (tmp_path / "a.png").read_bytes())}
+        ).json()
+        look = client.get(
+            "/api/look", params={"photo": uploaded["photo"], "model": "run", "threshold": 0.5}
+        ).json()
         shown = client.get(f"/api/photos/{uploaded['photo']}").content
-    assert (uploaded["width"], uploaded["height"]) == (look["width"], look["height"]) == (2000, 1300)
+    assert (
+        (uploaded["width"], uploaded["height"]) == (look["width"], look["height"]) == (2000, 1300)
+    )
     (box,) = look["boxes"]
     corners = [int(expected[side]) for side in ("x1", "y1", "x2", "y2")]
     # Another process with other threads: a score that is almost the threshold may add or remove one of the 64 cells.
     assert [box[side] for side in ("x0", "y0", "x1", "y1")] == pytest.approx(corners, abs=2000 / 64)
     assert expected["class_name"] in [row["name"] for row in look["classes"]]
-    assert box["score"] == pytest.approx(float(expected["score"]), abs=6e-5)  # which the file has with four digits
+    assert box["score"] == pytest.approx(
+        float(expected["score"]), abs=6e-5
+    )  # which the file has with four digits
     assert b"59.91" not in shown and shown[:2] == b"\xff\xd8"
 
 
@@ -118,11 +145,14 @@ def test_a_killed_worker_is_replaced_in_the_middle_of_questions(server: Server) 
         photo = client.post("/api/photos", files={"file": ("a.png", noise(1))}).json()["photo"]
         (before,) = server.children()
         asked = [
-            threads.submit(patient, client, f"/api/look?photo={photo}&model=run&threshold=0.{i}1") for i in range(1, 7)
+            threads.submit(patient, client, f"/api/look?photo={photo}&model=run&threshold=0.{i}1")
+            for i in range(1, 7)
         ]
         os.kill(before, signal.SIGKILL)
         assert [each.result().status_code for each in asked] == [200] * 6
-        assert until(server.children) != [before] and client.get("/health").json()["status"] == "ready"
+        assert (
+            until(server.children) != [before] and client.get("/health").json()["status"] == "ready"
+        )
 
 
 def test_clients_that_leave_are_forgotten(server: Server) -> None:
@@ -166,7 +196,9 @@ def test_two_hundred_at_once(server: Server) -> None:
 
     async def everybody() -> list[int]:
         limits = httpx.Limits(max_connections=200)
-        async with httpx.AsyncClient(base_url=server.address, timeout=120, limits=limits, trust_env=False) as client:
+        async with httpx.AsyncClient(
+            base_url=server.address, timeout=120, limits=limits, trust_env=False
+        ) as client:
             about = (await client.get("/api/about")).json()
             return await asyncio.gather(*(one(client, i, about) for i in range(200)))
 
@@ -174,7 +206,9 @@ def test_two_hundred_at_once(server: Server) -> None:
         before = client.get("/health").json()["memory_mb"]
         assert asyncio.run(everybody()) == [200] * 200
         after = client.get("/health").json()
-        assert after["queue"] == 0 and after["status"] == "ready" and after["memory_mb"] < before + 150
+        assert (
+            after["queue"] == 0 and after["status"] == "ready" and after["memory_mb"] < before + 150
+        )
 
 
 def test_a_tournament_that_still_runs_and_signals(demo: Path, tmp_path: Path) -> None:
@@ -187,17 +221,26 @@ def test_a_tournament_that_still_runs_and_signals(demo: Path, tmp_path: Path) ->
     try:
         with server.client() as client:
             about = client.get("/api/about").json()
-            assert about["models"] == [] and about["tournament"] == {"name": "running", "running": True}
+            assert about["models"] == [] and about["tournament"] == {
+                "name": "running",
+                "running": True,
+            }
             assert len(about["examples"]) == 2, "drawn, where there is nothing else"
             assert client.get("/api/tournament").json()["report"] is None
             for name in ("seed-0", "config.json", "model.safetensors", "results.json"):
                 (tmp_path / name).rename(running / name)
-            standing = until(lambda: (found := client.get("/api/tournament").json())["report"] and found)
+            standing = until(
+                lambda: (found := client.get("/api/tournament").json())["report"] and found
+            )
             assert standing["stage"] == "finished" and standing["report"] == json.loads(
                 (running / "results.json").read_text()
             )
             models = client.get("/api/about").json()["models"]
-            assert models[0]["recommended"] and {model["id"] for model in models} >= {"gap", "simpool", "cls"}
+            assert models[0]["recommended"] and {model["id"] for model in models} >= {
+                "gap",
+                "simpool",
+                "cls",
+            }
             assert client.get("/api/search?text=a").status_code == 404
         (worker,) = server.children()
         server.process.send_signal(signal.SIGTERM)
@@ -212,21 +255,32 @@ def test_a_tournament_that_still_runs_and_signals(demo: Path, tmp_path: Path) ->
 def test_no_worker_is_left_behind(demo: Path, tmp_path: Path, ending: signal.Signals) -> None:
     """It answers with models alone, or with an index alone; it is busy while it ends."""
     models = ending is signal.SIGINT
-    server = serve(tmp_path, *([demo / "run"] if models else ["--index", demo / "index"]), errors="left.txt")
+    server = serve(
+        tmp_path, *([demo / "run"] if models else ["--index", demo / "index"]), errors="left.txt"
+    )
     (worker,) = server.children()
     about = httpx.get(f"{server.address}/api/about", trust_env=False).json()
     assert (bool(about["models"]), about["index"] is not None) == (models, not models)
-    question = f"look?photo={about['examples'][0]['photo']}&model=run" if models else "search?text=bird"
-    with socket.create_connection(("127.0.0.1", int(server.address.rpartition(":")[2]))) as connection:
+    question = (
+        f"look?photo={about['examples'][0]['photo']}&model=run" if models else "search?text=bird"
+    )
+    with socket.create_connection(
+        ("127.0.0.1", int(server.address.rpartition(":")[2]))
+    ) as connection:
         connection.sendall(f"GET /api/{question} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         server.process.send_signal(ending)
         server.process.wait(60)
     until(lambda: not alive(worker), 60)
     assert "Traceback" not in server.errors.read_text()
-    assert ending is signal.SIGKILL or server.process.returncode in (0, 130)  # before or after it had begun to end
+    assert ending is signal.SIGKILL or server.process.returncode in (
+        0,
+        130,
+    )  # before or after it had begun to end
 
 
-def test_what_cannot_be_served(demo: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_served(
+    demo: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "config.json").write_text("{")
@@ -247,4 +301,8 @@ def test_what_cannot_be_served(demo: Path, tmp_path: Path, capfd: pytest.Capture
         ):
             assert main(["serve", *map(str, arguments)]) == 2, arguments
             message = capfd.readouterr().err
-            assert message.startswith("cenote serve: ") and value in message and message.count("\n") == 1
+            assert (
+                message.startswith("cenote serve: ")
+                and value in message
+                and message.count("\n") == 1
+            )

@@ -17,14 +17,14 @@ from PIL import Image
 from cenote.cli import main
 from cenote.data import Dataset, Record, pack, read_image
 from cenote.data.cache import digest_of
-from cenote.evaluate.find import Found, find
-from cenote.evaluate.tally import Eyes
-from cenote.evaluate.thresholds import model_digest, threshold_for
 from cenote.models import load
+from cenote.predict.boxes import Found, find
+from cenote.predict.maps import MapPredictor
+from cenote.predict.open_model import class_names
+from cenote.predict.thresholds import model_digest, threshold_for
 from cenote.search.ask import Question, ask
 from cenote.search.filters import Filter
 from cenote.search.opening import choose_method, open_for
-from cenote.show.opening import class_names
 from cenote.train.contenders import open_contenders
 from cenote.web import shapes
 from cenote.web.indexed import SAFE, Indexed
@@ -85,7 +85,11 @@ def clear_thresholds(room: Room, dataset: Dataset) -> dict[tuple[str, str], floa
     for row in room.models.rows:
         for kind in row["maps"]:
             chosen = room.models.threshold(row["id"], kind, 0.5)
-            looks = find(Eyes(room.models.get(row["id"]).model, chosen.kind, chosen.size), dataset, 0.5)
+            looks = find(
+                MapPredictor(room.models.get(row["id"]).model, chosen.kind, chosen.size),
+                dataset,
+                0.5,
+            )
             thresholds[row["id"], kind] = clear_threshold([look.map for look in looks])  # type: ignore[union-attr]
     return thresholds
 
@@ -102,15 +106,25 @@ def assert_same_look(reply: Any, other: Any) -> None:
         assert look[name] == expected[name]
     assert corners(look["boxes"]) == corners(expected["boxes"])
     for part, number in (("boxes", "score"), ("classes", "probability")):
-        assert [e[number] for e in look[part]] == pytest.approx([e[number] for e in expected[part]], abs=TOLERANCE)
+        assert [e[number] for e in look[part]] == pytest.approx(
+            [e[number] for e in expected[part]], abs=TOLERANCE
+        )
     probability = {e["name"]: e["probability"] for e in expected["classes"]}
-    for row in look["classes"]:  # classes of equal probability may change places, also with the sixth
+    for row in look[
+        "classes"
+    ]:  # classes of equal probability may change places, also with the sixth
         least = min(probability.values())
-        assert row["probability"] == pytest.approx(probability.get(row["name"], least), abs=TOLERANCE)
+        assert row["probability"] == pytest.approx(
+            probability.get(row["name"], least), abs=TOLERANCE
+        )
     assert look["map"]["kind"] == expected["map"]["kind"]
-    np.testing.assert_allclose(look["map"]["weights"], expected["map"]["weights"], rtol=0, atol=TOLERANCE)
+    np.testing.assert_allclose(
+        look["map"]["weights"], expected["map"]["weights"], rtol=0, atol=TOLERANCE
+    )
     levels, others = (np.array(each["scores"]["values"]) for each in (look, expected))
-    assert look["scores"]["side"] == expected["scores"]["side"] and np.abs(levels - others).max() <= 1
+    assert (
+        look["scores"]["side"] == expected["scores"]["side"] and np.abs(levels - others).max() <= 1
+    )
 
 
 @pytest.mark.parametrize("kind", ["auto", "cam", "gradcam"])
@@ -123,27 +137,41 @@ def test_a_look_is_what_localize_finds(
         pytest.importorskip("pytorch_grad_cam", reason="needs grad-cam: pip install 'cenote[cam]'")
     model = load(demo / "run").eval()
     chosen = threshold_for(model, demo / "run", None, kind)
-    eyes = Eyes(model, chosen.kind, chosen.size)
-    maps = [look.map for look in find(eyes, dataset, 0.5)]  # type: ignore[union-attr]
+    predictor = MapPredictor(model, chosen.kind, chosen.size)
+    maps = [look.map for look in find(predictor, dataset, 0.5)]  # type: ignore[union-attr]
     threshold = None if default else clear_threshold(maps)
     chosen = threshold_for(model, demo / "run", threshold, kind)
     same_cells = distance_to_cut(maps, int(255 * chosen.value)) > 255 * TOLERANCE
     asked = [Look(name, "run", kind, threshold, content) for name, content in photos.items()]
     names = class_names(model)
     assert names is not None and (default or same_cells)
-    for expected, reply in zip(find(eyes, dataset, chosen.value), room.answer(asked), strict=True):
-        assert isinstance(reply, bytes) and isinstance(expected, Found) and expected.class_id is not None
+    for expected, reply in zip(
+        find(predictor, dataset, chosen.value), room.answer(asked), strict=True
+    ):
+        assert (
+            isinstance(reply, bytes)
+            and isinstance(expected, Found)
+            and expected.class_id is not None
+        )
         look = json.loads(reply)
         shapes.Look.model_validate(look)
         assert (look["width"], look["height"]) == expected.size
-        assert look["classes"][0]["probability"] == pytest.approx(expected.probability, abs=TOLERANCE)
+        assert look["classes"][0]["probability"] == pytest.approx(
+            expected.probability, abs=TOLERANCE
+        )
         probability = {row["name"]: row["probability"] for row in look["classes"]}
-        assert probability[names[expected.class_id]] == pytest.approx(expected.probability, abs=TOLERANCE)
+        assert probability[names[expected.class_id]] == pytest.approx(
+            expected.probability, abs=TOLERANCE
+        )
         if same_cells:
             assert corners(look["boxes"]) == expected.boxes.tolist()
             scores = [box["score"] for box in look["boxes"]]
             assert scores == pytest.approx(expected.scores.tolist(), abs=TOLERANCE)
-        assert look["threshold"] == {"value": chosen.value, "source": chosen.source, "default": default}
+        assert look["threshold"] == {
+            "value": chosen.value,
+            "source": chosen.source,
+            "default": default,
+        }
         levels = np.array(look["scores"]["values"]).reshape(2 * [look["scores"]["side"]])
         assert levels.max() == 255 and levels.shape == (64, 64)
         assert np.abs(levels - (255 * expected.map).astype(int)).max() <= 1
@@ -154,12 +182,18 @@ def test_weights_are_the_model_s_own_grid(room: Room, demo: Path, photos: dict[s
     assert isinstance(reply, bytes)
     found = json.loads(reply)["map"]
     model = load(demo / "run").eval()
-    pixels = model.backbone.preprocessing.whole((64, 64))(read_image("x.jpg", content=photos["wide"]))[None]
+    pixels = model.backbone.preprocessing.whole((64, 64))(
+        read_image("x.jpg", content=photos["wide"])
+    )[None]
     with torch.no_grad():
         own = model.attend(pixels)[0].mean(0)
     weights = torch.tensor(found["weights"])
-    assert found["kind"] == "pool" and weights.shape == (found["rows"], found["columns"]) == tuple(own.shape)
-    assert weights.sum() == pytest.approx(1, abs=1e-4) and torch.allclose(weights, own / own.sum(), atol=1e-5)
+    assert found["kind"] == "pool" and weights.shape == (found["rows"], found["columns"]) == tuple(
+        own.shape
+    )
+    assert weights.sum() == pytest.approx(1, abs=1e-4) and torch.allclose(
+        weights, own / own.sum(), atol=1e-5
+    )
 
 
 def test_a_photograph_s_answer_does_not_depend_on_its_company(
@@ -171,7 +205,9 @@ def test_a_photograph_s_answer_does_not_depend_on_its_company(
     ]  # fmt: skip
     room.looking.seen.clear()
     together = room.answer(asked)
-    for seen in room.looking.seen.values():  # nor does what is remembered of it hold the others in memory
+    for (
+        seen
+    ) in room.looking.seen.values():  # nor does what is remembered of it hold the others in memory
         for kept in (seen.images, seen.features.tokens):
             assert kept.untyped_storage().nbytes() == kept.nbytes
     room.looking.seen.clear()
@@ -198,13 +234,19 @@ def test_what_is_known_of_a_photograph_answers_as_its_file_does(
         assert_same_look(again, file)
     monkeypatch.setattr("cenote.web.looking.KEPT", 1)
     room.answer([Look("another", "run", "auto", None, photos["small"])])
-    assert isinstance(room.answer([replace(asked[0], model="run", map="auto", content=None)])[0], Unseen)
+    assert isinstance(
+        room.answer([replace(asked[0], model="run", map="auto", content=None)])[0], Unseen
+    )
 
 
-def test_contenders_share_a_backbone_and_are_what_the_tournament_saved(demo: Path, room: Room) -> None:
+def test_contenders_share_a_backbone_and_are_what_the_tournament_saved(
+    demo: Path, room: Room
+) -> None:
     found = open_contenders(demo / "tournament")
     report = json.loads((demo / "tournament" / "results.json").read_text())
-    assert next(iter(found)) == report["recommended"] and set(found) == {row["name"] for row in report["standings"]}
+    assert next(iter(found)) == report["recommended"] and set(found) == {
+        row["name"] for row in report["standings"]
+    }
     assert len({id(model.backbone) for model in found.values()}) == 1
     saved, images = load(demo / "tournament"), torch.rand(3, 3, 64, 64)
     with torch.no_grad():
@@ -212,9 +254,9 @@ def test_contenders_share_a_backbone_and_are_what_the_tournament_saved(demo: Pat
     assert all(model.class_names == saved.class_names for model in found.values())
     rows = {row["id"]: row for row in room.models.rows}
     assert [name for name, row in rows.items() if row["recommended"]] == [report["recommended"]]
-    assert [kind for kind in rows["gap"]["maps"] if kind != "gradcam"] == ["cam", "cls"] and rows["simpool"]["maps"][
-        0
-    ] == "pool"
+    assert [kind for kind in rows["gap"]["maps"] if kind != "gradcam"] == ["cam", "cls"] and rows[
+        "simpool"
+    ]["maps"][0] == "pool"
     means = {row["name"]: row["mean"] for row in report["standings"]}
     assert {name: row["accuracy"] for name, row in rows.items() if name in means} == means
     assert next(iter(rows)) == "run" and rows["run"]["accuracy"] is None
@@ -246,13 +288,17 @@ Ranking = list[tuple[str, float]]  # file names with their scores, the best firs
 
 def assert_same_ranking(ranking: Ranking, expected: Ranking) -> None:
     """Equal scores up to rounding, at every place and for every image; images of equal scores may change places."""
-    assert [score for _, score in ranking] == pytest.approx([score for _, score in expected], abs=1e-5)
+    assert [score for _, score in ranking] == pytest.approx(
+        [score for _, score in expected], abs=1e-5
+    )
     scores, last = dict(expected), expected[-1][1]
     for name, score in ranking:
         assert score == pytest.approx(scores.get(name, last), abs=1e-5), name
 
 
-@pytest.mark.parametrize("given", QUESTIONS, ids=lambda given: " ".join(f"{k}={v}" for k, v in given.items()))
+@pytest.mark.parametrize(
+    "given", QUESTIONS, ids=lambda given: " ".join(f"{k}={v}" for k, v in given.items())
+)
 def test_a_search_is_what_the_command_finds(
     room: Room, demo: Path, photos: dict[str, bytes], tmp_path: Path, given: dict[str, Any]
 ) -> None:
@@ -289,19 +335,26 @@ def test_the_images_that_freedom_takes_as_proxies_are_named(
 ) -> None:
     question = Question((5,), ("bird",), method="freedom", options={"k": 3})
     answer = ask(question, *open_for(question, str(demo / "index")))
-    monkeypatch.setattr("cenote.web.indexed.ask", lambda *_: answer)  # a page cannot ask with options
+    monkeypatch.setattr(
+        "cenote.web.indexed.ask", lambda *_: answer
+    )  # a page cannot ask with options
     (reply,) = room.answer([Search(None, 5, ("bird",), (), None, "freedom", 9, (), (), None)])
     assert isinstance(reply, bytes)
     proxies = json.loads(reply)["why"]["proxies"]
     assert len(proxies) == 2
-    assert [proxy["name"] for proxy in proxies] == [Path(path).name for path in answer.why["proxies"]]
+    assert [proxy["name"] for proxy in proxies] == [
+        Path(path).name for path in answer.why["proxies"]
+    ]
 
 
-def test_a_photograph_that_is_in_the_index_is_known_again(room: Room, demo: Path, photos: dict[str, bytes]) -> None:
+def test_a_photograph_that_is_in_the_index_is_known_again(
+    room: Room, demo: Path, photos: dict[str, bytes]
+) -> None:
     assert room.index is not None
     (entry,) = room.index.store.entries(torch.tensor([7]))
     inside, row = (
-        Search(photo, n, (), (), None, "auto", 9, (), (), b"not read") for photo, n in ((entry.digest, None), (None, 7))
+        Search(photo, n, (), (), None, "auto", 9, (), (), b"not read")
+        for photo, n in ((entry.digest, None), (None, 7))
     )
     first, second = (json.loads(reply) for reply in room.answer([inside, row]))  # type: ignore[arg-type]
     (digest,) = room.answer([replace(inside, content=None)])
@@ -311,7 +364,9 @@ def test_a_photograph_that_is_in_the_index_is_known_again(room: Room, demo: Path
     new = replace(inside, photo="e" * 32, content=photos["small"])
     told = [json.loads(room.answer([asked])[0]) for asked in (new, replace(new, content=None))]  # type: ignore[arg-type]
     assert told[0]["results"] == told[1]["results"], "and is known from then on"
-    assert first["results"] == second["results"] and 7 not in [result["entry"] for result in first["results"]]
+    assert first["results"] == second["results"] and 7 not in [
+        result["entry"] for result in first["results"]
+    ]
 
 
 def test_what_cannot_be_searched(room: Room, photos: dict[str, bytes]) -> None:
@@ -329,7 +384,9 @@ def test_what_cannot_be_searched(room: Room, photos: dict[str, bytes]) -> None:
         (Picture(48, 64), 404, ""), (Adopt(2**63), 404, ""),
     ):  # fmt: skip
         (reply,) = room.answer([question])
-        assert isinstance(reply, Refusal) and reply.status == status and value in reply.sentence, question
+        assert isinstance(reply, Refusal) and reply.status == status and value in reply.sentence, (
+            question
+        )
 
 
 def test_numbers_that_json_does_not_have(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -349,7 +406,9 @@ def test_accuracy_is_of_the_seed_that_is_shown(demo: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("kept", ["other maps", "other model", "damaged"])
-def test_no_path_of_the_server_is_told(demo: Path, tmp_path: Path, photos: dict[str, bytes], kept: str) -> None:
+def test_no_path_of_the_server_is_told(
+    demo: Path, tmp_path: Path, photos: dict[str, bytes], kept: str
+) -> None:
     """Neither where a threshold came from nor why there is none says more than names of files."""
     run = tmp_path / "run"
     shutil.copytree(demo / "run", run)
@@ -362,7 +421,9 @@ def test_no_path_of_the_server_is_told(demo: Path, tmp_path: Path, photos: dict[
     for kind in ("pool", "cam"):
         (reply,) = room.answer([Look("wide", "run", kind, None, photos["wide"])])
         told = reply.sentence if isinstance(reply, Refusal) else reply.decode()  # type: ignore[union-attr]
-        assert str(tmp_path) not in told and ("localization.json" in told or re.search(r"\bcats\b.*\bval\b", told))
+        assert str(tmp_path) not in told and (
+            "localization.json" in told or re.search(r"\bcats\b.*\bval\b", told)
+        )
 
 
 def test_no_path_of_the_index_is_told(demo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -386,17 +447,24 @@ def test_pictures_of_the_index_and_of_files_that_are_gone(room: Room, demo: Path
     (entry,) = room.index.store.entries(torch.tensor([2]))
     path = Path(entry.path)
     (taken,) = room.answer([Adopt(2)])
-    assert isinstance(taken, dict) and taken["digest"] == entry.digest, "so a search from it finds it"
+    assert isinstance(taken, dict) and taken["digest"] == entry.digest, (
+        "so a search from it finds it"
+    )
     assert taken["photo"].content == path.read_bytes(), "models see the file"
     path.rename(path.with_suffix(".gone"))
     try:
         (reply,) = room.answer([Adopt(2)])
         assert isinstance(reply, Refusal) and reply.status == 410
         (reply,) = room.answer([Picture(2, 33)])
-        assert isinstance(reply, Refusal) and reply.status == 410 and str(demo) not in reply.sentence
+        assert (
+            isinstance(reply, Refusal) and reply.status == 410 and str(demo) not in reply.sentence
+        )
         Image.new("RGB", (40, 30)).save(path)
         (taken,) = room.answer([Adopt(2)])
-        assert isinstance(taken, dict) and taken["digest"] == digest_of(path.read_bytes()).hex() != entry.digest
+        assert (
+            isinstance(taken, dict)
+            and taken["digest"] == digest_of(path.read_bytes()).hex() != entry.digest
+        )
     finally:
         path.with_suffix(".gone").rename(path)
 
@@ -405,13 +473,21 @@ def test_about_and_examples(room: Room, demo: Path) -> None:
     ready = room.ready()
     assert 2 <= len(ready["examples"]) <= 8
     for digest, photo in ready["examples"].items():
-        assert room.index is not None and room.index.store.find(digest), "an example of the world is in its index"
+        assert room.index is not None and room.index.store.find(digest), (
+            "an example of the world is in its index"
+        )
         with Image.open(BytesIO(photo.content)) as image:
             assert image.size == (photo.width, photo.height)
     index = ready["index"]
-    assert index["images"] == 48 and index["domains"] == ["photo", "sketch"] and len(set(index["entries"])) == 24
+    assert (
+        index["images"] == 48
+        and index["domains"] == ["photo", "sketch"]
+        and len(set(index["entries"])) == 24
+    )
     names = {m["name"] for m in index["methods"]}
-    assert names >= {"weicom", "freedom"} and not names & {"searle", "pic2word"}, "what takes minutes is not offered"
+    assert names >= {"weicom", "freedom"} and not names & {"searle", "pic2word"}, (
+        "what takes minutes is not offered"
+    )
     report = json.loads((demo / "tournament" / "results.json").read_text())
     first = {row["name"]: row["accuracy"][0] for row in report["standings"]}
     assert {m["id"]: m["accuracy"] for m in ready["models"] if m["id"] in first} == first
@@ -419,7 +495,15 @@ def test_about_and_examples(room: Room, demo: Path) -> None:
     assert isinstance(about, dict)
     limits = {"bytes": 1, "pixels": 1, "queue": 1}
     shapes.About.model_validate(
-        {**about, "version": "1", "title": "t", "examples": [], "tournament": None, "report": True, "limits": limits}
+        {
+            **about,
+            "version": "1",
+            "title": "t",
+            "examples": [],
+            "tournament": None,
+            "report": True,
+            "limits": limits,
+        }
     )
 
 
@@ -435,7 +519,10 @@ def test_examples_are_as_their_files(room: Room, demo: Path, tmp_path: Path) -> 
     from cenote.web import photos
     from cenote.web.examples import examples
 
-    files = {digest_of(path.read_bytes()).hex(): path.read_bytes() for path in (demo / "world").rglob("*.png")}
+    files = {
+        digest_of(path.read_bytes()).hex(): path.read_bytes()
+        for path in (demo / "world").rglob("*.png")
+    }
     for served in (Served(worlds=(demo / "world",)), Served()):
         for digest, photo in examples(served, room.index).items():
             assert photo.content == files[digest] and photo.shown[:2] == b"\xff\xd8"
@@ -449,10 +536,18 @@ def test_milvus_is_an_index_too(demo: Path, tmp_path: Path) -> None:
     """Its rows are larger than JavaScript's numbers: they are told as text."""
     pytest.importorskip("milvus_lite", reason="needs milvus-lite")
     address = str(tmp_path / "ix.db")
-    assert main(["index", str(demo / "world"), "-o", address, "--model", str(demo / "clip"), "--quiet"]) == 0
+    assert (
+        main(
+            ["index", str(demo / "world"), "-o", address, "--model", str(demo / "clip"), "--quiet"]
+        )
+        == 0
+    )
     milvus, folder = Indexed(address), Indexed(str(demo / "index"))
     told, own = milvus.about(), folder.about()
-    assert all(told[name] == own[name] for name in ("images", "classes", "domains", "suggestions", "model", "methods"))
+    assert all(
+        told[name] == own[name]
+        for name in ("images", "classes", "domains", "suggestions", "model", "methods")
+    )
     # One row in a thousand is a small number by chance.
     assert all(isinstance(entry, str) is (int(entry) >= SAFE) for entry in told["entries"])
     assert any(isinstance(entry, str) for entry in told["entries"])
@@ -461,7 +556,9 @@ def test_milvus_is_an_index_too(demo: Path, tmp_path: Path) -> None:
     assert_same_ranking(*([(row["name"], row["score"]) for row in rows] for rows in (here, there)))
     entries = {row["name"]: int(row["entry"]) for row in there}
     same = next(row for row in here if row["name"] in entries)
-    assert milvus.picture(Picture(int(same["entry"]), 32)) == folder.picture(Picture(entries[same["name"]], 32))
+    assert milvus.picture(Picture(int(same["entry"]), 32)) == folder.picture(
+        Picture(entries[same["name"]], 32)
+    )
     with pytest.raises(Refusal) as refused:
         milvus.picture(Picture(12, 32))
     assert refused.value.status == 404

@@ -53,4 +53,6 @@ def _records(root: Path) -> Iterator[Record]:
         for image in walk(root, f"images/{folder}/"):
             name = Path(image).stem
             scene = {"scene": scenes[name]} if name in scenes else {}
-            yield Record(image, split=split, masks=(f"annotations/{folder}/{name}.png",), attributes=scene)
+            yield Record(
+                image, split=split, masks=(f"annotations/{folder}/{name}.png",), attributes=scene
+            )

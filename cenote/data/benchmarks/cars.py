@@ -21,18 +21,29 @@ devkit/cars_meta.mat, devkit/cars_train_annos.mat
 cars_test_annos_withlabels.mat (or in devkit/)"""
 SOURCE = "Stanford Cars (car_ims.tgz and cars_annos.mat; or cars_train.tgz, cars_test.tgz, car_devkit.tgz)"
 CORNERS = ("bbox_x1", "bbox_y1", "bbox_x2", "bbox_y2")
-Row = tuple[str, int, bool, tuple[Any, ...]]  # image, class from 1, whether it is for testing, corners
+Row = tuple[
+    str, int, bool, tuple[Any, ...]
+]  # image, class from 1, whether it is for testing, corners
 SplitOf = Callable[[int, bool], str]
 
 
-@benchmark("cars", "Cars196, classification: the official split, 8,144 train and 8,041 test", TREE, SOURCE)
+@benchmark(
+    "cars", "Cars196, classification: the official split, 8,144 train and 8,041 test", TREE, SOURCE
+)
 def read_cars(root: Path) -> Dataset:
     return _read(root, "cars", lambda number, is_test: "test" if is_test else "train")
 
 
-@benchmark("cars-retrieval", "Cars196, retrieval: the first 98 classes train, the others test", TREE, SOURCE)
+@benchmark(
+    "cars-retrieval",
+    "Cars196, retrieval: the first 98 classes train, the others test",
+    TREE,
+    SOURCE,
+)
 def read_cars_retrieval(root: Path) -> Dataset:
-    return _read(root, "cars-retrieval", lambda number, is_test: "train" if number <= 98 else "test")
+    return _read(
+        root, "cars-retrieval", lambda number, is_test: "train" if number <= 98 else "test"
+    )
 
 
 def _read(root: Path, name: str, split_of: SplitOf) -> Dataset:
@@ -44,7 +55,11 @@ def _read(root: Path, name: str, split_of: SplitOf) -> Dataset:
         rows = _rows(path, annotations, "relative_im_path", "", None)
     else:
         labelled = "cars_test_annos_withlabels.mat"
-        files = ("devkit/cars_meta.mat", "devkit/cars_train_annos.mat", f"{labelled}|devkit/{labelled}")
+        files = (
+            "devkit/cars_meta.mat",
+            "devkit/cars_train_annos.mat",
+            f"{labelled}|devkit/{labelled}",
+        )
         expect(root, "Cars196", "cars_train/", "cars_test/", *files)
         (names,) = read_mat(root / "devkit" / "cars_meta.mat", "class_names")
         test = root / labelled if (root / labelled).is_file() else root / "devkit" / labelled
@@ -58,13 +73,22 @@ def _split_rows(train: Path, test: Path) -> Iterator[Row]:
         yield from _rows(path, read_mat(path, "annotations")[0], "fname", folder, is_test)
 
 
-def _rows(path: Path, annotations: Any, image: str, folder: str, is_test: bool | None) -> Iterator[Row]:
+def _rows(
+    path: Path, annotations: Any, image: str, folder: str, is_test: bool | None
+) -> Iterator[Row]:
     extra = ("test",) if is_test is None else ()
     for name, number, *rest in fields(path, annotations, image, "class", *CORNERS, *extra):
-        yield f"{folder}{name}", int(number), bool(rest[4]) if is_test is None else is_test, tuple(rest[:4])
+        yield (
+            f"{folder}{name}",
+            int(number),
+            bool(rest[4]) if is_test is None else is_test,
+            tuple(rest[:4]),
+        )
 
 
-def _records(root: Path, rows: Iterator[Row], classes: list[str], split_of: SplitOf) -> Iterator[Record]:
+def _records(
+    root: Path, rows: Iterator[Row], classes: list[str], split_of: SplitOf
+) -> Iterator[Record]:
     """MATLAB counts pixels from 1 and includes the last."""
     for image, number, is_test, (x1, y1, x2, y2) in rows:
         if not 1 <= number <= len(classes):

@@ -39,7 +39,9 @@ class Planes:
         self.images = images
 
     def image(self, row: int) -> Image.Image:
-        return Image.fromarray(np.ascontiguousarray(self.images[row].reshape(3, 32, 32).transpose(1, 2, 0)))
+        return Image.fromarray(
+            np.ascontiguousarray(self.images[row].reshape(3, 32, 32).transpose(1, 2, 0))
+        )
 
     def mask(self, row: int) -> None:
         return None
@@ -58,10 +60,25 @@ def read_cifar10(root: Path) -> Dataset:
     if (root / "batches.meta").is_file():
         expect(root, "CIFAR-10, Python version", *(file for file, _ in files), "batches.meta")
         (classes,) = _python_names(root / "batches.meta", "label_names")
-        return _read(root, "cifar10", [_python_batch(root / f, split, "labels") for f, split in files], [classes])
-    expect(root, "CIFAR-10", *(f"{file}.bin|{file}" for file, _ in files), "batches.meta.txt|batches.meta")
+        return _read(
+            root,
+            "cifar10",
+            [_python_batch(root / f, split, "labels") for f, split in files],
+            [classes],
+        )
+    expect(
+        root,
+        "CIFAR-10",
+        *(f"{file}.bin|{file}" for file, _ in files),
+        "batches.meta.txt|batches.meta",
+    )
     classes = _lines(root / "batches.meta.txt")
-    return _read(root, "cifar10", [_binary_batch(root / f"{f}.bin", split, 1) for f, split in files], [classes])
+    return _read(
+        root,
+        "cifar10",
+        [_binary_batch(root / f"{f}.bin", split, 1) for f, split in files],
+        [classes],
+    )
 
 
 @benchmark(
@@ -76,7 +93,9 @@ def read_cifar100(root: Path) -> Dataset:
     if (root / "meta").is_file():
         expect(root, "CIFAR-100, Python version", *splits, "meta")
         names = _python_names(root / "meta", "coarse_label_names", "fine_label_names")
-        batches = [_python_batch(root / split, split, "coarse_labels", "fine_labels") for split in splits]
+        batches = [
+            _python_batch(root / split, split, "coarse_labels", "fine_labels") for split in splits
+        ]
         return _read(root, "cifar100", batches, names)
     coarse, fine = "coarse_label_names.txt", "fine_label_names.txt"
     expect(root, "CIFAR-100", "train.bin|train", "test.bin|test", f"{coarse}|meta", f"{fine}|meta")
@@ -111,7 +130,11 @@ def _inside(root: Path, *folders: str) -> Path:
 def _python_batch(path: Path, split: str, *keys: str) -> Batch:
     content = _table(path, "data", *keys)
     images, labels = content["data"], [content[key] for key in keys]
-    if not (isinstance(images, np.ndarray) and images.dtype == np.uint8 and images.shape == (len(images), PIXELS)):
+    if not (
+        isinstance(images, np.ndarray)
+        and images.dtype == np.uint8
+        and images.shape == (len(images), PIXELS)
+    ):
         raise ValueError(f"{path}: expected rows of {PIXELS} bytes, one an image")
     if any(not isinstance(found, list) or len(found) != len(images) for found in labels):
         raise ValueError(f"{path}: expected {len(images)} labels, as many as images")
@@ -133,7 +156,9 @@ def _table(path: Path, *keys: str) -> dict[str, Any]:
 def _binary_batch(path: Path, split: str, labels: int) -> Batch:
     content = np.fromfile(path, np.uint8)
     if not content.size or content.size % (PIXELS + labels):
-        raise ValueError(f"{path}: {content.size} bytes are no whole number of images of {PIXELS + labels}")
+        raise ValueError(
+            f"{path}: {content.size} bytes are no whole number of images of {PIXELS + labels}"
+        )
     rows = content.reshape(-1, PIXELS + labels)
     return Batch(path.name, split, rows[:, labels:], rows[:, :labels].astype(np.int64))
 

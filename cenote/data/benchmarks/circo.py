@@ -42,7 +42,9 @@ def _read(root: Path, name: str, split: str, *truth: str) -> Dataset:
     """The first of a query's targets is the one that its sentence was written for."""
     expect(root, "CIRCO", f"annotations/{split}.json", INFO, IMAGES)
     info = read_json(root / INFO)
-    images = checked_entries(root / INFO, info.get("images") if isinstance(info, dict) else info, "id", "file_name")
+    images = checked_entries(
+        root / INFO, info.get("images") if isinstance(info, dict) else info, "id", "file_name"
+    )
     places = {image["id"]: place for place, image in enumerate(images)}
     dataset = pack((Record(f"{IMAGES}{image['file_name']}") for image in images), root, name)
     path = root / "annotations" / f"{split}.json"
@@ -59,6 +61,8 @@ def _queries(
             targets = tuple(places[image] for image in entry.get("gt_img_ids", ()))
             truth = {"targets": targets} if targets else {}
             name = str(entry["id"]) if "id" in entry else None
-            yield Query(places[entry["reference_img_id"]], truth, str(entry["relative_caption"]), name=name)
+            yield Query(
+                places[entry["reference_img_id"]], truth, str(entry["relative_caption"]), name=name
+            )
         except (KeyError, TypeError) as error:
             problems.append(f"{path}: entry {number} names image {error}, which is not in {INFO}")

@@ -34,11 +34,15 @@ def read_cirr(root: Path) -> Dataset:
     lists = root / "cirr" if (root / "cirr" / "captions").is_dir() else root
     expect(lists, "CIRR", "captions/", "image_splits/")
     splits = [
-        split for split in SPLITS if _file(lists, "captions/cap", split) and _file(lists, "image_splits/split", split)
+        split
+        for split in SPLITS
+        if _file(lists, "captions/cap", split) and _file(lists, "image_splits/split", split)
     ]
     if not splits:
         found = contents(lists / "captions")
-        raise WrongTree(f"{lists} is not CIRR: expected captions/cap.rc2.val.json and its image_splits, found {found}")
+        raise WrongTree(
+            f"{lists} is not CIRR: expected captions/cap.rc2.val.json and its image_splits, found {found}"
+        )
     images = _images_folder(lists)
     places: dict[str, int] = {}
     records: list[Record] = []
@@ -59,7 +63,9 @@ def _file(root: Path, start: str, split: str) -> Path | None:
 
 def _images_folder(lists: Path) -> Path:
     places = (lists / "img_raw", lists, lists.parent)
-    found = next((place for place in places if any((place / name).is_dir() for name in FOLDERS)), None)
+    found = next(
+        (place for place in places if any((place / name).is_dir() for name in FOLDERS)), None
+    )
     if found is None:
         raise WrongTree(
             f"{lists} lacks CIRR's images: expected train/, dev/ or test1/ in img_raw/, beside captions/ or above it; "
@@ -72,7 +78,9 @@ def _paths(path: Path | None) -> dict[str, str]:
     assert path is not None
     paths = read_json(path)
     if not isinstance(paths, dict) or not all(isinstance(value, str) for value in paths.values()):
-        raise ValueError(f"{path}: expected the path of each image by its name, found {str(paths)[:80]}")
+        raise ValueError(
+            f"{path}: expected the path of each image by its name, found {str(paths)[:80]}"
+        )
     return paths
 
 
@@ -82,12 +90,16 @@ def _queries(path: Path | None, places: Mapping[str, int], problems: list[str]) 
         try:
             yield _query(entry, places)
         except (KeyError, TypeError) as error:
-            problems.append(f"{path}: entry {number} names {error}, which is not in its image_splits")
+            problems.append(
+                f"{path}: entry {number} names {error}, which is not in its image_splits"
+            )
 
 
 def _query(entry: Mapping[str, Any], places: Mapping[str, int]) -> Query:
     reference = entry["reference"]
-    truth = {"subset": tuple(places[name] for name in entry["img_set"]["members"] if name != reference)}
+    truth = {
+        "subset": tuple(places[name] for name in entry["img_set"]["members"] if name != reference)
+    }
     if entry.get("target_hard"):
         truth["targets"] = (places[entry["target_hard"]],)
     name = str(entry["pairid"]) if "pairid" in entry else None

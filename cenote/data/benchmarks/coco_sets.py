@@ -67,6 +67,8 @@ def _ids(path: Path) -> list[int]:
             continue
         number = re.search(r"_(\d+)\.\w+$", text.strip())
         if number is None:
-            raise ValueError(f"{path}, line {line}: expected COCO_train2014_NUMBER.jpg, found {text.strip()[:80]!r}")
+            raise ValueError(
+                f"{path}, line {line}: expected COCO_train2014_NUMBER.jpg, found {text.strip()[:80]!r}"
+            )
         ids.append(int(number[1]))
     return ids

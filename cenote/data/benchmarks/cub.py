@@ -24,7 +24,9 @@ V2_TREE = """
 CUBV2/001.Black_footed_Albatross/*.jpg (if there, here or beside the folder: the validation images)
 CUBV2/localization.txt or metadata/CUB/val/localization.txt (their boxes)"""
 SOURCE = "CaltechDATA, CUB-200-2011 (CUB_200_2011.tgz)"
-SplitOf = Callable[[int, bool], str]  # of the class's number and of whether the official split trains on the image
+SplitOf = Callable[
+    [int, bool], str
+]  # of the class's number and of whether the official split trains on the image
 
 
 @benchmark("cub", "CUB-200-2011, classification: the official split", TREE, SOURCE)
@@ -33,10 +35,17 @@ def read_cub(root: Path) -> Dataset:
     return pack(_records(root, classes, _official), root, "cub", list(classes.values()))
 
 
-@benchmark("cub-retrieval", "CUB-200-2011, retrieval: the first 100 classes train, the others test", TREE, SOURCE)
+@benchmark(
+    "cub-retrieval",
+    "CUB-200-2011, retrieval: the first 100 classes train, the others test",
+    TREE,
+    SOURCE,
+)
 def read_cub_retrieval(root: Path) -> Dataset:
     classes = _classes(root)
-    records = _records(root, classes, lambda number, is_training: "train" if number <= 100 else "test")
+    records = _records(
+        root, classes, lambda number, is_training: "train" if number <= 100 else "test"
+    )
     return pack(records, root, "cub-retrieval", list(classes.values()))
 
 
@@ -66,10 +75,14 @@ def _records(root: Path, classes: dict[str, str], split_of: SplitOf) -> Iterator
     """The four tables list the same images in the same order."""
     images = parse_lines(root / "images.txt", lambda image, path: (image, f"images/{path}"), 2)
     labels = parse_lines(
-        root / "image_class_labels.txt", lambda image, number: (image, int(number), classes[number]), 2
+        root / "image_class_labels.txt",
+        lambda image, number: (image, int(number), classes[number]),
+        2,
     )
     trains = parse_lines(root / "train_test_split.txt", lambda image, flag: (image, _flag(flag)), 2)
-    boxes = parse_lines(root / "bounding_boxes.txt", lambda image, x, y, w, h: (image, _box(x, y, w, h)), 5)
+    boxes = parse_lines(
+        root / "bounding_boxes.txt", lambda image, x, y, w, h: (image, _box(x, y, w, h)), 5
+    )
     for place, row in enumerate(zip_longest(images, labels, trains, boxes), 1):
         image, label, train, box = row
         if not (image and label and train and box and image[0] == label[0] == train[0] == box[0]):
@@ -95,10 +108,14 @@ def _validation(root: Path, classes: set[str]) -> Iterator[Record]:
     if folder is None:
         return
     places = [folder, "metadata/CUB/val", "../metadata/CUB/val"]
-    table = next((path for place in places if (path := root / place / "localization.txt").is_file()), None)
+    table = next(
+        (path for place in places if (path := root / place / "localization.txt").is_file()), None
+    )
     if table is None:
         wanted = "localization.txt in it, or metadata/CUB/val/localization.txt beside it"
-        raise WrongTree(f"{root / folder} has no boxes: expected {wanted}, found {contents(root / folder)}")
+        raise WrongTree(
+            f"{root / folder} has no boxes: expected {wanted}, found {contents(root / folder)}"
+        )
 
     def record(path: str, x1: str, y1: str, x2: str, y2: str) -> Record:
         label = path.partition("/")[0]

@@ -31,9 +31,16 @@ def read_fashioniq(root: Path) -> Dataset:
 
     An image that is listed for two kinds is two records.
     """
-    needed = [f"{what}.{kind}.{split}.json" for kind in KINDS for split in SPLITS[:2] for what in _FILES]
+    needed = [
+        f"{what}.{kind}.{split}.json" for kind in KINDS for split in SPLITS[:2] for what in _FILES
+    ]
     expect(root, "FashionIQ", *needed, "images/")
-    parts = [(k, s) for k in KINDS for s in SPLITS if all((root / f"{what}.{k}.{s}.json").is_file() for what in _FILES)]
+    parts = [
+        (k, s)
+        for k in KINDS
+        for s in SPLITS
+        if all((root / f"{what}.{k}.{s}.json").is_file() for what in _FILES)
+    ]
     places: dict[tuple[str, str, str], int] = {}
     for kind, split in parts:
         for image in _names(root / f"image_splits/split.{kind}.{split}.json"):
@@ -53,7 +60,9 @@ def _names(path: Path) -> list[str]:
     return names
 
 
-def _queries(path: Path, kind: str, split: str, places: dict[tuple[str, str, str], int]) -> Iterator[Query | str]:
+def _queries(
+    path: Path, kind: str, split: str, places: dict[tuple[str, str, str], int]
+) -> Iterator[Query | str]:
     """Or a sentence in the place of one."""
     for number, entry in enumerate(read_entries(path, "candidate", "captions"), 1):
         asked = [entry["candidate"], *([entry["target"]] if entry.get("target") else [])]

@@ -46,8 +46,12 @@ def _records(root: Path) -> Iterator[Record]:
     for split, numbers in zip(SPLITS, read_mat(root / "setid.mat", *SPLITS.values()), strict=True):
         for number in map(int, numbers):
             if not 1 <= number <= len(labels):
-                raise ValueError(f"{root / 'setid.mat'}: image {number}, but imagelabels.mat has {len(labels)} labels")
+                raise ValueError(
+                    f"{root / 'setid.mat'}: image {number}, but imagelabels.mat has {len(labels)} labels"
+                )
             label = int(labels[number - 1])
             if not 1 <= label <= len(classes):
-                raise ValueError(f"{root / 'imagelabels.mat'}, image {number}: label {label} is not between 1 and 102")
+                raise ValueError(
+                    f"{root / 'imagelabels.mat'}, image {number}: label {label} is not between 1 and 102"
+                )
             yield Record(f"jpg/image_{number:05d}.jpg", classes[label - 1], split)

@@ -40,12 +40,22 @@ n04336792 n04418357 n04429376 n04435653 n04485082 n04493381 n04517823 n04589890 
 n07831146 n07836838 n13037406 n13040303"""
 
 
-@benchmark("imagenet", "ImageNet-1k: training and validation images, boxes where there are some", TREE, SOURCE)
+@benchmark(
+    "imagenet",
+    "ImageNet-1k: training and validation images, boxes where there are some",
+    TREE,
+    SOURCE,
+)
 def read_imagenet(root: Path) -> Dataset:
     return _read(root, "imagenet")
 
 
-@benchmark("imagenet-20pc", f"ImageNet-20%: the first {FIRST} training images of each class, all of val", TREE, SOURCE)
+@benchmark(
+    "imagenet-20pc",
+    f"ImageNet-20%: the first {FIRST} training images of each class, all of val",
+    TREE,
+    SOURCE,
+)
 def read_imagenet_20pc(root: Path) -> Dataset:
     return _read(root, "imagenet-20pc", most=FIRST)
 
@@ -62,15 +72,23 @@ def read_imagenet_100(root: Path) -> Dataset:
     return _read(root, "imagenet-100", only=set(listed))
 
 
-def _read(root: Path, name: str, most: int | None = None, only: Collection[str] | None = None) -> Dataset:
+def _read(
+    root: Path, name: str, most: int | None = None, only: Collection[str] | None = None
+) -> Dataset:
     expect(root, "ImageNet-1k", "train/|val/|ILSVRC/Data/CLS-LOC/")
     prefix = "" if (root / "train").is_dir() or (root / "val").is_dir() else "ILSVRC/Data/CLS-LOC/"
     if most is not None and not (root / prefix / "train").is_dir():
         raise wrong_tree(root / prefix, "ImageNet-1k with training images", "train/")
-    names = {wnid: title for wnid, title in class_names(root).items() if only is None or wnid in only}
-    dataset = pack(_records(root, prefix, names, most, only), root, name, list(names.values()) or None)
+    names = {
+        wnid: title for wnid, title in class_names(root).items() if only is None or wnid in only
+    }
+    dataset = pack(
+        _records(root, prefix, names, most, only), root, name, list(names.values()) or None
+    )
     if not len(dataset):
-        raise wrong_tree(root / prefix, "ImageNet-1k", "class folders such as train/n01440764/ or val/n01440764/")
+        raise wrong_tree(
+            root / prefix, "ImageNet-1k", "class folders such as train/n01440764/ or val/n01440764/"
+        )
     return dataset
 
 
@@ -99,5 +117,7 @@ def _files(root: Path, folder: str, split: str, most: int | None) -> Iterator[tu
         for name in names:
             stem = os.path.splitext(name)[0]
             if stem not in truth:
-                raise ValueError(f"{root / folder / name}: its class is not known to the list of validation images")
+                raise ValueError(
+                    f"{root / folder / name}: its class is not known to the list of validation images"
+                )
             yield f"{folder}/{name}", truth[stem]

@@ -29,7 +29,9 @@ def class_names(root: Path) -> dict[str, str]:
         return _unique(dict(parse_lines(path, lambda wnid, names: (_wnid(wnid), names), 2)))
     if (path := root / "imagenet_class_index.json").is_file():
         try:
-            return _unique({_wnid(wnid): name for wnid, name in json.loads(path.read_bytes()).values()})
+            return _unique(
+                {_wnid(wnid): name for wnid, name in json.loads(path.read_bytes()).values()}
+            )
         except (ValueError, TypeError, AttributeError) as error:
             raise ValueError(f"{path} is no index of classes ({error})") from error
     if (path := root / DEVKIT / "meta.mat").is_file():
@@ -37,13 +39,17 @@ def class_names(root: Path) -> dict[str, str]:
     if (path := root / "README.txt").is_file():  # of ImageNet-A and -R
         lines = path.read_text("utf-8", "replace").splitlines()
         pairs = [line.split(maxsplit=1) for line in lines]
-        return _unique({pair[0]: pair[1] for pair in pairs if len(pair) == 2 and WNID.fullmatch(pair[0])})
+        return _unique(
+            {pair[0]: pair[1] for pair in pairs if len(pair) == 2 and WNID.fullmatch(pair[0])}
+        )
     return {}
 
 
 def _unique(names: dict[str, str]) -> dict[str, str]:
     """The first of each class's names; where two classes share it (crane, maillot), with the wnid behind."""
-    first = {wnid: name.split(",")[0].replace("_", " ").strip() for wnid, name in sorted(names.items())}
+    first = {
+        wnid: name.split(",")[0].replace("_", " ").strip() for wnid, name in sorted(names.items())
+    }
     count = Counter(first.values())
     return {wnid: name if count[name] == 1 else f"{name} ({wnid})" for wnid, name in first.items()}
 
@@ -58,13 +64,19 @@ def _synsets(path: Path) -> list[tuple[int, str, str]]:
     """Number, wnid and words of the 1000 classes; synsets with children are no classes."""
     (synsets,) = read_mat(path, "synsets")
     rows = fields(path, synsets, "num_children", "ILSVRC2012_ID", "WNID", "words")
-    return [(int(number), str(wnid), str(words)) for children, number, wnid, words in rows if children == 0]
+    return [
+        (int(number), str(wnid), str(words))
+        for children, number, wnid, words in rows
+        if children == 0
+    ]
 
 
 def validation_wnids(root: Path, folder: str) -> dict[str, str]:
     """The class of each validation image, by its name without suffix, where they lie in no class folders."""
     if (path := root / "LOC_val_solution.csv").is_file():
-        return dict(parse_lines(path, lambda image, truth: (image, _wnid(truth.split()[0])), 2, ",", skip=1))
+        return dict(
+            parse_lines(path, lambda image, truth: (image, _wnid(truth.split()[0])), 2, ",", skip=1)
+        )
     path = root / DEVKIT / "ILSVRC2012_validation_ground_truth.txt"
     if path.is_file() and (root / DEVKIT / "meta.mat").is_file():
         numbers = {str(number): wnid for number, wnid, _ in _synsets(root / DEVKIT / "meta.mat")}
@@ -87,7 +99,9 @@ def boxes_of(root: Path, split: str) -> Boxes:
         return lambda image, wnid: tuple(_boxes(truth.get(image, ""), wnid))
     xml = root / "ILSVRC" / "Annotations" / "CLS-LOC" / split
     if xml.is_dir():
-        return lambda image, wnid: _xml_boxes(xml / (wnid if split == "train" else "") / f"{image}.xml", wnid)
+        return lambda image, wnid: _xml_boxes(
+            xml / (wnid if split == "train" else "") / f"{image}.xml", wnid
+        )
     return lambda image, wnid: ()
 
 
@@ -109,4 +123,6 @@ def _xml_boxes(path: Path, wnid: str) -> tuple[Box, ...]:
     if not path.is_file():  # only 42% of the training images have one
         return ()
     found = [box for box in read_annotation(path) if box.label == wnid]
-    return tuple(Box(b.x1 + 1, b.y1 + 1, b.x2 + 1, b.y2 + 1) for b in found)  # VOC's reader took them as counted from 1
+    return tuple(
+        Box(b.x1 + 1, b.y1 + 1, b.x2 + 1, b.y2 + 1) for b in found
+    )  # VOC's reader took them as counted from 1

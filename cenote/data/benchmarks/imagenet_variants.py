@@ -16,15 +16,31 @@ from .imagenet_truth import class_names, wnids_in
 from .listing import folders, images, wrong_tree
 from .registry import benchmark
 
-VARIANTS = ("original", "only_fg", "mixed_same", "mixed_rand", "mixed_next", "no_fg", "only_bg_b", "only_bg_t")
-BACKGROUNDS = "github.com/MadryLab/backgrounds_challenge, release data (backgrounds_challenge_data.tar.gz)"
+VARIANTS = (
+    "original",
+    "only_fg",
+    "mixed_same",
+    "mixed_rand",
+    "mixed_next",
+    "no_fg",
+    "only_bg_b",
+    "only_bg_t",
+)
+BACKGROUNDS = (
+    "github.com/MadryLab/backgrounds_challenge, release data (backgrounds_challenge_data.tar.gz)"
+)
 SEVERITIES = ("1", "2", "3", "4", "5")
 CORRUPTIONS = {
     "noise": ("gaussian_noise", "shot_noise", "impulse_noise"),
     "blur": ("defocus_blur", "glass_blur", "motion_blur", "zoom_blur"),
     "weather": ("snow", "frost", "fog", "brightness"),
     "digital": ("contrast", "elastic_transform", "pixelate", "jpeg_compression"),
-    "extra": ("speckle_noise", "gaussian_blur", "spatter", "saturate"),  # to choose settings on, not to report
+    "extra": (
+        "speckle_noise",
+        "gaussian_blur",
+        "spatter",
+        "saturate",
+    ),  # to choose settings on, not to report
 }
 
 
@@ -36,7 +52,9 @@ CORRUPTIONS = {
 )
 def read_imagenet_9(root: Path) -> Dataset:
     expect(root, "ImageNet-9", "|".join(f"{variant}/" for variant in VARIANTS))
-    return _read_9(root, "imagenet-9", [variant for variant in VARIANTS if (root / variant).is_dir()])
+    return _read_9(
+        root, "imagenet-9", [variant for variant in VARIANTS if (root / variant).is_dir()]
+    )
 
 
 def _read_variant(variant: str, root: Path) -> Dataset:
@@ -54,7 +72,9 @@ def _read_9(root: Path, name: str, variants: list[str]) -> Dataset:
     places = [f"{variant}/{split}" for variant in variants for split in ("train", "val")]
     numbered = sorted({folder for place in places for folder in _numbered(root / place)})
     if not numbered:
-        raise wrong_tree(root / variants[0], "a variant of ImageNet-9", "class folders such as val/00_dog/")
+        raise wrong_tree(
+            root / variants[0], "a variant of ImageNet-9", "class folders such as val/00_dog/"
+        )
     return pack(_records_9(root, places), root, name, [folder[3:] for folder in numbered])
 
 
@@ -87,7 +107,13 @@ def read_imagenet_a(root: Path) -> Dataset:
     "github.com/hendrycks/imagenet-r (imagenet-r.tar)",
 )
 def read_imagenet_r(root: Path) -> Dataset:
-    return _read_folders(root, "imagenet-r", "ImageNet-R", "n01443537/", lambda image: image.rpartition("_")[0] or None)
+    return _read_folders(
+        root,
+        "imagenet-r",
+        "ImageNet-R",
+        "n01443537/",
+        lambda image: image.rpartition("_")[0] or None,
+    )
 
 
 @benchmark(
@@ -98,10 +124,14 @@ def read_imagenet_r(root: Path) -> Dataset:
 )
 def read_imagenet_r_conversion(root: Path) -> Dataset:
     expect(root, "ImageNet-R for domain conversion", "imagenet-r/", "real/", "full_files.csv")
-    return read_domain_lists(root, "imagenet-r-conversion", "ImageNet-R for domain conversion", WHOLE)
+    return read_domain_lists(
+        root, "imagenet-r-conversion", "ImageNet-R for domain conversion", WHOLE
+    )
 
 
-def _read_folders(root: Path, name: str, what: str, example: str, domain_of: Callable[[str], str | None]) -> Dataset:
+def _read_folders(
+    root: Path, name: str, what: str, example: str, domain_of: Callable[[str], str | None]
+) -> Dataset:
     wnids = wnids_in(folders(root))
     if not wnids:
         raise wrong_tree(root, what, f"class folders such as {example}")
@@ -111,7 +141,9 @@ def _read_folders(root: Path, name: str, what: str, example: str, domain_of: Cal
         for wnid in wnids:
             for image in images(root / wnid):
                 label, domain = names.get(wnid, wnid), domain_of(image)
-                yield Record(f"{wnid}/{image}", label, "test", domain=domain, attributes={"wnid": wnid})
+                yield Record(
+                    f"{wnid}/{image}", label, "test", domain=domain, attributes={"wnid": wnid}
+                )
 
     return pack(records(), root, name, [names.get(wnid, wnid) for wnid in wnids])
 
@@ -124,10 +156,17 @@ def _read_folders(root: Path, name: str, what: str, example: str, domain_of: Cal
 )
 def read_imagenet_c(root: Path) -> Dataset:
     pairs = [(group, name) for group, names in CORRUPTIONS.items() for name in names]
-    places = [path for group, name in pairs for path in (name, f"{group}/{name}") if (root / path).is_dir()]
+    places = [
+        path
+        for group, name in pairs
+        for path in (name, f"{group}/{name}")
+        if (root / path).is_dir()
+    ]
     if not places:
         raise wrong_tree(
-            root, "ImageNet-C", "folders of corruptions such as gaussian_noise/1/ or noise/gaussian_noise/1/"
+            root,
+            "ImageNet-C",
+            "folders of corruptions such as gaussian_noise/1/ or noise/gaussian_noise/1/",
         )
     names = class_names(root)
     return pack(_corrupted(root, places, names), root, "imagenet-c", list(names.values()) or None)
@@ -140,4 +179,6 @@ def _corrupted(root: Path, places: list[str], names: dict[str, str]) -> Iterator
                 attributes = {"severity": severity, "wnid": wnid}
                 for image in images(root / place / severity / wnid):
                     path, domain = f"{place}/{severity}/{wnid}/{image}", place.rpartition("/")[2]
-                    yield Record(path, names.get(wnid, wnid), "test", domain=domain, attributes=attributes)
+                    yield Record(
+                        path, names.get(wnid, wnid), "test", domain=domain, attributes=attributes
+                    )

@@ -34,7 +34,12 @@ class Seen(NamedTuple):
     "DeepFashion, In-shop Clothes Retrieval Benchmark",
 )
 def read_inshop(root: Path) -> Dataset:
-    expect(root, "In-Shop Clothes", "img/|Img/img/", "Eval/list_eval_partition.txt|list_eval_partition.txt")
+    expect(
+        root,
+        "In-Shop Clothes",
+        "img/|Img/img/",
+        "Eval/list_eval_partition.txt|list_eval_partition.txt",
+    )
     return pack(_records(root, "" if (root / "img").is_dir() else "Img/"), root, "inshop")
 
 
@@ -44,11 +49,16 @@ def _records(root: Path, prefix: str) -> Iterator[Record]:
     def record(path: str, item: str, split: str) -> Record:
         if split not in SPLITS:
             raise ValueError(f"{split} is none of {', '.join(SPLITS)}")
-        attributes = {"category": "/".join(path.split("/")[1:-2])}  # img/WOMEN/Dresses/id_00000002/02_1_front.jpg
+        attributes = {
+            "category": "/".join(path.split("/")[1:-2])
+        }  # img/WOMEN/Dresses/id_00000002/02_1_front.jpg
         boxes: tuple[Box, ...] = ()
         if path in known:
             seen = known[path]
-            boxes, attributes = (seen.box,), {**attributes, "clothes": seen.clothes, "pose": seen.pose}
+            boxes, attributes = (
+                (seen.box,),
+                {**attributes, "clothes": seen.clothes, "pose": seen.pose},
+            )
         return Record(f"{prefix}{path}", item, split, boxes, attributes=attributes)
 
     # A number of images and the names of the columns come first.
@@ -60,7 +70,9 @@ def _seen(root: Path) -> dict[str, Seen]:
     if not path.is_file():
         return {}
 
-    def row(image: str, clothes: str, pose: str, x1: str, y1: str, x2: str, y2: str) -> tuple[str, Seen]:
+    def row(
+        image: str, clothes: str, pose: str, x1: str, y1: str, x2: str, y2: str
+    ) -> tuple[str, Seen]:
         return image, Seen(corners(x1, y1, x2, y2), CLOTHES[clothes], POSES[pose])
 
     return dict(parse_lines(path, row, 7, skip=2))

@@ -17,14 +17,20 @@ JUDGED = ("easy", "hard", "junk")
 
 
 @benchmark(
-    "roxford", "ROxford: 4,993 images, 70 queries", "gnd_roxford5k.pkl\njpg/all_souls_000001.jpg, ... (flat)", SOURCE
+    "roxford",
+    "ROxford: 4,993 images, 70 queries",
+    "gnd_roxford5k.pkl\njpg/all_souls_000001.jpg, ... (flat)",
+    SOURCE,
 )
 def read_roxford(root: Path) -> Dataset:
     return _read(root, "roxford", "roxford5k")
 
 
 @benchmark(
-    "rparis", "RParis: 6,322 images, 70 queries", "gnd_rparis6k.pkl\njpg/paris_defense_000000.jpg, ... (flat)", SOURCE
+    "rparis",
+    "RParis: 6,322 images, 70 queries",
+    "gnd_rparis6k.pkl\njpg/paris_defense_000000.jpg, ... (flat)",
+    SOURCE,
 )
 def read_rparis(root: Path) -> Dataset:
     return _read(root, "rparis", "rparis6k")

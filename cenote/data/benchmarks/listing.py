@@ -14,7 +14,9 @@ def folders(path: Path) -> list[str]:
     if not path.is_dir():
         return []
     with os.scandir(path) as entries:
-        return sorted(entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir())
+        return sorted(
+            entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir()
+        )
 
 
 def images(path: Path) -> list[str]:
@@ -27,5 +29,7 @@ def images(path: Path) -> list[str]:
 def wrong_tree(root: Path, what: str, wanted: str) -> WrongTree:
     """The refusal of a folder whose reader looks for names that it cannot spell out."""
     if not root.is_dir():
-        return WrongTree(f"{root} is {'a file' if root.exists() else 'not there'}: {what} is a folder with {wanted}")
+        return WrongTree(
+            f"{root} is {'a file' if root.exists() else 'not there'}: {what} is a folder with {wanted}"
+        )
     return WrongTree(f"{root} is not {what}: expected {wanted}, found {contents(root)}")

@@ -35,4 +35,6 @@ def _records(root: Path) -> Iterator[Record]:
         for place in folders(root / domain / "images"):
             for image in images(root / domain / "images" / place):
                 # The archive has spaces in some names; FreeDom's list has none.
-                yield Record(f"{domain}/images/{place}/{image}", place.replace(" ", ""), domain=domain)
+                yield Record(
+                    f"{domain}/images/{place}/{image}", place.replace(" ", ""), domain=domain
+                )

@@ -24,7 +24,9 @@ IMAGES = "clipart/aircraft_carrier/*.jpg\npainting/, real/, sketch/"
     "ai.bu.edu/M3SDA (DomainNet, cleaned); splits_mini.zip: github.com/KaiyangZhou/Dassl.pytorch",
 )
 def read_minidomainnet(root: Path) -> Dataset:
-    lists = [f"splits_mini/{domain}_{split}.txt" for domain in DOMAINS for split in ("train", "test")]
+    lists = [
+        f"splits_mini/{domain}_{split}.txt" for domain in DOMAINS for split in ("train", "test")
+    ]
     expect(root, "MiniDomainNet", *lists)
     numbers: dict[str, int] = {}  # filled while the records go by
     return pack(_records(root, numbers), root, "minidomainnet", class_order=numbers.__getitem__)
@@ -37,7 +39,9 @@ def _records(root: Path, numbers: dict[str, int]) -> Iterator[Record]:
             def record(path: str, number: str, domain: str = domain, split: str = split) -> Record:
                 folder, label, *_ = [*path.split("/"), ""]
                 if folder != domain or numbers.setdefault(label, int(number)) != int(number):
-                    raise ValueError(f"expected an image of {domain}, and of a class one number in all lists")
+                    raise ValueError(
+                        f"expected an image of {domain}, and of a class one number in all lists"
+                    )
                 return Record(path, label, split, domain=domain)
 
             yield from parse_lines(root / "splits_mini" / f"{domain}_{split}.txt", record, 2)

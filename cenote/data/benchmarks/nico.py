@@ -24,7 +24,11 @@ DOMAINS = ("autumn", "dim", "grass", "outdoor", "rock", "water")
     "nicochallenge.com/dataset (DG_Benchmark.zip)",
 )
 def read_nico(root: Path) -> Dataset:
-    lists = [f"NICO_DG_official/{domain}_{split}.txt" for domain in DOMAINS for split in ("train", "test")]
+    lists = [
+        f"NICO_DG_official/{domain}_{split}.txt"
+        for domain in DOMAINS
+        for split in ("train", "test")
+    ]
     expect(root, "NICO++", "NICO_DG/", *lists)
     numbers: dict[str, int] = {}  # filled while the records go by
     return pack(_records(root, numbers), root, "nico", class_order=numbers.__getitem__)
@@ -53,4 +57,6 @@ def _records(root: Path, numbers: dict[str, int]) -> Iterator[Record]:
     f"{SOURCE}; nicochallenge.com/dataset (DG_Benchmark.zip)",
 )
 def read_nico_conversion(root: Path) -> Dataset:
-    return read_domain_lists(root, "nico-conversion", "NICO++ for domain conversion", QUERY_AND_DATABASE)
+    return read_domain_lists(
+        root, "nico-conversion", "NICO++ for domain conversion", QUERY_AND_DATABASE
+    )

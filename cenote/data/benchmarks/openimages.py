@@ -36,5 +36,7 @@ def read_openimages(root: Path) -> Dataset:
     for name in DESCRIPTIONS:
         if (root / name).is_file():
             with open(root / name, encoding="utf-8", newline="") as file:
-                titles = {row[0].removeprefix("/m/"): row[1] for row in csv.reader(file) if len(row) > 1}
+                titles = {
+                    row[0].removeprefix("/m/"): row[1] for row in csv.reader(file) if len(row) > 1
+                }
     return read_published(root, "openimages", "OpenImages", titles)

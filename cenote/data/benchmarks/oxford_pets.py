@@ -46,11 +46,15 @@ def _records(root: Path, rows: dict[str, list[Row]]) -> Iterator[Record]:
         for image, breed, _, species in found:
             masks = (f"annotations/trimaps/{image}.png",)
             boxes = _head(root / "annotations" / "xmls" / f"{image}.xml")
-            yield Record(f"images/{image}.jpg", breed, split, boxes, masks, attributes={"species": species})
+            yield Record(
+                f"images/{image}.jpg", breed, split, boxes, masks, attributes={"species": species}
+            )
 
 
 def _head(path: Path) -> tuple[Box, ...]:
     """The file calls the object cat or dog; the image's class says more."""
     if not path.is_file():
         return ()
-    return tuple(b._replace(x1=max(b.x1, 0), y1=max(b.y1, 0), label=None) for b in read_annotation(path))
+    return tuple(
+        b._replace(x1=max(b.x1, 0), y1=max(b.y1, 0), label=None) for b in read_annotation(path)
+    )

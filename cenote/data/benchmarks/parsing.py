@@ -27,7 +27,9 @@ def parse_lines(
                 continue
             values = text.split(separator, columns - 1)
             if len(values) != columns:
-                raise ValueError(f"{path}, line {number}: expected {columns} values, found {text[:80]!r}")
+                raise ValueError(
+                    f"{path}, line {number}: expected {columns} values, found {text[:80]!r}"
+                )
             try:
                 yield parse(*values)
             except (ValueError, KeyError) as error:
@@ -35,7 +37,9 @@ def parse_lines(
                 raise ValueError(f"{path}, line {number}: {reason}, in {text[:80]!r}") from error
 
 
-def split_lines(path: Path, columns: int, separator: str | None = None, skip: int = 0) -> Iterator[tuple[str, ...]]:
+def split_lines(
+    path: Path, columns: int, separator: str | None = None, skip: int = 0
+) -> Iterator[tuple[str, ...]]:
     """The values of each line as they stand."""
     return parse_lines(path, lambda *values: values, columns, separator, skip)
 
@@ -55,7 +59,9 @@ def read_mat(path: Path, *names: str) -> list[Any]:
     try:
         variables = loadmat(path, squeeze_me=True, variable_names=list(names))
     except Exception as error:  # a damaged file fails with any error at all
-        raise ValueError(f"{path} is no MATLAB file that can be read: {' '.join(str(error).split())[:120]}") from error
+        raise ValueError(
+            f"{path} is no MATLAB file that can be read: {' '.join(str(error).split())[:120]}"
+        ) from error
     missing = [name for name in names if name not in variables]
     if missing:
         raise ValueError(f"{path}: expected {', '.join(names)} in it; {', '.join(missing)} missing")
@@ -67,5 +73,7 @@ def fields(path: Path, struct: Any, *names: str) -> Iterator[tuple[Any, ...]]:
     missing = [name for name in names if name not in (struct.dtype.names or ())]
     if missing:
         known = ", ".join(struct.dtype.names or ()) or "none"
-        raise ValueError(f"{path}: expected the fields {', '.join(names)}; {', '.join(missing)} missing, found {known}")
+        raise ValueError(
+            f"{path}: expected the fields {', '.join(names)}; {', '.join(missing)} missing, found {known}"
+        )
     return zip(*(struct[name] for name in names), strict=True)

@@ -39,12 +39,19 @@ def read_patternnet(root: Path) -> Dataset:
 @benchmark(
     "patterncom",
     "PatternCom: PatternNet with queries of an image and another value of an attribute",
-    "\n".join(("images/airplane/airplane001.jpg, ...", *(f"PatternCom/{name}.csv" for name in ATTRIBUTES))),
+    "\n".join(
+        ("images/airplane/airplane001.jpg, ...", *(f"PatternCom/{name}.csv" for name in ATTRIBUTES))
+    ),
     "the PatternNet page of Weixun Zhou, and GitHub, billpsomas/rscir (PatternCom)",
 )
 def read_patterncom(root: Path) -> Dataset:
     """A query's truth is called by its attribute, since results are averaged by attribute first."""
-    expect(root, "PatternNet with PatternCom", "images/", *(f"PatternCom/{name}.csv" for name in ATTRIBUTES))
+    expect(
+        root,
+        "PatternNet with PatternCom",
+        "images/",
+        *(f"PatternCom/{name}.csv" for name in ATTRIBUTES),
+    )
     tables = {name: list(_rows(root / "PatternCom" / f"{name}.csv", name)) for name in ATTRIBUTES}
     values: defaultdict[str, dict[str, str]] = defaultdict(dict)
     for attribute, rows in tables.items():
@@ -85,16 +92,23 @@ def _rows(path: Path, attribute: str) -> Iterator[tuple[str, str]]:
             if not row:
                 continue
             if len(row) != 3:
-                raise ValueError(f"{path}, line {line}: expected FILE,{attribute},VALUE, found {','.join(row)[:80]!r}")
+                raise ValueError(
+                    f"{path}, line {line}: expected FILE,{attribute},VALUE, found {','.join(row)[:80]!r}"
+                )
             yield row[0].strip(), row[2].strip()
 
 
-def _queries(attribute: str, rows: list[tuple[str, str]], places: dict[str, int]) -> Iterator[Query]:
+def _queries(
+    attribute: str, rows: list[tuple[str, str]], places: dict[str, int]
+) -> Iterator[Query]:
     """Every listed image asks for every other value that its class has, under this attribute."""
     right: defaultdict[str, defaultdict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for image, value in rows:
         right[_class(image)][value].append(places[image])
-    shared = {kind: {value: tuple(found) for value, found in by_value.items()} for kind, by_value in right.items()}
+    shared = {
+        kind: {value: tuple(found) for value, found in by_value.items()}
+        for kind, by_value in right.items()
+    }
     for image, own in rows:
         for value, targets in shared[_class(image)].items():
             if value != own:

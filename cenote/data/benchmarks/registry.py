@@ -43,7 +43,9 @@ def benchmark(
             dataset = read(root)
             if not len(dataset):
                 why = dataset.problems[0] if dataset.problems else f"found {contents(root)}"
-                raise WrongTree(f"{root} has no image of {title.split(',')[0].split(':')[0]}: {why}")
+                raise WrongTree(
+                    f"{root} has no image of {title.split(',')[0].split(':')[0]}: {why}"
+                )
             return dataset
 
         _benchmarks[name] = Benchmark(name, title, tree, source, read_some)

@@ -27,7 +27,9 @@ def read_sop(root: Path) -> Dataset:
 def _records(root: Path) -> Iterator[Record]:
     for split in ("train", "test"):
 
-        def record(image: str, product: str, superclass: str, path: str, split: str = split) -> Record:
+        def record(
+            image: str, product: str, superclass: str, path: str, split: str = split
+        ) -> Record:
             kind = path.partition("/")[0].removesuffix("_final")
             return Record(path, str(int(product)), split, attributes={"superclass": kind})
 

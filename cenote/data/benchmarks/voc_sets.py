@@ -14,7 +14,18 @@ from .registry import benchmark
 
 CLASSES = [
     *("aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow"),
-    *("diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa", "train", "tvmonitor"),
+    *(
+        "diningtable",
+        "dog",
+        "horse",
+        "motorbike",
+        "person",
+        "pottedplant",
+        "sheep",
+        "sofa",
+        "train",
+        "tvmonitor",
+    ),
 ]
 SOURCE = "The PASCAL Visual Object Classes home page (VOCtrainval and VOCtest archives)"
 
@@ -34,7 +45,12 @@ def read_voc07(root: Path) -> Dataset:
     return _detection(root, "voc07", "2007", ("trainval", "test"))
 
 
-@benchmark("voc12", "Pascal VOC 2012, detection: trainval (the test set's truth is not public)", _tree("2012"), SOURCE)
+@benchmark(
+    "voc12",
+    "Pascal VOC 2012, detection: trainval (the test set's truth is not public)",
+    _tree("2012"),
+    SOURCE,
+)
 def read_voc12(root: Path) -> Dataset:
     return _detection(root, "voc12", "2012", ("trainval",))
 
@@ -56,7 +72,9 @@ def read_voc12(root: Path) -> Dataset:
 def read_voc12_segmentation(root: Path) -> Dataset:
     root = _year(root, "2012")
     lists = {split: f"ImageSets/Segmentation/{split}.txt" for split in ("train", "val")}
-    expect(root, "Pascal VOC 2012, segmentation", *lists.values(), "JPEGImages/", "SegmentationClass/")
+    expect(
+        root, "Pascal VOC 2012, segmentation", *lists.values(), "JPEGImages/", "SegmentationClass/"
+    )
     classes = ["background", *CLASSES]
     return pack(_segmented(root, lists), root, "voc12-segmentation", classes, mask_codes="classes")
 
@@ -64,12 +82,16 @@ def read_voc12_segmentation(root: Path) -> Dataset:
 def _segmented(root: Path, lists: dict[str, str]) -> Iterator[Record]:
     for split, path in lists.items():
         for name in read_names(root / path):
-            yield Record(f"JPEGImages/{name}.jpg", split=split, masks=(f"SegmentationClass/{name}.png",))
+            yield Record(
+                f"JPEGImages/{name}.jpg", split=split, masks=(f"SegmentationClass/{name}.png",)
+            )
 
 
 def _detection(root: Path, name: str, year: str, splits: tuple[str, ...]) -> Dataset:
     root = _year(root, year)
-    expect(root, f"Pascal VOC {year}", "Annotations/", "JPEGImages/", f"ImageSets/Main/{splits[0]}.txt")
+    expect(
+        root, f"Pascal VOC {year}", "Annotations/", "JPEGImages/", f"ImageSets/Main/{splits[0]}.txt"
+    )
     return read_voc(root, name, splits, CLASSES)
 
 

@@ -68,13 +68,22 @@ def read_wsol(root: Path) -> Dataset:
     return read_lists(root, "wsol", "metadata", "images")
 
 
-def read_published(root: Path, name: str, folder: str, titles: Mapping[str, str] | None = None) -> Dataset:
+def read_published(
+    root: Path, name: str, folder: str, titles: Mapping[str, str] | None = None
+) -> Dataset:
     """One of the three sets as the scripts of wsolevaluation lay them out."""
-    expect(root, "a checkout of wsolevaluation with its data", f"metadata/{folder}/", f"dataset/{folder}/")
+    expect(
+        root,
+        "a checkout of wsolevaluation with its data",
+        f"metadata/{folder}/",
+        f"dataset/{folder}/",
+    )
     return read_lists(root, name, f"metadata/{folder}", f"dataset/{folder}", titles)
 
 
-def read_lists(root: Path, name: str, metadata: str, images: str, titles: Mapping[str, str] | None = None) -> Dataset:
+def read_lists(
+    root: Path, name: str, metadata: str, images: str, titles: Mapping[str, str] | None = None
+) -> Dataset:
     """`titles` gives classes readable names. A class is called by its folder, or by its number if that says nothing."""
     splits = [split for split in SPLITS if (root / metadata / split / "image_ids.txt").is_file()]
     if not splits:
@@ -103,7 +112,9 @@ def _numbers(path: Path) -> dict[str, int]:
     return found
 
 
-def _class_names(numbers: Mapping[str, Mapping[str, int]], titles: Mapping[str, str]) -> dict[int, str]:
+def _class_names(
+    numbers: Mapping[str, Mapping[str, int]], titles: Mapping[str, str]
+) -> dict[int, str]:
     """In the order of the numbers."""
     known = sorted({number for found in numbers.values() for number in found.values()})
     for found in numbers.values():
@@ -112,19 +123,25 @@ def _class_names(numbers: Mapping[str, Mapping[str, int]], titles: Mapping[str, 
             folders[number].add(image.rpartition("/")[0].rpartition("/")[2])
         words = {number: next(iter(names)) for number, names in folders.items() if len(names) == 1}
         # Each class a folder of its own, for all classes, and not only the number's order in another numbering.
-        if len(words) == len(known) == len(set(words.values())) and not all(w.isdigit() for w in words.values()):
+        if len(words) == len(known) == len(set(words.values())) and not all(
+            w.isdigit() for w in words.values()
+        ):
             return {number: titles.get(words[number], words[number]) for number in known}
     return {number: str(number) for number in known}
 
 
-def _records(folder: Path, images: str, numbers: Mapping[str, int], classes: Mapping[int, str]) -> Iterator[Record]:
+def _records(
+    folder: Path, images: str, numbers: Mapping[str, int], classes: Mapping[int, str]
+) -> Iterator[Record]:
     boxes: defaultdict[str, list[Box]] = defaultdict(list)
     masks: defaultdict[str, list[str]] = defaultdict(list)
     ignores: dict[str, str] = {}
     for line, (image, *truth) in enumerate(_localization(folder / "localization.txt"), 1):
         try:
             if len(truth) == 4:
-                x1, y1, x2, y2 = (float(value) for value in truth)  # as stored: CUB's are x, y, x + w, y + h
+                x1, y1, x2, y2 = (
+                    float(value) for value in truth
+                )  # as stored: CUB's are x, y, x + w, y + h
                 boxes[image].append(Box(x1, y1, x2, y2))
             else:
                 mask, ignore = truth
@@ -133,13 +150,19 @@ def _records(folder: Path, images: str, numbers: Mapping[str, int], classes: Map
                     ignores[image] = images + ignore
         except ValueError:
             sentence = "expected PATH,X1,Y1,X2,Y2 or PATH,MASK,IGNORE"
-            raise ValueError(f"{folder / 'localization.txt'}, line {line}: {sentence}, found {truth}") from None
+            raise ValueError(
+                f"{folder / 'localization.txt'}, line {line}: {sentence}, found {truth}"
+            ) from None
     for (image,) in split_lines(folder / "image_ids.txt", 1):
         if image not in numbers:
-            raise ValueError(f"{folder / 'class_labels.txt'} has no class for {image}, which image_ids.txt lists")
+            raise ValueError(
+                f"{folder / 'class_labels.txt'} has no class for {image}, which image_ids.txt lists"
+            )
         label = classes[numbers[image]]
         found = tuple(boxes.get(image, ())), tuple(masks.get(image, ()))
-        yield Record(images + image, label, boxes=found[0], masks=found[1], ignore=ignores.get(image))
+        yield Record(
+            images + image, label, boxes=found[0], masks=found[1], ignore=ignores.get(image)
+        )
 
 
 def _localization(path: Path) -> Iterator[list[str]]:

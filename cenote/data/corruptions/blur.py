@@ -15,7 +15,9 @@ from torch.nn.functional import interpolate
 Floats = npt.NDArray[np.float32]
 
 
-def defocus_blur(x: npt.NDArray[np.uint8], severity: int, draw: np.random.Generator) -> npt.NDArray[Any]:
+def defocus_blur(
+    x: npt.NDArray[np.uint8], severity: int, draw: np.random.Generator
+) -> npt.NDArray[Any]:
     """The mean over a disk; beyond the border the image is mirrored about its last pixel."""
     kernel = disk(*((3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5))[severity - 1])
     reach = len(kernel) // 2
@@ -48,7 +50,9 @@ def disk(radius: int, smoothing: float) -> Floats:
     return kernel
 
 
-def motion_blur(x: npt.NDArray[np.uint8], severity: int, draw: np.random.Generator) -> npt.NDArray[Any]:
+def motion_blur(
+    x: npt.NDArray[np.uint8], severity: int, draw: np.random.Generator
+) -> npt.NDArray[Any]:
     """Along a line within 45 degrees of the horizontal."""
     radius, sigma = ((10, 3), (15, 5), (15, 8), (15, 12), (20, 15))[severity - 1]
     return np.rint(moved(x.astype(np.float32), radius, sigma, draw.uniform(-45, 45)))
@@ -73,10 +77,14 @@ def moved(x: Floats, radius: int, sigma: float, angle: float) -> Floats:
     return result
 
 
-def zoom_blur(x: npt.NDArray[np.uint8], severity: int, draw: np.random.Generator) -> npt.NDArray[Any]:
+def zoom_blur(
+    x: npt.NDArray[np.uint8], severity: int, draw: np.random.Generator
+) -> npt.NDArray[Any]:
     """The mean of the image and of its centre at growing magnification."""
     end, step = ((1.11, 0.01), (1.16, 0.01), (1.21, 0.02), (1.26, 0.02), (1.31, 0.03))[severity - 1]
-    factors = np.arange(1, end, step)  # rounding lets some of these reach the end; the published program has them too
+    factors = np.arange(
+        1, end, step
+    )  # rounding lets some of these reach the end; the published program has them too
     planes = np.ascontiguousarray(x.transpose(2, 0, 1), np.float32)
     total = planes.copy()
     for factor in factors:

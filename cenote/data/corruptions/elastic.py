@@ -14,7 +14,9 @@ from torch.nn.functional import grid_sample
 Floats = npt.NDArray[np.float32]
 
 
-def elastic_transform(x: npt.NDArray[np.uint8], severity: int, draw: np.random.Generator) -> npt.NDArray[Any]:
+def elastic_transform(
+    x: npt.NDArray[np.uint8], severity: int, draw: np.random.Generator
+) -> npt.NDArray[Any]:
     """All lengths are of an image of 224 pixels and grow with the shorter side."""
     height, width = x.shape[:2]
     scale = min(height, width) / 224
@@ -30,24 +32,33 @@ def elastic_transform(x: npt.NDArray[np.uint8], severity: int, draw: np.random.G
     middle = np.array([width // 2, height // 2], np.float64)
     corners = middle + third * np.array([[1.0, 1.0], [1.0, -1.0], [-1.0, -1.0]])
     moved = corners + draw.uniform(-reach, reach, (3, 2)) * scale
-    across, down = np.meshgrid(np.arange(width, dtype=np.float64), np.arange(height, dtype=np.float64))
+    across, down = np.meshgrid(
+        np.arange(width, dtype=np.float64), np.arange(height, dtype=np.float64)
+    )
     pixels = x.astype(np.float32)
     if third:  # a triangle of no size has no affine map
         back = _affine(moved, corners)  # from where a pixel comes
         sx, sy = (back[k, 0] * across + back[k, 1] * down + back[k, 2] for k in (0, 1))
         pixels = sampled(pixels, sx, sy, about_pixel=True)
     # A mean of sigma^2 independent draws shrinks with sigma: alpha grows by the square, and displacements by `scale`.
-    dx, dy = (smoothed(draw.uniform(-1, 1, (height, width)), sigma * scale) * alpha * scale**2 for _ in range(2))
+    dx, dy = (
+        smoothed(draw.uniform(-1, 1, (height, width)), sigma * scale) * alpha * scale**2
+        for _ in range(2)
+    )
     return sampled(pixels, across + dx, down + dy, about_pixel=False) + np.float32(1e-3)
 
 
-def _affine(before: npt.NDArray[np.float64], after: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _affine(
+    before: npt.NDArray[np.float64], after: npt.NDArray[np.float64]
+) -> npt.NDArray[np.float64]:
     """(2, 3): takes three points to three points; least squares where they lie on a line."""
     system = np.hstack([before, np.ones((3, 1))])
     return np.linalg.lstsq(system, after, rcond=None)[0].T.astype(np.float64)
 
 
-def sampled(x: Floats, across: npt.NDArray[Any], down: npt.NDArray[Any], about_pixel: bool) -> Floats:
+def sampled(
+    x: Floats, across: npt.NDArray[Any], down: npt.NDArray[Any], about_pixel: bool
+) -> Floats:
     """(H, W, C) at places in pixels, bilinearly; beyond the border mirrored about the last pixel, or about its edge."""
     height, width = x.shape[:2]
     if about_pixel:

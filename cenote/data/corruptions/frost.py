@@ -34,7 +34,9 @@ def frost(x: npt.NDArray[np.uint8], severity: int, draw: np.random.Generator) ->
     texture = plate(int(draw.integers(len(PLATES))))
     height, width = x.shape[:2]
     # Inside of the plate where the image is smaller; a larger one begins anywhere.
-    top, left = (draw.integers(SIDE - side if side < SIDE else 2 * SIDE) for side in (height, width))
+    top, left = (
+        draw.integers(SIDE - side if side < SIDE else 2 * SIDE) for side in (height, width)
+    )
     part = texture[_mirrored(int(top), height)][:, _mirrored(int(left), width)]
     return np.float32(kept) * x + np.float32(ice) * part
 
@@ -50,12 +52,18 @@ def plate(number: int) -> npt.NDArray[np.uint8]:
     """(SIDE, SIDE, 3), always the same."""
     colour, deviation, count = PLATES[number]
     grey = crystals(count, np.random.default_rng(number))
-    return np.clip(np.array(colour) + np.array(deviation) * grey[..., None], 0, 255).astype(np.uint8)
+    return np.clip(np.array(colour) + np.array(deviation) * grey[..., None], 0, 255).astype(
+        np.uint8
+    )
 
 
 def crystals(count: int, draw: np.random.Generator) -> npt.NDArray[np.float32]:
     """(SIDE, SIDE) of mean 0 and deviation 1: needles that leave the spine of the nearest crystal, as in a fern."""
-    roots, turns, tones = draw.random((count, 2)) * SIDE, draw.random(count) * 2 * np.pi, draw.standard_normal(count)
+    roots, turns, tones = (
+        draw.random((count, 2)) * SIDE,
+        draw.random(count) * 2 * np.pi,
+        draw.standard_normal(count),
+    )
     y, x = np.mgrid[:SIDE, :SIDE].astype(np.float32)
 
     def seen_from(k: Any, x: npt.NDArray[Any], y: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], ...]:
@@ -65,7 +73,9 @@ def crystals(count: int, draw: np.random.Generator) -> npt.NDArray[np.float32]:
         return u, v, np.hypot(np.where(u > 0, u / 3, u), v)
 
     nearest, owner = np.full((SIDE // 2, SIDE // 2), np.inf), np.zeros((SIDE // 2, SIDE // 2), int)
-    for k in range(count):  # at half the resolution: where one crystal meets another, two pixels do not matter
+    for k in range(
+        count
+    ):  # at half the resolution: where one crystal meets another, two pixels do not matter
         distance = seen_from(k, x[::2, ::2], y[::2, ::2])[2]
         owner[distance < nearest] = k
         nearest = np.minimum(nearest, distance)
@@ -80,6 +90,12 @@ def crystals(count: int, draw: np.random.Generator) -> npt.NDArray[np.float32]:
     spine = np.exp(-np.abs(off) / 1.5) * (along > 0)
     dark = np.clip(distance / (SIDE / np.sqrt(count)), 0, 1.5)  # between the crystals
     clouds = plasma(SIDE, 1.6, draw)
-    result = needles / needles.std() + 1.4 * spine - 1.2 * dark + 0.3 * tones[owner] + 1.3 * clouds / clouds.std()
+    result = (
+        needles / needles.std()
+        + 1.4 * spine
+        - 1.2 * dark
+        + 0.3 * tones[owner]
+        + 1.3 * clouds / clouds.std()
+    )
     found: npt.NDArray[np.float32] = ((result - result.mean()) / result.std()).astype(np.float32)
     return found

@@ -9,12 +9,18 @@ import numpy.typing as npt
 from scipy import ndimage
 
 
-def glass_blur(x: npt.NDArray[np.uint8], severity: int, draw: np.random.Generator) -> npt.NDArray[Any]:
-    sigma, reach, rounds = ((0.7, 1, 2), (0.9, 2, 1), (1, 2, 3), (1.1, 3, 2), (1.5, 4, 2))[severity - 1]
+def glass_blur(
+    x: npt.NDArray[np.uint8], severity: int, draw: np.random.Generator
+) -> npt.NDArray[Any]:
+    sigma, reach, rounds = ((0.7, 1, 2), (0.9, 2, 1), (1, 2, 3), (1.1, 3, 2), (1.5, 4, 2))[
+        severity - 1
+    ]
     pixels = _smooth(x, sigma).astype(np.uint8)
     height, width = x.shape[:2]
     for _ in range(rounds):
-        steps = draw.integers(-reach, reach, (2, height, width))  # down and across, the upper end excluded
+        steps = draw.integers(
+            -reach, reach, (2, height, width)
+        )  # down and across, the upper end excluded
         pixels = pixels.reshape(-1, 3)[sources(steps, reach)].reshape(x.shape)
     return _smooth(pixels, sigma)
 
@@ -45,5 +51,7 @@ def sources(steps: npt.NDArray[np.int64], reach: int) -> npt.NDArray[np.int64]:
 
 
 def _smooth(x: npt.NDArray[np.uint8], sigma: float) -> npt.NDArray[np.float32]:
-    blurred: npt.NDArray[np.float32] = ndimage.gaussian_filter(x.astype(np.float32), (sigma, sigma, 0), mode="nearest")
+    blurred: npt.NDArray[np.float32] = ndimage.gaussian_filter(
+        x.astype(np.float32), (sigma, sigma, 0), mode="nearest"
+    )
     return blurred + np.float32(1e-3)  # a flat area must not fall below its value, to be truncated

@@ -37,7 +37,9 @@ GROUPS: dict[str, tuple[Corruption, ...]] = {
     "weather": (snow, frost, fog, brightness),
     "digital": (contrast, elastic_transform, pixelate, jpeg_compression),
 }
-CORRUPTIONS: dict[str, Corruption] = {one.__name__: one for group in GROUPS.values() for one in group}
+CORRUPTIONS: dict[str, Corruption] = {
+    one.__name__: one for group in GROUPS.values() for one in group
+}
 
 
 def corrupt(image: Picture, name: str, severity: int = 3, seed: int = 0) -> Picture:
@@ -45,8 +47,17 @@ def corrupt(image: Picture, name: str, severity: int = 3, seed: int = 0) -> Pict
     corruption = checked(name, severity)
     if isinstance(image, Image.Image):
         return Image.fromarray(_apply(corruption, np.asarray(image.convert("RGB")), severity, seed))
-    if not isinstance(image, np.ndarray) or image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
-        told = f"{image.dtype} {image.shape}" if isinstance(image, np.ndarray) else type(image).__name__
+    if (
+        not isinstance(image, np.ndarray)
+        or image.dtype != np.uint8
+        or image.ndim != 3
+        or image.shape[2] != 3
+    ):
+        told = (
+            f"{image.dtype} {image.shape}"
+            if isinstance(image, np.ndarray)
+            else type(image).__name__
+        )
         raise ValueError(f"an image to corrupt is Pillow's or uint8 (H, W, 3), got {told}")
     return _apply(corruption, image, severity, seed)
 
@@ -62,7 +73,9 @@ def checked(name: str, severity: int) -> Corruption:
     return CORRUPTIONS[name]
 
 
-def _apply(corruption: Corruption, x: npt.NDArray[np.uint8], severity: int, seed: int) -> npt.NDArray[np.uint8]:
+def _apply(
+    corruption: Corruption, x: npt.NDArray[np.uint8], severity: int, seed: int
+) -> npt.NDArray[np.uint8]:
     if not x.size:
         raise ValueError(f"an image without pixels cannot be corrupted: {x.shape}")
     result = corruption(x, int(severity), np.random.default_rng(seed % 2**64))

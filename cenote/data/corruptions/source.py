@@ -42,7 +42,13 @@ class Corrupted:
     """Images and masks by row of the columns, for `Dataset.pixels`."""
 
     def __init__(
-        self, dataset: Dataset, name: str, severity: int, seed: int, short: int | None, interpolation: str = "bicubic"
+        self,
+        dataset: Dataset,
+        name: str,
+        severity: int,
+        seed: int,
+        short: int | None,
+        interpolation: str = "bicubic",
     ) -> None:
         self.dataset = dataset.select(range(len(dataset)))
         self.dataset.rows = np.arange(len(dataset.columns["label"]))  # positions are rows

@@ -34,10 +34,16 @@ class Corrupt(v2.Transform):  # type: ignore[misc]  # torchvision has no types
         if not (isinstance(inpt, tv_tensors.Image) or type(inpt) is Tensor):
             return inpt
         if inpt.dtype != torch.uint8 or inpt.ndim != 3:
-            raise ValueError(f"Corrupt takes 8-bit images (3, H, W), got {inpt.dtype} {tuple(inpt.shape)}")
+            raise ValueError(
+                f"Corrupt takes 8-bit images (3, H, W), got {inpt.dtype} {tuple(inpt.shape)}"
+            )
         pixels = np.ascontiguousarray(inpt.permute(1, 2, 0).numpy())
-        changed = torch.from_numpy(corrupt(pixels, self.name, self.severity, params["seed"])).permute(2, 0, 1)
-        return tv_tensors.wrap(changed, like=inpt) if isinstance(inpt, tv_tensors.Image) else changed
+        changed = torch.from_numpy(
+            corrupt(pixels, self.name, self.severity, params["seed"])
+        ).permute(2, 0, 1)
+        return (
+            tv_tensors.wrap(changed, like=inpt) if isinstance(inpt, tv_tensors.Image) else changed
+        )
 
     def extra_repr(self) -> str:
         return f"{self.name}, severity={self.severity}"

@@ -23,11 +23,15 @@ def snow(x: npt.NDArray[np.uint8], severity: int, draw: np.random.Generator) -> 
     )[severity - 1]
     noise = mean + spread * draw.standard_normal((1, *x.shape[:2]), np.float32)
     flakes = zoomed(noise, size)[0]
-    flakes = np.floor(255 * np.clip(np.where(flakes < threshold, 0, flakes), 0, 1)).astype(np.float32)
+    flakes = np.floor(255 * np.clip(np.where(flakes < threshold, 0, flakes), 0, 1)).astype(
+        np.float32
+    )
     layer = np.rint(moved(flakes, radius, sigma, draw.uniform(-135, -45)))[..., None]
     pixels = x.astype(np.float32)
     pale = np.maximum(pixels, 1.5 * (pixels @ GREY)[..., None] + 127.5)
-    result: npt.NDArray[Any] = np.float32(kept) * pixels + np.float32(1 - kept) * pale + layer + layer[::-1, ::-1]
+    result: npt.NDArray[Any] = (
+        np.float32(kept) * pixels + np.float32(1 - kept) * pale + layer + layer[::-1, ::-1]
+    )
     return result
 
 
@@ -51,11 +55,17 @@ def plasma(side: int, decay: float, draw: np.random.Generator) -> npt.NDArray[np
     while len(grid) < side:
         n = len(grid)
         right, below = np.roll(grid, -1, 1), np.roll(grid, -1, 0)
-        middle = (grid + right + below + np.roll(right, -1, 0)) / 4 + _noise(n, reach, draw)  # squares
+        middle = (grid + right + below + np.roll(right, -1, 0)) / 4 + _noise(
+            n, reach, draw
+        )  # squares
         fine = np.empty((2 * n, 2 * n))
         fine[::2, ::2], fine[1::2, 1::2] = grid, middle
-        fine[::2, 1::2] = (grid + right + middle + np.roll(middle, 1, 0)) / 4 + _noise(n, reach, draw)  # diamonds
-        fine[1::2, ::2] = (grid + below + middle + np.roll(middle, 1, 1)) / 4 + _noise(n, reach, draw)
+        fine[::2, 1::2] = (grid + right + middle + np.roll(middle, 1, 0)) / 4 + _noise(
+            n, reach, draw
+        )  # diamonds
+        fine[1::2, ::2] = (grid + below + middle + np.roll(middle, 1, 1)) / 4 + _noise(
+            n, reach, draw
+        )
         grid, reach = fine, reach / decay
     grid -= grid.min()
     return grid / (grid.max() or 1)
@@ -65,7 +75,9 @@ def _noise(n: int, reach: float, draw: np.random.Generator) -> npt.NDArray[np.fl
     return reach * draw.uniform(-reach, reach, (n, n))
 
 
-def brightness(x: npt.NDArray[np.uint8], severity: int, draw: np.random.Generator) -> npt.NDArray[Any]:
+def brightness(
+    x: npt.NDArray[np.uint8], severity: int, draw: np.random.Generator
+) -> npt.NDArray[Any]:
     """The value of HSV grows by c. Hue and saturation stay, so all three channels grow by one factor."""
     c = (0.1, 0.2, 0.3, 0.4, 0.5)[severity - 1]
     value = x.max(2, keepdims=True).astype(np.float32)

@@ -32,11 +32,15 @@ def create_image_text(name: str, **options: Any) -> ImageText:
         from .saving import load_image_text
 
         return _made(load_image_text, name, options, folder)
-    raise ValueError(f"no image-text model '{name}'{suggest(kind, ['text-space', 'open_clip'])} ({FORMS})")
+    raise ValueError(
+        f"no image-text model '{name}'{suggest(kind, ['text-space', 'open_clip'])} ({FORMS})"
+    )
 
 
 def _model_and_weights(rest: str) -> tuple[str, ...]:
-    if rest.startswith(("hf-hub:", "local-dir:")):  # open_clip's own way to name a repository or a folder
+    if rest.startswith(
+        ("hf-hub:", "local-dir:")
+    ):  # open_clip's own way to name a repository or a folder
         return (rest,)
     model, _, weights = rest.partition("/")
     if not model or not weights:
@@ -47,7 +51,9 @@ def _model_and_weights(rest: str) -> tuple[str, ...]:
     return model, weights
 
 
-def _made(make: Callable[..., ImageText], name: str, options: dict[str, Any], *given: Any) -> ImageText:
+def _made(
+    make: Callable[..., ImageText], name: str, options: dict[str, Any], *given: Any
+) -> ImageText:
     known = list(inspect.signature(make).parameters)[len(given) :]
     check_names(name, options, known)
     return make(*given, **options)

@@ -56,7 +56,9 @@ def checked(texts: Sequence[str]) -> list[str]:
         raise ValueError(f"texts is a list of texts, got the text '{texts:.40}'")
     for text in texts:
         if not isinstance(text, str) or not text.strip():
-            raise ValueError(f"a text to be embedded has at least one character that is no space, got {text!r:.40}")
+            raise ValueError(
+                f"a text to be embedded has at least one character that is no space, got {text!r:.40}"
+            )
     return list(texts)
 
 
@@ -67,7 +69,9 @@ def in_batches(texts: Sequence[str], size: int = BATCH) -> Iterator[Sequence[str
 def parts_of(template: str) -> tuple[str, str]:
     """What stands before and after the made-up word."""
     if template.count(WORD) != 1:
-        raise ValueError(f"a template has the sign {WORD} once, such as 'a photo of {WORD}', got '{template}'")
+        raise ValueError(
+            f"a template has the sign {WORD} once, such as 'a photo of {WORD}', got '{template}'"
+        )
     before, _, after = template.partition(WORD)
     return before, after
 

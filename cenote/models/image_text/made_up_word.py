@@ -20,12 +20,16 @@ def input_embedding(model: Any) -> nn.Embedding | None:
     """Where a model of open_clip looks its words up."""
     tower = getattr(model, "text", model)
     found = getattr(tower, "token_embedding", None)
-    if found is None and hasattr(getattr(tower, "transformer", None), "get_input_embeddings"):  # Hugging Face's
+    if found is None and hasattr(
+        getattr(tower, "transformer", None), "get_input_embeddings"
+    ):  # Hugging Face's
         found = tower.transformer.get_input_embeddings()
     return found if isinstance(found, nn.Embedding) else None
 
 
-def place_of_word(tokenize: Callable[[Sequence[str]], Tensor], before: str, after: str) -> tuple[Tensor, int]:
+def place_of_word(
+    tokenize: Callable[[Sequence[str]], Tensor], before: str, after: str
+) -> tuple[Tensor, int]:
     """The template's tokens (1, L) with a placeholder, and where that is."""
     for words in PLACEHOLDERS:
         ids = tokenize([before + word + after for word in words])
@@ -36,7 +40,9 @@ def place_of_word(tokenize: Callable[[Sequence[str]], Tensor], before: str, afte
             raise ValueError(
                 f"the made-up word lies beyond what the text encoder reads: '{before[:60]}...' is too long"
             )
-    raise ValueError(f"the made-up word must stand for itself in the template, got '{before}${after}'")
+    raise ValueError(
+        f"the made-up word must stand for itself in the template, got '{before}${after}'"
+    )
 
 
 @contextmanager

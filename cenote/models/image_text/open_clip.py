@@ -36,15 +36,21 @@ class OpenClip(nn.Module):
         self.tokenizer = _tokenizer(open_clip, model)
         self.preprocess = dict(self.clip.visual.preprocess_cfg)
         self.name = f"open_clip/{model}" + (f"/{weights}" if weights is not None else "")
-        self.identity = identity_of(f"open_clip/{model}", self.clip, sorted(self.preprocess.items(), key=str))
+        self.identity = identity_of(
+            f"open_clip/{model}", self.clip, sorted(self.preprocess.items(), key=str)
+        )
         self._words = input_embedding(self.clip)
-        if self._words is not None:  # else this model cannot be given a made-up word, and is not Invertible
+        if (
+            self._words is not None
+        ):  # else this model cannot be given a made-up word, and is not Invertible
             self.word_dim = self._words.embedding_dim
         self.dim = self.embed_texts(["x"]).shape[1]
 
     def transform(self) -> Transform:
         theirs: Any = require("open_clip.transform", extra="clip")
-        made: Transform = theirs.image_transform_v2(theirs.PreprocessCfg(**self.preprocess), is_train=False)
+        made: Transform = theirs.image_transform_v2(
+            theirs.PreprocessCfg(**self.preprocess), is_train=False
+        )
         return made
 
     @torch.no_grad()
@@ -54,7 +60,10 @@ class OpenClip(nn.Module):
     @torch.no_grad()
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
         device = self.clip.logit_scale.device
-        rows = [unit(self.clip.encode_text(self.tokenizer(some).to(device))) for some in in_batches(checked(texts))]
+        rows = [
+            unit(self.clip.encode_text(self.tokenizer(some).to(device)))
+            for some in in_batches(checked(texts))
+        ]
         return torch.cat(rows) if rows else torch.empty(0, self.dim, device=device)
 
     def embed_with_word(self, template: str, word: Tensor) -> Tensor:
@@ -80,13 +89,22 @@ def _create(open_clip: Any, model: str, weights: str | None) -> Any:
             warnings.filterwarnings("error", message="QuickGELU mismatch")
             return open_clip.create_model(model, require_pretrained=True, **options)
     except UserWarning as mismatch:
-        raise ValueError(f"'{model}' does not go with the weights '{weights}': {mismatch}") from mismatch
-    except Exception as error:  # whatever damaged files, other models' files and networks make open_clip raise
+        raise ValueError(
+            f"'{model}' does not go with the weights '{weights}': {mismatch}"
+        ) from mismatch
+    except (
+        Exception
+    ) as error:  # whatever damaged files, other models' files and networks make open_clip raise
         if is_file:
             read_weights(Path(str(weights)))  # says what is wrong with the file itself
-        reason = " ".join(line.strip() for line in str(error).splitlines()[:3])[:300] or type(error).__name__
+        reason = (
+            " ".join(line.strip() for line in str(error).splitlines()[:3])[:300]
+            or type(error).__name__
+        )
         if is_file or model.startswith("local-dir:"):
-            raise ValueError(f"{weights or model} does not fit open_clip's '{model}': {reason}") from error
+            raise ValueError(
+                f"{weights or model} does not fit open_clip's '{model}': {reason}"
+            ) from error
         raise OSError(
             f"the weights of 'open_clip/{model}{f'/{weights}' if weights else ''}' could not be had ({reason}): "
             "without network give a local file (open_clip/MODEL/FILE), or use text-space"
@@ -95,7 +113,9 @@ def _create(open_clip: Any, model: str, weights: str | None) -> Any:
 
 def _checked_weights(open_clip: Any, model: str, weights: str | None) -> str:
     if model not in open_clip.list_models():
-        raise ValueError(f"open_clip has no model '{model}'{suggest(model, open_clip.list_models())}")
+        raise ValueError(
+            f"open_clip has no model '{model}'{suggest(model, open_clip.list_models())}"
+        )
     tags = open_clip.list_pretrained_tags_by_model(model)
     told = f"it has {', '.join(tags)}" if tags else "it has none"
     if weights is None:

@@ -32,7 +32,9 @@ def save_image_text(model: SmallClip, folder: str | Path) -> None:
     save_model(model.image, folder)
     tensors: dict[str, Tensor] = {**model.text.state_dict(), "scale": model.scale.detach()}
     with write_atomically(folder / TEXT_WEIGHTS) as temporary:
-        save_file({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, temporary)
+        save_file(
+            {name: value.detach().cpu().contiguous() for name, value in tensors.items()}, temporary
+        )
     config = {"format": FORMAT, "text": model.text.options, "words": model.words.vocabulary}
     config["things"] = model.things
     config |= {"image": _digest(folder / WEIGHTS), "sha256": _digest(folder / TEXT_WEIGHTS)}
@@ -46,7 +48,9 @@ def load_image_text(folder: str | Path) -> SmallClip:
     config = _read(folder / TEXT)
     for file, key in ((WEIGHTS, "image"), (TEXT_WEIGHTS, "sha256")):
         if not (folder / file).is_file() or _digest(folder / file) != config[key]:
-            raise ValueError(f"{folder / file} is not the one that {TEXT} names: resume the run that was to write it")
+            raise ValueError(
+                f"{folder / file} is not the one that {TEXT} names: resume the run that was to write it"
+            )
     image = load(folder)
     options = config["text"]
     words = Words(config["words"], options["context"])
@@ -66,21 +70,31 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ValueError(f"{path.parent} is no image-text model: it has no {TEXT} (cenote clip writes one)") from None
+        raise ValueError(
+            f"{path.parent} is no image-text model: it has no {TEXT} (cenote clip writes one)"
+        ) from None
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON: {error}") from None
     if not isinstance(config, dict) or set(config) != KEYS:
-        raise ValueError(f"{path} is not a Cenote text encoder's: it has exactly the keys {', '.join(sorted(KEYS))}")
+        raise ValueError(
+            f"{path} is not a Cenote text encoder's: it has exactly the keys {', '.join(sorted(KEYS))}"
+        )
     if config["format"] != FORMAT:
         raise ValueError(f"{path} has format {config['format']!r:.80}: this Cenote reads {FORMAT}")
     options = config["text"]
     for key in ("words", "things"):
-        if not isinstance(config[key], list) or not all(isinstance(word, str) for word in config[key]):
+        if not isinstance(config[key], list) or not all(
+            isinstance(word, str) for word in config[key]
+        ):
             raise ValueError(f"{path}: {key} is a list of words")
     known = {"context", "width", "layers", "heads"}
-    numbers = isinstance(options, dict) and all(type(v) is int and 0 < v <= LARGEST for v in options.values())
+    numbers = isinstance(options, dict) and all(
+        type(v) is int and 0 < v <= LARGEST for v in options.values()
+    )
     if not numbers or set(options) != known or options["layers"] > 1024:
-        raise ValueError(f"{path}: text has the numbers {', '.join(sorted(known))}, got {options!r:.80}")
+        raise ValueError(
+            f"{path}: text has the numbers {', '.join(sorted(known))}, got {options!r:.80}"
+        )
     return config
 
 

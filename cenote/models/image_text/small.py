@@ -23,17 +23,32 @@ class SmallClip(nn.Module):
     """
 
     def __init__(
-        self, image: PooledModel, text: TextTower, words: Words, name: str = "clip", things: Sequence[str] = ()
+        self,
+        image: PooledModel,
+        text: TextTower,
+        words: Words,
+        name: str = "clip",
+        things: Sequence[str] = (),
     ) -> None:
         super().__init__()
-        self.image, self.text, self.words, self.name, self.things = image, text, words, name, list(things)
-        self.scale = nn.Parameter(torch.tensor(1 / 0.07).log())  # of similarities in training, as CLIP's begins
+        self.image, self.text, self.words, self.name, self.things = (
+            image,
+            text,
+            words,
+            name,
+            list(things),
+        )
+        self.scale = nn.Parameter(
+            torch.tensor(1 / 0.07).log()
+        )  # of similarities in training, as CLIP's begins
         self.dim, self.word_dim = image.vector_dim, text.embedding.embedding_dim
 
     @property
     def identity(self) -> str:
         made = f"clip/{self.image.config['backbone']}/{self.image.config['pool']}"
-        return identity_of(made, self.image, self.text, self.words.vocabulary, self.image.backbone.preprocessing)
+        return identity_of(
+            made, self.image, self.text, self.words.vocabulary, self.image.backbone.preprocessing
+        )
 
     def transform(self) -> Transform:
         return self.image.backbone.preprocessing.transform()
@@ -45,7 +60,10 @@ class SmallClip(nn.Module):
     @torch.no_grad()
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
         device = self.scale.device
-        rows = [unit(self.text(self.words.encode(some).to(device))) for some in in_batches(checked(texts))]
+        rows = [
+            unit(self.text(self.words.encode(some).to(device)))
+            for some in in_batches(checked(texts))
+        ]
         return torch.cat(rows) if rows else torch.empty(0, self.dim, device=device)
 
     def unknown(self, text: str) -> list[str]:

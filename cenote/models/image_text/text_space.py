@@ -40,13 +40,20 @@ class TextSpace(nn.Module):
         self.top, self.temperature = top, temperature
         self.register_buffer("classes", classes, persistent=False)
         made = create_backbone(backbone, pretrained=True)
-        self.preprocessing, self.classifier = made.preprocessing, made.model.eval().requires_grad_(False)
+        self.preprocessing, self.classifier = (
+            made.preprocessing,
+            made.model.eval().requires_grad_(False),
+        )
         outputs = getattr(self.classifier, "num_classes", 0)
         if outputs != len(classes):
             told = f"'{backbone}' has {outputs}"
-            raise ValueError(f"text-space needs a classifier of ImageNet's {len(classes)} classes, {told}")
+            raise ValueError(
+                f"text-space needs a classifier of ImageNet's {len(classes)} classes, {told}"
+            )
         self.name = f"text-space/{backbone}"
-        self.identity = identity_of(self.name, self.classifier, self.words, class_texts, top, temperature)
+        self.identity = identity_of(
+            self.name, self.classifier, self.words, class_texts, top, temperature
+        )
 
     def transform(self) -> Transform:
         return self.preprocessing.transform()
@@ -78,5 +85,13 @@ def class_vectors(words: WordVectors, texts: str = "names and definitions") -> T
         first: Tensor = words([several[0] for several in names])
         return first
     each = words([name for several in names for name in several])
-    named = unit(torch.stack([of_class.mean(0) for of_class in each.split([len(several) for several in names])]))
-    return named if texts == "names" else unit(named + words([definition for _, _, definition in told]))
+    named = unit(
+        torch.stack(
+            [of_class.mean(0) for of_class in each.split([len(several) for several in names])]
+        )
+    )
+    return (
+        named
+        if texts == "names"
+        else unit(named + words([definition for _, _, definition in told]))
+    )

@@ -12,21 +12,37 @@ class TextTower(nn.Module):
     """`tower(ids)`: (N, L) -> (N, dim). Words see each other both ways; the vector is the mean over them."""
 
     def __init__(
-        self, tokens: int, dim: int, context: int = 48, width: int = 128, layers: int = 2, heads: int = 4
+        self,
+        tokens: int,
+        dim: int,
+        context: int = 48,
+        width: int = 128,
+        layers: int = 2,
+        heads: int = 4,
     ) -> None:
         super().__init__()
         if min(tokens, dim, context, width, layers, heads) < 1 or width % heads:
-            raise ValueError(f"a text transformer needs sizes from 1, and {heads} heads must share its width {width}")
+            raise ValueError(
+                f"a text transformer needs sizes from 1, and {heads} heads must share its width {width}"
+            )
         self.options = {"context": context, "width": width, "layers": layers, "heads": heads}
         self.embedding = nn.Embedding(tokens, width)
         self.position = nn.Parameter(torch.empty(context, width))
         layer = nn.TransformerEncoderLayer(
-            width, heads, 4 * width, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
+            width,
+            heads,
+            4 * width,
+            dropout=0.0,
+            activation="gelu",
+            batch_first=True,
+            norm_first=True,
         )
         self.blocks = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
         self.norm = nn.LayerNorm(width)
         self.projection = nn.Linear(width, dim, bias=False)
-        for block in self.blocks.layers:  # the encoder copies one layer: all of them would begin alike
+        for (
+            block
+        ) in self.blocks.layers:  # the encoder copies one layer: all of them would begin alike
             for module in block.modules():
                 if isinstance(module, nn.Linear):
                     nn.init.xavier_uniform_(module.weight)

@@ -35,7 +35,9 @@ class Words:
 
     def encode(self, texts: Sequence[str], spelled: Sequence[bool] | None = None) -> Tensor:
         """Where `spelled`, every word letter by letter: so the letters learn what they mean."""
-        rows = [self._tokens(text, spelled is not None and spelled[i]) for i, text in enumerate(texts)]
+        rows = [
+            self._tokens(text, spelled is not None and spelled[i]) for i, text in enumerate(texts)
+        ]
         ids = torch.full((len(rows), max(map(len, rows), default=0)), PAD)
         for row, tokens in zip(ids, rows, strict=True):
             row[: len(tokens)] = torch.tensor(tokens)
@@ -44,7 +46,11 @@ class Words:
     def unknown(self, text: str) -> list[str]:
         """Words that are letters only to the model: neither known nor begun by a known one."""
         words = [word for word in WORDS.findall(text.lower()) if word.isalnum()]
-        return [word for word in words if word not in self.ids and max(self._pieces(word, False)) < FIRST_WORD]
+        return [
+            word
+            for word in words
+            if word not in self.ids and max(self._pieces(word, False)) < FIRST_WORD
+        ]
 
     def _tokens(self, text: str, spelled: bool) -> list[int]:
         found: list[int] = []
@@ -59,6 +65,10 @@ class Words:
         while word:
             lengths = () if spelled else range(min(self.longest, len(word)), SHORTEST - 1, -1)
             n = next((n for n in lengths if word[:n] in self.ids), 0)
-            found += [self.ids[word[:n]]] if n else [1 + byte for byte in word[0].encode("utf-8", "surrogatepass")]
+            found += (
+                [self.ids[word[:n]]]
+                if n
+                else [1 + byte for byte in word[0].encode("utf-8", "surrogatepass")]
+            )
             word = word[n or 1 :]
         return found

@@ -50,7 +50,11 @@ def voc07(root: Path) -> None:
     year = root / "VOCdevkit" / "VOC2007"
     for name in ("000005", "000007", "000001"):
         image(year / "JPEGImages" / f"{name}.jpg")
-        annotation(year / "Annotations" / f"{name}.xml", ("dog", (1, 1, 12, 8), 0, 1), ("person", (3, 2, 6, 7), 1, 0))
+        annotation(
+            year / "Annotations" / f"{name}.xml",
+            ("dog", (1, 1, 12, 8), 0, 1),
+            ("person", (3, 2, 6, 7), 1, 0),
+        )
     text(year / "ImageSets/Main/trainval.txt", "000005", "000007")
     text(year / "ImageSets/Main/test.txt", "000001")
     text(year / "ImageSets/Main/dog_trainval.txt", "000005 -1", "000007  1")
@@ -77,10 +81,18 @@ def instances(names: dict[int, str]) -> dict[str, Any]:
             (1, [6.5, 2.0, 3.0, 2.5], 0, []),
             (1, [0.0, 0.0, 2.0, 8.0], 1, runs),
         ):
-            entry = {"id": len(found), "image_id": number, "category_id": category, "bbox": box, "iscrowd": crowd}
+            entry = {
+                "id": len(found),
+                "image_id": number,
+                "category_id": category,
+                "bbox": box,
+                "iscrowd": crowd,
+            }
             found.append(entry | {"segmentation": outline})
     return {
-        "images": [{"id": n, "file_name": name, "width": 12, "height": 8} for n, name in names.items()],
+        "images": [
+            {"id": n, "file_name": name, "width": 12, "height": 8} for n, name in names.items()
+        ],
         "annotations": found,
         "categories": [{"id": 90, "name": "toothbrush"}, {"id": 1, "name": "person"}],
     }
@@ -92,9 +104,15 @@ def coco(root: Path) -> None:
         for name in names.values():
             image(root / split / name)
         dump(root / "annotations" / f"instances_{split}.json", instances(names))
-        captions = [{"id": i, "image_id": n, "caption": f"one {n}"} for i, n in enumerate([*numbers, *numbers])]
+        captions = [
+            {"id": i, "image_id": n, "caption": f"one {n}"}
+            for i, n in enumerate([*numbers, *numbers])
+        ]
         listed = [{"id": n, "file_name": name} for n, name in names.items()]
-        dump(root / "annotations" / f"captions_{split}.json", {"images": listed, "annotations": captions})
+        dump(
+            root / "annotations" / f"captions_{split}.json",
+            {"images": listed, "annotations": captions},
+        )
 
 
 def coco20k(root: Path) -> None:
@@ -110,9 +128,17 @@ def ade20k(root: Path) -> None:
     for folder, name in (("training", "ADE_train_00000001"), ("validation", "ADE_val_00000001")):
         image(root / "images" / folder / f"{name}.jpg")
         mask(root / "annotations" / folder / f"{name}.png", [[0] * 4 + [1] * 4 + [3] * 4] * 8)
-    rows = ["1\t0.1\t11664\t1172\twall", "2\t0.1\t6046\t612\tscreen, edifice", "3 \t0.08\t8265\t796\tscreen, sky "]
+    rows = [
+        "1\t0.1\t11664\t1172\twall",
+        "2\t0.1\t6046\t612\tscreen, edifice",
+        "3 \t0.08\t8265\t796\tscreen, sky ",
+    ]
     text(root / "objectInfo150.txt", "Idx\tRatio\tTrain\tVal\tName", *rows)
-    text(root / "sceneCategories.txt", "ADE_train_00000001 airport_terminal", "ADE_val_00000001 abbey")
+    text(
+        root / "sceneCategories.txt",
+        "ADE_train_00000001 airport_terminal",
+        "ADE_val_00000001 abbey",
+    )
 
 
 def wsol(root: Path, folder: str, images: str, names: dict[str, list[tuple[str, int]]]) -> None:
@@ -124,12 +150,17 @@ def wsol(root: Path, folder: str, images: str, names: dict[str, list[tuple[str, 
         text(lists / "class_labels.txt", *(f"{name},{number}" for name, number in found))
         text(lists / "image_sizes.txt", *(f"{name},12,8" for name, _ in found))
         if split != "train":
-            text(lists / "localization.txt", *(f"{n},{b}" for n, _ in found for b in ("1,2,9,7", "3,3,5,5")))
+            text(
+                lists / "localization.txt",
+                *(f"{n},{b}" for n, _ in found for b in ("1,2,9,7", "3,3,5,5")),
+            )
 
 
 def wsol_cub(root: Path) -> None:
     birds = ("002.Laysan_Albatross", 1), ("001.Black_footed_Albatross", 0)
-    names = {s: [(f"{bird}/{s}.jpg", number) for bird, number in birds] for s in ("train", "val", "test")}
+    names = {
+        s: [(f"{bird}/{s}.jpg", number) for bird, number in birds] for s in ("train", "val", "test")
+    }
     wsol(root, "metadata/CUB", "dataset/CUB", names)
 
 
@@ -146,26 +177,44 @@ def wsol_own(root: Path) -> None:
 
 
 def openimages(root: Path) -> None:
-    names = {s: [(f"{s}/{m}/{i}.jpg", i) for i, m in enumerate(("01226z", "0bt_c3"))] for s in ("train", "val", "test")}
+    names = {
+        s: [(f"{s}/{m}/{i}.jpg", i) for i, m in enumerate(("01226z", "0bt_c3"))]
+        for s in ("train", "val", "test")
+    }
     wsol(root, "metadata/OpenImages", "dataset/OpenImages", names)
     for split in ("val", "test"):
         lines = []
         for name, _ in names[split]:
             stem = name.removesuffix(".jpg")
-            for part, columns in (("_m_1", [1, 1, 0, 0]), ("_m_2", [0, 1, 0, 0]), ("_ignore", [0, 1, 1, 0])):
-                mask(root / "dataset/OpenImages" / f"{stem}{part}.png", [[255 * c for c in columns]] * 3)
+            for part, columns in (
+                ("_m_1", [1, 1, 0, 0]),
+                ("_m_2", [0, 1, 0, 0]),
+                ("_ignore", [0, 1, 1, 0]),
+            ):
+                mask(
+                    root / "dataset/OpenImages" / f"{stem}{part}.png",
+                    [[255 * c for c in columns]] * 3,
+                )
             lines += [f"{name},{stem}_m_1.png,{stem}_ignore.png", f"{name},{stem}_m_2.png,"]
         text(root / "metadata/OpenImages" / split / "localization.txt", *lines)
     text(root / "class-descriptions-boxable.csv", "/m/01226z,Football", '/m/0bt_c3,"Book, big"')
 
 
 def landmarks(root: Path, published: str) -> None:
-    database, queries = ["all_souls_000001", "all_souls_000002", "oriel_000003"], ["all_souls_000013", "oriel_000009"]
+    database, queries = (
+        ["all_souls_000001", "all_souls_000002", "oriel_000003"],
+        ["all_souls_000013", "oriel_000009"],
+    )
     for name in (*database, *queries):
         image(root / "jpg" / f"{name}.jpg")
     gnd = [
         {"bbx": [1.5, 2.0, 9.0, 7.0], "easy": [0], "hard": [1], "junk": [2]},
-        {"bbx": np.array([0.0, 0.0, 5.0, 5.0]), "easy": np.array([], np.int64), "hard": np.array([2]), "junk": []},
+        {
+            "bbx": np.array([0.0, 0.0, 5.0, 5.0]),
+            "easy": np.array([], np.int64),
+            "hard": np.array([2]),
+            "junk": [],
+        },
     ]
     content = {"imlist": database, "qimlist": queries, "gnd": gnd}
     (root / f"gnd_{published}.pkl").write_bytes(pickle.dumps(content, protocol=2))
@@ -184,7 +233,11 @@ def patterncom(root: Path) -> None:
         "overpass002.jpg,context,road",
         "airplane001.jpg,context,water",
     )
-    text(root / "PatternCom" / "color.csv", "airplane001.jpg,color,white", "airplane002.jpg,color,purple & white")
+    text(
+        root / "PatternCom" / "color.csv",
+        "airplane001.jpg,color,white",
+        "airplane002.jpg,color,purple & white",
+    )
 
 
 def fashioniq(root: Path) -> None:
@@ -206,9 +259,19 @@ def cirr(root: Path) -> None:
         names = [f"{folder.split('/')[0]}-{i}-0-img0" for i in range(6)]
         for name in names:
             image(root / "img_raw" / folder / f"{name}.png")
-        dump(root / "image_splits" / f"split.rc2.{split}.json", {n: f"./{folder}/{n}.png" for n in names})
-        query = {"pairid": 1, "reference": names[2], "caption": "add a dog", "img_set": {"id": 0, "members": names}}
-        known = {"target_hard": names[5], "target_soft": {names[5]: 1.0}} if split != "test1" else {}
+        dump(
+            root / "image_splits" / f"split.rc2.{split}.json",
+            {n: f"./{folder}/{n}.png" for n in names},
+        )
+        query = {
+            "pairid": 1,
+            "reference": names[2],
+            "caption": "add a dog",
+            "img_set": {"id": 0, "members": names},
+        }
+        known = (
+            {"target_hard": names[5], "target_soft": {names[5]: 1.0}} if split != "test1" else {}
+        )
         dump(root / "captions" / f"cap.rc2.{split}.json", [query | known])
 
 
@@ -219,6 +282,14 @@ def circo(root: Path) -> None:
         image(folder / "unlabeled2017" / f"{number:012d}.jpg")
     listed = [{"id": number, "file_name": f"{number:012d}.jpg"} for number in numbers]
     dump(folder / "annotations" / "image_info_unlabeled2017.json", {"images": listed})
-    query = {"reference_img_id": 97553, "relative_caption": "is in a garden", "shared_concept": "a bear", "id": 0}
-    dump(root / "annotations/val.json", [query | {"target_img_id": 535009, "gt_img_ids": [535009, 243611]}])
+    query = {
+        "reference_img_id": 97553,
+        "relative_caption": "is in a garden",
+        "shared_concept": "a bear",
+        "id": 0,
+    }
+    dump(
+        root / "annotations/val.json",
+        [query | {"target_img_id": 535009, "gt_img_ids": [535009, 243611]}],
+    )
     dump(root / "annotations/test.json", [query])

@@ -14,7 +14,9 @@ class Case:
     splits: dict[str | None, int]
     classes: list[str]  # the first ones
     count: int | None = None  # of all classes, if there are more
-    boxes: dict[str, list[tuple[float, ...]]] = field(default_factory=dict)  # by image; other images have none
+    boxes: dict[str, list[tuple[float, ...]]] = field(
+        default_factory=dict
+    )  # by image; other images have none
     labels: dict[str, str] = field(default_factory=dict)  # of some images
     domains: dict[str, str] = field(default_factory=dict)
     attributes: dict[str, dict[str, str]] = field(default_factory=dict)
@@ -30,7 +32,13 @@ BIRDS = ["001.Albatross", "101.Pelican"]
 CUB_DAMAGE = ("bounding_boxes.txt", 2, "2 1.0 2.0 three 4.0")
 FLAT = {"car_ims/000001.jpg": [(0, 0, 40, 30)], "car_ims/000002.jpg": [(4, 5, 20, 16)]}
 FLAT["car_ims/000003.jpg"] = [(2, 3, 33, 24)]
-SPLIT = dict(zip(("cars_train/00001.jpg", "cars_train/00002.jpg", "cars_test/00001.jpg"), FLAT.values(), strict=True))
+SPLIT = dict(
+    zip(
+        ("cars_train/00001.jpg", "cars_train/00002.jpg", "cars_test/00001.jpg"),
+        FLAT.values(),
+        strict=True,
+    )
+)
 DRESS = "img/WOMEN/Dresses/id_0000000{}/02_1_front.jpg"
 MINI = trees.conversion("minidn", ("clipart", "painting", "real", "sketch"), "zebra")
 

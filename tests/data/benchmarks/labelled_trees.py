@@ -14,7 +14,16 @@ from scipy.io import savemat
 WNIDS = ("n01440764", "n02012849", "n03126707")  # tench, and the two cranes
 MAPPING = "n01440764 tench, Tinca tinca\nn02012849 crane\nn03126707 crane\n"
 FLAGS = np.random.default_rng(0).integers(0, 256, (6, 3 * 32 * 32), np.uint8)  # six images of CIFAR
-V9 = ("original", "only_fg", "mixed_same", "mixed_rand", "mixed_next", "no_fg", "only_bg_b", "only_bg_t")
+V9 = (
+    "original",
+    "only_fg",
+    "mixed_same",
+    "mixed_rand",
+    "mixed_next",
+    "no_fg",
+    "only_bg_b",
+    "only_bg_t",
+)
 
 
 def picture(path: Path, size: tuple[int, int] = (40, 30)) -> None:
@@ -35,7 +44,9 @@ def pictures(root: Path, *paths: str) -> None:
 def voc_xml(path: Path, name: str, *corners: int) -> None:
     keys = ("xmin", "ymin", "xmax", "ymax")
     box = "".join(f"<{key}>{value}</{key}>" for key, value in zip(keys, corners, strict=True))
-    text(path, f"<annotation><object><name>{name}</name><bndbox>{box}</bndbox></object></annotation>")
+    text(
+        path, f"<annotation><object><name>{name}</name><bndbox>{box}</bndbox></object></annotation>"
+    )
 
 
 def struct(**columns: list[Any]) -> np.ndarray:
@@ -70,7 +81,12 @@ def python2_pickle(path: Path, value: Any) -> None:
 
 def imagenet(root: Path) -> None:
     for wnid in WNIDS[:2]:
-        pictures(root, f"train/{wnid}/{wnid}_10.JPEG", f"train/{wnid}/{wnid}_9.JPEG", f"val/{wnid}/{wnid}_val.JPEG")
+        pictures(
+            root,
+            f"train/{wnid}/{wnid}_10.JPEG",
+            f"train/{wnid}/{wnid}_9.JPEG",
+            f"val/{wnid}/{wnid}_val.JPEG",
+        )
     text(root / f"train/{WNIDS[0]}/notes.txt", "not an image")
 
 
@@ -80,9 +96,18 @@ def imagenet_kaggle(root: Path) -> None:
         pictures(data, f"train/{wnid}/{wnid}_1.JPEG")
     pictures(data, "val/ILSVRC2012_val_00000001.JPEG", "val/ILSVRC2012_val_00000002.JPEG")
     (root / "LOC_synset_mapping.txt").write_text(MAPPING)
-    text(root / "LOC_train_solution.csv", "ImageId,PredictionString", "n02012849_1,n02012849 0 0 39 29 ")
+    text(
+        root / "LOC_train_solution.csv",
+        "ImageId,PredictionString",
+        "n02012849_1,n02012849 0 0 39 29 ",
+    )
     first = "ILSVRC2012_val_00000001,n03126707 1 2 10 20 n03126707 5 6 7 8 "
-    text(root / "LOC_val_solution.csv", "ImageId,PredictionString", first, "ILSVRC2012_val_00000002,n01440764 3 3 9 9 ")
+    text(
+        root / "LOC_val_solution.csv",
+        "ImageId,PredictionString",
+        first,
+        "ILSVRC2012_val_00000002,n01440764 3 3 9 9 ",
+    )
 
 
 def imagenet_devkit(root: Path) -> None:
@@ -91,12 +116,24 @@ def imagenet_devkit(root: Path) -> None:
     text(devkit / "ILSVRC2012_validation_ground_truth.txt", "2", "3")
     synsets = struct(
         ILSVRC2012_ID=[1, 2, 3, 1001],
-        WNID=["n03126707", "n01440764", "n02012849", "n00001740"],  # the devkit has an order of its own
+        WNID=[
+            "n03126707",
+            "n01440764",
+            "n02012849",
+            "n00001740",
+        ],  # the devkit has an order of its own
         words=["crane", "tench, Tinca tinca", "crane", "entity"],
         num_children=[0, 0, 0, 2],
     )
     savemat(devkit / "meta.mat", {"synsets": synsets})
-    voc_xml(root / "ILSVRC/Annotations/CLS-LOC/val/ILSVRC2012_val_00000001.xml", "n01440764", 0, 0, 39, 29)
+    voc_xml(
+        root / "ILSVRC/Annotations/CLS-LOC/val/ILSVRC2012_val_00000001.xml",
+        "n01440764",
+        0,
+        0,
+        39,
+        29,
+    )
 
 
 def imagenet_20pc(root: Path) -> None:
@@ -108,7 +145,13 @@ def imagenet_20pc(root: Path) -> None:
 
 
 def imagenet_100(root: Path) -> None:
-    pictures(root, "train/n01558993/a.JPEG", "train/n01440764/a.JPEG", "val/n13040303/a.JPEG", "val/n01440764/b.JPEG")
+    pictures(
+        root,
+        "train/n01558993/a.JPEG",
+        "train/n01440764/a.JPEG",
+        "val/n13040303/a.JPEG",
+        "val/n01440764/b.JPEG",
+    )
 
 
 def imagenet_9(root: Path) -> None:
@@ -127,14 +170,24 @@ def imagenet_r(root: Path) -> None:
 
 
 def imagenet_r_conversion(root: Path) -> None:
-    pictures(root, "imagenet-r/n01443537/cartoon_1.jpg", "real/n01443537/ILSVRC2012_val_00000262.JPEG")
+    pictures(
+        root, "imagenet-r/n01443537/cartoon_1.jpg", "real/n01443537/ILSVRC2012_val_00000262.JPEG"
+    )
     lines = ["imagenet_r/imagenet-r/n01443537/cartoon_1.jpg cartoon goldfish"]
-    text(root / "full_files.csv", *lines, "imagenet_r/real/n01443537/ILSVRC2012_val_00000262.JPEG real goldfish")
+    text(
+        root / "full_files.csv",
+        *lines,
+        "imagenet_r/real/n01443537/ILSVRC2012_val_00000262.JPEG real goldfish",
+    )
 
 
 def imagenet_c(root: Path) -> None:
     for severity in (1, 5):
-        pictures(root, f"noise/gaussian_noise/{severity}/n01440764/a.JPEG", f"fog/{severity}/n02012849/a.JPEG")
+        pictures(
+            root,
+            f"noise/gaussian_noise/{severity}/n01440764/a.JPEG",
+            f"fog/{severity}/n02012849/a.JPEG",
+        )
     (root / "LOC_synset_mapping.txt").write_text(MAPPING)
 
 
@@ -143,9 +196,16 @@ def imagenet_c(root: Path) -> None:
 
 def cifar10_python(root: Path) -> None:
     for k, name in enumerate([f"data_batch_{i}" for i in range(1, 6)] + ["test_batch"]):
-        batch = {"batch_label": name, "labels": [k % 2], "data": FLAGS[k : k + 1], "filenames": ["x.png"]}
+        batch = {
+            "batch_label": name,
+            "labels": [k % 2],
+            "data": FLAGS[k : k + 1],
+            "filenames": ["x.png"],
+        }
         python2_pickle(root / "cifar-10-batches-py" / name, batch)
-    python2_pickle(root / "cifar-10-batches-py/batches.meta", {"label_names": ["airplane", "automobile"]})
+    python2_pickle(
+        root / "cifar-10-batches-py/batches.meta", {"label_names": ["airplane", "automobile"]}
+    )
 
 
 def cifar10_binary(root: Path) -> None:
@@ -159,7 +219,10 @@ def cifar100_python(root: Path) -> None:
         data = FLAGS[rows]
         labels = {"fine_labels": [2] * len(data), "coarse_labels": [1] * len(data)}
         python2_pickle(root / name, {"data": data, **labels})
-    names = {"fine_label_names": ["apple", "aquarium_fish", "baby"], "coarse_label_names": ["fish", "people"]}
+    names = {
+        "fine_label_names": ["apple", "aquarium_fish", "baby"],
+        "coarse_label_names": ["fish", "people"],
+    }
     python2_pickle(root / "meta", names)
 
 
@@ -177,11 +240,16 @@ def flowers(root: Path) -> None:
     pictures(root, *(f"jpg/image_{k:05d}.jpg" for k in range(1, 7)))
     savemat(root / "imagelabels.mat", {"labels": np.array([[77, 77, 1, 1, 102, 102]], np.uint8)})
     splits = {"trnid": [[1, 3]], "valid": [[5]], "tstid": [[6, 2, 4]]}
-    savemat(root / "setid.mat", {key: np.array(numbers, np.uint16) for key, numbers in splits.items()})
+    savemat(
+        root / "setid.mat", {key: np.array(numbers, np.uint16) for key, numbers in splits.items()}
+    )
 
 
 def pets(root: Path) -> None:
-    rows = {"trainval": ("Abyssinian_1 1 1 1", "american_bulldog_2 2 2 1"), "test": ("Abyssinian_3 1 1 1",)}
+    rows = {
+        "trainval": ("Abyssinian_1 1 1 1", "american_bulldog_2 2 2 1"),
+        "test": ("Abyssinian_3 1 1 1",),
+    }
     for split, lines in rows.items():
         text(root / f"annotations/{split}.txt", *lines)
         for line in lines:
@@ -202,7 +270,12 @@ def cub(root: Path) -> None:
     text(root / "image_class_labels.txt", "1 1", "2 1", "3 101")
     text(root / "classes.txt", "1 001.Albatross", "101 101.Pelican")
     text(root / "train_test_split.txt", "1 0", "2 1", "3 1")
-    text(root / "bounding_boxes.txt", "1 6.0 7.0 25.0 20.0", "2 1.0 2.0 3.0 4.0", "3 0.0 0.0 40.0 30.0")
+    text(
+        root / "bounding_boxes.txt",
+        "1 6.0 7.0 25.0 20.0",
+        "2 1.0 2.0 3.0 4.0",
+        "3 0.0 0.0 40.0 30.0",
+    )
 
 
 def cub_v2(root: Path) -> None:
@@ -220,7 +293,12 @@ def cub_v2_beside(root: Path) -> None:
 
 
 CAR_NAMES = np.array([f"car {k}" for k in range(1, 101)], object)
-CAR_BOXES = {"bbox_x1": [1, 5, 3], "bbox_y1": [1, 6, 4], "bbox_x2": [40, 20, 33], "bbox_y2": [30, 16, 24]}
+CAR_BOXES = {
+    "bbox_x1": [1, 5, 3],
+    "bbox_y1": [1, 6, 4],
+    "bbox_x2": [40, 20, 33],
+    "bbox_y2": [30, 16, 24],
+}
 
 
 def cars_flat(root: Path) -> None:
@@ -232,7 +310,9 @@ def cars_flat(root: Path) -> None:
 
 def cars_devkit(root: Path) -> None:
     pictures(root, "cars_train/00001.jpg", "cars_train/00002.jpg", "cars_test/00001.jpg")
-    rows = struct(fname=["00001.jpg", "00002.jpg", "00001.jpg"], **CAR_BOXES, **{"class": [1, 99, 98]})
+    rows = struct(
+        fname=["00001.jpg", "00002.jpg", "00001.jpg"], **CAR_BOXES, **{"class": [1, 99, 98]}
+    )
     (root / "devkit").mkdir()
     savemat(root / "devkit/cars_meta.mat", {"class_names": CAR_NAMES})
     savemat(root / "devkit/cars_train_annos.mat", {"annotations": rows[:2]})
@@ -255,7 +335,10 @@ def sop(root: Path) -> None:
 def inshop(root: Path) -> None:
     paths = [f"img/WOMEN/Dresses/id_0000000{k}/02_1_front.jpg" for k in (1, 2, 3)]
     pictures(root, *paths)
-    lines = [f"{path}    id_0000000{item} {split}" for path, item, split in zip(paths, (1, 2, 2), SPLITS, strict=True)]
+    lines = [
+        f"{path}    id_0000000{item} {split}"
+        for path, item, split in zip(paths, (1, 2, 2), SPLITS, strict=True)
+    ]
     text(root / "Eval/list_eval_partition.txt", "3", "image_name item_id evaluation_status", *lines)
     header = "image_name clothes_type pose_type x_1 y_1 x_2 y_2"
     text(root / "Anno/list_bbox_inshop.txt", "1", header, f"{paths[1]}    3 1 004 005 034 025")
@@ -290,23 +373,40 @@ NICO = ("autumn", "dim", "grass", "outdoor", "rock", "water")
 def nico(root: Path) -> None:
     for domain in NICO:
         for split, k in (("train", 1), ("test", 2)):
-            lines = [f"NICO_DG/{domain}/fishing rod/{domain}_{k}.jpg 1", f"NICO_DG/{domain}/bear/{domain}_{k}.jpg 0"]
+            lines = [
+                f"NICO_DG/{domain}/fishing rod/{domain}_{k}.jpg 1",
+                f"NICO_DG/{domain}/bear/{domain}_{k}.jpg 0",
+            ]
             text(root / f"NICO_DG_official/{domain}_{split}.txt", *lines)
             pictures(root, *(line.rpartition(" ")[0] for line in lines))
 
 
 def ltll(root: Path) -> None:
-    pictures(root, "New/images/Taj Mahal/a b.jpg", "Old/images/TajMahal/c.jpg", "Old/images/Q001/d.JPG")
+    pictures(
+        root, "New/images/Taj Mahal/a b.jpg", "Old/images/TajMahal/c.jpg", "Old/images/Q001/d.JPG"
+    )
 
 
 def ltll_listed(root: Path) -> None:
-    pictures(root, "New/images/TajMahal/a_b.jpg", "Old/images/TajMahal/c.jpg", "Old/images/TajMahal/not_listed.jpg")
-    lines = ["ltll/New/images/TajMahal/a_b.jpg New TajMahal", "ltll/Old/images/TajMahal/c.jpg Old TajMahal"]
+    pictures(
+        root,
+        "New/images/TajMahal/a_b.jpg",
+        "Old/images/TajMahal/c.jpg",
+        "Old/images/TajMahal/not_listed.jpg",
+    )
+    lines = [
+        "ltll/New/images/TajMahal/a_b.jpg New TajMahal",
+        "ltll/Old/images/TajMahal/c.jpg Old TajMahal",
+    ]
     text(root / "full_files.csv", *lines)
 
 
 def class_index(root: Path) -> None:
     """ImageNet with Keras's index of classes."""
     imagenet(root)
-    index = {"0": ["n01440764", "tench"], "134": ["n02012849", "crane"], "517": ["n03126707", "crane"]}
+    index = {
+        "0": ["n01440764", "tench"],
+        "134": ["n02012849", "crane"],
+        "517": ["n03126707", "crane"],
+    }
     (root / "imagenet_class_index.json").write_text(json.dumps(index))

@@ -64,7 +64,12 @@ CASES = {
         trees.voc12,
         {"train": 1, "val": 1},
         21,
-        ["SegmentationClass", "JPEGImages", "ImageSets/Segmentation/train.txt", "ImageSets/Segmentation/val.txt"],
+        [
+            "SegmentationClass",
+            "JPEGImages",
+            "ImageSets/Segmentation/train.txt",
+            "ImageSets/Segmentation/val.txt",
+        ],
         {"image": "JPEGImages/2007_000027.jpg", "split": "train", "boxes": ()},
         masks={1: [0] * 4 + [20] * 4 + [255] * 4},
     ),
@@ -72,8 +77,18 @@ CASES = {
         trees.coco,
         {"train": 2, "val": 1},
         ["person", "toothbrush"],
-        ["train2017", "val2017", "annotations/instances_train2017.json", "annotations/instances_val2017.json"],
-        {"image": "train2017/000000000009.jpg", "split": "train", "boxes": COCO_BOXES, "caption": "one 9\none 9"},
+        [
+            "train2017",
+            "val2017",
+            "annotations/instances_train2017.json",
+            "annotations/instances_val2017.json",
+        ],
+        {
+            "image": "train2017/000000000009.jpg",
+            "split": "train",
+            "boxes": COCO_BOXES,
+            "caption": "one 9\none 9",
+        },
         masks={0: COCO_ROW, 2: COCO_ROW},
     ),
     "coco20k": Case(
@@ -89,7 +104,11 @@ CASES = {
         {"train": 1, "val": 1},
         ["wall", "screen, edifice", "screen, sky"],
         [
-            *(f"ADEChallengeData2016/{k}/{s}" for k in ("images", "annotations") for s in ("training", "validation")),
+            *(
+                f"ADEChallengeData2016/{k}/{s}"
+                for k in ("images", "annotations")
+                for s in ("training", "validation")
+            ),
             "ADEChallengeData2016/objectInfo150.txt",
         ],
         {
@@ -105,14 +124,24 @@ CASES = {
         {"train": 2, "val": 2, "test": 2},
         BIRDS,
         ["metadata/CUB", "dataset/CUB", "metadata/CUB/test/class_labels.txt"],
-        {"image": f"dataset/CUB/{BIRDS[1]}/train.jpg", "label": BIRDS[1], "split": "train", "boxes": ()},
+        {
+            "image": f"dataset/CUB/{BIRDS[1]}/train.jpg",
+            "label": BIRDS[1],
+            "split": "train",
+            "boxes": (),
+        },
     ),
     "wsol-ilsvrc": Case(
         trees.wsol_ilsvrc,
         {"val": 2, "test": 2},
         ["2", "10"],
         ["metadata/ILSVRC", "dataset/ILSVRC", "metadata/ILSVRC/val/class_labels.txt"],
-        {"image": "dataset/ILSVRC/val2/10/0.jpeg", "label": "10", "split": "val", "boxes": WSOL_BOXES},
+        {
+            "image": "dataset/ILSVRC/val2/10/0.jpeg",
+            "label": "10",
+            "split": "val",
+            "boxes": WSOL_BOXES,
+        },
     ),
     "wsol": Case(
         trees.wsol_own,
@@ -126,7 +155,12 @@ CASES = {
         {"train": 2, "val": 2, "test": 2},
         ["Football", "Book, big"],
         ["metadata/OpenImages", "dataset/OpenImages", "metadata/OpenImages/test/class_labels.txt"],
-        {"image": "dataset/OpenImages/train/01226z/0.jpg", "label": "Football", "split": "train", "masks": ()},
+        {
+            "image": "dataset/OpenImages/train/01226z/0.jpg",
+            "label": "Football",
+            "split": "train",
+            "masks": (),
+        },
         masks={2: [1, 1, 255, 0]},
     ),
     "roxford": Case(
@@ -157,12 +191,19 @@ CASES = {
         {None: 6},
         ["airplane", "bridge", "overpass"],
         ["images", "PatternCom/color.csv", "PatternCom/shape.csv"],
-        {"image": "images/airplane/airplane001.jpg", "attributes": {"color": "white", "context": "water"}},
+        {
+            "image": "images/airplane/airplane001.jpg",
+            "attributes": {"color": "white", "context": "water"},
+        },
         queries=[
             Query(0, {"targets": (1,)}, "purple & white", group="color"),
             Query(1, {"targets": (0,)}, "white", group="color"),
-            Query(2, {"targets": (4, 5)}, "road", group="context"),  # a bridge asks for overpasses: one class here
-            Query(4, {"targets": (2,)}, "water", group="context"),  # and not for the airplane over water
+            Query(
+                2, {"targets": (4, 5)}, "road", group="context"
+            ),  # a bridge asks for overpasses: one class here
+            Query(
+                4, {"targets": (2,)}, "water", group="context"
+            ),  # and not for the airplane over water
             Query(5, {"targets": (2,)}, "water", group="context"),
         ],
     ),
@@ -199,7 +240,11 @@ CASES = {
         trees.circo,
         {None: 3},
         [],
-        ["annotations/val.json", "COCO2017_unlabeled/unlabeled2017", "COCO2017_unlabeled/annotations"],
+        [
+            "annotations/val.json",
+            "COCO2017_unlabeled/unlabeled2017",
+            "COCO2017_unlabeled/annotations",
+        ],
         {"image": "COCO2017_unlabeled/unlabeled2017/000000243611.jpg"},
         queries=[Query(2, {"targets": (1, 0)}, "is in a garden", name="0")],
     ),
@@ -232,7 +277,9 @@ def test_reads_what_the_release_says(name: str, tmp_path: Path) -> None:
     case, dataset = CASES[name], opened(name, tmp_path)
     assert dataset.name == name and not dataset.problems
     assert dataset.splits == case.splits
-    assert (len(dataset.classes) if isinstance(case.classes, int) else dataset.classes) == case.classes
+    assert (
+        len(dataset.classes) if isinstance(case.classes, int) else dataset.classes
+    ) == case.classes
     assert {key: getattr(dataset[0], key) for key in case.first} == case.first
     assert dataset.queries == case.queries
     again = pickle.loads(pickle.dumps(dataset))
@@ -271,7 +318,10 @@ def test_another_tree_is_refused(name: str, tmp_path: Path) -> None:
         CASES[name].make(root)
         (shutil.rmtree if (root / needed).is_dir() else os.remove)(root / needed)
         message = refusal(name, root)
-        assert needed.rpartition("/")[2] in message or (name, needed) == ("cirr", "img_raw")  # the folders may be above
+        assert needed.rpartition("/")[2] in message or (name, needed) == (
+            "cirr",
+            "img_raw",
+        )  # the folders may be above
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -295,7 +345,9 @@ def test_damaged_json_is_named_with_the_reason(name: str, tmp_path: Path) -> Non
 
 def test_a_split_takes_its_queries_along(tmp_path: Path) -> None:
     val = opened("cirr", tmp_path).split("val")
-    assert val.queries == [Query(2, {"subset": (0, 1, 3, 4, 5), "targets": (5,)}, "add a dog", name="1")]
+    assert val.queries == [
+        Query(2, {"subset": (0, 1, 3, 4, 5), "targets": (5,)}, "add a dog", name="1")
+    ]
     assert len(val) == 6
 
 
@@ -335,16 +387,33 @@ def test_a_wrong_ground_truth_is_named(change: Callable[[Any], Any], tmp_path: P
 @pytest.mark.parametrize(
     ("name", "file", "line", "values"),
     [
-        ("wsol-cub", "metadata/CUB/val/localization.txt", "x.jpg,1,2,wide,4", "localization.txt, line 5"),
+        (
+            "wsol-cub",
+            "metadata/CUB/val/localization.txt",
+            "x.jpg,1,2,wide,4",
+            "localization.txt, line 5",
+        ),
         ("wsol-cub", "metadata/CUB/val/class_labels.txt", "x.jpg", "class_labels.txt, line 3"),
-        ("wsol-cub", "metadata/CUB/val/class_labels.txt", "x.jpg,bird", r"class_labels\.txt.*x\.jpg"),
+        (
+            "wsol-cub",
+            "metadata/CUB/val/class_labels.txt",
+            "x.jpg,bird",
+            r"class_labels\.txt.*x\.jpg",
+        ),
         ("wsol-cub", "metadata/CUB/val/image_ids.txt", "x.jpg", r"x\.jpg"),
         ("coco20k", "coco_20k_filenames.txt", "train2014/photo", "coco_20k_filenames.txt, line 3"),
         ("patterncom", "PatternCom/color.csv", "airplane001.jpg,white", "color.csv, line 3"),
-        ("ade20k", "ADEChallengeData2016/objectInfo150.txt", "4\ttree", "objectInfo150.txt, line 5"),
+        (
+            "ade20k",
+            "ADEChallengeData2016/objectInfo150.txt",
+            "4\ttree",
+            "objectInfo150.txt, line 5",
+        ),
     ],
 )
-def test_a_damaged_line_is_named(name: str, file: str, line: str, values: str, tmp_path: Path) -> None:
+def test_a_damaged_line_is_named(
+    name: str, file: str, line: str, values: str, tmp_path: Path
+) -> None:
     CASES[name].make(tmp_path)
     with open(tmp_path / file, "a") as lines:
         lines.write(line + "\n")
@@ -370,7 +439,11 @@ def test_a_query_for_an_unknown_image_is_left_out_and_said(
     dataset = find_benchmark(name).read(tmp_path)
     assert dataset.queries == CASES[name].queries
     (problem,) = dataset.problems
-    assert Path(file).name in problem and "entry 1" in problem and ("nowhere" in problem or "5" in problem)
+    assert (
+        Path(file).name in problem
+        and "entry 1" in problem
+        and ("nowhere" in problem or "5" in problem)
+    )
 
 
 def test_cirr_beside_or_above_its_lists(tmp_path: Path) -> None:

@@ -45,10 +45,14 @@ def test_reads_what_the_release_says(case: Case, tmp_path: Path) -> None:
     dataset = read(case, tmp_path)
     records = {record.image: record for record in dataset}
     assert dataset.name == case.name and dataset.problems == []
-    assert dataset.splits == case.splits and len(records) == len(dataset) == sum(case.splits.values())
+    assert dataset.splits == case.splits and len(records) == len(dataset) == sum(
+        case.splits.values()
+    )
     assert dataset.classes[: len(case.classes)] == case.classes
     assert len(dataset.classes) == (case.count or len(case.classes))
-    assert {image: [box[:4] for box in r.boxes] for image, r in records.items() if r.boxes} == case.boxes
+    assert {
+        image: [box[:4] for box in r.boxes] for image, r in records.items() if r.boxes
+    } == case.boxes
     assert all(box.label is None for record in dataset for box in record.boxes)
     assert {image: records[image].label for image in case.labels} == case.labels
     assert {image: records[image].domain for image in case.domains} == case.domains
@@ -96,7 +100,11 @@ def test_a_needed_file_is_missed(name: str, tmp_path: Path) -> None:
     (tmp_path / case.needed).unlink()
     with pytest.raises(WrongTree) as error:
         read(case, tmp_path)
-    assert_names(error, str(tmp_path), Path(case.needed).name.split(".")[0] if "meta.mat" not in case.needed else "")
+    assert_names(
+        error,
+        str(tmp_path),
+        Path(case.needed).name.split(".")[0] if "meta.mat" not in case.needed else "",
+    )
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.damaged])
@@ -109,7 +117,9 @@ def test_a_damaged_line_gets_file_and_number(name: str, tmp_path: Path) -> None:
     (tmp_path / table).write_text("\n".join([*lines[: number - 1], text, *lines[number:]]) + "\n")
     with pytest.raises(ValueError) as error:
         read(case, tmp_path)
-    assert_names(error, str(tmp_path / table), "" if table.endswith(".json") else f", line {number}: ")
+    assert_names(
+        error, str(tmp_path / table), "" if table.endswith(".json") else f", line {number}: "
+    )
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -128,7 +138,9 @@ def test_imagenet_20pc_takes_the_first_260_by_name(tmp_path: Path) -> None:
     dataset = read(CASES["imagenet-20pc"], tmp_path)
     taken = [record.image for record in dataset if record.image.startswith("train/n01440764/")]
     folder = tmp_path / "train/n01440764"
-    assert taken == [f"train/n01440764/{n}" for n in sorted(p.name for p in folder.glob("*.JPEG"))[:260]]
+    assert taken == [
+        f"train/n01440764/{n}" for n in sorted(p.name for p in folder.glob("*.JPEG"))[:260]
+    ]
 
 
 def test_imagenet_20pc_needs_training_images(tmp_path: Path) -> None:
@@ -154,7 +166,9 @@ def test_imagenet_100_is_a_hundred_classes_of_imagenet() -> None:
     assert set(wnids) <= set(ImageNetInfo("imagenet-1k").label_names())
 
 
-@pytest.mark.parametrize("name", ["cifar10, Python", "cifar10, binary", "cifar100, Python", "cifar100, binary"])
+@pytest.mark.parametrize(
+    "name", ["cifar10, Python", "cifar10, binary", "cifar100, Python", "cifar100, binary"]
+)
 def test_cifar_images_are_planes_of_red_green_and_blue(name: str, tmp_path: Path) -> None:
     CASES[name].make(tmp_path)
     dataset = read(CASES[name], tmp_path)
@@ -199,7 +213,9 @@ def test_pets_trimaps(tmp_path: Path) -> None:
     assert (mask > 0).sum() == 110
 
 
-@pytest.mark.parametrize(("name", "file"), [("flowers", "setid.mat"), ("cars, flat", "cars_annos.mat")])
+@pytest.mark.parametrize(
+    ("name", "file"), [("flowers", "setid.mat"), ("cars, flat", "cars_annos.mat")]
+)
 def test_a_damaged_matlab_file_is_named(name: str, file: str, tmp_path: Path) -> None:
     CASES[name].make(tmp_path)
     for content in (b"", b"not MATLAB", (tmp_path / file).read_bytes()[:200]):
@@ -212,7 +228,8 @@ def test_a_damaged_matlab_file_is_named(name: str, file: str, tmp_path: Path) ->
 def test_matlab_files_with_the_wrong_contents(tmp_path: Path) -> None:
     trees.flowers(tmp_path)
     trees.savemat(
-        tmp_path / "setid.mat", {"trnid": np.array([[9]]), "valid": np.array([[1]]), "tstid": np.array([[2]])}
+        tmp_path / "setid.mat",
+        {"trnid": np.array([[9]]), "valid": np.array([[1]]), "tstid": np.array([[2]])},
     )
     with pytest.raises(ValueError, match=r"setid\.mat.*\b9\b.*imagelabels\.mat.*\b6\b"):
         read(CASES["flowers"], tmp_path)
@@ -241,7 +258,11 @@ def test_torchvision_agrees(tmp_path: Path) -> None:
     }
     pets = datasets.OxfordIIITPet(tmp_path)
     peers["oxford-iiit-pet"] = list(zip(pets._images, pets._labels, strict=True))
-    for folder, name in (("imagenet", "imagenet"), ("stanford_cars", "cars"), ("oxford-iiit-pet", "pets")):
+    for folder, name in (
+        ("imagenet", "imagenet"),
+        ("stanford_cars", "cars"),
+        ("oxford-iiit-pet", "pets"),
+    ):
         ours = find_benchmark(name).read(tmp_path / folder).split("train")
         assert [(ours.path(i), int(ours.labels[i])) for i in range(len(ours))] == [
             (Path(path), int(label)) for path, label in peers[folder]

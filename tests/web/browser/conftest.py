@@ -33,9 +33,13 @@ def page(context: Any, server: Any) -> Iterator[Any]:
     watched = Watched(page)
     yield page
     page.close()
-    outside = [url for url in watched.requests if not url.startswith((server.address, "blob:", "data:"))]
+    outside = [
+        url for url in watched.requests if not url.startswith((server.address, "blob:", "data:"))
+    ]
     assert not outside
-    told = [error for error in watched.errors if not any(allowed in error for allowed in page.allowed)]
+    told = [
+        error for error in watched.errors if not any(allowed in error for allowed in page.allowed)
+    ]
     assert not told
 
 

@@ -9,7 +9,8 @@ from tests.browser import MISSING
 BROWSER = [
     pytest.mark.browser,
     pytest.mark.skipif(
-        bool(MISSING), reason=f"needs {' and '.join(MISSING)}: apt install chromium, pip install playwright"
+        bool(MISSING),
+        reason=f"needs {' and '.join(MISSING)}: apt install chromium, pip install playwright",
     ),
 ]
 
@@ -60,5 +61,7 @@ def paste(page: Any, content: bytes, kind: str = "image/jpeg") -> None:
 
 def overflow(page: Any) -> int:
     """Pixels that the page is wider than its window."""
-    found: int = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    found: int = page.evaluate(
+        "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    )
     return found

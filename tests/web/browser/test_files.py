@@ -8,7 +8,11 @@ import pytest
 from cenote.web.static_files import FOLDER as STATIC
 from cenote.web.static_files import read_static
 
-TEXTS = {name: file.content.decode() for name, file in read_static().items() if file.kind.startswith("text/")}
+TEXTS = {
+    name: file.content.decode()
+    for name, file in read_static().items()
+    if file.kind.startswith("text/")
+}
 
 
 class Named(HTMLParser):
@@ -21,10 +25,14 @@ class Named(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = dict(attrs)
-        self.refused += [f"{tag} {name}" for name in given if name == "style" or name.startswith("on")]
+        self.refused += [
+            f"{tag} {name}" for name in given if name == "style" or name.startswith("on")
+        ]
         if tag == "style" or (tag == "script" and not given.get("src")):
             self.refused.append(tag)
-        self.files += [value for name in ("src", "href") if (value := given.get(name)) and "/static/" in value]
+        self.files += [
+            value for name in ("src", "href") if (value := given.get(name)) and "/static/" in value
+        ]
 
 
 @pytest.mark.parametrize("name", ["index.html", "api.html"])
@@ -39,11 +47,17 @@ def test_a_page_names_files_that_are_there(name: str) -> None:
 def test_modules_name_what_is_there() -> None:
     """Every import is of a file and of a name that it exports."""
     for path in STATIC.glob("*.js"):
-        for names, file in re.findall(r'^import (?:\* as \w+|\{([^}]*)\}) from "\./([^"]+)";', path.read_text(), re.M):
+        for names, file in re.findall(
+            r'^import (?:\* as \w+|\{([^}]*)\}) from "\./([^"]+)";', path.read_text(), re.M
+        ):
             source = (STATIC / file).read_text()
             for name in filter(None, (part.strip() for part in names.split(","))):
-                assert re.search(rf"^export (?:async )?(?:const|function|class) {name}\b", source, re.M), (path, name)
-                assert len(re.findall(rf"\b{name}\b", path.read_text())) > 1, f"{path.name} does not use {name}"
+                assert re.search(
+                    rf"^export (?:async )?(?:const|function|class) {name}\b", source, re.M
+                ), (path, name)
+                assert len(re.findall(rf"\b{name}\b", path.read_text())) > 1, (
+                    f"{path.name} does not use {name}"
+                )
 
 
 @pytest.mark.parametrize("name", TEXTS)

@@ -15,12 +15,16 @@ def test_something_is_seen_at_once(page: Any, keep: Any) -> None:
     page.goto("/")
     at_rest(page)
     assert page.locator(".classes li").count() == 5
-    shares = [float(text.rstrip("%")) for text in page.locator(".classes .number").all_inner_texts()]
+    shares = [
+        float(text.rstrip("%")) for text in page.locator(".classes .number").all_inner_texts()
+    ]
     assert shares == sorted(shares, reverse=True) and 0 < sum(shares) <= 100.2
     assert page.locator(".tile[aria-pressed=true]").count() == 1
     page.locator(".beside").scroll_into_view_if_needed()
     many = page.get_by_label("Model", exact=True).locator("option").count()
-    expect(page.locator(".beside .status")).to_have_text(re.compile(rf"^\D+ {many}\b"))  # before: "1 of 5 ..."
+    expect(page.locator(".beside .status")).to_have_text(
+        re.compile(rf"^\D+ {many}\b")
+    )  # before: "1 of 5 ..."
     page.evaluate("scrollTo(0, 0)")
     keep("look")
 
@@ -43,7 +47,9 @@ def test_the_threshold_is_followed_at_once_and_then_by_the_server(page: Any) -> 
     page.goto("/look?model=simpool")
     at_rest(page)
     before, asked = pixels(page), []
-    page.on("request", lambda request: asked.append(request.url) if "/api/look" in request.url else None)
+    page.on(
+        "request", lambda request: asked.append(request.url) if "/api/look" in request.url else None
+    )
     slide(page, "Threshold", 0.8, let_go=False)
     assert pixels(page) != before and not asked
     with page.expect_response(re.compile(r"/api/look\?.*threshold=0\.8")) as answered:
@@ -91,7 +97,9 @@ def test_a_patch_tells_its_weight(page: Any) -> None:
     page.mouse.move(0, 0)
     page.locator(".stage").focus()
     page.keyboard.press("ArrowRight")
-    expect(reading).to_have_text(re.compile(r"\b1st of \d+"))  # the first key shows where most weight is
+    expect(reading).to_have_text(
+        re.compile(r"\b1st of \d+")
+    )  # the first key shows where most weight is
     first = reading.inner_text()
     page.keyboard.press("ArrowDown" if "row 1," in first else "ArrowUp")
     expect(reading).not_to_have_text(first)
@@ -108,7 +116,10 @@ def test_a_photograph_of_ones_own(page: Any, photograph: Path, context: Any) -> 
     expect(page).to_have_url(re.compile(r"photo=\w+"))
     expect(page.locator(".tile.own[aria-pressed=true]")).to_be_visible()
     at_rest(page)
-    assert page.locator(".stage canvas").evaluate("canvas => [canvas.width, canvas.height]") == [960, 720]
+    assert page.locator(".stage canvas").evaluate("canvas => [canvas.width, canvas.height]") == [
+        960,
+        720,
+    ]
     page.get_by_label("Model", exact=True).select_option("gap")
     expect(page).to_have_url(re.compile("model=gap"))
     at_rest(page)
@@ -181,7 +192,10 @@ def test_a_line_of_a_picture_is_seen(page: Any) -> None:
     at_rest(page)
     paste(page, _png((4000, 3)), "image/png")
     expect(page.locator("figcaption .status")).to_have_text(re.compile("4000 × 3 "))
-    assert page.locator(".stage canvas").evaluate("canvas => [canvas.width, canvas.height]") == [960, 120]
+    assert page.locator(".stage canvas").evaluate("canvas => [canvas.width, canvas.height]") == [
+        960,
+        120,
+    ]
     area = page.locator(".stage canvas").bounding_box()
     assert area["height"] >= 60
     page.mouse.move(area["x"] + 0.99 * area["width"], area["y"] + 0.99 * area["height"])
@@ -220,7 +234,11 @@ def test_a_photograph_that_the_server_forgot_is_sent_again(page: Any, photograph
     expect(page.locator(".tile.own[aria-pressed=true]")).to_be_visible()
     at_rest(page)
     forgotten = {"status": 410, "json": {"detail": "This photograph is no longer kept."}}
-    page.route(re.compile("/api/look.*model=gap&map=auto"), lambda route: route.fulfill(**forgotten), times=1)
+    page.route(
+        re.compile("/api/look.*model=gap&map=auto"),
+        lambda route: route.fulfill(**forgotten),
+        times=1,
+    )
     with page.expect_response(re.compile("/api/photos$")) as sent:
         page.get_by_label("Model", exact=True).select_option("gap")
     assert sent.value.status == 201

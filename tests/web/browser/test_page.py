@@ -150,7 +150,9 @@ def test_the_api_has_a_page(page: Any, keep: Any) -> None:
     page.goto("/api")
     look = page.locator(".operation", has=page.locator("code", has_text=re.compile("^/api/look$")))
     expect(look).to_contain_text("GET")
-    about = page.locator(".operation", has=page.locator("code", has_text=re.compile("^/api/about$")))
+    about = page.locator(
+        ".operation", has=page.locator("code", has_text=re.compile("^/api/about$"))
+    )
     about.get_by_text("Try it").click()
     about.get_by_role("button", name="Ask").click()
     expect(about.locator("pre")).to_contain_text('"recommended"')

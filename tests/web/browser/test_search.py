@@ -182,7 +182,9 @@ def test_a_full_queue_is_waited_for(page: Any) -> None:
 
     def answer(route: Any) -> None:
         if full[0]:
-            route.fulfill(status=503, headers={"retry-after": "0.2"}, json={"detail": "All hands are full."})
+            route.fulfill(
+                status=503, headers={"retry-after": "0.2"}, json={"detail": "All hands are full."}
+            )
         else:
             route.continue_()
 

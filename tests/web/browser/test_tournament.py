@@ -36,7 +36,9 @@ def test_the_standings(page: Any, report: Any, keep: Any) -> None:
     best = page.locator(".standings .best").all_inner_texts()
     assert [text.startswith(report["recommended"]) for text in best] == [True]
     assert page.locator(".plot circle").count() == len(means)
-    expect(page.get_by_role("link", name="The full report")).to_be_hidden()  # nobody has written one here
+    expect(
+        page.get_by_role("link", name="The full report")
+    ).to_be_hidden()  # nobody has written one here
     keep("tournament")
 
 
@@ -58,7 +60,8 @@ def test_sorted_by_keyboard(page: Any, report: Any) -> None:
 def test_live_while_it_runs(page: Any, report: Any) -> None:
     """Polled while it runs, also when nothing changes for long, and no more when it is over."""
     rows = [
-        {"name": n, "group": "g", "accuracy": [], "val": [v], "epoch": 1} for n, v in (("gap", 40.0), ("max", 55.0))
+        {"name": n, "group": "g", "accuracy": [], "val": [v], "epoch": 1}
+        for n, v in (("gap", 40.0), ("max", 55.0))
     ]
     state: dict[str, Any] = {
         "name": "tiny",
@@ -88,7 +91,9 @@ def test_live_while_it_runs(page: Any, report: Any) -> None:
     page.clock.fast_forward(16_000)
     expect(page.locator(".standings tbody tr")).to_have_count(len(report["standings"]))
     expect(page.locator(".running")).to_be_hidden()
-    expect(page.get_by_role("link", name="The full report")).to_be_hidden()  # its pictures are still being made
+    expect(
+        page.get_by_role("link", name="The full report")
+    ).to_be_hidden()  # its pictures are still being made
     state |= {"page": True}
     page.clock.fast_forward(16_000)
     expect(page.get_by_role("link", name="The full report")).to_be_visible()
@@ -100,10 +105,14 @@ def test_live_while_it_runs(page: Any, report: Any) -> None:
 def test_the_report_in_its_sandbox(page: Any, demo: Path, server: Any) -> None:
     """Its own script runs; nothing it does is this page's."""
     made = demo / "index.html"
-    made.write_text("<title>r</title><p id=said>quiet</p><script>said.textContent = self.origin</script>")
+    made.write_text(
+        "<title>r</title><p id=said>quiet</p><script>said.textContent = self.origin</script>"
+    )
     try:
         with server.client() as client:
-            while not client.get("/api/tournament").json()["page"]:  # the server looks again after a second
+            while not client.get("/api/tournament").json()[
+                "page"
+            ]:  # the server looks again after a second
                 page.wait_for_timeout(100)
         page.goto("/tournament")
         page.get_by_role("link", name="The full report").click()

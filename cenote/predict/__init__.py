@@ -1,0 +1,1 @@
+"""Inference: embed a data set, predict maps and boxes, discover objects, cache features."""

@@ -1,0 +1,1 @@
+"""Object discovery without labels: LOST, TokenCut, MaskCut and DINO-seg."""

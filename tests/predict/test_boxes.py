@@ -1,0 +1,129 @@
+"""Boxes of photographs follow the metrics' own rules and never leave the image; a kept threshold is the model's own.
+
+Oracles: `boxes_at` for the largest contour, flood filling for several objects.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cenote.evaluate.calibration import save_threshold
+from cenote.evaluate.localize import localize
+from cenote.metrics import boxes_at, prepare_maps
+from cenote.models import save_model
+from cenote.predict.boxes import Found, find, object_masks, objects_at, to_pixels
+from cenote.predict.maps import MapPredictor
+from cenote.predict.thresholds import DEFAULTS, FILE, read_threshold, threshold_for
+from tests.metrics.contours import CLOCKWISE, around, floods
+from tests.synthetic import rectangles
+from tests.toy_models import localizer
+
+
+def maps(count: int = 40) -> list[np.ndarray]:
+    """From a few cells, as a network gives them, and from many, which make many components and holes."""
+    draw = np.random.default_rng(0)
+    return [
+        prepare_maps(draw.random((n, n + 1), np.float32), (24, 30))
+        for n in draw.integers(2, 14, count)
+    ]
+
+
+@pytest.mark.parametrize("threshold", [0.0, 0.2, 0.55, 0.9])
+def test_one_object_is_the_largest_contour(threshold: float) -> None:
+    for score_map in maps():
+        boxes, objects = objects_at(score_map, threshold)
+        cut = np.minimum(boxes, [30, 24, 29, 23])  # the metric's own boxes end at the last pixel
+        assert cut.tolist() == boxes_at(score_map, threshold).tolist()
+        ((x0, y0, x1, y1),) = boxes
+        ys, xs = np.nonzero(objects)
+        assert (xs.min(), ys.min(), xs.max() + 1, ys.max() + 1) == (x0, y0, x1, y1) and set(
+            np.unique(objects)
+        ) <= {0, 1}
+
+
+@pytest.mark.parametrize("threshold", [0.2, 0.55, 0.9])
+def test_several_objects_are_the_large_components(threshold: float) -> None:
+    for score_map in maps():
+        boxes, objects = objects_at(score_map, threshold, several=True)
+        levels = (score_map * 255).astype(np.uint8)
+        components = floods(levels > int(threshold * 255), CLOCKWISE)
+        largest = max(len(c) for c in components)
+        kept = sorted((c for c in components if 10 * len(c) >= largest), key=lambda c: -len(c))
+        assert boxes.tolist() == [list(around(c)) for c in kept]
+        for number, component in enumerate(kept, 1):
+            assert {
+                (int(y), int(x)) for y, x in zip(*np.nonzero(objects == number), strict=True)
+            } == component
+
+
+def test_a_constant_map_has_no_object() -> None:
+    for several in (False, True):
+        boxes, objects = objects_at(np.zeros((6, 6), np.float32), 0.3, several)
+        assert boxes.shape == (0, 4) and not objects.any()
+
+
+def test_boxes_stay_in_the_image() -> None:
+    cells = np.array([[0, 0, 224, 224], [223, 223, 224, 224], [0, 0, 1, 1], [56, 112, 112, 168]])
+    assert to_pixels(cells, (224, 224), (448, 112)).tolist() == [
+        [0, 0, 448, 112], [446, 111, 448, 112], [0, 0, 2, 1], [112, 56, 224, 84],
+    ]  # fmt: skip
+    assert to_pixels(cells, (224, 224), (1, 2)).tolist()[1] == [0, 1, 1, 2]  # never empty
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_photographs(several: bool) -> None:
+    model = localizer()
+    dataset = rectangles(7, bad=(2,))
+    found = list(find(MapPredictor(model, "cam", 64, batch=3), dataset, 0.4, several))
+    bad = [one for one in found if not isinstance(one, Found)]
+    good = [one for one in found if isinstance(one, Found)]
+    assert len(bad) == 1 and "2.png" in bad[0].sentence
+    assert sorted(one.position for one in good) == [0, 1, 3, 4, 5, 6]
+    for one in good:
+        assert one.size == dataset.image(one.position).size
+        assert (one.boxes >= 0).all() and (one.boxes[:, 2:] <= one.size).all()
+        assert (one.scores > 0).all() and (one.scores <= one.probability).all()
+        for (x0, y0, x1, y1), mask in zip(one.boxes, object_masks(one), strict=True):
+            ys, xs = np.nonzero(mask)
+            assert mask.shape == one.size[::-1]
+            assert (
+                np.abs(
+                    np.array([xs.min(), ys.min(), xs.max() + 1, ys.max() + 1]) - (x0, y0, x1, y1)
+                ).max()
+                <= 1
+            )
+    with pytest.raises(ValueError, match=r"threshold.*\b1\.5\b"):
+        next(iter(find(MapPredictor(model, "cam", 64), dataset, 1.5)))
+
+
+def test_a_kept_threshold(tmp_path: Path) -> None:
+    model = localizer()
+    save_model(model, tmp_path)
+    assert (
+        read_threshold(tmp_path) is None
+        and threshold_for(model, tmp_path, None).value == DEFAULTS["cam"]
+    )
+    result = localize(model, rectangles(), rectangles(5), resamples=0, each=0)
+    save_threshold(tmp_path, result, "rectangles", "val")
+    kept = read_threshold(tmp_path)
+    assert (
+        kept is not None
+        and kept.value == pytest.approx(result.threshold)
+        and (kept.kind, kept.size) == ("cam", 64)
+    )
+    assert "5" in kept.source and "rectangles" in kept.source and "val" in kept.source
+    assert (
+        threshold_for(model, tmp_path, None)
+        == threshold_for(model, tmp_path, None, "cam", 64)
+        == kept
+    )
+    assert threshold_for(model, tmp_path, 0.7).value == 0.7
+    other = threshold_for(model, tmp_path, None, "cam", 96)
+    assert other.value == DEFAULTS["cam"] and other.size == 96 and "64" in other.source
+    save_model(localizer("max"), tmp_path)
+    with pytest.raises(ValueError, match=r"localization\.json.*--calibrate"):
+        read_threshold(tmp_path)
+    (tmp_path / FILE).write_text('{"threshold": "high"}')
+    with pytest.raises(ValueError, match=r"localization\.json.*'high'"):
+        read_threshold(tmp_path)
