@@ -10,6 +10,7 @@ from importlib import import_module
 from .. import __version__
 from ..allocator import keep_memory
 from ..extras import MissingExtra
+from ._logging import show_messages
 from ._page import ASKED
 
 # Each command is the function `run` of the module of its name, parsed by tyro.
@@ -103,6 +104,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             # Read when torch is loaded. Threads of libgomp that wait for each other spin for milliseconds; beside other
             # work that takes the cores away from those they wait for. Spinning less costs nothing on a quiet machine.
             os.environ.setdefault("GOMP_SPINCOUNT", "20000")
+    show_messages()
     try:
         code = dispatch(command, rest)
         sys.stdout.flush()  # here, where a reader that has left (`| head`) is still caught
