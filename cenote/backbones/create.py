@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import timm
 from torch import nn
 
+from ..options import suggest
 from .backbone import Backbone
 from .hub import without_retries
 from .lite0 import PREPROCESSING, TIMM_NAME, load_lite0
@@ -59,8 +59,7 @@ def _create_timm(name: str, pretrained: bool, img_size: Any, options: dict[str, 
         0
     ]  # "vit_small_patch14_dinov2.lvd142m" names an architecture and its weights
     if not timm.is_model(architecture):
-        near = difflib.get_close_matches(architecture, [*timm.list_models(), "lite0", *MICRO], n=1)
-        hint = f"; did you mean '{near[0]}'?" if near else ""
+        hint = suggest(architecture, [*timm.list_models(), "lite0", *MICRO])
         raise ValueError(f"no backbone '{name}'{hint} (timm's names, or 'lite0')")
     if pretrained and not timm.is_model_pretrained(architecture):
         raise ValueError(

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ._given import counted, say
+from ._arguments import pluralize, print_message
 from ._keeping import goes_on, kept_passes
 from ._retrieving import retrieve
 from ._session import Session
@@ -31,9 +31,9 @@ def classify(session: Session) -> Told:
     lines = [f"left out: {sentence}" for sentence in report["unreadable"]]
     if report["unknown_class"]:
         lines.append(
-            f"left out: {counted(report['unknown_class'], 'image')} of classes that the model does not know"
+            f"left out: {pluralize(report['unknown_class'], 'image')} of classes that the model does not know"
         )
-    where = f"{counted(report['images'], 'image')} of {session.parts.name}"
+    where = f"{pluralize(report['images'], 'image')} of {session.parts.name}"
     lines.append(f"{where}: top-1 {report['accuracy']:.2f}, top-5 {report['top5']:.2f}")
     return report, "\n".join(lines)
 
@@ -105,7 +105,7 @@ def _keep_threshold(session: Session, result: Localization) -> None:
         except OSError as error:  # a shared model may be read-only
             why = f"{session.run / FILE}: {error.strerror or error}"
     if why is not None:
-        say(
+        print_message(
             f"the threshold was not kept ({why}): cenote localize --threshold {result.threshold:.2f} uses it"
         )
 
@@ -177,7 +177,7 @@ def segment(session: Session) -> Told:
     }  # without those whose mask could not be read
     text = f"linear segmentation: mIoU {report['miou']:.2f}, mAcc {report['macc']:.2f}, aAcc {report['aacc']:.2f}"
     lines = [f"left out: {sentence}" for sentence in report["unreadable"]]
-    return report, "\n".join([*lines, f"{text} ({counted(report['images'], 'image')})"])
+    return report, "\n".join([*lines, f"{text} ({pluralize(report['images'], 'image')})"])
 
 
 def background(session: Session) -> Told:

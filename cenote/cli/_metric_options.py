@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from ._arguments import parse_names
 from ._fit_options import Flag, Pairs
-from ._given import names_in
 from ._unlabelled import open_to
 
 if TYPE_CHECKING:
@@ -140,9 +140,11 @@ class MetricArguments:
         options |= {"mix_options": parse_options(self.mix_options) or None}
         if self.metrix is not None:
             options["metrix"] = (
-                () if self.metrix == "none" else tuple(names_in(self.metrix, WHERE, "place to mix"))
+                ()
+                if self.metrix == "none"
+                else tuple(parse_names(self.metrix, WHERE, "place to mix"))
             )
-        options["mix"] = None if self.mix is None else names_in(self.mix, PAIRS, "pairs to mix")
+        options["mix"] = None if self.mix is None else parse_names(self.mix, PAIRS, "pairs to mix")
         settings = {
             name: getattr(self, name) for name in ("epochs", "batch", "lr", "seed", "workers")
         }

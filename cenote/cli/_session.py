@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ._given import say
+from ._arguments import print_message
 
 if TYPE_CHECKING:
     from cenote.data import Dataset
@@ -55,7 +55,7 @@ class Session:
             self.out.mkdir(parents=True, exist_ok=True)
             write(self.out)
         except Exception as error:
-            say(f"{name} was not drawn: {error}")
+            print_message(f"{name} was not drawn: {error}")
 
     def draw_one(self, name: str, make: Callable[[], Any]) -> None:
         """A figure or an image, or None for none."""
@@ -71,12 +71,12 @@ class Session:
         from cenote.report.html import write_page
         from cenote.report.html.evaluation import evaluation_page
 
-        from ._page import command
+        from ._arguments import command_line
 
         def write(folder: Path) -> None:
             seconds = time.monotonic() - self.started
             write_page(
-                folder, evaluation_page(self.title, reports, self.blocks, command(), seconds)
+                folder, evaluation_page(self.title, reports, self.blocks, command_line(), seconds)
             )
 
         self.draw("index.html", write)

@@ -34,11 +34,11 @@ def run(
     """
     from cenote.pooling import list_pools
 
-    from ._given import check_out, names_in, say
+    from ._arguments import check_output_folder, parse_names, print_message
     from .demo_running import StageFailed, only_one
 
     pools = tuple(
-        names_in(",".join(pools), list_pools(), "pool")
+        parse_names(",".join(pools), list_pools(), "pool")
     )  # a typo is told before anything is drawn
     if images < 96:
         raise ValueError(f"--images {images}: 12 classes need at least 96, two of each to test")
@@ -46,16 +46,16 @@ def run(
         raise ValueError(f"--seeds {seeds}: at least one")
     if serve:
         import_module("cenote.web")  # what it lacks is told now, not after all stages
-    check_out(out)
+    check_output_folder(out)
     plan = Plan(out, images, pools, seeds)
     try:
         with only_one(out):
             _play(plan)
     except StageFailed as failed:
-        say(f"cenote demo: {failed}")
+        print_message(f"cenote demo: {failed}")
         raise SystemExit(1) from None
     except KeyboardInterrupt:
-        say("interrupted; the same command goes on")
+        print_message("interrupted; the same command goes on")
         raise
     if serve:
         from . import main

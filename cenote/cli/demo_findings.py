@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ._given import counted
+from ._arguments import pluralize
 from .demo_stages import FINDER, QUERY, STYLE, Plan, read_json
 
 
@@ -77,7 +77,7 @@ def sentences(found: dict[str, Any]) -> dict[str, str]:
         ),
         "index": f"{found['images']} images that answer to images, to texts and to both.",
         "search": (
-            f"{len(right)} of the first {counted(len(answers), 'image')} are {QUERY}s in {STYLE}es"
+            f"{len(right)} of the first {pluralize(len(answers), 'image')} are {QUERY}s in {STYLE}es"
             f"{learned if right else ''}."
         ),
     }

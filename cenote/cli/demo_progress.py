@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ._given import say
+from ._arguments import print_message
 from .demo_stages import Stage
 
 TRUST = 15.0  # seconds of work to see before this machine's speed counts as much as the known one
@@ -45,7 +45,9 @@ class Progress:
 
     def begin(self, stage: Stage, command: str) -> None:
         self.place, self.started = self.stages.index(stage), time.monotonic()
-        say(f"{self.place + 1}/{len(self.stages)} {stage.name}: {stage.about}\n    {command}")
+        print_message(
+            f"{self.place + 1}/{len(self.stages)} {stage.name}: {stage.about}\n    {command}"
+        )
         self.bar.set_description_str(stage.name, refresh=False)
         self.tick()
 
@@ -68,9 +70,11 @@ class Progress:
         if not record["resumed"]:  # what was stopped did some things twice
             self.timed.append((stage.seconds, record["seconds"]))
         if before:
-            say(f"{self.stages.index(stage) + 1}/{len(self.stages)} {stage.name}: done already")
+            print_message(
+                f"{self.stages.index(stage) + 1}/{len(self.stages)} {stage.name}: done already"
+            )
         else:
-            say(f"    done in {clock(record['seconds'])}")
+            print_message(f"    done in {clock(record['seconds'])}")
 
     def close(self) -> None:
         self.bar.close()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from ._given import check_out, counted, going_on, names_in, say
+from ._arguments import check_output_folder, parse_names, pluralize, print_message, report_interrupt
 
 if TYPE_CHECKING:
     from cenote.data import Dataset
@@ -76,18 +76,18 @@ def run(
     from cenote.report.html import write_page
     from cenote.report.html.found import discover_page
 
-    from ._page import command
+    from ._arguments import command_line
 
     started = time.monotonic()
-    methods = names_in(method, [*METHODS, "all"], "method")
+    methods = parse_names(method, [*METHODS, "all"], "method")
     methods = list(METHODS) if "all" in methods else methods
-    check_out(out)
+    check_output_folder(out)
     failed: list[str] = []
     dataset = _open(images, out, methods, failed)
     dataset = dataset if split is None else dataset.split(split)
-    network = open_model(backbone, weights, None, model, say).model
+    network = open_model(backbone, weights, None, model, print_message).model
     with (
-        going_on(),
+        report_interrupt(),
         tqdm(total=len(dataset), unit="photo", disable=None, file=sys.stderr) as bar,
         ExitStack() as files,
     ):
@@ -99,22 +99,22 @@ def run(
         each.finish()
     report = {"data": dataset.name, "backbone": network.backbone.name, "size": size, **report}
     for sentence in report["unreadable"]:
-        say(f"skipped {sentence}")
+        print_message(f"skipped {sentence}")
     pages = write_pages(report, dataset, out)
     _write(out / "results.json", report)
     seconds = time.monotonic() - started
     pages += write_page(
-        out, discover_page(report, dataset, each.cases, each.boxes, command(), seconds)
+        out, discover_page(report, dataset, each.cases, each.boxes, command_line(), seconds)
     )
     if json:
         print(to_json.dumps(report, indent=2))
     else:
         print(table(report))
-        found = f"{counted(each.boxes, 'box', 'boxes')} in {counted(each.done, 'photograph')}"
+        found = f"{pluralize(each.boxes, 'box', 'boxes')} in {pluralize(each.done, 'photograph')}"
         print(f"{found}: {', '.join([*each.names, *pages])} in {out}")
     failed += report["unreadable"]
     if failed:
-        say(f"cenote discover: {len(failed)} failed, see above")
+        print_message(f"cenote discover: {len(failed)} failed, see above")
         raise SystemExit(1)
 
 
@@ -201,7 +201,7 @@ def _open(images: Sequence[str], out: Path, methods: Sequence[str], failed: list
 
     def skipped(sentence: str) -> None:
         failed.append(sentence)
-        say(f"skipped {sentence}")
+        print_message(f"skipped {sentence}")
 
     if len(images) == 1 and Path(images[0]).is_dir():
         try:

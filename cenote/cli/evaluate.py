@@ -51,7 +51,7 @@ def run(
     """
     import torch
 
-    from cenote.cli._given import check_out, names_in, say
+    from cenote.cli._arguments import check_output_folder, parse_names, print_message
     from cenote.cli._judging import GO_ON, PROTOCOLS
     from cenote.cli._retrieving import fold_note
     from cenote.cli._session import Session
@@ -59,22 +59,22 @@ def run(
     from cenote.models import load
     from cenote.train.judged import judged_parts
 
-    names = names_in(on, PROTOCOLS, "protocol")
-    check_out(out)
+    names = parse_names(on, PROTOCOLS, "protocol")
+    check_output_folder(out)
     opened = open_dataset(data)
     parts = judged_parts(folder, opened, split)
     model = load(folder).eval().to("cuda" if torch.cuda.is_available() else "cpu")
     whole = opened if split is None else None
     session = Session(folder, model, parts, out, batch, workers, seed, whole, without_match)
     if note := fold_note(folder):
-        say(note)
+        print_message(note)
     reports: dict[str, Any] = {"split": parts.name, "images": len(parts.judged)}
     for place, name in enumerate(names):
         try:
             found, text = PROTOCOLS[name](session)
         except KeyboardInterrupt:
             if out is not None and name in GO_ON:
-                say("interrupted; the same command goes on")
+                print_message("interrupted; the same command goes on")
             raise
         reports[name] = _without_nan(found)
         if not json:

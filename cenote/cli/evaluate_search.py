@@ -84,7 +84,7 @@ def run(
     """
     import torch
 
-    from cenote.cli._given import check_out, say
+    from cenote.cli._arguments import check_output_folder, print_message
     from cenote.data import open_dataset, write_atomically
     from cenote.models.image_text import create_image_text
     from cenote.options import check_number
@@ -105,7 +105,7 @@ def run(
         raise ValueError(f"--at takes whole numbers from 1, got {min(at)}")
     if most is not None:
         check_number("--most", most, whole=True, least=1)
-    check_out(out)
+    check_output_folder(out)
     dataset, said = judged_part(open_dataset(data), split), as_words(say_as)
     chosen = find_protocol(dataset, None if protocol == "auto" else protocol)
     make_tasks(
@@ -125,9 +125,9 @@ def run(
     embedded = dataset_vectors(found, dataset, batch, workers, device, _bar("images"))
     left_out = [*dataset.problems, *embedded.bad]
     for sentence in left_out[:5]:
-        say(f"left out: {sentence}")
+        print_message(f"left out: {sentence}")
     if len(left_out) > 5:
-        say(f"left out: {len(left_out) - 5} more")
+        print_message(f"left out: {len(left_out) - 5} more")
     readable = dataset.select(embedded.positions.numpy())
     tasks = make_tasks(readable, chosen, said, attributes, sources)
     tasks = [fewer(task, most, seed) for task in tasks] if most is not None else tasks
@@ -183,7 +183,7 @@ def _report(
 
 def _draw(bench: Bench, asked: dict[str, Asked], path: Path) -> None:
     """Of one question that has something to find, the middle one; a picture that fails costs no figure."""
-    from cenote.cli._given import say
+    from cenote.cli._arguments import print_message
     from cenote.data import write_atomically
     from cenote.report.similarities import draw_similarities
 
@@ -208,7 +208,7 @@ def _draw(bench: Bench, asked: dict[str, Asked], path: Path) -> None:
         with write_atomically(path) as temporary:
             figure.savefig(temporary, dpi=110)
     except Exception as error:
-        say(f"{path.name} was not drawn: {error}")
+        print_message(f"{path.name} was not drawn: {error}")
 
 
 def _bar(what: str) -> Any:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from ._given import check_out, counted, say
+from ._arguments import check_output_folder, pluralize, print_message
 
 if TYPE_CHECKING:
     from cenote.data import Dataset
@@ -67,7 +67,7 @@ def run(
     check_number("--batch", batch, whole=True, least=1)
     check_number("--workers", workers, whole=True, least=0)
     if not is_milvus(out):
-        check_out(Path(out))
+        check_output_folder(Path(out))
         _refuse_below(Path(out), data)
     elif precision is not None:
         raise ValueError("--precision is of an index in a folder: Milvus keeps float32")
@@ -89,11 +89,11 @@ def run(
         raise SystemExit(1) from None
     failed += [*dataset.problems, *report.failed]
     for sentence in failed:
-        say(f"skipped {sentence}")
+        print_message(f"skipped {sentence}")
     if not quiet:
         print(_told(report, store))
     if failed:
-        say(f"cenote index: {len(failed)} failed, see above")
+        print_message(f"cenote index: {len(failed)} failed, see above")
         raise SystemExit(1)
 
 
@@ -229,7 +229,7 @@ def _approximate(store: Any, made: _Making, wanted: str, quiet: bool) -> None:
     memory = made.made[1] if made.made else None
     told = bring_up_to_date(store, wanted, None if memory is None else memory.vectors)
     if told and not quiet:
-        say(told)
+        print_message(told)
 
 
 class _Bar:
@@ -253,7 +253,7 @@ class _Bar:
         if self.bar is not None:
             self.bar.close()
         if kind is KeyboardInterrupt:
-            say("interrupted; the same command goes on")
+            print_message("interrupted; the same command goes on")
 
 
 def _told(report: Report, store: Store) -> str:
@@ -268,4 +268,4 @@ def _told(report: Report, store: Store) -> str:
         (len(report.failed), "failed"),
     ]
     told = ", ".join(f"{number} {what}" for number, what in parts if number) or "nothing to do"
-    return f"{counted(len(store), 'image')} in {store.where}: {told}"
+    return f"{pluralize(len(store), 'image')} in {store.where}: {told}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from ._given import check_out, counted, going_on, say
+from ._arguments import check_output_folder, pluralize, print_message, report_interrupt
 
 if TYPE_CHECKING:
     from cenote.models import PooledModel
@@ -72,7 +72,7 @@ def run(
 
     if threshold is not None and calibrate is not None:
         raise ValueError("--threshold and --calibrate exclude each other")
-    check_out(out)
+    check_output_folder(out)
     model = load(folder).eval().to("cuda" if torch.cuda.is_available() else "cpu")
     if calibrate is not None:
         chosen = _calibrate(
@@ -82,7 +82,7 @@ def run(
         chosen = threshold_for(model, folder, threshold, map, size)
     predictor = MapPredictor(model, chosen.kind, chosen.size, batch, workers)
     for sentence in (f"threshold {chosen.value:.2f}: {chosen.source}", *chosen.doubts):
-        say(sentence)
+        print_message(sentence)
     written = [name for kind, name in FILES.items() if kind in format]
     written += ["masks/"] * masks + ["pictures/"] * pictures
     if not written:
@@ -91,10 +91,10 @@ def run(
         predictor, images, out, format, chosen.value, masks, pictures, several
     )
     print(
-        f"{counted(boxes, 'box', 'boxes')} in {counted(done, 'photograph')}: {', '.join(written)} in {out}"
+        f"{pluralize(boxes, 'box', 'boxes')} in {pluralize(done, 'photograph')}: {', '.join(written)} in {out}"
     )
     if failed:
-        say(f"cenote localize: {failed} failed, see above")
+        print_message(f"cenote localize: {failed} failed, see above")
         raise SystemExit(1)
 
 
@@ -118,7 +118,7 @@ def _calibrate(model: PooledModel, folder: Path, data: str, **options: Any) -> T
     with tqdm(total=len(part), unit="image", desc="calibrating", disable=None, leave=False) as bar:
         result = localize(model, part, each=0, resamples=0, progress=bar.update, **options)
     for sentence in result.report["unreadable"]:
-        say(f"left out: {sentence}")
+        print_message(f"left out: {sentence}")
     chosen = as_threshold(choose_threshold(result, dataset.name, name))
     try:
         save_threshold(folder, result, dataset.name, name)
@@ -126,7 +126,9 @@ def _calibrate(model: PooledModel, folder: Path, data: str, **options: Any) -> T
         OSError
     ) as error:  # a shared model may be read-only, and the photographs can still be done
         told = f"{folder / FILE}: {error.strerror or error}"
-        say(f"the threshold was not kept ({told}): --threshold {chosen.value:.2f} uses it again")
+        print_message(
+            f"the threshold was not kept ({told}): --threshold {chosen.value:.2f} uses it again"
+        )
     return chosen
 
 
@@ -155,7 +157,7 @@ def _find_all(
 
     def skipped(sentence: str) -> None:
         failed.append(sentence)
-        say(f"skipped {sentence}")
+        print_message(f"skipped {sentence}")
 
     dataset = open_photographs(images, [out / "masks", out / "pictures"], skipped)
     if not len(dataset):
@@ -171,7 +173,7 @@ def _find_all(
     done = boxes = 0
     journal = out / ".looks.jsonl"
     with (
-        going_on(),
+        report_interrupt(),
         tqdm(total=len(dataset), unit="photo", disable=None, file=sys.stderr) as bar,
         open_writers(out, formats, masks, classes or ["object"]) as writers,
     ):

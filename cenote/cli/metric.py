@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import tyro
 
-from ._given import counted
+from ._arguments import pluralize
 from ._metric_options import MetricArguments
 from ._retrieving import ONE_CLASS
 
@@ -83,7 +83,7 @@ def told(report: dict[str, Any]) -> str:
             if report["test"]["queries"] < report["test"]["images"]
             else "counted as misses"
         )
-        lines.append(f"{how}: {counted(lone, 'query', 'queries')} with nothing to find")
+        lines.append(f"{how}: {pluralize(lone, 'query', 'queries')} with nothing to find")
     if classes == 1:
         lines.append(ONE_CLASS)
     return "\n".join(lines)

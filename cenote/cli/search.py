@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from ._given import counted, say
+from ._arguments import pluralize, print_message
 
 if TYPE_CHECKING:
     from cenote.search.ask import Answer
@@ -95,12 +95,14 @@ def run(
     )
     answer = ask(question, *open_for(question, index, words, exact))
     if missing := sum(result.missing for result in answer.results):
-        say(
+        print_message(
             f"{missing} of these are no more where they were: `cenote index IMAGES -o {index}` with the folder that "
             "they are in now knows them by their contents"
         )
     if unknown := answer.why.get("unknown"):
-        say(f"the model has never read {', '.join(unknown)}: what it finds for that is a guess")
+        print_message(
+            f"the model has never read {', '.join(unknown)}: what it finds for that is a guess"
+        )
     if sheet is not None:
         _draw(question, answer, sheet)
     if json:
@@ -161,7 +163,9 @@ def _table(answer: Answer, cut: float | None) -> str:
     for place, result in enumerate(answer.results, 1):
         notes = ["(missing)"] * result.missing
         notes += (
-            [f"(+{counted(len(result.duplicates), 'near-duplicate')})"] if result.duplicates else []
+            [f"(+{pluralize(len(result.duplicates), 'near-duplicate')})"]
+            if result.duplicates
+            else []
         )
         label = "/".join(part for part in (result.entry.label, result.entry.domain) if part)
         lines.append(
@@ -182,7 +186,7 @@ def _table(answer: Answer, cut: float | None) -> str:
     )
     how = "" if answer.exact else f", ranked among the {answer.method} query's nearest"
     lines.append(
-        f"{counted(len(answer.results), 'image')} of {answer.searched} by {answer.method}{passed}{how}"
+        f"{pluralize(len(answer.results), 'image')} of {answer.searched} by {answer.method}{passed}{how}"
     )
     return "\n".join(lines)
 

@@ -73,7 +73,7 @@ def run(
         raise ValueError(f"{' and '.join(kinds)} are different tournaments: choose one")
     if gamma and min(gamma) <= 0:
         raise ValueError(f"gamma is a number above 0, got {min(gamma):g}")
-    from cenote.cli._page import command
+    from cenote.cli._arguments import command_line
     from cenote.data import open_dataset
     from cenote.predict.distributed import leads
     from cenote.predict.timing import best_times
@@ -101,7 +101,7 @@ def run(
         return
     written = write_tournament(outcome.report, out, outcome.photos, outcome.maps)
     seconds = sum(outcome.report["seconds"].values())
-    page = tournament_page(outcome.report, outcome.photos, outcome.maps, command(), seconds)
+    page = tournament_page(outcome.report, outcome.photos, outcome.maps, command_line(), seconds)
     written += write_page(out, page)
     print(table(outcome.report))
     print(f"\n{out}: results.json, {', '.join(written)}, model.safetensors")

@@ -25,8 +25,7 @@ def test_help_lists_every_command() -> None:
     done = run("-h")
     assert done.returncode == 0 and not done.stderr
     assert all(
-        command in done.stdout and summary in done.stdout
-        for command, (_, summary) in COMMANDS.items()
+        command in done.stdout and summary in done.stdout for command, summary in COMMANDS.items()
     )
     assert run().stdout == done.stdout
 

@@ -13,13 +13,12 @@ import runpy
 import subprocess
 import sys
 import tomllib
-from importlib import import_module
 from typing import Any
 
 import pytest
 import tyro
 
-from cenote.cli import COMMANDS, main
+from cenote.cli import COMMANDS, command_module, main
 from tests.docs.reading import ROOT
 from tests.docs.shrinking import TRAIN, shrunk
 
@@ -105,7 +104,7 @@ def parse_ours(words: list[str]) -> None:
     assert command in COMMANDS, f"no command '{command}'"
     if rest == ["-h"]:
         return
-    target = import_module(COMMANDS[command][0]).run
+    target = command_module(command).run
     given: dict[str, Any] = {}
 
     @functools.wraps(target)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from functools import wraps
 from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
+from ...options import suggest
 from ..dataset import Dataset
 from ..trees import WrongTree, contents
 
@@ -64,7 +64,6 @@ def benchmarks() -> dict[str, Benchmark]:
 def find_benchmark(name: str) -> Benchmark:
     known = benchmarks()
     if name not in known:
-        close = difflib.get_close_matches(name, known, 1)
-        hint = f"did you mean '{close[0]}'?" if close else f"known: {', '.join(known)}"
-        raise ValueError(f"no data set is called '{name}'; {hint}")
+        hint = suggest(name, known) or f"; known: {', '.join(known)}"
+        raise ValueError(f"no data set is called '{name}'{hint}")
     return known[name]

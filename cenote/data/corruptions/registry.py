@@ -10,7 +10,6 @@ quality 85, which is not repeated here.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -18,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from ...options import suggest
 from .blur import defocus_blur, motion_blur, zoom_blur
 from .digital import contrast, jpeg_compression, pixelate
 from .elastic import elastic_transform
@@ -65,8 +65,7 @@ def corrupt(image: Picture, name: str, severity: int = 3, seed: int = 0) -> Pict
 def checked(name: str, severity: int) -> Corruption:
     """The corruption of this name, or a sentence."""
     if name not in CORRUPTIONS:
-        near = difflib.get_close_matches(name, CORRUPTIONS, 1)
-        hint = f"; did you mean '{near[0]}'?" if near else f": {', '.join(CORRUPTIONS)}"
+        hint = suggest(name, CORRUPTIONS) or f": {', '.join(CORRUPTIONS)}"
         raise ValueError(f"no corruption '{name}'{hint}")
     if severity not in SEVERITIES:
         raise ValueError(f"severity is a whole number from 1 to 5, got {severity}")

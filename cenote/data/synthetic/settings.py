@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
-from difflib import get_close_matches
 from typing import Any
 
+from ...options import suggest
 from .catalogue import SHAPES
 from .domains import DOMAINS
 from .scenes import SCENES
@@ -108,13 +108,13 @@ def settings_of(preset: str | None, **changes: Any) -> Settings:
     name = (preset or "").removeprefix("world/")
     if preset is not None and name not in PRESETS:
         raise ValueError(
-            f"no world '{preset}'{_near(name, list(PRESETS))}: world/{', world/'.join(PRESETS)}"
+            f"no world '{preset}'{suggest(name, list(PRESETS))}: world/{', world/'.join(PRESETS)}"
         )
     known = {field.name for field in fields(Settings)}
     for key in changes:
         if key not in known:
             raise ValueError(
-                f"a world has no setting '{key}'{_near(key, sorted(known))}: {', '.join(sorted(known))}"
+                f"a world has no setting '{key}'{suggest(key, sorted(known))}: {', '.join(sorted(known))}"
             )
     return Settings(**{**PRESETS.get(name, {}), **changes})
 
@@ -127,7 +127,7 @@ def _chosen(key: str, given: Any, known: list[str]) -> tuple[str, ...]:
         _check(1 <= count <= len(known), f"{key} must be 1 to {len(known)}, got {count}")
         return tuple(known[:count])
     for name in names:
-        _check(name in known, f"no {_one(key)} '{name}'{_near(name, known)}: {', '.join(known)}")
+        _check(name in known, f"no {_one(key)} '{name}'{suggest(name, known)}: {', '.join(known)}")
     _check(bool(names), f"{key}: name at least one of {', '.join(known)}")
     _check(len({*names}) == len(names), f"{key}: each only once, got {', '.join(names)}")
     return tuple(names)
@@ -135,11 +135,6 @@ def _chosen(key: str, given: Any, known: list[str]) -> tuple[str, ...]:
 
 def _one(key: str) -> str:
     return "class" if key == "classes" else key.removesuffix("s")
-
-
-def _near(name: str, known: list[str]) -> str:
-    near = get_close_matches(name, known, n=1)
-    return f"; did you mean '{near[0]}'?" if near else ""
 
 
 def _check(good: bool, sentence: str) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from tests.show.report.pages import Parsed, hill, photo
 
 import cenote.report.html as room
 from cenote.report.html import Bar, Bars, Boxes, Case, Page, Point, Table, picture_of, render
@@ -19,6 +18,7 @@ from cenote.report.html.maps import brightest
 from cenote.report.html.pictures import map_values, rows_of, veil_of
 from cenote.report.html.scatter import LEFT, WIDTH, names_at
 from cenote.report.html.table import sort_key
+from tests.report.html.pages import Parsed, hill, photo
 
 
 def opened(uri: str) -> Image.Image:

@@ -10,7 +10,6 @@ import timm
 import torch
 from PIL import Image
 from safetensors.torch import save_file
-from tests.show.report.pages import Parsed
 
 from cenote.cli import main
 from cenote.metrics.boxes import box_iou
@@ -18,6 +17,7 @@ from cenote.models import save_model
 from cenote.report.html import Bars, Boxes, Maps, Page, Panels, Scatter, Table, read_page
 from tests.cli.test_discover import ball
 from tests.cli.test_evaluate import write_images
+from tests.report.html.pages import Parsed
 from tests.toy_models import localizer
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.show.report.pages import HOSTILE, whole_page
 
 from cenote.report.html import write_page
 from tests.browser import Watched, needs_browser, open_browser, screenshot
+from tests.report.html.pages import HOSTILE, whole_page
 
 pytestmark = needs_browser
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.show.report.pages import HOSTILE, Parsed, whole_page
 
 from cenote.report.html import Page, Picture, Text, made_with, read_page, render, write_page
 from cenote.report.html.render import duration, ids
+from tests.report.html.pages import HOSTILE, Parsed, whole_page
 
 
 @pytest.fixture(scope="module", params=["dog", HOSTILE], ids=["plain", "hostile"])

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.show.report.pages import HOSTILE, Parsed
-from tests.show.test_tournament import Grey, failed, photos, report
 
 from cenote.data import BadImage
 from cenote.report.html import Bars, Maps, Page, Scatter, Table, read_page, render, write_page
 from cenote.report.html.tournament import SHOWN, tournament_page
+from tests.report.html.pages import HOSTILE, Parsed
+from tests.report.test_tournament import Grey, failed, photos, report
 
 __all__ = ["photos"]  # a fixture
 

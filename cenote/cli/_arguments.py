@@ -1,0 +1,68 @@
+"""What commands share: parsing of names, checks of the output folder, messages, the command line itself."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+
+from ..options import suggest
+
+# The arguments of `main` when it is called from Python; empty when they are those of the process.
+ARGUMENTS: ContextVar[tuple[str, ...]] = ContextVar("arguments", default=())
+
+
+def command_line() -> str:
+    """Return the running command as a user would type it."""
+    return shlex.join(["cenote", *(ARGUMENTS.get() or sys.argv[1:])])
+
+
+def parse_names(text: str, choices: Iterable[str], kind: str) -> list[str]:
+    """Split 'a, b' into names without duplicates; an unknown name is an error with a suggestion."""
+    choices = list(choices)
+    names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    for name in names:
+        if name not in choices:
+            raise ValueError(f"no {kind} '{name}'{suggest(name, choices)} ({', '.join(choices)})")
+    if not names:
+        raise ValueError(f"no {kind} is named: {', '.join(choices)}")
+    return names
+
+
+def check_output_folder(folder: Path | None) -> None:
+    """Raise before hours of work if `folder` cannot be written; create nothing."""
+    if folder is None:
+        return
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not existing.is_dir():
+        raise ValueError(f"-o {existing} is a file: name a folder")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise ValueError(f"-o {folder}: {existing} is not writable")
+
+
+def print_message(message: str) -> None:
+    """Print a line on stderr above a running progress bar."""
+    from tqdm import tqdm
+
+    tqdm.write(message, file=sys.stderr)
+
+
+def pluralize(number: int, noun: str, plural: str = "") -> str:
+    """Return '1 box' or '2 boxes'."""
+    if number != 1:
+        noun = plural or f"{noun}s"
+    return f"{number} {noun}"
+
+
+@contextmanager
+def report_interrupt() -> Iterator[None]:
+    """Explain on Ctrl-C that the command can be resumed."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print_message("interrupted; the same command resumes")
+        raise
