@@ -23,7 +23,8 @@ import torch
 from cenote.allocator import keep_memory
 from cenote.data import open_dataset
 from cenote.data.loading import Batch
-from cenote.train.dino import Dino, DinoOptions
+from cenote.train.config import DinoConfig
+from cenote.train.dino import Dino
 from cenote.train.engine import Engine
 from cenote.train.unlabelled import DINO, Unlabelled
 from cenote.train.without_labels import grouped
@@ -45,7 +46,7 @@ class Bench:
             settings=settings,
         )
         model = asked.model()
-        self.task = Dino(model, data, None, settings, asked.crops(model), DinoOptions())
+        self.task = Dino(model, data, None, settings, asked.crops(model), DinoConfig())
         self.engine = Engine(self.task, settings, folder, say=lambda sentence: None)
         self.engine.epoch = 1  # the head's last layer learns
         sizes = [given.size] * 2 + [given.local_size] * given.local

@@ -25,9 +25,9 @@ from cenote.allocator import keep_memory
 from cenote.losses import spatial_entropy
 from cenote.models import create_model
 from cenote.predict.timing import best_times
+from cenote.train.config import OptimizationConfig
 from cenote.train.contender import Contender
 from cenote.train.prior import Prior
-from cenote.train.settings import Settings
 
 SHAPES = ((64, 6, 14, 14), (16, 6, 56, 56))
 BAR, SHARE_BAR = 8, 5.0
@@ -67,7 +67,7 @@ def loss_alone(rounds: int) -> None:
 
 def training_step(backbone: str, batch: int, rounds: int) -> None:
     torch.manual_seed(0)
-    settings = Settings(sar=0.01)
+    settings = OptimizationConfig(sar=0.01)
     model = create_model(backbone, "cls", 1000).train()
     contender, prior = Contender("model", model, settings), Prior(model, settings)
     side = model.backbone.preprocessing.size

@@ -23,8 +23,8 @@ from cenote.data.cache import FeatureCache
 from cenote.pooling import create_pool, list_pools
 from cenote.predict.timing import best_times
 from cenote.train.choices import PROBE_RATES, Choices
+from cenote.train.config import OptimizationConfig
 from cenote.train.fit import fit
-from cenote.train.settings import Settings
 from cenote.train.tournament import Game, tournament
 
 BAR = 8.0
@@ -63,7 +63,7 @@ def run(
         game = Game(
             backbone,
             weights,
-            settings=Settings(**settings),
+            settings=OptimizationConfig(**settings),
             boxes=boxes,
             pools=("gap",),
             seeds=1,
@@ -74,7 +74,7 @@ def run(
         ).report  # features of every view
         once = through
         start = time.perf_counter()
-        full = Game(backbone, weights, settings=Settings(**settings), boxes=boxes)  # type: ignore[arg-type]
+        full = Game(backbone, weights, settings=OptimizationConfig(**settings), boxes=boxes)  # type: ignore[arg-type]
         report = tournament(data, root / "tournament", full, cache, say=quiet).report
         whole = time.perf_counter() - start
         again = through - once

@@ -13,7 +13,7 @@ from ._fit_options import Flag, Pairs, Row
 
 if TYPE_CHECKING:
     from cenote.data import Dataset
-    from cenote.train.settings import Settings
+    from cenote.train.config import OptimizationConfig
     from cenote.train.unlabelled import Unlabelled
 
 
@@ -103,7 +103,7 @@ def train(
         print(_told(dataset, out, report, asked.settings))
 
 
-def _told(dataset: Dataset, out: Path, report: dict[str, Any], settings: Settings) -> str:
+def _told(dataset: Dataset, out: Path, report: dict[str, Any], settings: OptimizationConfig) -> str:
     """What the vectors are worth, with a linear probe where images have classes."""
     from cenote.evaluate.linear import linear_probe
     from cenote.models import load

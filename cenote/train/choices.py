@@ -18,15 +18,15 @@ from ..data.transforms import train_transform
 from ..models import PooledModel, create_model
 from ..models.fpn import Pyramid
 from ..models.stride import create_finer_backbone
-from .settings import Settings
+from .config import OptimizationConfig
 from .supervised import Supervised
 
-PROBE = Settings(epochs=30, batch=128, lr=1e-3, warmup=2, weight_decay=0.05)
+PROBE = OptimizationConfig(epochs=30, batch=128, lr=1e-3, warmup=2, weight_decay=0.05)
 PROBE_RATES = (3e-4, 1e-3, 3e-3, 1e-2)
-FINETUNE = Settings(
+FINETUNE = OptimizationConfig(
     epochs=20, batch=64, lr=3e-4, warmup=2, weight_decay=0.05, smoothing=0.1, clip=1.0
 )
-SCRATCH = Settings(
+SCRATCH = OptimizationConfig(
     epochs=100, batch=64, lr=1e-3, warmup=5, weight_decay=0.05, smoothing=0.1, clip=1.0
 )
 
@@ -51,7 +51,7 @@ class Choices:
     pool_options: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, Any] = field(
         default_factory=dict
-    )  # fields of Settings that are not to be the default
+    )  # fields of OptimizationConfig that are not to be the default
 
     def __post_init__(self) -> None:
         if self.freeze and self.scratch:
@@ -81,10 +81,10 @@ class Choices:
         if not self.freeze and len(self.rates) > 1:
             raise ValueError("several rates are tried with a frozen backbone only: give one lr")
 
-    def training(self) -> Settings:
+    def training(self) -> OptimizationConfig:
         """The defaults of this kind of run with the user's own in their place."""
         base = PROBE if self.freeze else SCRATCH if self.scratch else FINETUNE
-        known = [f.name for f in dataclasses.fields(Settings)]
+        known = [f.name for f in dataclasses.fields(OptimizationConfig)]
         for name in self.settings:
             if name not in known:
                 near = difflib.get_close_matches(name, known, 1)

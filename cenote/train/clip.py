@@ -17,10 +17,10 @@ from ..unit import unit
 from .clip_judge import ClipJudge, score_of
 from .clip_loss import contrastive_loss
 from .clip_texts import Texts
+from .config import OptimizationConfig
 from .contender import Contender
 from .engine import Task, files_of
 from .probe import FeatureBatch
-from .settings import Settings
 
 NAME = "clip"
 MOST = math.log(100)  # CLIP's bound of the scale
@@ -99,7 +99,7 @@ class Clip(Task):
         texts: Texts,
         loader: object,
         judge: ClipJudge,
-        settings: Settings,
+        settings: OptimizationConfig,
         device: torch.device | None = None,
     ) -> None:
         self.train, self.loader, self.judge, self.settings = train, loader, judge, settings

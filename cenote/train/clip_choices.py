@@ -19,10 +19,10 @@ from ..models.stride import create_finer_backbone
 from ..options import check_names, check_number
 from ..pooling import registry
 from .clip_texts import KINDS
-from .settings import Settings
+from .config import OptimizationConfig
 from .top import Frozen
 
-DEFAULTS = Settings(epochs=60, batch=128, lr=1e-3, weight_decay=0.05, warmup=3, clip=1.0)
+DEFAULTS = OptimizationConfig(epochs=60, batch=128, lr=1e-3, weight_decay=0.05, warmup=3, clip=1.0)
 UNREAD = (
     "smoothing",
     "mixup",
@@ -53,7 +53,7 @@ class ClipChoices:
     texts: str = "both"
     crop: float = 0.5  # the smallest part of a picture that is shown in training
     pool_options: dict[str, Any] = field(default_factory=dict)
-    settings: Settings = DEFAULTS
+    settings: OptimizationConfig = DEFAULTS
 
     def check(self) -> None:
         """Whatever is wrong is told before the images are read."""
@@ -78,7 +78,9 @@ class ClipChoices:
         if self.size is not None:
             check_number("size", self.size, whole=True, least=1)
         if unread := [
-            name for name in UNREAD if getattr(self.settings, name) != getattr(Settings(), name)
+            name
+            for name in UNREAD
+            if getattr(self.settings, name) != getattr(OptimizationConfig(), name)
         ]:
             raise ValueError(
                 f"cenote clip does not use {', '.join(unread)}: leave out such settings"

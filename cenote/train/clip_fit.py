@@ -25,11 +25,11 @@ from .clip import Clip
 from .clip_choices import ClipChoices
 from .clip_judge import ClipJudge
 from .clip_texts import Texts
+from .config import OptimizationConfig
 from .engine import Engine
 from .extraction import Extraction, Unreadable
 from .fit import write_results
 from .probe import FeatureBatches
-from .settings import Settings
 from .splits import TEST, TRAIN, VAL
 
 Say = Callable[[str], None]
@@ -110,7 +110,10 @@ def learn_clip(
 
 
 def _loader(
-    train: Dataset | CachedFeatures, choices: ClipChoices, model: SmallClip, settings: Settings
+    train: Dataset | CachedFeatures,
+    choices: ClipChoices,
+    model: SmallClip,
+    settings: OptimizationConfig,
 ) -> Any:
     if not isinstance(train, Dataset):
         return FeatureBatches(train, settings.batch, shuffle=True, seed=settings.seed)

@@ -16,8 +16,8 @@ from ..predict.embedding import Embeddings, embed_batches
 from ..predict.features import CachedFeatures
 from ..unit import unit
 from .clip_texts import Texts, spoken
+from .config import OptimizationConfig
 from .probe import FeatureBatches
-from .settings import Settings
 
 RECALLS = (1, 5)
 MOST = 5000  # images of a split that recall is measured on, as on COCO: all are compared with all
@@ -30,7 +30,7 @@ class ClipJudge:
         self,
         source: Dataset | CachedFeatures,
         texts: Texts,
-        settings: Settings,
+        settings: OptimizationConfig,
         device: torch.device,
         name: str = "val",
         unreadable: Callable[[list[str], int, str], None] = lambda bad, images, name: None,

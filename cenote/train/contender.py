@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from .settings import Settings
+from .config import OptimizationConfig
 
 
 class Contender:
@@ -19,7 +19,7 @@ class Contender:
     """
 
     def __init__(
-        self, name: str, module: nn.Module, settings: Settings, lr: float | None = None
+        self, name: str, module: nn.Module, settings: OptimizationConfig, lr: float | None = None
     ) -> None:
         self.name, self.module = name, module
         self.lr = settings.lr if lr is None else lr
@@ -104,7 +104,9 @@ class Contender:
         )  # a run that is older than they are asks for neither
 
 
-def create_optimizer(module: nn.Module, settings: Settings, lr: float) -> torch.optim.Optimizer:
+def create_optimizer(
+    module: nn.Module, settings: OptimizationConfig, lr: float
+) -> torch.optim.Optimizer:
     """timm's, which knows layers and leaves vectors undecayed."""
     from timm.optim import create_optimizer_v2  # type: ignore[attr-defined]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,43 +11,10 @@ from ..losses.dino import Spread, answer_spread, dino_loss, teacher_probabilitie
 from ..models import PooledModel
 from ..models.projection import DinoHead
 from ..predict.distributed import summed
+from .config import DinoConfig
 from .schedules import cosine
 from .teacher import follow, teacher_of
 from .without_labels import Crops, WithoutLabels
-
-
-@dataclass(frozen=True)
-class DinoOptions:
-    """DINO's own numbers; rates, epochs and batches are the run's settings."""
-
-    out: int = 65536
-    hidden: int = 2048
-    bottleneck: int = 256
-    batch_norm: bool = False  # in the head
-    fixed_length: bool = True  # of the last layer's rows
-    momentum: float = 0.996  # of the teacher, to 1 by a cosine
-    student_t: float = 0.1
-    teacher_t: float = 0.07
-    warmup_t: float = 0.04  # where the teacher's temperature begins
-    warmup_t_epochs: float = 30.0
-    centre_momentum: float = 0.9
-    end_weight_decay: float = 0.4  # from the settings' weight_decay, by a cosine
-    clip: float | None = 3.0  # the norm of each tensor's gradient
-    freeze_last: float = 1.0  # epochs in which the head's last layer does not learn
-
-    def __post_init__(self) -> None:
-        least = {"out": 2, "hidden": 1, "bottleneck": 1}
-        for name, value in least.items():
-            if getattr(self, name) < value:
-                raise ValueError(f"DINO's {name} is at least {value}, got {getattr(self, name)}")
-        for name in ("student_t", "teacher_t", "warmup_t"):
-            if not getattr(self, name) > 0:
-                raise ValueError(
-                    f"DINO's {name} is a temperature above 0, got {getattr(self, name)}"
-                )
-        for name in ("momentum", "centre_momentum"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"DINO's {name} is from 0 to 1, got {getattr(self, name)}")
 
 
 class Distillation(nn.Module):
@@ -56,7 +22,7 @@ class Distillation(nn.Module):
 
     centre: Tensor
 
-    def __init__(self, model: PooledModel, options: DinoOptions) -> None:
+    def __init__(self, model: PooledModel, options: DinoConfig) -> None:
         super().__init__()
         self.options = options
         self.student = model

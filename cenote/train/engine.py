@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from ..data import Dataset
 from ..predict.distributed import any_process, gathered, rank, spread, summed, waiting, world
 from .checkpoint import load_checkpoint, save_checkpoint
+from .config import OptimizationConfig, refuse_changes
 from .contender import Contender, alive, device_of
 from .journal import Journal
 from .schedules import gave_up, rate_factor
-from .settings import Settings, refuse_changes
 
 AMP = {"bf16": torch.bfloat16, "fp16": torch.float16}
 Say = Callable[[str], None]
@@ -93,7 +93,7 @@ class Task:
         return None
 
 
-def too_many_bad(bad: int, seen: int, settings: Settings) -> bool:
+def too_many_bad(bad: int, seen: int, settings: OptimizationConfig) -> bool:
     """A handful may be broken in any collection."""
     return bad > 10 and bad > settings.most_bad * seen
 
@@ -109,9 +109,14 @@ class Engine:
     --resume names, where this run is a part of another."""
 
     def __init__(
-        self, task: Task, settings: Settings, folder: Path, say: Say = print, identity: dict[str, Any] | None = None,
+        self,
+        task: Task,
+        settings: OptimizationConfig,
+        folder: Path,
+        say: Say = print,
+        identity: dict[str, Any] | None = None,
         whole: Path | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.task, self.settings, self.folder, self.say = task, settings, folder, say
         self.identity, self.whole = identity or {}, whole or folder
         self.epoch = self.step = 0  # steps of this epoch that are done

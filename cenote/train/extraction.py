@@ -11,16 +11,18 @@ from ..data import Dataset
 from ..data.cache import FeatureCache
 from ..predict.distributed import rank
 from ..predict.features import CachedFeatures, cached_features
+from .config import OptimizationConfig
 from .engine import Stopped, too_many_bad
 from .journal import Journal
-from .settings import Settings
 from .top import Frozen
 
 
 class Unreadable:
     """Images that cannot be read are said and written down, each once; too many of them stop the run."""
 
-    def __init__(self, folder: Path, settings: Settings, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, folder: Path, settings: OptimizationConfig, say: Callable[[str], None]
+    ) -> None:
         self.folder, self.settings, self.say = folder, settings, say
 
     @cached_property
@@ -48,7 +50,7 @@ class Extraction:
         self,
         frozen: Frozen,
         cache: FeatureCache | None,
-        settings: Settings,
+        settings: OptimizationConfig,
         folder: Path,
         say: Callable[[str], None],
     ) -> None:

@@ -20,12 +20,12 @@ from ..predict.distributed import gathered, processes, rank
 from .checkpoint import NAME as CHECKPOINT
 from .checkpoint import begun
 from .choices import PROBE_RATES, Choices
+from .config import OptimizationConfig
 from .contender import Contender, alive
 from .engine import Diverged, Engine
 from .extraction import Extraction
 from .located import final_test
 from .probe import FeatureBatches, Probe, accuracies
-from .settings import Settings
 from .splits import Splits, split
 from .supervised import Supervised
 from .top import Frozen, Top
@@ -56,7 +56,7 @@ def _fit_frozen(
     splits: Splits,
     folder: Path,
     choices: Choices,
-    settings: Settings,
+    settings: OptimizationConfig,
     cache: FeatureCache | None,
     resume: bool,
     say: Say,
@@ -109,7 +109,7 @@ class Extracted:
         frozen: Frozen,
         splits: Splits,
         cache: FeatureCache | None,
-        settings: Settings,
+        settings: OptimizationConfig,
         folder: Path,
         say: Say,
     ) -> None:
@@ -119,7 +119,12 @@ class Extracted:
 
 
 def _fit_all(
-    splits: Splits, folder: Path, choices: Choices, settings: Settings, resume: bool, say: Say
+    splits: Splits,
+    folder: Path,
+    choices: Choices,
+    settings: OptimizationConfig,
+    resume: bool,
+    say: Say,
 ) -> dict[str, Any]:
     """Every weight of the model."""
     with processes() as device:
@@ -155,7 +160,7 @@ def _fit_all(
 def judge_once(
     model: PooledModel,
     splits: Splits,
-    settings: Settings,
+    settings: OptimizationConfig,
     device: torch.device,
     say: Say | None = None,
 ) -> dict[str, Any]:

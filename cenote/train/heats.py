@@ -14,13 +14,13 @@ import torch
 from ..data.files import write_atomically
 from ..predict.distributed import rank
 from .checkpoint import NAME as CHECKPOINT
+from .config import OptimizationConfig
 from .contender import alive
 from .engine import Engine, Stopped
 from .entries import Entry
 from .fit import Extracted, restored, write_results
 from .looks import Boxed, BoxJudge, Looks
 from .probe import FeatureBatches, Probe, accuracies
-from .settings import Settings
 from .top import Frozen, Top
 
 # Parameters that train at a time. Weights, gradients, two moments and the best weights so far: twenty bytes each.
@@ -36,7 +36,7 @@ class Arena:
     frozen: Frozen
     features: Extracted
     classes: int
-    settings: Settings
+    settings: OptimizationConfig
     judge: BoxJudge | None  # where there are boxes
     photos: Looks | None  # the first seed's maps of these are kept
     rehearsal: bool  # only the choice of rates counts
@@ -69,7 +69,7 @@ def play(
     if resume and results.is_file():
         return dict(json.loads(results.read_text())["entries"])
     settings = arena.settings
-    own = Settings(**{**settings.__dict__, "seed": settings.seed + seed})
+    own = OptimizationConfig(**{**settings.__dict__, "seed": settings.seed + seed})
     wanted = [
         (f"{entry.name}@{lr:g}", lambda entry=entry: entry.top(arena.frozen, arena.classes), lr)
         for entry, rates in heat

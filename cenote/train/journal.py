@@ -12,13 +12,13 @@ from typing import Any
 from ..data.files import write_atomically
 from ..extras import require
 from ..predict.distributed import rank
-from .settings import Settings
+from .config import OptimizationConfig
 
 Results = dict[str, dict[str, float]]
 
 
 class Journal:
-    def __init__(self, folder: Path, settings: Settings) -> None:
+    def __init__(self, folder: Path, settings: OptimizationConfig) -> None:
         self.folder, self.settings = folder, settings
         self.metrics, self.bad_file = folder / "metrics.jsonl", folder / "unreadable.txt"
         self.named: set[str] = set()

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ..data import Dataset
 from ..data.loading import Batch
 from ..models import PooledModel
-from .settings import Settings
+from .config import OptimizationConfig
 from .supervised import Labelled, Supervised
 
 VIEWS = 3
@@ -30,7 +30,7 @@ class Jsd(Supervised):
         model: PooledModel,
         train: Dataset,
         val: Dataset,
-        settings: Settings,
+        settings: OptimizationConfig,
         *rest: Any,
         **named: Any,
     ) -> None:

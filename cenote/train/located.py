@@ -15,7 +15,7 @@ from ..metrics import BoxAccuracy, PixelPrecision, prepare_maps, resize_mask
 from ..models import PooledModel
 from ..models.decided import Sight, settle_kind
 from ..predict.distributed import gathered, rank, world
-from .settings import Settings
+from .config import OptimizationConfig
 
 WANTED = {"boxes": "boxes of their class", "pixels": "masks"}
 Say = Callable[[str], None]
@@ -29,7 +29,11 @@ class Located:
     """
 
     def __init__(
-        self, dataset: Dataset, settings: Settings, device: torch.device, say: Say | None = None
+        self,
+        dataset: Dataset,
+        settings: OptimizationConfig,
+        device: torch.device,
+        say: Say | None = None,
     ) -> None:
         self.by, self.device, self.say = settings.select, device, say
         self.bad: list[str] = []  # of all processes
@@ -128,7 +132,7 @@ def final_test(
     model: PooledModel,
     val: Dataset,
     test: Dataset,
-    settings: Settings,
+    settings: OptimizationConfig,
     device: Any,
     say: Say | None = None,
 ) -> dict[str, Any]:

@@ -11,12 +11,12 @@ from torch import Tensor, nn
 
 from ..data.loading import Batch, mixed
 from ..predict.distributed import rank
+from .config import OptimizationConfig
 from .contender import Contender
 from .engine import Task, files_of
 from .metric_module import MetricModule, MetricPart
 from .probe import FeatureBatch
 from .retrieval import Retrieval, Source
-from .settings import Settings
 
 NAME = "metric"
 
@@ -40,7 +40,7 @@ class Metric(Task):
         train: Source,
         loader: Any,
         judge: Retrieval | None,
-        settings: Settings,
+        settings: OptimizationConfig,
         score: str = "map@r",
         device: torch.device | None = None,
         say: Callable[[str], None] = print,

@@ -17,14 +17,14 @@ from ..pooling import registry
 from ..predict.distributed import world
 from .augment import augmentation
 from .choices import given_only
+from .config import OptimizationConfig
 from .metric_options import MetricOptions
 from .recipe_sets import on_data
 from .recipes import Recipe, parse_fields, parse_settings
-from .settings import Settings
 from .top import Frozen, Top
 
-FROZEN = Settings(epochs=30, batch=128, lr=1e-3, weight_decay=1e-4, warmup=1)
-WHOLE = Settings(epochs=20, batch=64, lr=1e-4, weight_decay=1e-4, warmup=1, clip=10.0)
+FROZEN = OptimizationConfig(epochs=30, batch=128, lr=1e-3, weight_decay=1e-4, warmup=1)
+WHOLE = OptimizationConfig(epochs=20, batch=64, lr=1e-4, weight_decay=1e-4, warmup=1, clip=10.0)
 UNREAD = (
     "smoothing",
     "mixup",
@@ -34,7 +34,7 @@ UNREAD = (
     "sar_schedule",
     "select",
 )  # settings of `cenote fit`
-SCRATCH = Settings(epochs=100, batch=64, lr=1e-3, weight_decay=0.05, warmup=5, clip=10.0)
+SCRATCH = OptimizationConfig(epochs=100, batch=64, lr=1e-3, weight_decay=0.05, warmup=5, clip=10.0)
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class MetricChoices:
     )  # of a recipe: arguments of `augmentation`
     preprocessing: dict[str, Any] = field(default_factory=dict)
     options: MetricOptions = field(default_factory=MetricOptions)
-    settings: Settings = WHOLE
+    settings: OptimizationConfig = WHOLE
 
     def __post_init__(self) -> None:
         if self.freeze and self.scratch:
@@ -107,7 +107,9 @@ class MetricChoices:
         if self.size is not None and self.size < 1:
             raise ValueError(f"size is a number of pixels from 1, got {self.size}")
         unread = [
-            name for name in UNREAD if getattr(self.settings, name) != getattr(Settings(), name)
+            name
+            for name in UNREAD
+            if getattr(self.settings, name) != getattr(OptimizationConfig(), name)
         ]
         if unread:
             raise ValueError(
@@ -117,8 +119,8 @@ class MetricChoices:
             check_names(self.pool, self.pool_options, registry.options(self.pool))
         self.options.check()
 
-    def training(self, classes: int, images: int) -> tuple[Settings, int]:
-        """Settings whose batch is what a step holds, and how many classes it holds (0: as they come).
+    def training(self, classes: int, images: int) -> tuple[OptimizationConfig, int]:
+        """OptimizationConfig whose batch is what a step holds, and how many classes it holds (0: as they come).
 
         It holds two classes at least, and no more than there are.
         """

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor, nn
 
@@ -11,27 +9,15 @@ from ..losses import moco_loss
 from ..models import PooledModel
 from ..models.projection import MocoHead
 from ..predict.distributed import gathered_rows, rank
+from .config import MocoConfig
 from .teacher import follow, teacher_of
 from .without_labels import Crops, WithoutLabels
-
-
-@dataclass(frozen=True)
-class MocoOptions:
-    """MoCo-v3's own numbers; rates, epochs and batches are the run's settings."""
-
-    out: int = 256
-    hidden: int = 4096
-    momentum: float = 0.99  # of the teacher, to 1 by a cosine
-    temperature: float = 0.2
-    freeze_patches: bool = (
-        True  # a ViT's first projection stays random: it is where training becomes unstable
-    )
 
 
 class Contrast(nn.Module):
     """Student with projector and predictor, teacher with projector; the loss of a batch is its output."""
 
-    def __init__(self, model: PooledModel, options: MocoOptions) -> None:
+    def __init__(self, model: PooledModel, options: MocoConfig) -> None:
         super().__init__()
         self.options = options
         if (

@@ -8,7 +8,7 @@ from ..data import Dataset
 from ..metrics.neighbours import knn_accuracy
 from ..models import PooledModel
 from ..predict.embedding import embed_dataset
-from .settings import Settings
+from .config import OptimizationConfig
 
 MOST = 50_000  # images of the memory: their vectors stay in memory
 
@@ -17,7 +17,7 @@ class Neighbours:
     """k-NN accuracy in percent of the labelled images of `val` among those of `train`."""
 
     def __init__(
-        self, train: Dataset, val: Dataset, settings: Settings, device: torch.device
+        self, train: Dataset, val: Dataset, settings: OptimizationConfig, device: torch.device
     ) -> None:
         memory = train.select(train.labels >= 0)
         self.memory = memory.select(range(0, len(memory), -(-len(memory) // MOST) or 1))

@@ -9,8 +9,8 @@ from torch import Tensor
 from ..losses import spatial_entropy, total_variation
 from ..models import PooledModel
 from ..models.scores import Scores
+from .config import OptimizationConfig
 from .schedules import cosine
-from .settings import Settings
 
 PENALTIES = {"entropy": spatial_entropy, "variation": total_variation}
 WARMUP = 10.0  # epochs, in the released program
@@ -26,7 +26,7 @@ def row_settings(last_block: str | None, settings: dict[str, Any]) -> dict[str, 
 class Prior:
     """`with prior.watch() as seen: ...`, then `prior(seen)` is what is added to the loss."""
 
-    def __init__(self, model: PooledModel, settings: Settings) -> None:
+    def __init__(self, model: PooledModel, settings: OptimizationConfig) -> None:
         self.model, self.settings, self.weight = model, settings, settings.sar
         self.watch()  # a model without attention is told before it trains
 

@@ -14,9 +14,9 @@ from ..backbones import Features
 from ..data.loading import Order
 from ..predict.distributed import rank, summed, world
 from ..predict.features import CachedFeatures
+from .config import OptimizationConfig
 from .contender import Contender, alive
 from .engine import Task, files_of
-from .settings import Settings
 
 
 class FeatureBatch(NamedTuple):
@@ -86,7 +86,7 @@ class Probe(Task):
         self,
         train: CachedFeatures,
         val: CachedFeatures,
-        settings: Settings,
+        settings: OptimizationConfig,
         contenders: Sequence[tuple[str, Callable[[], nn.Module], float]],
         device: torch.device | None = None,
     ) -> None:

@@ -14,10 +14,10 @@ from ..data.transforms import wsol_train_transform
 from ..models import PooledModel, create_model
 from .augment import augmentation
 from .choices import Choices, given_only
+from .config import OptimizationConfig
 from .jsd import VIEWS, Jsd, joined
 from .recipes import Recipe, parse_settings
 from .run_choices import begin_with
-from .settings import Settings
 from .supervised import Supervised
 
 
@@ -30,7 +30,7 @@ class RecipeChoices(Choices):
         assert self.recipe is not None
         return self.recipe
 
-    def training(self) -> Settings:
+    def training(self) -> OptimizationConfig:
         rate = {"lr": self.rates[0]} if self.rates else {}
         return parse_settings({**self.settings, **rate}, self.chosen.name, self.chosen.settings)
 

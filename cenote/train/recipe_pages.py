@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
+from .config import OptimizationConfig
 from .recipes import KEYS, Recipe, list_recipes, load_recipe
-from .settings import Settings
 
 COLUMNS = ("recipe", "network", "pool", "data", "epochs", "batch", "the paper's figure")
 
@@ -23,7 +23,7 @@ def page(name: str) -> str:
 
 def contents(recipe: Recipe) -> dict[str, Any]:
     """The keys of the file, in its order; of the settings those that are no defaults."""
-    default = dataclasses.asdict(Settings())
+    default = dataclasses.asdict(OptimizationConfig())
     train = {
         key: value
         for key, value in dataclasses.asdict(recipe.settings).items()

@@ -1,4 +1,4 @@
-"""Settings by name with the papers' numbers in them: `load_recipe("simpool/vit-small-supervised")`."""
+"""OptimizationConfig by name with the papers' numbers in them: `load_recipe("simpool/vit-small-supervised")`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 import yaml
 
 from ..backbones import Preprocessing
-from .settings import Settings
+from .config import OptimizationConfig
 
 HERE = "recipes"  # beside the code: they come with the package
 FIT, UNLABELLED = ("supervised", "jsd", "head"), ("dino", "moco")
@@ -38,7 +38,7 @@ class Recipe:
     name: str
     about: str  # the comment that opens the file
     model: dict[str, Any]  # arguments of create_model
-    settings: Settings
+    settings: OptimizationConfig
     augment: dict[str, Any]  # `kind` crop, wsol or multicrop, and the arguments of that transform
     data: str  # a benchmark
     paper: dict[str, Any]
@@ -153,9 +153,11 @@ def parse_recipe(text: str, name: str) -> Recipe:
     return recipe
 
 
-def parse_settings(given: dict[str, Any], name: str, base: Settings | None = None) -> Settings:
-    """Fields of `Settings`, each with a value of its type."""
-    return parse_fields(base or Settings(), given, name, "train.")
+def parse_settings(
+    given: dict[str, Any], name: str, base: OptimizationConfig | None = None
+) -> OptimizationConfig:
+    """Fields of `OptimizationConfig`, each with a value of its type."""
+    return parse_fields(base or OptimizationConfig(), given, name, "train.")
 
 
 def parse_fields(base: Fields, given: dict[str, Any], name: str, where: str) -> Fields:

@@ -14,8 +14,8 @@ from ..metrics.retrieval import KS, retrieval_scores
 from ..models import PooledModel
 from ..predict.embedding import embed_batches, embed_dataset
 from ..predict.features import CachedFeatures
+from .config import OptimizationConfig
 from .probe import FeatureBatches
-from .settings import Settings
 from .top import Top
 
 Source = Dataset | CachedFeatures
@@ -41,7 +41,7 @@ class Retrieval:
         self,
         queries: Source,
         gallery: Source | None,
-        settings: Settings,
+        settings: OptimizationConfig,
         device: torch.device,
         ks: Sequence[int] = KS,
         without_match: str = "exclude",

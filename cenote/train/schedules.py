@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from .settings import Settings
+from .config import OptimizationConfig
 
 
-def rate_factor(settings: Settings, epoch: float, scores: Sequence[float] = ()) -> float:
+def rate_factor(settings: OptimizationConfig, epoch: float, scores: Sequence[float] = ()) -> float:
     """What the base rate is multiplied by, `epoch` being a fraction of the run: 2.5 is half-way through the third.
 
     `scores`: of the epochs that are done, for the schedule "plateau".

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple, get_type_hints
 
 from .choices import Choices
+from .config import HARMLESS, OptimizationConfig
 from .recipes import Recipe
-from .settings import HARMLESS, Settings
 
 
 class Range(NamedTuple):
@@ -69,7 +69,9 @@ def parse_range(text: str) -> tuple[str, Range]:
 def searchable() -> dict[str, type]:
     """Numbers among the settings, and Cutout; by name, whether whole or not."""
     numbers = {
-        name: kind for name, kind in get_type_hints(Settings).items() if kind in (int, float)
+        name: kind
+        for name, kind in get_type_hints(OptimizationConfig).items()
+        if kind in (int, float)
     }
     # The seed makes the validation split too: trials of several would be compared on different images.
     fixed = (*HARMLESS, "most_bad", "seed")

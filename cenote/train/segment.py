@@ -21,14 +21,16 @@ from ..metrics import Confusion
 from ..models import PooledModel
 from ..predict.distributed import gathered, processes, rank
 from ..predict.features import CachedFeatures, cached_features, weights_digest
+from .config import OptimizationConfig
 from .engine import Engine
 from .fit import fingerprint
 from .pixel_labels import IGNORE, Kind, PixelLabels
 from .segmenting import Segmenting, Side
-from .settings import Settings
 from .splits import Splits
 
-SEGMENT = Settings(epochs=20, batch=16, lr=1e-3, weight_decay=1e-4, schedule="poly", warmup=1)
+SEGMENT = OptimizationConfig(
+    epochs=20, batch=16, lr=1e-3, weight_decay=1e-4, schedule="poly", warmup=1
+)
 LARGEST_CACHE = 10 << 30  # bytes; and half of what the disk has left
 Say = Callable[[str], None]
 
@@ -49,7 +51,7 @@ def segment(
     train: Dataset,
     test: Dataset,
     folder: Path,
-    settings: Settings = SEGMENT,
+    settings: OptimizationConfig = SEGMENT,
     size: int = 512,
     kind: Kind = "auto",
     norm: bool = False,
@@ -117,7 +119,7 @@ def segment(
 def _side(
     backbone: Backbone,
     dataset: Dataset,
-    settings: Settings,
+    settings: OptimizationConfig,
     size: int,
     cache: FeatureCache | None,
     largest: int,

@@ -13,11 +13,11 @@ from ..data import Dataset
 from ..data.loading import load
 from ..predict.distributed import rank, world
 from ..predict.features import CachedFeatures
+from .config import OptimizationConfig
 from .contender import Contender
 from .engine import Task
 from .pixel_labels import IGNORE, PixelLabels
 from .probe import FeatureBatch, FeatureBatches
-from .settings import Settings
 
 
 class LinearSegmenter(nn.Module):
@@ -48,7 +48,9 @@ class Side:
     `source` is what the cache holds of them, or the transform that readies them for the backbone.
     """
 
-    def __init__(self, dataset: Dataset, source: Any, settings: Settings, shuffle: bool) -> None:
+    def __init__(
+        self, dataset: Dataset, source: Any, settings: OptimizationConfig, shuffle: bool
+    ) -> None:
         self.loader: Any
         if isinstance(source, CachedFeatures):
             self.cached, self.dataset, self.bad = True, source.dataset, list(source.bad)
@@ -69,7 +71,7 @@ class Segmenting(Task):
         backbone: Backbone,
         labels: PixelLabels,
         train: Side,
-        settings: Settings,
+        settings: OptimizationConfig,
         norm: bool,
         device: torch.device,
     ) -> None:

@@ -13,11 +13,11 @@ from ..data import Dataset
 from ..data.loading import Batch, load
 from ..models import PooledModel
 from ..predict.distributed import rank, summed, world
+from .config import OptimizationConfig
 from .contender import Contender
 from .engine import Task, files_of
 from .located import Located
 from .prior import Prior
-from .settings import Settings
 
 
 class Labelled(NamedTuple):
@@ -36,7 +36,7 @@ class Supervised(Task):
         model: PooledModel,
         train: Dataset,
         val: Dataset,
-        settings: Settings,
+        settings: OptimizationConfig,
         transform: Any,
         eval_transform: Any | None = None,
         device: torch.device | None = None,

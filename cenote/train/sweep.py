@@ -20,10 +20,10 @@ from ..models import load, save_model
 from ..predict.distributed import processes
 from .checkpoint import NAME as CHECKPOINT
 from .choices import Choices
+from .config import refuse_changes
 from .engine import Diverged, Stopped
 from .fit import fit, identity, judge_once, write_results
 from .search_space import TRIALS, Range, apply
-from .settings import refuse_changes
 from .splits import Splits, split
 from .trials import Trials
 

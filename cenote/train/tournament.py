@@ -20,11 +20,11 @@ from ..models import save_model
 from ..predict.distributed import processes, rank
 from ..predict.features import weights_digest
 from .choices import PROBE
+from .config import HARMLESS, OptimizationConfig
 from .entries import Entry, ablation_entries, able, gamma_entries, pool_entries
 from .fit import Extracted, write_results
 from .heats import Arena, heats, play, read_top
 from .looks import BoxJudge, Looks, photographs
-from .settings import HARMLESS, Settings
 from .speed import Clock, add_speed, measured
 from .splits import split
 from .top import Frozen, Top
@@ -47,7 +47,7 @@ class Game:
     seeds: int = 3
     rates: tuple[float, ...] = RATES
     boxes: int = 400  # images on which maps are judged, at most
-    settings: Settings = PROBE
+    settings: OptimizationConfig = PROBE
 
     def __post_init__(self) -> None:
         if self.seeds < 1:

@@ -18,23 +18,23 @@ from ..predict.distributed import processes, rank
 from .checkpoint import NAME as CHECKPOINT
 from .checkpoint import begun
 from .choices import given_only
-from .dino import Dino, DinoOptions
+from .config import DinoConfig, MocoConfig, OptimizationConfig
+from .dino import Dino
 from .engine import Engine
 from .fit import write_results
-from .moco import Moco, MocoOptions
+from .moco import Moco
 from .recipes import Recipe, parse_fields, parse_settings
-from .settings import Settings
 from .splits import TRAIN, VAL
 
 Say = Callable[[str], None]
 # The papers' numbers; their rates are for 256 images a step.
-DINO = Settings(epochs=100, batch=64, lr=5e-4, min_lr=1e-6, weight_decay=0.04, warmup=10)
-MOCO = Settings(epochs=100, batch=64, lr=1.5e-4, weight_decay=0.1, warmup=10)
+DINO = OptimizationConfig(epochs=100, batch=64, lr=5e-4, min_lr=1e-6, weight_decay=0.04, warmup=10)
+MOCO = OptimizationConfig(epochs=100, batch=64, lr=1.5e-4, weight_decay=0.1, warmup=10)
 FEW = 100_000  # images
 SHORT = 10_000  # steps
-METHODS: dict[str, tuple[Any, Any, Settings]] = {
-    "dino": (Dino, DinoOptions, DINO),
-    "moco": (Moco, MocoOptions, MOCO),
+METHODS: dict[str, tuple[Any, Any, OptimizationConfig]] = {
+    "dino": (Dino, DinoConfig, DINO),
+    "moco": (Moco, MocoConfig, MOCO),
 }
 
 
@@ -56,8 +56,8 @@ class Unlabelled:
         default_factory=dict
     )  # where the backbone's own is not wanted
     pool_options: dict[str, Any] = field(default_factory=dict)
-    options: dict[str, Any] = field(default_factory=dict)  # fields of DinoOptions or MocoOptions
-    settings: Settings = DINO
+    options: dict[str, Any] = field(default_factory=dict)  # fields of DinoConfig or MocoConfig
+    settings: OptimizationConfig = DINO
 
     def model(self) -> PooledModel:
         torch.manual_seed(self.settings.seed)
@@ -83,13 +83,13 @@ class Unlabelled:
 def asked_for(
     method: str, settings: dict[str, Any], recipe: Recipe | None = None, **given: Any
 ) -> Unlabelled:
-    """What is given, fields of `Unlabelled` and of `Settings`, comes before the recipe's, that before the method's own.
+    """Return the options: what is given comes before the recipe's, that before the method's own.
 
     The method's rate is for 256 images and grows with the batch beyond them; a recipe's is for its own batch and stays.
     Another pool leaves the recipe's options of the pool behind.
     """
     given = given_only(given)
-    base: Settings = METHODS[method][2]
+    base: OptimizationConfig = METHODS[method][2]
     if recipe is None:
         chosen = parse_settings(settings, method, base)
         own: dict[str, Any] = {
@@ -194,7 +194,7 @@ def options_of(asked: Unlabelled, images: int) -> Any:
         if name not in known:
             raise ValueError(f"no option '{name}' of {asked.method}: {', '.join(known)}")
     options = parse_fields(kind(), asked.options, asked.method, "options.")
-    if not isinstance(options, DinoOptions):
+    if not isinstance(options, DinoConfig):
         return options
     epochs = asked.settings.epochs
     smaller: dict[str, Any] = {"warmup_t_epochs": min(options.warmup_t_epochs, epochs / 3)}

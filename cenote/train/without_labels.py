@@ -12,12 +12,12 @@ from ..data import Dataset
 from ..data.loading import Batch, load
 from ..models import PooledModel
 from ..predict.distributed import rank, world
+from .config import OptimizationConfig
 from .contender import Contender
 from .engine import Task, files_of
 from .neighbours import Neighbours
 from .prior import Prior
 from .schedules import cosine
-from .settings import Settings
 
 
 class Crops(NamedTuple):
@@ -44,7 +44,7 @@ class WithoutLabels(Task):
         model: PooledModel,
         train: Dataset,
         val: Dataset | None,
-        settings: Settings,
+        settings: OptimizationConfig,
         transform: Any,
         options: Any,
         device: torch.device | None = None,

@@ -34,11 +34,11 @@ from cenote.models import PooledModel, load, save_model
 from cenote.models.scores import Scores
 from cenote.report.heads import heads_page
 from cenote.report.sheet import stacked
+from cenote.train.config import OptimizationConfig
 from cenote.train.fit import fit
 from cenote.train.neighbours import Neighbours
 from cenote.train.recipe_choices import choices_of
 from cenote.train.recipes import load_recipe
-from cenote.train.settings import Settings
 from cenote.train.splits import split
 from cenote.train.unlabelled import asked_for, learn
 
@@ -152,7 +152,9 @@ def judge(match: Match, folder: Path, seed: int) -> dict[str, float]:
     parts = split(open_dataset(str(match.data)), seed=seed, say=lambda sentence: None)
     test, model = parts.test or parts.val, load(folder)
     if model.head is None:
-        score = Neighbours(parts.train, test, Settings(), torch.device("cpu"))(model)["knn_10"]
+        score = Neighbours(parts.train, test, OptimizationConfig(), torch.device("cpu"))(model)[
+            "knn_10"
+        ]
     else:
         score = classify(model, test)["accuracy"]
     chosen = localize(model, test, parts.val, resamples=0, each=0).report["chosen"]

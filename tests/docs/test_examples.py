@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cenote.train.settings import Settings
+from cenote.train.config import OptimizationConfig
 from cenote.train.tournament import Game
 from tests.docs.reading import ROOT
 from tests.docs.running import release_memory, script
@@ -38,7 +38,7 @@ def shorten(monkeypatch: pytest.MonkeyPatch) -> None:
     """A small backbone, two pools, one learning rate, one seed and one epoch, instead of lite0, 4, 3, 2 and 10."""
     from cenote.train import tournament
 
-    def short_game(backbone: str, settings: Settings, **options: Any) -> Game:
+    def short_game(backbone: str, settings: OptimizationConfig, **options: Any) -> Game:
         options |= {"pools": ("gap", "simpool"), "seeds": 1, "rates": (3e-3,)}
         settings = replace(settings, epochs=1, warmup=0.0)
         return Game(MICRO["--backbone"], Path(MICRO["--weights"]), settings=settings, **options)

@@ -22,10 +22,10 @@ from cenote.models import create_model, save_model
 from cenote.predict.distributed import processes, rank
 from cenote.train.clip_choices import DEFAULTS, ClipChoices
 from cenote.train.clip_fit import learn_clip
+from cenote.train.config import OptimizationConfig
 from cenote.train.engine import Engine
 from cenote.train.located import Located
 from cenote.train.metric_fit import learn_metric
-from cenote.train.settings import Settings
 from cenote.train.supervised import Supervised
 from cenote.train.unlabelled import Unlabelled, learn
 from tests.synthetic import discs, split_rectangles, squares
@@ -38,7 +38,7 @@ SGD = {"optimizer": "sgd", "lr": 0.2, "weight_decay": 0.01}
 
 
 def supervised(folder: Path, accumulate: int = 1) -> None:
-    settings = Settings(epochs=2, batch=6, accumulate=accumulate, clip=1.0, **SGD)  # type: ignore[arg-type]
+    settings = OptimizationConfig(epochs=2, batch=6, accumulate=accumulate, clip=1.0, **SGD)  # type: ignore[arg-type]
     torch.manual_seed(0)
     model = create_model("test_vit", "simpool", 3, img_size=32)
     data = squares(
@@ -66,7 +66,7 @@ def supervised_in_parts(folder: Path) -> None:
 
 def dino(folder: Path) -> None:
     small = {"out": 32, "hidden": 16, "bottleneck": 8, "batch_norm": False}
-    settings = Settings(epochs=1, batch=6, **SGD)  # type: ignore[arg-type]
+    settings = OptimizationConfig(epochs=1, batch=6, **SGD)  # type: ignore[arg-type]
     choices = Unlabelled(
         "dino",
         "test_vit",
@@ -123,7 +123,8 @@ def located(folder: Path) -> None:
     model = narrow_resnet("gap", size=32, stride=4)
     with processes() as device:
         scores = [
-            Located(val, Settings(select=by, batch=4), device)(model) for by in ("boxes", "pixels")
+            Located(val, OptimizationConfig(select=by, batch=4), device)(model)
+            for by in ("boxes", "pixels")
         ]
         if rank() == 0:
             (folder / "scores.json").write_text(json.dumps(scores))

@@ -11,10 +11,10 @@ import torch
 from cenote.losses import dino_loss, moco_loss, spatial_entropy
 from cenote.models import load
 from cenote.models.scores import Scores
-from cenote.train.dino import Dino, DinoOptions, Distillation
+from cenote.train.config import DinoConfig, MocoConfig, OptimizationConfig
+from cenote.train.dino import Dino, Distillation
 from cenote.train.engine import Engine
-from cenote.train.moco import Contrast, MocoOptions
-from cenote.train.settings import Settings
+from cenote.train.moco import Contrast
 from cenote.train.unlabelled import METHODS, Unlabelled, learn, options_of
 from cenote.train.without_labels import Crops, grouped
 from tests.synthetic import squares
@@ -22,22 +22,22 @@ from tests.synthetic import squares
 from .running import quiet, stopped_after
 
 SMALL = {"out": 64, "hidden": 32, "bottleneck": 16}
-QUICK = Settings(epochs=3, batch=8, lr=1e-3, weight_decay=0.04, warmup=1)
+QUICK = OptimizationConfig(epochs=3, batch=8, lr=1e-3, weight_decay=0.04, warmup=1)
 ASKED = Unlabelled(
     "dino", "test_vit", "simpool", size=32, local_size=16, local=2, options=SMALL, settings=QUICK
 )
 
 
-def task(settings: Settings = QUICK, **options: object) -> Dino:
+def task(settings: OptimizationConfig = QUICK, **options: object) -> Dino:
     model = ASKED.model()
     data = squares(24)
-    chosen = DinoOptions(**{**SMALL, **options})  # type: ignore[arg-type]
+    chosen = DinoConfig(**{**SMALL, **options})  # type: ignore[arg-type]
     return Dino(model, data.split("train"), data.split("val"), settings, ASKED.crops(model), chosen)
 
 
 def test_views_of_a_size_run_together_and_give_the_loss_of_each_alone() -> None:
     torch.manual_seed(0)
-    module = Distillation(ASKED.model(), DinoOptions(**SMALL)).eval()  # type: ignore[arg-type]
+    module = Distillation(ASKED.model(), DinoConfig(**SMALL)).eval()  # type: ignore[arg-type]
     views = [torch.randn(3, 3, size, size) for size in (32, 32, 16, 16)]
     crops = grouped(views)
     assert [len(group) for group in crops.groups] == [6, 6] and len(crops) == 3
@@ -103,7 +103,7 @@ MOCO = replace(ASKED, method="moco", options={"out": 16, "hidden": 32})
 
 def test_moco_asks_each_view_for_the_other_one() -> None:
     torch.manual_seed(0)
-    module = Contrast(MOCO.model(), MocoOptions(out=16, hidden=32)).eval()
+    module = Contrast(MOCO.model(), MocoConfig(out=16, hidden=32)).eval()
     one, other = torch.randn(3, 3, 32, 32), torch.randn(3, 3, 32, 32)
 
     def query(x: torch.Tensor) -> torch.Tensor:
@@ -151,7 +151,7 @@ def test_the_prior_is_of_the_students_large_views(method: str, pool: str) -> Non
 
 def test_the_teacher_drops_nothing() -> None:
     asked = replace(ASKED, model_options={"drop_path_rate": 0.5, "proj_drop_rate": 0.5})
-    module = Distillation(asked.model(), DinoOptions(**SMALL)).train()  # type: ignore[arg-type]
+    module = Distillation(asked.model(), DinoConfig(**SMALL)).train()  # type: ignore[arg-type]
     crops = Crops([torch.randn(4, 3, 32, 32)], 2)
     with torch.no_grad():
         one, other = module(crops), module(crops)

@@ -8,13 +8,13 @@ from torch import nn
 
 from cenote.losses import answer_spread
 from cenote.losses.dino import teacher_probabilities
-from cenote.train.dino import Dino, DinoOptions, clip_each
+from cenote.train.config import DinoConfig, OptimizationConfig
+from cenote.train.dino import Dino, clip_each
 from cenote.train.engine import Engine
-from cenote.train.settings import Settings
 from cenote.train.unlabelled import Unlabelled
 from tests.synthetic import squares
 
-OPTIONS = DinoOptions(out=32, hidden=16, bottleneck=8, freeze_last=0.0)
+OPTIONS = DinoConfig(out=32, hidden=16, bottleneck=8, freeze_last=0.0)
 
 
 def test_clipped_as_torch_clips_each_tensor_alone() -> None:
@@ -35,7 +35,7 @@ def test_clipped_as_torch_clips_each_tensor_alone() -> None:
 
 
 def test_the_spread_is_of_the_last_step_with_the_centre_that_it_had(tmp_path: Path) -> None:
-    settings = Settings(epochs=2, batch=8, lr=1e-3)
+    settings = OptimizationConfig(epochs=2, batch=8, lr=1e-3)
     asked = Unlabelled(
         "dino", "test_vit", "simpool", size=32, local_size=16, local=1, settings=settings
     )

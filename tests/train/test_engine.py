@@ -19,8 +19,8 @@ from torch import Tensor
 
 from cenote.data.transforms import train_transform
 from cenote.models import create_model
+from cenote.train.config import OptimizationConfig
 from cenote.train.engine import Diverged, Engine, Stopped
-from cenote.train.settings import Settings
 from cenote.train.supervised import Supervised
 from tests.synthetic import squares
 from tests.toy_models import narrow_resnet
@@ -35,7 +35,7 @@ EVERYTHING: dict[str, Any] = {
 }  # fmt: skip
 
 
-def task(settings: Settings, images: int = 24, bad: tuple[int, ...] = ()) -> Supervised:
+def task(settings: OptimizationConfig, images: int = 24, bad: tuple[int, ...] = ()) -> Supervised:
     torch.manual_seed(settings.seed)
     # Dropout draws from torch's generator at every step: resuming must put it back.
     narrow: dict[str, Any] = {
@@ -67,14 +67,14 @@ def metrics(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
-def train(settings: Settings, folder: Path, resume: bool = False) -> Supervised:
+def train(settings: OptimizationConfig, folder: Path, resume: bool = False) -> Supervised:
     trained = task(settings)
     Engine(trained, settings, folder, quiet).run(resume)
     return trained
 
 
 def test_a_resumed_run_ends_the_same_bit_for_bit(tmp_path: Path) -> None:
-    settings = Settings(**EVERYTHING)
+    settings = OptimizationConfig(**EVERYTHING)
     whole = weights(train(settings, tmp_path / "whole"))
     for steps in (1, 3, 7):  # of three per epoch: inside, at the end, in a later one
         folder = tmp_path / str(steps)
@@ -90,7 +90,7 @@ def test_a_resumed_run_ends_the_same_bit_for_bit(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_run_names_the_folder_to_resume(tmp_path: Path) -> None:
-    settings = Settings(epochs=2, batch=6)
+    settings = OptimizationConfig(epochs=2, batch=6)
     interrupted = task(settings)
     interrupted.begin_step = lambda epoch: os.kill(os.getpid(), signal.SIGINT)  # type: ignore[method-assign]
     with pytest.raises(Stopped, match=f"--resume -o {re.escape(str(tmp_path))}"):
@@ -101,10 +101,10 @@ SCRIPT = """
 import sys
 from pathlib import Path
 import torch
-from cenote.train.settings import Settings
+from cenote.train.config import OptimizationConfig
 from tests.train.test_engine import EVERYTHING, train
 torch.set_num_threads(int(sys.argv[2]))  # as many as in the test: the promise holds for the same number
-train(Settings(**{**EVERYTHING, "epochs": 4}), Path(sys.argv[1]), resume="resume" in sys.argv)
+train(OptimizationConfig(**{**EVERYTHING, "epochs": 4}), Path(sys.argv[1]), resume="resume" in sys.argv)
 """
 
 
@@ -138,7 +138,7 @@ def killed_in_its_run(folder: Path, resume: bool, delay: float) -> None:
 @pytest.mark.parametrize("kills", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_kill_9_at_any_moment(kills: int, tmp_path: Path) -> None:
     """Killed, each time somewhere else, resumed, and compared with a run that was not interrupted."""
-    settings = Settings(**{**EVERYTHING, "epochs": 4})
+    settings = OptimizationConfig(**{**EVERYTHING, "epochs": 4})
     whole = weights(train(settings, tmp_path / "whole"))
     for kill in range(kills):
         killed_in_its_run(tmp_path / "killed", resume=kill > 0, delay=0.05 * kill)
@@ -148,24 +148,24 @@ def test_kill_9_at_any_moment(kills: int, tmp_path: Path) -> None:
 
 def test_what_changed_is_refused(tmp_path: Path) -> None:
     with stopped_after(1):
-        train(Settings(**EVERYTHING), tmp_path)
+        train(OptimizationConfig(**EVERYTHING), tmp_path)
     with pytest.raises(ValueError, match=r"\blr\b.*\b0\.01\b.*\b0\.5\b"):
-        train(Settings(**{**EVERYTHING, "lr": 0.5}), tmp_path, resume=True)
+        train(OptimizationConfig(**{**EVERYTHING, "lr": 0.5}), tmp_path, resume=True)
     with pytest.raises(ValueError, match=re.escape(str(tmp_path / "nothing"))):
-        train(Settings(**EVERYTHING), tmp_path / "nothing", resume=True)
+        train(OptimizationConfig(**EVERYTHING), tmp_path / "nothing", resume=True)
     (tmp_path / "checkpoint.pt").write_bytes(b"not a checkpoint")
     with pytest.raises(ValueError, match=re.escape(str(tmp_path / "checkpoint.pt"))):
-        train(Settings(**EVERYTHING), tmp_path, resume=True)
+        train(OptimizationConfig(**EVERYTHING), tmp_path, resume=True)
 
 
 def test_a_loss_that_is_not_finite_stops_with_names(tmp_path: Path) -> None:
-    settings = Settings(epochs=2, batch=6, lr=1e30, optimizer="sgd")
+    settings = OptimizationConfig(epochs=2, batch=6, lr=1e30, optimizer="sgd")
     with pytest.raises(Diverged, match=r"epoch 1, step \d.*squares/\d+\.png"):
         train(settings, tmp_path)
 
 
 def test_unreadable_images_are_left_out_counted_and_named(tmp_path: Path) -> None:
-    settings = Settings(epochs=2, batch=6, most_bad=0.5)
+    settings = OptimizationConfig(epochs=2, batch=6, most_bad=0.5)
     Engine(task(settings, 24, bad=(0, 4, 7)), settings, tmp_path, quiet).run()
     assert [line["unreadable"] for line in metrics(tmp_path)] == [
         2,
@@ -176,14 +176,14 @@ def test_unreadable_images_are_left_out_counted_and_named(tmp_path: Path) -> Non
 
 
 def test_too_many_unreadable_images_stop_a_run(tmp_path: Path) -> None:
-    settings = Settings(epochs=2, batch=6)
+    settings = OptimizationConfig(epochs=2, batch=6)
     with pytest.raises(Stopped, match=r"\b1[0-9] of \d+\b.*unreadable\.txt"):
         Engine(task(settings, 48, bad=tuple(range(0, 48, 2))), settings, tmp_path, quiet).run()
 
 
 def test_a_full_disk_leaves_the_last_checkpoint_whole(tmp_path: Path) -> None:
     """The kernel refuses to let a file grow beyond the limit, as it does on a full disk."""
-    settings = Settings(**{**EVERYTHING, "epochs": 1})
+    settings = OptimizationConfig(**{**EVERYTHING, "epochs": 1})
     train(settings, tmp_path)
     before = (tmp_path / "checkpoint.pt").read_bytes()
     with full_disk(), pytest.raises(Stopped):
@@ -203,7 +203,7 @@ def full_disk(size: int = 4096) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def stands_still(settings: Settings) -> Supervised:
+def stands_still(settings: OptimizationConfig) -> Supervised:
     """A task that trains and whose score never changes."""
     trained = task(settings)
     trained.validate = lambda: {"model": {"score": 50.0}}  # type: ignore[method-assign]
@@ -211,7 +211,7 @@ def stands_still(settings: Settings) -> Supervised:
 
 
 def test_a_run_that_gains_nothing_ends_and_stays_ended(tmp_path: Path) -> None:
-    settings = Settings(epochs=50, batch=12, patience=3)
+    settings = OptimizationConfig(epochs=50, batch=12, patience=3)
     trained, messages = stands_still(settings), list[str]()
     Engine(trained, settings, tmp_path, messages.append).run()
     assert len(metrics(tmp_path)) == 4 and re.findall(r"\d+", messages[-1]) == ["3"]
@@ -223,7 +223,7 @@ def test_a_run_that_gains_nothing_ends_and_stays_ended(tmp_path: Path) -> None:
 
 def test_a_rate_that_fell_stays_low_when_the_run_is_resumed(tmp_path: Path) -> None:
     options = EVERYTHING | {"epochs": 6, "schedule": "plateau", "plateau": 1, "step_factor": 0.5}
-    settings = Settings(**options)
+    settings = OptimizationConfig(**options)
 
     def run(name: str, resume: bool = False) -> Supervised:
         trained = stands_still(settings)
@@ -241,7 +241,7 @@ def test_a_rate_that_fell_stays_low_when_the_run_is_resumed(tmp_path: Path) -> N
 
 def test_a_rate_that_falls_is_reported(tmp_path: Path) -> None:
     settings, messages = (
-        Settings(epochs=5, batch=12, lr=1e-3, schedule="plateau", plateau=2),
+        OptimizationConfig(epochs=5, batch=12, lr=1e-3, schedule="plateau", plateau=2),
         list[str](),
     )
     Engine(stands_still(settings), settings, tmp_path, messages.append).run()
@@ -253,7 +253,7 @@ def test_a_rate_that_falls_is_reported(tmp_path: Path) -> None:
     "options", [{"amp": "bf16"}, {"optimizer": "sgd"}, {"layer_decay": 0.5}, {"schedule": "step"}]
 )
 def test_it_learns(tmp_path: Path, options: dict[str, Any]) -> None:
-    settings = Settings(epochs=6, batch=8, lr=2e-2, weight_decay=0.0, **options)
+    settings = OptimizationConfig(epochs=6, batch=8, lr=2e-2, weight_decay=0.0, **options)
     model, data = narrow_resnet(layers=(1, 1, 1, 1), channels=(8, 16, 16, 16)), squares(64)
     whole = model.backbone.preprocessing.whole((32, 32))
     Engine(

@@ -13,16 +13,16 @@ from cenote.models import PooledModel, create_model, load
 from cenote.models.last_block import ROWS, LastBlock
 from cenote.models.scores import Scores
 from cenote.train.choices import Choices
+from cenote.train.config import OptimizationConfig
 from cenote.train.engine import Engine
 from cenote.train.fit import fit
 from cenote.train.run_choices import choices_from_run
-from cenote.train.settings import Settings
 from cenote.train.supervised import Supervised
 from tests.synthetic import squares
 
 from .running import quiet
 
-QUICK = Settings(epochs=1, batch=4, lr=1e-3, sar=0.01)
+QUICK = OptimizationConfig(epochs=1, batch=4, lr=1e-3, sar=0.01)
 SWIN = {"embed_dim": 24, "depths": (1, 1, 1, 1), "num_heads": (1, 1, 2, 2), "window_size": 5}
 # Backbone, pool, side, the last grid: the CLS token's attention, or the pool's own where there is no CLS token.
 FAMILIES: list[tuple[str, str, int, int, dict[str, Any]]] = [
@@ -39,7 +39,9 @@ FAMILIES: list[tuple[str, str, int, int, dict[str, Any]]] = [
 ]
 
 
-def step(model: PooledModel, side: int, folder: Path, settings: Settings = QUICK) -> Supervised:
+def step(
+    model: PooledModel, side: int, folder: Path, settings: OptimizationConfig = QUICK
+) -> Supervised:
     data = squares(4)
     task = Supervised(
         model, data.split("train"), data.split("val"), settings, train_transform(side)

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
+from cenote.train.config import OptimizationConfig, refuse_changes
 from cenote.train.schedules import gave_up, rate_factor
-from cenote.train.settings import Settings, refuse_changes
 
 
 def test_cosine_with_warm_up() -> None:
-    settings = Settings(epochs=20, lr=0.1, warmup=5, min_lr=0.01)
+    settings = OptimizationConfig(epochs=20, lr=0.1, warmup=5, min_lr=0.01)
     assert [rate_factor(settings, e) for e in (0, 1, 2.5, 5)] == pytest.approx([0, 0.2, 0.5, 1])
     for epoch in (5, 7.25, 12.5, 20):
         cosine = 0.01 + (0.1 - 0.01) * 0.5 * (1 + math.cos(math.pi * (epoch - 5) / 15))
@@ -21,15 +21,15 @@ def test_cosine_with_warm_up() -> None:
 
 def test_steps_count_from_the_beginning() -> None:
     """The learning rate falls to a tenth every 15 epochs of 50."""
-    settings = Settings(epochs=50, schedule="step", step_every=15)
+    settings = OptimizationConfig(epochs=50, schedule="step", step_every=15)
     factors = [rate_factor(settings, e) for e in (0, 14.99, 15, 29.99, 30, 45)]
     assert factors == pytest.approx([1, 1, 0.1, 0.1, 0.01, 0.001])
 
 
 def test_poly_and_constant() -> None:
-    poly = Settings(epochs=10, schedule="poly", power=0.9)
+    poly = OptimizationConfig(epochs=10, schedule="poly", power=0.9)
     assert [rate_factor(poly, e) for e in (0, 5, 10)] == pytest.approx([1, 0.5**0.9, 0])
-    assert rate_factor(Settings(epochs=10, schedule="constant"), 7) == 1
+    assert rate_factor(OptimizationConfig(epochs=10, schedule="constant"), 7) == 1
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -47,7 +47,7 @@ def test_a_plateau_is_torchs(seed: int, patience: int) -> None:
         threshold_mode="abs",
         eps=0.0,
     )
-    settings = Settings(epochs=40, schedule="plateau", plateau=patience, step_factor=0.5)
+    settings = OptimizationConfig(epochs=40, schedule="plateau", plateau=patience, step_factor=0.5)
     for epoch, score in enumerate(scores):
         assert rate_factor(settings, epoch + 0.5, scores[:epoch]) == optimizer.param_groups[0]["lr"]
         theirs.step(score)
@@ -65,17 +65,17 @@ def test_a_run_gives_up_when_nothing_was_better_for_so_long(patience: int | None
 
 def test_settings_are_checked() -> None:
     with pytest.raises(ValueError, match=r"\bpatience\b.*\b0\b"):
-        Settings(patience=0)
+        OptimizationConfig(patience=0)
     with pytest.raises(ValueError, match=r"\bstep_factor\b.*\b2\b"):
-        Settings(step_factor=2)
+        OptimizationConfig(step_factor=2)
     with pytest.raises(ValueError, match=r"\bepochs\b.*\b0\b"):
-        Settings(epochs=0)
+        OptimizationConfig(epochs=0)
     with pytest.raises(ValueError, match=r"\bbatch\b.*\b10\b.*\b3\b"):
-        Settings(batch=10, accumulate=3)
+        OptimizationConfig(batch=10, accumulate=3)
 
 
 def test_a_changed_setting_is_named() -> None:
-    before = dataclasses.asdict(Settings())
-    refuse_changes(before, dataclasses.asdict(Settings(workers=7, checkpoint_minutes=1)))
+    before = dataclasses.asdict(OptimizationConfig())
+    refuse_changes(before, dataclasses.asdict(OptimizationConfig(workers=7, checkpoint_minutes=1)))
     with pytest.raises(ValueError, match=r"\blr\b.*\b0\.001\b.*\b0\.1\b.*\bseed\b.*\b0\b.*\b3\b"):
-        refuse_changes(before, dataclasses.asdict(Settings(lr=0.1, seed=3)))
+        refuse_changes(before, dataclasses.asdict(OptimizationConfig(lr=0.1, seed=3)))

@@ -13,15 +13,15 @@ from cenote.backbones import Backbone, Features
 from cenote.metrics import segmentation_scores
 from cenote.models import create_model
 from cenote.models.stride import create_finer_backbone
+from cenote.train.config import OptimizationConfig
 from cenote.train.pixel_labels import IGNORE, PixelLabels
 from cenote.train.segment import Segmented, segment
 from cenote.train.segmenting import LinearSegmenter, Part, Segmenting
-from cenote.train.settings import Settings
 from tests.synthetic import split_rectangles
 
 from .running import quiet, stopped_after
 
-QUICK = Settings(
+QUICK = OptimizationConfig(
     epochs=10, batch=8, lr=0.1, weight_decay=1e-4, schedule="poly", checkpoint_minutes=0.0
 )
 
@@ -31,7 +31,9 @@ def small() -> Backbone:
     return create_finer_backbone("resnet18", 4, layers=(1, 1, 1, 1), channels=(8, 8, 16, 16))
 
 
-def run(folder: Path, settings: Settings = QUICK, data: Any = None, **options: Any) -> Segmented:
+def run(
+    folder: Path, settings: OptimizationConfig = QUICK, data: Any = None, **options: Any
+) -> Segmented:
     data = split_rectangles(48, test=True) if data is None else data
     options = {
         "norm": True,

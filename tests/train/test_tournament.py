@@ -24,9 +24,9 @@ from cenote.data import open_dataset
 from cenote.evaluate.localize import localize
 from cenote.metrics import max_box_acc, prepare_maps
 from cenote.pooling import list_pools
+from cenote.train.config import OptimizationConfig
 from cenote.train.entries import Entry, ablation_entries, able, gamma_entries, pool_entries
 from cenote.train.heats import heats
-from cenote.train.settings import Settings
 from cenote.train.top import Frozen, Top
 from cenote.train.tournament import Game, tournament
 from cenote.train.verdict import Standing, noise, recommendation, ties
@@ -35,7 +35,7 @@ from tests.synthetic import squares
 from .running import quiet
 
 ROOT = Path(__file__).parents[2]
-QUICK = Settings(epochs=2, batch=16, warmup=0.5, checkpoint_minutes=0.0)
+QUICK = OptimizationConfig(epochs=2, batch=16, warmup=0.5, checkpoint_minutes=0.0)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import torch
 
 from cenote.cli import main
 from cenote.models import load
-from cenote.train.dino import DinoOptions
+from cenote.train.config import DinoConfig
 from cenote.train.recipe_choices import choices_of
 from cenote.train.recipes import Recipe, list_recipes, load_recipe, parse_recipe
 from cenote.train.unlabelled import DINO, asked_for, learn, options_of
@@ -130,7 +130,7 @@ def test_without_a_recipe_the_rate_grows_with_the_batch() -> None:
 
 def test_a_small_run_is_adapted_aloud_and_a_large_one_is_the_papers() -> None:
     large = asked_for("dino", {"epochs": 100, "batch": 1024})
-    assert options_of(large, 1_281_167) == DinoOptions()
+    assert options_of(large, 1_281_167) == DinoConfig()
     small = asked_for("dino", {"epochs": 10, "batch": 64}, options={"teacher_t": 0.06})
     found = options_of(small, 2_800)  # 430 steps
     assert found.momentum == pytest.approx(1 - 1 / 43) and found.freeze_last == pytest.approx(0.1)
@@ -141,9 +141,9 @@ def test_a_small_run_is_adapted_aloud_and_a_large_one_is_the_papers() -> None:
         True,
         0.06,
     )
-    assert options_of(asked_for("dino", {"epochs": 10}), 2_800).teacher_t == DinoOptions().warmup_t
+    assert options_of(asked_for("dino", {"epochs": 10}), 2_800).teacher_t == DinoConfig().warmup_t
     assert (
-        options_of(small, 16_064).momentum == DinoOptions().momentum
+        options_of(small, 16_064).momentum == DinoConfig().momentum
     )  # 2510 steps are enough for the teacher
     assert (options_of(small, 64_064).out, options_of(small, 64_064).batch_norm) == (
         4096,

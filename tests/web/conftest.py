@@ -98,7 +98,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Path:
     from cenote.models.image_text.small import SmallClip
     from cenote.models.image_text.text_tower import TextTower
     from cenote.models.image_text.words import Words
-    from cenote.train.settings import Settings
+    from cenote.train.config import OptimizationConfig
     from cenote.train.tournament import Game, tournament
 
     folder = tmp_path_factory.mktemp("demo")
@@ -111,7 +111,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Path:
     save_file(create_backbone("vit_micro").model.state_dict(), folder / "vit.safetensors")
     game = Game(
         "vit_micro", folder / "vit.safetensors", pools=("gap", "simpool", "cls"), seeds=1, rates=(1e-2,),
-        settings=Settings(epochs=2, batch=16, warmup=0.5),
+        settings=OptimizationConfig(epochs=2, batch=16, warmup=0.5),
     )  # fmt: skip
     tournament(
         open_dataset(folder / "world"), folder / "tournament", game, say=lambda sentence: None

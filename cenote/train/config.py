@@ -14,7 +14,7 @@ HARMLESS = (
 
 
 @dataclass(frozen=True)
-class Settings:
+class OptimizationConfig:
     """How a run trains. Rates and batches are those of all processes together."""
 
     epochs: int = 100
@@ -63,7 +63,7 @@ class Settings:
         for name, least in {"epochs": 1, "batch": 1, "accumulate": 1, "lr": 0, "warmup": 0}.items():
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
-        for name, hint in get_type_hints(Settings).items():
+        for name, hint in get_type_hints(OptimizationConfig).items():
             if get_origin(hint) is Literal and getattr(self, name) not in get_args(hint):
                 raise ValueError(
                     f"{name} is one of {', '.join(get_args(hint))}, got {getattr(self, name)!r}"
@@ -79,6 +79,53 @@ class Settings:
             raise ValueError(
                 f"a batch of {self.batch} cannot be computed in {self.accumulate} equal parts"
             )
+
+
+@dataclass(frozen=True)
+class DinoConfig:
+    """DINO's own numbers; rates, epochs and batches are the run's settings."""
+
+    out: int = 65536
+    hidden: int = 2048
+    bottleneck: int = 256
+    batch_norm: bool = False  # in the head
+    fixed_length: bool = True  # of the last layer's rows
+    momentum: float = 0.996  # of the teacher, to 1 by a cosine
+    student_t: float = 0.1
+    teacher_t: float = 0.07
+    warmup_t: float = 0.04  # where the teacher's temperature begins
+    warmup_t_epochs: float = 30.0
+    centre_momentum: float = 0.9
+    end_weight_decay: float = 0.4  # from the settings' weight_decay, by a cosine
+    clip: float | None = 3.0  # the norm of each tensor's gradient
+    freeze_last: float = 1.0  # epochs in which the head's last layer does not learn
+
+    def __post_init__(self) -> None:
+        least = {"out": 2, "hidden": 1, "bottleneck": 1}
+        for name, value in least.items():
+            if getattr(self, name) < value:
+                raise ValueError(f"DINO's {name} is at least {value}, got {getattr(self, name)}")
+        for name in ("student_t", "teacher_t", "warmup_t"):
+            if not getattr(self, name) > 0:
+                raise ValueError(
+                    f"DINO's {name} is a temperature above 0, got {getattr(self, name)}"
+                )
+        for name in ("momentum", "centre_momentum"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"DINO's {name} is from 0 to 1, got {getattr(self, name)}")
+
+
+@dataclass(frozen=True)
+class MocoConfig:
+    """MoCo-v3's own numbers; rates, epochs and batches are the run's settings."""
+
+    out: int = 256
+    hidden: int = 4096
+    momentum: float = 0.99  # of the teacher, to 1 by a cosine
+    temperature: float = 0.2
+    freeze_patches: bool = (
+        True  # a ViT's first projection stays random: it is where training becomes unstable
+    )
 
 
 def refuse_changes(before: dict[str, object], now: dict[str, object]) -> None:
