@@ -16,10 +16,9 @@ import torch.nn.functional as F
 
 from cenote.allocator import keep_memory
 from cenote.backbones import create_backbone
-from cenote.data.cache import FeatureCache
 from cenote.data.loading import load
 from cenote.data.synthetic import world
-from cenote.predict.features import cached_features
+from cenote.predict.feature_cache import FeatureCache, cached_features
 from cenote.train.choices import PROBE
 from cenote.train.contender import Contender
 from cenote.train.probe import FeatureBatches

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from cenote.backbones import Backbone
 from cenote.data import Dataset, open_dataset
-from cenote.data.cache import FeatureCache
 from cenote.pooling import create_pool, list_pools
+from cenote.predict.feature_cache import FeatureCache
 from cenote.predict.timing import best_times
 from cenote.train.choices import PROBE_RATES, Choices
 from cenote.train.config import OptimizationConfig

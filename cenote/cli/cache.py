@@ -24,7 +24,7 @@ def run(
         unused: remove what was not used for so many days; 0 removes all.
         json: print JSON.
     """
-    from cenote.data.cache import FeatureCache, cache_folder
+    from cenote.predict.feature_cache import FeatureCache, cache_folder
 
     cache = FeatureCache(folder or cache_folder())
     if prune or unused is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -11,10 +12,18 @@ from pathlib import Path
 
 import numpy as np
 
-from .cache import digest_of
 from .dataset import Dataset, images_are_files
 
+DIGEST_BYTES = 16
 CHUNK = 1000  # files between two writes of the memory
+
+
+def digest_of(*parts: bytes) -> bytes:
+    """Return a digest of bytes that is the same on every machine."""
+    state = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    for part in parts:
+        state.update(part)
+    return state.digest()
 
 
 def digests(dataset: Dataset, memory: Path | None = None) -> list[bytes | None]:

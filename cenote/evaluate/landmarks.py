@@ -12,7 +12,7 @@ from ..data.record import Query
 from ..metrics import landmark_scores
 from ..metrics.vectors import unit
 from ..models import PooledModel
-from .retrieve import embed_all
+from ..predict.embedding import embed_dataset
 
 JUDGED = {"easy", "hard", "junk"}
 
@@ -29,8 +29,8 @@ def landmarks(model: PooledModel, dataset: Dataset, **options: Any) -> dict[str,
     """
     asking = [query.image for query in dataset.queries]
     rest = np.setdiff1d(np.arange(len(dataset)), asking)
-    queries = embed_all(model, cut_queries(dataset), **options)
-    database = embed_all(model, dataset.select(rest), **options)
+    queries = embed_dataset(model, cut_queries(dataset), **options)
+    database = embed_dataset(model, dataset.select(rest), **options)
     similarity = unit(queries.vectors) @ unit(database.vectors).T  # (queries, images)
     order = rest[database.positions.numpy()][
         similarity.argsort(dim=1, descending=True, stable=True).numpy()

@@ -10,12 +10,10 @@ import torch
 from torch import Tensor
 
 from ..data import Dataset
-from ..data.loading import load
 from ..metrics.embedding import alignment, uniformity
 from ..metrics.retrieval import KS, KS_OF, QueryScores, mean_scores, query_scores
 from ..models import PooledModel
-from ..predict.embedding import Embeddings, collect_embeddings
-from .classify import Progress
+from ..predict.embedding import Embeddings, embed_dataset
 
 SHARES = ("p@1", "r_precision", "map@r")
 TOP = 6  # neighbours that a case shows
@@ -51,27 +49,6 @@ class Case(NamedTuple):
 class Retrieval(NamedTuple):
     report: dict[str, Any]  # shares in percent
     cases: list[Case]
-
-
-@torch.inference_mode()
-def embed_all(
-    model: PooledModel,
-    dataset: Dataset,
-    batch: int = 64,
-    workers: int = 0,
-    progress: Progress | None = None,
-) -> Embeddings:
-    """The vectors of all images that can be read; none that can be is an error."""
-    model = model.eval()
-    device = next(model.parameters()).device
-    batches = load(dataset, model.backbone.preprocessing.transform(), batch, workers)
-    found = collect_embeddings(
-        batches, lambda one: model.embed(one.images.to(device)), len(dataset), progress
-    )
-    if not len(found.positions):
-        why = found.bad[0] if found.bad else "it is empty"
-        raise ValueError(f"no image of {dataset.name} could be read: {why}")
-    return found
 
 
 def retrieve(
@@ -126,7 +103,7 @@ def _labelled(model: PooledModel, dataset: Dataset, options: dict[str, Any]) -> 
     places = np.flatnonzero(dataset.labels >= 0)
     if not len(places):
         raise ValueError(f"{dataset.name} has no image with a class to retrieve by")
-    found = embed_all(model, dataset.select(places), **options)
+    found = embed_dataset(model, dataset.select(places), **options)
     return found._replace(positions=torch.from_numpy(places)[found.positions])
 
 

@@ -1,4 +1,4 @@
-"""Embed a data set: the vectors of all its images, computed by one process or by several under torchrun."""
+"""Embed a data set: the vectors of all its images, computed by one process or by several."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from ..data import Dataset
-from ..data.loading import load
+from ..data.loading import Loader, load
 from ..models import PooledModel
+from .batches import Progress, predict_batches
+from .device import device_of
 from .distributed import gathered, rank, world
 
 
@@ -21,64 +23,74 @@ class Embeddings(NamedTuple):
     positions: Tensor  # (N,) indices into the data set
     bad: list[str]  # an error message for each unreadable image
 
+    def labels(self, dataset: Dataset) -> Tensor:
+        """Return the class indices (N,) of the embedded images."""
+        return torch.from_numpy(dataset.labels)[self.positions]
 
+
+@torch.inference_mode()
 def embed_dataset(
     model: PooledModel,
     dataset: Dataset,
-    batch: int,
-    workers: int,
-    device: torch.device,
-    bad: list[str] | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Return vectors (N, D) and labels (N,) of all readable images, on every process.
+    batch: int = 64,
+    workers: int = 0,
+    progress: Progress | None = None,
+) -> Embeddings:
+    """Embed all readable images; under torchrun each process embeds its share and all get all.
 
-    Error messages of unreadable images are appended to `bad`.
+    An image with several vectors contributes them concatenated. Raises ValueError if no image
+    can be read.
     """
-    transform = model.backbone.preprocessing.transform()
-    batches = load(
-        dataset, transform, max(batch // world(), 1), workers, rank=rank(), world=world()
-    )
+    device = device_of(model)
+    batches = image_batches(dataset, model.backbone.preprocessing.transform(), batch, workers)
+    training = model.training
+    model.eval()
     embeddings = embed_batches(
-        batches, lambda loaded: model.embed(loaded.images.to(device)), len(dataset)
+        batches, lambda loaded: model.embed(loaded.images.to(device)), len(dataset), progress
     )
-    if bad is not None:
-        bad += embeddings.bad
-    return embeddings.vectors, torch.from_numpy(dataset.labels)[embeddings.positions]
+    model.train(training)
+    if not len(embeddings.positions):
+        reason = embeddings.bad[0] if embeddings.bad else "it is empty"
+        raise ValueError(f"no image of {dataset.name} could be read: {reason}")
+    return embeddings
+
+
+def image_batches(
+    dataset: Dataset, transform: Callable[..., Any], batch: int, workers: int
+) -> Loader:
+    """Load this process's share of the images, `batch` at a time over all processes."""
+    share = max(batch // world(), 1)
+    return load(dataset, transform, share, workers, rank=rank(), world=world())
 
 
 def embed_batches(
-    batches: Iterable[Any], embed: Callable[[Any], Tensor], images: int
+    batches: Iterable[Any],
+    embed: Callable[[Any], Tensor],
+    images: int,
+    progress: Progress | None = None,
 ) -> Embeddings:
-    """Apply `embed` to this process's batches and gather the vectors of all processes."""
-    shares = gathered(collect_embeddings(batches, embed, -(-images // world())))
+    """Apply `embed` to this process's batches and gather the vectors of all processes.
+
+    `images` is the size of the data set, of all processes together.
+    """
+    shares = gathered(_collect(batches, embed, -(-images // world()), progress))
     filled = [share for share in shares if len(share.positions)] or shares[:1]
     bad = [message for share in shares for message in share.bad]
     vectors, positions = (torch.cat([share[i] for share in filled]) for i in range(2))
     return Embeddings(vectors, positions, bad)
 
 
-def collect_embeddings(
-    batches: Iterable[Any],
-    embed: Callable[[Any], Tensor],
-    images: int,
-    progress: Callable[[int], object] | None = None,
+def _collect(
+    batches: Iterable[Any], embed: Callable[[Any], Tensor], images: int, progress: Progress | None
 ) -> Embeddings:
-    """Apply `embed` to every batch and collect the vectors in one preallocated array of at most `images` rows.
-
-    A batch has `indices`, and `bad` if images may be unreadable. The caller disables gradients.
-    """
+    """Collect the vectors in one preallocated array of at most `images` rows."""
     vectors, positions, bad = torch.empty(0, 0), torch.empty(images, dtype=torch.long), list[str]()
     done = 0
-    for batch in batches:
-        count, messages = len(batch.indices), [message for _, message in getattr(batch, "bad", ())]
-        bad += messages
-        if count:
-            u = embed(batch).flatten(1).float().cpu()
-            if not done:
-                vectors = torch.empty(images, u.shape[1])
-            vectors[done : done + count] = u
-            positions[done : done + count] = torch.as_tensor(batch.indices)
-            done += count
-        if progress:
-            progress(count + len(messages))
+    for batch, output in predict_batches(batches, embed, bad, progress):
+        u = output.flatten(1).float().cpu()
+        if not done:
+            vectors = torch.empty(images, u.shape[1])
+        rows = slice(done, done + len(u))
+        vectors[rows], positions[rows] = u, torch.as_tensor(batch.indices)
+        done += len(u)
     return Embeddings(vectors[:done], positions[:done], bad)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..data import read_image
-from ..data.cache import digest_of
+from ..data.digests import digest_of
 from ..options import check_number
 from ..unit import unit
 from .compose import compose, find_method

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from ..data.cache import digest_of
+from ..data.digests import digest_of
 from ..options import check_number
 from .plan import Plan, Query
 from .pseudo_words import COMPOSED, PHOTO, check_template, check_texts, composed, invertible

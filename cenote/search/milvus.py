@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..data.cache import digest_of
+from ..data.digests import digest_of
 from .filters import Filter
 from .milvus_collections import (
     LONGEST,

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from functools import cache
 from glob import has_magic
 
-from ..data.cache import digest_of
+from ..data.digests import digest_of
 from .store import Entry
 
 

@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..data.cache import cache_folder, digest_of
+from ..data.digests import digest_of
 from ..data.files import write_atomically
+from ..predict.feature_cache import cache_folder
 from .matrix import nearest_rows
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from ..data import Dataset
-from ..data.cache import FeatureCache, digest_of
+from ..data.digests import digest_of
 from ..data.loading import load
 from ..models.image_text.saving import save_image_text
 from ..models.image_text.small import SmallClip
 from ..models.image_text.words import Words
 from ..predict.distributed import processes, rank, world
-from ..predict.features import CachedFeatures
+from ..predict.feature_cache import CachedFeatures, FeatureCache
 from .checkpoint import NAME as CHECKPOINT
 from .checkpoint import begun
 from .clip import Clip

@@ -9,11 +9,9 @@ import torch
 from torch import Tensor
 
 from ..data import Dataset
-from ..data.loading import load
 from ..models.image_text.small import SmallClip
-from ..predict.distributed import rank, world
-from ..predict.embedding import Embeddings, embed_batches
-from ..predict.features import CachedFeatures
+from ..predict.embedding import Embeddings, embed_batches, image_batches
+from ..predict.feature_cache import CachedFeatures
 from ..unit import unit
 from .clip_texts import Texts, spoken
 from .config import OptimizationConfig
@@ -66,9 +64,8 @@ class ClipJudge:
                 lambda batch: unit(model.image.embed_features(batch.features.to(self.device))),
                 len(self.source),
             )
-        share = max(self.settings.batch // world(), 1)
-        batches = load(
-            self.source, model.transform(), share, self.settings.workers, rank=rank(), world=world()
+        batches = image_batches(
+            self.source, model.transform(), self.settings.batch, self.settings.workers
         )
         return embed_batches(
             batches,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..data import Dataset, Record
-from ..data.cache import digest_of
+from ..data.digests import digest_of
 from ..data.loading import mixed
 
 KINDS = ("both", "captions", "templates")

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..backbones import create_backbone
 from ..models import PooledModel, load
-from ..predict.features import weights_digest
+from ..predict.feature_cache import weights_digest
 from .entries import Entry, ablation_entries, gamma_entries, pool_entries
 from .heats import file_name, read_top
 from .top import Frozen

@@ -8,9 +8,8 @@ from functools import cached_property
 from pathlib import Path
 
 from ..data import Dataset
-from ..data.cache import FeatureCache
 from ..predict.distributed import rank
-from ..predict.features import CachedFeatures, cached_features
+from ..predict.feature_cache import CachedFeatures, FeatureCache, cached_features
 from .config import OptimizationConfig
 from .engine import Stopped, too_many_bad
 from .journal import Journal

@@ -13,10 +13,11 @@ import torch
 from torch import nn
 
 from ..data import Dataset
-from ..data.cache import FeatureCache, digest_of
+from ..data.digests import digest_of
 from ..data.files import write_atomically
 from ..models import PooledModel, save_model
 from ..predict.distributed import gathered, processes, rank
+from ..predict.feature_cache import FeatureCache
 from .checkpoint import NAME as CHECKPOINT
 from .checkpoint import begun
 from .choices import PROBE_RATES, Choices

@@ -9,13 +9,12 @@ import torch
 from torch import Tensor
 
 from ..data import Dataset
-from ..data.cache import FeatureCache
 from ..data.loading import load
 from ..data.truth import corners, own_boxes, spread
 from ..metrics import BoxAccuracy, prepare_maps
 from ..metrics.centred import CentredBox
 from ..models.decided import map_of_features
-from ..predict.features import cached_features
+from ..predict.feature_cache import FeatureCache, cached_features
 from .top import Frozen, Top
 
 BATCH = 64

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..data.cache import FeatureCache
 from ..metrics.retrieval import KS, KS_OF
 from ..models import load as load_model
 from ..models import save_model
 from ..predict.distributed import rank
+from ..predict.feature_cache import FeatureCache
 from .checkpoint import begun
 from .fit import write_results
 from .metric_choices import MetricChoices

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ..data import Dataset
-from ..data.cache import FeatureCache
 from ..predict.distributed import processes
+from ..predict.feature_cache import FeatureCache
 from .checkpoint import NAME as CHECKPOINT
 from .checkpoint import begun, refuse_missing
 from .metric_choices import MetricChoices

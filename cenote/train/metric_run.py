@@ -13,11 +13,11 @@ import torch
 
 from ..data import Dataset
 from ..data.balanced import BalancedOrder
-from ..data.cache import FeatureCache
 from ..data.loading import Order, Stretches, load
 from ..metrics.retrieval import KS, KS_OF
 from ..models import save_model
 from ..predict.distributed import rank, world
+from ..predict.feature_cache import FeatureCache
 from .engine import Engine
 from .extraction import Extraction, Unreadable
 from .fit import fingerprint, write_results

@@ -30,12 +30,10 @@ class Neighbours:
 
     @torch.no_grad()
     def __call__(self, model: PooledModel, k: tuple[int, ...] = (10, 20)) -> dict[str, float]:
-        training = model.training
-        model.eval()
-        (memory, of_memory), (queries, labels) = (
-            embed_dataset(model, part, self.settings.batch, self.settings.workers, self.device)
-            for part in (self.memory, self.queries)
+        memory, queries = (
+            embed_dataset(model, images, self.settings.batch, self.settings.workers)
+            for images in (self.memory, self.queries)
         )
-        model.train(training)
-        shares = knn_accuracy(memory, of_memory, queries, labels, k)
+        labels = memory.labels(self.memory), queries.labels(self.queries)
+        shares = knn_accuracy(memory.vectors, labels[0], queries.vectors, labels[1], k)
         return {f"knn_{count}": 100 * share for count, share in shares.items()}

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..backbones import Features
 from ..data.loading import Order
 from ..predict.distributed import rank, summed, world
-from ..predict.features import CachedFeatures
+from ..predict.feature_cache import CachedFeatures
 from .config import OptimizationConfig
 from .contender import Contender, alive
 from .engine import Task, files_of

@@ -12,8 +12,8 @@ from torch import Tensor
 from ..data import Dataset
 from ..metrics.retrieval import KS, retrieval_scores
 from ..models import PooledModel
-from ..predict.embedding import embed_batches, embed_dataset
-from ..predict.features import CachedFeatures
+from ..predict.embedding import embed_batches, image_batches
+from ..predict.feature_cache import CachedFeatures
 from .config import OptimizationConfig
 from .probe import FeatureBatches
 from .top import Top
@@ -74,11 +74,13 @@ class Retrieval:
     def _vectors(self, body: PooledModel | Top, source: Source, name: str) -> tuple[Tensor, Tensor]:
         if isinstance(source, Dataset):
             assert isinstance(body, PooledModel)
-            bad = list[str]()
-            vectors, labels = embed_dataset(
-                body, source, self.settings.batch, self.settings.workers, self.device, bad
+            transform = body.backbone.preprocessing.transform()
+            images = image_batches(source, transform, self.settings.batch, self.settings.workers)
+            embeddings = embed_batches(
+                images, lambda loaded: body.embed(loaded.images.to(self.device)), len(source)
             )
-            self.unreadable(bad, len(source), name)
+            self.unreadable(embeddings.bad, len(source), name)
+            vectors, labels = embeddings.vectors, embeddings.labels(source)
         else:
             batches = FeatureBatches(source, max(self.settings.batch, 256))
             found = embed_batches(

@@ -16,11 +16,16 @@ from torch import nn
 
 from ..backbones import Backbone
 from ..data import Dataset
-from ..data.cache import FeatureCache, cache_folder
 from ..metrics import Confusion
 from ..models import PooledModel
 from ..predict.distributed import gathered, processes, rank
-from ..predict.features import CachedFeatures, cached_features, weights_digest
+from ..predict.feature_cache import (
+    CachedFeatures,
+    FeatureCache,
+    cache_folder,
+    cached_features,
+    weights_digest,
+)
 from .config import OptimizationConfig
 from .engine import Engine
 from .fit import fingerprint

@@ -12,7 +12,7 @@ from ..backbones import Backbone, Features
 from ..data import Dataset
 from ..data.loading import load
 from ..predict.distributed import rank, world
-from ..predict.features import CachedFeatures
+from ..predict.feature_cache import CachedFeatures
 from .config import OptimizationConfig
 from .contender import Contender
 from .engine import Task

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..data import Dataset
-from ..data.cache import digest_of
+from ..data.digests import digest_of
 
 TRAIN, VAL, TEST = ("train", "trainval", "train2017"), ("val", "val2017"), ("test",)
 MANY_TIMES = 10  # the largest class against the smallest, from where it is said

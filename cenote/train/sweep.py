@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from ..data import Dataset
-from ..data.cache import FeatureCache
 from ..data.files import write_atomically
 from ..models import load, save_model
 from ..predict.distributed import processes
+from ..predict.feature_cache import FeatureCache
 from .checkpoint import NAME as CHECKPOINT
 from .choices import Choices
 from .config import refuse_changes

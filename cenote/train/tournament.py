@@ -13,12 +13,11 @@ import numpy as np
 
 from ..backbones import create_backbone
 from ..data import Dataset
-from ..data.cache import FeatureCache
 from ..data.files import write_atomically
 from ..data.truth import with_boxes
 from ..models import save_model
 from ..predict.distributed import processes, rank
-from ..predict.features import weights_digest
+from ..predict.feature_cache import FeatureCache, weights_digest
 from .choices import PROBE
 from .config import HARMLESS, OptimizationConfig
 from .entries import Entry, ablation_entries, able, gamma_entries, pool_entries

@@ -287,7 +287,7 @@ def _questions(app: FastAPI, state: State) -> None:
 
 
 def _digest(content: bytes) -> str:
-    """As cenote.data.cache, and so an index, has it."""
+    """As cenote.predict.feature_cache, and so an index, has it."""
     return blake2b(content, digest_size=16).hexdigest()
 
 

@@ -6,9 +6,8 @@ import json
 from contextlib import suppress
 
 from ..data import Dataset, open_dataset
-from ..data.cache import digest_of
 from ..data.dataset import images_are_files
-from ..data.digests import digests
+from ..data.digests import digest_of, digests
 from ..train.looks import photographs
 from .indexed import Indexed
 from .photos import file_of, photo_of

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ..data.cache import digest_of
+from ..data.digests import digest_of
 from ..search.ask import Answer, Asked, Question, ask
 from ..search.compose import METHODS, find_method
 from ..search.filters import Filter

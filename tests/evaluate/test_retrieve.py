@@ -11,9 +11,10 @@ from cenote.data import Dataset, Record, pack
 from cenote.data.benchmarks import find_benchmark
 from cenote.evaluate.classify import ask
 from cenote.evaluate.landmarks import are_landmarks, cut_queries, landmarks
-from cenote.evaluate.retrieve import embed_all, retrieve
+from cenote.evaluate.retrieve import retrieve
 from cenote.metrics import alignment, landmark_scores, retrieval_scores, uniformity
 from cenote.models import PooledModel
+from cenote.predict.embedding import embed_dataset
 from tests.data.benchmarks import annotated_trees
 from tests.synthetic import ShapeImages, rectangle, rectangles
 from tests.toy_models import localizer
@@ -57,7 +58,7 @@ def test_every_image_against_the_others(model: PooledModel) -> None:
 
 def test_the_batch_does_not_matter(model: PooledModel) -> None:
     data = rectangles(15, bad=(4,))
-    alone, together = embed_all(model, data, batch=1), embed_all(model, data)
+    alone, together = embed_dataset(model, data, batch=1), embed_dataset(model, data)
     torch.testing.assert_close(alone.vectors, together.vectors, rtol=1e-4, atol=1e-5)
 
 
@@ -86,7 +87,7 @@ def test_queries_against_a_gallery(model: PooledModel) -> None:
 def test_cases_are_the_best_and_the_worst_each_of_a_class_of_its_own(model: PooledModel) -> None:
     data = rectangles(15)
     _, cases = retrieve(model, data)
-    vectors = torch.nn.functional.normalize(embed_all(model, data).vectors, dim=1)
+    vectors = torch.nn.functional.normalize(embed_dataset(model, data).vectors, dim=1)
     best, worst = ([case for case in cases if case.group == group] for group in ("best", "worst"))
     assert (
         sorted(str(case.label) for case in best)

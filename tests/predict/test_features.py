@@ -10,8 +10,7 @@ from PIL import Image
 
 from cenote.backbones import Backbone, Preprocessing, create_backbone
 from cenote.data import Dataset, Record, pack
-from cenote.data.cache import FeatureCache
-from cenote.predict.features import cached_features, describe
+from cenote.predict.feature_cache import FeatureCache, cached_features, describe_features
 from cenote.train.splits import split
 from tests.synthetic import squares
 
@@ -76,14 +75,20 @@ def test_an_image_goes_through_the_backbone_once(tmp_path: Path) -> None:
 
 def test_what_changes_features_changes_their_name() -> None:
     net = backbone()
-    one = describe(net, SMALL)
-    assert one == describe(backbone(), SMALL)
-    assert describe(net, Preprocessing(size=32)) != one and describe(net, SMALL, "flip") != one
+    one = describe_features(net, SMALL)
+    assert one == describe_features(backbone(), SMALL)
+    assert (
+        describe_features(net, Preprocessing(size=32)) != one
+        and describe_features(net, SMALL, "flip") != one
+    )
     other = create_backbone(
         "vit_tiny_patch16_224", img_size=32, depth=1, act_layer="relu"
     )  # no other tensors
     other.load_state_dict(net.state_dict())
-    assert describe(other, SMALL)["weights"] == one["weights"] and describe(other, SMALL) != one
+    assert (
+        describe_features(other, SMALL)["weights"] == one["weights"]
+        and describe_features(other, SMALL) != one
+    )
 
 
 def test_splits_are_made_where_there_are_none() -> None:

@@ -16,7 +16,7 @@ from PIL import Image
 
 from cenote.cli import main
 from cenote.data import Dataset, Record, pack, read_image
-from cenote.data.cache import digest_of
+from cenote.data.digests import digest_of
 from cenote.models import load
 from cenote.predict.boxes import Found, find
 from cenote.predict.maps import MapPredictor

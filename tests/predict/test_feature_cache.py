@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cenote.data.cache import FeatureCache, Layout, cache_folder, digest_of
+from cenote.data.digests import digest_of
+from cenote.predict.feature_cache import FeatureCache, Layout, cache_folder
 
 LAYOUT = Layout((2, 3), 4, cls=True)
 
@@ -79,7 +80,8 @@ def test_remains_of_a_dead_writer_are_overwritten(tmp_path: Path) -> None:
 WRITER = """
 import sys, numpy as np
 from pathlib import Path
-from cenote.data.cache import FeatureCache, Layout, digest_of
+from cenote.predict.feature_cache import FeatureCache, Layout
+from cenote.data.digests import digest_of
 store = FeatureCache(Path(sys.argv[1])).open({}, Layout((2, 3), 4, True))
 start, stop = map(int, sys.argv[2:])
 for i in range(start, stop, 3):

@@ -1,0 +1,303 @@
+"""Cache features on disk: computed once, found by the contents of the image they come from.
+
+A store is a folder with three files. `rows.bin` holds the features, `digests.bin` the digests of
+the images they belong to, in the same order, `store.json` the layout of a row. Rows are appended
+under a lock, the digest after its row, so a process killed at any moment leaves at most bytes
+without a digest, which the next process overwrites.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from filelock import FileLock
+from torch import Tensor
+
+from ..backbones import Backbone, Features, Preprocessing
+from ..data import Dataset
+from ..data.digests import DIGEST_BYTES, digest_of, digests
+from ..data.files import write_atomically
+from ..data.loading import load
+from .batches import predict_batches
+from .device import device_of
+
+DTYPES = ("float16", "float32")
+VIEWS = ("plain", "flip", "whole")  # whole: resized to a square without cropping
+Array = npt.NDArray[Any]
+FillProgress = Callable[[int, int], object]  # receives images done and their total
+
+
+class Layout(NamedTuple):
+    """Layout of one row: `grid` x `dim` values, followed by a CLS token if there is one."""
+
+    grid: tuple[int, int]
+    dim: int
+    cls: bool
+    dtype: str = "float16"
+
+    @property
+    def vectors(self) -> int:
+        return self.grid[0] * self.grid[1] + self.cls
+
+
+class FeatureStore:
+    """Features of one backbone, its weights and one transform, for any number of images."""
+
+    def __init__(self, folder: Path, layout: Layout) -> None:
+        self.folder, self.layout = folder, layout
+        self._rows_file, self._digests_file = folder / "rows.bin", folder / "digests.bin"
+        self._row_of: dict[bytes, int] = {}
+        self._count = 0  # rows that have a digest
+        self._inode = -1  # of the digests file: it changes when another process prunes the store
+        self.refresh()
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def row_bytes(self) -> int:
+        return self.layout.vectors * self.layout.dim * np.dtype(self.layout.dtype).itemsize
+
+    def find(self, names: Sequence[bytes | None]) -> npt.NDArray[np.int64]:
+        """Return the row of each digest, -1 if it is not in the store."""
+        return np.array([self._row_of.get(name or b"", -1) for name in names], np.int64)
+
+    def refresh(self) -> None:
+        """Read the digests that other processes have added."""
+        try:
+            state = self._digests_file.stat()
+            inode, count = state.st_ino, state.st_size // DIGEST_BYTES
+        except FileNotFoundError:
+            inode, count = -1, 0
+        if inode != self._inode or count < self._count:
+            self._row_of, self._count, self._inode = {}, 0, inode
+        if count == self._count:
+            return
+        with open(self._digests_file, "rb") as file:
+            file.seek(self._count * DIGEST_BYTES)
+            added = file.read((count - self._count) * DIGEST_BYTES)
+        for start in range(0, len(added) - DIGEST_BYTES + 1, DIGEST_BYTES):
+            self._row_of[added[start : start + DIGEST_BYTES]] = self._count
+            self._count += 1
+
+    def append(self, names: Sequence[bytes], values: Array) -> None:
+        """Append rows (n, vectors, dim) of n images, except those that are in the store already."""
+        expected = (self.layout.vectors, self.layout.dim)
+        if values.shape != (len(names), *expected):
+            raise ValueError(f"this store takes rows {expected}, got {values.shape[1:]}")
+        with np.errstate(over="ignore"):  # checked below
+            packed = values.astype(self.layout.dtype)
+        if not np.isfinite(packed).all():
+            overflow = self.layout.dtype != "float32" and np.isfinite(values).all()
+            remedy = ": use float32" if overflow else ""
+            raise ValueError(f"the features are not finite as {self.layout.dtype}{remedy}")
+        self.folder.mkdir(parents=True, exist_ok=True)  # another process may have pruned it
+        with FileLock(self.folder / "lock"):
+            self.refresh()
+            # A dict: the same image twice in a batch is one row.
+            new = {name: i for i, name in enumerate(names) if name not in self._row_of}
+            rows = packed[list(new.values())].tobytes()
+            _write_at(self._rows_file, self._count * self.row_bytes, rows, sync=True)
+            _write_at(self._digests_file, self._count * DIGEST_BYTES, b"".join(new))
+            self.refresh()
+
+    def values(self) -> Array:
+        """Return all rows (rows, vectors, dim), memory-mapped and read-only."""
+        shape = (len(self), self.layout.vectors, self.layout.dim)
+        if not len(self):
+            return np.zeros(shape, self.layout.dtype)
+        return np.memmap(self._rows_file, self.layout.dtype, "r", shape=shape)
+
+
+class FeatureCache:
+    """Stores side by side in one folder, each named by the digest of its settings."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self.folder = folder or cache_folder()
+
+    def open(self, made_by: dict[str, Any], layout: Layout) -> FeatureStore:
+        """Open the store of these settings (backbone, weights, transform); create it if needed."""
+        if layout.dtype not in DTYPES:
+            raise ValueError(f"dtype must be {' or '.join(DTYPES)}, got {layout.dtype}")
+        description = {"made_by": made_by, "layout": layout._asdict()}
+        name = digest_of(json.dumps(description, sort_keys=True).encode()).hex()
+        folder = self.folder / name
+        if not (folder / "store.json").exists():
+            with write_atomically(folder / "store.json") as temporary:
+                temporary.write_text(json.dumps(description, indent=2, sort_keys=True))
+        os.utime(folder / "store.json")  # the time of last use
+        return FeatureStore(folder, layout)
+
+    def fill(
+        self,
+        store: FeatureStore,
+        dataset: Dataset,
+        transform: Callable[..., Any],
+        forward: Callable[[Tensor], Tensor],
+        batch: int,
+        workers: int,
+        progress: FillProgress | None = None,
+    ) -> tuple[npt.NDArray[np.int64], list[str]]:
+        """Compute the rows that are missing with `forward`: images -> (B, vectors, dim).
+
+        Returns the row of each image, -1 if it is unreadable, and the error messages.
+        """
+        names = digests(dataset, self.folder / "files.sqlite")
+        bad = [f"{dataset.path(i)}: no such file" for i, name in enumerate(names) if name is None]
+        rows = store.find(names)
+        missing = [i for i, name in enumerate(names) if name is not None and rows[i] < 0]
+        done = 0
+
+        def report(images: int) -> None:
+            nonlocal done
+            done += images
+            if progress:
+                progress(done, len(missing))
+
+        batches = load(dataset.select(missing), transform, batch, workers)
+        for loaded, values in predict_batches(batches, lambda b: forward(b.images), bad, report):
+            appended = [names[missing[i]] or b"" for i in loaded.indices.tolist()]
+            store.append(appended, values.float().cpu().numpy())
+        return store.find(names), bad
+
+    def stores(self) -> list[dict[str, Any]]:
+        """List settings, rows, bytes and time of last use of each store, the latest first."""
+        stores = []
+        for path in self.folder.glob("*/store.json"):
+            try:
+                description = dict(json.loads(path.read_text()))
+            except ValueError:
+                description = {"made_by": {}, "layout": {}}
+            sizes = {
+                "rows": _size(path.with_name("digests.bin")) // DIGEST_BYTES,
+                "bytes": _size(path.with_name("rows.bin")),
+                "used": path.stat().st_mtime,
+            }
+            stores.append({"name": path.parent.name, **sizes, **description})
+        return sorted(stores, key=lambda store: -store["used"])
+
+    def prune(self, names: Sequence[str] = (), unused_days: float | None = None) -> list[str]:
+        """Remove stores by the beginning of their name, or those not used for `unused_days`."""
+        removed = []
+        for store in self.stores():
+            old = unused_days is not None and time.time() - store["used"] > unused_days * 86400
+            if old or any(store["name"].startswith(name) for name in names):
+                moved = self.folder / f".{store['name']}.{os.getpid()}"
+                os.replace(self.folder / store["name"], moved)  # atomic for concurrent writers
+                shutil.rmtree(moved)
+                removed.append(store["name"])
+        return removed
+
+
+class CachedFeatures:
+    """Features of the readable images of a data set; `bad` has the messages about the others."""
+
+    def __init__(
+        self, dataset: Dataset, store: FeatureStore, rows: npt.NDArray[np.int64], bad: list[str]
+    ) -> None:
+        self.store, self.bad = store, bad
+        self.positions = np.flatnonzero(rows >= 0)  # in the data set
+        self.dataset = dataset.select(self.positions)
+        self.rows = rows[self.positions]
+        self.labels = torch.from_numpy(self.dataset.labels)
+        self.values = store.values()
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def features(self, indices: Sequence[int] | npt.NDArray[np.int64] | Tensor) -> Features:
+        """Return the features of these images as float32."""
+        rows = self.rows[np.asarray(indices)]
+        values = torch.from_numpy(self.values[rows]).float()  # (B, N or N + 1, D)
+        layout = self.store.layout
+        tokens = values[:, : layout.grid[0] * layout.grid[1]]
+        return Features(tokens, layout.grid, values[:, -1] if layout.cls else None)
+
+
+@torch.inference_mode()
+def cached_features(
+    backbone: Backbone,
+    dataset: Dataset,
+    preprocessing: Preprocessing | None = None,
+    cache: FeatureCache | None = None,
+    view: str = "plain",
+    dtype: str = "float16",
+    batch: int = 32,
+    workers: int = 0,
+    progress: FillProgress | None = None,
+) -> CachedFeatures:
+    """Return the features of a data set; only images that are not in the cache are computed."""
+    if view not in VIEWS:
+        raise ValueError(f"no view '{view}': {', '.join(VIEWS)}")
+    preprocessing = preprocessing or backbone.preprocessing
+    cache = cache or FeatureCache()
+    backbone, device = backbone.eval(), device_of(backbone)
+    size = preprocessing.size
+    tokens, grid, cls = backbone(torch.zeros(1, 3, size, size, device=device))
+    layout = Layout(grid, tokens.shape[2], cls is not None, dtype)
+    store = cache.open(describe_features(backbone, preprocessing, view), layout)
+
+    def forward(images: Tensor) -> Tensor:
+        images = images.to(device)
+        tokens, _, cls = backbone(images.flip(-1) if view == "flip" else images)
+        return tokens if cls is None else torch.cat([tokens, cls[:, None]], 1)
+
+    transform = preprocessing.whole() if view == "whole" else preprocessing.transform()
+    rows, bad = cache.fill(store, dataset, transform, forward, batch, workers, progress)
+    return CachedFeatures(dataset, store, rows, bad)
+
+
+def describe_features(
+    backbone: Backbone, preprocessing: Preprocessing, view: str = "plain"
+) -> dict[str, Any]:
+    """Return everything that changes the features."""
+    return {
+        "backbone": backbone.name,
+        "weights": weights_digest(backbone),
+        # Two networks may have the same weights.
+        "structure": digest_of(repr(backbone.model).encode()).hex(),
+        "preprocessing": dataclasses.asdict(preprocessing),
+        "view": view,
+    }
+
+
+def weights_digest(backbone: Backbone) -> str:
+    """Return a digest of the names and values of all weights."""
+    tensors = []
+    for name, value in backbone.state_dict().items():
+        raw = value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy()
+        tensors.append(digest_of(name.encode(), raw))
+    return digest_of(*tensors).hex()
+
+
+def cache_folder() -> Path:
+    """Return the folder of cached features: CENOTE_CACHE, or one in the user's cache folder."""
+    if folder := os.environ.get("CENOTE_CACHE"):
+        return Path(folder)
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "cenote" / "features"
+
+
+def _write_at(path: Path, start: int, content: bytes, sync: bool = False) -> None:
+    """Write at `start` and cut off the rest: the remains of a process that was killed."""
+    with open(path, "r+b" if path.exists() else "wb") as file:
+        file.seek(start)
+        file.truncate()
+        file.write(content)
+        if sync:
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
