@@ -14,22 +14,37 @@ is ten times the paper's 1e-4, for a tenth of the steps; `--rate 1e-4 --epochs 6
 import argparse
 import json
 import statistics
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
+import matplotlib
 import numpy as np
 import torch
-from scipy.spatial import ConvexHull
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from scipy.spatial import ConvexHull, QhullError
 from torch import Tensor, nn
 
 from cenote.data import write_atomically
 from cenote.metrics import retrieval_scores
 from cenote.pooling import create_pool
-from cenote.report.metric_tokens import Hulls, draw_hulls
 
 CLASSES, OWN, BACKGROUND, TOKENS = 16, 4, 4, 50
 RANGE, MARGIN, EPOCH, PATIENCE = 0.3, 0.2, 25, 30
 POOLS = {"GAP": ("gap", {}), "GSP": ("gsp", {"prototypes": 16, "mu": 0.3, "eps": 60.0})}
+BACKGROUND_COLOUR, TEXT_COLOUR, NOTE_COLOUR = "#faf9f6", "#1c1c1e", "#787672"
 OWNERS = torch.cat([torch.arange(CLASSES).repeat_interleave(OWN), torch.full((BACKGROUND,), -1)])
+
+
+class Hulls(NamedTuple):
+    """The plane of tokens after training with one pool."""
+
+    title: str
+    samples: np.ndarray  # (N, 2) pooled vectors
+    labels: np.ndarray  # (N,)
+    tokens: np.ndarray  # (T, 2)
+    owners: np.ndarray  # (T,) the class of each token, -1 for background
 
 
 def sample(each: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -115,6 +130,50 @@ def astray(points: np.ndarray, labels: np.ndarray) -> float:
         planes = ConvexHull(points[labels == label], qhull_options="QJ").equations  # (F, 3)
         inside |= (labels != label) & (points @ planes[:, :2].T + planes[:, 2] <= 0).all(1)
     return float(inside.mean())
+
+
+def draw_hulls(panels: Sequence[Hulls]) -> Figure:
+    """Draw convex hulls of the classes, their tokens and the background tokens [GSP Fig. 3a]."""
+    if any(panel.samples.shape[1:] != (2,) or panel.tokens.shape[1:] != (2,) for panel in panels):
+        raise ValueError("hulls need points in the plane: samples (N, 2) and tokens (T, 2)")
+    figure = Figure(
+        figsize=(6.4 * len(panels), 7.4), facecolor=BACKGROUND_COLOUR, layout="constrained"
+    )
+    grid = figure.subplots(1, len(panels), squeeze=False, sharex=True, sharey=True)
+    for axes, panel in zip(grid[0], panels, strict=True):
+        _draw_panel(axes, panel)
+    note = "areas: hulls of classes · rings: their tokens · ×: background tokens"
+    figure.supxlabel(note, color=NOTE_COLOUR, fontsize=10)
+    return figure
+
+
+def _draw_panel(axes: Axes, panel: Hulls) -> None:
+    colours = matplotlib.colormaps["tab20"]
+    axes.set_facecolor(BACKGROUND_COLOUR)
+    for label in np.unique(panel.labels):
+        samples, colour = panel.samples[panel.labels == label], colours(int(label) % 20)
+        corners = samples[hull(samples)]
+        axes.fill(*corners.T, color=colour, alpha=0.35, linewidth=0, zorder=2)
+        axes.fill(*corners.T, fill=False, edgecolor=colour, linewidth=1.4, zorder=3)
+        axes.plot(*samples.T, ".", color=colour, markersize=2.5, zorder=3)
+        ring = {"markerfacecolor": "none", "markersize": 6, "alpha": 0.8}
+        axes.plot(*panel.tokens[panel.owners == label].T, "o", color=colour, zorder=4, **ring)
+    background = panel.tokens[panel.owners < 0]
+    axes.plot(*background.T, "x", color=TEXT_COLOUR, markersize=9, markeredgewidth=2, zorder=5)
+    axes.set_title(panel.title, loc="left", color=TEXT_COLOUR, fontsize=13)
+    axes.set_aspect("equal")
+    axes.grid(alpha=0.25, linewidth=0.6)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def hull(points: np.ndarray) -> np.ndarray:
+    """Return the indices of the corners in order; for collinear points, the two ends."""
+    try:
+        return np.asarray(ConvexHull(points).vertices)
+    except (QhullError, ValueError):  # fewer than three points, or all on a line
+        direction = np.linalg.svd(points - points.mean(0), full_matrices=False)[2][0]
+        position = points @ direction
+        return np.array([position.argmin(), position.argmax()])
 
 
 def main() -> None:

@@ -22,6 +22,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from figures import (
+    collage_sheet,
+    draw_histograms,
+    draw_mu,
+    draw_positivity,
+    prototype_sheet,
+    share_on_tile,
+)
 from torch import Tensor
 
 from cenote.allocator import keep_memory
@@ -38,10 +46,6 @@ from cenote.metrics import (
 )
 from cenote.models import PooledModel, load
 from cenote.pooling.gsp import GSP
-from cenote.report.metric_collage import collage_sheet, share_on_tile
-from cenote.report.metric_curves import draw_mu, draw_positivity
-from cenote.report.metric_histograms import draw_histograms
-from cenote.report.metric_prototypes import prototype_sheet
 from cenote.train.metric_splits import Halves, class_names, halves
 
 MUS = (0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0)

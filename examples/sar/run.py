@@ -21,6 +21,7 @@ from statistics import fmean, stdev
 from typing import Any, NamedTuple
 
 import torch
+from heads import draw_heads
 
 from cenote.allocator import keep_memory
 from cenote.data import Dataset, open_dataset, write_atomically
@@ -32,7 +33,6 @@ from cenote.evaluate.localize import localize
 from cenote.losses import spatial_entropy
 from cenote.models import PooledModel, load, save_model
 from cenote.models.scores import Scores
-from cenote.report.heads import heads_page
 from cenote.report.sheet import stacked
 from cenote.train.config import OptimizationConfig
 from cenote.train.fit import fit
@@ -195,7 +195,7 @@ def draw(match: Match, out: Path) -> Path:
         heading = (
             f"{match.name}: {TITLES[pool]} without and with SAR, map by map; H: spatial entropy"
         )
-        sheets.append(heads_page(models, test, positions, heading, columns=wide))
+        sheets.append(draw_heads(models, test, positions, heading, columns=wide))
     path = out / f"heads-{folder_of(match, out, rows[0], 0).parent.name}.png"
     with write_atomically(path) as temporary:
         stacked(sheets).save(temporary)

@@ -43,6 +43,7 @@ def test_pictures_of_runs(
             "--collage",
         ],
     )
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))  # as `python pictures.py` does
     runpy.run_path(str(SCRIPT), run_name="__main__")
     names = [
         "collage.png",

@@ -9,8 +9,8 @@ from PIL import Image
 
 from cenote.data import Dataset, Record, pack
 from cenote.models import create_model
-from cenote.report.heads import heads_page, look_by_head
 from cenote.report.sheet import GAP, MARGIN
+from examples.sar.heads import draw_heads, maps_by_head
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def data(tmp_path: Path) -> Dataset:
 
 
 def entropy_of(scores: np.ndarray) -> float:
-    """(A 5-9), flooding one component after the other."""
+    """[SAR Eq. 5-9], flooding one component after the other."""
     rest = {(y, x): s for (y, x), s in np.ndenumerate(scores - scores.mean()) if s > 0}
     whole, found = sum(rest.values()), 0.0
     while rest:
@@ -40,14 +40,14 @@ def entropy_of(scores: np.ndarray) -> float:
 def test_each_head_has_its_map_and_its_entropy(pool: str, heads: int, data: Dataset) -> None:
     torch.manual_seed(0)
     model = create_model("vit_micro", pool, 0)
-    maps, entropies = look_by_head(model, data.image(0))
+    maps, entropies = maps_by_head(model, data.image(0))
     assert maps.shape == (heads, 8, 8) and entropies.shape == (heads,)
     assert (maps >= 0).all() and (maps.sum((1, 2)) <= 1 + 1e-5).all()
     for a, found in zip(
         maps, entropies, strict=True
     ):  # log a differs from the scores by a constant
         assert found == pytest.approx(entropy_of(np.log(a.astype(np.float64))), abs=1e-3)
-    assert look_by_head(model, data.image(0), size=96)[0].shape == (heads, 12, 12)
+    assert maps_by_head(model, data.image(0), size=96)[0].shape == (heads, 12, 12)
 
 
 def test_a_row_for_each_image_and_a_strip_for_each_model(data: Dataset) -> None:
@@ -56,7 +56,7 @@ def test_a_row_for_each_image_and_a_strip_for_each_model(data: Dataset) -> None:
         "one": create_model("vit_micro", "cls", 0),
         "other": create_model("vit_micro", "cls", 0),
     }
-    page = heads_page(models, data, [0, 1, 2], side=64)  # the third is gone
+    page = draw_heads(models, data, [0, 1, 2], side=64)  # the third is gone
     strip = 4 * 64 + 3 * GAP
     assert page.size == (MARGIN + 2 * (strip + MARGIN), MARGIN + 2 * (32 + 26 + MARGIN))
     pixels = np.asarray(page).astype(int)
@@ -65,11 +65,11 @@ def test_a_row_for_each_image_and_a_strip_for_each_model(data: Dataset) -> None:
         assert np.array_equal(pixels[MARGIN : MARGIN + 32, left : left + 64], photo)
     heads = [pixels[MARGIN : MARGIN + 32, MARGIN + i * (64 + GAP) :][:, :64] for i in (1, 2, 3)]
     assert all(not np.array_equal(heads[i], heads[j]) for i in range(3) for j in range(i))
-    assert heads_page(models, data, [0, 1], columns=4, side=64).height < page.height
+    assert draw_heads(models, data, [0, 1], columns=4, side=64).height < page.height
 
 
 def test_what_cannot_be_shown_is_told(data: Dataset) -> None:
     with pytest.raises(ValueError, match="'gap'"):
-        heads_page({"gap": create_model("vit_micro", "gap", 3)}, data, [0])
+        draw_heads({"gap": create_model("vit_micro", "gap", 3)}, data, [0])
     with pytest.raises(ValueError, match=r"\bnoise\b"):
-        heads_page({"cls": create_model("vit_micro", "cls", 0)}, data, [2])
+        draw_heads({"cls": create_model("vit_micro", "cls", 0)}, data, [2])

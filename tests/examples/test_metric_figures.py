@@ -7,11 +7,19 @@ import pytest
 from PIL import Image
 
 from cenote.data import Box, Dataset, Record, pack
-from cenote.report.metric_collage import collage_sheet, inside
-from cenote.report.metric_curves import draw_mu, draw_positivity
-from cenote.report.metric_histograms import class_histograms, draw_histograms
-from cenote.report.metric_prototypes import REST, VIVID, coloured, prototype_sheet
-from cenote.report.metric_tokens import Hulls, draw_hulls, hull
+from examples.gsp_tokens import Hulls, draw_hulls, hull
+from examples.metric.figures import (
+    OTHER_PROTOTYPES,
+    PROTOTYPE_COLOURS,
+    class_histograms,
+    collage_sheet,
+    color_by_prototype,
+    draw_histograms,
+    draw_mu,
+    draw_positivity,
+    prototype_sheet,
+    share_in_box,
+)
 
 
 def test_positivity() -> None:
@@ -93,19 +101,23 @@ def test_cells_have_the_colour_of_the_prototype_that_takes_most(tmp_path: Path) 
     transport[0, 1, 5] = transport[1, 0, 2] = 0.3  # and one corner gives nothing
     colours = np.zeros((9, 3), np.uint8)
     colours[5], colours[2] = (255, 0, 0), (0, 0, 255)
-    picture = coloured(Image.new("RGB", (64, 64)), transport, colours)
+    picture = color_by_prototype(Image.new("RGB", (64, 64)), transport, colours)
     red, also, blue, none = (picture.getpixel(at) for at in ((4, 4), (60, 4), (4, 60), (60, 60)))
     assert min(red[0], also[0], blue[2]) > 150 and red[1:] == also[1:] == blue[:2] == (0, 0)
     assert max(none) < 30, "the photograph shows where nothing is taken"
     data = made(tmp_path)
     page = prototype_sheet(data, [0, 1], [transport, transport[::-1]])
     seen = {colour for _, colour in page.getcolors(1 << 20)}
-    assert set(VIVID) <= seen and REST in seen, "the legend names those with a colour, and the rest"
+    assert set(PROTOTYPE_COLOURS) <= seen and OTHER_PROTOTYPES in seen, (
+        "the legend names those with a colour, and the rest"
+    )
     one = prototype_sheet(data, [0], [transport])
-    assert REST in {colour for _, colour in one.getcolors(1 << 20)}, (
+    assert OTHER_PROTOTYPES in {colour for _, colour in one.getcolors(1 << 20)}, (
         "a narrow page has room for all names"
     )
-    assert VIVID[0] in {page.getpixel((30, y)) for y in range(page.height - 80, page.height)}
+    assert PROTOTYPE_COLOURS[0] in {
+        page.getpixel((30, y)) for y in range(page.height - 80, page.height)
+    }
     for bad in ([], [transport]):
         with pytest.raises(ValueError):
             prototype_sheet(data, [0, 1][: 2 * len(bad)], bad)
@@ -136,10 +148,10 @@ def test_collages(tmp_path: Path) -> None:
 def test_how_much_of_a_map_lies_in_a_box() -> None:
     corner, flat = np.zeros((4, 4)), np.ones((7, 7))
     corner[0, 3] = 2
-    assert inside(corner, (32, 0, 64, 32), (64, 64)) == pytest.approx(1)
-    assert inside(corner, (0, 0, 32, 32), (64, 64)) == 0
-    assert inside(flat, (32, 0, 64, 32), (64, 64)) == pytest.approx(
+    assert share_in_box(corner, (32, 0, 64, 32), (64, 64)) == pytest.approx(1)
+    assert share_in_box(corner, (0, 0, 32, 32), (64, 64)) == 0
+    assert share_in_box(flat, (32, 0, 64, 32), (64, 64)) == pytest.approx(
         0.25
     )  # through the middle of cells
-    assert inside(flat, (0, 0, 64, 32), (64, 64)) == pytest.approx(0.5)
-    assert inside(np.zeros((2, 2)), (0, 0, 8, 8), (64, 64)) == 0
+    assert share_in_box(flat, (0, 0, 64, 32), (64, 64)) == pytest.approx(0.5)
+    assert share_in_box(np.zeros((2, 2)), (0, 0, 8, 8), (64, 64)) == 0

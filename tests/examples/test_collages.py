@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from cenote.data import BadImage, Dataset, Record, pack
-from cenote.data.collage import SPLITS, collages, roles
+from examples.metric.collages import SPLITS, assign_roles, make_collages
 
 EACH, SIDE = 4, 8
 
@@ -53,26 +53,28 @@ def tiles(picture: Image.Image) -> list[int]:
 )
 def test_no_class_stands_in_two_roles(classes: int, superclass: int) -> None:
     dataset = flat(classes, superclass)
-    found = roles(dataset, seed=3)
-    parts = [*found.told.values(), *found.shared.values()]
+    found = assign_roles(dataset, seed=3)
+    parts = [*found.targets.values(), *found.nuisances.values()]
     assert sorted(chain(*parts)) == sorted(dataset.classes)  # each once
-    assert all(len(found.told[split]) >= 2 and found.shared[split] for split in SPLITS)
-    assert roles(dataset, seed=3) == found and (classes == 9 or roles(dataset, seed=4) != found)
+    assert all(len(found.targets[split]) >= 2 and found.nuisances[split] for split in SPLITS)
+    assert assign_roles(dataset, seed=3) == found and (
+        classes == 9 or assign_roles(dataset, seed=4) != found
+    )
 
 
 def test_superclasses_are_cut_as_the_paper_cuts_them() -> None:
     """CIFAR-100: 20 superclasses of 5, four of them shared; of each, 2 train, 1 chooses, 2 judge."""
-    found = roles(flat(100, 5))
-    assert [len(found.told[split]) for split in SPLITS] == [32, 16, 32]
-    assert [len(found.shared[split]) for split in SPLITS] == [8, 4, 8]
+    found = assign_roles(flat(100, 5))
+    assert [len(found.targets[split]) for split in SPLITS] == [32, 16, 32]
+    assert [len(found.nuisances[split]) for split in SPLITS] == [8, 4, 8]
     above = [{int(name[1:]) // 5 for names in part.values() for name in names} for part in found]
     assert len(above[0]) == 16 and len(above[1]) == 4 and not above[0] & above[1]
 
 
 def test_what_stands_in_a_collage() -> None:
     dataset = flat()
-    made, found = collages(dataset, SIDE, seed=1), roles(dataset, seed=1)
-    assert len(made) == EACH * sum(map(len, found.told.values()))
+    made, found = make_collages(dataset, SIDE, seed=1), assign_roles(dataset, seed=1)
+    assert len(made) == EACH * sum(map(len, found.targets.values()))
     where = set()
     for i, record in enumerate(made):
         shown, own = tiles(made.image(i)), int(record.image.removesuffix(".png"))
@@ -81,23 +83,25 @@ def test_what_stands_in_a_collage() -> None:
         assert (
             shown[tile] == own
             and record.label == f"c{own % 20:03d}"
-            and record.label in found.told[record.split or ""]
+            and record.label in found.targets[record.split or ""]
         )
         others = [number for place, number in enumerate(shown) if place != tile]
         assert len(set(others)) == 3
-        assert all(f"c{number % 20:03d}" in found.shared[record.split or ""] for number in others)
+        assert all(
+            f"c{number % 20:03d}" in found.nuisances[record.split or ""] for number in others
+        )
         mask, (box,) = made.mask(i), record.boxes
         assert mask is not None and mask.sum() == SIDE * SIDE
         assert mask[int(box.y1) : int(box.y2), int(box.x1) : int(box.x2)].all()
         assert (np.asarray(made.image(i))[mask == 1][:, 0] == own % 256).all()
     assert where == {0, 1, 2, 3}
-    assert made.classes == sorted(chain(*found.told.values()))
+    assert made.classes == sorted(chain(*found.targets.values()))
 
 
 def test_seed_and_image_alone_decide() -> None:
     dataset = flat()
-    made = collages(dataset, SIDE, seed=1)
-    again, other = collages(dataset, SIDE, seed=1), collages(dataset, SIDE, seed=2)
+    made = make_collages(dataset, SIDE, seed=1)
+    again, other = make_collages(dataset, SIDE, seed=1), make_collages(dataset, SIDE, seed=2)
     order = [5, 2, 40]
     assert [made.image(i).tobytes() for i in order] == [
         again.select(order).image(k).tobytes() for k in range(3)
@@ -108,13 +112,13 @@ def test_seed_and_image_alone_decide() -> None:
 def test_bad_images() -> None:
     """A bad image of the class is a bad collage; one that fills a place is replaced."""
     dataset = flat()
-    found = roles(dataset)
-    shared = {name for names in found.shared.values() for name in names}
+    found = assign_roles(dataset)
+    shared = {name for names in found.nuisances.values() for name in names}
     bad = [i for i in range(20 * EACH) if f"c{i % 20:03d}" in shared][
         ::5
     ]  # a few of those that fill
-    worse = int(collages(dataset, SIDE)[0].image.removesuffix(".png"))
-    made = collages(flat(bad=(*bad, worse)), SIDE)
+    worse = int(make_collages(dataset, SIDE)[0].image.removesuffix(".png"))
+    made = make_collages(flat(bad=(*bad, worse)), SIDE)
     with pytest.raises(BadImage, match=rf"\b{worse}\.png"):
         made.image(0)
     for i in range(1, len(made)):
@@ -123,6 +127,6 @@ def test_bad_images() -> None:
 
 def test_too_few_classes_are_refused() -> None:
     with pytest.raises(ValueError, match=r"flat\b.*\b8\b.*\b9\b"):
-        collages(flat(8))
+        make_collages(flat(8))
     with pytest.raises(ValueError, match=r"\b0\b"):
-        collages(flat(), 0)
+        make_collages(flat(), 0)
