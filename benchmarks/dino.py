@@ -24,10 +24,10 @@ from cenote.allocator import keep_memory
 from cenote.data import open_dataset
 from cenote.data.loading import Batch
 from cenote.train.config import DinoConfig
-from cenote.train.dino import Dino
 from cenote.train.engine import Engine
+from cenote.train.tasks.dino import Dino
+from cenote.train.tasks.self_supervised import grouped
 from cenote.train.unlabelled import DINO, Unlabelled
-from cenote.train.without_labels import grouped
 
 BAR = 5.0
 
@@ -80,7 +80,7 @@ def seconds(call: Callable[[], object]) -> float:
 
 def watch_parts(bench: Bench) -> dict[str, float]:
     """Seconds of one step in what is not a pass."""
-    from cenote.train import dino
+    from cenote.train.tasks import dino
 
     found: dict[str, float] = {}
 
@@ -94,7 +94,7 @@ def watch_parts(bench: Bench) -> dict[str, float]:
 
         return run
 
-    task, contender = bench.task, bench.task.contenders[0]
+    task, contender = bench.task, bench.task.states[0]
     places = [(task, "prepare"), (task, "begin_step"), (task, "before_update"), (task, "end_step")]
     places += [
         (contender, "step"),

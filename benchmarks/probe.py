@@ -18,11 +18,11 @@ from cenote.allocator import keep_memory
 from cenote.backbones import create_backbone
 from cenote.data.loading import load
 from cenote.data.synthetic import world
+from cenote.models.frozen import FrozenBackbone
+from cenote.predict.feature_batches import FeatureBatches
 from cenote.predict.feature_cache import FeatureCache, cached_features
 from cenote.train.choices import PROBE
-from cenote.train.contender import Contender
-from cenote.train.probe import FeatureBatches
-from cenote.train.top import Frozen
+from cenote.train.state import TrainState
 
 
 def main() -> None:
@@ -38,9 +38,9 @@ def main() -> None:
     if not given.plain:
         keep_memory()  # as `cenote fit` does
     data = world("small", images=given.images, progress=False)
-    frozen = Frozen(create_backbone(given.backbone, pretrained=True))
+    frozen = FrozenBackbone(create_backbone(given.backbone, pretrained=True))
     torch.manual_seed(0)
-    contender = Contender("probe", frozen.top(given.pool, len(data.classes)), PROBE)
+    contender = TrainState("probe", frozen.top(given.pool, len(data.classes)), PROBE)
 
     def learn(features: object, labels: torch.Tensor) -> None:
         F.cross_entropy(contender.module.train()(features), labels).backward()

@@ -26,8 +26,8 @@ from cenote.losses import spatial_entropy
 from cenote.models import create_model
 from cenote.predict.timing import best_times
 from cenote.train.config import OptimizationConfig
-from cenote.train.contender import Contender
-from cenote.train.prior import Prior
+from cenote.train.sar import SarLoss
+from cenote.train.state import TrainState
 
 SHAPES = ((64, 6, 14, 14), (16, 6, 56, 56))
 BAR, SHARE_BAR = 8, 5.0
@@ -69,19 +69,19 @@ def training_step(backbone: str, batch: int, rounds: int) -> None:
     torch.manual_seed(0)
     settings = OptimizationConfig(sar=0.01)
     model = create_model(backbone, "cls", 1000).train()
-    contender, prior = Contender("model", model, settings), Prior(model, settings)
+    state, sar = TrainState("model", model, settings), SarLoss(model, settings)
     side = model.backbone.preprocessing.size
     images, labels = torch.randn(batch, 3, side, side), torch.randint(1000, (batch,))
 
     def plain() -> None:
         F.cross_entropy(model(images), labels).backward()
-        contender.step(1.0, None)
+        state.step(1.0, None)
 
     def with_sar() -> None:
-        with prior.watch() as seen:
+        with sar.watch() as seen:
             loss = F.cross_entropy(model(images), labels)
-        (loss + prior(seen)).backward()
-        contender.step(1.0, None)
+        (loss + sar(seen)).backward()
+        state.step(1.0, None)
 
     pairs = []
     for i in range(rounds + 1):

@@ -25,7 +25,7 @@ from cenote.predict.timing import best_times
 from cenote.train.choices import PROBE_RATES, Choices
 from cenote.train.config import OptimizationConfig
 from cenote.train.fit import fit
-from cenote.train.tournament import Game, tournament
+from cenote.train.tournament.run import Game, tournament
 
 BAR = 8.0
 

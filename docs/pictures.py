@@ -21,7 +21,7 @@ from cenote.data import open_dataset, write_atomically
 from cenote.data.synthetic import World, write_world
 from cenote.report.maps import overlay
 from cenote.train.choices import PROBE
-from cenote.train.tournament import Game, tournament
+from cenote.train.tournament.run import Game, tournament
 
 POOLS = Path(__file__).parent / "pools"
 WORLD: dict[str, Any] = {

@@ -14,7 +14,7 @@ from cenote.allocator import keep_memory
 from cenote.data import open_dataset
 from cenote.report.tournament import table, write_tournament
 from cenote.train.choices import PROBE
-from cenote.train.tournament import Game, tournament
+from cenote.train.tournament.run import Game, tournament
 
 parser = argparse.ArgumentParser()
 parser.add_argument("folder", nargs="?", default="world/tiny")

@@ -108,9 +108,9 @@ class FitOptions:
     def choices(self) -> Choices:
         """Checked: a typo is told before the images are read."""
         from cenote.train.choices import Choices, given_only, parse_options
-        from cenote.train.prior import row_settings
         from cenote.train.recipe_choices import choices_of
         from cenote.train.run_choices import choices_from_run
+        from cenote.train.sar import row_settings
 
         given = {
             name: getattr(self, name)

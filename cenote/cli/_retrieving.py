@@ -69,11 +69,11 @@ def fold_note(run: Path) -> str | None:
 
 def _unseen(run: Path, data: Dataset) -> Dataset | None:
     """The images of the classes that the run held out, if this is the data it learned from."""
-    from cenote.train.metric_splits import class_names, halves
+    from cenote.data.class_splits import class_names, class_splits
 
     try:
         report = json.loads((run / "results.json").read_text())
-        held = halves(data).test if report["task"] == "metric" else None
+        held = class_splits(data).test if report["task"] == "metric" else None
         return held if held is not None and class_names(held) == report["classes"]["test"] else None
     except (
         OSError,

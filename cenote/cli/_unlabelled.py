@@ -65,8 +65,8 @@ class UnlabelledOptions:
     def asked(self, method: str, **views: Any) -> Unlabelled:
         """Checked: a typo is told before the images are read."""
         from cenote.train.choices import given_only, parse_options
-        from cenote.train.prior import row_settings
         from cenote.train.recipes import load_recipe
+        from cenote.train.sar import row_settings
         from cenote.train.unlabelled import asked_for, options_of
 
         named = {

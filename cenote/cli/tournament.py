@@ -82,7 +82,7 @@ def run(
     from cenote.report.tournament import table, write_tournament
     from cenote.train.choices import PROBE
     from cenote.train.engine import Stopped
-    from cenote.train.tournament import Game, tournament
+    from cenote.train.tournament.run import Game, tournament
 
     settings = replace(
         PROBE, epochs=epochs, batch=batch, seed=seed, workers=workers, warmup=min(2.0, epochs / 5)

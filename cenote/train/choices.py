@@ -19,7 +19,7 @@ from ..models import PooledModel, create_model
 from ..models.fpn import Pyramid
 from ..models.stride import create_finer_backbone
 from .config import OptimizationConfig
-from .supervised import Supervised
+from .tasks.supervised import Supervised
 
 PROBE = OptimizationConfig(epochs=30, batch=128, lr=1e-3, warmup=2, weight_decay=0.05)
 PROBE_RATES = (3e-4, 1e-3, 3e-3, 1e-2)

@@ -10,17 +10,17 @@ from typing import Any
 import torch
 
 from ..backbones.micro import MICRO
+from ..data.image_texts import TEXT_KINDS
 from ..data.transforms import train_transform
 from ..models import PooledModel, create_model
+from ..models.frozen import FrozenBackbone
 from ..models.image_text.small import SmallClip
 from ..models.image_text.text_tower import TextTower
 from ..models.image_text.words import Words
 from ..models.stride import create_finer_backbone
 from ..options import check_names, check_number
 from ..pooling import registry
-from .clip_texts import KINDS
 from .config import OptimizationConfig
-from .top import Frozen
 
 DEFAULTS = OptimizationConfig(epochs=60, batch=128, lr=1e-3, weight_decay=0.05, warmup=3, clip=1.0)
 UNREAD = (
@@ -57,8 +57,8 @@ class ClipChoices:
 
     def check(self) -> None:
         """Whatever is wrong is told before the images are read."""
-        if self.texts not in KINDS:
-            raise ValueError(f"texts is one of {', '.join(KINDS)}, got '{self.texts}'")
+        if self.texts not in TEXT_KINDS:
+            raise ValueError(f"texts is one of {', '.join(TEXT_KINDS)}, got '{self.texts}'")
         if self.weights is not None and not self.weights.is_file():
             raise FileNotFoundError(2, "no such weights file", str(self.weights))
         if self.freeze and (self.scratch or (self.backbone in MICRO and self.weights is None)):
@@ -90,7 +90,7 @@ class ClipChoices:
         with torch.random.fork_rng(devices=()):
             self.tower(Words([]))
 
-    def frozen(self) -> Frozen:
+    def frozen(self) -> FrozenBackbone:
         """A backbone that stays as it is."""
         backbone = create_finer_backbone(
             self.backbone,
@@ -102,12 +102,12 @@ class ClipChoices:
         backbone.preprocessing = dataclasses.replace(
             backbone.preprocessing, size=self.size or backbone.preprocessing.size
         )
-        return Frozen(backbone, self.stride)
+        return FrozenBackbone(backbone, self.stride)
 
     def tower(self, words: Words) -> TextTower:
         return TextTower(len(words), self.dim, words.context, self.width, self.layers, self.heads)
 
-    def model(self, words: Words, frozen: Frozen | None = None) -> SmallClip:
+    def model(self, words: Words, frozen: FrozenBackbone | None = None) -> SmallClip:
         """With a `frozen` backbone only what stands behind it is new, and learns."""
         torch.manual_seed(self.settings.seed)
         if frozen is not None:

@@ -13,24 +13,24 @@ import numpy as np
 
 from ..data import Dataset
 from ..data.digests import digest_of
+from ..data.image_texts import ImageTexts
 from ..data.loading import load
 from ..models.image_text.saving import save_image_text
 from ..models.image_text.small import SmallClip
 from ..models.image_text.words import Words
 from ..predict.distributed import processes, rank, world
+from ..predict.feature_batches import FeatureBatches
 from ..predict.feature_cache import CachedFeatures, FeatureCache
 from .checkpoint import NAME as CHECKPOINT
 from .checkpoint import begun
-from .clip import Clip
 from .clip_choices import ClipChoices
 from .clip_judge import ClipJudge
-from .clip_texts import Texts
 from .config import OptimizationConfig
 from .engine import Engine
 from .extraction import Extraction, Unreadable
 from .fit import write_results
-from .probe import FeatureBatches
 from .splits import TEST, TRAIN, VAL
+from .tasks.clip import Clip
 
 Say = Callable[[str], None]
 HELD = 10  # one image in so many is held out where there is no validation split
@@ -53,12 +53,12 @@ def learn_clip(
     parts = {name: part for name, part in clip_splits(data, say).items() if part is not None}
     texts = {}
     for name, part in parts.items():
-        texts[name] = Texts(part, choices.texts)
+        texts[name] = ImageTexts(part, choices.texts)
         if len(described := texts[name].described) < len(part):
             told = f"{len(part) - len(described)} of {len(part)} images of the {name} split"
             say(f"{told} have nothing said of them: left out")
             parts[name] = part.select(described)
-            texts[name] = Texts(parts[name], choices.texts)
+            texts[name] = ImageTexts(parts[name], choices.texts)
         if len(described) < 2:
             raise ValueError(
                 f"the {name} split of {data.name} has no two images with a caption, a class or a domain"
@@ -73,7 +73,7 @@ def learn_clip(
             extract = Extraction(frozen, cache, settings, folder, say)
             for name, part in parts.items():
                 sources[name] = found = extract(part, name)
-                parts[name], texts[name] = found.dataset, Texts(found.dataset, choices.texts)
+                parts[name], texts[name] = found.dataset, ImageTexts(found.dataset, choices.texts)
         model = choices.model(Words.of(texts["train"].all), frozen)
         model.things = sorted(texts["train"].things) or model.words.vocabulary
         settings = dataclasses.replace(settings, batch=min(settings.batch, len(parts["train"])))
@@ -87,7 +87,7 @@ def learn_clip(
         asked = {key: value for key, value in asdict(choices).items() if key != "settings"}
         identity = {**asked, "weights": str(choices.weights), "data": _fingerprint(parts, texts)}
         Engine(task, settings, folder, say, identity).run(resume)
-        (winner,) = task.contenders
+        (winner,) = task.states
         task.module.load_state_dict(winner.best)
         if rank() == 0:
             save_image_text(model, folder)  # whatever judging may stumble over
@@ -147,7 +147,7 @@ def clip_splits(data: Dataset, say: Say) -> dict[str, Dataset | None]:
     return {"train": train, "val": val, "test": test}
 
 
-def _fingerprint(parts: dict[str, Dataset], texts: dict[str, Texts]) -> str:
+def _fingerprint(parts: dict[str, Dataset], texts: dict[str, ImageTexts]) -> str:
     """Of names and texts of the images to train and to validate on."""
     names = [
         record.image.encode("utf-8", "surrogateescape")

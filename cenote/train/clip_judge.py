@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from ..data import Dataset
+from ..data.image_texts import ImageTexts, as_phrase
 from ..models.image_text.small import SmallClip
 from ..predict.embedding import Embeddings, embed_batches, image_batches
+from ..predict.feature_batches import FeatureBatches
 from ..predict.feature_cache import CachedFeatures
 from ..unit import unit
-from .clip_texts import Texts, spoken
 from .config import OptimizationConfig
-from .probe import FeatureBatches
 
 RECALLS = (1, 5)
 MOST = 5000  # images of a split that recall is measured on, as on COCO: all are compared with all
@@ -27,7 +27,7 @@ class ClipJudge:
     def __init__(
         self,
         source: Dataset | CachedFeatures,
-        texts: Texts,
+        texts: ImageTexts,
         settings: OptimizationConfig,
         device: torch.device,
         name: str = "val",
@@ -99,7 +99,7 @@ def zero_shot(
         return {}
     places = torch.from_numpy(np.searchsorted(present, codes[codes >= 0]))
     known = torch.from_numpy(np.flatnonzero(codes >= 0))
-    texts = model.embed_texts([spoken(names[int(code)]) for code in present])
+    texts = model.embed_texts([as_phrase(names[int(code)]) for code in present])
     answers = (vectors[known.to(vectors.device)] @ texts.T).argmax(1).cpu()
     return {f"zero_shot_{what}": 100 * float((answers == places).float().mean())}
 

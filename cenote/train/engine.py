@@ -18,9 +18,9 @@ from ..data import Dataset
 from ..predict.distributed import any_process, gathered, rank, spread, summed, waiting, world
 from .checkpoint import load_checkpoint, save_checkpoint
 from .config import OptimizationConfig, refuse_changes
-from .contender import Contender, alive, device_of
-from .journal import Journal
+from .log import RunLog
 from .schedules import gave_up, rate_factor
+from .state import TrainState, active_states, device_of
 
 AMP = {"bf16": torch.bfloat16, "fp16": torch.float16}
 Say = Callable[[str], None]
@@ -54,7 +54,7 @@ class Part(Protocol):
 class Task:
     """What is trained, on what, and how it is judged."""
 
-    contenders: list[Contender]
+    states: list[TrainState]
     loader: Any  # Batches
 
     def prepare(self, batch: Any, parts: int) -> Sequence[Part]:
@@ -121,11 +121,11 @@ class Engine:
         self.identity, self.whole = identity or {}, whole or folder
         self.epoch = self.step = 0  # steps of this epoch that are done
         self.sums = torch.zeros(
-            len(task.contenders), dtype=torch.float64
+            len(task.states), dtype=torch.float64
         )  # of losses, over the epoch's images
         self.images = self.bad = 0
-        self.spread = [spread(contender.module) for contender in task.contenders]
-        self.journal = Journal(folder, settings)
+        self.spread = [spread(contender.module) for contender in task.states]
+        self.log = RunLog(folder, settings)
         self.saved = time.monotonic()
 
     def run(self, resume: bool = False) -> None:
@@ -133,18 +133,18 @@ class Engine:
         if resume:
             self._resume()
         else:
-            self.journal.forget_after(0)  # of a run that was killed before its first checkpoint
+            self.log.forget_after(0)  # of a run that was killed before its first checkpoint
         with _interrupts() as interrupted:
             while not self._done():
                 self._train_epoch(interrupted)
                 self._end_epoch()
-        self.journal.close()
+        self.log.close()
 
     def _train_epoch(self, interrupted: list[int]) -> None:
         loader, started = self.task.loader, time.monotonic()
         loader.seek(self.epoch, self.step)
         before = self.images
-        with self.journal.progress(self.epoch, len(loader), self.step) as advance:
+        with self.log.progress(self.epoch, len(loader), self.step) as advance:
             for batch in loader:
                 self._count_bad(batch)
                 self.train_step(batch)
@@ -166,7 +166,7 @@ class Engine:
         self.images += total
         now = self.epoch + self.step / len(self.task.loader)
         self.task.begin_step(now)
-        for place, contender in enumerate(self.task.contenders):
+        for place, contender in enumerate(self.task.states):
             if contender.failed is None:
                 loss = self._backward(self.spread[place], contender, parts, total)
                 factor = rate_factor(self.settings, now, contender.scores)
@@ -179,7 +179,7 @@ class Engine:
         self.task.end_step()
 
     def _backward(
-        self, module: nn.Module, contender: Contender, parts: Sequence[Any], total: int
+        self, module: nn.Module, contender: TrainState, parts: Sequence[Any], total: int
     ) -> float:
         module.train()
         found = torch.zeros(())
@@ -191,16 +191,16 @@ class Engine:
             found = found + loss.detach().float().cpu()
         return float(found)
 
-    def _precision(self, contender: Contender) -> Any:
+    def _precision(self, contender: TrainState) -> Any:
         if self.settings.amp == "none":
             return nullcontext()
         return torch.autocast(device_of(contender.module).type, AMP[self.settings.amp])
 
-    def _failed(self, contender: Contender, loss: float, batch: Any) -> None:
+    def _failed(self, contender: TrainState, loss: float, batch: Any) -> None:
         what = f"the loss is {loss}" if not math.isfinite(loss) else "the gradients are not finite"
         contender.failed = f"{what} in epoch {self.epoch + 1}, step {self.step + 1}"
         contender.optimizer.zero_grad(set_to_none=True)
-        if alive(self.task.contenders):
+        if active_states(self.task.states):
             self.say(f"{contender.name}: {contender.failed}; the others go on")
             return
         last = (
@@ -216,20 +216,18 @@ class Engine:
     def _count_bad(self, batch: Any) -> None:
         for bad in getattr(batch, "bad", ()):
             self.bad += 1
-            self.journal.bad(bad.sentence)
+            self.log.bad(bad.sentence)
         counts = summed(torch.tensor([self.bad, self.images + self.bad], dtype=torch.float64))
         bad_ones, seen = (int(count) for count in counts)
         if too_many_bad(bad_ones, seen, self.settings):
             self._save()
             raise Stopped(
-                f"{bad_ones} of {seen} images could not be read (they are in {self.journal.bad_file})"
+                f"{bad_ones} of {seen} images could not be read (they are in {self.log.bad_file})"
             )
 
     def _leading_loss(self) -> float:
         losses = [
-            float(s)
-            for s, c in zip(self.sums, self.task.contenders, strict=True)
-            if c.failed is None
+            float(s) for s, c in zip(self.sums, self.task.states, strict=True) if c.failed is None
         ]
         return min(losses, default=float("nan")) / max(self.images, 1)
 
@@ -241,7 +239,7 @@ class Engine:
         results = gathered(self.task.validate())[
             0
         ]  # an ulp apart, one process would end and the others wait
-        for place, contender in enumerate(self.task.contenders):
+        for place, contender in enumerate(self.task.states):
             if contender.failed is None:
                 mine = results.setdefault(contender.name, {})
                 mine["loss"] = float(together[place]) / images
@@ -253,7 +251,7 @@ class Engine:
         self.epoch, self.step = self.epoch + 1, 0
         self.sums, self.images, self.bad = torch.zeros_like(self.sums), 0, 0
         if rank() == 0:
-            self.journal.epoch(self.epoch, self.speed, int(together[-1]), results, self.say)
+            self.log.epoch(self.epoch, self.speed, int(together[-1]), results, self.say)
             if (warning := self.task.warning()) is not None:
                 self.say(f"warning: {warning}")
             if self._done() and self.epoch < self.settings.epochs:
@@ -261,13 +259,13 @@ class Engine:
         if self._due() or self._done():
             self._save()
 
-    def _tell_rate(self, contender: Contender) -> None:
+    def _tell_rate(self, contender: TrainState) -> None:
         before, now = (
             rate_factor(self.settings, self.epoch + 1, s)
             for s in (contender.scores[:-1], contender.scores)
         )
         if self.settings.schedule == "plateau" and now < before and rank() == 0:
-            who = f"{contender.name}: " if len(self.task.contenders) > 1 else ""
+            who = f"{contender.name}: " if len(self.task.states) > 1 else ""
             waited = _epochs(self.settings.plateau)
             self.say(f"{who}no better score in {waited}: the rate falls to {contender.lr * now:g}")
 
@@ -275,7 +273,7 @@ class Engine:
         """All epochs are trained, or nobody who is left has gained anything for too long."""
         patience = self.settings.patience
         return self.epoch >= self.settings.epochs or all(
-            gave_up(contender.scores, patience) for contender in alive(self.task.contenders)
+            gave_up(contender.scores, patience) for contender in active_states(self.task.states)
         )
 
     def _due(self) -> bool:
@@ -292,7 +290,7 @@ class Engine:
             "sums": self.sums,
             "images": self.images,
             "bad": self.bad,
-            "contenders": {c.name: c.state() for c in self.task.contenders},
+            "contenders": {c.name: c.state() for c in self.task.states},
         }
         try:
             save_checkpoint(self.folder, state)
@@ -308,18 +306,18 @@ class Engine:
         refuse_changes(
             state["settings"] | state["identity"], dataclasses.asdict(self.settings) | self.identity
         )
-        here, there = {c.name for c in self.task.contenders}, set(state["contenders"])
+        here, there = {c.name for c in self.task.states}, set(state["contenders"])
         if here != there:
             raise ValueError(
                 f"a resumed run must keep its contenders: {', '.join(sorted(here ^ there))} differ"
             )
-        for contender in self.task.contenders:
+        for contender in self.task.states:
             contender.restore(state["contenders"][contender.name])
         self.epoch, self.step, self.images, self.bad = (
             state[k] for k in ("epoch", "step", "images", "bad")
         )
         self.sums = state["sums"]
-        self.journal.forget_after(self.epoch)
+        self.log.forget_after(self.epoch)
 
 
 def _epochs(count: int | None) -> str:

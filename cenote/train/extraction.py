@@ -8,12 +8,12 @@ from functools import cached_property
 from pathlib import Path
 
 from ..data import Dataset
+from ..models.frozen import FrozenBackbone
 from ..predict.distributed import rank
 from ..predict.feature_cache import CachedFeatures, FeatureCache, cached_features
 from .config import OptimizationConfig
 from .engine import Stopped, too_many_bad
-from .journal import Journal
-from .top import Frozen
+from .log import RunLog
 
 
 class Unreadable:
@@ -25,19 +25,19 @@ class Unreadable:
         self.folder, self.settings, self.say = folder, settings, say
 
     @cached_property
-    def journal(self) -> Journal:
+    def log(self) -> RunLog:
         """Not before it is needed: it makes the folder. Boards are the engine's."""
-        return Journal(self.folder, replace(self.settings, tensorboard=False, wandb=False))
+        return RunLog(self.folder, replace(self.settings, tensorboard=False, wandb=False))
 
     def __call__(self, bad: Sequence[str], images: int, name: str) -> None:
         """`bad`: a sentence for each, of so many `images` of a split."""
         for sentence in bad:
-            if rank() == 0 and sentence not in self.journal.named:
+            if rank() == 0 and sentence not in self.log.named:
                 self.say(f"left out: {sentence}")
-            self.journal.bad(sentence)
+            self.log.bad(sentence)
         if too_many_bad(len(bad), images, self.settings):
             told = f"{len(bad)} of {images} images of the {name} split could not be read"
-            raise Stopped(f"{told} (they are in {self.journal.bad_file})")
+            raise Stopped(f"{told} (they are in {self.log.bad_file})")
         if len(bad) == images:
             raise Stopped(f"no image of the {name} split could be read")
 
@@ -47,7 +47,7 @@ class Extraction:
 
     def __init__(
         self,
-        frozen: Frozen,
+        frozen: FrozenBackbone,
         cache: FeatureCache | None,
         settings: OptimizationConfig,
         folder: Path,

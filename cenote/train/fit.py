@@ -16,20 +16,21 @@ from ..data import Dataset
 from ..data.digests import digest_of
 from ..data.files import write_atomically
 from ..models import PooledModel, save_model
+from ..models.frozen import FrozenBackbone, PooledHead
 from ..predict.distributed import gathered, processes, rank
+from ..predict.feature_batches import FeatureBatches
 from ..predict.feature_cache import FeatureCache
 from .checkpoint import NAME as CHECKPOINT
 from .checkpoint import begun
 from .choices import PROBE_RATES, Choices
 from .config import OptimizationConfig
-from .contender import Contender, alive
 from .engine import Diverged, Engine
 from .extraction import Extraction
 from .located import final_test
-from .probe import FeatureBatches, Probe, accuracies
 from .splits import Splits, split
-from .supervised import Supervised
-from .top import Frozen, Top
+from .state import TrainState, active_states
+from .tasks.probe import Probe, accuracies
+from .tasks.supervised import Supervised
 
 Say = Callable[[str], None]
 
@@ -65,7 +66,7 @@ def _fit_frozen(
     """Pool and head on cached features, one contender for each rate."""
     with processes() as device:
         started = time.monotonic()
-        frozen = Frozen(choices.frozen_backbone().to(device), choices.stride)
+        frozen = FrozenBackbone(choices.frozen_backbone().to(device), choices.stride)
         cached = Extracted(frozen, splits, cache, settings, folder, say)
         extracted = time.monotonic()
         classes = splits.train.classes
@@ -78,7 +79,7 @@ def _fit_frozen(
         wanted = [(f"{choices.pool}@{lr:g}", make, lr) for lr in choices.rates or PROBE_RATES]
         probe = Probe(cached.train, cached.val, settings, wanted, device)
         Engine(probe, settings, folder, say, identity(choices, splits)).run(resume)
-        winner = best_of(probe.contenders)
+        winner = best_of(probe.states)
         top = restored(winner)
         model = frozen.model(top, classes)
         report = {
@@ -91,7 +92,7 @@ def _fit_frozen(
                 "accuracy": float(accuracies([top], FeatureBatches(cached.test, 256), probe)[0]),
                 "images": len(cached.test),
             },
-            "rates": {f"{c.lr:g}": c.best_score if c.failed is None else c.failed for c in probe.contenders},
+            "rates": {f"{c.lr:g}": c.best_score if c.failed is None else c.failed for c in probe.states},
             "seconds": {"features": extracted - started, "training": time.monotonic() - extracted},
             "settings": asdict(settings),
             "data": fingerprint(splits),
@@ -107,7 +108,7 @@ class Extracted:
 
     def __init__(
         self,
-        frozen: Frozen,
+        frozen: FrozenBackbone,
         splits: Splits,
         cache: FeatureCache | None,
         settings: OptimizationConfig,
@@ -137,7 +138,7 @@ def _fit_all(
         if task.located is not None:
             task.located.say = say
         Engine(task, settings, folder, say, identity(choices, splits)).run(resume)
-        (winner,) = task.contenders
+        (winner,) = task.states
         model.load_state_dict(winner.best)
         choices.finish(model)
         report: dict[str, Any] = {
@@ -176,7 +177,7 @@ def judge_once(
     return {**found, "images": len(splits.test), **located}
 
 
-def metrics_of(folder: Path, winner: Contender) -> dict[str, float]:
+def metrics_of(folder: Path, winner: TrainState) -> dict[str, float]:
     """What its best epoch reached on validation, as it stands in the journal."""
     found: dict[str, float] = {}
     if rank() == 0:
@@ -204,18 +205,18 @@ def fingerprint(splits: Splits) -> str:
     return digest_of(*(name.encode("utf-8", "surrogateescape") for name in names)).hex()
 
 
-def best_of(contenders: Sequence[Contender]) -> Contender:
+def best_of(contenders: Sequence[TrainState]) -> TrainState:
     """The best on validation; of equals the one with the smaller rate."""
-    living = alive(contenders)
+    living = active_states(contenders)
     if not living:
         raise Diverged("; ".join(f"{c.name}: {c.failed}" for c in contenders))
     return max(living, key=lambda contender: (contender.best_score, -contender.lr))
 
 
-def restored(contender: Contender) -> Top:
+def restored(contender: TrainState) -> PooledHead:
     """Its module with its best weights, for evaluation."""
     top = contender.module
-    assert isinstance(top, Top)
+    assert isinstance(top, PooledHead)
     top.load_state_dict(contender.best)
     return top.eval()
 

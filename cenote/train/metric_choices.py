@@ -11,6 +11,7 @@ import torch
 
 from ..data.transforms import train_transform
 from ..models import PooledModel, create_model, load
+from ..models.frozen import FrozenBackbone, PooledHead
 from ..models.stride import create_finer_backbone
 from ..options import check_names
 from ..pooling import registry
@@ -21,7 +22,6 @@ from .config import OptimizationConfig
 from .metric_options import MetricOptions
 from .recipe_sets import on_data
 from .recipes import Recipe, parse_fields, parse_settings
-from .top import Frozen, Top
 
 FROZEN = OptimizationConfig(epochs=30, batch=128, lr=1e-3, weight_decay=1e-4, warmup=1)
 WHOLE = OptimizationConfig(epochs=20, batch=64, lr=1e-4, weight_decay=1e-4, warmup=1, clip=10.0)
@@ -165,16 +165,16 @@ class MetricChoices:
         model.backbone.preprocessing = dataclasses.replace(own, **{**self.preprocessing, **size})
         return model, trained
 
-    def frozen(self) -> Frozen:
+    def frozen(self) -> FrozenBackbone:
         torch.manual_seed(self.settings.seed)
         backbone = create_finer_backbone(
             self.backbone, 1, pretrained=True, weights=self.weights, img_size=self.size
         )
         if self.size is not None:
             backbone.preprocessing = dataclasses.replace(backbone.preprocessing, size=self.size)
-        return Frozen(backbone)
+        return FrozenBackbone(backbone)
 
-    def top(self, frozen: Frozen) -> Top:
+    def top(self, frozen: FrozenBackbone) -> PooledHead:
         """Pool and embedding over a frozen backbone."""
         torch.manual_seed(self.settings.seed)
         return frozen.top(

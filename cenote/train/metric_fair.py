@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..data.class_splits import ClassSplits, class_names, fold_splits
 from ..metrics.retrieval import KS, KS_OF
 from ..models import load as load_model
 from ..models import save_model
@@ -20,14 +21,13 @@ from .checkpoint import begun
 from .fit import write_results
 from .metric_choices import MetricChoices
 from .metric_run import Run
-from .metric_splits import Halves, class_names, fold_splits
 from .retrieval import COUNTS, Searched, concatenated, scores
 
 SAME = (*COUNTS, "images")  # of every model alike
 
 
 def learn_four(
-    parts: Halves,
+    parts: ClassSplits,
     folder: Path,
     choices: MetricChoices,
     cache: FeatureCache | None,

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..data import Dataset
+from ..data.class_splits import class_splits, metric_splits
 from ..predict.distributed import processes
 from ..predict.feature_cache import FeatureCache
 from .checkpoint import NAME as CHECKPOINT
@@ -14,7 +15,6 @@ from .checkpoint import begun, refuse_missing
 from .metric_choices import MetricChoices
 from .metric_fair import learn_four
 from .metric_run import Run
-from .metric_splits import halves, metric_splits
 
 
 def learn_metric(
@@ -28,11 +28,11 @@ def learn_metric(
     """Train as chosen, save the model of the chosen epoch in `folder`, judge it on unseen classes, and report."""
     choices.check()
     _refuse_another_run(folder, choices.options.protocol == "fair", resume)
-    parts = halves(data)
+    parts = class_splits(data)
     with processes() as device:
         if choices.options.protocol == "fair":
             return learn_four(parts, folder, choices, cache, resume, say, device)
-        splits = metric_splits(parts, choices.options.validate, say)
+        splits = metric_splits(parts, choices.options.validate)
         return Run(choices, splits, folder, device, say).train(
             cache, resume and begun(folder, say)
         )[0]

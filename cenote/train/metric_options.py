@@ -18,10 +18,10 @@ from ..losses.proxy_synthesis import ProxySynthesis
 from ..losses.xbm import CrossBatchMemory
 from ..losses.zero_shot import ZeroShot
 from ..models import PooledModel
+from ..models.frozen import PooledHead
 from ..options import check_names
 from ..pooling.gsp import GSP
-from .metric_module import MetricModule, Waiting
-from .top import Top
+from .tasks.metric import MetricModule, Waiting
 
 RIVALS = {"i-mix": IMix, "mochi": MoCHi, "proxy-synthesis": ProxySynthesis}
 
@@ -90,7 +90,9 @@ class MetricOptions:
         if self.proxy_rate <= 0:
             raise ValueError(f"proxy_rate must be above 0, got {self.proxy_rate}")
 
-    def module(self, body: PooledModel | Top, classes: int, fitted: bool = False) -> MetricModule:
+    def module(
+        self, body: PooledModel | PooledHead, classes: int, fitted: bool = False
+    ) -> MetricModule:
         """All that learns, around a model or the top of one, whose pool may be `fitted` to data already."""
         pool = body.pool
         zero_shot = None

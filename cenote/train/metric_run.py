@@ -13,21 +13,20 @@ import torch
 
 from ..data import Dataset
 from ..data.balanced import BalancedOrder
+from ..data.class_splits import MetricSplits, check_matches, class_names
 from ..data.loading import Order, Stretches, load
 from ..metrics.retrieval import KS, KS_OF
 from ..models import save_model
 from ..predict.distributed import rank, world
+from ..predict.feature_batches import FeatureBatches
 from ..predict.feature_cache import FeatureCache
 from .engine import Engine
 from .extraction import Extraction, Unreadable
 from .fit import fingerprint, write_results
-from .metric import Metric
 from .metric_choices import MetricChoices
-from .metric_module import MetricModule
-from .metric_splits import MetricSplits, check_findable, class_names
-from .probe import FeatureBatches
 from .retrieval import Retrieval, Searched, Source, scores
 from .splits import Splits
+from .tasks.metric import Metric, MetricModule
 
 Say = Callable[[str], None]
 
@@ -48,7 +47,7 @@ class Run:
         )
         self.whole = whole  # the folder of all runs, where this is one of several
         self.settings, self.ks = choices.settings, KS_OF.get(splits.test.name, KS)
-        check_findable(splits)
+        check_matches(splits)
         if splits.val is None and (self.settings.patience or self.settings.schedule == "plateau"):
             raise ValueError(
                 "patience and the plateau wait for a better score, and no classes are held out to score: "
@@ -91,7 +90,7 @@ class Run:
             )
         self._tell_step()
         Engine(task, self.settings, self.folder, self.say, self._identity(), self.whole).run(resume)
-        (winner,) = task.contenders
+        (winner,) = task.states
         task.module.load_state_dict(winner.best)
         if rank() == 0:
             save_model(model, self.folder)  # whatever judging may stumble over
@@ -168,7 +167,7 @@ class Run:
         return fingerprint(Splits(self.splits.train, val, None))
 
     def _report(self, task: Metric, pool: str, found: Searched, seconds: float) -> dict[str, Any]:
-        choices, splits, winner = self.choices, self.splits, task.contenders[0]
+        choices, splits, winner = self.choices, self.splits, task.states[0]
         val = (
             None
             if task.judge is None

@@ -15,10 +15,9 @@ from ..models import PooledModel, create_model
 from .augment import augmentation
 from .choices import Choices, given_only
 from .config import OptimizationConfig
-from .jsd import VIEWS, Jsd, joined
 from .recipes import Recipe, parse_settings
 from .run_choices import begin_with
-from .supervised import Supervised
+from .tasks.supervised import VIEWS, Jsd, Supervised, joined
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ from torch import Tensor
 from ..data import Dataset
 from ..metrics.retrieval import KS, retrieval_scores
 from ..models import PooledModel
+from ..models.frozen import PooledHead
 from ..predict.embedding import embed_batches, image_batches
+from ..predict.feature_batches import FeatureBatches
 from ..predict.feature_cache import CachedFeatures
 from .config import OptimizationConfig
-from .probe import FeatureBatches
-from .top import Top
 
 Source = Dataset | CachedFeatures
 COUNTS = ("queries", "without_match")  # of what `scores` gives; the others are percentages
@@ -58,11 +58,11 @@ class Retrieval:
         self.without_match, self.name, self.unreadable = without_match, name, unreadable
         self.images: int | None = None  # queries of the last pass that could be read
 
-    def __call__(self, body: PooledModel | Top) -> dict[str, float]:
+    def __call__(self, body: PooledModel | PooledHead) -> dict[str, float]:
         return scores(self.searched(body), self.ks, self.without_match)
 
     @torch.no_grad()
-    def searched(self, body: PooledModel | Top) -> Searched:
+    def searched(self, body: PooledModel | PooledHead) -> Searched:
         body.eval()
         found = Searched(*self._vectors(body, self.queries, self.name))
         self.images = len(found.labels)
@@ -71,7 +71,9 @@ class Retrieval:
         gallery, labels = self._vectors(body, self.gallery, "gallery")
         return found._replace(gallery=gallery, gallery_labels=labels)
 
-    def _vectors(self, body: PooledModel | Top, source: Source, name: str) -> tuple[Tensor, Tensor]:
+    def _vectors(
+        self, body: PooledModel | PooledHead, source: Source, name: str
+    ) -> tuple[Tensor, Tensor]:
         if isinstance(source, Dataset):
             assert isinstance(body, PooledModel)
             transform = body.backbone.preprocessing.transform()

@@ -91,7 +91,7 @@ def segment(
         }
         identity |= {"backbone": found.name, "weights": weights_digest(found)}
         Engine(task, settings, folder, say, identity).run(resume)
-        module = task.contenders[0].module.eval()
+        module = task.states[0].module.eval()
         confusion, scores = _score(task, module, sides[1])
         positions = np.flatnonzero(np.isin(test.rows, sides[1].dataset.rows))
         result = confusion.result()

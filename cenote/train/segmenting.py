@@ -12,12 +12,12 @@ from ..backbones import Backbone, Features
 from ..data import Dataset
 from ..data.loading import load
 from ..predict.distributed import rank, world
+from ..predict.feature_batches import FeatureBatch, FeatureBatches
 from ..predict.feature_cache import CachedFeatures
 from .config import OptimizationConfig
-from .contender import Contender
 from .engine import Task
 from .pixel_labels import IGNORE, PixelLabels
-from .probe import FeatureBatch, FeatureBatches
+from .state import TrainState
 
 
 class LinearSegmenter(nn.Module):
@@ -84,7 +84,7 @@ class Segmenting(Task):
         self.loader = train.loader
         torch.manual_seed(settings.seed)
         module = LinearSegmenter(backbone.dim, len(labels.names), norm).to(device)
-        self.contenders = [Contender("linear", module, settings)]
+        self.states = [TrainState("linear", module, settings)]
 
     def prepare(self, batch: Any, parts: int) -> list[Part]:
         part = self.part(batch, self.side.dataset)

@@ -19,12 +19,12 @@ from .checkpoint import NAME as CHECKPOINT
 from .checkpoint import begun
 from .choices import given_only
 from .config import DinoConfig, MocoConfig, OptimizationConfig
-from .dino import Dino
 from .engine import Engine
 from .fit import write_results
-from .moco import Moco
 from .recipes import Recipe, parse_fields, parse_settings
 from .splits import TRAIN, VAL
+from .tasks.dino import Dino
+from .tasks.moco import Moco
 
 Say = Callable[[str], None]
 # The papers' numbers; their rates are for 256 images a step.
@@ -160,7 +160,7 @@ def learn(
         Engine(task, settings, folder, say, identity).run(resume)
         if task.judge is not None and untrained is None:
             untrained = task.judge(asked.model().to(device))
-        (winner,) = task.contenders
+        (winner,) = task.states
         task.module.load_state_dict(winner.best)
         report: dict[str, Any] = {
             "method": asked.method,

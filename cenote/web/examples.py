@@ -8,7 +8,7 @@ from contextlib import suppress
 from ..data import Dataset, open_dataset
 from ..data.dataset import images_are_files
 from ..data.digests import digest_of, digests
-from ..train.looks import photographs
+from ..train.tournament.maps import photographs
 from .indexed import Indexed
 from .photos import file_of, photo_of
 from .questions import Photo

@@ -12,7 +12,7 @@ from ..models import PooledModel, load
 from ..models.attend import possible
 from ..predict.open_model import class_names
 from ..predict.thresholds import FILE, Threshold, threshold_for
-from ..train.contenders import open_contenders, read_plan, trained_heats
+from ..train.tournament.load import open_contenders, read_plan, trained_heats
 from .questions import Refusal, names_only
 from .runs import Served
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .. import __version__
-from ..train.standings import read_standing
+from ..train.tournament.progress import read_standing
 from .desk import Busy, Desk
 from .photos import Photos, smaller
 from .questions import About, Photo, Refusal

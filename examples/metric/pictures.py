@@ -35,6 +35,7 @@ from torch import Tensor
 from cenote.allocator import keep_memory
 from cenote.backbones import Features
 from cenote.data import Dataset, open_dataset
+from cenote.data.class_splits import ClassSplits, class_names, class_splits
 from cenote.data.loading import load as batches_of
 from cenote.losses import mixtures_of, positivity
 from cenote.metrics import (
@@ -46,7 +47,6 @@ from cenote.metrics import (
 )
 from cenote.models import PooledModel, load
 from cenote.pooling.gsp import GSP
-from cenote.train.metric_splits import Halves, class_names, halves
 
 MUS = (0.1, 0.2, 0.3, 0.5, 0.7, 0.9, 1.0)
 CLASSES, EACH, BATCHES = 16, 4, 50  # of positivity: as a step of training has them
@@ -130,7 +130,7 @@ def results(run: Path) -> dict[str, Any]:
     return results(run / found["fold"]) if "fold" in found else found
 
 
-def learned_from(run: Path, parts: Halves) -> Dataset:
+def learned_from(run: Path, parts: ClassSplits) -> Dataset:
     """The images of the classes that trained, without those that chose the epoch; of another data set, refused."""
     told, data = results(run).get("classes"), parts.train
     if told is None:
@@ -199,7 +199,7 @@ def main() -> None:
             parser.error(f"{run} is no run of cenote metric: it has no results.json")
     keep_memory()
     torch.manual_seed(0)
-    parts = halves(open_dataset(given.data))
+    parts = class_splits(open_dataset(given.data))
 
     def some(part: Dataset) -> Dataset:
         return part.select(np.sort(np.random.default_rng(0).permutation(len(part))[: given.images]))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cenote.train.config import OptimizationConfig
-from cenote.train.tournament import Game
+from cenote.train.tournament.run import Game
 from tests.docs.reading import ROOT
 from tests.docs.running import release_memory, script
 from tests.docs.shrinking import MICRO
@@ -36,7 +36,7 @@ def test_an_example_runs_on_a_folder(
 
 def shorten(monkeypatch: pytest.MonkeyPatch) -> None:
     """A small backbone, two pools, one learning rate, one seed and one epoch, instead of lite0, 4, 3, 2 and 10."""
-    from cenote.train import tournament
+    from cenote.train.tournament.run import run as tournament
 
     def short_game(backbone: str, settings: OptimizationConfig, **options: Any) -> Game:
         options |= {"pools": ("gap", "simpool"), "seeds": 1, "rates": (3e-3,)}

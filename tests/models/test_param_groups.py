@@ -7,7 +7,7 @@ from timm.optim import create_optimizer_v2  # type: ignore[attr-defined]
 
 from cenote.models import create_model
 from cenote.train.config import OptimizationConfig
-from cenote.train.contender import Contender
+from cenote.train.state import TrainState
 from tests.toy_models import NARROW
 
 
@@ -31,7 +31,7 @@ SMALL: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("backbone", SMALL)
 def test_rates_fall_from_the_head_to_the_input(backbone: str) -> None:
     model = create_model(backbone, "simpool", 3, **SMALL[backbone])
-    contender = Contender("m", model, OptimizationConfig(lr=1.0, layer_decay=0.5))
+    contender = TrainState("m", model, OptimizationConfig(lr=1.0, layer_decay=0.5))
     names = {id(p): n for n, p in model.named_parameters()}
     rate = {names[id(p)]: r for g, r in zip(contender.optimizer.param_groups, contender.rates, strict=True)
             for p in g["params"]}  # fmt: skip

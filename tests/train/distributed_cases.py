@@ -26,7 +26,7 @@ from cenote.train.config import OptimizationConfig
 from cenote.train.engine import Engine
 from cenote.train.located import Located
 from cenote.train.metric_fit import learn_metric
-from cenote.train.supervised import Supervised
+from cenote.train.tasks.supervised import Supervised
 from cenote.train.unlabelled import Unlabelled, learn
 from tests.synthetic import discs, split_rectangles, squares
 from tests.toy_models import narrow_resnet

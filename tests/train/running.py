@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from cenote.train.contender import Contender
 from cenote.train.engine import Stopped
+from cenote.train.state import TrainState
 
 
 def quiet(message: str) -> None:
@@ -19,9 +19,9 @@ def quiet(message: str) -> None:
 @contextmanager
 def stopped_after(steps: int) -> Iterator[None]:
     """Interrupt the training inside after `steps` steps of one model, as Ctrl-C does; fail if it ends before that."""
-    step, done = Contender.step, 0
+    step, done = TrainState.step, 0
 
-    def interrupt(self: Contender, *arguments: Any) -> bool:
+    def interrupt(self: TrainState, *arguments: Any) -> bool:
         nonlocal done
         done += 1
         if done == steps:
@@ -29,5 +29,5 @@ def stopped_after(steps: int) -> Iterator[None]:
         return step(self, *arguments)
 
     with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
-        patch.setattr(Contender, "step", interrupt)
+        patch.setattr(TrainState, "step", interrupt)
         yield

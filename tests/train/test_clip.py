@@ -1,6 +1,6 @@
 """`cenote clip`: the loss by loops, no negative is the text of another image, and a resumed run ends the same.
 
-Texts are drawn by seed, epoch and image alone; judging counts every text that is true of an image.
+ImageTexts are drawn by seed, epoch and image alone; judging counts every text that is true of an image.
 """
 
 import json
@@ -15,15 +15,14 @@ import torch
 
 from cenote.cli import main
 from cenote.data import Dataset, Record, open_dataset, pack
+from cenote.data.image_texts import ImageTexts, as_phrase, text_groups
 from cenote.models import load
 from cenote.models.image_text import create_image_text
 from cenote.models.image_text.words import Words
-from cenote.train.clip import ClipModule, ClipPart
 from cenote.train.clip_choices import DEFAULTS, ClipChoices
 from cenote.train.clip_fit import clip_splits, learn_clip
 from cenote.train.clip_judge import score_of, zero_shot
-from cenote.train.clip_loss import contrastive_loss
-from cenote.train.clip_texts import Texts, groups_of, spoken
+from cenote.train.tasks.clip import ClipInputs, ClipModule, contrastive_loss
 from cenote.unit import unit
 from tests.synthetic import squares
 
@@ -86,23 +85,28 @@ RECORD = Record(
 
 
 def test_what_is_said_of_an_image() -> None:
-    assert spoken("art_painting") == "art painting" and spoken("bird/crested") == "crested bird"
-    captions, kinds, again, about = groups_of(RECORD)
+    assert (
+        as_phrase("art_painting") == "art painting" and as_phrase("bird/crested") == "crested bird"
+    )
+    captions, kinds, again, about = text_groups(RECORD)
     assert kinds == again  # drawn twice as often
     assert captions == ["a pencil sketch of a bird", "a pencil sketch of two", "a bird", "two"]
     assert kinds == [
         "crested bird", "pencil sketch", "crested bird pencil sketch", "a pencil sketch of a crested bird",
     ]  # fmt: skip
     assert about == ["red crested bird", "red"]
-    assert groups_of(RECORD, "captions") == [captions] and groups_of(RECORD, "templates") == [
+    assert text_groups(RECORD, "captions") == [captions] and text_groups(RECORD, "templates") == [
         kinds,
         kinds,
         about,
     ]
     assert (
-        groups_of(Record("x.png", "owl", domain="photo"), "captions")[0][-1] == "a photo of an owl"
+        text_groups(Record("x.png", "owl", domain="photo"), "captions")[0][-1]
+        == "a photo of an owl"
     )
-    assert groups_of(Record("x.png", "dog")) == [["dog"]] * 2 and groups_of(Record("x.png")) == []
+    assert (
+        text_groups(Record("x.png", "dog")) == [["dog"]] * 2 and text_groups(Record("x.png")) == []
+    )
 
 
 def animals() -> Dataset:
@@ -114,15 +118,19 @@ def animals() -> Dataset:
 
 
 def test_a_text_is_true_of_every_image_it_could_be_said_of() -> None:
-    texts = Texts(animals())
+    texts = ImageTexts(animals())
     asked = ["cat", "sketch", "cat sketch", "something else"]
     found = texts.truth(range(4), [texts.ids[text] for text in asked])
     assert found.int().tolist() == [[1, 1, 1, 0], [1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 1]]
-    assert texts.digest == Texts(animals()).digest != Texts(animals().select([0, 1, 3])).digest
+    assert (
+        texts.digest
+        == ImageTexts(animals()).digest
+        != ImageTexts(animals().select([0, 1, 3])).digest
+    )
 
 
 def test_what_is_drawn_depends_on_seed_epoch_and_image_alone() -> None:
-    texts = Texts(animals())
+    texts = ImageTexts(animals())
     drawn = [[texts.drawn(i, 0, epoch) for epoch in range(200)] for i in range(4)]
     assert drawn == [[texts.drawn(i, 0, epoch) for epoch in range(200)] for i in range(4)]
     assert all(set(some) == texts.true[i] for i, some in enumerate(drawn))  # each has its turn
@@ -131,7 +139,7 @@ def test_what_is_drawn_depends_on_seed_epoch_and_image_alone() -> None:
 
 def test_a_step_compares_images_with_the_distinct_texts() -> None:
     dataset = open_dataset("world/tiny", "train")
-    texts = Texts(dataset)
+    texts = ImageTexts(dataset)
     module = ClipModule(SMALL.model(Words.of(texts.all)), texts, seed=0).eval()
     positions = list(range(12))
     images = torch.rand(12, 3, 32, 32)
@@ -145,7 +153,7 @@ def test_a_step_compares_images_with_the_distinct_texts() -> None:
     module.model.words.encode = lambda said, spelled=None: (
         seen.append((said, spelled)) or encode(said)
     )  # type: ignore
-    found = module(ClipPart(images, positions))  # nothing is spelled: as embed_texts reads them
+    found = module(ClipInputs(images, positions))  # nothing is spelled: as embed_texts reads them
     said = [text for some, _ in seen for text in some]
     assert sorted(said) == sorted(texts.all[i] for i in drawn) and len(drawn) < 12
     assert all(len(set(spelled)) == 1 for _, spelled in seen)  # long ones by themselves
@@ -156,9 +164,9 @@ def test_a_step_compares_images_with_the_distinct_texts() -> None:
 
 
 def test_every_weight_learns() -> None:
-    texts = Texts(open_dataset("world/tiny", "train"))
+    texts = ImageTexts(open_dataset("world/tiny", "train"))
     module = ClipModule(SMALL.model(Words.of(texts.all)), texts, seed=0)
-    module(ClipPart(torch.rand(8, 3, 32, 32), list(range(8)))).backward()
+    module(ClipInputs(torch.rand(8, 3, 32, 32), list(range(8)))).backward()
     moved = {
         name: p.grad is not None and bool(p.grad.abs().sum() > 0)
         for name, p in module.named_parameters()

@@ -12,11 +12,11 @@ from cenote.losses import dino_loss, moco_loss, spatial_entropy
 from cenote.models import load
 from cenote.models.scores import Scores
 from cenote.train.config import DinoConfig, MocoConfig, OptimizationConfig
-from cenote.train.dino import Dino, Distillation
 from cenote.train.engine import Engine
-from cenote.train.moco import Contrast
+from cenote.train.tasks.dino import Dino, Distillation
+from cenote.train.tasks.moco import Contrast
+from cenote.train.tasks.self_supervised import Crops, grouped
 from cenote.train.unlabelled import METHODS, Unlabelled, learn, options_of
-from cenote.train.without_labels import Crops, grouped
 from tests.synthetic import squares
 
 from .running import quiet, stopped_after
@@ -81,7 +81,7 @@ def test_a_step_moves_teacher_centre_and_schedules_as_published(tmp_path: Path) 
     assert module.temperature == pytest.approx(0.055) and not dino.frozen
     dino.begin_step(3.0)
     assert dino.momentum == pytest.approx(1) and module.temperature == pytest.approx(0.07)
-    assert {round(g["weight_decay"], 6) for g in dino.contenders[0].optimizer.param_groups} == {
+    assert {round(g["weight_decay"], 6) for g in dino.states[0].optimizer.param_groups} == {
         0.0,
         0.4,
     }

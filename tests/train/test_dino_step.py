@@ -9,8 +9,8 @@ from torch import nn
 from cenote.losses import answer_spread
 from cenote.losses.dino import teacher_probabilities
 from cenote.train.config import DinoConfig, OptimizationConfig
-from cenote.train.dino import Dino, clip_each
 from cenote.train.engine import Engine
+from cenote.train.tasks.dino import Dino, clip_each
 from cenote.train.unlabelled import Unlabelled
 from tests.synthetic import squares
 

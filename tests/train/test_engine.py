@@ -21,7 +21,7 @@ from cenote.data.transforms import train_transform
 from cenote.models import create_model
 from cenote.train.config import OptimizationConfig
 from cenote.train.engine import Diverged, Engine, Stopped
-from cenote.train.supervised import Supervised
+from cenote.train.tasks.supervised import Supervised
 from tests.synthetic import squares
 from tests.toy_models import narrow_resnet
 
@@ -53,7 +53,7 @@ def task(settings: OptimizationConfig, images: int = 24, bad: tuple[int, ...] = 
 
 
 def weights(trained: Supervised) -> dict[str, Tensor]:
-    (contender,) = trained.contenders
+    (contender,) = trained.states
     assert contender.average is not None or contender.best
     return {**contender.module.state_dict(), **{f"best.{n}": v for n, v in contender.best.items()}}
 
@@ -234,7 +234,7 @@ def test_a_rate_that_fell_stays_low_when_the_run_is_resumed(tmp_path: Path) -> N
     with stopped_after(14):
         run("stopped")
     resumed = run("stopped", resume=True)
-    rates = [each.contenders[0].optimizer.param_groups[0]["lr"] for each in (whole, resumed)]
+    rates = [each.states[0].optimizer.param_groups[0]["lr"] for each in (whole, resumed)]
     assert rates[0] == rates[1] < settings.lr
     assert_same(weights(whole), weights(resumed))
 

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 import torch
 
+from cenote.data.class_splits import class_splits, metric_splits
 from cenote.losses.metrix import Mixable
 from cenote.models import load
 from cenote.models.embedding import Embedding
 from cenote.train.engine import Engine
 from cenote.train.metric_choices import MetricChoices, metric_choices
 from cenote.train.metric_fit import learn_metric
-from cenote.train.metric_module import MetricModule, MetricPart, is_linear
 from cenote.train.metric_run import Run
-from cenote.train.metric_splits import halves, metric_splits
+from cenote.train.tasks.metric import MetricInputs, MetricModule, is_linear
 from tests.synthetic import discs
 
 from .running import quiet, stopped_after
@@ -40,7 +40,7 @@ def asked(
 def run_of(choices: MetricChoices, folder: Path, say: Any = quiet) -> Run:
     return Run(
         choices,
-        metric_splits(halves(discs()), choices.options.validate, quiet),
+        metric_splits(class_splits(discs()), choices.options.validate),
         folder,
         torch.device("cpu"),
         say,
@@ -51,9 +51,9 @@ def module(choices: MetricChoices) -> MetricModule:
     return choices.options.module(choices.model(), 8)
 
 
-def part(images: int = 6, size: int = 32) -> MetricPart:
+def part(images: int = 6, size: int = 32) -> MetricInputs:
     torch.manual_seed(1)
-    return MetricPart(torch.randn(images, 3, size, size), torch.arange(images) % 3)
+    return MetricInputs(torch.randn(images, 3, size, size), torch.arange(images) % 3)
 
 
 def test_the_loss_of_a_step_is_the_losses_own() -> None:
@@ -116,7 +116,7 @@ def test_prototypes_begin_at_tokens_of_the_first_batch_and_the_optimizer_has_the
 ) -> None:
     task = task_of(asked(), tmp_path)
     made, pool = task.module, task.module.body.pool
-    held = [p for group in task.contenders[0].optimizer.param_groups for p in group["params"]]
+    held = [p for group in task.states[0].optimizer.param_groups for p in group["params"]]
     assert any(p is pool.prototypes for p in held)
     before = pool.prototypes.detach().clone()
     batch = task.prepare(next(iter(task.loader)), 1)[0]
@@ -203,7 +203,7 @@ def test_the_statistics_of_batch_norm_stay_where_they_are_told_to() -> None:
 
 def test_proxies_and_label_embeddings_learn_faster(tmp_path: Path) -> None:
     task = task_of(asked({"loss": "proxy-nca++", "zero_shot": 0.1, "proxy_rate": 50.0}), tmp_path)
-    (contender,) = task.contenders
+    (contender,) = task.states
     own = {id(p) for p in [*task.module.loss.parameters(), *task.module.zero_shot.parameters()]}
     rates = {(id(p) in own): rate for group, rate in zip(contender.optimizer.param_groups, contender.rates, strict=True)
              for p in group["params"]}  # fmt: skip

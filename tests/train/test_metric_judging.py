@@ -10,10 +10,10 @@ import torch
 
 from cenote.backbones import create_backbone
 from cenote.data import Dataset
+from cenote.data.class_splits import check_matches, class_splits, metric_splits
 from cenote.models import load
 from cenote.train.engine import Engine, Stopped
 from cenote.train.metric_fit import learn_metric
-from cenote.train.metric_splits import check_findable, halves, metric_splits
 from tests.synthetic import discs
 
 from .running import quiet
@@ -90,10 +90,10 @@ def test_nothing_is_trained_where_nothing_can_be_judged(
             learn_metric(lone(discs(), classes), tmp_path / "run", asked(PLAIN, ONE), say=quiet)
     assert not (tmp_path / "run").exists()
     shop = ["train"] * 8 + ["query"] * 4 + ["gallery"] * 4
-    parts = metric_splits(halves(discs(split_of=lambda i: shop[i % 16])), "last", quiet)
+    parts = metric_splits(class_splits(discs(split_of=lambda i: shop[i % 16])), "last")
     with pytest.raises(ValueError, match=r"\btest\b.*\bgallery\b"):
-        check_findable(parts)
-    check_findable(parts._replace(test=parts.gallery))  # one of each class is enough there
+        check_matches(parts)
+    check_matches(parts._replace(test=parts.gallery))  # one of each class is enough there
 
 
 def test_a_run_goes_on_by_its_own_protocol(tmp_path: Path) -> None:

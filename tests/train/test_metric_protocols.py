@@ -13,12 +13,12 @@ import torch.nn.functional as F
 
 from cenote.backbones import create_backbone
 from cenote.data import Dataset
+from cenote.data.class_splits import class_names, class_splits, fold_splits, metric_splits
 from cenote.metrics.retrieval import retrieval_scores
 from cenote.models import load
 from cenote.predict.embedding import embed_dataset
 from cenote.train.engine import Stopped
 from cenote.train.metric_fit import learn_metric
-from cenote.train.metric_splits import class_names, fold_splits, halves, metric_splits
 from tests.synthetic import discs
 
 from .running import quiet, stopped_after
@@ -38,22 +38,22 @@ def apart(*sets: set[str]) -> bool:
 
 
 def test_the_first_half_trains_and_a_quarter_of_it_chooses() -> None:
-    splits = metric_splits(halves(discs()), "classes", quiet)
+    splits = metric_splits(class_splits(discs()), "classes")
     train, val, test = names(splits.train, splits.val, splits.test)
     assert apart(train, val, test) and [len(train), len(val), len(test)] == [6, 2, 8]
     assert test == {f"class {i:02}" for i in range(8, 16)}
-    whole = metric_splits(halves(discs()), "test", quiet)
+    whole = metric_splits(class_splits(discs()), "test")
     assert names(whole.train, whole.val, whole.test) == [train | val, test, test]
-    assert metric_splits(halves(discs()), "last", quiet).val is None
+    assert metric_splits(class_splits(discs()), "last").val is None
 
 
 def test_splits_of_the_datas_own_are_kept_where_their_classes_are_apart() -> None:
     own = ["train"] * 8 + ["val"] * 3 + ["test"] * 5
-    splits = metric_splits(halves(discs(split_of=lambda i: own[i % 16])), "classes", quiet)
+    splits = metric_splits(class_splits(discs(split_of=lambda i: own[i % 16])), "classes")
     assert [len(part) for part in names(splits.train, splits.val, splits.test)] == [8, 3, 5]
     assert names(splits.val) == [{"class 08", "class 09", "class 10"}]
     shop = ["train"] * 8 + ["query"] * 4 + ["gallery"] * 4
-    parts = halves(discs(split_of=lambda i: shop[i % 16]))
+    parts = class_splits(discs(split_of=lambda i: shop[i % 16]))
     assert parts.gallery is not None and names(parts.gallery) == [
         {f"class {i}" for i in range(12, 16)}
     ]
@@ -61,23 +61,22 @@ def test_splits_of_the_datas_own_are_kept_where_their_classes_are_apart() -> Non
 
 def test_splits_that_share_classes_are_one() -> None:
     data = discs(split_of=lambda i: ("train", "test")[i // 16 % 2])  # of images, not of classes
-    parts = halves(data)
+    parts = class_splits(data)
     assert len(parts.train) == len(parts.test) == len(data) // 2 and apart(
         *names(parts.train, parts.test)
     )
 
 
-def test_too_few_classes_to_hold_some_out() -> None:
-    messages: list[str] = []
-    splits = metric_splits(halves(discs(classes=6)), "classes", messages.append)
-    assert splits.val is None and re.search(r"\b3 classes\b", messages[0])
+def test_too_few_classes_to_hold_some_out(caplog: pytest.LogCaptureFixture) -> None:
+    splits = metric_splits(class_splits(discs(classes=6)), "classes")
+    assert splits.val is None and re.search(r"\b3 training classes\b", caplog.text)
     with pytest.raises(ValueError, match=r"\b3\b.*\b4\b"):
-        halves(discs(classes=3))
+        class_splits(discs(classes=3))
 
 
 def test_the_fair_protocol(tmp_path: Path) -> None:
     data = discs()
-    folds = fold_splits(halves(data))
+    folds = fold_splits(class_splits(data))
     held = names(*[fold.val for fold in folds])
     assert (
         len(folds) == 4
@@ -95,7 +94,11 @@ def test_the_fair_protocol(tmp_path: Path) -> None:
     for model in models:
         with torch.no_grad():
             vectors, labels = embed_dataset(
-                model.eval(), folds[0].test, choices.settings, torch.device("cpu")
+                model.eval(),
+                folds[0].test,
+                choices.settings.batch,
+                choices.settings.workers,
+                torch.device("cpu"),
             )
         each.append(F.normalize(vectors, dim=1))
     scores = [retrieval_scores(z, labels) for z in each]
@@ -129,9 +132,15 @@ def test_every_collection_of_four_models_is_judged(tmp_path: Path) -> None:
     vectors, labels = dict[tuple[int, int], torch.Tensor](), None
     for fold in range(1, 5):
         for again, end in enumerate(("", "-2")):
-            model, test = load(tmp_path / f"fold-{fold}{end}").eval(), halves(data).test
+            model, test = load(tmp_path / f"fold-{fold}{end}").eval(), class_splits(data).test
             with torch.no_grad():
-                found, labels = embed_dataset(model, test, choices.settings, torch.device("cpu"))
+                found, labels = embed_dataset(
+                    model,
+                    test,
+                    choices.settings.batch,
+                    choices.settings.workers,
+                    torch.device("cpu"),
+                )
             vectors[fold, again] = F.normalize(found, dim=1)
     assert not torch.equal(vectors[1, 0], vectors[1, 1])
     alone, in_a_row = list[float](), list[float]()
@@ -222,7 +231,11 @@ def test_frozen_features_train_pool_and_embedding(
     saved = load(tmp_path / "run").eval()
     with torch.no_grad():
         vectors, labels = embed_dataset(
-            saved, halves(discs()).test, choices.settings, torch.device("cpu")
+            saved,
+            class_splits(discs()).test,
+            choices.settings.batch,
+            choices.settings.workers,
+            torch.device("cpu"),
         )
     found = retrieval_scores(
         vectors, labels

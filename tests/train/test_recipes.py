@@ -22,11 +22,11 @@ from cenote.models import create_model, load, save_model
 from cenote.train.augment import augmentation
 from cenote.train.engine import Engine
 from cenote.train.fit import fit
-from cenote.train.jsd import VIEWS, Jsd, joined
 from cenote.train.recipe_choices import RecipeChoices, choices_of
 from cenote.train.recipe_pages import page, table
 from cenote.train.recipes import list_recipes, load_recipe, parse_recipe
 from cenote.train.splits import Splits, split
+from cenote.train.tasks.supervised import VIEWS, Jsd, joined
 
 NAMES = list_recipes()
 FIT = [name for name in NAMES if load_recipe(name).command == "fit"]

@@ -17,7 +17,7 @@ from cenote.train.config import OptimizationConfig
 from cenote.train.engine import Engine
 from cenote.train.fit import fit
 from cenote.train.run_choices import choices_from_run
-from cenote.train.supervised import Supervised
+from cenote.train.tasks.supervised import Supervised
 from tests.synthetic import squares
 
 from .running import quiet
@@ -89,12 +89,12 @@ def test_the_rows_of_table_1b_with_the_loss(row: str, pool: str, tmp_path: Path)
     torch.manual_seed(0)
     model = create_model("vit_micro", pool, 3, last_block=row)
     task = step(model, 64, tmp_path)
-    assert task.prior is not None and task.prior.weight == 0.01
+    assert task.sar is not None and task.sar.weight == 0.01
     (part,) = task.prepare(next(iter(task.loader)), 1)
     model.eval()
     with Scores(model) as seen:
         model(part.images)
-    whole, task.prior = task.loss(model, part), None
+    whole, task.sar = task.loss(model, part), None
     torch.testing.assert_close(
         whole - task.loss(model, part), 0.01 * spatial_entropy(seen.last()), rtol=1e-3, atol=1e-5
     )

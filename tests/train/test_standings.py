@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cenote.train.standings import read_standing
+from cenote.train.tournament.progress import read_standing
 
 PLAN = {
     "backbone": "lite0", "kind": "pools", "contenders": ["gap", "simpool", "slot"], "rates": [0.001, 0.01],

@@ -23,13 +23,19 @@ from cenote.backbones import Backbone, create_backbone
 from cenote.data import open_dataset
 from cenote.evaluate.localize import localize
 from cenote.metrics import max_box_acc, prepare_maps
+from cenote.models.frozen import FrozenBackbone, PooledHead
 from cenote.pooling import list_pools
 from cenote.train.config import OptimizationConfig
-from cenote.train.entries import Entry, ablation_entries, able, gamma_entries, pool_entries
-from cenote.train.heats import heats
-from cenote.train.top import Frozen, Top
-from cenote.train.tournament import Game, tournament
-from cenote.train.verdict import Standing, noise, recommendation, ties
+from cenote.train.tournament.candidates import (
+    Entry,
+    ablation_entries,
+    able,
+    gamma_entries,
+    pool_entries,
+)
+from cenote.train.tournament.ranking import Standing, noise, recommendation, ties
+from cenote.train.tournament.run import Game, tournament
+from cenote.train.tournament.training import heats
 from tests.synthetic import squares
 
 from .running import quiet
@@ -247,7 +253,7 @@ def test_one_that_fails_does_not_stop_the_others(
 ) -> None:
     make = Entry.top
 
-    def spoiled(self: Entry, frozen: Frozen, classes: int) -> Top:
+    def spoiled(self: Entry, frozen: FrozenBackbone, classes: int) -> PooledHead:
         top = make(self, frozen, classes)
         if self.name == "max":
             torch.nn.init.constant_(top.head.linear.weight, float("nan"))
@@ -295,10 +301,10 @@ def test_unknown_and_repeated_pools_are_refused(
 
 
 def test_the_entries(weights: Path) -> None:
-    frozen = Frozen(create_backbone("test_vit", weights=weights))
+    frozen = FrozenBackbone(create_backbone("test_vit", weights=weights))
     everyone = pool_entries(frozen)
     assert [e.name for e in everyone[:-2]] == list_pools() and everyone[-2].name == "cls"
-    plain = Frozen(create_backbone("test_resnet"))
+    plain = FrozenBackbone(create_backbone("test_resnet"))
     assert [e.name for e in pool_entries(plain)] == list_pools()
     with pytest.raises(ValueError, match="'test_resnet'"):
         pool_entries(plain, ["cls"])
@@ -317,7 +323,7 @@ LAYERS = (57.0, 56.6, 56.5, 56.4, 55.6, 56.3, 56.0, 56.2, 56.6, 56.4, 56.2, 56.2
 
 def test_the_ablation_is_the_papers(tmp_path: Path, weights: Path) -> None:
     """Every row of S Table 10 trains; those whose size the table implies have it."""
-    frozen = Frozen(create_backbone("test_vit", weights=weights))
+    frozen = FrozenBackbone(create_backbone("test_vit", weights=weights))
     assert sorted(e.paper or 0 for e in ablation_entries(frozen)) == sorted([*DESIGN, *LAYERS])
     played = game(
         weights, kind="ablation", seeds=1, rates=(1e-2,), settings=replace(QUICK, epochs=1)

@@ -23,7 +23,7 @@ from cenote.train.located import Located
 from cenote.train.recipe_choices import choices_of
 from cenote.train.recipes import load_recipe, parse_recipe
 from cenote.train.run_choices import choices_from_run
-from cenote.train.supervised import Supervised
+from cenote.train.tasks.supervised import Supervised
 from tests.synthetic import ShapeImages, rectangle, split_rectangles
 from tests.toy_models import narrow_resnet
 
@@ -161,7 +161,7 @@ def test_the_epoch_that_is_kept_is_the_best_by_its_maps(
     transform = model.backbone.preprocessing.whole()
     task = Supervised(model, data.split("train"), data.split("val"), settings, transform, transform)
     Engine(task, settings, tmp_path, quiet).run()
-    (contender,) = task.contenders
+    (contender,) = task.states
     assert (contender.best_epoch, contender.best_score) == (1, 9.0)
     lines = [
         json.loads(line)["results"]["model"]

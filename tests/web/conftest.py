@@ -99,7 +99,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Path:
     from cenote.models.image_text.text_tower import TextTower
     from cenote.models.image_text.words import Words
     from cenote.train.config import OptimizationConfig
-    from cenote.train.tournament import Game, tournament
+    from cenote.train.tournament.run import Game, tournament
 
     folder = tmp_path_factory.mktemp("demo")
     plan = World.preset("tiny", images=48, domains=("photo", "sketch"))

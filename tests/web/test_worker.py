@@ -25,7 +25,7 @@ from cenote.predict.thresholds import model_digest, threshold_for
 from cenote.search.ask import Question, ask
 from cenote.search.filters import Filter
 from cenote.search.opening import choose_method, open_for
-from cenote.train.contenders import open_contenders
+from cenote.train.tournament.load import open_contenders
 from cenote.web import shapes
 from cenote.web.indexed import SAFE, Indexed
 from cenote.web.models import Models

@@ -17,7 +17,7 @@ from .config import OptimizationConfig
 Results = dict[str, dict[str, float]]
 
 
-class Journal:
+class RunLog:
     def __init__(self, folder: Path, settings: OptimizationConfig) -> None:
         self.folder, self.settings = folder, settings
         self.metrics, self.bad_file = folder / "metrics.jsonl", folder / "unreadable.txt"

@@ -8,36 +8,36 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from ..data import Dataset, Record
-from ..data.digests import digest_of
-from ..data.loading import mixed
+from . import Dataset, Record
+from .digests import digest_of
+from .loading import mixed
 
-KINDS = ("both", "captions", "templates")
+TEXT_KINDS = ("both", "captions", "templates")
 
 
-def spoken(name: str) -> str:
+def as_phrase(name: str) -> str:
     """bird/crested -> crested bird, art_painting -> art painting."""
     return " ".join(" ".join(reversed(name.split("/"))).replace("_", " ").split())
 
 
-def groups_of(record: Record, kind: str = "both") -> list[list[str]]:
+def text_groups(record: Record, kind: str = "both") -> list[list[str]]:
     """Texts of one record by group: a step draws a group, then a text of it.
 
     A caption is said with the domain and without. Templates are the class, the domain, both together (`cat sketch`, `a
     sketch of a cat`), and values of attributes with the class and alone. `captions` leaves them to images without one.
     """
-    domain = spoken(record.domain or "")
+    domain = as_phrase(record.domain or "")
     captions = [line for line in (record.caption or "").splitlines() if line.strip()]
     told = [f"{_a(domain)} of {line}" for line in captions] if domain else []
     groups = [told + captions] if kind != "templates" else []
     if kind != "captions" or not captions:
-        name = spoken(record.label or "")
+        name = as_phrase(record.label or "")
         kinds = (
             [name, domain, f"{name} {domain}", f"{_a(domain)} of {_a(name)}"]
             if name and domain
             else [name, domain]
         )
-        values = [spoken(value) for value in record.attributes.values()]
+        values = [as_phrase(value) for value in record.attributes.values()]
         about = [f"{value} {name}" for value in values if name and value != name] + [
             v for v in values if v != name
         ]
@@ -53,23 +53,23 @@ def _a(word: str) -> str:
     return f"{'an' if word[:1] in 'aeiou' else 'a'} {word}"
 
 
-class Texts:
+class ImageTexts:
     """The texts of a data set, each distinct one once, with the images that they are true of."""
 
     def __init__(self, dataset: Dataset, kind: str = "both") -> None:
-        if kind not in KINDS:
-            raise ValueError(f"texts is one of {', '.join(KINDS)}, got '{kind}'")
+        if kind not in TEXT_KINDS:
+            raise ValueError(f"texts is one of {', '.join(TEXT_KINDS)}, got '{kind}'")
         self.ids: dict[str, int] = {}
         self.groups = [
             [
                 [self.ids.setdefault(text, len(self.ids)) for text in group]
-                for group in groups_of(record, kind)
+                for group in text_groups(record, kind)
             ]
             for record in dataset
         ]
         self.all = list(self.ids)
         self.things = list(
-            dict.fromkeys(spoken(record.label) for record in dataset if record.label)
+            dict.fromkeys(as_phrase(record.label) for record in dataset if record.label)
         )
         self.true = [frozenset(i for group in groups for i in group) for groups in self.groups]
 

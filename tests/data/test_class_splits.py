@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cenote.data import Dataset, Record, pack
-from cenote.train.class_folds import first_half, folds
+from cenote.data.class_splits import first_half, folds
 
 
 def made(counts: list[int], unlabelled: int = 0, unused: int = 0) -> Dataset:

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..backbones import create_backbone
-from ..models import PooledModel, load
-from ..predict.feature_cache import weights_digest
-from .entries import Entry, ablation_entries, gamma_entries, pool_entries
-from .heats import file_name, read_top
-from .top import Frozen
-from .tournament import PLAN
+from ...backbones import create_backbone
+from ...models import PooledModel, load
+from ...models.frozen import FrozenBackbone
+from ...predict.feature_cache import weights_digest
+from .candidates import Entry, ablation_entries, gamma_entries, pool_entries
+from .run import PLAN
+from .training import file_name, read_top
 
 
 def open_contenders(folder: Path) -> dict[str, PooledModel]:
@@ -72,14 +72,14 @@ def standing_names(folder: Path, plan: dict[str, Any]) -> list[str]:
         return list(plan["contenders"])
 
 
-def _frozen(folder: Path, plan: dict[str, Any], saved: PooledModel | None) -> Frozen:
+def _frozen(folder: Path, plan: dict[str, Any], saved: PooledModel | None) -> FrozenBackbone:
     """Of a finished tournament as it was saved: nothing is downloaded, and a checkpoint given then may be gone."""
     if saved is not None:
-        frozen = Frozen(create_backbone(plan["backbone"], pretrained=False))
+        frozen = FrozenBackbone(create_backbone(plan["backbone"], pretrained=False))
         frozen.backbone.load_state_dict(saved.backbone.state_dict())
         frozen.backbone.preprocessing = saved.backbone.preprocessing
         return frozen
-    frozen = Frozen(create_backbone(plan["backbone"], pretrained=True))
+    frozen = FrozenBackbone(create_backbone(plan["backbone"], pretrained=True))
     if weights_digest(frozen.backbone) != plan["weights"]:
         raise ValueError(
             f"{folder} was begun with a checkpoint of its own: its models can be opened when it is over"
@@ -87,7 +87,7 @@ def _frozen(folder: Path, plan: dict[str, Any], saved: PooledModel | None) -> Fr
     return frozen
 
 
-def _entries(plan: dict[str, Any], frozen: Frozen) -> Sequence[Entry]:
+def _entries(plan: dict[str, Any], frozen: FrozenBackbone) -> Sequence[Entry]:
     if plan["kind"] == "ablation":
         return ablation_entries(frozen)
     if plan["kind"] == "gamma":

@@ -5,13 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ..losses import moco_loss
-from ..models import PooledModel
-from ..models.projection import MocoHead
-from ..predict.distributed import gathered_rows, rank
-from .config import MocoConfig
-from .teacher import follow, teacher_of
-from .without_labels import Crops, WithoutLabels
+from ...losses import moco_loss
+from ...models import PooledModel
+from ...models.projection import MocoHead
+from ...predict.distributed import gathered_rows, rank
+from ..config import MocoConfig
+from .self_supervised import Crops, SelfSupervised, follow, teacher_of
 
 
 class Contrast(nn.Module):
@@ -43,7 +42,7 @@ class Contrast(nn.Module):
         return losses[0] + losses[1]
 
 
-class Moco(WithoutLabels):
+class Moco(SelfSupervised):
     name = "moco"
     together = Contrast
 

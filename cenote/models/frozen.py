@@ -8,13 +8,13 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..backbones import Backbone, Features
-from ..models import Head, PooledModel
-from ..models.embedding import Embedding
-from ..models.pooled import assemble, pool_tokens
 from ..pooling import Pool, create_pool
+from . import Head, PooledModel
+from .embedding import Embedding
+from .pooled import assemble, pool_tokens
 
 
-class Top(nn.Module):
+class PooledHead(nn.Module):
     """Features -> logits, or vectors where there is no head. Its parts have the names they have in a `PooledModel`."""
 
     def __init__(
@@ -41,7 +41,7 @@ class Top(nn.Module):
         return u if self.head is None else self.head(u)
 
 
-class Frozen:
+class FrozenBackbone:
     """A backbone with its features as they were trained: CLS and last norm stay where they are."""
 
     def __init__(self, backbone: Backbone, stride: int = 1) -> None:
@@ -59,7 +59,7 @@ class Frozen:
         pool_options: dict[str, Any] | None = None,
         embedding_dim: int | None = None,
         embedding_norm: str | None = None,
-    ) -> Top:
+    ) -> PooledHead:
         """A new pool and head; an embedding, or no classes, without a head.
 
         `pool="cls"` is the CLS token, `tokens="all"` pools it together with the patches.
@@ -75,14 +75,14 @@ class Frozen:
         dim, k = (self.backbone.dim, 1) if layer is None else (layer.out_dim, layer.k)
         after = copy.deepcopy(self.after) if dim == self.backbone.dim else nn.Identity()
         if embedding_dim is not None:
-            return Top(
+            return PooledHead(
                 layer, after, None, tokens, Embedding(dim * k, embedding_dim, embedding_norm)
             )
         if not classes:
-            return Top(layer, after, None, tokens)
-        return Top(layer, after, Head(dim, classes, k, norm=head_norm), tokens)
+            return PooledHead(layer, after, None, tokens)
+        return PooledHead(layer, after, Head(dim, classes, k, norm=head_norm), tokens)
 
-    def model(self, top: Top, class_names: list[str] | None = None) -> PooledModel:
+    def model(self, top: PooledHead, class_names: list[str] | None = None) -> PooledModel:
         """Backbone and top as one model, which shares their weights."""
         norm = "none" if self.norm == "after" and isinstance(top.after, nn.Identity) else self.norm
         model = PooledModel(self.backbone, top.pool, top.head, top.tokens, norm)

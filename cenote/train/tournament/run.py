@@ -10,24 +10,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
-from ..backbones import create_backbone
-from ..data import Dataset
-from ..data.files import write_atomically
-from ..data.truth import with_boxes
-from ..models import save_model
-from ..predict.distributed import processes, rank
-from ..predict.feature_cache import FeatureCache, weights_digest
-from .choices import PROBE
-from .config import HARMLESS, OptimizationConfig
-from .entries import Entry, ablation_entries, able, gamma_entries, pool_entries
-from .fit import Extracted, write_results
-from .heats import Arena, heats, play, read_top
-from .looks import BoxJudge, Looks, photographs
-from .speed import Clock, add_speed, measured
-from .splits import split
-from .top import Frozen, Top
-from .verdict import Standing, group_winners, noise, ranked, recommendation, recommended, ties
+from ...backbones import create_backbone
+from ...data import Dataset
+from ...data.files import write_atomically
+from ...data.truth import with_boxes
+from ...models import save_model
+from ...models.frozen import FrozenBackbone, PooledHead
+from ...predict.distributed import processes, rank
+from ...predict.feature_cache import FeatureCache, weights_digest
+from ..choices import PROBE
+from ..config import HARMLESS, OptimizationConfig
+from ..fit import Extracted, write_results
+from ..splits import split
+from .candidates import Entry, ablation_entries, able, gamma_entries, pool_entries
+from .maps import BoxJudge, Looks, photographs
+from .ranking import Standing, group_winners, noise, ranked, recommendation, recommended, ties
+from .training import Arena, heats, play, read_top
 
 RATES = (1e-3, 3e-3, 1e-2)
 PLAN = "plan.json"
@@ -58,7 +58,7 @@ class Game:
                 f"rates are different numbers above 0, got {' '.join(map(str, self.rates)) or 'none'}"
             )
 
-    def entries(self, frozen: Frozen) -> list[Entry]:
+    def entries(self, frozen: FrozenBackbone) -> list[Entry]:
         if self.kind == "ablation":
             return ablation_entries(frozen)
         return (
@@ -96,7 +96,7 @@ def tournament(
     splits = split(data, seed=settings.seed, say=say)
     with processes() as device:
         started = time.monotonic()
-        frozen = Frozen(
+        frozen = FrozenBackbone(
             create_backbone(game.backbone, pretrained=True, weights=game.weights).to(device)
         )
         entries = game.entries(frozen)  # a typo is told before the images are read
@@ -188,7 +188,7 @@ def _trained_size(entry: Entry, arena: Arena) -> int:
 
 
 def _plan(
-    game: Game, frozen: Frozen, entries: Sequence[Entry], features: Extracted
+    game: Game, frozen: FrozenBackbone, entries: Sequence[Entry], features: Extracted
 ) -> dict[str, Any]:
     """Whatever a change of which would change the numbers; more seeds only add to them."""
     test = 0 if features.test is None else len(features.test)
@@ -228,7 +228,7 @@ def _read_maps(path: Path) -> dict[str, tuple[str, np.ndarray[Any, Any]]]:
         return {key.partition("/")[2]: (key.partition("/")[0], found[key]) for key in found.files}
 
 
-def _trained(arena: Arena, entry: Entry, game: Game, folder: Path) -> Top:
+def _trained(arena: Arena, entry: Entry, game: Game, folder: Path) -> PooledHead:
     """As the first seed left it."""
     seed = folder / f"seed-{game.settings.seed}"
     where = next(heat for heat in sorted(seed.iterdir()) if entry.name in _names(heat))
@@ -303,3 +303,42 @@ def _report(
         "seconds": seconds,
         "settings": asdict(game.settings),
     }
+
+
+Clock = Callable[
+    [dict[str, Callable[[], object]], int], dict[str, float]
+]  # calls, rounds -> best seconds of each
+
+
+@torch.inference_mode()
+def measured(
+    arena: Arena, standings: Sequence[Standing], folder: Path, clock: Clock
+) -> dict[str, Any]:
+    """Milliseconds an image of the backbone, and of each pool and head, all in turn. Measured once, then kept."""
+    path = folder / "speed.json"
+    names = [s.name for s in standings if s.accuracy]
+    if path.is_file() and set((kept := json.loads(path.read_text()))["tops"]) == set(names):
+        return dict(kept)
+    train, frozen = arena.features.train, arena.frozen
+    several = train.features(range(min(16, len(train)))).to(arena.device)
+    side, count = frozen.backbone.preprocessing.size, len(several.tokens)
+    images = torch.zeros(1, 3, side, side, device=arena.device)
+    calls: dict[str, Callable[[], object]] = {"": lambda: frozen.backbone(images)}
+    for s in standings:
+        if s.accuracy:
+            top = s.entry.top(frozen, arena.classes).to(arena.device).eval()
+            calls[s.name] = lambda top=top: top(several)  # type: ignore[misc]
+    seconds = clock(calls, 5)
+    found = {
+        "backbone": 1000 * seconds.pop(""),
+        "tops": {name: 1000 * value / count for name, value in seconds.items()},
+    }
+    with write_atomically(path) as temporary:
+        temporary.write_text(json.dumps(found, indent=2) + "\n")
+    return found
+
+
+def add_speed(report: dict[str, Any], speed: Mapping[str, Any]) -> None:
+    for row in report["standings"]:
+        if row["name"] in speed["tops"]:
+            row["ms"], row["backbone_ms"] = speed["tops"][row["name"]], speed["backbone"]

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
+from timm.layers.drop import DropPath
+from timm.layers.patch_dropout import PatchDropout
 from torch import Tensor, nn
 
-from ..data import Dataset
-from ..data.loading import Batch, load
-from ..models import PooledModel
-from ..predict.distributed import rank, world
-from .config import OptimizationConfig
-from .contender import Contender
-from .engine import Task, files_of
-from .neighbours import Neighbours
-from .prior import Prior
-from .schedules import cosine
+from ...data import Dataset
+from ...data.loading import Batch, load
+from ...models import PooledModel
+from ...predict.distributed import rank, world
+from ..config import OptimizationConfig
+from ..engine import Task, files_of
+from ..neighbours import Neighbours
+from ..sar import SarLoss
+from ..schedules import cosine
+from ..state import TrainState
 
 
 class Crops(NamedTuple):
@@ -30,7 +33,7 @@ class Crops(NamedTuple):
         return self.images
 
 
-class WithoutLabels(Task):
+class SelfSupervised(Task):
     """A task with a student and its teacher, whose nearest neighbours judge where images have classes.
 
     `together` makes both of a model and options; what it makes is trained, and has them as `student` and `teacher`.
@@ -57,9 +60,9 @@ class WithoutLabels(Task):
             train, transform, share, settings.workers, shuffle=True, seed=settings.seed, drop_last=True,
             rank=rank(), world=world(),
         )  # fmt: skip
-        self.contenders = [Contender(self.name, self.module, settings)]
+        self.states = [TrainState(self.name, self.module, settings)]
         self.judge = None if val is None else Neighbours(train, val, settings, self.device)
-        self.prior = Prior(model, settings) if settings.sar else None
+        self.sar = SarLoss(model, settings) if settings.sar else None
 
     @property
     def teacher(self) -> PooledModel:
@@ -72,11 +75,11 @@ class WithoutLabels(Task):
         raise NotImplementedError
 
     def loss(self, module: nn.Module, part: Crops) -> Tensor:
-        if self.prior is None:
+        if self.sar is None:
             return self.loss_of_views(module, part)
-        with self.prior.watch() as seen:
+        with self.sar.watch() as seen:
             loss = self.loss_of_views(module, part)
-        return loss + self.prior(seen)
+        return loss + self.sar(seen)
 
     def prepare(self, batch: Batch, parts: int) -> list[Crops]:
         if not len(batch.labels):
@@ -86,8 +89,8 @@ class WithoutLabels(Task):
 
     def begin_step(self, epoch: float) -> None:
         self.momentum = cosine(self.options.momentum, 1.0, epoch / self.settings.epochs)
-        if self.prior is not None:
-            self.prior.begin_step(epoch)
+        if self.sar is not None:
+            self.sar.begin_step(epoch)
 
     def validate(self) -> dict[str, dict[str, float]]:
         found = self.figures()
@@ -110,3 +113,25 @@ def grouped(views: Sequence[Tensor]) -> Crops:
     for view in views:
         sizes.setdefault(tuple(view.shape[2:]), []).append(view)
     return Crops([torch.cat(group) for group in sizes.values()], len(views[0]))
+
+
+Network = TypeVar("Network", bound=nn.Module)
+
+
+def teacher_of(student: Network) -> Network:
+    """A copy without gradients, dropout and dropped paths: it trains along, but its answers are whole."""
+    teacher = copy.deepcopy(student).requires_grad_(False)
+    for module in teacher.modules():
+        if isinstance(module, nn.modules.dropout._DropoutNd):
+            module.p = 0.0
+        elif isinstance(module, DropPath):
+            module.drop_prob = 0.0
+        elif isinstance(module, PatchDropout):
+            module.prob = 0.0
+    return teacher
+
+
+@torch.no_grad()
+def follow(teacher: nn.Module, student: nn.Module, momentum: float) -> None:
+    """The teacher takes a step towards the student. The statistics of its BatchNorm are its own."""
+    torch._foreach_lerp_(list(teacher.parameters()), list(student.parameters()), 1 - momentum)

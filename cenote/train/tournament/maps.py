@@ -8,14 +8,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..data import Dataset
-from ..data.loading import load
-from ..data.truth import corners, own_boxes, spread
-from ..metrics import BoxAccuracy, prepare_maps
-from ..metrics.centred import CentredBox
-from ..models.decided import map_of_features
-from ..predict.feature_cache import FeatureCache, cached_features
-from .top import Frozen, Top
+from ...data import Dataset
+from ...data.loading import load
+from ...data.truth import corners, own_boxes, spread
+from ...metrics import BoxAccuracy, prepare_maps
+from ...metrics.centred import CentredBox
+from ...models.decided import map_of_features
+from ...models.frozen import FrozenBackbone, PooledHead
+from ...predict.feature_cache import FeatureCache, cached_features
 
 BATCH = 64
 
@@ -24,7 +24,7 @@ class Looks:
     """The features of some whole images, read by every contender."""
 
     def __init__(
-        self, frozen: Frozen, dataset: Dataset, cache: FeatureCache | None, workers: int = 0
+        self, frozen: FrozenBackbone, dataset: Dataset, cache: FeatureCache | None, workers: int = 0
     ) -> None:
         self.frozen, self.device = frozen, next(frozen.backbone.parameters()).device
         self.cached = cached_features(
@@ -37,7 +37,7 @@ class Looks:
         return len(self.cached)
 
     @torch.inference_mode()
-    def maps(self, top: Top) -> tuple[Tensor | None, str | None]:
+    def maps(self, top: PooledHead) -> tuple[Tensor | None, str | None]:
         """(n, H, W) for the images' own classes, and of which kind: the pool's own, CAM, or CLS attention.
 
         Several maps are averaged; where each belongs to a vector of its own, it is the one of the vector that decided.
@@ -55,7 +55,7 @@ class Looks:
             found.append(one.float().cpu())
         return torch.cat(found), kind
 
-    def _of_batch(self, top: Top, which: list[int], labels: Tensor) -> Tensor | None:
+    def _of_batch(self, top: PooledHead, which: list[int], labels: Tensor) -> Tensor | None:
         features = self.cached.features(which).to(self.device)
         try:
             return map_of_features(self.frozen.model(top), features, labels)
@@ -95,7 +95,7 @@ class BoxJudge:
             for r, size in zip(records, self.sizes, strict=True)
         ]
 
-    def __call__(self, top: Top) -> Boxed:
+    def __call__(self, top: PooledHead) -> Boxed:
         maps, kind = self.looks.maps(top)
         if maps is None:
             return Boxed()

@@ -8,26 +8,25 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..backbones import Features
-from ..data import Dataset
-from ..data.loading import Batch, mixed
-from ..models.image_text.small import SmallClip
-from ..predict.distributed import gathered, joined_rows
-from ..unit import unit
-from .clip_judge import ClipJudge, score_of
-from .clip_loss import contrastive_loss
-from .clip_texts import Texts
-from .config import OptimizationConfig
-from .contender import Contender
-from .engine import Task, files_of
-from .probe import FeatureBatch
+from ...backbones import Features
+from ...data import Dataset
+from ...data.image_texts import ImageTexts
+from ...data.loading import Batch, mixed
+from ...models.image_text.small import SmallClip
+from ...predict.distributed import gathered, joined_rows
+from ...predict.feature_batches import FeatureBatch
+from ...unit import unit
+from ..clip_judge import ClipJudge, score_of
+from ..config import OptimizationConfig
+from ..engine import Task, files_of
+from ..state import TrainState
 
 NAME = "clip"
 MOST = math.log(100)  # CLIP's bound of the scale
 SPELLED = 10  # one text in so many is read letter by letter
 
 
-class ClipPart(NamedTuple):
+class ClipInputs(NamedTuple):
     inputs: Tensor | Features  # images, or features from a cache
     positions: list[int]
 
@@ -38,7 +37,7 @@ class ClipPart(NamedTuple):
 class ClipModule(nn.Module):
     """Its output is the loss of all processes' images and texts together, the same on each of them."""
 
-    def __init__(self, model: SmallClip, texts: Texts, seed: int) -> None:
+    def __init__(self, model: SmallClip, texts: ImageTexts, seed: int) -> None:
         super().__init__()
         self.model, self.texts, self.seed, self.epoch = model, texts, seed, 0
 
@@ -46,7 +45,7 @@ class ClipModule(nn.Module):
         image = {f"model.image.{name}" for name in self.model.image.no_weight_decay()}
         return image | {f"model.text.{name}" for name in self.model.text.no_weight_decay()}
 
-    def forward(self, part: ClipPart) -> Tensor:
+    def forward(self, part: ClipInputs) -> Tensor:
         model = self.model
         own = list(
             dict.fromkeys(self.texts.drawn(i, self.seed, self.epoch) for i in part.positions)
@@ -96,7 +95,7 @@ class Clip(Task):
         self,
         model: SmallClip,
         train: Dataset,
-        texts: Texts,
+        texts: ImageTexts,
         loader: object,
         judge: ClipJudge,
         settings: OptimizationConfig,
@@ -105,18 +104,18 @@ class Clip(Task):
         self.train, self.loader, self.judge, self.settings = train, loader, judge, settings
         self.device = device or torch.device("cpu")
         self.module = ClipModule(model, texts, settings.seed).to(self.device)
-        self.contenders = [Contender(NAME, self.module, settings)]
+        self.states = [TrainState(NAME, self.module, settings)]
 
-    def prepare(self, batch: Batch | FeatureBatch, parts: int) -> list[ClipPart]:
+    def prepare(self, batch: Batch | FeatureBatch, parts: int) -> list[ClipInputs]:
         if not len(batch.indices):
             return []
         inputs = batch.features if isinstance(batch, FeatureBatch) else batch.images
-        return [ClipPart(inputs.to(self.device), [int(i) for i in batch.indices])]
+        return [ClipInputs(inputs.to(self.device), [int(i) for i in batch.indices])]
 
     def begin_step(self, epoch: float) -> None:
         self.module.epoch = int(epoch + 1e-9)
 
-    def loss(self, module: nn.Module, part: ClipPart) -> Tensor:
+    def loss(self, module: nn.Module, part: ClipInputs) -> Tensor:
         found: Tensor = module(part)
         return found
 
@@ -125,10 +124,24 @@ class Clip(Task):
         self.module.model.scale.clamp_(0, MOST)
 
     def validate(self) -> dict[str, dict[str, float]]:
-        module = self.contenders[0].judged
+        module = self.states[0].judged
         assert isinstance(module, ClipModule)
         found = self.judge(module.model)
         return {NAME: {"score": score_of(found), **found}}
 
     def describe(self, batch: Batch | FeatureBatch) -> str:
         return files_of(self.train, [int(i) for i in batch.indices])
+
+
+def contrastive_loss(images: Tensor, texts: Tensor, truth: Tensor, scale: Tensor) -> Tensor:
+    """`images` (B, D), distinct `texts` (U, D), unit rows; `truth` (B, U): what is true of what.
+
+    The symmetric InfoNCE. All texts that are true of an image share its target equally, all images that a text is true
+    of share that text's: equal captions, and a caption that fits a neighbour too, are not each other's negatives. With
+    one true text for each image and one image for each text it is CLIP's loss.
+    """
+    logits = scale * images @ texts.T  # (B, U)
+    wanted = truth.to(logits.dtype)
+    of_images = -(logits.log_softmax(1) * wanted).sum(1) / wanted.sum(1)
+    of_texts = -(logits.log_softmax(0) * wanted).sum(0) / wanted.sum(0)
+    return (of_images.mean() + of_texts.mean()) / 2

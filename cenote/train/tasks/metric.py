@@ -1,4 +1,4 @@
-"""What metric learning trains: a model, the loss with its proxies, and what the loss looks at besides the batch."""
+"""Metric learning: vectors of a class draw together, those of other classes apart, also of classes never seen."""
 
 from __future__ import annotations
 
@@ -7,21 +7,28 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..backbones import Features
-from ..losses.metrix import Metrix, Mixable
-from ..losses.xbm import CrossBatchMemory
-from ..losses.zero_shot import ZeroShot
-from ..models import PooledModel
-from ..models.embedding import Embedding
-from ..pooling.gsp import GSP
-from ..predict.distributed import gathered, joined_rows, rank, world
-from .top import Top
+from ...backbones import Features
+from ...data.loading import Batch, mixed
+from ...losses.metrix import Metrix, Mixable
+from ...losses.xbm import CrossBatchMemory
+from ...losses.zero_shot import ZeroShot
+from ...models import PooledModel
+from ...models.embedding import Embedding
+from ...models.frozen import PooledHead
+from ...pooling.gsp import GSP
+from ...predict.distributed import gathered, joined_rows, rank, world
+from ...predict.feature_batches import FeatureBatch
+from ..config import OptimizationConfig
+from ..engine import Task, files_of
+from ..retrieval import Retrieval, Source
+from ..state import TrainState
 
 
-class MetricPart(NamedTuple):
+class MetricInputs(NamedTuple):
     inputs: Tensor | Features  # images, or features from a cache
     labels: Tensor  # (B,), from 0, of the classes that are trained
 
@@ -50,7 +57,7 @@ class MetricModule(nn.Module):
 
     def __init__(
         self,
-        body: PooledModel | Top,
+        body: PooledModel | PooledHead,
         loss: Any,
         mixing: Any = None,
         zero_shot: ZeroShot | None = None,
@@ -68,7 +75,7 @@ class MetricModule(nn.Module):
         self.silent: str | None = None  # why the last batch said nothing, if so
         self.seen: tuple[Tensor, Tensor] | None = None  # of the last batch, for the memory
 
-    def forward(self, part: MetricPart) -> Tensor:
+    def forward(self, part: MetricInputs) -> Tensor:
         features = self.features(part.inputs)
         self.counts = gathered(len(part))  # they differ where images cannot be read
         if self.training and not self.fitted:
@@ -148,7 +155,7 @@ class MetricModule(nn.Module):
                 layer.eval()
         return self
 
-    def _dml(self, part: MetricPart, features: Features, z: Tensor, labels: Tensor) -> Tensor:
+    def _dml(self, part: MetricInputs, features: Features, z: Tensor, labels: Tensor) -> Tensor:
         memory = None
         if self.memory is not None and int(self.memory.filled):
             memory = self.memory.get()
@@ -199,7 +206,7 @@ class MetricModule(nn.Module):
         self.fitted.fill_(True)
 
 
-def is_linear(body: PooledModel | Top) -> bool:
+def is_linear(body: PooledModel | PooledHead) -> bool:
     """Whether the vector of mixed maps is the mix of the vectors: average pooling, and no norm behind it."""
     plain = isinstance(body.after, nn.Identity)
     if isinstance(body.embedding, Embedding):
@@ -207,14 +214,14 @@ def is_linear(body: PooledModel | Top) -> bool:
     return plain and (body.pool is None or body.pool.name == "gap")
 
 
-def _pooled_tokens(body: PooledModel | Top, features: Features) -> Tensor:
+def _pooled_tokens(body: PooledModel | PooledHead, features: Features) -> Tensor:
     if body.tokens == "patches":
         return features.tokens
     assert features.cls is not None
     return torch.cat([features.cls[:, None], features.tokens], 1)
 
 
-def _maps(body: PooledModel | Top, features: Features) -> Tensor:
+def _maps(body: PooledModel | PooledHead, features: Features) -> Tensor:
     """(B, N, D), or (B, N + 1, D) with the CLS token last where it counts."""
     if body.tokens == "patches" or features.cls is None:
         return features.tokens
@@ -225,3 +232,97 @@ def _batch_norms(module: nn.Module) -> Iterator[nn.Module]:
     return (
         layer for layer in module.modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm)
     )
+
+
+NAME = "metric"
+
+
+class LastEpochState(TrainState):
+    """Where nothing judges, the last epoch is the best."""
+
+    def keep_if_best(self, score: float, epoch: int) -> None:
+        super().keep_if_best(float(epoch), epoch)
+
+
+class Metric(Task):
+    """A task: the loss of `module` on batches of `loader`, judged by neighbours of classes that are held out.
+
+    `train` is the data that the loader reads, images or cached features. Without a `judge` the last epoch is kept.
+    """
+
+    def __init__(
+        self,
+        module: MetricModule,
+        train: Source,
+        loader: Any,
+        judge: Retrieval | None,
+        settings: OptimizationConfig,
+        score: str = "map@r",
+        device: torch.device | None = None,
+        say: Callable[[str], None] = print,
+    ) -> None:
+        self.settings, self.device, self.say = settings, device or torch.device("cpu"), say
+        self.train, self.loader, self.judge, self.score = train, loader, judge, score
+        self.places = places_of(np.asarray(train.labels))
+        self.module = module.to(self.device)
+        self.states = [
+            (LastEpochState if judge is None else TrainState)(NAME, self.module, settings)
+        ]
+        self.told: set[str] = set()
+
+    def prepare(self, batch: Batch | FeatureBatch, parts: int) -> list[MetricInputs]:
+        if not len(batch.labels):
+            return []
+        labels = self.places[batch.labels].to(self.device)
+        if isinstance(batch, FeatureBatch):
+            return [MetricInputs(batch.features.to(self.device), labels)]
+        return [MetricInputs(batch.images.to(self.device, non_blocking=True), labels)]
+
+    def begin_step(self, epoch: float) -> None:
+        self.module.epoch, self.module.step = epoch, round(epoch * len(self.loader))
+        # What is drawn depends on the step alone: the same in every process, and after a resume.
+        self.module.generator.manual_seed(mixed(self.settings.seed, self.module.step) >> 1)
+
+    def loss(self, module: nn.Module, part: MetricInputs) -> Tensor:
+        found: Tensor = module(part)
+        silent = self.module.silent
+        if silent is not None and silent not in self.told and rank() == 0:
+            self.told.add(silent)
+            self.say(silent)
+        return found
+
+    def before_update(self, module: nn.Module) -> None:
+        waiting = self.module.epoch < self.module.waiting.warm_up
+        if waiting and (backbone := getattr(self.module.body, "backbone", None)) is not None:
+            for p in backbone.parameters():
+                p.grad = None  # no weight decay and no momentum either
+
+    def end_step(self) -> None:
+        self.module.remember()
+
+    def settled(self) -> bool:
+        """Not before the backbone learns and the memory is looked into."""
+        own = self.module.waiting
+        return self.module.epoch >= own.warm_up and self.module.step >= own.memory_after
+
+    def validate(self) -> dict[str, dict[str, float]]:
+        if self.judge is None:
+            return {}
+        module = self.states[0].judged
+        assert isinstance(module, MetricModule)
+        found = self.judge(module.body)
+        shown = {key: found[key] for key in dict.fromkeys([self.score, "map@r", "recall@1"])}
+        return {NAME: {"score": found[self.score], **shown}}
+
+    def describe(self, batch: Batch | FeatureBatch) -> str:
+        if isinstance(batch, FeatureBatch):
+            return files_of(self.loader.cached.dataset, batch.indices)
+        return files_of(self.loader.dataset.dataset, batch.indices.tolist())
+
+
+def places_of(labels: Any) -> Tensor:
+    """For each label its place among those that occur: losses count the classes that are trained from 0."""
+    present = np.unique(labels)
+    places = torch.full((int(present[-1]) + 1,), -1)
+    places[torch.from_numpy(present)] = torch.arange(len(present))
+    return places

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, stdev
 
-from .entries import Entry
+from .candidates import Entry
 
 FAR = 5.0  # points by which CLS must win before the encoder itself is named as the reason
 

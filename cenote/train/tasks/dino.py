@@ -7,14 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..losses.dino import Spread, answer_spread, dino_loss, teacher_probabilities
-from ..models import PooledModel
-from ..models.projection import DinoHead
-from ..predict.distributed import summed
-from .config import DinoConfig
-from .schedules import cosine
-from .teacher import follow, teacher_of
-from .without_labels import Crops, WithoutLabels
+from ...losses.dino import Spread, answer_spread, dino_loss, teacher_probabilities
+from ...models import PooledModel
+from ...models.projection import DinoHead
+from ...predict.distributed import summed
+from ..config import DinoConfig
+from ..schedules import cosine
+from .self_supervised import Crops, SelfSupervised, follow, teacher_of
 
 
 class Distillation(nn.Module):
@@ -60,13 +59,13 @@ class Distillation(nn.Module):
         self.centre.lerp_((total / count).to(self.centre.dtype), 1 - self.options.centre_momentum)
 
 
-class Dino(WithoutLabels):
+class Dino(SelfSupervised):
     name = "dino"
     together = Distillation
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
-        self.decays = [group["weight_decay"] for group in self.contenders[0].optimizer.param_groups]
+        self.decays = [group["weight_decay"] for group in self.states[0].optimizer.param_groups]
         self.total, self.count = torch.zeros(self.options.out, device=self.device), 0
         self.answers: tuple[Tensor, Tensor, float] | None = (
             None  # of the last step, with its centre and temperature
@@ -78,7 +77,7 @@ class Dino(WithoutLabels):
         warm = min(epoch / own.warmup_t_epochs, 1.0) if own.warmup_t_epochs else 1.0
         self.module.temperature = own.warmup_t + warm * (own.teacher_t - own.warmup_t)
         decay = cosine(self.settings.weight_decay, own.end_weight_decay, epoch / epochs)
-        for group, base in zip(self.contenders[0].optimizer.param_groups, self.decays, strict=True):
+        for group, base in zip(self.states[0].optimizer.param_groups, self.decays, strict=True):
             group["weight_decay"] = decay if base else 0.0
         self.frozen = epoch < own.freeze_last
 

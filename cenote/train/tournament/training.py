@@ -11,17 +11,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..data.files import write_atomically
-from ..predict.distributed import rank
-from .checkpoint import NAME as CHECKPOINT
-from .config import OptimizationConfig
-from .contender import alive
-from .engine import Engine, Stopped
-from .entries import Entry
-from .fit import Extracted, restored, write_results
-from .looks import Boxed, BoxJudge, Looks
-from .probe import FeatureBatches, Probe, accuracies
-from .top import Frozen, Top
+from ...data.files import write_atomically
+from ...models.frozen import FrozenBackbone, PooledHead
+from ...predict.distributed import rank
+from ...predict.feature_batches import FeatureBatches
+from ..checkpoint import NAME as CHECKPOINT
+from ..config import OptimizationConfig
+from ..engine import Engine, Stopped
+from ..fit import Extracted, restored, write_results
+from ..state import active_states
+from ..tasks.probe import Probe, accuracies
+from .candidates import Entry
+from .maps import Boxed, BoxJudge, Looks
 
 # Parameters that train at a time. Weights, gradients, two moments and the best weights so far: twenty bytes each.
 ROOM = 100_000_000
@@ -33,7 +34,7 @@ Heat = list[tuple[Entry, Sequence[float]]]  # with the rates it tries
 class Arena:
     """What every heat needs."""
 
-    frozen: Frozen
+    frozen: FrozenBackbone
     features: Extracted
     classes: int
     settings: OptimizationConfig
@@ -79,7 +80,7 @@ def play(
     try:
         Engine(probe, own, folder, arena.say).run(resume and (folder / CHECKPOINT).is_file())
     except Stopped:
-        if alive(probe.contenders):
+        if active_states(probe.states):
             raise
     chosen = {entry.name: _choose(probe, entry, rates) for entry, rates in heat}
     tops = {
@@ -120,12 +121,12 @@ def play(
 def _choose(probe: Probe, entry: Entry, rates: Sequence[float]) -> Any:
     """The best on validation; of equals the one with the smaller rate."""
     names = {f"{entry.name}@{lr:g}" for lr in rates}
-    finished = [c for c in probe.contenders if c.name in names and c.best]
+    finished = [c for c in probe.states if c.name in names and c.best]
     return max(finished, key=lambda c: (c.failed is None, c.best_score, -c.lr), default=None)
 
 
 def _told(probe: Probe, entry: Entry, lr: float) -> float | str:
-    contender = next(c for c in probe.contenders if c.name == f"{entry.name}@{lr:g}")
+    contender = next(c for c in probe.states if c.name == f"{entry.name}@{lr:g}")
     return contender.failed or contender.best_score
 
 
@@ -133,7 +134,7 @@ def file_name(name: str) -> str:
     return "".join(c if c.isalnum() or c in "@.+-" else "_" for c in name)
 
 
-def _write_tops(folder: Path, tops: dict[str, Top]) -> None:
+def _write_tops(folder: Path, tops: dict[str, PooledHead]) -> None:
     from safetensors.torch import save_file
 
     for name, top in tops.items():
@@ -144,7 +145,7 @@ def _write_tops(folder: Path, tops: dict[str, Top]) -> None:
             )
 
 
-def read_top(folder: Path, entry: Entry, frozen: Frozen, classes: int) -> Top:
+def read_top(folder: Path, entry: Entry, frozen: FrozenBackbone, classes: int) -> PooledHead:
     """The weights that the heat in this folder kept for an entry."""
     from safetensors.torch import load_file
 
@@ -153,7 +154,7 @@ def read_top(folder: Path, entry: Entry, frozen: Frozen, classes: int) -> Top:
     return top.eval()
 
 
-def _write_maps(path: Path, photos: Looks, tops: dict[str, Top]) -> None:
+def _write_maps(path: Path, photos: Looks, tops: dict[str, PooledHead]) -> None:
     """Where each looked in the photographs, and of which kind the map is."""
     arrays: dict[str, Any] = {}
     for name, top in tops.items():

@@ -23,8 +23,8 @@ def row_settings(last_block: str | None, settings: dict[str, Any]) -> dict[str, 
     return {"sar": WEIGHT} | settings if last_block in WITH_LOSS else settings
 
 
-class Prior:
-    """`with prior.watch() as seen: ...`, then `prior(seen)` is what is added to the loss."""
+class SarLoss:
+    """`with sar.watch() as seen: ...`, then `sar(seen)` is what is added to the loss."""
 
     def __init__(self, model: PooledModel, settings: OptimizationConfig) -> None:
         self.model, self.settings, self.weight = model, settings, settings.sar

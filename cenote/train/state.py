@@ -12,7 +12,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from .config import OptimizationConfig
 
 
-class Contender:
+class TrainState:
     """A module, its optimizer and its best weights so far. Most runs have one; a tournament has many.
 
     `lr` is its own base rate; `failed` says in a sentence why it left the run.
@@ -146,5 +146,5 @@ def device_of(module: nn.Module) -> torch.device:
     return next((p.device for p in module.parameters()), torch.device("cpu"))
 
 
-def alive(contenders: Iterable[Contender]) -> list[Contender]:
+def active_states(contenders: Iterable[TrainState]) -> list[TrainState]:
     return [contender for contender in contenders if contender.failed is None]

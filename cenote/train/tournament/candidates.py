@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
-from ..models import Head
-from ..pooling import create_pool, list_pools
-from ..pooling.cost import pool_cost
-from ..pooling.registry import entry as registered
-from .top import Frozen, Top
+from ...models import Head
+from ...models.frozen import FrozenBackbone, PooledHead
+from ...pooling import create_pool, list_pools
+from ...pooling.cost import pool_cost
+from ...pooling.registry import entry as registered
 
 CLS = "CLS"
 GAMMAS = (1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0)
@@ -31,14 +31,14 @@ class Entry(NamedTuple):
     combine: str = "max"  # of the k vectors of a pool: see Head
     paper: float | None = None  # the accuracy in S Table 10
 
-    def top(self, frozen: Frozen, classes: int) -> Top:
+    def top(self, frozen: FrozenBackbone, classes: int) -> PooledHead:
         """A new pool and head, as the random state has it."""
         top = frozen.top(self.pool, classes, self.tokens, pool_options=dict(self.options))
         if self.combine == "concat" and top.head is not None:
             top.head = Head(top.head.dim, classes, top.head.k, "concat", "batch")
         return top
 
-    def cost(self, frozen: Frozen, grid: tuple[int, int]) -> tuple[int, int]:
+    def cost(self, frozen: FrozenBackbone, grid: tuple[int, int]) -> tuple[int, int]:
         """Parameters and multiply-adds of the pool, for one image; the head not counted."""
         if self.pool == "cls":
             return 0, 0
@@ -47,7 +47,7 @@ class Entry(NamedTuple):
         return cost.parameters, cost.flops
 
 
-def pool_entries(frozen: Frozen, pools: Sequence[str] = ()) -> list[Entry]:
+def pool_entries(frozen: FrozenBackbone, pools: Sequence[str] = ()) -> list[Entry]:
     """Every pool, or those named; a CLS token stands for itself and, beside the patches, in SimPool."""
     for name in pools:
         if name != "cls":
@@ -84,7 +84,7 @@ def gamma_entries(gammas: Sequence[float] = ()) -> list[Entry]:
     ]
 
 
-def ablation_entries(frozen: Frozen) -> list[Entry]:
+def ablation_entries(frozen: FrozenBackbone) -> list[Entry]:
     """S Table 10 with the paper's accuracies, of ResNet-18 on a fifth of ImageNet.
 
     The design, with the exponent that the paper gives this kind of network; then linear maps and LayerNorms of query,
@@ -149,7 +149,7 @@ def ablation_entries(frozen: Frozen) -> list[Entry]:
 
 @torch.inference_mode()
 def able(
-    entries: Sequence[Entry], frozen: Frozen, grid: tuple[int, int], named: bool, say: Say
+    entries: Sequence[Entry], frozen: FrozenBackbone, grid: tuple[int, int], named: bool, say: Say
 ) -> list[Entry]:
     """Those that work on these features; the others are refused where they were named, else left out with a reason."""
     found = []
@@ -170,7 +170,7 @@ def able(
     return found
 
 
-def _is_transformer(frozen: Frozen) -> bool:
+def _is_transformer(frozen: FrozenBackbone) -> bool:
     blocks: Any = getattr(frozen.backbone.model, "blocks", None)
     return isinstance(blocks, nn.Module) and any(
         "attn" in name for name, _ in blocks.named_modules()

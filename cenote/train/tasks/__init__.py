@@ -1,0 +1,1 @@
+"""Training tasks: what is optimised, on which batches, and how it is validated."""
