@@ -31,10 +31,10 @@ from PIL import Image
 from torch import Tensor
 
 from cenote.search.approximate import build
-from cenote.search.compose import compose
-from cenote.search.embedded import Embedded
-from cenote.search.plan import Query
-from cenote.search.store import Description, Entry
+from cenote.search.composition import ComposedQuery
+from cenote.search.local_store import LocalStore
+from cenote.search.methods import compose
+from cenote.search.store import ImageEntry, IndexDescription
 from cenote.search.weicom import weicom_scores
 
 PARTS = ("exact", "weicom", "approximate", "memory", "reindex")
@@ -50,13 +50,14 @@ def clusters(rows: int, dim: int, centres: int, seed: int) -> Tensor:
     return torch.nn.functional.normalize(x, dim=1)
 
 
-def index_of(folder: Path, x: Tensor) -> Embedded:
-    index = Embedded.open(folder, Description("none", "none", x.shape[1]))
-    with index.writing() as writer:
+def index_of(folder: Path, x: Tensor) -> LocalStore:
+    index = LocalStore.open(folder, IndexDescription("none", "none", x.shape[1]))
+    with index.writer() as writer:
         for start in range(0, len(x), 20_000):
             part = x[start : start + 20_000]
             writer.put(
-                [Entry(f"/{start + i}.jpg", f"{start + i:032x}") for i in range(len(part))], part
+                [ImageEntry(f"/{start + i}.jpg", f"{start + i:032x}") for i in range(len(part))],
+                part,
             )
     return index
 
@@ -73,7 +74,7 @@ def take_turns(contenders: dict[str, Callable[[], Any]], rounds: int) -> dict[st
     return best
 
 
-def exact(index: Embedded, x: Tensor, queries: Tensor, rounds: int) -> None:
+def exact(index: LocalStore, x: Tensor, queries: Tensor, rounds: int) -> None:
     q = queries[0]
     best = take_turns(
         {"bare": lambda: (x @ q).topk(10), "ours": lambda: index.nearest(q[None], 10)}, rounds
@@ -85,9 +86,9 @@ def exact(index: Embedded, x: Tensor, queries: Tensor, rounds: int) -> None:
 
 
 def closed_form(
-    index: Embedded, image: Tensor, text: Tensor, weight: float
+    index: LocalStore, image: Tensor, text: Tensor, weight: float
 ) -> tuple[Tensor, Tensor]:
-    plan = compose("weicom", Query(image=image, text=text), index, Mean(), weight=weight)  # type: ignore[arg-type]
+    plan = compose("weicom", ComposedQuery(image=image, text=text), index, Mean(), weight=weight)  # type: ignore[arg-type]
     rows = index.nearest(plan.direction[None], 500)[1][0]
     scores = plan.scores(index.vectors(rows))
     top = scores.topk(10)
@@ -99,7 +100,7 @@ def full_scan(x: Tensor, image: Tensor, text: Tensor, weight: float) -> tuple[Te
     return top.values, top.indices
 
 
-def both_modalities(index: Embedded, x: Tensor, queries: Tensor, rounds: int) -> None:
+def both_modalities(index: LocalStore, x: Tensor, queries: Tensor, rounds: int) -> None:
     image, text = queries[1], queries[2]
     index.moments()  # kept with the index, read once
     contenders = {
@@ -121,7 +122,7 @@ def both_modalities(index: Embedded, x: Tensor, queries: Tensor, rounds: int) ->
           f"scores apart by {apart:.0e}")  # fmt: skip
 
 
-def approximately(index: Embedded, queries: Tensor, rounds: int) -> None:
+def approximately(index: LocalStore, queries: Tensor, rounds: int) -> None:
     start = time.perf_counter()
     about = build(index)
     spent = time.perf_counter() - start
@@ -147,7 +148,7 @@ def approximately(index: Embedded, queries: Tensor, rounds: int) -> None:
 def memory(folder: Path, queries: Tensor, budget: int = 64 << 20) -> None:
     if not STATUS.exists():
         return
-    index = Embedded.open(folder, budget=budget)
+    index = LocalStore.open(folder, budget=budget)
     index.exact(queries[:2], 10)
     for name, asked in (("1 query", queries[:1]), (f"{len(queries)} queries", queries)):
         before, most, done = anonymous(), 0.0, threading.Event()
@@ -187,7 +188,7 @@ class Mean:
 
 
 def reindex(root: Path, images: int) -> None:
-    from cenote.search.index import fill, open_images, source_of
+    from cenote.search.index import open_images, source_of, update_index
 
     photos = root / "photos"
     draw = np.random.default_rng(0)
@@ -195,8 +196,10 @@ def reindex(root: Path, images: int) -> None:
         path = photos / f"{i % 100}" / f"{i}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(draw.integers(0, 255, (24, 32, 3), np.uint8)).save(path)
-    index = Embedded.open(root / "photographs", Description("text-space", "text-space", 3))
-    fill(index, open_images([str(photos)]), Mean(), source=source_of([str(photos)]), batch=500)  # type: ignore[arg-type]
+    index = LocalStore.open(root / "photographs", IndexDescription("text-space", "text-space", 3))
+    update_index(
+        index, open_images([str(photos)]), Mean(), source=source_of([str(photos)]), batch=500
+    )  # type: ignore[arg-type]
     index.table.close()
     command = [
         sys.executable,

@@ -10,10 +10,10 @@ from pathlib import Path
 from cenote.allocator import keep_memory
 from cenote.models.image_text import create_image_text
 from cenote.report.found import Shown, found_sheet
-from cenote.search import Question, ask, fill, load_words, remember_words
+from cenote.search import SearchRequest, ask, load_words, remember_words, update_index
 from cenote.search.index import open_images, source_of
-from cenote.search.pictures import Pictures
-from cenote.search.store import Description, find_store, open_store
+from cenote.search.pictures import EntryImages
+from cenote.search.store import IndexDescription, find_store, open_store
 
 parser = argparse.ArgumentParser()
 parser.add_argument("folder", nargs="?", default="world/tiny")
@@ -27,18 +27,18 @@ words = remember_words(model, load_words())  # what FreeDom may call an image
 index = asked.out / "index"
 kept = {"name": "", "digest": words.digest, "n": 7}
 store = find_store(index) or open_store(
-    index, Description("text-space", model.identity, model.dim, words=kept)
+    index, IndexDescription("text-space", model.identity, model.dim, words=kept)
 )
 photographs = open_images([asked.folder], skip=[asked.out])
-report = fill(store, photographs, model, words, source=source_of([asked.folder]))
+report = update_index(store, photographs, model, words, source=source_of([asked.folder]))
 print(f"{len(store)} images in {index}, {report.embedded} of them new")
 
-first = ask(Question(texts=(asked.text,)), store, model, words)
+first = ask(SearchRequest(texts=(asked.text,)), store, model, words)
 best = first.results[0]
 second = ask(
-    Question(images=(best.row,), texts=("snow",)), store, model, words
+    SearchRequest(images=(best.row,), texts=("snow",)), store, model, words
 )  # this one, but in snow
-pictures = Pictures()
+pictures = EntryImages()
 for name, answer, text, images in (
     ("text", first, asked.text, []),
     ("composed", second, "snow", [pictures(best.entry)]),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 if TYPE_CHECKING:
-    from cenote.search.judge import Asked, Bench
+    from cenote.search.evaluation import MethodSpec, TaskEvaluator
 
 DEFAULT = (
     "text,image,sum,product,normalised-sum,weicom,freedom-word,"
@@ -89,15 +89,15 @@ def run(
     from cenote.models.image_text import create_image_text
     from cenote.options import check_number
     from cenote.report.composed import table_markdown, table_text
-    from cenote.search.compose import check_model, find_method
-    from cenote.search.judge import Bench, read_method
+    from cenote.search.evaluation import TaskEvaluator, parse_method
+    from cenote.search.methods import check_model, find_method
     from cenote.search.protocols import as_words, fewer
     from cenote.search.tasks import find_protocol, judged_part, make_tasks
     from cenote.search.vectors import dataset_vectors
     from cenote.search.words import load_words, remember_words
 
     asked = {
-        one.name: one for text in methods.split(",") if text.strip() for one in [read_method(text)]
+        one.name: one for text in methods.split(",") if text.strip() for one in [parse_method(text)]
     }
     if not asked:
         raise ValueError("no method is named: give some with commas, such as text,image,freedom")
@@ -132,7 +132,7 @@ def run(
     tasks = make_tasks(readable, chosen, said, attributes, sources)
     tasks = [fewer(task, most, seed) for task in tasks] if most is not None else tasks
     memory = None if listed is None else remember_words(found, listed)
-    benches = [Bench(task, embedded.vectors, found, memory) for task in tasks]
+    benches = [TaskEvaluator(task, embedded.vectors, found, memory) for task in tasks]
     report = _report(benches, asked, at, words)
     if json:
         print(to_json.dumps(report, indent=2, allow_nan=False))
@@ -151,11 +151,14 @@ def run(
 
 
 def _report(
-    benches: Sequence[Bench], asked: dict[str, Asked], at: tuple[int, ...], words: str | None
+    benches: Sequence[TaskEvaluator],
+    asked: dict[str, MethodSpec],
+    at: tuple[int, ...],
+    words: str | None,
 ) -> dict[str, Any]:
     from tqdm import tqdm
 
-    from cenote.search.judge import report
+    from cenote.search.evaluation import report
 
     methods, first = dict[str, Any](), benches[0]
     questions = [question for bench in benches for question in bench.task.questions]
@@ -181,7 +184,7 @@ def _report(
     }
 
 
-def _draw(bench: Bench, asked: dict[str, Asked], path: Path) -> None:
+def _draw(bench: TaskEvaluator, asked: dict[str, MethodSpec], path: Path) -> None:
     """Of one question that has something to find, the middle one; a picture that fails costs no figure."""
     from cenote.cli._arguments import print_message
     from cenote.data import write_atomically

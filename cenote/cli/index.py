@@ -14,7 +14,7 @@ from ._arguments import check_output_folder, pluralize, print_message
 
 if TYPE_CHECKING:
     from cenote.data import Dataset
-    from cenote.search.index import Report
+    from cenote.search.index import IndexReport
     from cenote.search.store import Store
 
 
@@ -59,8 +59,8 @@ def run(
         quiet: say nothing unless something failed, as for a scheduled job.
     """
     from cenote.options import check_number
-    from cenote.search.index import Filling, open_images, source_of
-    from cenote.search.store import Busy, is_milvus
+    from cenote.search.index import Indexer, open_images, source_of
+    from cenote.search.store import IndexBusy, is_milvus
 
     if not data:
         raise ValueError("no images: name files, folders, globs or a data set")
@@ -81,10 +81,10 @@ def run(
             _refuse_unreadable(dataset)
         store = made.store()
         with _Bar(quiet) as bar:
-            report = Filling(store, dataset, made.ready, source_of(data), batch, workers, bar).run()
+            report = Indexer(store, dataset, made.ready, source_of(data), batch, workers, bar).run()
         if not is_milvus(out):
             _approximate(store, made, approximate, quiet)
-    except Busy as busy:
+    except IndexBusy as busy:
         print(f"cenote index: {busy}", file=sys.stderr)
         raise SystemExit(1) from None
     failed += [*dataset.problems, *report.failed]
@@ -142,7 +142,7 @@ class _Making:
             describe(replace(there, model=self.name, words=words))
 
     def store(self) -> Store:
-        from cenote.search.store import Description, open_store
+        from cenote.search.store import IndexDescription, open_store
 
         if self.found is None:
             network, memory = self.ready()
@@ -153,7 +153,7 @@ class _Making:
             )
             self.found = open_store(
                 self.out,
-                Description(self.name, network.identity, network.dim, self.precision, words),
+                IndexDescription(self.name, network.identity, network.dim, self.precision, words),
             )
         return self.found
 
@@ -256,7 +256,7 @@ class _Bar:
             print_message("interrupted; the same command goes on")
 
 
-def _told(report: Report, store: Store) -> str:
+def _told(report: IndexReport, store: Store) -> str:
     parts = [
         (report.embedded, "embedded"),
         (report.moved, "moved or copied"),

@@ -12,9 +12,9 @@ import tyro
 from ._arguments import pluralize, print_message
 
 if TYPE_CHECKING:
-    from cenote.search.ask import Answer
     from cenote.search.filters import Filter
-    from cenote.search.results import Result
+    from cenote.search.query import SearchAnswer
+    from cenote.search.ranking import SearchResult
 
 Several = Annotated[tuple[str, ...], tyro.conf.UseAppendAction]
 
@@ -79,8 +79,8 @@ def run(
         json: print a list of {"path", "score", ...}.
         why: tell the words, weights and statistics behind the scores.
     """
-    from cenote.search.ask import Question, ask
     from cenote.search.opening import choose_method, open_for
+    from cenote.search.query import SearchRequest, ask
 
     if not (image or text or without):
         raise ValueError("an empty question finds nothing: give --image, --text or both")
@@ -90,7 +90,7 @@ def run(
         raise ValueError("--weight is of a text beside an image: give both")
     chosen = _filter(class_, domain, folder, since, until, min_size, max_size)
     name, options = choose_method(method, weight)
-    question = Question(
+    question = SearchRequest(
         image, text, without, name, top, cut, sort, near_duplicates, chosen, options
     )
     answer = ask(question, *open_for(question, index, words, exact))
@@ -133,7 +133,7 @@ def _filter(
     )  # fmt: skip
 
 
-def row(result: Result) -> dict[str, Any]:
+def row(result: SearchResult) -> dict[str, Any]:
     """A result as programs read it."""
     entry = result.entry
     told = {"path": entry.path, "score": round(result.score, 6), "missing": result.missing}
@@ -156,7 +156,7 @@ def row(result: Result) -> dict[str, Any]:
     return {key: value for key, value in told.items() if value is not None}
 
 
-def _table(answer: Answer, cut: float | None) -> str:
+def _table(answer: SearchAnswer, cut: float | None) -> str:
     if not answer.searched:
         return "no image passes the filter"
     lines = []
@@ -210,12 +210,12 @@ def _reasons(why: dict[str, Any]) -> str:
     return "\n".join(f"{name}: {value}" for name, value in told.items() if value not in ("", None))
 
 
-def _draw(question: Any, answer: Answer, path: Path) -> None:
+def _draw(question: Any, answer: SearchAnswer, path: Path) -> None:
     from cenote.data import write_atomically
     from cenote.report.found import Shown, found_sheet
-    from cenote.search.pictures import Pictures
+    from cenote.search.pictures import EntryImages
 
-    pictures = Pictures()
+    pictures = EntryImages()
     shown = [
         Shown(
             pictures(result.entry),

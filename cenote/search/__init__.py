@@ -1,34 +1,34 @@
-"""Composed retrieval: find images by image, by text, or by both."""
+"""Search images by image, by text, or by both (composed retrieval)."""
 
-from .ask import Question, ask
-from .compose import METHODS, compose, compose_all
+from .composition import ComposedQuery, Database, Moments, Scorer
+from .database import MatrixDatabase
 from .filters import Filter
 from .freedom import frequent_words
-from .index import fill
-from .matrix import Matrix
-from .plan import Database, Moments, Plan, Query
+from .index import update_index
+from .methods import METHODS, compose, compose_all
+from .query import SearchRequest, ask
 from .store import Store, open_store
 from .weicom import weicom_scores
 from .words import WordMemory, load_words, remember_words
 
 __all__ = [
     "METHODS",
+    "ComposedQuery",
     "Database",
     "Filter",
-    "Matrix",
+    "MatrixDatabase",
     "Moments",
-    "Plan",
-    "Query",
-    "Question",
+    "Scorer",
+    "SearchRequest",
     "Store",
     "WordMemory",
     "ask",
     "compose",
     "compose_all",
-    "fill",
     "frequent_words",
     "load_words",
     "open_store",
     "remember_words",
+    "update_index",
     "weicom_scores",
 ]

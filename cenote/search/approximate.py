@@ -19,7 +19,7 @@ from ..data.files import write_atomically
 from ..extras import MissingExtra, require
 
 if TYPE_CHECKING:
-    from .embedded import Embedded
+    from .local_store import LocalStore
 
 ENOUGH = 100_000  # images; below, exact search takes a few hundredths of a second
 TARGET, TOP = 0.95, 10  # recall@10 that is good enough
@@ -37,7 +37,7 @@ class Approximate:
         self.index, self.rows = index, rows
         self.index.nprobe = probes
 
-    def nearest(self, store: Embedded, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    def nearest(self, store: LocalStore, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
         k, queries = min(k, len(store)), queries.float().contiguous()
         wanted = min(
             max(100, 4 * k), self.rows
@@ -64,7 +64,7 @@ class Approximate:
         return scores, rows
 
 
-def read(store: Embedded) -> Approximate | None:
+def read(store: LocalStore) -> Approximate | None:
     """What was built for these rows, if it is good enough and faiss is there."""
     about = _about(store.folder)
     if (
@@ -87,7 +87,7 @@ def read(store: Embedded) -> Approximate | None:
 
 
 def build(
-    store: Embedded, texts: Tensor | None = None, target: float = TARGET, seed: int = 0
+    store: LocalStore, texts: Tensor | None = None, target: float = TARGET, seed: int = 0
 ) -> dict[str, Any]:
     """Train, fill and measure; returns what the file beside it says. `texts` (N, D) ask as well, if given."""
     faiss = require("faiss", extra="faiss")
@@ -137,7 +137,7 @@ def _recall(found: Tensor, truth: Tensor, itself: bool) -> float:
 
 
 def bring_up_to_date(
-    store: Embedded, wanted: str = "auto", texts: Tensor | None = None
+    store: LocalStore, wanted: str = "auto", texts: Tensor | None = None
 ) -> str | None:
     """Build one where it is wanted and none is fresh; what became of it, in a sentence."""
     if wanted == "no":

@@ -8,40 +8,40 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from .plan import Plan, Query, single
+from .composition import ComposedQuery, Scorer, single
 from .texts import image_vectors, text_vectors
 
 if TYPE_CHECKING:
-    from .compose import Context
+    from .methods import CompositionContext
 
 ABOVE = (
     3.0  # deviations above the mean: where the best images are, there products are made straight
 )
 
 
-def text(queries: Sequence[Query], context: Context) -> list[Plan]:
+def text(queries: Sequence[ComposedQuery], context: CompositionContext) -> list[Scorer]:
     """s_t."""
     return [single(t) for t in text_vectors(context.model, queries)]
 
 
-def image(queries: Sequence[Query], context: Context) -> list[Plan]:
+def image(queries: Sequence[ComposedQuery], context: CompositionContext) -> list[Scorer]:
     """s_i."""
     return [single(y) for y in image_vectors(queries)]
 
 
-def added(queries: Sequence[Query], context: Context) -> list[Plan]:
+def added(queries: Sequence[ComposedQuery], context: CompositionContext) -> list[Scorer]:
     """s_t + s_i = (g(t) + f(y)) . x."""
     both = image_vectors(queries) + text_vectors(context.model, queries)
     return [single(vector) for vector in both]
 
 
-def average(queries: Sequence[Query], context: Context) -> list[Plan]:
+def average(queries: Sequence[ComposedQuery], context: CompositionContext) -> list[Scorer]:
     """(s_t + s_i) / 2 (5.1): the ranking of the sum."""
     both = image_vectors(queries) + text_vectors(context.model, queries)
     return [single(vector) for vector in both / 2]
 
 
-def product(queries: Sequence[Query], context: Context) -> list[Plan]:
+def product(queries: Sequence[ComposedQuery], context: CompositionContext) -> list[Scorer]:
     """s_t s_i."""
     t, y = text_vectors(context.model, queries), image_vectors(queries)
     moments = context.database.moments()
@@ -50,7 +50,7 @@ def product(queries: Sequence[Query], context: Context) -> list[Plan]:
     directions = at_i[:, None] * t + at_t[:, None] * y  # d(s_t s_i) = s_i ds_t + s_t ds_i
     zero = torch.zeros(2)
     return [
-        Plan(torch.stack(pair), zero, _times, d, {})
+        Scorer(torch.stack(pair), zero, _times, d, {})
         for *pair, d in zip(t, y, directions, strict=True)
     ]
 
@@ -59,7 +59,7 @@ def _times(similarities: Tensor) -> Tensor:
     return similarities[0] * similarities[1]
 
 
-def normalised_sum(queries: Sequence[Query], context: Context) -> list[Plan]:
+def normalised_sum(queries: Sequence[ComposedQuery], context: CompositionContext) -> list[Scorer]:
     """(s_t - mu_t) / sigma_t + (s_i - mu_i) / sigma_i, over the database: WeiCom's directions without its curve."""
     t, y = text_vectors(context.model, queries), image_vectors(queries)
     moments = context.database.moments()

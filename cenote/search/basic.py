@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..options import check_number
 from ..unit import unit
-from .plan import Database, Plan, Query
+from .composition import ComposedQuery, Database, Scorer
 from .styles import STYLES
 from .texts import encode, image_vectors, terms
 from .words import WordMemory, remember_words
@@ -24,7 +24,7 @@ from .words import subjects as imagenet_names
 
 if TYPE_CHECKING:
     from ..models.image_text import ImageText
-    from .compose import Context
+    from .methods import CompositionContext
 
 CONTRAST = 0.2  # of styles against subjects: C = (1 - a) S_subjects - a S_styles
 COMPONENTS = 250  # eigenvectors, at most those of positive eigenvalue
@@ -38,7 +38,7 @@ ABOVE = (
 )
 
 
-class Space(NamedTuple):
+class BasicSpace(NamedTuple):
     """What depends on the database and the corpora, not on the query."""
 
     image_mean: Tensor  # (D,)
@@ -48,8 +48,8 @@ class Space(NamedTuple):
 
 
 def basic(
-    queries: Sequence[Query],
-    context: Context,
+    queries: Sequence[ComposedQuery],
+    context: CompositionContext,
     subjects: Sequence[str] | None = None,
     styles: Sequence[str] | None = None,
     contrast: float = CONTRAST,
@@ -57,7 +57,7 @@ def basic(
     expansion: int = EXPANSION,
     contextual: int = CONTEXT,
     harris: float = HARRIS,
-) -> list[Plan]:
+) -> list[Scorer]:
     """Fused similarities of the centred text, put into context, and the centred, projected, expanded image."""
     model, database = context.model, context.database
     positive = remember_words(model, imagenet_names() if subjects is None else subjects)
@@ -75,7 +75,7 @@ def basic(
     directions = _directions(vectors, offsets, database, least, harris)
     why = {"least": {"text": space.least[0], "image": space.least[1]}}
     return [
-        Plan(v, o, combine, d, why) for v, o, d in zip(vectors, offsets, directions, strict=True)
+        Scorer(v, o, combine, d, why) for v, o, d in zip(vectors, offsets, directions, strict=True)
     ]
 
 
@@ -100,7 +100,7 @@ def fused(least: Tensor, harris: float, similarities: Tensor) -> Tensor:
 def space_of(
     database: Database, positive: WordMemory, negative: WordMemory, contrast: float = CONTRAST,
     components: int = COMPONENTS,
-) -> Space:  # fmt: skip
+) -> BasicSpace:  # fmt: skip
     image_mean = database.moments().mean.float()
     text_mean = positive.vectors.mean(0)
     a, b = positive.vectors - text_mean, negative.vectors - text_mean
@@ -111,7 +111,9 @@ def space_of(
     sample = _sample(database, positive.vectors) - image_mean
     least = (float((a @ sample.T).min()), float((sample @ sample.T).min()))
     # A minimum that is not negative, as of a single image, would turn the scale around.
-    return Space(image_mean, text_mean, top @ top.T, (min(least[0], -1e-6), min(least[1], -1e-6)))
+    return BasicSpace(
+        image_mean, text_mean, top @ top.T, (min(least[0], -1e-6), min(least[1], -1e-6))
+    )
 
 
 def _sample(database: Database, texts: Tensor) -> Tensor:
@@ -126,7 +128,9 @@ def _scatter(rows: Tensor) -> Tensor:
     return rows.T @ rows / max(len(rows) - 1, 1)
 
 
-def contextualised(model: ImageText, queries: Sequence[Query], subjects: Sequence[str]) -> Tensor:
+def contextualised(
+    model: ImageText, queries: Sequence[ComposedQuery], subjects: Sequence[str]
+) -> Tensor:
     """(Q, D): the mean of "subject text" and "text subject" over the subjects, at unit length."""
     rows = []
     for query in queries:
@@ -142,7 +146,7 @@ def contextualised(model: ImageText, queries: Sequence[Query], subjects: Sequenc
 
 
 def expanded(
-    images: Tensor, space: Space, database: Database, expansion: int = EXPANSION
+    images: Tensor, space: BasicSpace, database: Database, expansion: int = EXPANSION
 ) -> Tensor:
     """(Q, D) centred -> (Q, D): the mean of the query and its nearest, weighed by exp(0.1 s)."""
     if not expansion:

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from ..options import check_number
-from .plan import Database, Plan, Query, single
+from .composition import ComposedQuery, Database, Scorer, single
 from .texts import encode, image_vectors, terms
 
 if TYPE_CHECKING:
-    from .compose import Context
+    from .methods import CompositionContext
     from .words import WordMemory
 
 K, N, M = 20, 7, 7  # proxies, words of each, words kept
@@ -41,7 +41,7 @@ def frequent_words(
     return [word for word, _ in counts], [count / counts[0][1] for _, count in counts]
 
 
-class Inverted(NamedTuple):
+class InvertedImage(NamedTuple):
     """An image in words."""
 
     words: list[str]
@@ -50,8 +50,8 @@ class Inverted(NamedTuple):
 
 
 def freedom(
-    queries: Sequence[Query],
-    context: Context,
+    queries: Sequence[ComposedQuery],
+    context: CompositionContext,
     k: int = K,
     n: int = N,
     m: int = M,
@@ -60,7 +60,7 @@ def freedom(
     memory: Database | str = "database",
     template: str = TEMPLATE,
     injected: Sequence[str | None] | None = None,
-) -> list[Plan]:
+) -> list[Scorer]:
     """All variants: `fusion` word (4.7), early (4.9, 4.15) or late (4.11, 4.16, 4.17); no `memory`: no expansion.
 
     `memory` is "database", "none" or another Database; `template` puts {word} and {text} together; `injected` adds a
@@ -89,13 +89,13 @@ def freedom(
 
 
 def invert(
-    queries: Sequence[Query],
-    context: Context,
+    queries: Sequence[ComposedQuery],
+    context: CompositionContext,
     k: int = K,
     n: int = N,
     m: int = M,
     memory: Database | str = "database",
-) -> list[Inverted]:
+) -> list[InvertedImage]:
     """phi_V (4.6) without a memory: the m nearest words, all of frequency 1; else phi+ (4.13, 4.14)."""
     assert context.words is not None
     if isinstance(memory, str):
@@ -114,7 +114,8 @@ def invert(
     if base is None:
         own = context.words.nearest(unique, m).tolist() if m else [[]] * len(unique)
         named = [
-            Inverted([context.words.words[i] for i in ids], [1.0] * len(ids), []) for ids in own
+            InvertedImage([context.words.words[i] for i in ids], [1.0] * len(ids), [])
+            for ids in own
         ]
     else:
         named = _expanded(unique, rows, base, context.words, k, n, m)
@@ -130,7 +131,7 @@ def _expanded(
     k: int,
     n: int,
     m: int,
-) -> list[Inverted]:
+) -> list[InvertedImage]:
     """The query and its k - 1 nearest (4.13) give n words each (4.14), of which the m most frequent stay."""
     own = words.nearest(images, n).tolist()
     rows = memory.nearest(images, min(k, len(memory)))[1].tolist()
@@ -142,7 +143,7 @@ def _expanded(
     found = []
     for first, some in zip(own, proxies, strict=True):
         ids, frequencies = frequent_words([first, *(by_row[row] for row in some)], m)
-        found.append(Inverted([words.words[i] for i in ids], frequencies, some))
+        found.append(InvertedImage([words.words[i] for i in ids], frequencies, some))
     return found
 
 
@@ -156,7 +157,7 @@ def words_of(memory: Database, rows: Tensor, words: WordMemory, n: int) -> list[
     return words.nearest(memory.vectors(rows), n).tolist()
 
 
-def _named(inverted: Inverted, weights: str) -> list[tuple[str, float]]:
+def _named(inverted: InvertedImage, weights: str) -> list[tuple[str, float]]:
     a = inverted.frequencies if weights == "frequency" else [1.0] * len(inverted.words)
     return list(zip(inverted.words, a, strict=True))
 
@@ -164,7 +165,7 @@ def _named(inverted: Inverted, weights: str) -> list[tuple[str, float]]:
 def _fused(
     texts: list[list[tuple[str, float]]],
     named: list[list[tuple[str, float]]],
-    context: Context,
+    context: CompositionContext,
     template: str,
 ) -> list[Tensor]:
     """sum_i a_i g(w_i + t) (4.12): by linearity one vector, not made of unit length. Of several texts the sum.
@@ -189,7 +190,7 @@ def _filled(template: str, word: str, text: str) -> str:
 
 
 def _why(
-    inverted: Inverted, pairs: list[tuple[str, float]], asked: dict[str, Any]
+    inverted: InvertedImage, pairs: list[tuple[str, float]], asked: dict[str, Any]
 ) -> dict[str, Any]:
     named = [{"word": word, "weight": weight} for word, weight in pairs]
     return {"words": named, "proxies": inverted.proxies, **asked}
@@ -217,7 +218,7 @@ def check_freedom(
         )
 
 
-def _check_queries(queries: Sequence[Query], injected: Sequence[str | None] | None) -> None:
+def _check_queries(queries: Sequence[ComposedQuery], injected: Sequence[str | None] | None) -> None:
     if injected is not None and len(injected) != len(queries):
         raise ValueError(
             f"{len(queries)} queries have {len(queries)} injected words, got {len(injected)}"

@@ -16,9 +16,9 @@ from ..data.dataset import images_are_files
 from ..data.digests import digests
 from ..data.loading import load
 from ..data.photographs import open_photographs
-from .seen import Seen
+from .images import ImageInfoTransform
 from .sources import Sources
-from .store import Entry, Known, Store, Writer
+from .store import ImageEntry, IndexedImage, Store, Writer
 
 if TYPE_CHECKING:
     from ..models.image_text import ImageText
@@ -33,7 +33,7 @@ Ready = Callable[
 
 
 @dataclass
-class Report:
+class IndexReport:
     """What became of every image."""
 
     embedded: int = 0
@@ -70,7 +70,7 @@ def source_of(data: Sequence[str]) -> str:
     )
 
 
-class Filling:
+class Indexer:
     """One pass over a data set. What is done is written at once: a pass that was killed is taken up by the next."""
 
     def __init__(
@@ -85,16 +85,16 @@ class Filling:
     ) -> None:
         self.store, self.dataset, self.ready = store, dataset, ready
         self.sources, self.batch, self.workers = Sources(source), batch, workers
-        self.progress, self.report = progress, Report()
+        self.progress, self.report = progress, IndexReport()
         self.files = images_are_files(dataset.pixels)
         self.done = self.total = 0
 
-    def run(self) -> Report:
+    def run(self) -> IndexReport:
         listed = self._listed()
         self.sources.see(listed)
         missing = len(self.report.failed)
-        with self.store.writing() as writer:
-            known = self.store.known()  # only now nobody else changes it
+        with self.store.writer() as writer:
+            known = self.store.images()  # only now nobody else changes it
             # Who stands for a content: looked up when the same bytes come under another name.
             self.rows = {old.entry.digest: old.row for old in known.values()}
             changed = [place for path, place in listed.items() if not self._is_same(path, known)]
@@ -143,7 +143,7 @@ class Filling:
             else f"{self.dataset.name}:{self.dataset[i].image}"
         )
 
-    def _is_same(self, path: str, known: dict[str, Known]) -> bool:
+    def _is_same(self, path: str, known: dict[str, IndexedImage]) -> bool:
         old = known.get(path)
         return old is not None and self.states.get(path) == (old.entry.size, old.entry.time)
 
@@ -152,7 +152,11 @@ class Filling:
         return {name: getattr(record, name) for name in TOLD}
 
     def _note(
-        self, writer: Writer, known: dict[str, Known], listed: dict[str, int], changed: set[int]
+        self,
+        writer: Writer,
+        known: dict[str, IndexedImage],
+        listed: dict[str, int],
+        changed: set[int],
     ) -> None:
         """Labels that are no more what they were."""
         noted = []
@@ -162,22 +166,29 @@ class Filling:
                 if any(getattr(old, name) != value for name, value in told.items()):
                     noted.append(old._replace(**told))  # type: ignore[arg-type]
         if noted:
-            writer.note(noted)
+            writer.update(noted)
         self.report.noted += len(noted)
 
-    def _chunk(self, writer: Writer, known: dict[str, Known], places: list[int]) -> None:
+    def _chunk(self, writer: Writer, known: dict[str, IndexedImage], places: list[int]) -> None:
         """Read these images and do with each what its contents ask for."""
         new, copies, noted, broken = (
-            dict[str, tuple[int, Entry]](),
-            list[Entry](),
-            list[Entry](),
+            dict[str, tuple[int, ImageEntry]](),
+            list[ImageEntry](),
+            list[ImageEntry](),
             list[str](),
         )
         for i, name in zip(places, digests(self.dataset.select(places)), strict=True):
             path = self._path(i)
             size, time = self.states.get(path, (0, 0))
             source = self.sources.of(path)
-            entry = Entry(path, (name or b"").hex(), size, time, source=source, **self._told(i))  # type: ignore[arg-type]
+            entry = ImageEntry(
+                path,
+                (name or b"").hex(),
+                size,
+                time,
+                source=source,
+                **self._told(i),  # type: ignore[arg-type]
+            )
             if name is None:
                 self.report.failed.append(f"{path}: cannot be read")
                 broken.append(path)
@@ -188,7 +199,7 @@ class Filling:
             else:
                 new[entry.digest] = i, entry
         if noted:
-            writer.note(noted)
+            writer.update(noted)
             self.report.noted += sum(known[entry.path].entry != entry for entry in noted)
         self._step(len(noted) + len(broken))
         self._copy(writer, [entry for entry in copies if entry.digest in self.rows], known)
@@ -205,7 +216,7 @@ class Filling:
         self.report.removed += writer.remove(left) if left else 0
         self._replaced(left, known)
 
-    def _twins(self, entries: Iterable[Entry]) -> list[Entry]:
+    def _twins(self, entries: Iterable[ImageEntry]) -> list[ImageEntry]:
         """Those that have become known in this chunk; the same bytes twice among what is broken is told once."""
         twins = list(entries)
         if twins and (refresh := getattr(self.store, "refresh", None)):
@@ -215,7 +226,9 @@ class Filling:
                 self.rows[entry.digest] = rows[0]
         return [entry for entry in twins if entry.digest in self.rows]
 
-    def _copy(self, writer: Writer, entries: list[Entry], known: dict[str, Known]) -> None:
+    def _copy(
+        self, writer: Writer, entries: list[ImageEntry], known: dict[str, IndexedImage]
+    ) -> None:
         """The same bytes under another name: nothing is embedded."""
         if entries:
             rows = torch.tensor([self.rows[entry.digest] for entry in entries])
@@ -232,13 +245,16 @@ class Filling:
         self,
         writer: Writer,
         places: list[int],
-        entries: list[Entry],
-        known: dict[str, Known],
+        entries: list[ImageEntry],
+        known: dict[str, IndexedImage],
         broken: list[str],
     ) -> None:
         n, (model, words) = int(self.store.description.words.get("n", 0)), self.ready()
         loader = load(
-            self.dataset.select(places), Seen(model.transform()), self.batch, self.workers
+            self.dataset.select(places),
+            ImageInfoTransform(model.transform()),
+            self.batch,
+            self.workers,
         )
         for images, _, indices, bad, _ in loader:
             self.report.failed += [sentence for _, sentence in bad]
@@ -258,11 +274,11 @@ class Filling:
                 self._put(done, known)
                 self.report.embedded += len(done)
 
-    def _put(self, entries: list[Entry], known: dict[str, Known]) -> None:
+    def _put(self, entries: list[ImageEntry], known: dict[str, IndexedImage]) -> None:
         self._replaced([entry.path for entry in entries], known)
         self._step(len(entries))
 
-    def _replaced(self, paths: Iterable[str], known: dict[str, Known]) -> None:
+    def _replaced(self, paths: Iterable[str], known: dict[str, IndexedImage]) -> None:
         """What stood under these paths is no more to be copied from: its row is gone, or another's."""
         for path in paths:
             old = known.get(path)
@@ -275,24 +291,24 @@ class Filling:
             self.progress(self.done, self.total)
 
 
-def fill(
+def update_index(
     store: Store,
     dataset: Dataset,
     model: ImageText,
     words: WordMemory | None = None,
     **options: Any,
-) -> Report:
+) -> IndexReport:
     """Bring an index up to date with a data set; options are those of `Filling`."""
     store.description.refuse_other(model, store.where)
-    return Filling(store, dataset, lambda: (model, words), **options).run()
+    return Indexer(store, dataset, lambda: (model, words), **options).run()
 
 
-def _as_seen(entry: Entry, old: Entry) -> Entry:
+def _as_seen(entry: ImageEntry, old: ImageEntry) -> ImageEntry:
     """The same picture: a date that was the camera's stays, one of the file is this file's own."""
     date = entry.time / 1e9 if old.date == old.time / 1e9 else old.date
     return entry._replace(width=old.width, height=old.height, look=old.look, date=date)
 
 
-def _with(entry: Entry, size: Sequence[int], date: float, look: int) -> Entry:
+def _with(entry: ImageEntry, size: Sequence[int], date: float, look: int) -> ImageEntry:
     date = entry.time / 1e9 if math.isnan(date) else date
     return entry._replace(width=size[0], height=size[1], date=date, look=look)

@@ -16,13 +16,13 @@ from torch import Tensor
 
 from ..data.digests import digest_of
 from ..options import check_number
-from .plan import Plan, Query
+from .composition import ComposedQuery, Scorer
 from .pseudo_words import COMPOSED, PHOTO, check_template, check_texts, composed, invertible
 from .texts import encode, image_vectors
 
 if TYPE_CHECKING:
     from ..models.image_text import Invertible
-    from .compose import Context
+    from .methods import CompositionContext
     from .words import WordMemory
 
 PHRASES = (PHOTO, "a picture of $ outside", "there is $ in the middle", "$ and nothing else")
@@ -30,8 +30,8 @@ SPREAD = 0.02  # of the words that optimisation begins with
 
 
 def searle(
-    queries: Sequence[Query],
-    context: Context,
+    queries: Sequence[ComposedQuery],
+    context: CompositionContext,
     template: str = COMPOSED,
     steps: int = 350,
     lr: float = 2e-2,
@@ -39,7 +39,7 @@ def searle(
     regularisation: float = 0.5,
     batch: int = 32,
     seed: int = 0,
-) -> list[Plan]:
+) -> list[Scorer]:
     """A word for each image, then one sentence for each query."""
     model = invertible(context.model, "searle")
     check_texts(queries, "searle")

@@ -15,13 +15,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..options import check_number
-from .plan import Database, Plan, Query
+from .composition import ComposedQuery, Database, Scorer
 from .pseudo_words import COMPOSED, PHOTO, check_template, check_texts, composed, invertible
 from .texts import image_vectors
 
 if TYPE_CHECKING:
     from ..models.image_text import Invertible
-    from .compose import Context
+    from .methods import CompositionContext
 
 SIDES, EACH = (
     16,
@@ -29,7 +29,7 @@ SIDES, EACH = (
 )  # a mapping is trained on the images of a database that lie farthest out on so many sides
 
 
-class Mapping(nn.Module):
+class WordMapping(nn.Module):
     """(B, dim) -> (B, word_dim): three layers."""
 
     def __init__(self, dim: int, word_dim: int, hidden: int = 512, dropout: float = 0.1) -> None:
@@ -46,13 +46,13 @@ class Mapping(nn.Module):
 
 
 def pic2word(
-    queries: Sequence[Query],
-    context: Context,
+    queries: Sequence[ComposedQuery],
+    context: CompositionContext,
     template: str = COMPOSED,
-    mapping: Mapping | None = None,
+    mapping: WordMapping | None = None,
     steps: int = 1000,
     seed: int = 0,
-) -> list[Plan]:
+) -> list[Scorer]:
     """Without a `mapping`, one is trained on the images of the database, once."""
     model = invertible(context.model, "pic2word")
     check_texts(queries, "pic2word")
@@ -80,7 +80,7 @@ def _some(database: Database, seed: int) -> Tensor:
     return database.vectors(rows.unique()).float()
 
 
-_trained: WeakKeyDictionary[Database, dict[tuple[str, int, int], Mapping]] = WeakKeyDictionary()
+_trained: WeakKeyDictionary[Database, dict[tuple[str, int, int], WordMapping]] = WeakKeyDictionary()
 
 
 def train_mapping(
@@ -94,7 +94,7 @@ def train_mapping(
     hidden: int = 512,
     dropout: float = 0.1,
     seed: int = 0,
-) -> Mapping:
+) -> WordMapping:
     """So that "a photo of $" with an image's word is nearer to it (N, D) than to others; the model does not change."""
     if len(images) < 2:
         raise ValueError(
@@ -102,7 +102,7 @@ def train_mapping(
         )
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(seed)
-        mapping = Mapping(images.shape[1], model.word_dim, hidden, dropout).to(images.device)
+        mapping = WordMapping(images.shape[1], model.word_dim, hidden, dropout).to(images.device)
         optimizer = torch.optim.AdamW(mapping.parameters(), lr=lr, weight_decay=decay)
         schedule = torch.optim.lr_scheduler.OneCycleLR(
             optimizer, lr, total_steps=steps, pct_start=0.1
@@ -119,7 +119,7 @@ def train_mapping(
 
 
 def mapping_loss(
-    model: Invertible, mapping: Mapping, images: Tensor, scale: float = 100.0
+    model: Invertible, mapping: WordMapping, images: Tensor, scale: float = 100.0
 ) -> Tensor:
     """Symmetric InfoNCE between images (B, D) and the texts that their words make."""
     logits = scale * images @ model.embed_with_word(PHOTO, mapping(images)).T

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from ..extras import require
-from .store import Description
+from .store import IndexDescription
 
 NAME = "cenote"  # of the collection, where the address names none
 PROPERTY = "cenote"  # of the collection: what the index is made of
@@ -89,7 +89,9 @@ def shown(address: str) -> str:
     return re.sub("//[^/]*@", "//", address)
 
 
-def create_collection(client: Any, name: str, description: Description, kind: str = "FLAT") -> None:
+def create_collection(
+    client: Any, name: str, description: IndexDescription, kind: str = "FLAT"
+) -> None:
     types = require("pymilvus", extra="milvus").DataType
     told = json.dumps(description.asdict())
     schema = client.create_schema(description=told)

@@ -10,16 +10,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .milvus import BATCH, PAGE, Milvus, entity_of, row_of
 from .milvus_collections import create_sums, sentences
-from .store import Entry
-from .sums import Sums
+from .milvus_store import BATCH, PAGE, MilvusStore, entity_of, row_of
+from .store import ImageEntry
+from .sums import MomentSums
 
 
 class Writing:
     """Whoever changes a collection; no lock, Milvus orders the changes."""
 
-    def __init__(self, store: Milvus) -> None:
+    def __init__(self, store: MilvusStore) -> None:
         self.store, self.client, self.touched = store, store.client, False
         self.mark = secrets.randbits(63)
 
@@ -27,7 +27,9 @@ class Writing:
         self.seen = (
             self.store.mark()
         )  # before the sums are read: whoever writes in between is noticed
-        self.sums = self.store.kept_sums() or (None if len(self.store) else Sums(self.store.dim))
+        self.sums = self.store.kept_sums() or (
+            None if len(self.store) else MomentSums(self.store.dim)
+        )
         return self
 
     def __exit__(
@@ -44,7 +46,9 @@ class Writing:
             elif not alone:  # what another has kept meanwhile may lack what was put here
                 self._take_place()
 
-    def put(self, entries: Sequence[Entry], vectors: Tensor, words: Tensor | None = None) -> None:
+    def put(
+        self, entries: Sequence[ImageEntry], vectors: Tensor, words: Tensor | None = None
+    ) -> None:
         last = {entry.path: i for i, entry in enumerate(entries)}
         ids = words if words is not None else torch.empty(len(entries), 0)
         entities = [
@@ -57,7 +61,7 @@ class Writing:
         if self.sums is not None:
             self.sums.add(vectors[list(last.values())].float().cpu())
 
-    def note(self, entries: Sequence[Entry]) -> None:
+    def update(self, entries: Sequence[ImageEntry]) -> None:
         kept = self.store.by_row([row_of(entry.path) for entry in entries], ["vector", "words"])
         self._upsert(
             [

@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..options import suggest
-from .ask import Question, method_of
-from .compose import find_method
+from .evaluation import parse_method
 from .filters import Filter
-from .judge import read_method
+from .methods import find_method
 from .places import split_model
-from .store import Description, Store, open_store
+from .query import SearchRequest, method_of
+from .store import IndexDescription, Store, open_store
 from .words import WordMemory, load_words, remember_words, words_digest
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ def choose_method(method: str, weight: float | None) -> tuple[str, dict[str, Any
     """Its name and options, "freedom:k=5"; a weight of the text is `weicom:weight=X`."""
     if method == "auto":
         return method, {} if weight is None else dict(
-            read_method(f"weicom:weight={weight}").options
+            parse_method(f"weicom:weight={weight}").options
         )
-    asked = read_method(method if weight is None else f"{method}:weight={weight}")
+    asked = parse_method(method if weight is None else f"{method}:weight={weight}")
     return asked.method, dict(asked.options)
 
 
@@ -59,9 +59,9 @@ def model_of(store: Store, exact: bool = True) -> ImageText:
     raise refused[0]
 
 
-def _beside(store: Store) -> Description:
+def _beside(store: Store) -> IndexDescription:
     """Where else a moved index may have its model and word list."""
-    beside: Callable[[], Description] | None = getattr(store, "beside", None)
+    beside: Callable[[], IndexDescription] | None = getattr(store, "beside", None)
     return beside() if beside else store.description
 
 
@@ -83,7 +83,7 @@ def check_filter(filter: Filter, store: Store) -> None:
     asked += [(Filter(domains=(name,)), "domain", "domain", name) for name in filter.domains]
     for alone, column, what, name in asked:
         if not len(store.select(alone)):
-            known = store.names(column)
+            known = store.distinct_values(column)
             some = ", ".join(known[:SHOWN]) + (
                 f" and {len(known) - SHOWN} more" if len(known) > SHOWN else ""
             )
@@ -105,7 +105,7 @@ def words_of(store: Store, model: ImageText, words: str | None = None) -> WordMe
         model, load_words(words, model) if words or not kept else _own_words(store, model)
     )
     if memory.digest != kept.get("digest"):
-        store.forget_words()  # ids of another list
+        store.drop_words()  # ids of another list
     return memory
 
 
@@ -121,7 +121,7 @@ def _own_words(store: Store, model: ImageText) -> list[str]:
 
 
 def open_for(
-    question: Question, index: str, words: str | None = None, exact: bool = False
+    question: SearchRequest, index: str, words: str | None = None, exact: bool = False
 ) -> Opened:
     """What this question needs; what is wrong with it is said before anything large is opened."""
     method_of(question, bool(words))

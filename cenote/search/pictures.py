@@ -7,10 +7,10 @@ from pathlib import Path
 from PIL import Image
 
 from ..data import BadImage, Dataset, open_dataset, read_image
-from .store import Entry
+from .store import ImageEntry
 
 
-class Pictures:
+class EntryImages:
     """None where there is no picture any more. Data sets are opened once."""
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class Pictures:
         except BadImage:
             return None
 
-    def __call__(self, entry: Entry) -> Image.Image | None:
+    def __call__(self, entry: ImageEntry) -> Image.Image | None:
         if entry.time:
             return self.file(entry.path)
         if entry.source not in self.datasets:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .store import Description, Entry
+from .store import ImageEntry, IndexDescription
 
 if TYPE_CHECKING:
     from .filters import Filter
@@ -47,7 +47,7 @@ class Places:
         name, mark, folder = ("", "", source) if os.path.isabs(source) else source.partition(":")
         return name + mark + self.now(folder)
 
-    def entry(self, entry: Entry) -> Entry:
+    def entry(self, entry: ImageEntry) -> ImageEntry:
         if not self:
             return entry
         return entry._replace(
@@ -69,7 +69,7 @@ class Places:
             key=lambda here: sum(len(os.path.commonpath((here, path))) for path in whole),
         )
 
-    def description(self, made: Description, beside: bool = False) -> Description:
+    def description(self, made: IndexDescription, beside: bool = False) -> IndexDescription:
         """Model and word list where they are now; or beside, where others may have come to their places."""
         if not self:
             return made

@@ -18,7 +18,7 @@ Codes = npt.NDArray[np.int64]
 LISTED = ("imagenet-r-conversion", "minidomainnet-conversion", "nico-conversion", "ltll")
 
 
-class Question(NamedTuple):
+class EvaluationQuery(NamedTuple):
     """An image, a text, and what is right."""
 
     image: int  # a position in the dataset
@@ -35,14 +35,14 @@ class Question(NamedTuple):
     )
 
 
-class Task(NamedTuple):
+class RetrievalTask(NamedTuple):
     """All questions to one database."""
 
     name: str
     kind: str  # of average precision
     dataset: Dataset
     database: Codes  # positions in the dataset
-    questions: list[Question]
+    questions: list[EvaluationQuery]
     columns: list[str]  # in order
     labels: Codes  # (N,) classes of the database's images
     values: Mapping[str, Codes]  # (N,) domains or values, by column
@@ -56,7 +56,7 @@ class Task(NamedTuple):
 
 def domain_conversion(
     dataset: Dataset, words: Mapping[str, str] | None = None, sources: Sequence[str] = ()
-) -> Task:
+) -> RetrievalTask:
     """Every query asks for its class in each other domain; right are those images of the whole database.
 
     Columns are the domains of the queries; with one of them alone in `sources`, the domains that are asked for.
@@ -80,7 +80,7 @@ def domain_conversion(
     right = _groups(labels[database], domains[database])
     nothing = np.empty(0, np.int64)
     questions = [
-        Question(
+        EvaluationQuery(
             image, said[target], right.get((labels[image], codes[target]), nothing),
             said[target] if len(sources) == 1 else said[source], said[target], int(labels[image]), codes[target],
         )
@@ -106,7 +106,7 @@ def domain_conversion(
 
 def attribute_modification(
     dataset: Dataset, words: Mapping[str, str] | None = None, attributes: Sequence[str] = ()
-) -> Task:
+) -> RetrievalTask:
     """Every image asks for each other value that its class has under the attribute; all others are wrong."""
     known = list(dataset.columns["attributes"])
     if not known:
@@ -119,7 +119,7 @@ def attribute_modification(
     asking, database = _parts(dataset)
     listed = any(query.group in known for query in dataset.queries)  # PatternCom's own
     labels = _merged(dataset) if listed else dataset.labels
-    questions, values = list[Question](), dict[str, Codes]()
+    questions, values = list[EvaluationQuery](), dict[str, Codes]()
     for name in attributes or known:
         column = dataset.attribute(name)
         codes, said = column.codes.astype(np.int64), _said(column.names, words, {})
@@ -144,7 +144,7 @@ def _of_attribute(
     codes: Codes,
     right: Mapping[tuple[int, int], Codes],
     said: list[str],
-) -> Iterable[Question]:
+) -> Iterable[EvaluationQuery]:
     by_label: dict[int, list[int]] = {}
     for label, value in sorted(right):
         if label >= 0 and value >= 0:
@@ -153,12 +153,14 @@ def _of_attribute(
         label = int(labels[image])
         for value in by_label.get(label, ()):
             if value != codes[image]:
-                yield Question(image, said[value], right[label, value], name, name, label, value)
+                yield EvaluationQuery(
+                    image, said[value], right[label, value], name, name, label, value
+                )
 
 
 def _listed(
     name: str, dataset: Dataset, labels: Codes, values: list[str], said: Mapping[str, str]
-) -> Iterable[Question]:
+) -> Iterable[EvaluationQuery]:
     shared = dict[tuple[int, ...], Codes]()  # thousands of queries have the same targets
     for query in dataset.queries:
         if query.group == name and query.text is not None:
@@ -166,20 +168,20 @@ def _listed(
             right = shared.setdefault(targets, np.array(targets, np.int64))
             right = right[right != query.image] if query.image in targets else right
             value = values.index(query.text)
-            yield Question(
+            yield EvaluationQuery(
                 query.image, said[query.text], right, name, name, int(labels[query.image]), value
             )
 
 
 def _task(
-    name: str, kind: str, dataset: Dataset, database: Codes, questions: list[Question], columns: list[str],
+    name: str, kind: str, dataset: Dataset, database: Codes, questions: list[EvaluationQuery], columns: list[str],
     labels: Codes, values: Mapping[str, Codes],
-) -> Task:  # fmt: skip
+) -> RetrievalTask:  # fmt: skip
     if not questions:
         raise ValueError(
             f"{dataset.name} has no question of {name}: no class is there with two values"
         )
-    return Task(name, kind, dataset, database, questions, columns, labels, values)
+    return RetrievalTask(name, kind, dataset, database, questions, columns, labels, values)
 
 
 def _parts(dataset: Dataset) -> tuple[Codes, Codes]:
@@ -230,7 +232,7 @@ def _merged(dataset: Dataset) -> Codes:
     return np.where(labels >= 0, table[labels], -1)
 
 
-def fewer(task: Task, most: int, seed: int = 0) -> Task:
+def fewer(task: RetrievalTask, most: int, seed: int = 0) -> RetrievalTask:
     """The questions of at most so many images of each column, drawn at random."""
     check_number("the number of query images", most, whole=True, least=1)
     draw, kept = np.random.default_rng(seed), set[tuple[str, int]]()

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..unit import unit
-from .plan import Plan, Query, single
+from .composition import ComposedQuery, Scorer, single
 from .texts import encode, terms
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def check_template(template: str) -> None:
         )
 
 
-def check_texts(queries: Sequence[Query], method: str) -> None:
+def check_texts(queries: Sequence[ComposedQuery], method: str) -> None:
     """Before any word is made."""
     if any(not query.texts for query in queries):
         raise ValueError(f"'{method}' writes the text into a sentence: give words, not a vector")
@@ -47,8 +47,8 @@ def check_texts(queries: Sequence[Query], method: str) -> None:
 
 
 def composed(
-    model: Invertible, queries: Sequence[Query], words: Tensor, template: str
-) -> list[Plan]:
+    model: Invertible, queries: Sequence[ComposedQuery], words: Tensor, template: str
+) -> list[Scorer]:
     """Sentences with each query's text and its image's word (Q, word_dim); of several texts the vectors are added.
 
     What is not wanted is subtracted without the word: else the image's subject would go with it.

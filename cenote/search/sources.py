@@ -9,7 +9,7 @@ from functools import cache
 from glob import has_magic
 
 from ..data.digests import digest_of
-from .store import Entry
+from .store import ImageEntry
 
 
 class Sources:
@@ -36,11 +36,11 @@ class Sources:
         self.beside = {os.path.dirname(path) for path, part in found.items() if part == path}
         self.closed = cache(_is_closed)
 
-    def lost(self, entry: Entry) -> bool:
+    def lost(self, entry: ImageEntry) -> bool:
         """Whether an image that is not listed is to leave; what another DATA brought stays."""
         return self._was_here(entry) and not self.closed(os.path.dirname(entry.path))
 
-    def _was_here(self, entry: Entry) -> bool:
+    def _was_here(self, entry: ImageEntry) -> bool:
         part = self._part(entry.path)
         if part is not None:
             return part in self.alive

@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from torch import Tensor
 
+from .composition import Database
 from .filters import Filter
-from .plan import Database
 
 if TYPE_CHECKING:
     from ..models.image_text import ImageText
 
 
-class Busy(RuntimeError):
+class IndexBusy(RuntimeError):
     """Another process is writing."""
 
 
-class Damaged(ValueError):
+class IndexDamaged(ValueError):
     """An index that cannot be read."""
 
 
-class Entry(NamedTuple):
+class ImageEntry(NamedTuple):
     """One image."""
 
     path: str  # absolute, or NAME:IMAGE where a data set's images are no files
@@ -46,15 +46,15 @@ class Entry(NamedTuple):
     attributes: Mapping[str, str] = {}
 
 
-class Known(NamedTuple):
+class IndexedImage(NamedTuple):
     """What indexing asks of an image that is there already."""
 
     row: int
-    entry: Entry
+    entry: ImageEntry
 
 
 @dataclass(frozen=True)
-class Description:
+class IndexDescription:
     """What an index is made of."""
 
     model: str  # the name that creates it
@@ -81,10 +81,12 @@ class Description:
 class Writer(Protocol):
     """Whoever changes an index. What a call has written stays, whatever happens after it."""
 
-    def put(self, entries: Sequence[Entry], vectors: Tensor, words: Tensor | None = None) -> None:
+    def put(
+        self, entries: Sequence[ImageEntry], vectors: Tensor, words: Tensor | None = None
+    ) -> None:
         """Add images, or put them in the place of those of the same path."""
 
-    def note(self, entries: Sequence[Entry]) -> None:
+    def update(self, entries: Sequence[ImageEntry]) -> None:
         """Change what is known of images that are there; their vectors stay."""
 
     def remove(self, paths: Iterable[str]) -> int:
@@ -95,7 +97,7 @@ class Store(Database, Protocol):
     """What every index can do."""
 
     where: str  # its folder or address
-    description: Description
+    description: IndexDescription
 
     def select(self, filter: Filter) -> Store:
         """A view of some of its images."""
@@ -103,46 +105,46 @@ class Store(Database, Protocol):
     def scan(self, vectors: Tensor) -> tuple[Tensor, Tensor] | None:
         """(V, D) -> similarities (V, N) to every image and their rows (N,); None where that would be too slow."""
 
-    def entries(self, rows: Tensor) -> list[Entry]: ...
+    def entries(self, rows: Tensor) -> list[ImageEntry]: ...
 
-    def known(self) -> dict[str, Known]:
+    def images(self) -> dict[str, IndexedImage]:
         """Every image by its path."""
 
     def find(self, digest: str) -> list[int]:
         """Rows of images with these contents."""
 
-    def names(self, column: str) -> list[str]:
+    def distinct_values(self, column: str) -> list[str]:
         """What there is of a `label` or `domain`, sorted."""
 
-    def forget_words(self) -> None:
+    def drop_words(self) -> None:
         """Give no stored words from here on: they are of another list."""
 
-    def writing(self) -> AbstractContextManager[Writer]: ...
+    def writer(self) -> AbstractContextManager[Writer]: ...
 
 
-def open_store(address: str | Path, description: Description | None = None) -> Store:
+def open_store(address: str | Path, description: IndexDescription | None = None) -> Store:
     """A folder, or Milvus: `http://host:19530/name`, a `*.db` file. With a description it is made where it is not."""
     text = str(address)
     if is_milvus(text):
-        from .milvus import Milvus
+        from .milvus_store import MilvusStore
 
-        return Milvus.open(text, description)
-    from .embedded import Embedded
+        return MilvusStore.open(text, description)
+    from .local_store import LocalStore
 
-    return Embedded.open(Path(text).expanduser(), description)
+    return LocalStore.open(Path(text).expanduser(), description)
 
 
 def find_store(address: str | Path) -> Store | None:
     """The index at this address, None where there is none yet."""
     text = str(address)
     if is_milvus(text):
-        from .milvus import Milvus
+        from .milvus_store import MilvusStore
 
-        return Milvus.there(text)
-    from .embedded import Embedded
+        return MilvusStore.there(text)
+    from .local_store import LocalStore
 
     folder = Path(text).expanduser()
-    return Embedded.open(folder) if (folder / "index.json").is_file() else None
+    return LocalStore.open(folder) if (folder / "index.json").is_file() else None
 
 
 def is_milvus(address: str) -> bool:

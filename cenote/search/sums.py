@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .plan import Moments
+from .composition import Moments
 
 BLOCK = 4096  # rows at a time
 
 
-class Sums:
+class MomentSums:
     def __init__(self, dim: int) -> None:
         self.count = 0
         self.first = torch.zeros(dim, dtype=torch.double)
@@ -40,7 +40,7 @@ class Sums:
         return file.getvalue()
 
     @classmethod
-    def unpacked(cls, data: bytes) -> Sums:
+    def unpacked(cls, data: bytes) -> MomentSums:
         with np.load(BytesIO(data), allow_pickle=False) as kept:
             sums = cls(len(kept["first"]))
             sums.count = int(kept["count"])

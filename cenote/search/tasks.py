@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ..data import Dataset
 from ..options import suggest
-from .protocols import Task, attribute_modification, domain_conversion, present_domains
+from .protocols import RetrievalTask, attribute_modification, domain_conversion, present_domains
 from .triplets import triplet_queries, triplets
 
 PROTOCOLS = ("domains", "attributes", "triplets")
@@ -58,7 +58,7 @@ def make_tasks(
     words: Mapping[str, str] | None = None,
     attributes: Sequence[str] = (),
     sources: Sequence[str] = (),
-) -> list[Task]:
+) -> list[RetrievalTask]:
     """By name, or whichever the data has truth for; one task for each database."""
     chosen = find_protocol(dataset, protocol)
     for option, given, of in (

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..unit import unit
-from .plan import Query
+from .composition import ComposedQuery
 
 if TYPE_CHECKING:
     from ..models.image_text import ImageText
@@ -19,7 +19,7 @@ MOST = 50_000  # texts that are remembered; the oldest go first
 NOTHING = "what is wanted and what is not cancel each other out"
 
 
-class Texts:
+class TextCache:
     """What a model makes of texts: those it has not seen are encoded together."""
 
     def __init__(self, model: ImageText, most: int = MOST) -> None:
@@ -44,17 +44,17 @@ class Texts:
         return torch.stack(rows)
 
 
-_memories: WeakKeyDictionary[object, Texts] = WeakKeyDictionary()
+_memories: WeakKeyDictionary[object, TextCache] = WeakKeyDictionary()
 
 
 def encode(model: ImageText, texts: Sequence[str]) -> Tensor:
     """(N, D) of unit length; what this model has encoded before is not encoded again."""
     if model not in _memories:
-        _memories[model] = Texts(model)
+        _memories[model] = TextCache(model)
     return _memories[model](model, texts)
 
 
-def terms(query: Query) -> list[tuple[str, float]]:
+def terms(query: ComposedQuery) -> list[tuple[str, float]]:
     """Texts and their weights."""
     weights = query.weights or (1.0,) * len(query.texts)
     if len(weights) != len(query.texts):
@@ -69,7 +69,7 @@ def terms(query: Query) -> list[tuple[str, float]]:
     return pairs
 
 
-def text_vectors(model: ImageText, queries: Sequence[Query]) -> Tensor:
+def text_vectors(model: ImageText, queries: Sequence[ComposedQuery]) -> Tensor:
     """(Q, D): a query's vector, or the sum of its terms' at unit length."""
     asked = [[] if query.text is not None else terms(query) for query in queries]
     flat = encode(model, [text for some in asked for text, _ in some])
@@ -89,6 +89,6 @@ def text_vectors(model: ImageText, queries: Sequence[Query]) -> Tensor:
     return torch.stack(rows) if rows else torch.empty(0, model.dim)
 
 
-def image_vectors(queries: Sequence[Query]) -> Tensor:
+def image_vectors(queries: Sequence[ComposedQuery]) -> Tensor:
     """(Q, D)."""
     return torch.stack([query.image for query in queries if query.image is not None])

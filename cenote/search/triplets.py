@@ -8,7 +8,7 @@ import numpy as np
 
 from ..data import Dataset
 from ..data.record import Query
-from .protocols import Codes, Question, Task
+from .protocols import Codes, EvaluationQuery, RetrievalTask
 
 
 def triplet_queries(dataset: Dataset) -> list[Query]:
@@ -21,7 +21,7 @@ def triplet_queries(dataset: Dataset) -> list[Query]:
     ]
 
 
-def triplets(dataset: Dataset) -> list[Task]:
+def triplets(dataset: Dataset) -> list[RetrievalTask]:
     """A task for each group of queries: the images of a kind of garment are a database of their own."""
     groups: dict[str | None, list[Query]] = {}
     for query in triplet_queries(dataset):
@@ -31,7 +31,7 @@ def triplets(dataset: Dataset) -> list[Task]:
     return [_of_group(dataset, group, queries) for group, queries in groups.items()]
 
 
-def _of_group(dataset: Dataset, group: str | None, queries: Sequence[Query]) -> Task:
+def _of_group(dataset: Dataset, group: str | None, queries: Sequence[Query]) -> RetrievalTask:
     column, everything = group or dataset.name, np.arange(len(dataset))
     own = group in dataset.classes
     database = (
@@ -46,11 +46,13 @@ def _of_group(dataset: Dataset, group: str | None, queries: Sequence[Query]) -> 
             if target in rows and target != query.image
         )
         asked = query.image, str(query.text), np.array(right, np.int64), column, column, -1, -1
-        questions.append(Question(*asked, group=_group(dataset, query, rows)))
+        questions.append(EvaluationQuery(*asked, group=_group(dataset, query, rows)))
     # CIRR, whose queries come with the others of their group, does not rank the query; the other sets do.
     itself = not any("subset" in query.truth for query in queries)
     nothing = np.full(len(database), -1)
-    return Task("triplets", "standard", dataset, database, questions, [column], nothing, {}, itself)
+    return RetrievalTask(
+        "triplets", "standard", dataset, database, questions, [column], nothing, {}, itself
+    )
 
 
 def _group(dataset: Dataset, query: Query, rows: Mapping[int, int]) -> Codes | None:

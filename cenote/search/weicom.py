@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from ..options import check_number
-from .plan import Plan, Query
+from .composition import ComposedQuery, Scorer
 from .texts import image_vectors, text_vectors
 
 if TYPE_CHECKING:
-    from .compose import Context
+    from .methods import CompositionContext
 
 WEIGHT = 0.5  # lambda, of the text; the paper's best are 0.3 for CLIP and 0.6 for RemoteCLIP
 
@@ -45,7 +45,9 @@ def _standardised(s: Tensor) -> Tensor:
     return around / torch.where(flat, torch.ones_like(sigma), sigma)
 
 
-def weicom(queries: Sequence[Query], context: Context, weight: float = WEIGHT) -> list[Plan]:
+def weicom(
+    queries: Sequence[ComposedQuery], context: CompositionContext, weight: float = WEIGHT
+) -> list[Scorer]:
     """s = lambda Phi((s_t - mu_t) / sigma_t) + (1 - lambda) Phi((s_i - mu_i) / sigma_i) (5.2)."""
     t, y = text_vectors(context.model, queries), image_vectors(queries)
     moments = context.database.moments()
@@ -58,7 +60,7 @@ def weicom(queries: Sequence[Query], context: Context, weight: float = WEIGHT) -
     # Its nearest are the candidates: 500 hold the true top 10, where each modality's own 500 would not.
     directions = (weight * t / sigmas[:, :1] + (1 - weight) * y / sigmas[:, 1:]).float()
     return [
-        Plan(v, -mu, partial(_combined, weight, sigma), d, _why(weight, mu, sigma))
+        Scorer(v, -mu, partial(_combined, weight, sigma), d, _why(weight, mu, sigma))
         for v, mu, sigma, d in zip(vectors, means, sigmas, directions, strict=True)
     ]
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from ..data.digests import digest_of
 from ..data.files import write_atomically
 from ..predict.feature_cache import cache_folder
-from .matrix import nearest_rows
+from .database import nearest_rows
 
 if TYPE_CHECKING:
     from ..models.image_text import ImageText

@@ -13,12 +13,12 @@ from typing import Any
 import torch
 
 from ..data.digests import digest_of
-from ..search.ask import Answer, Asked, Question, ask
-from ..search.compose import METHODS, find_method
 from ..search.filters import Filter
+from ..search.methods import METHODS, find_method
 from ..search.opening import choose_method, model_of, words_of
-from ..search.pictures import Pictures
-from ..search.store import Entry, open_store
+from ..search.pictures import EntryImages
+from ..search.query import ImageInput, SearchAnswer, SearchRequest, ask
+from ..search.store import ImageEntry, open_store
 from ..search.words import WordMemory
 from .photos import encode, file_of, photo_of
 from .questions import Adopt, Photo, Picture, Refusal, Search, Unseen, names_only
@@ -51,7 +51,7 @@ class Indexed:
     def __init__(self, address: str) -> None:
         self.address, self.store = address, open_store(address)
         self.model = model_of(self.store, exact=False)
-        self.pictures = Pictures()
+        self.pictures = EntryImages()
         self.memory: WordMemory | None = None
         self.files = Remembered[str, bytes](FILES)  # of photographs that are not in the index
         self.sample = self._sample()
@@ -81,9 +81,9 @@ class Indexed:
             "suggestions": [*some, *kinds],
         }  # fmt: skip
 
-    def shown(self) -> list[tuple[int, Entry]]:
+    def shown(self) -> list[tuple[int, ImageEntry]]:
         """A few to begin with: of every class in turn, spread over the index."""
-        by_class = dict[str | None, list[tuple[int, Entry]]]()
+        by_class = dict[str | None, list[tuple[int, ImageEntry]]]()
         for row, entry in self.sample:
             by_class.setdefault(entry.label, []).append((row, entry))
         rounds = math.ceil(SHOWN / max(len(by_class), 1))
@@ -103,7 +103,7 @@ class Indexed:
             method, options = choose_method(asked.method, asked.weight)
             chosen = Filter(asked.classes, asked.domains)
             images = () if image is None else (image,)
-            question = Question(
+            question = SearchRequest(
                 images,
                 asked.texts,
                 asked.without,
@@ -132,7 +132,7 @@ class Indexed:
             raise _gone(entry)
         return {"digest": found[0], "photo": found[1]}
 
-    def photo(self, entry: Entry) -> tuple[str, Photo] | None:
+    def photo(self, entry: ImageEntry) -> tuple[str, Photo] | None:
         """With its digest, which is no more the index's if the file was changed; None if there is no picture now."""
         image = self.pictures(entry)
         if image is None:
@@ -141,7 +141,7 @@ class Indexed:
         digest = entry.digest if content is None else digest_of(content).hex()
         return digest, photo_of(image, content, entry.label or "")
 
-    def _image(self, asked: Search) -> Asked | None:
+    def _image(self, asked: Search) -> ImageInput | None:
         if asked.entry is not None:
             self._entries([asked.entry])
             return asked.entry
@@ -158,7 +158,7 @@ class Indexed:
             raise Unseen
         return content
 
-    def _words(self, question: Question) -> WordMemory | None:
+    def _words(self, question: SearchRequest) -> WordMemory | None:
         kept = self.store.description.words
         named = question.method if question.method != "auto" else "freedom"
         both = bool(question.images and question.texts)
@@ -168,7 +168,7 @@ class Indexed:
             self.memory = words_of(self.store, self.model)
         return self.memory
 
-    def _entries(self, rows: Sequence[int]) -> list[Entry]:
+    def _entries(self, rows: Sequence[int]) -> list[ImageEntry]:
         """Those of rows that are there."""
         try:
             if max(rows) >= 2**63:
@@ -177,7 +177,7 @@ class Indexed:
         except (KeyError, ValueError):
             raise Refusal(404, "the index holds no such image") from None
 
-    def _told(self, answer: Answer) -> dict[str, Any]:
+    def _told(self, answer: SearchAnswer) -> dict[str, Any]:
         results = [
             {
                 "entry": number_of(result.row), "score": round(result.score, 6), **_known(result.entry),
@@ -200,14 +200,14 @@ class Indexed:
             "results": results, "why": why,
         }  # fmt: skip
 
-    def _sample(self) -> list[tuple[int, Entry]]:
+    def _sample(self) -> list[tuple[int, ImageEntry]]:
         """Of a large index in a folder some rows; Milvus is asked for all of a small one."""
         count = len(self.store)
         if not hasattr(self.store, "matrix"):
             return (
                 []
                 if count > 10 * SAMPLE
-                else [(known.row, known.entry) for known in self.store.known().values()]
+                else [(known.row, known.entry) for known in self.store.images().values()]
             )
         every = getattr(self.store, "rows", None)
         places = (
@@ -239,7 +239,7 @@ def _refuse_long(method: str) -> None:
         )
 
 
-def _gone(entry: Entry) -> Refusal:
+def _gone(entry: ImageEntry) -> Refusal:
     return Refusal(410, f"{os.path.basename(entry.path)} is gone, or can no more be read")
 
 
@@ -247,7 +247,7 @@ def number_of(row: int) -> int | str:
     return row if row < SAFE else str(row)
 
 
-def _known(entry: Entry) -> dict[str, Any]:
+def _known(entry: ImageEntry) -> dict[str, Any]:
     """No more of the path than the file's name."""
     name = entry.path.replace(":", "/").rpartition("/")[2]
     told = {"name": name, "label": entry.label, "domain": entry.domain, "caption": entry.caption}

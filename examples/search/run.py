@@ -22,28 +22,34 @@ from cenote.allocator import keep_memory
 from cenote.data import Dataset, open_dataset, write_atomically
 from cenote.models.image_text import ImageText, Invertible, create_image_text
 from cenote.report.composed import markdown
-from cenote.search import Matrix, load_words, remember_words
-from cenote.search.judge import Asked, Bench, report
-from cenote.search.protocols import Question, Task, attribute_modification, domain_conversion, fewer
+from cenote.search import MatrixDatabase, load_words, remember_words
+from cenote.search.evaluation import MethodSpec, TaskEvaluator, report
+from cenote.search.protocols import (
+    EvaluationQuery,
+    RetrievalTask,
+    attribute_modification,
+    domain_conversion,
+    fewer,
+)
 from cenote.search.vectors import dataset_vectors
 
 SIMPLE = [
-    Asked("text", title="Text"),
-    Asked("image", title="Image"),
-    Asked("product", title="Text x Image"),
-    Asked("sum", title="Text + Image"),
-    Asked("normalised-sum", title="Text + Image, normalised"),
+    MethodSpec("text", title="Text"),
+    MethodSpec("image", title="Image"),
+    MethodSpec("product", title="Text x Image"),
+    MethodSpec("sum", title="Text + Image"),
+    MethodSpec("normalised-sum", title="Text + Image, normalised"),
 ]
 FOUND = [
-    Asked("weicom", {"weight": 0.5}, "WeiCom"),
-    Asked("freedom", title="FreeDom"),
-    Asked("basic", title="BASIC"),
+    MethodSpec("weicom", {"weight": 0.5}, "WeiCom"),
+    MethodSpec("freedom", title="FreeDom"),
+    MethodSpec("basic", title="BASIC"),
 ]
 TUNED = {"lr": 2e-4, "concepts": 1}  # as D 4.4.4 found it best
 RIVALS = [
-    Asked("pic2word", {"steps": 400}, "Pic2Word"),
-    Asked("searle", title="SEARLE, its settings"),
-    Asked("searle", TUNED, "SEARLE, D's settings"),
+    MethodSpec("pic2word", {"steps": 400}, "Pic2Word"),
+    MethodSpec("searle", title="SEARLE, its settings"),
+    MethodSpec("searle", TUNED, "SEARLE, D's settings"),
 ]
 PARTS = {
     "E": "freedom-e",
@@ -65,7 +71,7 @@ class Ledger:
         self.path = path
         self.known: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
 
-    def __call__(self, bench: Bench, asked: Asked) -> dict[str, Any]:
+    def __call__(self, bench: TaskEvaluator, asked: MethodSpec) -> dict[str, Any]:
         task = bench.task
         key = " | ".join(
             [
@@ -94,11 +100,14 @@ class Study:
     """The same questions to one model or several seeds of it."""
 
     def __init__(
-        self, benches: Sequence[Bench], ledger: Ledger, memories: Sequence[Matrix] = ()
+        self,
+        benches: Sequence[TaskEvaluator],
+        ledger: Ledger,
+        memories: Sequence[MatrixDatabase] = (),
     ) -> None:
         self.benches, self.ledger, self.memories = benches, ledger, memories
 
-    def columns(self, asked: Asked) -> list[str]:
+    def columns(self, asked: MethodSpec) -> list[str]:
         reports = [self.ledger(bench, asked) for bench in self.benches]
         own = [
             [report["columns"][column] for report in reports]
@@ -106,17 +115,19 @@ class Study:
         ]
         return [*map(told, own), told(report["average"] for report in reports)]
 
-    def average(self, asked: Asked) -> list[float]:
+    def average(self, asked: MethodSpec) -> list[float]:
         return [self.ledger(bench, asked)["average"] for bench in self.benches]
 
-    def methods(self, asked: Iterable[Asked]) -> str:
+    def methods(self, asked: Iterable[MethodSpec]) -> str:
         """Tables 4.1 and 5.2."""
         head = ["method", *self.benches[0].task.columns, "AVG"]
         return markdown(head, [[one.name, *self.columns(one)] for one in asked])
 
     def grid(self) -> str:
         """Table 4.3: k against n."""
-        cells = [[told(self.average(Asked("freedom", {"k": k, "n": n}))) for n in NS] for k in KS]
+        cells = [
+            [told(self.average(MethodSpec("freedom", {"k": k, "n": n}))) for n in NS] for k in KS
+        ]
         return markdown(
             ["k \\ n", *map(str, NS)], [[str(k), *row] for k, row in zip(KS, cells, strict=True)]
         )
@@ -124,7 +135,7 @@ class Study:
     def components(self, rivals: bool) -> str:
         """Table 4.4: m for every component."""
         rows = [
-            [part, *(told(self.average(Asked(name, {"m": m}))) for m in MS)]
+            [part, *(told(self.average(MethodSpec(name, {"m": m}))) for m in MS)]
             for part, name in PARTS.items()
         ]
         if rivals:
@@ -132,7 +143,10 @@ class Study:
                 0,
                 [
                     "SEARLE",
-                    *(told(self.average(Asked("searle", TUNED | {"concepts": m}))) for m in MS),
+                    *(
+                        told(self.average(MethodSpec("searle", TUNED | {"concepts": m})))
+                        for m in MS
+                    ),
                 ],
             )
         return markdown(["component \\ m", *map(str, MS)], rows)
@@ -140,7 +154,10 @@ class Study:
     def memory(self, other: str) -> str:
         """Table 4.5."""
         rows = [
-            ["none", told(self.average(Asked("freedom", {"memory": "none"}, "freedom, no memory")))]
+            [
+                "none",
+                told(self.average(MethodSpec("freedom", {"memory": "none"}, "freedom, no memory"))),
+            ]
         ]
         for name, whole in (
             ((other, False), (f"{other} and database", True)) if self.memories else ()
@@ -152,31 +169,37 @@ class Study:
                 )
                 found.append(
                     self.ledger(
-                        bench, Asked("freedom", {"memory": Matrix(matrix)}, f"freedom, {name}")
+                        bench,
+                        MethodSpec(
+                            "freedom", {"memory": MatrixDatabase(matrix)}, f"freedom, {name}"
+                        ),
                     )
                 )
             rows.append([name, told(report["average"] for report in found)])
         return markdown(
-            ["visual memory", "AVG"], [*rows, ["database", told(self.average(Asked("freedom")))]]
+            ["visual memory", "AVG"],
+            [*rows, ["database", told(self.average(MethodSpec("freedom")))]],
         )
 
     def injected(self) -> str:
         """Table 4.6, and the class name alone as the bound that D calls the upper one."""
         data = self.benches[0].task.dataset
-        right: Callable[[Question], str] = lambda q: data.classes[q.label].replace("_", " ")  # noqa: E731
-        wrong: Callable[[Question], str] = lambda q: q.column  # noqa: E731
+        right: Callable[[EvaluationQuery], str] = lambda q: data.classes[q.label].replace("_", " ")  # noqa: E731
+        wrong: Callable[[EvaluationQuery], str] = lambda q: q.column  # noqa: E731
         rows = []
         for part in ("E+", "L+"):
-            plain = self.average(Asked(PARTS[part]))
+            plain = self.average(MethodSpec(PARTS[part]))
             changes = []
             for name, word in (("class", right), ("source domain", wrong)):
                 found = self.average(
-                    Asked(PARTS[part], {"injected": word}, f"{PARTS[part]} with {name}")
+                    MethodSpec(PARTS[part], {"injected": word}, f"{PARTS[part]} with {name}")
                 )
                 changes.append(told((a - b for a, b in zip(found, plain, strict=True)), "+"))
             rows.append([part, told(plain), *changes])
         bound = told(
-            self.average(Asked("freedom-l+", {"m": 0, "injected": right}, "the class name alone"))
+            self.average(
+                MethodSpec("freedom-l+", {"m": 0, "injected": right}, "the class name alone")
+            )
         )
         table = markdown(["component", "plain", "class added", "source domain added"], rows)
         return f"{table}\n\nWith the class name as the only word: {bound}."
@@ -187,9 +210,9 @@ class Study:
         for name, words in lists.items():
             cells = []
             for n in (1, 7):
-                asked = Asked("freedom", {"n": n}, f"freedom, n {n}, {name}")
+                asked = MethodSpec("freedom", {"n": n}, f"freedom, n {n}, {name}")
                 benches = (
-                    Bench(b.task, b.vectors, b.model, remember_words(b.model, words))
+                    TaskEvaluator(b.task, b.vectors, b.model, remember_words(b.model, words))
                     for b in self.benches
                 )
                 cells.append(told(self.ledger(bench, asked)["average"] for bench in benches))
@@ -198,7 +221,7 @@ class Study:
 
     def weights(self) -> str:
         """Table 5.3: lambda, by attribute."""
-        found = [self.columns(Asked("weicom", {"weight": weight})) for weight in LAMBDAS]
+        found = [self.columns(MethodSpec("weicom", {"weight": weight})) for weight in LAMBDAS]
         rows = [
             [name, *cells]
             for name, *cells in zip([*self.benches[0].task.columns, "AVG"], *found, strict=True)
@@ -207,10 +230,10 @@ class Study:
 
 
 def bench_of(
-    model: ImageText, data: Dataset, make: Callable[[Dataset], Task], words: Sequence[str]
-) -> Bench:
+    model: ImageText, data: Dataset, make: Callable[[Dataset], RetrievalTask], words: Sequence[str]
+) -> TaskEvaluator:
     found = dataset_vectors(model, data)
-    return Bench(
+    return TaskEvaluator(
         make(data.select(found.positions.numpy())),
         found.vectors,
         model,
@@ -244,15 +267,15 @@ def chapter_4(
 
 def chapter_5(study: Study) -> Iterable[tuple[str, str]]:
     rows = [
-        Asked("text", title="Text"),
-        Asked("image", title="Image"),
-        Asked("average", title="Text & Image"),
+        MethodSpec("text", title="Text"),
+        MethodSpec("image", title="Image"),
+        MethodSpec("average", title="Text & Image"),
     ]
     rows += [
-        Asked("weicom", {"weight": weight}, f"WeiCom, lambda {weight:g}")
+        MethodSpec("weicom", {"weight": weight}, f"WeiCom, lambda {weight:g}")
         for weight in (0.3, 0.5, 0.6)
     ]
-    rows += [Asked("freedom", title="FreeDom"), Asked("basic", title="BASIC")]
+    rows += [MethodSpec("freedom", title="FreeDom"), MethodSpec("basic", title="BASIC")]
     yield "Attributes (D Table 5.2)", study.methods(rows)
     yield "The weight of the text (D Table 5.3)", study.weights()
 
@@ -287,16 +310,19 @@ def main() -> None:
         models = [create_image_text(run) for run in asked.clip]
         words, test = caption_words(data.split("train")), data.split("test")
         rivals = all(isinstance(model, Invertible) for model in models)
-        converted: Callable[[Dataset], Task] = lambda part: fewer(  # noqa: E731
+        converted: Callable[[Dataset], RetrievalTask] = lambda part: fewer(  # noqa: E731
             domain_conversion(part), asked.most
         )
-        changed: Callable[[Dataset], Task] = lambda part: fewer(  # noqa: E731
+        changed: Callable[[Dataset], RetrievalTask] = lambda part: fewer(  # noqa: E731
             attribute_modification(part, COUNTS, ATTRIBUTES), asked.most
         )
         domains = Study(
             [bench_of(model, test, converted, words) for model in models],
             ledger,
-            [Matrix(dataset_vectors(model, data.split("train")).vectors) for model in models],
+            [
+                MatrixDatabase(dataset_vectors(model, data.split("train")).vectors)
+                for model in models
+            ],
         )
         styles = {domain.replace("_", " ") for domain in data.domains.names}
         lists = {

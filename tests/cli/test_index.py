@@ -17,7 +17,7 @@ from cenote.models.image_text.saving import save_image_text
 from cenote.models.image_text.small import SmallClip
 from cenote.models.image_text.text_tower import TextTower
 from cenote.models.image_text.words import Words
-from cenote.search.embedded import Embedded
+from cenote.search.local_store import LocalStore
 
 THINGS = ("cat", "bird", "sketch", "photo")
 
@@ -126,9 +126,9 @@ def test_an_index_is_not_a_run(whole: Path, capfd: pytest.CaptureFixture[str]) -
 
 def test_wrong_input(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "empty").mkdir()
-    fill = ["index", tmp_path, "-o", tmp_path / "ix"]
-    assert_refused(capfd, ["--batch", "0"], *fill, "--batch", "0")
-    assert_refused(capfd, ["--workers", "-1"], *fill, "--workers", "-1")
+    update_index = ["index", tmp_path, "-o", tmp_path / "ix"]
+    assert_refused(capfd, ["--batch", "0"], *update_index, "--batch", "0")
+    assert_refused(capfd, ["--workers", "-1"], *update_index, "--workers", "-1")
     assert_refused(capfd, [tmp_path / "empty"], "index", tmp_path / "empty", "-o", tmp_path / "ix")
     assert_refused(
         capfd, ["--weight"], "search", tmp_path, "--text", "a", "--weight", "0.5"
@@ -179,7 +179,7 @@ def test_folders_that_may_not_be_read(
             code, error = denied("index", photos, "-o", tmp_path / "ix")
             assert code == 1 and f"{closed}: " in error[0], error
             assert (
-                len(Embedded.open(tmp_path / "ix")) == 24
+                len(LocalStore.open(tmp_path / "ix")) == 24
             )  # images of a closed folder stay in the index
         photos.chmod(0)
         code, error = denied("index", photos, "-o", tmp_path / "ix2", *model)

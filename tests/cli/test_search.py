@@ -158,8 +158,8 @@ def test_more_like_this_and_by_both(
 def test_options_and_words_of_a_method(
     index: Path, photos: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    from cenote.search.ask import Question
     from cenote.search.opening import open_for
+    from cenote.search.query import SearchRequest
 
     mine = photos / "things" / "rocket.jpg"
     rows = found(
@@ -176,7 +176,7 @@ def test_options_and_words_of_a_method(
         ("searle", ("a",), (), True), ("freedom-e", ("a",), (), True), ("auto", ("a",), (), True),
         ("auto", (), ("a",), False), ("weicom", ("a",), (), False),
     ):  # fmt: skip
-        opened = open_for(Question((mine,), texts, without, method), str(index), None, True)
+        opened = open_for(SearchRequest((mine,), texts, without, method), str(index), None, True)
         assert (opened.words is not None) is wanted, method
 
 
@@ -231,9 +231,9 @@ def test_again_and_quiet(photos: Path, index: Path, capfd: pytest.CaptureFixture
 def test_another_process_is_writing(
     photos: Path, index: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    from cenote.search.embedded import Embedded
+    from cenote.search.local_store import LocalStore
 
-    with Embedded.open(index).writing():
+    with LocalStore.open(index).writer():
         capfd.readouterr()
         assert main(["index", str(photos / "animals"), "-o", str(index)]) == 1
     error = capfd.readouterr().err

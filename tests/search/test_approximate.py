@@ -11,9 +11,9 @@ pytest.importorskip("faiss", reason="needs faiss: install cenote[faiss]")
 
 from cenote.search import approximate
 from cenote.search.approximate import bring_up_to_date, build
-from cenote.search.embedded import Embedded
 from cenote.search.filters import Filter
-from cenote.search.store import Description, Entry
+from cenote.search.local_store import LocalStore
+from cenote.search.store import ImageEntry, IndexDescription
 
 DIM = 32
 
@@ -27,18 +27,18 @@ def clustered(count: int, seed: int = 0) -> Tensor:
     return torch.nn.functional.normalize(x, dim=1)
 
 
-def entry(i: int) -> Entry:
-    return Entry(f"/p/{i}.jpg", f"{i:032x}", time=1, label=f"c{i % 2}")
+def entry(i: int) -> ImageEntry:
+    return ImageEntry(f"/p/{i}.jpg", f"{i:032x}", time=1, label=f"c{i % 2}")
 
 
-def filled(folder: Path, x: Tensor) -> Embedded:
-    index = Embedded.open(folder, Description("toy", "toy", x.shape[1]))
-    with index.writing() as writer:
+def filled(folder: Path, x: Tensor) -> LocalStore:
+    index = LocalStore.open(folder, IndexDescription("toy", "toy", x.shape[1]))
+    with index.writer() as writer:
         writer.put([entry(i) for i in range(len(x))], x)
     return index
 
 
-def recall(index: Embedded, queries: Tensor, k: int = 10) -> float:
+def recall(index: LocalStore, queries: Tensor, k: int = 10) -> float:
     found, truth = index.nearest(queries, k)[1], index.exact(queries, k)[1]
     return float(
         torch.tensor(
@@ -57,7 +57,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_its_recall_is_measured_and_true(built: Path) -> None:
-    index = Embedded.open(built)
+    index = LocalStore.open(built)
     assert index.open_approximate()
     about = json.loads((built / "approximate.json").read_text())
     assert about["rows"] == 3000 and min(about["recall@10"].values()) >= 0.95
@@ -74,7 +74,7 @@ def test_its_recall_is_measured_and_true(built: Path) -> None:
 
 
 def test_filters_are_exact(built: Path) -> None:
-    index = Embedded.open(built)
+    index = LocalStore.open(built)
     index.open_approximate()
     view = index.select(Filter(classes=("c1",)))
     queries = clustered(5, seed=2)
@@ -89,7 +89,7 @@ def test_what_comes_and_goes_later(tmp_path: Path) -> None:
     build(index)
     index.open_approximate()
     new = clustered(40, seed=7)
-    with index.writing() as writer:
+    with index.writer() as writer:
         writer.put([entry(5000 + i) for i in range(40)], new)
         writer.remove([entry(i).path for i in range(300)])
     assert index.approximate is not None and index.approximate.rows == 1500
@@ -98,10 +98,10 @@ def test_what_comes_and_goes_later(tmp_path: Path) -> None:
     assert index.nearest(clustered(20, seed=8), 30)[1].min() >= 300  # the removed ones are not
     assert recall(index, clustered(50, seed=9)) > 0.9
     # Most of what it knows is gone: still as many as were asked for.
-    with index.writing() as writer:
+    with index.writer() as writer:
         writer.remove([entry(i).path for i in range(1480)])
     assert index.nearest(new[:2], 60)[1].shape == (2, 60)
-    with index.writing() as writer:
+    with index.writer() as writer:
         writer.compact()
     assert index.approximate is None and len(index) == 60  # its rows have other numbers now
 
@@ -129,7 +129,7 @@ def test_when_it_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     message = bring_up_to_date(index)
     assert message is not None and "recall@10" in message and index.open_approximate()
     assert bring_up_to_date(index) is None  # fresh
-    with index.writing() as writer:
+    with index.writer() as writer:
         writer.put([entry(5000 + i) for i in range(300)], clustered(300, seed=3))
     assert bring_up_to_date(index) is not None  # a quarter of it is new
     bring_up_to_date(index, "no")

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from cenote.data import read_folders
-from cenote.search.ask import Question, ask, parse_term
-from cenote.search.embedded import Embedded
 from cenote.search.filters import Filter
-from cenote.search.index import fill
-from cenote.search.store import Description, Store
+from cenote.search.index import update_index
+from cenote.search.local_store import LocalStore
+from cenote.search.query import SearchRequest, ask, parse_term
+from cenote.search.store import IndexDescription, Store
 from tests.toy_models import COLOURS, SHAPES, WORDS, ColourModel, picture, word_memory
 
 
@@ -34,16 +34,19 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def store(photos: Path) -> Store:
     memory = word_memory()
-    made = Description("toy", "toy 1", 6, words={"name": "w", "digest": memory.digest, "n": 3})
-    index = Embedded.open(photos.parent / "ix", made)
+    made = IndexDescription("toy", "toy 1", 6, words={"name": "w", "digest": memory.digest, "n": 3})
+    index = LocalStore.open(photos.parent / "ix", made)
     assert (
-        fill(index, read_folders(photos), ColourModel(), memory, source=str(photos)).embedded == 32
+        update_index(
+            index, read_folders(photos), ColourModel(), memory, source=str(photos)
+        ).embedded
+        == 32
     )  # type: ignore[arg-type]
     return index
 
 
 def found(store: Store, **asked: object) -> list[str]:
-    answer = ask(Question(**asked), store, ColourModel(), word_memory())  # type: ignore[arg-type]
+    answer = ask(SearchRequest(**asked), store, ColourModel(), word_memory())  # type: ignore[arg-type]
     return [
         f"{Path(result.entry.path).parent.name}/{Path(result.entry.path).stem}"
         for result in answer.results
@@ -61,13 +64,13 @@ def test_by_text_by_image_and_by_both(photos: Path, store: Store, tmp_path: Path
             store, images=(outside,), texts=("stripes",), top=4, method=method, options=options
         )
         assert {name[:-1] for name in both} == {"stripes/green"}, method
-    answer = ask(Question((outside,), ("stripes",)), store, ColourModel(), word_memory())  # type: ignore[arg-type]
+    answer = ask(SearchRequest((outside,), ("stripes",)), store, ColourModel(), word_memory())  # type: ignore[arg-type]
     assert (
         answer.method == "freedom"
         and answer.why["n"] == 1
         and answer.why["words"][0]["word"] == "green"
     )
-    assert ask(Question((outside,), ("stripes",)), store, ColourModel()).method == "weicom"  # type: ignore[arg-type]
+    assert ask(SearchRequest((outside,), ("stripes",)), store, ColourModel()).method == "weicom"  # type: ignore[arg-type]
 
 
 def test_weights_and_negative_terms(store: Store) -> None:
@@ -104,13 +107,16 @@ def test_negative_terms_do_not_change_the_subject_of_the_image(photos: Path, sto
     mine = photos / "square" / "green0.png"
     asked = {"images": (mine,), "without": ("square",), "top": 4}
     best = ask(
-        Question(**asked, texts=("green",), options={"k": 4}), store, ColourModel(), word_memory()
+        SearchRequest(**asked, texts=("green",), options={"k": 4}),
+        store,
+        ColourModel(),
+        word_memory(),
     )  # type: ignore[arg-type]
     assert best.method == "freedom" and {Path(r.entry.path).stem[:-1] for r in best.results} == {
         "green"
     }
     assert {r.entry.label for r in best.results} == {"stripes"}
-    assert ask(Question(**asked), store, ColourModel(), word_memory()).method == "weicom"  # type: ignore[arg-type]
+    assert ask(SearchRequest(**asked), store, ColourModel(), word_memory()).method == "weicom"  # type: ignore[arg-type]
 
 
 def test_freedom_s_memory_is_the_whole_index(photos: Path, store: Store) -> None:
@@ -120,7 +126,7 @@ def test_freedom_s_memory_is_the_whole_index(photos: Path, store: Store) -> None
         "method": "freedom",
     }
     every, some = (
-        ask(Question(**asked, filter=chosen), store, ColourModel(), word_memory())  # type: ignore[arg-type]
+        ask(SearchRequest(**asked, filter=chosen), store, ColourModel(), word_memory())  # type: ignore[arg-type]
         for chosen in (Filter(), Filter(classes=("stripes",)))
     )
     assert (
@@ -150,7 +156,9 @@ def test_a_mapping_is_trained_once_on_the_whole_index(
         return torch.nn.Identity()
 
     monkeypatch.setattr("cenote.search.mapping.train_mapping", train)
-    question = Question((0,), ("stripes",), method="pic2word", filter=Filter(classes=("stripes",)))
+    question = SearchRequest(
+        (0,), ("stripes",), method="pic2word", filter=Filter(classes=("stripes",))
+    )
     for _ in range(2):
         answer = ask(question, store, MadeUpWords())  # type: ignore[arg-type]
         assert answer.searched == 16 and {result.entry.label for result in answer.results} == {
@@ -160,20 +168,22 @@ def test_a_mapping_is_trained_once_on_the_whole_index(
 
 
 def test_scores_are_cosines_best_first(store: Store) -> None:
-    answer = ask(Question(texts=("red",), top=32, near_duplicates="show"), store, ColourModel())  # type: ignore[arg-type]
+    answer = ask(
+        SearchRequest(texts=("red",), top=32, near_duplicates="show"), store, ColourModel()
+    )  # type: ignore[arg-type]
     scores = [result.score for result in answer.results]
     assert scores == sorted(scores, reverse=True) and len(scores) == 32 and answer.exact
-    rows = [store.known()[result.entry.path].row for result in answer.results]
+    rows = [store.images()[result.entry.path].row for result in answer.results]
     assert np.allclose(
         scores, store.vectors(torch.tensor(rows)) @ ColourModel().embed_texts(["red"])[0], atol=1e-5
     )
 
 
 def test_cut_off_then_sorted(store: Store) -> None:
-    every = ask(Question(texts=("red",), top=32, near_duplicates="show"), store, ColourModel())  # type: ignore[arg-type]
+    every = ask(SearchRequest(texts=("red",), top=32, near_duplicates="show"), store, ColourModel())  # type: ignore[arg-type]
     cut = every.results[7].score
     asked = {"texts": ("red",), "cut": cut, "top": 5, "near_duplicates": "show"}
-    answer = ask(Question(**asked, sort="date"), store, ColourModel())  # type: ignore[arg-type]
+    answer = ask(SearchRequest(**asked, sort="date"), store, ColourModel())  # type: ignore[arg-type]
     assert answer.relevant == 8 and len(answer.results) == 5
     dates = [result.entry.date for result in answer.results]
     assert dates == sorted(dates, reverse=True)
@@ -184,10 +194,10 @@ def test_cut_off_then_sorted(store: Store) -> None:
     names = found(store, **asked, sort="name")
     assert [name.split("/")[1] for name in names] == sorted(name.split("/")[1] for name in names)
     sizes = [
-        r.entry.size for r in ask(Question(**asked, sort="size"), store, ColourModel()).results
+        r.entry.size for r in ask(SearchRequest(**asked, sort="size"), store, ColourModel()).results
     ]  # type: ignore[arg-type]
     assert sizes == sorted(sizes, reverse=True)
-    assert ask(Question(texts=("red",), cut=2.0), store, ColourModel()).results == []  # type: ignore[arg-type]
+    assert ask(SearchRequest(texts=("red",), cut=2.0), store, ColourModel()).results == []  # type: ignore[arg-type]
 
 
 def test_filters_hold(photos: Path, store: Store) -> None:
@@ -210,10 +220,10 @@ def test_a_missing_file_is_marked(photos: Path, tmp_path: Path) -> None:
     (tmp_path / "x").mkdir()
     picture("red", "square", 1).save(tmp_path / "x" / "a.png")
     picture("blue", "square", 2).save(tmp_path / "x" / "b.png")
-    index = Embedded.open(tmp_path / "ix", Description("toy", "toy 1", 6))
-    fill(index, read_folders(tmp_path / "x"), ColourModel())  # type: ignore[arg-type]
+    index = LocalStore.open(tmp_path / "ix", IndexDescription("toy", "toy 1", 6))
+    update_index(index, read_folders(tmp_path / "x"), ColourModel())  # type: ignore[arg-type]
     (tmp_path / "x" / "a.png").unlink()
-    answer = ask(Question(texts=("red",)), index, ColourModel())  # type: ignore[arg-type]
+    answer = ask(SearchRequest(texts=("red",)), index, ColourModel())  # type: ignore[arg-type]
     assert [(Path(r.entry.path).name, r.missing) for r in answer.results] == [
         ("a.png", True),
         ("b.png", False),
@@ -222,7 +232,7 @@ def test_a_missing_file_is_marked(photos: Path, tmp_path: Path) -> None:
 
 def test_why(store: Store, photos: Path) -> None:
     mine = photos / "square" / "red0.png"
-    freedom = ask(Question((mine,), ("stripes",)), store, ColourModel(), word_memory()).why  # type: ignore[arg-type]
+    freedom = ask(SearchRequest((mine,), ("stripes",)), store, ColourModel(), word_memory()).why  # type: ignore[arg-type]
     assert freedom["words"][0]["word"] in WORDS and freedom["terms"] == [
         {"text": "stripes", "weight": 1.0}
     ]
@@ -231,14 +241,16 @@ def test_why(store: Store, photos: Path) -> None:
         and str(mine) not in freedom["proxies"]
     )
     weicom = ask(
-        Question((mine,), ("stripes",), options={"weight": 0.4}),
+        SearchRequest((mine,), ("stripes",), options={"weight": 0.4}),
         store,
         ColourModel(),
         word_memory(),
     ).why  # type: ignore[arg-type]
     assert weicom["method"] == "weicom" and weicom["weight"] == 0.4
 
-    twice = ask(Question(texts=("red", "red", "blue"), without=("red",)), store, ColourModel()).why  # type: ignore[arg-type]
+    twice = ask(
+        SearchRequest(texts=("red", "red", "blue"), without=("red",)), store, ColourModel()
+    ).why  # type: ignore[arg-type]
     assert [(t["text"], t["weight"]) for t in twice["terms"]] == [
         ("red", 1),
         ("red", 1),
@@ -249,20 +261,22 @@ def test_why(store: Store, photos: Path) -> None:
 
 def test_the_question_s_own_image_is_not_counted(store: Store, photos: Path) -> None:
     asked = {"images": (photos / "square" / "red0.png",), "cut": 0.9999}
-    answer = ask(Question(**asked), store, ColourModel())  # type: ignore[arg-type]
+    answer = ask(SearchRequest(**asked), store, ColourModel())  # type: ignore[arg-type]
     assert answer.relevant == len(answer.results) == 0
-    assert ask(Question(**asked, near_duplicates="show"), store, ColourModel()).relevant == 1  # type: ignore[arg-type]
+    assert ask(SearchRequest(**asked, near_duplicates="show"), store, ColourModel()).relevant == 1  # type: ignore[arg-type]
 
 
 def test_scores_from_a_mean_are_the_formula_s(store: Store, photos: Path) -> None:
     mine = photos / "square" / "red0.png"
-    asked = Question((mine,), ("stripes",), method="normalised-sum", top=32, near_duplicates="show")
+    asked = SearchRequest(
+        (mine,), ("stripes",), method="normalised-sum", top=32, near_duplicates="show"
+    )
     answer = ask(asked, store, ColourModel())  # type: ignore[arg-type]
     x = store.vectors(torch.arange(32)).double()
     s_t = x @ ColourModel().embed_texts(["stripes"])[0].double()
-    s_i = x @ x[store.known()[str(mine)].row]
+    s_i = x @ x[store.images()[str(mine)].row]
     expected = (s_t - s_t.mean()) / s_t.std() + (s_i - s_i.mean()) / s_i.std()
-    rows = [store.known()[result.entry.path].row for result in answer.results]
+    rows = [store.images()[result.entry.path].row for result in answer.results]
     assert np.allclose([result.score for result in answer.results], expected[rows], atol=1e-4)
 
 
@@ -272,10 +286,10 @@ def test_candidates_give_what_a_scan_gives(
     mine = (photos / "square" / "red0.png",)
     for method in ("weicom", "freedom", "sum", "product", "normalised-sum"):
         asked = {"images": mine, "texts": ("stripes",), "method": method, "top": 6}
-        scanned = ask(Question(**asked), store, ColourModel(), word_memory())  # type: ignore[arg-type]
+        scanned = ask(SearchRequest(**asked), store, ColourModel(), word_memory())  # type: ignore[arg-type]
         with monkeypatch.context() as patch:
-            patch.setattr(Embedded, "scan", lambda self, vectors: None)
-            candidates = ask(Question(**asked), store, ColourModel(), word_memory())  # type: ignore[arg-type]
+            patch.setattr(LocalStore, "scan", lambda self, vectors: None)
+            candidates = ask(SearchRequest(**asked), store, ColourModel(), word_memory())  # type: ignore[arg-type]
         assert scanned.exact and not candidates.exact
         scores = [[result.score for result in answer.results] for answer in (scanned, candidates)]
         assert scores[0] == pytest.approx(scores[1], abs=1e-4), (
@@ -306,12 +320,12 @@ def test_bad_questions(store: Store, tmp_path: Path, photos: Path) -> None:
     ]
     for asked, value in cases:
         with pytest.raises(ValueError, match=value or None):
-            ask(Question(**asked), store, ColourModel(), word_memory())  # type: ignore[arg-type]
+            ask(SearchRequest(**asked), store, ColourModel(), word_memory())  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"'toy'.*'other'"):
-        ask(Question(texts=("a",)), store, other)  # type: ignore[arg-type]
+        ask(SearchRequest(texts=("a",)), store, other)  # type: ignore[arg-type]
     other.identity = "toy 2"
     with pytest.raises(ValueError, match="'toy'"):
-        ask(Question(texts=("a",)), store, other)  # type: ignore[arg-type]
-    empty = Embedded.open(tmp_path / "empty", Description("toy", "toy 1", 6))
+        ask(SearchRequest(texts=("a",)), store, other)  # type: ignore[arg-type]
+    empty = LocalStore.open(tmp_path / "empty", IndexDescription("toy", "toy 1", 6))
     with pytest.raises(ValueError, match="empty"):
-        ask(Question(texts=("red",)), empty, ColourModel())  # type: ignore[arg-type]
+        ask(SearchRequest(texts=("red",)), empty, ColourModel())  # type: ignore[arg-type]

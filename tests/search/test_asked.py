@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from cenote.data import read_folders
-from cenote.search.ask import Answer, Asked, Question, ask
-from cenote.search.embedded import Embedded
-from cenote.search.index import fill
-from cenote.search.store import Description, Store
+from cenote.search.index import update_index
+from cenote.search.local_store import LocalStore
+from cenote.search.query import ImageInput, SearchAnswer, SearchRequest, ask
+from cenote.search.store import IndexDescription, Store
 from tests.toy_models import COLOURS, SHAPES, ColourModel, picture
 
 
@@ -21,20 +21,22 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
             (root / shape).mkdir(exist_ok=True)
             for i in range(3):
                 picture(colour, shape, 100 * k + i).save(root / shape / f"{colour}{i}.png")
-    index = Embedded.open(tmp_path_factory.mktemp("asked") / "ix", Description("toy", "toy 1", 6))
-    fill(index, read_folders(root), ColourModel())  # type: ignore[arg-type]
+    index = LocalStore.open(
+        tmp_path_factory.mktemp("asked") / "ix", IndexDescription("toy", "toy 1", 6)
+    )
+    update_index(index, read_folders(root), ColourModel())  # type: ignore[arg-type]
     return index
 
 
-def answer(store: Store, image: Asked, **options: object) -> Answer:
-    return ask(Question((image,), top=6, **options), store, ColourModel())  # type: ignore[arg-type]
+def answer(store: Store, image: ImageInput, **options: object) -> SearchAnswer:
+    return ask(SearchRequest((image,), top=6, **options), store, ColourModel())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("duplicates", ["hide", "show"])
 def test_a_file_its_contents_and_its_row(store: Store, duplicates: str) -> None:
     (entry,) = store.entries(torch.tensor([5]))
     path = Path(entry.path)
-    asked: list[Asked] = [path, path.read_bytes(), 5]
+    asked: list[ImageInput] = [path, path.read_bytes(), 5]
     found = [answer(store, image, near_duplicates=duplicates) for image in asked]
     for each in found:
         assert [(r.row, r.score) for r in each.results] == [

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from cenote.search import Matrix, Query, compose_all
+from cenote.search import ComposedQuery, MatrixDatabase, compose_all
 from cenote.search.basic import space_of
 from cenote.search.words import remember_words
 from tests.toy_models import WordSumModel, image_vectors
@@ -67,9 +67,12 @@ def slow(
 )
 def test_scores_are_the_oracle_s(components: int, expansion: int, contextual: int) -> None:
     model, x = WordSumModel(DIM), image_vectors(40, DIM)  # all of the database is the sample
-    queries = [Query(x[3], ("red",), inside=3), Query(image_vectors(1, DIM, 8)[0], ("old dog",))]
+    queries = [
+        ComposedQuery(x[3], ("red",), inside=3),
+        ComposedQuery(image_vectors(1, DIM, 8)[0], ("old dog",)),
+    ]
     plans = compose_all(
-        "basic", queries, Matrix(x), model, subjects=SUBJECTS, styles=STYLES, components=components,
+        "basic", queries, MatrixDatabase(x), model, subjects=SUBJECTS, styles=STYLES, components=components,
         expansion=expansion, contextual=contextual,
     )  # fmt: skip
     for query, plan in zip(queries, plans, strict=True):
@@ -89,16 +92,21 @@ def test_scores_are_the_oracle_s(components: int, expansion: int, contextual: in
 
 def test_candidates_hold_the_best() -> None:
     model, x = WordSumModel(DIM), image_vectors(3000, DIM)
-    query = Query(x[3], ("red",), inside=3)
-    plan = compose_all("basic", [query], Matrix(x), model, subjects=SUBJECTS, styles=STYLES)[0]
-    candidates = Matrix(x).nearest(plan.direction[None], 300)[1][0].tolist()
+    query = ComposedQuery(x[3], ("red",), inside=3)
+    plan = compose_all(
+        "basic", [query], MatrixDatabase(x), model, subjects=SUBJECTS, styles=STYLES
+    )[0]
+    candidates = MatrixDatabase(x).nearest(plan.direction[None], 300)[1][0].tolist()
     assert set(plan.scores(x).topk(10).indices.tolist()) <= set(candidates)
 
 
 def test_the_projection_is_idempotent() -> None:
     model, x = WordSumModel(DIM), image_vectors(50, DIM)
     space = space_of(
-        Matrix(x), remember_words(model, SUBJECTS), remember_words(model, STYLES), components=5
+        MatrixDatabase(x),
+        remember_words(model, SUBJECTS),
+        remember_words(model, STYLES),
+        components=5,
     )
     torch.testing.assert_close(
         space.projection @ space.projection, space.projection, atol=1e-5, rtol=0
@@ -112,8 +120,8 @@ def test_bad_options() -> None:
         with pytest.raises(ValueError, match=option):
             compose_all(
                 "basic",
-                [Query(image_vectors(1)[0], ("a",))],
-                Matrix(image_vectors(5)),
+                [ComposedQuery(image_vectors(1)[0], ("a",))],
+                MatrixDatabase(image_vectors(5)),
                 WordSumModel(),
                 **{option: value},
             )

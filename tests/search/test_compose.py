@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from cenote.search import METHODS, Matrix, Query, compose, compose_all
-from cenote.search.matrix import best, nearest_rows
+from cenote.search import METHODS, ComposedQuery, MatrixDatabase, compose, compose_all
+from cenote.search.database import best, nearest_rows
 from tests.toy_models import WordSumModel, image_vectors
 
 from .rankings import assert_ranked
@@ -29,9 +29,12 @@ def test_a_baseline_is_its_formula(method: str) -> None:
     model, x = WordSumModel(), image_vectors(200)
     images = image_vectors(3, seed=1)
     queries = [
-        Query(y, (text,)) for y, text in zip(images, ("red dog", "cat", "red dog"), strict=True)
+        ComposedQuery(y, (text,))
+        for y, text in zip(images, ("red dog", "cat", "red dog"), strict=True)
     ]
-    for query, plan in zip(queries, compose_all(method, queries, Matrix(x), model), strict=True):
+    for query, plan in zip(
+        queries, compose_all(method, queries, MatrixDatabase(x), model), strict=True
+    ):
         assert query.image is not None
         s_t, s_i = (
             x.double() @ model.embed_texts(query.texts)[0].double(),
@@ -45,18 +48,20 @@ def test_a_baseline_is_its_formula(method: str) -> None:
         if (
             method != "product"
         ):  # of two negative similarities the product is large: no direction finds that
-            assert_ranked(Matrix(x).nearest(plan.direction[None], 3)[1][0], expected, atol)
+            assert_ranked(MatrixDatabase(x).nearest(plan.direction[None], 3)[1][0], expected, atol)
 
 
 def test_terms_are_added_and_a_vector_is_taken_as_it_is() -> None:
     model, x = WordSumModel(), image_vectors(20)
-    plan = compose("text", Query(texts=("dog", "grass"), weights=(2.0, -0.5)), Matrix(x), model)
+    plan = compose(
+        "text", ComposedQuery(texts=("dog", "grass"), weights=(2.0, -0.5)), MatrixDatabase(x), model
+    )
     a, b = model.embed_texts(["dog", "grass"])
     total = 2 * a - 0.5 * b
     torch.testing.assert_close(plan.vectors[0], total / total.norm())
     given = image_vectors(1, seed=4)[0]
     torch.testing.assert_close(
-        compose("text", Query(text=given), Matrix(x), model).vectors[0], given
+        compose("text", ComposedQuery(text=given), MatrixDatabase(x), model).vectors[0], given
     )
 
 
@@ -86,19 +91,24 @@ def test_every_method_is_named_and_its_options_are_known() -> None:
 @pytest.mark.parametrize(
     ("method", "query", "rows", "values"),
     [
-        ("fredom", Query(image_vectors(1)[0], ("a",)), 3, "'fredom'.*'freedom'"),
-        ("sum", Query(texts=("a",)), 3, "'sum'.*image"),
-        ("weicom", Query(image_vectors(1)[0]), 3, "'weicom'.*text"),
-        ("freedom", Query(image_vectors(1)[0], ("a",)), 3, "'freedom'.*memory"),
-        ("searle", Query(image_vectors(1)[0], ("a",)), 3, "'searle'.*model"),
-        ("text", Query(texts=("a",)), 0, "empty"),
-        ("image", Query(torch.ones(5)), 3, r"\b5\b"),
-        ("text", Query(texts=("a", "b"), weights=(1.0,)), 3, r"\b2\b"),
-        ("text", Query(texts=("a", "a"), weights=(1.0, -1.0)), 3, "a, a"),
-        ("text", Query(texts=("a", " a"), weights=(1.0, -1.0)), 3, "a, *a"),
-        ("basic", Query(image_vectors(1)[0], texts=("a", "a"), weights=(2.0, -2.0)), 3, "a, a"),
+        ("fredom", ComposedQuery(image_vectors(1)[0], ("a",)), 3, "'fredom'.*'freedom'"),
+        ("sum", ComposedQuery(texts=("a",)), 3, "'sum'.*image"),
+        ("weicom", ComposedQuery(image_vectors(1)[0]), 3, "'weicom'.*text"),
+        ("freedom", ComposedQuery(image_vectors(1)[0], ("a",)), 3, "'freedom'.*memory"),
+        ("searle", ComposedQuery(image_vectors(1)[0], ("a",)), 3, "'searle'.*model"),
+        ("text", ComposedQuery(texts=("a",)), 0, "empty"),
+        ("image", ComposedQuery(torch.ones(5)), 3, r"\b5\b"),
+        ("text", ComposedQuery(texts=("a", "b"), weights=(1.0,)), 3, r"\b2\b"),
+        ("text", ComposedQuery(texts=("a", "a"), weights=(1.0, -1.0)), 3, "a, a"),
+        ("text", ComposedQuery(texts=("a", " a"), weights=(1.0, -1.0)), 3, "a, *a"),
+        (
+            "basic",
+            ComposedQuery(image_vectors(1)[0], texts=("a", "a"), weights=(2.0, -2.0)),
+            3,
+            "a, a",
+        ),
     ],
 )
 def test_bad_questions(method: str, query: Any, rows: int, values: str) -> None:
     with pytest.raises(ValueError, match=values):
-        compose(method, query, Matrix(image_vectors(3)[:rows]), WordSumModel())
+        compose(method, query, MatrixDatabase(image_vectors(3)[:rows]), WordSumModel())

@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from cenote.search.embedded import Embedded
 from cenote.search.filters import Filter, parse_date, parse_size
-from cenote.search.store import Busy, Description, Entry
+from cenote.search.local_store import LocalStore
+from cenote.search.store import ImageEntry, IndexBusy, IndexDescription
 
 from .rankings import assert_ranked
 
 DIM = 12
-MADE = Description("toy", "toy-1", DIM, words={"name": "list", "digest": "d", "n": 2})
+MADE = IndexDescription("toy", "toy-1", DIM, words={"name": "list", "digest": "d", "n": 2})
 
 
 def unit_rows(count: int, seed: int = 0, dim: int = DIM) -> Tensor:
@@ -25,8 +25,8 @@ def unit_rows(count: int, seed: int = 0, dim: int = DIM) -> Tensor:
     )
 
 
-def entry(i: int, **known: object) -> Entry:
-    plain = Entry(
+def entry(i: int, **known: object) -> ImageEntry:
+    plain = ImageEntry(
         f"/photos/{'ab'[i % 2]}/{i}.jpg", f"{i:032x}", size=100 * i, time=i, date=float(i)
     )
     return plain._replace(label=f"c{i % 3}", domain="photo" if i % 4 else "sketch", **known)  # type: ignore[arg-type]
@@ -36,9 +36,11 @@ def ids(count: int, start: int = 0) -> Tensor:
     return torch.arange(start, start + count)[:, None] + torch.tensor([0, 1000])
 
 
-def filled(folder: Path, count: int = 60, made: Description = MADE) -> tuple[Embedded, Tensor]:
-    index, x = Embedded.open(folder, made), unit_rows(count)
-    with index.writing() as writer:
+def filled(
+    folder: Path, count: int = 60, made: IndexDescription = MADE
+) -> tuple[LocalStore, Tensor]:
+    index, x = LocalStore.open(folder, made), unit_rows(count)
+    with index.writer() as writer:
         for start in range(0, count, 25):
             some = range(start, min(start + 25, count))
             writer.put([entry(i) for i in some], x[start : some.stop], ids(len(some), start))
@@ -53,7 +55,7 @@ def assert_nearest(found: Tensor, q: Tensor, x: Tensor, rows: list[int], k: int)
 
 def test_what_went_in_is_found(tmp_path: Path) -> None:
     filled(tmp_path / "ix")
-    index = Embedded.open(tmp_path / "ix")
+    index = LocalStore.open(tmp_path / "ix")
     x, queries = unit_rows(60), unit_rows(5, seed=1)
     assert len(index) == 60 and index.description == MADE
     scores, rows = index.nearest(queries, 7)
@@ -67,9 +69,9 @@ def test_what_went_in_is_found(tmp_path: Path) -> None:
 
 
 def test_ties_keep_the_lower_row(tmp_path: Path) -> None:
-    index = Embedded.open(tmp_path, Description("toy", "toy", DIM), budget=1 << 20)
+    index = LocalStore.open(tmp_path, IndexDescription("toy", "toy", DIM), budget=1 << 20)
     x = torch.eye(DIM)[torch.arange(300) % 3]  # similarities of 0 and 1 are exact in every kernel
-    with index.writing() as writer:
+    with index.writer() as writer:
         writer.put([entry(i) for i in range(300)], x)
     for queries in (x[:1], x[:3]):
         assert index.nearest(queries, 5)[1][0].tolist() == [0, 3, 6, 9, 12]
@@ -78,12 +80,12 @@ def test_ties_keep_the_lower_row(tmp_path: Path) -> None:
 def test_blocks_change_nothing(tmp_path: Path) -> None:
     """With the smallest budget, 40 queries are two groups, and 2,000 rows of 512 numbers are blocks of about 200."""
     index, x = (
-        Embedded.open(tmp_path / "ix", Description("toy", "toy", 512)),
+        LocalStore.open(tmp_path / "ix", IndexDescription("toy", "toy", 512)),
         unit_rows(2000, dim=512),
     )
-    with index.writing() as writer:
+    with index.writer() as writer:
         writer.put([entry(i) for i in range(2000)], x)
-    small = Embedded.open(tmp_path / "ix", budget=1 << 20)
+    small = LocalStore.open(tmp_path / "ix", budget=1 << 20)
     queries = unit_rows(40, seed=2, dim=512)
     for chosen in (
         Filter(),
@@ -111,16 +113,16 @@ def test_blocks_change_nothing(tmp_path: Path) -> None:
 def test_removed_and_changed_images(tmp_path: Path) -> None:
     index, x = filled(tmp_path / "ix")
     other = unit_rows(60, seed=3)
-    with index.writing() as writer:
+    with index.writer() as writer:
         assert writer.remove([entry(i).path for i in (0, 5, 5)] + ["/not/there"]) == 2
         writer.put([entry(7), entry(8)], other[7:9], ids(2, 500))
-        writer.note([entry(9, caption="a horse")])
+        writer.update([entry(9, caption="a horse")])
     x = torch.cat([x, other[7:9]])
     left = [row for row in range(62) if row not in (0, 5, 7, 8)]
     assert len(index) == 58
     for q in unit_rows(4, seed=4):
         assert_nearest(index.nearest(q[None], 9)[1][0], q, x, left, 9)
-    known = index.known()
+    known = index.images()
     assert known[entry(7).path].row == 60 and known[entry(9).path].entry.caption == "a horse"
     assert index.find(entry(8).digest) == [61] and index.find(entry(5).digest) == []
     scanned = index.scan(unit_rows(1))
@@ -130,13 +132,13 @@ def test_removed_and_changed_images(tmp_path: Path) -> None:
 def test_views_and_changes_after_a_search(tmp_path: Path) -> None:
     """What a search has worked out is of its rows alone."""
     index, x = filled(tmp_path / "ix")
-    with index.writing() as writer:
+    with index.writer() as writer:
         writer.remove([entry(0).path])
     index.nearest(x[:1], 3)
     view = index.select(Filter(classes=("c1", "c2")))  # many: they are masked, not gathered
     wanted = [i for i in range(1, 60) if i % 3]
     assert_nearest(view.nearest(x[:1], 9)[1][0], x[0], x, wanted, 9)
-    with index.writing() as writer:
+    with index.writer() as writer:
         writer.put([entry(60)], unit_rows(1, seed=60), ids(1, 60))
     x = torch.cat([x, unit_rows(1, seed=60)])
     assert_nearest(index.nearest(x[60:], 5)[1][0], x[60], x, list(range(1, 61)), 5)
@@ -155,9 +157,9 @@ def test_looking_again_leaves_no_files_open(tmp_path: Path) -> None:
 
 def test_the_log_stays_short(tmp_path: Path) -> None:
     """An index that is filled does not keep SQLite from taking up its log."""
-    index = Embedded.open(tmp_path / "ix", Description("toy", "toy", DIM))
+    index = LocalStore.open(tmp_path / "ix", IndexDescription("toy", "toy", DIM))
     x, log, longest = unit_rows(500), tmp_path / "ix" / "images.sqlite-wal", 0
-    with index.writing() as writer:
+    with index.writer() as writer:
         for turn in range(12):
             writer.put([entry(500 * turn + i, caption="x" * 2000) for i in range(500)], x)
             longest = max(longest, log.stat().st_size)
@@ -168,9 +170,9 @@ def test_the_log_stays_short(tmp_path: Path) -> None:
 
 def test_compaction_keeps_what_counts(tmp_path: Path) -> None:
     index, x = filled(tmp_path / "ix")
-    reader = Embedded.open(tmp_path / "ix")
+    reader = LocalStore.open(tmp_path / "ix")
     gone = [i for i in range(60) if i % 3]
-    with index.writing() as writer:
+    with index.writer() as writer:
         writer.remove([entry(i).path for i in gone])
         assert writer.compact(0.9) is False and writer.compact(0.5) is True
         writer.put([entry(99)], unit_rows(1, seed=9), ids(1, 99))
@@ -192,7 +194,7 @@ def test_compaction_keeps_what_counts(tmp_path: Path) -> None:
 def test_moments_follow_every_change(tmp_path: Path) -> None:
     index, _ = filled(tmp_path / "ix")
 
-    def check(view: Embedded) -> None:
+    def check(view: LocalStore) -> None:
         rows = torch.arange(len(view.matrix)) if view.rows is None else view.rows
         values = view.vectors(rows).double()
         moments = view.moments()
@@ -201,16 +203,16 @@ def test_moments_follow_every_change(tmp_path: Path) -> None:
         assert torch.allclose(moments.covariance, torch.cov(values.T), atol=1e-12)
 
     check(index)
-    with index.writing() as writer:
+    with index.writer() as writer:
         writer.remove([entry(i).path for i in range(0, 20, 2)])
         writer.put([entry(3)], unit_rows(1, seed=5), ids(1))
     check(index)
-    with index.writing() as writer:
+    with index.writer() as writer:
         writer.remove([entry(3).path])
     check(index)
     assert index.table.state("sums_rows") == 61 and index.table.state("sums_gone") == 12
     check(index.select(Filter(classes=("c2",), since=10)))
-    with index.writing() as writer:
+    with index.writer() as writer:
         writer.compact(0.1)
     check(index)
     with pytest.raises(ValueError):
@@ -257,7 +259,7 @@ def test_dates_and_sizes() -> None:
 
 
 def test_half_precision(tmp_path: Path) -> None:
-    index, x = filled(tmp_path, made=Description("toy", "toy-1", DIM, "float16", MADE.words))
+    index, x = filled(tmp_path, made=IndexDescription("toy", "toy-1", DIM, "float16", MADE.words))
     assert (tmp_path / "vectors-0.bin").stat().st_size == 60 * DIM * 2
     near = index.nearest(x, 1)
     assert near[0].dtype == torch.float32 and near[1][:, 0].tolist() == list(range(60))
@@ -266,16 +268,16 @@ def test_half_precision(tmp_path: Path) -> None:
 
 def test_one_writer(tmp_path: Path) -> None:
     index, _ = filled(tmp_path)
-    other = Embedded.open(tmp_path)
-    with index.writing(), pytest.raises(Busy, match=str(tmp_path)), other.writing():
+    other = LocalStore.open(tmp_path)
+    with index.writer(), pytest.raises(IndexBusy, match=str(tmp_path)), other.writer():
         pass
-    with other.writing():
+    with other.writer():
         pass
 
 
 def test_vectors_and_words_of_wrong_shapes(tmp_path: Path) -> None:
     index, x = filled(tmp_path)
-    with index.writing() as writer:
+    with index.writer() as writer:
         for vectors, words, values in [
             (x[:1, :5], ids(1), r"\(1, 12\).*\(1, 5\)"),
             (x[:1], None, r"\b2 words\b.*None"),
@@ -290,9 +292,9 @@ def test_vectors_and_words_of_wrong_shapes(tmp_path: Path) -> None:
 
 
 def test_file_names_that_are_not_text(tmp_path: Path) -> None:
-    index = Embedded.open(tmp_path, MADE)
+    index = LocalStore.open(tmp_path, MADE)
     odd = entry(1)._replace(path=os.fsdecode(b"/photos/\xff.jpg"), attributes={"colour": "blau"})
-    with index.writing() as writer:
+    with index.writer() as writer:
         writer.put([odd], unit_rows(1), ids(1))
     assert (
         index.entries(torch.tensor([0])) == [odd]

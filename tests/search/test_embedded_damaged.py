@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from cenote.search.embedded import Embedded
-from cenote.search.store import Damaged, open_store
+from cenote.search.local_store import LocalStore
+from cenote.search.store import IndexDamaged, open_store
 
 from .test_embedded import MADE, filled
 
@@ -29,8 +29,8 @@ def test_no_index_and_damaged_ones(tmp_path: Path) -> None:
         filled(folder)[0].table.close()
         file = folder / name
         file.unlink() if content is None else file.write_bytes(content)
-        with pytest.raises(Damaged, match=str(folder)):
-            open_store(folder).known()
+        with pytest.raises(IndexDamaged, match=str(folder)):
+            open_store(folder).images()
 
     damaged("vectors-0.bin", b"short")
     damaged("words-0.bin", None)
@@ -48,8 +48,8 @@ def test_a_table_that_lacks_what_it_should_have(tmp_path: Path, order: str) -> N
     filled(tmp_path)[0].table.close()
     with sqlite3.connect(tmp_path / "images.sqlite") as base:
         base.execute(order)
-    with pytest.raises(Damaged, match=str(tmp_path)):
-        Embedded.open(tmp_path).entries(torch.tensor([3]))
+    with pytest.raises(IndexDamaged, match=str(tmp_path)):
+        LocalStore.open(tmp_path).entries(torch.tensor([3]))
 
 
 def test_a_page_of_sqlite_that_was_overwritten(tmp_path: Path) -> None:
@@ -58,5 +58,5 @@ def test_a_page_of_sqlite_that_was_overwritten(tmp_path: Path) -> None:
     content = bytearray((tmp_path / "images.sqlite").read_bytes())
     content[8192:] = os.urandom(len(content) - 8192)
     (tmp_path / "images.sqlite").write_bytes(content)
-    with pytest.raises(Damaged, match=str(tmp_path)):
-        Embedded.open(tmp_path).known()
+    with pytest.raises(IndexDamaged, match=str(tmp_path)):
+        LocalStore.open(tmp_path).images()

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from cenote.search.embedded import Embedded
+from cenote.search.local_store import LocalStore
 
 from .test_embedded import MADE, entry, filled, ids, unit_rows
 
@@ -21,7 +21,7 @@ from .test_embedded import MADE, entry, filled, ids, unit_rows
 def write(folder: Path, start: int, begun: Event) -> None:
     """In a process of its own, until it is killed."""
     torch.set_num_threads(1)  # the threads of before the fork are not here
-    with Embedded.open(folder, MADE).writing() as writer:
+    with LocalStore.open(folder, MADE).writer() as writer:
         for i in range(start, start + 100_000, 5):
             numbers = range(i, i + 5)
             rows = torch.cat([unit_rows(1, seed=k) for k in numbers])
@@ -50,8 +50,8 @@ def writer_at_work(folder: Path, start: int) -> Iterator[None]:
 
 def check(folder: Path) -> int:
     """Every image has its own vector and words, and the moments are those of all."""
-    index = Embedded.open(folder)
-    known = index.known()
+    index = LocalStore.open(folder)
+    known = index.images()
     assert len(known) == len(index)
     for path, (row, kept) in known.items():
         number = int(Path(path).stem)
@@ -94,7 +94,7 @@ def shared() -> Iterator[Path]:
         os.chmod(Path(top) / "ix", 0o755)
 
 
-def read_as_a_guest(folder: Path, look: Callable[[Embedded], object]) -> str:
+def read_as_a_guest(folder: Path, look: Callable[[LocalStore], object]) -> str:
     """What somebody sees who may not write there; root becomes nobody for it."""
     os.chmod(folder, 0o555)
     ours, theirs = multiprocessing.Pipe()
@@ -105,7 +105,7 @@ def read_as_a_guest(folder: Path, look: Callable[[Embedded], object]) -> str:
             os.setgid(65534)
             os.setuid(65534)
         try:
-            theirs.send(str(look(Embedded.open(folder))))
+            theirs.send(str(look(LocalStore.open(folder))))
         except Exception as error:
             theirs.send(f"{type(error).__name__}: {error}")
 
@@ -132,7 +132,7 @@ def test_a_guest_sees_what_a_killed_writer_left(shared: Path) -> None:
     with writer_at_work(shared, 0):
         time.sleep(0.05)
     assert (shared / "images.sqlite-wal").stat().st_size
-    seen = read_as_a_guest(shared, lambda seen: (len(seen), len(seen.known())))
+    seen = read_as_a_guest(shared, lambda seen: (len(seen), len(seen.images())))
     copied = shared.with_name("copied")
     shutil.copytree(shared, copied, ignore=shutil.ignore_patterns("*-shm"))
     answer = read_as_a_guest(copied, len)

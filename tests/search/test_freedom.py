@@ -6,7 +6,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from cenote.search import Matrix, Query, WordMemory, compose, compose_all, frequent_words
+from cenote.search import (
+    ComposedQuery,
+    MatrixDatabase,
+    WordMemory,
+    compose,
+    compose_all,
+    frequent_words,
+)
 from cenote.search.texts import encode
 from tests.toy_models import WordSumModel, image_vectors
 
@@ -67,13 +74,13 @@ def slow(
 def test_every_variant_is_its_equation(variant: str, stored: bool) -> None:
     model, x = WordSumModel(), image_vectors(60)
     words = memory(model)
-    database = Matrix(x, words.nearest(x, 6) if stored else None)
+    database = MatrixDatabase(x, words.nearest(x, 6) if stored else None)
     settings: dict[str, Any] = {"k": 5, "n": 4, "m": 3}
     outside = image_vectors(2, seed=1)
     queries = [
-        Query(x[7], ("red",), inside=7),
-        Query(outside[0], ("blue",)),
-        Query(outside[0], ("red",)),
+        ComposedQuery(x[7], ("red",), inside=7),
+        ComposedQuery(outside[0], ("blue",)),
+        ComposedQuery(outside[0], ("red",)),
     ]
     given = {**settings, **({"m": 1} if variant == "freedom-word" else {})}
     plans = compose_all(variant, queries, database, model, words, **given)
@@ -91,7 +98,14 @@ def test_every_variant_is_its_equation(variant: str, stored: bool) -> None:
 
 def test_late_fusion_is_the_sum_of_separate_searches() -> None:
     model, x = WordSumModel(), image_vectors(50)
-    plan = compose("freedom", Query(x[0], ("red",), inside=0), Matrix(x), model, memory(model), k=6)
+    plan = compose(
+        "freedom",
+        ComposedQuery(x[0], ("red",), inside=0),
+        MatrixDatabase(x),
+        model,
+        memory(model),
+        k=6,
+    )
     lists = [
         w["weight"] * (x @ model.embed_texts([f"{w['word']} red"])[0]) for w in plan.why["words"]
     ]
@@ -109,52 +123,65 @@ def test_ties_go_to_the_word_first_seen() -> None:
 
 def test_a_query_in_the_memory_is_not_its_own_neighbour_twice() -> None:
     model, x = WordSumModel(), image_vectors(30)
-    database, words = Matrix(x), memory(model)
-    inside = compose("freedom", Query(x[3], ("red",), inside=3), database, model, words, k=4)
-    others = Matrix(torch.cat([x[:3], x[4:]]))
-    outside = compose("freedom", Query(x[3], ("red",)), others, model, words, k=4)
+    database, words = MatrixDatabase(x), memory(model)
+    inside = compose(
+        "freedom", ComposedQuery(x[3], ("red",), inside=3), database, model, words, k=4
+    )
+    others = MatrixDatabase(torch.cat([x[:3], x[4:]]))
+    outside = compose("freedom", ComposedQuery(x[3], ("red",)), others, model, words, k=4)
     torch.testing.assert_close(inside.vectors, outside.vectors)
     assert 3 not in inside.why["proxies"] and len(inside.why["proxies"]) == 3
 
 
 def test_another_memory_and_none() -> None:
     model, x, z = WordSumModel(), image_vectors(30), image_vectors(40, seed=5)
-    words, query = memory(model), Query(x[3], ("red",), inside=3)
-    other = compose("freedom", query, Matrix(x), model, words, k=4, memory=Matrix(z))
+    words, query = memory(model), ComposedQuery(x[3], ("red",), inside=3)
+    other = compose(
+        "freedom", query, MatrixDatabase(x), model, words, k=4, memory=MatrixDatabase(z)
+    )
     expected = slow("freedom", x[3], "red", z, words, model, None, 4, 7, 7)
     torch.testing.assert_close(other.vectors[0], expected, atol=1e-5, rtol=0)
-    none = compose("freedom", query, Matrix(x), model, words, memory="none")
-    alone = compose("freedom-l", query, Matrix(x), model, words)
+    none = compose("freedom", query, MatrixDatabase(x), model, words, memory="none")
+    alone = compose("freedom-l", query, MatrixDatabase(x), model, words)
     torch.testing.assert_close(none.vectors, alone.vectors)
     assert none.why["proxies"] == []
 
 
 def test_templates_terms_and_injected_words() -> None:
     model, x = WordSumModel(), image_vectors(30)
-    words, database = memory(model), Matrix(image_vectors(30))
+    words, database = memory(model), MatrixDatabase(image_vectors(30))
     plan = compose(
-        "freedom-word", Query(x[0], ("red",)), database, model, words, template="a {text} of {word}"
+        "freedom-word",
+        ComposedQuery(x[0], ("red",)),
+        database,
+        model,
+        words,
+        template="a {text} of {word}",
     )
     word = plan.why["words"][0]["word"]
     torch.testing.assert_close(plan.vectors[0], model.embed_texts([f"a red of {word}"])[0])
-    both = compose("freedom-word", Query(x[0], ("red", "old"), (2.0, -1.0)), database, model, words)
+    both = compose(
+        "freedom-word", ComposedQuery(x[0], ("red", "old"), (2.0, -1.0)), database, model, words
+    )
     one, two = model.embed_texts(
         [f"{word} red", "old"]
     )  # what is not wanted does not take the word along
     torch.testing.assert_close(both.vectors[0], 2 * one - two)
-    late = compose("freedom", Query(x[0], ("red", "old"), (1.0, -0.5)), database, model, words, k=5)
+    late = compose(
+        "freedom", ComposedQuery(x[0], ("red", "old"), (1.0, -0.5)), database, model, words, k=5
+    )
     expected = torch.zeros(model.dim)
     for w in late.why["words"]:
         expected += w["weight"] * (model.embed_texts([f"{w['word']} red"])[0] - 0.5 * two)
     torch.testing.assert_close(late.vectors[0], expected)
     with pytest.raises(ValueError):  # no positive text
-        compose("freedom", Query(x[0], ("old",), (-1.0,)), database, model, words)
+        compose("freedom", ComposedQuery(x[0], ("old",), (-1.0,)), database, model, words)
     injected = compose(
-        "freedom-l+", Query(x[0], ("red",)), database, model, words, m=0, injected=["house"]
+        "freedom-l+", ComposedQuery(x[0], ("red",)), database, model, words, m=0, injected=["house"]
     )
     torch.testing.assert_close(injected.vectors[0], model.embed_texts(["house red"])[0])
     early = compose(
-        "freedom-e+", Query(x[0], ("red",)), database, model, words, m=2, injected=["house"]
+        "freedom-e+", ComposedQuery(x[0], ("red",)), database, model, words, m=2, injected=["house"]
     )
     named = [w["word"] for w in early.why["words"]]
     assert len(named) == 3 and named[-1] == "house"
@@ -169,8 +196,8 @@ def test_texts_are_encoded_once() -> None:
     encode(model, ["c", "d"])
     assert model.asked == ["a b", "c", "d"]
     torch.testing.assert_close(first[0], first[2])
-    queries = [Query(y, ("red",)) for y in image_vectors(20, seed=2)]
-    compose_all("freedom", queries, Matrix(image_vectors(30)), model, words)
+    queries = [ComposedQuery(y, ("red",)) for y in image_vectors(20, seed=2)]
+    compose_all("freedom", queries, MatrixDatabase(image_vectors(30)), model, words)
     assert len(model.asked) == len(set(model.asked))
 
 
@@ -189,4 +216,11 @@ def test_texts_are_encoded_once() -> None:
 def test_bad_options(options: dict[str, Any], values: str) -> None:
     model, x = WordSumModel(), image_vectors(5)
     with pytest.raises(ValueError, match=values):
-        compose("freedom", Query(x[0], ("red",)), Matrix(x), model, memory(model), **options)
+        compose(
+            "freedom",
+            ComposedQuery(x[0], ("red",)),
+            MatrixDatabase(x),
+            model,
+            memory(model),
+            **options,
+        )

@@ -10,14 +10,16 @@ import torch
 from PIL import Image
 
 from cenote.data import open_dataset, read_folders
-from cenote.search.embedded import Embedded
-from cenote.search.index import Report, fill, open_images, source_of
-from cenote.search.store import Description
+from cenote.search.index import IndexReport, open_images, source_of, update_index
+from cenote.search.local_store import LocalStore
+from cenote.search.store import IndexDescription
 from tests.toy_models import ColourModel, CountingColourModel, picture, word_memory
 
 from .rankings import assert_ranked
 
-MADE = Description("toy", "toy 1", 6, words={"name": "w", "digest": word_memory().digest, "n": 3})
+MADE = IndexDescription(
+    "toy", "toy 1", 6, words={"name": "w", "digest": word_memory().digest, "n": 3}
+)
 
 
 def photographs(folder: Path, count: int = 12) -> None:
@@ -29,11 +31,11 @@ def photographs(folder: Path, count: int = 12) -> None:
 
 def update(
     folder: Path, index: Path, model: ColourModel | None = None, **options: object
-) -> Report:
+) -> IndexReport:
     data = (str(folder),)
-    store = Embedded.open(index, MADE)
+    store = LocalStore.open(index, MADE)
     dataset = open_images(data, (index,))
-    return fill(
+    return update_index(
         store,
         dataset,
         model or ColourModel(),
@@ -44,7 +46,7 @@ def update(
     )  # type: ignore[arg-type]
 
 
-def counts(report: Report) -> tuple[int, ...]:
+def counts(report: IndexReport) -> tuple[int, ...]:
     """embedded, moved, noted, same, removed, failed"""
     return (
         report.embedded,
@@ -58,8 +60,8 @@ def counts(report: Report) -> tuple[int, ...]:
 
 def check(folder: Path, index: Path) -> None:
     """Every image that can be read is there with its own vector, words and labels, and nothing else."""
-    store, model = Embedded.open(index), ColourModel()
-    known = store.known()
+    store, model = LocalStore.open(index), ColourModel()
+    known = store.images()
     dataset = read_folders(folder)
     readable = {}
     for i in range(len(dataset)):
@@ -145,14 +147,16 @@ def test_several_folders_in_one_index(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "a")
     with pytest.raises(ValueError, match=str(tmp_path / "a")):
         update(tmp_path / "a", tmp_path / "ix")
-    assert len(Embedded.open(tmp_path / "ix")) == 9
+    assert len(LocalStore.open(tmp_path / "ix")) == 9
 
 
-def update_all(data: list[str], index: Path, **options: object) -> Report:
+def update_all(data: list[str], index: Path, **options: object) -> IndexReport:
     """As `cenote index` does with several DATA: what is not there is told, the rest is done."""
     missing = list[str]()
-    store, dataset = Embedded.open(index, MADE), open_images(data, (index,), missing.append)
-    return fill(store, dataset, ColourModel(), word_memory(), source=source_of(data), **options)  # type: ignore[arg-type]
+    store, dataset = LocalStore.open(index, MADE), open_images(data, (index,), missing.append)
+    return update_index(
+        store, dataset, ColourModel(), word_memory(), source=source_of(data), **options
+    )  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("there", [False, True])
@@ -190,7 +194,7 @@ def test_files_named_one_by_one(tmp_path: Path) -> None:
 
     for folder in "pq":
         update_all(named(folder), tmp_path / "ix")
-    known = Embedded.open(tmp_path / "ix").known()
+    known = LocalStore.open(tmp_path / "ix").images()
     assert len(known) == 9 and all(old.entry.source == path for path, old in known.items())
     os.remove(tmp_path / "p" / "cats" / "1.png")
     os.remove(tmp_path / "q" / "cats" / "1.png")
@@ -210,7 +214,7 @@ def test_files_named_one_by_one(tmp_path: Path) -> None:
         0,
         0,
     )  # with labels now
-    assert {str(p) for p in Embedded.open(tmp_path / "ix").known()} == {
+    assert {str(p) for p in LocalStore.open(tmp_path / "ix").images()} == {
         *named("p"),
         str(tmp_path / "q/cats/1.png"),
     } | {*named("q")}
@@ -222,21 +226,23 @@ def test_another_job_between_opening_and_writing(
     """Rows are numbered anew by whoever compacts: they are read when nobody else can."""
     folder, index = tmp_path / "photos", tmp_path / "ix"
     photographs(folder)
-    store = Embedded.open(index, MADE)
+    store = LocalStore.open(index, MADE)
     update(folder, index)
     model, data = CountingColourModel(), open_images([str(folder)])
-    report = fill(store, data, model, word_memory(), source=str(folder))  # type: ignore[arg-type]
+    report = update_index(store, data, model, word_memory(), source=str(folder))  # type: ignore[arg-type]
     assert counts(report) == (0, 0, 0, 12, 0, 0) and model.embedded == 0
     for i in range(6):
         os.remove(folder / ("cats" if i % 2 else "dogs") / f"{i}.png")
     update(folder, index)
-    assert Embedded.open(index).table.generation == 1
+    assert LocalStore.open(index).table.generation == 1
     for name in ("a", "b"):  # the second is found by looking again
         picture("green", "stripes", 500).save(folder / "cats" / f"{name}.png")
     for i in (7, 9, 11):
         shutil.copy(folder / "cats" / f"{i}.png", folder / "dogs" / f"z{i}.png")
     monkeypatch.setattr("cenote.search.index.CHUNK", 2)
-    fill(store, open_images([str(folder)]), ColourModel(), word_memory(), source=str(folder))  # type: ignore[arg-type]
+    update_index(
+        store, open_images([str(folder)]), ColourModel(), word_memory(), source=str(folder)
+    )  # type: ignore[arg-type]
     check(folder, index)
 
 
@@ -281,7 +287,7 @@ def test_interrupted_and_taken_up(tmp_path: Path) -> None:
     photographs(folder, 23)
     with pytest.raises(KeyboardInterrupt):
         update(folder, index, Stopping(10))
-    assert len(Embedded.open(index)) == 10
+    assert len(LocalStore.open(index)) == 10
     seen = list[tuple[int, int]]()
     assert counts(update(folder, index, progress=lambda *done: seen.append(done))) == (
         13,
@@ -301,13 +307,15 @@ def test_a_list_with_labels_and_without_files(tmp_path: Path) -> None:
     table.write_text(
         "file,class,domain\nphotos/dogs/0.png,dog,photo\nphotos/cats/1.png,cat,photo\nphotos/gone.png,x,y\n"
     )
-    store = Embedded.open(tmp_path / "ix", MADE)
+    store = LocalStore.open(tmp_path / "ix", MADE)
     for domain, wanted in (("photo", (2, 0, 0, 0, 0, 1)), ("sketch", (0, 0, 2, 0, 0, 1))):
         table.write_text(table.read_text().replace("photo\n", f"{domain}\n"))
-        report = fill(store, open_dataset(table), ColourModel(), word_memory(), source=str(table))  # type: ignore[arg-type]
+        report = update_index(
+            store, open_dataset(table), ColourModel(), word_memory(), source=str(table)
+        )  # type: ignore[arg-type]
         assert counts(report) == wanted and len(report.failed) == 1
         assert report.failed[0].startswith(f"{tmp_path / 'photos/gone.png'}: ")
-        entries = {Path(p).name: k.entry for p, k in store.known().items()}
+        entries = {Path(p).name: k.entry for p, k in store.images().items()}
         assert {e.domain for e in entries.values()} == {domain} and entries["1.png"].label == "cat"
 
 
@@ -318,9 +326,9 @@ def test_dates_are_the_cameras(tmp_path: Path) -> None:
     picture("red", "square", 1).save(tmp_path / "p" / "camera.jpg", exif=exif)
     picture("red", "square", 2).save(tmp_path / "p" / "plain.jpg")
     os.utime(tmp_path / "p" / "plain.jpg", (5000, 5000))
-    store = Embedded.open(tmp_path / "ix", MADE)
-    fill(store, open_images([str(tmp_path / "p")]), ColourModel(), word_memory())  # type: ignore[arg-type]
-    dates = {Path(path).name: known.entry.date for path, known in store.known().items()}
+    store = LocalStore.open(tmp_path / "ix", MADE)
+    update_index(store, open_images([str(tmp_path / "p")]), ColourModel(), word_memory())  # type: ignore[arg-type]
+    dates = {Path(path).name: known.entry.date for path, known in store.images().items()}
     date = time.localtime(dates["camera.jpg"])
     assert (date.tm_year, date.tm_mon, date.tm_mday, date.tm_hour) == (2019, 5, 17, 18) and dates[
         "plain.jpg"
@@ -329,9 +337,9 @@ def test_dates_are_the_cameras(tmp_path: Path) -> None:
 
 def test_images_that_are_no_files(tmp_path: Path) -> None:
     world = open_dataset("world/tiny")
-    store = Embedded.open(tmp_path / "ix", MADE)
+    store = LocalStore.open(tmp_path / "ix", MADE)
     some = world.select(range(5))
-    assert counts(fill(store, some, ColourModel(), word_memory(), source="world/tiny")) == (
+    assert counts(update_index(store, some, ColourModel(), word_memory(), source="world/tiny")) == (
         5,
         0,
         0,
@@ -339,7 +347,7 @@ def test_images_that_are_no_files(tmp_path: Path) -> None:
         0,
         0,
     )  # type: ignore[arg-type]
-    assert counts(fill(store, some, ColourModel(), word_memory(), source="world/tiny")) == (
+    assert counts(update_index(store, some, ColourModel(), word_memory(), source="world/tiny")) == (
         0,
         0,
         0,

@@ -14,9 +14,9 @@ from cenote.models import create_model
 from cenote.models.image_text.small import SmallClip
 from cenote.models.image_text.text_tower import TextTower
 from cenote.models.image_text.words import Words
-from cenote.search import Matrix, Query, WordMemory, compose, compose_all
+from cenote.search import ComposedQuery, MatrixDatabase, WordMemory, compose, compose_all
 from cenote.search.inversion import PHRASES, SPREAD, invert
-from cenote.search.mapping import Mapping, mapping_loss, train_mapping
+from cenote.search.mapping import WordMapping, mapping_loss, train_mapping
 from cenote.unit import unit
 from tests.toy_models import WordSumModel, image_vectors
 
@@ -120,7 +120,7 @@ def test_the_model_does_not_change(model: SmallClip) -> None:
 
 def test_the_mapping_s_loss_is_the_papers(model: SmallClip) -> None:
     torch.manual_seed(1)
-    images, mapping = image_vectors(5), Mapping(24, 16, hidden=8).eval()
+    images, mapping = image_vectors(5), WordMapping(24, 16, hidden=8).eval()
     total = 0.0
     with torch.no_grad():
         texts = torch.cat(
@@ -151,9 +151,12 @@ def test_a_mapping_learns_and_is_the_same_again(model: SmallClip) -> None:
 
 
 def test_the_composed_query_is_the_sentence(model: SmallClip) -> None:
-    database, images = Matrix(image_vectors(12)), image_vectors(2, seed=3)
-    mapping = Mapping(24, 16, hidden=8).eval()
-    queries = [Query(images[0], ("sketch",)), Query(images[1], ("red", "house"), (1.0, -0.5))]
+    database, images = MatrixDatabase(image_vectors(12)), image_vectors(2, seed=3)
+    mapping = WordMapping(24, 16, hidden=8).eval()
+    queries = [
+        ComposedQuery(images[0], ("sketch",)),
+        ComposedQuery(images[1], ("red", "house"), (1.0, -0.5)),
+    ]
     with torch.no_grad():
         words = mapping(images)
         want = [
@@ -179,7 +182,13 @@ def test_the_composed_query_is_the_sentence(model: SmallClip) -> None:
     )
     assert plan.why == {"sentences": ["$ as sketch"]}
     with pytest.raises(ValueError):  # no positive text
-        compose("pic2word", Query(images[0], ("grass",), (-1.0,)), database, model, mapping=mapping)
+        compose(
+            "pic2word",
+            ComposedQuery(images[0], ("grass",), (-1.0,)),
+            database,
+            model,
+            mapping=mapping,
+        )
 
 
 def test_a_mapping_of_the_database_is_trained_once(
@@ -187,18 +196,24 @@ def test_a_mapping_of_the_database_is_trained_once(
 ) -> None:
     asked: list[int] = []
 
-    def train(given: SmallClip, images: Tensor, **_: int) -> Mapping:
+    def train(given: SmallClip, images: Tensor, **_: int) -> WordMapping:
         asked.append(len(images))
-        return Mapping(24, 16, hidden=8).eval()
+        return WordMapping(24, 16, hidden=8).eval()
 
     monkeypatch.setattr("cenote.search.mapping.train_mapping", train)
-    database, query = Matrix(image_vectors(12)), Query(image_vectors(1)[0], ("sketch",))
+    database, query = (
+        MatrixDatabase(image_vectors(12)),
+        ComposedQuery(image_vectors(1)[0], ("sketch",)),
+    )
     first, second = (compose("pic2word", query, database, model) for _ in range(2))
     assert asked == [12] and torch.equal(first.direction, second.direction)
 
 
 def test_wrong_arguments(model: SmallClip) -> None:
-    database, query = Matrix(image_vectors(12)), Query(image_vectors(1)[0], ("sketch",))
+    database, query = (
+        MatrixDatabase(image_vectors(12)),
+        ComposedQuery(image_vectors(1)[0], ("sketch",)),
+    )
     for method, options, values in (
         ("searle", {}, "memory"),
         ("pic2word", {"template": "a photo of $"}, "template.*{text}"),
@@ -213,7 +228,7 @@ def test_wrong_arguments(model: SmallClip) -> None:
     with pytest.raises(ValueError, match="words"):
         compose(
             "pic2word",
-            Query(image_vectors(1)[0], text=image_vectors(1)[0]),
+            ComposedQuery(image_vectors(1)[0], text=image_vectors(1)[0]),
             database,
             model,
             steps=1,

@@ -19,11 +19,11 @@ pytest.importorskip("pymilvus", reason="needs pymilvus: install cenote[milvus]")
 pytest.importorskip("milvus_lite", reason="needs milvus-lite: install cenote[milvus]")
 
 from cenote.data import read_folders
-from cenote.search.ask import Question, ask
-from cenote.search.embedded import Embedded
 from cenote.search.filters import Filter
-from cenote.search.index import fill
-from cenote.search.milvus import Milvus, row_of
+from cenote.search.index import update_index
+from cenote.search.local_store import LocalStore
+from cenote.search.milvus_store import MilvusStore, row_of
+from cenote.search.query import SearchRequest, ask
 from cenote.search.store import Store, find_store, open_store
 from tests.toy_models import COLOURS, SHAPES, ColourModel, CountingColourModel, picture, word_memory
 
@@ -85,12 +85,14 @@ def address(backend: str, tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def stores(address: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Embedded, Milvus]:
+def stores(
+    address: str, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[LocalStore, MilvusStore]:
     """Both were told the same: 60 images, some of them changed, some removed."""
-    embedded = Embedded.open(tmp_path_factory.mktemp("embedded") / "ix", MADE)
+    embedded = LocalStore.open(tmp_path_factory.mktemp("embedded") / "ix", MADE)
     assert find_store(address) is None
     milvus = open_store(address, MADE)
-    assert isinstance(milvus, Milvus)
+    assert isinstance(milvus, MilvusStore)
     for store in (embedded, milvus):
         change(store)
     return embedded, milvus
@@ -98,12 +100,12 @@ def stores(address: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Embe
 
 def change(store: Store) -> None:
     x, other = unit_rows(60), unit_rows(60, seed=3)
-    with store.writing() as writer:
+    with store.writer() as writer:
         writer.put([entry(i) for i in range(60)], x, ids(60))
-    with store.writing() as writer:
+    with store.writer() as writer:
         assert writer.remove([entry(i).path for i in range(0, 20, 3)] + ["/not/there"]) == 7
         writer.put([entry(7), entry(61)], other[7:9], ids(2, 500))
-        writer.note([entry(8, caption='it\'s a "horse"', attributes={"colour": "blau"})])
+        writer.update([entry(8, caption='it\'s a "horse"', attributes={"colour": "blau"})])
 
 
 def paths(store: Store, rows: torch.Tensor) -> list[str]:
@@ -122,13 +124,15 @@ FILTERS = [
 
 
 @pytest.mark.parametrize("filter", FILTERS)
-def test_the_same_neighbours_and_moments(stores: tuple[Embedded, Milvus], filter: Filter) -> None:
+def test_the_same_neighbours_and_moments(
+    stores: tuple[LocalStore, MilvusStore], filter: Filter
+) -> None:
     embedded, milvus = (store.select(filter) for store in stores)
     assert len(embedded) == len(milvus)
     queries = unit_rows(3, seed=8)
     (a, _), (b, rows) = embedded.nearest(queries, 9), milvus.nearest(queries, 9)
     assert a.shape == b.shape and torch.allclose(a, b, atol=1e-5)
-    row_of_path = {path: known.row for path, known in stores[0].known().items()}
+    row_of_path = {path: known.row for path, known in stores[0].images().items()}
     similarities, chosen = embedded.scan(queries)  # type: ignore[misc]
     for ranking, similarity in zip(rows, similarities, strict=True):
         scores = dict(zip(chosen.tolist(), similarity.tolist(), strict=True))
@@ -140,11 +144,12 @@ def test_the_same_neighbours_and_moments(stores: tuple[Embedded, Milvus], filter
         assert torch.allclose(kept.covariance, own.covariance, atol=1e-12)
 
 
-def test_what_is_known_is_the_same(stores: tuple[Embedded, Milvus]) -> None:
-    known, other = (store.known() for store in stores)
+def test_what_is_known_is_the_same(stores: tuple[LocalStore, MilvusStore]) -> None:
+    known, other = (store.images() for store in stores)
     assert {p: k.entry for p, k in known.items()} == {p: k.entry for p, k in other.items()}
     assert all(
-        stores[0].names(column) == stores[1].names(column) != [] for column in ("label", "domain")
+        stores[0].distinct_values(column) == stores[1].distinct_values(column) != []
+        for column in ("label", "domain")
     )
     some = list(known)[::7]
     rows, others = (
@@ -160,24 +165,24 @@ def test_what_is_known_is_the_same(stores: tuple[Embedded, Milvus]) -> None:
     assert all(other[p].row == row_of(p) for p in some)
 
 
-def test_the_sums_are_kept_and_made_again(stores: tuple[Embedded, Milvus]) -> None:
+def test_the_sums_are_kept_and_made_again(stores: tuple[LocalStore, MilvusStore]) -> None:
     _, milvus = stores
     kept = milvus.kept_sums()
     assert kept is not None and kept.count == len(milvus)
     assert torch.allclose(kept.second, milvus.summed().second, atol=1e-9)
-    with pytest.raises(RuntimeError, match="killed"), milvus.writing() as writer:
+    with pytest.raises(RuntimeError, match="killed"), milvus.writer() as writer:
         writer.put([entry(70)], unit_rows(1, seed=70), ids(1))
         raise RuntimeError("killed")
     assert milvus.kept_sums() is None
     assert milvus.moments().count == len(milvus)  # through all vectors
-    with milvus.writing() as writer:
+    with milvus.writer() as writer:
         writer.remove([entry(70).path])
     assert milvus.kept_sums() is not None and row_of(entry(70).path) not in milvus.by_row(
         [row_of(entry(70).path)], []
     )
 
 
-def test_two_writers_leave_no_wrong_sums(stores: tuple[Embedded, Milvus]) -> None:
+def test_two_writers_leave_no_wrong_sums(stores: tuple[LocalStore, MilvusStore]) -> None:
     """As many images as before, other vectors: the count alone says nothing."""
     _, milvus = stores
 
@@ -187,36 +192,36 @@ def test_two_writers_leave_no_wrong_sums(stores: tuple[Embedded, Milvus]) -> Non
     def check(kept: bool) -> None:
         moments, values = (
             milvus.moments(),
-            milvus.vectors(torch.tensor([k.row for k in milvus.known().values()])),
+            milvus.vectors(torch.tensor([k.row for k in milvus.images().values()])),
         )
         assert torch.allclose(moments.covariance, torch.cov(values.double().T), atol=1e-9)
         assert (milvus.kept_sums() is not None) == kept
 
     old = milvus.vectors(torch.tensor([row_of(entry(i).path) for i in (40, 41)]))
-    with milvus.writing() as one:
-        with milvus.writing() as other:  # one began before it and ends after it
+    with milvus.writer() as one:
+        with milvus.writer() as other:  # one began before it and ends after it
             change(other, 40, 140)
         check(True)
         change(one, 41, 141)
     check(True)  # through all vectors once
-    with milvus.writing() as one:
+    with milvus.writer() as one:
         change(one, 40, 240)
-        with milvus.writing() as other:
+        with milvus.writer() as other:
             change(other, 41, 241)
             change(one, 40, 340)
         check(False)
     check(False)
-    with milvus.writing() as one:
+    with milvus.writer() as one:
         change(one, 40, 0)
-        with milvus.writing() as other:
+        with milvus.writer() as other:
             change(other, 41, 0)
     check(False)  # one does not know what the other saw of it
-    with milvus.writing() as one:
+    with milvus.writer() as one:
         one.put([entry(40), entry(41)], old, ids(2, 40))
     check(True)
 
 
-def test_opened_again_by_its_address(stores: tuple[Embedded, Milvus], address: str) -> None:
+def test_opened_again_by_its_address(stores: tuple[LocalStore, MilvusStore], address: str) -> None:
     found = find_store(address)
     assert found is not None and found.description == MADE and len(found) == len(stores[0])
     assert found.scan(unit_rows(1)) is None
@@ -236,14 +241,14 @@ def test_questions_have_the_same_answers(backend: str, tmp_path: Path) -> None:
     both = (open_store(tmp_path / "ix", TOY_MADE), open_store(address, TOY_MADE))
     for store in both:
         model = CountingColourModel()
-        fill(store, read_folders(photos), model, word_memory(), source=str(photos))  # type: ignore[arg-type]
+        update_index(store, read_folders(photos), model, word_memory(), source=str(photos))  # type: ignore[arg-type]
         assert model.embedded == len(store) == 24
     os.rename(photos / "square" / "red0.png", photos / "square" / "zero.png")
     os.remove(photos / "stripes" / "red0.png")
     picture("green", "stripes", 999).save(photos / "stripes" / "new.png")
     for store in both:
         model = CountingColourModel()
-        report = fill(store, read_folders(photos), model, word_memory(), source=str(photos))  # type: ignore[arg-type]
+        report = update_index(store, read_folders(photos), model, word_memory(), source=str(photos))  # type: ignore[arg-type]
         assert (report.embedded, report.moved, report.removed, model.embedded) == (1, 1, 2, 1)
     mine = photos / "square" / "green1.png"
     for asked in (
@@ -258,7 +263,9 @@ def test_questions_have_the_same_answers(backend: str, tmp_path: Path) -> None:
             "method": "weicom",
         },
     ):
-        one, other = (ask(Question(**asked), store, ColourModel(), word_memory()) for store in both)  # type: ignore[arg-type]
+        one, other = (
+            ask(SearchRequest(**asked), store, ColourModel(), word_memory()) for store in both
+        )  # type: ignore[arg-type]
         assert one.method == other.method and one.why.keys() == other.why.keys()
         scores = [
             {result.entry.path: result.score for result in answer.results}
@@ -273,11 +280,11 @@ def test_questions_have_the_same_answers(backend: str, tmp_path: Path) -> None:
 def test_a_graph_of_neighbours() -> None:
     """HNSW instead of FLAT, where the address asks for it."""
     store, x = open_store(f"{SERVER}/{RUN}_graph?index=hnsw", MADE), unit_rows(60)
-    with store.writing() as writer:
+    with store.writer() as writer:
         writer.put([entry(i) for i in range(60)], x, ids(60))
     assert paths(store, store.nearest(x[[7]], 1)[1][0]) == [entry(7).path]
     assert (
-        isinstance(store, Milvus)
+        isinstance(store, MilvusStore)
         and store.client.describe_index(store.name, "vector")["index_type"] == "HNSW"
     )
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from cenote.models import image_text
-from cenote.search.ask import Question
-from cenote.search.compose import METHODS
-from cenote.search.embedded import Embedded
 from cenote.search.filters import Filter
+from cenote.search.local_store import LocalStore
+from cenote.search.methods import METHODS
 from cenote.search.opening import choose_method, open_for
-from cenote.search.store import Description
+from cenote.search.query import SearchRequest
+from cenote.search.store import IndexDescription
 
 from .test_embedded import MADE, entry, filled, ids, unit_rows
 
@@ -56,7 +56,7 @@ def test_options(method: str, values: str) -> None:
 
 def test_options_given_in_python(tmp_path: Path) -> None:
     filled(tmp_path / "ix")
-    asked = Question((tmp_path / "none.png",), ("a",), method="freedom", options={"k": 0})
+    asked = SearchRequest((tmp_path / "none.png",), ("a",), method="freedom", options={"k": 0})
     with pytest.raises(ValueError, match=r"\bk\b.*\b0\b"):
         open_for(asked, str(tmp_path / "ix"))
 
@@ -71,33 +71,35 @@ def test_a_class_that_no_image_has(tmp_path: Path) -> None:
 
     def assert_refused(values: str, index: str = "ix", **chosen: tuple[str, ...]) -> None:
         with pytest.raises(ValueError, match=values):
-            open_for(Question(texts=("a",), filter=Filter(**chosen)), str(tmp_path / index))  # type: ignore[arg-type]
+            open_for(SearchRequest(texts=("a",), filter=Filter(**chosen)), str(tmp_path / index))  # type: ignore[arg-type]
 
     assert_refused(r"/ix\b.*'C1'.*'c1'.*c0, c1, c2", classes=("c0", "C1"))
     assert_refused(r"'zebra'.*c0, c1, c2", classes=("zebra",))
     assert_refused(r"'skech'.*'sketch'.*photo, sketch", classes=("c0",), domains=("skech",))
-    plain = Embedded.open(tmp_path / "plain", Description("toy", "toy-1", MADE.dim))
-    many = Embedded.open(tmp_path / "many", Description("toy", "toy-1", MADE.dim))
-    with plain.writing() as writer:
+    plain = LocalStore.open(tmp_path / "plain", IndexDescription("toy", "toy-1", MADE.dim))
+    many = LocalStore.open(tmp_path / "many", IndexDescription("toy", "toy-1", MADE.dim))
+    with plain.writer() as writer:
         writer.put([entry(0)._replace(label=None)], unit_rows(1))
-    with many.writing() as writer:
+    with many.writer() as writer:
         writer.put([entry(i)._replace(label=f"n{i:02d}") for i in range(15)], unit_rows(15))
     assert_refused("'dog'", "plain", classes=("dog",))
     assert_refused(r"'dog'.*n00, .*, n11\b.*\b3\b", "many", classes=("dog",))
     with pytest.raises(AssertionError, match="toy"):
         open_for(
-            Question(texts=("a",), filter=Filter(classes=("c1",), domains=("photo",))),
+            SearchRequest(texts=("a",), filter=Filter(classes=("c1",), domains=("photo",))),
             str(tmp_path / "ix"),
         )
 
 
 def test_a_class_leaves_with_its_last_image(tmp_path: Path) -> None:
     index, _ = filled(tmp_path / "ix", 3)
-    assert index.names("label") == ["c0", "c1", "c2"] and index.names("domain") == [
+    assert index.distinct_values("label") == ["c0", "c1", "c2"] and index.distinct_values(
+        "domain"
+    ) == [
         "photo",
         "sketch",
     ]
-    with index.writing() as writer:
+    with index.writer() as writer:
         writer.remove([entry(1).path])
         writer.put([entry(5)._replace(label="new")], unit_rows(1), ids(1))
-    assert index.names("label") == ["c0", "c2", "new"]
+    assert index.distinct_values("label") == ["c0", "c2", "new"]

@@ -9,16 +9,16 @@ import pytest
 import torch
 
 from cenote.data import read_folders
-from cenote.search.ask import Question, ask
-from cenote.search.embedded import Embedded
 from cenote.search.filters import Filter
-from cenote.search.index import fill
+from cenote.search.index import update_index
+from cenote.search.local_store import LocalStore
 from cenote.search.opening import check_there, words_of
 from cenote.search.places import Places, relocate
-from cenote.search.store import Description, Entry
+from cenote.search.query import SearchRequest, ask
+from cenote.search.store import ImageEntry, IndexDescription
 from tests.toy_models import COLOURS, SHAPES, ColourModel, CountingColourModel, picture
 
-TOY = Description("toy", "toy 1", 6)
+TOY = IndexDescription("toy", "toy 1", 6)
 
 
 @pytest.fixture
@@ -31,14 +31,14 @@ def root(tmp_path: Path) -> Path:
             picture(colour, shape, i).save(root / "photos" / shape / f"{colour}.png")
     (root / "clip").mkdir()
     (root / "words.txt").write_text("red\n")
-    made = Description(
+    made = IndexDescription(
         str(root / "clip"),
         "toy 1",
         6,
         words={"name": str(root / "words.txt"), "digest": "d", "n": 0},
     )
-    fill(
-        Embedded.open(root / "ix", made),
+    update_index(
+        LocalStore.open(root / "ix", made),
         read_folders(root / "photos"),
         ColourModel(),
         source=str(root / "photos"),
@@ -69,13 +69,13 @@ def every(folder: Path) -> list[str]:
 
 def test_everything_moves_along(root: Path) -> None:
     new = moved(root)
-    index = Embedded.open(new / "ix")
+    index = LocalStore.open(new / "ix")
     assert index.description.model == str(new / "clip") and index.description.words["name"] == str(
         new / "words.txt"
     )
     check_there(index)
-    assert sorted(index.known()) == every(new / "photos")
-    answer = ask(Question(texts=("red",), near_duplicates="show"), index, ColourModel())  # type: ignore[arg-type]
+    assert sorted(index.images()) == every(new / "photos")
+    answer = ask(SearchRequest(texts=("red",), near_duplicates="show"), index, ColourModel())  # type: ignore[arg-type]
     assert len(answer.results) == 8 and not any(result.missing for result in answer.results)
     assert {entry.source for entry in index.entries(torch.arange(8))} == {str(new / "photos")}
     for folder, count in (
@@ -90,12 +90,14 @@ def test_everything_moves_along(root: Path) -> None:
 def test_a_writer_stores_the_new_paths(root: Path) -> None:
     new, model = moved(root), CountingColourModel()
     source = str(new / "photos")
-    report = fill(Embedded.open(new / "ix"), read_folders(new / "photos"), model, source=source)  # type: ignore[arg-type]
+    report = update_index(
+        LocalStore.open(new / "ix"), read_folders(new / "photos"), model, source=source
+    )  # type: ignore[arg-type]
     assert (report.same, report.removed, report.moved, model.embedded) == (8, 0, 0, 0)
     assert stored(new / "ix") == every(new / "photos")
     again = Path(shutil.move(new, root.parent / "third"))
-    index = Embedded.open(again / "ix")
-    assert index.description.model == str(again / "clip") and sorted(index.known()) == every(
+    index = LocalStore.open(again / "ix")
+    assert index.description.model == str(again / "clip") and sorted(index.images()) == every(
         again / "photos"
     )
 
@@ -103,11 +105,11 @@ def test_a_writer_stores_the_new_paths(root: Path) -> None:
 def test_a_file_that_changed_on_the_way_is_embedded_again(root: Path) -> None:
     new, model = moved(root), CountingColourModel()
     picture("red", "stripes", 77).resize((90, 90)).save(new / "photos" / "square" / "red.png")
-    report = fill(
-        Embedded.open(new / "ix"), read_folders(new / "photos"), model, source=str(new / "photos")
+    report = update_index(
+        LocalStore.open(new / "ix"), read_folders(new / "photos"), model, source=str(new / "photos")
     )  # type: ignore[arg-type]
     assert (report.embedded, report.same, model.embedded) == (1, 7, 1) and len(
-        Embedded.open(new / "ix")
+        LocalStore.open(new / "ix")
     ) == 8
 
 
@@ -116,24 +118,24 @@ def test_others_in_the_old_place_are_not_taken_for_them(root: Path) -> None:
     shutil.copytree(new, root)
     for path in every(root / "photos"):
         picture("blue", "stripes", 5).resize((200, 200)).save(path)
-    assert sorted(Embedded.open(new / "ix").known()) == every(new / "photos")
+    assert sorted(LocalStore.open(new / "ix").images()) == every(new / "photos")
 
 
 def test_a_copy_without_its_images_has_them_where_they_were(root: Path) -> None:
     copy = root.parent / "backup" / "deep" / "ix"
     shutil.copytree(root / "ix", copy)
-    index = Embedded.open(copy)
-    assert sorted(index.known()) == every(root / "photos") and index.description.model == str(
+    index = LocalStore.open(copy)
+    assert sorted(index.images()) == every(root / "photos") and index.description.model == str(
         root / "clip"
     )
-    with index.writing():
+    with index.writer():
         pass
     assert stored(copy) == every(root / "photos")
     (copy.parent / "photos" / "square").mkdir(parents=True)
     picture("blue", "stripes", 5).resize((200, 200)).save(
         copy.parent / "photos" / "square" / "red.png"
     )
-    assert sorted(Embedded.open(copy).known()) == every(
+    assert sorted(LocalStore.open(copy).images()) == every(
         root / "photos"
     )  # of another size: another picture
 
@@ -142,19 +144,19 @@ def test_an_image_that_is_there_twice_once_settled_is_one(root: Path) -> None:
     new = root.parent / "a" / "copy"
     shutil.copytree(root, new)
     forget_home(new / "ix")  # which an older Cenote then filled: every image under both names
-    fill(
-        Embedded.open(new / "ix"),
+    update_index(
+        LocalStore.open(new / "ix"),
         read_folders(new / "photos"),
         ColourModel(),
         source=str(new / "photos"),
     )  # type: ignore[arg-type]
-    assert len(Embedded.open(new / "ix")) == 16
+    assert len(LocalStore.open(new / "ix")) == 16
     with sqlite3.connect(new / "ix" / "images.sqlite") as base:
         base.execute("update state set value = ? where name = 'home'", (os.fsencode(root / "ix"),))
     shutil.rmtree(root)
-    with Embedded.open(new / "ix").writing():
+    with LocalStore.open(new / "ix").writer():
         pass
-    assert stored(new / "ix") == every(new / "photos") and len(Embedded.open(new / "ix")) == 8
+    assert stored(new / "ix") == every(new / "photos") and len(LocalStore.open(new / "ix")) == 8
 
 
 def bitmaps(folder: Path, shape: str) -> list[str]:
@@ -172,19 +174,19 @@ def test_a_copy_beside_others_of_the_same_size_keeps_its_own(tmp_path: Path) -> 
     )
     assert len({os.path.getsize(path) for path in own + others}) == 1
     source = str(tmp_path / "a" / "photos")
-    fill(
-        Embedded.open(tmp_path / "a" / "ix", TOY),
+    update_index(
+        LocalStore.open(tmp_path / "a" / "ix", TOY),
         read_folders(tmp_path / "a"),
         ColourModel(),
         source=source,
     )  # type: ignore[arg-type]
     shutil.copytree(tmp_path / "a" / "ix", tmp_path / "b" / "ix")
-    index = Embedded.open(tmp_path / "b" / "ix")
-    assert sorted(index.known()) == own
-    report = fill(
+    index = LocalStore.open(tmp_path / "b" / "ix")
+    assert sorted(index.images()) == own
+    report = update_index(
         index, read_folders(tmp_path / "b"), ColourModel(), source=str(tmp_path / "b" / "photos")
     )  # type: ignore[arg-type]
-    assert (report.embedded, report.removed) == (4, 0) and sorted(index.known()) == own + others
+    assert (report.embedded, report.removed) == (4, 0) and sorted(index.images()) == own + others
 
 
 def put(index: Path, *images: tuple[Path, str]) -> None:
@@ -193,8 +195,8 @@ def put(index: Path, *images: tuple[Path, str]) -> None:
     for path, digest in images:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"x")
-        entries.append(Entry(str(path), digest, 1))
-    with Embedded.open(index, TOY).writing() as writer:
+        entries.append(ImageEntry(str(path), digest, 1))
+    with LocalStore.open(index, TOY).writer() as writer:
         writer.put(entries, torch.eye(6)[: len(entries)])
 
 
@@ -210,9 +212,9 @@ def test_a_row_gives_way_only_to_the_same_image(tmp_path: Path) -> None:
     )
     shutil.rmtree(old / "photos")
     shutil.move(old / "ix", new / "ix")
-    with Embedded.open(new / "ix").writing():
+    with LocalStore.open(new / "ix").writer():
         pass
-    left = Embedded.open(new / "ix").known().items()
+    left = LocalStore.open(new / "ix").images().items()
     assert sorted((path, known.entry.digest) for path, known in left) == sorted(
         [(str(old / "photos" / "1.bmp"), "own"), (str(other[0]), "other"), (str(same[0]), "same")]
     )
@@ -224,7 +226,7 @@ def test_of_two_rows_with_one_new_path_the_first_moves(
     put(tmp_path / "old" / "ix", (tmp_path / "1", "one"), (tmp_path / "2", "two"))
     shutil.move(tmp_path / "old", tmp_path / "new")
     monkeypatch.setattr(Places, "settled", lambda *_: (str(tmp_path / "3"), ""))
-    with Embedded.open(tmp_path / "new" / "ix").writing():
+    with LocalStore.open(tmp_path / "new" / "ix").writer():
         pass
     assert stored(tmp_path / "new" / "ix") == [str(tmp_path / "2"), str(tmp_path / "3")]
 
@@ -244,20 +246,20 @@ def test_images_deleted_on_the_way_leave(root: Path, name: str) -> None:
         return name.replace("photos", str(folder / "photos"))
 
     shutil.rmtree(root / "ix")
-    index = Embedded.open(root / "ix", TOY)
-    fill(index, read_folders(root / "photos"), ColourModel(), source=source(root))  # type: ignore[arg-type]
+    index = LocalStore.open(root / "ix", TOY)
+    update_index(index, read_folders(root / "photos"), ColourModel(), source=source(root))  # type: ignore[arg-type]
     new = moved(root)
     (new / "photos" / "square" / "red.png").unlink()
-    index = Embedded.open(new / "ix")
-    assert {known.entry.source for known in index.known().values()} == {source(new)}
-    report = fill(index, read_folders(new / "photos"), ColourModel(), source=source(new))  # type: ignore[arg-type]
+    index = LocalStore.open(new / "ix")
+    assert {known.entry.source for known in index.images().values()} == {source(new)}
+    report = update_index(index, read_folders(new / "photos"), ColourModel(), source=source(new))  # type: ignore[arg-type]
     assert (report.same, report.removed) == (7, 1) and stored(new / "ix") == every(new / "photos")
 
 
 def test_a_copys_folder_is_not_its_originals(root: Path) -> None:
     copy = root.parent / "a" / "copy"
     shutil.copytree(root, copy)
-    index = Embedded.open(copy / "ix")
+    index = LocalStore.open(copy / "ix")
     assert (
         len(index.select(Filter(folders=(str(root / "photos"),)))) == 8
     )  # that is where its images are
@@ -268,9 +270,9 @@ def test_a_copys_folder_is_not_its_originals(root: Path) -> None:
 
 def test_through_a_link_it_is_at_home(root: Path) -> None:
     (root.parent / "link").symlink_to(root)
-    index = Embedded.open(root.parent / "link" / "ix")
-    assert sorted(index.known()) == every(root / "photos")
-    with index.writing():
+    index = LocalStore.open(root.parent / "link" / "ix")
+    assert sorted(index.images()) == every(root / "photos")
+    with index.writer():
         pass
     assert stored(root / "ix") == every(root / "photos")
 
@@ -280,34 +282,34 @@ def test_a_link_to_one_that_was_moved(root: Path, linked: str) -> None:
     new, link = moved(root), root.parent / "desk" / "link"
     link.parent.mkdir()
     link.symlink_to(new / "ix" if linked == "ix" else new)
-    index = Embedded.open(link if linked == "ix" else link / "ix")
+    index = LocalStore.open(link if linked == "ix" else link / "ix")
     seen = new if linked == "ix" else link
     for _ in range(2):
-        assert [os.path.realpath(path) for path in sorted(index.known())] == every(new / "photos")
+        assert [os.path.realpath(path) for path in sorted(index.images())] == every(new / "photos")
         assert index.description.model == str(seen / "clip")
-        with index.writing():
+        with index.writer():
             pass
     assert index.table.state("home") == index.table.state("model_home") == os.fsencode(seen / "ix")
     link.unlink()
     third = Path(shutil.move(new, root.parent / "third"))
-    index = Embedded.open(third / "ix")
-    assert sorted(index.known()) == every(third / "photos") and index.description.model == str(
+    index = LocalStore.open(third / "ix")
+    assert sorted(index.images()) == every(third / "photos") and index.description.model == str(
         third / "clip"
     )
 
 
 def test_an_index_without_a_home(root: Path) -> None:
     forget_home(root / "ix")
-    assert sorted(Embedded.open(root / "ix").known()) == every(root / "photos")
+    assert sorted(LocalStore.open(root / "ix").images()) == every(root / "photos")
     new = moved(root)
-    index = Embedded.open(new / "ix")
-    assert sorted(index.known()) == [
+    index = LocalStore.open(new / "ix")
+    assert sorted(index.images()) == [
         str(root / path.relative_to(new)) for path in map(Path, every(new / "photos"))
     ]
     with pytest.raises(ValueError, match=rf"{root}/clip\b.*-o {new}/ix --model"):
         check_there(index)
     with pytest.raises(ValueError, match=rf"{new}/ix\b.*{root}/words\.txt"):
         words_of(index, ColourModel())  # type: ignore[arg-type]
-    with index.writing():
+    with index.writer():
         pass
-    assert Embedded.open(new / "ix").table.state("home") == os.fsencode(new / "ix")
+    assert LocalStore.open(new / "ix").table.state("home") == os.fsencode(new / "ix")

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from cenote.models import image_text
-from cenote.search.embedded import Embedded
+from cenote.search.local_store import LocalStore
 from cenote.search.opening import model_of, words_of
 from cenote.search.places import Places, split_model, whole_model
-from cenote.search.store import Description
+from cenote.search.store import IndexDescription
 from cenote.search.words import words_digest
 from tests.toy_models import ColourModel
 
@@ -35,7 +35,7 @@ def root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     clip(root, "toy 1")
     (root / "words.txt").write_text("red")
     words = {"name": str(root / "words.txt"), "digest": words_digest(["red"]), "n": 0}
-    Embedded.open(root / "ix", Description(str(root / "clip"), "toy 1", 6, words=words))
+    LocalStore.open(root / "ix", IndexDescription(str(root / "clip"), "toy 1", 6, words=words))
     return root
 
 
@@ -43,9 +43,9 @@ def test_a_copy_beside_another_model_keeps_its_own(root: Path) -> None:
     clip(root.parent / "b", "toy 2")
     shutil.copytree(root / "ix", root.parent / "b" / "ix")
     for _ in range(2):
-        index = Embedded.open(root.parent / "b" / "ix")
+        index = LocalStore.open(root.parent / "b" / "ix")
         assert model_of(index).identity == "toy 1" and index.description.model == str(root / "clip")
-        with index.writing():
+        with index.writer():
             pass
 
 
@@ -60,16 +60,16 @@ def test_others_in_the_old_places(root: Path, others: tuple[str, ...]) -> None:
     for folder in (new, new, root.parent / "third"):  # a writer in between, and another move
         if not folder.exists():
             shutil.move(new, folder)
-        index = Embedded.open(folder / "ix")
+        index = LocalStore.open(folder / "ix")
         assert model_of(index).identity == "toy 1" and index.description.model == str(
             folder / "clip"
         )
         assert words_of(index, ColourModel()).words == ["red"]  # type: ignore[arg-type]
-        with Embedded.open(folder / "ix").writing():
+        with LocalStore.open(folder / "ix").writer():
             pass
     clip(folder, "toy 3")
     (folder / "words.txt").write_text("green")
-    index = Embedded.open(folder / "ix")
+    index = LocalStore.open(folder / "ix")
     with pytest.raises(ValueError, match=r"'\S+/clip'"):
         model_of(index)
     with pytest.raises(ValueError, match=r"\S+/words\.txt"):
@@ -94,7 +94,7 @@ def test_names_of_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     places = Places(tmp_path / "b" / "ix", "/old/ix")
     (tmp_path / "b" / "w.pt").touch()
     assert (
-        places.description(Description("open_clip/V//old/w.pt", "i", 1)).model
+        places.description(IndexDescription("open_clip/V//old/w.pt", "i", 1)).model
         == f"open_clip/V/{tmp_path}/b/w.pt"
     )
     assert places.now("world/tiny:a.png") == "world/tiny:a.png"

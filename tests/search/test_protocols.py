@@ -11,8 +11,16 @@ from PIL import Image
 from cenote.cli import main
 from cenote.data import Dataset, Record, open_dataset, pack
 from cenote.metrics.average_precision import average_precision
-from cenote.search import Query, compose, remember_words
-from cenote.search.judge import Asked, Bench, averages, places_of, read_method, report, scored
+from cenote.search import ComposedQuery, compose, remember_words
+from cenote.search.evaluation import (
+    MethodSpec,
+    TaskEvaluator,
+    averages,
+    parse_method,
+    places_of,
+    report,
+    scored,
+)
 from cenote.search.protocols import as_words, attribute_modification, domain_conversion, fewer
 from cenote.search.tasks import find_protocol, judged_part, make_tasks
 from tests.toy_models import WordSumModel, image_vectors
@@ -75,7 +83,7 @@ def test_queries_and_gallery_are_apart() -> None:
                 found.label == data[q.image].label
                 and (found.domain or "").replace("_", " ") == q.text
             )
-    bench = Bench(task, image_vectors(24), WordSumModel())
+    bench = TaskEvaluator(task, image_vectors(24), WordSumModel())
     assert all(query.inside is None for query in bench.queries(task.questions))
 
 
@@ -86,9 +94,11 @@ def test_a_class_without_images_in_the_target_counts_zero() -> None:
     assert nothing and all(q.text == "sketch" for q in nothing)
     judged = task._replace(questions=nothing)
     assert (
-        report([Bench(judged, image_vectors(len(rows)), WordSumModel())], Asked("image"), at=[5])[
-            "average"
-        ]
+        report(
+            [TaskEvaluator(judged, image_vectors(len(rows)), WordSumModel())],
+            MethodSpec("image"),
+            at=[5],
+        )["average"]
         == 0
     )
 
@@ -176,11 +186,11 @@ def test_a_table_is_one_query_after_the_other(method: str) -> None:
     """Composed, ranked and averaged one by one, with the query in the database as a distractor."""
     data, x, model = dataset(), image_vectors(24), WordSumModel()
     words = remember_words(model, [f"w{i}" for i in range(20)])
-    task, asked = domain_conversion(data), read_method(method)
-    bench = Bench(task, x, model, words)
+    task, asked = domain_conversion(data), parse_method(method)
+    bench = TaskEvaluator(task, x, model, words)
     cells: dict[str, dict[str, list[float]]] = {}
     for q in task.questions:
-        query = Query(x[q.image], (q.text,), inside=q.image)
+        query = ComposedQuery(x[q.image], (q.text,), inside=q.image)
         plan = compose(asked.method, query, bench.database, model, words, **asked.options)
         order = plan.scores(x).sort(descending=True, stable=True).indices
         relevance = [int(i) in q.right for i in order]
@@ -220,7 +230,7 @@ def test_recall_and_precision_among_the_first() -> None:
     """Recall@k is the share of the right images that is found (Table 4.2); both are averaged as the whole list is."""
     data, x = dataset(), image_vectors(24)
     task = domain_conversion(data, sources=["photo"])
-    found = report([Bench(task, x, WordSumModel())], Asked("image"), at=[1, 7, 24])
+    found = report([TaskEvaluator(task, x, WordSumModel())], MethodSpec("image"), at=[1, 7, 24])
     for k in (1, 7, 24):
         recalls: dict[str, list[float]] = {}
         precisions: dict[str, list[float]] = {}
@@ -249,8 +259,8 @@ def test_recall_and_precision_among_the_first() -> None:
 
 def test_blocks_do_not_change_scores() -> None:
     data, x, model = dataset(), image_vectors(24), WordSumModel()
-    bench = Bench(domain_conversion(data), x, model)
-    plans = bench.plans(Asked("weicom"), bench.task.questions)
+    bench = TaskEvaluator(domain_conversion(data), x, model)
+    plans = bench.plans(MethodSpec("weicom"), bench.task.questions)
     whole, small = list(scored(plans, x)), list(scored(plans, x, budget=200))
     np.testing.assert_allclose(np.stack(whole), np.stack(small), atol=1e-5)
 
@@ -258,8 +268,8 @@ def test_blocks_do_not_change_scores() -> None:
 def test_injected_words_are_asked_of_each_question() -> None:
     data, x, model = dataset(), image_vectors(24), WordSumModel()
     words = remember_words(model, [f"w{i}" for i in range(20)])
-    bench = Bench(domain_conversion(data), x, model, words)
-    asked = Asked("freedom-l+", {"m": 0, "injected": lambda q: data.classes[q.label]})
+    bench = TaskEvaluator(domain_conversion(data), x, model, words)
+    asked = MethodSpec("freedom-l+", {"m": 0, "injected": lambda q: data.classes[q.label]})
     for plan, q in zip(bench.plans(asked, bench.task.questions), bench.task.questions, strict=True):
         wanted = model.embed_texts([f"{data.classes[q.label]} {q.text}"])[0]
         torch.testing.assert_close(plan.vectors[0], wanted)
@@ -268,9 +278,9 @@ def test_injected_words_are_asked_of_each_question() -> None:
 
 def test_groups_are_the_four_of_the_figure() -> None:
     data, x = dataset(), image_vectors(24)
-    bench = Bench(domain_conversion(data), x, WordSumModel())
+    bench = TaskEvaluator(domain_conversion(data), x, WordSumModel())
     q = bench.task.questions[0]
-    found = bench.groups(Asked("image"), q)["scores"]
+    found = bench.groups(MethodSpec("image"), q)["scores"]
     right = [float(x[q.image] @ x[i]) for i in q.right]
     assert found["both"] == pytest.approx(right, abs=1e-5) and sum(map(len, found.values())) == 24
 
@@ -312,12 +322,12 @@ def test_bad_data_and_names() -> None:
     with pytest.raises(ValueError, match="art_painting"):
         as_words(["art_painting"])
     with pytest.raises(ValueError, match=r"'wicom'.*'weicom'"):
-        read_method("wicom")
+        parse_method("wicom")
     with pytest.raises(ValueError, match=r"'weicom'.*'k'"):
-        read_method("weicom:k=3")
+        parse_method("weicom:k=3")
     with pytest.raises(ValueError, match=r"0\.3"):
-        read_method("weicom:0.3")
-    assert read_method("freedom:k=10:weights=uniform") == Asked(
+        parse_method("weicom:0.3")
+    assert parse_method("freedom:k=10:weights=uniform") == MethodSpec(
         "freedom", {"k": 10, "weights": "uniform"}
     )
 

@@ -7,12 +7,12 @@ import torch
 from PIL import ImageFilter
 
 from cenote.data import read_folders
-from cenote.search.ask import Question, ask
-from cenote.search.embedded import Embedded
-from cenote.search.index import fill
-from cenote.search.results import without_twins
-from cenote.search.seen import bits_apart, look_of
-from cenote.search.store import Description, Entry
+from cenote.search.images import bits_apart, look_of
+from cenote.search.index import update_index
+from cenote.search.local_store import LocalStore
+from cenote.search.query import SearchRequest, ask
+from cenote.search.ranking import without_twins
+from cenote.search.store import ImageEntry, IndexDescription
 from cenote.unit import unit
 from tests.toy_models import COLOURS, ColourModel, picture
 
@@ -28,10 +28,10 @@ def test_twins_are_hidden_behind_the_best(tmp_path: Path) -> None:
     first.resize((320, 240)).filter(ImageFilter.GaussianBlur(1)).save(folder / "c.jpg")
     (folder / "d.png").write_bytes((folder / "a.png").read_bytes())
     picture("red", "square", 8).save(folder / "other.png")
-    index = Embedded.open(tmp_path / "ix", Description("toy", "toy 1", 6))
-    report = fill(index, read_folders(folder), ColourModel())  # type: ignore[arg-type]
+    index = LocalStore.open(tmp_path / "ix", IndexDescription("toy", "toy 1", 6))
+    report = update_index(index, read_folders(folder), ColourModel())  # type: ignore[arg-type]
     assert (report.embedded, report.moved) == (4, 1)
-    answer = ask(Question(texts=("red square",)), index, ColourModel())  # type: ignore[arg-type]
+    answer = ask(SearchRequest(texts=("red square",)), index, ColourModel())  # type: ignore[arg-type]
     assert len(answer.results) == 2
     groups = sorted(
         sorted(Path(p).name for p in (r.entry.path, *r.duplicates)) for r in answer.results
@@ -40,7 +40,7 @@ def test_twins_are_hidden_behind_the_best(tmp_path: Path) -> None:
     assert len(names_of(index, texts=("red",), near_duplicates="show")) == 5
     # Whoever asks with an image of the index knows that one already.
     assert [
-        r.entry.path for r in ask(Question((folder / "a.png",)), index, ColourModel()).results
+        r.entry.path for r in ask(SearchRequest((folder / "a.png",)), index, ColourModel()).results
     ] != []  # type: ignore[arg-type]
     names = names_of(index, images=(folder / "a.png",))
     assert not {"photos/a", "photos/d"} & set(names)
@@ -58,10 +58,10 @@ def test_twins_are_those_of_a_double_loop(tmp_path: Path) -> None:
         ).float()
     )
     entries = [
-        Entry(f"/{i}.png", f"{i % 290:032x}", look=int(look)) for i, look in enumerate(looks)
+        ImageEntry(f"/{i}.png", f"{i % 290:032x}", look=int(look)) for i, look in enumerate(looks)
     ]
-    index = Embedded.open(tmp_path / "ix", Description("toy", "toy 1", 6))
-    with index.writing() as writer:
+    index = LocalStore.open(tmp_path / "ix", IndexDescription("toy", "toy 1", 6))
+    with index.writer() as writer:
         writer.put(entries, x)
     index.refresh()
     similarities = x.double() @ x.double().T
@@ -91,10 +91,10 @@ def test_a_file_that_is_there_stands_for_one_that_is_gone(tmp_path: Path) -> Non
     (tmp_path / "x").mkdir()
     for name in ("a.png", "b.png"):
         picture("red", "square", 1).save(tmp_path / "x" / name)
-    index = Embedded.open(tmp_path / "ix", Description("toy", "toy 1", 6))
-    fill(index, read_folders(tmp_path / "x"), ColourModel())  # type: ignore[arg-type]
+    index = LocalStore.open(tmp_path / "ix", IndexDescription("toy", "toy 1", 6))
+    update_index(index, read_folders(tmp_path / "x"), ColourModel())  # type: ignore[arg-type]
     (tmp_path / "x" / "a.png").unlink()
-    (result,) = ask(Question(texts=("red",)), index, ColourModel()).results  # type: ignore[arg-type]
+    (result,) = ask(SearchRequest(texts=("red",)), index, ColourModel()).results  # type: ignore[arg-type]
     assert Path(result.entry.path).name == "b.png" and not result.missing
     assert [Path(path).name for path in result.duplicates] == ["a.png"]
 

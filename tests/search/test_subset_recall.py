@@ -16,8 +16,8 @@ from PIL import Image
 
 from cenote.cli import main
 from cenote.data import Dataset, open_dataset
-from cenote.search import Query, compose, remember_words
-from cenote.search.judge import Asked, Bench, read_method, report
+from cenote.search import ComposedQuery, compose, remember_words
+from cenote.search.evaluation import MethodSpec, TaskEvaluator, parse_method, report
 from cenote.search.protocols import fewer
 from cenote.search.tasks import judged_part, make_tasks
 from tests.data.benchmarks import annotated_trees
@@ -95,12 +95,12 @@ def by_hand(root: Path, data: Dataset, scores_of: Any) -> dict[int, float]:
 )
 def test_it_is_the_share_of_queries_found_among_five(method: str, tmp_path: Path) -> None:
     data, x, model = opened(tree(tmp_path)), image_vectors(20), WordSumModel()
-    words, asked = remember_words(model, [f"w{i}" for i in range(20)]), read_method(method)
+    words, asked = remember_words(model, [f"w{i}" for i in range(20)]), parse_method(method)
     (task,) = make_tasks(data)
-    bench = Bench(task, x, model, words)
+    bench = TaskEvaluator(task, x, model, words)
 
     def scores_of(image: int, text: str) -> torch.Tensor:
-        query = Query(x[image], (text,), inside=image)
+        query = ComposedQuery(x[image], (text,), inside=image)
         return compose(asked.method, query, bench.database, model, words, **asked.options).scores(x)
 
     found, expected = report([bench], asked), by_hand(tmp_path, data, scores_of)
@@ -118,7 +118,7 @@ def test_equal_scores_come_in_the_order_of_the_data(tmp_path: Path) -> None:
     )  # twenty images, four vectors, whose similarities are exact
     (task,) = make_tasks(data)
     found, expected = (
-        report([Bench(task, x, WordSumModel())], Asked("image")),
+        report([TaskEvaluator(task, x, WordSumModel())], MethodSpec("image")),
         by_hand(tmp_path, data, lambda i, _: x @ x[i]),
     )
     assert {k: found[f"recall_subset@{k}"]["average"] for k in expected} == pytest.approx(expected)
@@ -129,7 +129,9 @@ def test_the_other_numbers_are_what_they_were(tmp_path: Path) -> None:
     (task,) = make_tasks(opened(tree(tmp_path)))
     plain = task._replace(questions=[question._replace(group=None) for question in task.questions])
     with_groups, without = (
-        report([Bench(one, image_vectors(20), WordSumModel())], Asked("image"), at=[1, 5])
+        report(
+            [TaskEvaluator(one, image_vectors(20), WordSumModel())], MethodSpec("image"), at=[1, 5]
+        )
         for one in (task, plain)
     )
     assert with_groups.keys() - without.keys() == SUBSETS
@@ -143,7 +145,8 @@ def test_a_draw_of_the_queries_keeps_their_groups(tmp_path: Path) -> None:
     assert len(some.questions) == 3
     assert all(len(question.group) == 5 for question in some.questions)  # type: ignore[attr-defined]
     assert (
-        report([Bench(some, image_vectors(20), WordSumModel())], Asked("image")).keys() >= SUBSETS
+        report([TaskEvaluator(some, image_vectors(20), WordSumModel())], MethodSpec("image")).keys()
+        >= SUBSETS
     )
 
 
@@ -152,8 +155,11 @@ def test_sets_without_groups_have_no_such_number(name: str, tmp_path: Path) -> N
     getattr(annotated_trees, name)(tmp_path)
     data = judged_part(open_dataset(f"{name}:{tmp_path}"))
     found = report(
-        [Bench(task, image_vectors(len(data)), WordSumModel()) for task in make_tasks(data)],
-        Asked("image"),
+        [
+            TaskEvaluator(task, image_vectors(len(data)), WordSumModel())
+            for task in make_tasks(data)
+        ],
+        MethodSpec("image"),
         at=[1],
     )
     assert not any("subset" in key for key in found)
@@ -161,11 +167,11 @@ def test_sets_without_groups_have_no_such_number(name: str, tmp_path: Path) -> N
 
 def test_queries_with_groups_alone_are_counted(tmp_path: Path) -> None:
     data, x = opened(tree(tmp_path)), image_vectors(20)
-    whole = report([Bench(make_tasks(data)[0], x, WordSumModel())], Asked("image"))
+    whole = report([TaskEvaluator(make_tasks(data)[0], x, WordSumModel())], MethodSpec("image"))
     bare = [query._replace(truth={"targets": query.truth["targets"]}) for query in data.queries]
     data.queries = [*data.queries, *bare]
     (task,) = make_tasks(data)
-    found = report([Bench(task, x, WordSumModel())], Asked("image"))
+    found = report([TaskEvaluator(task, x, WordSumModel())], MethodSpec("image"))
     assert len(task.questions) == 36 and {key: found[key] for key in SUBSETS} == {
         key: whole[key] for key in SUBSETS
     }
@@ -182,7 +188,7 @@ def test_a_right_image_that_cannot_be_read_is_not_found_in_its_group(tmp_path: P
         questions=[question for question in task.questions if not len(question.right)][:1]
     )
     assert len(one.questions) == 1 and len(one.questions[0].group) == 4  # type: ignore[attr-defined]
-    found = report([Bench(one, image_vectors(19), WordSumModel())], Asked("image"))
+    found = report([TaskEvaluator(one, image_vectors(19), WordSumModel())], MethodSpec("image"))
     assert all(found[key]["average"] == 0 for key in SUBSETS)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from cenote.cli import main
 from cenote.data import open_dataset
-from cenote.search.judge import Asked, Bench, report
+from cenote.search.evaluation import MethodSpec, TaskEvaluator, report
 from cenote.search.tasks import find_protocol, judged_part, make_tasks
 from tests.data.benchmarks import annotated_trees
 from tests.toy_models import WordSumModel, image_vectors
@@ -31,7 +31,9 @@ def test_garments_have_databases_of_their_own(tmp_path: Path) -> None:
         (right,) = question.right
         assert Path(data[int(task.database[right])].image).stem == "shared"
     x = image_vectors(len(data))
-    found = report([Bench(task, x, WordSumModel()) for task in tasks], Asked("image"), at=[2])
+    found = report(
+        [TaskEvaluator(task, x, WordSumModel()) for task in tasks], MethodSpec("image"), at=[2]
+    )
     for task in tasks:
         (question,), own = task.questions, x[task.database]
         order = (own @ x[question.image]).sort(descending=True, stable=True).indices.tolist()
@@ -50,7 +52,7 @@ def test_cirr_does_not_rank_the_query_itself(tmp_path: Path) -> None:
     x = image_vectors(6)
     order = (x @ x[question.image]).sort(descending=True, stable=True).indices.tolist()
     assert order[0] == question.image  # the most like itself, and yet not before the others
-    found = report([Bench(task, x, WordSumModel())], Asked("image"))
+    found = report([TaskEvaluator(task, x, WordSumModel())], MethodSpec("image"))
     assert found["average"] == pytest.approx(100 / order.index(5))
 
 
@@ -58,7 +60,9 @@ def test_circo_has_several_right_images(tmp_path: Path) -> None:
     annotated_trees.circo(tmp_path)
     (task,) = make_tasks(judged_part(open_dataset(f"circo:{tmp_path}")))
     assert task.itself and task.questions[0].right.tolist() == [0, 1] and task.columns == ["circo"]
-    found = report([Bench(task, image_vectors(3), WordSumModel())], Asked("image"), at=[2])
+    found = report(
+        [TaskEvaluator(task, image_vectors(3), WordSumModel())], MethodSpec("image"), at=[2]
+    )
     assert found["average"] == pytest.approx(100 * (1 / 2 + 2 / 3) / 2)  # the query is the first
     assert found["recall@2"]["average"] == 50 and found["map@2"]["average"] == pytest.approx(25)
 
@@ -82,8 +86,8 @@ def test_a_right_image_that_cannot_be_read_counts_as_not_found(tmp_path: Path) -
     tasks = make_tasks(readable)
     assert [len(task.questions[0].right) for task in tasks] == [0, 1, 1]
     found = report(
-        [Bench(task, image_vectors(len(readable)), WordSumModel()) for task in tasks],
-        Asked("image"),
+        [TaskEvaluator(task, image_vectors(len(readable)), WordSumModel()) for task in tasks],
+        MethodSpec("image"),
         at=[1],
     )
     assert found["columns"]["dress"] == found["map@1"]["columns"]["dress"] == 0

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from cenote.search import Matrix, Query, compose, weicom_scores
-from cenote.search.plan import Moments
+from cenote.search import ComposedQuery, MatrixDatabase, compose, weicom_scores
+from cenote.search.composition import Moments
 from tests.toy_models import WordSumModel, image_vectors
 
 from .rankings import assert_ranked
@@ -52,9 +52,9 @@ def test_the_weight_is_the_text_s() -> None:
 
 @pytest.mark.parametrize("weight", [0.3, 0.6])
 def test_a_plan_without_a_scan_is_the_full_scan(weight: float) -> None:
-    model, database = WordSumModel(), Matrix(image_vectors(400))
+    model, database = WordSumModel(), MatrixDatabase(image_vectors(400))
     image, text = image_vectors(1, seed=1)[0], "red dog"
-    plan = compose("weicom", Query(image, (text,)), database, model, weight=weight)
+    plan = compose("weicom", ComposedQuery(image, (text,)), database, model, weight=weight)
     x = database.matrix
     scan = weicom_scores(x @ image, x @ model.embed_texts([text])[0], weight)
     found = plan.scores(x)
@@ -67,8 +67,10 @@ def test_candidates_come_from_one_direction() -> None:
     draw = torch.Generator().manual_seed(0)
     centres = torch.nn.functional.normalize(torch.randn(100, 32, generator=draw), dim=1)
     x = centres.repeat(200, 1) + 0.1 * torch.randn(20000, 32, generator=draw)
-    database, model = Matrix(torch.nn.functional.normalize(x, dim=1)), WordSumModel(32)
-    plan = compose("weicom", Query(database.matrix[7], ("red dog",)), database, model, weight=0.4)
+    database, model = MatrixDatabase(torch.nn.functional.normalize(x, dim=1)), WordSumModel(32)
+    plan = compose(
+        "weicom", ComposedQuery(database.matrix[7], ("red dog",)), database, model, weight=0.4
+    )
     s_t, s_i = plan.why["text"], plan.why["image"]
     t, y = model.embed_texts(["red dog"])[0], database.matrix[7]
     torch.testing.assert_close(
@@ -83,7 +85,7 @@ def test_candidates_come_from_one_direction() -> None:
 
 def test_moments_are_the_statistics() -> None:
     x, q = image_vectors(300).double(), image_vectors(5, seed=2).double()
-    mu, sigma = Matrix(x).moments().statistics(q)
+    mu, sigma = MatrixDatabase(x).moments().statistics(q)
     similarities = q @ x.T
     torch.testing.assert_close(mu, similarities.mean(1), atol=1e-12, rtol=0)
     torch.testing.assert_close(sigma, similarities.std(1), atol=1e-12, rtol=0)
@@ -92,11 +94,13 @@ def test_moments_are_the_statistics() -> None:
 def test_a_database_of_one_image_and_of_equal_images_have_finite_scores() -> None:
     model = WordSumModel()
     for x in (image_vectors(1), image_vectors(1).repeat(5, 1)):
-        plan = compose("weicom", Query(image_vectors(1, seed=3)[0], ("dog",)), Matrix(x), model)
+        plan = compose(
+            "weicom", ComposedQuery(image_vectors(1, seed=3)[0], ("dog",)), MatrixDatabase(x), model
+        )
         torch.testing.assert_close(
             plan.scores(x), torch.full((len(x),), 0.5).double(), atol=1e-5, rtol=0
         )
-    assert isinstance(Matrix(image_vectors(1)).moments(), Moments)
+    assert isinstance(MatrixDatabase(image_vectors(1)).moments(), Moments)
 
 
 def test_wrong_weights_and_shapes_are_refused() -> None:
@@ -107,8 +111,8 @@ def test_wrong_weights_and_shapes_are_refused() -> None:
     with pytest.raises(ValueError, match="'lambda'"):
         compose(
             "weicom",
-            Query(image_vectors(1)[0], ("a",)),
-            Matrix(image_vectors(4)),
+            ComposedQuery(image_vectors(1)[0], ("a",)),
+            MatrixDatabase(image_vectors(4)),
             WordSumModel(),
             **{"lambda": 0.3},
         )

@@ -22,9 +22,9 @@ from cenote.predict.boxes import Found, find
 from cenote.predict.maps import MapPredictor
 from cenote.predict.open_model import class_names
 from cenote.predict.thresholds import model_digest, threshold_for
-from cenote.search.ask import Question, ask
 from cenote.search.filters import Filter
 from cenote.search.opening import choose_method, open_for
+from cenote.search.query import SearchRequest, ask
 from cenote.train.tournament.load import open_contenders
 from cenote.web import shapes
 from cenote.web.indexed import SAFE, Indexed
@@ -317,7 +317,7 @@ def test_a_search_is_what_the_command_finds(
     found = json.loads(reply)
     shapes.Search.model_validate(found)
     method, options = choose_method(given["method"], given["weight"])
-    question = Question(
+    question = SearchRequest(
         images, given["texts"], given["without"], method, given["top"], filter=Filter(domains=given["domains"]),
         options=options,
     )  # fmt: skip
@@ -333,7 +333,7 @@ def test_a_search_is_what_the_command_finds(
 def test_the_images_that_freedom_takes_as_proxies_are_named(
     room: Room, demo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    question = Question((5,), ("bird",), method="freedom", options={"k": 3})
+    question = SearchRequest((5,), ("bird",), method="freedom", options={"k": 3})
     answer = ask(question, *open_for(question, str(demo / "index")))
     monkeypatch.setattr(
         "cenote.web.indexed.ask", lambda *_: answer

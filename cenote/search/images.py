@@ -19,7 +19,7 @@ TAKEN, CHANGED, DETAILS = (
 )  # EXIF: DateTimeOriginal, DateTime, and the block the first is in
 
 
-class Seen:
+class ImageInfoTransform:
     """A transform that keeps what the pixels do not tell; a class, so that worker processes can be given it."""
 
     def __init__(self, transform: Transform) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from .filters import Filter
 from .places import Places, split_model
-from .store import Damaged, Description, Entry, Known
+from .store import ImageEntry, IndexDamaged, IndexDescription, IndexedImage
 
 SCHEMA = """
 create table images (
@@ -25,7 +25,7 @@ create index by_date on images (date);
 create table gone (number integer primary key autoincrement, row int not null);
 create table state (name text primary key, value);
 """
-COLUMNS = ", ".join(Entry._fields)
+COLUMNS = ", ".join(ImageEntry._fields)
 START = {"count": 0, "generation": 0}
 
 
@@ -36,23 +36,25 @@ def told(folder: Path) -> Iterator[None]:
         yield
     except sqlite3.OperationalError as error:
         if "locked" in str(error):
-            raise Damaged(f"{folder} is being written to without a pause: try again") from error
-        raise Damaged(
+            raise IndexDamaged(
+                f"{folder} is being written to without a pause: try again"
+            ) from error
+        raise IndexDamaged(
             f"{folder} is damaged ({error}): index the images again, into a new folder"
         ) from error
     except sqlite3.DatabaseError as error:
-        raise Damaged(
+        raise IndexDamaged(
             f"{folder} is damaged ({error}): index the images again, into a new folder"
         ) from error
 
 
-class Table:
+class MetadataDb:
     """One connection. A reader's sees the index as it was when it was opened, whatever is written meanwhile."""
 
     def __init__(self, folder: Path, snapshot: bool = True) -> None:
         self.folder, path = folder, folder / "images.sqlite"
         if not path.is_file():
-            raise Damaged(
+            raise IndexDamaged(
                 f"{folder} is damaged (images.sqlite is gone): index the images again, into a new folder"
             )
         with told(folder):
@@ -121,8 +123,8 @@ class Table:
             )
             return [row for (row,) in found]
 
-    def entries(self, rows: Sequence[int]) -> list[Entry]:
-        found = dict[int, Entry]()
+    def entries(self, rows: Sequence[int]) -> list[ImageEntry]:
+        found = dict[int, ImageEntry]()
         with told(self.folder):
             for start in range(0, len(rows), 900):  # as many as SQLite takes at once
                 part = rows[start : start + 900]
@@ -136,10 +138,12 @@ class Table:
         except KeyError as row:
             raise _lost(self.folder, f"row {row}") from None
 
-    def known(self) -> dict[str, Known]:
+    def images(self) -> dict[str, IndexedImage]:
         with told(self.folder):
             every = self.base.execute(f"select row, {COLUMNS} from images order by row")
-            entries = [Known(row, self.places.entry(_entry(values))) for row, *values in every]
+            entries = [
+                IndexedImage(row, self.places.entry(_entry(values))) for row, *values in every
+            ]
         return {known.entry.path: known for known in entries}
 
     def find(self, digest: str) -> list[int]:
@@ -149,7 +153,7 @@ class Table:
             )
             return [row for (row,) in found]
 
-    def names(self, column: str) -> list[str]:
+    def distinct_values(self, column: str) -> list[str]:
         """Through the index of both: the images are not read."""
         with told(self.folder):
             return [
@@ -163,13 +167,13 @@ class Table:
         found = (self.base.execute(find, (os.fsencode(path),)).fetchone() for path in paths)
         return [row[0] for row in found if row]
 
-    def insert(self, first: int, entries: Sequence[Entry]) -> None:
+    def insert(self, first: int, entries: Sequence[ImageEntry]) -> None:
         rows = [(first + i, *_values(entry)) for i, entry in enumerate(entries)]
-        marks = ",".join("?" * (len(Entry._fields) + 1))
+        marks = ",".join("?" * (len(ImageEntry._fields) + 1))
         self.base.executemany(f"insert into images (row, {COLUMNS}) values ({marks})", rows)
 
-    def note(self, entries: Sequence[Entry]) -> None:
-        settings = ", ".join(f"{name} = ?" for name in Entry._fields[1:])
+    def update(self, entries: Sequence[ImageEntry]) -> None:
+        settings = ", ".join(f"{name} = ?" for name in ImageEntry._fields[1:])
         values = [(*_values(entry)[1:], os.fsencode(entry.path)) for entry in entries]
         self.base.executemany(f"update images set {settings} where path = ?", values)
 
@@ -199,7 +203,7 @@ class Table:
             )
         self._look_around()
 
-    def settle_model(self, made: Description) -> None:
+    def settle_model(self, made: IndexDescription) -> None:
         """The places of its model and word list are those of this description."""
         with self.transaction():
             paths = split_model(made.model)[1], str(made.words.get("name", ""))
@@ -266,13 +270,13 @@ def _read_only(path: Path) -> sqlite3.Connection:
     return _connected(path, "mode=ro&immutable=1")
 
 
-def _lost(folder: Path, what: str) -> Damaged:
-    return Damaged(
+def _lost(folder: Path, what: str) -> IndexDamaged:
+    return IndexDamaged(
         f"{folder} is damaged ({what} is lost): index the images again, into a new folder"
     )
 
 
-def _values(entry: Entry) -> tuple[Any, ...]:
+def _values(entry: ImageEntry) -> tuple[Any, ...]:
     plain = entry._asdict() | {"path": os.fsencode(entry.path), "source": os.fsencode(entry.source)}
     return tuple(
         (
@@ -281,8 +285,8 @@ def _values(entry: Entry) -> tuple[Any, ...]:
     )
 
 
-def _entry(values: Sequence[Any]) -> Entry:
-    entry = Entry(*values)
+def _entry(values: Sequence[Any]) -> ImageEntry:
+    entry = ImageEntry(*values)
     attributes = json.loads(values[-1]) if values[-1] else {}
     # A file's name need not be text.
     return entry._replace(

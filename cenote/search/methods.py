@@ -8,14 +8,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..options import check_names, suggest
-from .plan import Database, Plan, Query
+from .composition import ComposedQuery, Database, Scorer
 
 if TYPE_CHECKING:
     from ..models.image_text import ImageText
     from .words import WordMemory
 
 
-class Context(NamedTuple):
+class CompositionContext(NamedTuple):
     """What a composer may look at beside its queries."""
 
     database: Database
@@ -23,10 +23,10 @@ class Context(NamedTuple):
     words: WordMemory | None = None
 
 
-Composer = Callable[..., list[Plan]]  # (queries, context, **options)
+Composer = Callable[..., list[Scorer]]  # (queries, context, **options)
 
 
-class Method(NamedTuple):
+class CompositionMethod(NamedTuple):
     """Where a composer is, and what a query must have."""
 
     home: str  # module:function
@@ -65,29 +65,29 @@ class Method(NamedTuple):
 _LATE, _EARLY = {"fusion": "late"}, {"fusion": "early"}
 _ALONE, _UNIFORM = {"memory": "none"}, {"weights": "uniform"}
 _FREEDOM = "freedom:freedom"
-METHODS: dict[str, Method] = {
-    "text": Method("baselines:text", False, True),
-    "image": Method("baselines:image", True, False),
-    "sum": Method("baselines:added", True, True),
-    "average": Method("baselines:average", True, True),
-    "product": Method("baselines:product", True, True),
-    "normalised-sum": Method("baselines:normalised_sum", True, True),
-    "weicom": Method("weicom:weicom", True, True),
-    "freedom-word": Method(
+METHODS: dict[str, CompositionMethod] = {
+    "text": CompositionMethod("baselines:text", False, True),
+    "image": CompositionMethod("baselines:image", True, False),
+    "sum": CompositionMethod("baselines:added", True, True),
+    "average": CompositionMethod("baselines:average", True, True),
+    "product": CompositionMethod("baselines:product", True, True),
+    "normalised-sum": CompositionMethod("baselines:normalised_sum", True, True),
+    "weicom": CompositionMethod("weicom:weicom", True, True),
+    "freedom-word": CompositionMethod(
         _FREEDOM, True, True, True, {"fusion": "word", "m": 1} | _ALONE | _UNIFORM
     ),  # (4.7)
-    "freedom-e": Method(_FREEDOM, True, True, True, _EARLY | _ALONE | _UNIFORM),  # (4.9)
-    "freedom-l": Method(_FREEDOM, True, True, True, _LATE | _ALONE | _UNIFORM),  # (4.11)
-    "freedom-e+": Method(_FREEDOM, True, True, True, _EARLY | _UNIFORM),  # (4.15)
-    "freedom-l+": Method(_FREEDOM, True, True, True, _LATE | _UNIFORM),  # (4.16)
-    "freedom": Method(_FREEDOM, True, True, True, _LATE),  # (4.17)
-    "basic": Method("basic:basic", True, True),
-    "searle": Method("inversion:searle", True, True, True, made_up=True),
-    "pic2word": Method("mapping:pic2word", True, True, made_up=True),
+    "freedom-e": CompositionMethod(_FREEDOM, True, True, True, _EARLY | _ALONE | _UNIFORM),  # (4.9)
+    "freedom-l": CompositionMethod(_FREEDOM, True, True, True, _LATE | _ALONE | _UNIFORM),  # (4.11)
+    "freedom-e+": CompositionMethod(_FREEDOM, True, True, True, _EARLY | _UNIFORM),  # (4.15)
+    "freedom-l+": CompositionMethod(_FREEDOM, True, True, True, _LATE | _UNIFORM),  # (4.16)
+    "freedom": CompositionMethod(_FREEDOM, True, True, True, _LATE),  # (4.17)
+    "basic": CompositionMethod("basic:basic", True, True),
+    "searle": CompositionMethod("inversion:searle", True, True, True, made_up=True),
+    "pic2word": CompositionMethod("mapping:pic2word", True, True, made_up=True),
 }
 
 
-def find_method(name: str) -> Method:
+def find_method(name: str) -> CompositionMethod:
     if name not in METHODS:
         raise ValueError(f"no method '{name}'{suggest(name, METHODS) or ': ' + ', '.join(METHODS)}")
     return METHODS[name]
@@ -103,24 +103,24 @@ def check_model(method: str, model: ImageText) -> None:
 
 def compose(
     method: str,
-    query: Query,
+    query: ComposedQuery,
     database: Database,
     model: ImageText,
     words: WordMemory | None = None,
     **options: Any,
-) -> Plan:
+) -> Scorer:
     """What `method` makes of one query."""
     return compose_all(method, [query], database, model, words, **options)[0]
 
 
 def compose_all(
     method: str,
-    queries: Sequence[Query],
+    queries: Sequence[ComposedQuery],
     database: Database,
     model: ImageText,
     words: WordMemory | None = None,
     **options: Any,
-) -> list[Plan]:
+) -> list[Scorer]:
     """What `method` makes of many queries at once: neighbours are found and texts encoded together."""
     chosen = find_method(method)
     check_model(method, model)
@@ -140,4 +140,6 @@ def compose_all(
         raise ValueError(f"'{method}' needs a text memory: remember_words(model, load_words())")
     if not queries:
         return []
-    return chosen.function(queries, Context(database, model, words), **{**chosen.preset, **options})
+    return chosen.function(
+        queries, CompositionContext(database, model, words), **{**chosen.preset, **options}
+    )

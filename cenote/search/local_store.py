@@ -20,16 +20,16 @@ import torch
 from torch import Tensor
 
 from ..data.files import write_atomically
+from .composition import Moments
+from .database import best
 from .filters import Filter
-from .matrix import best
-from .plan import Moments
-from .store import Damaged, Description, Entry, Known
-from .sums import Sums
-from .table import Table
+from .metadata_db import MetadataDb
+from .store import ImageEntry, IndexDamaged, IndexDescription, IndexedImage
+from .sums import MomentSums
 
 if TYPE_CHECKING:
     from .approximate import Approximate
-    from .writing import Writing
+    from .writer import Writing
 
 BUDGET = (
     256 << 20
@@ -38,10 +38,10 @@ DTYPES = ("float32", "float16")
 FEW = 4  # below one row in so many, the chosen are gathered; above it, all are compared and the others masked
 
 
-class Embedded:
+class LocalStore:
     """An index as it was when it was opened; `refresh` looks again. `select` gives a view of some images."""
 
-    def __init__(self, folder: Path, description: Description, budget: int = BUDGET) -> None:
+    def __init__(self, folder: Path, description: IndexDescription, budget: int = BUDGET) -> None:
         if budget < 1 << 20:
             raise ValueError(f"the budget is in bytes, at least {1 << 20}, got {budget}")
         self.folder, self.description, self.budget = folder, description, budget
@@ -53,8 +53,8 @@ class Embedded:
 
     @classmethod
     def open(
-        cls, folder: Path, description: Description | None = None, budget: int = BUDGET
-    ) -> Embedded:
+        cls, folder: Path, description: IndexDescription | None = None, budget: int = BUDGET
+    ) -> LocalStore:
         """With a description a folder that is not there, or empty, becomes an index."""
         if (folder / "index.json").is_file():
             return cls(folder, read_description(folder), budget)
@@ -68,31 +68,31 @@ class Embedded:
         ):
             raise ValueError(f"{folder} holds other files: name a new folder for the index")
         with write_atomically(folder / "images.sqlite") as temporary:
-            Table.create(temporary, folder)
+            MetadataDb.create(temporary, folder)
         _write(folder, description)  # the last file: with it there is an index
         return cls(folder, description, budget)
 
-    def describe(self, description: Description) -> None:
+    def describe(self, description: IndexDescription) -> None:
         """The same model or word list in another place."""
         _write(self.folder, description)
         self.description = description
-        Table(self.folder, snapshot=False).settle_model(description)
+        MetadataDb(self.folder, snapshot=False).settle_model(description)
 
-    def beside(self) -> Description:
+    def beside(self) -> IndexDescription:
         """With the model and the word list that moved along, where others have come to their places."""
         return self.table.model_places.description(self.description, beside=True)
 
     def refresh(self) -> None:
         """See what was written since."""
         for attempt in range(5):
-            self.table = Table(self.folder, self.snapshot)
+            self.table = MetadataDb(self.folder, self.snapshot)
             try:
                 self._map()
                 break
             except FileNotFoundError:  # compacted between the two
                 self.table.close()
                 if attempt == 4:
-                    raise Damaged(
+                    raise IndexDamaged(
                         f"{self.folder} is damaged (its vectors are gone): index the images again"
                     ) from None
         gone = {row for _, row in self.table.gone()}
@@ -122,7 +122,7 @@ class Embedded:
             return torch.from_numpy(np.empty((0, width), dtype))
         wanted, there = rows * width * np.dtype(dtype).itemsize, path.stat().st_size
         if there < wanted:
-            raise Damaged(
+            raise IndexDamaged(
                 f"{path} is damaged ({there} of {wanted} bytes): index the images again, into a new folder"
             )
         # Copy on write, which nobody does: torch does not take a matrix that is read-only.
@@ -131,7 +131,7 @@ class Embedded:
     def __len__(self) -> int:
         return len(self.matrix) if self.rows is None else len(self.rows)
 
-    def select(self, filter: Filter) -> Embedded:
+    def select(self, filter: Filter) -> LocalStore:
         view = copy.copy(self)
         view._forget()
         if filter:
@@ -229,20 +229,20 @@ class Embedded:
     def words(self, rows: Tensor) -> Tensor | None:
         return None if self.word_ids is None else self.word_ids[rows].long()
 
-    def forget_words(self) -> None:
+    def drop_words(self) -> None:
         self.word_ids = None
 
-    def entries(self, rows: Tensor) -> list[Entry]:
+    def entries(self, rows: Tensor) -> list[ImageEntry]:
         return self.table.entries(rows.tolist())
 
-    def known(self) -> dict[str, Known]:
-        return self.table.known()
+    def images(self) -> dict[str, IndexedImage]:
+        return self.table.images()
 
     def find(self, digest: str) -> list[int]:
         return self.table.find(digest)
 
-    def names(self, column: str) -> list[str]:
-        return sorted(self.table.names(column))
+    def distinct_values(self, column: str) -> list[str]:
+        return sorted(self.table.distinct_values(column))
 
     def moments(self) -> Moments:
         return self._kept_moments
@@ -250,7 +250,7 @@ class Embedded:
     @cached_property
     def _kept_moments(self) -> Moments:
         if self.filtered and self.rows is not None:
-            sums = Sums(self.dim)
+            sums = MomentSums(self.dim)
             for part in self.rows.split(self._width(1, copied=True)):
                 sums.add(self.vectors(part))
             return sums.moments()
@@ -263,9 +263,9 @@ class Embedded:
         self.approximate = read(self)
         return self.approximate is not None
 
-    def writing(self) -> Writing:
+    def writer(self) -> Writing:
         """Takes the lock; to be used with `with`."""
-        from .writing import Writing
+        from .writer import Writing
 
         return Writing(self)
 
@@ -276,10 +276,10 @@ class Embedded:
             )
 
 
-def caught_up(table: Table, matrix: Tensor) -> tuple[Sums, int, int]:
+def caught_up(table: MetadataDb, matrix: Tensor) -> tuple[MomentSums, int, int]:
     """The kept sums with the rows that came and went since, the rows they hold, the last removal they know."""
     kept = table.state("sums")
-    sums = Sums(matrix.shape[1]) if kept is None else Sums.unpacked(kept)
+    sums = MomentSums(matrix.shape[1]) if kept is None else MomentSums.unpacked(kept)
     rows, number = int(table.state("sums_rows", 0)), int(table.state("sums_gone", 0))
     left = table.gone(number)
     sums.add(matrix[rows : table.count])
@@ -287,29 +287,29 @@ def caught_up(table: Table, matrix: Tensor) -> tuple[Sums, int, int]:
     return sums, table.count, left[-1][0] if left else number
 
 
-def _write(folder: Path, description: Description) -> None:
+def _write(folder: Path, description: IndexDescription) -> None:
     with write_atomically(folder / "index.json") as temporary:
         temporary.write_text(json.dumps(description.asdict(), indent=2) + "\n", encoding="utf-8")
 
 
-def read_description(folder: Path) -> Description:
+def read_description(folder: Path) -> IndexDescription:
     try:
         found: dict[str, Any] = json.loads((folder / "index.json").read_text(encoding="utf-8"))
-        description = Description(**found)
-        if description.format == Description.format:
+        description = IndexDescription(**found)
+        if description.format == IndexDescription.format:
             _check_description(description)
     except (ValueError, TypeError, OSError) as error:
-        raise Damaged(
+        raise IndexDamaged(
             f"{folder} is damaged (index.json: {error}): index the images again, into a new folder"
         ) from None
-    if description.format != Description.format:
+    if description.format != IndexDescription.format:
         raise ValueError(
             f"{folder} is of a newer Cenote (format {description.format}): update Cenote"
         )
     return description
 
 
-def _check_description(made: Description) -> None:
+def _check_description(made: IndexDescription) -> None:
     if made.dtype not in DTYPES:
         raise ValueError(f"no vectors of {made.dtype!r}")
     if not isinstance(made.dim, int) or made.dim < 1:

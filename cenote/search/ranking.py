@@ -9,8 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .matrix import best
-from .store import Entry, Store
+from .database import best
+from .store import ImageEntry, Store
 
 SORTS = ("score", "date", "name", "size")
 # Near-duplicates: at most so many bits of `look_of` apart, vectors at least so similar. Of 278 photographs halved and
@@ -19,8 +19,8 @@ ALIKE, CLOSE = 10, 0.95
 BITS = 64
 
 
-class Result(NamedTuple):
-    entry: Entry
+class SearchResult(NamedTuple):
+    entry: ImageEntry
     score: float
     missing: bool  # its file is no more there
     duplicates: tuple[
@@ -29,21 +29,23 @@ class Result(NamedTuple):
     row: int = -1  # in the index
 
 
-def is_missing(entry: Entry) -> bool:
+def is_missing(entry: ImageEntry) -> bool:
     """Images of a data set that are no files have no time of change."""
     return bool(entry.time) and not os.path.exists(entry.path)
 
 
-def all_of(scores: Tensor, rows: Tensor, view: Store, top: int) -> list[Result]:
+def all_of(scores: Tensor, rows: Tensor, view: Store, top: int) -> list[SearchResult]:
     for some, part in _best_first(scores, rows, top):
         found = zip(view.entries(part), some, part.tolist(), strict=True)
-        return [Result(entry, score, is_missing(entry), row=row) for entry, score, row in found]
+        return [
+            SearchResult(entry, score, is_missing(entry), row=row) for entry, score, row in found
+        ]
     return []
 
 
-def without_twins(scores: Tensor, rows: Tensor, view: Store, top: int) -> list[Result]:
+def without_twins(scores: Tensor, rows: Tensor, view: Store, top: int) -> list[SearchResult]:
     """Pictures that look like one that is better are left out, but a file that is there stands for one that is gone."""
-    kept, hidden, by_digest = list[Result](), list[list[str]](), dict[str, int]()
+    kept, hidden, by_digest = list[SearchResult](), list[list[str]](), dict[str, int]()
     looks, vectors = (
         torch.empty(min(top, len(rows)), width) for width in (BITS, view.dim)
     )  # of what is kept
@@ -66,11 +68,11 @@ def without_twins(scores: Tensor, rows: Tensor, view: Store, top: int) -> list[R
                     vector,
                     len(kept),
                 )
-                kept.append(Result(entry, score, is_missing(entry), row=row))
+                kept.append(SearchResult(entry, score, is_missing(entry), row=row))
                 hidden.append([])
             elif kept[twin].missing and not is_missing(entry):
                 hidden[twin].append(kept[twin].entry.path)
-                kept[twin] = Result(entry, score, False, row=row)
+                kept[twin] = SearchResult(entry, score, False, row=row)
             else:
                 hidden[twin].append(entry.path)
         if len(kept) == top:
@@ -80,7 +82,7 @@ def without_twins(scores: Tensor, rows: Tensor, view: Store, top: int) -> list[R
     ]
 
 
-def in_order(results: list[Result], sort: str) -> list[Result]:
+def in_order(results: list[SearchResult], sort: str) -> list[SearchResult]:
     keys = {
         "score": lambda result: -result.score,
         "date": lambda result: -result.entry.date,
@@ -99,7 +101,7 @@ def _best_first(scores: Tensor, rows: Tensor, many: int) -> Iterator[tuple[list[
         start, many = many, 2 * many
 
 
-def _signs(entries: Sequence[Entry]) -> Tensor:
+def _signs(entries: Sequence[ImageEntry]) -> Tensor:
     """(N, 64) of 1 and -1: two looks are (64 - their product) / 2 bits apart."""
     looks = torch.tensor([entry.look for entry in entries], dtype=torch.long)
     return ((looks[:, None] >> torch.arange(BITS)) & 1).float() * 2 - 1

@@ -7,12 +7,12 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from .plan import Moments
+from .composition import Moments
 
 BUDGET = 256 << 20  # bytes for similarities
 
 
-class Matrix:
+class MatrixDatabase:
     """Rows of unit length (N, D); `words` (N, n) are the ids of each image's nearest words, if they are known."""
 
     def __init__(self, vectors: Tensor, words: Tensor | None = None, budget: int = BUDGET) -> None:

@@ -12,19 +12,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .embedded import caught_up, read_description
-from .store import Busy, Damaged, Entry
-from .table import Table
+from .local_store import caught_up, read_description
+from .metadata_db import MetadataDb
+from .store import ImageEntry, IndexBusy, IndexDamaged
 
 if TYPE_CHECKING:
-    from .embedded import Embedded
+    from .local_store import LocalStore
 
 LENGTH = 1e-3  # how far from 1 a vector's length may be
 COPIED = 8192  # rows at a time
 
 
 class Writing:
-    def __init__(self, index: Embedded) -> None:
+    def __init__(self, index: LocalStore) -> None:
         self.index, self.folder, self.description = index, index.folder, index.description
 
     def __enter__(self) -> Writing:
@@ -35,11 +35,11 @@ class Writing:
             )  # let go of when closed, also by a killed process
         except OSError:
             self.lock.close()
-            raise Busy(
+            raise IndexBusy(
                 f"another process is writing to {self.folder}: try again when it is done"
             ) from None
         try:
-            self.table = Table(self.folder, snapshot=False)
+            self.table = MetadataDb(self.folder, snapshot=False)
             self._settle()
             self._sweep()
             # The index sees what others wrote before, and without a snapshot of its own: SQLite's log would grow until
@@ -59,7 +59,7 @@ class Writing:
         at: TracebackType | None,
     ) -> None:
         try:
-            if not isinstance(error, Damaged):
+            if not isinstance(error, IndexDamaged):
                 self._keep_sums()
         finally:
             self.table.close()
@@ -67,7 +67,9 @@ class Writing:
             self.index.snapshot = True
         self.index.refresh()
 
-    def put(self, entries: Sequence[Entry], vectors: Tensor, words: Tensor | None = None) -> None:
+    def put(
+        self, entries: Sequence[ImageEntry], vectors: Tensor, words: Tensor | None = None
+    ) -> None:
         n = int(self.description.words.get("n", 0))
         if vectors.shape != (len(entries), self.description.dim):
             wanted = f"({len(entries)}, {self.description.dim})"
@@ -99,9 +101,9 @@ class Writing:
             self.table.set_state(count=count + len(chosen))
         self.table.count = count + len(chosen)
 
-    def note(self, entries: Sequence[Entry]) -> None:
+    def update(self, entries: Sequence[ImageEntry]) -> None:
         with self.table.transaction():
-            self.table.note(entries)
+            self.table.update(entries)
 
     def remove(self, paths: Iterable[str]) -> int:
         with self.table.transaction():
@@ -136,7 +138,7 @@ class Writing:
     def _append(self, name: str, count: int, values: Any) -> None:
         path = self.folder / f"{name}-{self.table.generation}.bin"
         if not path.exists() and count:
-            raise Damaged(f"{path} is gone: index the images again, into a new folder")
+            raise IndexDamaged(f"{path} is gone: index the images again, into a new folder")
         with open(path, "r+b" if path.exists() else "wb") as file:
             file.seek(
                 count * values.shape[1] * values.itemsize

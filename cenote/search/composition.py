@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 
-class Query(NamedTuple):
+class ComposedQuery(NamedTuple):
     """An image, texts, or both."""
 
     image: Tensor | None = None  # (D,) of unit length
@@ -69,7 +69,7 @@ def alone(similarities: Tensor) -> Tensor:
     return similarities[0]
 
 
-class Plan(NamedTuple):
+class Scorer(NamedTuple):
     """What to compare every image with: linear in the image, up to one small function."""
 
     vectors: Tensor  # (V, D): an image x has the similarities vectors @ x + offsets
@@ -89,6 +89,6 @@ class Plan(NamedTuple):
         )  # double where offsets are
 
 
-def single(vector: Tensor, why: Mapping[str, Any] | None = None, offset: float = 0.0) -> Plan:
+def single(vector: Tensor, why: Mapping[str, Any] | None = None, offset: float = 0.0) -> Scorer:
     """One vector: a nearest-neighbour search is all."""
-    return Plan(vector[None], vector.new_tensor([offset]), alone, vector, why or {})
+    return Scorer(vector[None], vector.new_tensor([offset]), alone, vector, why or {})

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from ..metrics.average_precision import of_places
 from ..options import check_names, check_number
-from .compose import compose_all, find_method
+from .composition import ComposedQuery, Scorer
+from .database import MatrixDatabase
 from .freedom import N
-from .matrix import Matrix
-from .plan import Plan, Query
-from .protocols import Codes, Question, Task
+from .methods import compose_all, find_method
+from .protocols import Codes, EvaluationQuery, RetrievalTask
 
 if TYPE_CHECKING:
     from ..models.image_text import ImageText
@@ -29,7 +29,7 @@ SUBSET = (1, 2, 3)  # CIRR's Recall_subset@K, of the five others of a group
 GROUPS = ("neither", "class", "value", "both")  # of Fig. 4.3: wrong; right in one way; right
 
 
-class Asked(NamedTuple):
+class MethodSpec(NamedTuple):
     """A method with its options, and what the table calls it."""
 
     method: str
@@ -43,7 +43,7 @@ class Asked(NamedTuple):
         )
 
 
-def read_method(text: str) -> Asked:
+def parse_method(text: str) -> MethodSpec:
     """`weicom:weight=0.3`, `freedom:k=10:m=3`: options are those of the method, numbers as numbers."""
     name, *parts = [part.strip() for part in text.split(":")]
     method, options = find_method(name), dict[str, Any]()
@@ -66,7 +66,7 @@ def read_method(text: str) -> Asked:
         else:
             check_number(f"{name}'s {key}", value, whole=isinstance(known[key], int))
     method.check(name, options)
-    return Asked(name, options)
+    return MethodSpec(name, options)
 
 
 def _value(text: str) -> int | float | str:
@@ -78,14 +78,21 @@ def _value(text: str) -> int | float | str:
     return text
 
 
-class Bench:
+class TaskEvaluator:
     """A task with its vectors: `vectors` (images of the dataset, D)."""
 
     def __init__(
-        self, task: Task, vectors: Tensor, model: ImageText, words: WordMemory | None = None
+        self,
+        task: RetrievalTask,
+        vectors: Tensor,
+        model: ImageText,
+        words: WordMemory | None = None,
     ) -> None:
         self.task, self.model, self.words = task, model, words
-        self.vectors, self.database = vectors, Matrix(vectors[torch.from_numpy(task.database)])
+        self.vectors, self.database = (
+            vectors,
+            MatrixDatabase(vectors[torch.from_numpy(task.database)]),
+        )
         self.rows = task.rows
 
     def remember(self, n: int = N) -> None:
@@ -96,14 +103,14 @@ class Bench:
         ):
             self.database.word_ids = self.words.nearest(self.database.matrix, n)
 
-    def queries(self, questions: Sequence[Question]) -> list[Query]:
+    def queries(self, questions: Sequence[EvaluationQuery]) -> list[ComposedQuery]:
         """A query in the database stays there: a distractor, never right."""
         return [
-            Query(self.vectors[q.image], (q.text,), inside=self.rows.get(q.image))
+            ComposedQuery(self.vectors[q.image], (q.text,), inside=self.rows.get(q.image))
             for q in questions
         ]
 
-    def plans(self, asked: Asked, questions: Sequence[Question]) -> list[Plan]:
+    def plans(self, asked: MethodSpec, questions: Sequence[EvaluationQuery]) -> list[Scorer]:
         options = {key: _of(value, questions) for key, value in asked.options.items()}
         if find_method(asked.method).words:
             self.remember(int(options.get("n", N)))
@@ -112,7 +119,7 @@ class Bench:
         )
 
     def places(
-        self, asked: Asked, progress: Callable[[int], object] | None = None
+        self, asked: MethodSpec, progress: Callable[[int], object] | None = None
     ) -> Iterator[tuple[Codes, Codes | None]]:
         """Of each question, where its right images stand in the ranking, and in that of its group if it has one."""
         questions = self.task.questions
@@ -126,7 +133,7 @@ class Bench:
             if progress:
                 progress(len(part))
 
-    def groups(self, asked: Asked, question: Question) -> dict[str, Any]:
+    def groups(self, asked: MethodSpec, question: EvaluationQuery) -> dict[str, Any]:
         """Fig. 4.3: the scores of one question by what is right of an image, and its average precision."""
         scores = next(scored(self.plans(asked, [question]), self.database.matrix))
         same = (
@@ -139,7 +146,7 @@ class Bench:
         return {"scores": own, "precision": of_places(places, len(places), self.task.kind)}
 
 
-def _of(value: Any, questions: Sequence[Question]) -> Any:
+def _of(value: Any, questions: Sequence[EvaluationQuery]) -> Any:
     """An option may be a function of the question: the word to inject, say."""
     return [value(question) for question in questions] if callable(value) else value
 
@@ -151,10 +158,10 @@ def _told(options: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def scored(plans: Sequence[Plan], images: Tensor, budget: int = BUDGET) -> Any:
+def scored(plans: Sequence[Scorer], images: Tensor, budget: int = BUDGET) -> Any:
     """The scores (N,) of each plan, one after the other; similarities are made for many plans at once."""
     rows = max(budget // (4 * max(len(images), 1)), 1)
-    waiting, count = list[Plan](), 0
+    waiting, count = list[Scorer](), 0
     for place, plan in enumerate(plans):
         waiting.append(plan)
         count += len(plan.vectors)
@@ -177,7 +184,7 @@ def places_of(scores: npt.NDArray[Any], right: Codes) -> Codes:
     return np.sort(places)
 
 
-def _within(scores: npt.NDArray[Any], question: Question) -> Codes | None:
+def _within(scores: npt.NDArray[Any], question: EvaluationQuery) -> Codes | None:
     if question.group is None:
         return None
     return places_of(
@@ -191,8 +198,8 @@ def _recall(found: Codes, k: int) -> float:
 
 
 def report(
-    benches: Sequence[Bench],
-    asked: Asked,
+    benches: Sequence[TaskEvaluator],
+    asked: MethodSpec,
     at: Sequence[int] = (),
     progress: Callable[[int], object] | None = None,
 ) -> dict[str, Any]:
@@ -228,7 +235,7 @@ def report(
 
 
 def averages(
-    questions: Sequence[Question], columns: Sequence[str], values: Sequence[float]
+    questions: Sequence[EvaluationQuery], columns: Sequence[str], values: Sequence[float]
 ) -> dict[str, Any]:
     """Cells are means over their questions, columns over their cells, the average over the columns."""
     cells: dict[str, dict[str, list[float]]] = {column: {} for column in columns}

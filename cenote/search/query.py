@@ -14,11 +14,11 @@ from ..data import read_image
 from ..data.digests import digest_of
 from ..options import check_number
 from ..unit import unit
-from .compose import compose, find_method
+from .composition import ComposedQuery, Scorer
 from .filters import Filter
 from .freedom import K, M, N
-from .plan import Plan, Query
-from .results import SORTS, Result, all_of, in_order, without_twins
+from .methods import compose, find_method
+from .ranking import SORTS, SearchResult, all_of, in_order, without_twins
 from .store import Store
 
 if TYPE_CHECKING:
@@ -27,14 +27,16 @@ if TYPE_CHECKING:
 
 CANDIDATES = 500  # that an approximate search hands on to exact ranking
 LEAST, MOST = 0.001, 1000  # weights of a term: float32 has room for their products
-Asked = str | Path | bytes | int  # an image: its file, what is in the file, or its row in the index
+ImageInput = (
+    str | Path | bytes | int
+)  # an image: its file, what is in the file, or its row in the index
 
 
 @dataclass(frozen=True)
-class Question:
+class SearchRequest:
     """What is wanted. Texts may have a weight, "dog^2"; of several images the mean is asked for."""
 
-    images: tuple[Asked, ...] = ()
+    images: tuple[ImageInput, ...] = ()
     texts: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     method: str = "auto"
@@ -46,8 +48,8 @@ class Question:
     options: Mapping[str, Any] = field(default_factory=dict)  # of the method
 
 
-class Answer(NamedTuple):
-    results: list[Result]
+class SearchAnswer(NamedTuple):
+    results: list[SearchResult]
     method: str
     relevant: int  # images at or above the cut-off; at least so many where `exact` is False
     searched: int  # images that passed the filter
@@ -57,8 +59,8 @@ class Answer(NamedTuple):
 
 
 def ask(
-    question: Question, store: Store, model: ImageText, words: WordMemory | None = None
-) -> Answer:
+    question: SearchRequest, store: Store, model: ImageText, words: WordMemory | None = None
+) -> SearchAnswer:
     """The best `top` images that reach the cut-off, near-duplicates hidden, then sorted as asked."""
     method = method_of(question, words is not None)
     store.description.refuse_other(model, store.where)
@@ -75,8 +77,8 @@ def ask(
     if not len(view):
         if not question.filter:
             raise ValueError(f"{store.where} holds no images: `cenote index` puts some in")
-        return Answer([], method, 0, 0, True, told)
-    query = Query(
+        return SearchAnswer([], method, 0, 0, True, told)
+    query = ComposedQuery(
         _vector(images, store, model),
         tuple(text for text, _ in terms),
         tuple(weight for _, weight in terms) if any(weight != 1 for _, weight in terms) else None,
@@ -97,7 +99,7 @@ def ask(
     scores, rows = scores[kept], rows[kept]
     results = (without_twins if hide else all_of)(scores, rows, view, question.top)
     why, proxies = told | _plain(plan, store), tuple(plan.why.get("proxies", ()))
-    return Answer(
+    return SearchAnswer(
         in_order(results, question.sort), method, len(scores), len(view), exact, why, proxies
     )
 
@@ -117,7 +119,7 @@ def parse_term(text: str) -> tuple[str, float]:
     return name, number
 
 
-def method_of(question: Question, words: bool) -> str:
+def method_of(question: SearchRequest, words: bool) -> str:
     """The method that answers it, with or without a word list; what no method answers is refused before any work.
 
     FreeDom for an image and a text, where there is a word list and no weight of the text was asked for, which is
@@ -151,12 +153,12 @@ def method_of(question: Question, words: bool) -> str:
     return method
 
 
-def _terms(question: Question) -> list[tuple[str, float]]:
+def _terms(question: SearchRequest) -> list[tuple[str, float]]:
     wanted, unwanted = map(parse_term, question.texts), map(parse_term, question.without)
     return [*wanted, *((text, -weight) for text, weight in unwanted)]
 
 
-def _options(question: Question, method: str, words: WordMemory | None) -> dict[str, Any]:
+def _options(question: SearchRequest, method: str, words: WordMemory | None) -> dict[str, Any]:
     """FreeDom's k, n and m are at most a tenth of a short list: where half of all words are near, they say nothing,
     and twenty neighbours outvote the image itself."""
     if words is None or not method.startswith("freedom"):
@@ -173,7 +175,7 @@ class _Image(NamedTuple):
     content: bytes  # of its file; of what was asked for by its row nothing is read
 
 
-def _look_up(image: Asked, store: Store) -> _Image:
+def _look_up(image: ImageInput, store: Store) -> _Image:
     """By its contents, as an index knows them: where a file of the index is now does not matter."""
     if isinstance(image, int):
         (entry,) = store.entries(torch.tensor([image]))
@@ -204,7 +206,7 @@ def _nothing(text: str) -> list[str]:
     return []
 
 
-def _scored(plan: Plan, view: Store, top: int) -> tuple[Tensor, Tensor, bool]:
+def _scored(plan: Scorer, view: Store, top: int) -> tuple[Tensor, Tensor, bool]:
     """Scores and rows, rows ascending; the candidates alone where a scan would take too long.
 
     The score of a single vector is a cosine, whatever its length is, unless it is measured from a mean (an offset).
@@ -220,7 +222,7 @@ def _scored(plan: Plan, view: Store, top: int) -> tuple[Tensor, Tensor, bool]:
     return scores, rows, scanned is not None
 
 
-def _plain(plan: Plan, store: Store) -> dict[str, Any]:
+def _plain(plan: Scorer, store: Store) -> dict[str, Any]:
     """As JSON takes it; FreeDom's proxies as paths."""
     why = dict(plan.why)
     if "proxies" in why:

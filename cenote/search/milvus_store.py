@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from ..data.digests import digest_of
+from .composition import Moments
 from .filters import Filter
 from .milvus_collections import (
     LONGEST,
@@ -32,9 +33,8 @@ from .milvus_collections import (
     sentences,
     shown,
 )
-from .plan import Moments
-from .store import Damaged, Description, Entry, Known
-from .sums import Sums
+from .store import ImageEntry, IndexDamaged, IndexDescription, IndexedImage
+from .sums import MomentSums
 
 if TYPE_CHECKING:
     from .milvus_writing import Writing
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
 BATCH = 500  # entities a call: a call takes 64 MB
 PAGE = 4000  # entities that are asked for at once
 MOST = 16384  # hits that Milvus gives
-FIELDS = [*Entry._fields]
+FIELDS = [*ImageEntry._fields]
 
 
-class Milvus:
+class MilvusStore:
     """A collection; `select` gives a view of some of its images. Sees what is written at once."""
 
-    def __init__(self, client: Any, where: str, name: str, description: Description) -> None:
+    def __init__(self, client: Any, where: str, name: str, description: IndexDescription) -> None:
         self.client, self.where, self.name, self.description = (
             client,
             shown(where),
@@ -58,7 +58,7 @@ class Milvus:
         self.dim, self.expression, self.keep_words = description.dim, "", bool(description.words)
 
     @classmethod
-    def there(cls, address: str) -> Milvus | None:
+    def there(cls, address: str) -> MilvusStore | None:
         if is_missing(address):
             return None
         client, name, _ = connected(address)
@@ -70,9 +70,9 @@ class Milvus:
                 about.get("properties", {}).get(PROPERTY) or about["description"]
             )  # Lite forgets the latter
         try:
-            description = Description(**json.loads(told))
+            description = IndexDescription(**json.loads(told))
         except (ValueError, TypeError):
-            raise Damaged(
+            raise IndexDamaged(
                 f"the collection '{name}' at {shown(address)} is no index of Cenote: name another"
             ) from None
         with sentences(address):
@@ -80,7 +80,7 @@ class Milvus:
         return cls(client, address, name, description)
 
     @classmethod
-    def open(cls, address: str, description: Description | None = None) -> Milvus:
+    def open(cls, address: str, description: IndexDescription | None = None) -> MilvusStore:
         found = cls.there(address)
         if found is None and description is None:
             raise ValueError(
@@ -97,7 +97,7 @@ class Milvus:
     def __len__(self) -> int:
         return int(self._query(self.expression, ["count(*)"])[0]["count(*)"])
 
-    def select(self, filter: Filter) -> Milvus:
+    def select(self, filter: Filter) -> MilvusStore:
         view = copy.copy(self)
         view.expression = filter.milvus()
         return view
@@ -136,15 +136,15 @@ class Milvus:
         found = self.by_row(rows.tolist(), ["words"])
         return torch.tensor([list(found[row]["words"]) for row in rows.tolist()], dtype=torch.long)
 
-    def forget_words(self) -> None:
+    def drop_words(self) -> None:
         self.keep_words = False
 
-    def entries(self, rows: Tensor) -> list[Entry]:
+    def entries(self, rows: Tensor) -> list[ImageEntry]:
         found = self.by_row(rows.tolist(), FIELDS)
         return [_entry(found[row]) for row in rows.tolist()]
 
-    def known(self) -> dict[str, Known]:
-        every = [Known(found["row"], _entry(found)) for found in self._pages("", FIELDS)]
+    def images(self) -> dict[str, IndexedImage]:
+        every = [IndexedImage(found["row"], _entry(found)) for found in self._pages("", FIELDS)]
         return {known.entry.path: known for known in every}
 
     def find(self, digest: str) -> list[int]:
@@ -152,7 +152,7 @@ class Milvus:
             found["row"] for found in self._query(f"digest == {json.dumps(digest)}", ["row"])
         )
 
-    def names(self, column: str) -> list[str]:
+    def distinct_values(self, column: str) -> list[str]:
         """Of all images, one after the other: Milvus has no list of values."""
         return sorted({found[column] for found in self._pages("", [column])} - {""})
 
@@ -160,9 +160,9 @@ class Milvus:
         kept = None if self.expression else self.kept_sums()
         return (kept or self.summed()).moments()
 
-    def summed(self) -> Sums:
+    def summed(self) -> MomentSums:
         """Through all vectors."""
-        sums, some = Sums(self.dim), list[Any]()
+        sums, some = MomentSums(self.dim), list[Any]()
         for found in self._pages(self.expression, ["vector"]):
             some.append(found["vector"])
             if len(some) == PAGE:
@@ -172,7 +172,7 @@ class Milvus:
             sums.add(torch.tensor(some))
         return sums
 
-    def writing(self) -> Writing:
+    def writer(self) -> Writing:
         from .milvus_writing import Writing
 
         return Writing(self)
@@ -181,7 +181,7 @@ class Milvus:
     def sums_name(self) -> str:
         return f"{self.name}_sums"
 
-    def kept_sums(self) -> Sums | None:
+    def kept_sums(self) -> MomentSums | None:
         """None where there are none, or where they are of another number of images."""
         wanted = 2 * (self.dim + 1)
         with sentences(self.where):
@@ -199,11 +199,11 @@ class Milvus:
             [each["vector"] for each in sorted(found, key=lambda each: each["row"])]
         ).double()
         table = table[: self.dim + 1] + table[self.dim + 1 :]  # high and low parts
-        sums = Sums(self.dim)
+        sums = MomentSums(self.dim)
         sums.count, sums.first, sums.second = counts.pop(), table[0], table[1:]
         return sums
 
-    def keep_sums(self, sums: Sums, mark: int) -> None:
+    def keep_sums(self, sums: MomentSums, mark: int) -> None:
         table = torch.cat([sums.first[None], sums.second])
         high = table.float()
         rows = torch.cat([high, (table - high.double()).float()]).tolist()
@@ -250,7 +250,7 @@ def row_of(path: str) -> int:
     return int.from_bytes(digest_of(os.fsencode(path))[:8], "little") >> 1
 
 
-def entity_of(entry: Entry) -> dict[str, Any]:
+def entity_of(entry: ImageEntry) -> dict[str, Any]:
     """Milvus 2.3 has no null: nothing is an empty text."""
     texts = {name: _text(getattr(entry, name), longest) for name, longest in LONGEST.items()}
     numbers = {name: int(getattr(entry, name)) for name in NUMBERS}
@@ -263,8 +263,8 @@ def _text(value: str | None, longest: int) -> str:
     return os.fsencode(value or "")[:longest].decode("utf-8", "backslashreplace")[:longest]
 
 
-def _entry(found: dict[str, Any]) -> Entry:
+def _entry(found: dict[str, Any]) -> ImageEntry:
     empty = dict.fromkeys(
         name for name in ("label", "domain", "split", "caption") if not found[name]
     )
-    return Entry(**{name: found[name] for name in Entry._fields} | empty)
+    return ImageEntry(**{name: found[name] for name in ImageEntry._fields} | empty)
