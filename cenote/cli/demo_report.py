@@ -85,9 +85,14 @@ def asked(truth: Mapping[str, Any]) -> str:
 def _steps(
     stages: Sequence[Stage], records: Mapping[str, Mapping[str, Any]], told: Mapping[str, str]
 ) -> Block:
-    from cenote.report.html import Head, Table
+    from cenote.report.html import Table, TableColumn
 
-    heads = (Head("stage"), Head("what it found"), Head("seconds", True), Head("command"))
+    heads = (
+        TableColumn("stage"),
+        TableColumn("what it found"),
+        TableColumn("seconds", True),
+        TableColumn("command"),
+    )
     rows = tuple(
         (
             one.name,
@@ -132,21 +137,21 @@ def _sheets(plan: Plan) -> tuple[Block, ...]:
 
 
 def _composed(plan: Plan) -> Block:
-    from cenote.report.html import Cell, Panel, Panels
+    from cenote.report.html import Panels, SearchPanel, SearchTile
 
     answers = read_json(plan.folder / "search" / "results.json")
     cells = tuple(
-        Cell(_picture(one["path"]), f"{one['class']}, {one['domain']}", is_right(one))
+        SearchTile(_picture(one["path"]), f"{one['class']}, {one['domain']}", is_right(one))
         for one in answers
     )
-    asked = Cell(_picture(plan.folder / "world" / query(plan)["file"]), f"{QUERY}, photo")
+    asked = SearchTile(_picture(plan.folder / "world" / query(plan)["file"]), f"{QUERY}, photo")
     words = (
         ", ".join(one["word"] for one in answers[0].get("why", {}).get("words", ()))
         if answers
         else ""
     )
     notes = (f"FreeDom's words for the photograph: {words}.",) if words else ()
-    return Panels("An image and a word", (Panel(asked, STYLE, cells),), notes)
+    return Panels("An image and a word", (SearchPanel(asked, STYLE, cells),), notes)
 
 
 def _picture(path: str | Path) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from .labels import PixelBox, distance_to_box, place_label
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Box = tuple[float, float, float, float]
 # Told apart also by those who see fewer colours, and by their shapes.
 COLOURS = (
     "#4477aa",
@@ -117,9 +118,9 @@ def _write_labels(figure: Figure, axes: Axes, points: Sequence[tuple[Any, ...]])
     renderer: Any = FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]
     figure.draw_without_rendering()  # the layout must stand before anything is measured
     frame = axes.get_window_extent(renderer)
-    inside: Box = (frame.x0, frame.y0, frame.x1, frame.y1)
+    inside: PixelBox = (frame.x0, frame.y0, frame.x1, frame.y1)
     to_pixels, scale = axes.transData.transform, figure.dpi / 72
-    placed: list[Box] = []
+    placed: list[PixelBox] = []
     dots: list[tuple[float, float, float]] = []
     for x, y, _, _, star in points:
         if x is not None:
@@ -143,53 +144,10 @@ def _write_labels(figure: Figure, axes: Axes, points: Sequence[tuple[Any, ...]])
         text.remove()
         # In points from the anchor, so that the place holds whatever the resolution of the file is.
         offset = ((spot[0] - anchor[0]) / scale, (spot[1] - anchor[1]) / scale)
-        far = _distance(anchor, spot) > (19 if star else 12) * scale and x is not None
+        far = distance_to_box(anchor, spot) > (19 if star else 12) * scale and x is not None
         data: Any = (x, y) if x is not None else axes.transData.inverted().transform(anchor)
         axes.annotate(
             name, data, offset, textcoords="offset points", fontsize=size, color=colour, weight=weight, zorder=6,
             arrowprops={"arrowstyle": "-", "color": colour, "alpha": 0.5, "linewidth": 0.7, "shrinkA": 0, "shrinkB": 4}
             if far else None,
         ).set_in_layout(False)  # fmt: skip
-
-
-def place_label(
-    anchor: tuple[float, float],
-    size: tuple[float, float],
-    taken: Sequence[Box],
-    dots: Sequence[tuple[float, float, float]],
-    inside: Box,
-    scale: float = 1.0,
-) -> Box:
-    """The nearest free place of a label around a point; where all is full, the least crowded one."""
-    (x, y), (w, h) = anchor, size
-    best: tuple[float, Box] | None = None
-    for radius in (7, 12, 18, 26, 36, 48, 62, 78, 96, 120):
-        r = radius * scale
-        for dx, dy in ((1, 0), (-1, 0), (0.7, 0.7), (0.7, -0.7), (-0.7, 0.7), (-0.7, -0.7), (0, 1), (0, -1),
-                       (1, 0.4), (1, -0.4), (-1, 0.4), (-1, -0.4)):  # fmt: skip
-            left = x + dx * r - (w if dx < 0 else w / 2 if dx == 0 else 0)
-            low = y + dy * r - (h if dy < -0.5 else 0 if dy > 0.5 else h / 2)
-            spot = (left, low, left + w, low + h)
-            crowd = sum(_overlap(_wider(spot, scale), other) for other in taken)
-            crowd += sum(_overlap(spot, (a - c, b - c, a + c, b + c)) for a, b, c in dots)
-            crowd += w * h - _overlap(spot, inside)
-            if crowd < 1:
-                return spot
-            if best is None or crowd < best[0]:
-                best = (crowd, spot)
-    assert best is not None
-    return best[1]
-
-
-def _wider(box: Box, by: float) -> Box:
-    return box[0] - 2 * by, box[1] - by, box[2] + 2 * by, box[3] + by
-
-
-def _overlap(a: Box, b: Box) -> float:
-    return max(0.0, min(a[2], b[2]) - max(a[0], b[0])) * max(0.0, min(a[3], b[3]) - max(a[1], b[1]))
-
-
-def _distance(point: Sequence[float], box: Box) -> float:
-    dx = max(box[0] - point[0], 0, point[0] - box[2])
-    dy = max(box[1] - point[1], 0, point[1] - box[3])
-    return float((dx * dx + dy * dy) ** 0.5)

@@ -1,26 +1,25 @@
-"""The report: one self-contained page from blocks of plain values, and page.json behind it."""
+"""The HTML report: one self-contained page of typed blocks, and the same blocks as page.json."""
 
 from .blocks import (
     Bar,
     Bars,
     Block,
     Boxes,
-    Case,
-    Cell,
-    Head,
-    Map,
     Maps,
-    Panel,
+    MapTile,
     Panels,
-    Photo,
+    PhotoWithBoxes,
+    PhotoWithMaps,
     Picture,
     Point,
     Scatter,
+    SearchPanel,
+    SearchTile,
     Table,
+    TableColumn,
     Text,
 )
-from .files import read_page, write_page
-from .page import Page, made_with
+from .page import Page, made_with, read_page, write_page
 from .pictures import picture_of
 from .render import render
 
@@ -29,19 +28,19 @@ __all__ = [
     "Bars",
     "Block",
     "Boxes",
-    "Case",
-    "Cell",
-    "Head",
-    "Map",
+    "MapTile",
     "Maps",
     "Page",
-    "Panel",
     "Panels",
-    "Photo",
+    "PhotoWithBoxes",
+    "PhotoWithMaps",
     "Picture",
     "Point",
     "Scatter",
+    "SearchPanel",
+    "SearchTile",
     "Table",
+    "TableColumn",
     "Text",
     "made_with",
     "picture_of",

@@ -1,35 +1,40 @@
-"""What a page is made of: small frozen records of plain values, so that a page is JSON."""
+"""What a page consists of: frozen dataclasses of plain values, so that a page is JSON, too."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated, Literal
 
-Value = str | int | float | None  # of a cell; None is an empty one
-Box = tuple[float, float, float, float]  # x0, y0, x1, y1 in shares of width and height, 0 to 1
+from pydantic import Field
+
+CellValue = str | int | float | None  # None is an empty cell
+RelativeBox = tuple[float, float, float, float]  # x0, y0, x1, y1 as shares of width and height
 
 
 @dataclass(frozen=True)
 class Text:
     title: str
     paragraphs: tuple[str, ...]
+    kind: Literal["text"] = "text"
 
 
 @dataclass(frozen=True)
-class Head:
+class TableColumn:
     name: str
     numeric: bool = False
-    about: str = ""  # told to whoever points at it
+    help: str = ""  # shown as a tooltip
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows as given; a reader sorts them. `marked`: places of rows that matter most."""
+    """A table that a reader can sort. `highlighted`: indices of the most important rows."""
 
     title: str
-    heads: tuple[Head, ...]
-    rows: tuple[tuple[Value, ...], ...]
+    columns: tuple[TableColumn, ...]
+    rows: tuple[tuple[CellValue, ...], ...]
     notes: tuple[str, ...] = ()
-    marked: tuple[int, ...] = ()
+    highlighted: tuple[int, ...] = ()
+    kind: Literal["table"] = "table"
 
 
 @dataclass(frozen=True)
@@ -37,102 +42,105 @@ class Point:
     name: str
     x: float
     y: float
-    spread: float = 0.0  # of y, to both sides
+    deviation: float = 0.0  # of y, drawn to both sides
     group: str = ""
     best: bool = False
 
 
 @dataclass(frozen=True)
 class Scatter:
-    """`x` and `y` name the axes."""
-
     title: str
-    x: str
-    y: str
+    x_label: str
+    y_label: str
     points: tuple[Point, ...]
     log_x: bool = True
     notes: tuple[str, ...] = ()
+    kind: Literal["scatter"] = "scatter"
 
 
 @dataclass(frozen=True)
-class Map:
+class MapTile:
     name: str
-    values: tuple[tuple[float, ...], ...]  # rows from the top, 0 to 1; empty: there is none
+    values: tuple[tuple[float, ...], ...]  # rows from the top, 0 to 1; empty if there is no map
     note: str = ""
 
 
 @dataclass(frozen=True)
-class Photo:
-    picture: str  # a data URI, as all pictures here
+class PhotoWithMaps:
+    picture: str  # a data URI, like all pictures of a page
     caption: str
-    maps: tuple[Map, ...]
+    maps: tuple[MapTile, ...]
 
 
 @dataclass(frozen=True)
 class Maps:
-    """Where each method looks in the same photographs: a row each."""
+    """Attention maps of several methods on the same photographs, one row for each photograph."""
 
     title: str
-    photos: tuple[Photo, ...]
+    photos: tuple[PhotoWithMaps, ...]
     notes: tuple[str, ...] = ()
+    kind: Literal["maps"] = "maps"
 
 
 @dataclass(frozen=True)
-class Case:
+class PhotoWithBoxes:
     picture: str
-    truth: tuple[Box, ...]
-    found: tuple[Box, ...]
+    truth: tuple[RelativeBox, ...]
+    predicted: tuple[RelativeBox, ...]
     caption: str
-    score: float | None = None  # IoU, 0 to 1
+    iou: float | None = None  # 0 to 1
 
 
 @dataclass(frozen=True)
 class Boxes:
     title: str
-    cases: tuple[Case, ...]
+    photos: tuple[PhotoWithBoxes, ...]
     notes: tuple[str, ...] = ()
+    kind: Literal["boxes"] = "boxes"
 
 
 @dataclass(frozen=True)
 class Bar:
     name: str
     value: float
-    spread: float | None = None
+    deviation: float | None = None
     group: str = ""
 
 
 @dataclass(frozen=True)
 class Bars:
-    """`baseline` is a line through all bars: its name and value."""
+    """Horizontal bars; `baseline` is a line through all of them."""
 
     title: str
     unit: str
     bars: tuple[Bar, ...]
     notes: tuple[str, ...] = ()
     baseline: Bar | None = None
+    kind: Literal["bars"] = "bars"
 
 
 @dataclass(frozen=True)
-class Cell:
-    picture: str  # empty: the file is gone
+class SearchTile:
+    picture: str  # empty if the file is missing
     caption: str
-    right: bool | None = None  # None: nobody knows
+    correct: bool | None = None  # None if there is no ground truth
 
 
 @dataclass(frozen=True)
-class Panel:
-    """A question, in words or with a picture, and what was found for it, best first."""
+class SearchPanel:
+    """A query by image, by text or by both, and its results, best first."""
 
-    query: Cell | None
+    query: SearchTile | None
     text: str
-    results: tuple[Cell, ...]
+    results: tuple[SearchTile, ...]
 
 
 @dataclass(frozen=True)
 class Panels:
     title: str
-    rows: tuple[Panel, ...]
+    rows: tuple[SearchPanel, ...]
     notes: tuple[str, ...] = ()
+    kind: Literal["panels"] = "panels"
 
 
 @dataclass(frozen=True)
@@ -141,10 +149,9 @@ class Picture:
     picture: str
     alt: str
     notes: tuple[str, ...] = ()
+    kind: Literal["picture"] = "picture"
 
 
-Block = Text | Table | Scatter | Maps | Boxes | Bars | Panels | Picture
-KINDS: dict[str, type[Block]] = {
-    kind.__name__.lower(): kind
-    for kind in (Text, Table, Scatter, Maps, Boxes, Bars, Panels, Picture)
-}
+Block = Annotated[
+    Text | Table | Scatter | Maps | Boxes | Bars | Panels | Picture, Field(discriminator="kind")
+]

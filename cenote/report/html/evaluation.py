@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .blocks import Block, Head, Table, Value
+from .blocks import Block, CellValue, Table, TableColumn
 from .page import Page
 
 Report = Mapping[str, Any]
 Figure = tuple[str, Any, str]  # a name, its value, and what it is of
-HEADS = (Head("protocol"), Head("figure"), Head("value", True), Head("of"))
+HEADS = (
+    TableColumn("protocol"),
+    TableColumn("figure"),
+    TableColumn("value", True),
+    TableColumn("of"),
+)
 
 
 def evaluation_page(
@@ -121,7 +126,7 @@ FIGURES = {
 }  # fmt: skip
 
 
-def _shown(value: Any) -> Value:
+def _shown(value: Any) -> CellValue:
     return None if value is None else f"{value:.1f}"
 
 

@@ -14,9 +14,22 @@ from ...data.corruptions import GROUPS as CORRUPTIONS
 from ..localization import GROUPS, Result, Shown
 from ..localization import KINDS as MAP_KINDS
 from ..robustness import VARIANT_NAMES, told
-from .blocks import Bar, Bars, Block, Boxes, Case, Cell, Map, Maps, Panel, Panels, Photo, Picture
+from .blocks import (
+    Bar,
+    Bars,
+    Block,
+    Boxes,
+    Maps,
+    MapTile,
+    Panels,
+    PhotoWithBoxes,
+    PhotoWithMaps,
+    Picture,
+    SearchPanel,
+    SearchTile,
+)
 from .found import found_case
-from .pictures import picture_of, rows_of
+from .pictures import picture_of, shrink_map
 
 SMALL = 160  # pixels of a picture in a panel
 BACKGROUNDS = {
@@ -76,17 +89,19 @@ def _some(
     ]
 
 
-def _case(case: Shown, photo: Image.Image, judged: Dataset) -> Case:
+def _case(case: Shown, photo: Image.Image, judged: Dataset) -> PhotoWithBoxes:
     wrong = f", taken for {case.predicted}" if case.predicted not in (None, case.label) else ""
     name = case.label or judged.path(case.position).name
     found = [] if case.box is None else [case.box]
     return found_case(photo, found, f"{name}{wrong} ({GROUPS[case.group]})", case.truth, case.iou)
 
 
-def _looked(case: Shown, photo: Image.Image, kind: str, judged: Dataset) -> Photo:
+def _looked(case: Shown, photo: Image.Image, kind: str, judged: Dataset) -> PhotoWithMaps:
     """The values as the threshold is held against them."""
     name = case.label or judged.path(case.position).name
-    return Photo(picture_of(photo), name, (Map(kind, rows_of(case.map), f"IoU {case.iou:.2f}"),))
+    return PhotoWithMaps(
+        picture_of(photo), name, (MapTile(kind, shrink_map(case.map), f"IoU {case.iou:.2f}"),)
+    )
 
 
 def background_blocks(report: Mapping[str, Any], sheet: Path | None) -> list[Block]:
@@ -143,13 +158,13 @@ def retrieve_blocks(
     return blocks
 
 
-def _panel(case: Mapping[str, Any], queries: Dataset, gallery: Dataset) -> Panel:
-    query = Cell(_small(queries, case["position"]), str(case["label"]))
+def _panel(case: Mapping[str, Any], queries: Dataset, gallery: Dataset) -> SearchPanel:
+    query = SearchTile(_small(queries, case["position"]), str(case["label"]))
     near = (
-        Cell(_small(gallery, n["position"]), str(n["label"]), bool(n["right"]))
+        SearchTile(_small(gallery, n["position"]), str(n["label"]), bool(n["right"]))
         for n in case["neighbours"]
     )
-    return Panel(
+    return SearchPanel(
         query, f"MAP@R {100 * case['map_at_r']:.0f}, {case['matches']} to find", tuple(near)
     )
 

@@ -10,7 +10,7 @@ from PIL import Image
 
 from ...data import BadImage, Dataset
 from ..discovery import NAMES
-from .blocks import Bar, Bars, Block, Box, Boxes, Case, Head, Table
+from .blocks import Bar, Bars, Block, Boxes, PhotoWithBoxes, RelativeBox, Table, TableColumn
 from .page import Page
 from .pictures import picture_of
 
@@ -19,14 +19,14 @@ EACH = 6  # cases of a group
 
 def found_case(
     photo: Image.Image, boxes: Any, caption: str, truth: Any = (), score: float | None = None
-) -> Case:
+) -> PhotoWithBoxes:
     """Boxes in pixels of the photograph."""
-    return Case(
+    return PhotoWithBoxes(
         picture_of(photo), shares(truth, photo.size), shares(boxes, photo.size), caption, score
     )
 
 
-def shares(boxes: Any, size: tuple[int, int]) -> tuple[Box, ...]:
+def shares(boxes: Any, size: tuple[int, int]) -> tuple[RelativeBox, ...]:
     """Of width and height instead of pixels."""
     width, height = size
     return tuple(
@@ -48,10 +48,10 @@ def discover_blocks(report: Mapping[str, Any], dataset: Dataset) -> list[Block]:
         Bar(NAMES.get(name, name), score["corloc"]) for name, score in scores if name != "centre"
     )
     heads = (
-        Head("method"),
-        Head("CorLoc", True, "percent"),
-        Head("95% interval"),
-        Head("mean IoU", True, "percent"),
+        TableColumn("method"),
+        TableColumn("CorLoc", True, "percent"),
+        TableColumn("95% interval"),
+        TableColumn("mean IoU", True, "percent"),
     )
     rows = tuple(
         (NAMES.get(name, name), f"{one['corloc']:.1f}", "{:.1f} to {:.1f}".format(*one["interval"]),
@@ -74,7 +74,7 @@ def discover_blocks(report: Mapping[str, Any], dataset: Dataset) -> list[Block]:
 def discover_page(
     report: Mapping[str, Any],
     dataset: Dataset,
-    shown: Mapping[str, Sequence[Case]],
+    shown: Mapping[str, Sequence[PhotoWithBoxes]],
     boxes: int,
     command: str = "",
     seconds: float | None = None,
@@ -92,7 +92,7 @@ def discover_page(
     return Page(f"Objects in {report['data']}", lead, tuple(blocks), command, seconds)
 
 
-def _case(case: Mapping[str, Any], dataset: Dataset) -> Case | None:
+def _case(case: Mapping[str, Any], dataset: Dataset) -> PhotoWithBoxes | None:
     try:
         photo = dataset.image(case["position"])
     except BadImage:  # it was there a minute ago

@@ -1,37 +1,76 @@
-"""A page: a title, a sentence, blocks, and how it was made."""
+"""A page of a report: its blocks, written as index.html and page.json and read back from page.json."""
 
 from __future__ import annotations
 
+import json
 import platform
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 from ... import __version__
+from ...data.files import write_atomically
 from .blocks import Block
+from .render import render
+
+HTML, JSON = "index.html", "page.json"
 
 
 def made_with() -> dict[str, str]:
-    """The versions and the machine behind a number."""
+    """Return the versions and the machine behind a number."""
     import torch
 
-    found = {"cenote": __version__, "torch": torch.__version__}
     try:
-        found["timm"] = version("timm")
+        timm = version("timm")
     except PackageNotFoundError:  # a checkout on the path
-        found["timm"] = "unknown"
-    found |= {
+        timm = "unknown"
+    return {
+        "cenote": __version__,
+        "torch": torch.__version__,
+        "timm": timm,
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
+        "threads": str(torch.get_num_threads()),
     }
-    return found | {"threads": str(torch.get_num_threads())}
 
 
 @dataclass(frozen=True)
 class Page:
     title: str
-    lead: str
+    lead: str  # one sentence below the title
     blocks: tuple[Block, ...]
-    command: str = ""  # what a reader types to make it again
+    command: str = ""  # reproduces the page
     seconds: float | None = None
-    made_with: Mapping[str, str] = field(default_factory=made_with)
+    made_with: dict[str, str] = field(default_factory=made_with)
+
+
+def write_page(folder: Path, page: Page) -> list[str]:
+    """Write index.html and page.json, each atomically; return their names."""
+    for name, text in ((JSON, to_json(page)), (HTML, render(page))):
+        with write_atomically(folder / name) as temporary:
+            # A file name can have bytes that are not text; each becomes a question mark.
+            temporary.write_bytes(text.encode("utf-8", "replace"))
+    return [HTML, JSON]
+
+
+def to_json(page: Page) -> str:
+    """Return the page as JSON; NaN and infinity, which JSON does not have, become null."""
+    values = json.loads(json.dumps(asdict(page)), parse_constant=lambda name: None)
+    return json.dumps(values, ensure_ascii=False)
+
+
+def read_page(folder: Path) -> Page:
+    """Read the page that `write_page` wrote."""
+    from pydantic import TypeAdapter, ValidationError
+
+    path = Path(folder) / JSON
+    try:
+        return TypeAdapter(Page).validate_json(path.read_bytes(), strict=True)
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
+    except ValidationError as error:
+        problem = error.errors()[0]
+        place = ".".join(map(str, problem["loc"]))
+        raise ValueError(
+            f"{path} is not a page, create the report again: {place}: {problem['msg']}"
+        ) from error

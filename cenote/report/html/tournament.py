@@ -8,12 +8,24 @@ from typing import Any
 from ...data import BadImage, Dataset
 from ..tournament import MAPS, count, notes
 from ..tournament_pictures import KINDS, Seen
-from .blocks import Bar, Bars, Block, Head, Map, Maps, Photo, Point, Scatter, Table, Value
+from .blocks import (
+    Bar,
+    Bars,
+    Block,
+    CellValue,
+    Maps,
+    MapTile,
+    PhotoWithMaps,
+    Point,
+    Scatter,
+    Table,
+    TableColumn,
+)
 from .page import Page
 from .pictures import map_values, picture_of
 
 Report = Mapping[str, Any]
-Column = tuple[Head, Callable[[Mapping[str, Any]], Value]]
+Column = tuple[TableColumn, Callable[[Mapping[str, Any]], CellValue]]
 SOURCES = {
     "pool": "from the pool's own map",
     "cam": "from the CAM of the true class",
@@ -40,44 +52,50 @@ def _columns(report: Report) -> list[Column]:
     rows = report["standings"]
     place = {row["name"]: i for i, row in enumerate(rows, 1) if row["mean"] is not None}
     columns: list[Column] = [
-        (Head("#", True, "place"), lambda row: place.get(row["name"])),
-        (Head("contender"), lambda row: row["name"]),
-        (Head("", about="= cannot be told from the first, * first of its group"), _marks),
-        (Head("group"), lambda row: row["group"]),
-        (Head("accuracy", True, "percent, mean ± deviation over the seeds"), _accuracy),
-        (Head("params", True, "of the pool"), lambda row: count(row["parameters"])),
+        (TableColumn("#", True, "place"), lambda row: place.get(row["name"])),
+        (TableColumn("contender"), lambda row: row["name"]),
+        (TableColumn("", help="= cannot be told from the first, * first of its group"), _marks),
+        (TableColumn("group"), lambda row: row["group"]),
+        (TableColumn("accuracy", True, "percent, mean ± deviation over the seeds"), _accuracy),
+        (TableColumn("params", True, "of the pool"), lambda row: count(row["parameters"])),
         (
-            Head("trained", True, "parameters of the pool and its head"),
+            TableColumn("trained", True, "parameters of the pool and its head"),
             lambda row: count(row["trained"]),
         ),
         (
-            Head("MFLOPs", True, "the pool's multiply-adds, in millions"),
+            TableColumn("MFLOPs", True, "the pool's multiply-adds, in millions"),
             lambda row: f"{row['flops'] / 1e6:.2f}",
         ),
     ]
     if any("ms" in row for row in rows):
         columns.append(
-            (Head("ms", True, "pool and head, an image"), lambda row: _fixed(row.get("ms"), 3))
+            (
+                TableColumn("ms", True, "pool and head, an image"),
+                lambda row: _fixed(row.get("ms"), 3),
+            )
         )
     if report["box_images"]:
         columns.append(
             (
-                Head("boxes", True, "MaxBoxAccV2 of its map"),
+                TableColumn("boxes", True, "MaxBoxAccV2 of its map"),
                 lambda row: _fixed(_mean(row["boxes"]), 1),
             )
         )
         columns.append(
             (
-                Head("map", about="where it looks: its own map, a CAM or CLS"),
+                TableColumn("map", help="where it looks: its own map, a CAM or CLS"),
                 lambda row: MAPS[row["map"]],
             )
         )
     columns.append(
-        (Head("rate", True, "learning rate that validation chose"), lambda row: row["lr"])
+        (TableColumn("rate", True, "learning rate that validation chose"), lambda row: row["lr"])
     )
     if any(row["paper"] for row in rows):
         columns.append(
-            (Head("paper", True, "accuracy in the paper"), lambda row: _fixed(row["paper"], 1))
+            (
+                TableColumn("paper", True, "accuracy in the paper"),
+                lambda row: _fixed(row["paper"], 1),
+            )
         )
     return columns
 
@@ -145,7 +163,7 @@ def _looks(report: Report, photos: Dataset, maps: Mapping[str, Seen]) -> Block |
         except BadImage:  # it was there a minute ago
             continue
         found = tuple(_map(row, i, maps) for row in rows)
-        rows_of_photos.append(Photo(picture, photos[i].label or photos.path(i).name, found))
+        rows_of_photos.append(PhotoWithMaps(picture, photos[i].label or photos.path(i).name, found))
     left = len(able) - len(rows)
     told = [
         "Light falls where each looks for the true class; what it does not look at lies under dark water."
@@ -154,10 +172,10 @@ def _looks(report: Report, photos: Dataset, maps: Mapping[str, Seen]) -> Block |
     return Maps("Where each looks", tuple(rows_of_photos), tuple(told)) if rows_of_photos else None
 
 
-def _map(row: Mapping[str, Any], i: int, maps: Mapping[str, Seen]) -> Map:
+def _map(row: Mapping[str, Any], i: int, maps: Mapping[str, Seen]) -> MapTile:
     kind, found = maps.get(row["name"], ("", None))
     values = () if found is None else map_values(found[i])
-    return Map(row["name"], values, f"{row['mean']:.1f}% · {KINDS.get(kind, 'no map')}")
+    return MapTile(row["name"], values, f"{row['mean']:.1f}% · {KINDS.get(kind, 'no map')}")
 
 
 def _boxes(report: Report) -> Block | None:

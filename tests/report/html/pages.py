@@ -10,19 +10,19 @@ from cenote.report.html import (
     Bar,
     Bars,
     Boxes,
-    Case,
-    Cell,
-    Head,
-    Map,
     Maps,
+    MapTile,
     Page,
-    Panel,
     Panels,
-    Photo,
+    PhotoWithBoxes,
+    PhotoWithMaps,
     Picture,
     Point,
     Scatter,
+    SearchPanel,
+    SearchTile,
     Table,
+    TableColumn,
     Text,
     picture_of,
 )
@@ -50,10 +50,10 @@ def whole_page(name: str = "dog") -> Page:
     """Every kind of block; `name` wherever a user's word can stand."""
     picture = picture_of(photo())
     heads = (
-        Head(name),
-        Head("accuracy", True, name),
-        Head("", about="marks"),
-        Head("params", True),
+        TableColumn(name),
+        TableColumn("accuracy", True, name),
+        TableColumn("", help="marks"),
+        TableColumn("params", True),
     )
     rows = (
         (name, "71.5 ± 0.4", "=", "1.2M"),
@@ -66,16 +66,26 @@ def whole_page(name: str = "dog") -> Page:
         for i in range(9)
     )
     maps = (
-        Map(name, hill(7, 7, 0.2, 0.2), "82% · own map"),
-        Map("gap", hill(7, 9, 0.8, 0.8)),
-        Map("none", ()),
+        MapTile(name, hill(7, 7, 0.2, 0.2), "82% · own map"),
+        MapTile("gap", hill(7, 9, 0.8, 0.8)),
+        MapTile("none", ()),
     )
-    seen = tuple(Photo(picture_of(photo(seed=i)), f"{name} {i}", maps) for i in range(2))
+    seen = tuple(PhotoWithMaps(picture_of(photo(seed=i)), f"{name} {i}", maps) for i in range(2))
     box, other = (0.25, 0.25, 0.5, 0.5), (0.3, 0.2, 0.6, 0.55)
-    cases = (Case(picture, (box,), (other,), name, 0.5), Case(picture, (), (), "empty"))
+    cases = (
+        PhotoWithBoxes(picture, (box,), (other,), name, 0.5),
+        PhotoWithBoxes(picture, (), (), "empty"),
+    )
     bars = (Bar(name, 71.5, 1.5, name), Bar("Mixed-Rand", 40.0, None, "mixed"), Bar("No-FG", 3.0))
-    cells = (Cell(picture, name, True), Cell(picture, "cat", False), Cell("", "gone"))
-    panels = (Panel(Cell(picture, name), f"as a {name}", cells), Panel(None, "only words", ()))
+    cells = (
+        SearchTile(picture, name, True),
+        SearchTile(picture, "cat", False),
+        SearchTile("", "gone"),
+    )
+    panels = (
+        SearchPanel(SearchTile(picture, name), f"as a {name}", cells),
+        SearchPanel(None, "only words", ()),
+    )
     blocks = (
         Text(name, (name, "a second paragraph")),
         Table(name, heads, rows, (name,), (0,)),

@@ -10,14 +10,22 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import cenote.report.html as room
-from cenote.report.html import Bar, Bars, Boxes, Case, Page, Point, Table, picture_of, render
-from cenote.report.html.axes import axis_of, round_step, short
-from cenote.report.html.blocks import Head
-from cenote.report.html.maps import brightest
-from cenote.report.html.pictures import map_values, rows_of, veil_of
-from cenote.report.html.scatter import LEFT, WIDTH, names_at
-from cenote.report.html.table import sort_key
+import cenote.report
+from cenote.report.html import (
+    Bar,
+    Bars,
+    Boxes,
+    Page,
+    PhotoWithBoxes,
+    Point,
+    Table,
+    picture_of,
+    render,
+)
+from cenote.report.html.blocks import TableColumn
+from cenote.report.html.pictures import brightest, map_values, shrink_map, veil_of
+from cenote.report.html.render import sort_key
+from cenote.report.html.scatter import LEFT, WIDTH, Axis, place_names, short_number
 from tests.report.html.pages import Parsed, hill, photo
 
 
@@ -37,7 +45,11 @@ def test_what_a_cell_is_sorted_by(value: str | float | None, key: float | None) 
 
 def test_a_table_says_all_it_was_given() -> None:
     table = Table(
-        "t", (Head("name"), Head("n", True)), (("a", 1), ("b", None), ("c", 2.5)), (), (2,)
+        "t",
+        (TableColumn("name"), TableColumn("n", True)),
+        (("a", 1), ("b", None), ("c", 2.5)),
+        (),
+        (2,),
     )
     parsed = Parsed(render(Page("p", "", (table,))))
     rows = [attributes for attributes in parsed.all("tr") if attributes.get("class") == "marked"]
@@ -58,18 +70,17 @@ POSITIVE = [[3.0, 97.0], [50.0], [0.1, 0.2, 0.35], [1e6, 1.2e6]]
     ("values", "log"),
     [([-4.0, 4.0], False), *((values, log) for values in POSITIVE for log in (False, True))],
 )
-def test_marks_of_an_axis(values: list[float], log: bool) -> None:
-    axis = axis_of(values, 100, 900, log)
-    marks = axis.marks()
-    assert 2 <= len(marks) <= 10 and all(axis.low <= mark <= axis.high for mark in marks)
-    places = [axis(mark) for mark in marks]
+def test_ticks_of_an_axis(values: list[float], log: bool) -> None:
+    axis = Axis.around(values, 100, 900, log)
+    ticks = axis.ticks()
+    assert 2 <= len(ticks) <= 10 and all(axis.low <= tick <= axis.high for tick in ticks)
+    places = [axis(tick) for tick in ticks]
     assert places == sorted(places) and all(100 < axis(value) < 900 for value in values)
-    assert len({short(mark) for mark in marks}) == len(marks)
+    assert len({short_number(tick) for tick in ticks}) == len(ticks)
 
 
-def test_round_steps_and_short_numbers() -> None:
-    assert [round_step(x) for x in (0.3, 1.0, 1.1, 6, 0.02)] == pytest.approx([0.5, 1, 2, 10, 0.02])
-    assert [short(x) for x in (950, 20_000, 1.5e6, 0.25, 50)] == [
+def test_short_numbers() -> None:
+    assert [short_number(x) for x in (950, 20_000, 1.5e6, 0.25, 50)] == [
         "950",
         "20k",
         "1.5M",
@@ -85,10 +96,10 @@ def test_names_of_a_plot_never_touch(count: int) -> None:
               for i in range(count)]  # fmt: skip
     height = 420 + 9 * max(0, count - 12)
     across, up = (
-        axis_of([p.x for p in points], LEFT, WIDTH - 24, True),
-        axis_of([p.y for p in points], height - 54, 18),
+        Axis.around([p.x for p in points], LEFT, WIDTH - 24, True),
+        Axis.around([p.y for p in points], height - 54, 18),
     )
-    spots = names_at(points, across, up, height)
+    spots = place_names(points, across, up)
     for i, a in enumerate(spots):
         assert a[0] >= LEFT and a[2] <= WIDTH
         for b in spots[i + 1 :]:
@@ -121,7 +132,7 @@ def test_maps_of_any_scale() -> None:
 
 def test_a_large_map_is_the_mean_of_its_cells() -> None:
     a = np.random.default_rng(0).random((56, 84)).astype(np.float32)
-    found = np.array(rows_of(a))
+    found = np.array(shrink_map(a))
     assert found.shape == (28, 28)
     slow = [[a[2 * i : 2 * i + 2, 3 * j : 3 * j + 3].mean() for j in range(28)] for i in range(28)]
     np.testing.assert_allclose(found, slow, atol=1e-3)
@@ -136,7 +147,7 @@ def test_where_a_map_is_brightest(y: float, x: float, words: str) -> None:
 
 
 def test_boxes_lie_where_they_lie() -> None:
-    case = Case(
+    case = PhotoWithBoxes(
         picture_of(photo()), ((0.25, 0.5, 0.75, 1.0),), ((-0.5, 0.0, 0.5, 2.0),), "dog", 0.25
     )
     parsed = Parsed(render(Page("p", "", (Boxes("b", (case,)),))))
@@ -187,7 +198,7 @@ def contrast(a: str, b: str) -> float:
 
 @pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
 def test_ink_is_readable_in_both_themes(theme: int) -> None:
-    style = (Path(room.__file__).parent / "style" / "colours.css").read_text()
+    style = (Path(cenote.report.__file__).parent / "templates" / "style.css").read_text()
     colours = {
         m[1]: m[2 + theme] for m in re.finditer(r"--(\w+): light-dark\((#\w{6}), (#\w{6})\)", style)
     }

@@ -45,16 +45,16 @@ def check_overlaps(boxes: Boxes, side: int | None = None) -> int:
 
     `side`: boxes were judged as localization does, in whole pixels of a square map, truth truncated, both ends counted.
     """
-    told = [case for case in boxes.cases if case.score is not None and case.found]
+    told = [case for case in boxes.photos if case.iou is not None and case.predicted]
     for case in told:
-        found, truth = np.array(case.found), np.array(case.truth)
+        found, truth = np.array(case.predicted), np.array(case.truth)
         if side is not None:
             found, truth = (
                 np.rint(found * side),
                 np.trunc(truth * side + 0.005),
             )  # shares have four digits
             found[:, 2:], truth[:, 2:] = found[:, 2:] + 1, truth[:, 2:] + 1
-        assert box_iou(found, truth).max() == pytest.approx(case.score, abs=1e-3)
+        assert box_iou(found, truth).max() == pytest.approx(case.iou, abs=1e-3)
     return len(told)
 
 
@@ -81,7 +81,7 @@ def test_evaluate(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert rows["classify", "top-1 accuracy"] == f"{report['classify']['accuracy']:.1f}"
     assert rows["background", "gap of backgrounds"] == f"{report['background']['gap']:.1f}"
     assert rows["retrieve", "MAP@R"] == f"{report['retrieve']['map@r']:.1f}"
-    assert check_overlaps(of(page, Boxes)[0], 64) > 0 and len(of(page, Boxes)[0].cases) == 6
+    assert check_overlaps(of(page, Boxes)[0], 64) > 0 and len(of(page, Boxes)[0].photos) == 6
     assert all(
         0 <= v <= 1
         for photo in of(page, Maps)[0].photos
@@ -89,7 +89,10 @@ def test_evaluate(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
         for v in sum(one.values, ())
     )
     right = [
-        cell.right for panels in of(page, Panels) for panel in panels.rows for cell in panel.results
+        cell.correct
+        for panels in of(page, Panels)
+        for panel in panels.rows
+        for cell in panel.results
     ]
     told = [n["right"] for case in report["retrieve"]["cases"] for n in case["neighbours"]]
     assert sorted(map(bool, right)) == sorted(told)
@@ -110,7 +113,7 @@ def test_discover(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     page, report = sound(out), json.loads((out / "results.json").read_text())
     assert of(page, Bars)[0].bars[0].value == pytest.approx(report["methods"]["lost"]["corloc"])
     assert sum(check_overlaps(block) for block in of(page, Boxes)) > 0
-    assert len(of(page, Boxes)[-1].cases) == 2  # what was found in each photograph
+    assert len(of(page, Boxes)[-1].photos) == 2  # what was found in each photograph
 
 
 def test_tournament(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

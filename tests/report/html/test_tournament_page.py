@@ -31,8 +31,8 @@ def test_it_says_what_the_report_says(photos: Any) -> None:
     page = tournament_page(found, photos, maps_of(found), "cenote tournament birds", 60.0)
     kinds = blocks(page)
     assert list(kinds) == [Table, Scatter, Maps, Bars] and page.command == "cenote tournament birds"
-    table, heads = kinds[Table], [head.name for head in kinds[Table].heads]
-    assert table.marked == (1,) and len(table.rows) == 9
+    table, heads = kinds[Table], [head.name for head in kinds[Table].columns]
+    assert table.highlighted == (1,) and len(table.rows) == 9
     for place, (row, cells) in enumerate(zip(found["standings"], table.rows, strict=True), 1):
         told = dict(zip(heads, cells, strict=True))
         assert (told["#"], told["contender"], told["group"]) == (place, row["name"], row["group"])
@@ -91,7 +91,7 @@ def test_without_boxes_and_over_gamma(photos: Any) -> None:
     for row in found["standings"]:
         row["boxes"] = []
     kinds = blocks(tournament_page(found, photos, maps_of(found)))
-    assert Bars not in kinds and "boxes" not in [head.name for head in kinds[Table].heads]
+    assert Bars not in kinds and "boxes" not in [head.name for head in kinds[Table].columns]
     assert not kinds[Scatter].log_x and [point.x for point in kinds[Scatter].points] == [
         2.0,
         1.25,
