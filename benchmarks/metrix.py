@@ -22,6 +22,7 @@ from cenote import create_pool
 from cenote.allocator import keep_memory
 from cenote.losses import MetricLoss, Metrix, Mixable, create_metric_loss
 from cenote.losses.mixing import mixed_similarity
+from cenote.pooling import MixablePool
 from cenote.predict.timing import best_times, peak_memory
 
 EVERY = 10**6  # more than any batch has: the default draws 16 where the pool has to see a mixture
@@ -108,7 +109,7 @@ def objective(
     z = top(maps)
     if metrix is None:
         return loss(z, labels)
-    mixed = top.mixed if top.pool.mixes else None
+    mixed = top.mixed if isinstance(top.pool, MixablePool) else None
     return metrix(loss, Mixable(labels, z, maps, None, top, None, top.linear, mixed))
 
 

@@ -1,10 +1,10 @@
-"""The pooling framework and every pooling method: one file a method, found by itself."""
+"""The pooling framework and every pooling method: one file a method, found automatically."""
 
 import importlib
 import pkgutil
 
-from .base import NoAttention, OnMap, Pool, as_tokens
-from .framework import Algorithm, Mean, Part, f_alpha
+from .base import MixablePool, NoAttention, OnMap, Pool, as_tokens
+from .framework import Algorithm, Component, Mean, f_alpha
 from .landscape import landscape, landscape_rows
 from .registry import create_pool, list_pools
 
@@ -13,10 +13,11 @@ for _module in pkgutil.iter_modules(__path__):
 
 __all__ = [
     "Algorithm",
+    "Component",
     "Mean",
+    "MixablePool",
     "NoAttention",
     "OnMap",
-    "Part",
     "Pool",
     "as_tokens",
     "create_pool",

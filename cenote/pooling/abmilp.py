@@ -2,7 +2,7 @@ from torch import Tensor, nn
 
 from .attention import shared
 from .base import Pool
-from .framework import DOT, Algorithm, Part, State, softmax_over_positions
+from .framework import DOT, Algorithm, Component, Variables, softmax_over_positions
 from .registry import register
 
 
@@ -32,17 +32,17 @@ class AbMILP(Pool):
         self.w = nn.Linear(hidden, k, bias)
 
     def algorithm(self) -> Algorithm:
-        def hidden(c: State) -> Tensor:
+        def hidden(c: Variables) -> Tensor:
             h: Tensor = self.v(c.x).tanh()
             return h if self.gate is None else h * self.gate(c.x).sigmoid()
 
-        def similarity(c: State) -> Tensor:
+        def similarity(c: Variables) -> Tensor:
             return DOT(c) if self.w.bias is None else DOT(c) + self.w.bias.unsqueeze(-1)
 
         return Algorithm(
             init=shared(self.w.weight),
-            phi_q=Part("U", lambda c: c.u),
-            phi_k=Part("tanh(W_K X)" if self.gate is None else "tanh(W_K X)⊙σ(W_G X)", hidden),
-            similarity=Part(DOT.label, similarity),
+            phi_q=Component("U", lambda c: c.u),
+            phi_k=Component("tanh(W_K X)" if self.gate is None else "tanh(W_K X)⊙σ(W_G X)", hidden),
+            similarity=Component(DOT.label, similarity),
             attention=softmax_over_positions(1, "σ₂(S)"),
         )

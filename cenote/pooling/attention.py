@@ -14,9 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .framework import DOT, Algorithm, Part, State
+from .framework import DOT, Algorithm, Component, Variables
 
-Tokens = Callable[[State], Tensor]
+Tokens = Callable[[Variables], Tensor]
 M = TypeVar("M", bound=nn.Module)
 
 
@@ -150,39 +150,39 @@ def _blocks(x: Tensor, heads: int) -> Tensor:
     )
 
 
-def shared(u: Tensor, label: str = "U") -> Part:
+def shared(u: Tensor, label: str = "U") -> Component:
     """U⁰ learned, the same for all images: u (k, D) -> (B, k, D)."""
-    return Part(label, lambda c: u.expand(c.x.shape[0], -1, -1))
+    return Component(label, lambda c: u.expand(c.x.shape[0], -1, -1))
 
 
 def attention_row(
-    layer: Callable[[State], CrossAttention],
+    layer: Callable[[Variables], CrossAttention],
     *,
-    init: Part,
+    init: Component,
     query: Tokens,  # what W_Q maps
     keys: Tokens,  # what W_K maps
     values: Tokens | None = None,  # what W_V maps, where that differs
     own: Tokens | None = None,  # further tokens, attended before the features
-    out: Callable[[State, Tensor], Tensor] | None = None,  # what follows W_U
+    out: Callable[[Variables, Tensor], Tensor] | None = None,  # what follows W_U
     labels: tuple[str, str, str, str] = ("g_m(W_Q U)", "g_m(W_K X)", "g_m(W_V X)", "W_U g_m⁻¹(Z)"),
-    phi_x: Part | None = None,
+    phi_x: Component | None = None,
     iterations: int = 1,
 ) -> Algorithm:
     """The row of a method built on `CrossAttention`, in the explicit form. Labels: φ_Q, φ_K, φ_V, φ_U."""
     values = values or keys
 
-    def phi_k(c: State) -> Tensor:
+    def phi_k(c: Variables) -> Tensor:
         x = keys(c)
         k: Tensor = layer(c).k(x if own is None else torch.cat([own(c), x], 1))
         return k
 
-    def over_all(c: State) -> Tensor:
+    def over_all(c: Variables) -> Tensor:
         return torch.softmax(c.s * layer(c).scale, -1)
 
-    def attention(c: State) -> Tensor:
+    def attention(c: Variables) -> Tensor:
         return over_all(c)[..., -c.x.shape[1] :]
 
-    def phi_u(c: State) -> Tensor:
+    def phi_u(c: Variables) -> Tensor:
         z = c.z
         if own is not None:
             z = z + over_all(c)[..., : -c.x.shape[1]] @ layer(c).v(own(c))
@@ -191,12 +191,12 @@ def attention_row(
 
     return Algorithm(
         init=init,
-        phi_q=Part(labels[0], lambda c: block_diagonal(layer(c).q(query(c)), layer(c).heads)),
-        phi_k=Part(labels[1], phi_k),
+        phi_q=Component(labels[0], lambda c: block_diagonal(layer(c).q(query(c)), layer(c).heads)),
+        phi_k=Component(labels[1], phi_k),
         similarity=DOT,
-        attention=Part("σ₂(S_i/√d)", attention),
-        phi_v=Part(labels[2], lambda c: layer(c).v(values(c))),
+        attention=Component("σ₂(S_i/√d)", attention),
+        phi_v=Component(labels[2], lambda c: layer(c).v(values(c))),
         phi_x=phi_x,
-        phi_u=Part(labels[3], phi_u),
+        phi_u=Component(labels[3], phi_u),
         iterations=iterations,
     )

@@ -1,7 +1,8 @@
-"""The contract of a pool: tokens `(B, N, D)` in, vector(s) out, and the map they came from on request."""
+"""The contract of a pool: tokens `(B, N, D)` in, vector(s) out, and on request the attention map."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
@@ -18,16 +19,20 @@ class NoAttention(TypeError):
 
 
 class Pool(nn.Module):
-    """Feature map -> vector(s). A method overrides `algorithm` (its row of Table 1) and, where a
-    faster form exists, `pool` (the layer users get); the tests prove the two equal."""
+    """Base class of all pools: feature map -> vector(s).
+
+    A method overrides `algorithm` (its row of Table 1) and, where a faster form exists, `pool` (the
+    layer users get); the tests prove the two equal.
+    """
 
     name: ClassVar[str] = ""  # set by the registry
-    no_attention: str = ""  # why there is no map, where there is none
+    no_attention: str = ""  # the reason why the pool has no map
     sums_to_one: bool = False  # each map is a distribution over positions
     permutation_invariant: bool = True  # the order of the tokens does not matter
-    needs_grid: bool = False  # the layer looks at neighbours
-    mixes: bool = False  # it has `pool_mixed`
-    published: ClassVar[dict[str, Any]] = {}  # the paper's settings where they are not the defaults
+    needs_grid: bool = False  # the layer uses neighbouring positions
+    published: ClassVar[dict[str, Any]] = {}  # the paper's options where they are not the defaults
+    checkpoint_names: ClassVar[dict[str, str]] = {}  # prefix in published checkpoints -> here
+    optional_parameters: ClassVar[tuple[str, ...]] = ()  # created when a checkpoint has them
 
     def __init__(self, dim: int, k: int = 1, out_dim: int | None = None) -> None:
         super().__init__()
@@ -36,10 +41,12 @@ class Pool(nn.Module):
         self.dim, self.k, self.out_dim = dim, k, out_dim
         self.min_tokens = 1
         self.check_finite = False
-        self.options: dict[str, Any] = {}  # what `create_pool` was given, to make this pool again
+        self.options: dict[
+            str, Any
+        ] = {}  # the arguments of `create_pool`, to create the pool again
 
     def algorithm(self) -> Algorithm:
-        """This method as an instance of Algorithm 1, with this pool's own parameters."""
+        """Return this method as an instance of Algorithm 1, with this pool's parameters."""
         raise TypeError(f"{type(self).__name__} declares no row of the framework")
 
     def pool(self, x: Tensor, grid: Grid | None) -> tuple[Tensor, Tensor | None]:
@@ -51,30 +58,15 @@ class Pool(nn.Module):
         return self.vectors_and_maps(x, grid)[0]
 
     def attend(self, x: Tensor, grid: Grid | None = None) -> tuple[Tensor, Tensor]:
-        """As `forward`, and the attention: (B, queries, H, W), or (B, queries, N) without a grid.
+        """Return the vectors and the attention: (B, queries, H, W), or (B, queries, N) without a grid.
 
-        There is one map per query: k vectors, or the m heads of one vector (S B49).
+        There is one map per query: k vectors, or the m heads of one vector [SimPool Eq. B49].
         """
         if self.no_attention:
             raise NoAttention(f"'{self.name}' has no attention map of its own: {self.no_attention}")
         u, a = self.vectors_and_maps(x, grid)
         assert a is not None
         return u, a if grid is None else a.unflatten(-1, grid)
-
-    def pool_mixed(self, x: Tensor, b: Tensor, c: Tensor, lam: Tensor) -> Tensor:
-        """What `mixed` gives, of x in float32 or wider."""
-        raise TypeError(f"'{self.name}' has to see mixed maps to pool them")
-
-    def mixed(self, x: Tensor, b: Tensor, c: Tensor, lam: Tensor) -> Tensor:
-        """`forward` of maps lam x_b + (1 - lam) x_c that are never built: rows b, c (M,) of x (B, N, D), lam (M,)."""
-        self._check(x, None)
-        if not b.shape == c.shape == lam.shape == (len(b),):
-            shapes = [tuple(t.shape) for t in (b, c, lam)]
-            raise ValueError(
-                f"'{self.name}' mixes pairs of rows with a share each, three times (M,), got {shapes}"
-            )
-        u = self.pool_mixed(x.to(torch.promote_types(x.dtype, torch.float32)), b, c, lam)
-        return u if torch.is_autocast_enabled(x.device.type) else u.to(x.dtype)  # as `forward` does
 
     def on_map(self, x: Tensor) -> Tensor:
         """`forward` for a feature map (B, C, H, W)."""
@@ -84,92 +76,109 @@ class Pool(nn.Module):
         """`attend` for a feature map (B, C, H, W)."""
         return self.attend(*as_tokens(x))
 
-    def check_positive(self, **options: object) -> None:
-        """Refuse options that are no number above zero."""
-        for option, value in options.items():
-            if not (isinstance(value, Real) and float(value) > 0):
-                raise ValueError(f"'{self.name}': {option} must be a number above 0, got {value!r}")
-
-    def check_whole(self, **options: object) -> None:
-        """Refuse options that are no whole number above zero."""
-        for option, value in options.items():
-            if not (isinstance(value, Integral) and int(value) > 0):
-                raise ValueError(
-                    f"'{self.name}': {option} must be a whole number above 0, got {value!r}"
-                )
-
     def vectors_and_maps(self, x: Tensor, grid: Grid | None = None) -> tuple[Tensor, Tensor | None]:
-        """The vectors, and the maps (B, queries, N) if this pool has any: for code that serves every pool."""
+        """Return the vectors, and the maps (B, queries, N) if this pool has any."""
         if not torch.compiler.is_compiling():
-            self._check(x, grid)
+            self.check_input(x, grid)
         # Powers, exponentials and variances overflow in half precision: a pool computes in float32
-        # unless its own weights are half as well.
-        asked, weight = x.dtype, next(self.parameters(), None)
+        # unless its own weights are in half precision as well.
+        input_dtype, weight = x.dtype, next(self.parameters(), None)
         x = x.to(torch.promote_types(x.dtype, torch.float32 if weight is None else weight.dtype))
         if torch.is_autocast_enabled(x.device.type):
             with torch.autocast(x.device.type, enabled=False):
                 u, a = self.pool(x, grid)
         else:
             u, a = self.pool(x, grid)
-            if (
-                weight is None
-            ):  # nothing else says what a network in half precision, without autocast, goes on with
-                u = u.to(asked)
-        a = (
-            None if self.no_attention else a
-        )  # some rows have weights that are no map: uniform, or negative
+            if weight is None:  # a network in half precision continues in half precision
+                u = u.to(input_dtype)
+        if self.no_attention:  # weights that are not a map: uniform or negative
+            a = None
         return (u.squeeze(1) if self.k == 1 else u), a
 
-    def _check(self, x: Tensor, grid: Grid | None) -> None:
+    def check_positive(self, **options: object) -> None:
+        """Raise ValueError unless every option is a number above zero."""
+        for option, value in options.items():
+            if not (isinstance(value, Real) and float(value) > 0):
+                raise ValueError(f"'{self.name}': {option} must be a number above 0, got {value!r}")
+
+    def check_whole(self, **options: object) -> None:
+        """Raise ValueError unless every option is an integer above zero."""
+        for option, value in options.items():
+            if not (isinstance(value, Integral) and int(value) > 0):
+                raise ValueError(
+                    f"'{self.name}': {option} must be an integer above 0, got {value!r}"
+                )
+
+    def check_choice(self, option: str, value: str, choices: Collection[str]) -> None:
+        """Raise ValueError unless the option is one of the choices."""
+        if value not in choices:
+            listed = ", ".join(choices)
+            raise ValueError(f"'{self.name}': {option} must be one of {listed}, got {value!r}")
+
+    def check_input(self, x: Tensor, grid: Grid | None) -> None:
         if not isinstance(x, Tensor):
-            raise TypeError(
-                f"'{self.name}' takes a tensor of tokens (B, N, D), got a {type(x).__name__}"
-            )
+            raise TypeError(f"'{self.name}' takes tokens (B, N, D), got a {type(x).__name__}")
+        if problem := self._input_problem(x, grid):
+            raise ValueError(f"'{self.name}' {problem}")
+
+    def _input_problem(self, x: Tensor, grid: Grid | None) -> str:
+        if x.ndim == 4:
+            return f"takes tokens (B, N, D); for a map {tuple(x.shape)} call pool.on_map(x)"
         if x.ndim != 3:
-            hint = "; for a feature map (B, C, H, W) call pool.on_map(x)" if x.ndim == 4 else ""
-            raise ValueError(
-                f"'{self.name}' takes tokens (B, N, D), got shape {tuple(x.shape)}{hint}"
-            )
+            return f"takes tokens (B, N, D), got shape {tuple(x.shape)}"
         n = x.shape[1]
         if x.shape[2] != self.dim:
             hint = " (channels first? call pool.on_map on the map)" if n == self.dim else ""
-            raise ValueError(
-                f"'{self.name}' was made for dim={self.dim}, the tokens have {x.shape[2]}{hint}"
-            )
+            return f"was created with dim={self.dim}, the tokens have {x.shape[2]}{hint}"
         if not x.is_floating_point():
-            raise ValueError(f"'{self.name}' takes floating point features, got {x.dtype}")
-        weight = next(
-            (p for p in self.parameters() if p.ndim), None
-        )  # a scalar goes along with any dtype
+            return f"takes floating point features, got {x.dtype}"
+        weight = next((p for p in self.parameters() if p.ndim), None)  # a scalar suits any dtype
         if weight is not None and torch.promote_types(x.dtype, weight.dtype) != weight.dtype:
-            raise ValueError(
-                f"'{self.name}' has weights of {weight.dtype}, the tokens are {x.dtype}: "
-                f"call pool.to({x.dtype}) or x.to({weight.dtype})"
-            )
-        if grid is not None and not is_grid(grid):
-            raise ValueError(f"a grid is (height, width), two whole numbers above 0, got {grid!r}")
-        if grid is not None and grid[0] * grid[1] != n:
-            raise ValueError(
-                f"grid {grid[0]}x{grid[1]} has {grid[0] * grid[1]} positions, but there are {n} tokens"
-            )
+            remedy = f"call pool.to({x.dtype}) or x.to({weight.dtype})"
+            return f"has weights of {weight.dtype}, the tokens are {x.dtype}: {remedy}"
         if grid is None and self.needs_grid:
-            raise ValueError(
-                f"'{self.name}' looks at neighbours: pass the grid, pool(x, grid=(H, W))"
-            )
+            return "uses neighbouring positions: pass the grid, pool(x, grid=(H, W))"
+        if grid is not None and not is_grid(grid):
+            return f"takes a grid (height, width) of integers above 0, got {grid!r}"
+        if grid is not None and grid[0] * grid[1] != n:
+            return f"got {n} tokens, but grid {grid[0]}x{grid[1]} has {grid[0] * grid[1]} positions"
         if n < self.min_tokens:
-            raise ValueError(f"'{self.name}' needs at least {self.min_tokens} tokens, got {n}")
+            return f"needs at least {self.min_tokens} tokens, got {n}"
         if self.check_finite and not (finite := x.isfinite().flatten(1).all(1)).all():
-            bad = (~finite).nonzero().flatten().tolist()
-            raise ValueError(
-                f"'{self.name}': features of image(s) {bad} of the batch are NaN or infinite"
-            )
+            images = (~finite).nonzero().flatten().tolist()
+            return f"got NaN or infinite features in image(s) {images} of the batch"
+        return ""
+
+    def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: Any) -> None:
+        for published, ours in self.checkpoint_names.items():
+            for name in [n for n in state_dict if n.startswith(prefix + published)]:
+                renamed = prefix + ours + name.removeprefix(prefix + published)
+                state_dict[renamed] = state_dict.pop(name)
+        for name in self.optional_parameters:
+            if prefix + name in state_dict and getattr(self, name) is None:
+                value = state_dict[prefix + name].to(next(self.parameters()))
+                setattr(self, name, nn.Parameter(value))
+        super()._load_from_state_dict(state_dict, prefix, *args)
 
 
-def is_grid(grid: object) -> bool:
-    """Is it a height and a width? (Sizes are tensors while torch.jit traces.)"""
-    if not isinstance(grid, tuple | list) or len(grid) != 2:
-        return False
-    return all(isinstance(size, Integral | Tensor) and int(size) > 0 for size in grid)
+class MixablePool(Pool):
+    """A pool whose vectors of mixed maps can be computed without building the maps, for Metrix."""
+
+    def pool_mixed(self, x: Tensor, b: Tensor, c: Tensor, lam: Tensor) -> Tensor:
+        """Compute what `mixed` returns, for x in float32 or wider."""
+        raise TypeError(f"{type(self).__name__} does not define pool_mixed")
+
+    def mixed(self, x: Tensor, b: Tensor, c: Tensor, lam: Tensor) -> Tensor:
+        """Return `forward` of the maps lam x_b + (1 - lam) x_c, which are never built.
+
+        b and c (M,) are rows of x (B, N, D); lam is (M,).
+        """
+        self.check_input(x, None)
+        if not b.shape == c.shape == lam.shape == (len(b),):
+            shapes = [tuple(t.shape) for t in (b, c, lam)]
+            raise ValueError(f"'{self.name}' mixes pairs: b, c and lam must be (M,), got {shapes}")
+        u = self.pool_mixed(x.to(torch.promote_types(x.dtype, torch.float32)), b, c, lam)
+        return u if torch.is_autocast_enabled(x.device.type) else u.to(x.dtype)  # like `forward`
 
 
 class OnMap(nn.Module):
@@ -183,9 +192,16 @@ class OnMap(nn.Module):
         return self.pool.on_map(x)
 
 
+def is_grid(grid: object) -> bool:
+    """Return whether it is a height and a width. (Sizes are tensors while torch.jit traces.)"""
+    if not isinstance(grid, tuple | list) or len(grid) != 2:
+        return False
+    return all(isinstance(size, Integral | Tensor) and int(size) > 0 for size in grid)
+
+
 def as_tokens(x: Tensor) -> tuple[Tensor, Grid]:
     """(B, C, H, W) -> tokens (B, H*W, C), a view, and their grid."""
     if not isinstance(x, Tensor) or x.ndim != 4:
-        got = f"shape {tuple(x.shape)}" if isinstance(x, Tensor) else f"a {type(x).__name__}"
-        raise ValueError(f"a feature map is a tensor (B, C, H, W), got {got}")
+        shape = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
+        raise ValueError(f"a feature map is a tensor (B, C, H, W), got {shape}")
     return x.flatten(2).transpose(1, 2), (x.shape[2], x.shape[3])

@@ -110,7 +110,7 @@ def page(
         *([f"![{_shown(found.cls)}]({picture})\n\n*{_shown(found.cls)}.*"] if picture else []),
         "## Its row of the landscape",
         "With these parts Algorithm 1 is this method: Z = f⁻¹(f(V) A), U = φ_U(Z), from A = h(s(K, Q)) (S 1-7).",
-        markdown_table(("Part", "Here"), parts),
+        markdown_table(("Component", "Here"), parts),
         "## Options",
         markdown_table(("Option", "Default"), listed) if listed else "None.",
         "## Cost",

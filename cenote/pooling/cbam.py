@@ -2,7 +2,7 @@ import torch
 from torch import Tensor, nn
 
 from .base import Grid, Pool
-from .framework import FEATURES, Algorithm, Part, State
+from .framework import FEATURES, Algorithm, Component, Variables
 from .registry import register
 
 
@@ -27,18 +27,18 @@ class CBAM(Pool):
         self.conv = nn.Conv2d(2, 1, kernel, padding=kernel // 2)
 
     def algorithm(self) -> Algorithm:
-        def similarity(c: State) -> Tensor:
+        def similarity(c: Variables) -> Tensor:
             v = c.q * c.k
             return torch.stack([v.mean(-1), v.amax(-1)], 1)  # (B, 2, N)
 
         return Algorithm(
-            init=Part("[π_A(X) π_max(X)]", lambda c: self.squeeze(c.x)),
-            phi_q=Part("σ(MLP(U)1₂)", lambda c: self.gate(c.u)),
+            init=Component("[π_A(X) π_max(X)]", lambda c: self.squeeze(c.x)),
+            phi_q=Component("σ(MLP(U)1₂)", lambda c: self.gate(c.u)),
             phi_k=FEATURES,
-            similarity=Part("[xᵀy/d max(x∘y)]", similarity),
-            attention=Part(f"σ(conv_{self.kernel}(S))/p", lambda c: self.look(c.s, c.grid)),
-            phi_v=Part("diag(q)X", lambda c: c.q * c.x),
-            phi_x=Part("V diag(a)", lambda c: c.v * c.a.mT),
+            similarity=Component("[xᵀy/d max(x∘y)]", similarity),
+            attention=Component(f"σ(conv_{self.kernel}(S))/p", lambda c: self.look(c.s, c.grid)),
+            phi_v=Component("diag(q)X", lambda c: c.q * c.x),
+            phi_x=Component("V diag(a)", lambda c: c.v * c.a.mT),
         )
 
     def pool(self, x: Tensor, grid: Grid | None) -> tuple[Tensor, Tensor]:

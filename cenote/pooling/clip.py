@@ -4,7 +4,7 @@ from torch import Tensor
 
 from .attention import CrossAttention, attention_row, default_heads, learned
 from .base import Grid, Pool, is_grid
-from .framework import Algorithm, Part
+from .framework import Algorithm, Component
 from .registry import register
 
 
@@ -45,7 +45,7 @@ class CLIP(Pool):
     def algorithm(self) -> Algorithm:
         return attention_row(
             lambda c: self.attn,
-            init=Part("π_A(X)", lambda c: self.placed(c.x, c.grid)[0]),
+            init=Component("π_A(X)", lambda c: self.placed(c.x, c.grid)[0]),
             query=lambda c: c.u,
             keys=lambda c: self.placed(c.x, c.grid)[1],
             own=lambda c: c.u,

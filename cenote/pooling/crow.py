@@ -1,7 +1,7 @@
 from torch import Tensor
 
 from .base import Pool
-from .framework import TINY, Algorithm, Part, raise_to, root
+from .framework import TINY, Algorithm, Component, raise_to, root
 from .registry import register
 
 
@@ -22,8 +22,8 @@ class CroW(Pool):
 
     def algorithm(self) -> Algorithm:
         return Algorithm(
-            attention=Part("(S/‖S‖_a)^{1/b}", lambda c: self.spatial(c.x)),
-            phi_u=Part("diag(I)Z", lambda c: self.channel(c.x) * c.z),
+            attention=Component("(S/‖S‖_a)^{1/b}", lambda c: self.spatial(c.x)),
+            phi_u=Component("diag(I)Z", lambda c: self.channel(c.x) * c.z),
         )
 
     def spatial(self, x: Tensor) -> Tensor:

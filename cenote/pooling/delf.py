@@ -1,7 +1,7 @@
 from torch import nn
 
 from .base import Pool
-from .framework import Algorithm, Part
+from .framework import Algorithm, Component
 from .registry import register
 
 
@@ -18,5 +18,5 @@ class DELF(Pool):
 
     def algorithm(self) -> Algorithm:
         return Algorithm(
-            attention=Part("softplus(MLP(X))", lambda c: self.score(c.x).mT)
+            attention=Component("softplus(MLP(X))", lambda c: self.score(c.x).mT)
         )  # (B, 1, N)

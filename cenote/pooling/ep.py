@@ -2,7 +2,7 @@ from torch import Tensor, nn
 
 from .attention import apply_blocks, check_split, default_heads, learned, own_blocks, shared
 from .base import Grid, Pool
-from .framework import DOT, FEATURES, Algorithm, Part, softmax_over_positions
+from .framework import DOT, FEATURES, Algorithm, Component, softmax_over_positions
 from .registry import register
 
 
@@ -33,12 +33,12 @@ class EP(Pool):
     def algorithm(self) -> Algorithm:
         return Algorithm(
             init=shared(self.query),
-            phi_q=Part("U", lambda c: c.u),
+            phi_q=Component("U", lambda c: c.u),
             phi_k=FEATURES,
             similarity=DOT,
             attention=softmax_over_positions(self.scale),
-            phi_v=Part("W_V X", lambda c: self.v(c.x)),
-            phi_u=Part("g_k⁻¹(Z)", lambda c: own_blocks(c.z, self.queries)),
+            phi_v=Component("W_V X", lambda c: self.v(c.x)),
+            phi_u=Component("g_k⁻¹(Z)", lambda c: own_blocks(c.z, self.queries)),
         )
 
     def pool(self, x: Tensor, grid: Grid | None) -> tuple[Tensor, Tensor]:

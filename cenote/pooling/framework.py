@@ -17,7 +17,7 @@ from torch import Tensor
 TINY = 1e-30  # below every square of a float32 that matters; its root is still a float32
 
 
-class State:
+class Variables:
     """The variables of Algorithm 1 as they stand while it runs."""
 
     x: Tensor  # features (B, N, D)
@@ -34,13 +34,13 @@ class State:
 
 
 @dataclass(frozen=True)
-class Part:
+class Component:
     """A component: how the table writes it, and what it computes from the state."""
 
     label: str
-    fn: Callable[[State], Tensor]
+    fn: Callable[[Variables], Tensor]
 
-    def __call__(self, c: State) -> Tensor:
+    def __call__(self, c: Variables) -> Tensor:
         return self.fn(c)
 
 
@@ -68,15 +68,15 @@ class Algorithm:
     def __init__(
         self,
         *,
-        attention: Part,  # A = h(S)
-        init: Part | None = None,  # U^0
-        phi_q: Part | None = None,
-        phi_k: Part | None = None,
-        similarity: Part | None = None,  # s(x, y)
-        phi_v: Part | None = None,
+        attention: Component,  # A = h(S)
+        init: Component | None = None,  # U^0
+        phi_q: Component | None = None,
+        phi_k: Component | None = None,
+        similarity: Component | None = None,  # s(x, y)
+        phi_v: Component | None = None,
         f: Mean | None = None,
-        phi_x: Part | None = None,
-        phi_u: Part | None = None,
+        phi_x: Component | None = None,
+        phi_u: Component | None = None,
         iterations: int = 1,
     ) -> None:
         self.init, self.phi_q, self.phi_k, self.similarity = init, phi_q, phi_k, similarity
@@ -85,7 +85,7 @@ class Algorithm:
 
     def run(self, x: Tensor, grid: tuple[int, int] | None = None) -> tuple[Tensor, Tensor]:
         """X (B, N, D) -> U (B, k, D'), A (B, queries, N) of the last iteration."""
-        c = State(x, grid)
+        c = Variables(x, grid)
         if self.init:
             c.u = self.init(c)
         for c.t in range(self.iterations):
@@ -110,30 +110,32 @@ class Algorithm:
 
 COLUMNS = ("init", "phi_q", "phi_k", "similarity", "attention", "phi_v", "f", "phi_x", "phi_u")
 
-# Parts that several methods share. The rest stand in the methods' own files.
+# Components that several methods share. The rest stand in the methods' own files.
 
-FEATURES = Part("X", lambda c: c.x)
-POOLED = Part("Z", lambda c: c.z)
-GAP_INIT = Part("π_A(X)", lambda c: c.x.mean(1, keepdim=True))  # (S 9, S 12)
-UNIFORM = Part("1/p", lambda c: torch.full_like(c.x[:, None, :, 0], 1 / c.x.shape[1]))
-DOT = Part("xᵀy", lambda c: c.q @ c.k.mT)
-COSINE = Part("cos(x,y)", lambda c: unit(c.q) @ unit(c.k).mT)
-DISTANCE = Part("-‖x-y‖²", lambda c: -squared_distance(c.q, c.k))
+FEATURES = Component("X", lambda c: c.x)
+POOLED = Component("Z", lambda c: c.z)
+GAP_INIT = Component("π_A(X)", lambda c: c.x.mean(1, keepdim=True))  # (S 9, S 12)
+UNIFORM = Component("1/p", lambda c: torch.full_like(c.x[:, None, :, 0], 1 / c.x.shape[1]))
+DOT = Component("xᵀy", lambda c: c.q @ c.k.mT)
+COSINE = Component("cos(x,y)", lambda c: unit(c.q) @ unit(c.k).mT)
+DISTANCE = Component("-‖x-y‖²", lambda c: -squared_distance(c.q, c.k))
 SIMILARITIES = {"dot": DOT, "distance": DISTANCE, "cosine": COSINE}
 
 
-def softmax_over_positions(scale: float, label: str = "σ₂(S/√d)") -> Part:
-    return Part(label, lambda c: (c.s * scale).softmax(-1))  # σ_2: over the positions of each query
+def softmax_over_positions(scale: float, label: str = "σ₂(S/√d)") -> Component:
+    return Component(
+        label, lambda c: (c.s * scale).softmax(-1)
+    )  # σ_2: over the positions of each query
 
 
-def softmax_over_queries(scale: float, eps: float = 1e-8, label: str = "η₂(σ₁(S/√d))") -> Part:
+def softmax_over_queries(scale: float, eps: float = 1e-8, label: str = "η₂(σ₁(S/√d))") -> Component:
     """The queries compete for each position, then each query's map is normalised over positions."""
 
-    def attention(c: State) -> Tensor:
+    def attention(c: Variables) -> Tensor:
         a = (c.s * scale).softmax(1) + eps
         return a / a.sum(-1, keepdim=True)
 
-    return Part(label, attention)
+    return Component(label, attention)
 
 
 def unit(x: Tensor) -> Tensor:
@@ -150,12 +152,14 @@ def squared_distance(x: Tensor, y: Tensor) -> Tensor:
     ).clamp_min(0)
 
 
-def power(gamma: float | Tensor, label: str = "f_α(x)") -> Mean:
+def power(gamma: float | Tensor | None, label: str = "f_α(x)") -> Mean:
     """f_alpha of (S 8) as a function of gamma = (1 - alpha) / 2, for values >= 0.
 
     gamma = inf, 2, 1, 0, -1, -inf: maximum, RMS, mean, geometric mean, harmonic mean, minimum.
     """
-    if not isinstance(gamma, Tensor):  # a learned exponent passes through none of these for good
+    if gamma is None:
+        return AVERAGE
+    if not isinstance(gamma, Tensor):  # a learned exponent stays at none of these values
         if gamma == math.inf:
             return Mean("f_-∞(x)", lambda v, a: _extreme(v, a, 1))
         if gamma == -math.inf:

@@ -1,16 +1,15 @@
 from torch import Tensor
 
-from .base import Grid, Pool
+from .base import Grid, MixablePool
 from .framework import UNIFORM, Algorithm
-from .mixed_max import mixed_mean
+from .kernels.mixed_max import mixed_mean
 from .registry import register
 
 
 @register("gap", group=1, title="GAP", source="Lin et al., Network in Network, 2014", category=True)
-class GAP(Pool):
+class GAP(MixablePool):
     """Global average pooling: the mean over positions (S 9, B2)."""
 
-    mixes = True
     no_attention = "it weighs every position alike (use a class activation map)"
 
     def algorithm(self) -> Algorithm:

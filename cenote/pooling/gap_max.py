@@ -2,9 +2,9 @@ import math
 
 from torch import Tensor
 
-from .base import Grid, Pool
+from .base import Grid, MixablePool
 from .framework import UNIFORM, Algorithm, Mean, power, weighted_sum
-from .mixed_max import mixed_max, mixed_mean
+from .kernels.mixed_max import mixed_max, mixed_mean
 from .registry import register
 
 
@@ -14,10 +14,9 @@ from .registry import register
     title="GAP+max",
     source="Kim et al., Proxy Anchor Loss for Deep Metric Learning, 2020",
 )
-class GAPMax(Pool):
+class GAPMax(MixablePool):
     """Mean plus maximum over positions, channel by channel; `average=True` gives half of that sum."""
 
-    mixes = True
     no_attention = (
         "each channel adds a position of its own to the mean (use a class activation map)"
     )

@@ -3,7 +3,7 @@ from torch.nn import functional as F
 
 from .base import Grid, Pool, is_grid
 from .batchnorm import BatchNorm
-from .framework import UNIFORM, Algorithm, Part
+from .framework import UNIFORM, Algorithm, Component
 from .registry import register
 
 
@@ -33,11 +33,11 @@ class GatherExcite(Pool):
 
     def algorithm(self) -> Algorithm:
         return Algorithm(
-            init=Part("DW(X)", lambda c: (c.x * self.kernel(c.grid)).sum(1, keepdim=True)),
-            phi_q=Part("σ(MLP(BN(U)))", lambda c: self.gate(c.u)),
+            init=Component("DW(X)", lambda c: (c.x * self.kernel(c.grid)).sum(1, keepdim=True)),
+            phi_q=Component("σ(MLP(BN(U)))", lambda c: self.gate(c.u)),
             attention=UNIFORM,
-            phi_v=Part("diag(q)X", lambda c: c.q * c.x),
-            phi_x=Part("V", lambda c: c.v),
+            phi_v=Component("diag(q)X", lambda c: c.q * c.x),
+            phi_x=Component("V", lambda c: c.v),
         )
 
     def pool(self, x: Tensor, grid: Grid | None) -> tuple[Tensor, None]:

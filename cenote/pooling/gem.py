@@ -2,7 +2,7 @@ import torch
 from torch import Tensor, nn
 
 from .base import Pool
-from .framework import UNIFORM, Algorithm, Mean, Part, power, root
+from .framework import UNIFORM, Algorithm, Component, Mean, power, root
 from .registry import register
 
 
@@ -32,7 +32,9 @@ class GeM(Pool):
     def algorithm(self) -> Algorithm:
         eps, gamma = self.eps, self.gamma
         mean = learnable_power(gamma) if isinstance(gamma, Tensor) else power(gamma)
-        return Algorithm(attention=UNIFORM, phi_v=Part("X", lambda c: c.x.clamp_min(eps)), f=mean)
+        return Algorithm(
+            attention=UNIFORM, phi_v=Component("X", lambda c: c.x.clamp_min(eps)), f=mean
+        )
 
 
 def learnable_power(gamma: Tensor) -> Mean:

@@ -2,7 +2,7 @@ import torch
 from torch import Tensor
 
 from .base import Grid, Pool
-from .framework import Algorithm, Part, State
+from .framework import Algorithm, Component, Variables
 from .registry import register
 
 
@@ -25,11 +25,11 @@ class GeMax(Pool):
         self.ridge = ridge
 
     def algorithm(self) -> Algorithm:
-        def attention(c: State) -> Tensor:
+        def attention(c: Variables) -> Tensor:
             ones = torch.ones_like(c.x[..., :1])  # (B, N, 1)
             return solve(c.x @ c.x.mT, self.penalty(c.x), ones).mT
 
-        return Algorithm(attention=Part("(XᵀX+λI)⁻¹1", attention))
+        return Algorithm(attention=Component("(XᵀX+λI)⁻¹1", attention))
 
     def pool(self, x: Tensor, grid: Grid | None) -> tuple[Tensor, Tensor | None]:
         # An exported program has one branch: the system whose size does not depend on the grid.

@@ -2,7 +2,7 @@ import torch
 from torch import Tensor
 
 from .base import Grid, Pool
-from .framework import Algorithm, Mean, Part
+from .framework import Algorithm, Component, Mean
 from .registry import register
 
 
@@ -21,7 +21,7 @@ class GLSEP(Pool):
 
     def algorithm(self) -> Algorithm:
         return Algorithm(
-            attention=Part("1", lambda c: torch.ones_like(c.x[:, None, :, 0])),
+            attention=Component("1", lambda c: torch.ones_like(c.x[:, None, :, 0])),
             f=Mean("e^x", lambda v, a: (v[:, None] + a.log()[..., None]).logsumexp(2)),
         )
 

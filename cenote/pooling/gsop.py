@@ -4,7 +4,7 @@ from torch.nn import functional as F
 
 from .base import Grid, Pool
 from .batchnorm import BatchNorm
-from .framework import UNIFORM, Algorithm, Part
+from .framework import UNIFORM, Algorithm, Component
 from .registry import register
 
 
@@ -35,11 +35,11 @@ class GSoP(Pool):
 
     def algorithm(self) -> Algorithm:
         return Algorithm(
-            init=Part("cov(WX)", lambda c: self.covariance(c.x)),
-            phi_q=Part("σ(W row(U))", lambda c: self.gate(c.u)),
+            init=Component("cov(WX)", lambda c: self.covariance(c.x)),
+            phi_q=Component("σ(W row(U))", lambda c: self.gate(c.u)),
             attention=UNIFORM,
-            phi_v=Part("diag(q)X", lambda c: c.q * c.x),
-            phi_x=Part("V", lambda c: c.v),
+            phi_v=Component("diag(q)X", lambda c: c.q * c.x),
+            phi_x=Component("V", lambda c: c.v),
         )
 
     def pool(self, x: Tensor, grid: Grid | None) -> tuple[Tensor, None]:

@@ -4,9 +4,9 @@ import torch
 from torch import Tensor, nn
 
 from .base import Grid, Pool
-from .blocks import blocks_serve
-from .framework import UNIFORM, Algorithm, Part, State, power
-from .gsp_blocked import costs, gsp_blocked, weights
+from .framework import UNIFORM, Algorithm, Component, Variables, power
+from .kernels.blocks import blocks_serve
+from .kernels.gsp import costs, gsp_blocked, weights
 from .registry import register
 
 
@@ -112,13 +112,17 @@ class GSP(Pool):
 
     def algorithm(self) -> Algorithm:
         return Algorithm(
-            init=Part("U", lambda c: self.prototypes.expand(c.x.shape[0], -1, -1)),
-            phi_q=Part("U/max(1,‖U‖)", lambda c: _clip(c.u)),
-            phi_k=Part("X/max(1,‖X‖)", lambda c: _clip(self.local(c.x))),
-            similarity=Part("-‖x-y‖", lambda c: -(c.q[:, :, None] - c.k[:, None]).norm(dim=-1)),
-            attention=Part("ρ/(1 - μ)" if self.background else "(1/p - ρ)/μ", self._fixed_point),
-            phi_v=Part("X", lambda c: self.local(c.x)),
-            phi_u=Part("Z", lambda c: self._compose(c.v, c.z)),
+            init=Component("U", lambda c: self.prototypes.expand(c.x.shape[0], -1, -1)),
+            phi_q=Component("U/max(1,‖U‖)", lambda c: _clip(c.u)),
+            phi_k=Component("X/max(1,‖X‖)", lambda c: _clip(self.local(c.x))),
+            similarity=Component(
+                "-‖x-y‖", lambda c: -(c.q[:, :, None] - c.k[:, None]).norm(dim=-1)
+            ),
+            attention=Component(
+                "ρ/(1 - μ)" if self.background else "(1/p - ρ)/μ", self._fixed_point
+            ),
+            phi_v=Component("X", lambda c: self.local(c.x)),
+            phi_u=Component("Z", lambda c: self._compose(c.v, c.z)),
         )
 
     def _rest(self, chosen: Tensor, all: Tensor | float) -> Tensor:
@@ -133,7 +137,7 @@ class GSP(Pool):
             return u + power(self.gamma)(v, uniform)
         return u
 
-    def _fixed_point(self, c: State) -> Tensor:
+    def _fixed_point(self, c: Variables) -> Tensor:
         """Prop. 4.1 as published: 100 steps from t = 1."""
         if self.mu == 1:
             return UNIFORM(c)

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .base import Grid, Pool
-from .framework import TINY, Algorithm, Part
+from .framework import TINY, Algorithm, Component
 from .registry import register
 
 
@@ -50,7 +50,7 @@ class HOW(Pool):
     @torch.no_grad()
     def fit(self, x: Tensor, grid: Grid | None = None) -> HOW:
         """Centring, PCA and whitening of the local features (B, N, D) of training images, after smoothing."""
-        self._check(x, grid)
+        self.check_input(x, grid)
         v = self.smooth(x.double(), grid).flatten(0, 1)  # (B N, D)
         mean = v.mean(0)
         values, vectors = torch.linalg.eigh((v - mean).mT @ (v - mean) / len(v))  # ascending
@@ -72,12 +72,12 @@ class HOW(Pool):
     def algorithm(self) -> Algorithm:
         weight, mean = self.weight, self.mean
         return Algorithm(
-            attention=Part("diag(XᵀX)^½", lambda c: norms(c.x)),
-            phi_v=Part(
+            attention=Component("diag(XᵀX)^½", lambda c: norms(c.x)),
+            phi_v=Component(
                 f"FC(avg_{self.kernel}(X))",
                 lambda c: (self.smooth(c.x, c.grid) - mean.to(c.x)) @ weight.to(c.x).mT,
             ),
-            phi_u=Part("η²(Z)", lambda c: F.normalize(c.z, dim=-1)),
+            phi_u=Component("η²(Z)", lambda c: F.normalize(c.z, dim=-1)),
         )
 
     def pool(self, x: Tensor, grid: Grid | None) -> tuple[Tensor, Tensor]:

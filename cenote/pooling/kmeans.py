@@ -2,7 +2,7 @@ import torch
 from torch import Tensor
 
 from .base import Pool
-from .framework import FEATURES, Algorithm, Part, State, squared_distance
+from .framework import FEATURES, Algorithm, Component, Variables, squared_distance
 from .registry import register
 
 
@@ -36,7 +36,7 @@ class KMeans(Pool):
             (), dtype=torch.bool
         )  # which images have converged, (B, 1, 1) once it runs
 
-        def init(c: State) -> Tensor:
+        def init(c: Variables) -> Tensor:
             nonlocal done
             done = torch.zeros_like(c.x[:, :1, :1], dtype=torch.bool)
             n = c.x.shape[1]
@@ -45,14 +45,14 @@ class KMeans(Pool):
             index = first + (self.draw.float() * (last + 1 - first)).long()
             return c.x[:, torch.minimum(index, last)]
 
-        def similarity(c: State) -> Tensor:
+        def similarity(c: Variables) -> Tensor:
             x = c.x.detach()
             centre = x.mean(
                 1, keepdim=True
             )  # distances are small beside the norms: keep their digits
             return -squared_distance(c.u.detach() - centre, x - centre)
 
-        def attention(c: State) -> Tensor:
+        def attention(c: Variables) -> Tensor:
             nearest = c.s.argmax(1, keepdim=True)  # (B, 1, N), the first of equals
             member = (nearest == torch.arange(k, device=c.x.device)[:, None]).to(
                 c.x.dtype
@@ -60,7 +60,7 @@ class KMeans(Pool):
             a = member / member.sum(-1, keepdim=True).clamp_min(1)
             return torch.where(done, c.a, a) if c.t else a
 
-        def phi_u(c: State) -> Tensor:
+        def phi_u(c: Variables) -> Tensor:
             nonlocal done
             empty = c.a.sum(-1, keepdim=True) == 0  # (B, k, 1)
             u = torch.where(empty, c.u, c.z)  # of an image that is done, A stays, and so does Z
@@ -69,12 +69,12 @@ class KMeans(Pool):
             return u
 
         return Algorithm(
-            init=Part("random", init),
-            phi_q=Part("U", lambda c: c.u),
+            init=Component("random", init),
+            phi_q=Component("U", lambda c: c.u),
             phi_k=FEATURES,
-            similarity=Part("-‖x-y‖²", similarity),
-            attention=Part("η₂(argmax₁(S))", attention),
+            similarity=Component("-‖x-y‖²", similarity),
+            attention=Component("η₂(argmax₁(S))", attention),
             phi_x=FEATURES,
-            phi_u=Part("Z", phi_u),
+            phi_u=Component("Z", phi_u),
             iterations=self.iterations,
         )

@@ -2,9 +2,9 @@ import math
 
 from torch import Tensor
 
-from .base import Grid, Pool
+from .base import Grid, MixablePool
 from .framework import UNIFORM, Algorithm, power
-from .mixed_max import mixed_max
+from .kernels.mixed_max import mixed_max
 from .registry import register
 
 
@@ -14,10 +14,9 @@ from .registry import register
     title="max",
     source="Tolias et al., Particular object retrieval with R-MAC, 2016",
 )
-class Max(Pool):
+class Max(MixablePool):
     """Max pooling: the largest value of each channel over positions (L 3, B3)."""
 
-    mixes = True
     no_attention = "each channel picks a position of its own (use a class activation map)"
 
     def algorithm(self) -> Algorithm:

@@ -3,7 +3,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .base import Pool
-from .framework import Algorithm, Part, State
+from .framework import Algorithm, Component, Variables
 from .registry import register
 
 
@@ -23,17 +23,17 @@ class NetVLAD(Pool):
         self.bias = nn.Parameter(-alpha * self.centroids.detach().square().sum(-1))
 
     def algorithm(self) -> Algorithm:
-        def residuals(c: State) -> Tensor:
+        def residuals(c: Variables) -> Tensor:
             # Σ_j a_j (x_j - c) = Σ_j a_j x_j - (Σ_j a_j) c: no tensor of B N k D residuals
             z = F.normalize(c.z - c.a.sum(-1, keepdim=True) * c.u, dim=-1)
             return F.normalize(z.flatten(1), dim=-1).view_as(z)
 
         return Algorithm(
-            init=Part("C", lambda c: self.centroids.expand(c.x.shape[0], -1, -1)),
-            phi_q=Part("W", lambda c: self.weight),
-            phi_k=Part("η²(X)", lambda c: F.normalize(c.x, dim=-1)),
-            similarity=Part("xᵀy+b", lambda c: c.q @ c.k.mT + self.bias[:, None]),
-            attention=Part("σ₁(S)", lambda c: c.s.softmax(1)),
-            phi_v=Part("η²(X)", lambda c: c.k),
-            phi_u=Part("η²(Z-C diag(1ᵀA))", residuals),
+            init=Component("C", lambda c: self.centroids.expand(c.x.shape[0], -1, -1)),
+            phi_q=Component("W", lambda c: self.weight),
+            phi_k=Component("η²(X)", lambda c: F.normalize(c.x, dim=-1)),
+            similarity=Component("xᵀy+b", lambda c: c.q @ c.k.mT + self.bias[:, None]),
+            attention=Component("σ₁(S)", lambda c: c.s.softmax(1)),
+            phi_v=Component("η²(X)", lambda c: c.k),
+            phi_u=Component("η²(Z-C diag(1ᵀA))", residuals),
         )

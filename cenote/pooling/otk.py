@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from .base import Grid, Pool
-from .framework import DISTANCE, FEATURES, Algorithm, Part, squared_distance
+from .framework import DISTANCE, FEATURES, Algorithm, Component, squared_distance
 from .registry import register
 
 
@@ -47,12 +47,12 @@ class OTK(Pool):
     def algorithm(self) -> Algorithm:
         eps, iterations = self.eps, self.iterations
         return Algorithm(
-            init=Part("U", lambda c: self.references.expand(c.x.shape[0], -1, -1)),
-            phi_q=Part("U", lambda c: c.u),
+            init=Component("U", lambda c: self.references.expand(c.x.shape[0], -1, -1)),
+            phi_q=Component("U", lambda c: c.u),
             phi_k=FEATURES,
             similarity=DISTANCE,
-            attention=Part("Sinkhorn(e^{S/ε})", lambda c: sinkhorn(c.s / eps, iterations)),
-            phi_v=Part("ψ(X)", lambda c: self.psi(c.x)),
+            attention=Component("Sinkhorn(e^{S/ε})", lambda c: sinkhorn(c.s / eps, iterations)),
+            phi_v=Component("ψ(X)", lambda c: self.psi(c.x)),
         )
 
     def pool(self, x: Tensor, grid: Grid | None) -> tuple[Tensor, Tensor]:

@@ -14,8 +14,8 @@ P = TypeVar("P", bound=type[Pool])
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A registered method and what the landscape says about it besides its parts."""
+class PoolEntry:
+    """A registered method and its columns of the landscape that are not components."""
 
     name: str
     group: int
@@ -30,13 +30,20 @@ class Entry:
         return GROUPS.get(self.group, f"group {self.group}")
 
 
-ENTRIES: dict[str, Entry] = {}
-# The groups of S Table 1, and those of the pools that came later. A group without a name is shown as "group N".
+ENTRIES: dict[str, PoolEntry] = {}
+ABLATIONS: dict[str, type[Pool]] = {}
+# The groups of [SimPool Table 1], and those of later methods. A group without a name is "group N".
 GROUPS = {
-    1: "simple", 2: "iterative", 3: "re-weighting", 4: "transformer", 5: "SimPool", 6: "GSP", 7: "retrieval",
+    1: "simple",
+    2: "iterative",
+    3: "re-weighting",
+    4: "transformer",
+    5: "SimPool",
+    6: "GSP",
+    7: "retrieval",
     8: "probing",
-}  # fmt: skip
-# The order of S Table 1 and of the papers that follow. A pool that is not named here stands last in its group.
+}
+# The order of [SimPool Table 1] and of later papers. A pool that is not listed is last in its group.
 ORDER = (
     "gap max gap+max gem lse glsep how | otk kmeans slot | se cbam ge | vit cait | simpool | gsp | "
     "crow delf gemax gsop solar smk netvlad weldon | abmilp ep clip map aim jepa cae coca"
@@ -46,16 +53,28 @@ ORDER = (
 def register(
     name: str, group: int, title: str, source: str, category: bool = False, simplified: bool = False
 ) -> Callable[[P], P]:
+    """Register a pool class under a name."""
+
     def add(cls: P) -> P:
         cls.name = name
-        ENTRIES[name] = Entry(name, group, cls, title, source, category, simplified)
+        ENTRIES[name] = PoolEntry(name, group, cls, title, source, category, simplified)
+        return cls
+
+    return add
+
+
+def register_ablation(name: str) -> Callable[[P], P]:
+    """Register a class with more options of a pool: `create_pool` uses it when one is given."""
+
+    def add(cls: P) -> P:
+        ABLATIONS[name] = cls
         return cls
 
     return add
 
 
 def list_pools() -> list[str]:
-    """Every pool's name, in the order of the landscape."""
+    """Return the names of all pools in the order of the landscape."""
     order = ORDER.split()
 
     def place(name: str) -> tuple[int, int]:
@@ -65,29 +84,33 @@ def list_pools() -> list[str]:
 
 
 def options(name: str) -> dict[str, inspect.Parameter]:
-    """The options of a pool besides `dim`. One that leaves `__init__` to the base has none."""
-    cls = entry(name).cls
+    """Return the options of a pool, those of its ablation included."""
+    return _parameters(ABLATIONS.get(name) or entry(name).cls)
+
+
+def _parameters(cls: type[Pool]) -> dict[str, inspect.Parameter]:
     if cls.__init__ is Pool.__init__:
         return {}
     parameters = inspect.signature(cls.__init__).parameters
     return {key: p for key, p in parameters.items() if key not in ("self", "dim")}
 
 
-def entry(name: str) -> Entry:
+def entry(name: str) -> PoolEntry:
     if name not in ENTRIES:
-        raise ValueError(
-            f"no pool '{name}'{suggest(name, ENTRIES)} (known: {', '.join(list_pools())})"
-        )
+        listed = ", ".join(list_pools())
+        raise ValueError(f"no pool '{name}'{suggest(name, ENTRIES)} (known: {listed})")
     return ENTRIES[name]
 
 
 def create_pool(name: str, dim: int, *, check_finite: bool = False, **chosen: Any) -> Pool:
-    """A pool by name for features of `dim` channels, e.g. `create_pool("simpool", 384, gamma=1.25)`.
+    """Create a pool for features of `dim` channels: `create_pool("simpool", 384, gamma=1.25)`.
 
-    `check_finite` makes the pool refuse NaN and infinite features with a sentence.
+    With `check_finite` the pool raises ValueError for NaN and infinite features.
     """
-    known = options(name)
-    check_names(name, chosen, known)
-    pool = entry(name).cls(dim, **chosen)
+    cls = entry(name).cls
+    check_names(name, chosen, options(name))
+    if not chosen.keys() <= _parameters(cls).keys():
+        cls = ABLATIONS[name]
+    pool = cls(dim, **chosen)
     pool.check_finite, pool.options = check_finite, chosen
     return pool

@@ -1,7 +1,7 @@
 from torch import Tensor, nn
 
 from .base import Grid, Pool
-from .framework import GAP_INIT, UNIFORM, Algorithm, Part
+from .framework import GAP_INIT, UNIFORM, Algorithm, Component
 from .registry import register
 
 
@@ -26,10 +26,10 @@ class SE(Pool):
     def algorithm(self) -> Algorithm:
         return Algorithm(
             init=GAP_INIT,
-            phi_q=Part("σ(MLP(U))", lambda c: self.gate(c.u)),
+            phi_q=Component("σ(MLP(U))", lambda c: self.gate(c.u)),
             attention=UNIFORM,
-            phi_v=Part("diag(q)X", lambda c: c.q * c.x),
-            phi_x=Part("V", lambda c: c.v),
+            phi_v=Component("diag(q)X", lambda c: c.q * c.x),
+            phi_x=Component("V", lambda c: c.v),
         )
 
     def pool(self, x: Tensor, grid: Grid | None) -> tuple[Tensor, None]:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from .base import Grid, Pool
-from .framework import DOT, FEATURES, Algorithm, Part, softmax_over_queries
+from .framework import DOT, FEATURES, Algorithm, Component, softmax_over_queries
 from .registry import register
 
 
@@ -54,14 +54,14 @@ class Slot(Pool):
 
     def algorithm(self) -> Algorithm:
         return Algorithm(
-            init=Part("U", lambda c: self.slots(c.x)),
-            phi_q=Part("W_Q U", lambda c: self.wq(self.norm_u(c.u))),
-            phi_k=Part("W_K X", lambda c: self.wk(self.norm_x(c.x))),
+            init=Component("U", lambda c: self.slots(c.x)),
+            phi_q=Component("W_Q U", lambda c: self.wq(self.norm_u(c.u))),
+            phi_k=Component("W_K X", lambda c: self.wk(self.norm_x(c.x))),
             similarity=DOT,
             attention=softmax_over_queries(1 / math.sqrt(self.dim), self.eps),
-            phi_v=Part("W_V X", lambda c: self.wv(self.norm_x(c.x))),
+            phi_v=Component("W_V X", lambda c: self.wv(self.norm_x(c.x))),
             phi_x=FEATURES,
-            phi_u=Part("MLP(GRU(Z))", lambda c: self.update(c.z, c.u)),
+            phi_u=Component("MLP(GRU(Z))", lambda c: self.update(c.z, c.u)),
             iterations=self.iterations,
         )
 

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from .base import Pool
 from .batchnorm import BatchNorm
-from .framework import UNIFORM, Algorithm, Part
+from .framework import UNIFORM, Algorithm, Component
 from .gem import learnable_power
 from .registry import register
 
@@ -37,7 +37,7 @@ class SOLAR(Pool):
     def algorithm(self) -> Algorithm:
         return Algorithm(
             attention=UNIFORM,
-            phi_v=Part("X+SOA(X)", lambda c: self.attended(c.x).clamp_min(self.eps)),
+            phi_v=Component("X+SOA(X)", lambda c: self.attended(c.x).clamp_min(self.eps)),
             f=learnable_power(self.gamma),
         )
 

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from .attention import CrossAttention, attention_row, default_heads, learned, mlp, shared
 from .base import Grid, Pool
-from .framework import Algorithm, Part, State
+from .framework import Algorithm, Component, Variables
 from .registry import register
 
 
@@ -48,8 +48,8 @@ class ClsPool(Pool):
         assert isinstance(block, Block)
         return block
 
-    def row(self, phi_x: Part) -> Algorithm:
-        def out(c: State, y: Tensor) -> Tensor:
+    def row(self, phi_x: Component) -> Algorithm:
+        def out(c: Variables, y: Tensor) -> Tensor:
             u = self.block(c.t).finish(c.u, y)
             return u if c.t < len(self.blocks) - 1 else self.norm(u)
 
@@ -94,11 +94,11 @@ class ViT(ClsPool):
         super().__init__(dim, depth, lambda: Block(dim, heads, mlp_ratio), norm)
 
     def algorithm(self) -> Algorithm:
-        def phi_x(c: State) -> Tensor:
+        def phi_x(c: Variables) -> Tensor:
             last = c.t == len(self.blocks) - 1
             return c.x if last else self.block(c.t).among(torch.cat([c.u, c.x], 1))[:, 1:]
 
-        return self.row(Part("MLP(MSA(X))", phi_x))
+        return self.row(Component("MLP(MSA(X))", phi_x))
 
     def pool(self, x: Tensor, grid: Grid | None) -> tuple[Tensor, Tensor]:
         u = self.cls.expand(x.shape[0], -1, -1)

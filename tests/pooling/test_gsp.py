@@ -5,8 +5,9 @@ import pytest
 import torch
 from scipy.optimize import brentq
 
-from cenote.pooling import blocks, create_pool
-from cenote.pooling.gsp_blocked import costs, solve, weights
+from cenote.pooling import create_pool
+from cenote.pooling.kernels import blocks
+from cenote.pooling.kernels.gsp import costs, solve, weights
 
 DIM = 12
 

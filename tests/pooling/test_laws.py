@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from cenote.pooling import NoAttention, OnMap, Pool, blocks, create_pool, list_pools
+from cenote.pooling import NoAttention, OnMap, Pool, create_pool, list_pools
+from cenote.pooling.kernels import blocks
 
 Case = tuple[str, dict]
 

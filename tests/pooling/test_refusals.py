@@ -35,7 +35,7 @@ def test_a_grid_is_two_numbers(grid):
 
 
 def test_a_grid_that_does_not_fit():
-    with pytest.raises(ValueError, match=r"3x5\b.*\b15\b.*\b12\b"):
+    with pytest.raises(ValueError, match=r"\b12\b.*3x5\b.*\b15\b"):
         create_pool("gap", 8)(X, (3, 5))
     for grid in ([3, 4], torch.Size([3, 4])):
         assert create_pool("simpool", 8).attend(X, grid)[1].shape == (2, 1, 3, 4)

@@ -6,7 +6,8 @@ import pytest
 import torch
 from timm.layers import SimPool1d, SimPool2d
 
-from cenote.pooling import blocks, create_pool
+from cenote.pooling import create_pool
+from cenote.pooling.kernels import blocks
 from cenote.pooling.simpool import SimPool
 
 DIM = 16

@@ -19,6 +19,7 @@ from ...losses.zero_shot import ZeroShot
 from ...models import PooledModel
 from ...models.embedding import Embedding
 from ...models.frozen import PooledHead
+from ...pooling import MixablePool
 from ...pooling.gsp import GSP
 from ...predict.distributed import gathered, joined_rows, rank, world
 from ...predict.feature_batches import FeatureBatch
@@ -175,7 +176,7 @@ class MetricModule(nn.Module):
             assert isinstance(part.inputs, Tensor)
             images = joined_rows(part.inputs, self.counts)
         embed = partial(self._embed, grid=features.grid)
-        mixed = self._mixed if self.body.pool is not None and self.body.pool.mixes else None
+        mixed = self._mixed if isinstance(self.body.pool, MixablePool) else None
         batch = Mixable(labels, z, maps, images, embed, self._network, linear, mixed)
         loss = self.mixing(self.loss, batch, self.generator, memory)
         return loss
@@ -186,7 +187,7 @@ class MetricModule(nn.Module):
         return self.body.embed_features(Features(maps[:, :places], grid, cls))
 
     def _mixed(self, maps: Tensor, b: Tensor, c: Tensor, lam: Tensor) -> Tensor:
-        assert self.body.pool is not None
+        assert isinstance(self.body.pool, MixablePool)
         return self.body.refine(self.body.pool.mixed(maps, b, c, lam))
 
     def _network(self, images: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ..compiled import available, compiled
+from ...compiled import available, compiled
 
 Array = Any  # NumPy's, in compiled loops
 CHUNK = 64  # mixed maps in memory at a time, where no code is compiled

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from ..framework import TINY, raise_to, root
 from .blocks import blocks
-from .framework import TINY, raise_to, root
 
 
 def simpool_blocked(
