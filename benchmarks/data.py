@@ -169,7 +169,7 @@ def go_through(samples: Any, seed: int, reports: Any, done: Any) -> None:
         is_ours = not isinstance(samples, list)
         for i in np.random.default_rng(seed).permutation(len(samples)):
             path, label = (
-                (samples.path(int(i)), samples.columns["label"].codes[i]) if is_ours else samples[i]
+                (samples.path(int(i)), samples.table.label.codes[i]) if is_ours else samples[i]
             )
             barrier += len(str(path)) + int(label)
     time.sleep(2)  # the other worker is as far

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import cenote
 from cenote.allocator import keep_memory
-from cenote.data.photographs import open_photographs
+from cenote.data.sources import open_photographs
 from cenote.evaluate.discover import discover
 from cenote.predict.discovery.results import Sighting
 from cenote.report.maps import draw_box

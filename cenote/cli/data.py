@@ -1,10 +1,9 @@
-"""`cenote data`: parse, survey, print."""
+"""`cenote data`: inspect a data set."""
 
 from __future__ import annotations
 
 import json as to_json
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -43,49 +42,48 @@ def run(
         list: the published sets that are known by name, the trees they expect, and where to get them.
         json: print the report as JSON.
     """
-    from cenote.data.survey_text import benchmarks_text, survey_text
-
     if list:
-        from cenote.data.benchmarks import benchmarks
-
-        known = benchmarks()
-        rows = [{k: v for k, v in b._asdict().items() if k != "read"} for b in known.values()]
-        print(to_json.dumps(rows, indent=2, ensure_ascii=False) if json else benchmarks_text(known))
+        _list_benchmarks(json)
         return
     if not data:
         raise ValueError(
             "which data? Give a folder, a list or NAME:FOLDER; --list shows the published sets"
         )
     from cenote.data import open_dataset, write_atomically
-    from cenote.data.survey import survey
+    from cenote.data.inspection import inspect_dataset
+    from cenote.data.inspection_text import report_text
 
     dataset = open_dataset(data, split)
-    found = survey(dataset, all, workers, _progress)
-    print(
-        to_json.dumps(found.report(), indent=2, ensure_ascii=False) if json else survey_text(found)
-    )
+    report = inspect_dataset(dataset, all, workers, progress=True)
+    if json:
+        print(to_json.dumps(report.as_json(), indent=2, ensure_ascii=False))
+    else:
+        print(report_text(report))
     for path in (sheet, out and out / "sheet.jpg"):
-        if path and found.readable:
-            _draw(dataset, found, path, quiet=json)
+        if path and report.readable:
+            _draw(dataset, report, path, quiet=json)
     if out:
         with write_atomically(out / "report.json") as temporary:
-            temporary.write_text(to_json.dumps(found.report(), indent=2) + "\n", encoding="utf-8")
-    if not found.readable:
+            temporary.write_text(to_json.dumps(report.as_json(), indent=2) + "\n", encoding="utf-8")
+    if not report.readable:
         print("cenote data: not one image can be read", file=sys.stderr)
         raise SystemExit(1)
 
 
-def _draw(dataset: Any, found: Any, path: Path, quiet: bool) -> None:
+def _list_benchmarks(json: bool) -> None:
+    from cenote.data.benchmarks import benchmarks, describe_benchmarks
+
+    if not json:
+        print(describe_benchmarks())
+        return
+    fields = ("name", "title", "tree", "source")
+    rows = [{key: getattr(benchmark, key) for key in fields} for benchmark in benchmarks().values()]
+    print(to_json.dumps(rows, indent=2, ensure_ascii=False))
+
+
+def _draw(dataset: Any, report: Any, path: Path, quiet: bool) -> None:
     from cenote.report.contents import write_contents
 
-    write_contents(dataset, path, found.good)
+    write_contents(dataset, path, report.good)
     if not quiet:
         print(f"\ncontact sheet: {path}")
-
-
-def _progress(looks: Iterable[Any], total: int) -> Iterable[Any]:
-    from tqdm import tqdm
-
-    return tqdm(
-        looks, total=total, unit="image", disable=None, delay=1, leave=False, file=sys.stderr
-    )

@@ -145,7 +145,7 @@ class _Writing:
         self.names = [*(kinds[kind] for kind in format), "masks/", "found.jpg"]
 
     def __call__(self, sighting: Sighting) -> None:
-        from cenote.data.write_boxes import FoundBoxes, open_writers
+        from cenote.data.write_boxes import ImageBoxes, open_writers
         from cenote.report.discovery import draw_found, enlarged
         from cenote.report.html.found import found_case
         from cenote.report.sheet import Entry
@@ -167,7 +167,7 @@ class _Writing:
         for method, found in sighting.found.items():
             masks = [enlarged(mask, size) for mask in found.masks]
             boxes = found.boxes.round().astype(int).tolist()
-            entry = FoundBoxes(
+            entry = ImageBoxes(
                 self.paths[i], self.files[i], size, None, boxes, [1.0] * len(boxes), masks
             )
             for writer in self.writers[method]:
@@ -196,8 +196,8 @@ class _Writing:
 
 def _open(images: Sequence[str], out: Path, methods: Sequence[str], failed: list[str]) -> Dataset:
     """A data set with boxes as it is; any other folder is photographs, but for what an earlier run wrote there."""
-    from cenote.data import WrongTree, open_dataset
-    from cenote.data.photographs import open_photographs
+    from cenote.data import LayoutError, open_dataset
+    from cenote.data.sources import open_photographs
 
     def skipped(sentence: str) -> None:
         failed.append(sentence)
@@ -206,9 +206,9 @@ def _open(images: Sequence[str], out: Path, methods: Sequence[str], failed: list
     if len(images) == 1 and Path(images[0]).is_dir():
         try:
             dataset = open_dataset(images[0])
-            if dataset.columns["boxes"] is not None:
+            if dataset.table.boxes is not None:
                 return dataset
-        except WrongTree:
+        except LayoutError:
             pass
     own = [out / "masks", *(out / name / "masks" for name in methods)]
     dataset = open_photographs(images, own, skipped)

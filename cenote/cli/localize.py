@@ -145,9 +145,9 @@ def _find_all(
     """Photographs done, boxes in them, photographs that failed."""
     from tqdm import tqdm
 
-    from cenote.data.loading import Bad
-    from cenote.data.photographs import open_photographs
-    from cenote.data.write_boxes import FoundBoxes, open_writers
+    from cenote.data.loading import UnreadableImage
+    from cenote.data.sources import open_photographs
+    from cenote.data.write_boxes import ImageBoxes, open_writers
     from cenote.predict.boxes import find, object_masks
     from cenote.predict.open_model import class_names
     from cenote.predict.photos import names_for
@@ -179,12 +179,12 @@ def _find_all(
     ):
         for found in find(predictor, dataset, threshold, several, journal):
             bar.update()
-            if isinstance(found, Bad):
-                skipped(found.sentence)
+            if isinstance(found, UnreadableImage):
+                skipped(found.message)
                 continue
             i, label = found.position, None if classes is None else classes[found.class_id or 0]
             drawn = object_masks(found) if masks else []
-            entry = FoundBoxes(
+            entry = ImageBoxes(
                 paths[i],
                 names[i],
                 found.size,

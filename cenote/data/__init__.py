@@ -1,25 +1,24 @@
 """Images and labels as they lie on disk."""
 
-from .dataset import Dataset, Pixels
+from .dataset import Dataset, Pixels, pack
 from .files import write_atomically
 from .folders import read_folders
 from .images import BadImage, find_images, read_image
+from .layout import LayoutError, check_layout
 from .lists import read_list
-from .opening import open_dataset
-from .packing import pack
-from .record import Box, Problem, Query, Record
-from .trees import WrongTree, expect
+from .record import Box, Problem, Record, RetrievalQuery
+from .sources import open_dataset
 
 __all__ = [
     "BadImage",
     "Box",
     "Dataset",
+    "LayoutError",
     "Pixels",
     "Problem",
-    "Query",
     "Record",
-    "WrongTree",
-    "expect",
+    "RetrievalQuery",
+    "check_layout",
     "find_images",
     "open_dataset",
     "pack",

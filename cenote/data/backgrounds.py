@@ -140,8 +140,7 @@ class _Variants:
     def __init__(
         self, dataset: Dataset, rows: npt.NDArray[np.int64], variant: str, seed: int
     ) -> None:
-        self.dataset = dataset.select(range(len(dataset)))
-        self.dataset.rows = np.arange(len(dataset.columns["label"]))  # positions are rows
+        self.dataset = dataset.all_rows()
         self.rows, self.variant, self.seed = rows, variant, seed
 
     def image(self, row: int) -> Image.Image:

@@ -1,4 +1,4 @@
-"""Nothing half-written under a final name."""
+"""Atomic writes: a file never has its final name before it is complete."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from pathlib import Path
 
 @contextmanager
 def write_atomically(path: Path) -> Iterator[Path]:
-    """A temporary name to write to, in the same folder; it becomes `path` if all went well, and is gone if not."""
+    """Yield a temporary path in the same folder; rename it to `path` on success, else delete it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    # The suffix stays at the end: libraries choose the format by it. The process number keeps two runs apart.
+    # The suffix stays at the end: libraries choose the format by it. The process id keeps
+    # concurrent runs apart.
     temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
     try:
         yield temporary

@@ -13,16 +13,15 @@ import numpy.typing as npt
 from PIL import Image
 
 from ..extras import require
-from .dataset import Dataset
+from .dataset import Dataset, pack
 from .images import BadImage, open_raw, read_image
-from .masks import decoded
-from .packing import pack
+from .layout import LayoutError
+from .masks import decode_mask
 from .record import Box, Problem, Record
-from .trees import WrongTree
 
-# What people call their columns, the name to prefer first.
+# Names of columns in use, the preferred name first.
 LABELS = ("label", "labels", "fine_label", "class", "category", "target")
-MASKS = (
+MASKS = [
     "mask",
     "masks",
     "segmentation",
@@ -30,91 +29,85 @@ MASKS = (
     "semantic_mask",
     "annotation",
     "label",
-)
+]
 CAPTIONS = ("caption", "captions", "text", "sentence", "description")
 OBJECTS = ("objects", "annotations")
-BOXES, CATEGORIES = (
-    ("bbox", "bboxes", "boxes", "box"),
-    ("category", "categories", "label", "labels", "category_id"),
-)
+BOXES = ("bbox", "bboxes", "boxes", "box")
+CATEGORIES = ("category", "categories", "label", "labels", "category_id")
 
 
 def read_huggingface(name: str) -> Dataset:
-    """A folder written by `save_to_disk`, or a name on the hub: USER/NAME or USER/NAME/CONFIG.
+    """Read a folder written by `save_to_disk`, or a hub name: USER/NAME or USER/NAME/CONFIG.
 
-    Boxes in an `objects` column are x, y, width, height, as COCO's. No code of a data set is ever run.
+    Boxes in an `objects` column are x, y, width, height, as COCO's. No code of a data set is run.
     """
     library = require("datasets", extra="datasets")
     tables = _load(library, name)
     columns = _Columns(library, name, next(iter(tables.values())).features)
     dataset = pack(columns.records(tables), Path(name), name, columns.classes())
-    dataset.pixels = _Pixels(library, name, tables, columns)
+    dataset.pixels = _HuggingFacePixels(library, name, tables, columns)
     return dataset
 
 
 def _load(library: Any, name: str) -> dict[str, Any]:
-    """Tables by split."""
+    """Return the tables by split."""
     folder = Path(name).expanduser()
+    expected = "a folder of save_to_disk"
     try:
         if folder.is_dir():
             loaded = library.load_from_disk(str(folder))
         else:
-            user, _, rest = name.partition("/")
-            repository, _, config = rest.partition("/")
-            loaded = library.load_dataset(f"{user}/{repository}" if rest else user, config or None)
-    except Exception as error:  # from the network, the hub, Arrow, ...: anything
+            expected += " or USER/NAME on the hub"
+            user, _, path = name.partition("/")
+            repository, _, config = path.partition("/")
+            loaded = library.load_dataset(f"{user}/{repository}" if path else user, config or None)
+    except Exception as error:  # network, hub, Arrow, ...: any error
         reason = " ".join(str(error).split())[:160] or type(error).__name__
-        wanted = (
-            "a folder of save_to_disk"
-            if folder.is_dir()
-            else "a folder of save_to_disk or USER/NAME on the hub"
-        )
-        raise WrongTree(f"hf:{name} could not be opened: expected {wanted}; {reason}") from error
+        raise LayoutError(f"hf:{name} cannot be opened: expected {expected}; {reason}") from error
     tables = dict(loaded) if isinstance(loaded, dict) else {str(loaded.split or "all"): loaded}
     tables = {split: table for split, table in tables.items() if len(table)}
     if not tables:
-        raise WrongTree(f"hf:{name} is empty: expected rows with an image column, found none")
+        raise LayoutError(f"hf:{name} is empty: expected rows with an image column")
     return tables
 
 
 class _Columns:
-    """Which column means what."""
+    """Maps columns to the fields of records."""
 
     def __init__(self, library: Any, name: str, features: Mapping[str, Any]) -> None:
-        self.library, self.name, self.features = library, name, features
+        self.name, self.features = name, features
         images = [key for key, kind in features.items() if isinstance(kind, library.Image)]
         if not images:
             found = ", ".join(f"{key} ({type(kind).__name__})" for key, kind in features.items())
-            raise WrongTree(
-                f"hf:{name} holds no images: expected a column of the type Image, found {found}"
+            raise LayoutError(
+                f"hf:{name} contains no images: expected a column of type Image, found {found}"
             )
         self.image = next((key for key in ("image", "img") if key in images), images[0])
         self.mask = next((key for key in MASKS if key in images and key != self.image), None)
-        plain = {key: kind for key, kind in features.items() if key not in images}
-        classes = [key for key, kind in plain.items() if isinstance(kind, library.ClassLabel)]
-        named = [key for key in LABELS if key in plain and (key in classes or _is_word(plain[key]))]
+        other = {key: kind for key, kind in features.items() if key not in images}
+        classes = [key for key, kind in other.items() if isinstance(kind, library.ClassLabel)]
+        named = [key for key in LABELS if key in classes or _is_word(other.get(key))]
         self.label = next(iter([*named, *classes]), None)
         self.attributes = [key for key in classes if key != self.label]
-        self.caption = next((key for key in CAPTIONS if key in plain and key != self.label), None)
-        self.objects = next(
-            (key for key in OBJECTS if key in plain and _first(_inner(plain[key]), BOXES)), None
-        )
+        self.caption = next((key for key in CAPTIONS if key in other and key != self.label), None)
+        self.objects = next((key for key in OBJECTS if _first(_inner(other.get(key)), BOXES)), None)
+        inner = _inner(features.get(self.objects or ""))
+        self.corners, self.category = _first(inner, BOXES), _first(inner, CATEGORIES)
+        self.box_classes = _class_names(inner.get(self.category or ""))
 
     def classes(self) -> list[str] | None:
-        """As the data set declares them; None if it does not."""
-        found = [_class_names(self.features[self.label])] if self.label else []
+        """Return the classes that the data set declares, None if it declares none."""
+        declared = [_class_names(self.features[self.label])] if self.label else []
         if self.objects:
-            inner = _inner(self.features[self.objects])
-            found.append(_class_names(inner.get(_first(inner, CATEGORIES) or "")))
-        if not found or not all(found):
+            declared.append(self.box_classes)
+        if not declared or not all(declared):
             return None
-        return list(dict.fromkeys(name for names in found for name in names or ()))
+        return list(dict.fromkeys(name for names in declared for name in names or ()))
 
     def records(self, tables: Mapping[str, Any]) -> Iterator[Record | Problem]:
-        wanted = [key for key in (self.label, self.caption, self.objects, *self.attributes) if key]
+        keys = [key for key in (self.label, self.caption, self.objects, *self.attributes) if key]
         for split, table in tables.items():
-            name = {"validation": "val"}.get(split, split)
-            rows = table.select_columns(wanted) if wanted else ({} for _ in range(len(table)))
+            rows = table.select_columns(keys) if keys else ({} for _ in range(len(table)))
             for number, row in enumerate(rows):
                 boxes = []
                 for box in self._boxes(row):
@@ -122,97 +115,96 @@ class _Columns:
                         boxes.append(box)
                     else:
                         yield Problem(f"hf:{self.name}, {split}, row {number}: {box}")
-                attributes = {
-                    key: word
-                    for key in self.attributes
-                    if (word := self._word(key, row)) is not None
-                }
-                label = self._word(self.label, row) if self.label else None
-                caption = _text(row.get(self.caption)) if self.caption else None
+                words = {key: self._word(key, row) for key in self.attributes}
                 yield Record(
                     f"{split}/{number}",
-                    label,
-                    name,
+                    self._word(self.label, row),
+                    {"validation": "val"}.get(split, split),
                     tuple(boxes),
-                    attributes=attributes,
-                    caption=caption,
+                    attributes={key: word for key, word in words.items() if word is not None},
+                    caption=_caption(row.get(self.caption)),
                 )
 
-    def _word(self, key: str, row: Mapping[str, Any]) -> str | None:
+    def _word(self, key: str | None, row: Mapping[str, Any]) -> str | None:
+        if key is None:
+            return None
         return _category(row.get(key), _class_names(self.features[key]))
 
     def _boxes(self, row: Mapping[str, Any]) -> Iterator[Box | str]:
-        """Or a sentence in the place of one."""
-        found = row.get(self.objects or "")
-        if not found:
+        """Yield boxes, or a message in place of a box."""
+        objects = row.get(self.objects or "")
+        if not objects:
             return
-        inner = _inner(self.features[self.objects or ""])
-        corners, category = _first(inner, BOXES) or "", _first(inner, CATEGORIES)
-        names = _class_names(inner.get(category or ""))
-        if isinstance(found, list):  # of dicts, in place of a dict of lists
-            found = {key: [item[key] for item in found] for key in found[0]}
-        labels = found[category] if category else [None] * len(found[corners])
-        for box, label in zip(found[corners], labels, strict=False):
+        if isinstance(objects, list):  # of dicts, in place of a dict of lists
+            objects = {key: [item[key] for item in objects] for key in objects[0]}
+        boxes = objects[self.corners]
+        labels = objects[self.category] if self.category else [None] * len(boxes)
+        for box, label in zip(boxes, labels, strict=False):
             try:
                 x, y, width, height = (float(value) for value in box)
             except (TypeError, ValueError):
                 yield f"a box is not four numbers: {box}"
                 continue
             if width > 0 and height > 0:
-                yield Box(x, y, x + width, y + height, _category(label, names))
+                yield Box(x, y, x + width, y + height, _category(label, self.box_classes))
             else:
                 yield f"a box is {width:g} x {height:g} pixels"
 
 
-class _Pixels:
+class _HuggingFacePixels:
     """Images and masks as the tables store them: encoded bytes or paths, decoded here."""
 
     def __init__(
         self, library: Any, name: str, tables: Mapping[str, Any], columns: _Columns
     ) -> None:
-        self.name, self.keys = name, [key for key in (columns.image, columns.mask) if key]
-        self.has_mask = columns.mask is not None
+        self.name, self.image_key, self.mask_key = name, columns.image, columns.mask
+        keys = [key for key in (columns.image, columns.mask) if key]
         self.splits = list(tables)
         self.tables: list[Any] = []
         self.ends: list[int] = []
         for table in tables.values():
-            kept = table.select_columns(self.keys)
-            for key in self.keys:
-                kept = kept.cast_column(key, library.Image(decode=False))
-            self.tables.append(kept)
-            self.ends.append(len(kept) + (self.ends[-1] if self.ends else 0))
+            encoded = table.select_columns(keys)
+            for key in keys:
+                encoded = encoded.cast_column(key, library.Image(decode=False))
+            self.tables.append(encoded)
+            self.ends.append(len(encoded) + (self.ends[-1] if self.ends else 0))
 
     def image(self, row: int) -> Image.Image:
-        with self._stored(row, self.keys[0]) as (path, content):
+        with self._stored(row, self.image_key) as (path, content):
             return read_image(path, content=content)
 
     def mask(self, row: int) -> npt.NDArray[np.uint8] | None:
-        if not self.has_mask:
+        if self.mask_key is None:
             return None
-        with self._stored(row, self.keys[1]) as (path, content):
-            return decoded(open_raw(path, content=content))
+        with self._stored(row, self.mask_key) as (path, content):
+            return decode_mask(open_raw(path, content=content))
 
     @contextmanager
     def _stored(self, row: int, key: str) -> Iterator[tuple[Path, bytes | None]]:
-        """What is wrong with it is said of the row."""
+        """Yield path and bytes of a cell; a BadImage inside names the row."""
         number = bisect_right(self.ends, row)
-        place = row - (self.ends[number - 1] if number else 0)
-        stored = self.tables[number][place][key] or {}
+        index = row - (self.ends[number - 1] if number else 0)
+        stored = self.tables[number][index][key] or {}
         try:
             yield Path(stored.get("path") or "image"), stored.get("bytes")
         except BadImage as error:
-            where = f"hf:{self.name}, {self.splits[number]}, row {place}, {key}"
-            raise BadImage(where, error.reason if stored else "there is none") from error
+            place = f"hf:{self.name}, {self.splits[number]}, row {index}, {key}"
+            raise BadImage(place, error.reason if stored else "there is none") from error
+
+
+def _element(kind: Any) -> Any:
+    """Return the type of the elements of a list type."""
+    return kind[0] if isinstance(kind, list) and kind else getattr(kind, "feature", kind)
 
 
 def _inner(kind: Any) -> Mapping[str, Any]:
-    """The columns inside a column of objects."""
-    kind = kind[0] if isinstance(kind, list) and kind else getattr(kind, "feature", kind)
+    """Return the columns inside of a column of objects."""
+    kind = _element(kind)
     return kind if isinstance(kind, dict) else {}
 
 
-def _first(found: Mapping[str, Any], names: tuple[str, ...]) -> str | None:
-    return next((name for name in names if name in found), None)
+def _first(columns: Mapping[str, Any], names: tuple[str, ...]) -> str | None:
+    return next((name for name in names if name in columns), None)
 
 
 def _is_word(kind: Any) -> bool:
@@ -220,20 +212,19 @@ def _is_word(kind: Any) -> bool:
 
 
 def _class_names(kind: Any) -> list[str] | None:
-    """Of a class label, or of a list of them."""
-    kind = kind[0] if isinstance(kind, list) and kind else getattr(kind, "feature", kind)
-    names = getattr(kind, "names", None)
+    """Return the names of a class label, or of a list of them."""
+    names = getattr(_element(kind), "names", None)
     return list(names) if names else None
 
 
 def _category(value: Any, names: list[str] | None) -> str | None:
-    if value is None or (
-        names and not 0 <= value < len(names)
-    ):  # -1 where a test set hides its classes
-        return None
-    return names[value] if names else str(value)
+    if value is None or not names:
+        return None if value is None else str(value)
+    return names[value] if 0 <= value < len(names) else None  # -1: a test set hides its classes
 
 
-def _text(value: Any) -> str | None:
-    """Several captions are one a line."""
-    return ("\n".join(str(part) for part in value) if isinstance(value, list) else value) or None
+def _caption(value: Any) -> str | None:
+    """Return the caption; several are separated by newlines."""
+    if isinstance(value, list):
+        value = "\n".join(str(text) for text in value)
+    return value or None

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from . import Dataset, Record
 from .digests import digest_of
-from .loading import mixed
+from .samplers import mix_seed
 
 TEXT_KINDS = ("both", "captions", "templates")
 
@@ -86,7 +86,7 @@ class ImageTexts:
 
     def drawn(self, image: int, seed: int, epoch: int) -> int:
         """The text of this image in this epoch."""
-        number, groups = mixed(seed, epoch, image), self.groups[image]
+        number, groups = mix_seed(seed, epoch, image), self.groups[image]
         group = groups[number % len(groups)]
         return group[(number // len(groups)) % len(group)]
 

@@ -1,24 +1,22 @@
-"""CSV, TSV, JSON, JSONL and text lists: one image a line, and whatever truth the columns name."""
+"""CSV, TSV, JSON, JSONL and text lists: one image per line, annotations in the other columns."""
 
 from __future__ import annotations
 
 import csv
 import json
-import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-from .columns import natural
-from .dataset import Dataset
-from .images import SUFFIXES as IMAGES
+from .dataset import Dataset, pack
+from .images import is_image_name
 from .masks import MaskCodes
-from .packing import pack
 from .record import Box, Problem, Record
+from .table import natural
 
 SUFFIXES = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson", ".json")
-# What people call their columns, the name to prefer first.
-NAMES = {
+# Names of columns in use, the preferred name first.
+COLUMNS = {
     "image": ("file", "path", "image", "filename", "file_name", "filepath", "image_path", "img"),
     "label": ("class_name", "label", "class", "category", "label_name", "class_id"),
     "split": ("split", "subset", "partition", "set"),
@@ -28,241 +26,233 @@ NAMES = {
     "caption": ("caption", "text"),
     "boxes": ("boxes", "bboxes", "box", "bbox"),
 }
-TEXTS = ("image", "label", "split", "ignore", "domain", "caption")
+TEXT_COLUMNS = ("image", "label", "split", "ignore", "domain", "caption")
 CORNERS = (
     ("x1", "y1", "x2", "y2"),
     ("xmin", "ymin", "xmax", "ymax"),
     ("left", "top", "right", "bottom"),
 )
-BOOKKEEPING = {
-    "w",
-    "h",
-    "width",
-    "height",
-    "id",
-    "image_id",
-    "class_id",
-    "index",
-    "attributes",
-    "polygons",
+NO_ATTRIBUTES = {
+    *["w", "h", "width", "height", "id", "image_id", "class_id", "index", "attributes", "polygons"]
 }
-MOST_VALUES = 10_000  # of an attribute; a column with more is an identifier
+MAX_VALUES = 10_000  # of an attribute; a column with more is an identifier
 
 Row = Mapping[str, Any]
+NumberedRow = tuple[int, Row | Problem]
 
 
 def read_list(
     path: Path, name: str | None = None, box: str | None = None, mask_codes: MaskCodes = "object"
 ) -> Dataset:
-    """Paths are relative to the list's folder. Adjacent lines of one image are one record with all their boxes.
+    """Read a list; paths are relative to its folder.
 
-    Corner columns may have a prefix (`head_x1`): `box` chooses one, by default the plain ones or else the first.
-    Columns with no other meaning become attributes.
+    Adjacent lines of one image become one record with all their boxes. Corner columns may have a
+    prefix (`head_x1`): `box` selects one, by default those without a prefix or else the first.
+    Columns without another meaning become attributes.
     """
     path = Path(path)
-    order: dict[str, tuple[int, int, str]] = {}
+    reader = _ListReader(path, box)
     dataset = pack(
-        _Reading(path, box, order).records(_rows(path)),
+        reader.records(_rows(path)),
         path.parent,
         name or path.resolve().parent.name,
         mask_codes=mask_codes,
-        class_order=lambda label: order.get(label, natural(label)),
+        class_order=lambda label: reader.class_order.get(label, natural(label)),
     )
     if not len(dataset):
-        raise ValueError(
-            f"{path} names no image: {dataset.problems[0] if dataset.problems else 'it has no lines'}"
-        )
+        problem = dataset.problems[0] if dataset.problems else "it has no lines"
+        raise ValueError(f"{path} contains no image: {problem}")
     return dataset
 
 
-class _Reading:
-    """Which column means what, and the records they make."""
+class _ListReader:
+    """Maps columns to the fields of records."""
 
-    def __init__(self, path: Path, box: str | None, order: dict[str, tuple[int, int, str]]) -> None:
-        self.path, self.box, self.order = path, box, order
+    def __init__(self, path: Path, box: str | None) -> None:
+        self.path, self.box = path, box
+        self.class_order: dict[str, tuple[int, int, str]] = {}  # by class_id, where there is one
         self.columns: dict[str, None] = {}
-        self.kept: dict[str, set[str]] = {}  # attributes, with the values seen
-        self.too_many: set[str] = set()
+        self.attributes: dict[str, set[str]] = {}  # columns, with their values
+        self.identifiers: set[str] = set()  # columns with too many values
 
     def learn(self, columns: Iterable[str]) -> None:
-        """What the columns mean. Lines of JSON may bring new ones at any time."""
+        """Find the meaning of columns. Lines of JSON may add columns at any time."""
         self.columns.update(dict.fromkeys(columns))
         plain = {column.strip().lower(): column for column in self.columns}
         self.names = {
-            key: next((plain[n] for n in names if n in plain), "") for key, names in NAMES.items()
+            key: next((plain[n] for n in names if n in plain), "") for key, names in COLUMNS.items()
         }
         if not self.names["image"]:
-            known, found = ", ".join(NAMES["image"]), ", ".join([*self.columns][:12])
-            raise ValueError(f"{self.path} has no column of images (one of {known}): found {found}")
-        self.number = (
-            plain.get("class_id") if self.names["label"] != plain.get("class_id") else None
-        )
-        self.texts = [(key, self.names[key]) for key in TEXTS if self.names[key]]
-        self.corners = _corners(self.path, plain, self.box)
-        self.boxed = bool(self.corners or self.names["boxes"])
+            expected, found = ", ".join(COLUMNS["image"]), ", ".join([*self.columns][:12])
+            raise ValueError(
+                f"{self.path} has no column of images (one of {expected}): found {found}"
+            )
+        class_id = plain.get("class_id")
+        self.class_id = class_id if self.names["label"] != class_id else None
+        self.texts = [(key, self.names[key]) for key in TEXT_COLUMNS if self.names[key]]
+        self.corners = _corner_columns(self.path, plain, self.box)
         used = {*self.names.values(), *self.corners}
         for column in self.columns:
-            if column not in used and not _is_bookkeeping(column.strip().lower()):
-                self.kept.setdefault(column, set())
-        self.described = bool(self.kept) or "attributes" in plain
+            if column not in used and _may_be_attribute(column.strip().lower()):
+                self.attributes.setdefault(column, set())
 
-    def records(self, rows: Iterable[tuple[int, Row | Problem]]) -> Iterator[Record | Problem]:
-        held: Record | None = None  # until a line of another image comes
+    def records(self, rows: Iterable[NumberedRow]) -> Iterator[Record | Problem]:
+        previous: Record | None = None  # yielded when a line of another image follows
         for line, row in rows:
-            if not isinstance(row, Problem) and not row.keys() <= self.columns.keys():
-                self.learn(row)
-            try:
-                record = row if isinstance(row, Problem) else self._record(row)
-            except (ValueError, TypeError, AttributeError) as error:
-                record = Problem(f"{self.path}, line {line}: {error}")
+            record = self._parse(line, row)
             if isinstance(record, Problem):
                 yield record
-            elif held is not None and held.image == record.image:
-                if record.label != held.label and not record.boxes:
-                    told = f"{held.image} is '{held.label}' above and '{record.label}' here"
-                    yield Problem(f"{self.path}, line {line}: {told}")
-                    continue
-                held = _joined(held, record)
+            elif previous is None or previous.image != record.image:
+                if previous is not None:
+                    yield previous
+                previous = record
+            elif record.label != previous.label and not record.boxes:
+                labels = f"'{previous.label}' above and '{record.label}' here"
+                yield Problem(f"{self.path}, line {line}: {previous.image} is {labels}")
             else:
-                if held is not None:
-                    yield held
-                held = record
-        if held is not None:
-            yield held
-        for column in sorted(self.too_many):
-            yield Problem(
-                f"{self.path}: column '{column}' has over {MOST_VALUES} values and is left out"
-            )
+                previous = _join(previous, record)
+        if previous is not None:
+            yield previous
+        for column in sorted(self.identifiers):
+            yield Problem(f"{self.path}: column '{column}' has over {MAX_VALUES} values, skipped")
+
+    def _parse(self, line: int, row: Row | Problem) -> Record | Problem:
+        if isinstance(row, Problem):
+            return row
+        if not row.keys() <= self.columns.keys():
+            self.learn(row)
+        try:
+            return self._record(row)
+        except (ValueError, TypeError, AttributeError) as error:
+            return Problem(f"{self.path}, line {line}: {error}")
 
     def _record(self, row: Row) -> Record:
-        text = {
-            key: str(value).strip() or None
-            for key, column in self.texts
-            if (value := row.get(column)) is not None
-        }
-        image, label = text.pop("image", None), text.get("label")
+        values = {key: row.get(column) for key, column in self.texts}
+        texts = {key: str(v).strip() or None for key, v in values.items() if v is not None}
+        image, label = texts.pop("image", None), texts.get("label")
         if image is None:
-            raise ValueError("no image is named")
-        if label is not None and self.number and str(row.get(self.number, "")).isdigit():
-            self.order.setdefault(label, (0, int(row[self.number]), label))
+            raise ValueError("no image")
+        if label is not None and self.class_id and str(row.get(self.class_id, "")).isdigit():
+            self.class_order.setdefault(label, (0, int(row[self.class_id]), label))
         masks = row.get(self.names["masks"]) or ()
         return Record(
             image,
-            boxes=tuple(self._boxes(row)) if self.boxed else (),
+            boxes=tuple(self._boxes(row)),
             masks=(masks,) if isinstance(masks, str) else tuple(masks),
-            attributes=self._attributes(row) if self.described else {},
-            **text,
+            attributes=self._attributes(row),
+            **texts,
         )
 
     def _boxes(self, row: Row) -> Iterator[Box]:
         if self.corners and any(str(row.get(c) or "").strip() for c in self.corners):
             yield _box([row.get(c) for c in self.corners])
-        listed = row.get(self.names["boxes"]) or ()
-        listed = json.loads(listed) if isinstance(listed, str) else listed
-        for item in [listed] if listed and isinstance(listed[0], int | float) else listed:
-            named = isinstance(item[0], str)
-            yield _box(item[1:5] if named else item[:4], str(item[0]) if named else None)
+        boxes = row.get(self.names["boxes"]) or ()
+        if isinstance(boxes, str):
+            boxes = json.loads(boxes)
+        if boxes and isinstance(boxes[0], int | float):
+            boxes = [boxes]
+        for box in boxes:
+            if isinstance(box[0], str):  # class, x1, y1, x2, y2
+                yield _box(box[1:5], box[0])
+            else:
+                yield _box(box[:4])
 
     def _attributes(self, row: Row) -> dict[str, str]:
-        found = {
-            key: str(value)
-            for key, value in (row.get("attributes") or {}).items()
-            if value is not None
-        }
-        for column, values in self.kept.items():
-            value = str(row.get(column) if row.get(column) is not None else "").strip()
-            if value and column not in self.too_many:
-                values.add(value)
-                found[column] = value
-                if len(values) > MOST_VALUES:
-                    self.too_many.add(column)
-        return found
+        objects = row.get("attributes") or {}
+        attributes = {key: str(value) for key, value in objects.items() if value is not None}
+        for column, values in self.attributes.items():
+            value = row.get(column)
+            text = "" if value is None else str(value).strip()
+            if text and column not in self.identifiers:
+                values.add(text)
+                attributes[column] = text
+                if len(values) > MAX_VALUES:
+                    self.identifiers.add(column)
+        return attributes
 
 
-def _joined(held: Record, record: Record) -> Record:
-    """Lines of one image: boxes of another class than the first line's carry their own."""
+def _join(first: Record, record: Record) -> Record:
+    """Join lines of one image; boxes of another class than the first line's carry their own."""
     boxes = record.boxes
-    if record.label != held.label:
+    if record.label != first.label:
         boxes = tuple(box if box.label else box._replace(label=record.label) for box in boxes)
-    return held._replace(
-        boxes=held.boxes + boxes, masks=tuple(dict.fromkeys((*held.masks, *record.masks)))
-    )
+    masks = tuple(dict.fromkeys((*first.masks, *record.masks)))
+    return first._replace(boxes=first.boxes + boxes, masks=masks)
 
 
-def _box(corners: Any, label: str | None = None) -> Box:
+def _box(corners: Sequence[Any], label: str | None = None) -> Box:
+    values = ", ".join(map(str, corners))
     if len(corners) != 4 or any(value is None for value in corners):
-        raise ValueError(
-            f"a box has four corners x1, y1, x2, y2, got {', '.join(map(str, corners))}"
-        )
+        raise ValueError(f"a box needs four corners x1, y1, x2, y2, got {values}")
     x1, y1, x2, y2 = (float(value) for value in corners)
-    if not (x1 < x2 and y1 < y2):  # also false for NaN
-        raise ValueError(f"a box must have x1 < x2 and y1 < y2, got {x1:g}, {y1:g}, {x2:g}, {y2:g}")
+    if not (x1 < x2 and y1 < y2):  # also for NaN
+        raise ValueError(f"a box needs x1 < x2 and y1 < y2, got {values}")
     return Box(x1, y1, x2, y2, label)
 
 
-def _corners(path: Path, plain: Mapping[str, str], box: str | None) -> tuple[str, ...]:
-    """The four columns of the chosen box, or none."""
-    found: dict[str, tuple[str, ...]] = {}
+def _corner_columns(path: Path, plain: Mapping[str, str], box: str | None) -> tuple[str, ...]:
+    """Return the four columns of the selected box, or none."""
+    by_prefix: dict[str, tuple[str, ...]] = {}
     for names in CORNERS:
         for column in plain:
             prefix = column.removesuffix(names[0])
             if column.endswith(names[0]) and all(prefix + n in plain for n in names):
-                found.setdefault(prefix.rstrip("_"), tuple(plain[prefix + n] for n in names))
+                by_prefix.setdefault(prefix.rstrip("_"), tuple(plain[prefix + n] for n in names))
     if box is None:
-        return found.get("", next(iter(found.values()), ()))
-    if box not in found:
-        raise ValueError(
-            f"{path} has no box '{box}': {', '.join(found) or 'no columns of corners'}"
-        )
-    return found[box]
+        return by_prefix.get("", next(iter(by_prefix.values()), ()))
+    if box not in by_prefix:
+        available = ", ".join(by_prefix) or "no corner columns"
+        raise ValueError(f"{path} has no box '{box}': {available}")
+    return by_prefix[box]
 
 
-def _is_bookkeeping(column: str) -> bool:
-    return column in BOOKKEEPING or any(column.endswith(names) for names in CORNERS)
+def _may_be_attribute(column: str) -> bool:
+    return column not in NO_ATTRIBUTES and not any(column.endswith(names) for names in CORNERS)
 
 
-def _rows(path: Path) -> Iterator[tuple[int, Row | Problem]]:
-    """Lines with their numbers, as mappings."""
+def _rows(path: Path) -> Iterator[NumberedRow]:
+    """Yield lines with their numbers, as mappings."""
     suffix = path.suffix.lower()
     with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
         if suffix in (".jsonl", ".ndjson"):
-            for line, text in enumerate(file, 1):
-                if text.strip():
-                    yield line, _json_row(path, line, text)
+            yield from _jsonl_rows(path, file)
         elif suffix == ".json":
             yield from _json_rows(path, file.read())
         elif suffix == ".txt":
-            for line, text in enumerate(file, 1):
-                image, _, label = text.strip().rpartition(" ")
-                if (
-                    os.path.splitext(label)[1].lower() in IMAGES
-                ):  # no label, but the end of a name with spaces
-                    image, label = text.strip(), ""
-                if text.strip():
-                    yield line, {"file": image or label, "label": label if image else None}
+            yield from _text_rows(file)
         else:
             yield from _csv_rows(path, file)
 
 
-def _csv_rows(path: Path, file: Any) -> Iterator[tuple[int, Row | Problem]]:
+def _text_rows(file: TextIO) -> Iterator[NumberedRow]:
+    """Yield lines `PATH LABEL` or `PATH`; the path may contain spaces."""
+    for line, text in enumerate(file, 1):
+        image, _, label = text.strip().rpartition(" ")
+        if not label:
+            continue
+        if not image or is_image_name(label):
+            yield line, {"file": text.strip(), "label": None}
+        else:
+            yield line, {"file": image, "label": label}
+
+
+def _csv_rows(path: Path, file: TextIO) -> Iterator[NumberedRow]:
     header = file.readline()
     delimiter = max(",;\t", key=header.count)
     file.seek(0)
     reader = csv.DictReader((line.replace("\0", "") for line in file), delimiter=delimiter)
+    problem = "more values than columns"
     try:
         for row in reader:
             if None in row:
-                yield (
-                    reader.line_num,
-                    Problem(f"{path}, line {reader.line_num}: more values than columns"),
-                )
+                yield reader.line_num, Problem(f"{path}, line {reader.line_num}: {problem}")
             else:
                 yield reader.line_num, row
     except csv.Error as error:
         yield reader.line_num, Problem(f"{path}, line {reader.line_num}: {error}")
 
 
-def _json_rows(path: Path, text: str) -> Iterator[tuple[int, Row | Problem]]:
+def _json_rows(path: Path, text: str) -> Iterator[NumberedRow]:
     try:
         rows = json.loads(text)
     except ValueError as error:
@@ -272,13 +262,16 @@ def _json_rows(path: Path, text: str) -> Iterator[tuple[int, Row | Problem]]:
     yield from enumerate(rows, 1)
 
 
-def _json_row(path: Path, line: int, text: str) -> Row | Problem:
-    try:
-        row = json.loads(text)
-    except ValueError as error:
-        return Problem(f"{path}, line {line}: not JSON ({error})")
-    return (
-        row
-        if isinstance(row, dict)
-        else Problem(f"{path}, line {line}: not an object but {text.strip()[:40]}")
-    )
+def _jsonl_rows(path: Path, file: TextIO) -> Iterator[NumberedRow]:
+    for line, text in enumerate(file, 1):
+        if not text.strip():
+            continue
+        try:
+            row = json.loads(text)
+        except ValueError as error:
+            yield line, Problem(f"{path}, line {line}: not JSON ({error})")
+            continue
+        if isinstance(row, dict):
+            yield line, row
+        else:
+            yield line, Problem(f"{path}, line {line}: not an object but {text.strip()[:40]}")

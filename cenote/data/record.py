@@ -1,65 +1,58 @@
-"""The one shape that every reader's truth takes."""
+"""The record types that all readers return."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
-# What people call their splits, in any case, and what it is called here.
+# Names of splits in use, in lower case, and the name used here.
 SPLITS = {
-    **{
-        "train": "train",
-        "training": "train",
-        "val": "val",
-        "valid": "val",
-        "validation": "val",
-        "dev": "val",
-    },
-    **{"test": "test", "testing": "test", "query": "query", "gallery": "gallery"},
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
+    **dict.fromkeys(("test", "testing"), "test"),
+    **{"query": "query", "gallery": "gallery"},
 }
 
 
 class Box(NamedTuple):
-    """Pixels of the upright image: left, top, and the right and bottom edges, which lie outside."""
+    """Box in pixels of the upright image; the right and bottom edges are exclusive."""
 
     x1: float
     y1: float
     x2: float
     y2: float
-    label: str | None = None  # None: the image's own class
+    label: str | None = None  # None: the image's class
     difficult: bool = False
     truncated: bool = False
     crowd: bool = False
 
 
 class Record(NamedTuple):
-    """One image and whatever is known of it; None or empty where nothing is."""
+    """One image and its annotations; None or empty where there are none."""
 
-    image: str  # a path below the dataset's root, or an absolute one
+    image: str  # a path relative to the data set's root, or an absolute one
     label: str | None = None
     split: str | None = None
     boxes: tuple[Box, ...] = ()
-    masks: tuple[str, ...] = ()  # paths; several are united
-    ignore: str | None = None  # the path of a mask of what does not count
+    masks: tuple[str, ...] = ()  # paths; the mask is their union
+    ignore: str | None = None  # path of a mask of pixels to ignore
     domain: str | None = None
     attributes: Mapping[str, str] = {}
     caption: str | None = None
 
 
 class Problem(NamedTuple):
-    """What a reader says in the place of a record that it could not make."""
+    """Message of a reader in place of a record that it could not read."""
 
-    sentence: str
+    message: str
 
 
-class Query(NamedTuple):
-    """A question with its right answers, all as positions in the dataset."""
+class RetrievalQuery(NamedTuple):
+    """Query with its correct answers, all as positions in the data set."""
 
     image: int
-    truth: Mapping[
-        str, tuple[int, ...]
-    ]  # by the protocol's own names: targets, or easy, hard and junk
+    truth: Mapping[str, tuple[int, ...]]  # by the protocol's names: targets; or easy, hard, junk
     text: str | None = None
     box: tuple[float, float, float, float] | None = None
-    group: str | None = None  # results are averaged over such groups: a garment, an attribute
-    name: str | None = None  # as the authors' server asks for it
+    group: str | None = None  # results are averaged over groups: a garment, an attribute
+    name: str | None = None  # id for the authors' evaluation server

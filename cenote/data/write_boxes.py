@@ -19,10 +19,20 @@ from PIL import Image
 from .files import write_atomically
 
 Mask = npt.NDArray[np.bool_]
-HEAD = ("file", "width", "height", "class_name", "x1", "y1", "x2", "y2", "score")  # of boxes.csv
+CSV_HEADER = (
+    "file",
+    "width",
+    "height",
+    "class_name",
+    "x1",
+    "y1",
+    "x2",
+    "y2",
+    "score",
+)  # of boxes.csv
 
 
-class FoundBoxes(NamedTuple):
+class ImageBoxes(NamedTuple):
     """Of one image: boxes (k, 4) in whole pixels, far edges outside, each with a score and perhaps a mask (H, W)."""
 
     path: Path
@@ -38,7 +48,7 @@ class Writer(ABC):
     """Takes images one by one; a file of all of them gets its name when the last is in it."""
 
     @abstractmethod
-    def add(self, found: FoundBoxes) -> None: ...
+    def add(self, found: ImageBoxes) -> None: ...
 
 
 class VOC(Writer):
@@ -47,7 +57,7 @@ class VOC(Writer):
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "Annotations"
 
-    def add(self, found: FoundBoxes) -> None:
+    def add(self, found: ImageBoxes) -> None:
         root = ElementTree.Element("annotation")
         _text(root, folder=_plain(found.path.parent.name), filename=_plain(found.path.name))
         _text(
@@ -78,7 +88,7 @@ class Masks(Writer):
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "masks"
 
-    def add(self, found: FoundBoxes) -> None:
+    def add(self, found: ImageBoxes) -> None:
         union = np.zeros(found.size[::-1], bool)
         for mask in found.masks:
             union |= mask
@@ -91,9 +101,9 @@ class CSV(Writer):
 
     def __init__(self, file: TextIO, folder: Path) -> None:
         self.lines, self.folder = csv.writer(file), folder
-        self.lines.writerow(HEAD)
+        self.lines.writerow(CSV_HEADER)
 
-    def add(self, found: FoundBoxes) -> None:
+    def add(self, found: ImageBoxes) -> None:
         image = [_relative(found.path, self.folder), *found.size, found.label or ""]
         for box, score in zip(found.boxes, found.scores, strict=True):
             self.lines.writerow([*image, *box, f"{score:.4f}"])
@@ -111,7 +121,7 @@ class COCO(Writer):
         self.count = 0
         file.write('{"annotations": [')
 
-    def add(self, found: FoundBoxes) -> None:
+    def add(self, found: ImageBoxes) -> None:
         width, height = found.size
         number = len(self.images) + 1
         self.images.append(

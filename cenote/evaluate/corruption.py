@@ -12,7 +12,7 @@ import numpy as np
 
 from ..data import Dataset
 from ..data.corruptions import CORRUPTIONS, SEVERITIES, with_corruption
-from ..data.corruptions.registry import checked
+from ..data.corruptions.registry import find_corruption
 from ..metrics.robustness import corruption_error
 from ..models import PooledModel
 from .classify import Progress
@@ -53,7 +53,7 @@ def corruption(
     if not names or not severities:
         raise ValueError("at least one corruption and one severity")
     for name, severity in product(names, severities):
-        checked(name, severity)
+        find_corruption(name, severity)
     if model.head is None:
         raise ValueError("a model without a head tells no classes: no corruption protocol")
     options: dict[str, Any] = {
@@ -152,6 +152,6 @@ def _files(dataset: Dataset, name: str, severity: int) -> Dataset:
 
 def is_imagenet_c(dataset: Dataset) -> bool:
     """Whether its domains are corruptions, with their severity."""
-    return "severity" in dataset.columns["attributes"] and bool(
+    return "severity" in dataset.table.attributes and bool(
         set(dataset.domains.names) & set(CORRUPTIONS)
     )

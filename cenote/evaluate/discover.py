@@ -12,7 +12,7 @@ import numpy as np
 from torch import nn
 
 from ..data import Box, Dataset
-from ..data.loading import Bad
+from ..data.loading import UnreadableImage
 from ..data.truth import visible
 from ..metrics import CorLoc, bootstrap_interval, box_iou
 from ..metrics.arrays import Array
@@ -38,10 +38,10 @@ CASES = 6  # images kept to be shown, of the best and of the worst
 
 def find_objects(
     looker: Looker, dataset: Dataset, methods: Sequence[str] = ("tokencut",), workers: int = 0
-) -> Iterator[Sighting | Bad]:
-    """Image by image, in order; one that cannot be read, or whose features are not finite, is a `Bad`."""
+) -> Iterator[Sighting | UnreadableImage]:
+    """Image by image, in order; one that cannot be read, or whose features are not finite, is a `UnreadableImage`."""
     for look in looker(dataset, workers):
-        if isinstance(look, Bad):
+        if isinstance(look, UnreadableImage):
             yield look
             continue
         try:
@@ -50,7 +50,7 @@ def find_objects(
                 for m in methods
             }
         except ValueError as error:
-            yield Bad(look.position, str(error))
+            yield UnreadableImage(look.position, str(error))
             continue
         yield Sighting(look.position, look.size, found)
 
@@ -104,7 +104,7 @@ def discover(
     """
     looker = looker_for(model, methods, **looking)
 
-    def look(images: Dataset) -> Iterator[Sighting | Bad]:
+    def look(images: Dataset) -> Iterator[Sighting | UnreadableImage]:
         return find_objects(looker, images, methods, workers)
 
     sightings = look(dataset)
@@ -116,8 +116,8 @@ def discover(
     for sighting in sightings:
         if progress:
             progress(1)
-        if isinstance(sighting, Bad):
-            bad.append(sighting.sentence)
+        if isinstance(sighting, UnreadableImage):
+            bad.append(sighting.message)
             continue
         seen += 1
         if each:

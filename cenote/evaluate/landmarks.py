@@ -8,7 +8,7 @@ import numpy as np
 from PIL import Image
 
 from ..data import BadImage, Dataset, Record, pack
-from ..data.record import Query
+from ..data.record import RetrievalQuery
 from ..metrics import landmark_scores
 from ..metrics.vectors import unit
 from ..models import PooledModel
@@ -55,7 +55,7 @@ def cut_queries(dataset: Dataset) -> Dataset:
 
 
 class _Cut:
-    def __init__(self, dataset: Dataset, queries: list[Query]) -> None:
+    def __init__(self, dataset: Dataset, queries: list[RetrievalQuery]) -> None:
         self.dataset, self.queries = dataset, queries
 
     def image(self, row: int) -> Image.Image:

@@ -98,7 +98,7 @@ def accuracy(marks: Marks, judged: npt.NDArray[np.bool_] | None = None) -> float
 
 def model_numbers(model: PooledModel, dataset: Dataset) -> Tensor:
     """For each class of the data set its number in the model, -1 for none: by name, or by WordNet id for ImageNet's."""
-    wnids = dataset.columns["attributes"].get("wnid")
+    wnids = dataset.table.attributes.get("wnid")
     if (
         model.class_names is None
         and wnids is not None

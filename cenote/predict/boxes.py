@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from ..data import Dataset
-from ..data.loading import Bad, load
+from ..data.loading import UnreadableImage, load
 from ..metrics.arrays import Array
 from ..metrics.score_maps import quantise
 from ..metrics.thresholding import EIGHT, largest_contour_box
@@ -51,7 +51,7 @@ def find(
     threshold: float,
     several: bool = False,
     journal: Path | None = None,
-) -> Iterator[Found | Bad]:
+) -> Iterator[Found | UnreadableImage]:
     """Image by image, for the predicted class, exactly as `localize` looks at them when a threshold is chosen.
 
     With a `journal`, which is left there, a run that was killed goes on where it was; at another threshold, too.
@@ -65,14 +65,18 @@ def find(
             dataset, lambda images: look(predictor, images)
         )
     for one in looked:
-        yield one if isinstance(one, Bad) else found_in(predictor, one, threshold, several)
+        yield (
+            one
+            if isinstance(one, UnreadableImage)
+            else found_in(predictor, one, threshold, several)
+        )
 
 
 @torch.no_grad()
-def look(predictor: MapPredictor, dataset: Dataset) -> Iterator[Looked | Bad]:
+def look(predictor: MapPredictor, dataset: Dataset) -> Iterator[Looked | UnreadableImage]:
     """In the order of the images."""
     for loaded in load(dataset, predictor.transform(), predictor.batch, predictor.workers):
-        seen: list[Looked | Bad] = list(loaded.bad)
+        seen: list[Looked | UnreadableImage] = list(loaded.bad)
         if len(loaded.indices):
             images, sizes = loaded.images
             sight = predictor.predict(images)
@@ -90,7 +94,9 @@ def look(predictor: MapPredictor, dataset: Dataset) -> Iterator[Looked | Bad]:
             for i, position in enumerate(map(int, loaded.indices)):
                 if not finite[i]:
                     seen.append(
-                        Bad(position, f"{dataset.path(position)}: its features are NaN or infinite")
+                        UnreadableImage(
+                            position, f"{dataset.path(position)}: its features are NaN or infinite"
+                        )
                     )
                     continue
                 width, height = sizes[i].tolist()

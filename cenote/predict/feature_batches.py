@@ -9,7 +9,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from ..backbones import Features
-from ..data.loading import Order
+from ..data.samplers import SeededBatchSampler
 from .distributed import rank, world
 from .feature_cache import CachedFeatures
 
@@ -29,13 +29,15 @@ class FeatureBatches:
         batch: int,
         shuffle: bool = False,
         seed: int = 0,
-        order: Order | None = None,
+        order: SeededBatchSampler | None = None,
     ) -> None:
         self.cached = cached
         if order is None:
             share = max(min(batch, len(cached)) // world(), 1)
             drop_last = shuffle and world() > 1
-            order = Order(len(cached), share, shuffle, seed, drop_last, rank(), world())
+            order = SeededBatchSampler(
+                len(cached), share, shuffle, seed, drop_last, rank(), world()
+            )
         self.order = order
 
     def __len__(self) -> int:

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from ..data import Dataset
-from ..data.loading import Bad
+from ..data.loading import UnreadableImage
 
 T = TypeVar("T", bound=Any)  # a named tuple with a position
 
@@ -39,14 +39,14 @@ class Journal(Generic[T]):
                 if not line.endswith(b"\n") or (number == 0 and line.decode().strip() != self.run):
                     break
                 end += len(line)
-                if number == 0 or not isinstance(self._read(line), Bad):
+                if number == 0 or not isinstance(self._read(line), UnreadableImage):
                     whole, count = end, number
             file.truncate(whole)
         return count
 
     def over(
-        self, dataset: Dataset, look: Callable[[Dataset], Iterator[T | Bad]]
-    ) -> Iterator[T | Bad]:
+        self, dataset: Dataset, look: Callable[[Dataset], Iterator[T | UnreadableImage]]
+    ) -> Iterator[T | UnreadableImage]:
         """What was done, then what `look` sees in the rest, each written before it is passed on."""
         if self.done:
             with self.path.open("rb") as file:
@@ -54,7 +54,7 @@ class Journal(Generic[T]):
                     yield self._read(line)
         for one in look(dataset.select(range(self.done, len(dataset)))):
             moved = one._replace(position=one.position + self.done)
-            self._append(list(moved) if isinstance(moved, Bad) else self.write(moved))
+            self._append(list(moved) if isinstance(moved, UnreadableImage) else self.write(moved))
             yield moved
 
     def _append(self, entry: list[Any]) -> None:
@@ -66,9 +66,9 @@ class Journal(Generic[T]):
                 file.write(f"{self.run}\n")
             file.write(json.dumps(entry) + "\n")
 
-    def _read(self, line: bytes) -> T | Bad:
+    def _read(self, line: bytes) -> T | UnreadableImage:
         entry = json.loads(line)
-        return Bad(*entry) if len(entry) == 2 else self.read(entry)
+        return UnreadableImage(*entry) if len(entry) == 2 else self.read(entry)
 
 
 def name_of_run(model: nn.Module, dataset: Dataset, **options: Any) -> str:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ..backbones import Preprocessing
 from ..data import Dataset
-from ..data.loading import Bad, load
+from ..data.loading import UnreadableImage, load
 from ..data.with_size import WithSize
 from ..models import PooledModel
 from ..models.attend import possible
@@ -108,7 +108,7 @@ class Looker:
                 raise error from None
             self.sides = Sides((down, across), fixed=own)
 
-    def __call__(self, dataset: Dataset, workers: int = 0) -> Iterator[Look | Bad]:
+    def __call__(self, dataset: Dataset, workers: int = 0) -> Iterator[Look | UnreadableImage]:
         for batch in load(
             dataset, WithSize(Whole(self.preprocessing, self.sides)), batch=1, workers=workers
         ):

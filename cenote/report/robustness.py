@@ -122,7 +122,7 @@ def draw_variant_bars(report: Mapping[str, Any], title: str = "") -> Figure:
 def draw_corruption_bars(report: Mapping[str, Any], title: str = "") -> Figure:
     """Mean accuracy under each corruption, a tick for each severity, and a line for clean images."""
     means, by = report["by_corruption"], report["accuracy"]
-    groups = {one.__name__: place for place, group in enumerate(GROUPS.values()) for one in group}
+    groups = {name: place for place, names in enumerate(GROUPS.values()) for name in names}
     figure, axes = _canvas(len(means))
     axes.barh(range(len(means)), list(means.values()), color=[COLOURS[groups[name]] for name in means],
               height=0.72, alpha=0.85, zorder=2)  # fmt: skip

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..data import Dataset, WrongTree, open_dataset
+from ..data import Dataset, LayoutError, open_dataset
 from ..data.dataset import images_are_files
 from ..data.digests import digests
 from ..data.loading import load
-from ..data.photographs import open_photographs
+from ..data.sources import open_photographs
 from .images import ImageInfoTransform
 from .sources import Sources
 from .store import ImageEntry, IndexedImage, Store, Writer
@@ -51,7 +51,7 @@ def open_images(
     if len(data) == 1 and Path(data[0]).is_dir():
         try:
             dataset = open_dataset(data[0])
-        except WrongTree:
+        except LayoutError:
             return open_photographs(data, skip, on_missing)
         hidden = [os.path.join(os.path.abspath(folder), "") for folder in skip]
         kept = [

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..data import Dataset
-from ..data.benchmarks.domain_lists import DOMAIN_WORDS
+from ..data.benchmarks.parsing import DOMAIN_WORDS
 from ..data.benchmarks.patterncom import MERGED
 from ..options import check_number, suggest
 
@@ -108,7 +108,7 @@ def attribute_modification(
     dataset: Dataset, words: Mapping[str, str] | None = None, attributes: Sequence[str] = ()
 ) -> RetrievalTask:
     """Every image asks for each other value that its class has under the attribute; all others are wrong."""
-    known = list(dataset.columns["attributes"])
+    known = list(dataset.table.attributes)
     if not known:
         raise ValueError(f"{dataset.name} has no attributes: attribute modification needs them")
     for name in attributes:
@@ -186,7 +186,7 @@ def _task(
 
 def _parts(dataset: Dataset) -> tuple[Codes, Codes]:
     """Positions of queries and of the database: two splits of these names, else every image is both."""
-    column = dataset.columns["split"]
+    column = dataset.table.split
     codes = column.codes[dataset.rows]
     if "query" in column.names and "gallery" in column.names:
         parts = [np.flatnonzero(codes == column.names.index(name)) for name in ("query", "gallery")]

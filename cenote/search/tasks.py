@@ -18,13 +18,13 @@ def find_protocol(dataset: Dataset, name: str | None = None) -> str:
         raise ValueError(f"no protocol '{name}'{suggest(name, PROTOCOLS)} ({', '.join(PROTOCOLS)})")
     if name is not None:
         return name
-    if any(query.group in dataset.columns["attributes"] for query in dataset.queries):
+    if any(query.group in dataset.table.attributes for query in dataset.queries):
         return "attributes"
     if triplet_queries(dataset):
         return "triplets"
     if len(present_domains(dataset)) > 1:
         return "domains"
-    if dataset.columns["attributes"]:
+    if dataset.table.attributes:
         return "attributes"
     if any(query.text is not None for query in dataset.queries):
         raise ValueError(

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ..data import Dataset
-from ..data.record import Query
+from ..data.record import RetrievalQuery
 from .protocols import Codes, EvaluationQuery, RetrievalTask
 
 
-def triplet_queries(dataset: Dataset) -> list[Query]:
+def triplet_queries(dataset: Dataset) -> list[RetrievalQuery]:
     """Those that came with the data, of an image and a text, whose right images are told, also if none can be read."""
-    known = dataset.columns["attributes"]  # a text that is a value is another question
+    known = dataset.table.attributes  # a text that is a value is another question
     return [
         q
         for q in dataset.queries
@@ -23,7 +23,7 @@ def triplet_queries(dataset: Dataset) -> list[Query]:
 
 def triplets(dataset: Dataset) -> list[RetrievalTask]:
     """A task for each group of queries: the images of a kind of garment are a database of their own."""
-    groups: dict[str | None, list[Query]] = {}
+    groups: dict[str | None, list[RetrievalQuery]] = {}
     for query in triplet_queries(dataset):
         groups.setdefault(query.group, []).append(query)
     if not groups:
@@ -31,7 +31,9 @@ def triplets(dataset: Dataset) -> list[RetrievalTask]:
     return [_of_group(dataset, group, queries) for group, queries in groups.items()]
 
 
-def _of_group(dataset: Dataset, group: str | None, queries: Sequence[Query]) -> RetrievalTask:
+def _of_group(
+    dataset: Dataset, group: str | None, queries: Sequence[RetrievalQuery]
+) -> RetrievalTask:
     column, everything = group or dataset.name, np.arange(len(dataset))
     own = group in dataset.classes
     database = (
@@ -55,7 +57,7 @@ def _of_group(dataset: Dataset, group: str | None, queries: Sequence[Query]) -> 
     )
 
 
-def _group(dataset: Dataset, query: Query, rows: Mapping[int, int]) -> Codes | None:
+def _group(dataset: Dataset, query: RetrievalQuery, rows: Mapping[int, int]) -> Codes | None:
     """Images that cannot be read have left the truth before: what is not in the database was never in the data."""
     if "subset" not in query.truth:
         return None

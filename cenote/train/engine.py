@@ -216,7 +216,7 @@ class Engine:
     def _count_bad(self, batch: Any) -> None:
         for bad in getattr(batch, "bad", ()):
             self.bad += 1
-            self.log.bad(bad.sentence)
+            self.log.bad(bad.message)
         counts = summed(torch.tensor([self.bad, self.images + self.bad], dtype=torch.float64))
         bad_ones, seen = (int(count) for count in counts)
         if too_many_bad(bad_ones, seen, self.settings):

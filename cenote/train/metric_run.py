@@ -12,9 +12,9 @@ import numpy as np
 import torch
 
 from ..data import Dataset
-from ..data.balanced import BalancedOrder
 from ..data.class_splits import MetricSplits, check_matches, class_names
-from ..data.loading import Order, Stretches, load
+from ..data.loading import load
+from ..data.samplers import BalancedBatchSampler, FixedLengthEpochs, SeededBatchSampler
 from ..metrics.retrieval import KS, KS_OF
 from ..models import save_model
 from ..predict.distributed import rank, world
@@ -135,28 +135,28 @@ class Run:
         order = self._order(train)
         if isinstance(train, Dataset):
             loader: Any = load(
-                train, transform, workers=settings.workers, seed=settings.seed, order=order
+                train, transform, workers=settings.workers, seed=settings.seed, sampler=order
             )
         else:
             loader = FeatureBatches(train, settings.batch, order=order)
         score = self.choices.options.score
         return Metric(module, train, loader, judge, settings, score, self.device, self.say)
 
-    def _order(self, train: Source) -> Order:
+    def _order(self, train: Source) -> SeededBatchSampler:
         """Which images stand in which step, and how many steps are an epoch."""
         own, seed, here = self.choices.options, self.settings.seed, (rank(), world())
-        order: Order
+        order: SeededBatchSampler
         if self.per_step:
             share = max(self.per_step // world(), 1)
-            order = BalancedOrder(
+            order = BalancedBatchSampler(
                 np.asarray(train.labels), share, own.images_per_class, seed, *here
             )
         else:
             share = max(self.settings.batch // world(), 1)
-            order = Order(
+            order = SeededBatchSampler(
                 len(train), share, True, seed, isinstance(train, Dataset) or world() > 1, *here
             )
-        return order if own.epoch_steps is None else Stretches(order, own.epoch_steps)
+        return order if own.epoch_steps is None else FixedLengthEpochs(order, own.epoch_steps)
 
     def _identity(self) -> dict[str, Any]:
         asked = {key: value for key, value in asdict(self.choices).items() if key != "settings"}

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..data import Dataset
 from ..data.images import BadImage
-from ..data.masks import UNCOUNTED
+from ..data.masks import MASK_IGNORE
 from ..metrics import resize_mask
 
 Kind = Literal["auto", "classes", "object", "labels"]
@@ -63,7 +63,7 @@ class PixelLabels:
         if mask is None:
             return torch.full((self.size, self.size), IGNORE)
         pixels = resize_mask(mask, self.size).astype(np.int64)
-        pixels[pixels == UNCOUNTED] = IGNORE
+        pixels[pixels == MASK_IGNORE] = IGNORE
         if self.kind == "labels":
             pixels[pixels == 1] = 1 + int(dataset.labels[i])
         if pixels.max() >= len(self.names):

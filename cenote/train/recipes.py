@@ -197,8 +197,7 @@ def check_options(options: dict[str, Any], task: str, name: str) -> None:
 
 def augment_keys(augment: dict[str, Any], name: str, task: str = "supervised") -> list[str]:
     """What may stand under `augment`."""
-    from ..data.crops import MultiCrop
-    from ..data.transforms import wsol_train_transform
+    from ..data.transforms import MultiCrop, wsol_train_transform
     from .augment import augmentation
 
     kinds: dict[str, Callable[..., Any]] = {"crop": augmentation, "wsol": wsol_train_transform}

@@ -168,7 +168,7 @@ def _score(task: Segmenting, module: nn.Module, side: Side) -> tuple[Confusion, 
     classes = len(task.labels.names)
     confusion, scores = Confusion(classes, IGNORE), {}
     for batch in side.loader:
-        side.bad += [bad.sentence for bad in getattr(batch, "bad", ())]
+        side.bad += [bad.message for bad in getattr(batch, "bad", ())]
         part = task.part(batch, side.dataset)
         if part is None:
             continue

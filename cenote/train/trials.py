@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from ..data.loading import mixed
+from ..data.samplers import mix_seed
 from ..extras import require
 from .search_space import Range, searchable
 
@@ -95,7 +95,7 @@ class Trials:
     def _draw(self, trial: Any) -> dict[str, Any]:
         """From the seed and the trial's number alone, so that it does not matter who draws, nor when."""
         self.study.sampler = self.optuna.samplers.RandomSampler(
-            seed=mixed(self.seed, trial.number) % 2**32
+            seed=mix_seed(self.seed, trial.number) % 2**32
         )
         kinds = searchable()
         drawn: dict[str, Any] = {}

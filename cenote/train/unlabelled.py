@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ..data import Dataset
-from ..data.crops import MultiCrop
+from ..data.transforms import MultiCrop
 from ..models import PooledModel, create_model, save_model
 from ..predict.distributed import processes, rank
 from .checkpoint import NAME as CHECKPOINT

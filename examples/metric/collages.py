@@ -145,7 +145,7 @@ def _group_classes(dataset: Dataset) -> dict[str, list[str]]:
     labels = dataset.labels
     codes, first = np.unique(labels[labels >= 0], return_index=True)
     names = [dataset.classes[code] for code in codes]
-    if "superclass" not in dataset.columns["attributes"]:
+    if "superclass" not in dataset.table.attributes:
         return {"": names}
     superclasses, rows = dataset.attribute("superclass"), np.flatnonzero(labels >= 0)[first]
     groups: dict[str, list[str]] = {}

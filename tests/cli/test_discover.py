@@ -181,8 +181,8 @@ def test_a_changed_file_invalidates_saved_progress(photos: Path, tmp_path: Path)
     """A photograph that was repaired is processed again, and so are unreadable ones at the end of the journal."""
     import torch
 
-    from cenote.data.loading import Bad
-    from cenote.data.photographs import open_photographs
+    from cenote.data.loading import UnreadableImage
+    from cenote.data.sources import open_photographs
     from cenote.predict.discovery.results import Discovered, Sighting, read, written
     from cenote.predict.journal import Journal, name_of_run
 
@@ -201,10 +201,10 @@ def test_a_changed_file_invalidates_saved_progress(photos: Path, tmp_path: Path)
     sighting = Sighting(0, (4, 4), {"lost": Discovered(np.zeros((0, 4)), [])})
     lines = [
         sighting,
-        Bad(1, "gone"),
+        UnreadableImage(1, "gone"),
         sighting._replace(position=2),
-        Bad(3, "gone"),
-        Bad(4, "gone"),
+        UnreadableImage(3, "gone"),
+        UnreadableImage(4, "gone"),
     ]
     images = open_photographs([str(photos)], []).select([0] * 5)
     list(Journal(tmp_path / "journal", "one", written, read).over(images, lambda _: iter(lines)))

@@ -15,8 +15,8 @@ from PIL import Image
 from cenote.cli import main
 from cenote.data import open_dataset, read_list
 from cenote.data.coco import read_coco
-from cenote.data.loading import Bad
-from cenote.data.photographs import open_photographs
+from cenote.data.loading import UnreadableImage
+from cenote.data.sources import open_photographs
 from cenote.models import load, save_model
 from cenote.predict.boxes import find
 from cenote.predict.maps import MapPredictor
@@ -342,6 +342,6 @@ def test_a_journal_is_valid_for_another_threshold(
     again, plain = (list(find(predictor, images, 0.6, True, path)) for path in (journal, None))
     for one, other in zip(again, plain, strict=True):
         assert one.position == other.position
-        if not isinstance(one, Bad) and not isinstance(other, Bad):
+        if not isinstance(one, UnreadableImage) and not isinstance(other, UnreadableImage):
             np.testing.assert_array_equal(one.boxes, other.boxes)
             np.testing.assert_array_equal(one.objects, other.objects)

@@ -10,14 +10,14 @@ import torch
 from PIL import Image
 
 from cenote.data import Record, pack
-from cenote.data.balanced import BalancedOrder
-from cenote.data.loading import Order, load
+from cenote.data.loading import load
+from cenote.data.samplers import BalancedBatchSampler, SeededBatchSampler
 
 EVEN = np.repeat(np.arange(10), 12)
 RAGGED = np.repeat(np.arange(12), [1, 2, 3, 4, 5, 6, 7, 9, 11, 13, 17, 40])
 
 
-def steps(order: Order, epoch: int = 0, start: int = 0) -> list[list[int]]:
+def steps(order: SeededBatchSampler, epoch: int = 0, start: int = 0) -> list[list[int]]:
     order.epoch, order.start = epoch, start
     batches = list(order)
     assert all(number == epoch for batch in batches for number, _ in batch)
@@ -30,7 +30,7 @@ def test_every_batch_has_so_many_classes_and_images_of_each(
     seed: int, classes: int, images: int
 ) -> None:
     labels = np.random.default_rng(seed).permutation(EVEN)
-    order = BalancedOrder(labels, classes, images, seed)
+    order = BalancedBatchSampler(labels, classes, images, seed)
     found = steps(order)
     assert len(found) == len(order) == len(labels) // (classes * images)
     for batch in found[: -1 - len(found) // 5]:  # towards the end, only some classes are left
@@ -42,7 +42,7 @@ def test_every_batch_has_so_many_classes_and_images_of_each(
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize(("classes", "images"), [(4, 4), (6, 5), (12, 3), (2, 8)])
 def test_classes_of_all_sizes(seed: int, classes: int, images: int) -> None:
-    order = BalancedOrder(RAGGED, classes, images, seed)
+    order = BalancedBatchSampler(RAGGED, classes, images, seed)
     found = steps(order, seed)
     assert len(found) == len(RAGGED) // (classes * images)
     assert all(len(batch) == classes * images for batch in found)  # filled from other classes
@@ -56,14 +56,14 @@ def test_no_image_is_alone() -> None:
     labels = np.repeat(np.arange(50), 6)
     counts = [
         count
-        for batch in steps(BalancedOrder(labels, 6, 5))
+        for batch in steps(BalancedBatchSampler(labels, 6, 5))
         for count in Counter(labels[batch].tolist()).values()
     ]
     assert counts.count(1) == 0 and {2, 4} <= set(counts)
     labels = np.repeat(
         np.arange(600), np.random.default_rng(0).integers(2, 9, 600)
     )  # as products are
-    found = steps(BalancedOrder(labels, 20, 5))
+    found = steps(BalancedBatchSampler(labels, 20, 5))
     assert (
         sum(
             count == 1 for batch in found[:-1] for count in Counter(labels[batch].tolist()).values()
@@ -74,7 +74,9 @@ def test_no_image_is_alone() -> None:
 
 def test_a_large_class_is_spread_over_the_epoch() -> None:
     labels = np.repeat(np.arange(21), [80, *[16] * 20])
-    first = [Counter(labels[batch].tolist())[0] for batch in steps(BalancedOrder(labels, 4, 4, 3))]
+    first = [
+        Counter(labels[batch].tolist())[0] for batch in steps(BalancedBatchSampler(labels, 4, 4, 3))
+    ]
     assert (
         max(first[:18]) <= 4 and sum(first[:12]) < 4 * 12
     )  # in many batches, not in all the first ones
@@ -82,26 +84,27 @@ def test_a_large_class_is_spread_over_the_epoch() -> None:
 
 
 def test_left_out_images_change_with_the_epoch() -> None:
-    order, seen = BalancedOrder(RAGGED, 6, 5, 1), set[int]()
+    order, seen = BalancedBatchSampler(RAGGED, 6, 5, 1), set[int]()
     for epoch in range(12):
         seen.update(index for batch in steps(order, epoch) for index in batch)
     assert len(seen) == len(RAGGED)
 
 
 def test_seed_and_epoch_alone_decide() -> None:
-    one, other = BalancedOrder(RAGGED, 4, 4, 7), BalancedOrder(RAGGED, 4, 4, 7)
+    one, other = BalancedBatchSampler(RAGGED, 4, 4, 7), BalancedBatchSampler(RAGGED, 4, 4, 7)
     assert steps(one, 3) == steps(other, 3)
     assert steps(one, 3, 2) == steps(other, 3)[2:]  # resumed in the middle
     assert steps(one, 3) != steps(one, 4) and steps(one, 3) != steps(
-        BalancedOrder(RAGGED, 4, 4, 8), 3
+        BalancedBatchSampler(RAGGED, 4, 4, 8), 3
     )
 
 
 def test_processes_share_a_step_by_classes() -> None:
-    whole = steps(BalancedOrder(EVEN, 6, 4, 5), 2)
+    whole = steps(BalancedBatchSampler(EVEN, 6, 4, 5), 2)
     for world in (2, 3):
         shares = [
-            steps(BalancedOrder(EVEN, 6 // world, 4, 5, rank, world), 2) for rank in range(world)
+            steps(BalancedBatchSampler(EVEN, 6 // world, 4, 5, rank, world), 2)
+            for rank in range(world)
         ]
         assert [list(chain(*parts)) for parts in zip(*shares, strict=True)] == whole
         for batch in shares[1][:3]:
@@ -111,7 +114,7 @@ def test_processes_share_a_step_by_classes() -> None:
 def test_companions_change() -> None:
     """Which classes meet in a batch is drawn anew, also within an epoch: no class always stands beside another."""
     together = Counter[tuple[int, int]]()
-    for batch in steps(BalancedOrder(np.repeat(np.arange(10), 400), 2, 4))[:-50]:
+    for batch in steps(BalancedBatchSampler(np.repeat(np.arange(10), 400), 2, 4))[:-50]:
         a, b = sorted({index // 400 for index in batch})
         together[a, b] += 1
     assert len(together) == 45
@@ -125,17 +128,17 @@ def test_a_loader_takes_it(tmp_path: Path) -> None:
     def pixel(image: Image.Image) -> torch.Tensor:
         return torch.tensor(float(image.getpixel((0, 0))[0]))  # type: ignore[index]
 
-    loader = load(dataset, pixel, order=BalancedOrder(dataset.labels, 2, 2, 1))
+    loader = load(dataset, pixel, sampler=BalancedBatchSampler(dataset.labels, 2, 2, 1))
     loader.epoch = 1
     batches = list(loader)
     assert [batch.indices.tolist() for batch in batches] == steps(
-        BalancedOrder(dataset.labels, 2, 2, 1), 1
+        BalancedBatchSampler(dataset.labels, 2, 2, 1), 1
     )
     assert all(batch.images.tolist() == batch.indices.tolist() for batch in batches)
     loader.seek(1, 2)
     assert torch.equal(next(iter(loader)).indices, batches[2].indices)
     with pytest.raises(ValueError, match=r"\b12\b.*\bmade\b.*\b3\b"):
-        load(dataset.select(range(3)), pixel, order=BalancedOrder(dataset.labels, 2, 2))
+        load(dataset.select(range(3)), pixel, sampler=BalancedBatchSampler(dataset.labels, 2, 2))
 
 
 @pytest.mark.parametrize(
@@ -149,4 +152,4 @@ def test_a_loader_takes_it(tmp_path: Path) -> None:
 )
 def test_bad_input_is_refused(labels: list[int], options: tuple[int, int], values: str) -> None:
     with pytest.raises(ValueError, match=values):
-        BalancedOrder(labels, *options)
+        BalancedBatchSampler(labels, *options)

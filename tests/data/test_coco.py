@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from matplotlib.path import Path as Outline
 
-from cenote.data import BadImage, Box, WrongTree, open_dataset
+from cenote.data import BadImage, Box, LayoutError, open_dataset
 from cenote.data.coco import read_coco
-from cenote.data.outlines import fill_polygon, read_runs, unpack_runs
+from cenote.data.polygons import fill_polygon, read_runs, unpack_runs
 from tests.data.benchmarks.annotated_trees import dump, image, instances
 
 NAMES = {9: "a.jpg", 25: "b.jpg"}
@@ -218,7 +218,7 @@ def test_a_damaged_file_is_named(content: str, values: str, tmp_path: Path) -> N
 
 def test_images_that_are_not_there(tmp_path: Path) -> None:
     path = make(tmp_path, "elsewhere")
-    with pytest.raises(WrongTree, match=r"a\.jpg.*val2017"):
+    with pytest.raises(LayoutError, match=r"a\.jpg.*val2017"):
         read_coco(path)
     assert read_coco(path, images=tmp_path / "elsewhere").path(0).is_file()
 

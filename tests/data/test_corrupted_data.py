@@ -11,7 +11,7 @@ from PIL import Image
 from cenote.data import BadImage, Dataset, Record, open_dataset, pack
 from cenote.data.corruptions import Corrupt, corrupt, with_corruption
 from cenote.data.loading import load
-from cenote.data.transforms import truth_of
+from cenote.data.transforms import make_targets
 
 
 def picture(height: int, width: int) -> np.ndarray:
@@ -116,7 +116,7 @@ def test_the_transform_draws_from_the_loaders_generator(tmp_path: Path) -> None:
     torch.manual_seed(0)
     tensor = torch.from_numpy(np.array(dataset.image(0))).permute(2, 0, 1)
     assert np.array_equal(step(tensor).permute(1, 2, 0).numpy(), first)
-    image, truth = step(dataset.image(0), truth_of([], np.ones((40, 60), np.uint8), (60, 40)))
+    image, truth = step(dataset.image(0), make_targets([], np.ones((40, 60), np.uint8), (60, 40)))
     assert (truth["mask"] == 1).all() and image.size == (60, 40)
     with pytest.raises(ValueError, match=r"torch\.float32"):
         step(tensor.float())

@@ -10,10 +10,10 @@ from PIL import Image
 from scipy import ndimage
 
 from cenote.data.corruptions import CORRUPTIONS, corrupt
-from cenote.data.corruptions.blur import disk, moved, zoomed
-from cenote.data.corruptions.elastic import sampled, smoothed
-from cenote.data.corruptions.frost import PLATES, plate
-from cenote.data.corruptions.glass import sources
+from cenote.data.corruptions.blur import blur_along_line, disk, zoom
+from cenote.data.corruptions.elastic import sample_at, smooth
+from cenote.data.corruptions.frost import TEXTURES, ice_texture
+from cenote.data.corruptions.glass import source_pixels
 from cenote.data.corruptions.weather import plasma
 from cenote.metrics.robustness import ALEXNET_ERRORS
 from tests.data.peer_corruptions import load_peer
@@ -159,7 +159,7 @@ def test_glass_follows_the_published_loop(reach: int) -> None:
     for h in range(height - reach, reach, -1):
         for w in range(width - reach, reach, -1):
             slow[h, w] = slow[h + steps[0, h, w], w + steps[1, h, w]]
-    assert np.array_equal(image.reshape(-1)[sources(steps, reach)], slow)
+    assert np.array_equal(image.reshape(-1)[source_pixels(steps, reach)], slow)
 
 
 @pytest.mark.parametrize("angle", [-135.0, -45.0, 0.0, 17.0, 45.0])
@@ -177,7 +177,7 @@ def test_motion_goes_one_way(angle: float) -> None:
                 slow[h, w] += (
                     weight / sum(weights) * x[min(max(h + down, 0), 8), min(max(w + across, 0), 10)]
                 )
-    assert np.allclose(moved(x, radius, sigma, angle), slow, atol=1e-6)
+    assert np.allclose(blur_along_line(x, radius, sigma, angle), slow, atol=1e-6)
 
 
 def test_zoom_is_scipys() -> None:
@@ -190,7 +190,7 @@ def test_zoom_is_scipys() -> None:
         )
         top, left = (large.shape[1] - 50) // 2, (large.shape[2] - 63) // 2
         assert np.allclose(
-            zoomed(planes, factor), large[:, top : top + 50, left : left + 63], atol=2e-3
+            zoom(planes, factor), large[:, top : top + 50, left : left + 63], atol=2e-3
         )
 
 
@@ -242,7 +242,7 @@ def test_the_pieces_of_elastic_are_scipys() -> None:
     for sigma in (0.1, 2.44, 19.5, 170.8):
         x = draw.uniform(-1, 1, (40, 57))
         assert np.allclose(
-            smoothed(x, sigma), ndimage.gaussian_filter(x, sigma, mode="reflect", truncate=3)
+            smooth(x, sigma), ndimage.gaussian_filter(x, sigma, mode="reflect", truncate=3)
         )
     image = picture(30, 41).astype(np.float32)
     across, down = draw.uniform(-60, 90, (30, 41)), draw.uniform(-60, 90, (30, 41))
@@ -251,7 +251,9 @@ def test_the_pieces_of_elastic_are_scipys() -> None:
             ndimage.map_coordinates(image[..., c], [down, across], order=1, mode=mode)
             for c in range(3)
         ]
-        assert np.abs(sampled(image, across, down, about_pixel) - np.stack(planes, 2)).max() < 0.05
+        assert (
+            np.abs(sample_at(image, across, down, about_pixel) - np.stack(planes, 2)).max() < 0.05
+        )
 
 
 def test_pixels_become_the_mean_of_their_block() -> None:
@@ -261,13 +263,13 @@ def test_pixels_become_the_mean_of_their_block() -> None:
 
 
 def test_frost_has_the_colours_of_the_photographs() -> None:
-    for number, (mean, deviation, _) in enumerate(PLATES):
-        ice = plate(number).astype(float)
+    for number, (mean, deviation, _) in enumerate(TEXTURES):
+        ice = ice_texture(number).astype(float)
         assert (
             np.abs(ice.mean((0, 1)) - mean).max() < 2
             and np.abs(ice.std((0, 1)) - deviation).max() < 2
         )
-    whole = corrupt(np.zeros((700, 1200, 3), np.uint8), "frost", 5)  # larger than a plate
+    whole = corrupt(np.zeros((700, 1200, 3), np.uint8), "frost", 5)  # larger than a texture
     assert (
         whole.min(2).mean() > 20
         and (np.abs(np.diff(whole.astype(int), axis=0)).mean((1, 2)) < 60).all()

@@ -6,8 +6,7 @@ import torch
 from PIL import Image, ImageFilter
 from torchvision.transforms import InterpolationMode, v2
 
-from cenote.data.crops import MultiCrop
-from cenote.data.transforms import MEAN, STD
+from cenote.data.transforms import MEAN, STD, MultiCrop
 
 
 class Blur(v2.Transform):

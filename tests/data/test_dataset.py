@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cenote.data import Box, Dataset, Problem, Query, Record, pack
+from cenote.data import Box, Dataset, Problem, Record, RetrievalQuery, pack
 
 RECORDS = [
     Record(
@@ -62,7 +62,7 @@ def test_columns(dataset: Dataset) -> None:
 
 def test_selections_share_columns_and_keep_order(dataset: Dataset) -> None:
     part = dataset.select([3, 0])
-    assert list(part) == [RECORDS[3], RECORDS[0]] and part.columns is dataset.columns
+    assert list(part) == [RECORDS[3], RECORDS[0]] and part.table is dataset.table
     assert list(part.select(np.array([False, True]))) == [RECORDS[0]]
     assert list(dataset.split("test")) == [RECORDS[2]]
     assert part.splits == {"train": 1, "val": 1} and part.labels.tolist() == [0, 0]
@@ -71,8 +71,11 @@ def test_selections_share_columns_and_keep_order(dataset: Dataset) -> None:
 
 
 def test_queries_follow_their_images(dataset: Dataset) -> None:
-    dataset.queries = [Query(0, {"targets": (1, 3)}, "with a hat"), Query(2, {"targets": (0,)})]
-    assert dataset.select([3, 0]).queries == [Query(1, {"targets": (0,)}, "with a hat")]
+    dataset.queries = [
+        RetrievalQuery(0, {"targets": (1, 3)}, "with a hat"),
+        RetrievalQuery(2, {"targets": (0,)}),
+    ]
+    assert dataset.select([3, 0]).queries == [RetrievalQuery(1, {"targets": (0,)}, "with a hat")]
 
 
 def test_classes_in_a_given_order() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from cenote.data import Record, WrongTree, expect, open_dataset
+from cenote.data import LayoutError, Record, check_layout, open_dataset
 
 
 def photographs(root: Path, *names: str) -> None:
@@ -93,7 +93,7 @@ def test_what_is_not_data_is_refused(tmp_path: Path) -> None:
         "gone": "gone.*NAME:FOLDER",
         "x.bin": r"x\.bin.*\.csv",
     }.items():
-        with pytest.raises(WrongTree, match=values):
+        with pytest.raises(LayoutError, match=values):
             open_dataset(tmp_path / data)
     with pytest.raises(ValueError, match=r"'cup'.*'cub'"):
         open_dataset("cup:somewhere")
@@ -102,9 +102,9 @@ def test_what_is_not_data_is_refused(tmp_path: Path) -> None:
 def test_expect_says_what_was_expected_and_found(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b.txt").write_text("")
-    expect(tmp_path, "it", "a/", "b.txt", "c.txt|b.txt")
-    with pytest.raises(WrongTree) as caught:
-        expect(tmp_path, "Such", "a/", "b.txt/", "c.txt|d.txt")
+    check_layout(tmp_path, "it", "a/", "b.txt", "c.txt|b.txt")
+    with pytest.raises(LayoutError) as caught:
+        check_layout(tmp_path, "Such", "a/", "b.txt/", "c.txt|d.txt")
     expected, missing, existing = (
         ["a/", "b.txt/", "c.txt", "d.txt"],
         ["b.txt/", "c.txt", "d.txt"],

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cenote.data import BadImage, Box, WrongTree, open_dataset
+from cenote.data import BadImage, Box, LayoutError, open_dataset
 from cenote.data.huggingface import read_huggingface
 
 hf = pytest.importorskip("datasets", reason="needs: pip install 'cenote[datasets]'")
@@ -136,14 +136,14 @@ def test_what_is_not_an_image_data_set_is_refused(
 ) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
-    with pytest.raises(WrongTree, match=r"hf:.*empty\b.*save_to_disk"):
+    with pytest.raises(LayoutError, match=r"hf:.*empty\b.*save_to_disk"):
         read_huggingface(str(empty))
     words = save(tmp_path / "words", {"text": ["a"]}, {"text": hf.Value("string")})
-    with pytest.raises(WrongTree, match=r"hf:.*words\b.*Image.*text \(Value\)"):
+    with pytest.raises(LayoutError, match=r"hf:.*words\b.*Image.*text \(Value\)"):
         read_huggingface(str(words))
     rows = hf.Dataset.from_dict({"image": []}, features=hf.Features({"image": hf.Image()}))
     monkeypatch.setattr(hf, "load_dataset", lambda *_: hf.DatasetDict({"train": rows}))
-    with pytest.raises(WrongTree, match="hf:user/name"):
+    with pytest.raises(LayoutError, match="hf:user/name"):
         read_huggingface("user/name")
 
 
@@ -172,5 +172,5 @@ def test_a_hub_that_cannot_be_reached(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ConnectionError("no route\nto the hub")
 
     monkeypatch.setattr(hf, "load_dataset", load)
-    with pytest.raises(WrongTree, match=r"^hf:user/name .* no route to the hub$"):
+    with pytest.raises(LayoutError, match=r"^hf:user/name .* no route to the hub$"):
         read_huggingface("user/name")

@@ -14,17 +14,9 @@ from PIL import Image
 from torchvision.transforms import v2
 
 from cenote.data import Box, Dataset, Record, pack
-from cenote.data.crops import MultiCrop
-from cenote.data.loading import (
-    Batch,
-    Images,
-    Loader,
-    Order,
-    Stretches,
-    draws_from_torch_alone,
-    load,
-)
-from cenote.data.transforms import train_transform, wsol_eval_transform
+from cenote.data.loading import Batch, Loader, TransformedImages, draws_from_torch_only, load
+from cenote.data.samplers import FixedLengthEpochs, SeededBatchSampler
+from cenote.data.transforms import MultiCrop, train_transform, wsol_eval_transform
 
 N, BAD = 23, (4, 17)
 SIZE = 24
@@ -124,7 +116,7 @@ def test_every_generator_is_seeded_for_every_image(good: Dataset) -> None:
 def test_only_known_transforms_are_trusted_to_draw_from_torch_alone(
     good: Dataset, transform: Callable[..., Any], alone: bool
 ) -> None:
-    assert draws_from_torch_alone(transform) is alone
+    assert draws_from_torch_only(transform) is alone
     states = np.random.get_state()[1].copy(), random.getstate()
     if alone:  # and indeed they leave the others as they are
         transform(good.image(0))
@@ -182,7 +174,7 @@ def test_a_bad_image_is_left_out_and_named_once(damaged: Dataset, workers: int) 
     batches = epoch(load(damaged, train_transform(SIZE), 5, workers))
     bad = [bad for batch in batches for bad in batch.bad]
     assert [b.position for b in bad] == list(BAD)
-    assert all("broken.jpg" in b.sentence for b in bad)
+    assert all("broken.jpg" in b.message for b in bad)
     left = [i for batch in batches for i in batch.indices.tolist()]
     assert left == [i for i in range(N) if i not in BAD]
     assert all(len(b.images) == len(b.labels) == len(b.indices) for b in batches)
@@ -208,7 +200,7 @@ def test_shards_count_every_image_exactly_once(shuffle: bool, world: int, batch:
     counts: Counter[int] = Counter()
     lengths = []
     for rank in range(world):
-        order = Order(N, batch, shuffle, 0, False, rank, world)
+        order = SeededBatchSampler(N, batch, shuffle, 0, False, rank, world)
         batches = list(order)
         lengths.append(len(batches))
         assert len(batches) == len(order) and all(0 < len(b) <= batch for b in batches)
@@ -218,24 +210,24 @@ def test_shards_count_every_image_exactly_once(shuffle: bool, world: int, batch:
 
 @pytest.mark.parametrize("world", [1, 2, 3])
 def test_training_shards_have_equally_many_full_batches(world: int) -> None:
-    orders = [Order(N, 4, True, 0, True, rank, world) for rank in range(world)]
+    orders = [SeededBatchSampler(N, 4, True, 0, True, rank, world) for rank in range(world)]
     assert {len(list(order)) for order in orders} == {N // (4 * world)}
     assert all(len(batch) == 4 for order in orders for batch in order)
 
 
 def test_a_step_holds_the_same_images_on_one_process_and_on_four() -> None:
-    one = [sorted(batch) for batch in Order(N, 8, True, 3, True)]
-    ranks = [Order(N, 2, True, 3, True, rank, 4) for rank in range(4)]
+    one = [sorted(batch) for batch in SeededBatchSampler(N, 8, True, 3, True)]
+    ranks = [SeededBatchSampler(N, 2, True, 3, True, rank, 4) for rank in range(4)]
     assert one == [sorted(chain(*step)) for step in zip(*ranks, strict=True)]
 
 
 @pytest.mark.parametrize("steps", [1, 3, 4, 11])  # an epoch has 4
 def test_stretches_go_on_where_the_last_one_ended(steps: int) -> None:
-    whole = Order(19, 2, True, 5, True, rank=1, world=2)
+    whole = SeededBatchSampler(19, 2, True, 5, True, rank=1, world=2)
     every = []
     for whole.epoch in range(12):
         every += list(whole)
-    order = Stretches(whole, steps)
+    order = FixedLengthEpochs(whole, steps)
     assert len(order) == steps
     for turn, start in [(0, 0), (1, 0), (3, 0), (2, steps - 1), (1, steps)]:
         order.epoch, order.start = turn, start
@@ -244,20 +236,20 @@ def test_stretches_go_on_where_the_last_one_ended(steps: int) -> None:
 
 def test_a_stretch_is_at_least_a_step() -> None:
     with pytest.raises(ValueError, match=r"\b0\b.*\b9\b"):
-        Stretches(Order(19, 2, True, 5, True), 0)
+        FixedLengthEpochs(SeededBatchSampler(19, 2, True, 5, True), 0)
     with pytest.raises(ValueError, match=r"\b3\b.*\b0\b"):
-        Stretches(Order(1, 2, True, 5, True), 3)
+        FixedLengthEpochs(SeededBatchSampler(1, 2, True, 5, True), 3)
 
 
 def test_truth_comes_along_where_it_is_asked_for(good: Dataset) -> None:
-    (batch,) = load(good.select([3, 1]), wsol_eval_transform(60), 8, truth=True)
+    (batch,) = load(good.select([3, 1]), wsol_eval_transform(60), 8, targets=True)
     assert (
-        len(batch.truth) == 2
-        and batch.truth[0]["mask"].shape == (60, 60)
-        and bool((batch.truth[0]["mask"]).all())
+        len(batch.targets) == 2
+        and batch.targets[0]["mask"].shape == (60, 60)
+        and bool((batch.targets[0]["mask"]).all())
     )
-    torch.testing.assert_close(batch.truth[0]["boxes"], torch.tensor([[6.0, 6, 30, 30]]))
-    assert load(good, wsol_eval_transform(60), 8).dataset[0].truth is None
+    torch.testing.assert_close(batch.targets[0]["boxes"], torch.tensor([[6.0, 6, 30, 30]]))
+    assert load(good, wsol_eval_transform(60), 8).dataset[0].targets is None
 
 
 def test_a_mask_of_another_size_is_a_bad_image(folder: Path) -> None:
@@ -265,9 +257,9 @@ def test_a_mask_of_another_size_is_a_bad_image(folder: Path) -> None:
     dataset = pack(
         [Record("0.png", masks=("small.png",)), Record("1.png", masks=("1.mask.png",))], folder, "d"
     )
-    (batch,) = load(dataset, wsol_eval_transform(60), 8, truth=True)
+    (batch,) = load(dataset, wsol_eval_transform(60), 8, targets=True)
     assert batch.indices.tolist() == [1]
-    assert all(value in batch.bad[0].sentence for value in ("0.png", "9 x 9", "40 x 30"))
+    assert all(value in batch.bad[0].message for value in ("0.png", "9 x 9", "40 x 30"))
 
 
 def test_labels_are_positions_in_classes_and_crops_are_a_list(good: Dataset) -> None:
@@ -279,7 +271,7 @@ def test_labels_are_positions_in_classes_and_crops_are_a_list(good: Dataset) -> 
 
 
 def test_images_serve_any_data_loader(good: Dataset) -> None:
-    images = Images(good, train_transform(SIZE))
+    images = TransformedImages(good, train_transform(SIZE))
     assert len(images) == N and torch.equal(images[2].image, images[0, 2].image)
     assert not torch.equal(images[2].image, images[1, 2].image)
 

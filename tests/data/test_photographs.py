@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cenote.data.photographs import open_photographs
-from cenote.data.write_boxes import FoundBoxes, open_writers
+from cenote.data.sources import open_photographs
+from cenote.data.write_boxes import ImageBoxes, open_writers
 
 
 def picture(path: Path) -> None:
@@ -34,7 +34,7 @@ def test_output_of_an_earlier_run_is_left_out(
         with open_writers(folder, [kind], masks=True) as writers:
             for writer in writers:
                 mask = np.ones((8, 12), bool)
-                writer.add(FoundBoxes(photo, "a", (12, 8), None, [(0, 0, 12, 8)], [1.0], [mask]))
+                writer.add(ImageBoxes(photo, "a", (12, 8), None, [(0, 0, 12, 8)], [1.0], [mask]))
         assert (folder / "masks" / "a.png").exists()
     for name in (
         "pictures/a.jpg",

@@ -15,8 +15,8 @@ from cenote.data.transforms import (
     MEAN,
     STD,
     Cutout,
+    make_targets,
     train_transform,
-    truth_of,
     wsol_boxes,
     wsol_eval_transform,
     wsol_train_transform,
@@ -50,7 +50,7 @@ def test_truth_moves_with_the_pixels(make, seed: int) -> None:
     """The block, its mask and its box agree after any crop, resize and flip: each is the other's oracle."""
     image, mask = scene()
     torch.manual_seed(seed)
-    out, truth = make()(image, truth_of([BOX], mask, SIZE))
+    out, truth = make()(image, make_targets([BOX], mask, SIZE))
     assert out.shape == (3, 224, 224) and out.dtype == torch.float32
     assert (
         type(out) is torch.Tensor
@@ -145,7 +145,7 @@ def test_cutout_is_black_before_normalisation_and_leaves_the_truth() -> None:
     white = Image.new("RGB", SIZE, "white")
     transform = wsol_train_transform(cutout=1.0)
     torch.manual_seed(3)
-    out, truth = transform(white, truth_of([BOX], mask, SIZE))
+    out, truth = transform(white, make_targets([BOX], mask, SIZE))
     black, full = (
         (0 - torch.tensor(MEAN)) / torch.tensor(STD),
         (1 - torch.tensor(MEAN)) / torch.tensor(STD),
@@ -154,7 +154,7 @@ def test_cutout_is_black_before_normalisation_and_leaves_the_truth() -> None:
     is_white = (out - full[:, None, None]).abs().amax(0) < 1e-4
     assert (is_black ^ is_white).all() and is_black.any() and is_white.any()
     torch.manual_seed(3)
-    same = wsol_train_transform(cutout=0.0)(white, truth_of([BOX], mask, SIZE))[1]
+    same = wsol_train_transform(cutout=0.0)(white, make_targets([BOX], mask, SIZE))[1]
     assert torch.equal(same["boxes"], truth["boxes"]) and torch.equal(same["mask"], truth["mask"])
 
 

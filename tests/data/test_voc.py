@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from cenote.data import Box, WrongTree, open_dataset
+from cenote.data import Box, LayoutError, open_dataset
 from cenote.data.voc import read_annotation, read_voc
 from tests.data.benchmarks.annotated_trees import annotation, image, text
 
@@ -46,7 +46,7 @@ def test_lists_are_splits(tmp_path: Path) -> None:
     ]
     assert read_voc(tmp_path, split_lists=["trainval", "test"]).splits == {"trainval": 3}
     with pytest.raises(
-        WrongTree, match=r"ImageSets/Main/unseen\.txt.*Annotations/, ImageSets/, JPEGImages/"
+        LayoutError, match=r"ImageSets/Main/unseen\.txt.*Annotations/, ImageSets/, JPEGImages/"
     ):
         read_voc(tmp_path, split_lists=["unseen"])
     (tmp_path / "ImageSets/Main/train.txt").unlink()
@@ -113,8 +113,8 @@ def test_a_listed_image_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_wrong_trees(tmp_path: Path) -> None:
-    with pytest.raises(WrongTree, match=r"Annotations/"):
+    with pytest.raises(LayoutError, match=r"Annotations/"):
         read_voc(tmp_path)
     (tmp_path / "Annotations").mkdir()
-    with pytest.raises(WrongTree, match=r"JPEGImages/"):
+    with pytest.raises(LayoutError, match=r"JPEGImages/"):
         read_voc(tmp_path)

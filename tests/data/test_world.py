@@ -11,14 +11,13 @@ import pytest
 from PIL import Image, ImageFilter
 
 from cenote.data.synthetic import PRESETS, World
-from cenote.data.synthetic.catalogue import SHAPES
-from cenote.data.synthetic.collage import nuisance
-from cenote.data.synthetic.dice import Dice
+from cenote.data.synthetic.classes import SHAPES
 from cenote.data.synthetic.domains import DOMAINS
-from cenote.data.synthetic.drawing import Drawn, boxes_of
+from cenote.data.synthetic.drawing import Drawn, boxes_of, nuisance
 from cenote.data.synthetic.paint import COLOURS
-from cenote.data.synthetic.plan import home_scenes
+from cenote.data.synthetic.rng import Dice
 from cenote.data.synthetic.scenes import SCENES
+from cenote.data.synthetic.settings import home_scenes
 
 SMALL = World.preset("small")
 # Of the first images of each preset, in six domains. They change only with a preset, or with VERSION in writing.py.

@@ -13,7 +13,8 @@ from PIL import Image
 
 from cenote.cli.world import run
 from cenote.data import Dataset, open_dataset
-from cenote.data.synthetic import World, read_settings, workers, world, write_world
+from cenote.data.synthetic import World, read_settings, world, write_world
+from cenote.data.synthetic import generate as workers
 
 TINY = World.preset("tiny", images=24, domains=("photo", "sketch"))
 

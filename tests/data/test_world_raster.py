@@ -6,10 +6,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cenote.data.synthetic.dice import Dice, direction, noise
-from cenote.data.synthetic.paint import Look, Pose, paint
-from cenote.data.synthetic.raster import FINE, spans
-from cenote.data.synthetic.shape import Shape, poly
+from cenote.data.synthetic.paint import FINE, Look, Pose, paint, spans
+from cenote.data.synthetic.rng import Dice, direction, noise
+from cenote.data.synthetic.shapes import Shape, poly
 
 WIDTH, HEIGHT = 23, 17
 

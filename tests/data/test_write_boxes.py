@@ -13,9 +13,9 @@ from PIL import Image
 from cenote.data import open_dataset, read_list
 from cenote.data.coco import read_coco
 from cenote.data.masks import read_mask
-from cenote.data.outlines import read_runs
+from cenote.data.polygons import read_runs
 from cenote.data.voc import read_annotation
-from cenote.data.write_boxes import FoundBoxes, open_writers, runs
+from cenote.data.write_boxes import ImageBoxes, open_writers, runs
 
 BOXES = {
     "a": [(0, 0, 12, 8), (3, 2, 4, 3)],
@@ -25,7 +25,7 @@ BOXES = {
 LABELS = {"a": "black cat", "b": "dog & <wolf>", "c": "dog & <wolf>"}
 
 
-def found(root: Path, name: str, masks: bool = False) -> FoundBoxes:
+def found(root: Path, name: str, masks: bool = False) -> ImageBoxes:
     drawn = []
     for x0, y0, x1, y1 in BOXES[name] if masks else []:
         mask = np.zeros((8, 12), bool)
@@ -34,7 +34,7 @@ def found(root: Path, name: str, masks: bool = False) -> FoundBoxes:
         drawn.append(mask)
     boxes = BOXES[name]
     scores = [0.25, 0.123456][: len(boxes)]
-    return FoundBoxes(root / f"{name}.png", name, (12, 8), LABELS[name], boxes, scores, drawn)
+    return ImageBoxes(root / f"{name}.png", name, (12, 8), LABELS[name], boxes, scores, drawn)
 
 
 @pytest.fixture

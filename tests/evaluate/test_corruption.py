@@ -12,7 +12,7 @@ from PIL import Image
 from cenote.data import Record, pack
 from cenote.data.benchmarks.imagenet_variants import read_imagenet_a, read_imagenet_c
 from cenote.data.corruptions import CORRUPTIONS, corrupt
-from cenote.data.loading import mixed
+from cenote.data.samplers import mix_seed
 from cenote.evaluate.corruption import as_judged, corruption
 from cenote.evaluate.imagenet_a import among_own_classes
 from cenote.evaluate.marks import best_of_those
@@ -41,7 +41,7 @@ def test_accuracies_are_those_of_single_images(tmp_path: Path) -> None:
     for level in (1, 5):
         right = tied = 0
         for i in range(30):
-            pixels = corrupt(np.asarray(dataset.image(i)), "gaussian_noise", level, mixed(7, i))
+            pixels = corrupt(np.asarray(dataset.image(i)), "gaussian_noise", level, mix_seed(7, i))
             red_green_blue = [int(value) for value in pixels[16, 16]]
             others = [value for channel, value in enumerate(red_green_blue) if channel != i % 3]
             right += red_green_blue[i % 3] > max(others)
@@ -88,16 +88,16 @@ def test_what_cannot_be_read_counts_nowhere(tmp_path: Path) -> None:
 def test_images_are_those_of_every_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Accuracies are of images that were read in all passes, and so is their number."""
     from cenote.data import BadImage
-    from cenote.data.corruptions.source import Corrupted
+    from cenote.data.corruptions.apply import CorruptedPixels
 
-    plain = Corrupted.image
+    plain = CorruptedPixels.image
 
-    def fails(self: Corrupted, row: int) -> Image.Image:
+    def fails(self: CorruptedPixels, row: int) -> Image.Image:
         if (self.name, row) in {("fog", 0), ("contrast", 1)}:
             raise BadImage(f"{row}.png", "it is gone")
         return plain(self, row)
 
-    monkeypatch.setattr(Corrupted, "image", fails)
+    monkeypatch.setattr(CorruptedPixels, "image", fails)
     report = corruption(PixelClassifier((16, 16)), faint(tmp_path, 6), ["fog", "contrast"], [1])  # type: ignore[arg-type]
     assert report["images"] == 4 and len(report["unreadable"]) == 2
 

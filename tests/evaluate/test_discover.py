@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from cenote.backbones import Backbone, Features, Preprocessing
 from cenote.data import Box, Dataset, Record, pack
+from cenote.data.table import BoxTable
 from cenote.evaluate.discover import discover, middle, true_boxes
 from cenote.models import replace_pool
 from cenote.predict.patch_features import Sides
@@ -143,10 +144,10 @@ def test_bad_images_are_named_and_the_others_done(tmp_path: Path) -> None:
 
 def test_a_box_outside_of_the_image_is_named_and_not_counted_as_missed(tmp_path: Path) -> None:
     dataset = photographs(tmp_path, [*((shape, (box,)) for shape, box in SIZES), ((160, 120), ())])
-    ends, corners, *rest = dataset.columns["boxes"]
+    ends, corners, *rest = dataset.table.boxes
     corners = corners.copy()
     corners[1] += 500
-    dataset.columns = {**dataset.columns, "boxes": (ends, corners, *rest)}
+    dataset.table = dataset.table._replace(boxes=BoxTable(ends, corners, *rest))
     seen: list[object] = []
     report = discover(Colours(), dataset, ["tokencut"], each=seen.append)
     assert (report["images"], report["without_box"], len(seen)) == (2, 1, 4)

@@ -78,7 +78,7 @@ def test_photographs(several: bool) -> None:
     found = list(find(MapPredictor(model, "cam", 64, batch=3), dataset, 0.4, several))
     bad = [one for one in found if not isinstance(one, Found)]
     good = [one for one in found if isinstance(one, Found)]
-    assert len(bad) == 1 and "2.png" in bad[0].sentence
+    assert len(bad) == 1 and "2.png" in bad[0].message
     assert sorted(one.position for one in good) == [0, 1, 3, 4, 5, 6]
     for one in good:
         assert one.size == dataset.image(one.position).size

@@ -12,6 +12,7 @@ from PIL import Image
 
 from cenote.backbones import create_backbone
 from cenote.data import Dataset
+from cenote.data.table import BoxTable
 from cenote.data.transforms import Cutout
 from cenote.metrics import max_box_acc, pixel_average_precision, prepare_maps, resize_mask
 from cenote.models import PooledModel, load
@@ -94,10 +95,10 @@ def test_a_wrong_box_or_mask_is_left_out_and_named_once(tmp_path: Path) -> None:
     """A box outside of the image would count as missed, and a broken mask would end the run."""
     val = split_rectangles(40).split("val")
     boxes, masks, images = (split_rectangles(40).split("val") for _ in range(3))
-    ends, corners, *rest = boxes.columns["boxes"]
+    ends, corners, *rest = boxes.table.boxes
     moved = corners.copy()
     moved[7] += 400
-    boxes.columns = {**boxes.columns, "boxes": (ends, moved, *rest)}
+    boxes.table = boxes.table._replace(boxes=BoxTable(ends, moved, *rest))
     masks.pixels = Broken(3, 11)
     images.pixels = Broken(3, 11, images=True)
     model = small()

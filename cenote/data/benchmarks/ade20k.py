@@ -6,11 +6,10 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..dataset import Dataset
+from ..dataset import Dataset, pack
 from ..folders import walk
-from ..packing import pack
+from ..layout import check_layout
 from ..record import Record
-from ..trees import expect
 from .parsing import split_lines
 from .registry import benchmark
 
@@ -33,7 +32,7 @@ def read_ade20k(root: Path) -> Dataset:
     nested = root / "ADEChallengeData2016"
     root = nested if nested.is_dir() else root
     folders = [f"{kind}/{folder}/" for kind in ("images", "annotations") for folder in FOLDERS]
-    expect(root, "ADEChallengeData2016", "objectInfo150.txt", *folders)
+    check_layout(root, "ADEChallengeData2016", "objectInfo150.txt", *folders)
     classes = _classes(root / "objectInfo150.txt")
     return pack(_records(root), root, "ade20k", classes, mask_codes="classes from 1")
 

@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ..dataset import Dataset
-from ..packing import pack
+from ..dataset import Dataset, pack
+from ..layout import check_layout
 from ..record import Record
-from ..trees import expect
 from .parsing import corners, fields, read_mat
 from .registry import benchmark
 
@@ -47,9 +46,9 @@ def read_cars_retrieval(root: Path) -> Dataset:
 
 
 def _read(root: Path, name: str, split_of: SplitOf) -> Dataset:
-    expect(root, "Cars196", "cars_annos.mat|devkit/cars_meta.mat")
+    check_layout(root, "Cars196", "cars_annos.mat|devkit/cars_meta.mat")
     if (root / "cars_annos.mat").is_file():
-        expect(root, "Cars196", "cars_annos.mat", "car_ims/")
+        check_layout(root, "Cars196", "cars_annos.mat", "car_ims/")
         path = root / "cars_annos.mat"
         names, annotations = read_mat(path, "class_names", "annotations")
         rows = _rows(path, annotations, "relative_im_path", "", None)
@@ -60,7 +59,7 @@ def _read(root: Path, name: str, split_of: SplitOf) -> Dataset:
             "devkit/cars_train_annos.mat",
             f"{labelled}|devkit/{labelled}",
         )
-        expect(root, "Cars196", "cars_train/", "cars_test/", *files)
+        check_layout(root, "Cars196", "cars_train/", "cars_test/", *files)
         (names,) = read_mat(root / "devkit" / "cars_meta.mat", "class_names")
         test = root / labelled if (root / labelled).is_file() else root / "devkit" / labelled
         rows = _split_rows(root / "devkit" / "cars_train_annos.mat", test)

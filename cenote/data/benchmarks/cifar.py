@@ -10,11 +10,10 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from ..dataset import Dataset
-from ..packing import pack
-from ..pickles import read_pickle
+from ..dataset import Dataset, pack
+from ..layout import check_layout
 from ..record import Record
-from ..trees import expect
+from ..safe_pickle import read_pickle
 from .registry import benchmark
 
 SOURCE = "cs.toronto.edu/~kriz/cifar.html"
@@ -58,7 +57,7 @@ def read_cifar10(root: Path) -> Dataset:
     root = _inside(root, "cifar-10-batches-py", "cifar-10-batches-bin")
     files = [(file, "train") for file in TRAINING] + [("test_batch", "test")]
     if (root / "batches.meta").is_file():
-        expect(root, "CIFAR-10, Python version", *(file for file, _ in files), "batches.meta")
+        check_layout(root, "CIFAR-10, Python version", *(file for file, _ in files), "batches.meta")
         (classes,) = _python_names(root / "batches.meta", "label_names")
         return _read(
             root,
@@ -66,7 +65,7 @@ def read_cifar10(root: Path) -> Dataset:
             [_python_batch(root / f, split, "labels") for f, split in files],
             [classes],
         )
-    expect(
+    check_layout(
         root,
         "CIFAR-10",
         *(f"{file}.bin|{file}" for file, _ in files),
@@ -91,14 +90,16 @@ def read_cifar100(root: Path) -> Dataset:
     root = _inside(root, "cifar-100-python", "cifar-100-binary")
     splits = ("train", "test")
     if (root / "meta").is_file():
-        expect(root, "CIFAR-100, Python version", *splits, "meta")
+        check_layout(root, "CIFAR-100, Python version", *splits, "meta")
         names = _python_names(root / "meta", "coarse_label_names", "fine_label_names")
         batches = [
             _python_batch(root / split, split, "coarse_labels", "fine_labels") for split in splits
         ]
         return _read(root, "cifar100", batches, names)
     coarse, fine = "coarse_label_names.txt", "fine_label_names.txt"
-    expect(root, "CIFAR-100", "train.bin|train", "test.bin|test", f"{coarse}|meta", f"{fine}|meta")
+    check_layout(
+        root, "CIFAR-100", "train.bin|train", "test.bin|test", f"{coarse}|meta", f"{fine}|meta"
+    )
     batches = [_binary_batch(root / f"{split}.bin", split, 2) for split in splits]
     return _read(root, "cifar100", batches, [_lines(root / coarse), _lines(root / fine)])
 

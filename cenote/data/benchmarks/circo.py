@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..dataset import Dataset
-from ..json_files import checked_entries, read_entries, read_json
-from ..packing import pack
-from ..record import Query, Record
-from ..trees import expect
+from ..dataset import Dataset, pack
+from ..json_files import check_entries, read_entries, read_json
+from ..layout import check_layout
+from ..record import Record, RetrievalQuery
 from .registry import benchmark
 
 INFO = "COCO2017_unlabeled/annotations/image_info_unlabeled2017.json"
@@ -40,9 +39,9 @@ def read_circo_test(root: Path) -> Dataset:
 
 def _read(root: Path, name: str, split: str, *truth: str) -> Dataset:
     """The first of a query's targets is the one that its sentence was written for."""
-    expect(root, "CIRCO", f"annotations/{split}.json", INFO, IMAGES)
+    check_layout(root, "CIRCO", f"annotations/{split}.json", INFO, IMAGES)
     info = read_json(root / INFO)
-    images = checked_entries(
+    images = check_entries(
         root / INFO, info.get("images") if isinstance(info, dict) else info, "id", "file_name"
     )
     places = {image["id"]: place for place, image in enumerate(images)}
@@ -55,13 +54,13 @@ def _read(root: Path, name: str, split: str, *truth: str) -> Dataset:
 
 def _queries(
     path: Path, entries: list[Mapping[str, Any]], places: Mapping[int, int], problems: list[str]
-) -> Iterator[Query]:
+) -> Iterator[RetrievalQuery]:
     for number, entry in enumerate(entries, 1):
         try:
             targets = tuple(places[image] for image in entry.get("gt_img_ids", ()))
             truth = {"targets": targets} if targets else {}
             name = str(entry["id"]) if "id" in entry else None
-            yield Query(
+            yield RetrievalQuery(
                 places[entry["reference_img_id"]], truth, str(entry["relative_caption"]), name=name
             )
         except (KeyError, TypeError) as error:

@@ -6,11 +6,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..dataset import Dataset
+from ..dataset import Dataset, pack
 from ..json_files import read_entries, read_json
-from ..packing import pack
-from ..record import Query, Record
-from ..trees import WrongTree, contents, expect
+from ..layout import LayoutError, check_layout, list_contents
+from ..record import Record, RetrievalQuery
 from .registry import benchmark
 
 SPLITS = {"train": "train", "val": "val", "test1": "test"}
@@ -32,15 +31,15 @@ def read_cirr(root: Path) -> Dataset:
     Its own image is in the database but is not to be counted when ranking.
     """
     lists = root / "cirr" if (root / "cirr" / "captions").is_dir() else root
-    expect(lists, "CIRR", "captions/", "image_splits/")
+    check_layout(lists, "CIRR", "captions/", "image_splits/")
     splits = [
         split
         for split in SPLITS
         if _file(lists, "captions/cap", split) and _file(lists, "image_splits/split", split)
     ]
     if not splits:
-        found = contents(lists / "captions")
-        raise WrongTree(
+        found = list_contents(lists / "captions")
+        raise LayoutError(
             f"{lists} is not CIRR: expected captions/cap.rc2.val.json and its image_splits, found {found}"
         )
     images = _images_folder(lists)
@@ -67,9 +66,9 @@ def _images_folder(lists: Path) -> Path:
         (place for place in places if any((place / name).is_dir() for name in FOLDERS)), None
     )
     if found is None:
-        raise WrongTree(
+        raise LayoutError(
             f"{lists} lacks CIRR's images: expected train/, dev/ or test1/ in img_raw/, beside captions/ or above it; "
-            f"found {contents(lists)}"
+            f"found {list_contents(lists)}"
         )
     return found
 
@@ -84,7 +83,9 @@ def _paths(path: Path | None) -> dict[str, str]:
     return paths
 
 
-def _queries(path: Path | None, places: Mapping[str, int], problems: list[str]) -> Iterator[Query]:
+def _queries(
+    path: Path | None, places: Mapping[str, int], problems: list[str]
+) -> Iterator[RetrievalQuery]:
     assert path is not None
     for number, entry in enumerate(read_entries(path, "reference", "caption", "img_set"), 1):
         try:
@@ -95,7 +96,7 @@ def _queries(path: Path | None, places: Mapping[str, int], problems: list[str]) 
             )
 
 
-def _query(entry: Mapping[str, Any], places: Mapping[str, int]) -> Query:
+def _query(entry: Mapping[str, Any], places: Mapping[str, int]) -> RetrievalQuery:
     reference = entry["reference"]
     truth = {
         "subset": tuple(places[name] for name in entry["img_set"]["members"] if name != reference)
@@ -103,4 +104,4 @@ def _query(entry: Mapping[str, Any], places: Mapping[str, int]) -> Query:
     if entry.get("target_hard"):
         truth["targets"] = (places[entry["target_hard"]],)
     name = str(entry["pairid"]) if "pairid" in entry else None
-    return Query(places[reference], truth, str(entry["caption"]), name=name)
+    return RetrievalQuery(places[reference], truth, str(entry["caption"]), name=name)

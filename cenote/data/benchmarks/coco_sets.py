@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from ..coco import Part, read_parts
+from ..coco import CocoFile, read_coco_files
 from ..dataset import Dataset
-from ..trees import expect
+from ..layout import check_layout
 from .registry import benchmark
 
 
@@ -26,8 +26,10 @@ val2017/*.jpg""",
 def read_coco_2017(root: Path) -> Dataset:
     files = {split: f"annotations/instances_{split}.json" for split in ("train2017", "val2017")}
     folders = [f"{split}/|images/{split}/" for split in files]
-    expect(root, "COCO 2017", *files.values(), *folders)
-    return read_parts([_part(root, split, root / path) for split, path in files.items()], "coco")
+    check_layout(root, "COCO 2017", *files.values(), *folders)
+    return read_coco_files(
+        [_part(root, split, root / path) for split, path in files.items()], "coco"
+    )
 
 
 @benchmark(
@@ -41,7 +43,7 @@ train2014/*.jpg""",
     "(datasets/coco_20k_filenames.txt)",
 )
 def read_coco20k(root: Path) -> Dataset:
-    expect(
+    check_layout(
         root,
         "COCO 20k",
         "coco_20k_filenames.txt",
@@ -50,13 +52,13 @@ def read_coco20k(root: Path) -> Dataset:
     )
     only = _ids(root / "coco_20k_filenames.txt")
     part = _part(root, "train2014", root / "annotations" / "instances_train2014.json")
-    return read_parts([part._replace(only=only)], "coco20k")
+    return read_coco_files([part._replace(only=only)], "coco20k")
 
 
-def _part(root: Path, split: str, path: Path) -> Part:
+def _part(root: Path, split: str, path: Path) -> CocoFile:
     images = next(p for p in (root / split, root / "images" / split) if p.is_dir())
     captions = path.with_name(f"captions_{split}.json")
-    return Part(path, images, captions if captions.is_file() else None)
+    return CocoFile(path, images, captions if captions.is_file() else None)
 
 
 def _ids(path: Path) -> list[int]:

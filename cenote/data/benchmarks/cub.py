@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator
 from itertools import chain, zip_longest
 from pathlib import Path
 
-from ..dataset import Dataset
-from ..packing import pack
+from ..dataset import Dataset, pack
+from ..layout import LayoutError, check_layout, list_contents
 from ..record import Box, Record
-from ..trees import WrongTree, contents, expect
 from .parsing import corners, parse_lines
 from .registry import benchmark
 
@@ -67,7 +66,7 @@ def _official(number: int, is_training: bool) -> str:
 
 def _classes(root: Path) -> dict[str, str]:
     """Names by number, in the order of the file."""
-    expect(root, "CUB-200-2011", *TREE.splitlines()[:-1], "images/")
+    check_layout(root, "CUB-200-2011", *TREE.splitlines()[:-1], "images/")
     return dict(parse_lines(root / "classes.txt", lambda number, name: (str(int(number)), name), 2))
 
 
@@ -113,8 +112,8 @@ def _validation(root: Path, classes: set[str]) -> Iterator[Record]:
     )
     if table is None:
         wanted = "localization.txt in it, or metadata/CUB/val/localization.txt beside it"
-        raise WrongTree(
-            f"{root / folder} has no boxes: expected {wanted}, found {contents(root / folder)}"
+        raise LayoutError(
+            f"{root / folder} has no boxes: expected {wanted}, found {list_contents(root / folder)}"
         )
 
     def record(path: str, x1: str, y1: str, x2: str, y2: str) -> Record:

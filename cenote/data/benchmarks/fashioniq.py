@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..dataset import Dataset
+from ..dataset import Dataset, pack
 from ..json_files import read_entries, read_json
-from ..packing import pack
-from ..record import Query, Record
-from ..trees import expect
+from ..layout import check_layout
+from ..record import Record, RetrievalQuery
 from .registry import benchmark
 
 KINDS, SPLITS = ("dress", "shirt", "toptee"), ("train", "val", "test")
@@ -34,7 +33,7 @@ def read_fashioniq(root: Path) -> Dataset:
     needed = [
         f"{what}.{kind}.{split}.json" for kind in KINDS for split in SPLITS[:2] for what in _FILES
     ]
-    expect(root, "FashionIQ", *needed, "images/")
+    check_layout(root, "FashionIQ", *needed, "images/")
     parts = [
         (k, s)
         for k in KINDS
@@ -49,7 +48,10 @@ def read_fashioniq(root: Path) -> Dataset:
     dataset = pack(records, root, "fashioniq", list(KINDS))
     for kind, split in parts:
         for query in _queries(root / f"captions/cap.{kind}.{split}.json", kind, split, places):
-            (dataset.queries if isinstance(query, Query) else dataset.problems).append(query)  # type: ignore[arg-type]
+            if isinstance(query, RetrievalQuery):
+                dataset.queries.append(query)
+            else:
+                dataset.problems.append(query)
     return dataset
 
 
@@ -62,7 +64,7 @@ def _names(path: Path) -> list[str]:
 
 def _queries(
     path: Path, kind: str, split: str, places: dict[tuple[str, str, str], int]
-) -> Iterator[Query | str]:
+) -> Iterator[RetrievalQuery | str]:
     """Or a sentence in the place of one."""
     for number, entry in enumerate(read_entries(path, "candidate", "captions"), 1):
         asked = [entry["candidate"], *([entry["target"]] if entry.get("target") else [])]
@@ -72,7 +74,7 @@ def _queries(
             continue
         image, *targets = (place for place in found if place is not None)
         truth = {"targets": tuple(targets)} if targets else {}
-        yield Query(image, truth, _text(entry["captions"]), group=kind)
+        yield RetrievalQuery(image, truth, _text(entry["captions"]), group=kind)
 
 
 def _text(captions: Any) -> str:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..dataset import Dataset
-from ..packing import pack
+from ..dataset import Dataset, pack
+from ..layout import check_layout
 from ..record import Record
-from ..trees import expect
 from .parsing import read_mat
 from .registry import benchmark
 
@@ -36,7 +35,7 @@ bromelia, blanket flower, trumpet creeper, blackberry lily"""
     "robots.ox.ac.uk/~vgg/data/flowers/102",
 )
 def read_flowers(root: Path) -> Dataset:
-    expect(root, "Oxford 102 Flowers", "jpg/", "imagelabels.mat", "setid.mat")
+    check_layout(root, "Oxford 102 Flowers", "jpg/", "imagelabels.mat", "setid.mat")
     return pack(_records(root), root, "flowers", [name.strip() for name in CLASSES.split(",")])
 
 

@@ -10,13 +10,11 @@ import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from ..dataset import Dataset
-from ..packing import pack
+from ..dataset import Dataset, pack
+from ..layout import check_layout
 from ..record import Record
-from ..trees import expect
 from .imagenet_truth import boxes_of, class_names, validation_wnids, wnids_in
-from .listing import folders, images, wrong_tree
-from .parsing import parse_lines
+from .parsing import folders, images, layout_error, parse_lines
 from .registry import benchmark
 
 TREE = """\
@@ -75,10 +73,10 @@ def read_imagenet_100(root: Path) -> Dataset:
 def _read(
     root: Path, name: str, most: int | None = None, only: Collection[str] | None = None
 ) -> Dataset:
-    expect(root, "ImageNet-1k", "train/|val/|ILSVRC/Data/CLS-LOC/")
+    check_layout(root, "ImageNet-1k", "train/|val/|ILSVRC/Data/CLS-LOC/")
     prefix = "" if (root / "train").is_dir() or (root / "val").is_dir() else "ILSVRC/Data/CLS-LOC/"
     if most is not None and not (root / prefix / "train").is_dir():
-        raise wrong_tree(root / prefix, "ImageNet-1k with training images", "train/")
+        raise layout_error(root / prefix, "ImageNet-1k with training images", "train/")
     names = {
         wnid: title for wnid, title in class_names(root).items() if only is None or wnid in only
     }
@@ -86,7 +84,7 @@ def _read(
         _records(root, prefix, names, most, only), root, name, list(names.values()) or None
     )
     if not len(dataset):
-        raise wrong_tree(
+        raise layout_error(
             root / prefix, "ImageNet-1k", "class folders such as train/n01440764/ or val/n01440764/"
         )
     return dataset

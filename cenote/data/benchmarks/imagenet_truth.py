@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from ..layout import LayoutError, list_contents
 from ..record import Box
-from ..trees import WrongTree, contents
 from ..voc import read_annotation
 from .parsing import corners, fields, parse_lines, read_mat
 
@@ -82,9 +82,9 @@ def validation_wnids(root: Path, folder: str) -> dict[str, str]:
         numbers = {str(number): wnid for number, wnid, _ in _synsets(root / DEVKIT / "meta.mat")}
         found = parse_lines(path, lambda number: numbers[number], 1)
         return {f"ILSVRC2012_val_{place:08d}": wnid for place, wnid in enumerate(found, 1)}
-    raise WrongTree(
+    raise LayoutError(
         f"{root / folder} has no class folders: expected LOC_val_solution.csv or {DEVKIT}/ in {root}; "
-        f"found {contents(root)}"
+        f"found {list_contents(root)}"
     )
 
 

@@ -6,14 +6,12 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from ..dataset import Dataset
-from ..packing import pack
+from ..dataset import Dataset, pack
+from ..layout import check_layout
 from ..record import Record
-from ..trees import expect
-from .domain_lists import SOURCE as FREEDOM
-from .domain_lists import WHOLE, read_domain_lists
 from .imagenet_truth import class_names, wnids_in
-from .listing import folders, images, wrong_tree
+from .parsing import SOURCE as FREEDOM
+from .parsing import WHOLE, folders, images, layout_error, read_domain_lists
 from .registry import benchmark
 
 VARIANTS = (
@@ -51,14 +49,14 @@ CORRUPTIONS = {
     BACKGROUNDS,
 )
 def read_imagenet_9(root: Path) -> Dataset:
-    expect(root, "ImageNet-9", "|".join(f"{variant}/" for variant in VARIANTS))
+    check_layout(root, "ImageNet-9", "|".join(f"{variant}/" for variant in VARIANTS))
     return _read_9(
         root, "imagenet-9", [variant for variant in VARIANTS if (root / variant).is_dir()]
     )
 
 
 def _read_variant(variant: str, root: Path) -> Dataset:
-    expect(root, "ImageNet-9", f"{variant}/")
+    check_layout(root, "ImageNet-9", f"{variant}/")
     return _read_9(root, f"imagenet-9-{variant.replace('_', '-')}", [variant])
 
 
@@ -72,7 +70,7 @@ def _read_9(root: Path, name: str, variants: list[str]) -> Dataset:
     places = [f"{variant}/{split}" for variant in variants for split in ("train", "val")]
     numbered = sorted({folder for place in places for folder in _numbered(root / place)})
     if not numbered:
-        raise wrong_tree(
+        raise layout_error(
             root / variants[0], "a variant of ImageNet-9", "class folders such as val/00_dog/"
         )
     return pack(_records_9(root, places), root, name, [folder[3:] for folder in numbered])
@@ -123,7 +121,7 @@ def read_imagenet_r(root: Path) -> Dataset:
     f"{FREEDOM}; ImageNet-R; ImageNet's validation images",
 )
 def read_imagenet_r_conversion(root: Path) -> Dataset:
-    expect(root, "ImageNet-R for domain conversion", "imagenet-r/", "real/", "full_files.csv")
+    check_layout(root, "ImageNet-R for domain conversion", "imagenet-r/", "real/", "full_files.csv")
     return read_domain_lists(
         root, "imagenet-r-conversion", "ImageNet-R for domain conversion", WHOLE
     )
@@ -134,7 +132,7 @@ def _read_folders(
 ) -> Dataset:
     wnids = wnids_in(folders(root))
     if not wnids:
-        raise wrong_tree(root, what, f"class folders such as {example}")
+        raise layout_error(root, what, f"class folders such as {example}")
     names = class_names(root)
 
     def records() -> Iterator[Record]:
@@ -163,7 +161,7 @@ def read_imagenet_c(root: Path) -> Dataset:
         if (root / path).is_dir()
     ]
     if not places:
-        raise wrong_tree(
+        raise layout_error(
             root,
             "ImageNet-C",
             "folders of corruptions such as gaussian_noise/1/ or noise/gaussian_noise/1/",

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from ..dataset import Dataset
-from ..packing import pack
+from ..dataset import Dataset, pack
+from ..layout import check_layout
 from ..record import Box, Record
-from ..trees import expect
 from .parsing import corners, parse_lines
 from .registry import benchmark
 
@@ -34,7 +33,7 @@ class Seen(NamedTuple):
     "DeepFashion, In-shop Clothes Retrieval Benchmark",
 )
 def read_inshop(root: Path) -> Dataset:
-    expect(
+    check_layout(
         root,
         "In-Shop Clothes",
         "img/|Img/img/",

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..dataset import Dataset
-from ..packing import pack
-from ..pickles import read_pickle
-from ..record import Query, Record
-from ..trees import expect
+from ..dataset import Dataset, pack
+from ..layout import check_layout
+from ..record import Record, RetrievalQuery
+from ..safe_pickle import read_pickle
 from .registry import benchmark
 
 SOURCE = "cmp.felk.cvut.cz, Revisiting Oxford and Paris (gnd_*.pkl), with the images of Oxford 5k and Paris 6k in jpg/"
@@ -38,7 +37,7 @@ def read_rparis(root: Path) -> Dataset:
 
 def _read(root: Path, name: str, published: str) -> Dataset:
     """The database comes first, in the published order, so that its positions are those of the ground truth."""
-    expect(root, published, f"gnd_{published}.pkl", "jpg/")
+    check_layout(root, published, f"gnd_{published}.pkl", "jpg/")
     path = root / f"gnd_{published}.pkl"
     found = read_pickle(path)
     try:
@@ -62,9 +61,9 @@ def _read(root: Path, name: str, published: str) -> Dataset:
     return dataset
 
 
-def _query(image: int, judged: Any, images: int) -> Query:
+def _query(image: int, judged: Any, images: int) -> RetrievalQuery:
     truth = {key: tuple(int(place) for place in judged[key]) for key in JUDGED}
     if any(not 0 <= place < images for places in truth.values() for place in places):
         raise ValueError(f"a position that is not among the {images} images")
     x1, y1, x2, y2 = (float(corner) for corner in judged["bbx"])
-    return Query(image, truth, box=(x1, y1, x2, y2))
+    return RetrievalQuery(image, truth, box=(x1, y1, x2, y2))

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..dataset import Dataset
-from ..packing import pack
+from ..dataset import Dataset, pack
+from ..layout import check_layout
 from ..record import Record
-from ..trees import expect
-from .domain_lists import SOURCE, WHOLE, read_domain_lists
-from .listing import folders, images, wrong_tree
+from .parsing import SOURCE, WHOLE, folders, images, layout_error, read_domain_lists
 from .registry import benchmark
 
 
@@ -21,12 +19,12 @@ from .registry import benchmark
     f"users.cecs.anu.edu.au/~basura/beeldcanon (LTLL.zip); list: {SOURCE}",
 )
 def read_ltll(root: Path) -> Dataset:
-    expect(root, "LTLL", "New/images/", "Old/images/")
+    check_layout(root, "LTLL", "New/images/", "Old/images/")
     if (root / "full_files.csv").is_file():
         return read_domain_lists(root, "ltll", "LTLL", WHOLE)
     dataset = pack(_records(root), root, "ltll")
     if not len(dataset):
-        raise wrong_tree(root / "New" / "images", "LTLL's", "folders of places such as TajMahal/")
+        raise layout_error(root / "New" / "images", "LTLL's", "folders of places such as TajMahal/")
     return dataset
 
 

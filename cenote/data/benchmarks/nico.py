@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..dataset import Dataset
-from ..packing import pack
+from ..dataset import Dataset, pack
+from ..layout import check_layout
 from ..record import Record
-from ..trees import expect
-from .domain_lists import QUERY_AND_DATABASE, SOURCE, read_domain_lists
-from .parsing import parse_lines
+from .parsing import QUERY_AND_DATABASE, SOURCE, parse_lines, read_domain_lists
 from .registry import benchmark
 
 DOMAINS = ("autumn", "dim", "grass", "outdoor", "rock", "water")
@@ -29,7 +27,7 @@ def read_nico(root: Path) -> Dataset:
         for domain in DOMAINS
         for split in ("train", "test")
     ]
-    expect(root, "NICO++", "NICO_DG/", *lists)
+    check_layout(root, "NICO++", "NICO_DG/", *lists)
     numbers: dict[str, int] = {}  # filled while the records go by
     return pack(_records(root, numbers), root, "nico", class_order=numbers.__getitem__)
 

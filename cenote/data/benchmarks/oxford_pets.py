@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..dataset import Dataset
-from ..packing import pack
+from ..dataset import Dataset, pack
+from ..layout import check_layout
 from ..record import Box, Record
-from ..trees import expect
 from ..voc import read_annotation
 from .parsing import parse_lines
 from .registry import benchmark
@@ -27,7 +26,7 @@ Row = tuple[str, str, int, str]  # image, breed, its number, species
 )
 def read_pets(root: Path) -> Dataset:
     lists = [f"annotations/{name}.txt" for name in SPLITS.values()]
-    expect(root, "Oxford-IIIT Pets", "images/", *lists, "annotations/trimaps/")
+    check_layout(root, "Oxford-IIIT Pets", "images/", *lists, "annotations/trimaps/")
     rows = {split: list(_rows(root / list_)) for split, list_ in zip(SPLITS, lists, strict=True)}
     numbers = {breed: number for found in rows.values() for _, breed, number, _ in found}
     classes = sorted(numbers, key=numbers.__getitem__)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-from ..record import Box
+from ..dataset import Dataset, pack
+from ..images import SUFFIXES
+from ..layout import LayoutError, check_layout, list_contents
+from ..record import Box, Record
 
 T = TypeVar("T")
 
@@ -77,3 +81,54 @@ def fields(path: Path, struct: Any, *names: str) -> Iterator[tuple[Any, ...]]:
             f"{path}: expected the fields {', '.join(names)}; {', '.join(missing)} missing, found {known}"
         )
     return zip(*(struct[name] for name in names), strict=True)
+
+
+def folders(path: Path) -> list[str]:
+    """The names of the folders in one, none if it is not there."""
+    if not path.is_dir():
+        return []
+    with os.scandir(path) as entries:
+        return sorted(
+            entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir()
+        )
+
+
+def images(path: Path) -> list[str]:
+    """The names of the images in a folder."""
+    with os.scandir(path) as entries:
+        names = [entry.name for entry in entries if not entry.name.startswith(".")]
+    return sorted(name for name in names if os.path.splitext(name)[1].lower() in SUFFIXES)
+
+
+def layout_error(root: Path, what: str, wanted: str) -> LayoutError:
+    """The refusal of a folder whose reader looks for names that it cannot spell out."""
+    if not root.is_dir():
+        return LayoutError(
+            f"{root} is {'a file' if root.exists() else 'not there'}: {what} is a folder with {wanted}"
+        )
+    return LayoutError(f"{root} is not {what}: expected {wanted}, found {list_contents(root)}")
+
+
+Lists = Mapping[str | None, str]  # the file of each split
+SOURCE = "github.com/NikosEfth/freedom (data/ and set_dataset.py)"
+QUERY_AND_DATABASE: Lists = {"query": "query_files.csv", "gallery": "database_files.csv"}
+WHOLE: Lists = {None: "full_files.csv"}
+# The words of the text queries, where they are not the names of the domains.
+DOMAIN_WORDS = {"real": "photo", "dim": "dimlight", "New": "Today", "Old": "Archive"}
+
+
+def read_domain_lists(root: Path, name: str, what: str, lists: Lists) -> Dataset:
+    check_layout(root, what, *lists.values())
+    return pack(_records(root, lists), root, name)
+
+
+def _records(root: Path, lists: Lists) -> Iterator[Record]:
+    for split, file in lists.items():
+
+        def record(path: str, domain: str, label: str, split: str | None = split) -> Record:
+            below = path.partition("/")[2]  # without the name that FreeDom gives the set's folder
+            if not below:
+                raise ValueError(f"{path} is no path below the set's folder")
+            return Record(below, label, split, domain=domain)
+
+        yield from parse_lines(root / file, record, 3)

@@ -8,11 +8,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..dataset import Dataset
+from ..dataset import Dataset, pack
 from ..folders import walk
-from ..packing import pack
-from ..record import Query, Record
-from ..trees import WrongTree, expect
+from ..layout import LayoutError, check_layout
+from ..record import Record, RetrievalQuery
 from .registry import benchmark
 
 ATTRIBUTES = ("color", "context", "density", "existence", "quantity", "shape")
@@ -46,7 +45,7 @@ def read_patternnet(root: Path) -> Dataset:
 )
 def read_patterncom(root: Path) -> Dataset:
     """A query's truth is called by its attribute, since results are averaged by attribute first."""
-    expect(
+    check_layout(
         root,
         "PatternNet with PatternCom",
         "images/",
@@ -71,7 +70,7 @@ def read_patterncom(root: Path) -> Dataset:
 
 
 def _images(root: Path, name: str, values: dict[str, dict[str, str]]) -> Dataset:
-    expect(root, "PatternNet", "images/")
+    check_layout(root, "PatternNet", "images/")
     records = (
         Record(path, path.split("/")[1], attributes=values.get(Path(path).name, {}))
         for path in walk(root, "images/")
@@ -79,7 +78,7 @@ def _images(root: Path, name: str, values: dict[str, dict[str, str]]) -> Dataset
     )
     dataset = pack(records, root, name)
     if not len(dataset):
-        raise WrongTree(
+        raise LayoutError(
             f"{root} is not PatternNet: expected images in images/CLASS/*.jpg, found none in {root / 'images'}"
         )
     return dataset
@@ -100,7 +99,7 @@ def _rows(path: Path, attribute: str) -> Iterator[tuple[str, str]]:
 
 def _queries(
     attribute: str, rows: list[tuple[str, str]], places: dict[str, int]
-) -> Iterator[Query]:
+) -> Iterator[RetrievalQuery]:
     """Every listed image asks for every other value that its class has, under this attribute."""
     right: defaultdict[str, defaultdict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for image, value in rows:
@@ -112,7 +111,7 @@ def _queries(
     for image, own in rows:
         for value, targets in shared[_class(image)].items():
             if value != own:
-                yield Query(places[image], {"targets": targets}, value, group=attribute)
+                yield RetrievalQuery(places[image], {"targets": targets}, value, group=attribute)
 
 
 def _class(image: str) -> str:

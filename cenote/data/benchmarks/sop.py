@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..dataset import Dataset
-from ..packing import pack
+from ..dataset import Dataset, pack
+from ..layout import check_layout
 from ..record import Record
-from ..trees import expect
 from .parsing import parse_lines
 from .registry import benchmark
 
@@ -20,7 +19,7 @@ from .registry import benchmark
     "cvgl.stanford.edu/projects/lifted_struct (Stanford_Online_Products.zip)",
 )
 def read_sop(root: Path) -> Dataset:
-    expect(root, "Stanford Online Products", "Ebay_train.txt", "Ebay_test.txt")
+    check_layout(root, "Stanford Online Products", "Ebay_train.txt", "Ebay_test.txt")
     return pack(_records(root), root, "sop")
 
 

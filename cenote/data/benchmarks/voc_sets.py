@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..dataset import Dataset
-from ..packing import pack
+from ..dataset import Dataset, pack
+from ..layout import check_layout
 from ..record import Record
-from ..trees import expect
 from ..voc import read_names, read_voc
 from .registry import benchmark
 
@@ -72,7 +71,7 @@ def read_voc12(root: Path) -> Dataset:
 def read_voc12_segmentation(root: Path) -> Dataset:
     root = _year(root, "2012")
     lists = {split: f"ImageSets/Segmentation/{split}.txt" for split in ("train", "val")}
-    expect(
+    check_layout(
         root, "Pascal VOC 2012, segmentation", *lists.values(), "JPEGImages/", "SegmentationClass/"
     )
     classes = ["background", *CLASSES]
@@ -89,7 +88,7 @@ def _segmented(root: Path, lists: dict[str, str]) -> Iterator[Record]:
 
 def _detection(root: Path, name: str, year: str, splits: tuple[str, ...]) -> Dataset:
     root = _year(root, year)
-    expect(
+    check_layout(
         root, f"Pascal VOC {year}", "Annotations/", "JPEGImages/", f"ImageSets/Main/{splits[0]}.txt"
     )
     return read_voc(root, name, splits, CLASSES)

@@ -6,10 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from ..dataset import Dataset
-from ..packing import pack
+from ..dataset import Dataset, pack
+from ..layout import LayoutError, check_layout, list_contents
 from ..record import Box, Record
-from ..trees import WrongTree, contents, expect
 from .parsing import split_lines
 from .registry import benchmark
 
@@ -64,7 +63,7 @@ images/...""",
     "PATH,MASK,IGNORE)",
 )
 def read_wsol(root: Path) -> Dataset:
-    expect(root, "a set with lists in the format of wsolevaluation", "metadata/", "images/")
+    check_layout(root, "a set with lists in the format of wsolevaluation", "metadata/", "images/")
     return read_lists(root, "wsol", "metadata", "images")
 
 
@@ -72,7 +71,7 @@ def read_published(
     root: Path, name: str, folder: str, titles: Mapping[str, str] | None = None
 ) -> Dataset:
     """One of the three sets as the scripts of wsolevaluation lay them out."""
-    expect(
+    check_layout(
         root,
         "a checkout of wsolevaluation with its data",
         f"metadata/{folder}/",
@@ -87,12 +86,12 @@ def read_lists(
     """`titles` gives classes readable names. A class is called by its folder, or by its number if that says nothing."""
     splits = [split for split in SPLITS if (root / metadata / split / "image_ids.txt").is_file()]
     if not splits:
-        raise WrongTree(
+        raise LayoutError(
             f"{root} lacks {metadata}/train/image_ids.txt and those of val and test: expected one of them at least, "
-            f"found {contents(root / metadata)}"
+            f"found {list_contents(root / metadata)}"
         )
     for split in splits:
-        expect(root, "complete", f"{metadata}/{split}/class_labels.txt")
+        check_layout(root, "complete", f"{metadata}/{split}/class_labels.txt")
     numbers = {split: _numbers(root / metadata / split / "class_labels.txt") for split in splits}
     classes = _class_names(numbers, titles or {})
     records = (

@@ -1,40 +1,37 @@
-"""Contrast, pixelation and JPEG."""
+"""Contrast, pixelation and JPEG compression."""
 
 from __future__ import annotations
 
 from io import BytesIO
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from PIL import Image
 
+from .registry import Array, Bytes, Rng, corruption
 
-def contrast(
-    x: npt.NDArray[np.uint8], severity: int, draw: np.random.Generator
-) -> npt.NDArray[Any]:
-    """(x - m) c + m with the mean m of each channel."""
+
+@corruption("digital", order=12)
+def contrast(x: Bytes, severity: int, rng: Rng) -> Array:
+    """Return (x - m) c + m with the mean m of each channel."""
     c = (0.4, 0.3, 0.2, 0.1, 0.05)[severity - 1]
     mean = x.mean((0, 1))
-    result: npt.NDArray[Any] = x * np.float32(c) + ((1 - c) * mean + 1e-3).astype(np.float32)
+    result: Array = x * np.float32(c) + ((1 - c) * mean + 1e-3).astype(np.float32)
     return result
 
 
-def pixelate(
-    x: npt.NDArray[np.uint8], severity: int, draw: np.random.Generator
-) -> npt.NDArray[Any]:
-    """Shrunk by averaging, then enlarged by repeating."""
+@corruption("digital", order=14)
+def pixelate(x: Bytes, severity: int, rng: Rng) -> Array:
+    """Shrink by averaging, then enlarge by repeating."""
     c = (0.6, 0.5, 0.4, 0.3, 0.25)[severity - 1]
     image = Image.fromarray(x)
-    small = image.resize(
-        (max(1, int(image.width * c)), max(1, int(image.height * c))), Image.Resampling.BOX
-    )
+    size = (max(1, int(image.width * c)), max(1, int(image.height * c)))
+    small = image.resize(size, Image.Resampling.BOX)
     return np.asarray(small.resize(image.size, Image.Resampling.BOX))
 
 
-def jpeg_compression(
-    x: npt.NDArray[np.uint8], severity: int, draw: np.random.Generator
-) -> npt.NDArray[Any]:
+@corruption("digital", order=15)
+def jpeg_compression(x: Bytes, severity: int, rng: Rng) -> Array:
+    """Compress and decompress."""
     quality = (25, 18, 15, 10, 7)[severity - 1]
     file = BytesIO()
     Image.fromarray(x).save(file, "JPEG", quality=quality)

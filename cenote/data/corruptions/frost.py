@@ -1,25 +1,25 @@
 """Frost: ice over the image.
 
-ImageNet-C lays photographs of frozen windows over its images; they are not ours to give away. Here the ice is drawn:
-fern-like crystals, in the mean colours and deviations of those five photographs. Weights and random crops are the
-published ones. An error under this frost is therefore no figure to hold against a published one.
+ImageNet-C overlays photographs of frozen windows, which we may not redistribute. Here the ice is
+drawn: fern-like crystals with the mean colors and deviations of those five photographs. Weights and
+random crops are the published ones. Errors under this frost cannot be compared with published ones.
 """
 
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from .blur import moved
+from .blur import blur_along_line
+from .registry import Array, Bytes, Rng, corruption
 from .weather import plasma
 
-SIDE = 512  # of a plate of ice; larger images see it repeated, mirrored
-ANGLES = 18  # directions of needles, over half a turn
-# Mean colour, deviation, and crystals on a plate.
-PLATES: tuple[tuple[tuple[int, int, int], tuple[int, int, int], int], ...] = (
+SIDE = 512  # of a texture; for larger images it is repeated, mirrored
+ANGLES = 18  # directions of needles, over 180 degrees
+# Mean color, deviation, and number of crystals of each texture.
+TEXTURES: tuple[tuple[tuple[int, int, int], tuple[int, int, int], int], ...] = (
     ((78, 149, 166), (27, 16, 15), 160),
     ((201, 205, 214), (21, 22, 23), 90),
     ((201, 205, 214), (21, 22, 23), 120),
@@ -28,74 +28,66 @@ PLATES: tuple[tuple[tuple[int, int, int], tuple[int, int, int], int], ...] = (
 )
 
 
-def frost(x: npt.NDArray[np.uint8], severity: int, draw: np.random.Generator) -> npt.NDArray[Any]:
-    """A weighted sum of the image and a random part of one of five plates."""
-    kept, ice = ((1, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75))[severity - 1]
-    texture = plate(int(draw.integers(len(PLATES))))
-    height, width = x.shape[:2]
-    # Inside of the plate where the image is smaller; a larger one begins anywhere.
-    top, left = (
-        draw.integers(SIDE - side if side < SIDE else 2 * SIDE) for side in (height, width)
-    )
-    part = texture[_mirrored(int(top), height)][:, _mirrored(int(left), width)]
-    return np.float32(kept) * x + np.float32(ice) * part
+@corruption("weather", order=9)
+def frost(x: Bytes, severity: int, rng: Rng) -> Array:
+    """Return a weighted sum of the image and a random crop of one of five textures."""
+    weight, ice = ((1, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75))[severity - 1]
+    texture = ice_texture(int(rng.integers(len(TEXTURES))))
+    # The crop is inside of the texture if the image is smaller; otherwise it starts anywhere.
+    limits = [SIDE - side if side < SIDE else 2 * SIDE for side in x.shape[:2]]
+    top, left = (int(rng.integers(limit)) for limit in limits)
+    crop = texture[_mirrored(top, x.shape[0])][:, _mirrored(left, x.shape[1])]
+    return np.float32(weight) * x + np.float32(ice) * crop
 
 
 def _mirrored(start: int, count: int) -> npt.NDArray[np.int64]:
-    """Places of a plate that is laid out again and again, every other time mirrored."""
-    place = np.arange(start, start + count) % (2 * SIDE)
-    return np.where(place < SIDE, place, 2 * SIDE - 1 - place)
+    """Return positions in a texture that is repeated, every second time mirrored."""
+    position = np.arange(start, start + count) % (2 * SIDE)
+    return np.where(position < SIDE, position, 2 * SIDE - 1 - position)
 
 
 @cache
-def plate(number: int) -> npt.NDArray[np.uint8]:
-    """(SIDE, SIDE, 3), always the same."""
-    colour, deviation, count = PLATES[number]
+def ice_texture(number: int) -> Bytes:
+    """Return texture (SIDE, SIDE, 3), always the same."""
+    color, deviation, count = TEXTURES[number]
     grey = crystals(count, np.random.default_rng(number))
-    return np.clip(np.array(colour) + np.array(deviation) * grey[..., None], 0, 255).astype(
-        np.uint8
-    )
+    texture = np.array(color) + np.array(deviation) * grey[..., None]
+    return np.clip(texture, 0, 255).astype(np.uint8)
 
 
-def crystals(count: int, draw: np.random.Generator) -> npt.NDArray[np.float32]:
-    """(SIDE, SIDE) of mean 0 and deviation 1: needles that leave the spine of the nearest crystal, as in a fern."""
-    roots, turns, tones = (
-        draw.random((count, 2)) * SIDE,
-        draw.random(count) * 2 * np.pi,
-        draw.standard_normal(count),
-    )
+def crystals(count: int, rng: Rng) -> npt.NDArray[np.float32]:
+    """Return (SIDE, SIDE) with mean 0 and deviation 1: needles along the spine of crystals."""
+    roots, turns = rng.random((count, 2)) * SIDE, rng.random(count) * 2 * np.pi
+    tones = rng.standard_normal(count)
     y, x = np.mgrid[:SIDE, :SIDE].astype(np.float32)
 
-    def seen_from(k: Any, x: npt.NDArray[Any], y: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], ...]:
-        """Along the axis of crystal k, across it, and how far away; it grows from its root in one direction."""
+    def relative_to(k: int | Array, x: Array, y: Array) -> tuple[Array, Array, Array]:
+        """Return the position along and across crystal k, and the distance to it.
+
+        A crystal grows from its root in one direction.
+        """
         dx, dy, cos, sin = x - roots[k, 0], y - roots[k, 1], np.cos(turns[k]), np.sin(turns[k])
         u, v = cos * dx + sin * dy, cos * dy - sin * dx
         return u, v, np.hypot(np.where(u > 0, u / 3, u), v)
 
     nearest, owner = np.full((SIDE // 2, SIDE // 2), np.inf), np.zeros((SIDE // 2, SIDE // 2), int)
-    for k in range(
-        count
-    ):  # at half the resolution: where one crystal meets another, two pixels do not matter
-        distance = seen_from(k, x[::2, ::2], y[::2, ::2])[2]
+    for k in range(count):  # at half the resolution, which is enough for the boundaries
+        distance = relative_to(k, x[::2, ::2], y[::2, ::2])[2]
         owner[distance < nearest] = k
         nearest = np.minimum(nearest, distance)
     owner = owner.repeat(2, 0).repeat(2, 1)
-    along, off, distance = seen_from(owner, x, y)
-    barbs = turns[owner] + np.sign(off) * np.radians(35)  # to both sides of the spine
+    along, across, distance = relative_to(owner, x, y)
+    barbs = turns[owner] + np.sign(across) * np.radians(35)  # to both sides of the spine
     direction = np.rint(barbs * ANGLES / np.pi).astype(int) % ANGLES
     needles = np.zeros((SIDE, SIDE), np.float32)
     for k in range(ANGLES):
-        noise = moved(draw.standard_normal((SIDE, SIDE), np.float32), 8, 6, k * 180 / ANGLES)
+        noise = rng.standard_normal((SIDE, SIDE), np.float32)
+        noise = blur_along_line(noise, 8, 6, k * 180 / ANGLES)
         needles[direction == k] = noise[direction == k]
-    spine = np.exp(-np.abs(off) / 1.5) * (along > 0)
-    dark = np.clip(distance / (SIDE / np.sqrt(count)), 0, 1.5)  # between the crystals
-    clouds = plasma(SIDE, 1.6, draw)
-    result = (
-        needles / needles.std()
-        + 1.4 * spine
-        - 1.2 * dark
-        + 0.3 * tones[owner]
-        + 1.3 * clouds / clouds.std()
-    )
-    found: npt.NDArray[np.float32] = ((result - result.mean()) / result.std()).astype(np.float32)
-    return found
+    spine = np.exp(-np.abs(across) / 1.5) * (along > 0)
+    gaps = np.clip(distance / (SIDE / np.sqrt(count)), 0, 1.5)  # between the crystals
+    clouds = plasma(SIDE, 1.6, rng)
+    result = needles / needles.std() + 1.4 * spine - 1.2 * gaps + 0.3 * tones[owner]
+    result = result + 1.3 * clouds / clouds.std()
+    standardized: npt.NDArray[np.float32] = (result - result.mean()) / result.std()
+    return standardized.astype(np.float32)

@@ -1,83 +1,94 @@
-"""A corruption by its published name.
+"""Registry of corruptions.
 
-Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and Perturbations", ICLR 2019.
-The numbers are those of the program that made ImageNet-C, which worked on crops of 224 x 224. They count pixels: the
-same numbers are milder on a larger image (`with_corruption(short=...)` brings images to the model's size first). What
-follows the image's size: elastic_transform's displacements (as published at 224), pixelate's grid, zoom_blur's crops,
-fog's map, contrast's mean. What is ours: frost's texture (see frost.py). ImageNet-C also stored every result as JPEG of
-quality 85, which is not repeated here.
+Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and
+Perturbations", ICLR 2019. The constants are those of the program that made ImageNet-C, which worked
+on crops of 224 x 224. They count pixels: the same constants are milder on a larger image
+(`with_corruption(short=...)` resizes images to the model's size first). These follow the image's
+size: elastic_transform's displacements (as published at 224), pixelate's grid, zoom_blur's crops,
+fog's map, contrast's mean. Frost's texture is ours (see frost.py). ImageNet-C also stored every
+result as JPEG of quality 85, which is not repeated here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
 from ...options import suggest
-from .blur import defocus_blur, motion_blur, zoom_blur
-from .digital import contrast, jpeg_compression, pixelate
-from .elastic import elastic_transform
-from .frost import frost
-from .glass import glass_blur
-from .noise import gaussian_noise, impulse_noise, shot_noise
-from .weather import brightness, fog, snow
 
-# uint8 (H, W, 3), severity, generator -> the same shape, uint8, or numbers that are clipped to 0...255 and truncated
-Corruption = Callable[[npt.NDArray[np.uint8], int, np.random.Generator], npt.NDArray[Any]]
-Picture = TypeVar("Picture", Image.Image, npt.NDArray[np.uint8])
+Array = npt.NDArray[Any]
+Bytes = npt.NDArray[np.uint8]
+Rng = np.random.Generator
+# uint8 (H, W, 3), severity, generator -> the same shape: uint8, or numbers that are clipped to
+# 0...255 and truncated
+Corruption = Callable[[Bytes, int, Rng], Array]
+AnyImage = TypeVar("AnyImage", Image.Image, Bytes)
 
 SEVERITIES = (1, 2, 3, 4, 5)
-GROUPS: dict[str, tuple[Corruption, ...]] = {
-    "noise": (gaussian_noise, shot_noise, impulse_noise),
-    "blur": (defocus_blur, glass_blur, motion_blur, zoom_blur),
-    "weather": (snow, frost, fog, brightness),
-    "digital": (contrast, elastic_transform, pixelate, jpeg_compression),
-}
-CORRUPTIONS: dict[str, Corruption] = {
-    one.__name__: one for group in GROUPS.values() for one in group
-}
 
 
-def corrupt(image: Picture, name: str, severity: int = 3, seed: int = 0) -> Picture:
-    """A corrupted copy of an RGB image, uint8 (H, W, 3) or Pillow's; what is drawn depends on the seed alone."""
-    corruption = checked(name, severity)
-    if isinstance(image, Image.Image):
-        return Image.fromarray(_apply(corruption, np.asarray(image.convert("RGB")), severity, seed))
-    if (
-        not isinstance(image, np.ndarray)
-        or image.dtype != np.uint8
-        or image.ndim != 3
-        or image.shape[2] != 3
-    ):
-        told = (
-            f"{image.dtype} {image.shape}"
-            if isinstance(image, np.ndarray)
-            else type(image).__name__
-        )
-        raise ValueError(f"an image to corrupt is Pillow's or uint8 (H, W, 3), got {told}")
-    return _apply(corruption, image, severity, seed)
+class RegisteredCorruption(NamedTuple):
+    """A corruption with its place among the others."""
+
+    order: int
+    name: str
+    group: str
+    function: Corruption
 
 
-def checked(name: str, severity: int) -> Corruption:
-    """The corruption of this name, or a sentence."""
-    if name not in CORRUPTIONS:
-        hint = suggest(name, CORRUPTIONS) or f": {', '.join(CORRUPTIONS)}"
+_registry: dict[str, RegisteredCorruption] = {}
+
+
+def corruption(group: str, order: int) -> Callable[[Corruption], Corruption]:
+    """Register a function under its name, in a group; `order` is its place in tables.
+
+    ImageNet-C's fifteen are 1 to 15; others follow and do not enter mCE.
+    """
+
+    def register(function: Corruption) -> Corruption:
+        name = function.__name__
+        _registry[name] = RegisteredCorruption(order, name, group, function)
+        return function
+
+    return register
+
+
+def registered() -> list[RegisteredCorruption]:
+    """Return the registered corruptions in order."""
+    return sorted(_registry.values(), key=lambda entry: (entry.order, entry.name))
+
+
+def find_corruption(name: str, severity: int = 1) -> Corruption:
+    """Return a corruption by name, after a check of the severity."""
+    if name not in _registry:
+        names = ", ".join(entry.name for entry in registered())
+        hint = suggest(name, _registry) or f": {names}"
         raise ValueError(f"no corruption '{name}'{hint}")
     if severity not in SEVERITIES:
-        raise ValueError(f"severity is a whole number from 1 to 5, got {severity}")
-    return CORRUPTIONS[name]
+        raise ValueError(f"severity must be an integer from 1 to 5, got {severity}")
+    return _registry[name].function
 
 
-def _apply(
-    corruption: Corruption, x: npt.NDArray[np.uint8], severity: int, seed: int
-) -> npt.NDArray[np.uint8]:
+def corrupt(image: AnyImage, name: str, severity: int = 3, seed: int = 0) -> AnyImage:
+    """Return a corrupted copy of an RGB image, uint8 (H, W, 3) or Pillow's."""
+    function = find_corruption(name, severity)
+    if isinstance(image, Image.Image):
+        return Image.fromarray(_apply(function, np.asarray(image.convert("RGB")), severity, seed))
+    pixels = np.asarray(image)
+    if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3:
+        found = f"{type(image).__name__} {pixels.dtype} {pixels.shape}"
+        raise ValueError(f"expected a Pillow image or uint8 (H, W, 3), got {found}")
+    return _apply(function, pixels, severity, seed)
+
+
+def _apply(function: Corruption, x: Bytes, severity: int, seed: int) -> Bytes:
     if not x.size:
         raise ValueError(f"an image without pixels cannot be corrupted: {x.shape}")
-    result = corruption(x, int(severity), np.random.default_rng(seed % 2**64))
+    result = function(x, int(severity), np.random.default_rng(seed % 2**64))
     if result.dtype != np.uint8:
         result = np.clip(result, 0, 255).astype(np.uint8)  # truncated, not rounded, as published
     return result

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from .dice import Dice, noise
+from .rng import Dice, noise
 
 Picture = npt.NDArray[np.uint8]  # (H, W, 3)
 FIELDS = 6  # noise fields of each kind; shifting them makes many

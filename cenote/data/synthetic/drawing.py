@@ -11,14 +11,13 @@ import numpy.typing as npt
 from PIL import Image
 
 from ..record import Box, Record
-from .catalogue import DISTRACTORS, SHAPES
-from .dice import TURNS, Dice
+from .background import DENSITIES, Plate
+from .classes import DISTRACTORS, SHAPES
 from .domains import DOMAINS, DRAWN_FLAT
 from .paint import COLOURS, RGB, TEXTURES, VARIANTS, Look, Pose, paint
-from .plan import Plan, labels, make_plan
-from .plate import Plate
+from .rng import TURNS, Dice
 from .scenes import SCENES
-from .settings import Settings, settings_of
+from .settings import SHARED, SIZES, Plan, Settings, labels, make_plan, settings_of, subclasses_in
 
 FINER = (
     2  # everything is painted at twice the size and averaged down: soft edges, from whole numbers
@@ -91,7 +90,7 @@ class World:
             plan = replace(plan, domain=domain)
         key = (self.settings.seed, i)
         if self.settings.collage:
-            from .collage import draw_collage
+            from .drawing import draw_collage
 
             pixels, mask, plate = draw_collage(self.settings, plan, key)
         else:
@@ -211,3 +210,42 @@ def _halved(numbers: Picture) -> Picture:
     most = np.maximum(np.maximum(a, b), np.maximum(c, d))
     covered = (a > 0).astype(np.uint8) + (b > 0) + (c > 0) + (d > 0)
     return most * (covered >= 2)
+
+
+def draw_collage(
+    settings: Settings, plan: Plan, key: tuple[object, ...]
+) -> tuple[Picture, Picture, Picture]:
+    """2 x 2 tiles. Mask and boxes are those of the class; the background keeps the other three tiles."""
+    dice, tile = Dice(*key, "collage"), settings.size // 2
+    place = dice.below(4)
+    size = (2 * tile, 2 * tile)
+    picture, mask, plate = (
+        np.zeros((*size, 3), np.uint8),
+        np.zeros(size, np.uint8),
+        np.zeros((*size, 3), np.uint8),
+    )
+    for k in range(4):
+        y, x = k // 2 * tile, k % 2 * tile
+        there = slice(y, y + tile), slice(x, x + tile)
+        chosen = plan if k == place else nuisance(settings, plan, dice)
+        image, numbers, bare = draw_scene(settings, chosen, (*key, k), tile)
+        picture[there] = image
+        plate[there] = bare if k == place else image
+        if k == place:
+            mask[there] = numbers
+    return picture, mask, plate
+
+
+def nuisance(settings: Settings, plan: Plan, dice: Dice) -> Plan:
+    """A tile of one of the shared classes, of the split's own subclasses."""
+    family = dice.pick(settings.classes[-SHARED:])
+    return replace(
+        plan,
+        family=family,
+        subclass=dice.pick(subclasses_in(settings, family, plan.split)),
+        scene=dice.pick(settings.scenes),
+        colour=dice.pick(tuple(COLOURS)),
+        texture=dice.pick(TEXTURES),
+        size=SIZES[dice.weighted(settings.sizes)],
+        density=dice.pick(tuple(DENSITIES)),
+    )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from .catalogue import SHAPES
+from .classes import SHAPES
 from .domains import DOMAINS
 from .drawing import Drawn, World
 from .scenes import SCENES

@@ -127,7 +127,7 @@ def background_blocks(report: Mapping[str, Any], sheet: Path | None) -> list[Blo
 
 
 def corruption_blocks(report: Mapping[str, Any], sheet: Path | None) -> list[Block]:
-    kinds = {one.__name__: kind for kind, group in CORRUPTIONS.items() for one in group}
+    kinds = {name: kind for kind, names in CORRUPTIONS.items() for name in names}
     bars = tuple(
         Bar(told(name), mean, None, kinds.get(name, ""))
         for name, mean in report["by_corruption"].items()

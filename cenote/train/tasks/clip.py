@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from ...backbones import Features
 from ...data import Dataset
 from ...data.image_texts import ImageTexts
-from ...data.loading import Batch, mixed
+from ...data.loading import Batch
+from ...data.samplers import mix_seed
 from ...models.image_text.small import SmallClip
 from ...predict.distributed import gathered, joined_rows
 from ...predict.feature_batches import FeatureBatch
@@ -66,7 +67,7 @@ class ClipModule(nn.Module):
 
     def _read(self, texts: list[int]) -> Tensor:
         """(U, dim). What is spelled is several times longer: by itself, or all texts would be padded to its length."""
-        spelled = [mixed(self.seed, self.epoch, -1 - text) % SPELLED == 0 for text in texts]
+        spelled = [mix_seed(self.seed, self.epoch, -1 - text) % SPELLED == 0 for text in texts]
         places = {how: [i for i, one in enumerate(spelled) if one == how] for how in (False, True)}
         device, found = self.model.scale.device, []
         for how, some in places.items():

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from ...backbones import Features
-from ...data.loading import Batch, mixed
+from ...data.loading import Batch
+from ...data.samplers import mix_seed
 from ...losses.metrix import Metrix, Mixable
 from ...losses.xbm import CrossBatchMemory
 from ...losses.zero_shot import ZeroShot
@@ -282,7 +283,7 @@ class Metric(Task):
     def begin_step(self, epoch: float) -> None:
         self.module.epoch, self.module.step = epoch, round(epoch * len(self.loader))
         # What is drawn depends on the step alone: the same in every process, and after a resume.
-        self.module.generator.manual_seed(mixed(self.settings.seed, self.module.step) >> 1)
+        self.module.generator.manual_seed(mix_seed(self.settings.seed, self.module.step) >> 1)
 
     def loss(self, module: nn.Module, part: MetricInputs) -> Tensor:
         found: Tensor = module(part)

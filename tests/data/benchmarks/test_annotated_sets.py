@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from cenote.data import Dataset, Query, WrongTree
+from cenote.data import Dataset, LayoutError, RetrievalQuery
 from cenote.data.benchmarks import find_benchmark
 from cenote.data.record import Box
 from tests.data.benchmarks import annotated_trees as trees
@@ -30,7 +30,7 @@ class Case(NamedTuple):
     needed: list[str]  # without any of these the tree is refused
     first: dict[str, Any]  # of the first record
     masks: dict[int, list[int]] = {}  # noqa: RUF012  # position: values of its first row
-    queries: list[Query] = []  # noqa: RUF012
+    queries: list[RetrievalQuery] = []  # noqa: RUF012
 
 
 VOC_BOXES = (Box(0, 0, 12, 8, "dog", truncated=True), Box(2, 1, 6, 7, "person", difficult=True))
@@ -42,8 +42,8 @@ COCO_BOXES = (
 COCO_ROW = [255, 255] + [0] * 10
 WSOL_BOXES = (Box(1, 2, 9, 7), Box(3, 3, 5, 5))
 LANDMARKS = [
-    Query(3, {"easy": (0,), "hard": (1,), "junk": (2,)}, box=(1.5, 2, 9, 7)),
-    Query(4, {"easy": (), "hard": (2,), "junk": ()}, box=(0, 0, 5, 5)),
+    RetrievalQuery(3, {"easy": (0,), "hard": (1,), "junk": (2,)}, box=(1.5, 2, 9, 7)),
+    RetrievalQuery(4, {"easy": (), "hard": (2,), "junk": ()}, box=(0, 0, 5, 5)),
 ]
 CASES = {
     "voc07": Case(
@@ -196,15 +196,15 @@ CASES = {
             "attributes": {"color": "white", "context": "water"},
         },
         queries=[
-            Query(0, {"targets": (1,)}, "purple & white", group="color"),
-            Query(1, {"targets": (0,)}, "white", group="color"),
-            Query(
+            RetrievalQuery(0, {"targets": (1,)}, "purple & white", group="color"),
+            RetrievalQuery(1, {"targets": (0,)}, "white", group="color"),
+            RetrievalQuery(
                 2, {"targets": (4, 5)}, "road", group="context"
             ),  # a bridge asks for overpasses: one class here
-            Query(
+            RetrievalQuery(
                 4, {"targets": (2,)}, "water", group="context"
             ),  # and not for the airplane over water
-            Query(5, {"targets": (2,)}, "water", group="context"),
+            RetrievalQuery(5, {"targets": (2,)}, "water", group="context"),
         ],
     ),
     "fashioniq": Case(
@@ -214,7 +214,7 @@ CASES = {
         ["images", "captions/cap.dress.train.json", "image_splits/split.toptee.val.json"],
         {"image": "images/dresstrain0.jpg", "label": "dress", "split": "train"},
         queries=[
-            Query(
+            RetrievalQuery(
                 12 * kind + 4 * split,
                 {} if split == 2 else {"targets": (12 * kind + 4 * split + 3,)},
                 "is red and has a bow",
@@ -231,9 +231,11 @@ CASES = {
         ["captions", "image_splits", "img_raw"],
         {"image": "train/34/train-0-0-img0.png", "split": "train"},
         queries=[
-            Query(2, {"subset": (0, 1, 3, 4, 5), "targets": (5,)}, "add a dog", name="1"),
-            Query(8, {"subset": (6, 7, 9, 10, 11), "targets": (11,)}, "add a dog", name="1"),
-            Query(14, {"subset": SUBSET}, "add a dog", name="1"),
+            RetrievalQuery(2, {"subset": (0, 1, 3, 4, 5), "targets": (5,)}, "add a dog", name="1"),
+            RetrievalQuery(
+                8, {"subset": (6, 7, 9, 10, 11), "targets": (11,)}, "add a dog", name="1"
+            ),
+            RetrievalQuery(14, {"subset": SUBSET}, "add a dog", name="1"),
         ],
     ),
     "circo": Case(
@@ -246,7 +248,7 @@ CASES = {
             "COCO2017_unlabeled/annotations",
         ],
         {"image": "COCO2017_unlabeled/unlabeled2017/000000243611.jpg"},
-        queries=[Query(2, {"targets": (1, 0)}, "is in a garden", name="0")],
+        queries=[RetrievalQuery(2, {"targets": (1, 0)}, "is in a garden", name="0")],
     ),
     "circo-test": Case(
         trees.circo,
@@ -254,7 +256,7 @@ CASES = {
         [],
         ["annotations/test.json", "COCO2017_unlabeled/unlabeled2017"],
         {"image": "COCO2017_unlabeled/unlabeled2017/000000243611.jpg"},
-        queries=[Query(2, {}, "is in a garden", name="0")],
+        queries=[RetrievalQuery(2, {}, "is in a garden", name="0")],
     ),
 }
 
@@ -265,7 +267,7 @@ def opened(name: str, root: Path) -> Dataset:
 
 
 def refusal(name: str, root: Path) -> str:
-    with pytest.raises(WrongTree) as error:
+    with pytest.raises(LayoutError) as error:
         find_benchmark(name).read(root)
     sentence = str(error.value)
     assert "\n" not in sentence and str(root) in sentence
@@ -346,7 +348,7 @@ def test_damaged_json_is_named_with_the_reason(name: str, tmp_path: Path) -> Non
 def test_a_split_takes_its_queries_along(tmp_path: Path) -> None:
     val = opened("cirr", tmp_path).split("val")
     assert val.queries == [
-        Query(2, {"subset": (0, 1, 3, 4, 5), "targets": (5,)}, "add a dog", name="1")
+        RetrievalQuery(2, {"subset": (0, 1, 3, 4, 5), "targets": (5,)}, "add a dog", name="1")
     ]
     assert len(val) == 6
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cenote.data import Dataset, WrongTree
+from cenote.data import Dataset, LayoutError
 from cenote.data.benchmarks import benchmarks, find_benchmark
 from tests.data.benchmarks import labelled_trees as trees
 from tests.data.benchmarks.labelled_cases import CASES, Case
@@ -87,7 +87,7 @@ def test_a_wrong_tree_is_refused(case: Case, kind: str, tmp_path: Path) -> None:
         root.mkdir()
     if kind == "unrelated":
         (root / "holiday.txt").write_text("hello")
-    with pytest.raises(WrongTree) as error:
+    with pytest.raises(LayoutError) as error:
         find_benchmark(case.name).read(root)
     assert_names(error, str(root), "holiday.txt" if kind == "unrelated" else "")
 
@@ -98,7 +98,7 @@ def test_a_needed_file_is_missed(name: str, tmp_path: Path) -> None:
     assert case.needed
     case.make(tmp_path)
     (tmp_path / case.needed).unlink()
-    with pytest.raises(WrongTree) as error:
+    with pytest.raises(LayoutError) as error:
         read(case, tmp_path)
     assert_names(
         error,
@@ -126,7 +126,7 @@ def test_a_damaged_line_gets_file_and_number(name: str, tmp_path: Path) -> None:
 def test_the_tree_names_what_the_reader_looks_for(name: str, tmp_path: Path) -> None:
     """What `cenote data` prints of a set is what its refusal expects."""
     benchmark = find_benchmark(CASES[name].name)
-    with pytest.raises(WrongTree) as error:
+    with pytest.raises(LayoutError) as error:
         benchmark.read(tmp_path)
     message = str(error.value).replace(str(tmp_path), "")
     stem = re.findall(r"([\w-]+)(?:/|\.(?:bin|csv|json|mat|pkl|txt))", message)[0]
@@ -145,7 +145,7 @@ def test_imagenet_20pc_takes_the_first_260_by_name(tmp_path: Path) -> None:
 
 def test_imagenet_20pc_needs_training_images(tmp_path: Path) -> None:
     trees.imagenet_devkit(tmp_path)
-    with pytest.raises(WrongTree, match=r"train/.*ILSVRC/"):
+    with pytest.raises(LayoutError, match=r"train/.*ILSVRC/"):
         read(CASES["imagenet-20pc"], tmp_path)
 
 

@@ -9,11 +9,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import cenote.data.survey as survey_module
-from cenote.data import Box, Dataset, Query, Record, open_dataset, pack, read_folders
-from cenote.data.inspection import inspect, same_content
-from cenote.data.survey import balance, sample, survey
-from cenote.data.survey_text import survey_text
+import cenote.data.inspection as inspection_module
+from cenote.data import Box, Dataset, Record, RetrievalQuery, open_dataset, pack, read_folders
+from cenote.data.inspection import (
+    class_balance,
+    find_duplicates,
+    inspect_dataset,
+    inspect_images,
+    sample_positions,
+)
+from cenote.data.inspection_text import report_text
 from tests.data.broken import BAD, GOOD, make_bad, make_good, noise
 from tests.shared_data import shared_data
 
@@ -32,28 +37,28 @@ def mess(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_broken_file_is_named_with_its_reason(mess: Path) -> None:
-    found = survey(read_folders(mess))
+    found = inspect_dataset(read_folders(mess))
     assert [Path(fault.file).name for fault in found.broken] == sorted(BAD)
     for fault in found.broken:
         assert BAD[Path(fault.file).name] in fault.reason
-        assert f"{fault.file}: {fault.reason}" in survey_text(found)
+        assert f"{fault.file}: {fault.reason}" in report_text(found)
     assert found.opened == 16 and found.readable == 11 and len(found.good) == 11
 
 
 @pytest.mark.parametrize("name", GOOD)
 def test_odd_files_are_read_and_told(mess: Path, name: str) -> None:
-    found = survey(read_folders(mess))
+    found = inspect_dataset(read_folders(mess))
     assert f"train/odd/{name}" in found.odd[GOOD[name]]
     plain = Counter(file for files in found.odd.values() for file in files)
     assert plain["train/odd/turned.jpg"] == 1  # nothing else is odd about it
 
 
 def test_copies_across_splits_and_with_two_labels_stand_out(mess: Path) -> None:
-    found = survey(read_folders(mess))
+    found = inspect_dataset(read_folders(mess))
     assert [t.files for t in found.across_splits] == [["test/odd/copy.jpg", "train/odd/cmyk.jpg"]]
     assert [t.labels for t in found.two_labels] == [["bad", "odd"]]
     assert sorted(len(t.files) for t in found.twins) == [2, 2, 2]
-    text = survey_text(found)
+    text = report_text(found)
     assert text.count("WARNING: 1 ") == 2 and "test/odd/copy.jpg" in text
     assert "train/odd/deep.png = train/odd/deep2.png" in text
 
@@ -61,7 +66,7 @@ def test_copies_across_splits_and_with_two_labels_stand_out(mess: Path) -> None:
 def test_empty_files_are_no_copies_of_each_other(tmp_path: Path) -> None:
     for name in "abc":
         (tmp_path / f"{name}.jpg").touch()
-    assert survey(read_folders(tmp_path)).twins == []
+    assert inspect_dataset(read_folders(tmp_path)).twins == []
 
 
 def test_files_of_one_length_are_told_apart_by_their_content(tmp_path: Path) -> None:
@@ -70,9 +75,9 @@ def test_files_of_one_length_are_told_apart_by_their_content(tmp_path: Path) -> 
             tmp_path / f"{i}.bmp"
         )  # all of one length, the first and the last the same
     dataset = read_folders(tmp_path)
-    looks = list(inspect(dataset, range(4)))
-    assert len({look.weight for look in looks}) == 1
-    assert same_content(dataset, looks) == [[0, 3]]
+    looks = list(inspect_images(dataset, range(4)))
+    assert len({look.content for look in looks}) == 1
+    assert find_duplicates(dataset, looks) == [[0, 3]]
 
 
 def test_processes_change_nothing(tmp_path: Path) -> None:
@@ -80,8 +85,8 @@ def test_processes_change_nothing(tmp_path: Path) -> None:
         noise(i % 80, (20, 16)).save(tmp_path / f"{i}.png")
     (tmp_path / "z.jpg").touch()
     dataset = read_folders(tmp_path)
-    one, two = survey(dataset, workers=0), survey(dataset, workers=2)
-    assert one.report() == two.report() and len(one.twins) == 10 and len(one.broken) == 1
+    one, two = inspect_dataset(dataset, workers=0), inspect_dataset(dataset, workers=2)
+    assert one.as_json() == two.as_json() and len(one.twins) == 10 and len(one.broken) == 1
 
 
 def test_masks_and_boxes_are_held_against_the_image(tmp_path: Path) -> None:
@@ -94,7 +99,7 @@ def test_masks_and_boxes_are_held_against_the_image(tmp_path: Path) -> None:
         Record("a.png", masks=("wrong.png",)),
         Record("a.png", masks=("gone.png",)),
     ]
-    found = survey(pack(records, tmp_path, "d"))
+    found = inspect_dataset(pack(records, tmp_path, "d"))
     reasons = [fault.reason for fault in found.box_faults]
     for reason, box in zip(reasons, ("0, 0, 60, 32", "-9, 0, 10, 10", "5, 5, 5, 9"), strict=True):
         assert box in reason
@@ -105,11 +110,11 @@ def test_masks_and_boxes_are_held_against_the_image(tmp_path: Path) -> None:
 
 
 def test_balance_is_of_classes_that_have_any() -> None:
-    found = balance(np.repeat([0, 1, 2, 4], [10, 1, 5, 3]), list("abcde"))
+    found = class_balance(np.repeat([0, 1, 2, 4], [10, 1, 5, 3]), list("abcde"))
     assert found is not None
     assert (found.classes, found.least, found.median, found.most, found.ratio) == (4, 1, 4, 10, 10)
     assert found.smallest[0] == ("b", 1) and found.largest[0] == ("a", 10) and found.empty == ["d"]
-    assert balance(np.array([-1, -1]), ["a"]) is None
+    assert class_balance(np.array([-1, -1]), ["a"]) is None
 
 
 def rows(**changes: object) -> Record:
@@ -134,9 +139,12 @@ def test_counts_of_what_a_part_of_a_data_set_has(tmp_path: Path) -> None:
         for _ in range(60)
     ]
     dataset = pack(records, tmp_path, "d")
-    dataset.queries = [Query(0, {"targets": (1, 2)}, "more"), Query(3, {"targets": (4,)})]
+    dataset.queries = [
+        RetrievalQuery(0, {"targets": (1, 2)}, "more"),
+        RetrievalQuery(3, {"targets": (4,)}),
+    ]
     for part in (dataset, dataset.select(range(5, 40)), dataset.select([7, 3, 59])):
-        found, own = survey(part), list(part)
+        found, own = inspect_dataset(part), list(part)
         assert found.images == len(own) and found.unlabelled == sum(r.label is None for r in own)
         assert {k: v.images for k, v in found.splits.items()} == Counter(
             r.split or "(no split)" for r in own
@@ -149,7 +157,7 @@ def test_counts_of_what_a_part_of_a_data_set_has(tmp_path: Path) -> None:
         )
         named = Counter(box.label for r in own for box in r.boxes if box.label)
         assert dict(found.box_balance.largest if found.box_balance else []) == named
-    assert survey(dataset).queries == {"queries": 2, "with text": 1, "targets": 3}
+    assert inspect_dataset(dataset).queries == {"queries": 2, "with text": 1, "targets": 3}
 
 
 def test_classes_that_train_lacks_are_told(tmp_path: Path) -> None:
@@ -158,28 +166,34 @@ def test_classes_that_train_lacks_are_told(tmp_path: Path) -> None:
         rows(label=label, split=split)
         for label, split in [("a", "train"), ("b", "test"), ("a", "test")]
     ]
-    found = survey(pack(records, tmp_path, "d"))
+    found = inspect_dataset(pack(records, tmp_path, "d"))
     assert found.splits["test"].not_in_train == 1 and found.splits["train"].not_in_train == 0
-    (line,) = (line for line in survey_text(found).splitlines() if "test 2 " in line)
+    (line,) = (line for line in report_text(found).splitlines() if "test 2 " in line)
     assert "2 classes" in line and "1 " in line.partition("2 classes")[2]
 
 
 def test_a_large_set_is_sampled_the_same_each_time_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(survey_module, "MOST_OPENED", 10)
+    monkeypatch.setattr(inspection_module, "MAX_OPENED", 10)
     for i in range(25):
         noise(i, (8, 8)).save(tmp_path / f"{i}.png")
     dataset = read_folders(tmp_path)
-    found = survey(dataset)
-    assert found.opened == 10 and found.images == 25 and found.report()["sampled"]
+    found = inspect_dataset(dataset)
+    assert found.opened == 10 and found.images == 25 and found.as_json()["sampled"]
     assert any(
         "10" in line and "25" in line and "--all" in line
-        for line in survey_text(found).splitlines()
+        for line in report_text(found).splitlines()
     )
-    assert found.good.tolist() == survey(dataset).good.tolist() == sample(25, 10) != list(range(10))
     assert (
-        survey(dataset, all=True).opened == 25 and not survey(dataset, all=True).report()["sampled"]
+        found.good.tolist()
+        == inspect_dataset(dataset).good.tolist()
+        == sample_positions(25, 10)
+        != list(range(10))
+    )
+    assert (
+        inspect_dataset(dataset, all=True).opened == 25
+        and not inspect_dataset(dataset, all=True).as_json()["sampled"]
     )
 
 
@@ -196,7 +210,7 @@ class Memory:
 def test_images_that_are_in_no_file(tmp_path: Path) -> None:
     dataset: Dataset = pack([Record("", "a") for _ in range(4)], tmp_path, "memory")
     dataset.pixels = Memory()
-    found = survey(dataset)
+    found = inspect_dataset(dataset)
     assert found.readable == 4 and found.with_masks == 3 and found.formats == {}
     assert [t.files for t in found.twins] == [["image 2", "image 3"]]
 
@@ -204,10 +218,10 @@ def test_images_that_are_in_no_file(tmp_path: Path) -> None:
 def test_the_report_is_json_and_lists_are_short_in_text(tmp_path: Path) -> None:
     for i in range(30):
         (tmp_path / f"{i}.jpg").touch()
-    found = survey(read_folders(tmp_path))
-    report = json.loads(json.dumps(found.report()))
+    found = inspect_dataset(read_folders(tmp_path))
+    report = json.loads(json.dumps(found.as_json()))
     assert len(report["broken"]) == 30 and "good" not in report and report["readable"] == 0
-    lines = survey_text(found).splitlines()
+    lines = report_text(found).splitlines()
     assert sum(".jpg: " in line for line in lines) == 8
     assert any("22" in line and "--json" in line and "--out" in line for line in lines)
 
@@ -224,7 +238,7 @@ def test_the_report_is_json_and_lists_are_short_in_text(tmp_path: Path) -> None:
 def test_real_sets(
     name: str, images: int, boxes: int, masks: int, domains: int, classes: int
 ) -> None:
-    found = survey(open_dataset(shared_data(name)))
+    found = inspect_dataset(open_dataset(shared_data(name)))
     assert (found.images, found.readable, found.boxes, found.with_masks) == (
         images,
         images,

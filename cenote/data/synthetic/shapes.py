@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -10,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .dice import TURNS, direction
+from .rng import TURNS, direction
 
 # What a part is painted with: the object's colour, a darker and a lighter tone of it, a second colour, ink, white, and
 # (chosen by the texture, never by a shape) the other tone of a pattern.
@@ -154,3 +155,85 @@ def _stroke(path: Points, half: float) -> Points:
         left.append((x + nx, y + ny))
         right.append((x - nx, y - ny))
     return (*left, *right[::-1])
+
+
+def eye(x: float, y: float, r: float = 7) -> tuple[Part, ...]:
+    return oval("white", x, y, r), oval("ink", x + r * 0.25, y, r * 0.6)
+
+
+def wheel(x: float, y: float, r: float) -> tuple[Part, ...]:
+    return oval("ink", x, y, r), oval("white", x, y, r * 0.5), oval("dark", x, y, r * 0.28)
+
+
+def window(x1: float, y1: float, x2: float, y2: float) -> tuple[Part, ...]:
+    return poly("ink", x1, y1, x2, y1, x2, y2, x1, y2), poly(
+        "white", x1 + 2, y1 + 2, x2 - 2, y1 + 2, x1 + 2, y2 - 2
+    )
+
+
+def box(role: str, x1: float, y1: float, x2: float, y2: float) -> Part:
+    return poly(role, x1, y1, x2, y1, x2, y2, x1, y2)
+
+
+def legs(y1: float, y2: float, *xs: float) -> tuple[Part, ...]:
+    return tuple(line("accent", 6, x, y1, x, y2, x + 12, y2) for x in xs)
+
+
+def leaf(
+    x: float, y: float, length: float, turn: int = 0, role: str = "accent"
+) -> tuple[Part, ...]:
+    return oval(role, x, y, length, length * 0.38, turn), oval(
+        "dark", x, y, length * 0.8, length * 0.07, turn
+    )
+
+
+def badges(x: float, y: float, r: float) -> dict[str, tuple[Part, ...]]:
+    """Marks that any body can wear."""
+    ground = oval("white", x, y, r)
+    return {
+        "starred": (ground, star("ink", x, y, r * 0.95)),
+        "ringed": (oval("ink", x, y, r), oval("white", x, y, r * 0.68), oval("ink", x, y, r * 0.3)),
+        "crossed": (
+            ground,
+            line("ink", r * 0.5, x - r, y, x + r, y),
+            line("ink", r * 0.5, x, y - r, x, y + r),
+        ),
+        "barred": tuple(
+            box(c, x - r, y + d * r, x + r, y + (d + 0.5) * r)
+            for c, d in zip(("white", "ink") * 2, (-1, -0.5, 0, 0.5), strict=True)
+        ),
+        "smiling": (
+            ground,
+            curve(
+                "ink", r * 0.35, x - r * 0.7, y - r * 0.1, x, y + r * 0.6, x + r * 0.7, y - r * 0.1
+            ),
+        ),
+    }
+
+
+SUBCLASSES = 5  # as many as a super-class of CIFAR-100 has, which the collage of 002 splits 2, 1, 2
+
+Parts = Part | tuple[Part, ...]
+
+
+def family(
+    name: str,
+    *parts: Parts,
+    spot: tuple[float, float, float],
+    upright: bool = True,
+    plural: str = "",
+    **own: Parts | tuple[Parts, ...],
+) -> Shape:
+    """`own` are the marks of its own kind; badges at the `spot` (x, y, radius) fill up to five subclasses."""
+    marks = {key.replace("_", "-"): flat([value]) for key, value in own.items()}
+    for key, value in badges(*spot).items():
+        if len(marks) < SUBCLASSES - 1:
+            marks[key] = value
+    return Shape(name, flat(parts), marks, upright, plural or f"{name}s")
+
+
+def flat(parts: Iterable[object]) -> tuple[Part, ...]:
+    found: list[Part] = []
+    for part in parts:
+        found += [part] if isinstance(part, Part) else flat(part)  # type: ignore[arg-type]
+    return tuple(found)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cenote.data.pickles import load_pickle, read_pickle
+from cenote.data.safe_pickle import load_pickle, read_pickle
 from tests.data.benchmarks.labelled_trees import python2_pickle
 
 OBJECTS = np.empty(2, object)

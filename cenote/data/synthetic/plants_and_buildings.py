@@ -1,8 +1,6 @@
 """Plants and buildings. Flower and tulip share a stem, apple and pear a leaf, most buildings their windows."""
 
-from .family import family
-from .pieces import box, leaf, window
-from .shape import blob, curve, line, mirrored, oval, poly
+from .shapes import blob, box, curve, family, leaf, line, mirrored, oval, poly, window
 
 STEM = (curve("accent", 9, 0, 10, 4, 50, 0, 98), *leaf(22, 66, 24, -35), *leaf(-20, 78, 22, 215))
 

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
+import signal
+import sys
+import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 from PIL import Image
+from tqdm import tqdm
 
-from ..columns import natural
+from ..dataset import Dataset, pack
 from ..files import write_atomically
 from ..images import BadImage, open_raw
 from ..record import Record
+from ..table import natural
 from .drawing import Picture, World, record_of
 from .settings import Settings, settings_of
 from .sheet import draw_sheet
-from .workers import over
 
 VERSION = 1  # of the drawing: it changes when the same settings give other pixels
 PALETTE = (
@@ -135,3 +143,90 @@ def _line(record: Record) -> dict[str, Any]:
         "attributes": dict(record.attributes),
         "caption": record.caption,
     }
+
+
+T = TypeVar("T")
+FEW = 200  # images a process must have to do to be worth its start
+_work: tuple[Callable[..., Any], World, tuple[Any, ...]]
+
+
+def over(
+    task: Callable[..., T], world: World, *args: Any, jobs: int | None = None, progress: bool = True
+) -> Iterator[T]:
+    """`task(world, i, *args)` for every image, in order."""
+    jobs = min(jobs or _cores(), max(len(world) // FEW, 1))
+    bar: dict[str, Any] = {
+        "total": len(world),
+        "unit": "image",
+        "disable": None if progress else True,
+        "file": sys.stderr,
+    }
+    if jobs == 1 or multiprocessing.current_process().daemon:  # a daemon may not have children
+        yield from tqdm((task(world, i, *args) for i in range(len(world))), **bar)
+        return
+    # Where it can, it forks: that needs no `if __name__ == "__main__"` in the caller's script. The children only draw.
+    context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", DeprecationWarning
+        )  # of forking beside threads, which they do not touch
+        pool = context.Pool(jobs, _start, (task, world, args))
+    with pool:
+        yield from tqdm(pool.imap(_one, range(len(world)), chunksize=16), **bar)
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _start(task: Callable[..., Any], world: World, args: tuple[Any, ...]) -> None:
+    global _work
+    _work = (task, world, args)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it and ends its children
+
+
+def _one(i: int) -> Any:
+    task, world, args = _work
+    return task(world, i, *args)
+
+
+class Drawings:
+    """All images (N, H, W, 3) and masks (N, H, W) of a world; the masks number the objects from 1."""
+
+    def __init__(self, images: npt.NDArray[np.uint8], masks: npt.NDArray[np.uint8]) -> None:
+        self.images, self.masks = images, masks
+
+    def image(self, row: int) -> Image.Image:
+        return Image.fromarray(self.images[row])
+
+    def mask(self, row: int) -> npt.NDArray[np.uint8]:
+        return np.asarray(self.masks[row] > 0, np.uint8)
+
+
+def world(
+    what: str | World | Settings, jobs: int | None = None, progress: bool = True, **changes: Any
+) -> Dataset:
+    """`world("world/small")`, `world("tiny", seed=1)` or `world(World(...))`, drawn into memory."""
+    if isinstance(what, str):
+        plan, name = World.preset(what, **changes), f"world/{what.removeprefix('world/')}"
+    elif changes:
+        raise ValueError(
+            f"only a preset takes other settings ({', '.join(changes)}): a World has its own"
+        )
+    else:
+        plan, name = what if isinstance(what, World) else World.of(what), "world"
+    size = plan.settings.size
+    images = np.empty((len(plan), size, size, 3), np.uint8)
+    masks = np.empty((len(plan), size, size), np.uint8)
+    records = []
+    for i, (pixels, mask, record) in enumerate(over(_draw, plan, jobs=jobs, progress=progress)):
+        images[i], masks[i] = pixels, mask
+        records.append(record)
+    dataset = pack(records, Path(), name)
+    dataset.pixels = Drawings(images, masks)
+    return dataset
+
+
+def _draw(plan: World, i: int) -> tuple[Picture, Picture, Record]:
+    drawn = plan.draw(i)
+    return drawn.pixels, drawn.mask, drawn.record

@@ -1,8 +1,6 @@
 """Things of the house."""
 
-from .family import family
-from .pieces import box
-from .shape import blob, curve, line, mirrored, oval, poly
+from .shapes import blob, box, curve, family, line, mirrored, oval, poly, wheel, window
 
 THINGS = [
     family(
@@ -164,6 +162,143 @@ THINGS = [
         hammered=(line("ink", 6, 0, -64, 0, -92), oval("ink", 0, -92, 14, 8)),
         dotted_rim=tuple(
             oval("ink", x, y + 6, 5) for x, y in ((36, 36), (-36, 36), (36, -36), (-36, -36))
+        ),
+    ),
+]
+
+
+VEHICLES = [
+    family(
+        "car",
+        blob("main", -96, 40, -94, 4, -60, -4, -38, -42, 24, -42, 52, -4, 94, 8, 98, 40),
+        poly("ink", -50, -4, -32, -32, -8, -32, -8, -4),
+        poly("ink", 0, -4, 0, -32, 20, -32, 38, -4),
+        poly("white", -44, -6, -30, -28, -20, -28),
+        box("dark", -92, 26, 92, 34),
+        oval("accent", 90, 16, 7),
+        wheel(-54, 42, 23),
+        wheel(54, 42, 23),
+        spot=(-22, 12, 12),
+        racked=(
+            line("ink", 5, -40, -60, 30, -60),
+            line("ink", 5, -30, -60, -30, -40),
+            line("ink", 5, 20, -60, 20, -40),
+        ),
+        lit=(box("ink", -12, -62, 12, -42), box("white", -8, -58, 0, -46)),
+    ),
+    family(
+        "bus",
+        box("main", -96, -56, 96, 44),
+        box("light", -96, -56, 96, -46),
+        *(window(x, -36, x + 28, -6) for x in (-86, -52, -18, 16)),
+        window(52, -36, 90, 4),
+        box("dark", -96, 10, 50, 18),
+        wheel(-54, 44, 22),
+        wheel(56, 44, 22),
+        spot=(-2, 26, 11),
+        plural="buses",
+        vented=(box("ink", -60, -68, -30, -56), box("ink", 10, -68, 40, -56)),
+        doored=(box("white", 56, -4, 86, 40), line("ink", 3, 71, -4, 71, 40)),
+    ),
+    family(
+        "truck",
+        box("main", -98, -60, 30, 36),
+        poly("dark", 36, -34, 66, -34, 92, 2, 98, 6, 98, 36, 36, 36),
+        poly("ink", 48, -26, 62, -26, 82, 2, 48, 2),
+        poly("white", 50, -24, 60, -24, 50, -10),
+        box("light", -98, 24, 98, 36),
+        wheel(-66, 42, 21),
+        wheel(-18, 42, 21),
+        wheel(66, 42, 21),
+        spot=(-34, -16, 17),
+        piped=(box("ink", 32, -78, 40, -30), box("white", 32, -78, 40, -70)),
+        slatted=tuple(box("ink", x, -54, x + 6, 18) for x in (-86, 12)),
+    ),
+    family(
+        "train",
+        box("dark", -98, -66, -34, 44),
+        box("light", -104, -74, -28, -62),
+        window(-86, -50, -48, -16),
+        blob("main", -36, 44, -36, -24, 60, -24, 82, 10, 76, 44),
+        box("dark", 34, -64, 56, -22),
+        box("light", 28, -72, 62, -60),
+        oval("accent", 80, 4, 8),
+        poly("ink", 76, 34, 104, 56, 76, 56),
+        wheel(-70, 48, 22),
+        wheel(-14, 54, 17),
+        wheel(30, 54, 17),
+        spot=(6, 8, 15),
+        domed=(oval("ink", -2, -26, 13), oval("white", -2, -30, 5)),
+        belled=(line("ink", 4, 10, -22, 10, -44), poly("white", 0, -34, 10, -50, 20, -34)),
+    ),
+    family(
+        "sailboat",
+        line("ink", 6, 0, 50, 0, -98),
+        poly("main", 6, -92, 78, 30, 6, 34),
+        poly("light", -6, -70, -6, 34, -66, 30),
+        blob("dark", -92, 42, 0, 48, 94, 42, 62, 82, -56, 82),
+        box("white", -80, 46, 84, 54),
+        spot=(26, 2, 13),
+        flagged=poly("ink", 0, -98, 34, -90, 0, -80),
+        ported=tuple(oval("white", x, 66, 7) for x in (-34, 0, 34)),
+    ),
+    family(
+        "rocket",
+        poly("accent", -16, 60, 0, 100, 16, 60),
+        mirrored(blob("dark", -24, 12, -58, 44, -56, 76, -22, 56)),
+        blob("main", 0, -100, 32, -40, 32, 20, 20, 64, -20, 64, -32, 20, -32, -40),
+        poly("light", -18, -70, 0, -99, 18, -70),
+        oval("white", 0, -26, 17),
+        oval("ink", 0, -26, 12),
+        box("dark", -24, 52, 24, 62),
+        spot=(0, 20, 14),
+        upright=False,
+        belted=box("white", -32, -2, 32, 6),
+        twin_windowed=(oval("white", 0, 14, 15), oval("ink", 0, 14, 10)),
+    ),
+    family(
+        "airplane",
+        poly("dark", -10, -4, -44, -66, -22, -66, 34, -6),
+        poly("dark", -66, -6, -96, -52, -78, -52, -46, -10),
+        blob("main", -98, -4, -60, -20, 60, -22, 98, 2, 60, 20, -60, 14),
+        poly("accent", -16, 6, -56, 66, -30, 66, 30, 6),
+        poly("ink", 66, -14, 88, -8, 90, 0, 66, -2),
+        *(oval("white", x, -4, 5) for x in (-44, -26, -8, 10, 28, 46)),
+        spot=(-64, -4, 12),
+        upright=False,
+        striped_fin=(poly("white", -84, -34, -78, -44, -66, -44, -72, -34)),
+        jetted=(oval("ink", -24, 48, 18, 9), oval("white", -10, 48, 5, 7)),
+    ),
+    family(
+        "balloon",
+        mirrored(line("ink", 3, -26, 22, -15, 66)),
+        oval("main", 0, -32, 58, 62),
+        oval("dark", 0, -32, 24, 61),
+        oval("main", 0, -32, 12, 61),
+        blob("light", -22, 22, 22, 22, 16, 36, -16, 36),
+        box("accent", -18, 64, 18, 92),
+        line("ink", 3, -18, 76, 18, 76),
+        spot=(0, -36, 19),
+        pennoned=mirrored(poly("ink", -58, -30, -92, -22, -56, -12)),
+        scalloped=tuple(oval("white", x, 8, 11) for x in (-36, -12, 12, 36)),
+    ),
+    family(
+        "submarine",
+        line("ink", 7, 10, -50, 10, -84, 34, -84),
+        blob("main", -86, 16, -60, -20, 50, -24, 94, 14, 50, 52, -60, 48),
+        blob("dark", -30, -16, -20, -54, 36, -54, 44, -18),
+        poly("dark", -74, 10, -104, -22, -98, 54, -74, 24),
+        *(p for x in (-30, 8, 46) for p in (oval("white", x, 12, 14), oval("ink", x, 12, 9))),
+        box("light", -66, 36, 66, 42),
+        spot=(8, -36, 12),
+        railed=(
+            line("ink", 4, 50, -36, 82, -36),
+            line("ink", 4, 56, -36, 56, -16),
+            line("ink", 4, 78, -36, 78, -8),
+        ),
+        toothed=(
+            curve("white", 12, 64, 30, 78, 26, 88, 16),
+            curve("ink", 3, 64, 30, 78, 26, 88, 16),
         ),
     ),
 ]

@@ -1,7 +1,22 @@
-"""Things that lie about and mean nothing, with the pieces, colours and textures of the classes."""
+"""All classes, and the shapes that are no class."""
 
-from .pieces import box, eye, leaf, wheel, window
-from .shape import Shape, blob, line, oval, poly, star
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .animals import AIR_AND_WATER, ANIMALS
+from .objects import THINGS, VEHICLES
+from .plants_and_buildings import BUILDINGS, PLANTS
+from .scenes import SCENES
+from .shapes import Shape, blob, box, eye, leaf, line, oval, poly, star, wheel, window
+
+GROUPS = (ANIMALS, AIR_AND_WATER, VEHICLES, THINGS, PLANTS, BUILDINGS)
+# One of each group in turn: a world of few classes has some of every kind.
+_ROWS = [[group[k] for group in GROUPS if k < len(group)] for k in range(max(map(len, GROUPS)))]
+SHAPES: dict[str, Shape] = {shape.name: shape for row in _ROWS for shape in row}
+
+__all__ = ["DISTRACTORS", "SHAPES"]
+
 
 DISTRACTORS = [
     Shape("ball", (oval("main", 0, 0, 90), oval("light", -34, -36, 22, 16, -40))),
@@ -72,3 +87,24 @@ DISTRACTORS = [
         ),
     ),
 ]
+
+
+NUMBERS = {"2": "two", "3": "three", "4": "four"}
+SURROUNDINGS = {"sparse": ", with little around", "medium": "", "dense": ", with much around"}
+
+
+def caption(family: str, subclass: str, attributes: Mapping[str, str]) -> str:
+    """Two small slim red striped crested birds in a meadow. What is usual goes unsaid: medium, regular, plain."""
+    said = {"medium", "regular", "plain"}
+    values = (
+        attributes["size"],
+        attributes["shape"],
+        attributes["colour"],
+        attributes["texture"],
+        subclass,
+    )
+    words = [value for value in values if value not in said]
+    count, shape = attributes["count"], SHAPES[family]
+    noun = shape.name if count == "1" else shape.plural
+    number = ("an" if words[0][0] in "aeiou" else "a") if count == "1" else NUMBERS[count]
+    return f"{number} {' '.join([*words, noun])} {SCENES[attributes['scene']][0]}{SURROUNDINGS[attributes['density']]}"

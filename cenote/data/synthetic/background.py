@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image
 
-from .dice import TURNS, Dice, direction
-from .raster import FINE, spans
+from .paint import FINE, spans
+from .rng import TURNS, Dice, direction
 
 RGB = tuple[int, int, int]
 _CIRCLE = [direction(k * TURNS // 24) for k in range(24)]

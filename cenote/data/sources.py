@@ -1,0 +1,170 @@
+"""Open any data by a string: a folder, a list, a published data set, a synthetic world."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import cache
+from itertools import islice
+from pathlib import Path
+
+from .dataset import Dataset, pack
+from .folders import read_folders
+from .images import find_images
+from .layout import LayoutError
+from .lists import SUFFIXES, read_list
+from .record import Record
+from .write_boxes import CSV_HEADER
+
+# Lists that a folder may contain beside its images; "metadata" is Hugging Face's name.
+LIST_NAMES = [
+    f"{stem}.{suffix}"
+    for stem in ("annotations", "metadata")
+    for suffix in ("csv", "tsv", "jsonl", "json")
+]
+CONTACT_SHEETS = re.compile(r"(found|discover_.+|contact_sheet.*)\.jpg")
+UNFINISHED = (".sightings.jsonl", ".looks.jsonl", ".boxes.*.*")  # files of a killed run
+
+
+def open_dataset(data: str | Path, split: str | None = None) -> Dataset:
+    """Open `DATA` as the commands accept it.
+
+    A folder (class folders, or one with annotations.csv, VOC's Annotations/, COCO's annotations/),
+    a list (.csv, .tsv, .txt, .jsonl, .json), `NAME:FOLDER` for a published data set
+    (`cub:birds/CUB_200_2011`), `hf:NAME` for a Hugging Face data set, or `world/small` and the
+    other synthetic worlds.
+    """
+    dataset = _open(str(data))
+    return dataset if split is None else dataset.split(split)
+
+
+def _open(data: str) -> Dataset:
+    path = Path(data).expanduser()
+    if path.is_dir():
+        return _open_folder(path)
+    if path.is_file():
+        return _open_file(path)
+    name, _, argument = data.partition(":")
+    if data.startswith("world/"):
+        from .synthetic import world
+
+        return world(data)
+    if name == "hf" and argument:
+        from .huggingface import read_huggingface
+
+        return read_huggingface(argument)
+    if _has_name(data):
+        from .benchmarks import find_benchmark
+
+        return find_benchmark(name).read(Path(argument).expanduser())
+    raise LayoutError(
+        f"{data} does not exist: give a folder, a list, NAME:FOLDER, hf:NAME or world/small"
+    )
+
+
+def _has_name(data: str) -> bool:
+    """Whether the text is NAME:FOLDER; a single letter is a Windows drive."""
+    return data.find(":") > 1
+
+
+def _open_folder(path: Path) -> Dataset:
+    for name in LIST_NAMES:
+        if (path / name).is_file():
+            return _open_file(path / name)
+    instances = sorted((path / "annotations").glob("instances_*.json"))
+    if instances:
+        from .coco import CocoFile, read_coco_files
+
+        return read_coco_files([CocoFile(file) for file in instances], path.resolve().name)
+    if (path / "Annotations").is_dir():
+        from .voc import read_voc
+
+        return read_voc(path)
+    if (path / "world.json").is_file():
+        raise LayoutError(
+            f"{path} is an unfinished world: run `cenote world {path}` again with its settings"
+        )
+    return read_folders(path)
+
+
+def _open_file(path: Path) -> Dataset:
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES:
+        known = ", ".join(SUFFIXES)
+        raise LayoutError(f"{path} is not a list of images: expected {known}, or a folder")
+    if suffix == ".json" and _is_coco(path):
+        from .coco import read_coco
+
+        return read_coco(path)
+    return read_list(path)
+
+
+def _is_coco(path: Path) -> bool:
+    """Whether the JSON file is an object, like COCO's; a list of images is an array."""
+    with open(path, encoding="utf-8-sig", errors="replace") as file:
+        return file.read(4096).lstrip()[:1] == "{"
+
+
+def open_photographs(
+    images: Sequence[str],
+    skip: Sequence[Path] = (),
+    on_missing: Callable[[str], None] | None = None,
+) -> Dataset:
+    """Open files, folders and globs of photographs, or one data set by name.
+
+    A folder stands for all photographs below it, except in the folders to `skip`, and except masks
+    and pictures that an earlier `cenote discover` or `localize` wrote there.
+    """
+    if len(images) == 1 and _names_a_dataset(images[0]):
+        return open_dataset(images[0])
+    skipped = [path.resolve() for path in skip]
+    roots = [Path(image) for image in images if Path(image).is_dir()]
+    has_boxes = cache(has_cenote_boxes)
+
+    def wanted(path: Path) -> bool:
+        if any(path.resolve().is_relative_to(folder) for folder in skipped):
+            return False
+        return not any(_is_output(path, root, has_boxes) for root in roots)
+
+    records = (Record(str(path)) for path in find_images(images, on_missing) if wanted(path))
+    return pack(records, Path(), "photographs")
+
+
+def _names_a_dataset(text: str) -> bool:
+    path = Path(text).expanduser()
+    if path.exists():
+        return path.is_file() and path.suffix.lower() in SUFFIXES
+    return text.startswith("world/") or _has_name(text)
+
+
+def _is_output(path: Path, root: Path, has_boxes: Callable[[Path], bool]) -> bool:
+    """Whether an earlier run wrote this file; a folder of masks given as the root is input."""
+    if not path.is_relative_to(root):
+        return False
+    between = [folder for folder in path.parents if folder != root and folder.is_relative_to(root)]
+    if any(folder.name in ("masks", "pictures") and has_boxes(folder.parent) for folder in between):
+        return True
+    # With several methods, each has a folder and the sheet is beside results.json.
+    is_sheet = CONTACT_SHEETS.fullmatch(path.name) is not None
+    return is_sheet and (has_boxes(path.parent) or (path.parent / "results.json").is_file())
+
+
+def has_cenote_boxes(folder: Path) -> bool:
+    """Whether a run of Cenote wrote boxes here, or started to: others write boxes.csv, too."""
+    if any(any(folder.glob(pattern)) for pattern in UNFINISHED):
+        return True
+    csv_start, coco_start = ",".join(CSV_HEADER), '{"annotations": ['
+    if _start(folder / "boxes.csv", len(csv_start)) == csv_start:
+        return True
+    if _start(folder / "boxes.json", len(coco_start)) == coco_start:
+        return True
+    annotations = islice((folder / "Annotations").glob("*.xml"), 20)
+    return any("<score>" in _start(path, 4000) for path in annotations)
+
+
+def _start(path: Path, length: int) -> str:
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            return file.read(length)
+    except OSError:
+        return ""
