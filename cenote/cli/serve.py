@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -20,40 +21,32 @@ def run(
     max_pixels: int = 50_000_000,
     queue: int = 64,
 ) -> None:
-    """The page: look at photographs with your models, compare them, search your images, follow a tournament.
+    """Serve a web page: attention maps of photographs, comparison of models, search, tournaments.
 
-    Only this machine is served unless --host says otherwise; photographs that are uploaded stay in memory. Everything
-    that the page does is an HTTP API, described at /api. Ctrl-C ends it. Exit code 2: wrong input, nothing was served.
+    Only this machine can open it unless --host says otherwise; uploaded photographs are kept in
+    memory. Everything that the page does is an HTTP API, described at /api. Ctrl-C stops it.
+    Exit code 2: wrong input, nothing was served.
 
     Args:
-        runs: saved models, a tournament (also one that is still running), or a folder of cenote demo.
+        runs: saved models, a tournament (also a running one), or a folder of cenote demo.
         index: a folder that cenote index wrote, or Milvus as there.
-        host: where it listens; 0.0.0.0 is every network of this machine.
-        port: 0 takes a free one.
-        allow_host: names by which others may call this server, where --host is not one of them.
+        host: address to listen on; 0.0.0.0 means every network of this machine.
+        port: port to listen on; 0 chooses a free one.
+        allow_host: host names by which clients may reach this server, besides --host.
         max_bytes: the largest upload.
         max_pixels: the largest photograph.
-        queue: questions that may wait; who comes then is asked to come again.
+        queue: requests that may wait; further ones are answered with 503.
     """
     from cenote.options import check_number
-    from cenote.web.runs import find_served
-    from cenote.web.serving import serve
+    from cenote.web.server import serve
+    from cenote.web.sources import find_sources
     from cenote.web.state import Limits
 
     if not 0 <= port <= 65535:
-        raise ValueError(f"a port is a number from 0 to 65535, got {port}")
-    for name, value in (
-        ("--max-bytes", max_bytes),
-        ("--max-pixels", max_pixels),
-        ("--queue", queue),
-    ):
+        raise ValueError(f"--port must be between 0 and 65535, got {port}")
+    options = {"--max-bytes": max_bytes, "--max-pixels": max_pixels, "--queue": queue}
+    for name, value in options.items():
         check_number(name, value, whole=True, least=1)
-    for folder in runs:
-        if (folder / "index.json").is_file():
-            raise ValueError(f"{folder} is an index, no run: cenote serve --index {folder}")
-    limits = Limits(max_bytes, max_pixels, queue)
-    serve(find_served(runs, index), host, port, allow_host, limits, _say)
-
-
-def _say(sentence: str) -> None:
-    print(sentence, flush=True)
+    sources = find_sources(runs, index)
+    limits = Limits(bytes=max_bytes, pixels=max_pixels, queue=queue)
+    serve(sources, host, port, allow_host, limits, on_ready=partial(print, flush=True))

@@ -1,9 +1,12 @@
-"""The page: `cenote serve`. One light server process, and one worker process that holds models and index."""
+"""The web page of `cenote serve`: a light HTTP server and one worker process with the models.
+
+The server (app, state, jobs, views) never imports torch; the worker (service, models, index) does.
+"""
 
 from importlib.util import find_spec
 
 from ..extras import require
 
-for _package in ("fastapi", "uvicorn", "python_multipart"):
-    if find_spec(_package) is None:  # looked for, not imported: the worker needs none of them
+for _package in ("fastapi", "uvicorn", "python_multipart", "cachetools"):
+    if find_spec(_package) is None:  # checked, not imported: importing this package stays cheap
         require(_package, extra="web")

@@ -1,175 +1,246 @@
-"""The models that are served: saved ones, and the contenders of a tournament over their one backbone."""
+"""The served models: saved ones, and the contenders of tournaments. Runs in the worker."""
 
 from __future__ import annotations
 
 import json
-from collections import OrderedDict
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
+from cachetools import LRUCache
+from starlette.exceptions import HTTPException
+from torch import Tensor
+
+from ..backbones import Features
+from ..data import read_image
 from ..models import PooledModel, load
 from ..models.attend import possible
+from ..models.decided import Sight
+from ..predict.maps import MapPredictor
 from ..predict.open_model import class_names
 from ..predict.thresholds import FILE, Threshold, threshold_for
 from ..train.tournament.load import open_contenders, read_plan, trained_heats
-from .questions import Refusal, names_only
-from .runs import Served
+from .photos import PhotoRequired
+from .schemas import ModelInfo
+from .sources import Sources, strip_directories
 
-MOST = 4  # saved models in memory at a time; contenders share their backbone and stay
+MAX_SAVED_MODELS = 4  # in memory; contenders share one backbone and stay
+MAX_FEATURES = 48  # photographs whose features are cached
 
 
-class Opened(NamedTuple):
+class ServedModel(NamedTuple):
     model: PooledModel
-    folder: Path  # where a threshold was kept, if one was
+    folder: Path  # of a calibrated threshold, if there is one
     family: str  # models of one family share their backbone
-    own: Threshold | None = None  # a contender's
+    threshold: Threshold | None = None  # of a contender, from the tournament's report
 
 
-class Models:
-    """Opened when they are first asked for."""
+class FeatureKey(NamedTuple):
+    family: str
+    size: int
+    photo: str  # digest
 
-    def __init__(self, served: Served) -> None:
-        self.served = served
-        self.recent: OrderedDict[str, Opened] = OrderedDict()  # saved ones
-        self.contenders: dict[str, Opened] = {}
-        self.thresholds: dict[tuple[str, str], Threshold] = {}
-        self.saved: dict[str, Path] = {}
-        self.rows: list[dict[str, Any]] = []
-        self.heats: tuple[Path, ...] | None = None  # that were over when contenders were opened
-        for folder in served.models:
-            self._note(folder)
-        self.own = list(self.rows)
+
+class PhotoFeatures(NamedTuple):
+    """A photograph and its features, both with a batch dimension of 1."""
+
+    images: Tensor
+    size: tuple[int, int]  # (width, height) of the photograph
+    features: Features
+
+    def apply(self, model: PooledModel, kind: str) -> Sight:
+        """Return the forward pass of a model of the same family, without its backbone."""
+        sight = Sight.__new__(Sight)
+        sight.model, sight.images, sight.kind = model, self.images, kind
+        sight.features = self.features
+        sight.logits = None
+        if model.head is not None:
+            sight.logits = model.head(model.embed_features(self.features))
+        return sight
+
+
+class ServedModels:
+    """Saved models are opened when they are needed; contenders when they have been trained."""
+
+    def __init__(self, sources: Sources) -> None:
+        self.tournaments = sources.tournaments
+        self.folders: dict[str, Path] = {}  # of saved models, by name
+        self.saved: LRUCache[str, ServedModel] = LRUCache(MAX_SAVED_MODELS)
+        self.contenders: dict[str, ServedModel] = {}
+        self.thresholds: dict[tuple[str, str, bool], Threshold] = {}
+        self.features: LRUCache[FeatureKey, PhotoFeatures] = LRUCache(MAX_FEATURES)
+        self.rows: list[ModelInfo] = []
+        self.trained: list[Path] | None = None  # files that were there at the last refresh
+        for folder in sources.models:
+            name = self._unique(folder.resolve().name)
+            self.folders[name] = folder
+            self._add_row(name, self.get(name).model, _accuracy(folder), recommended=False)
+        self.saved_rows = list(self.rows)
         self.refresh()
 
-    def refresh(self) -> bool:
-        """Open what a tournament has trained since; whether there was something."""
-        played = self.served.tournaments
-        over = tuple(heat for folder in played for heat in trained_heats(folder, read_plan(folder)))
-        ends = ("config.json", "results.json")
-        over += tuple(
-            path for folder in played for name in ends if (path := folder / name).is_file()
-        )
-        if over == self.heats:
-            return False
+    def refresh(self) -> None:
+        """Open what tournaments have trained since."""
+        trained = [path for folder in self.tournaments for path in _trained_files(folder)]
+        if trained == self.trained:
+            return
         before = self.contenders, self.rows
-        self.contenders, self.rows = {}, list(self.own)
+        self.contenders, self.rows = {}, list(self.saved_rows)
         try:
-            for folder in played:
+            for folder in self.tournaments:
                 self._open_tournament(folder)
-        except Exception:  # files that are being written: next time
+        except Exception:  # files may be incomplete: next time
             self.contenders, self.rows = before
             raise
         self.thresholds.clear()
-        self.heats = over
-        return True
+        self.trained = trained
 
-    def get(self, name: str) -> Opened:
+    def get(self, name: str) -> ServedModel:
         if name in self.contenders:
             return self.contenders[name]
+        if name not in self.folders:
+            raise HTTPException(
+                404, f"there is no model '{name[:80]}': /api/about lists the models"
+            )
         if name not in self.saved:
-            raise Refusal(404, f"there is no model '{name[:80]}' here: /api/about lists them")
-        if name not in self.recent:
-            self.recent[name] = Opened(load(self.saved[name]).eval(), self.saved[name], name)
-        self.recent.move_to_end(name)
-        while len(self.recent) > MOST:
-            self.recent.popitem(last=False)
-        return self.recent[name]
+            folder = self.folders[name]
+            self.saved[name] = ServedModel(load(folder).eval(), folder, name)
+        return self.saved[name]
 
-    def threshold(self, name: str, kind: str, given: float | None) -> Threshold:
-        """As `cenote localize` takes it; settled once, because settling looks at an empty picture."""
-        opened, asked = self.get(name), (name, kind if given is None else f"{kind} given")
-        if opened.own is not None and given is None and kind in ("auto", opened.own.kind):
-            return opened.own
-        if asked not in self.thresholds:
-            try:
-                found = threshold_for(opened.model, opened.folder, given, kind)
-            except (ValueError, ImportError) as error:
-                raise Refusal(400, names_only(str(error))) from None
-            self.thresholds[asked] = found._replace(source=names_only(found.source))
-        kept = self.thresholds[asked]
-        return kept if given is None else kept._replace(value=given)
+    def threshold(self, name: str, kind: str, value: float | None) -> Threshold:
+        """Return the threshold as `cenote localize` chooses it.
 
-    def _note(self, folder: Path) -> None:
-        name = self._free(folder.resolve().name)
-        self.saved[name] = folder
-        model = self.get(name).model
-        self._add(name, model, _accuracy(folder), False)
+        Cached, because choosing the kind of map runs the model on an empty image.
+        """
+        served = self.get(name)
+        default = served.threshold
+        if default is not None and value is None and kind in ("auto", default.kind):
+            return default
+        key = name, kind, value is None
+        if key not in self.thresholds:
+            threshold = threshold_for(served.model, served.folder, value, kind)
+            source = strip_directories(threshold.source)
+            self.thresholds[key] = threshold._replace(source=source)
+        if value is None:
+            return self.thresholds[key]
+        return self.thresholds[key]._replace(value=value)
+
+    def photo_features(
+        self, wanted: Mapping[FeatureKey, tuple[MapPredictor, bytes | None]]
+    ) -> dict[FeatureKey, PhotoFeatures]:
+        """Return features of photographs; those not in the cache are computed, in one batch.
+
+        Raises PhotoRequired where a photograph is in the cache no more and its file is None.
+        """
+        available = {key: self.features[key] for key in wanted if key in self.features}
+        batches = dict[tuple[str, int], list[FeatureKey]]()
+        for key, (_, content) in wanted.items():
+            if key not in available:
+                if content is None:
+                    raise PhotoRequired
+                batches.setdefault((key.family, key.size), []).append(key)
+        for keys in batches.values():
+            predictor = wanted[keys[0]][0]
+            computed = _compute_features(predictor, [wanted[key][1] for key in keys])
+            available.update(zip(keys, computed, strict=True))
+        self.features.update(available)
+        return available
 
     def _open_tournament(self, folder: Path) -> None:
         try:
-            found = open_contenders(folder)
+            contenders = open_contenders(folder)
         except (ValueError, OSError):
-            if (folder / "config.json").is_file():  # it is over, and still they cannot be opened
+            if (folder / "config.json").is_file():  # finished, so the error will not go away
                 raise
-            found = {}  # begun with a checkpoint of its own: they come when it is over
-        report = _results(folder)
-        ranked = {row["name"]: row for row in report.get("standings", ())}
-        for title, model in found.items():
-            name = self._free(title)
-            best = title == report.get("recommended")
-            where = folder if best else next(iter(trained_heats(folder, read_plan(folder))))
-            row = ranked.get(title, {})
-            self.contenders[name] = Opened(
-                model, where, str(folder), None if (where / FILE).is_file() else _own(row, model)
-            )
-            first = next(
-                iter(row.get("accuracy") or ()), None
-            )  # the model is the first seed's, and so is this
-            self._add(name, model, first, best)
+            contenders = {}  # started from its own checkpoint: opened when it is finished
+        report = _read_report(folder)
+        standings = {row["name"]: row for row in report.get("standings", ())}
+        for title, model in contenders.items():
+            name, row = self._unique(title), standings.get(title, {})
+            recommended = title == report.get("recommended")
+            place = folder if recommended else trained_heats(folder, read_plan(folder))[0]
+            threshold = None
+            if not (place / FILE).is_file():
+                threshold = _tournament_threshold(row, model)
+            self.contenders[name] = ServedModel(model, place, str(folder), threshold)
+            accuracy = (row.get("accuracy") or [None])[0]  # of the first seed, as is the model
+            self._add_row(name, model, accuracy, recommended)
 
-    def _add(
+    def _add_row(
         self, name: str, model: PooledModel, accuracy: float | None, recommended: bool
     ) -> None:
-        pool = "cls" if model.pool is None else model.pool.name
-        self.rows.append(
-            {
-                "id": name, "name": name, "pool": pool, "backbone": model.backbone.name,
-                "classes": len(class_names(model) or ()), "maps": _maps(model), "accuracy": accuracy,
-                "recommended": recommended,
-            }
-        )  # fmt: skip
-
-    def _free(self, name: str) -> str:
-        """Two runs of the same name are told apart by a number."""
-        taken = {row["id"] for row in self.rows}
-        return next(
-            n for i in range(1, 1000) if (n := name if i == 1 else f"{name} ({i})") not in taken
+        has_grad_cam = find_spec("pytorch_grad_cam") is not None
+        row = ModelInfo(
+            id=name,
+            name=name,
+            pool="cls" if model.pool is None else model.pool.name,
+            backbone=model.backbone.name,
+            classes=len(class_names(model) or ()),
+            maps=[kind for kind in possible(model) if kind != "gradcam" or has_grad_cam],
+            accuracy=accuracy,
+            recommended=recommended,
         )
+        self.rows.append(row)
+
+    def _unique(self, name: str) -> str:
+        """Number runs of the same name."""
+        taken = {row.id for row in self.rows}
+        numbered = (f"{name} ({i})" for i in range(2, 1000))
+        return next(free for free in (name, *numbered) if free not in taken)
+
+
+def _compute_features(predictor: MapPredictor, contents: list[bytes | None]) -> list[PhotoFeatures]:
+    transform = predictor.transform()
+    loaded = [transform(read_image("the photograph", content=content)) for content in contents]
+    images = torch.stack([image for image, _ in loaded])
+    features = predictor.model.features(images)
+    results = []
+    for i, (_, size) in enumerate(loaded):
+        width, height = size.tolist()
+        cls = None if features.cls is None else _row(features.cls, i)
+        single = Features(_row(features.tokens, i), features.grid, cls)
+        results.append(PhotoFeatures(_row(images, i), (width, height), single))
+    return results
+
+
+def _row(batch: Tensor, i: int) -> Tensor:
+    """Copy one row: a view would keep the whole batch in memory."""
+    return batch[i : i + 1].clone()
+
+
+def _trained_files(folder: Path) -> list[Path]:
+    """List the files whose appearance means that models were trained."""
+    ends = [folder / "config.json", folder / "results.json"]
+    return [*trained_heats(folder, read_plan(folder)), *filter(Path.is_file, ends)]
 
 
 def _accuracy(folder: Path) -> float | None:
-    """On test, else on validation images, in percent."""
-    report = _results(folder)
-    judged = report.get("test") or report.get("val")
-    return float(judged["accuracy"]) if isinstance(judged, dict) and "accuracy" in judged else None
+    """Return the accuracy on test images, else on validation images, in percent."""
+    report = _read_report(folder)
+    scores = report.get("test") or report.get("val")
+    return float(scores["accuracy"]) if isinstance(scores, dict) and "accuracy" in scores else None
 
 
-def _maps(model: PooledModel) -> list[str]:
-    """Those that can be made here: Grad-CAM has a package of its own."""
-    there = find_spec("pytorch_grad_cam") is not None
-    return [kind for kind in possible(model) if kind != "gradcam" or there]
-
-
-def _own(row: dict[str, Any], model: PooledModel) -> Threshold | None:
-    """What made a contender's best boxes, where the tournament had boxes to judge by."""
+def _tournament_threshold(row: dict[str, Any], model: PooledModel) -> Threshold | None:
+    """Return the threshold of a contender's best boxes, if the tournament evaluated boxes."""
     value, kind = row.get("threshold"), row.get("map")
     if value is None or kind not in possible(model):
         return None
-    source = "the best on the images that the tournament judged boxes on, an oracle's"
+    source = "the best on the images on which the tournament evaluated boxes, an oracle's"
     return Threshold(value, kind, model.backbone.preprocessing.size, source)
 
 
-def _results(folder: Path) -> dict[str, Any]:
+def _read_report(folder: Path) -> dict[str, Any]:
     try:
-        found = json.loads((folder / "results.json").read_text())
+        report = json.loads((folder / "results.json").read_text())
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return report if isinstance(report, dict) else {}
 
 
 def pool_groups() -> dict[str, str]:
-    """The group of every pool, as a tournament's table has it."""
+    """Return the group of every pool, as in the table of a tournament."""
     from ..pooling import list_pools
     from ..pooling.registry import entry
 

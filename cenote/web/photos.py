@@ -1,75 +1,108 @@
-"""Photographs that were uploaded, in memory alone: the least recently used make room."""
+"""Photographs in memory, and the JPEGs of them that are shown."""
 
 from __future__ import annotations
 
 from io import BytesIO
 from pathlib import Path
+from typing import NamedTuple
 
+from cachetools import LRUCache
 from PIL import Image
+from starlette.exceptions import HTTPException
 
-from .questions import Photo
-from .remembered import Remembered
+from .schemas import PhotoInfo
 
-ROOM = 256 << 20  # bytes of all photographs
-LARGEST = 20_000_000  # bytes of one that was not uploaded: it goes to the worker when it is first asked about
-LONGEST = 1600  # pixels of the longer side of what is shown
+STORE_BYTES = 256 << 20  # of all uploaded photographs
+MAX_FILE_BYTES = 20_000_000  # of a photograph that was not uploaded
+MAX_SIDE = 1600  # pixels of the longer side of what is shown
 
 
-class Photos:
-    """By the digest of the file that was uploaded: the same photograph has the same address."""
+class Photo(NamedTuple):
+    """A photograph in memory.
 
-    def __init__(self, room: int = ROOM) -> None:
-        self.kept: Remembered[str, Photo] = Remembered(
-            room, lambda photo: len(photo.content) + len(photo.shown)
+    Models get the file. Clients never do, because it may contain where the photograph was taken.
+    """
+
+    digest: str  # of the file
+    content: bytes  # the file; empty in the worker's answer to an upload, where the server has it
+    width: int  # after the EXIF rotation
+    height: int
+    shown: bytes  # a JPEG of at most MAX_SIDE pixels, without metadata
+    name: str = ""
+
+    def info(self) -> PhotoInfo:
+        return PhotoInfo(photo=self.digest, width=self.width, height=self.height)
+
+
+class PhotoRequired(HTTPException):
+    """The worker does not have a photograph: the server sends the request again with the file."""
+
+    def __init__(self) -> None:
+        super().__init__(404, "this photograph is not stored here: upload it again")
+
+
+class PhotoStore:
+    """Uploaded photographs, the least recently used of which are dropped, and the examples."""
+
+    def __init__(self, examples: dict[str, Photo], max_bytes: int = STORE_BYTES) -> None:
+        self.examples = examples
+        self.uploads: LRUCache[str, Photo] = LRUCache(
+            max_bytes, lambda photo: len(photo.content) + len(photo.shown)
         )
-        self.examples: dict[str, Photo] = {}  # which stay
 
     def __contains__(self, digest: str) -> bool:
-        return digest in self.examples or digest in self.kept
+        return digest in self.examples or digest in self.uploads
 
-    def get(self, digest: str) -> Photo | None:
-        return self.examples.get(digest) or self.kept.get(digest)
+    def get(self, digest: str) -> Photo:
+        photo = self.examples.get(digest) or self.uploads.get(digest)
+        if photo is None:
+            message = "this photograph is no longer stored: upload it again, or choose another one"
+            raise HTTPException(404, message)
+        return photo
 
-    def put(self, digest: str, photo: Photo) -> None:
-        if digest not in self.examples:
-            self.kept.put(digest, photo)
-
-
-def file_of(path: Path, is_one: bool = True) -> bytes | None:
-    """What is in the file, where that says it all: of a camera's raw data, only the name tells what it is."""
-    from ..data.images import RAW  # the server, which only shows, needs no numpy
-
-    return path.read_bytes() if is_one and path.suffix.lower() not in RAW else None
+    def put(self, photo: Photo) -> None:
+        if photo.digest not in self.examples:
+            self.uploads[photo.digest] = photo
 
 
-def photo_of(image: Image.Image, content: bytes | None, name: str = "") -> Photo:
-    """`content` is the file; without one, the pixels are kept as a PNG. What is too large is seen as it is shown."""
+def read_photo_file(path: Path, is_image_file: bool = True) -> bytes | None:
+    """Return the file, or None where its bytes alone do not tell how to decode them (raw files)."""
+    from ..data.images import RAW  # imports numpy, which the server does not need
+
+    return path.read_bytes() if is_image_file and path.suffix.lower() not in RAW else None
+
+
+def encode_photo(image: Image.Image, content: bytes | None, digest: str, name: str = "") -> Photo:
+    """Build a photograph from its pixels and its file; without a file the pixels become a PNG.
+
+    Where the file is too large for the worker's pipe, models get the shown JPEG instead.
+    """
     if content is None:
-        into = BytesIO()
-        image.save(into, "PNG", compress_level=1)
-        content = into.getvalue()
+        buffer = BytesIO()
+        image.save(buffer, "PNG", compress_level=1)
+        content = buffer.getvalue()
     width, height = image.size
-    image.thumbnail((LONGEST, LONGEST))
-    shown = encode(image, 92)
-    if len(content) > LARGEST:
-        return Photo(shown, *image.size, name, shown)
-    return Photo(content, width, height, name, shown)
+    image.thumbnail((MAX_SIDE, MAX_SIDE))
+    shown = encode_jpeg(image, 92)
+    if len(content) > MAX_FILE_BYTES:
+        return Photo(digest, shown, *image.size, shown, name)
+    return Photo(digest, content, width, height, shown, name)
 
 
-def smaller(content: bytes, side: int) -> bytes:
-    """Our own JPEG with its longer side at most so many pixels."""
+def shrink_jpeg(content: bytes, side: int) -> bytes:
+    """Resize one of our own JPEGs to `side` pixels at most."""
     with Image.open(BytesIO(content), formats=["JPEG"]) as image:
         if max(image.size) <= side:
             return content
         image.draft("RGB", (side, side))
         image.thumbnail((side, side))
-        return encode(image)
+        return encode_jpeg(image)
 
 
-def encode(image: Image.Image, quality: int = 88) -> bytes:
-    """A picture as a JPEG, without anything that the file knew of camera and place."""
+def encode_jpeg(image: Image.Image, quality: int = 88) -> bytes:
+    """Encode without the metadata of the file, such as camera and place."""
     bare = Image.new("RGB", image.size)
     bare.paste(image)
-    into = BytesIO()
-    bare.save(into, "JPEG", quality=quality)
-    return into.getvalue()
+    buffer = BytesIO()
+    bare.save(buffer, "JPEG", quality=quality)
+    return buffer.getvalue()

@@ -1,120 +1,83 @@
-"""All that a running server remembers: photographs, what the worker told of itself, how the tournament stands."""
+"""What the server keeps between requests, and how its views reach it."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import resource
-import sys
-import time
-from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
-from .. import __version__
-from ..train.tournament.progress import read_standing
-from .desk import Busy, Desk
-from .photos import Photos, smaller
-from .questions import About, Photo, Refusal
-from .remembered import Remembered
-from .runs import Served
-from .static_files import read_static
+from cachetools import LRUCache, TTLCache
+from fastapi import Depends, Request
+from starlette.exceptions import HTTPException
 
-FRESH = 1.0  # seconds that the standing of a tournament is good for
-SMALL = 32 << 20  # bytes of smaller pictures that are kept
+from .jobs import JobQueue
+from .photos import STORE_BYTES, PhotoStore, shrink_jpeg
+from .schemas import Schema
+from .service import Startup, WorkerRequest
+from .sources import Sources
+
+THUMBNAIL_BYTES = 32 << 20  # of all cached thumbnails
+STANDINGS_SECONDS = 1.0  # until the folder of a tournament is read again
 
 
-@dataclass(frozen=True)
-class Limits:
-    bytes: int = 20_000_000
+class Limits(Schema):
+    bytes: int = 20_000_000  # of an upload
     pixels: int = 50_000_000
-    queue: int = 64
+    queue: int = 64  # requests that may wait
 
 
-class State:
-    def __init__(self, served: Served, desk: Desk, limits: Limits, ready: dict[str, Any]) -> None:
-        self.served, self.desk, self.limits = served, desk, limits
-        self.static = read_static()
-        self.photos = Photos()
-        self.photos.examples = dict(ready["examples"])
-        self.groups = ready["groups"]
-        self.opened = {"models": ready["models"], "index": ready["index"]}
+class ServerState:
+    def __init__(
+        self, sources: Sources, jobs: JobQueue, startup: Startup, limits: Limits | None = None
+    ) -> None:
+        self.sources, self.jobs, self.limits = sources, jobs, limits or Limits()
+        self.contents = startup.contents
+        self.pool_groups = startup.pool_groups
+        largest = 2 * self.limits.bytes  # a file and the JPEG that is shown
+        self.photos = PhotoStore(startup.examples, max(STORE_BYTES, largest))
+        self.complete = not sources.tournaments  # a running tournament adds models
         self.uploads = 0  # that are being read
-        self.small: Remembered[tuple[str, int], bytes] = Remembered(SMALL)
-        self.standing: tuple[float, dict[str, Any]] | None = None
-        self.reading = asyncio.Lock()
-        self.complete = False  # a tournament adds no more models
+        self.standings: TTLCache[Path, Any] = TTLCache(maxsize=1, ttl=STANDINGS_SECONDS)
+        self.standings_lock = asyncio.Lock()
+        self.thumbnails: LRUCache[tuple[str, int], bytes] = LRUCache(THUMBNAIL_BYTES, len)
 
-    async def about(self) -> dict[str, Any]:
-        standing = None
-        if self.served.tournaments:
-            with suppress(Refusal):  # it may have been removed
-                standing = await self.tournament()
-        if standing is not None and not self.complete:
-            with suppress(Busy, Refusal):  # what was known before is true still
-                self.opened = await self.desk.ask(About())
-                self.complete = standing["report"] is not None
-        return {
-            "version": __version__,
-            "title": self.served.title,
-            **self.opened,
-            "examples": [
-                {"photo": digest, "name": photo.name, "width": photo.width, "height": photo.height}
-                for digest, photo in self.photos.examples.items()
-            ],
-            "tournament": standing and {"name": standing["name"], "running": standing["running"]},
-            "report": self.has_report(),
-            "limits": vars(self.limits),
-        }
+    async def answer(
+        self, request: Request, job: WorkerRequest, content: bytes | None = None
+    ) -> Any:
+        """Let the worker answer; give up when the client disconnects."""
 
-    async def tournament(self) -> dict[str, Any]:
-        """Read again when it is a second old, by one reader for all who ask."""
-        async with self.reading:
-            if self.standing is None or time.monotonic() - self.standing[0] > FRESH:
-                try:
-                    found = await asyncio.to_thread(
-                        read_standing, self.served.tournaments[0], self.groups
-                    )
-                except ValueError as error:
-                    raise Refusal(404, str(error)) from None
-                self.standing = time.monotonic(), found | {"page": self.has_report()}
-            return self.standing[1]
+        async def disconnect() -> None:
+            while (await request.receive())["type"] != "http.disconnect":
+                pass
 
-    def has_report(self) -> bool:
-        return self.served.report is not None and self.served.report.is_file()
+        answer = asyncio.ensure_future(self.jobs.submit(job, content))
+        disconnected = asyncio.ensure_future(disconnect())
+        try:
+            await asyncio.wait({answer, disconnected}, return_when=asyncio.FIRST_COMPLETED)
+            if not answer.done():
+                raise HTTPException(499, "the client has disconnected")
+            return answer.result()
+        finally:
+            answer.cancel()
+            disconnected.cancel()
 
-    def photo(self, digest: str) -> Photo:
-        found = self.photos.get(digest)
-        if found is None:
-            raise Refusal(
-                404, "this photograph is not here any more: upload it again, or choose another one"
-            )
-        return found
-
-    async def smaller(self, digest: str, side: int) -> bytes:
-        photo = self.photo(digest)
+    async def jpeg(self, digest: str, side: int) -> bytes:
+        """Return a photograph as a JPEG of at most `side` pixels."""
+        photo = self.photos.get(digest)
         if max(photo.width, photo.height) <= side:
             return photo.shown
-        found = self.small.get((digest, side))
-        if found is None:
-            found = await asyncio.to_thread(smaller, photo.shown, side)
-            self.small.put((digest, side), found)
-        return found
+        if (digest, side) not in self.thumbnails:
+            content = await asyncio.to_thread(shrink_jpeg, photo.shown, side)
+            self.thumbnails[digest, side] = content
+        return self.thumbnails[digest, side]
 
-    def memory(self) -> float:
-        """Megabytes of server and worker."""
-        pages = sum(_pages(pid) for pid in (os.getpid(), self.desk.worker.pid) if pid is not None)
-        if pages:
-            return round(pages * os.sysconf("SC_PAGE_SIZE") / 1e6, 1)
-        unit = (
-            1e6 if sys.platform == "darwin" else 1e3
-        )  # the most it ever was, in bytes or kilobytes
-        return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit, 1)
+    def has_report(self) -> bool:
+        return self.sources.report is not None and self.sources.report.is_file()
 
 
-def _pages(pid: int) -> int:
-    try:
-        with open(f"/proc/{pid}/statm") as file:
-            return int(file.read().split()[1])
-    except (OSError, ValueError, IndexError):
-        return 0
+def _state_of(request: Request) -> ServerState:
+    state: ServerState = request.app.state.server
+    return state
+
+
+State = Annotated[ServerState, Depends(_state_of)]

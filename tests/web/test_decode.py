@@ -6,10 +6,15 @@ from io import BytesIO
 import numpy as np
 import pytest
 from PIL import Image
+from starlette.exceptions import HTTPException
 
-from cenote.web.photos import LONGEST
-from cenote.web.questions import Decode, Photo, Refusal
-from cenote.web.worker import decode
+from cenote.web.photos import MAX_SIDE, Photo
+from cenote.web.views.photos import DecodeRequest
+
+
+def decode(name: str, content: bytes, max_pixels: int) -> Photo:
+    request = DecodeRequest(digest="d", name=name, max_pixels=max_pixels)
+    return request.run(None, content)  # type: ignore[arg-type]
 
 
 def saved(image: Image.Image, kind: str, **options: object) -> bytes:
@@ -42,10 +47,10 @@ GOOD = {
 @pytest.mark.parametrize("name", GOOD)
 def test_photographs_of_every_kind(name: str) -> None:
     content, size = GOOD[name]
-    found = decode(Decode("d", "x.jpg", content, 50_000_000))
+    found = decode("x.jpg", content, 50_000_000)
     assert isinstance(found, Photo) and (found.width, found.height) == size
     assert found.content == b"", "models see the file itself"
-    share = max(size) / min(max(size), LONGEST)
+    share = max(size) / min(max(size), MAX_SIDE)
     with Image.open(BytesIO(found.shown)) as image:
         assert image.format == "JPEG" and image.mode == "RGB" and not image.getexif()
         assert image.size == tuple(max(1, round(side / share)) for side in size)
@@ -66,11 +71,11 @@ BAD = {
 @pytest.mark.parametrize("name", BAD)
 def test_what_is_no_photograph(name: str) -> None:
     content, status = BAD[name]
-    with pytest.raises(Refusal) as refused:
-        decode(Decode("d", "photo.jpg", content, 1_000_000))
-    assert refused.value.status == status and refused.value.sentence.startswith("photo.jpg: ")
+    with pytest.raises(HTTPException) as raised:
+        decode("photo.jpg", content, 1_000_000)
+    assert raised.value.status_code == status and raised.value.detail.startswith("photo.jpg: ")
     if status == 413:
-        assert re.search(r"\b1 ", refused.value.sentence), (
+        assert re.search(r"\b1 ", raised.value.detail), (
             "the limit in megapixels is this server's, not Pillow's own"
         )
 
@@ -78,9 +83,7 @@ def test_what_is_no_photograph(name: str) -> None:
 def test_telephones_photographs() -> None:
     heif = pytest.importorskip("pillow_heif", reason="HEIC needs cenote[photos]")
     heif.register_heif_opener()
-    found = decode(
-        Decode("d", "photo.heic", saved(Image.new("RGB", (64, 48), "red"), "HEIF"), 1_000_000)
-    )
+    found = decode("photo.heic", saved(Image.new("RGB", (64, 48), "red"), "HEIF"), 1_000_000)
     assert (found.width, found.height) == (64, 48)
 
 
@@ -88,6 +91,6 @@ def test_what_only_its_name_explains_is_kept_as_pixels(monkeypatch: pytest.Monke
     """A camera's raw data looks like a TIFF, and a photograph's name is not kept."""
     pixels = Image.effect_noise((90, 60), 80).convert("RGB")
     monkeypatch.setattr("cenote.data.read_image", lambda *given: pixels.copy())
-    found = decode(Decode("d", "photo.DNG", b"raw", 1_000_000))
+    found = decode("photo.DNG", b"raw", 1_000_000)
     with Image.open(BytesIO(found.content)) as image:
         assert image.format == "PNG" and (np.asarray(image) == np.asarray(pixels)).all()

@@ -21,7 +21,11 @@ from PIL.PngImagePlugin import PngInfo
 
 from cenote.cli import main
 from cenote.data import read_image
-from cenote.web import shapes
+from cenote.web.schemas import PhotoInfo
+from cenote.web.views.about import AboutResponse, HealthResponse
+from cenote.web.views.look import LookResponse
+from cenote.web.views.search import SearchResponse
+from cenote.web.views.tournament import TournamentResponse
 
 from .conftest import Server, serve
 
@@ -63,7 +67,7 @@ def noise(seed: int, side: int = 90) -> bytes:
 def test_every_shape(server: Server) -> None:
     with server.client() as client:
         about = client.get("/api/about").json()
-        shapes.About.model_validate(about)
+        AboutResponse.model_validate(about)
         assert about["title"] and about["limits"] == {
             "bytes": 20_000_000,
             "pixels": 50_000_000,
@@ -71,16 +75,16 @@ def test_every_shape(server: Server) -> None:
         }
         assert about["models"][0]["id"] == "run" and about["tournament"]["running"] is False
         uploaded = client.post("/api/photos", files={"file": ("a.png", noise(0))})
-        photo = shapes.Uploaded.model_validate(uploaded.json()).photo
+        photo = PhotoInfo.model_validate(uploaded.json()).photo
         assert uploaded.status_code == 201
         for model in about["models"]:
             found = client.get("/api/look", params={"photo": photo, "model": model["id"]})
-            shapes.Look.model_validate(found.json())
+            LookResponse.model_validate(found.json())
         entry = about["index"]["entries"][0]
         found = client.get("/api/search", params={"entry": entry, "text": "sketch", "top": 5})
-        results = shapes.Search.model_validate(found.json()).results
+        results = SearchResponse.model_validate(found.json()).results
         assert len(results) == 5
-        taken = shapes.Uploaded.model_validate(client.post(f"/api/entries/{entry}").json())
+        taken = PhotoInfo.model_validate(client.post(f"/api/entries/{entry}").json())
         assert (
             client.get("/api/look", params={"photo": taken.photo, "model": "run"}).json()["width"]
             == taken.width
@@ -88,10 +92,10 @@ def test_every_shape(server: Server) -> None:
         picture = client.get(f"/api/entries/{results[0].entry}", params={"side": 48})
         with Image.open(BytesIO(picture.content)) as image:
             assert max(image.size) == 48
-        standing = shapes.Tournament.model_validate(client.get("/api/tournament").json())
+        standing = TournamentResponse.model_validate(client.get("/api/tournament").json())
         assert standing.stage == "finished" and standing.report is not None and not standing.page
         assert {c.name for c in standing.contenders} >= {"gap", "simpool", "cls"}
-        assert shapes.Health.model_validate(client.get("/health").json()).status == "ready"
+        assert HealthResponse.model_validate(client.get("/health").json()).status == "ready"
         assert client.get("/api/openapi.json").json()["openapi"].startswith("3.1")
         assert client.get("/").headers["content-type"].startswith("text/html")
 

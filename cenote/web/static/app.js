@@ -1,14 +1,11 @@
-// Rooms are paths, what is shown is the query string: every view has an address.
+// Every link of the navigation is a view: /look is look.js. The query string is its state.
 import { ask } from "./ask.js";
 import { counted, el, trouble } from "./dom.js";
-import * as compare from "./compare.js";
-import * as look from "./look.js";
 import { isPhoto } from "./photos.js";
-import * as search from "./search.js";
-import * as tournament from "./tournament.js";
 
-const ROOMS = { "/look": look, "/compare": compare, "/search": search, "/tournament": tournament };
-const main = document.getElementById("room");
+const links = [...document.querySelectorAll("nav [data-view]")];
+const modules = {}; // path -> { title, enter }
+const main = document.getElementById("view");
 let about = null;
 let open = null; // { path, view, controller }
 let carried = null; // a photograph
@@ -47,35 +44,35 @@ function first() {
 }
 
 function show() {
-  const path = ROOMS[location.pathname] ? location.pathname : first();
+  const path = modules[location.pathname] ? location.pathname : first();
   if (open?.path !== path) {
     open?.controller.abort();
     const controller = new AbortController();
     main.replaceChildren();
-    main.dataset.room = path.slice(1);
-    open = { path, controller, view: ROOMS[path].enter(main, contextOf(path, controller.signal)) };
-    for (const link of document.querySelectorAll("nav [data-room]")) {
+    main.dataset.view = path.slice(1);
+    open = { path, controller, view: modules[path].enter(main, contextOf(path, controller.signal)) };
+    for (const link of links) {
       if (link.pathname === path) link.setAttribute("aria-current", "page");
       else link.removeAttribute("aria-current");
     }
-    document.title = `${ROOMS[path].title} · ${about.title || "Cenote"}`;
+    document.title = `${modules[path].title} · ${about.title || "Cenote"}`;
   }
   const query = new URLSearchParams(location.search);
   carry(path, query.get("photo"));
   open.view.show(query);
 }
 
-// A photograph comes along from room to room; where none was asked for in Search, the last one is kept for the others.
+// The photograph stays when the view changes; a search without one keeps the last one for the other views.
 function carry(path, photo) {
   if (isPhoto(photo)) carried = photo;
   else if (path === "/look" || path === "/compare") carried = null;
-  for (const link of document.querySelectorAll("nav [data-room]")) {
+  for (const link of links) {
     if (link.pathname !== "/tournament") link.search = carried ? `?photo=${carried}` : "";
   }
 }
 
 document.addEventListener("click", (event) => {
-  const link = event.target.closest("a[data-room]");
+  const link = event.target.closest("a[data-view]");
   if (!link || event.button || event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
   event.preventDefault();
   const moved = link.pathname !== location.pathname;
@@ -120,6 +117,7 @@ async function refresh() {
 async function begin() {
   main.replaceChildren(el("p", { class: "lead busy" }, "Opening the page …"));
   try {
+    await Promise.all(links.map(async ({ pathname }) => (modules[pathname] = await import(`.${pathname}.js`))));
     await refresh();
   } catch (error) {
     return main.replaceChildren(trouble(error, begin));

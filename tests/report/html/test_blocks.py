@@ -198,7 +198,7 @@ def contrast(a: str, b: str) -> float:
 
 @pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
 def test_ink_is_readable_in_both_themes(theme: int) -> None:
-    style = (Path(cenote.report.__file__).parent / "templates" / "style.css").read_text()
+    style = (Path(cenote.report.__file__).parent / "templates" / "colours.css").read_text()
     colours = {
         m[1]: m[2 + theme] for m in re.finditer(r"--(\w+): light-dark\((#\w{6}), (#\w{6})\)", style)
     }

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.web.browser.looking import BROWSER, at_rest, expect, slide
+from tests.web.browser.actions import BROWSER, at_rest, expect, slide
 
 pytestmark = BROWSER
 SUMMARY = re.compile(r"^\D+\d+\D+\d+%")  # of all photographs; before: "3 of 8 ..."

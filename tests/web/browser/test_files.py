@@ -5,13 +5,12 @@ from html.parser import HTMLParser
 
 import pytest
 
-from cenote.web.static_files import FOLDER as STATIC
-from cenote.web.static_files import read_static
+from cenote.web.app import STATIC, read_static
 
 TEXTS = {
     name: file.content.decode()
     for name, file in read_static().items()
-    if file.kind.startswith("text/")
+    if file.media_type.startswith("text/")
 }
 
 
@@ -58,6 +57,14 @@ def test_modules_name_what_is_there() -> None:
                 assert len(re.findall(rf"\b{name}\b", path.read_text())) > 1, (
                     f"{path.name} does not use {name}"
                 )
+
+
+def test_every_view_has_a_module() -> None:
+    views = re.findall(r'<a href="/(\w+)" data-view>', (STATIC / "index.html").read_text())
+    assert len(views) == 4
+    for view in views:
+        source = (STATIC / f"{view}.js").read_text()
+        assert "export const title" in source and "export function enter" in source
 
 
 @pytest.mark.parametrize("name", TEXTS)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.web.browser.looking import BROWSER, at_rest, expect, paste, pixels, slide
+from tests.web.browser.actions import BROWSER, at_rest, expect, paste, pixels, slide
 
 pytestmark = BROWSER
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.web.browser.looking import BROWSER, at_rest, expect, overflow, paste
+from tests.web.browser.actions import BROWSER, at_rest, expect, overflow, paste
 
 pytestmark = BROWSER
 ROOMS = ("look", "compare", "search", "tournament")

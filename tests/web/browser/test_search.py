@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from tests.web.browser.looking import BROWSER, expect, slide
+from tests.web.browser.actions import BROWSER, expect, slide
 
 pytestmark = BROWSER
 

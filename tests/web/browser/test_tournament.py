@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.web.browser.looking import BROWSER, expect
+from tests.web.browser.actions import BROWSER, expect
 
 pytestmark = BROWSER
 

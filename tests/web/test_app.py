@@ -1,29 +1,39 @@
-"""What the server answers by itself: failures are sentences, uploads are limited while they come, clients may leave."""
+"""What the server does by itself: errors are sentences, uploads are limited, clients may leave."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from hashlib import blake2b
+from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from PIL import Image
+from starlette.exceptions import HTTPException
 
-from cenote.web import app, prompt
-from cenote.web.desk import Busy
-from cenote.web.photos import Photos, smaller
-from cenote.web.questions import Decode, Look, Photo, Refusal, Search
-from cenote.web.remembered import Remembered
+from cenote.web import server
+from cenote.web.app import create_app
+from cenote.web.jobs import busy
+from cenote.web.photos import Photo, PhotoStore, shrink_jpeg
+from cenote.web.schemas import ModelInfo
+from cenote.web.service import Contents
 from cenote.web.state import Limits
+from cenote.web.views import photos
+from cenote.web.views.about import ContentsRequest
+from cenote.web.views.look import LookRequest
+from cenote.web.views.photos import DecodeRequest
+from cenote.web.views.search import ImageSearchRequest
 
-from .stub import EXAMPLE, StubDesk, call, get, jpeg, listening, state_of, until
+from .stub_jobs import EXAMPLE, StubJobs, call, get, jpeg, listening, state_of, until
 
 
-def sentence(found: httpx.Response) -> str:
-    told = found.json()
-    assert (
-        set(told) == {"detail"} and isinstance(told["detail"], str) and "\n" not in told["detail"]
-    )
-    return str(told["detail"])
+def sentence(response: httpx.Response) -> str:
+    body = response.json()
+    assert set(body) == {"detail"} and isinstance(body["detail"], str)
+    assert "\n" not in body["detail"]
+    return str(body["detail"])
 
 
 @pytest.mark.parametrize(("path", "status", "name"), [
@@ -45,68 +55,89 @@ def test_failures_are_sentences(path: str, status: int, name: str) -> None:
 
 
 def test_other_methods_are_refused() -> None:
-    found = get(state_of(), "/api/about", method="DELETE")
-    assert found.status_code == 405 and sentence(found) and found.headers["allow"] == "GET"
+    response = get(state_of(), "/api/about", method="DELETE")
+    assert response.status_code == 405 and sentence(response)
+    assert response.headers["allow"] == "GET"
 
 
-def test_what_the_desk_refuses() -> None:
-    def answer(question: Any) -> Any:
-        raise Busy("too many", 7) if isinstance(question, Search) else Refusal(410, "it is gone")
+def test_errors_of_the_worker() -> None:
+    def answer(request: Any) -> Any:
+        if isinstance(request, ImageSearchRequest):
+            raise busy("too many", 7)
+        raise HTTPException(410, "it is gone")
 
-    found = get(state_of(StubDesk(answer)), "/api/search?text=dog")
-    assert (found.status_code, found.headers["retry-after"], sentence(found)) == (
-        503,
-        "7",
-        "too many",
-    )
-    assert get(state_of(StubDesk(answer)), "/api/entries/7").status_code == 410
+    response = get(state_of(StubJobs(answer)), "/api/search?text=dog")
+    assert (response.status_code, sentence(response)) == (503, "too many")
+    assert response.headers["retry-after"] == "7"
+    assert get(state_of(StubJobs(answer)), "/api/entries/7").status_code == 410
 
 
-def test_questions_reach_the_worker_as_they_were_asked() -> None:
-    desk = StubDesk()
-    state = state_of(desk)
-    assert get(state, f"/api/look?photo={EXAMPLE}&model=a%20b&map=cam&threshold=0.25").json() == {
-        "answered": True
-    }
-    assert desk.asked == [Look(EXAMPLE, "a b", "cam", 0.25, b"")]
-    assert desk.asked[0].content == state.photo(EXAMPLE).content  # type: ignore[union-attr]
+def test_parameters_reach_the_worker() -> None:
+    jobs = StubJobs()
+    state = state_of(jobs)
+    response = get(state, f"/api/look?photo={EXAMPLE}&model=a%20b&map=cam&threshold=0.25")
+    assert response.json() == {"answered": True}
+    expected = LookRequest(photo=EXAMPLE, model="a b", map="cam", threshold=0.25)
+    assert jobs.submitted == {expected: state.photos.get(EXAMPLE).content}
     get(
         state,
-        "/api/search?entry=9223372036854775807&text=dog%5E2&text=red&not=cat&weight=0.5&top=3&class=c&domain=d",
+        "/api/search?entry=9223372036854775807&text=dog%5E2&text=red&not=cat&weight=0.5&top=3"
+        "&class=c&domain=d",
     )
-    wanted = Search(
-        None, 2**63 - 1, ("dog^2", "red"), ("cat",), 0.5, "auto", 3, ("c",), ("d",), None
-    )
-    assert desk.asked[1] == wanted
+    search = list(jobs.submitted)[1]
+    assert search.model_dump(by_alias=True) == {
+        "photo": None,
+        "entry": 2**63 - 1,
+        "text": ("dog^2", "red"),
+        "not": ("cat",),
+        "weight": 0.5,
+        "method": "auto",
+        "top": 3,
+        "class": ("c",),
+        "domain": ("d",),
+    }
+
+
+def test_answers_of_replaced_models_leave_the_cache(tmp_path: Path) -> None:
+    """While a tournament runs, its models are listed again with every /api/about."""
+    (tmp_path / "plan.json").write_text(json.dumps({"contenders": ["gap"], "kind": "pools"}))
+    fields = {"pool": "gap", "backbone": "b", "classes": 2, "maps": [], "accuracy": None}
+    model = ModelInfo(id="gap", name="gap", recommended=False, **fields)
+    models = list[ModelInfo]()
+    jobs = StubJobs(lambda request: Contents(models=list(models), index=None))
+    state = state_of(jobs, tournaments=[tmp_path])
+    request = LookRequest(photo=EXAMPLE, model="m")
+    for trained, cached in ((False, True), (True, False), (True, True)):
+        models[:] = [model] * trained
+        jobs.cache[request] = b"answer"
+        response = get(state, "/api/about")
+        assert len(response.json()["models"]) == trained
+        assert (request in jobs.cache) is cached
+    assert ContentsRequest() in jobs.submitted
 
 
 def test_an_upload_has_the_address_of_its_contents() -> None:
-    desk = StubDesk()
-    state = state_of(desk)
+    jobs = StubJobs()
+    state = state_of(jobs)
     digest = blake2b(b"contents", digest_size=16).hexdigest()
-    for name in ("a.jpg", "../../etc/passwd.png"):  # the second time it is known already
-        found = get(state, "/api/photos", method="POST", files={"file": (name, b"contents")})
-        assert found.status_code == 201 and found.json() == {
-            "photo": digest,
-            "width": 40,
-            "height": 30,
-        }
-    assert [type(question) for question in desk.asked] == [Decode]
-    assert state.photo(digest).content == b"contents", (
-        "what models are asked about is what was uploaded"
-    )
-    assert get(state, f"/api/photos/{digest}").content == jpeg(), "and what is shown is not"
+    for name in ("a.jpg", "../../etc/passwd.png"):  # the second time it is stored already
+        response = get(state, "/api/photos", method="POST", files={"file": (name, b"contents")})
+        assert response.status_code == 201
+        assert response.json() == {"photo": digest, "width": 40, "height": 30}
+    assert [type(request) for request in jobs.submitted] == [DecodeRequest]
+    assert state.photos.get(digest).content == b"contents", "models get the uploaded file"
+    assert get(state, f"/api/photos/{digest}").content == jpeg(), "and clients do not"
     picture = get(state, f"/api/photos/{digest}?side=16")
-    assert (
-        picture.headers["content-type"] == "image/jpeg"
-        and "immutable" in picture.headers["cache-control"]
-    )
+    assert picture.headers["content-type"] == "image/jpeg"
+    assert "immutable" in picture.headers["cache-control"]
 
 
 def test_names_of_uploads_are_only_names() -> None:
-    desk = StubDesk()
-    get(state_of(desk), "/api/photos", method="POST", files={"file": ("..\\up/../xy.jpg", b"1")})
-    assert isinstance(desk.asked[0], Decode) and desk.asked[0].name == "xy.jpg"
+    jobs = StubJobs()
+    files = {"file": ("..\\up/../xy.jpg", b"1")}
+    get(state_of(jobs), "/api/photos", method="POST", files=files)
+    (request,) = jobs.submitted
+    assert isinstance(request, DecodeRequest) and request.name == "xy.jpg"
 
 
 @pytest.mark.parametrize(("request_", "status"), [
@@ -122,9 +153,9 @@ def test_names_of_uploads_are_only_names() -> None:
     ({"files": [("file", ("a", b"1")), ("file", ("b", b"2"))]}, 400),
 ])  # fmt: skip
 def test_uploads_that_are_refused(request_: dict[str, Any], status: int) -> None:
-    desk = StubDesk()
-    found = get(state_of(desk, Limits(bytes=2000)), "/api/photos", method="POST", **request_)
-    assert found.status_code == status and sentence(found) and not desk.asked
+    jobs = StubJobs()
+    response = get(state_of(jobs, Limits(bytes=2000)), "/api/photos", method="POST", **request_)
+    assert response.status_code == status and sentence(response) and not jobs.submitted
 
 
 def test_an_upload_is_cut_off_while_it_comes() -> None:
@@ -148,7 +179,7 @@ def test_an_upload_is_cut_off_while_it_comes() -> None:
 def test_a_slow_upload_ends_and_many_at_once_are_asked_to_come_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(app, "SLOW", 0.2)
+    monkeypatch.setattr(photos, "UPLOAD_SECONDS", 0.2)
     state = state_of()
 
     async def slow() -> AsyncIterator[bytes]:
@@ -159,12 +190,12 @@ def test_a_slow_upload_ends_and_many_at_once_are_asked_to_come_again(
         headers = {"content-type": "multipart/form-data; boundary=x"}
         several = [
             client.post("/api/photos", content=slow(), headers=headers)
-            for _ in range(app.UPLOADS + 1)
+            for _ in range(photos.MAX_UPLOADS + 1)
         ]
         return await asyncio.gather(*several)
 
     found = call(state, test)
-    assert sorted(each.status_code for each in found) == [408] * app.UPLOADS + [503]
+    assert sorted(each.status_code for each in found) == [408] * photos.MAX_UPLOADS + [503]
     assert state.uploads == 0
     last = next(each for each in found if each.status_code == 503)
     assert last.headers["retry-after"] == "1"
@@ -195,7 +226,7 @@ def test_a_client_that_leaves_takes_its_question_with_it() -> None:
         async def send(message: Any) -> None:
             sent.append(message)
 
-        await asyncio.wait_for(app.create_app(state_of(StubDesk(wait)))(scope, receive, send), 5)
+        await asyncio.wait_for(create_app(state_of(StubJobs(wait)))(scope, receive, send), 5)
         assert cancelled.is_set()
 
     asyncio.run(main())
@@ -222,7 +253,7 @@ def test_an_upload_that_is_abandoned(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_headers_that_do_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection that says nothing, or a byte at a time, is closed; one that asks is not."""
-    monkeypatch.setattr(prompt, "HEADERS", 1.0)
+    monkeypatch.setattr(server, "HEADER_SECONDS", 1.0)
     asked = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
     async def main() -> None:
@@ -249,28 +280,21 @@ def test_filters_have_an_end() -> None:
 
 
 def test_photographs_make_room_and_examples_stay() -> None:
-    photos = Photos(room=1000)
-    photos.examples["e"] = Photo(b"x" * 900, 1, 1)
+    store = PhotoStore({"e": Photo("e", b"x" * 900, 1, 1, b"")}, max_bytes=1000)
     for i in range(5):
-        photos.put(str(i), Photo(b"x" * 400, 1, 1))
-        photos.get("0")  # the one that is used
-    assert list(photos.kept) == ["4", "0"] and photos.kept.taken == 806 and "e" in photos
-    photos.put("0", Photo(b"y" * 300, 1, 1, shown=b"z" * 100))
-    assert photos.kept.taken == 806
+        store.put(Photo(str(i), b"x" * 400, 1, 1, b""))
+        store.get("0")  # the one that is used
+    assert set(store.uploads) == {"4", "0"} and store.uploads.currsize == 800 and "e" in store
+    store.put(Photo("0", b"y" * 300, 1, 1, b"z" * 100))
+    assert store.uploads.currsize == 800
 
 
-def test_long_questions_are_counted() -> None:
-    kept: Remembered[str, bytes] = Remembered(1000)
-    for i in range(9):
-        kept.put(f"{i}" * 300, b"x")
-    assert len(list(kept)) == 3 and kept.taken <= 1000
+def test_the_largest_upload_fits_into_the_store() -> None:
+    state = state_of(limits=Limits(bytes=1 << 30))
+    assert state.photos.uploads.maxsize >= 1 << 30
 
 
 def test_a_smaller_picture() -> None:
-    from io import BytesIO
-
-    from PIL import Image
-
-    assert smaller(jpeg(), 1000) == jpeg()
-    with Image.open(BytesIO(smaller(jpeg(), 20))) as image:
+    assert shrink_jpeg(jpeg(), 1000) == jpeg()
+    with Image.open(BytesIO(shrink_jpeg(jpeg(), 20))) as image:
         assert image.size == (20, 15) and not image.getexif()

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from .stub import EXAMPLE, StubDesk, get, report_in, state_of
+from cenote.web.app import read_static
+
+from .stub_jobs import EXAMPLE, StubJobs, get, report_in, state_of
 
 TRAVERSALS = [
     "../../etc/passwd", "..%2f..%2fetc%2fpasswd", "%2e%2e/%2e%2e/etc/passwd", "/etc/passwd", "....//etc/passwd",
@@ -57,27 +59,27 @@ def test_names_and_addresses_that_were_given() -> None:
 ])  # fmt: skip
 def test_only_own_pages_post(origin: str | None, status: int) -> None:
     headers = {"host": "127.0.0.1:8000"} | ({} if origin is None else {"origin": origin})
-    desk = StubDesk()
+    jobs = StubJobs()
     found = get(
-        state_of(desk),
+        state_of(jobs),
         "/api/photos",
         method="POST",
         headers=headers,
         files={"file": ("a.jpg", b"abc")},
     )
     assert found.status_code == status
-    assert bool(desk.asked) is (status == 201), "what is refused is not read either"
+    assert bool(jobs.submitted) is (status == 201), "what is refused is not read either"
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
 def test_other_sites_may_link_here_and_no_more(site: str) -> None:
     """An image or a script of theirs would hold the worker, whoever reads the answer."""
-    desk = StubDesk()
+    jobs = StubJobs()
     for mode, path in (("no-cors", "/api/search?text=a"), ("cors", "/health"), ("navigate", "/api/search?text=a"),
                        ("no-cors", "/report"), ("no-cors", "/")):  # fmt: skip
-        found = get(state_of(desk), path, headers={"sec-fetch-site": site, "sec-fetch-mode": mode})
+        found = get(state_of(jobs), path, headers={"sec-fetch-site": site, "sec-fetch-mode": mode})
         assert found.status_code == 403 and found.json()["detail"], path
-    assert not desk.asked
+    assert not jobs.submitted
     for path in ("/", "/look?photo=1", "/search", "/tournament", "/api"):
         found = get(
             state_of(), path, headers={"sec-fetch-site": site, "sec-fetch-mode": "navigate"}
@@ -94,7 +96,7 @@ def test_an_unforeseen_error_is_told_as_every_other() -> None:
     def fail(question: object) -> None:
         raise KeyError("secret")
 
-    found = get(state_of(StubDesk(fail)), "/api/search?text=a")
+    found = get(state_of(StubJobs(fail)), "/api/search?text=a")
     assert (
         found.status_code == 500
         and "KeyError" in found.json()["detail"]
@@ -172,10 +174,11 @@ def test_no_path_of_a_request_reaches_the_file_system(path: str) -> None:
 
 
 def test_the_page_s_files_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    state = state_of()
+    state, files = state_of(), read_static()
+    get(state, "/")
     monkeypatch.setattr(Path, "read_bytes", lambda self: pytest.fail("a request read a file"))
-    for name, file in state.static.items():
+    for name, file in files.items():
         found = get(state, f"/static/{name}")
-        assert found.content == file.content and found.headers["content-type"] == file.kind
+        assert found.content == file.content and found.headers["content-type"] == file.media_type
         again = get(state, f"/static/{name}", headers={"if-none-match": found.headers["etag"]})
         assert again.status_code == 304 and not again.content

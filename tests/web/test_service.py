@@ -1,0 +1,555 @@
+"""The worker answers as the commands do: boxes as `cenote localize`, search as `cenote search`."""
+
+import json
+import re
+import shutil
+from collections.abc import Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from starlette.exceptions import HTTPException
+
+from cenote.cli import main
+from cenote.data import Dataset, Record, pack, read_image
+from cenote.data.digests import digest_of
+from cenote.models import load
+from cenote.predict.boxes import Found, find
+from cenote.predict.maps import MapPredictor
+from cenote.predict.open_model import class_names
+from cenote.predict.thresholds import model_digest, threshold_for
+from cenote.search.filters import Filter
+from cenote.search.opening import choose_method, open_for
+from cenote.search.query import SearchRequest, ask
+from cenote.train.tournament.load import open_contenders
+from cenote.web import photos as web_photos
+from cenote.web.index import SAFE_INTEGER, ServedIndex
+from cenote.web.models import FeatureKey, ServedModels
+from cenote.web.photos import Photo, PhotoRequired, encode_photo
+from cenote.web.service import Service, WorkerRequest, example_photos
+from cenote.web.sources import Sources, find_sources
+from cenote.web.views.about import ContentsRequest
+from cenote.web.views.look import LookRequest, LookResponse
+from cenote.web.views.photos import file_digest
+from cenote.web.views.search import (
+    EntryPhotoRequest,
+    ImageSearchRequest,
+    PictureRequest,
+    SearchResponse,
+)
+
+# Of scores, weights and probabilities of the demo's small networks in float32: batches of another
+# size are summed in another order, and the scores of an almost constant map are its differences,
+# scaled to 0..1. Measured: at most 1.9e-5.
+TOLERANCE = 5e-5
+
+
+@pytest.fixture(scope="module")
+def service(demo: Path) -> Service:
+    return Service(find_sources([demo]))
+
+
+def look(content: bytes, model: str = "run", **options: Any) -> LookRequest:
+    return LookRequest(photo=file_digest(content), model=model, **options)
+
+
+def search(**options: Any) -> ImageSearchRequest:
+    names = {"without": "not", "classes": "class"}
+    return ImageSearchRequest(**{names.get(name, name): value for name, value in options.items()})
+
+
+def answer(service: Service, request: WorkerRequest, content: bytes | None = None) -> Any:
+    (reply,) = service.answer({request: content})
+    return reply
+
+
+def error(service: Service, request: WorkerRequest, content: bytes | None = None) -> HTTPException:
+    reply = answer(service, request, content)
+    assert isinstance(reply, HTTPException), reply
+    return reply
+
+
+@pytest.fixture(scope="module")
+def photos(demo: Path) -> dict[str, bytes]:
+    """Photographs as the server keeps them: one wide, one high, one small."""
+    contents = {}
+    for name, size in (("wide", (200, 90)), ("high", (70, 160)), ("small", (31, 33))):
+        picture = read_image(next((demo / "world" / "images").rglob("*.png"))).resize(size)
+        buffer = BytesIO()
+        picture.save(buffer, "JPEG")
+        contents[name] = buffer.getvalue()
+    return contents
+
+
+@pytest.fixture(scope="module")
+def dataset(photos: dict[str, bytes], tmp_path_factory: pytest.TempPathFactory) -> Dataset:
+    """The same photographs as files."""
+    folder = tmp_path_factory.mktemp("photos")
+    for name, content in photos.items():
+        (folder / f"{name}.jpg").write_bytes(content)
+    return pack([Record(f"{name}.jpg") for name in photos], folder, "photos")
+
+
+def distance_to_cut(maps: Sequence[np.ndarray], level: int) -> float:
+    """Distance of the scores, in levels of 1/255, to the lowest score that is above `level`."""
+    return min(float(np.abs(255 * scores - (level + 1)).min()) for scores in maps)
+
+
+def clear_threshold(maps: Sequence[np.ndarray]) -> float:
+    """Return the threshold between 0.1 and 0.9 that all scores are farthest from.
+
+    Rounding moves no cell across it: a box is of the cells whose score has a level, of 256, above
+    the threshold's.
+    """
+    level = max(range(26, 230), key=lambda level: distance_to_cut(maps, level))
+    assert distance_to_cut(maps, level) > 255 * TOLERANCE
+    return (level + 0.5) / 255
+
+
+def clear_thresholds(service: Service, dataset: Dataset) -> dict[tuple[str, str], float]:
+    """For every model and kind of map, a threshold at which boxes do not depend on rounding."""
+    thresholds, models = {}, service.models
+    for row in models.rows:
+        for kind in row.maps:
+            threshold = models.threshold(row.id, kind, 0.5)
+            predictor = MapPredictor(models.get(row.id).model, threshold.kind, threshold.size)
+            maps = [found.map for found in find(predictor, dataset, 0.5)]  # type: ignore[union-attr]
+            thresholds[row.id, kind] = clear_threshold(maps)
+    return thresholds
+
+
+def corners(boxes: list[dict[str, float]]) -> list[list[float]]:
+    return [[box[side] for side in ("x0", "y0", "x1", "y1")] for box in boxes]
+
+
+def assert_same_look(reply: Any, other: Any) -> None:
+    """Equal sizes and boxes; scores, weights and probabilities up to rounding of other batch sizes."""
+    assert isinstance(reply, bytes) and isinstance(other, bytes), (reply, other)
+    response, expected = json.loads(reply), json.loads(other)
+    for name in ("photo", "model", "width", "height", "threshold"):
+        assert response[name] == expected[name]
+    assert corners(response["boxes"]) == corners(expected["boxes"])
+    for name, number in (("boxes", "score"), ("classes", "probability")):
+        values, others = ([row[number] for row in both[name]] for both in (response, expected))
+        assert values == pytest.approx(others, abs=TOLERANCE)
+    # Classes of equal probability may change places, also with the sixth.
+    probability = {row["name"]: row["probability"] for row in expected["classes"]}
+    smallest = min(probability.values())
+    for row in response["classes"]:
+        value = probability.get(row["name"], smallest)
+        assert row["probability"] == pytest.approx(value, abs=TOLERANCE)
+    assert response["map"]["kind"] == expected["map"]["kind"]
+    weights, others = (both["map"]["weights"] for both in (response, expected))
+    np.testing.assert_allclose(weights, others, rtol=0, atol=TOLERANCE)
+    levels, others = (np.array(both["scores"]["values"]) for both in (response, expected))
+    assert response["scores"]["side"] == expected["scores"]["side"]
+    assert np.abs(levels - others).max() <= 1
+
+
+@pytest.mark.parametrize("kind", ["auto", "cam", "gradcam"])
+@pytest.mark.parametrize("default", [True, False])
+def test_boxes_are_those_of_localize(
+    service: Service,
+    demo: Path,
+    photos: dict[str, bytes],
+    dataset: Dataset,
+    kind: str,
+    default: bool,
+) -> None:
+    """At the threshold of the run, and at a requested one."""
+    if kind == "gradcam":
+        pytest.importorskip("pytorch_grad_cam", reason="needs grad-cam: pip install 'cenote[cam]'")
+    model = load(demo / "run").eval()
+    calibrated = threshold_for(model, demo / "run", None, kind)
+    predictor = MapPredictor(model, calibrated.kind, calibrated.size)
+    maps = [found.map for found in find(predictor, dataset, 0.5)]  # type: ignore[union-attr]
+    value = None if default else clear_threshold(maps)
+    threshold = threshold_for(model, demo / "run", value, kind)
+    same_cells = distance_to_cut(maps, int(255 * threshold.value)) > 255 * TOLERANCE
+    names = class_names(model)
+    assert names is not None and (default or same_cells)
+    batch = {look(content, map=kind, threshold=value): content for content in photos.values()}
+    replies = service.answer(batch)
+    for expected, reply in zip(find(predictor, dataset, threshold.value), replies, strict=True):
+        assert isinstance(expected, Found) and expected.class_id is not None
+        response = LookResponse.model_validate_json(reply)
+        assert (response.width, response.height) == expected.size
+        probability = {row.name: row.probability for row in response.classes}
+        assert max(probability.values()) == pytest.approx(expected.probability, abs=TOLERANCE)
+        predicted = names[expected.class_id]
+        assert probability[predicted] == pytest.approx(expected.probability, abs=TOLERANCE)
+        if same_cells:
+            boxes = [[box.x0, box.y0, box.x1, box.y1] for box in response.boxes]
+            assert boxes == expected.boxes.tolist()
+            scores = [box.score for box in response.boxes]
+            assert scores == pytest.approx(expected.scores.tolist(), abs=TOLERANCE)
+        assert response.threshold.model_dump() == {
+            "value": threshold.value,
+            "source": threshold.source,
+            "default": default,
+        }
+        levels = np.array(response.scores.values).reshape(2 * [response.scores.side])
+        assert levels.max() == 255 and levels.shape == (64, 64)
+        assert np.abs(levels - (255 * expected.map).astype(int)).max() <= 1
+
+
+def test_weights_are_on_the_grid_of_the_model(
+    service: Service, demo: Path, photos: dict[str, bytes]
+) -> None:
+    content = photos["wide"]
+    response = LookResponse.model_validate_json(answer(service, look(content), content))
+    model = load(demo / "run").eval()
+    transform = model.backbone.preprocessing.whole((64, 64))
+    with torch.no_grad():
+        image = transform(read_image("x.jpg", content=content))
+        expected = model.attend(image[None])[0].mean(0)
+    weights = torch.tensor(response.map.weights)
+    assert response.map.kind == "pool"
+    assert weights.shape == (response.map.rows, response.map.columns) == tuple(expected.shape)
+    assert weights.sum() == pytest.approx(1, abs=1e-4)
+    assert torch.allclose(weights, expected / expected.sum(), atol=1e-5)
+
+
+@pytest.fixture
+def looks(
+    service: Service, photos: dict[str, bytes], dataset: Dataset
+) -> dict[WorkerRequest, bytes | None]:
+    """Every photograph with every kind of map of every model."""
+    return {
+        look(content, model, map=kind, threshold=threshold): content
+        for (model, kind), threshold in clear_thresholds(service, dataset).items()
+        for content in photos.values()
+    }
+
+
+def test_answers_do_not_depend_on_the_batch(
+    service: Service, looks: dict[WorkerRequest, bytes | None]
+) -> None:
+    service.models.features.clear()
+    replies = service.answer(looks)
+    for cached in service.models.features.values():  # a view would keep the batch in memory
+        for tensor in (cached.images, cached.features.tokens):
+            assert tensor.untyped_storage().nbytes() == tensor.nbytes
+    service.models.features.clear()
+    for (request, content), reply in zip(looks.items(), replies, strict=True):
+        assert_same_look(reply, answer(service, request, content))
+
+
+def test_cached_features_answer_as_the_file_does(
+    service: Service, photos: dict[str, bytes], looks: dict[WorkerRequest, bytes | None]
+) -> None:
+    """Without them, the file is required."""
+    features = service.models.features
+    features.clear()
+    replies = service.answer(dict.fromkeys(looks))
+    assert all(isinstance(reply, PhotoRequired) for reply in replies) and not features
+    for request, content in looks.items():
+        features.clear()
+        reply = answer(service, request, content)
+        assert_same_look(answer(service, request), reply)
+    for i in range(int(features.maxsize) + 1):  # others make it the least recently used
+        model, size, _ = next(iter(features))
+        features[FeatureKey(model, size, f"{i:032}")] = next(iter(features.values()))
+    assert isinstance(answer(service, look(photos["wide"])), PhotoRequired)
+
+
+def test_contenders_share_a_backbone_and_are_what_the_tournament_saved(
+    demo: Path, service: Service
+) -> None:
+    contenders = open_contenders(demo / "tournament")
+    report = json.loads((demo / "tournament" / "results.json").read_text())
+    assert next(iter(contenders)) == report["recommended"]
+    assert set(contenders) == {row["name"] for row in report["standings"]}
+    assert len({id(model.backbone) for model in contenders.values()}) == 1
+    saved, images = load(demo / "tournament"), torch.rand(3, 3, 64, 64)
+    with torch.no_grad():
+        recommended = contenders[report["recommended"]](images)
+        assert torch.allclose(recommended, saved(images), atol=1e-5)
+    assert all(model.class_names == saved.class_names for model in contenders.values())
+    rows = {row.id: row for row in service.models.rows}
+    assert [name for name, row in rows.items() if row.recommended] == [report["recommended"]]
+    assert [kind for kind in rows["gap"].maps if kind != "gradcam"] == ["cam", "cls"]
+    assert rows["simpool"].maps[0] == "pool"
+    means = {row["name"]: row["mean"] for row in report["standings"]}
+    assert {name: row.accuracy for name, row in rows.items() if name in means} == means
+    assert next(iter(rows)) == "run" and rows["run"].accuracy is None
+
+
+def test_wrong_look_requests(service: Service, photos: dict[str, bytes]) -> None:
+    content = photos["wide"]
+    requests = [
+        look(content, "nobody"),
+        look(content, "run", map="cls"),
+        look(content, "gap", map="pool"),
+        look(content, "run"),
+    ]
+    *errors, fine = service.answer(dict.fromkeys(requests, content))
+    assert [error.status_code for error in errors] == [404, 400, 400]
+    assert "'nobody'" in errors[0].detail and "cls" in errors[1].detail
+    assert isinstance(fine, bytes), "an error does not affect the others of its batch"
+
+
+QUESTIONS: list[dict[str, Any]] = [
+    {"text": ("bird",)},
+    {"text": ("bird^2", "boat"), "without": ("sketch",)},
+    {"entry": 3},
+    {"photo": True},
+    {"entry": 3, "text": ("sketch",)},
+    {"photo": True, "text": ("sketch",), "weight": 0.7},
+    {"entry": 5, "text": ("bird",), "method": "sum", "top": 5},
+    {"text": ("bird",), "domain": ("sketch",)},
+    {"entry": 5, "text": ("bird",), "method": "freedom"},
+]
+
+
+Ranking = list[tuple[str, float]]  # file names with their scores, the best first
+
+
+def assert_same_ranking(ranking: Ranking, expected: Ranking) -> None:
+    """Equal scores up to rounding, at every rank and for every image; ties may change places."""
+    scores, expected_scores = ([score for _, score in both] for both in (ranking, expected))
+    assert scores == pytest.approx(expected_scores, abs=1e-5)
+    by_name = dict(expected)
+    for name, score in ranking:
+        assert score == pytest.approx(by_name.get(name, expected_scores[-1]), abs=1e-5), name
+
+
+@pytest.mark.parametrize(
+    "options", QUESTIONS, ids=lambda options: " ".join(f"{k}={v}" for k, v in options.items())
+)
+def test_a_search_is_what_the_command_finds(
+    service: Service,
+    demo: Path,
+    photos: dict[str, bytes],
+    tmp_path: Path,
+    options: dict[str, Any],
+) -> None:
+    content, images = photos["wide"], ()
+    if "photo" in options:
+        file = tmp_path / "mine.jpg"
+        file.write_bytes(content)
+        options, images = options | {"photo": file_digest(content)}, (file,)
+    request = search(**{"top": 12, **options})
+    if request.entry is not None:
+        (entry,) = service.index.store.entries(torch.tensor([request.entry]))
+        images = (Path(entry.path),)
+    reply = answer(service, request, content)
+    response = SearchResponse.model_validate_json(reply)
+    method, method_options = choose_method(request.method, request.weight)
+    question = SearchRequest(
+        images,
+        request.text,
+        request.without,
+        method,
+        request.top,
+        filter=Filter(domains=request.domain),
+        options=method_options,
+    )
+    expected = ask(question, *open_for(question, str(demo / "index")))
+    assert_same_ranking(
+        [(result.name, result.score) for result in response.results],
+        [(Path(result.entry.path).name, result.score) for result in expected.results],
+    )
+    values = (response.method, response.relevant, response.searched, response.exact)
+    assert values == expected[1:5]
+    assert str(demo) not in reply.decode(), "paths of the server are not sent"
+
+
+def test_proxies_of_freedom_have_names(
+    service: Service, demo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    question = SearchRequest((5,), ("bird",), method="freedom", options={"k": 3})
+    expected = ask(question, *open_for(question, str(demo / "index")))
+    # A page cannot set options of a method.
+    monkeypatch.setattr(service.index, "search", lambda question: expected)
+    reply = answer(service, search(entry=5, text=("bird",), method="freedom", top=9))
+    proxies = json.loads(reply)["why"]["proxies"]
+    assert len(proxies) == 2
+    names = [Path(path).name for path in expected.why["proxies"]]
+    assert [proxy["name"] for proxy in proxies] == names
+
+
+def test_a_photograph_that_is_in_the_index_is_found_by_its_digest(
+    service: Service, photos: dict[str, bytes]
+) -> None:
+    def results(request: ImageSearchRequest, content: bytes | None = None) -> Any:
+        return json.loads(answer(service, request, content))["results"]
+
+    (entry,) = service.index.store.entries(torch.tensor([7]))
+    by_digest, by_row = search(photo=entry.digest, top=9), search(entry=7, top=9)
+    assert results(by_digest, b"not read") == results(by_digest) == results(by_row)
+    assert 7 not in [result["entry"] for result in results(by_row)]
+    unknown = answer(service, search(photo="f" * 32))
+    assert isinstance(unknown, PhotoRequired), "the index does not contain it"
+    new = search(photo="e" * 32)
+    first = results(new, photos["small"])
+    assert results(new) == first, "the file is cached"
+
+
+def test_wrong_search_requests(service: Service) -> None:
+    for request, status, value in (
+        (search(), 400, ""),
+        (search(entry=48), 404, ""),
+        (search(entry=2**63 - 1), 404, ""),
+        (search(text=("^",)), 400, "'^'"),
+        (search(text=("a",), method="magic"), 400, "'magic'"),
+        (search(text=("a",), method="sum"), 400, "'sum'"),
+        (search(text=("a",), method="text:k=9"), 400, ""),
+        (search(text=("a",), entry=1, method="freedom:n=9999999"), 400, ""),
+        (search(text=("a",), entry=1, method="searle"), 400, "'searle'"),
+        (search(text=("a",), entry=1, method="pic2word"), 400, "'pic2word'"),
+        (search(text=("a^1e300",)), 400, "'a^1e300'"),
+        (PictureRequest(entry=48, side=64), 404, ""),
+        (EntryPhotoRequest(entry=2**63 - 1), 404, ""),
+    ):
+        failure = error(service, request)
+        assert failure.status_code == status and value in failure.detail, request
+
+
+def test_scores_that_json_does_not_have(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    request = search(text=("bird",))
+    index = service.index
+
+    def nan(question: SearchRequest) -> Any:
+        found = ServedIndex.search(index, question)
+        first = found.results[0]._replace(score=float("nan"))
+        return found._replace(results=[first, *found.results[1:]])
+
+    monkeypatch.setattr(index, "search", nan)
+    failure = error(service, request)
+    assert failure.status_code == 400 and "NaN" in failure.detail
+
+
+def test_accuracy_is_of_the_seed_that_is_served(demo: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "tournament"
+    shutil.copytree(demo / "tournament", folder)
+    report = json.loads((folder / "results.json").read_text())
+    for row in report["standings"]:
+        row["accuracy"], row["mean"] = [11.0, 33.0], 22.0
+    (folder / "results.json").write_text(json.dumps(report))
+    models = ServedModels(Sources(tournaments=[folder]))
+    assert {row.accuracy for row in models.rows} == {11.0}
+
+
+@pytest.mark.parametrize("threshold_file", ["other maps", "other model", "damaged"])
+def test_no_path_of_a_model_is_sent(
+    demo: Path, tmp_path: Path, photos: dict[str, bytes], threshold_file: str
+) -> None:
+    """Neither the source of a threshold nor an error contains more than names of files."""
+    run = tmp_path / "run"
+    shutil.copytree(demo / "run", run)
+    threshold = {
+        "threshold": 0.2,
+        "kind": "cam",
+        "size": 64,
+        "model": model_digest(run) if threshold_file == "other maps" else "x",
+        "chosen_on": {"data": str(tmp_path / "secret" / "cats"), "split": "val", "images": 30},
+    }
+    text = "{" if threshold_file == "damaged" else json.dumps(threshold)
+    (run / "localization.json").write_text(text)
+    service = Service(Sources(models=[run]))
+    for kind in ("pool", "cam"):
+        reply = answer(service, look(photos["wide"], map=kind), photos["wide"])
+        message = reply.detail if isinstance(reply, HTTPException) else reply.decode()
+        assert str(tmp_path) not in message
+        assert "localization.json" in message or re.search(r"\bcats\b.*\bval\b", message)
+
+
+def test_no_path_of_the_index_is_sent(demo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    service = Service(Sources(index=str(demo / "index")))
+
+    def refuse(*_: Any) -> None:
+        raise ValueError(f"{demo / 'index'} does not fit '{demo / 'clip'}'")
+
+    monkeypatch.setattr("cenote.web.index.ask", refuse)
+    assert error(service, search(text=("a",))).detail == "index does not fit 'clip'"
+
+
+def test_pictures_of_the_index_and_of_removed_files(service: Service, demo: Path) -> None:
+    reply = answer(service, PictureRequest(entry=2, side=32))
+    with Image.open(BytesIO(reply)) as image:
+        assert image.format == "JPEG" and image.size == (32, 32)
+    (entry,) = service.index.store.entries(torch.tensor([2]))
+    path = Path(entry.path)
+    photo = answer(service, EntryPhotoRequest(entry=2))
+    assert isinstance(photo, Photo) and photo.digest == entry.digest, "a search with it finds it"
+    assert photo.content == path.read_bytes(), "models get the file"
+    path.rename(path.with_suffix(".gone"))
+    try:
+        assert error(service, EntryPhotoRequest(entry=2)).status_code == 410
+        failure = error(service, PictureRequest(entry=2, side=33))
+        assert failure.status_code == 410 and str(demo) not in failure.detail
+        Image.new("RGB", (40, 30)).save(path)
+        photo = answer(service, EntryPhotoRequest(entry=2))
+        assert photo.digest == digest_of(path.read_bytes()).hex() != entry.digest
+    finally:
+        path.with_suffix(".gone").rename(path)
+
+
+def test_contents_and_examples(service: Service, demo: Path) -> None:
+    contents, examples, _ = service.startup()
+    assert 2 <= len(examples) <= 8
+    for digest, photo in examples.items():
+        assert service.index.store.find(digest), "examples of the data are in its index"
+        with Image.open(BytesIO(photo.content)) as image:
+            assert image.size == (photo.width, photo.height)
+    index = contents.index
+    assert index is not None and index.images == 48
+    assert index.domains == ["photo", "sketch"] and len(set(index.entries)) == 24
+    methods = {method.name for method in index.methods}
+    assert methods >= {"weicom", "freedom"}
+    assert not methods & {"searle", "pic2word"}, "they take minutes"
+    report = json.loads((demo / "tournament" / "results.json").read_text())
+    first_seed = {row["name"]: row["accuracy"][0] for row in report["standings"]}
+    accuracy = {model.id: model.accuracy for model in contents.models}
+    assert {name: accuracy[name] for name in first_seed} == first_seed
+    assert answer(service, ContentsRequest()) == contents
+
+
+def test_examples_without_any_data() -> None:
+    photos = example_photos(Sources(), None)
+    assert len(photos) == 2 and all(photo.width == 256 for photo in photos.values())
+
+
+def test_examples_are_the_files(service: Service, demo: Path) -> None:
+    """Of a data set and of an index; a file that is too large for the worker is made smaller."""
+    contents = [path.read_bytes() for path in (demo / "world").rglob("*.png")]
+    files = {digest_of(content).hex(): content for content in contents}
+    for sources in (Sources(datasets=[demo / "world"]), Sources()):
+        for digest, photo in example_photos(sources, service.index).items():
+            assert photo.content == files[digest] and photo.shown[:2] == b"\xff\xd8"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(web_photos, "MAX_FILE_BYTES", 10)
+        photo = encode_photo(Image.new("RGB", (3200, 100)), b"x" * 11, "d")
+    assert photo.content == photo.shown and (photo.width, photo.height) == (1600, 50)
+
+
+def test_milvus_is_an_index_too(demo: Path, tmp_path: Path) -> None:
+    """Its row numbers are too large for JavaScript: they are sent as strings."""
+    pytest.importorskip("milvus_lite", reason="needs milvus-lite")
+    address, model = str(tmp_path / "ix.db"), str(demo / "clip")
+    command = ["index", str(demo / "world"), "-o", address, "--model", model, "--quiet"]
+    assert main(command) == 0
+    milvus, local = (Service(Sources(index=where)) for where in (address, str(demo / "index")))
+    info, expected = milvus.index.info(), local.index.info()
+    for name in ("images", "classes", "domains", "suggestions", "model", "methods"):
+        assert getattr(info, name) == getattr(expected, name)
+    # One row in a thousand is a small number by chance.
+    assert all(isinstance(entry, str) is (int(entry) >= SAFE_INTEGER) for entry in info.entries)
+    assert any(isinstance(entry, str) for entry in info.entries)
+    request = search(text=("bird",), domain=("sketch",), top=9)
+    remote, expected_results = (
+        json.loads(answer(service, request))["results"] for service in (milvus, local)
+    )
+    assert_same_ranking(
+        *([(row["name"], row["score"]) for row in rows] for rows in (remote, expected_results))
+    )
+    entries = {row["name"]: int(row["entry"]) for row in expected_results}
+    row = next(row for row in remote if row["name"] in entries)
+    picture = answer(milvus, PictureRequest(entry=int(row["entry"]), side=32))
+    assert picture == answer(local, PictureRequest(entry=entries[row["name"]], side=32))
+    assert error(milvus, PictureRequest(entry=12, side=32)).status_code == 404
