@@ -26,7 +26,7 @@ from cenote.data.loading import Batch
 from cenote.train.config import DinoConfig
 from cenote.train.engine import Engine
 from cenote.train.tasks.dino import Dino
-from cenote.train.tasks.self_supervised import grouped
+from cenote.train.tasks.self_supervised import group_by_size
 from cenote.train.unlabelled import DINO, Unlabelled
 
 BAR = 5.0
@@ -47,14 +47,14 @@ class Bench:
         )
         model = asked.model()
         self.task = Dino(model, data, None, settings, asked.crops(model), DinoConfig())
-        self.engine = Engine(self.task, settings, folder, say=lambda sentence: None)
+        self.engine = Engine(self.task, settings, folder)
         self.engine.epoch = 1  # the head's last layer learns
         sizes = [given.size] * 2 + [given.local_size] * given.local
         views = [torch.randn(given.batch, 3, size, size) for size in sizes]
         self.batch = Batch(
             views, torch.zeros(given.batch, dtype=torch.long), torch.arange(given.batch), [], []
         )
-        self.crops = grouped(views)
+        self.crops = group_by_size(views)
         rows = len(sizes) * given.batch
         self.gradient = torch.randn(rows, given.out) / rows
 
@@ -94,13 +94,13 @@ def watch_parts(bench: Bench) -> dict[str, float]:
 
         return run
 
-    task, contender = bench.task, bench.task.states[0]
+    task, state = bench.task, bench.task.states[0]
     places = [(task, "prepare"), (task, "begin_step"), (task, "before_update"), (task, "end_step")]
     places += [
-        (contender, "step"),
-        (contender.optimizer, "step"),
+        (state, "step"),
+        (state.optimizer, "step"),
         (dino, "dino_loss"),
-        (dino, "follow"),
+        (bench.task.module, "update_teacher"),
     ]
     before = [(place, name, getattr(place, name), name in vars(place)) for place, name in places]
     for place, name, call, _ in before:

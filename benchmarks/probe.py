@@ -40,11 +40,11 @@ def main() -> None:
     data = world("small", images=given.images, progress=False)
     frozen = FrozenBackbone(create_backbone(given.backbone, pretrained=True))
     torch.manual_seed(0)
-    contender = TrainState("probe", frozen.top(given.pool, len(data.classes)), PROBE)
+    state = TrainState("probe", frozen.create_head(given.pool, len(data.classes)), PROBE)
 
     def learn(features: object, labels: torch.Tensor) -> None:
-        F.cross_entropy(contender.module.train()(features), labels).backward()
-        contender.step(1.0, None)
+        F.cross_entropy(state.module.train()(features), labels).backward()
+        state.step(1.0, None)
 
     def rerun(part: int) -> float:
         """An epoch in which every image goes through the backbone; timed on a part of them."""

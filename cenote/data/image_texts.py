@@ -1,4 +1,4 @@
-"""What may be said of an image: its captions, and short texts made of its class, domain and attributes."""
+"""Texts that describe an image: its captions, and phrases made of its class, domain and attributes."""
 
 from __future__ import annotations
 
@@ -16,49 +16,45 @@ TEXT_KINDS = ("both", "captions", "templates")
 
 
 def as_phrase(name: str) -> str:
-    """bird/crested -> crested bird, art_painting -> art painting."""
+    """Return the words of a name: bird/crested -> crested bird, art_painting -> art painting."""
     return " ".join(" ".join(reversed(name.split("/"))).replace("_", " ").split())
 
 
 def text_groups(record: Record, kind: str = "both") -> list[list[str]]:
-    """Texts of one record by group: a step draws a group, then a text of it.
+    """Return the texts of a record in groups: training draws a group, then a text of it.
 
-    A caption is said with the domain and without. Templates are the class, the domain, both together (`cat sketch`, `a
-    sketch of a cat`), and values of attributes with the class and alone. `captions` leaves them to images without one.
+    Each caption is also used with the domain ("a sketch of ..."). Templates are the class, the
+    domain, both together ("cat sketch", "a sketch of a cat"), and values of attributes with the
+    class and alone. With `captions` only images without a caption get templates.
     """
     domain = as_phrase(record.domain or "")
     captions = [line for line in (record.caption or "").splitlines() if line.strip()]
-    told = [f"{_a(domain)} of {line}" for line in captions] if domain else []
-    groups = [told + captions] if kind != "templates" else []
+    groups = []
+    if kind != "templates":
+        with_domain = [f"{_with_article(domain)} of {line}" for line in captions if domain]
+        groups.append(with_domain + captions)
     if kind != "captions" or not captions:
         name = as_phrase(record.label or "")
-        kinds = (
-            [name, domain, f"{name} {domain}", f"{_a(domain)} of {_a(name)}"]
-            if name and domain
-            else [name, domain]
-        )
-        values = [as_phrase(value) for value in record.attributes.values()]
-        about = [f"{value} {name}" for value in values if name and value != name] + [
-            v for v in values if v != name
-        ]
-        groups += [
-            kinds,
-            kinds,
-            about,
-        ]  # twice: what a thing is, and in which style, is asked for most
-    return [found for group in groups if (found := [text for text in dict.fromkeys(group) if text])]
+        names = [name, domain]
+        if name and domain:
+            names += [f"{name} {domain}", f"{_with_article(domain)} of {_with_article(name)}"]
+        values = [value for value in map(as_phrase, record.attributes.values()) if value != name]
+        about = [f"{value} {name}" for value in values if name] + values
+        groups += [names, names, about]  # twice: queries ask mostly for classes and domains
+    distinct = ([text for text in dict.fromkeys(group) if text] for group in groups)
+    return [group for group in distinct if group]
 
 
-def _a(word: str) -> str:
+def _with_article(word: str) -> str:
     return f"{'an' if word[:1] in 'aeiou' else 'a'} {word}"
 
 
 class ImageTexts:
-    """The texts of a data set, each distinct one once, with the images that they are true of."""
+    """The distinct texts of a data set, and the images that each of them describes."""
 
     def __init__(self, dataset: Dataset, kind: str = "both") -> None:
         if kind not in TEXT_KINDS:
-            raise ValueError(f"texts is one of {', '.join(TEXT_KINDS)}, got '{kind}'")
+            raise ValueError(f"texts must be one of {', '.join(TEXT_KINDS)}, got '{kind}'")
         self.ids: dict[str, int] = {}
         self.groups = [
             [
@@ -68,29 +64,27 @@ class ImageTexts:
             for record in dataset
         ]
         self.all = list(self.ids)
-        self.things = list(
-            dict.fromkeys(as_phrase(record.label) for record in dataset if record.label)
-        )
+        labels = [record.label for record in dataset if record.label]
+        self.class_names = list(dict.fromkeys(map(as_phrase, labels)))
         self.true = [frozenset(i for group in groups for i in group) for groups in self.groups]
 
     @property
     def described(self) -> list[int]:
-        """The images of which something can be said."""
+        """Positions of the images that have a text."""
         return [i for i, groups in enumerate(self.groups) if groups]
 
     @cached_property
     def digest(self) -> str:
-        return digest_of(
-            *(f"{text}\n".encode() for text in self.all), repr(self.groups).encode()
-        ).hex()
+        texts = (f"{text}\n".encode() for text in self.all)
+        return digest_of(*texts, repr(self.groups).encode()).hex()
 
-    def drawn(self, image: int, seed: int, epoch: int) -> int:
-        """The text of this image in this epoch."""
+    def draw(self, image: int, seed: int, epoch: int) -> int:
+        """Return the text of this image in this epoch."""
         number, groups = mix_seed(seed, epoch, image), self.groups[image]
         group = groups[number % len(groups)]
         return group[(number // len(groups)) % len(group)]
 
     def truth(self, images: Sequence[int], texts: Sequence[int]) -> Tensor:
-        """(B, U): which of these texts are true of which images."""
+        """Return (B, U), True where a text describes an image."""
         rows = [[text in self.true[image] for text in texts] for image in images]
         return torch.tensor(rows, dtype=torch.bool).reshape(len(images), len(texts))

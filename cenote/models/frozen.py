@@ -1,4 +1,4 @@
-"""The part of a model behind a frozen backbone: pool, last norm, embedding and head, fed with features."""
+"""A frozen backbone, and the pool and head that are trained on its features."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from .pooled import assemble, pool_tokens
 
 
 class PooledHead(nn.Module):
-    """Features -> logits, or vectors where there is no head. Its parts have the names they have in a `PooledModel`."""
+    """A `PooledModel` without its backbone: features -> logits, or vectors if there is no head.
+
+    Its modules have the names that they have in a `PooledModel`.
+    """
 
     def __init__(
         self,
@@ -33,6 +36,7 @@ class PooledHead(nn.Module):
         return self.refine(pool_tokens(self.pool, self.tokens, features)[0])
 
     def refine(self, u: Tensor) -> Tensor:
+        """Apply the last norm and the embedding to pooled vectors."""
         vectors: Tensor = self.embedding(self.after(u))
         return vectors
 
@@ -42,15 +46,15 @@ class PooledHead(nn.Module):
 
 
 class FrozenBackbone:
-    """A backbone with its features as they were trained: CLS and last norm stay where they are."""
+    """A backbone whose features stay as they were trained, CLS token and last norm included."""
 
     def __init__(self, backbone: Backbone, stride: int = 1) -> None:
-        self.stride = stride  # with which it was made
+        self.stride = stride  # with which the backbone was created, for the config
         model = assemble(backbone, "cls" if backbone.has_cls else "gap", 0, keep_cls=True)
         self.backbone = model.backbone.requires_grad_(False).eval()
         self.after, self.norm = model.after, model.norm
 
-    def top(
+    def create_head(
         self,
         pool: str,
         classes: int,
@@ -60,52 +64,49 @@ class FrozenBackbone:
         embedding_dim: int | None = None,
         embedding_norm: str | None = None,
     ) -> PooledHead:
-        """A new pool and head; an embedding, or no classes, without a head.
+        """Create a new pool with a classifier, or with an embedding, or alone if `classes` is 0.
 
-        `pool="cls"` is the CLS token, `tokens="all"` pools it together with the patches.
+        `pool="cls"` uses the CLS token; `tokens="all"` pools it together with the patches.
         """
-        tokens = "cls" if pool == "cls" else tokens
+        if pool == "cls":
+            tokens = "cls"
         if tokens != "patches" and not self.backbone.has_cls:
             raise ValueError(f"'{self.backbone.name}' has no CLS token: tokens must be 'patches'")
-        layer = (
-            None
-            if tokens == "cls"
-            else create_pool(pool, self.backbone.dim, **(pool_options or {}))
-        )
-        dim, k = (self.backbone.dim, 1) if layer is None else (layer.out_dim, layer.k)
+        layer, dim, k = None, self.backbone.dim, 1
+        if tokens != "cls":
+            layer = create_pool(pool, self.backbone.dim, **(pool_options or {}))
+            dim, k = layer.out_dim, layer.k
         after = copy.deepcopy(self.after) if dim == self.backbone.dim else nn.Identity()
         if embedding_dim is not None:
-            return PooledHead(
-                layer, after, None, tokens, Embedding(dim * k, embedding_dim, embedding_norm)
-            )
-        if not classes:
-            return PooledHead(layer, after, None, tokens)
-        return PooledHead(layer, after, Head(dim, classes, k, norm=head_norm), tokens)
+            embedding = Embedding(dim * k, embedding_dim, embedding_norm)
+            return PooledHead(layer, after, None, tokens, embedding)
+        head = Head(dim, classes, k, norm=head_norm) if classes else None
+        return PooledHead(layer, after, head, tokens)
 
-    def model(self, top: PooledHead, class_names: list[str] | None = None) -> PooledModel:
-        """Backbone and top as one model, which shares their weights."""
-        norm = "none" if self.norm == "after" and isinstance(top.after, nn.Identity) else self.norm
-        model = PooledModel(self.backbone, top.pool, top.head, top.tokens, norm)
-        model.after, model.embedding, model.class_names = top.after, top.embedding, class_names
+    def create_model(self, head: PooledHead, class_names: list[str] | None = None) -> PooledModel:
+        """Join backbone and head to one model, which shares their weights."""
+        norm = self.norm
+        if norm == "after" and isinstance(head.after, nn.Identity):
+            norm = "none"
+        model = PooledModel(self.backbone, head.pool, head.head, head.tokens, norm)
+        model.after, model.embedding, model.class_names = head.after, head.embedding, class_names
         model.config = {
             "backbone": self.backbone.name,
-            "pool": "cls" if top.pool is None else top.pool.name,
-            "pool_options": {} if top.pool is None else top.pool.options,
-            "num_classes": 0 if top.head is None else top.head.classes,
-            "tokens": top.tokens,
+            "pool": "cls" if head.pool is None else head.pool.name,
+            "pool_options": {} if head.pool is None else head.pool.options,
+            "num_classes": 0 if head.head is None else head.head.classes,
+            "tokens": head.tokens,
             "keep_cls": True,
             "stride": self.stride,
             "norm": norm,
         }
-        if top.head is not None:
+        if head.head is not None:
+            head_norm = None if head.head.norm is None else "batch"
+            model.config |= {"combine": head.head.combine, "head_norm": head_norm}
+        if isinstance(head.embedding, Embedding):
+            has_norm = not isinstance(head.embedding.norm, nn.Identity)
             model.config |= {
-                "combine": top.head.combine,
-                "head_norm": None if top.head.norm is None else "batch",
-            }
-        if isinstance(top.embedding, Embedding):
-            before = None if isinstance(top.embedding.norm, nn.Identity) else "layer"
-            model.config |= {
-                "embedding_dim": top.embedding.linear.out_features,
-                "embedding_norm": before,
+                "embedding_dim": head.embedding.linear.out_features,
+                "embedding_norm": "layer" if has_norm else None,
             }
         return model

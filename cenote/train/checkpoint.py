@@ -1,10 +1,10 @@
-"""All that a run needs to go on as if it had never stopped."""
+"""Checkpoints: everything that a resumed run needs to end with the same weights."""
 
 from __future__ import annotations
 
+import logging
 import os
 import random
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,77 +15,76 @@ from ..data.files import write_atomically
 from ..predict.distributed import gathered, rank, world
 
 NAME = "checkpoint.pt"
+logger = logging.getLogger(__name__)
 
 
 def save_checkpoint(folder: Path, state: dict[str, Any]) -> None:
-    """Written by the first process beside the last one, and put in its place when it is whole."""
-    everyones = gathered(random_state())
+    """Replace the checkpoint of the folder once the new one is complete; only rank 0 writes."""
+    random_states = gathered(random_state())
     if rank() > 0:
         return
     with write_atomically(folder / NAME) as temporary, open(temporary, "wb") as file:
         try:
-            torch.save({**state, "random": everyones}, file)
-        except RuntimeError as error:  # what torch makes of a disk that is full
+            torch.save({**state, "random": random_states}, file)
+        except RuntimeError as error:  # torch's error for a full disk
             raise OSError(str(error).splitlines()[0]) from error
         file.flush()
         os.fsync(file.fileno())
 
 
-def begun(folder: Path, say: Callable[[str], None]) -> bool:
-    """Whether there is a run to go on with; one that was killed before its first checkpoint begins again."""
-    refuse_missing(folder)
-    there = (folder / NAME).is_file()
-    if not there:
-        say(f"{folder} has no checkpoint yet: the run begins again")
-    return there
+def can_resume(folder: Path) -> bool:
+    """Return whether there is a checkpoint; a run that was killed before its first one restarts."""
+    check_run_exists(folder)
+    exists = (folder / NAME).is_file()
+    if not exists and rank() == 0:
+        logger.info("%s has no checkpoint yet: starting from the beginning", folder)
+    return exists
 
 
-def refuse_missing(folder: Path) -> None:
-    """Before anything is written: an empty folder would look like a run that was killed early."""
+def check_run_exists(folder: Path) -> None:
+    """Raise ValueError before a missing folder is created, which would look like a killed run."""
     if not folder.is_dir():
-        raise ValueError(f"{folder} is not there: there is no run to resume")
+        raise ValueError(f"{folder} does not exist: there is no run to resume")
 
 
 def load_checkpoint(folder: Path) -> dict[str, Any]:
-    """The state, with the random generators put back. Nothing in the file is executed."""
+    """Return the saved state and restore the random generators, without executing any pickle."""
     path = folder / NAME
     if not path.is_file():
         raise ValueError(f"{folder} has no {NAME}: there is no run to resume")
     try:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        everyones = state.pop("random")
-    except Exception as error:  # whatever a damaged or foreign file makes the reader raise
+        random_states = state.pop("random")
+    except Exception as error:  # damaged files raise anything
+        message = str(error).splitlines()[0][:200]
+        raise ValueError(f"{path} is not a readable checkpoint: {message}") from error
+    if len(random_states) != world():
         raise ValueError(
-            f"{path} is not a readable checkpoint: {str(error).splitlines()[0][:200]}"
-        ) from error
-    if len(everyones) != world():
-        raise ValueError(f"{path} is of a run of {len(everyones)} processes, these are {world()}")
-    restore_random(everyones[rank()])
+            f"{path} was saved by {len(random_states)} processes and cannot be resumed by {world()}"
+        )
+    restore_random(random_states[rank()])
     return state
 
 
 def random_state() -> dict[str, Any]:
+    """Return the state of all random generators in types that `weights_only` can load."""
     name, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)
-    version, internal, spare = random.getstate()
+    version, internal, next_gauss = random.getstate()
+    numpy_keys = torch.from_numpy(np.asarray(keys).astype(np.int64))
     return {
         "torch": torch.get_rng_state(),
         "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
-        "numpy": [
-            name,
-            torch.from_numpy(np.asarray(keys).astype(np.int64)),
-            int(position),
-            int(has_gauss),
-            float(gauss),
-        ],
-        "python": [version, list(internal), spare],
+        "numpy": [name, numpy_keys, int(position), int(has_gauss), float(gauss)],
+        "python": [version, list(internal), next_gauss],
     }
 
 
 def restore_random(state: dict[str, Any]) -> None:
+    """Restore what `random_state` returned."""
     torch.set_rng_state(state["torch"])
     if state["cuda"] and torch.cuda.is_available():
         torch.cuda.set_rng_state_all(state["cuda"])
-    name, keys, *rest = state["numpy"]
-    np.random.set_state((name, keys.numpy().astype(np.uint32), *rest))
-    version, internal, spare = state["python"]
-    random.setstate((version, tuple(internal), spare))
+    name, keys, *position = state["numpy"]
+    np.random.set_state((name, keys.numpy().astype(np.uint32), *position))
+    version, internal, next_gauss = state["python"]
+    random.setstate((version, tuple(internal), next_gauss))

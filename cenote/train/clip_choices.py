@@ -111,10 +111,10 @@ class ClipChoices:
         """With a `frozen` backbone only what stands behind it is new, and learns."""
         torch.manual_seed(self.settings.seed)
         if frozen is not None:
-            top = frozen.top(
+            top = frozen.create_head(
                 self.pool, 0, self.tokens, pool_options=self.pool_options, embedding_dim=self.dim
             )
-            return SmallClip(frozen.model(top), self.tower(words), words)
+            return SmallClip(frozen.create_model(top), self.tower(words), words)
         image: PooledModel = create_model(
             self.backbone, self.pool, 0, tokens=self.tokens, img_size=self.size, weights=self.weights,
             pretrained=not self.scratch and self.weights is None and self.backbone not in MICRO,

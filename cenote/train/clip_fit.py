@@ -22,13 +22,13 @@ from ..predict.distributed import processes, rank, world
 from ..predict.feature_batches import FeatureBatches
 from ..predict.feature_cache import CachedFeatures, FeatureCache
 from .checkpoint import NAME as CHECKPOINT
-from .checkpoint import begun
+from .checkpoint import can_resume
 from .clip_choices import ClipChoices
 from .clip_judge import ClipJudge
 from .config import OptimizationConfig
 from .engine import Engine
 from .extraction import Extraction, Unreadable
-from .fit import write_results
+from .log import write_results
 from .splits import TEST, TRAIN, VAL
 from .tasks.clip import Clip
 
@@ -49,7 +49,7 @@ def learn_clip(
     settings = choices.settings
     if not resume and (folder / CHECKPOINT).exists():
         raise ValueError(f"{folder} holds a run already: resume it, or choose another folder")
-    resume = resume and begun(folder, say)
+    resume = resume and can_resume(folder)
     parts = {name: part for name, part in clip_splits(data, say).items() if part is not None}
     texts = {}
     for name, part in parts.items():
@@ -70,15 +70,15 @@ def learn_clip(
         if choices.freeze:
             frozen = choices.frozen()
             frozen.backbone.to(device)
-            extract = Extraction(frozen, cache, settings, folder, say)
+            extract = Extraction(frozen, cache, settings, folder)
             for name, part in parts.items():
                 sources[name] = found = extract(part, name)
                 parts[name], texts[name] = found.dataset, ImageTexts(found.dataset, choices.texts)
         model = choices.model(Words.of(texts["train"].all), frozen)
-        model.things = sorted(texts["train"].things) or model.words.vocabulary
+        model.things = sorted(texts["train"].class_names) or model.words.vocabulary
         settings = dataclasses.replace(settings, batch=min(settings.batch, len(parts["train"])))
         loader = _loader(sources["train"], choices, model, settings)
-        unreadable = Unreadable(folder, settings, say)
+        unreadable = Unreadable(folder, settings)
         judges = {
             name: ClipJudge(source, texts[name], settings, device, name, unreadable)
             for name, source in sources.items() if name != "train"
@@ -86,7 +86,7 @@ def learn_clip(
         task = Clip(model, parts["train"], texts["train"], loader, judges["val"], settings, device)
         asked = {key: value for key, value in asdict(choices).items() if key != "settings"}
         identity = {**asked, "weights": str(choices.weights), "data": _fingerprint(parts, texts)}
-        Engine(task, settings, folder, say, identity).run(resume)
+        Engine(task, settings, folder, identity).run(resume)
         (winner,) = task.states
         task.module.load_state_dict(winner.best)
         if rank() == 0:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, get_args, get_origin, get_type_hints
 
+from .optimizer import OptimizerName
+from .schedules import ScheduleName
+
 HARMLESS = (
     "workers",
     "checkpoint_minutes",
@@ -20,12 +23,11 @@ class OptimizationConfig:
     epochs: int = 100
     batch: int = 256  # images a step, over all processes
     lr: float = 1e-3
-    # sgd is Nesterov's, momentum plain; adam adds the decay to the gradient
-    optimizer: Literal["sgd", "momentum", "adamw", "adam", "lars", "lamb"] = "adamw"
+    optimizer: OptimizerName = "adamw"
     momentum: float = 0.9
     weight_decay: float = 0.05  # none on biases and other vectors
     layer_decay: float | None = None  # factor of the rate from each layer to the one before it
-    schedule: Literal["cosine", "step", "poly", "plateau", "constant"] = "cosine"
+    schedule: ScheduleName = "cosine"
     warmup: float = 0.0  # epochs of a rate that grows linearly from zero
     min_lr: float = 0.0  # where the cosine ends
     step_every: float = 30.0  # epochs between two steps of the rate

@@ -1,12 +1,13 @@
-"""One loop for every task: epochs, steps, checkpoints, and the same end whether or not it was interrupted."""
+"""The training loop of every task: epochs, steps, validation, checkpoints, resuming."""
 
 from __future__ import annotations
 
 import dataclasses
+import logging
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,308 +17,313 @@ from torch import Tensor, nn
 
 from ..data import Dataset
 from ..predict.distributed import any_process, gathered, rank, spread, summed, waiting, world
-from .checkpoint import load_checkpoint, save_checkpoint
+from .checkpoint import NAME, load_checkpoint, save_checkpoint
 from .config import OptimizationConfig, refuse_changes
 from .log import RunLog
-from .schedules import gave_up, rate_factor
+from .schedules import lr_factor, out_of_patience
 from .state import TrainState, active_states, device_of
 
 AMP = {"bf16": torch.bfloat16, "fp16": torch.float16}
-Say = Callable[[str], None]
+logger = logging.getLogger(__name__)
 
 
 class Stopped(Exception):
-    """The run ended before its time; the sentence says why and how to go on."""
+    """The run ended early; the message says why and how to resume."""
 
 
 class Diverged(Stopped):
-    """No contender is left: with these settings there is nothing to go on with."""
+    """Every model has failed: the run cannot be resumed with these settings."""
 
 
-class Batches(Protocol):
-    """One epoch of batches at a time, the same ones whenever it is asked for the same epoch."""
+class Loader(Protocol):
+    """One epoch of batches per pass, the same ones for the same epoch."""
 
     def __len__(self) -> int: ...
 
     def __iter__(self) -> Iterator[Any]: ...
 
     def seek(self, epoch: int, batch: int = 0) -> None:
-        """The next pass gives this epoch from this batch on."""
+        """Start the next pass at this batch of this epoch."""
 
 
-class Part(Protocol):
-    """Some images of a step, and what is known of them."""
+class MicroBatch(Protocol):
+    """Images of a step that run through the model together, with their labels."""
 
     def __len__(self) -> int: ...
 
 
 class Task:
-    """What is trained, on what, and how it is judged."""
+    """What is trained, on what, and how it is validated."""
 
     states: list[TrainState]
-    loader: Any  # Batches
+    loader: Loader
 
-    def prepare(self, batch: Any, parts: int) -> Sequence[Part]:
-        """A batch of the loader, on the device, in equal parts; none if nothing in it could be read."""
+    def prepare(self, batch: Any, chunks: int) -> Sequence[MicroBatch]:
+        """Split a batch of the loader into equal micro-batches on the device.
+
+        The result is empty if no image of the batch could be read.
+        """
         raise NotImplementedError
 
-    def loss(self, module: nn.Module, part: Any) -> Tensor:
-        """The mean over the images of a part."""
+    def loss(self, module: nn.Module, inputs: Any) -> Tensor:
+        """Return the mean loss of a micro-batch."""
         raise NotImplementedError
 
     def validate(self) -> dict[str, dict[str, float]]:
-        """For each living contender by name its metrics, of which `score` decides what is kept."""
+        """Return the metrics of each active state by name; the best `score` selects the epoch."""
         raise NotImplementedError
 
     def describe(self, batch: Any) -> str:
-        """The files of a batch, for a message."""
+        """Return the files of a batch, for a message."""
         raise NotImplementedError
 
-    # What most tasks leave as it is.
+    # Hooks that most tasks do not need.
 
     def begin_step(self, epoch: float) -> None:
-        """Before a step, 2.5 being half-way through the third epoch: for what follows a schedule of its own."""
+        """Update schedules before a step; 2.5 is half-way through the third epoch."""
 
     def before_update(self, module: nn.Module) -> None:
-        """The gradients of a step are whole and not yet used."""
+        """Change gradients before the optimizer uses them."""
 
     def end_step(self) -> None:
-        """The weights have moved."""
+        """Run after the optimizer step."""
 
-    def settled(self) -> bool:
-        """At the end of an epoch: whether its score counts for patience and the plateau, or all is yet to begin."""
+    def counts_for_patience(self) -> bool:
+        """Return whether this epoch's score counts for patience and plateau (not in a warm-up)."""
         return True
 
     def warning(self) -> str | None:
-        """At the end of an epoch: what goes wrong though every number is finite."""
+        """Return a warning about this epoch, for problems that no metric shows."""
         return None
 
 
-def too_many_bad(bad: int, seen: int, settings: OptimizationConfig) -> bool:
-    """A handful may be broken in any collection."""
-    return bad > 10 and bad > settings.most_bad * seen
+def too_many_unreadable(unreadable: int, images: int, settings: OptimizationConfig) -> bool:
+    """Return whether a run must stop; ten unreadable images are always tolerated."""
+    return unreadable > 10 and unreadable > settings.most_bad * images
 
 
-def files_of(dataset: Dataset, positions: Sequence[int]) -> str:
-    """The first few, for a message."""
-    paths = [str(dataset.path(i)) for i in positions]
-    return ", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if paths[3:] else "")
+def file_names(dataset: Dataset, positions: Sequence[int]) -> str:
+    """Return the first three paths, for a message."""
+    names = ", ".join(str(dataset.path(i)) for i in positions[:3])
+    more = len(positions) - 3
+    return f"{names} and {more} more" if more > 0 else names
 
 
 class Engine:
-    """`identity` is whatever else a resumed run must share with the one that was begun; `whole` is the folder that
-    --resume names, where this run is a part of another."""
+    """Trains the states of a task.
+
+    A resumed run must have the same `settings` and `identity`. `resume_folder` is the folder to pass
+    to --resume, if it is not `folder`.
+    """
 
     def __init__(
         self,
         task: Task,
         settings: OptimizationConfig,
         folder: Path,
-        say: Say = print,
         identity: dict[str, Any] | None = None,
-        whole: Path | None = None,
+        resume_folder: Path | None = None,
     ) -> None:
-        self.task, self.settings, self.folder, self.say = task, settings, folder, say
-        self.identity, self.whole = identity or {}, whole or folder
-        self.epoch = self.step = 0  # steps of this epoch that are done
-        self.sums = torch.zeros(
-            len(task.states), dtype=torch.float64
-        )  # of losses, over the epoch's images
-        self.images = self.bad = 0
-        self.spread = [spread(contender.module) for contender in task.states]
+        self.task, self.settings, self.folder = task, settings, folder
+        self.identity, self.resume_folder = identity or {}, resume_folder or folder
+        self.epoch = self.step = 0  # completed epochs, and completed steps of the current one
+        self.loss_sums = torch.zeros(len(task.states), dtype=torch.float64)  # over `images`
+        self.images = self.unreadable = 0  # of the current epoch
+        self.modules = [spread(state.module) for state in task.states]
         self.log = RunLog(folder, settings)
-        self.saved = time.monotonic()
+        self.saved_at = time.monotonic()
 
     def run(self, resume: bool = False) -> None:
-        """Train to the end, or stop with a sentence and a checkpoint."""
+        """Train to the end, or raise `Stopped` with a checkpoint saved."""
         if resume:
             self._resume()
         else:
-            self.log.forget_after(0)  # of a run that was killed before its first checkpoint
-        with _interrupts() as interrupted:
+            self.log.truncate(0)  # of a run that was killed before its first checkpoint
+        with _catch_interrupts() as interrupts:
             while not self._done():
-                self._train_epoch(interrupted)
+                self._train_epoch(interrupts)
                 self._end_epoch()
         self.log.close()
 
-    def _train_epoch(self, interrupted: list[int]) -> None:
-        loader, started = self.task.loader, time.monotonic()
+    def _train_epoch(self, interrupts: list[int]) -> None:
+        loader, started, images = self.task.loader, time.monotonic(), self.images
         loader.seek(self.epoch, self.step)
-        before = self.images
         with self.log.progress(self.epoch, len(loader), self.step) as advance:
             for batch in loader:
-                self._count_bad(batch)
+                self._count_unreadable(batch)
                 self.train_step(batch)
                 self.step += 1
-                advance(self._leading_loss())
-                if any_process(bool(interrupted)):
+                advance(self._lowest_loss())
+                if any_process(bool(interrupts)):
                     self._save()
-                    raise Stopped(f"interrupted; it goes on with --resume -o {self.whole}")
-                if self._due():
+                    raise Stopped(f"interrupted; continue with --resume -o {self.resume_folder}")
+                if self._checkpoint_due():
                     self._save()
-        self.speed = (self.images - before) * world() / max(time.monotonic() - started, 1e-9)
+        seconds = max(time.monotonic() - started, 1e-9)
+        self.speed = (self.images - images) * world() / seconds
 
     def train_step(self, batch: Any) -> None:
-        """Update every contender that has not failed with one batch of the loader."""
-        parts = self.task.prepare(batch, self.settings.accumulate)
-        total = sum(len(part) for part in parts)
-        if any_process(not total):  # they share gradients: all of them make a step, or none
+        """Update every active state with one batch of the loader."""
+        micro_batches = self.task.prepare(batch, self.settings.accumulate)
+        images = sum(len(inputs) for inputs in micro_batches)
+        if any_process(not images):  # gradients are shared: all processes make a step, or none
             return
-        self.images += total
-        now = self.epoch + self.step / len(self.task.loader)
-        self.task.begin_step(now)
-        for place, contender in enumerate(self.task.states):
-            if contender.failed is None:
-                loss = self._backward(self.spread[place], contender, parts, total)
-                factor = rate_factor(self.settings, now, contender.scores)
-                # A step along gradients that are not finite would spoil the weights for good.
-                if not math.isfinite(loss) or not contender.step(
+        self.images += images
+        epoch = self.epoch + self.step / len(self.task.loader)
+        self.task.begin_step(epoch)
+        for i, state in enumerate(self.task.states):
+            if state.failed is None:
+                loss = self._backward(self.modules[i], state, micro_batches, images)
+                factor = lr_factor(self.settings, epoch, state.scores)
+                # A step along gradients that are not finite would ruin the weights.
+                if not math.isfinite(loss) or not state.step(
                     factor, self.settings.clip, self.task.before_update
                 ):
-                    self._failed(contender, loss, batch)
-                self.sums[place] += loss * total
+                    self._fail(state, loss, batch)
+                self.loss_sums[i] += loss * images
         self.task.end_step()
 
     def _backward(
-        self, module: nn.Module, contender: TrainState, parts: Sequence[Any], total: int
+        self, module: nn.Module, state: TrainState, micro_batches: Sequence[Any], images: int
     ) -> float:
         module.train()
-        found = torch.zeros(())
-        for number, part in enumerate(parts, 1):
-            last = number == len(parts)  # only then do the processes share their gradients
-            with nullcontext() if last else waiting(module), self._precision(contender):
-                loss = self.task.loss(module, part) * (len(part) / total)
-                contender.scaler.scale(loss).backward()
-            found = found + loss.detach().float().cpu()
-        return float(found)
+        total = torch.zeros(())
+        for number, inputs in enumerate(micro_batches, 1):
+            # Processes share their gradients once, after the last micro-batch.
+            sync = nullcontext() if number == len(micro_batches) else waiting(module)
+            with sync, self._autocast(state):
+                loss = self.task.loss(module, inputs) * (len(inputs) / images)
+                state.scaler.scale(loss).backward()
+            total = total + loss.detach().float().cpu()
+        return float(total)
 
-    def _precision(self, contender: TrainState) -> Any:
+    def _autocast(self, state: TrainState) -> Any:
         if self.settings.amp == "none":
             return nullcontext()
-        return torch.autocast(device_of(contender.module).type, AMP[self.settings.amp])
+        return torch.autocast(device_of(state.module).type, AMP[self.settings.amp])
 
-    def _failed(self, contender: TrainState, loss: float, batch: Any) -> None:
-        what = f"the loss is {loss}" if not math.isfinite(loss) else "the gradients are not finite"
-        contender.failed = f"{what} in epoch {self.epoch + 1}, step {self.step + 1}"
-        contender.optimizer.zero_grad(set_to_none=True)
+    def _fail(self, state: TrainState, loss: float, batch: Any) -> None:
+        """Remove a state from training; raise if it was the last one."""
+        problem = "the gradients are not finite"
+        if not math.isfinite(loss):
+            problem = f"the loss is {loss}"
+        state.failed = f"{problem} in epoch {self.epoch + 1}, step {self.step + 1}"
+        state.optimizer.zero_grad(set_to_none=True)
         if active_states(self.task.states):
-            self.say(f"{contender.name}: {contender.failed}; the others go on")
+            logger.info("%s: %s; the others continue", state.name, state.failed)
             return
-        last = (
-            "the last checkpoint is whole"
-            if (self.folder / "checkpoint.pt").exists()
-            else "no checkpoint was made"
-        )
-        files = self.task.describe(batch)
+        checkpoint = "no checkpoint was saved"
+        if (self.folder / NAME).exists():
+            checkpoint = "the last checkpoint is intact"
         raise Diverged(
-            f"{contender.failed}, with {files}; {last}; a smaller --lr or --clip 1 may help"
+            f"{state.failed}, with {self.task.describe(batch)}; {checkpoint}; "
+            "try a smaller --lr or --clip 1"
         )
 
-    def _count_bad(self, batch: Any) -> None:
+    def _count_unreadable(self, batch: Any) -> None:
         for bad in getattr(batch, "bad", ()):
-            self.bad += 1
-            self.log.bad(bad.message)
-        counts = summed(torch.tensor([self.bad, self.images + self.bad], dtype=torch.float64))
-        bad_ones, seen = (int(count) for count in counts)
-        if too_many_bad(bad_ones, seen, self.settings):
+            self.unreadable += 1
+            self.log.add_unreadable(bad.message)
+        counts = torch.tensor([self.unreadable, self.images + self.unreadable], dtype=torch.float64)
+        unreadable, images = (int(count) for count in summed(counts))
+        if too_many_unreadable(unreadable, images, self.settings):
             self._save()
             raise Stopped(
-                f"{bad_ones} of {seen} images could not be read (they are in {self.log.bad_file})"
+                f"{unreadable} of {images} images could not be read "
+                f"(they are listed in {self.log.unreadable_file})"
             )
 
-    def _leading_loss(self) -> float:
-        losses = [
-            float(s) for s, c in zip(self.sums, self.task.states, strict=True) if c.failed is None
-        ]
+    def _lowest_loss(self) -> float:
+        sums = zip(self.loss_sums.tolist(), self.task.states, strict=True)
+        losses = [total for total, state in sums if state.failed is None]
         return min(losses, default=float("nan")) / max(self.images, 1)
 
     def _end_epoch(self) -> None:
-        together = summed(
-            torch.cat([self.sums, torch.tensor([self.images, self.bad], dtype=torch.float64)])
-        )
-        images = max(float(together[-2]), 1.0)
-        results = gathered(self.task.validate())[
-            0
-        ]  # an ulp apart, one process would end and the others wait
-        for place, contender in enumerate(self.task.states):
-            if contender.failed is None:
-                mine = results.setdefault(contender.name, {})
-                mine["loss"] = float(together[place]) / images
-                score = mine.get("score", -mine["loss"])
-                contender.keep_if_best(score, self.epoch)
-                if self.task.settled():
-                    contender.scores.append(score)
-                    self._tell_rate(contender)
+        counts = torch.tensor([self.images, self.unreadable], dtype=torch.float64)
+        *loss_sums, images, unreadable = summed(torch.cat([self.loss_sums, counts])).tolist()
+        # All use the first process's metrics: with other rounding, one might stop and others wait.
+        results = gathered(self.task.validate())[0]
+        for state, loss_sum in zip(self.task.states, loss_sums, strict=True):
+            if state.failed is None:
+                metrics = results.setdefault(state.name, {})
+                metrics["loss"] = loss_sum / max(images, 1.0)
+                score = metrics.get("score", -metrics["loss"])
+                state.keep_if_best(score, self.epoch, metrics)
+                if self.task.counts_for_patience():
+                    state.scores.append(score)
+                    self._log_plateau(state)
         self.epoch, self.step = self.epoch + 1, 0
-        self.sums, self.images, self.bad = torch.zeros_like(self.sums), 0, 0
+        self.loss_sums, self.images, self.unreadable = torch.zeros_like(self.loss_sums), 0, 0
         if rank() == 0:
-            self.log.epoch(self.epoch, self.speed, int(together[-1]), results, self.say)
+            self.log.add_epoch(self.epoch, self.speed, int(unreadable), results)
             if (warning := self.task.warning()) is not None:
-                self.say(f"warning: {warning}")
+                logger.warning("warning: %s", warning)
             if self._done() and self.epoch < self.settings.epochs:
-                self.say(f"no better score in {_epochs(self.settings.patience)}: it ends here")
-        if self._due() or self._done():
+                logger.info("no better score in %s: stopping", _epochs(self.settings.patience))
+        if self._checkpoint_due() or self._done():
             self._save()
 
-    def _tell_rate(self, contender: TrainState) -> None:
-        before, now = (
-            rate_factor(self.settings, self.epoch + 1, s)
-            for s in (contender.scores[:-1], contender.scores)
+    def _log_plateau(self, state: TrainState) -> None:
+        before, after = (
+            lr_factor(self.settings, self.epoch + 1, scores)
+            for scores in (state.scores[:-1], state.scores)
         )
-        if self.settings.schedule == "plateau" and now < before and rank() == 0:
-            who = f"{contender.name}: " if len(self.task.states) > 1 else ""
-            waited = _epochs(self.settings.plateau)
-            self.say(f"{who}no better score in {waited}: the rate falls to {contender.lr * now:g}")
+        if self.settings.schedule == "plateau" and after < before and rank() == 0:
+            name = f"{state.name}: " if len(self.task.states) > 1 else ""
+            epochs = _epochs(self.settings.plateau)
+            lr = state.lr * after
+            logger.info("%sno better score in %s: learning rate is now %g", name, epochs, lr)
 
     def _done(self) -> bool:
-        """All epochs are trained, or nobody who is left has gained anything for too long."""
         patience = self.settings.patience
         return self.epoch >= self.settings.epochs or all(
-            gave_up(contender.scores, patience) for contender in active_states(self.task.states)
+            out_of_patience(state.scores, patience) for state in active_states(self.task.states)
         )
 
-    def _due(self) -> bool:
-        """Not after every epoch: those of a probe are shorter than the writing. The processes decide together."""
-        return any_process(time.monotonic() - self.saved >= 60 * self.settings.checkpoint_minutes)
+    def _checkpoint_due(self) -> bool:
+        """Return whether enough time has passed: an epoch of a probe is shorter than a save."""
+        minutes = (time.monotonic() - self.saved_at) / 60
+        return any_process(minutes >= self.settings.checkpoint_minutes)
 
     def _save(self) -> None:
-        self.saved = time.monotonic()
-        state = {
+        self.saved_at = time.monotonic()
+        checkpoint = {
             "settings": dataclasses.asdict(self.settings),
             "identity": self.identity,
             "epoch": self.epoch,
             "step": self.step,
-            "sums": self.sums,
+            "sums": self.loss_sums,
             "images": self.images,
-            "bad": self.bad,
-            "contenders": {c.name: c.state() for c in self.task.states},
+            "bad": self.unreadable,
+            "contenders": {state.name: state.state_dict() for state in self.task.states},
         }
         try:
-            save_checkpoint(self.folder, state)
+            save_checkpoint(self.folder, checkpoint)
         except OSError as error:
             raise Stopped(
-                f"no checkpoint could be written ({error}); the one before it is whole"
+                f"the checkpoint could not be written ({error}); the previous one is intact"
             ) from error
 
     def _resume(self) -> None:
-        state = load_checkpoint(self.folder)
-        for left in self.folder.glob(".checkpoint.*.pt"):  # what a kill cut off
-            left.unlink(missing_ok=True)
+        checkpoint = load_checkpoint(self.folder)
+        for path in self.folder.glob(".checkpoint.*.pt"):  # temporary files of a killed process
+            path.unlink(missing_ok=True)
         refuse_changes(
-            state["settings"] | state["identity"], dataclasses.asdict(self.settings) | self.identity
+            checkpoint["settings"] | checkpoint["identity"],
+            dataclasses.asdict(self.settings) | self.identity,
         )
-        here, there = {c.name for c in self.task.states}, set(state["contenders"])
-        if here != there:
+        saved = checkpoint["contenders"]
+        changed = {state.name for state in self.task.states} ^ set(saved)
+        if changed:
             raise ValueError(
-                f"a resumed run must keep its contenders: {', '.join(sorted(here ^ there))} differ"
+                f"a resumed run must train the same models: {', '.join(sorted(changed))} differ"
             )
-        for contender in self.task.states:
-            contender.restore(state["contenders"][contender.name])
-        self.epoch, self.step, self.images, self.bad = (
-            state[k] for k in ("epoch", "step", "images", "bad")
-        )
-        self.sums = state["sums"]
-        self.log.forget_after(self.epoch)
+        for state in self.task.states:
+            state.load_state_dict(saved[state.name])
+        self.epoch, self.step = checkpoint["epoch"], checkpoint["step"]
+        self.images, self.unreadable = checkpoint["images"], checkpoint["bad"]
+        self.loss_sums = checkpoint["sums"]
+        self.log.truncate(self.epoch)
 
 
 def _epochs(count: int | None) -> str:
@@ -325,22 +331,22 @@ def _epochs(count: int | None) -> str:
 
 
 @contextmanager
-def _interrupts() -> Iterator[list[int]]:
-    """Ctrl-C and a polite kill are noted and heeded after the step; a second one ends at once."""
-    noted: list[int] = []
+def _catch_interrupts() -> Iterator[list[int]]:
+    """Yield a list that receives the first SIGINT or SIGTERM; a second one interrupts at once."""
+    received: list[int] = []
 
-    def note(number: int, frame: Any) -> None:
-        if noted:
+    def handle(number: int, frame: Any) -> None:
+        if received:
             raise KeyboardInterrupt
-        noted.append(number)
+        received.append(number)
 
     try:
-        before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
-    except ValueError:  # not in the main thread: whoever runs us handles signals
-        yield noted
+        previous = {n: signal.signal(n, handle) for n in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # not in the main thread, where signals are handled
+        yield received
         return
     try:
-        yield noted
+        yield received
     finally:
-        for number, handler in before.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)

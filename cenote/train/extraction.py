@@ -1,49 +1,51 @@
-"""Features of whole splits, with a bar to look at, and a word about every image that cannot be read."""
+"""Features of the splits of a run, with a progress bar and a report of unreadable images."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
 from ..data import Dataset
 from ..models.frozen import FrozenBackbone
-from ..predict.distributed import rank
 from ..predict.feature_cache import CachedFeatures, FeatureCache, cached_features
 from .config import OptimizationConfig
-from .engine import Stopped, too_many_bad
+from .engine import Stopped, too_many_unreadable
 from .log import RunLog
+from .splits import Splits
+
+logger = logging.getLogger(__name__)
 
 
 class Unreadable:
-    """Images that cannot be read are said and written down, each once; too many of them stop the run."""
+    """Log each unreadable image once; stop the run if there are too many of them."""
 
-    def __init__(
-        self, folder: Path, settings: OptimizationConfig, say: Callable[[str], None]
-    ) -> None:
-        self.folder, self.settings, self.say = folder, settings, say
+    def __init__(self, folder: Path, settings: OptimizationConfig) -> None:
+        self.folder, self.settings = folder, settings
 
     @cached_property
     def log(self) -> RunLog:
-        """Not before it is needed: it makes the folder. Boards are the engine's."""
+        """Created when it is needed, because it creates the folder."""
         return RunLog(self.folder, replace(self.settings, tensorboard=False, wandb=False))
 
-    def __call__(self, bad: Sequence[str], images: int, name: str) -> None:
-        """`bad`: a sentence for each, of so many `images` of a split."""
-        for sentence in bad:
-            if rank() == 0 and sentence not in self.log.named:
-                self.say(f"left out: {sentence}")
-            self.log.bad(sentence)
-        if too_many_bad(len(bad), images, self.settings):
-            told = f"{len(bad)} of {images} images of the {name} split could not be read"
-            raise Stopped(f"{told} (they are in {self.log.bad_file})")
-        if len(bad) == images:
-            raise Stopped(f"no image of the {name} split could be read")
+    def __call__(self, messages: Sequence[str], images: int, split: str) -> None:
+        """Report the error messages of unreadable images, of a split of `images` images."""
+        for message in messages:
+            if self.log.add_unreadable(message):
+                logger.info("left out: %s", message)
+        if too_many_unreadable(len(messages), images, self.settings):
+            raise Stopped(
+                f"{len(messages)} of {images} images of the {split} split could not be read "
+                f"(they are listed in {self.log.unreadable_file})"
+            )
+        if len(messages) == images:
+            raise Stopped(f"no image of the {split} split could be read")
 
 
 class Extraction:
-    """Call it with a split and its name."""
+    """Call it with a split and its name to get the cached features."""
 
     def __init__(
         self,
@@ -51,23 +53,30 @@ class Extraction:
         cache: FeatureCache | None,
         settings: OptimizationConfig,
         folder: Path,
-        say: Callable[[str], None],
     ) -> None:
         self.frozen, self.cache, self.settings = frozen, cache, settings
-        self.unreadable = Unreadable(folder, settings, say)
+        self.unreadable = Unreadable(folder, settings)
 
-    def __call__(self, dataset: Dataset, name: str) -> CachedFeatures:
+    def __call__(self, dataset: Dataset, split: str) -> CachedFeatures:
         from tqdm import tqdm
 
-        with tqdm(unit="image", desc=f"features of {name}", disable=None, leave=False) as bar:
+        with tqdm(unit="image", desc=f"features of {split}", disable=None, leave=False) as bar:
 
-            def progress(done: int, of: int) -> None:
-                bar.total = of
+            def progress(done: int, total: int) -> None:
+                bar.total = total
                 bar.update(done - bar.n)
 
-            workers = self.settings.workers
-            found = cached_features(
-                self.frozen.backbone, dataset, cache=self.cache, workers=workers, progress=progress
+            backbone, workers = self.frozen.backbone, self.settings.workers
+            features = cached_features(
+                backbone, dataset, cache=self.cache, workers=workers, progress=progress
             )
-        self.unreadable(found.bad, len(dataset), name)
-        return found
+        self.unreadable(features.bad, len(dataset), split)
+        return features
+
+
+class SplitFeatures:
+    """The cached features of every split; `test` is None if the data set has no test split."""
+
+    def __init__(self, extract: Extraction, splits: Splits) -> None:
+        self.train, self.val = extract(splits.train, "train"), extract(splits.val, "val")
+        self.test = None if splits.test is None else extract(splits.test, "test")

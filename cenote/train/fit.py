@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -14,22 +13,22 @@ from torch import nn
 
 from ..data import Dataset
 from ..data.digests import digest_of
-from ..data.files import write_atomically
 from ..models import PooledModel, save_model
-from ..models.frozen import FrozenBackbone, PooledHead
-from ..predict.distributed import gathered, processes, rank
+from ..models.frozen import FrozenBackbone
+from ..predict.distributed import processes, rank
 from ..predict.feature_batches import FeatureBatches
 from ..predict.feature_cache import FeatureCache
 from .checkpoint import NAME as CHECKPOINT
-from .checkpoint import begun
+from .checkpoint import can_resume
 from .choices import PROBE_RATES, Choices
 from .config import OptimizationConfig
-from .engine import Diverged, Engine
-from .extraction import Extraction
+from .engine import Engine
+from .extraction import Extraction, SplitFeatures
 from .located import final_test
+from .log import write_results
 from .splits import Splits, split
-from .state import TrainState, active_states
-from .tasks.probe import Probe, accuracies
+from .state import TrainState
+from .tasks.probe import Probe
 from .tasks.supervised import Supervised
 
 Say = Callable[[str], None]
@@ -47,7 +46,7 @@ def fit(
     settings = choices.training()
     if not resume and (folder / CHECKPOINT).exists():
         raise ValueError(f"{folder} holds a run already: resume it, or choose another folder")
-    resume = resume and begun(folder, say)
+    resume = resume and can_resume(folder)
     splits = split(data, seed=settings.seed, say=say)
     if choices.freeze:
         return _fit_frozen(splits, folder, choices, settings, cache, resume, say)
@@ -67,21 +66,21 @@ def _fit_frozen(
     with processes() as device:
         started = time.monotonic()
         frozen = FrozenBackbone(choices.frozen_backbone().to(device), choices.stride)
-        cached = Extracted(frozen, splits, cache, settings, folder, say)
+        cached = SplitFeatures(Extraction(frozen, cache, settings, folder), splits)
         extracted = time.monotonic()
         classes = splits.train.classes
 
         def make() -> nn.Module:
-            return frozen.top(
+            return frozen.create_head(
                 choices.pool, len(classes), choices.tokens, pool_options=choices.pool_options
             )
 
         wanted = [(f"{choices.pool}@{lr:g}", make, lr) for lr in choices.rates or PROBE_RATES]
         probe = Probe(cached.train, cached.val, settings, wanted, device)
-        Engine(probe, settings, folder, say, identity(choices, splits)).run(resume)
-        winner = best_of(probe.states)
-        top = restored(winner)
-        model = frozen.model(top, classes)
+        Engine(probe, settings, folder, identity(choices, splits)).run(resume)
+        winner = probe.best_state()
+        head = probe.best_head(winner)
+        model = frozen.create_model(head, classes)
         report = {
             "pool": choices.pool,
             "backbone": choices.backbone,
@@ -89,7 +88,7 @@ def _fit_frozen(
             "epoch": winner.best_epoch + 1,
             "val": {"accuracy": winner.best_score, "images": len(cached.val)},
             "test": None if cached.test is None else {
-                "accuracy": float(accuracies([top], FeatureBatches(cached.test, 256), probe)[0]),
+                "accuracy": probe.accuracies([head], FeatureBatches(cached.test, 256))[0],
                 "images": len(cached.test),
             },
             "rates": {f"{c.lr:g}": c.best_score if c.failed is None else c.failed for c in probe.states},
@@ -101,23 +100,6 @@ def _fit_frozen(
             save_model(model, folder)
             write_results(folder, report)
         return report
-
-
-class Extracted:
-    """The cached features of every split."""
-
-    def __init__(
-        self,
-        frozen: FrozenBackbone,
-        splits: Splits,
-        cache: FeatureCache | None,
-        settings: OptimizationConfig,
-        folder: Path,
-        say: Say,
-    ) -> None:
-        features = Extraction(frozen, cache, settings, folder, say)
-        self.train, self.val = features(splits.train, "train"), features(splits.val, "val")
-        self.test = None if splits.test is None else features(splits.test, "test")
 
 
 def _fit_all(
@@ -137,7 +119,7 @@ def _fit_all(
         task = choices.task(model, splits.train, splits.val, transform, device)
         if task.located is not None:
             task.located.say = say
-        Engine(task, settings, folder, say, identity(choices, splits)).run(resume)
+        Engine(task, settings, folder, identity(choices, splits)).run(resume)
         (winner,) = task.states
         model.load_state_dict(winner.best)
         choices.finish(model)
@@ -145,7 +127,7 @@ def _fit_all(
             "pool": model.config["pool"],
             "backbone": model.config["backbone"],
             "epoch": winner.best_epoch + 1,
-            "val": {**metrics_of(folder, winner), "images": len(splits.val)},
+            "val": {**val_metrics(winner), "images": len(splits.val)},
             "test": None,
             "seconds": {"training": time.monotonic() - started},
             "settings": asdict(settings),
@@ -177,16 +159,9 @@ def judge_once(
     return {**found, "images": len(splits.test), **located}
 
 
-def metrics_of(folder: Path, winner: TrainState) -> dict[str, float]:
-    """What its best epoch reached on validation, as it stands in the journal."""
-    found: dict[str, float] = {}
-    if rank() == 0:
-        lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
-        best = next(line for line in lines if line["epoch"] == winner.best_epoch + 1)["results"][
-            "model"
-        ]
-        found = {key: value for key, value in best.items() if key not in ("score", "loss")}
-    return gathered(found)[0]  # type: ignore[no-any-return]
+def val_metrics(state: TrainState) -> dict[str, float]:
+    """Return what the best epoch reached on validation."""
+    return {key: value for key, value in state.best_metrics.items() if key not in ("score", "loss")}
 
 
 def identity(choices: Choices, splits: Splits) -> dict[str, Any]:
@@ -203,24 +178,3 @@ def fingerprint(splits: Splits) -> str:
     """Of the names and classes of the images to train and to validate on."""
     names = (f"{record.image}\0{record.label}\n" for part in splits[:2] for record in part)
     return digest_of(*(name.encode("utf-8", "surrogateescape") for name in names)).hex()
-
-
-def best_of(contenders: Sequence[TrainState]) -> TrainState:
-    """The best on validation; of equals the one with the smaller rate."""
-    living = active_states(contenders)
-    if not living:
-        raise Diverged("; ".join(f"{c.name}: {c.failed}" for c in contenders))
-    return max(living, key=lambda contender: (contender.best_score, -contender.lr))
-
-
-def restored(contender: TrainState) -> PooledHead:
-    """Its module with its best weights, for evaluation."""
-    top = contender.module
-    assert isinstance(top, PooledHead)
-    top.load_state_dict(contender.best)
-    return top.eval()
-
-
-def write_results(folder: Path, report: dict[str, Any]) -> None:
-    with write_atomically(folder / "results.json") as temporary:
-        temporary.write_text(json.dumps(report, indent=2) + "\n")

@@ -1,8 +1,9 @@
-"""What a run leaves to read: metrics.jsonl, one console line an epoch, the names of unreadable images."""
+"""Log of a training run: metrics.jsonl, one message per epoch, TensorBoard, unreadable images."""
 
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,14 +16,18 @@ from ..predict.distributed import rank
 from .config import OptimizationConfig
 
 Results = dict[str, dict[str, float]]
+logger = logging.getLogger(__name__)
 
 
 class RunLog:
+    """Only the first process writes."""
+
     def __init__(self, folder: Path, settings: OptimizationConfig) -> None:
         self.folder, self.settings = folder, settings
-        self.metrics, self.bad_file = folder / "metrics.jsonl", folder / "unreadable.txt"
-        self.named: set[str] = set()
-        self.board: Any = None
+        self.metrics_file = folder / "metrics.jsonl"
+        self.unreadable_file = folder / "unreadable.txt"
+        self.unreadable: set[str] = set()
+        self.tensorboard: Any = None
         self.wandb: Any = None
         if rank() > 0:
             return
@@ -31,69 +36,68 @@ class RunLog:
             require("tensorboard", extra="log")
             from torch.utils.tensorboard import SummaryWriter
 
-            self.board = SummaryWriter(str(folder / "tensorboard"))
+            self.tensorboard = SummaryWriter(str(folder / "tensorboard"))
         if settings.wandb:
-            self.wandb = require("wandb", extra="log").init(
-                dir=str(folder), name=folder.name, resume="allow"
-            )
+            wandb = require("wandb", extra="log")
+            self.wandb = wandb.init(dir=str(folder), name=folder.name, resume="allow")
 
-    def epoch(
-        self, epoch: int, speed: float, bad: int, results: Results, say: Callable[[str], None]
-    ) -> None:
-        """Write an epoch down, the first being 1."""
+    def add_epoch(self, epoch: int, speed: float, unreadable: int, results: Results) -> None:
+        """Write the metrics of an epoch, counted from 1, and log those of the best state."""
         line = {
             "epoch": epoch,
             "images_per_second": round(speed, 1),
-            "unreadable": bad,
+            "unreadable": unreadable,
             "results": results,
         }
-        with open(self.metrics, "a") as file:
+        with open(self.metrics_file, "a") as file:
             file.write(json.dumps(line) + "\n")
-        flat = {
+        scalars = {
             f"{metric}/{name}": value
-            for name, found in results.items()
-            for metric, value in found.items()
+            for name, metrics in results.items()
+            for metric, value in metrics.items()
         }
-        if self.board is not None:
-            for name, value in flat.items():
-                self.board.add_scalar(name, value, epoch)
+        if self.tensorboard is not None:
+            for name, value in scalars.items():
+                self.tensorboard.add_scalar(name, value, epoch)
         if self.wandb is not None:
-            self.wandb.log(flat, step=epoch)
+            self.wandb.log(scalars, step=epoch)
         if results:
             name, best = max(
                 results.items(), key=lambda item: item[1].get("score", -item[1]["loss"])
             )
-            told = "  ".join(f"{metric} {value:.4g}" for metric, value in best.items())
+            text = "  ".join(f"{metric} {value:.4g}" for metric, value in best.items())
             leader = f"{name}: " if len(results) > 1 else ""
-            say(f"epoch {epoch}/{self.settings.epochs}  {leader}{told}  {speed:.0f} images/s")
+            epochs = self.settings.epochs
+            logger.info("epoch %d/%d  %s%s  %.0f images/s", epoch, epochs, leader, text, speed)
 
-    def bad(self, sentence: str) -> None:
-        """Each file once."""
-        if sentence not in self.named and rank() == 0:
-            self.named.add(sentence)
-            with open(self.bad_file, "a") as file:
-                file.write(sentence + "\n")
+    def add_unreadable(self, message: str) -> bool:
+        """Write the message about an unreadable image; return whether it is new."""
+        if message in self.unreadable or rank() > 0:
+            return False
+        self.unreadable.add(message)
+        with open(self.unreadable_file, "a") as file:
+            file.write(message + "\n")
+        return True
 
-    def forget_after(self, epoch: int) -> None:
-        """Drop lines of epochs that are trained again."""
-        if rank() > 0 or not self.metrics.exists():
+    def truncate(self, epoch: int) -> None:
+        """Remove the metrics of epochs after `epoch`, which will be trained again."""
+        if rank() > 0 or not self.metrics_file.exists():
             return
-        lines = [line for line in self.metrics.read_text().splitlines() if _epoch(line) <= epoch]
-        with write_atomically(self.metrics) as temporary:
-            temporary.write_text("".join(f"{line}\n" for line in lines))
+        lines = self.metrics_file.read_text().splitlines()
+        with write_atomically(self.metrics_file) as temporary:
+            temporary.write_text("".join(f"{line}\n" for line in lines if _epoch(line) <= epoch))
 
     @contextmanager
     def progress(self, epoch: int, steps: int, done: int) -> Iterator[Callable[[float], None]]:
-        """A bar for one epoch, where somebody is looking."""
+        """Show a progress bar for one epoch, if stderr is a terminal."""
         from tqdm import tqdm
 
-        title, silent = f"epoch {epoch + 1}/{self.settings.epochs}", True if rank() > 0 else None
         with tqdm(
             total=steps,
             initial=done,
-            desc=title,
+            desc=f"epoch {epoch + 1}/{self.settings.epochs}",
             unit="step",
-            disable=silent,
+            disable=True if rank() > 0 else None,
             leave=False,
             file=sys.stderr,
         ) as bar:
@@ -105,14 +109,32 @@ class RunLog:
             yield advance
 
     def close(self) -> None:
-        if self.board is not None:
-            self.board.close()
+        if self.tensorboard is not None:
+            self.tensorboard.close()
         if self.wandb is not None:
             self.wandb.finish()
+
+
+def write_results(folder: Path, report: dict[str, Any]) -> None:
+    """Write results.json."""
+    with write_atomically(folder / "results.json") as temporary:
+        temporary.write_text(json.dumps(report, indent=2) + "\n")
+
+
+@contextmanager
+def muted() -> Iterator[None]:
+    """Suppress informational messages, for runs that are part of another command."""
+    package = logging.getLogger("cenote")
+    level = package.level
+    package.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        package.setLevel(level)
 
 
 def _epoch(line: str) -> int:
     try:
         return int(json.loads(line)["epoch"])
-    except (ValueError, KeyError):  # the line that a kill cut off
+    except (ValueError, KeyError):  # a line that a kill cut off
         return sys.maxsize

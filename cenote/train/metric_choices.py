@@ -177,7 +177,7 @@ class MetricChoices:
     def top(self, frozen: FrozenBackbone) -> PooledHead:
         """Pool and embedding over a frozen backbone."""
         torch.manual_seed(self.settings.seed)
-        return frozen.top(
+        return frozen.create_head(
             self.pool, 0, self.tokens, pool_options=self.pool_options, **self.embedding
         )
 

@@ -17,8 +17,8 @@ from ..models import load as load_model
 from ..models import save_model
 from ..predict.distributed import rank
 from ..predict.feature_cache import FeatureCache
-from .checkpoint import begun
-from .fit import write_results
+from .checkpoint import can_resume
+from .log import write_results
 from .metric_choices import MetricChoices
 from .metric_run import Run
 from .retrieval import COUNTS, Searched, concatenated, scores
@@ -51,7 +51,7 @@ def learn_four(
                 + (f", {again + 1} of {repeats} times" if repeats > 1 else "")
             )
             inside = folder / places[-1]
-            goes_on = resume and inside.is_dir() and begun(inside, say)
+            goes_on = resume and inside.is_dir() and can_resume(inside)
             seed = choices.settings.seed + again * len(folds) + number - 1
             settings = dataclasses.replace(choices.settings, seed=seed)
             one = Run(

@@ -11,7 +11,7 @@ from ..data.class_splits import class_splits, metric_splits
 from ..predict.distributed import processes
 from ..predict.feature_cache import FeatureCache
 from .checkpoint import NAME as CHECKPOINT
-from .checkpoint import begun, refuse_missing
+from .checkpoint import can_resume, check_run_exists
 from .metric_choices import MetricChoices
 from .metric_fair import learn_four
 from .metric_run import Run
@@ -34,13 +34,13 @@ def learn_metric(
             return learn_four(parts, folder, choices, cache, resume, say, device)
         splits = metric_splits(parts, choices.options.validate)
         return Run(choices, splits, folder, device, say).train(
-            cache, resume and begun(folder, say)
+            cache, resume and can_resume(folder)
         )[0]
 
 
 def _refuse_another_run(folder: Path, fair: bool, resume: bool) -> None:
     if resume:
-        refuse_missing(folder)
+        check_run_exists(folder)
     one, four = ((place / CHECKPOINT).exists() for place in (folder, folder / "fold-1"))
     if not resume and (one or four):
         raise ValueError(f"{folder} holds a run already: resume it, or choose another folder")

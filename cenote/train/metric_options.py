@@ -21,7 +21,7 @@ from ..models import PooledModel
 from ..models.frozen import PooledHead
 from ..options import check_names
 from ..pooling.gsp import GSP
-from .tasks.metric import MetricModule, Waiting
+from .tasks.metric import Freezing, MetricModule
 
 RIVALS = {"i-mix": IMix, "mochi": MoCHi, "proxy-synthesis": ProxySynthesis}
 
@@ -99,10 +99,10 @@ class MetricOptions:
         if self.zero_shot:
             assert isinstance(pool, GSP)
             zero_shot = self.make_zero_shot(classes, pool.prototypes.shape[0])
-        waiting = Waiting(self.warm_up, self.freeze_bn, self.proxy_rate, self.xbm_after)
+        freezing = Freezing(self.warm_up, self.freeze_bn, self.proxy_rate, self.xbm_after)
         memory = CrossBatchMemory(self.xbm, self.dim) if self.xbm else None
         return MetricModule(
-            body, self.make_loss(classes), self.make_mixing(), zero_shot, memory, waiting, fitted
+            body, self.make_loss(classes), self.make_mixing(), zero_shot, memory, freezing, fitted
         )
 
     def make_loss(self, classes: int) -> MetricLoss:

@@ -22,7 +22,8 @@ from ..predict.feature_batches import FeatureBatches
 from ..predict.feature_cache import FeatureCache
 from .engine import Engine
 from .extraction import Extraction, Unreadable
-from .fit import fingerprint, write_results
+from .fit import fingerprint
+from .log import write_results
 from .metric_choices import MetricChoices
 from .retrieval import Retrieval, Searched, Source, scores
 from .splits import Splits
@@ -54,7 +55,7 @@ class Run:
                 "--validate classes (of which there must be enough) or test, or leave them out"
             )
         self.plan(splits.train)
-        self.unreadable = Unreadable(folder, choices.settings, say)
+        self.unreadable = Unreadable(folder, choices.settings)
 
     def plan(self, train: Source) -> None:
         """What a step holds, of images that can be read as far as that is known; told where it is not as asked."""
@@ -75,12 +76,12 @@ class Run:
         if self.choices.freeze:
             frozen = self.choices.frozen()
             frozen.backbone.to(self.device)
-            extract = Extraction(frozen, cache, self.settings, self.folder, self.say)
+            extract = Extraction(frozen, cache, self.settings, self.folder)
             sources = {k: None if d is None else extract(d, k) for k, d in sources.items()}
             self.plan(sources["train"])
             top = self.choices.top(frozen)
             task = self.task(options.module(top, self.classes), sources, None)
-            model = frozen.model(top)
+            model = frozen.create_model(top)
         else:
             model, fitted = self.choices.start()
             task = self.task(
@@ -89,15 +90,15 @@ class Run:
                 self.choices.augmentation(model),
             )
         self._tell_step()
-        Engine(task, self.settings, self.folder, self.say, self._identity(), self.whole).run(resume)
+        Engine(task, self.settings, self.folder, self._identity(), self.whole).run(resume)
         (winner,) = task.states
         task.module.load_state_dict(winner.best)
         if rank() == 0:
             save_model(model, self.folder)  # whatever judging may stumble over
         if (
-            task.judge is not None and task.judge.images is None
+            task.validator is not None and task.validator.images is None
         ):  # all was trained before it was resumed
-            task.judge(task.module.body)
+            task.validator(task.module.body)
         found = self._judge(sources, "test", "gallery", self.ks).searched(task.module.body)
         report = self._report(task, model.config["pool"], found, time.monotonic() - started)
         if rank() == 0:
@@ -140,7 +141,7 @@ class Run:
         else:
             loader = FeatureBatches(train, settings.batch, order=order)
         score = self.choices.options.score
-        return Metric(module, train, loader, judge, settings, score, self.device, self.say)
+        return Metric(module, train, loader, judge, settings, score, self.device)
 
     def _order(self, train: Source) -> SeededBatchSampler:
         """Which images stand in which step, and how many steps are an epoch."""
@@ -170,8 +171,8 @@ class Run:
         choices, splits, winner = self.choices, self.splits, task.states[0]
         val = (
             None
-            if task.judge is None
-            else {choices.options.score: winner.best_score, "images": task.judge.images}
+            if task.validator is None
+            else {choices.options.score: winner.best_score, "images": task.validator.images}
         )
         chosen = (
             "last" if splits.val is None else "test" if splits.val is splits.test else "classes"

@@ -17,7 +17,7 @@ from .choices import Choices, given_only
 from .config import OptimizationConfig
 from .recipes import Recipe, parse_settings
 from .run_choices import begin_with
-from .tasks.supervised import VIEWS, Jsd, Supervised, joined
+from .tasks.supervised import JSD_VIEWS, Jsd, Supervised, join_batch_norms
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class RecipeChoices(Choices):
             return wsol_train_transform(
                 mean=own.mean, std=own.std, **(options | {"cutout": self.cutout})
             )
-        views = VIEWS if self.chosen.task == "jsd" else 1
+        views = JSD_VIEWS if self.chosen.task == "jsd" else 1
         return augmentation(mean=own.mean, std=own.std, views=views, **options)
 
     def task(
@@ -95,7 +95,7 @@ class RecipeChoices(Choices):
 
     def finish(self, model: PooledModel) -> None:
         """Take out of the trained model what was there for training alone."""
-        joined(model)
+        join_batch_norms(model)
 
 
 def choices_of(recipe: Recipe, **changed: Any) -> RecipeChoices:

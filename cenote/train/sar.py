@@ -1,4 +1,4 @@
-"""SAR's prior beside any loss: attention that holds together in few large pieces."""
+"""SAR: spatial entropy of the attention maps as a regularizer beside any loss [SAR Eq. 12]."""
 
 from __future__ import annotations
 
@@ -13,34 +13,36 @@ from .config import OptimizationConfig
 from .schedules import cosine
 
 PENALTIES = {"entropy": spatial_entropy, "variation": total_variation}
-WARMUP = 10.0  # epochs, in the released program
-WEIGHT = 0.01  # (A 12)
-WITH_LOSS = ("E", "F")  # rows of Table 1(b): the blocks of A and C, trained with the loss
+WARMUP_EPOCHS = 10.0  # of the cosine schedule, in the released program
+WEIGHT = 0.01  # [SAR Eq. 12]
+ROWS_WITH_LOSS = ("E", "F")  # of [SAR Table 1b]: the last blocks of rows A and C, with the loss
 
 
 def row_settings(last_block: str | None, settings: dict[str, Any]) -> dict[str, Any]:
-    """A row's name says whether the loss is there; a weight that is given stays."""
-    return {"sar": WEIGHT} | settings if last_block in WITH_LOSS else settings
+    """Add the weight of the loss if this row of [SAR Table 1b] has it and `settings` have none."""
+    return {"sar": WEIGHT} | settings if last_block in ROWS_WITH_LOSS else settings
 
 
 class SarLoss:
-    """`with sar.watch() as seen: ...`, then `sar(seen)` is what is added to the loss."""
+    """Use `with sar.watch() as scores:` around the forward pass, then add `sar(scores)`."""
 
     def __init__(self, model: PooledModel, settings: OptimizationConfig) -> None:
         self.model, self.settings, self.weight = model, settings, settings.sar
-        self.watch()  # a model without attention is told before it trains
+        self.watch()  # raises before training if the model has no attention
 
     def begin_step(self, epoch: float) -> None:
-        """The paper's weight is constant; the released one grows for ten epochs and follows a cosine to zero."""
-        whole, epochs = self.settings.sar, self.settings.epochs
+        """Update the weight: constant in the paper; warm-up, then cosine in the released program."""
+        peak, epochs = self.settings.sar, self.settings.epochs
         if self.settings.sar_schedule == "constant":
             return
-        warmup = min(WARMUP, epochs / 2)
-        late = (epoch - warmup) / max(epochs - warmup, 1e-12)
-        self.weight = whole * epoch / warmup if epoch < warmup else cosine(whole, 0.0, late)
+        warmup = min(WARMUP_EPOCHS, epochs / 2)
+        if epoch < warmup:
+            self.weight = peak * epoch / warmup
+        else:
+            self.weight = cosine(peak, 0.0, (epoch - warmup) / max(epochs - warmup, 1e-12))
 
     def watch(self) -> Scores:
         return Scores(self.model)
 
-    def __call__(self, seen: Scores) -> Tensor:
-        return self.weight * PENALTIES[self.settings.sar_loss](seen.last())
+    def __call__(self, scores: Scores) -> Tensor:
+        return self.weight * PENALTIES[self.settings.sar_loss](scores.last())

@@ -1,22 +1,26 @@
-"""The learning rate as a pure function of time, and of the scores so far."""
+"""Learning rate schedules as pure functions of the time and of the scores so far."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
 
-from .config import OptimizationConfig
+if TYPE_CHECKING:
+    from .config import OptimizationConfig
+
+ScheduleName = Literal["cosine", "step", "poly", "plateau", "constant"]
 
 
-def rate_factor(settings: OptimizationConfig, epoch: float, scores: Sequence[float] = ()) -> float:
-    """What the base rate is multiplied by, `epoch` being a fraction of the run: 2.5 is half-way through the third.
+def lr_factor(settings: OptimizationConfig, epoch: float, scores: Sequence[float] = ()) -> float:
+    """Return the factor of the base learning rate; epoch 2.5 is half-way through the third.
 
-    `scores`: of the epochs that are done, for the schedule "plateau".
+    `scores` of the completed epochs are used by the schedule "plateau".
     """
     if epoch < settings.warmup:
         return epoch / settings.warmup
-    left = max(settings.epochs - settings.warmup, 1e-12)
-    done = min((epoch - settings.warmup) / left, 1.0)
+    duration = max(settings.epochs - settings.warmup, 1e-12)
+    done = min((epoch - settings.warmup) / duration, 1.0)
     if settings.schedule == "cosine":
         floor = settings.min_lr / settings.lr if settings.lr else 0.0
         return floor + (1 - floor) * (1 + math.cos(math.pi * done)) / 2
@@ -25,22 +29,22 @@ def rate_factor(settings: OptimizationConfig, epoch: float, scores: Sequence[flo
     if settings.schedule == "poly":
         return float((1 - done) ** settings.power)
     if settings.schedule == "plateau":
-        return float(settings.step_factor ** plateaus(scores, settings.plateau))
+        return float(settings.step_factor ** count_plateaus(scores, settings.plateau))
     return 1.0
 
 
-def plateaus(scores: Sequence[float], patience: int) -> int:
-    """How often `patience` epochs in a row, counted anew after each time, brought no score above all before them."""
-    found, waited, best = 0, 0, -math.inf
+def count_plateaus(scores: Sequence[float], patience: int) -> int:
+    """Count the runs of `patience` epochs without a new best score."""
+    plateaus, waited, best = 0, 0, -math.inf
     for score in scores:
         waited, best = (0, score) if score > best else (waited + 1, best)
         if waited == patience:
-            found, waited = found + 1, 0
-    return found
+            plateaus, waited = plateaus + 1, 0
+    return plateaus
 
 
-def gave_up(scores: Sequence[float], patience: int | None) -> bool:
-    """Whether the last `patience` epochs brought no score above all before them."""
+def out_of_patience(scores: Sequence[float], patience: int | None) -> bool:
+    """Return whether the last `patience` epochs brought no new best score."""
     waited, best = 0, -math.inf
     for score in scores:
         waited, best = (0, score) if score > best else (waited + 1, best)
@@ -48,5 +52,5 @@ def gave_up(scores: Sequence[float], patience: int | None) -> bool:
 
 
 def cosine(start: float, end: float, done: float) -> float:
-    """From `start` to `end` as `done` goes from 0 to 1."""
+    """Interpolate from `start` to `end` along a half cosine as `done` goes from 0 to 1."""
     return end + (start - end) * (1 + math.cos(math.pi * min(done, 1.0))) / 2

@@ -90,7 +90,7 @@ def segment(
             "data": fingerprint(Splits(train, test, None)),
         }
         identity |= {"backbone": found.name, "weights": weights_digest(found)}
-        Engine(task, settings, folder, say, identity).run(resume)
+        Engine(task, settings, folder, identity).run(resume)
         module = task.states[0].module.eval()
         confusion, scores = _score(task, module, sides[1])
         positions = np.flatnonzero(np.isin(test.rows, sides[1].dataset.rows))

@@ -22,7 +22,8 @@ from .checkpoint import NAME as CHECKPOINT
 from .choices import Choices
 from .config import refuse_changes
 from .engine import Diverged, Stopped
-from .fit import fit, identity, judge_once, write_results
+from .fit import fit, identity, judge_once
+from .log import muted, write_results
 from .search_space import TRIALS, Range, apply
 from .splits import Splits, split
 from .trials import Trials
@@ -85,7 +86,8 @@ def _run(
     )
     resume = (folder / CHECKPOINT).exists()
     try:
-        report = fit(data, folder, apply(choices, drawn), cache, resume, lambda sentence: None)
+        with muted():
+            report = fit(data, folder, apply(choices, drawn), cache, resume, lambda sentence: None)
     except Diverged as failure:
         kept.tell(number, None, why=str(failure).split(", with ")[0])
         say(f"  failed: {failure}")

@@ -16,11 +16,11 @@ from ..data.transforms import MultiCrop
 from ..models import PooledModel, create_model, save_model
 from ..predict.distributed import processes, rank
 from .checkpoint import NAME as CHECKPOINT
-from .checkpoint import begun
+from .checkpoint import can_resume
 from .choices import given_only
 from .config import DinoConfig, MocoConfig, OptimizationConfig
 from .engine import Engine
-from .fit import write_results
+from .log import write_results
 from .recipes import Recipe, parse_fields, parse_settings
 from .splits import TRAIN, VAL
 from .tasks.dino import Dino
@@ -135,7 +135,7 @@ def learn(
     """Train, save the teacher of the best epoch in `folder`, and report."""
     if not resume and (folder / CHECKPOINT).exists():
         raise ValueError(f"{folder} holds a run already: resume it, or choose another folder")
-    resume = resume and begun(folder, say)
+    resume = resume and can_resume(folder)
     train, val = unlabelled_splits(data)
     settings = asked.settings
     with processes() as device:
@@ -157,7 +157,7 @@ def learn(
         identity = {k: v for k, v in asdict(asked).items() if k != "settings"} | {
             "images": len(train)
         }
-        Engine(task, settings, folder, say, identity).run(resume)
+        Engine(task, settings, folder, identity).run(resume)
         if task.judge is not None and untrained is None:
             untrained = task.judge(asked.model().to(device))
         (winner,) = task.states

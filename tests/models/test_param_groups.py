@@ -31,9 +31,9 @@ SMALL: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("backbone", SMALL)
 def test_rates_fall_from_the_head_to_the_input(backbone: str) -> None:
     model = create_model(backbone, "simpool", 3, **SMALL[backbone])
-    contender = TrainState("m", model, OptimizationConfig(lr=1.0, layer_decay=0.5))
+    state = TrainState("m", model, OptimizationConfig(lr=1.0, layer_decay=0.5))
     names = {id(p): n for n, p in model.named_parameters()}
-    rate = {names[id(p)]: r for g, r in zip(contender.optimizer.param_groups, contender.rates, strict=True)
+    rate = {names[id(p)]: r for g, r in zip(state.optimizer.param_groups, state.base_lrs, strict=True)
             for p in g["params"]}  # fmt: skip
     assert rate["head.linear.weight"] == rate["pool.wq.weight"] == 1.0
     if backbone == "vit_tiny_patch16_224":

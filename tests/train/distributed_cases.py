@@ -55,7 +55,7 @@ def supervised(folder: Path, accumulate: int = 1) -> None:
             whole,
             device,
         )
-        Engine(task, settings, folder, quiet).run()
+        Engine(task, settings, folder).run()
     if rank() == 0:
         save_model(model, folder)
 

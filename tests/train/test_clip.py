@@ -131,10 +131,10 @@ def test_a_text_is_true_of_every_image_it_could_be_said_of() -> None:
 
 def test_what_is_drawn_depends_on_seed_epoch_and_image_alone() -> None:
     texts = ImageTexts(animals())
-    drawn = [[texts.drawn(i, 0, epoch) for epoch in range(200)] for i in range(4)]
-    assert drawn == [[texts.drawn(i, 0, epoch) for epoch in range(200)] for i in range(4)]
+    drawn = [[texts.draw(i, 0, epoch) for epoch in range(200)] for i in range(4)]
+    assert drawn == [[texts.draw(i, 0, epoch) for epoch in range(200)] for i in range(4)]
     assert all(set(some) == texts.true[i] for i, some in enumerate(drawn))  # each has its turn
-    assert drawn[0] != [texts.drawn(0, 1, epoch) for epoch in range(200)]
+    assert drawn[0] != [texts.draw(0, 1, epoch) for epoch in range(200)]
 
 
 def test_a_step_compares_images_with_the_distinct_texts() -> None:
@@ -144,10 +144,10 @@ def test_a_step_compares_images_with_the_distinct_texts() -> None:
     positions = list(range(12))
     images = torch.rand(12, 3, 32, 32)
     module.epoch = next(  # two images with one text
-        epoch for epoch in range(999) if len({texts.drawn(i, 0, epoch) for i in positions}) < 12
+        epoch for epoch in range(999) if len({texts.draw(i, 0, epoch) for i in positions}) < 12
     )
     module.texts = texts
-    drawn = list(dict.fromkeys(texts.drawn(i, 0, module.epoch) for i in positions))
+    drawn = list(dict.fromkeys(texts.draw(i, 0, module.epoch) for i in positions))
     seen: list[Any] = []
     encode = module.model.words.encode
     module.model.words.encode = lambda said, spelled=None: (

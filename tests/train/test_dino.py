@@ -13,9 +13,9 @@ from cenote.models import load
 from cenote.models.scores import Scores
 from cenote.train.config import DinoConfig, MocoConfig, OptimizationConfig
 from cenote.train.engine import Engine
-from cenote.train.tasks.dino import Dino, Distillation
-from cenote.train.tasks.moco import Contrast
-from cenote.train.tasks.self_supervised import Crops, grouped
+from cenote.train.tasks.dino import Dino, DinoModule
+from cenote.train.tasks.moco import MocoModule
+from cenote.train.tasks.self_supervised import Crops, group_by_size
 from cenote.train.unlabelled import METHODS, Unlabelled, learn, options_of
 from tests.synthetic import squares
 
@@ -37,9 +37,9 @@ def task(settings: OptimizationConfig = QUICK, **options: object) -> Dino:
 
 def test_views_of_a_size_run_together_and_give_the_loss_of_each_alone() -> None:
     torch.manual_seed(0)
-    module = Distillation(ASKED.model(), DinoConfig(**SMALL)).eval()  # type: ignore[arg-type]
+    module = DinoModule(ASKED.model(), DinoConfig(**SMALL)).eval()  # type: ignore[arg-type]
     views = [torch.randn(3, 3, size, size) for size in (32, 32, 16, 16)]
-    crops = grouped(views)
+    crops = group_by_size(views)
     assert [len(group) for group in crops.groups] == [6, 6] and len(crops) == 3
     loss, teacher = module(crops)
     student = torch.stack([module.head(module.student.embed(view)) for view in views])
@@ -54,7 +54,7 @@ def test_views_of_a_size_run_together_and_give_the_loss_of_each_alone() -> None:
 def test_a_step_moves_teacher_centre_and_schedules_as_published(tmp_path: Path) -> None:
     settings = replace(QUICK, warmup=0)
     dino = task(settings, freeze_last=1.0, warmup_t_epochs=2.0)
-    engine = Engine(dino, settings, tmp_path, quiet)
+    engine = Engine(dino, settings, tmp_path)
     module = dino.module
     before = copy.deepcopy(module.state_dict())
     batch = next(iter(dino.loader))
@@ -73,12 +73,12 @@ def test_a_step_moves_teacher_centre_and_schedules_as_published(tmp_path: Path) 
     assert any(not torch.equal(before[n], after[n]) for n in before if n.startswith("head.mlp"))
     with torch.no_grad():
         views = dino.prepare(batch, 1)[0]
-        old = Distillation(ASKED.model(), dino.options).train()
+        old = DinoModule(ASKED.model(), dino.options).train()
         old.load_state_dict(before)
         outputs = old(views)[1]
     torch.testing.assert_close(after["centre"], 0.1 * outputs.mean((0, 1)), rtol=1e-3, atol=1e-5)
     dino.begin_step(1.0)
-    assert module.temperature == pytest.approx(0.055) and not dino.frozen
+    assert module.temperature == pytest.approx(0.055) and not dino.freeze_last_layer
     dino.begin_step(3.0)
     assert dino.momentum == pytest.approx(1) and module.temperature == pytest.approx(0.07)
     assert {round(g["weight_decay"], 6) for g in dino.states[0].optimizer.param_groups} == {
@@ -103,7 +103,7 @@ MOCO = replace(ASKED, method="moco", options={"out": 16, "hidden": 32})
 
 def test_moco_asks_each_view_for_the_other_one() -> None:
     torch.manual_seed(0)
-    module = Contrast(MOCO.model(), MocoConfig(out=16, hidden=32)).eval()
+    module = MocoModule(MOCO.model(), MocoConfig(out=16, hidden=32)).eval()
     one, other = torch.randn(3, 3, 32, 32), torch.randn(3, 3, 32, 32)
 
     def query(x: torch.Tensor) -> torch.Tensor:
@@ -113,7 +113,7 @@ def test_moco_asks_each_view_for_the_other_one() -> None:
         return module.teacher_projector(module.teacher.embed(x))
 
     expected = moco_loss(query(one), key(other)) + moco_loss(query(other), key(one))
-    torch.testing.assert_close(module(grouped([one, other])), expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(module(group_by_size([one, other])), expected, rtol=1e-4, atol=1e-5)
     frozen = [n for n, p in module.student.named_parameters() if not p.requires_grad]
     assert frozen and all("patch_embed" in name for name in frozen)
 
@@ -151,7 +151,7 @@ def test_the_prior_is_of_the_students_large_views(method: str, pool: str) -> Non
 
 def test_the_teacher_drops_nothing() -> None:
     asked = replace(ASKED, model_options={"drop_path_rate": 0.5, "proj_drop_rate": 0.5})
-    module = Distillation(asked.model(), DinoConfig(**SMALL)).train()  # type: ignore[arg-type]
+    module = DinoModule(asked.model(), DinoConfig(**SMALL)).train()  # type: ignore[arg-type]
     crops = Crops([torch.randn(4, 3, 32, 32)], 2)
     with torch.no_grad():
         one, other = module(crops), module(crops)

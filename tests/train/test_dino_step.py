@@ -41,8 +41,8 @@ def test_the_spread_is_of_the_last_step_with_the_centre_that_it_had(tmp_path: Pa
     )
     model, data = asked.model(), squares(16)
     dino = Dino(model, data.split("train"), None, settings, asked.crops(model), OPTIONS)
-    assert dino.figures() == {} and dino.warning() is None
-    engine, batch = Engine(dino, settings, tmp_path, lambda sentence: None), next(iter(dino.loader))
+    assert dino.training_metrics() == {} and dino.warning() is None
+    engine, batch = Engine(dino, settings, tmp_path), next(iter(dino.loader))
     for _ in range(2):
         (part,) = dino.prepare(batch, 1)
         with torch.no_grad():
@@ -53,4 +53,6 @@ def test_the_spread_is_of_the_last_step_with_the_centre_that_it_had(tmp_path: Pa
         each, together = answer_spread(
             teacher_probabilities(teacher, centre, dino.module.temperature)
         )
-        assert dino.figures() == pytest.approx({"entropy": each, "diversity": together}, rel=1e-4)
+        assert dino.training_metrics() == pytest.approx(
+            {"entropy": each, "diversity": together}, rel=1e-4
+        )

@@ -1,5 +1,6 @@
 """Metric learning: what a step computes, what waits, what is remembered, and that a resumed run ends the same."""
 
+import logging
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -180,7 +181,7 @@ def test_the_backbone_waits_for_the_embedding(tmp_path: Path) -> None:
 
     note_weights()
     task.validate = validate
-    Engine(task, task.settings, tmp_path, quiet).run()
+    Engine(task, task.settings, tmp_path).run()
     start, first, second = states
     moved = {name.partition(".")[0] for name in start if not torch.equal(first[name], start[name])}
     assert moved == {"embedding", "pool"}
@@ -203,18 +204,18 @@ def test_the_statistics_of_batch_norm_stay_where_they_are_told_to() -> None:
 
 def test_proxies_and_label_embeddings_learn_faster(tmp_path: Path) -> None:
     task = task_of(asked({"loss": "proxy-nca++", "zero_shot": 0.1, "proxy_rate": 50.0}), tmp_path)
-    (contender,) = task.states
+    (state,) = task.states
     own = {id(p) for p in [*task.module.loss.parameters(), *task.module.zero_shot.parameters()]}
-    rates = {(id(p) in own): rate for group, rate in zip(contender.optimizer.param_groups, contender.rates, strict=True)
+    rates = {(id(p) in own): rate for group, rate in zip(state.optimizer.param_groups, state.rates, strict=True)
              for p in group["params"]}  # fmt: skip
     assert rates == pytest.approx({True: 0.05, False: 1e-3})
-    count = sum(len(group["params"]) for group in contender.optimizer.param_groups)
+    count = sum(len(group["params"]) for group in state.optimizer.param_groups)
     assert count == sum(p.requires_grad for p in task.module.parameters())
 
 
 def test_the_memory_holds_the_last_steps_and_is_compared_with(tmp_path: Path) -> None:
     task = task_of(asked({"xbm": 30, "xbm_after": 1, "loss": "contrastive"}), tmp_path)
-    engine = Engine(task, task.settings, tmp_path, quiet)
+    engine = Engine(task, task.settings, tmp_path)
     batches = [batch for _ in range(2) for batch in task.loader][:4]
     seen = []
     made = task.module
@@ -238,11 +239,12 @@ def test_the_memory_holds_the_last_steps_and_is_compared_with(tmp_path: Path) ->
     assert all(torch.isclose(held, z, atol=1e-4).all(1).any() for z in last)
 
 
-def test_batches_without_pairs_are_reported_once(tmp_path: Path) -> None:
-    messages: list[str] = []
-    task = task_of(asked({"images_per_class": 1}), tmp_path, messages.append)
-    Engine(task, replace(task.settings, epochs=1), tmp_path, messages.append).run()
-    assert len([line for line in messages if not line.startswith("epoch ")]) == 1
+def test_batches_without_pairs_are_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    task = task_of(asked({"images_per_class": 1}), tmp_path)
+    Engine(task, replace(task.settings, epochs=1), tmp_path).run()
+    assert len([line for line in caplog.messages if not line.startswith("epoch ")]) == 1
 
 
 RESUMED: dict[str, Any] = {
@@ -309,14 +311,15 @@ def test_it_learns_what_is_asked_and_the_model_can_be_read(tmp_path: Path) -> No
     assert model.vector_dim == 16 and model.head is None
 
 
-def test_the_last_epoch_is_kept_where_nothing_chooses(tmp_path: Path) -> None:
-    messages: list[str] = []
+def test_the_last_epoch_is_kept_without_validation(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     choices = asked({"images_per_class": 5}, {"epochs": 3}, tokens="cls")
-    report = learn_metric(discs(), tmp_path, choices, say=messages.append)
-    lines = [line for line in messages if line.startswith("epoch ")]
+    report = learn_metric(discs(), tmp_path, choices, say=logging.getLogger("cenote").info)
+    lines = [line for line in caplog.messages if line.startswith("epoch ")]
     assert len(lines) == 3 and not any("score" in line for line in lines)
     assert report["pool"] == "cls"  # GSP was not asked for anything
-    rest = [re.findall(r"\d+", line) for line in messages if not line.startswith("epoch ")]
+    rest = [re.findall(r"\d+", line) for line in caplog.messages if not line.startswith("epoch ")]
     assert [
         "10",
         "12",

@@ -31,12 +31,12 @@ def lone(data: Dataset, classes: range) -> Dataset:
     return data.select(first | ~np.isin(data.labels, list(classes)))
 
 
-def test_unreadable_images_are_reported_and_queries_without_a_match_counted(tmp_path: Path) -> None:
-    messages: list[str] = []
-    report = learn_metric(
-        discs(bad=BROKEN), tmp_path, asked(PLAIN, {"epochs": 2}, pool="gap"), say=messages.append
-    )
-    named = [line for line in messages if ".png" in line]
+def test_unreadable_images_are_reported_and_queries_without_a_match_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    choices = asked(PLAIN, {"epochs": 2}, pool="gap")
+    report = learn_metric(discs(bad=BROKEN), tmp_path, choices, say=quiet)
+    named = [line for line in caplog.messages if ".png" in line]
     assert len(named) == len(set(named)) == 10  # once, not in each epoch
     assert len((tmp_path / "unreadable.txt").read_text().splitlines()) == 10
     assert report["val"]["images"] == 12 - 5
@@ -96,7 +96,9 @@ def test_nothing_is_trained_where_nothing_can_be_judged(
     check_matches(parts._replace(test=parts.gallery))  # one of each class is enough there
 
 
-def test_a_run_goes_on_by_its_own_protocol(tmp_path: Path) -> None:
+def test_a_run_resumes_with_its_own_protocol(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     fair, plain = asked({"protocol": "fair"}, ONE, pool="gap"), asked(None, ONE, pool="gap")
     learn_metric(discs(), tmp_path / "one", plain, say=quiet)
     before = (tmp_path / "one" / "results.json").read_bytes()
@@ -111,12 +113,9 @@ def test_a_run_goes_on_by_its_own_protocol(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match=re.escape(str(tmp_path / "none"))):
             learn_metric(discs(), tmp_path / "none", choices, resume=True, say=quiet)
         assert not (tmp_path / "none").exists(), "asked again, it would begin"
-    messages = list[str]()
-    (tmp_path / "early").mkdir()
-    learn_metric(
-        discs(), tmp_path / "early", plain, resume=True, say=messages.append
-    )  # without a checkpoint yet
-    assert any(str(tmp_path / "early") in message for message in messages)
+    (tmp_path / "early").mkdir()  # without a checkpoint yet
+    learn_metric(discs(), tmp_path / "early", plain, resume=True, say=quiet)
+    assert any(str(tmp_path / "early") in message for message in caplog.messages)
 
 
 def test_a_frozen_backbone_does_without_a_class_that_cannot_be_read(tmp_path: Path) -> None:

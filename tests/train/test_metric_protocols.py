@@ -1,6 +1,7 @@
 """No class is in two parts; four folds are averaged and concatenated; frozen features."""
 
 import json
+import logging
 import os
 import re
 import signal
@@ -116,13 +117,18 @@ def test_the_fair_protocol(tmp_path: Path) -> None:
 
 
 def test_a_fair_run_that_is_interrupted_names_its_own_folder(tmp_path: Path) -> None:
-    def interrupt(line: str) -> None:
-        if line.startswith("epoch 1/2"):
-            os.kill(os.getpid(), signal.SIGINT)
+    class Interrupt(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.getMessage().startswith("epoch 1/2"):
+                os.kill(os.getpid(), signal.SIGINT)
 
     choices = asked({"protocol": "fair"}, pool="gap")
-    with pytest.raises(Stopped, match=f"--resume -o {re.escape(str(tmp_path))}$"):
-        learn_metric(discs(), tmp_path, choices, say=interrupt)
+    logging.getLogger("cenote").addHandler(handler := Interrupt())
+    try:
+        with pytest.raises(Stopped, match=f"--resume -o {re.escape(str(tmp_path))}$"):
+            learn_metric(discs(), tmp_path, choices, say=quiet)
+    finally:
+        logging.getLogger("cenote").removeHandler(handler)
     assert learn_metric(discs(), tmp_path, choices, resume=True, say=quiet)["protocol"] == "fair"
 
 
@@ -158,19 +164,18 @@ def test_every_collection_of_four_models_is_judged(tmp_path: Path) -> None:
     )
 
 
-def test_an_epoch_of_so_many_steps_and_an_early_end(tmp_path: Path) -> None:
+def test_steps_per_epoch_and_early_stopping(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Six training classes of six images: three steps hold all of them once, and two are an epoch."""
     still = {"epochs": 40, "lr": 0.0, "patience": 3}
-    choices, messages = (
-        asked({"validate": "classes", "epoch_steps": 2}, still, pool="gap"),
-        list[str](),
-    )
+    choices = asked({"validate": "classes", "epoch_steps": 2}, still, pool="gap")
     with stopped_after(5):
         learn_metric(discs(), tmp_path, choices, say=quiet)
-    report = learn_metric(discs(), tmp_path, choices, resume=True, say=messages.append)
+    report = learn_metric(discs(), tmp_path, choices, resume=True, say=quiet)
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [line["epoch"] for line in lines] == [1, 2, 3, 4] and report["epoch"] <= 4
-    assert re.findall(r"\d+", messages[-1]) == ["3"]  # epochs without a better score
+    assert re.findall(r"\d+", caplog.messages[-1]) == ["3"]  # epochs without a better score
 
 
 @pytest.mark.parametrize(

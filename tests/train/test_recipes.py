@@ -26,7 +26,7 @@ from cenote.train.recipe_choices import RecipeChoices, choices_of
 from cenote.train.recipe_pages import page, table
 from cenote.train.recipes import list_recipes, load_recipe, parse_recipe
 from cenote.train.splits import Splits, split
-from cenote.train.tasks.supervised import VIEWS, Jsd, joined
+from cenote.train.tasks.supervised import JSD_VIEWS, Jsd, join_batch_norms
 
 NAMES = list_recipes()
 FIT = [name for name in NAMES if load_recipe(name).command == "fit"]
@@ -46,7 +46,7 @@ def splits(world: Dataset) -> Splits:
 def trained(choices: RecipeChoices, splits: Splits, folder: Path) -> nn.Module:
     model = choices.model(len(splits.train.classes))
     task = choices.task(model, splits.train, splits.val, choices.augmentation(model))
-    Engine(task, choices.training(), folder, say=lambda line: None).run()
+    Engine(task, choices.training(), folder).run()
     choices.finish(model)
     return model
 
@@ -252,17 +252,17 @@ def test_jsd_against_its_definition(splits: Splits) -> None:
     task = choices.task(model, splits.train, splits.val, choices.augmentation(model))
     assert isinstance(task, Jsd)
     (part,) = task.prepare(next(iter(task.loader)), 1)
-    assert part.images.shape == (VIEWS * len(part), 3, 64, 64)
-    answers = torch.randn(VIEWS * len(part), 6)
-    clean, *_ = views = answers.softmax(1).chunk(VIEWS)
-    mean = sum(views) / VIEWS
-    divergence = sum((p * (p / mean).log()).sum(1).mean() for p in views) / VIEWS
+    assert part.images.shape == (JSD_VIEWS * len(part), 3, 64, 64)
+    answers = torch.randn(JSD_VIEWS * len(part), 6)
+    clean, *_ = views = answers.softmax(1).chunk(JSD_VIEWS)
+    mean = sum(views) / JSD_VIEWS
+    divergence = sum((p * (p / mean).log()).sum(1).mean() for p in views) / JSD_VIEWS
     expected = F.cross_entropy(clean.log(), part.labels, label_smoothing=0.1) + 12 * divergence
     fixed = type("Fixed", (nn.Module,), {"forward": lambda self, x: answers})()
     torch.testing.assert_close(task.loss(fixed, part), expected, rtol=1e-4, atol=1e-5)
     x = torch.randn(2, 3, 64, 64)
     split_norms = model.eval()(x)
-    joined(model)
+    join_batch_norms(model)
     assert not any("aux_bn" in name for name in model.state_dict())
     torch.testing.assert_close(model(x), split_norms, rtol=1e-4, atol=1e-5)
 
@@ -273,7 +273,7 @@ def test_jsd_learns_from_a_network_that_is_far_too_sure(splits: Splits) -> None:
     model = choices.model(6)
     task = choices.task(model, splits.train, splits.val, choices.augmentation(model))
     (part,) = task.prepare(next(iter(task.loader)), 1)
-    answers = torch.zeros(VIEWS * len(part), 6)
+    answers = torch.zeros(JSD_VIEWS * len(part), 6)
     answers[:, 0] = 150.0
     answers.requires_grad_()
     sure = type("Sure", (nn.Module,), {"forward": lambda self, x: answers})()

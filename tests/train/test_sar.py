@@ -46,7 +46,7 @@ def step(
     task = Supervised(
         model, data.split("train"), data.split("val"), settings, train_transform(side)
     )
-    engine = Engine(task, settings, folder, quiet)
+    engine = Engine(task, settings, folder)
     engine.train_step(next(iter(task.loader)))
     return task
 

@@ -8,28 +8,28 @@ import pytest
 import torch
 
 from cenote.train.config import OptimizationConfig, refuse_changes
-from cenote.train.schedules import gave_up, rate_factor
+from cenote.train.schedules import lr_factor, out_of_patience
 
 
 def test_cosine_with_warm_up() -> None:
     settings = OptimizationConfig(epochs=20, lr=0.1, warmup=5, min_lr=0.01)
-    assert [rate_factor(settings, e) for e in (0, 1, 2.5, 5)] == pytest.approx([0, 0.2, 0.5, 1])
+    assert [lr_factor(settings, e) for e in (0, 1, 2.5, 5)] == pytest.approx([0, 0.2, 0.5, 1])
     for epoch in (5, 7.25, 12.5, 20):
         cosine = 0.01 + (0.1 - 0.01) * 0.5 * (1 + math.cos(math.pi * (epoch - 5) / 15))
-        assert 0.1 * rate_factor(settings, epoch) == pytest.approx(cosine)
+        assert 0.1 * lr_factor(settings, epoch) == pytest.approx(cosine)
 
 
 def test_steps_count_from_the_beginning() -> None:
     """The learning rate falls to a tenth every 15 epochs of 50."""
     settings = OptimizationConfig(epochs=50, schedule="step", step_every=15)
-    factors = [rate_factor(settings, e) for e in (0, 14.99, 15, 29.99, 30, 45)]
+    factors = [lr_factor(settings, e) for e in (0, 14.99, 15, 29.99, 30, 45)]
     assert factors == pytest.approx([1, 1, 0.1, 0.1, 0.01, 0.001])
 
 
 def test_poly_and_constant() -> None:
     poly = OptimizationConfig(epochs=10, schedule="poly", power=0.9)
-    assert [rate_factor(poly, e) for e in (0, 5, 10)] == pytest.approx([1, 0.5**0.9, 0])
-    assert rate_factor(OptimizationConfig(epochs=10, schedule="constant"), 7) == 1
+    assert [lr_factor(poly, e) for e in (0, 5, 10)] == pytest.approx([1, 0.5**0.9, 0])
+    assert lr_factor(OptimizationConfig(epochs=10, schedule="constant"), 7) == 1
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -49,7 +49,7 @@ def test_a_plateau_is_torchs(seed: int, patience: int) -> None:
     )
     settings = OptimizationConfig(epochs=40, schedule="plateau", plateau=patience, step_factor=0.5)
     for epoch, score in enumerate(scores):
-        assert rate_factor(settings, epoch + 0.5, scores[:epoch]) == optimizer.param_groups[0]["lr"]
+        assert lr_factor(settings, epoch + 0.5, scores[:epoch]) == optimizer.param_groups[0]["lr"]
         theirs.step(score)
 
 
@@ -58,9 +58,11 @@ def test_a_run_gives_up_when_nothing_was_better_for_so_long(patience: int | None
     scores = [1.0, 2.0, 2.0, 1.0, 2.0, 3.0, 0.0, 0.0, 0.0, 9.0]
     waits = [0, 0, 1, 2, 3, 0, 1, 2, 3, 0]  # epochs since the last gain
     for done, waited in enumerate(waits, 1):
-        assert gave_up(scores[:done], patience) == (patience is not None and waited >= patience)
-    assert not gave_up([], patience)
-    assert gave_up([math.nan, 1.0, 1.0, 1.0, 1.0], patience) == (patience is not None)
+        assert out_of_patience(scores[:done], patience) == (
+            patience is not None and waited >= patience
+        )
+    assert not out_of_patience([], patience)
+    assert out_of_patience([math.nan, 1.0, 1.0, 1.0, 1.0], patience) == (patience is not None)
 
 
 def test_settings_are_checked() -> None:

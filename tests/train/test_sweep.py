@@ -25,7 +25,7 @@ from cenote.train import sweep as module
 from cenote.train.checkpoint import NAME as CHECKPOINT
 from cenote.train.choices import Choices
 from cenote.train.engine import Diverged, Stopped
-from cenote.train.fit import write_results
+from cenote.train.log import write_results
 from cenote.train.recipes import load_recipe
 from cenote.train.search_space import (
     RANGES,

@@ -161,9 +161,9 @@ def test_the_epoch_that_is_kept_is_the_best_by_its_maps(
     model = small()
     transform = model.backbone.preprocessing.whole()
     task = Supervised(model, data.split("train"), data.split("val"), settings, transform, transform)
-    Engine(task, settings, tmp_path, quiet).run()
-    (contender,) = task.states
-    assert (contender.best_epoch, contender.best_score) == (1, 9.0)
+    Engine(task, settings, tmp_path).run()
+    (state,) = task.states
+    assert (state.best_epoch, state.best_score) == (1, 9.0)
     lines = [
         json.loads(line)["results"]["model"]
         for line in (tmp_path / "metrics.jsonl").read_text().splitlines()

@@ -1,4 +1,4 @@
-"""DINO (Caron et al., 2021) with any backbone and any pool: the pool is part of the student and of the teacher."""
+"""DINO (Caron et al., 2021) with any backbone and any pool."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from ...models.projection import DinoHead
 from ...predict.distributed import summed
 from ..config import DinoConfig
 from ..schedules import cosine
-from .self_supervised import Crops, SelfSupervised, follow, teacher_of
+from .self_supervised import Crops, SelfSupervised, create_teacher, update_teacher
 
 
-class Distillation(nn.Module):
-    """Student and teacher; the loss of a batch is its output, so that it can be spread over processes."""
+class DinoModule(nn.Module):
+    """Student and teacher with their heads; returns the loss of a batch and the teacher's outputs.
+
+    The loss is the module's output so that DistributedDataParallel can wrap it.
+    """
 
     centre: Tensor
 
@@ -26,90 +29,96 @@ class Distillation(nn.Module):
         self.options = options
         self.student = model
         self.head = DinoHead(
-            model.vector_dim, options.out, options.hidden, options.bottleneck,
-            batch_norm=options.batch_norm, fixed_length=options.fixed_length,
-        )  # fmt: skip
-        self.teacher, self.teacher_head = teacher_of(model), teacher_of(self.head)
+            model.vector_dim,
+            options.out,
+            options.hidden,
+            options.bottleneck,
+            batch_norm=options.batch_norm,
+            fixed_length=options.fixed_length,
+        )
+        self.teacher, self.teacher_head = create_teacher(model), create_teacher(self.head)
         self.register_buffer("centre", torch.zeros(options.out))
         self.temperature = options.warmup_t
 
     def forward(self, crops: Crops) -> tuple[Tensor, Tensor]:
-        """The loss, and the teacher's outputs, of which the centre learns."""
         n = len(crops)
-        vectors = [
-            self.student.embed(group).flatten(1) for group in reversed(crops.groups)
-        ]  # large ones last:
-        student = self.head(torch.cat(vectors[::-1])).unflatten(
-            0, (-1, n)
-        )  # their attention is what SAR looks at
+        # The large views run last: SAR uses the attention of the last forward pass.
+        vectors = [self.student.embed(group).flatten(1) for group in reversed(crops.groups)]
+        student = self.head(torch.cat(vectors[::-1])).unflatten(0, (-1, n))  # (views, B, K)
         with torch.no_grad():
             u = self.teacher.embed(crops.groups[0]).flatten(1)
             teacher = self.teacher_head(u).unflatten(0, (-1, n))  # (2, B, K)
-        return dino_loss(
-            student, teacher, self.centre, self.options.student_t, self.temperature
-        ), teacher
+        student_t = self.options.student_t
+        return dino_loss(student, teacher, self.centre, student_t, self.temperature), teacher
 
-    def follow(self, momentum: float) -> None:
-        follow(self.teacher, self.student, momentum)
-        follow(self.teacher_head, self.head, momentum)
+    def update_teacher(self, momentum: float) -> None:
+        update_teacher(self.teacher, self.student, momentum)
+        update_teacher(self.teacher_head, self.head, momentum)
 
     @torch.no_grad()
-    def centre_on(self, total: Tensor, count: float) -> None:
-        """The sum of `count` outputs of the teacher, over all processes."""
+    def update_centre(self, total: Tensor, count: float) -> None:
+        """Move the centre towards the mean, from the sum of `count` outputs of all processes."""
         self.centre.lerp_((total / count).to(self.centre.dtype), 1 - self.options.centre_momentum)
 
 
 class Dino(SelfSupervised):
     name = "dino"
-    together = Distillation
+    create_module = DinoModule
 
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
-        self.decays = [group["weight_decay"] for group in self.states[0].optimizer.param_groups]
-        self.total, self.count = torch.zeros(self.options.out, device=self.device), 0
-        self.answers: tuple[Tensor, Tensor, float] | None = (
-            None  # of the last step, with its centre and temperature
-        )
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        groups = self.states[0].optimizer.param_groups
+        self.has_decay = [bool(group["weight_decay"]) for group in groups]
+        self.output_sum = torch.zeros(self.options.out, device=self.device)  # of the teacher
+        self.output_count = 0
+        # Of the last step: the teacher's outputs, the centre and the temperature.
+        self.outputs: tuple[Tensor, Tensor, float] | None = None
 
     def begin_step(self, epoch: float) -> None:
         super().begin_step(epoch)
-        own, epochs = self.options, self.settings.epochs
-        warm = min(epoch / own.warmup_t_epochs, 1.0) if own.warmup_t_epochs else 1.0
-        self.module.temperature = own.warmup_t + warm * (own.teacher_t - own.warmup_t)
-        decay = cosine(self.settings.weight_decay, own.end_weight_decay, epoch / epochs)
-        for group, base in zip(self.states[0].optimizer.param_groups, self.decays, strict=True):
-            group["weight_decay"] = decay if base else 0.0
-        self.frozen = epoch < own.freeze_last
+        options = self.options
+        warm = 1.0
+        if options.warmup_t_epochs:
+            warm = min(epoch / options.warmup_t_epochs, 1.0)
+        self.module.temperature = options.warmup_t + warm * (options.teacher_t - options.warmup_t)
+        done = epoch / self.settings.epochs
+        decay = cosine(self.settings.weight_decay, options.end_weight_decay, done)
+        groups = self.states[0].optimizer.param_groups
+        for group, has_decay in zip(groups, self.has_decay, strict=True):
+            group["weight_decay"] = decay if has_decay else 0.0
+        self.freeze_last_layer = epoch < options.freeze_last
 
-    def loss_of_views(self, module: nn.Module, part: Crops) -> Tensor:
-        loss, teacher = module(part)
-        self.total += teacher.float().sum((0, 1))
-        self.count += teacher.shape[0] * teacher.shape[1]
-        self.answers = (teacher, self.module.centre.clone(), self.module.temperature)
-        found: Tensor = loss
-        return found
+    def loss_of_views(self, module: nn.Module, crops: Crops) -> Tensor:
+        loss: Tensor
+        loss, teacher = module(crops)
+        self.output_sum += teacher.float().sum((0, 1))
+        self.output_count += teacher.shape[0] * teacher.shape[1]
+        self.outputs = (teacher, self.module.centre.clone(), self.module.temperature)
+        return loss
 
     def before_update(self, module: nn.Module) -> None:
-        if self.frozen:
+        if self.freeze_last_layer:
             for p in self.module.head.last_layer.parameters():
                 p.grad = None
         if self.options.clip is not None:
-            clip_each(
-                [p.grad for p in self.module.parameters() if p.grad is not None], self.options.clip
-            )
+            gradients = [p.grad for p in self.module.parameters() if p.grad is not None]
+            clip_each(gradients, self.options.clip)
 
     def end_step(self) -> None:
-        self.module.follow(self.momentum)
-        together = summed(torch.cat([self.total, self.total.new_tensor([self.count])]))
-        self.module.centre_on(together[:-1], float(together[-1]))
-        self.total, self.count = torch.zeros_like(self.total), 0
+        self.module.update_teacher(self.momentum)
+        count = self.output_sum.new_tensor([self.output_count])
+        total = summed(torch.cat([self.output_sum, count]))
+        self.module.update_centre(total[:-1], float(total[-1]))
+        self.output_sum, self.output_count = torch.zeros_like(self.output_sum), 0
 
     @property
     def spread(self) -> Spread | None:
-        """Of the last step's answers: asked for once an epoch, so not computed in every step."""
-        return None if self.answers is None else answer_spread(teacher_probabilities(*self.answers))
+        """Spread of the teacher's outputs in the last step; computed once per epoch."""
+        if self.outputs is None:
+            return None
+        return answer_spread(teacher_probabilities(*self.outputs))
 
-    def figures(self) -> dict[str, float]:
+    def training_metrics(self) -> dict[str, float]:
         spread = self.spread
         return {} if spread is None else {"entropy": spread.each, "diversity": spread.together}
 
@@ -119,11 +128,11 @@ class Dino(SelfSupervised):
 
 
 @torch.no_grad()
-def clip_each(gradients: list[Tensor], longest: float) -> None:
-    """As `clip_grad_norm_` does with each tensor alone; those that are short enough are not written again."""
+def clip_each(gradients: list[Tensor], max_norm: float) -> None:
+    """Clip each tensor by its own norm, as `clip_grad_norm_` does; short ones are not rewritten."""
     if not gradients:
         return
     norms = torch.stack([norm.float() for norm in torch._foreach_norm(gradients)])
-    for gradient, factor in zip(gradients, (longest / (norms + 1e-6)).tolist(), strict=True):
+    for gradient, factor in zip(gradients, (max_norm / (norms + 1e-6)).tolist(), strict=True):
         if factor < 1:
             gradient.mul_(factor)

@@ -1,8 +1,9 @@
-"""Metric learning: vectors of a class draw together, those of other classes apart, also of classes never seen."""
+"""Metric learning: pull vectors of a class together and push those of other classes apart."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import logging
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -25,9 +26,12 @@ from ...pooling.gsp import GSP
 from ...predict.distributed import gathered, joined_rows, rank, world
 from ...predict.feature_batches import FeatureBatch
 from ..config import OptimizationConfig
-from ..engine import Task, files_of
+from ..engine import Task, file_names
 from ..retrieval import Retrieval, Source
 from ..state import TrainState
+
+NAME = "metric"
+logger = logging.getLogger(__name__)
 
 
 class MetricInputs(NamedTuple):
@@ -39,20 +43,21 @@ class MetricInputs(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Waiting:
-    """What stands still, and for how long."""
+class Freezing:
+    """What does not train from the beginning, or not at the base learning rate."""
 
     warm_up: float = 0.0  # epochs in which the backbone keeps its weights
-    freeze_bn: bool = False  # the statistics of its BatchNorm stay those it came with
-    proxy_rate: float = 1.0  # how many times as fast proxies and label embeddings learn
+    freeze_bn: bool = False  # keep the pretrained BatchNorm statistics
+    proxy_rate: float = 1.0  # factor of the learning rate of proxies and label embeddings
     memory_after: int = 0  # steps before the memory is used
 
 
 class MetricModule(nn.Module):
-    """Its output is the loss of a batch, of all processes' images together: pairs across processes count.
+    """Model, loss with its proxies, mixing and memory; returns the loss of all processes' images.
 
-    The vectors of all processes are gathered with their gradients and every process computes the same loss of them;
-    the generator must be the same everywhere too. Images that input mixup makes are shared out among processes.
+    Vectors are gathered with their gradients, so that pairs across processes count and every
+    process computes the same loss; the generator must have the same seed everywhere. Images made
+    by input mixup are divided among the processes.
     """
 
     fitted: Tensor
@@ -64,156 +69,246 @@ class MetricModule(nn.Module):
         mixing: Any = None,
         zero_shot: ZeroShot | None = None,
         memory: CrossBatchMemory | None = None,
-        waiting: Waiting | None = None,
+        freezing: Freezing | None = None,
         fitted: bool = False,
     ) -> None:
         super().__init__()
         self.body, self.loss, self.zero_shot, self.memory = body, loss, zero_shot, memory
-        self.mixing, self.waiting = mixing, waiting or Waiting()
-        # GSP's prototypes begin at tokens of the first batch, unless they are `fitted` already.
+        self.mixing, self.freezing = mixing, freezing or Freezing()
+        # GSP's prototypes are initialized with tokens of the first batch, unless already fitted.
         self.register_buffer("fitted", torch.tensor(fitted or not isinstance(body.pool, GSP)))
-        self.generator = torch.Generator()  # seeded anew for every step
+        self.generator = torch.Generator()  # seeded for every step
         self.epoch, self.step, self.counts = 0.0, 0, [0]
-        self.silent: str | None = None  # why the last batch said nothing, if so
-        self.seen: tuple[Tensor, Tensor] | None = None  # of the last batch, for the memory
+        self.no_loss_reason: str | None = None  # if the last batch had no loss
+        self.last_batch: tuple[Tensor, Tensor] | None = None  # vectors and labels for the memory
 
-    def forward(self, part: MetricInputs) -> Tensor:
-        features = self.features(part.inputs)
-        self.counts = gathered(len(part))  # they differ where images cannot be read
+    def forward(self, batch: MetricInputs) -> Tensor:
+        features = self.features(batch.inputs)
+        self.counts = gathered(len(batch))  # they differ if images are unreadable
         if self.training and not self.fitted:
-            self._fit(features)
+            self._fit_prototypes(features)
         z, histograms = self.vectors(features)
-        z, labels = joined_rows(z, self.counts), joined_rows(part.labels, self.counts)
-        self.silent = self.loss.silent(labels)
-        loss = self._dml(part, features, z, labels)
+        z, labels = joined_rows(z, self.counts), joined_rows(batch.labels, self.counts)
+        self.no_loss_reason = self.loss.silent(labels)
+        loss = self._metric_loss(batch, features, z, labels)
         if self.zero_shot is not None and histograms is not None:
-            self.silent = self.silent or self.zero_shot.silent(labels)
+            self.no_loss_reason = self.no_loss_reason or self.zero_shot.silent(labels)
             w = self.zero_shot.weight
             histograms = joined_rows(histograms, self.counts)
-            loss = (1 - w) * loss + w * self.zero_shot(
-                histograms, labels, self.generator
-            )  # (G 4.4)
-        self.seen = (z.detach(), labels)
+            zero_shot = self.zero_shot(histograms, labels, self.generator)
+            loss = (1 - w) * loss + w * zero_shot  # [GSP Sec. 4.4]
+        self.last_batch = (z.detach(), labels)
         return loss
 
     def features(self, inputs: Tensor | Features) -> Features:
-        """Without gradients for the backbone while it waits; with zeros where other processes wait for some."""
+        """Compute features, without gradients for the backbone during its warm-up."""
         if isinstance(inputs, Features):
             return inputs
         assert isinstance(self.body, PooledModel)
-        if self.epoch >= self.waiting.warm_up:
+        if self.epoch >= self.freezing.warm_up:
             return self.body.features(inputs)
         with torch.no_grad():
             features = self.body.features(inputs)
         if world() == 1 or not self.training:
             return features
-        nothing = sum(
-            p.flatten()[0] * 0 for p in self.body.backbone.parameters() if p.requires_grad
-        )
-        cls = None if features.cls is None else features.cls + nothing
-        return Features(features.tokens + nothing, features.grid, cls)
+        # DistributedDataParallel waits for a gradient of every parameter: here it is zero.
+        trained = [p for p in self.body.backbone.parameters() if p.requires_grad]
+        zero = sum(p.flatten()[0] * 0 for p in trained)
+        cls = None if features.cls is None else features.cls + zero
+        return Features(features.tokens + zero, features.grid, cls)
 
     def vectors(self, features: Features) -> tuple[Tensor, Tensor | None]:
-        """z (B, D), not normalised, and GSP's histograms (B, m) where the zero-shot loss asks for them."""
+        """Return z (B, D), not normalized, and GSP's histograms (B, m) for the zero-shot loss."""
         if self.zero_shot is None:
             return self.body.embed_features(features), None
         assert isinstance(self.body.pool, GSP)
         u, histograms = self.body.pool.with_histogram(_pooled_tokens(self.body, features))
         return self.body.refine(u), histograms
 
-    def remember(self) -> None:
-        """After the step: its vectors go into the memory."""
-        if (
-            self.memory is not None
-            and self.seen is not None
-            and self.step >= self.waiting.memory_after
-        ):
-            z, labels = self.seen
+    def update_memory(self) -> None:
+        """Add the vectors of the last batch to the cross-batch memory."""
+        started = self.step >= self.freezing.memory_after
+        if self.memory is not None and self.last_batch is not None and started:
+            z, labels = self.last_batch
             finite = z.isfinite().all(1)
             self.memory.add(z[finite], labels[finite])
-        self.seen = None
+        self.last_batch = None
 
-    def own_rates(self) -> list[tuple[Iterable[nn.Parameter], float]]:
-        """Proxies and label embeddings begin anywhere and have far to go."""
-        own = [
-            p for part in (self.loss, self.zero_shot) if part is not None for p in part.parameters()
-        ]
-        return [(own, self.waiting.proxy_rate)]
+    def lr_factors(self) -> list[tuple[Iterable[nn.Parameter], float]]:
+        """Return the learning rate factor of proxies and label embeddings, which start at random."""
+        proxies = list(self.loss.parameters())
+        if self.zero_shot is not None:
+            proxies += self.zero_shot.parameters()
+        return [(proxies, self.freezing.proxy_rate)]
 
     def no_weight_decay(self) -> set[str]:
-        ask = getattr(self.body, "no_weight_decay", set)
-        return {f"body.{name}" for name in ask()}
+        names: set[str] = getattr(self.body, "no_weight_decay", set)()
+        return {f"body.{name}" for name in names}
 
     def group_matcher(self, coarse: bool = False) -> Callable[[str], int]:
         if not isinstance(self.body, PooledModel):
-            raise ValueError("a frozen backbone has no layers to train: no layer_decay")
+            raise ValueError("layer_decay needs a backbone that trains, this one is frozen")
         layer_of = self.body.group_matcher(coarse)
         return lambda name: layer_of(name.removeprefix("body."))
 
     def train(self, mode: bool = True) -> MetricModule:
         super().train(mode)
-        if self.waiting.freeze_bn and isinstance(self.body, PooledModel):
-            for layer in _batch_norms(self.body.backbone):
-                layer.eval()
+        if self.freezing.freeze_bn and isinstance(self.body, PooledModel):
+            for layer in self.body.backbone.modules():
+                if isinstance(layer, nn.modules.batchnorm._BatchNorm):
+                    layer.eval()
         return self
 
-    def _dml(self, part: MetricInputs, features: Features, z: Tensor, labels: Tensor) -> Tensor:
+    def _metric_loss(
+        self, batch: MetricInputs, features: Features, z: Tensor, labels: Tensor
+    ) -> Tensor:
         memory = None
         if self.memory is not None and int(self.memory.filled):
             memory = self.memory.get()
+        loss: Tensor
         if self.mixing is None:
-            loss: Tensor = self.loss(z, labels, memory)
+            loss = self.loss(z, labels, memory)
             return loss
         if isinstance(self.mixing, Metrix):
-            self.silent = self.silent or self.mixing.silent(self.loss, labels)
+            reason = self.mixing.silent(self.loss, labels)
+            self.no_loss_reason = self.no_loss_reason or reason
         linear = is_linear(self.body)
-        maps = (
-            joined_rows(_maps(self.body, features), self.counts)
-            if self.mixing.needs_maps and not linear
-            else None
-        )
-        images = None
+        maps = images = mixed_pool = None
+        if self.mixing.needs_maps and not linear:
+            maps = joined_rows(_feature_maps(self.body, features), self.counts)
         if self.mixing.needs_images:
-            assert isinstance(part.inputs, Tensor)
-            images = joined_rows(part.inputs, self.counts)
-        embed = partial(self._embed, grid=features.grid)
-        mixed = self._mixed if isinstance(self.body.pool, MixablePool) else None
-        batch = Mixable(labels, z, maps, images, embed, self._network, linear, mixed)
-        loss = self.mixing(self.loss, batch, self.generator, memory)
+            assert isinstance(batch.inputs, Tensor)
+            images = joined_rows(batch.inputs, self.counts)
+        if self.body.pool is not None and self.body.pool.mixes:
+            mixed_pool = self._pool_mixed
+        embed = partial(self._embed_maps, grid=features.grid)
+        mixable = Mixable(labels, z, maps, images, embed, self._embed_images, linear, mixed_pool)
+        loss = self.mixing(self.loss, mixable, self.generator, memory)
         return loss
 
-    def _embed(self, maps: Tensor, grid: tuple[int, int]) -> Tensor:
-        places = grid[0] * grid[1]
-        cls = maps[:, places] if maps.shape[1] > places else None
-        return self.body.embed_features(Features(maps[:, :places], grid, cls))
+    def _embed_maps(self, maps: Tensor, grid: tuple[int, int]) -> Tensor:
+        n = grid[0] * grid[1]
+        cls = maps[:, n] if maps.shape[1] > n else None
+        return self.body.embed_features(Features(maps[:, :n], grid, cls))
 
-    def _mixed(self, maps: Tensor, b: Tensor, c: Tensor, lam: Tensor) -> Tensor:
-        assert isinstance(self.body.pool, MixablePool)
+    def _pool_mixed(self, maps: Tensor, b: Tensor, c: Tensor, lam: Tensor) -> Tensor:
+        assert self.body.pool is not None
         return self.body.refine(self.body.pool.mixed(maps, b, c, lam))
 
-    def _network(self, images: Tensor) -> Tensor:
-        """Each process runs its share; what is too little to share, all of them run."""
+    def _embed_images(self, images: Tensor) -> Tensor:
+        """Divide the images among the processes, if there are enough of them."""
         if len(images) < world():
             return self.body.embed_features(self.features(images))
         shares = images.tensor_split(world())
-        mine = self.body.embed_features(self.features(shares[rank()]))
-        return joined_rows(mine, [len(share) for share in shares])
+        vectors = self.body.embed_features(self.features(shares[rank()]))
+        return joined_rows(vectors, [len(share) for share in shares])
 
     @torch.no_grad()
-    def _fit(self, features: Features) -> None:
-        """GSP's prototypes begin at tokens of the first batch, in place: the optimizer holds them already."""
+    def _fit_prototypes(self, features: Features) -> None:
+        """Initialize GSP's prototypes in place: the optimizer already holds them."""
         assert isinstance(self.body.pool, GSP)
         tokens = _pooled_tokens(self.body, features).float()
         self.body.pool.fit(joined_rows(tokens, self.counts))
         self.fitted.fill_(True)
 
 
+class LastEpochState(TrainState):
+    """Keeps the last epoch, for training without validation."""
+
+    def keep_if_best(self, score: float, epoch: int, metrics: dict[str, float]) -> None:
+        super().keep_if_best(float(epoch), epoch, metrics)
+
+
+class Metric(Task):
+    """Metric learning, validated by retrieval of classes that are held out.
+
+    `train` is the data that the loader reads, images or cached features. Without a `validator` the
+    last epoch is kept.
+    """
+
+    def __init__(
+        self,
+        module: MetricModule,
+        train: Source,
+        loader: Any,
+        validator: Retrieval | None,
+        settings: OptimizationConfig,
+        score: str = "map@r",
+        device: torch.device | None = None,
+    ) -> None:
+        self.settings, self.device = settings, device or torch.device("cpu")
+        self.loader: Any = loader
+        self.validator, self.score = validator, score
+        self.class_indices = class_indices(np.asarray(train.labels))
+        self.module = module.to(self.device)
+        kind = LastEpochState if validator is None else TrainState
+        self.states = [kind(NAME, self.module, settings)]
+        self.logged: set[str] = set()
+
+    def prepare(self, batch: Batch | FeatureBatch, chunks: int) -> list[MetricInputs]:
+        if not len(batch.labels):
+            return []
+        labels = self.class_indices[batch.labels].to(self.device)
+        if isinstance(batch, FeatureBatch):
+            return [MetricInputs(batch.features.to(self.device), labels)]
+        return [MetricInputs(batch.images.to(self.device, non_blocking=True), labels)]
+
+    def begin_step(self, epoch: float) -> None:
+        self.module.epoch, self.module.step = epoch, round(epoch * len(self.loader))
+        # Depends on the step alone: the same in every process, and in a resumed run.
+        self.module.generator.manual_seed(mix_seed(self.settings.seed, self.module.step) >> 1)
+
+    def loss(self, module: nn.Module, inputs: MetricInputs) -> Tensor:
+        loss: Tensor = module(inputs)
+        reason = self.module.no_loss_reason
+        if reason is not None and reason not in self.logged and rank() == 0:
+            self.logged.add(reason)
+            logger.info(reason)
+        return loss
+
+    def before_update(self, module: nn.Module) -> None:
+        backbone = getattr(self.module.body, "backbone", None)
+        if backbone is not None and self.module.epoch < self.module.freezing.warm_up:
+            for p in backbone.parameters():
+                p.grad = None  # without weight decay and momentum
+
+    def end_step(self) -> None:
+        self.module.update_memory()
+
+    def counts_for_patience(self) -> bool:
+        """Return whether the backbone trains and the memory is used."""
+        freezing = self.module.freezing
+        return self.module.epoch >= freezing.warm_up and self.module.step >= freezing.memory_after
+
+    def validate(self) -> dict[str, dict[str, float]]:
+        if self.validator is None:
+            return {}
+        module = self.states[0].evaluated
+        assert isinstance(module, MetricModule)
+        scores = self.validator(module.body)
+        logged = {key: scores[key] for key in dict.fromkeys([self.score, "map@r", "recall@1"])}
+        return {NAME: {"score": scores[self.score], **logged}}
+
+    def describe(self, batch: Batch | FeatureBatch) -> str:
+        if isinstance(batch, FeatureBatch):
+            return file_names(self.loader.cached.dataset, batch.indices)
+        return file_names(self.loader.dataset.dataset, batch.indices.tolist())
+
+
+def class_indices(labels: Any) -> Tensor:
+    """Return a table from label to index among the labels that occur: losses need 0 to C - 1."""
+    present = np.unique(labels)
+    indices = torch.full((int(present[-1]) + 1,), -1)
+    indices[torch.from_numpy(present)] = torch.arange(len(present))
+    return indices
+
+
 def is_linear(body: PooledModel | PooledHead) -> bool:
-    """Whether the vector of mixed maps is the mix of the vectors: average pooling, and no norm behind it."""
-    plain = isinstance(body.after, nn.Identity)
+    """Return whether mixing maps equals mixing vectors: average pooling without a norm after it."""
+    linear = isinstance(body.after, nn.Identity)
     if isinstance(body.embedding, Embedding):
-        plain = plain and isinstance(body.embedding.norm, nn.Identity)
-    return plain and (body.pool is None or body.pool.name == "gap")
+        linear = linear and isinstance(body.embedding.norm, nn.Identity)
+    return linear and (body.pool is None or body.pool.name == "gap")
 
 
 def _pooled_tokens(body: PooledModel | PooledHead, features: Features) -> Tensor:
@@ -223,108 +318,8 @@ def _pooled_tokens(body: PooledModel | PooledHead, features: Features) -> Tensor
     return torch.cat([features.cls[:, None], features.tokens], 1)
 
 
-def _maps(body: PooledModel | PooledHead, features: Features) -> Tensor:
-    """(B, N, D), or (B, N + 1, D) with the CLS token last where it counts."""
+def _feature_maps(body: PooledModel | PooledHead, features: Features) -> Tensor:
+    """Return (B, N, D), or (B, N + 1, D) with the CLS token last if it is pooled."""
     if body.tokens == "patches" or features.cls is None:
         return features.tokens
     return torch.cat([features.tokens, features.cls[:, None]], 1)
-
-
-def _batch_norms(module: nn.Module) -> Iterator[nn.Module]:
-    return (
-        layer for layer in module.modules() if isinstance(layer, nn.modules.batchnorm._BatchNorm)
-    )
-
-
-NAME = "metric"
-
-
-class LastEpochState(TrainState):
-    """Where nothing judges, the last epoch is the best."""
-
-    def keep_if_best(self, score: float, epoch: int) -> None:
-        super().keep_if_best(float(epoch), epoch)
-
-
-class Metric(Task):
-    """A task: the loss of `module` on batches of `loader`, judged by neighbours of classes that are held out.
-
-    `train` is the data that the loader reads, images or cached features. Without a `judge` the last epoch is kept.
-    """
-
-    def __init__(
-        self,
-        module: MetricModule,
-        train: Source,
-        loader: Any,
-        judge: Retrieval | None,
-        settings: OptimizationConfig,
-        score: str = "map@r",
-        device: torch.device | None = None,
-        say: Callable[[str], None] = print,
-    ) -> None:
-        self.settings, self.device, self.say = settings, device or torch.device("cpu"), say
-        self.train, self.loader, self.judge, self.score = train, loader, judge, score
-        self.places = places_of(np.asarray(train.labels))
-        self.module = module.to(self.device)
-        self.states = [
-            (LastEpochState if judge is None else TrainState)(NAME, self.module, settings)
-        ]
-        self.told: set[str] = set()
-
-    def prepare(self, batch: Batch | FeatureBatch, parts: int) -> list[MetricInputs]:
-        if not len(batch.labels):
-            return []
-        labels = self.places[batch.labels].to(self.device)
-        if isinstance(batch, FeatureBatch):
-            return [MetricInputs(batch.features.to(self.device), labels)]
-        return [MetricInputs(batch.images.to(self.device, non_blocking=True), labels)]
-
-    def begin_step(self, epoch: float) -> None:
-        self.module.epoch, self.module.step = epoch, round(epoch * len(self.loader))
-        # What is drawn depends on the step alone: the same in every process, and after a resume.
-        self.module.generator.manual_seed(mix_seed(self.settings.seed, self.module.step) >> 1)
-
-    def loss(self, module: nn.Module, part: MetricInputs) -> Tensor:
-        found: Tensor = module(part)
-        silent = self.module.silent
-        if silent is not None and silent not in self.told and rank() == 0:
-            self.told.add(silent)
-            self.say(silent)
-        return found
-
-    def before_update(self, module: nn.Module) -> None:
-        waiting = self.module.epoch < self.module.waiting.warm_up
-        if waiting and (backbone := getattr(self.module.body, "backbone", None)) is not None:
-            for p in backbone.parameters():
-                p.grad = None  # no weight decay and no momentum either
-
-    def end_step(self) -> None:
-        self.module.remember()
-
-    def settled(self) -> bool:
-        """Not before the backbone learns and the memory is looked into."""
-        own = self.module.waiting
-        return self.module.epoch >= own.warm_up and self.module.step >= own.memory_after
-
-    def validate(self) -> dict[str, dict[str, float]]:
-        if self.judge is None:
-            return {}
-        module = self.states[0].judged
-        assert isinstance(module, MetricModule)
-        found = self.judge(module.body)
-        shown = {key: found[key] for key in dict.fromkeys([self.score, "map@r", "recall@1"])}
-        return {NAME: {"score": found[self.score], **shown}}
-
-    def describe(self, batch: Batch | FeatureBatch) -> str:
-        if isinstance(batch, FeatureBatch):
-            return files_of(self.loader.cached.dataset, batch.indices)
-        return files_of(self.loader.dataset.dataset, batch.indices.tolist())
-
-
-def places_of(labels: Any) -> Tensor:
-    """For each label its place among those that occur: losses count the classes that are trained from 0."""
-    present = np.unique(labels)
-    places = torch.full((int(present[-1]) + 1,), -1)
-    places[torch.from_numpy(present)] = torch.arange(len(present))
-    return places

@@ -1,4 +1,4 @@
-"""What DINO and MoCo have in common: views of images, a slow teacher, nearest neighbours to judge by."""
+"""Base of DINO and MoCo: views of images, a momentum teacher, validation by k nearest neighbours."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ from ...data.loading import Batch, load
 from ...models import PooledModel
 from ...predict.distributed import rank, world
 from ..config import OptimizationConfig
-from ..engine import Task, files_of
+from ..engine import Task, file_names
 from ..neighbours import Neighbours
 from ..sar import SarLoss
 from ..schedules import cosine
 from ..state import TrainState
 
+Network = TypeVar("Network", bound=nn.Module)
+
 
 class Crops(NamedTuple):
-    """Views of some images, in groups of one size; the large ones first, as many as the teacher sees."""
+    """Views of images, grouped by size, large ones first; the teacher sees the first group."""
 
-    groups: list[Tensor]  # (views * B, 3, H, W), view by view
+    groups: list[Tensor]  # each (views * B, 3, H, W), view by view
     images: int
 
     def __len__(self) -> int:  # of images, not of fields
@@ -34,13 +36,14 @@ class Crops(NamedTuple):
 
 
 class SelfSupervised(Task):
-    """A task with a student and its teacher, whose nearest neighbours judge where images have classes.
+    """Train a student whose moving average is the teacher; the teacher is validated and kept.
 
-    `together` makes both of a model and options; what it makes is trained, and has them as `student` and `teacher`.
+    `create_module(model, options)` returns the module with attributes `student` and `teacher`.
+    Without `val` there is no k-NN validation.
     """
 
     name: ClassVar[str]
-    together: ClassVar[Callable[..., Any]]
+    create_module: ClassVar[Callable[..., Any]]
 
     def __init__(
         self,
@@ -54,38 +57,43 @@ class SelfSupervised(Task):
     ) -> None:
         self.settings, self.train, self.options = settings, train, options
         self.device = device or torch.device("cpu")
-        self.module = type(self).together(model, options).to(self.device)
-        share = max(min(settings.batch, len(train)) // world(), 1)
+        self.module = type(self).create_module(model, options).to(self.device)
         self.loader = load(
-            train, transform, share, settings.workers, shuffle=True, seed=settings.seed, drop_last=True,
-            rank=rank(), world=world(),
-        )  # fmt: skip
+            train,
+            transform,
+            max(min(settings.batch, len(train)) // world(), 1),
+            settings.workers,
+            shuffle=True,
+            seed=settings.seed,
+            drop_last=True,
+            rank=rank(),
+            world=world(),
+        )
         self.states = [TrainState(self.name, self.module, settings)]
-        self.judge = None if val is None else Neighbours(train, val, settings, self.device)
+        self.knn = None if val is None else Neighbours(train, val, settings, self.device)
         self.sar = SarLoss(model, settings) if settings.sar else None
 
     @property
     def teacher(self) -> PooledModel:
-        """What is judged and kept."""
-        found: PooledModel = self.module.teacher
-        return found
+        teacher: PooledModel = self.module.teacher
+        return teacher
 
-    def loss_of_views(self, module: nn.Module, part: Crops) -> Tensor:
-        """The method's own loss; the student sees the large views last."""
+    def loss_of_views(self, module: nn.Module, crops: Crops) -> Tensor:
+        """Return the loss of the method; the student must process the large views last, for SAR."""
         raise NotImplementedError
 
-    def loss(self, module: nn.Module, part: Crops) -> Tensor:
+    def loss(self, module: nn.Module, crops: Crops) -> Tensor:
         if self.sar is None:
-            return self.loss_of_views(module, part)
-        with self.sar.watch() as seen:
-            loss = self.loss_of_views(module, part)
-        return loss + self.sar(seen)
+            return self.loss_of_views(module, crops)
+        with self.sar.watch() as scores:
+            loss = self.loss_of_views(module, crops)
+        return loss + self.sar(scores)
 
-    def prepare(self, batch: Batch, parts: int) -> list[Crops]:
+    def prepare(self, batch: Batch, chunks: int) -> list[Crops]:
         if not len(batch.labels):
             return []
-        views = [view.to(self.device, non_blocking=True).chunk(parts) for view in batch.images]
-        return [grouped([view[i] for view in views]) for i in range(len(views[0]))]
+        views = [view.to(self.device, non_blocking=True).chunk(chunks) for view in batch.images]
+        return [group_by_size([view[i] for view in views]) for i in range(len(views[0]))]
 
     def begin_step(self, epoch: float) -> None:
         self.momentum = cosine(self.options.momentum, 1.0, epoch / self.settings.epochs)
@@ -93,33 +101,30 @@ class SelfSupervised(Task):
             self.sar.begin_step(epoch)
 
     def validate(self) -> dict[str, dict[str, float]]:
-        found = self.figures()
-        if self.judge is not None:
-            knn = self.judge(self.teacher)
-            found |= {"score": next(iter(knn.values())), **knn}
-        return {self.name: found}
+        metrics = self.training_metrics()
+        if self.knn is not None:
+            accuracy = self.knn(self.teacher)
+            metrics |= {"score": next(iter(accuracy.values())), **accuracy}
+        return {self.name: metrics}
 
-    def figures(self) -> dict[str, float]:
-        """Of the method itself, to be written down."""
+    def training_metrics(self) -> dict[str, float]:
+        """Return metrics of the method itself, for the log."""
         return {}
 
     def describe(self, batch: Batch) -> str:
-        return files_of(self.train, batch.indices.tolist())
+        return file_names(self.train, batch.indices.tolist())
 
 
-def grouped(views: Sequence[Tensor]) -> Crops:
-    """Views of one size run through the network together."""
-    sizes: dict[tuple[int, ...], list[Tensor]] = {}
+def group_by_size(views: Sequence[Tensor]) -> Crops:
+    """Concatenate views of the same size, which run through the network together."""
+    groups: dict[tuple[int, ...], list[Tensor]] = {}
     for view in views:
-        sizes.setdefault(tuple(view.shape[2:]), []).append(view)
-    return Crops([torch.cat(group) for group in sizes.values()], len(views[0]))
+        groups.setdefault(tuple(view.shape[2:]), []).append(view)
+    return Crops([torch.cat(group) for group in groups.values()], len(views[0]))
 
 
-Network = TypeVar("Network", bound=nn.Module)
-
-
-def teacher_of(student: Network) -> Network:
-    """A copy without gradients, dropout and dropped paths: it trains along, but its answers are whole."""
+def create_teacher(student: Network) -> Network:
+    """Copy a network without gradients, dropout and stochastic depth."""
     teacher = copy.deepcopy(student).requires_grad_(False)
     for module in teacher.modules():
         if isinstance(module, nn.modules.dropout._DropoutNd):
@@ -132,6 +137,6 @@ def teacher_of(student: Network) -> Network:
 
 
 @torch.no_grad()
-def follow(teacher: nn.Module, student: nn.Module, momentum: float) -> None:
-    """The teacher takes a step towards the student. The statistics of its BatchNorm are its own."""
+def update_teacher(teacher: nn.Module, student: nn.Module, momentum: float) -> None:
+    """Move the parameters towards the student's; BatchNorm statistics stay the teacher's."""
     torch._foreach_lerp_(list(teacher.parameters()), list(student.parameters()), 1 - momentum)

@@ -1,4 +1,4 @@
-"""Training a whole model on labelled images: from scratch, or fine-tuning."""
+"""Supervised training of a whole model, from scratch or fine-tuned; optionally with AugMix's loss."""
 
 from __future__ import annotations
 
@@ -15,22 +15,25 @@ from ...data.loading import Batch, load
 from ...models import PooledModel
 from ...predict.distributed import rank, summed, world
 from ..config import OptimizationConfig
-from ..engine import Task, files_of
+from ..engine import Task, file_names
 from ..located import Located
 from ..sar import SarLoss
 from ..state import TrainState
 
+JSD_VIEWS = 3
+JSD_WEIGHT = 12.0  # of the divergence beside the cross-entropy, as in AugMix and timm
+
 
 class LabelledImages(NamedTuple):
     images: Tensor
-    labels: Tensor  # (B,), or (B, classes) where images are mixed
+    labels: Tensor  # (B,), or (B, classes) if images are mixed
 
     def __len__(self) -> int:  # of images, not of fields
         return self.labels.shape[0]
 
 
 class Supervised(Task):
-    """A task: cross-entropy on labels, judged on `val` by top-1 accuracy or, as `settings.select` says, by its maps."""
+    """Cross-entropy; validated on `val` by top-1 accuracy, or by its maps as `settings.select` says."""
 
     def __init__(
         self,
@@ -43,102 +46,83 @@ class Supervised(Task):
         device: torch.device | None = None,
     ) -> None:
         if model.head is None:
-            raise ValueError(
-                "a model without a head cannot learn classes: num_classes must be at least 1"
-            )
+            raise ValueError("supervised training needs a model with a head: num_classes > 0")
         self.settings, self.device, self.train = settings, device or torch.device("cpu"), train
-        share = max(min(settings.batch, len(train)) // world(), 1)
+        batch = max(min(settings.batch, len(train)) // world(), 1)
         several: dict[str, Any] = {"workers": settings.workers, "rank": rank(), "world": world()}
         self.loader = load(
             train,
             transform,
-            share,
+            batch,
             shuffle=True,
             seed=settings.seed,
             drop_last=world() > 1,
             **several,
         )
-        self.judge = load(
-            val, eval_transform or model.backbone.preprocessing.transform(), share, **several
-        )
-        self.located = (
-            None if settings.select == "accuracy" else Located(val, settings, self.device)
-        )
+        eval_transform = eval_transform or model.backbone.preprocessing.transform()
+        self.val_loader = load(val, eval_transform, batch, **several)
+        self.located = None
+        if settings.select != "accuracy":
+            self.located = Located(val, settings, self.device)
         self.sar = SarLoss(model, settings) if settings.sar else None
-        classes = model.head.classes
-        mixes = [v2.MixUp(alpha=settings.mixup, num_classes=classes)] if settings.mixup else []
-        mixes += [v2.CutMix(alpha=settings.cutmix, num_classes=classes)] if settings.cutmix else []
-        self.mix = v2.RandomChoice(mixes) if mixes else None
+        self.mix = _mixing(settings, model.head.classes)
         self.states = [TrainState("model", model.to(self.device), settings)]
 
-    def prepare(self, batch: Batch, parts: int) -> list[LabelledImages]:
+    def prepare(self, batch: Batch, chunks: int) -> list[LabelledImages]:
         if not len(batch.labels):
             return []
-        images, labels = (
-            batch.images.to(self.device, non_blocking=True),
-            batch.labels.to(self.device),
-        )
+        images, labels = self._to_device(batch)
         if self.mix is not None and len(labels) > 1:
             images, labels = self.mix(images, labels)
-        return [
-            LabelledImages(x, y)
-            for x, y in zip(images.chunk(parts), labels.chunk(parts), strict=True)
-        ]
+        micro_batches = zip(images.chunk(chunks), labels.chunk(chunks), strict=True)
+        return [LabelledImages(x, y) for x, y in micro_batches]
 
     def begin_step(self, epoch: float) -> None:
         if self.sar is not None:
             self.sar.begin_step(epoch)
 
-    def loss(self, module: nn.Module, part: LabelledImages) -> Tensor:
+    def loss(self, module: nn.Module, inputs: LabelledImages) -> Tensor:
         if self.sar is None:
-            return self.loss_of_answers(module, part)
-        with self.sar.watch() as seen:
-            loss = self.loss_of_answers(module, part)
-        return loss + self.sar(seen)
+            return self.classification_loss(module, inputs)
+        with self.sar.watch() as scores:
+            loss = self.classification_loss(module, inputs)
+        return loss + self.sar(scores)
 
-    def loss_of_answers(self, module: nn.Module, part: LabelledImages) -> Tensor:
-        return F.cross_entropy(
-            module(part.images), part.labels, label_smoothing=self.settings.smoothing
-        )
+    def classification_loss(self, module: nn.Module, inputs: LabelledImages) -> Tensor:
+        smoothing = self.settings.smoothing
+        return F.cross_entropy(module(inputs.images), inputs.labels, label_smoothing=smoothing)
 
     @torch.inference_mode()
     def validate(self) -> dict[str, dict[str, float]]:
-        (contender,) = self.states
-        model = contender.judged.eval()
-        counts = torch.zeros(3, dtype=torch.float64)  # right, right among five, seen
-        for batch in self.judge:
-            for images, labels in self.prepare_plain(batch):
+        (state,) = self.states
+        model = state.evaluated.eval()
+        counts = torch.zeros(3, dtype=torch.float64)  # correct, correct among five, images
+        for batch in self.val_loader:
+            if len(batch.labels):
+                images, labels = self._to_device(batch)
                 logits = model(images)
-                top = logits.topk(min(5, logits.shape[1]), 1).indices == labels[:, None]
-                counts += torch.tensor(
-                    [top[:, 0].sum(), top.any(1).sum(), len(labels)], dtype=torch.float64
-                )
-        right, among, seen = summed(counts).tolist()
-        found = {"accuracy": 100 * right / max(seen, 1), "top5": 100 * among / max(seen, 1)}
+                hits = logits.topk(min(5, logits.shape[1]), 1).indices == labels[:, None]
+                counts += torch.tensor([hits[:, 0].sum(), hits.any(1).sum(), len(labels)])
+        top1, top5, images = summed(counts).tolist()
+        metrics = {"accuracy": 100 * top1 / max(images, 1), "top5": 100 * top5 / max(images, 1)}
         if self.located is not None:
             assert isinstance(model, PooledModel)
-            found[self.settings.select] = self.located(model)
-        return {contender.name: {"score": found[self.settings.select], **found}}
+            metrics[self.settings.select] = self.located(model)
+        return {state.name: {"score": metrics[self.settings.select], **metrics}}
 
-    def prepare_plain(self, batch: Batch) -> list[tuple[Tensor, Tensor]]:
-        return (
-            [(batch.images.to(self.device), batch.labels.to(self.device))]
-            if len(batch.labels)
-            else []
-        )
+    def _to_device(self, batch: Batch) -> tuple[Tensor, Tensor]:
+        images = batch.images.to(self.device, non_blocking=True)
+        return images, batch.labels.to(self.device)
 
     def describe(self, batch: Batch) -> str:
-        return files_of(self.train, batch.indices.tolist())
-
-
-VIEWS = 3
-WEIGHT = 12.0  # of the divergence beside the cross-entropy, AugMix's and timm's
+        return file_names(self.train, batch.indices.tolist())
 
 
 class Jsd(Supervised):
-    """Cross-entropy of the clean view, and the Jensen-Shannon divergence of all views' answers.
+    """AugMix's loss, as in timm's ResNet recipes, on a clean and two augmented views of each image.
 
-    Each view has BatchNorm layers of its own while it trains; `joined` leaves those of the clean one.
+    Cross-entropy of the clean view and Jensen-Shannon divergence of the predictions of all views.
+    While it trains each view has its own BatchNorm layers; `join_batch_norms` leaves the clean one's.
     """
 
     def __init__(
@@ -147,58 +131,55 @@ class Jsd(Supervised):
         train: Dataset,
         val: Dataset,
         settings: OptimizationConfig,
-        *rest: Any,
-        **named: Any,
+        *arguments: Any,
+        **options: Any,
     ) -> None:
         if settings.mixup or settings.cutmix:
             raise ValueError(
-                "views of one image are not mixed with others: mixup and cutmix must be 0 with jsd"
+                "mixup and cutmix must be 0 with jsd, which compares views of one image"
             )
-        # Before the optimizer sees the parameters.
-        convert_splitbn_model(model.backbone.model, VIEWS)
-        super().__init__(model, train, val, settings, *rest, **named)
+        convert_splitbn_model(model.backbone.model, JSD_VIEWS)  # before the optimizer is created
+        super().__init__(model, train, val, settings, *arguments, **options)
 
-    def prepare(self, batch: Batch, parts: int) -> list[LabelledImages]:
+    def prepare(self, batch: Batch, chunks: int) -> list[LabelledImages]:
         if not len(batch.labels):
             return []
-        views = [view.to(self.device, non_blocking=True).chunk(parts) for view in batch.images]
-        labels = batch.labels.to(self.device).chunk(parts)
-        # (VIEWS * B, 3, H, W): all clean ones first, as the split BatchNorm expects
+        views = [view.to(self.device, non_blocking=True).chunk(chunks) for view in batch.images]
+        labels = batch.labels.to(self.device).chunk(chunks)
+        # (JSD_VIEWS * B, 3, H, W): all clean views first, as the split BatchNorm expects
         return [
-            LabelledImages(torch.cat(part), y)
-            for part, y in zip(zip(*views, strict=True), labels, strict=True)
+            LabelledImages(torch.cat(images), y)
+            for images, y in zip(zip(*views, strict=True), labels, strict=True)
         ]
 
-    def loss_of_answers(self, module: nn.Module, part: LabelledImages) -> Tensor:
-        # From logarithms: timm's own loss takes log p of a p that can be 0, and its gradient is then NaN.
-        answers = module(part.images).log_softmax(1).chunk(VIEWS)
-        mean = torch.stack(answers).exp().mean(0).clamp_min(1e-7).log()
-        divergence = torch.stack(
-            [(log_p.exp() * (log_p - mean)).sum(1).mean() for log_p in answers]
-        ).mean()
-        clean: Tensor = F.cross_entropy(
-            answers[0], part.labels, label_smoothing=self.settings.smoothing
-        )
-        return clean + WEIGHT * divergence
+    def classification_loss(self, module: nn.Module, inputs: LabelledImages) -> Tensor:
+        # In logarithms: timm's loss takes log p of a p that can be 0, where its gradient is NaN.
+        log_p = module(inputs.images).log_softmax(1).chunk(JSD_VIEWS)
+        log_mean = torch.stack(log_p).exp().mean(0).clamp_min(1e-7).log()
+        divergences = [(view.exp() * (view - log_mean)).sum(1).mean() for view in log_p]
+        smoothing = self.settings.smoothing
+        clean: Tensor = F.cross_entropy(log_p[0], inputs.labels, label_smoothing=smoothing)
+        return clean + JSD_WEIGHT * torch.stack(divergences).mean()
 
 
-def joined(module: nn.Module) -> None:
-    """Put plain BatchNorm layers, the clean view's, in the place of the split ones."""
+def join_batch_norms(module: nn.Module) -> None:
+    """Replace split BatchNorm layers by plain ones with the statistics of the clean view."""
     for name, child in module.named_children():
-        if isinstance(child, SplitBatchNorm2d):
-            plain = nn.BatchNorm2d(
-                child.num_features,
-                child.eps,
-                child.momentum,
-                child.affine,
-                child.track_running_stats,
-            )
-            own = {
-                key: value
-                for key, value in child.state_dict().items()
-                if not key.startswith("aux_bn.")
-            }
-            plain.load_state_dict(own)
-            setattr(module, name, plain.to(child.weight.device).train(child.training))
-        else:
-            joined(child)
+        if not isinstance(child, SplitBatchNorm2d):
+            join_batch_norms(child)
+            continue
+        tracked = child.track_running_stats
+        plain = nn.BatchNorm2d(child.num_features, child.eps, child.momentum, child.affine, tracked)
+        weights = child.state_dict()
+        plain.load_state_dict({k: v for k, v in weights.items() if not k.startswith("aux_bn.")})
+        setattr(module, name, plain.to(child.weight.device).train(child.training))
+
+
+def _mixing(settings: OptimizationConfig, classes: int) -> Any:
+    """Return MixUp, CutMix, a random choice of them, or None."""
+    transforms: list[Any] = []
+    if settings.mixup:
+        transforms.append(v2.MixUp(alpha=settings.mixup, num_classes=classes))
+    if settings.cutmix:
+        transforms.append(v2.CutMix(alpha=settings.cutmix, num_classes=classes))
+    return v2.RandomChoice(transforms) if transforms else None

@@ -33,7 +33,7 @@ class Entry(NamedTuple):
 
     def top(self, frozen: FrozenBackbone, classes: int) -> PooledHead:
         """A new pool and head, as the random state has it."""
-        top = frozen.top(self.pool, classes, self.tokens, pool_options=dict(self.options))
+        top = frozen.create_head(self.pool, classes, self.tokens, pool_options=dict(self.options))
         if self.combine == "concat" and top.head is not None:
             top.head = Head(top.head.dim, classes, top.head.k, "concat", "batch")
         return top

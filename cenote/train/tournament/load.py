@@ -30,7 +30,7 @@ def open_contenders(folder: Path) -> dict[str, PooledModel]:
     for name in [name for name in standing_names(folder, plan) if name in heats]:
         count = _classes(heats[name] / "tops" / f"{file_name(name)}.safetensors")
         top = read_top(heats[name], entries[name], frozen, count)
-        found[name] = frozen.model(top, None if saved is None else saved.class_names).eval()
+        found[name] = frozen.create_model(top, None if saved is None else saved.class_names).eval()
     return found
 
 

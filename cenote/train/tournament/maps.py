@@ -58,14 +58,14 @@ class Looks:
     def _of_batch(self, top: PooledHead, which: list[int], labels: Tensor) -> Tensor | None:
         features = self.cached.features(which).to(self.device)
         try:
-            return map_of_features(self.frozen.model(top), features, labels)
+            return map_of_features(self.frozen.create_model(top), features, labels)
         except ValueError:  # the head does not fit the unpooled tokens
             return None
 
     def _cls_maps(self) -> tuple[Tensor | None, str | None]:
         """The backbone's own: the same for every seed, so made once."""
         if self._cls is None:
-            model = self.frozen.model(self.frozen.top("cls", 2))
+            model = self.frozen.create_model(self.frozen.create_head("cls", 2))
             transform, found = self.frozen.backbone.preprocessing.whole(), []
             for images, *_ in load(self.dataset, transform, 32, self.workers):
                 try:

@@ -22,7 +22,8 @@ from ...predict.distributed import processes, rank
 from ...predict.feature_cache import FeatureCache, weights_digest
 from ..choices import PROBE
 from ..config import HARMLESS, OptimizationConfig
-from ..fit import Extracted, write_results
+from ..extraction import Extraction, SplitFeatures
+from ..log import write_results
 from ..splits import split
 from .candidates import Entry, ablation_entries, able, gamma_entries, pool_entries
 from .maps import BoxJudge, Looks, photographs
@@ -101,7 +102,7 @@ def tournament(
         )
         entries = game.entries(frozen)  # a typo is told before the images are read
         folder.mkdir(parents=True, exist_ok=True)
-        features = Extracted(frozen, splits, cache, settings, folder, say)
+        features = SplitFeatures(Extraction(frozen, cache, settings, folder), splits)
         grid = features.train.store.layout.grid
         entries = able(entries, frozen, grid, bool(game.pools or game.gammas), say)
         _agree(folder / PLAN, _plan(game, frozen, entries, features), game.seeds, resume)
@@ -122,7 +123,9 @@ def tournament(
                 add_speed(report, measured(arena, standings, folder, clock))
             if report["recommended"] is not None:
                 entry = next(e for e in entries if e.name == report["recommended"])
-                save_model(frozen.model(_trained(arena, entry, game, folder), classes), folder)
+                save_model(
+                    frozen.create_model(_trained(arena, entry, game, folder), classes), folder
+                )
             write_results(folder, report)
         return Outcome(report, photos.dataset, maps)
 
@@ -188,7 +191,7 @@ def _trained_size(entry: Entry, arena: Arena) -> int:
 
 
 def _plan(
-    game: Game, frozen: FrozenBackbone, entries: Sequence[Entry], features: Extracted
+    game: Game, frozen: FrozenBackbone, entries: Sequence[Entry], features: SplitFeatures
 ) -> dict[str, Any]:
     """Whatever a change of which would change the numbers; more seeds only add to them."""
     test = 0 if features.test is None else len(features.test)

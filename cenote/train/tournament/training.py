@@ -18,9 +18,10 @@ from ...predict.feature_batches import FeatureBatches
 from ..checkpoint import NAME as CHECKPOINT
 from ..config import OptimizationConfig
 from ..engine import Engine, Stopped
-from ..fit import Extracted, restored, write_results
+from ..extraction import SplitFeatures
+from ..log import write_results
 from ..state import active_states
-from ..tasks.probe import Probe, accuracies
+from ..tasks.probe import Probe
 from .candidates import Entry
 from .maps import Boxed, BoxJudge, Looks
 
@@ -35,7 +36,7 @@ class Arena:
     """What every heat needs."""
 
     frozen: FrozenBackbone
-    features: Extracted
+    features: SplitFeatures
     classes: int
     settings: OptimizationConfig
     judge: BoxJudge | None  # where there are boxes
@@ -78,13 +79,13 @@ def play(
     ]
     probe = Probe(arena.features.train, arena.features.val, own, wanted, arena.device)
     try:
-        Engine(probe, own, folder, arena.say).run(resume and (folder / CHECKPOINT).is_file())
+        Engine(probe, own, folder).run(resume and (folder / CHECKPOINT).is_file())
     except Stopped:
         if active_states(probe.states):
             raise
     chosen = {entry.name: _choose(probe, entry, rates) for entry, rates in heat}
     tops = {
-        name: restored(found)
+        name: probe.best_head(found)
         for name, found in chosen.items()
         if found is not None and not arena.rehearsal
     }
@@ -92,7 +93,7 @@ def play(
     right = dict(
         zip(
             tops,
-            accuracies(list(tops.values()), FeatureBatches(test, 256), probe).tolist(),
+            probe.accuracies(list(tops.values()), FeatureBatches(test, 256)),
             strict=True,
         )
     )
