@@ -1,4 +1,4 @@
-"""`cenote tournament`: parse, play, print."""
+"""`cenote tournament`: train every pool on the same frozen features and rank them."""
 
 from __future__ import annotations
 
@@ -36,81 +36,66 @@ def run(
     workers: int = 0,
     resume: Flag = False,
 ) -> None:
-    """Which pooling suits these images? Every pool on the same frozen features, several seeds, each at its own rate.
+    """Find the pooling that suits these images: train every pool on the same frozen features.
 
-    The features are computed once; rates are chosen on validation images, contenders judged on test images where there
-    are any. RUN holds index.html (the report), results.json, table.md, table.txt, plot.png, plot.svg, pictures.jpg
-    (where each looks) and the recommended model, for cenote.load and cenote evaluate. Killed at any moment, --resume
-    ends with the same numbers.
+    The features are computed once. Each pool is trained with several seeds, at the learning rate
+    that is best on validation images, and evaluated on test images if there are any. RUN contains
+    index.html (the report), results.json, table.md, table.txt, plot.png, plot.svg, pictures.jpg
+    (attention maps) and the recommended model, for cenote.load and cenote evaluate. If it is
+    killed, --resume continues and ends with the same numbers.
 
     Args:
         data: a folder of class folders, a list, NAME:FOLDER, world/small: see cenote data.
-        out: where the tournament lies.
+        out: folder of the tournament.
         backbone: a timm model, or lite0, whose weights need no download.
         weights: a checkpoint of the backbone.
-        pools: who plays (cenote pools lists them); cls is the CLS token, which all of them include.
-        ablation: play the rows of SimPool's own ablation instead (S Table 10).
-        gamma: play SimPool with these exponents instead (S Figure C1), for instance 1 1.25 2.
-        seeds: trainings of each contender. Differences within their noise are called ties.
+        pools: pools to train (cenote pools lists them); cls is the CLS token.
+        ablation: train the rows of SimPool's ablation instead [SimPool Table 10].
+        gamma: train SimPool with these exponents instead [SimPool Fig. C1], e.g. 1 1.25 2.
+        seeds: trainings of each pool. Differences within their noise are called ties.
         epochs: passes over the training images.
-        batch: images a step, over all processes.
-        lr: rates that each contender tries for a third of the epochs; validation chooses.
-        boxes: images with boxes, at most so many, on which maps are judged.
-        seed: the first one; also of the split, if one is made.
+        batch: images per step, over all processes.
+        lr: learning rates to try for a third of the epochs; validation selects one per pool.
+        boxes: maximal number of images with boxes to evaluate maps on.
+        seed: first random seed; also of the validation split, if one is made.
         workers: processes that read images.
-        resume: go on with the tournament in RUN.
+        resume: continue the tournament in RUN.
     """
-    kinds = [
-        name
-        for name, given in (
-            ("--pools", pools),
-            ("--ablation", ablation),
-            ("--gamma", gamma is not None),
-        )
-        if given
-    ]
+    requested = {"--pools": bool(pools), "--ablation": ablation, "--gamma": gamma is not None}
+    kinds = [flag for flag, value in requested.items() if value]
     if len(kinds) > 1:
         raise ValueError(f"{' and '.join(kinds)} are different tournaments: choose one")
     if gamma and min(gamma) <= 0:
-        raise ValueError(f"gamma is a number above 0, got {min(gamma):g}")
-    from cenote.cli._arguments import command_line
+        raise ValueError(f"--gamma must be positive, got {min(gamma):g}")
+    from cenote.cli._page import command
     from cenote.data import open_dataset
     from cenote.predict.distributed import leads
-    from cenote.predict.timing import best_times
     from cenote.report.html import write_page
     from cenote.report.html.tournament import tournament_page
-    from cenote.report.tournament import table, write_tournament
+    from cenote.report.tournament import tournament_table, write_tournament
     from cenote.train.choices import PROBE
     from cenote.train.engine import Stopped
-    from cenote.train.tournament.run import Game, tournament
+    from cenote.train.tournament.run import TournamentConfig, run_tournament
 
     settings = replace(
         PROBE, epochs=epochs, batch=batch, seed=seed, workers=workers, warmup=min(2.0, epochs / 5)
     )
-    kind = "ablation" if ablation else "gamma" if gamma is not None else "pools"
-    game = Game(backbone, weights, kind, pools, gamma or (), seeds, lr, boxes, settings)
-    say = _say if leads() else _silent
+    kind = kinds[0].removeprefix("--") if kinds else "pools"
+    config = TournamentConfig(
+        backbone, weights, kind, pools, gamma or (), seeds, lr, boxes, settings
+    )
     try:
-        outcome = tournament(
-            open_dataset(data), out, game, resume=resume, clock=best_times, say=say
-        )
+        result = run_tournament(open_dataset(data), out, config, resume=resume, measure_speed=True)
     except Stopped as stop:
         print(f"cenote tournament: {stop}", file=sys.stderr)
         raise SystemExit(1) from stop
     if not leads():
         return
-    written = write_tournament(outcome.report, out, outcome.photos, outcome.maps)
-    seconds = sum(outcome.report["seconds"].values())
-    page = tournament_page(outcome.report, outcome.photos, outcome.maps, command_line(), seconds)
-    written += write_page(out, page)
-    print(table(outcome.report))
-    print(f"\n{out}: results.json, {', '.join(written)}, model.safetensors")
+    report = result.report
+    files = write_tournament(report, out, result.photos, result.maps)
+    seconds = sum(report.seconds.values())
+    page = tournament_page(report, result.photos, result.maps, command(), seconds)
+    files += write_page(out, page)
+    print(tournament_table(report))
+    print(f"\n{out}: results.json, {', '.join(files)}, model.safetensors")
     print(f"report: {out / 'index.html'}")
-
-
-def _say(sentence: str) -> None:
-    print(sentence, file=sys.stderr)
-
-
-def _silent(sentence: str) -> None:
-    pass

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .tournament_plot import COLOURS, FADED, INK, PAPER
+from .palette import COLOURS, FADED, INK, PAPER
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

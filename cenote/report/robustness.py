@@ -12,7 +12,7 @@ from ..data import BadImage, Dataset
 from ..data.backgrounds import VARIANTS, with_background
 from ..data.corruptions import CORRUPTIONS, GROUPS, SEVERITIES
 from .sheet import Entry, contact_sheet
-from .tournament_plot import COLOURS, FADED, INK, PAPER
+from .palette import COLOURS, FADED, INK, PAPER
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,157 +1,255 @@
-"""A tournament's report as tables, a plot and pictures in one folder. The report is the content of results.json."""
+"""The report of a tournament: its results as dataclasses, and the table and files made of them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
-from ..data import Dataset, write_atomically
-from .tournament_pictures import Seen, picture_page
-from .tournament_plot import draw_plot
+import numpy as np
 
-Report = Mapping[str, Any]
-MAPS = {"pool": "own", "cam": "CAM", "cls": "CLS", None: ""}
+from ..data import Dataset, write_atomically
+from .table import Column, render_markdown, render_text, used_columns
+
+CandidateMaps = tuple[str, np.ndarray[Any, Any]]  # the kind of map, and (photographs, H, W)
+MAP_NAMES = {"pool": "own", "cam": "CAM", "cls": "CLS"}
+
+
+@dataclass
+class CandidateResult:
+    """Result of a pool: one value per seed in each list, accuracies in percent."""
+
+    name: str
+    pool: str
+    tokens: str = "patches"
+    options: dict[str, Any] = field(default_factory=dict)
+    group: str = ""
+    lr: float | None = None
+    accuracy: list[float] = field(default_factory=list)  # on the test split if there is one
+    val: list[float] = field(default_factory=list)
+    boxes: list[float] = field(default_factory=list)  # MaxBoxAccV2
+    map: str | None = None  # kind of the map that the boxes are made of: pool, cam, cls
+    threshold: float | None = None  # of the best boxes of the first seed
+    failed: str | None = None
+    paper: float | None = None  # accuracy in the paper
+    tie: bool = False  # with the best one
+    group_winner: bool = False
+    parameters: int = 0  # of the pool
+    trained: int = 0  # parameters of the pool and its head
+    flops: int = 0  # multiply-adds of the pool for one image
+    ms: float | None = None  # of pool and head for one image
+    backbone_ms: float | None = None
+
+    @property
+    def mean(self) -> float:
+        """Mean accuracy; NaN if the candidate failed."""
+        return fmean(self.accuracy) if self.accuracy else math.nan
+
+    @property
+    def deviation(self) -> float:
+        return stdev(self.accuracy) if len(self.accuracy) > 1 else 0.0
+
+    @property
+    def gamma(self) -> float | None:
+        """SimPool's exponent, unless it is learned."""
+        return None if self.options.get("learn_gamma") else self.options.get("gamma")
+
+    def to_json(self) -> dict[str, Any]:
+        values = asdict(self) | {"mean": None, "deviation": None}
+        if self.accuracy:
+            values |= {"mean": self.mean, "deviation": self.deviation}
+        if self.ms is None:  # was not measured
+            del values["ms"], values["backbone_ms"]
+        return values
+
+
+@dataclass
+class TournamentReport:
+    """Everything that results.json says about a tournament; `standings` has the best one first."""
+
+    data: str
+    backbone: str
+    kind: str  # pools, ablation or gamma
+    classes: int
+    judged: str  # the split that `accuracy` is measured on: test, or val if there is none
+    images: int  # of that split
+    train_images: int
+    box_images: int
+    centred_box: float | None  # MaxBoxAccV2 of a fixed box in the middle
+    dim: int
+    grid: list[int]
+    seeds: int
+    rates: list[float]
+    recommendation: str
+    recommended: str | None
+    noise: float
+    groups: dict[str, str]  # the best of each group
+    standings: list[CandidateResult]
+    seconds: dict[str, float]
+    settings: dict[str, Any]
+
+    @property
+    def ranked(self) -> list[CandidateResult]:
+        """The results of the candidates that finished, best first."""
+        return [result for result in self.standings if result.accuracy]
+
+    @property
+    def title(self) -> str:
+        plural = "" if self.seeds == 1 else "s"
+        return f"{self.data} · {self.backbone}, frozen · {self.seeds} seed{plural}"
+
+    def to_json(self) -> dict[str, Any]:
+        return vars(self) | {"standings": [result.to_json() for result in self.standings]}
+
+
+def tournament_columns(report: TournamentReport) -> list[Column[CandidateResult]]:
+    """Declare the table: for text, Markdown and HTML. Columns without any value are left out."""
+    places = {result.name: place for place, result in enumerate(report.ranked, 1)}
+
+    columns: list[Column[CandidateResult]] = [
+        Column("#", lambda r: places.get(r.name), help="place", missing="-"),
+        Column("", _marks, help="= tied with the first, * first of its group", numeric=False),
+        Column("candidate", lambda r: r.name, numeric=False),
+        Column("group", lambda r: r.group, numeric=False),
+        Column(
+            "accuracy",
+            lambda r: f"{r.mean:.1f} ± {r.deviation:.1f}" if r.accuracy else None,
+            help="percent, mean ± standard deviation over the seeds",
+            missing="failed",
+        ),
+        Column("params", lambda r: r.parameters, short_number, "of the pool"),
+        Column("trained", lambda r: r.trained, short_number, "parameters of pool and head"),
+        Column("MFLOPs", lambda r: r.flops / 1e6, "{:.2f}".format, "multiply-adds of the pool"),
+        Column("ms", lambda r: r.ms, "{:.3f}".format, "pool and head, per image"),
+        Column(
+            "boxes",
+            lambda r: fmean(r.boxes) if r.boxes else None,
+            "{:.1f}".format,
+            help="MaxBoxAccV2 of its map",
+            missing="-",
+        ),
+        Column(
+            "map",
+            lambda r: r.map and MAP_NAMES[r.map],
+            help="the map that the boxes are made of: its own, a CAM or CLS attention",
+            numeric=False,
+        ),
+        Column("lr", lambda r: r.lr, "{:g}".format, "learning rate, selected on validation"),
+        Column("paper", lambda r: r.paper, "{:.1f}".format, "accuracy in the paper"),
+    ]
+    return used_columns(columns, report.standings)
+
+
+def tournament_table(report: TournamentReport, style: str = "text") -> str:
+    """Render the table with notes and the recommendation; `style`: text or markdown."""
+    columns = tournament_columns(report)
+    winners = ", ".join(f"{group}: {name}" for group, name in report.groups.items())
+    notes = [
+        "\n".join(failures(report)),
+        f"Winners of the groups: {winners}.",
+        "\n".join(explanations(report)),
+    ]
+    notes = [note for note in notes if note]
+    if style == "text":
+        table = render_text(columns, report.standings)
+        return "\n\n".join([report.title, table, *notes, report.recommendation])
+    table = render_markdown(columns, report.standings)
+    lines = [note.replace("\n", "  \n") for note in notes]
+    return "\n\n".join([f"# {report.title}", f"**{report.recommendation}**", table, *lines])
 
 
 def write_tournament(
-    report: Report, folder: Path, photos: Dataset, maps: Mapping[str, Seen]
+    report: TournamentReport, folder: Path, photos: Dataset, maps: Mapping[str, CandidateMaps]
 ) -> list[str]:
-    """table.txt, table.md, plot.png, plot.svg and pictures.jpg; the names of those that were written."""
-    text = {"table.txt": table(report), "table.md": table(report, "markdown")}
-    for name, content in text.items():
+    """Write table.txt, table.md, plot.png, plot.svg and pictures.jpg; return the written names."""
+    from .tournament_figures import draw_pictures, draw_plot
+
+    tables = {
+        "table.txt": tournament_table(report),
+        "table.md": tournament_table(report, "markdown"),
+    }
+    for name, text in tables.items():
         with write_atomically(folder / name) as temporary:
-            temporary.write_text(content + "\n", encoding="utf-8")
-    written = list(text)
-    if any(row["accuracy"] for row in report["standings"]):
+            temporary.write_text(text + "\n", encoding="utf-8")
+    names = list(tables)
+    if report.ranked:
         figure = draw_plot(report)
         for name in ("plot.png", "plot.svg"):
             with write_atomically(folder / name) as temporary:
                 figure.savefig(temporary, dpi=150)
-            written.append(name)
-    page = picture_page(report, photos, maps)
-    if page is not None:
+            names.append(name)
+    pictures = draw_pictures(report, photos, maps)
+    if pictures is not None:
         with write_atomically(folder / "pictures.jpg") as temporary:
-            page.save(temporary, quality=90, subsampling=0)
-        written.append("pictures.jpg")
-    return written
+            pictures.save(temporary, quality=90, subsampling=0)
+        names.append("pictures.jpg")
+    return names
 
 
-def table(report: Report, style: str = "text") -> str:
-    """The standings, the best first, what the marks mean, and the recommendation."""
-    rows = [["", "", *_heads(report)]]
-    for place, row in enumerate(report["standings"], 1):
-        marks = ("=" if row["tie"] else "") + ("*" if row["group_winner"] else "")
-        rows.append([str(place) if row["mean"] is not None else "-", marks, *_cells(row, report)])
-    failed = [
-        f"{row['name']} stopped: {row['failed']}" for row in report["standings"] if row["failed"]
-    ]
-    winners = ", ".join(f"{group}: {name}" for group, name in report["groups"].items())
-    parts = [
-        "\n".join(failed),
-        f"Winners of the groups: {winners}.",
-        "\n".join(notes(report)),
-        report["recommendation"],
-    ]
-    body = [part for part in parts if part]
-    title = f"{report['data']} · {report['backbone']}, frozen · {report['seeds']} seed{'s' * (report['seeds'] != 1)}"
-    if style == "markdown":
-        cells = [[cell.replace("|", "\\|") for cell in row] for row in rows]
-        lines = [f"| {' | '.join(row)} |" for row in cells]
-        lines.insert(1, "|" + "---|" * len(rows[0]))
-        *middle, last = body
-        return "\n\n".join(
-            [
-                f"# {title}",
-                f"**{last}**",
-                "\n".join(lines),
-                *(m.replace("\n", "  \n") for m in middle),
-            ]
-        )
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    left = (1, 2, 3)  # words on the left, numbers on the right
-    lines = [
-        "  ".join(
-            c.ljust(w) if i in left else c.rjust(w)
-            for i, (c, w) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    ]
-    return "\n\n".join([title, "\n".join(line.rstrip() for line in lines), *body])
-
-
-def notes(report: Report) -> list[str]:
-    """What a reader must know to believe the numbers."""
-    images, judged = report["images"], report["judged"]
-    best = (
-        max((row["mean"] for row in report["standings"] if row["mean"] is not None), default=0.0)
-        / 100
-    )
-    chance = 196 * math.sqrt(max(best * (1 - best), 0) / images)  # 95% of a binomial, in percent
-    said = [
-        f"Accuracy: percent of {images} {judged} images after training on {report['train_images']}, mean ± deviation "
-        f"over the seeds. =: cannot be told from the first (differences up to {report['noise']:.1f}). *: first of its "
-        "group.",
-        f"Other images of the same kind could move each accuracy by about {chance:.1f}, all pools much alike.",
-    ]
-    if judged == "val":
-        said.append(
-            "There is no test split: these are the validation images that also chose epoch and rate, so all are "
-            "a little too good."
-        )
-    timed = next((row for row in report["standings"] if "ms" in row), None)
-    time = f" The backbone takes {timed['backbone_ms']:.1f} ms an image." if timed else ""
-    said.append(
-        "params: of the pool; trained: with its head; MFLOPs: the pool's multiply-adds; ms: pool and head, for an "
-        f"image, measured in turn.{time}"
-    )
-    if report["box_images"]:
-        said.append(
-            f"boxes: MaxBoxAccV2 on {report['box_images']} whole images, of the pool's own map, else of the class "
-            "activation map (CAM) of the true class, or of the attention of CLS, at the threshold best for these "
-            f"images. A fixed box in the middle, which sees nothing: {report['centred_box']:.1f}."
-        )
-    if report["kind"] == "ablation":
-        said.append(
-            "paper: S Table 10, ResNet-18 trained from scratch on a fifth of ImageNet. Here the backbone is frozen: "
-            "the rows are the same, the question is another one. Every row can be built."
-        )
-    if report["kind"] == "gamma":
-        said.append(
-            "paper: S C.4, ResNet-18 from scratch. Its third row, a learned gamma with a tenth of the rate (56.5), is "
-            "left out: a contender has one rate."
-        )
-    return said
-
-
-def _heads(report: Report) -> list[str]:
-    heads = ["contender", "group", "accuracy", "params", "trained", "MFLOPs"]
-    heads += ["ms"] if any("ms" in row for row in report["standings"]) else []
-    heads += ["boxes", "map"] if report["box_images"] else []
+def failures(report: TournamentReport) -> list[str]:
     return [
-        *heads,
-        "rate",
-        *(["paper"] if any(row["paper"] for row in report["standings"]) else []),
+        f"{result.name} failed: {result.failed}" for result in report.standings if result.failed
     ]
 
 
-def _cells(row: Mapping[str, Any], report: Report) -> list[str]:
-    heads = _heads(report)
-    cells = {
-        "contender": row["name"], "group": row["group"], "params": count(row["parameters"]),
-        "trained": count(row["trained"]), "MFLOPs": f"{row['flops'] / 1e6:.2f}", "map": MAPS[row["map"]],
-        "accuracy": "failed" if row["mean"] is None else f"{row['mean']:.1f} ± {row['deviation']:.1f}",
-        "ms": f"{row['ms']:.3f}" if "ms" in row else "", "rate": "" if row["lr"] is None else f"{row['lr']:g}",
-        "boxes": f"{sum(row['boxes']) / len(row['boxes']):.1f}" if row["boxes"] else "-",
-        "paper": "" if row["paper"] is None else f"{row['paper']:.1f}",
-    }  # fmt: skip
-    return [cells[head] for head in heads]
+def explanations(report: TournamentReport) -> list[str]:
+    """Explain the columns, and how far the numbers can be trusted."""
+    best = max((result.mean for result in report.ranked), default=0.0) / 100
+    # Half of a 95% confidence interval of a binomial, in percent.
+    sampling = 196 * math.sqrt(max(best * (1 - best), 0) / report.images)
+    notes = [
+        f"Accuracy: percent of {report.images} {report.judged} images after training on "
+        f"{report.train_images}, mean ± standard deviation over the seeds. "
+        f"=: tied with the first (differences up to {report.noise:.1f} are noise). "
+        "*: first of its group.",
+        f"Other images of the same kind could change each accuracy by about {sampling:.1f}, "
+        "for all pools alike.",
+    ]
+    if report.judged == "val":
+        notes.append(
+            "There is no test split: these are the validation images that also selected epoch and "
+            "learning rate, so all accuracies are slightly too high."
+        )
+    cost = (
+        "params: of the pool; trained: with its head; MFLOPs: multiply-adds of the pool; "
+        "ms: pool and head, per image."
+    )
+    timed = next((r for r in report.standings if r.backbone_ms is not None), None)
+    if timed is not None:
+        cost += f" The backbone takes {timed.backbone_ms:.1f} ms per image."
+    notes.append(cost)
+    if report.box_images:
+        notes.append(
+            f"boxes: MaxBoxAccV2 on {report.box_images} uncropped images, of the pool's own map, "
+            "else of the class activation map (CAM) of the true class, or of the CLS attention, at "
+            "the best threshold for these images. A fixed box in the middle has "
+            f"{report.centred_box:.1f}."
+        )
+    if report.kind == "ablation":
+        notes.append(
+            "paper: [SimPool Table 10], ResNet-18 trained from scratch on 20% of ImageNet. Here the "
+            "backbone is frozen: the rows are the same, but not the experiment."
+        )
+    if report.kind == "gamma":
+        notes.append(
+            "paper: [SimPool App. C.4], ResNet-18 trained from scratch. Its third row, a learned "
+            "gamma with a tenth of the learning rate (56.5), is left out: a candidate has one "
+            "learning rate."
+        )
+    return notes
 
 
-def count(number: int) -> str:
+def short_number(number: int) -> str:
     """1234567 -> 1.2M."""
     for size, letter in ((1e6, "M"), (1e3, "k")):
         if number >= size:
             return f"{number / size:.1f}{letter}"
     return str(number)
+
+
+def _marks(result: CandidateResult) -> str:
+    tie = "=" if result.tie else ""
+    return f"{tie}*" if result.group_winner else tie

@@ -148,7 +148,7 @@ def learn(
         if rank() == 0 and (told := _adapted(asked, options)):
             say(f"a small run: {told}")
         untrained = (
-            None if task.judge is None or resume else task.judge(task.teacher)
+            None if task.knn is None or resume else task.knn(task.teacher)
         )  # what learning is seen against
         if untrained is not None and rank() == 0:
             say(
@@ -158,8 +158,8 @@ def learn(
             "images": len(train)
         }
         Engine(task, settings, folder, identity).run(resume)
-        if task.judge is not None and untrained is None:
-            untrained = task.judge(asked.model().to(device))
+        if task.knn is not None and untrained is None:
+            untrained = task.knn(asked.model().to(device))
         (winner,) = task.states
         task.module.load_state_dict(winner.best)
         report: dict[str, Any] = {

@@ -206,7 +206,7 @@ def test_proxies_and_label_embeddings_learn_faster(tmp_path: Path) -> None:
     task = task_of(asked({"loss": "proxy-nca++", "zero_shot": 0.1, "proxy_rate": 50.0}), tmp_path)
     (state,) = task.states
     own = {id(p) for p in [*task.module.loss.parameters(), *task.module.zero_shot.parameters()]}
-    rates = {(id(p) in own): rate for group, rate in zip(state.optimizer.param_groups, state.rates, strict=True)
+    rates = {(id(p) in own): rate for group, rate in zip(state.optimizer.param_groups, state.base_lrs, strict=True)
              for p in group["params"]}  # fmt: skip
     assert rates == pytest.approx({True: 0.05, False: 1e-3})
     count = sum(len(group["params"]) for group in state.optimizer.param_groups)

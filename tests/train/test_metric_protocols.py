@@ -94,14 +94,9 @@ def test_the_fair_protocol(tmp_path: Path) -> None:
     each, labels = [], None
     for model in models:
         with torch.no_grad():
-            vectors, labels = embed_dataset(
-                model.eval(),
-                folds[0].test,
-                choices.settings.batch,
-                choices.settings.workers,
-                torch.device("cpu"),
-            )
-        each.append(F.normalize(vectors, dim=1))
+            embeddings = embed_dataset(model.eval(), folds[0].test)
+        labels = embeddings.labels(folds[0].test)
+        each.append(F.normalize(embeddings.vectors, dim=1))
     scores = [retrieval_scores(z, labels) for z in each]
     for name in ("recall@1", "map@r", "r_precision"):
         assert report["test"][name] == pytest.approx(
@@ -140,14 +135,9 @@ def test_every_collection_of_four_models_is_judged(tmp_path: Path) -> None:
         for again, end in enumerate(("", "-2")):
             model, test = load(tmp_path / f"fold-{fold}{end}").eval(), class_splits(data).test
             with torch.no_grad():
-                found, labels = embed_dataset(
-                    model,
-                    test,
-                    choices.settings.batch,
-                    choices.settings.workers,
-                    torch.device("cpu"),
-                )
-            vectors[fold, again] = F.normalize(found, dim=1)
+                embeddings = embed_dataset(model, test)
+            labels = embeddings.labels(test)
+            vectors[fold, again] = F.normalize(embeddings.vectors, dim=1)
     assert not torch.equal(vectors[1, 0], vectors[1, 1])
     alone, in_a_row = list[float](), list[float]()
     for choice in np.ndindex(2, 2, 2, 2):
@@ -235,16 +225,10 @@ def test_frozen_features_train_pool_and_embedding(
     report = learn_metric(discs(), tmp_path / "run", choices, say=quiet)
     saved = load(tmp_path / "run").eval()
     with torch.no_grad():
-        vectors, labels = embed_dataset(
-            saved,
-            class_splits(discs()).test,
-            choices.settings.batch,
-            choices.settings.workers,
-            torch.device("cpu"),
-        )
-    found = retrieval_scores(
-        vectors, labels
-    )  # from images, as the user has it; the cache holds half floats
+        test = class_splits(discs()).test
+        embeddings = embed_dataset(saved, test)
+    # From images, as the user has it; the cache holds half floats.
+    found = retrieval_scores(embeddings.vectors, embeddings.labels(test))
     assert report["test"]["map@r"] == pytest.approx(100 * found["map@r"], abs=5.0)
     assert report["test"]["images"] == 48
     again = learn_metric(discs(), tmp_path / "again", choices, say=quiet)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-CellValue = str | int | float | None  # None is an empty cell
+from ..table import CellValue, Column, Row
+
 RelativeBox = tuple[float, float, float, float]  # x0, y0, x1, y1 as shares of width and height
 
 
@@ -35,6 +37,19 @@ class Table:
     notes: tuple[str, ...] = ()
     highlighted: tuple[int, ...] = ()
     kind: Literal["table"] = "table"
+
+
+def declared_table(
+    title: str,
+    columns: Sequence[Column[Row]],
+    rows: Sequence[Row],
+    notes: Sequence[str] = (),
+    highlighted: Sequence[int] = (),
+) -> Table:
+    """Return the block of a table that is declared as a list of columns."""
+    heads = tuple(TableColumn(column.name, column.numeric, column.help) for column in columns)
+    cells = tuple(tuple(column.text(row) or None for column in columns) for row in rows)
+    return Table(title, heads, cells, tuple(notes), tuple(highlighted))
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from .blocks import Block, CellValue, Table, TableColumn
+from ..table import CellValue
+from .blocks import Block, Table, TableColumn
 from .page import Page
 
 Report = Mapping[str, Any]

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from .blocks import Bars, CellValue, RelativeBox, Scatter, Table, TableColumn
+from ..table import CellValue
+from .blocks import Bars, RelativeBox, Scatter, Table, TableColumn
 from .pictures import brightest, picture_size, veil_of
 from .scatter import lay_out, short_number
 

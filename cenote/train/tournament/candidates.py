@@ -1,45 +1,48 @@
-"""Who plays in a tournament: every pool, SimPool's own ablation (S Table 10), or its gamma sweep (Fig. C1)."""
+"""Candidates of a tournament: all pools, SimPool's ablation, or SimPool with several exponents."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
+from ...backbones import Backbone
 from ...models import Head
 from ...models.frozen import FrozenBackbone, PooledHead
 from ...pooling import create_pool, list_pools
 from ...pooling.cost import pool_cost
 from ...pooling.registry import entry as registered
 
-CLS = "CLS"
+CLS_GROUP = "CLS"
 GAMMAS = (1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0)
-Say = Callable[[str], None]
+logger = logging.getLogger(__name__)
 
 
-class Entry(NamedTuple):
-    """A contender before it has weights."""
+class Candidate(NamedTuple):
+    """A pool with its options and tokens, to be trained with a linear head."""
 
     name: str
     pool: str
     tokens: str = "patches"
     options: Mapping[str, Any] = {}
     group: str = ""
-    combine: str = "max"  # of the k vectors of a pool: see Head
-    paper: float | None = None  # the accuracy in S Table 10
+    combine: str = "max"  # how `Head` uses several vectors of a pool
+    paper: float | None = None  # accuracy in the paper
 
-    def top(self, frozen: FrozenBackbone, classes: int) -> PooledHead:
-        """A new pool and head, as the random state has it."""
-        top = frozen.create_head(self.pool, classes, self.tokens, pool_options=dict(self.options))
-        if self.combine == "concat" and top.head is not None:
-            top.head = Head(top.head.dim, classes, top.head.k, "concat", "batch")
-        return top
+    def create_head(self, frozen: FrozenBackbone, classes: int) -> PooledHead:
+        """Create a new pool and head from torch's random state."""
+        options = dict(self.options)
+        head = frozen.create_head(self.pool, classes, self.tokens, pool_options=options)
+        if self.combine == "concat" and head.head is not None:
+            head.head = Head(head.head.dim, classes, head.head.k, "concat", "batch")
+        return head
 
     def cost(self, frozen: FrozenBackbone, grid: tuple[int, int]) -> tuple[int, int]:
-        """Parameters and multiply-adds of the pool, for one image; the head not counted."""
+        """Return parameters and multiply-adds per image of the pool, without the head."""
         if self.pool == "cls":
             return 0, 0
         shape = (1, prod(grid) + 1) if self.tokens == "all" else grid
@@ -47,34 +50,41 @@ class Entry(NamedTuple):
         return cost.parameters, cost.flops
 
 
-def pool_entries(frozen: FrozenBackbone, pools: Sequence[str] = ()) -> list[Entry]:
-    """Every pool, or those named; a CLS token stands for itself and, beside the patches, in SimPool."""
+def all_candidates(has_cls: bool = True) -> list[Candidate]:
+    """Return every pool; with a CLS token also the token alone, and SimPool over all tokens."""
+    candidates = [Candidate(p, p, group=registered(p).group_name) for p in list_pools()]
+    if has_cls:
+        candidates.append(Candidate("cls", "cls", "cls", group=CLS_GROUP))
+        candidates.append(Candidate("simpool [CLS; patches]", "simpool", "all", group=CLS_GROUP))
+    return candidates
+
+
+def pool_candidates(backbone: Backbone, pools: Sequence[str] = ()) -> list[Candidate]:
+    """Return the candidates of the named pools, or all; "cls" includes SimPool over all tokens."""
+    if not pools:
+        return all_candidates(backbone.has_cls)
     for name in pools:
         if name != "cls":
-            registered(name)  # a typo is told here, with a suggestion
-    if repeated := {name for name in pools if pools.count(name) > 1}:
-        raise ValueError(f"each pool plays once: {', '.join(sorted(repeated))} is named twice")
-    if "cls" in pools and not frozen.backbone.has_cls:
-        raise ValueError(f"'{frozen.backbone.name}' has no CLS token to enter the tournament")
-    entries = [
-        Entry(p, p, group=registered(p).group_name) for p in pools or list_pools() if p != "cls"
-    ]
-    if frozen.backbone.has_cls and (not pools or "cls" in pools):
-        entries += [
-            Entry("cls", "cls", "cls", group=CLS),
-            Entry("simpool [CLS; patches]", "simpool", "all", group=CLS),
-        ]
-    return entries
+            registered(name)  # suggests a name for a typo
+        if pools.count(name) > 1:
+            raise ValueError(f"--pools has {name} twice")
+    if "cls" in pools and not backbone.has_cls:
+        raise ValueError(f"'{backbone.name}' has no CLS token: leave cls out of --pools")
+    by_name = {candidate.name: candidate for candidate in all_candidates()}
+    candidates = [by_name[name] for name in pools if name != "cls"]
+    if "cls" in pools:
+        candidates += [c for c in by_name.values() if c.group == CLS_GROUP]
+    return candidates
 
 
-def gamma_entries(gammas: Sequence[float] = ()) -> list[Entry]:
-    """SimPool at each exponent, its plain average, which has none, and the learned ones of C.4.
+def gamma_candidates(gammas: Sequence[float] = ()) -> list[Candidate]:
+    """Return SimPool with each exponent, without one, and with learned ones [SimPool App. C.4].
 
-    One row cannot be played: a learned gamma at a tenth of the rate (56.5), since a contender has one rate.
+    A learned gamma with a tenth of the learning rate (56.5) is left out: a candidate has one rate.
     """
 
-    def simpool(name: str, paper: float | None = None, **options: Any) -> Entry:
-        return Entry(name, "simpool", options=options, group="gamma", paper=paper)
+    def simpool(name: str, paper: float | None = None, **options: Any) -> Candidate:
+        return Candidate(name, "simpool", options=options, group="gamma", paper=paper)
 
     return [
         simpool("no gamma"),
@@ -84,37 +94,28 @@ def gamma_entries(gammas: Sequence[float] = ()) -> list[Entry]:
     ]
 
 
-def ablation_entries(frozen: FrozenBackbone) -> list[Entry]:
-    """S Table 10 with the paper's accuracies, of ResNet-18 on a fifth of ImageNet.
+def ablation_candidates(backbone: Backbone) -> list[Candidate]:
+    """Return the rows of [SimPool Table 10], with accuracies of ResNet-18 on 20% of ImageNet.
 
-    The design, with the exponent that the paper gives this kind of network; then linear maps and LayerNorms of query,
-    key and value, with the plain average.
+    First the design, with the paper's exponent for this kind of backbone; then linear maps and
+    LayerNorms of query, key and value, without an exponent.
     """
-    gamma = 1.25 if frozen.backbone.has_cls or _is_transformer(frozen) else 2.0
+    gamma = 1.25 if backbone.has_cls or _is_transformer(backbone) else 2.0
 
-    def design(name: str, group: str, paper: float, combine: str = "max", **options: Any) -> Entry:
-        return Entry(
-            name,
-            "simpool",
-            options={"gamma": gamma, **options},
-            group=group,
-            combine=combine,
-            paper=paper,
-        )
+    def design(
+        name: str, group: str, paper: float, combine: str = "max", **options: Any
+    ) -> Candidate:
+        options = {"gamma": gamma, **options}
+        return Candidate(name, "simpool", "patches", options, group, combine, paper)
 
-    def layers(linear: str, norm: str, paper: float) -> Entry:
+    def layers(linear: str, norm: str, paper: float) -> Candidate:
         name = f"linear {linear or '-'}, LN {norm or '-'}"
-        return Entry(
-            name,
-            "simpool",
-            options={"linear": linear, "norm": norm},
-            group="linear, LN",
-            paper=paper,
-        )
+        options = {"linear": linear, "norm": norm}
+        return Candidate(name, "simpool", options=options, group="linear, LN", paper=paper)
 
     return [
         design("SimPool", "SimPool", 57.1),
-        Entry("GAP", "gap", group="GAP", paper=55.0),
+        Candidate("GAP", "gap", group="GAP", paper=55.0),
         design("4 heads", "attention", 56.6, heads=4),
         design("softmax over queries", "attention", 55.6, attention="queries"),
         design("3 layers", "steps", 56.8, layers=3),
@@ -148,30 +149,32 @@ def ablation_entries(frozen: FrozenBackbone) -> list[Entry]:
 
 
 @torch.inference_mode()
-def able(
-    entries: Sequence[Entry], frozen: FrozenBackbone, grid: tuple[int, int], named: bool, say: Say
-) -> list[Entry]:
-    """Those that work on these features; the others are refused where they were named, else left out with a reason."""
-    found = []
-    tokens = torch.randn(2, prod(grid), frozen.backbone.dim)
-    for entry in entries:
+def usable_candidates(
+    candidates: Sequence[Candidate], dim: int, grid: tuple[int, int], strict: bool
+) -> list[Candidate]:
+    """Leave out candidates that cannot process these features, or raise if `strict`."""
+    usable = []
+    tokens = torch.randn(2, prod(grid), dim)
+    for candidate in candidates:
         try:
-            if entry.pool != "cls":
-                pool = create_pool(entry.pool, frozen.backbone.dim, **entry.options).eval()
-                pool(torch.cat([tokens[:, :1], tokens], 1) if entry.tokens == "all" else tokens,
-                     None if entry.tokens == "all" else grid)  # fmt: skip
-            found.append(entry)
+            if candidate.pool != "cls":
+                pool = create_pool(candidate.pool, dim, **candidate.options).eval()
+                if candidate.tokens == "all":
+                    pool(torch.cat([tokens[:, :1], tokens], 1), None)
+                else:
+                    pool(tokens, grid)
+            usable.append(candidate)
         except ValueError as error:
-            if named:
+            if strict:
                 raise
-            say(f"left out: {entry.name}: {error}")
-    if not found:
-        raise ValueError("none of the pools works on these features")
-    return found
+            logger.info("left out: %s: %s", candidate.name, error)
+    if not usable:
+        raise ValueError("none of the pools can process these features")
+    return usable
 
 
-def _is_transformer(frozen: FrozenBackbone) -> bool:
-    blocks: Any = getattr(frozen.backbone.model, "blocks", None)
-    return isinstance(blocks, nn.Module) and any(
-        "attn" in name for name, _ in blocks.named_modules()
-    )
+def _is_transformer(backbone: Backbone) -> bool:
+    blocks: Any = getattr(backbone.model, "blocks", None)
+    if not isinstance(blocks, nn.Module):
+        return False
+    return any("attn" in name for name, _ in blocks.named_modules())

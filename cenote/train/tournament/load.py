@@ -1,10 +1,9 @@
-"""The contenders of a tournament as models, over one backbone that they share."""
+"""Load the candidates of a tournament as models that share one backbone."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,29 +11,37 @@ from ...backbones import create_backbone
 from ...models import PooledModel, load
 from ...models.frozen import FrozenBackbone
 from ...predict.feature_cache import weights_digest
-from .candidates import Entry, ablation_entries, gamma_entries, pool_entries
+from .candidates import Candidate, ablation_candidates, all_candidates, gamma_candidates
 from .run import PLAN
-from .training import file_name, read_top
+from .training import head_path, load_head, read_pass
 
 
-def open_contenders(folder: Path) -> dict[str, PooledModel]:
-    """As the first seed left them, also while others still train. The recommended one comes first."""
+def load_candidates(folder: Path) -> dict[str, PooledModel]:
+    """Load the models of the first seed that are finished, the recommended one first."""
     plan = read_plan(folder)
-    heats = {name: heat for heat in trained_heats(folder, plan) for name in entries_of(heat)}
-    if not heats:
+    passes = {
+        name: path
+        for path in finished_passes(folder, plan)
+        for name, result in read_pass(path)[0].items()
+        if result.failed is None
+    }
+    if not passes:
         return {}
     saved = load(folder) if (folder / "config.json").is_file() else None
-    frozen = _frozen(folder, plan, saved)
-    entries = {entry.name: entry for entry in _entries(plan, frozen)}
-    found = {}
-    for name in [name for name in standing_names(folder, plan) if name in heats]:
-        count = _classes(heats[name] / "tops" / f"{file_name(name)}.safetensors")
-        top = read_top(heats[name], entries[name], frozen, count)
-        found[name] = frozen.create_model(top, None if saved is None else saved.class_names).eval()
-    return found
+    frozen = _load_backbone(folder, plan, saved)
+    candidates = {candidate.name: candidate for candidate in _candidates(plan, frozen)}
+    class_names = None if saved is None else saved.class_names
+    models = {}
+    for name in _ranked_names(folder, plan):
+        if name in passes:
+            classes = _number_of_classes(head_path(passes[name], name))
+            head = load_head(passes[name], candidates[name], frozen, classes)
+            models[name] = frozen.create_model(head, class_names).eval()
+    return models
 
 
 def read_plan(folder: Path) -> dict[str, Any]:
+    """Read and check plan.json."""
     path = folder / PLAN
     try:
         plan: dict[str, Any] = json.loads(path.read_text())
@@ -42,38 +49,39 @@ def read_plan(folder: Path) -> dict[str, Any]:
         return plan
     except FileNotFoundError:
         raise ValueError(
-            f"{folder} holds no tournament: `cenote tournament DATA -o {folder}` plays one"
+            f"{folder} has no tournament: create one with `cenote tournament DATA -o {folder}`"
         ) from None
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
-            f"{path} is no plan of a tournament ({error}): play it again, in another folder"
+            f"{path} is damaged ({error}): run the tournament again in another folder"
         ) from None
 
 
-def trained_heats(folder: Path, plan: dict[str, Any]) -> list[Path]:
-    """Heats of the first seed that are over: their weights were kept before they said so."""
+def finished_passes(folder: Path, plan: dict[str, Any]) -> list[Path]:
+    """Return the folders of the first seed's passes whose weights are complete."""
     seed = folder / f"seed-{plan.get('settings.seed', 0)}"
     return sorted(path.parent for path in seed.glob("heat-*/results.json"))
 
 
-def entries_of(heat: Path) -> list[str]:
-    """Names of those that the heat trained to the end."""
-    entries = json.loads((heat / "results.json").read_text())["entries"]
-    return [name for name, found in entries.items() if found["failed"] is None]
+def candidate_groups() -> dict[str, str]:
+    """Return the group of every pool, for tables."""
+    return {candidate.name: candidate.group for candidate in all_candidates()}
 
 
-def standing_names(folder: Path, plan: dict[str, Any]) -> list[str]:
-    """The recommended one, then the others in the order of the report; of an unfinished one as they were named."""
+def _ranked_names(folder: Path, plan: dict[str, Any]) -> list[str]:
+    """Return the names in the order of the report, the recommended one first."""
     try:
         report = json.loads((folder / "results.json").read_text())
         names = [row["name"] for row in report["standings"]]
         return sorted(names, key=lambda name: name != report["recommended"])
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError):  # not finished yet
         return list(plan["contenders"])
 
 
-def _frozen(folder: Path, plan: dict[str, Any], saved: PooledModel | None) -> FrozenBackbone:
-    """Of a finished tournament as it was saved: nothing is downloaded, and a checkpoint given then may be gone."""
+def _load_backbone(
+    folder: Path, plan: dict[str, Any], saved: PooledModel | None
+) -> FrozenBackbone:
+    """Use the saved model's weights, which need neither a download nor the original checkpoint."""
     if saved is not None:
         frozen = FrozenBackbone(create_backbone(plan["backbone"], pretrained=False))
         frozen.backbone.load_state_dict(saved.backbone.state_dict())
@@ -82,21 +90,21 @@ def _frozen(folder: Path, plan: dict[str, Any], saved: PooledModel | None) -> Fr
     frozen = FrozenBackbone(create_backbone(plan["backbone"], pretrained=True))
     if weights_digest(frozen.backbone) != plan["weights"]:
         raise ValueError(
-            f"{folder} was begun with a checkpoint of its own: its models can be opened when it is over"
+            f"{folder} was started with --weights: its models can be loaded when it is finished"
         )
     return frozen
 
 
-def _entries(plan: dict[str, Any], frozen: FrozenBackbone) -> Sequence[Entry]:
+def _candidates(plan: dict[str, Any], frozen: FrozenBackbone) -> list[Candidate]:
     if plan["kind"] == "ablation":
-        return ablation_entries(frozen)
+        return ablation_candidates(frozen.backbone)
     if plan["kind"] == "gamma":
-        named = (re.fullmatch(r"gamma ([\d.e+-]+)", name) for name in plan["contenders"])
-        return gamma_entries([float(found[1]) for found in named if found])
-    return pool_entries(frozen)
+        matches = (re.fullmatch(r"gamma ([\d.e+-]+)", name) for name in plan["contenders"])
+        return gamma_candidates([float(match[1]) for match in matches if match])
+    return all_candidates()
 
 
-def _classes(path: Path) -> int:
+def _number_of_classes(path: Path) -> int:
     from safetensors import safe_open
 
     with safe_open(path, "pt") as file:

@@ -1,4 +1,4 @@
-"""Where contenders look in whole, uncropped images, and whether an object is there."""
+"""Attention maps of the candidates on uncropped images, and how well boxes fit them."""
 
 from __future__ import annotations
 
@@ -20,105 +20,107 @@ from ...predict.feature_cache import FeatureCache, cached_features
 BATCH = 64
 
 
-class Looks:
-    """The features of some whole images, read by every contender."""
+class UncroppedFeatures:
+    """Features of uncropped images, from which the maps of every candidate are computed."""
 
     def __init__(
-        self, frozen: FrozenBackbone, dataset: Dataset, cache: FeatureCache | None, workers: int = 0
+        self,
+        frozen: FrozenBackbone,
+        dataset: Dataset,
+        cache: FeatureCache | None,
+        workers: int = 0,
     ) -> None:
         self.frozen, self.device = frozen, next(frozen.backbone.parameters()).device
         self.cached = cached_features(
             frozen.backbone, dataset, cache=cache, view="whole", workers=workers
         )
         self.dataset, self.workers = self.cached.dataset, workers
-        self._cls: Tensor | None = None
+        self._cls_maps: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.cached)
 
     @torch.inference_mode()
-    def maps(self, top: PooledHead) -> tuple[Tensor | None, str | None]:
-        """(n, H, W) for the images' own classes, and of which kind: the pool's own, CAM, or CLS attention.
+    def maps(self, head: PooledHead) -> tuple[Tensor | None, str | None]:
+        """Return maps (n, H, W) for the true classes and their kind: pool, cam or cls.
 
-        Several maps are averaged; where each belongs to a vector of its own, it is the one of the vector that decided.
+        Several maps are averaged; if each belongs to a vector, the deciding vector's map is used.
+        Both are None if the model has no map.
         """
-        if top.pool is None:
-            return self._cls_maps()
-        kind = "cam" if top.pool.no_attention else "pool"
-        found = []
+        if head.pool is None:
+            return self._cls_attention()
+        model = self.frozen.create_model(head)
+        maps = []
         for start in range(0, len(self), BATCH):
-            which = range(start, min(start + BATCH, len(self)))
-            labels = self.cached.labels[list(which)].to(self.device)
-            one = self._of_batch(top, list(which), labels)
-            if one is None:
+            positions = list(range(start, min(start + BATCH, len(self))))
+            features = self.cached.features(positions).to(self.device)
+            labels = self.cached.labels[positions].to(self.device)
+            try:
+                batch = map_of_features(model, features, labels)
+            except ValueError:  # the head does not fit the unpooled tokens
                 return None, None
-            found.append(one.float().cpu())
-        return torch.cat(found), kind
+            if batch is None:
+                return None, None
+            maps.append(batch.float().cpu())
+        return torch.cat(maps), "cam" if head.pool.no_attention else "pool"
 
-    def _of_batch(self, top: PooledHead, which: list[int], labels: Tensor) -> Tensor | None:
-        features = self.cached.features(which).to(self.device)
-        try:
-            return map_of_features(self.frozen.create_model(top), features, labels)
-        except ValueError:  # the head does not fit the unpooled tokens
-            return None
-
-    def _cls_maps(self) -> tuple[Tensor | None, str | None]:
-        """The backbone's own: the same for every seed, so made once."""
-        if self._cls is None:
+    def _cls_attention(self) -> tuple[Tensor | None, str | None]:
+        """Return the attention of the CLS token, computed once: no seed changes it."""
+        if self._cls_maps is None:
             model = self.frozen.create_model(self.frozen.create_head("cls", 2))
-            transform, found = self.frozen.backbone.preprocessing.whole(), []
+            transform, maps = self.frozen.backbone.preprocessing.whole(), []
             for images, *_ in load(self.dataset, transform, 32, self.workers):
                 try:
-                    found.append(model.attend(images.to(self.device), "cls").mean(1).float().cpu())
+                    maps.append(model.attend(images.to(self.device), "cls").mean(1).float().cpu())
                 except ValueError:  # an encoder whose attention cannot be read
                     return None, None
-            self._cls = torch.cat(found)
-        return self._cls, "cls"
+            self._cls_maps = torch.cat(maps)
+        return self._cls_maps, "cls"
 
 
-class Boxed(NamedTuple):
+class BoxScore(NamedTuple):
     score: float | None = None  # MaxBoxAccV2 in percent
     kind: str | None = None  # of the map
-    threshold: float | None = None  # the best one for boxes that overlap by half
+    threshold: float | None = None  # the best one at IoU 0.5
 
 
-class BoxJudge:
+class BoxScorer:
     """MaxBoxAccV2 of maps for the true class, on images that have boxes."""
 
-    def __init__(self, looks: Looks) -> None:
-        self.looks = looks
-        self.size = looks.frozen.backbone.preprocessing.size
-        self.sizes = [looks.dataset.image(i).size for i in range(len(looks))]
-        records = (looks.dataset[i] for i in range(len(looks)))
+    def __init__(self, features: UncroppedFeatures) -> None:
+        self.features = features
+        self.size = features.frozen.backbone.preprocessing.size
+        dataset = features.dataset
+        self.image_sizes = [dataset.image(i).size for i in range(len(features))]
+        records = (dataset[i] for i in range(len(features)))
         self.boxes = [
-            corners(own_boxes(r.boxes, r.label), size)
-            for r, size in zip(records, self.sizes, strict=True)
+            corners(own_boxes(record.boxes, record.label), size)
+            for record, size in zip(records, self.image_sizes, strict=True)
         ]
 
-    def __call__(self, top: PooledHead) -> Boxed:
-        maps, kind = self.looks.maps(top)
+    def __call__(self, head: PooledHead) -> BoxScore:
+        maps, kind = self.features.maps(head)
         if maps is None:
-            return Boxed()
+            return BoxScore()
         accuracy = BoxAccuracy()
         for start in range(0, len(maps), BATCH):
-            part = slice(start, start + BATCH)
-            accuracy.add(
-                prepare_maps(maps[part], self.size).numpy(), self.boxes[part], self.sizes[part]
-            )
+            batch = slice(start, start + BATCH)
+            resized = prepare_maps(maps[batch], self.size).numpy()
+            accuracy.add(resized, self.boxes[batch], self.image_sizes[batch])
         best = accuracy.result()
-        return Boxed(100 * best.score, kind, best.thresholds[accuracy.deltas.index(0.5)])
+        return BoxScore(100 * best.score, kind, best.thresholds[accuracy.deltas.index(0.5)])
 
-    def centred(self) -> float:
-        """What a fixed box in the middle scores, which sees nothing; in percent."""
+    def centred_box(self) -> float:
+        """Return the score in percent of a fixed box in the middle, as a baseline."""
         accuracy, blank = CentredBox(), np.zeros((1, self.size, self.size), np.float32)
-        for boxes, size in zip(self.boxes, self.sizes, strict=True):
+        for boxes, size in zip(self.boxes, self.image_sizes, strict=True):
             accuracy.add(blank, [boxes], [size])
         return 100 * accuracy.result().score
 
 
-def photographs(dataset: Dataset, most: int = 6) -> Dataset:
-    """A few to show: one of each of so many classes, evenly spread."""
-    firsts = [int(i) for i in np.unique(dataset.labels, return_index=True)[1]]
-    chosen = spread(firsts, most)
-    rest = [i for i in range(len(dataset)) if i not in set(chosen)]
-    return dataset.select(sorted([*chosen, *spread(rest, most - len(chosen))]))
+def example_photos(dataset: Dataset, count: int = 6) -> Dataset:
+    """Select images of different classes, evenly spread."""
+    first_of_class = [int(i) for i in np.unique(dataset.labels, return_index=True)[1]]
+    positions = spread(first_of_class, count)
+    others = [i for i in range(len(dataset)) if i not in set(positions)]
+    return dataset.select(sorted([*positions, *spread(others, count - len(positions))]))

@@ -1,4 +1,4 @@
-"""How a tournament stands, read from its folder while it runs: no weights, no torch."""
+"""Progress of a tournament, read from its folder while it runs. Imports neither torch nor numpy."""
 
 from __future__ import annotations
 
@@ -6,175 +6,196 @@ import json
 import math
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-STILL = 300.0  # seconds without a change, after which it may have been stopped
-SEEDS = 3  # where the plan does not say
+STOPPED_AFTER = 300.0  # seconds without a change, after which the process may have been killed
+DEFAULT_SEEDS = 3  # if the plan has none
 
 
-def read_standing(folder: Path, groups: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Name, whether it runs, its stage, epochs done of how many, the report if it is over, and every contender.
+@dataclass
+class CandidateProgress:
+    """Accuracies in percent, one per seed; the last of `val` may be of a training that runs."""
 
-    `groups` are those of the pools, for contenders that no report names yet.
-    """
-    plan = _json(folder / "plan.json")
+    name: str
+    group: str
+    accuracy: list[float]
+    val: list[float]
+    epoch: int  # of the training that runs
+
+
+@dataclass
+class TournamentProgress:
+    """`done` and `total` are epochs; `report` is results.json once the tournament is finished."""
+
+    name: str
+    running: bool
+    stage: str
+    done: int
+    total: int
+    report: dict[str, Any] | None
+    contenders: list[CandidateProgress]
+
+
+def read_progress(folder: Path, groups: Mapping[str, str] | None = None) -> TournamentProgress:
+    """Read how far a tournament is. `groups` of the candidates are used until there is a report."""
+    plan = _read_json(folder / "plan.json")
     if not isinstance(plan, dict) or "contenders" not in plan:
-        raise ValueError(f"{folder} holds no tournament that can be read")
-    rounds = [_Round(path, plan) for path in _rounds(folder)]
-    report = _json(folder / "results.json")
-    # One that is open beside a report: more seeds were asked for.
-    over = (
-        isinstance(report, dict) and "standings" in report and not any(each.open for each in rounds)
+        raise ValueError(f"{folder} has no readable tournament")
+    rounds = _read_rounds(folder)
+    report = _read_json(folder / "results.json")
+    # A report with an unfinished round is from before more seeds were requested.
+    if not isinstance(report, dict) or "standings" not in report or any(r.open for r in rounds):
+        report = None
+    done, total = _count_epochs(plan, rounds, report)
+    seconds = time.time() - _last_change(folder, rounds)
+    names = [str(name) for name in plan["contenders"]]
+    groups = dict(groups or {})
+    if report is not None:
+        groups = {row["name"]: row["group"] for row in report["standings"]}
+        names, done = list(groups), total
+    kind = str(plan["kind"])
+    return TournamentProgress(
+        name=folder.resolve().name,
+        running=report is None and seconds < STOPPED_AFTER,
+        stage="finished" if report else _stage(plan, rounds, seconds),
+        done=done,
+        total=total,
+        report=report,
+        contenders=[_candidate(name, groups.get(name, kind), rounds) for name in names],
     )
-    still = time.time() - _changed(folder, rounds)
-    running = not over and still < STILL
-    seeds = [each for each in rounds if each.path.name != "rates"]
-    known = (
-        {row["name"]: row["group"] for row in report["standings"]} if over else dict(groups or {})
-    )
-    done, total = _progress(plan, rounds, report if over else None)
-    return {
-        "name": folder.resolve().name, "running": running, "stage": _stage(plan, rounds, over, still),
-        "done": total if over else done, "total": total, "report": report if over else None,
-        "contenders": [_contender(name, known.get(name, str(plan["kind"])), seeds, rounds) for name in
-                       _ordered(plan, report if over else None)],
-    }  # fmt: skip
 
 
-class _Round:
-    """A rehearsal or a seed: heats that are over, and the journal of the one that is not."""
+@dataclass
+class Round:
+    """Training of all candidates: the selection of learning rates, or one seed."""
 
-    def __init__(self, path: Path, plan: Mapping[str, Any]) -> None:
-        self.path, self.entries, self.epochs = path, dict[str, dict[str, Any]](), 0
-        self.training = dict[str, float]()  # the latest score on validation
-        self.heats, self.open, self.epoch, self.sizes = 0, False, 0, list[int]()
-        for heat in sorted(
-            path.glob("heat-*"), key=lambda heat: int(heat.name.partition("-")[2] or 0)
-        ):
-            self._read(heat)
+    is_seed: bool
+    folder: Path
+    results: dict[str, dict[str, Any]] = field(default_factory=dict)  # of finished passes
+    scores: dict[str, float] = field(default_factory=dict)  # of the running pass, on validation
+    sizes: list[int] = field(default_factory=list)  # number of candidates of each pass
+    epochs: int = 0  # of all passes
+    epoch: int = 0  # of the running pass
+    open: bool = False  # has a running pass
 
-    def _read(self, heat: Path) -> None:
-        self.heats += 1
-        found, lines = _json(heat / "results.json"), _lines(heat / "metrics.jsonl")
+    def read_pass(self, folder: Path) -> None:
+        results, lines = _read_json(folder / "results.json"), _read_lines(folder / "metrics.jsonl")
         last: dict[str, Any] = lines[-1] if lines else {"epoch": 0, "results": {}}
         self.epochs += int(last["epoch"])
-        scores = dict[str, float]()
-        for name, result in last["results"].items():
-            name = name.rpartition("@")[0]
-            scores[name] = max(
-                scores.get(name, -math.inf), float(result.get("accuracy", result.get("score", 0.0)))
-            )
+        scores: dict[str, float] = {}
+        for name_and_lr, metrics in last["results"].items():
+            name, score = name_and_lr.rpartition("@")[0], metrics.get("score", 0.0)
+            scores[name] = max(scores.get(name, -math.inf), float(metrics.get("accuracy", score)))
         self.sizes.append(len(scores))
-        if isinstance(found, dict) and "entries" in found:
-            self.entries |= found["entries"]
+        if isinstance(results, dict) and "entries" in results:
+            self.results |= results["entries"]
         else:
-            self.training |= scores
+            self.scores |= scores
             self.open, self.epoch = True, int(last["epoch"])
 
+    def number_of_passes(self, candidates: int) -> int:
+        """Estimate the number of passes, assuming that the next ones are as large."""
+        largest = max(self.sizes, default=0)
+        return max(len(self.sizes), math.ceil(candidates / largest) if largest else 1)
 
-def _rounds(folder: Path) -> list[Path]:
+
+def _read_rounds(folder: Path) -> list[Round]:
+    """Read the selection of learning rates, then the seeds in order."""
     seeds = [path for path in folder.glob("seed-*") if path.name.partition("-")[2].isdigit()]
-    first = [folder / "rates"] if (folder / "rates").is_dir() else []
-    return [*first, *sorted(seeds, key=lambda path: int(path.name.partition("-")[2]))]
+    rounds = [Round(True, path) for path in sorted(seeds, key=_number)]
+    if (folder / "rates").is_dir():
+        rounds.insert(0, Round(False, folder / "rates"))
+    for each in rounds:
+        for path in sorted(each.folder.glob("heat-*"), key=_number):
+            each.read_pass(path)
+    return rounds
 
 
-def _contender(name: str, group: str, seeds: list[_Round], rounds: list[_Round]) -> dict[str, Any]:
-    over = [
-        each.entries[name] for each in seeds if each.entries.get(name, {}).get("failed", "") is None
-    ]
-    val = [float(found["val"]) for found in over]
-    under = next((each for each in reversed(rounds) if name in each.training), None)
-    if under is not None:
-        val.append(under.training[name])
-    accuracy = [float(found["accuracy"]) for found in over if found.get("accuracy") is not None]
-    return {
-        "name": name,
-        "group": group,
-        "accuracy": accuracy,
-        "val": val,
-        "epoch": under.epoch if under else 0,
-    }
+def _candidate(name: str, group: str, rounds: list[Round]) -> CandidateProgress:
+    seeds = [each.results.get(name, {}) for each in rounds if each.is_seed]
+    finished = [result for result in seeds if result.get("failed", "") is None]
+    val = [float(result["val"]) for result in finished]
+    accuracy = [float(r["accuracy"]) for r in finished if r.get("accuracy") is not None]
+    running = next((each for each in reversed(rounds) if name in each.scores), None)
+    if running is None:
+        return CandidateProgress(name, group, accuracy, val, 0)
+    return CandidateProgress(name, group, accuracy, [*val, running.scores[name]], running.epoch)
 
 
-def _progress(plan: Mapping[str, Any], rounds: list[_Round], report: Any) -> tuple[int, int]:
-    """Epochs; heats that are still to come are as large as those that were."""
-    epochs = int(plan.get("settings.epochs", 1))
-    third = max(1, round(epochs / 3)) if len(plan.get("rates", ())) > 1 else 0
-    seeds = max(int(report["seeds"] if report else plan.get("seeds", SEEDS)),
-                sum(each.path.name != "rates" for each in rounds))  # fmt: skip
-    heats = max((_heats(each, len(plan["contenders"])) for each in rounds), default=1)
-    rehearsal = max(
-        (_heats(each, len(plan["contenders"])) for each in rounds if each.path.name == "rates"),
-        default=1,
-    )
-    total = third * rehearsal + seeds * epochs * heats
+def _count_epochs(
+    plan: Mapping[str, Any], rounds: list[Round], report: dict[str, Any] | None
+) -> tuple[int, int]:
+    """Return the epochs that are done, and all."""
+    candidates, seeds = len(plan["contenders"]), sum(each.is_seed for each in rounds)
+    seeds = max(seeds, int((report or plan).get("seeds", DEFAULT_SEEDS)))
+    passes = [each.number_of_passes(candidates) for each in rounds]
+    total = seeds * _epochs(plan) * max(passes, default=1)
+    if len(plan.get("rates", ())) > 1:
+        selection = [n for n, each in zip(passes, rounds, strict=True) if not each.is_seed]
+        total += _selection_epochs(plan) * max(selection, default=1)
     return min(sum(each.epochs for each in rounds), total), total
 
 
-def _heats(each: _Round, contenders: int) -> int:
-    largest = max(each.sizes, default=0)
-    return max(each.heats, math.ceil(contenders / largest) if largest else 1)
-
-
-def _stage(plan: Mapping[str, Any], rounds: list[_Round], over: bool, still: float) -> str:
-    if over:
-        return "finished"
-    if still >= STILL:  # a long epoch looks the same from here
-        return f"no change for {still // 60:.0f} minutes: if it was stopped, the same command with --resume goes on"
+def _stage(plan: Mapping[str, Any], rounds: list[Round], seconds: float) -> str:
+    if seconds >= STOPPED_AFTER:  # or it is a long epoch
+        return (
+            f"no change for {seconds // 60:.0f} minutes: if it was stopped, run the same command "
+            "with --resume"
+        )
     if not rounds:
         return "reading the images"
     last = rounds[-1]
-    epochs = int(plan.get("settings.epochs", 1))
-    if last.path.name == "rates":
-        return f"choosing rates, epoch {last.epoch} of {max(1, round(epochs / 3))}"
-    number = sum(each.path.name != "rates" for each in rounds)
-    return (
-        f"seed {number}, epoch {last.epoch} of {epochs}"
-        if last.open
-        else f"seed {number} is judged"
-    )
+    if not last.is_seed:
+        return f"selecting learning rates, epoch {last.epoch} of {_selection_epochs(plan)}"
+    number = sum(each.is_seed for each in rounds)
+    if last.open:
+        return f"seed {number}, epoch {last.epoch} of {_epochs(plan)}"
+    return f"evaluating seed {number}"
 
 
-def _ordered(plan: Mapping[str, Any], report: Any) -> list[str]:
-    return (
-        [row["name"] for row in report["standings"]]
-        if report
-        else [str(name) for name in plan["contenders"]]
-    )
+def _epochs(plan: Mapping[str, Any]) -> int:
+    return int(plan.get("settings.epochs", 1))
 
 
-def _changed(folder: Path, rounds: list[_Round]) -> float:
-    files = [folder / "plan.json", folder, *(each.path for each in rounds)]
-    files += [path for each in rounds for path in each.path.glob("heat-*/*")]
-    return max((_time(path) for path in files), default=0.0)
+def _selection_epochs(plan: Mapping[str, Any]) -> int:
+    return max(1, round(_epochs(plan) / 3))
 
 
-def _time(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0
+def _last_change(folder: Path, rounds: list[Round]) -> float:
+    paths = [folder / "plan.json", folder, *(each.folder for each in rounds)]
+    paths += [path for each in rounds for path in each.folder.glob("heat-*/*")]
+    times = []
+    for path in paths:
+        try:
+            times.append(path.stat().st_mtime)
+        except OSError:  # a temporary file that is gone
+            continue
+    return max(times, default=0.0)
 
 
-def _lines(path: Path) -> list[dict[str, Any]]:
-    """Whole lines: the last one may be cut off."""
+def _number(path: Path) -> int:
+    """seed-12 -> 12."""
+    return int(path.name.partition("-")[2] or 0)
+
+
+def _read_lines(path: Path) -> list[dict[str, Any]]:
+    """Read the complete lines; the last one may still be written."""
     try:
         text = path.read_text()
     except OSError:
         return []
-    found = []
+    lines = []
     for line in text.splitlines():
         try:
-            found.append(json.loads(line))
+            lines.append(json.loads(line))
         except ValueError:
             continue
-    return [
-        line for line in found if isinstance(line, dict) and "epoch" in line and "results" in line
-    ]
+    return [x for x in lines if isinstance(x, dict) and "epoch" in x and "results" in x]
 
 
-def _json(path: Path) -> Any:
+def _read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text())
     except (OSError, ValueError):

@@ -1,141 +1,119 @@
-"""What the numbers of a tournament say, and what they do not."""
+"""Rank the results of a tournament, and say honestly what the differences mean."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from statistics import fmean, stdev
+from collections.abc import Sequence
+from statistics import fmean
 
-from .candidates import Entry
+from ...report.tournament import CandidateResult
 
-FAR = 5.0  # points by which CLS must win before the encoder itself is named as the reason
-
-
-@dataclass
-class Standing:
-    """What became of an entry: one value a seed, accuracy being that on test images where there are any."""
-
-    entry: Entry
-    lr: float | None = None
-    accuracy: list[float] = field(default_factory=list)
-    val: list[float] = field(default_factory=list)
-    boxes: list[float] = field(default_factory=list)  # MaxBoxAccV2 in percent
-    map: str | None = None  # of which kind: pool, cam, cls
-    threshold: float | None = None  # that makes the best boxes of the first seed's maps
-    failed: str | None = None
-
-    @property
-    def name(self) -> str:
-        return self.entry.name
-
-    @property
-    def mean(self) -> float:
-        return fmean(self.accuracy) if self.accuracy else float("nan")
-
-    @property
-    def deviation(self) -> float:
-        return stdev(self.accuracy) if len(self.accuracy) > 1 else 0.0
+CLS_LEAD = 5.0  # points by which CLS must lead before the recommendation explains why
+Results = Sequence[CandidateResult]
 
 
-def ranked(standings: Sequence[Standing]) -> list[Standing]:
-    """The best first, those that did not finish last."""
-    return sorted(standings, key=lambda s: -s.mean if s.accuracy else math.inf)
+def rank(results: Results) -> list[CandidateResult]:
+    """Sort by mean accuracy, the best first, candidates that failed last."""
+    return sorted(results, key=lambda result: -result.mean if result.accuracy else math.inf)
 
 
-def noise(standings: Sequence[Standing], images: int) -> float:
-    """How far two means may lie apart by the chance of the seeds alone: two standard errors of a difference.
+def noise(results: Results, images: int) -> float:
+    """Return the largest difference of two means that the seeds may explain.
 
-    The deviation is pooled over all entries, since three seeds of one say little about it. Less than one of the
-    images is never a difference.
+    It is two standard errors of a difference; the deviation is pooled over all candidates, since
+    three seeds of one candidate say little about it. It is at least one of the images.
     """
-    several = [s for s in standings if len(s.accuracy) > 1]
-    least = 100 / max(images, 1)
-    if not several:
-        return least
-    pooled = math.sqrt(fmean(s.deviation**2 for s in several))
-    return max(2 * pooled * math.sqrt(2 / min(len(s.accuracy) for s in several)), least)
+    repeated = [result for result in results if len(result.accuracy) > 1]
+    one_image = 100 / max(images, 1)
+    if not repeated:
+        return one_image
+    pooled = math.sqrt(fmean(result.deviation**2 for result in repeated))
+    seeds = min(len(result.accuracy) for result in repeated)
+    return max(2 * pooled * math.sqrt(2 / seeds), one_image)
 
 
-def ties(standings: Sequence[Standing], images: int) -> list[Standing]:
-    """The best, and all that cannot be told from it, the best first."""
-    played = [s for s in ranked(standings) if s.accuracy]
-    slack = noise(standings, images) + 1e-9
-    return [s for s in played if played[0].mean - s.mean <= slack]
+def ties(results: Results, images: int) -> list[CandidateResult]:
+    """Return the best candidate and all that are tied with it, the best first."""
+    finished = [result for result in rank(results) if result.accuracy]
+    tolerance = noise(results, images) + 1e-9
+    return [result for result in finished if finished[0].mean - result.mean <= tolerance]
 
 
-def group_winners(standings: Sequence[Standing]) -> dict[str, str]:
-    """The best of each group, groups in the order in which they entered."""
-    winners: dict[str, Standing] = {}
-    for one in standings:
-        if one.accuracy and (
-            one.entry.group not in winners or one.mean > winners[one.entry.group].mean
-        ):
-            winners[one.entry.group] = one
+def group_winners(results: Results) -> dict[str, str]:
+    """Return the name of the best candidate of each group, in the order of the groups."""
+    winners: dict[str, CandidateResult] = {}
+    for result in results:
+        best = winners.get(result.group)
+        if result.accuracy and (best is None or result.mean > best.mean):
+            winners[result.group] = result
     return {group: winner.name for group, winner in winners.items()}
 
 
-def recommended(
-    standings: Sequence[Standing], parameters: Mapping[str, int], images: int
-) -> Standing | None:
-    """Of those that cannot be told apart the one with the fewest parameters."""
-    tied = ties(standings, images)
-    return min(tied, key=lambda s: (parameters[s.name], -s.mean)) if tied else None
+def recommended(results: Results, images: int) -> CandidateResult | None:
+    """Return the tied candidate with the fewest parameters; None if all failed."""
+    tied = ties(results, images)
+    return min(tied, key=lambda result: (result.parameters, -result.mean), default=None)
 
 
-def recommendation(
-    standings: Sequence[Standing], parameters: Mapping[str, int], images: int
-) -> str:
-    """One sentence that is honest about ties, about one seed, and about what CLS knows."""
-    tied = ties(standings, images)
+def recommendation(results: Results, images: int) -> str:
+    """Return one sentence that names the candidate to take, its ties and the noise."""
+    tied = ties(results, images)
     if not tied:
-        return "No contender finished: the table says why."
-    best, taken = tied[0], recommended(standings, parameters, images)
-    assert taken is not None
-    seeds = min(len(s.accuracy) for s in tied)
-    score = f"{best.mean:.1f} ± {best.deviation:.1f}"
+        return "No candidate finished: the table says why."
+    best, choice = tied[0], recommended(results, images)
+    assert choice is not None
+    seeds = min(len(result.accuracy) for result in tied)
     if seeds < 2:
-        return f"{best.name} is ahead with {best.mean:.1f}, but one seed decides nothing: run with --seeds 3 or more."
-    if len(tied) == 1 and len([s for s in standings if s.accuracy]) == 1:
-        return f"{best.name} reaches {score} over {seeds} seeds, but nobody else finished to compare it with."
-    if len(tied) == 1:
-        second = next(s for s in ranked(standings) if s is not best)
-        told = f"Take {best.name}: {score} over {seeds} seeds, {best.mean - second.mean:.1f} above {second.name}"
-        return f"{told} and beyond the noise of the seeds{_about_cls(best, standings)}."
-    slack = noise(standings, images)
-    if taken is best:
-        told = f"Take {best.name}: it is first with {score} over {seeds} seeds, though {_names(tied[1:])}"
         return (
-            f"{told} cannot be told from it (differences up to {slack:.1f} are noise), and it is the smallest of "
-            f"them{_about_cls(best, standings)}."
+            f"{best.name} is ahead with {best.mean:.1f}, but one seed decides nothing: "
+            "run with --seeds 3 or more."
         )
-    others = [s for s in tied if s not in (best, taken)]
-    also = f", nor can {_names(others)}" if others else ""
+    finished = [result for result in rank(results) if result.accuracy]
+    if len(finished) == 1:
+        return (
+            f"{best.name} reaches {_score(best)} over {seeds} seeds; no other candidate finished."
+        )
+    if len(tied) == 1:
+        second = finished[1]
+        return (
+            f"Take {best.name}: {_score(best)} over {seeds} seeds, {best.mean - second.mean:.1f} "
+            f"above {second.name}, which is more than the noise of the seeds"
+            f"{_about_cls(best, results)}."
+        )
+    others = _join([result.name for result in tied if result not in (best, choice)])
+    noise_note = f"(differences up to {noise(results, images):.1f} are noise)"
+    smallest = f"and it is the smallest of them{_about_cls(best, results)}."
+    if choice is best:
+        return (
+            f"Take {best.name}: it is first with {_score(best)} over {seeds} seeds, tied with "
+            f"{others} {noise_note}, {smallest}"
+        )
+    also = f" and with {others}" if others else ""
     return (
-        f"Take {taken.name}: {taken.mean:.1f} ± {taken.deviation:.1f} cannot be told from the first, {best.name} with "
-        f"{score}, over {seeds} seeds{also} (differences up to {slack:.1f} are noise), and it is the smallest of "
-        f"them{_about_cls(best, standings)}."
+        f"Take {choice.name}: {_score(choice)} is tied with the first, {best.name} with "
+        f"{_score(best)}, over {seeds} seeds{also} {noise_note}, {smallest}"
     )
 
 
-def _about_cls(best: Standing, standings: Sequence[Standing]) -> str:
-    """Said where CLS, alone or pooled with the patches, leaves every pool over the patches far behind."""
-    patches = [
-        s for s in standings if s.accuracy and s.entry.tokens == "patches" and s.entry.pool != "cls"
-    ]
+def _score(result: CandidateResult) -> str:
+    return f"{result.mean:.1f} ± {result.deviation:.1f}"
+
+
+def _about_cls(best: CandidateResult, results: Results) -> str:
+    """Explain a CLS token that is far better than every pool over the patches."""
+    patches = [result for result in results if result.accuracy and result.tokens == "patches"]
     if not patches or best in patches:
         return ""
-    second = max(patches, key=lambda s: s.mean)
-    if best.mean - second.mean < FAR:
+    second = max(patches, key=lambda result: result.mean)
+    if best.mean - second.mean < CLS_LEAD:
         return ""
     return (
-        f"; a CLS-trained encoder keeps its information in CLS, and the best pool over its frozen patches, "
-        f"{second.name}, stays {best.mean - second.mean:.1f} behind"
+        "; an encoder trained with CLS keeps its information in CLS, and the best pool over its "
+        f"frozen patches, {second.name}, is {best.mean - second.mean:.1f} behind"
     )
 
 
-def _names(standings: Sequence[Standing], most: int = 4) -> str:
-    names = [s.name for s in standings]
-    if len(names) > most:
-        return f"{', '.join(names[:most])} and {len(names) - most} more"
-    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+def _join(names: Sequence[str], limit: int = 4) -> str:
+    if len(names) > limit:
+        return f"{', '.join(names[:limit])} and {len(names) - limit} more"
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))

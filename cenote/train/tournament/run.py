@@ -1,15 +1,15 @@
-"""Which pooling suits these images? Every pool on the same frozen features, several seeds, together in one pass."""
+"""The tournament: which pooling suits these images? Every pool on the same frozen features."""
 
 from __future__ import annotations
 
 import json
+import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from ...backbones import create_backbone
@@ -20,328 +20,333 @@ from ...models import save_model
 from ...models.frozen import FrozenBackbone, PooledHead
 from ...predict.distributed import processes, rank
 from ...predict.feature_cache import FeatureCache, weights_digest
+from ...predict.timing import best_times
+from ...report.tournament import CandidateMaps, CandidateResult, TournamentReport
 from ..choices import PROBE
 from ..config import HARMLESS, OptimizationConfig
 from ..extraction import Extraction, SplitFeatures
 from ..log import write_results
 from ..splits import split
-from .candidates import Entry, ablation_entries, able, gamma_entries, pool_entries
-from .maps import BoxJudge, Looks, photographs
-from .ranking import Standing, group_winners, noise, ranked, recommendation, recommended, ties
-from .training import Arena, heats, play, read_top
+from . import ranking
+from .candidates import (
+    Candidate,
+    ablation_candidates,
+    gamma_candidates,
+    pool_candidates,
+    usable_candidates,
+)
+from .maps import BoxScorer, UncroppedFeatures, example_photos
+from .training import CandidateTrainer, SeedResult, head_path, load_head
 
 RATES = (1e-3, 3e-3, 1e-2)
 PLAN = "plan.json"
-Say = Callable[[str], None]
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Game:
-    """What is played."""
+class TournamentConfig:
+    """Which candidates are trained, and how."""
 
     backbone: str = "lite0"
     weights: Path | None = None
     kind: str = "pools"  # or ablation, gamma
-    pools: tuple[str, ...] = ()  # all, where none is named
+    pools: tuple[str, ...] = ()  # all if empty
     gammas: tuple[float, ...] = ()
     seeds: int = 3
-    rates: tuple[float, ...] = RATES
-    boxes: int = 400  # images on which maps are judged, at most
+    rates: tuple[float, ...] = RATES  # learning rates to choose from
+    boxes: int = 400  # maximal number of images to evaluate maps on
     settings: OptimizationConfig = PROBE
 
     def __post_init__(self) -> None:
         if self.seeds < 1:
-            raise ValueError(f"a tournament has at least one seed, got {self.seeds}")
+            raise ValueError(f"--seeds must be at least 1, got {self.seeds}")
         if self.boxes < 0:
-            raise ValueError(f"boxes is a number of images from 0, got {self.boxes}")
+            raise ValueError(f"--boxes must not be negative, got {self.boxes}")
         if not self.rates or min(self.rates) <= 0 or len(set(self.rates)) < len(self.rates):
-            raise ValueError(
-                f"rates are different numbers above 0, got {' '.join(map(str, self.rates)) or 'none'}"
-            )
+            rates = " ".join(map(str, self.rates)) or "none"
+            raise ValueError(f"--lr needs different positive numbers, got {rates}")
 
-    def entries(self, frozen: FrozenBackbone) -> list[Entry]:
+    def candidates(self, frozen: FrozenBackbone) -> list[Candidate]:
         if self.kind == "ablation":
-            return ablation_entries(frozen)
-        return (
-            gamma_entries(self.gammas) if self.kind == "gamma" else pool_entries(frozen, self.pools)
-        )
+            return ablation_candidates(frozen.backbone)
+        if self.kind == "gamma":
+            return gamma_candidates(self.gammas)
+        return pool_candidates(frozen.backbone, self.pools)
 
 
 @dataclass
-class Outcome:
-    report: dict[str, Any]  # as in results.json
-    photos: Dataset  # whole, as the pictures show them
-    maps: dict[
-        str, tuple[str, np.ndarray[Any, Any]]
-    ]  # by contender: the kind of map, and (photographs, H, W)
+class TournamentResult:
+    report: TournamentReport  # as in results.json
+    photos: Dataset  # uncropped images that the maps belong to
+    maps: dict[str, CandidateMaps]
 
 
-def tournament(
+def run_tournament(
     data: Dataset,
     folder: Path,
-    game: Game,
+    config: TournamentConfig,
     cache: FeatureCache | None = None,
     resume: bool = False,
-    clock: Clock | None = None,
-    say: Say = print,
-) -> Outcome:
-    """Play it, save the recommended model in `folder`, and report. `clock` measures what an image costs."""
+    measure_speed: bool = False,
+) -> TournamentResult:
+    """Train and rank all candidates; save the recommended model and results.json in `folder`."""
     if not resume and (folder / PLAN).exists():
-        raise ValueError(
-            f"{folder} holds a tournament already: resume it, or choose another folder"
-        )
+        raise ValueError(f"{folder} already has a tournament: use --resume or another folder")
     if resume and not folder.is_dir():
-        raise ValueError(f"{folder} is not there: there is no tournament to resume")
-    resume = resume and (folder / PLAN).is_file()  # killed before it began, it begins
-    settings = game.settings
-    splits = split(data, seed=settings.seed, say=say)
+        raise ValueError(f"{folder} does not exist: there is no tournament to resume")
+    resume = resume and (folder / PLAN).is_file()
+    settings = config.settings
+    splits = split(data, seed=settings.seed, say=logger.info)
     with processes() as device:
         started = time.monotonic()
-        frozen = FrozenBackbone(
-            create_backbone(game.backbone, pretrained=True, weights=game.weights).to(device)
-        )
-        entries = game.entries(frozen)  # a typo is told before the images are read
+        backbone = create_backbone(config.backbone, pretrained=True, weights=config.weights)
+        frozen = FrozenBackbone(backbone.to(device))
+        candidates = config.candidates(frozen)  # reports a typo before the images are read
         folder.mkdir(parents=True, exist_ok=True)
         features = SplitFeatures(Extraction(frozen, cache, settings, folder), splits)
         grid = features.train.store.layout.grid
-        entries = able(entries, frozen, grid, bool(game.pools or game.gammas), say)
-        _agree(folder / PLAN, _plan(game, frozen, entries, features), game.seeds, resume)
-        tested = splits.val if splits.test is None else splits.test
-        boxed = with_boxes(tested, game.boxes)
-        judge = BoxJudge(Looks(frozen, boxed, cache, settings.workers)) if len(boxed) else None
-        photos = Looks(
-            frozen, photographs(boxed if len(boxed) else tested), cache, settings.workers
+        strict = bool(config.pools or config.gammas)
+        candidates = usable_candidates(candidates, frozen.backbone.dim, grid, strict)
+        _write_plan(
+            folder / PLAN, _plan(config, frozen, candidates, features), config.seeds, resume
+        )
+        test = splits.val if splits.test is None else splits.test
+        boxed = with_boxes(test, config.boxes)
+        box_scorer = None
+        if len(boxed):
+            box_scorer = BoxScorer(UncroppedFeatures(frozen, boxed, cache, settings.workers))
+        photos = UncroppedFeatures(
+            frozen, example_photos(boxed if len(boxed) else test), cache, settings.workers
         )
         classes = splits.train.classes
-        arena = Arena(frozen, features, len(classes), settings, judge, photos, False, device, say)
-        extracted = time.monotonic()
-        standings, maps = _play_all(game, arena, entries, folder, resume)
-        seconds = {"features": extracted - started, "training": time.monotonic() - extracted}
-        report = _report(data.name, game, arena, standings, [e.group for e in entries], seconds)
-        if rank() == 0:
-            if clock is not None and report["recommended"] is not None:
-                add_speed(report, measured(arena, standings, folder, clock))
-            if report["recommended"] is not None:
-                entry = next(e for e in entries if e.name == report["recommended"])
-                save_model(
-                    frozen.create_model(_trained(arena, entry, game, folder), classes), folder
-                )
-            write_results(folder, report)
-        return Outcome(report, photos.dataset, maps)
-
-
-def _play_all(
-    game: Game, arena: Arena, entries: Sequence[Entry], folder: Path, resume: bool
-) -> tuple[list[Standing], dict[str, tuple[str, np.ndarray[Any, Any]]]]:
-    """Rates are chosen on validation in a rehearsal of a third of the epochs; then every seed trains all of them.
-
-    So all seeds are alike: none of them has also chosen a rate.
-    """
-    standings = {entry.name: Standing(entry) for entry in entries}
-    sizes = {entry.name: _trained_size(entry, arena) for entry in entries}
-    maps: dict[str, tuple[str, np.ndarray[Any, Any]]] = {}
-    rates = {entry.name: list(game.rates) for entry in entries}
-
-    def round_of(arena: Arena, seed: int, where: Path) -> dict[str, dict[str, Any]]:
-        playing = [(s.entry, rates[name]) for name, s in standings.items() if s.failed is None]
-        found: dict[str, dict[str, Any]] = {}
-        several = list(heats(playing, sizes))
-        for number, heat in enumerate(several, 1):
-            if len(several) > 1:
-                arena.say(
-                    f"heat {number} of {len(several)}: {', '.join(entry.name for entry, _ in heat)}"
-                )
-            found |= play(arena, heat, seed, where / f"heat-{number}", resume)
-            if (kept := where / f"heat-{number}" / "maps.npz").is_file():
-                maps.update(_read_maps(kept))
-        return found
-
-    if len(game.rates) > 1:
-        third = max(1, round(arena.settings.epochs / 3))
-        short = replace(arena.settings, epochs=third, warmup=min(arena.settings.warmup, third / 4))
-        arena.say(f"rates: {len(entries)} contenders at {len(game.rates)} rates for {third} epochs")
-        rehearsal = replace(arena, settings=short, judge=None, photos=None, rehearsal=True)
-        for name, found in round_of(rehearsal, 0, folder / "rates").items():
-            standings[name].failed, rates[name] = found["failed"], [found.get("lr", game.rates[0])]
-    for seed in range(game.seeds):
-        arena.say(f"seed {seed + 1} of {game.seeds}: {len(arena.features.train)} training images")
-        for name, found in round_of(
-            arena, seed, folder / f"seed-{arena.settings.seed + seed}"
-        ).items():
-            _add(standings[name], found)
-    return ranked(list(standings.values())), maps
-
-
-def _add(standing: Standing, found: Mapping[str, Any]) -> None:
-    if found["failed"] is not None:
-        standing.failed = str(found["failed"])
-        return
-    standing.lr, standing.map = found["lr"], found["map"]
-    standing.accuracy.append(found["accuracy"])
-    standing.val.append(found["val"])
-    if found["boxes"] is not None:
-        standing.boxes.append(found["boxes"])
-        standing.threshold = (
-            found.get("threshold") if standing.threshold is None else standing.threshold
+        trainer = CandidateTrainer(
+            frozen, features, len(classes), settings, device, box_scorer, photos
         )
+        extracted = time.monotonic()
+        results, maps = train_candidates(config, trainer, candidates, folder, resume)
+        seconds = {"features": extracted - started, "training": time.monotonic() - extracted}
+        report = _create_report(data.name, config, trainer, candidates, results, seconds)
+        if rank() == 0:
+            by_name = {candidate.name: candidate for candidate in candidates}
+            if report.recommended is not None:
+                if measure_speed:
+                    _add_speed(report.ranked, by_name, trainer, folder)
+                winner = by_name[report.recommended]
+                head = _trained_head(winner, trainer, folder / f"seed-{settings.seed}")
+                save_model(frozen.create_model(head, classes), folder)
+            write_results(folder, report.to_json())
+        return TournamentResult(report, photos.dataset, maps)
 
 
-def _trained_size(entry: Entry, arena: Arena) -> int:
-    return sum(p.numel() for p in entry.top(arena.frozen, arena.classes).parameters())
+def train_candidates(
+    config: TournamentConfig,
+    trainer: CandidateTrainer,
+    candidates: Sequence[Candidate],
+    folder: Path,
+    resume: bool,
+) -> tuple[list[CandidateResult], dict[str, CandidateMaps]]:
+    """Select a learning rate for each candidate, then train it with every seed.
+
+    Learning rates are selected on validation in a third of the epochs, before the seeds: so no
+    seed is special. Results are ranked; the maps are those of the first seed.
+    """
+    grid = trainer.features.train.store.layout.grid
+    results = {}
+    for candidate in candidates:
+        parameters, flops = candidate.cost(trainer.frozen, grid)
+        results[candidate.name] = CandidateResult(
+            name=candidate.name,
+            pool=candidate.pool,
+            tokens=candidate.tokens,
+            options=dict(candidate.options),
+            group=candidate.group,
+            paper=candidate.paper,
+            parameters=parameters,
+            trained=trainer.number_of_parameters(candidate),
+            flops=flops,
+        )
+    rates = {candidate.name: list(config.rates) for candidate in candidates}
+    if len(config.rates) > 1:
+        for name, selected in _select_rates(config, trainer, candidates, folder, resume).items():
+            results[name].failed = selected.failed
+            if selected.lr is not None:
+                rates[name] = [selected.lr]
+    maps: dict[str, CandidateMaps] = {}
+    settings = trainer.settings
+    for seed in range(settings.seed, settings.seed + config.seeds):
+        if rank() == 0:
+            number, images = seed - settings.seed + 1, len(trainer.features.train)
+            logger.info("seed %d of %d: %d training images", number, config.seeds, images)
+        seeded = replace(trainer, settings=replace(settings, seed=seed))
+        if seed > settings.seed:
+            seeded.photos = None
+        trials = [(c, rates[c.name]) for c in candidates if results[c.name].failed is None]
+        seed_results, seed_maps = seeded.train(trials, folder / f"seed-{seed}", resume)
+        maps |= seed_maps
+        for name, result in seed_results.items():
+            _add_seed(results[name], result)
+    return ranking.rank(list(results.values())), maps
+
+
+def _select_rates(
+    config: TournamentConfig,
+    trainer: CandidateTrainer,
+    candidates: Sequence[Candidate],
+    folder: Path,
+    resume: bool,
+) -> dict[str, SeedResult]:
+    settings = trainer.settings
+    epochs = max(1, round(settings.epochs / 3))
+    if rank() == 0:
+        logger.info(
+            "selecting learning rates: %d candidates at %d rates for %d epochs",
+            len(candidates),
+            len(config.rates),
+            epochs,
+        )
+    short = replace(settings, epochs=epochs, warmup=min(settings.warmup, epochs / 4))
+    selector = replace(trainer, settings=short, box_scorer=None, photos=None, only_select_lr=True)
+    trials = [(candidate, list(config.rates)) for candidate in candidates]
+    return selector.train(trials, folder / "rates", resume)[0]
+
+
+def _add_seed(result: CandidateResult, seed: SeedResult) -> None:
+    if seed.failed is not None:
+        result.failed = seed.failed
+        return
+    assert seed.accuracy is not None and seed.val is not None
+    result.lr, result.map = seed.lr, seed.map
+    result.accuracy.append(seed.accuracy)
+    result.val.append(seed.val)
+    if seed.boxes is not None:
+        result.boxes.append(seed.boxes)
+        if result.threshold is None:
+            result.threshold = seed.threshold
+
+
+def _trained_head(
+    candidate: Candidate, trainer: CandidateTrainer, seed_folder: Path
+) -> PooledHead:
+    passes = sorted(seed_folder.glob("heat-*"))
+    pass_folder = next(path for path in passes if head_path(path, candidate.name).is_file())
+    head = load_head(pass_folder, candidate, trainer.frozen, trainer.classes)
+    return head.to(trainer.device)
 
 
 def _plan(
-    game: Game, frozen: FrozenBackbone, entries: Sequence[Entry], features: SplitFeatures
+    config: TournamentConfig,
+    frozen: FrozenBackbone,
+    candidates: Sequence[Candidate],
+    features: SplitFeatures,
 ) -> dict[str, Any]:
-    """Whatever a change of which would change the numbers; more seeds only add to them."""
-    test = 0 if features.test is None else len(features.test)
+    """Return everything that changes the results; more seeds only add to them."""
     return {
-        "backbone": game.backbone,
+        "backbone": config.backbone,
         "weights": weights_digest(frozen.backbone),
-        "kind": game.kind,
-        "contenders": [entry.name for entry in entries],
-        "rates": list(game.rates),
-        "boxes": game.boxes,
-        "images": {"train": len(features.train), "val": len(features.val), "test": test},
-        **{f"settings.{k}": v for k, v in asdict(game.settings).items() if k not in HARMLESS},
+        "kind": config.kind,
+        "contenders": [candidate.name for candidate in candidates],
+        "rates": list(config.rates),
+        "boxes": config.boxes,
+        "images": {
+            "train": len(features.train),
+            "val": len(features.val),
+            "test": 0 if features.test is None else len(features.test),
+        },
+        **{f"settings.{k}": v for k, v in asdict(config.settings).items() if k not in HARMLESS},
     }
 
 
-def _agree(path: Path, plan: dict[str, Any], seeds: int, resume: bool) -> None:
-    """Write the plan down, for who follows the tournament; refuse what is not the one that was begun."""
+def _write_plan(path: Path, plan: dict[str, Any], seeds: int, resume: bool) -> None:
+    """Save the plan; raise ValueError if a resumed tournament has another one."""
     if resume:
-        before = json.loads(path.read_text())
-        changed = [
-            f"{key.removeprefix('settings.')} was {before.get(key)!r} and is now {value!r}"
+        saved = json.loads(path.read_text())
+        changes = [
+            f"{key.removeprefix('settings.')} was {saved.get(key)!r} and is now {value!r}"
             for key, value in plan.items()
-            if before.get(key) != value
+            if saved.get(key) != value
         ]
-        if changed:
-            raise ValueError(
-                f"a resumed tournament must be the one that was begun: {'; '.join(changed)}"
-            )
+        if changes:
+            raise ValueError(f"a resumed tournament must not change: {'; '.join(changes)}")
     if rank() == 0:
-        path.parent.mkdir(parents=True, exist_ok=True)
         with write_atomically(path) as temporary:
             temporary.write_text(json.dumps({**plan, "seeds": seeds}, indent=2) + "\n")
 
 
-def _read_maps(path: Path) -> dict[str, tuple[str, np.ndarray[Any, Any]]]:
-    with np.load(path) as found:
-        return {key.partition("/")[2]: (key.partition("/")[0], found[key]) for key in found.files}
-
-
-def _trained(arena: Arena, entry: Entry, game: Game, folder: Path) -> PooledHead:
-    """As the first seed left it."""
-    seed = folder / f"seed-{game.settings.seed}"
-    where = next(heat for heat in sorted(seed.iterdir()) if entry.name in _names(heat))
-    return read_top(where, entry, arena.frozen, arena.classes).to(arena.device)
-
-
-def _names(heat: Path) -> Sequence[str]:
-    results = heat / "results.json"
-    return list(json.loads(results.read_text())["entries"]) if results.is_file() else []
-
-
-def _report(
+def _create_report(
     name: str,
-    game: Game,
-    arena: Arena,
-    standings: Sequence[Standing],
-    order: list[str],
+    config: TournamentConfig,
+    trainer: CandidateTrainer,
+    candidates: Sequence[Candidate],
+    results: list[CandidateResult],
     seconds: dict[str, float],
-) -> dict[str, Any]:
-    features, frozen = arena.features, arena.frozen
-    grid = features.train.store.layout.grid
-    judged = features.val if features.test is None else features.test
-    costs = {s.name: s.entry.cost(frozen, grid) for s in standings}
-    parameters = {name: cost[0] for name, cost in costs.items()}
-    tied = {s.name for s in ties(standings, len(judged))}
-    winners = group_winners(sorted(standings, key=lambda s: order.index(s.entry.group)))
-    taken = recommended(standings, parameters, len(judged))
-    rows = [
-        {
-            "name": s.name,
-            "pool": s.entry.pool,
-            "tokens": s.entry.tokens,
-            "options": dict(s.entry.options),
-            "group": s.entry.group,
-            "lr": s.lr,
-            "accuracy": s.accuracy,
-            "val": s.val,
-            "boxes": s.boxes,
-            "map": s.map,
-            "threshold": s.threshold,
-            "mean": s.mean if s.accuracy else None,
-            "deviation": s.deviation if s.accuracy else None,
-            "failed": s.failed,
-            "paper": s.entry.paper,
-            "tie": len(tied) > 1 and s.name in tied,
-            "group_winner": winners.get(s.entry.group) == s.name,
-            "parameters": costs[s.name][0],
-            "trained": _trained_size(s.entry, arena),
-            "flops": costs[s.name][1],
-        }
-        for s in standings
-    ]
-    return {
-        "data": name,
-        "backbone": game.backbone,
-        "kind": game.kind,
-        "classes": arena.classes,
-        "judged": "val" if features.test is None else "test",
-        "images": len(judged),
-        "train_images": len(features.train),
-        "box_images": 0 if arena.judge is None else len(arena.judge.looks),
-        "centred_box": None if arena.judge is None else arena.judge.centred(),
-        "dim": frozen.backbone.dim,
-        "grid": list(grid),
-        "seeds": game.seeds,
-        "rates": list(game.rates),
-        "recommendation": recommendation(standings, parameters, len(judged)),
-        "recommended": None if taken is None else taken.name,
-        "noise": noise(standings, len(judged)),
-        "groups": winners,
-        "standings": rows,
-        "seconds": seconds,
-        "settings": asdict(game.settings),
-    }
-
-
-Clock = Callable[
-    [dict[str, Callable[[], object]], int], dict[str, float]
-]  # calls, rounds -> best seconds of each
+) -> TournamentReport:
+    features, box_scorer = trainer.features, trainer.box_scorer
+    judged, images = "test", features.test
+    if images is None:
+        judged, images = "val", features.val
+    tied = {result.name for result in ranking.ties(results, len(images))}
+    order = [candidate.group for candidate in candidates]
+    winners = ranking.group_winners(sorted(results, key=lambda r: order.index(r.group)))
+    for result in results:
+        result.tie = len(tied) > 1 and result.name in tied
+        result.group_winner = winners.get(result.group) == result.name
+    choice = ranking.recommended(results, len(images))
+    return TournamentReport(
+        data=name,
+        backbone=config.backbone,
+        kind=config.kind,
+        classes=trainer.classes,
+        judged=judged,
+        images=len(images),
+        train_images=len(features.train),
+        box_images=0 if box_scorer is None else len(box_scorer.features),
+        centred_box=None if box_scorer is None else box_scorer.centred_box(),
+        dim=trainer.frozen.backbone.dim,
+        grid=list(features.train.store.layout.grid),
+        seeds=config.seeds,
+        rates=list(config.rates),
+        recommendation=ranking.recommendation(results, len(images)),
+        recommended=None if choice is None else choice.name,
+        noise=ranking.noise(results, len(images)),
+        groups=winners,
+        standings=results,
+        seconds=seconds,
+        settings=asdict(config.settings),
+    )
 
 
 @torch.inference_mode()
-def measured(
-    arena: Arena, standings: Sequence[Standing], folder: Path, clock: Clock
-) -> dict[str, Any]:
-    """Milliseconds an image of the backbone, and of each pool and head, all in turn. Measured once, then kept."""
+def _add_speed(
+    results: Sequence[CandidateResult],
+    candidates: dict[str, Candidate],
+    trainer: CandidateTrainer,
+    folder: Path,
+) -> None:
+    """Add milliseconds per image of backbone, and of pool and head; measured once, then saved."""
     path = folder / "speed.json"
-    names = [s.name for s in standings if s.accuracy]
-    if path.is_file() and set((kept := json.loads(path.read_text()))["tops"]) == set(names):
-        return dict(kept)
-    train, frozen = arena.features.train, arena.frozen
-    several = train.features(range(min(16, len(train)))).to(arena.device)
-    side, count = frozen.backbone.preprocessing.size, len(several.tokens)
-    images = torch.zeros(1, 3, side, side, device=arena.device)
-    calls: dict[str, Callable[[], object]] = {"": lambda: frozen.backbone(images)}
-    for s in standings:
-        if s.accuracy:
-            top = s.entry.top(frozen, arena.classes).to(arena.device).eval()
-            calls[s.name] = lambda top=top: top(several)  # type: ignore[misc]
-    seconds = clock(calls, 5)
-    found = {
+    names = {result.name for result in results}
+    speed: dict[str, Any] = {"tops": {}}
+    if path.is_file():
+        speed = json.loads(path.read_text())
+    if set(speed["tops"]) != names:
+        speed = _measure_speed([candidates[name] for name in sorted(names)], trainer)
+        with write_atomically(path) as temporary:
+            temporary.write_text(json.dumps(speed, indent=2) + "\n")
+    for result in results:
+        result.ms, result.backbone_ms = speed["tops"][result.name], speed["backbone"]
+
+
+def _measure_speed(candidates: Sequence[Candidate], trainer: CandidateTrainer) -> dict[str, Any]:
+    train, frozen = trainer.features.train, trainer.frozen
+    batch = train.features(range(min(16, len(train)))).to(trainer.device)
+    side = frozen.backbone.preprocessing.size
+    image = torch.zeros(1, 3, side, side, device=trainer.device)
+    calls: dict[str, Callable[[], object]] = {"": lambda: frozen.backbone(image)}
+    for candidate in candidates:
+        head = candidate.create_head(frozen, trainer.classes).to(trainer.device).eval()
+        calls[candidate.name] = lambda head=head: head(batch)  # type: ignore[misc]
+    seconds = best_times(calls, 5)
+    return {
         "backbone": 1000 * seconds.pop(""),
-        "tops": {name: 1000 * value / count for name, value in seconds.items()},
+        "tops": {name: 1000 * time / len(batch.tokens) for name, time in seconds.items()},
     }
-    with write_atomically(path) as temporary:
-        temporary.write_text(json.dumps(found, indent=2) + "\n")
-    return found
-
-
-def add_speed(report: dict[str, Any], speed: Mapping[str, Any]) -> None:
-    for row in report["standings"]:
-        if row["name"] in speed["tops"]:
-            row["ms"], row["backbone_ms"] = speed["tops"][row["name"]], speed["backbone"]

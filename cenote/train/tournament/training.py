@@ -1,10 +1,12 @@
-"""Contenders that train together in one pass over the cached features, as many as fit into memory."""
+"""Train candidates on the same cached features, as many in one pass as fit into memory."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,152 +17,219 @@ from ...data.files import write_atomically
 from ...models.frozen import FrozenBackbone, PooledHead
 from ...predict.distributed import rank
 from ...predict.feature_batches import FeatureBatches
+from ...report.tournament import CandidateMaps
 from ..checkpoint import NAME as CHECKPOINT
 from ..config import OptimizationConfig
 from ..engine import Engine, Stopped
 from ..extraction import SplitFeatures
 from ..log import write_results
-from ..state import active_states
+from ..state import TrainState, active_states
 from ..tasks.probe import Probe
-from .candidates import Entry
-from .maps import Boxed, BoxJudge, Looks
+from .candidates import Candidate
+from .maps import BoxScore, BoxScorer, UncroppedFeatures
 
-# Parameters that train at a time. Weights, gradients, two moments and the best weights so far: twenty bytes each.
-ROOM = 100_000_000
-Say = Callable[[str], None]
-Heat = list[tuple[Entry, Sequence[float]]]  # with the rates it tries
+# Parameters that train at the same time: weights, gradients, two moments and the best weights so
+# far are 20 bytes each.
+MAX_PARAMETERS = 100_000_000
+Trial = tuple[Candidate, Sequence[float]]  # with the learning rates to try
+Maps = dict[str, CandidateMaps]
+logger = logging.getLogger(__name__)
 
 
 @dataclass
-class Arena:
-    """What every heat needs."""
+class SeedResult:
+    """Result of a candidate with one seed, at the learning rate that is best on validation."""
+
+    failed: str | None = None
+    lr: float | None = None
+    epoch: int | None = None
+    val: float | None = None
+    accuracy: float | None = None  # on the test split if there is one
+    boxes: float | None = None
+    map: str | None = None
+    threshold: float | None = None
+    rates: dict[str, float | str] = field(default_factory=dict)  # score or failure of each rate
+
+
+@dataclass
+class CandidateTrainer:
+    """Everything that training candidates needs besides the candidates."""
 
     frozen: FrozenBackbone
     features: SplitFeatures
     classes: int
     settings: OptimizationConfig
-    judge: BoxJudge | None  # where there are boxes
-    photos: Looks | None  # the first seed's maps of these are kept
-    rehearsal: bool  # only the choice of rates counts
     device: torch.device
-    say: Say
+    box_scorer: BoxScorer | None = None  # if there are images with boxes
+    photos: UncroppedFeatures | None = None  # if given, maps on them and all heads are saved
+    only_select_lr: bool = False  # do not evaluate on the test split
 
+    def number_of_parameters(self, candidate: Candidate) -> int:
+        head = candidate.create_head(self.frozen, self.classes)
+        return sum(p.numel() for p in head.parameters())
 
-def heats(
-    entries: Sequence[tuple[Entry, Sequence[float]]], sizes: dict[str, int], room: int = ROOM
-) -> Iterator[Heat]:
-    """In order, so many as have room; one that is too large for it plays alone."""
-    heat: Heat = []
-    taken = 0
-    for entry, rates in entries:
-        size = sizes[entry.name] * len(rates)
-        if heat and taken + size > room:
-            yield heat
-            heat, taken = [], 0
-        heat.append((entry, rates))
-        taken += size
-    if heat:
-        yield heat
+    def train(
+        self, trials: Sequence[Trial], folder: Path, resume: bool
+    ) -> tuple[dict[str, SeedResult], Maps]:
+        """Train every candidate at each of its learning rates; return results and maps by name."""
+        sizes = {trial[0].name: self.number_of_parameters(trial[0]) for trial in trials}
+        passes = list(split_into_passes(trials, sizes))
+        results: dict[str, SeedResult] = {}
+        maps: Maps = {}
+        for number, trials_of_pass in enumerate(passes, 1):
+            if len(passes) > 1 and rank() == 0:
+                names = ", ".join(candidate.name for candidate, _ in trials_of_pass)
+                logger.info("pass %d of %d: %s", number, len(passes), names)
+            pass_folder = folder / f"heat-{number}"
+            pass_results, pass_maps = self._train_pass(trials_of_pass, pass_folder, resume)
+            results |= pass_results
+            maps |= pass_maps
+        return results, maps
 
-
-def play(
-    arena: Arena, heat: Heat, seed: int, folder: Path, resume: bool
-) -> dict[str, dict[str, Any]]:
-    """By entry: the rate that validation chose, its accuracy, its map's. Kept in results.json and not played again."""
-    results = folder / "results.json"
-    if resume and results.is_file():
-        return dict(json.loads(results.read_text())["entries"])
-    settings = arena.settings
-    own = OptimizationConfig(**{**settings.__dict__, "seed": settings.seed + seed})
-    wanted = [
-        (f"{entry.name}@{lr:g}", lambda entry=entry: entry.top(arena.frozen, arena.classes), lr)
-        for entry, rates in heat
-        for lr in rates
-    ]
-    probe = Probe(arena.features.train, arena.features.val, own, wanted, arena.device)
-    try:
-        Engine(probe, own, folder).run(resume and (folder / CHECKPOINT).is_file())
-    except Stopped:
-        if active_states(probe.states):
-            raise
-    chosen = {entry.name: _choose(probe, entry, rates) for entry, rates in heat}
-    tops = {
-        name: probe.best_head(found)
-        for name, found in chosen.items()
-        if found is not None and not arena.rehearsal
-    }
-    test = arena.features.val if arena.features.test is None else arena.features.test
-    right = dict(
-        zip(
-            tops,
-            probe.accuracies(list(tops.values()), FeatureBatches(test, 256)),
-            strict=True,
+    def _train_pass(
+        self, trials: Sequence[Trial], folder: Path, resume: bool
+    ) -> tuple[dict[str, SeedResult], Maps]:
+        if resume and (folder / "results.json").is_file():
+            return read_pass(folder)
+        probe = Probe(
+            self.features.train,
+            self.features.val,
+            self.settings,
+            [
+                (f"{candidate.name}@{lr:g}", partial(self._create_head, candidate), lr)
+                for candidate, rates in trials
+                for lr in rates
+            ],
+            self.device,
         )
-    )
-    played: dict[str, dict[str, Any]] = {}
-    for entry, rates in heat:
-        tried = {f"{lr:g}": _told(probe, entry, lr) for lr in rates}
-        found = chosen[entry.name]
-        if found is None:
-            played[entry.name] = {"failed": next(iter(tried.values())), "rates": tried}
-            continue
-        boxed = arena.judge(tops[entry.name]) if arena.judge and tops and rank() == 0 else Boxed()
-        played[entry.name] = {
-            "lr": found.lr, "epoch": found.best_epoch + 1, "val": found.best_score, "accuracy": right.get(entry.name),
-            "boxes": boxed.score, "map": boxed.kind, "threshold": boxed.threshold, "failed": None, "rates": tried,
-        }  # fmt: skip
-    if rank() == 0:
-        if seed == 0:  # the one whose models and maps are shown; others would fill the disk
-            _write_tops(folder / "tops", tops)
-            if arena.photos is not None:
-                _write_maps(folder / "maps.npz", arena.photos, tops)
-        write_results(folder, {"entries": played})  # from here on the heat is over
-        (folder / CHECKPOINT).unlink(missing_ok=True)
-    return played
-
-
-def _choose(probe: Probe, entry: Entry, rates: Sequence[float]) -> Any:
-    """The best on validation; of equals the one with the smaller rate."""
-    names = {f"{entry.name}@{lr:g}" for lr in rates}
-    finished = [c for c in probe.states if c.name in names and c.best]
-    return max(finished, key=lambda c: (c.failed is None, c.best_score, -c.lr), default=None)
-
-
-def _told(probe: Probe, entry: Entry, lr: float) -> float | str:
-    contender = next(c for c in probe.states if c.name == f"{entry.name}@{lr:g}")
-    return contender.failed or contender.best_score
-
-
-def file_name(name: str) -> str:
-    return "".join(c if c.isalnum() or c in "@.+-" else "_" for c in name)
-
-
-def _write_tops(folder: Path, tops: dict[str, PooledHead]) -> None:
-    from safetensors.torch import save_file
-
-    for name, top in tops.items():
-        with write_atomically(folder / f"{file_name(name)}.safetensors") as temporary:
-            save_file(
-                {key: value.contiguous().cpu() for key, value in top.state_dict().items()},
-                temporary,
+        try:
+            Engine(probe, self.settings, folder).run(resume and (folder / CHECKPOINT).is_file())
+        except Stopped:
+            if active_states(probe.states):  # interrupted, not diverged
+                raise
+        states = {state.name: state for state in probe.states}
+        best = {
+            candidate.name: _best_state([states[f"{candidate.name}@{lr:g}"] for lr in rates])
+            for candidate, rates in trials
+        }
+        heads: dict[str, PooledHead] = {}
+        if not self.only_select_lr:
+            heads = {name: probe.best_head(state) for name, state in best.items() if state}
+        accuracy = self._accuracies(probe, heads)
+        results: dict[str, SeedResult] = {}
+        for candidate, rates in trials:
+            tried = [states[f"{candidate.name}@{lr:g}"] for lr in rates]
+            outcomes = {f"{s.lr:g}": s.failed or s.best_score for s in tried}
+            state = best[candidate.name]
+            if state is None:
+                results[candidate.name] = SeedResult(failed=tried[0].failed, rates=outcomes)
+                continue
+            boxes = BoxScore()
+            if self.box_scorer is not None and heads and rank() == 0:
+                boxes = self.box_scorer(heads[candidate.name])
+            results[candidate.name] = SeedResult(
+                lr=state.lr,
+                epoch=state.best_epoch + 1,
+                val=state.best_score,
+                accuracy=accuracy.get(candidate.name),
+                boxes=boxes.score,
+                map=boxes.kind,
+                threshold=boxes.threshold,
+                rates=outcomes,
             )
+        maps = self._maps(heads)
+        if rank() == 0:
+            if self.photos is not None:
+                _write_heads(folder, heads)
+                _write_maps(folder, maps)
+            # Last: this file says that the pass is complete.
+            entries = {name: asdict(result) for name, result in results.items()}
+            write_results(folder, {"entries": entries})
+            (folder / CHECKPOINT).unlink(missing_ok=True)
+        return results, maps
+
+    def _create_head(self, candidate: Candidate) -> PooledHead:
+        return candidate.create_head(self.frozen, self.classes)
+
+    def _accuracies(self, probe: Probe, heads: dict[str, PooledHead]) -> dict[str, float]:
+        if not heads:
+            return {}
+        test = self.features.val if self.features.test is None else self.features.test
+        values = probe.accuracies(list(heads.values()), FeatureBatches(test, 256))
+        return dict(zip(heads, values, strict=True))
+
+    def _maps(self, heads: dict[str, PooledHead]) -> Maps:
+        maps: Maps = {}
+        if self.photos is not None and rank() == 0:
+            for name, head in heads.items():
+                values, kind = self.photos.maps(head)
+                if values is not None and kind is not None:
+                    maps[name] = (kind, values.numpy())
+        return maps
 
 
-def read_top(folder: Path, entry: Entry, frozen: FrozenBackbone, classes: int) -> PooledHead:
-    """The weights that the heat in this folder kept for an entry."""
+def split_into_passes(
+    trials: Sequence[Trial], sizes: dict[str, int], max_parameters: int = MAX_PARAMETERS
+) -> Iterator[list[Trial]]:
+    """Group trials, in order, so that the parameters of a group fit; large ones train alone."""
+    group: list[Trial] = []
+    parameters = 0
+    for candidate, rates in trials:
+        size = sizes[candidate.name] * len(rates)
+        if group and parameters + size > max_parameters:
+            yield group
+            group, parameters = [], 0
+        group.append((candidate, rates))
+        parameters += size
+    if group:
+        yield group
+
+
+def read_pass(folder: Path) -> tuple[dict[str, SeedResult], Maps]:
+    """Read results and maps of a pass that is complete."""
+    entries = json.loads((folder / "results.json").read_text())["entries"]
+    maps: Maps = {}
+    if (folder / "maps.npz").is_file():
+        with np.load(folder / "maps.npz") as arrays:
+            for key in arrays.files:
+                kind, _, name = key.partition("/")
+                maps[name] = (kind, arrays[key])
+    return {name: SeedResult(**values) for name, values in entries.items()}, maps
+
+
+def head_path(pass_folder: Path, name: str) -> Path:
+    """Return the file with the weights of a candidate."""
+    safe = "".join(c if c.isalnum() or c in "@.+-" else "_" for c in name)
+    return pass_folder / "tops" / f"{safe}.safetensors"
+
+
+def load_head(
+    pass_folder: Path, candidate: Candidate, frozen: FrozenBackbone, classes: int
+) -> PooledHead:
+    """Load the weights that a pass saved for a candidate."""
     from safetensors.torch import load_file
 
-    top = entry.top(frozen, classes)
-    top.load_state_dict(load_file(folder / "tops" / f"{file_name(entry.name)}.safetensors"))
-    return top.eval()
+    head = candidate.create_head(frozen, classes)
+    head.load_state_dict(load_file(head_path(pass_folder, candidate.name)))
+    return head.eval()
 
 
-def _write_maps(path: Path, photos: Looks, tops: dict[str, PooledHead]) -> None:
-    """Where each looked in the photographs, and of which kind the map is."""
-    arrays: dict[str, Any] = {}
-    for name, top in tops.items():
-        maps, kind = photos.maps(top)
-        if maps is not None:
-            arrays[f"{kind}/{name}"] = maps.numpy()
-    with write_atomically(path) as temporary:
+def _best_state(states: Sequence[TrainState]) -> TrainState | None:
+    """Return the best on validation that did not fail; ties keep the smaller learning rate."""
+    trained = [state for state in states if state.best]
+    return max(trained, key=lambda s: (s.failed is None, s.best_score, -s.lr), default=None)
+
+
+def _write_heads(folder: Path, heads: dict[str, PooledHead]) -> None:
+    from safetensors.torch import save_file
+
+    for name, head in heads.items():
+        weights = {key: value.contiguous().cpu() for key, value in head.state_dict().items()}
+        with write_atomically(head_path(folder, name)) as temporary:
+            save_file(weights, temporary)
+
+
+def _write_maps(folder: Path, maps: Maps) -> None:
+    arrays: dict[str, Any] = {f"{kind}/{name}": values for name, (kind, values) in maps.items()}
+    with write_atomically(folder / "maps.npz") as temporary:
         np.savez_compressed(temporary, **arrays)

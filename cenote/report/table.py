@@ -1,0 +1,60 @@
+"""Tables that are declared once, as a list of columns, and rendered as text, Markdown and HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+CellValue = str | int | float | None  # None is an empty cell
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True)
+class Column(Generic[Row]):
+    """`value` of a row is sorted by; `format` writes a value that is not None."""
+
+    name: str
+    value: Callable[[Row], CellValue]
+    format: Callable[[Any], str] = str
+    help: str = ""
+    numeric: bool = True
+    missing: str = ""  # written for None
+
+    def text(self, row: Row) -> str:
+        value = self.value(row)
+        return self.missing if value is None else self.format(value)
+
+
+def used_columns(columns: Sequence[Column[Row]], rows: Sequence[Row]) -> list[Column[Row]]:
+    """Return the columns that have a value in some row."""
+    return [column for column in columns if any(column.value(row) is not None for row in rows)]
+
+
+def render_text(columns: Sequence[Column[Row]], rows: Sequence[Row]) -> str:
+    """Align words to the left and numbers to the right."""
+    cells = _cells(columns, rows)
+    widths = [max(map(len, texts)) for texts in zip(*cells, strict=True)]
+    lines = []
+    for texts in cells:
+        aligned = [
+            text.rjust(width) if column.numeric else text.ljust(width)
+            for column, text, width in zip(columns, texts, widths, strict=True)
+        ]
+        lines.append("  ".join(aligned).rstrip())
+    return "\n".join(lines)
+
+
+def render_markdown(columns: Sequence[Column[Row]], rows: Sequence[Row]) -> str:
+    lines = [
+        "| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |"
+        for texts in _cells(columns, rows)
+    ]
+    lines.insert(1, "|" + "---|" * len(columns))
+    return "\n".join(lines)
+
+
+def _cells(columns: Sequence[Column[Row]], rows: Sequence[Row]) -> list[list[str]]:
+    """Return the texts of all cells, below the names of the columns."""
+    names = [column.name for column in columns]
+    return [names, *([column.text(row) for column in columns] for row in rows)]
