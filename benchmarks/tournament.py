@@ -25,7 +25,7 @@ from cenote.predict.timing import best_times
 from cenote.train.choices import PROBE_RATES, Choices
 from cenote.train.config import OptimizationConfig
 from cenote.train.fit import fit
-from cenote.train.tournament.run import Game, tournament
+from cenote.train.tournament.run import TournamentConfig, run_tournament
 
 BAR = 8.0
 
@@ -60,7 +60,7 @@ def run(
     Backbone.forward = counted  # type: ignore[method-assign]
     with tempfile.TemporaryDirectory() as folder:
         root, cache = Path(folder), FeatureCache(Path(folder) / "cache")
-        game = Game(
+        game = TournamentConfig(
             backbone,
             weights,
             settings=OptimizationConfig(**settings),
@@ -69,24 +69,24 @@ def run(
             seeds=1,
             rates=(1e-3,),
         )  # type: ignore[arg-type]
-        warm = tournament(
-            data, root / "warm", game, cache, say=quiet
-        ).report  # features of every view
+        warm = run_tournament(data, root / "warm", game, cache).report  # features of every view
         once = through
         start = time.perf_counter()
-        full = Game(backbone, weights, settings=OptimizationConfig(**settings), boxes=boxes)  # type: ignore[arg-type]
-        report = tournament(data, root / "tournament", full, cache, say=quiet).report
+        full = TournamentConfig(
+            backbone, weights, settings=OptimizationConfig(**settings), boxes=boxes
+        )  # type: ignore[arg-type]
+        report = run_tournament(data, root / "tournament", full, cache).report
         whole = time.perf_counter() - start
         again = through - once
         probes = {}
-        for pool in slowest(warm["dim"], tuple(warm["grid"]), candidates):
+        for pool in slowest(warm.dim, tuple(warm.grid), candidates):
             start = time.perf_counter()
             choices = Choices(backbone, pool, weights=weights, freeze=True, settings=settings)
             fit(data, root / f"probe-{pool}", choices, cache, say=quiet)
             probes[pool] = time.perf_counter() - start
     Backbone.forward = forward  # type: ignore[method-assign]
     return {
-        "contenders": len(report["standings"]),
+        "contenders": len(report.standings),
         "tournament": whole,
         "probes": probes,
         "once": once,

@@ -21,7 +21,7 @@ from cenote.data import open_dataset, write_atomically
 from cenote.data.synthetic import World, write_world
 from cenote.report.maps import overlay
 from cenote.train.choices import PROBE
-from cenote.train.tournament.run import Game, tournament
+from cenote.train.tournament.run import TournamentConfig, run_tournament
 
 POOLS = Path(__file__).parent / "pools"
 WORLD: dict[str, Any] = {
@@ -58,11 +58,11 @@ def main(folder: Path) -> None:
     keep_memory()
     world = folder / "world"
     write_world(World.preset("tiny", domains=("photo",), **WORLD), world)
-    game = Game(
+    config = TournamentConfig(
         seeds=1, rates=(3e-3,), boxes=12, settings=replace(PROBE, epochs=6, batch=64, warmup=1.0)
     )
     played = folder / "tournament"
-    outcome = tournament(open_dataset(world), played, game, resume=played.exists())
+    outcome = run_tournament(open_dataset(world), played, config, resume=played.exists())
     photos = [outcome.photos.image(i).resize((SIDE, SIDE), Image.Resampling.LANCZOS) for i in SHOWN]
     for name, (kind, maps) in outcome.maps.items():
         with write_atomically(POOLS / f"{name}.jpg") as temporary:

@@ -12,9 +12,9 @@ from pathlib import Path
 import cenote
 from cenote.allocator import keep_memory
 from cenote.data import open_dataset
-from cenote.report.tournament import table, write_tournament
+from cenote.report.tournament import tournament_table, write_tournament
 from cenote.train.choices import PROBE
-from cenote.train.tournament.run import Game, tournament
+from cenote.train.tournament.run import TournamentConfig, run_tournament
 
 parser = argparse.ArgumentParser()
 parser.add_argument("folder", nargs="?", default="world/tiny")
@@ -26,12 +26,12 @@ dataset = open_dataset(asked.folder)
 print(f"{len(dataset)} images of {len(dataset.classes)} classes")
 
 settings = replace(PROBE, epochs=10, warmup=2.0)
-game = Game("lite0", pools=("gap", "gem", "ep", "simpool"), seeds=2, settings=settings)
-outcome = tournament(
-    dataset, asked.out, game, resume=asked.out.exists()
-)  # killed, the same command goes on
-write_tournament(outcome.report, asked.out, outcome.photos, outcome.maps)
-print(table(outcome.report))
+pools = ("gap", "gem", "ep", "simpool")
+config = TournamentConfig("lite0", pools=pools, seeds=2, settings=settings)
+# If it is killed, the same command continues.
+result = run_tournament(dataset, asked.out, config, resume=asked.out.exists())
+write_tournament(result.report, asked.out, result.photos, result.maps)
+print(tournament_table(result.report))
 
 model = cenote.load(asked.out)  # the recommended one
 print(

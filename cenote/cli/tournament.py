@@ -67,7 +67,7 @@ def run(
         raise ValueError(f"{' and '.join(kinds)} are different tournaments: choose one")
     if gamma and min(gamma) <= 0:
         raise ValueError(f"--gamma must be positive, got {min(gamma):g}")
-    from cenote.cli._page import command
+    from cenote.cli._arguments import command_line
     from cenote.data import open_dataset
     from cenote.predict.distributed import leads
     from cenote.report.html import write_page
@@ -94,7 +94,7 @@ def run(
     report = result.report
     files = write_tournament(report, out, result.photos, result.maps)
     seconds = sum(report.seconds.values())
-    page = tournament_page(report, result.photos, result.maps, command(), seconds)
+    page = tournament_page(report, result.photos, result.maps, command_line(), seconds)
     files += write_page(out, page)
     print(tournament_table(report))
     print(f"\n{out}: results.json, {', '.join(files)}, model.safetensors")

@@ -11,8 +11,8 @@ from PIL import Image
 from ..data import BadImage, Dataset
 from ..data.backgrounds import VARIANTS, with_background
 from ..data.corruptions import CORRUPTIONS, GROUPS, SEVERITIES
-from .sheet import Entry, contact_sheet
 from .palette import COLOURS, FADED, INK, PAPER
+from .sheet import Entry, contact_sheet
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

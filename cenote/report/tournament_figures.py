@@ -52,7 +52,10 @@ def draw_plot(report: TournamentReport) -> Figure:
         if result.group == group
     ]
     for i, group in enumerate(groups):
-        marker, colour = palette.MARKERS[i % len(palette.MARKERS)], palette.COLOURS[i % len(palette.COLOURS)]
+        marker, colour = (
+            palette.MARKERS[i % len(palette.MARKERS)],
+            palette.COLOURS[i % len(palette.COLOURS)],
+        )
         axes.plot([], [], marker, color=colour, label=group, markersize=8)
     _draw_axes(axes, points, by_gamma)
     axes.set_ylabel(f"accuracy on {report.images} {report.judged} images (%)", color=palette.INK)
@@ -111,7 +114,10 @@ def draw_pictures(
 def _draw_candidate(
     axes: Axes, result: CandidateResult, group: int, by_gamma: bool
 ) -> LabelledPoint:
-    colour, star = palette.COLOURS[group % len(palette.COLOURS)], result.group_winner and not by_gamma
+    colour, star = (
+        palette.COLOURS[group % len(palette.COLOURS)],
+        result.group_winner and not by_gamma,
+    )
     x = result.gamma if by_gamma else float(result.trained)
     if x is None:
         axes.axhline(result.mean, color=colour, linewidth=1.2, linestyle="--", alpha=0.8, zorder=1)
@@ -137,7 +143,9 @@ def _draw_axes(axes: Axes, points: Sequence[LabelledPoint], by_gamma: bool) -> N
 
     if by_gamma:
         line = sorted((point.x, point.y) for point in points if point.x is not None)
-        axes.plot(*zip(*line, strict=True), color=palette.COLOURS[0], linewidth=1, alpha=0.5, zorder=1)
+        axes.plot(
+            *zip(*line, strict=True), color=palette.COLOURS[0], linewidth=1, alpha=0.5, zorder=1
+        )
         axes.set_xlabel("exponent γ", color=palette.INK)
     else:
         axes.set_xscale("log")

@@ -21,7 +21,7 @@ from ..models.decided import Sight
 from ..predict.maps import MapPredictor
 from ..predict.open_model import class_names
 from ..predict.thresholds import FILE, Threshold, threshold_for
-from ..train.tournament.load import open_contenders, read_plan, trained_heats
+from ..train.tournament.load import finished_passes, load_candidates, read_plan
 from .photos import PhotoRequired
 from .schemas import ModelInfo
 from .sources import Sources, strip_directories
@@ -149,7 +149,7 @@ class ServedModels:
 
     def _open_tournament(self, folder: Path) -> None:
         try:
-            contenders = open_contenders(folder)
+            contenders = load_candidates(folder)
         except (ValueError, OSError):
             if (folder / "config.json").is_file():  # finished, so the error will not go away
                 raise
@@ -159,7 +159,7 @@ class ServedModels:
         for title, model in contenders.items():
             name, row = self._unique(title), standings.get(title, {})
             recommended = title == report.get("recommended")
-            place = folder if recommended else trained_heats(folder, read_plan(folder))[0]
+            place = folder if recommended else finished_passes(folder, read_plan(folder))[0]
             threshold = None
             if not (place / FILE).is_file():
                 threshold = _tournament_threshold(row, model)
@@ -212,7 +212,7 @@ def _row(batch: Tensor, i: int) -> Tensor:
 def _trained_files(folder: Path) -> list[Path]:
     """List the files whose appearance means that models were trained."""
     ends = [folder / "config.json", folder / "results.json"]
-    return [*trained_heats(folder, read_plan(folder)), *filter(Path.is_file, ends)]
+    return [*finished_passes(folder, read_plan(folder)), *filter(Path.is_file, ends)]
 
 
 def _accuracy(folder: Path) -> float | None:
@@ -237,12 +237,3 @@ def _read_report(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return report if isinstance(report, dict) else {}
-
-
-def pool_groups() -> dict[str, str]:
-    """Return the group of every pool, as in the table of a tournament."""
-    from ..pooling import list_pools
-    from ..pooling.registry import entry
-
-    groups = {name: entry(name).group_name for name in list_pools()}
-    return groups | {"cls": "CLS", "simpool [CLS; patches]": "CLS"}

@@ -79,9 +79,11 @@ class Service:
         return self._index
 
     def startup(self) -> Startup:
-        from .models import pool_groups
+        from ..train.tournament.candidates import candidate_groups
 
-        return Startup(self.contents(), example_photos(self.sources, self._index), pool_groups())
+        return Startup(
+            self.contents(), example_photos(self.sources, self._index), candidate_groups()
+        )
 
     def contents(self) -> Contents:
         """List what is served; models that a running tournament has trained since are added."""
@@ -118,7 +120,7 @@ def describe_error(error: Exception) -> str:
 
 
 def example_photos(sources: Sources, index: ServedIndex | None) -> dict[str, Photo]:
-    """Take photographs from the data of a run, else from the index, else draw two; by digest."""
+    """Take example_photos from the data of a run, else from the index, else draw two; by digest."""
     photos = list[Photo]()
     for name in _dataset_names(sources):
         with suppress(ValueError, OSError):
@@ -143,12 +145,12 @@ def _photos_of_dataset(name: str) -> list[Photo]:
     from ..data import open_dataset
     from ..data.dataset import images_are_files
     from ..data.digests import digests
-    from ..train.tournament.maps import photographs
+    from ..train.tournament.maps import example_photos as select_photos
 
     dataset = open_dataset(name)
     if "test" in dataset.splits:
         dataset = dataset.split("test")
-    dataset = photographs(dataset, MAX_EXAMPLES)
+    dataset = select_photos(dataset, MAX_EXAMPLES)
     photos = []
     for i, digest in enumerate(digests(dataset)):
         if digest is not None:

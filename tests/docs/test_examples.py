@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cenote.train.config import OptimizationConfig
-from cenote.train.tournament.run import Game
+from cenote.train.tournament.run import TournamentConfig
 from tests.docs.reading import ROOT
 from tests.docs.running import release_memory, script
 from tests.docs.shrinking import MICRO
@@ -38,12 +38,16 @@ def shorten(monkeypatch: pytest.MonkeyPatch) -> None:
     """A small backbone, two pools, one learning rate, one seed and one epoch, instead of lite0, 4, 3, 2 and 10."""
     from cenote.train.tournament.run import run as tournament
 
-    def short_game(backbone: str, settings: OptimizationConfig, **options: Any) -> Game:
+    def short_config(
+        backbone: str, settings: OptimizationConfig, **options: Any
+    ) -> TournamentConfig:
         options |= {"pools": ("gap", "simpool"), "seeds": 1, "rates": (3e-3,)}
         settings = replace(settings, epochs=1, warmup=0.0)
-        return Game(MICRO["--backbone"], Path(MICRO["--weights"]), settings=settings, **options)
+        return TournamentConfig(
+            MICRO["--backbone"], Path(MICRO["--weights"]), settings=settings, **options
+        )
 
-    monkeypatch.setattr(tournament, "Game", short_game)
+    monkeypatch.setattr(tournament, "TournamentConfig", short_config)
 
 
 @pytest.mark.parametrize("name", SHORT)

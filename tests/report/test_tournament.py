@@ -1,5 +1,6 @@
 """A tournament on paper: the table says what the report says, names of the plot never touch, a column for each."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,15 @@ from PIL import Image
 
 from cenote.data import Record, pack
 from cenote.pooling import list_pools
-from cenote.report.tournament import table, write_tournament
-from cenote.report.tournament_pictures import SIDE, picture_page
-from cenote.report.tournament_plot import draw_plot, place_label
+from cenote.report.labels import place_label
+from cenote.report.tournament import (
+    CandidateResult,
+    TournamentReport,
+    tournament_columns,
+    tournament_table,
+    write_tournament,
+)
+from cenote.report.tournament_figures import TILE, draw_pictures, draw_plot
 
 
 class Grey:
@@ -29,60 +36,85 @@ def photos() -> Any:
     return dataset
 
 
-def report(count: int = 33, kind: str = "pools", **changes: Any) -> dict[str, Any]:
-    """Many contenders close together, as real ones are."""
-    draw = np.random.default_rng(0)
-    means = np.sort(draw.normal(70, 1.2, count))[::-1]
-    rows = [
-        {
-            "name": name, "pool": name, "tokens": "patches", "options": {}, "group": f"g{i % 5}", "lr": 1e-3,
-            "accuracy": [mean - 1, mean + 1], "val": [1.0, 1.0], "boxes": [40.0, 42.0], "map": "pool",
-            "mean": float(mean), "deviation": 1.4, "failed": None, "paper": None, "tie": i < 3,
-            "group_winner": i < 5, "parameters": 10 ** (i % 4), "trained": 5000 + 10 ** (i % 7), "flops": 3_000_000,
-            "ms": 0.5, "backbone_ms": 9.0,
-        }
-        for i, (name, mean) in enumerate(zip(list_pools()[:count], means, strict=True))
-    ]  # fmt: skip
-    return {
-        "data": "birds", "backbone": "lite0", "kind": kind, "judged": "test", "images": 100, "train_images": 800,
-        "box_images": 100, "centred_box": 41.25,
-        "seeds": 2, "noise": 0.8, "recommendation": "Take it.", "standings": rows,
-        "groups": {f"g{i}": row["name"] for i, row in enumerate(rows[:5])}, **changes,
-    }  # fmt: skip
-
-
-def failed(row: dict[str, Any]) -> dict[str, Any]:
-    row = {key: value for key, value in row.items() if key not in ("ms", "backbone_ms")}
-    nothing: dict[str, Any] = {
-        "accuracy": [],
-        "boxes": [],
-        "mean": None,
-        "deviation": None,
-        "lr": None,
-        "map": None,
+def report(count: int = 33, kind: str = "pools", **changes: Any) -> TournamentReport:
+    """Many candidates close together, as real ones are."""
+    means = np.sort(np.random.default_rng(0).normal(70, 1.2, count))[::-1]
+    results = [
+        CandidateResult(
+            name=name,
+            pool=name,
+            group=f"g{i % 5}",
+            lr=1e-3,
+            accuracy=[mean - 1, mean + 1],
+            val=[1.0, 1.0],
+            boxes=[40.0, 42.0],
+            map="pool",
+            tie=i < 3,
+            group_winner=i < 5,
+            parameters=10 ** (i % 4),
+            trained=5000 + 10 ** (i % 7),
+            flops=3_000_000,
+            ms=0.5,
+            backbone_ms=9.0,
+        )
+        for i, (name, mean) in enumerate(zip(list_pools()[:count], means.tolist(), strict=True))
+    ]
+    values: dict[str, Any] = {
+        "data": "birds",
+        "backbone": "lite0",
+        "kind": kind,
+        "classes": 5,
+        "judged": "test",
+        "images": 100,
+        "train_images": 800,
+        "box_images": 100,
+        "centred_box": 41.25,
+        "dim": 8,
+        "grid": [7, 7],
+        "seeds": 2,
+        "rates": [1e-3],
+        "recommendation": "Take it.",
+        "recommended": None,
+        "noise": 0.8,
+        "groups": {f"g{i}": result.name for i, result in enumerate(results[:5])},
+        "standings": results,
+        "seconds": {},
+        "settings": {},
     }
-    return {**row, **nothing, "failed": "the loss is nan", "tie": False, "group_winner": False}
+    return TournamentReport(**{**values, **changes})
+
+
+def failed(result: CandidateResult) -> CandidateResult:
+    cost = {"parameters": result.parameters, "trained": result.trained, "flops": result.flops}
+    reason = "the loss is nan"
+    return CandidateResult(result.name, result.pool, group=result.group, failed=reason, **cost)
 
 
 def test_the_table(tmp_path: Path) -> None:
     found = report(6)
-    found["standings"][-1] = failed(found["standings"][-1])
-    text, marked = table(found), table(found, "markdown")
-    for row in found["standings"][:-1]:
-        line = next(line for line in text.splitlines() if f" {row['name']} " in line)
-        assert (
-            f"{row['mean']:.1f} ± 1.4" in line
-            and "41.0" in line
-            and "3.00" in line
-            and "0.500" in line
-        )
-        assert ("=" in line) == row["tie"] and ("*" in line) == row["group_winner"]
+    found.standings[-1] = failed(found.standings[-1])
+    text, marked = tournament_table(found), tournament_table(found, "markdown")
+    for result in found.standings[:-1]:
+        line = next(line for line in text.splitlines() if f" {result.name} " in line)
+        for cell in (f"{result.mean:.1f} ± 1.4", "41.0", "3.00", "0.500"):
+            assert cell in line
+        assert ("=" in line) == result.tie and ("*" in line) == result.group_winner
     (line,) = (line for line in text.splitlines() if "the loss is nan" in line)
     assert list_pools()[5] in line
     assert text.endswith("Take it.") and "**Take it.**" in marked
     rows = [line for line in marked.splitlines() if line.startswith("|")]
     assert len(rows) == 8 and len({line.replace("\\|", "").count("|") for line in rows}) == 1
-    assert table({**found, "judged": "val"}) != text, "it names the split that judges"
+    assert tournament_table(replace(found, judged="val")) != text, "it names the split"
+
+
+def test_a_column_without_values_is_left_out() -> None:
+    found = report(3)
+    names = [column.name for column in tournament_columns(found)]
+    assert "ms" in names and "paper" not in names
+    for result in found.standings:
+        result.ms, result.paper = None, 57.1
+    names = [column.name for column in tournament_columns(found)]
+    assert "ms" not in names and "paper" in names
 
 
 def annotations(figure: Any) -> list[Any]:
@@ -123,8 +155,8 @@ def test_no_two_names_of_the_plot_overlap(count: int) -> None:
 
 def test_the_gamma_plot_is_over_gamma() -> None:
     found = report(4, kind="gamma")
-    for row, gamma in zip(found["standings"], (2.0, 1.25, 1.0), strict=False):
-        row["options"] = {"gamma": gamma}
+    for row, gamma in zip(found.standings, (2.0, 1.25, 1.0), strict=False):
+        row.options = {"gamma": gamma}
     axes = draw_plot(found).axes[0]
     assert "γ" in axes.get_xlabel() and axes.get_xscale() == "linear"
     assert axes.get_xlim()[0] < 1 < 2 < axes.get_xlim()[1]
@@ -143,23 +175,23 @@ def test_a_label_goes_where_there_is_room() -> None:
 def test_the_pictures_have_a_column_for_each(photos: Any) -> None:
     found = report(14)
     maps = {
-        row["name"]: ("pool", np.random.default_rng(0).random((3, 7, 7)))
-        for row in found["standings"][1:]
+        row.name: ("pool", np.random.default_rng(0).random((3, 7, 7)))
+        for row in found.standings[1:]
     }
-    maps[found["standings"][2]["name"]] = ("cam", np.full((3, 7, 7), -1.0))
-    page = picture_page(found, photos, maps)
+    maps[found.standings[2].name] = ("cam", np.full((3, 7, 7), -1.0))
+    page = draw_pictures(found, photos, maps)
     assert page is not None
     assert (
-        page.width > 13 * SIDE and page.height > 2 * 3 * SIDE
+        page.width > 13 * TILE and page.height > 2 * 3 * TILE
     )  # twelve and the photographs; then two more
-    assert picture_page(found, photos, {}) is None
+    assert draw_pictures(found, photos, {}) is None
 
 
 def test_all_is_written(tmp_path: Path, photos: Any) -> None:
     found = report(3)
-    maps = {row["name"]: ("pool", np.ones((3, 7, 7))) for row in found["standings"]}
+    maps = {row.name: ("pool", np.ones((3, 7, 7))) for row in found.standings}
     written = write_tournament(found, tmp_path, photos, maps)
     assert sorted(written) == sorted(path.name for path in tmp_path.iterdir())
     assert sorted(written) == ["pictures.jpg", "plot.png", "plot.svg", "table.md", "table.txt"]
-    nobody = {**found, "standings": [failed(row) for row in found["standings"]], "groups": {}}
+    nobody = replace(found, standings=[failed(row) for row in found.standings], groups={})
     assert write_tournament(nobody, tmp_path / "none", photos, {}) == ["table.txt", "table.md"]

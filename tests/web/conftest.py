@@ -99,7 +99,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Path:
     from cenote.models.image_text.text_tower import TextTower
     from cenote.models.image_text.words import Words
     from cenote.train.config import OptimizationConfig
-    from cenote.train.tournament.run import Game, tournament
+    from cenote.train.tournament.run import TournamentConfig, run_tournament
 
     folder = tmp_path_factory.mktemp("demo")
     plan = World.preset("tiny", images=48, domains=("photo", "sketch"))
@@ -109,13 +109,11 @@ def demo(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Path:
     model.class_names = list(plan.labels)
     save_model(model, folder / "run")
     save_file(create_backbone("vit_micro").model.state_dict(), folder / "vit.safetensors")
-    game = Game(
+    config = TournamentConfig(
         "vit_micro", folder / "vit.safetensors", pools=("gap", "simpool", "cls"), seeds=1, rates=(1e-2,),
         settings=OptimizationConfig(epochs=2, batch=16, warmup=0.5),
     )  # fmt: skip
-    tournament(
-        open_dataset(folder / "world"), folder / "tournament", game, say=lambda sentence: None
-    )
+    run_tournament(open_dataset(folder / "world"), folder / "tournament", config)
     words = Words.of(["a photo of a cat", "a sketch of a bird", *THINGS], context=12)
     image = create_model("resnet_micro", "gap", 0, embedding_dim=16)
     tower = TextTower(len(words), 16, 12, width=24, layers=1, heads=2)

@@ -25,7 +25,7 @@ from cenote.predict.thresholds import model_digest, threshold_for
 from cenote.search.filters import Filter
 from cenote.search.opening import choose_method, open_for
 from cenote.search.query import SearchRequest, ask
-from cenote.train.tournament.load import open_contenders
+from cenote.train.tournament.load import load_candidates
 from cenote.web import photos as web_photos
 from cenote.web.index import SAFE_INTEGER, ServedIndex
 from cenote.web.models import FeatureKey, ServedModels
@@ -260,7 +260,7 @@ def test_cached_features_answer_as_the_file_does(
 def test_contenders_share_a_backbone_and_are_what_the_tournament_saved(
     demo: Path, service: Service
 ) -> None:
-    contenders = open_contenders(demo / "tournament")
+    contenders = load_candidates(demo / "tournament")
     report = json.loads((demo / "tournament" / "results.json").read_text())
     assert next(iter(contenders)) == report["recommended"]
     assert set(contenders) == {row["name"] for row in report["standings"]}

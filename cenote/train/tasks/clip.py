@@ -62,7 +62,9 @@ class ClipModule(nn.Module):
 
     def _embed_texts(self, texts: list[int]) -> Tensor:
         """Return (U, dim). Spelled texts, several times longer, are a batch of their own."""
-        spelled = [mix_seed(self.seed, self.epoch, -1 - text) % SPELLED_EVERY == 0 for text in texts]
+        spelled = [
+            mix_seed(self.seed, self.epoch, -1 - text) % SPELLED_EVERY == 0 for text in texts
+        ]
         device, order, vectors = self.model.scale.device, list[int](), list[Tensor]()
         for spell in (False, True):
             places = [i for i, is_spelled in enumerate(spelled) if is_spelled == spell]

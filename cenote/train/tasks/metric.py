@@ -179,7 +179,7 @@ class MetricModule(nn.Module):
         if self.mixing.needs_images:
             assert isinstance(batch.inputs, Tensor)
             images = joined_rows(batch.inputs, self.counts)
-        if self.body.pool is not None and self.body.pool.mixes:
+        if isinstance(self.body.pool, MixablePool):
             mixed_pool = self._pool_mixed
         embed = partial(self._embed_maps, grid=features.grid)
         mixable = Mixable(labels, z, maps, images, embed, self._embed_images, linear, mixed_pool)
@@ -192,7 +192,7 @@ class MetricModule(nn.Module):
         return self.body.embed_features(Features(maps[:, :n], grid, cls))
 
     def _pool_mixed(self, maps: Tensor, b: Tensor, c: Tensor, lam: Tensor) -> Tensor:
-        assert self.body.pool is not None
+        assert isinstance(self.body.pool, MixablePool)
         return self.body.refine(self.body.pool.mixed(maps, b, c, lam))
 
     def _embed_images(self, images: Tensor) -> Tensor:

@@ -59,6 +59,11 @@ def all_candidates(has_cls: bool = True) -> list[Candidate]:
     return candidates
 
 
+def candidate_groups() -> dict[str, str]:
+    """Return the group of every pool, for tables."""
+    return {candidate.name: candidate.group for candidate in all_candidates()}
+
+
 def pool_candidates(backbone: Backbone, pools: Sequence[str] = ()) -> list[Candidate]:
     """Return the candidates of the named pools, or all; "cls" includes SimPool over all tokens."""
     if not pools:

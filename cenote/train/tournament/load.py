@@ -63,11 +63,6 @@ def finished_passes(folder: Path, plan: dict[str, Any]) -> list[Path]:
     return sorted(path.parent for path in seed.glob("heat-*/results.json"))
 
 
-def candidate_groups() -> dict[str, str]:
-    """Return the group of every pool, for tables."""
-    return {candidate.name: candidate.group for candidate in all_candidates()}
-
-
 def _ranked_names(folder: Path, plan: dict[str, Any]) -> list[str]:
     """Return the names in the order of the report, the recommended one first."""
     try:
@@ -78,9 +73,7 @@ def _ranked_names(folder: Path, plan: dict[str, Any]) -> list[str]:
         return list(plan["contenders"])
 
 
-def _load_backbone(
-    folder: Path, plan: dict[str, Any], saved: PooledModel | None
-) -> FrozenBackbone:
+def _load_backbone(folder: Path, plan: dict[str, Any], saved: PooledModel | None) -> FrozenBackbone:
     """Use the saved model's weights, which need neither a download nor the original checkpoint."""
     if saved is not None:
         frozen = FrozenBackbone(create_backbone(plan["backbone"], pretrained=False))

@@ -224,9 +224,7 @@ def _add_seed(result: CandidateResult, seed: SeedResult) -> None:
             result.threshold = seed.threshold
 
 
-def _trained_head(
-    candidate: Candidate, trainer: CandidateTrainer, seed_folder: Path
-) -> PooledHead:
+def _trained_head(candidate: Candidate, trainer: CandidateTrainer, seed_folder: Path) -> PooledHead:
     passes = sorted(seed_folder.glob("heat-*"))
     pass_folder = next(path for path in passes if head_path(path, candidate.name).is_file())
     head = load_head(pass_folder, candidate, trainer.frozen, trainer.classes)

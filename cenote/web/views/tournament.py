@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import asdict
 from typing import Any
 
 from fastapi import APIRouter
 from pydantic import Field
 from starlette.exceptions import HTTPException
 
-from ...train.tournament.progress import read_standing
+from ...train.tournament.progress import read_progress
 from ..schemas import Schema, error_responses
 from ..sources import strip_directories
 from ..state import ServerState, State
@@ -55,9 +56,11 @@ async def read_tournament(state: ServerState) -> TournamentResponse:
     async with state.standings_lock:
         if folder not in state.standings:
             try:
-                standing = await asyncio.to_thread(read_standing, folder, state.pool_groups)
+                progress = await asyncio.to_thread(read_progress, folder, state.pool_groups)
             except ValueError as error:
                 raise HTTPException(404, strip_directories(str(error))) from None
-            state.standings[folder] = TournamentResponse(**standing, page=state.has_report())
+            state.standings[folder] = TournamentResponse(
+                **asdict(progress), page=state.has_report()
+            )
         response: TournamentResponse = state.standings[folder]
         return response

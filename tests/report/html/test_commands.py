@@ -153,7 +153,7 @@ def test_tournament(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert str(out / "index.html") in capfd.readouterr().out
     page, report = sound(out), json.loads((out / "results.json").read_text())
     names = [row["name"] for row in report["standings"]]
-    assert [row[1] for row in of(page, Table)[0].rows] == names
+    assert [row[2] for row in of(page, Table)[0].rows] == names
     assert {point.name for point in of(page, Scatter)[0].points} == set(names)
     assert {one.name for photo in of(page, Maps)[0].photos for one in photo.maps} == set(names)
     assert {"a", "<b>"} >= {photo.caption for photo in of(page, Maps)[0].photos}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cenote.train.tournament.progress import read_standing
+from cenote.train.tournament.progress import CandidateProgress, TournamentProgress, read_progress
 
 PLAN = {
     "backbone": "lite0", "kind": "pools", "contenders": ["gap", "simpool", "slot"], "rates": [0.001, 0.01],
@@ -46,19 +46,16 @@ def numbers(stage: str) -> list[int]:
     return [int(number) for number in re.findall(r"\d+", stage)]
 
 
-def of(standing: dict[str, Any], name: str) -> dict[str, Any]:
-    found: dict[str, Any] = next(each for each in standing["contenders"] if each["name"] == name)
-    return found
+def of(progress: TournamentProgress, name: str) -> CandidateProgress:
+    return next(each for each in progress.contenders if each.name == name)
 
 
 def test_from_the_first_file_to_the_report(tmp_path: Path) -> None:
     write(tmp_path / "plan.json", PLAN)
-    found = read_standing(tmp_path, GROUPS)
-    assert (found["running"], numbers(found["stage"]), found["done"]) == (True, [], 0)
-    assert (
-        found["total"] == 2 + 3 * 6 and found["report"] is None and found["name"] == tmp_path.name
-    )
-    assert [(each["name"], each["group"]) for each in found["contenders"]] == [
+    found = read_progress(tmp_path, GROUPS)
+    assert (found.running, numbers(found.stage), found.done) == (True, [], 0)
+    assert found.total == 2 + 3 * 6 and found.report is None and found.name == tmp_path.name
+    assert [(each.name, each.group) for each in found.contenders] == [
         ("gap", "simple"), ("simpool", "SimPool"), ("slot", "pools"),
     ]  # fmt: skip
 
@@ -71,15 +68,9 @@ def test_from_the_first_file_to_the_report(tmp_path: Path) -> None:
         "slot@0.001": 1.0,
     }
     write(rates / "metrics.jsonl", journal(tried) + '{"epoch": 2, "resu')  # a kill cut it off
-    found = read_standing(tmp_path, GROUPS)
-    assert numbers(found["stage"]) == [1, 2] and found["done"] == 1
-    assert of(found, "gap") == {
-        "name": "gap",
-        "group": "simple",
-        "accuracy": [],
-        "val": [50.0],
-        "epoch": 1,
-    }
+    found = read_progress(tmp_path, GROUPS)
+    assert numbers(found.stage) == [1, 2] and found.done == 1
+    assert of(found, "gap") == CandidateProgress("gap", "simple", [], [50.0], 1)
 
     write(
         rates / "results.json",
@@ -93,9 +84,9 @@ def test_from_the_first_file_to_the_report(tmp_path: Path) -> None:
             *[{"gap@0.01": 10.0 * i, "simpool@0.001": 70.0, "slot@0.001": 0.0} for i in range(3)]
         ),
     )
-    found = read_standing(tmp_path, GROUPS)
-    assert numbers(found["stage"]) == [1, 3, 6] and found["done"] == 2 + 3 and found["total"] == 20
-    assert of(found, "gap")["val"] == [20.0] and of(found, "gap")["epoch"] == 3
+    found = read_progress(tmp_path, GROUPS)
+    assert numbers(found.stage) == [1, 3, 6] and found.done == 2 + 3 and found.total == 20
+    assert of(found, "gap").val == [20.0] and of(found, "gap").epoch == 3
 
     over = {
         "gap": entry(80.0, 78.0),
@@ -103,44 +94,38 @@ def test_from_the_first_file_to_the_report(tmp_path: Path) -> None:
         "slot": {"failed": "NaN", "rates": {}},
     }
     write(seed / "results.json", {"entries": over})
-    found = read_standing(tmp_path, GROUPS)
-    assert numbers(found["stage"]) == [1]
-    assert of(found, "simpool") == {
-        "name": "simpool",
-        "group": "SimPool",
-        "accuracy": [88.0],
-        "val": [90.0],
-        "epoch": 0,
-    }
-    assert of(found, "slot")["accuracy"] == of(found, "slot")["val"] == []
+    found = read_progress(tmp_path, GROUPS)
+    assert numbers(found.stage) == [1]
+    assert of(found, "simpool") == CandidateProgress("simpool", "SimPool", [88.0], [90.0], 0)
+    assert of(found, "slot").accuracy == of(found, "slot").val == []
 
     rows = [{"name": name, "group": "g"} for name in ("simpool", "gap", "slot")]
     write(tmp_path / "results.json", {"standings": rows, "seeds": 1})
-    found = read_standing(tmp_path)
-    assert (found["running"], numbers(found["stage"]), found["done"], found["total"]) == (
+    found = read_progress(tmp_path)
+    assert (found.running, numbers(found.stage), found.done, found.total) == (
         False,
         [],
         8,
         8,
     )
-    assert [each["name"] for each in found["contenders"]] == ["simpool", "gap", "slot"] and found[
-        "report"
-    ]["seeds"] == 1
+    assert [each.name for each in found.contenders] == ["simpool", "gap", "slot"] and (
+        found.report or {}
+    )["seeds"] == 1
 
     write(
         tmp_path / "seed-5" / "heat-1" / "metrics.jsonl", journal({"gap@0.01": 30.0})
     )  # more seeds were asked for
-    found = read_standing(tmp_path)
-    assert found["running"] and found["report"] is None and numbers(found["stage"]) == [2, 1, 6]
+    found = read_progress(tmp_path)
+    assert found.running and found.report is None and numbers(found.stage) == [2, 1, 6]
 
 
 def test_one_that_was_left_alone_may_have_been_stopped(tmp_path: Path) -> None:
     write(tmp_path / "plan.json", PLAN)
     for path in (tmp_path / "plan.json", tmp_path):
         os.utime(path, (time.time() - 3600,) * 2)
-    found = read_standing(tmp_path)
-    assert not found["running"] and found["report"] is None
-    assert numbers(found["stage"])[0] in (60, 61) and "--resume" in found["stage"]  # minutes
+    found = read_progress(tmp_path)
+    assert not found.running and found.report is None
+    assert numbers(found.stage)[0] in (60, 61) and "--resume" in found.stage  # minutes
 
 
 def test_heats_to_come_are_counted(tmp_path: Path) -> None:
@@ -149,7 +134,7 @@ def test_heats_to_come_are_counted(tmp_path: Path) -> None:
         tmp_path / "seed-4" / "heat-1" / "metrics.jsonl",
         journal({"gap@0.01": 1.0, "simpool@0.01": 1.0}),
     )
-    assert read_standing(tmp_path)["total"] == 2 * 2 * 6, (
+    assert read_progress(tmp_path).total == 2 * 2 * 6, (
         "three contenders, two of them in the first heat"
     )
 
@@ -159,4 +144,4 @@ def test_what_is_no_tournament(tmp_path: Path, plan: str | None) -> None:
     if plan is not None:
         (tmp_path / "plan.json").write_text(plan)
     with pytest.raises(ValueError, match=re.escape(str(tmp_path))):
-        read_standing(tmp_path)
+        read_progress(tmp_path)
