@@ -1,8 +1,9 @@
-"""What happens to a picture on its way into training; DINO's views are in `crops`.
+"""Training transforms on torchvision v2, and DINO's crops.
 
-Evaluation's resize and centre crop belong to the backbone: `cenote.backbones.Preprocessing`. All randomness comes from
-torch's default generator, which the loader seeds for every image. Every transform here also takes a picture with its
-truth, `transform(image, truth)`, and moves the boxes and the mask along.
+The resize and centre crop of evaluation belong to the backbone: `cenote.backbones.Preprocessing`.
+All randomness comes from torch's default generator, which the loader seeds for every image. Every
+transform but `MultiCrop` also takes an image with its targets, `transform(image, targets)`, and
+moves boxes and mask along.
 """
 
 from __future__ import annotations
@@ -21,13 +22,21 @@ from torchvision.transforms.v2 import functional
 
 from .record import Box
 
-Colour = Sequence[float]
+Color = Sequence[float]
 Range = tuple[float, float]
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+# DINO's color jitter, and the radius of its Gaussian blur (Pillow's).
+JITTER = (
+    (functional.adjust_brightness, (0.6, 1.4)),
+    (functional.adjust_contrast, (0.6, 1.4)),
+    (functional.adjust_saturation, (0.8, 1.2)),
+    (functional.adjust_hue, (-0.1, 0.1)),
+)
+BLUR_RADIUS = (0.1, 2.0)
 
 
 class Targets(TypedDict, total=False):
-    """What moves along with the pixels."""
+    """Annotations that are transformed with the image."""
 
     boxes: tv_tensors.BoundingBoxes  # (n, 4) x1, y1, x2, y2
     mask: tv_tensors.Mask  # (H, W)
@@ -36,11 +45,10 @@ class Targets(TypedDict, total=False):
 def make_targets(
     boxes: Sequence[Box], mask: npt.NDArray[np.uint8] | None, size: tuple[int, int]
 ) -> Targets:
-    """Boxes and mask of an image of `size` (width, height), as torchvision's transforms know them."""
+    """Convert boxes and mask of an image of `size` (width, height) for torchvision's transforms."""
     corners = torch.tensor([box[:4] for box in boxes], dtype=torch.float32).reshape(-1, 4)
-    targets = Targets(
-        boxes=tv_tensors.BoundingBoxes(corners, format="XYXY", canvas_size=size[::-1])
-    )
+    boxes_tensor = tv_tensors.BoundingBoxes(corners, format="XYXY", canvas_size=size[::-1])
+    targets = Targets(boxes=boxes_tensor)
     if mask is not None:
         targets["mask"] = tv_tensors.Mask(torch.from_numpy(np.ascontiguousarray(mask)))
     return targets
@@ -48,8 +56,8 @@ def make_targets(
 
 def train_transform(
     size: int = 224,
-    mean: Colour = MEAN,
-    std: Colour = STD,
+    mean: Color = MEAN,
+    std: Color = STD,
     interpolation: str = "bicubic",
     scale: Range = (0.08, 1.0),
     ratio: Range = (3 / 4, 4 / 3),
@@ -58,19 +66,23 @@ def train_transform(
     erasing: float = 0.0,
     cutout: float = 0.0,
 ) -> v2.Compose:
-    """A random part of the picture at `size` x `size`, perhaps mirrored.
+    """Return a random resized crop of `size` x `size` with a random horizontal flip.
 
-    `randaugment` is (operations, magnitude of 30), for images without truth only. `erasing` is the probability that a
-    rectangle becomes noise. `cutout` is the largest black square, as a share of the side.
+    `randaugment` is (operations, magnitude of 30), for images without targets only. `erasing` is
+    the probability that a rectangle becomes noise. `cutout` is the largest black square, as a
+    fraction of the side.
     """
-    steps: list[Any] = [_crop(size, scale, ratio, interpolation), v2.RandomHorizontalFlip(flip)]
+    modes = {mode.value: mode for mode in InterpolationMode}
+    if interpolation not in modes:
+        raise ValueError(f"no interpolation '{interpolation}': {', '.join(modes)}")
+    crop = v2.RandomResizedCrop((size, size), scale, ratio, modes[interpolation], antialias=True)
+    steps: list[Any] = [crop, v2.RandomHorizontalFlip(flip)]
     if randaugment is None:
         steps.insert(0, v2.ToImage())  # torch crops and resizes bytes twice as fast as Pillow
-    else:  # and Pillow turns and colours them faster than torch
-        grey = [round(255 * value) for value in mean]  # what a turned picture leaves empty
-        steps.append(
-            v2.RandAugment(*randaugment, interpolation=InterpolationMode.BILINEAR, fill=grey)
-        )
+    else:  # Pillow rotates and colors them faster than torch
+        fill = [round(255 * value) for value in mean]
+        bilinear = InterpolationMode.BILINEAR
+        steps.append(v2.RandAugment(*randaugment, interpolation=bilinear, fill=fill))
     noise = [v2.RandomErasing(erasing, value="random")] if erasing else []
     return _pipeline(steps, mean, std, cutout, noise)
 
@@ -78,19 +90,19 @@ def train_transform(
 def wsol_train_transform(
     size: int = 224,
     resize: int = 256,
-    mean: Colour = MEAN,
-    std: Colour = STD,
+    mean: Color = MEAN,
+    std: Color = STD,
     flip: float = 0.5,
     cutout: float = 0.0,
 ) -> v2.Compose:
-    """Weakly supervised localization: squeezed to a square, a random crop of it, perhaps mirrored, perhaps Cutout."""
+    """Weakly supervised localization: resize to a square, random crop, random flip, Cutout."""
     squeeze = v2.Resize((resize, resize), InterpolationMode.BILINEAR, antialias=True)
     steps = [v2.ToImage(), squeeze, v2.RandomCrop(size), v2.RandomHorizontalFlip(flip)]
     return _pipeline(steps, mean, std, cutout)
 
 
-def wsol_eval_transform(size: int = 224, mean: Colour = MEAN, std: Colour = STD) -> v2.Compose:
-    """Weakly supervised localization: the whole picture squeezed to a square, so that its map covers all of it."""
+def wsol_eval_transform(size: int = 224, mean: Color = MEAN, std: Color = STD) -> v2.Compose:
+    """Weakly supervised localization: resize to a square, so that the map covers the full image."""
     squeeze = v2.Resize((size, size), InterpolationMode.BILINEAR, antialias=True)
     return _pipeline([v2.ToImage(), squeeze], mean, std)
 
@@ -98,24 +110,22 @@ def wsol_eval_transform(size: int = 224, mean: Colour = MEAN, std: Colour = STD)
 def wsol_boxes(
     boxes: Iterable[Sequence[Any]], size: tuple[int, int], to: int = 224
 ) -> npt.NDArray[np.int64]:
-    """True boxes of an image of `size` (width, height) at the size of evaluation, truncated as the protocol does."""
+    """Scale boxes of an image of `size` (width, height) to `to` pixels, truncated as published."""
     corners = np.array([box[:4] for box in boxes], np.float64).reshape(-1, 4)
     return (corners * to / np.array([*size, *size], np.float64)).astype(np.int64)
 
 
 class Cutout(v2.Transform):  # type: ignore[misc]  # torchvision has no types
-    """A black square: its side uniform from 0 to `max_size` of the image's shorter side, its centre anywhere.
+    """Black square with a side from 0 to `max_size` of the image's shorter side, anywhere.
 
-    Size and place are drawn for each image; what lies beyond the border is cut off. It stands before Normalize, where
-    black is 0. Boxes and masks stay: the object is still there, only hidden.
+    Size and position are drawn for each image; the square may be cut off at the border. Use it
+    before Normalize, where black is 0. Boxes and masks do not change: the object is only hidden.
     """
 
     def __init__(self, max_size: float) -> None:
         super().__init__()
         if not 0 <= max_size <= 1:
-            raise ValueError(
-                f"Cutout's largest side is a share of the image from 0 to 1, got {max_size}"
-            )
+            raise ValueError(f"max_size is a fraction of the side from 0 to 1, got {max_size}")
         self.max_size = max_size
 
     def make_params(self, flat_inputs: list[Any]) -> dict[str, Any]:
@@ -129,52 +139,33 @@ class Cutout(v2.Transform):  # type: ignore[misc]  # torchvision has no types
     def transform(self, inpt: Any, params: dict[str, Any]) -> Any:
         left, top, right, bottom = params["box"]
         if isinstance(inpt, Image.Image):
-            inpt = inpt.copy()
-            inpt.paste(0, params["box"])
-        elif isinstance(inpt, tv_tensors.Image) or type(inpt) is Tensor:
-            plain = inpt.as_subclass(Tensor).clone()
-            plain[..., top:bottom, left:right] = 0
-            inpt = (
-                tv_tensors.wrap(plain, like=inpt) if isinstance(inpt, tv_tensors.Image) else plain
-            )
-        return inpt
-
-
-def _crop(size: int, scale: Range, ratio: Range, interpolation: str) -> v2.RandomResizedCrop:
-    known = {mode.value: mode for mode in InterpolationMode}
-    if interpolation not in known:
-        raise ValueError(f"no interpolation '{interpolation}': {', '.join(known)}")
-    return v2.RandomResizedCrop((size, size), scale, ratio, known[interpolation], antialias=True)
+            result = inpt.copy()
+            result.paste(0, params["box"])
+            return result
+        if not (isinstance(inpt, tv_tensors.Image) or type(inpt) is Tensor):
+            return inpt
+        pixels = inpt.as_subclass(Tensor).clone()
+        pixels[..., top:bottom, left:right] = 0
+        return pixels if type(inpt) is Tensor else tv_tensors.wrap(pixels, like=inpt)
 
 
 def _pipeline(
-    steps: Sequence[Any], mean: Colour, std: Colour, cutout: float = 0.0, noise: Sequence[Any] = ()
+    steps: Sequence[Any], mean: Color, std: Color, cutout: float = 0.0, noise: Sequence[Any] = ()
 ) -> v2.Compose:
-    """The steps on bytes, then numbers: Cutout where black is 0, erasing where the mean is."""
-    black = [Cutout(cutout)] if cutout else []
-    pixels = [
-        v2.ToImage(),
-        v2.ToDtype(torch.float32, scale=True),
-        *black,
-        v2.Normalize(list(mean), list(std)),
-    ]
+    """Append the conversion to float, with Cutout before and erasing after Normalize."""
+    pixels = [v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]
+    if cutout:
+        pixels.append(Cutout(cutout))
+    pixels.append(v2.Normalize(list(mean), list(std)))
     return v2.Compose([*steps, *pixels, *noise, v2.ToPureTensor()])
 
 
-JITTER = (
-    (functional.adjust_brightness, (0.6, 1.4)),
-    (functional.adjust_contrast, (0.6, 1.4)),
-    (functional.adjust_saturation, (0.8, 1.2)),
-    (functional.adjust_hue, (-0.1, 0.1)),
-)
-RADIUS = (0.1, 2.0)  # of Pillow's Gaussian blur, with which DINO was published
-
-
 class MultiCrop:
-    """DINO's views of one picture: two large crops, then `local` small ones, as a list of tensors.
+    """DINO's views of one image: two large crops, then `local` small ones, as a list of tensors.
 
-    The scales are SimPool's for ViT-S; its ResNet-50 and ConvNeXt-S have (0.14, 1) and (0.05, 0.14), DINO itself
-    (0.4, 1) and (0.05, 0.4) with 8 or 10 small crops. Colours, blur and solarization are DINO's.
+    The scales are SimPool's for ViT-S; its ResNet-50 and ConvNeXt-S have (0.14, 1) and
+    (0.05, 0.14), DINO itself (0.4, 1) and (0.05, 0.4) with 8 or 10 small crops. Colors, blur and
+    solarization are DINO's.
     """
 
     def __init__(
@@ -184,14 +175,14 @@ class MultiCrop:
         local: int = 6,
         scale: Range = (0.25, 1.0),
         local_scale: Range = (0.05, 0.25),
-        mean: Colour = MEAN,
-        std: Colour = STD,
+        mean: Color = MEAN,
+        std: Color = STD,
     ) -> None:
         self.local = local
         self.views = [
-            View(size, scale, mean, std, blur=1.0),
-            View(size, scale, mean, std, blur=0.1, solarize=0.2),
-            View(local_size, local_scale, mean, std, blur=0.5),
+            AugmentedCrop(size, scale, mean, std, blur=1.0),
+            AugmentedCrop(size, scale, mean, std, blur=0.1, solarize=0.2),
+            AugmentedCrop(local_size, local_scale, mean, std, blur=0.5),
         ]
 
     def __call__(self, image: Image.Image) -> list[Tensor]:
@@ -199,42 +190,45 @@ class MultiCrop:
         return [first(image), second(image), *(small(image) for _ in range(self.local))]
 
 
-class View:
-    """A random crop, perhaps mirrored, recoloured, grey, blurred, solarized."""
+class AugmentedCrop:
+    """Random crop with random flip, color jitter, grey, blur and solarization.
+
+    It draws what torchvision's classes would draw, in the same order, at a third of the cost: on
+    small images those spend most of their time on inspecting their inputs.
+    """
 
     def __init__(
-        self, size: int, scale: Range, mean: Colour, std: Colour, blur: float, solarize: float = 0.0
+        self, size: int, scale: Range, mean: Color, std: Color, blur: float, solarize: float = 0.0
     ) -> None:
         self.crop = v2.RandomResizedCrop((size, size), scale, (3 / 4, 4 / 3))
         self.blur, self.solarize = blur, solarize
         self.mean, self.std = (torch.tensor(values)[:, None, None] for values in (mean, std))
 
     def __call__(self, image: Image.Image) -> Tensor:
-        part = self.crop.make_params([image])
-        bicubic = InterpolationMode.BICUBIC
+        box, bicubic = self.crop.make_params([image]), InterpolationMode.BICUBIC
         image = functional.resized_crop(
-            image, **part, size=self.crop.size, interpolation=bicubic, antialias=True
+            image, **box, size=self.crop.size, interpolation=bicubic, antialias=True
         )
-        if _happens(0.5):
+        if _draw(0.5):
             image = functional.horizontal_flip(image)
-        if _happens(0.8):
+        if _draw(0.8):
             order = torch.randperm(4).tolist()
-            strengths = [_between(*ends) for _, ends in JITTER]
-            for place in order:
-                image = JITTER[place][0](image, strengths[place])
-        if _happens(0.2):
+            strengths = [_uniform(*ends) for _, ends in JITTER]
+            for k in order:
+                image = JITTER[k][0](image, strengths[k])
+        if _draw(0.2):
             image = functional.rgb_to_grayscale(image, num_output_channels=3)
-        if _happens(self.blur):
-            image = image.filter(ImageFilter.GaussianBlur(_between(*RADIUS)))
-        if self.solarize and _happens(self.solarize):
+        if _draw(self.blur):
+            image = image.filter(ImageFilter.GaussianBlur(_uniform(*BLUR_RADIUS)))
+        if self.solarize and _draw(self.solarize):
             image = functional.solarize(image, 128)
         pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous()
         return pixels.float().div_(255).sub_(self.mean).div_(self.std)
 
 
-def _happens(probability: float) -> bool:
+def _draw(probability: float) -> bool:
     return float(torch.rand(1)) < probability
 
 
-def _between(low: float, high: float) -> float:
+def _uniform(low: float, high: float) -> float:
     return float(torch.empty(1).uniform_(low, high))

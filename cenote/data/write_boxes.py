@@ -1,4 +1,4 @@
-"""Found boxes and masks as files that others read: COCO's JSON, Pascal VOC's XML, a CSV list, and PNG."""
+"""Write predicted boxes and masks: COCO's JSON, Pascal VOC's XML, a CSV list, PNG masks."""
 
 from __future__ import annotations
 
@@ -19,100 +19,85 @@ from PIL import Image
 from .files import write_atomically
 
 Mask = npt.NDArray[np.bool_]
-CSV_HEADER = (
-    "file",
-    "width",
-    "height",
-    "class_name",
-    "x1",
-    "y1",
-    "x2",
-    "y2",
-    "score",
-)  # of boxes.csv
+FORMATS = ("coco", "voc", "csv")
+CSV_HEADER = ("file", "width", "height", "class_name", "x1", "y1", "x2", "y2", "score")
 
 
 class ImageBoxes(NamedTuple):
-    """Of one image: boxes (k, 4) in whole pixels, far edges outside, each with a score and perhaps a mask (H, W)."""
+    """Boxes (k, 4) of one image in whole pixels, right and bottom exclusive, with scores."""
 
     path: Path
-    name: str  # of the files that are its own
+    name: str  # of the image's XML and PNG files
     size: tuple[int, int]  # (width, height), upright
     label: str | None
     boxes: Sequence[Sequence[int]]
     scores: Sequence[float]
-    masks: Sequence[Mask] = ()
+    masks: Sequence[Mask] = ()  # (H, W), one per box
 
 
-class Writer(ABC):
-    """Takes images one by one; a file of all of them gets its name when the last is in it."""
+class BoxWriter(ABC):
+    """Writes images one by one; a file of all images gets its name when it is complete."""
 
     @abstractmethod
-    def add(self, found: ImageBoxes) -> None: ...
+    def add(self, image: ImageBoxes) -> None: ...
 
 
-class VOC(Writer):
-    """Annotations/NAME.xml: pixels counted from 1, the last one included."""
+class VocWriter(BoxWriter):
+    """Writes Annotations/NAME.xml: pixels are counted from 1, the last one is included."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "Annotations"
 
-    def add(self, found: ImageBoxes) -> None:
+    def add(self, image: ImageBoxes) -> None:
         root = ElementTree.Element("annotation")
-        _text(root, folder=_plain(found.path.parent.name), filename=_plain(found.path.name))
-        _text(
-            ElementTree.SubElement(root, "size"), width=found.size[0], height=found.size[1], depth=3
-        )
-        _text(root, segmented=0)
-        for (x0, y0, x1, y1), score in zip(found.boxes, found.scores, strict=True):
+        width, height = image.size
+        _add_elements(root, folder=image.path.parent.name, filename=image.path.name)
+        size = ElementTree.SubElement(root, "size")
+        _add_elements(size, width=width, height=height, depth=3)
+        _add_elements(root, segmented=0)
+        label = image.label or "object"
+        for (x0, y0, x1, y1), score in zip(image.boxes, image.scores, strict=True):
             entry = ElementTree.SubElement(root, "object")
-            _text(
-                entry,
-                name=_plain(found.label or "object"),
-                pose="Unspecified",
-                truncated=0,
-                difficult=0,
-            )
-            _text(
-                ElementTree.SubElement(entry, "bndbox"), xmin=x0 + 1, ymin=y0 + 1, xmax=x1, ymax=y1
-            )
-            _text(entry, score=f"{score:.4f}")
+            _add_elements(entry, name=label, pose="Unspecified", truncated=0, difficult=0)
+            box = ElementTree.SubElement(entry, "bndbox")
+            _add_elements(box, xmin=x0 + 1, ymin=y0 + 1, xmax=x1, ymax=y1)
+            _add_elements(entry, score=f"{score:.4f}")
         ElementTree.indent(root)
-        with write_atomically(self.folder / f"{found.name}.xml") as path:
+        with write_atomically(self.folder / f"{image.name}.xml") as path:
             ElementTree.ElementTree(root).write(path, encoding="utf-8")
 
 
-class Masks(Writer):
-    """masks/NAME.png: 0, and 255 where an object is."""
+class MaskWriter(BoxWriter):
+    """Writes masks/NAME.png: 255 where an object is, else 0."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "masks"
 
-    def add(self, found: ImageBoxes) -> None:
-        union = np.zeros(found.size[::-1], bool)
-        for mask in found.masks:
+    def add(self, image: ImageBoxes) -> None:
+        union = np.zeros(image.size[::-1], bool)
+        for mask in image.masks:
             union |= mask
-        with write_atomically(self.folder / f"{found.name}.png") as path:
+        with write_atomically(self.folder / f"{image.name}.png") as path:
             Image.fromarray(union.astype(np.uint8) * 255).save(path)
 
 
-class CSV(Writer):
-    """One box a line; an image in which nothing was found has a line without corners."""
+class CsvWriter(BoxWriter):
+    """Writes one line per box; an image without boxes has a line without corners."""
 
     def __init__(self, file: TextIO, folder: Path) -> None:
         self.lines, self.folder = csv.writer(file), folder
         self.lines.writerow(CSV_HEADER)
 
-    def add(self, found: ImageBoxes) -> None:
-        image = [_relative(found.path, self.folder), *found.size, found.label or ""]
-        for box, score in zip(found.boxes, found.scores, strict=True):
-            self.lines.writerow([*image, *box, f"{score:.4f}"])
-        if not len(found.boxes):
-            self.lines.writerow([*image, "", "", "", "", ""])
+    def add(self, image: ImageBoxes) -> None:
+        columns = [_relative(image.path, self.folder), *image.size, image.label or ""]
+        for box, score in zip(image.boxes, image.scores, strict=True):
+            self.lines.writerow([*columns, *box, f"{score:.4f}"])
+        if not len(image.boxes):
+            self.lines.writerow([*columns, "", "", "", "", ""])
 
 
-class COCO(Writer):
-    """Instances with scores. Annotations go to the file as they come, masks with them; of images a line is kept."""
+class CocoWriter(BoxWriter):
+    """Writes instances with scores; annotations are written at once, the images at the end."""
 
     def __init__(self, file: TextIO, folder: Path, classes: Sequence[str]) -> None:
         self.file, self.folder = file, folder
@@ -121,86 +106,83 @@ class COCO(Writer):
         self.count = 0
         file.write('{"annotations": [')
 
-    def add(self, found: ImageBoxes) -> None:
-        width, height = found.size
+    def add(self, image: ImageBoxes) -> None:
+        width, height = image.size
         number = len(self.images) + 1
-        self.images.append(
-            {
-                "id": number,
-                "file_name": _relative(found.path, self.folder),
-                "width": width,
-                "height": height,
-            }
-        )
-        for i, ((x0, y0, x1, y1), score) in enumerate(zip(found.boxes, found.scores, strict=True)):
+        file_name = _relative(image.path, self.folder)
+        self.images.append({"id": number, "file_name": file_name, "width": width, "height": height})
+        for i, ((x0, y0, x1, y1), score) in enumerate(zip(image.boxes, image.scores, strict=True)):
             entry: dict[str, Any] = {
                 "id": self.count + 1,
                 "image_id": number,
-                "category_id": self.numbers[found.label or "object"],
+                "category_id": self.numbers[image.label or "object"],
                 "bbox": [int(x0), int(y0), int(x1 - x0), int(y1 - y0)],
                 "area": int((x1 - x0) * (y1 - y0)),
                 "iscrowd": 0,
                 "score": round(float(score), 4),
             }
-            if len(found.masks):
-                entry["segmentation"] = {"size": [height, width], "counts": runs(found.masks[i])}
-                entry["area"] = int(found.masks[i].sum())
-            self.file.write(("," if self.count else "") + "\n" + json.dumps(entry))
+            if len(image.masks):
+                runs = run_lengths(image.masks[i])
+                entry["segmentation"] = {"size": [height, width], "counts": runs}
+                entry["area"] = int(image.masks[i].sum())
+            separator = "," if self.count else ""
+            self.file.write(f"{separator}\n{json.dumps(entry)}")
             self.count += 1
 
     def finish(self) -> None:
-        """The closing lines, when all went well."""
+        """Write the images and categories."""
         categories = [
             {"id": number, "name": name, "supercategory": ""}
             for name, number in self.numbers.items()
         ]
-        self.file.write(
-            f'],\n"images": {json.dumps(self.images)},\n"categories": {json.dumps(categories)}}}\n'
-        )
+        images = json.dumps(self.images)
+        self.file.write(f'],\n"images": {images},\n"categories": {json.dumps(categories)}}}\n')
 
 
 @contextmanager
 def open_writers(
     folder: Path, formats: Sequence[str], masks: bool = False, classes: Sequence[str] = ("object",)
-) -> Iterator[list[Writer]]:
-    """Writers of these formats ("coco", "voc", "csv") in a folder; without success nothing has its final name.
+) -> Iterator[list[BoxWriter]]:
+    """Yield writers of these formats; after an error no incomplete file has its final name.
 
-    Paths in boxes.json and boxes.csv are relative to the folder. `classes` are all that labels may be.
+    Paths in boxes.json and boxes.csv are relative to the folder. `classes` are all possible labels.
     """
-    unknown = [name for name in formats if name not in ("coco", "voc", "csv")]
+    unknown = [name for name in formats if name not in FORMATS]
     if unknown:
-        raise ValueError(f"no format '{unknown[0]}': coco, voc, csv")
+        raise ValueError(f"no format '{unknown[0]}': {', '.join(FORMATS)}")
     folder.mkdir(parents=True, exist_ok=True)
-    _sweep_up(folder)
-    writers: list[Writer] = [VOC(folder)] if "voc" in formats else []
-    writers += [Masks(folder)] if masks else []
+    _remove_unfinished(folder)
+    writers: list[BoxWriter] = []
     with ExitStack() as files:
+        if "voc" in formats:
+            writers.append(VocWriter(folder))
+        if masks:
+            writers.append(MaskWriter(folder))
         if "csv" in formats:
-            writers.append(CSV(files.enter_context(_whole(folder / "boxes.csv")), folder))
-        coco = (
-            COCO(files.enter_context(_whole(folder / "boxes.json")), folder, classes)
-            if "coco" in formats
-            else None
-        )
-        yield writers if coco is None else [*writers, coco]
-        if coco is not None:
-            coco.finish()
+            file = files.enter_context(_open_atomically(folder / "boxes.csv"))
+            writers.append(CsvWriter(file, folder))
+        if "coco" in formats:
+            file = files.enter_context(_open_atomically(folder / "boxes.json"))
+            writers.append(CocoWriter(file, folder, classes))
+        yield writers
+        if "coco" in formats and isinstance(writers[-1], CocoWriter):
+            writers[-1].finish()
 
 
-def _sweep_up(folder: Path) -> None:
-    """What runs that were killed left half-written."""
-    for begun in (".boxes.*.*", "Annotations/.*.*.xml", "masks/.*.*.png"):
-        for path in folder.glob(begun):
+def _remove_unfinished(folder: Path) -> None:
+    """Remove the temporary files of killed runs."""
+    for pattern in (".boxes.*.*", "Annotations/.*.*.xml", "masks/.*.*.png"):
+        for path in folder.glob(pattern):
             number = path.name.split(".")[-2]
-            if number.isdecimal() and not _lives(int(number)):
+            if number.isdecimal() and not _is_running(int(number)):
                 path.unlink(missing_ok=True)
 
 
-def _lives(number: int) -> bool:
-    if os.name != "posix":  # there, to ask is to end it
+def _is_running(process: int) -> bool:
+    if os.name != "posix":  # on Windows, os.kill would end the process
         return True
     try:
-        os.kill(number, 0)
+        os.kill(process, 0)
     except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:
@@ -209,7 +191,7 @@ def _lives(number: int) -> bool:
 
 
 @contextmanager
-def _whole(path: Path) -> Iterator[TextIO]:
+def _open_atomically(path: Path) -> Iterator[TextIO]:
     with (
         write_atomically(path) as temporary,
         temporary.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file,
@@ -217,28 +199,24 @@ def _whole(path: Path) -> Iterator[TextIO]:
         yield file
 
 
-def runs(mask: Mask) -> list[int]:
-    """Lengths of runs of 0, 1, 0, ... down the columns, as COCO stores a mask."""
+def run_lengths(mask: Mask) -> list[int]:
+    """Return the lengths of runs of 0, 1, 0, ... down the columns, as COCO stores a mask."""
     flat = np.concatenate([[False], mask.T.ravel(), [False]])
-    changes = np.flatnonzero(flat[1:] != flat[:-1])  # where a run of 1 begins or ends
-    ends = (
-        np.append(changes, mask.size) if not len(changes) or changes[-1] != mask.size else changes
-    )
+    ends = np.flatnonzero(flat[1:] != flat[:-1])  # where a run of 1 starts or ends
+    if not len(ends) or ends[-1] != mask.size:
+        ends = np.append(ends, mask.size)
     return [int(length) for length in np.diff(ends, prepend=0)]
 
 
-def _text(parent: ElementTree.Element, **children: object) -> None:
+def _add_elements(parent: ElementTree.Element, **children: object) -> None:
+    """Add elements; XML allows neither control characters nor undecodable bytes."""
     for name, value in children.items():
-        ElementTree.SubElement(parent, name).text = str(value)
-
-
-def _plain(text: str) -> str:
-    """XML has no place for control characters, nor for bytes that are no text."""
-    return "".join(c if c.isprintable() else "?" for c in text)
+        text = "".join(c if c.isprintable() else "?" for c in str(value))
+        ElementTree.SubElement(parent, name).text = text
 
 
 def _relative(path: Path, folder: Path) -> str:
-    """As the readers take it, whatever the current folder is then."""
+    """Return the path relative to the folder, as the readers expect it."""
     try:
         return Path(os.path.relpath(path, folder)).as_posix()
     except ValueError:  # another drive

@@ -9,15 +9,15 @@ from PIL import Image, ImageOps
 from torch import Tensor
 from torchvision.transforms import InterpolationMode, v2
 
-from ..data.transforms import MEAN, STD, Colour, Range
+from ..data.transforms import MEAN, STD, Color, Range
 
 INTERPOLATIONS = {"bilinear": InterpolationMode.BILINEAR, "bicubic": InterpolationMode.BICUBIC}
 
 
 def augmentation(
     size: int = 224,
-    mean: Colour = MEAN,
-    std: Colour = STD,
+    mean: Color = MEAN,
+    std: Color = STD,
     interpolation: str = "bicubic",
     scale: Range = (0.08, 1.0),
     ratio: Range = (3 / 4, 4 / 3),
@@ -80,7 +80,7 @@ def _crop(size: int, scale: Range, ratio: Range, mode: InterpolationMode) -> v2.
     return v2.RandomResizedCrop((size, size), tuple(scale), tuple(ratio), mode, antialias=True)
 
 
-def _policy(policy: str | None, size: int, mean: Colour, interpolation: str) -> list[Any]:
+def _policy(policy: str | None, size: int, mean: Color, interpolation: str) -> list[Any]:
     """With the settings that timm's own training gives it."""
     if policy is None:
         return []

@@ -15,7 +15,7 @@ from cenote.data.coco import read_coco
 from cenote.data.masks import read_mask
 from cenote.data.polygons import read_runs
 from cenote.data.voc import read_annotation
-from cenote.data.write_boxes import ImageBoxes, open_writers, runs
+from cenote.data.write_boxes import ImageBoxes, open_writers, run_lengths
 
 BOXES = {
     "a": [(0, 0, 12, 8), (3, 2, 4, 3)],
@@ -124,7 +124,7 @@ def test_runs_are_undone_by_their_reader() -> None:
     draw = np.random.default_rng(0)
     cases = [draw.random((7, 5)) < share for share in (0.1, 0.5, 0.9)]
     for mask in [*cases, np.zeros((3, 4), bool), np.ones((3, 4), bool), np.eye(4, dtype=bool)]:
-        found = runs(mask)
+        found = run_lengths(mask)
         assert (read_runs(np.array(found), *mask.shape) == mask).all() and all(
             length > 0 for length in found[1:]
         )
