@@ -50,7 +50,7 @@ def test_exit_1_only_if_nothing_was_usable(
     ("argv", "sentence"),
     [
         ([], "which data?"),
-        (["nowhere"], "nowhere is not there"),
+        (["nowhere"], "nowhere does not exist"),
         (["cubb:nowhere"], "did you mean 'cub'?"),
         (["{mess}", "--split", "train"], "has no split 'train'"),
         (

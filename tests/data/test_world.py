@@ -13,9 +13,9 @@ from PIL import Image, ImageFilter
 from cenote.data.synthetic import PRESETS, World
 from cenote.data.synthetic.classes import SHAPES
 from cenote.data.synthetic.domains import DOMAINS
-from cenote.data.synthetic.drawing import Drawn, boxes_of, nuisance
+from cenote.data.synthetic.drawing import SyntheticImage, boxes_of, plan_shared_tile
 from cenote.data.synthetic.paint import COLOURS
-from cenote.data.synthetic.rng import Dice
+from cenote.data.synthetic.rng import PortableRng
 from cenote.data.synthetic.scenes import SCENES
 from cenote.data.synthetic.settings import home_scenes
 
@@ -24,7 +24,7 @@ SMALL = World.preset("small")
 PINNED = "ed2535388e2893b7"
 
 
-def digest(drawn: Drawn) -> str:
+def digest(drawn: SyntheticImage) -> str:
     parts = (drawn.pixels, drawn.mask, drawn.background)
     return hashlib.sha256(
         b"".join(part.tobytes() for part in parts) + repr(drawn.record).encode()
@@ -146,7 +146,7 @@ def test_a_changed_attribute_keeps_the_rest() -> None:
 def test_enough_of_everything() -> None:
     assert len(SHAPES) >= 24 and len(SCENES) >= 8 and len(COLOURS) >= 8 and len(DOMAINS) == 6
     assert all(len(shape.subclasses) == 5 for shape in SHAPES.values())
-    assert len({shape.outlines("plain")[0].tobytes() for shape in SHAPES.values()}) == len(SHAPES)
+    assert len({shape.outline("plain")[0].tobytes() for shape in SHAPES.values()}) == len(SHAPES)
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -211,7 +211,9 @@ def test_unseen_subclasses_and_collages_keep_them_apart() -> None:
             plan = world.plan(i)
             assert plan.label == f"{plan.family}/{plan.subclass}"
             plans = (
-                [plan] if name == "retrieval" else [plan, nuisance(world.settings, plan, Dice(i))]
+                [plan]
+                if name == "retrieval"
+                else [plan, plan_shared_tile(world.settings, plan, PortableRng(i))]
             )
             for one in plans:
                 found.setdefault((one.family, one.split), set()).add(one.subclass)

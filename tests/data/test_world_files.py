@@ -13,8 +13,7 @@ from PIL import Image
 
 from cenote.cli.world import run
 from cenote.data import Dataset, open_dataset
-from cenote.data.synthetic import World, read_settings, world, write_world
-from cenote.data.synthetic import generate as workers
+from cenote.data.synthetic import World, generate, read_settings, world, write_world
 
 TINY = World.preset("tiny", images=24, domains=("photo", "sketch"))
 
@@ -70,10 +69,10 @@ def test_the_presets_by_name() -> None:
 
 
 def test_several_processes_draw_the_same_in_the_same_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workers, "FEW", 10)
+    monkeypatch.setattr(generate, "MIN_IMAGES_PER_PROCESS", 10)
     plan = World(images=40, size=32)
     serial, parallel = (
-        list(workers.over(shot, plan, jobs=jobs, progress=False)) for jobs in (1, 2)
+        list(generate.for_each_image(shot, plan, jobs=jobs, progress=False)) for jobs in (1, 2)
     )
     assert [pixels for pixels, _ in serial] == [pixels for pixels, _ in parallel]
     assert os.getpid() not in {process for _, process in parallel}

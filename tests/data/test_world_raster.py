@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cenote.data.synthetic.paint import FINE, Look, Pose, paint, spans
-from cenote.data.synthetic.rng import Dice, direction, noise
-from cenote.data.synthetic.shapes import Shape, poly
+from cenote.data.synthetic.paint import SUBPIXELS, Appearance, Pose, paint, scanlines
+from cenote.data.synthetic.rng import PortableRng, direction, noise
+from cenote.data.synthetic.shapes import ObjectShape, poly
 
 WIDTH, HEIGHT = 23, 17
 
 
 def inside(corners: list[tuple[int, int]], column: int, row: int) -> bool:
     """Even-odd: does a ray to the left from the pixel's centre cross an odd number of edges?"""
-    x, y = Fraction(2 * column + 1, 2) * FINE, Fraction(2 * row + 1, 2) * FINE
+    x, y = Fraction(2 * column + 1, 2) * SUBPIXELS, Fraction(2 * row + 1, 2) * SUBPIXELS
     crossed = 0
     for (x0, y0), (x1, y1) in zip(corners, corners[1:] + corners[:1], strict=True):
         if min(y0, y1) <= y < max(y0, y1):
@@ -28,7 +28,7 @@ def painted(polygons: list[list[tuple[int, int]]]) -> np.ndarray:
     ends = np.cumsum([len(polygon) for polygon in polygons]).tolist()
     image = np.zeros(WIDTH * HEIGHT, int)
     for start, stop, owner in zip(
-        *spans(corners[:, 0], corners[:, 1], ends, WIDTH, HEIGHT), strict=True
+        *scanlines(corners[:, 0], corners[:, 1], ends, WIDTH, HEIGHT), strict=True
     ):
         image[start:stop] = owner + 1
     return image.reshape(HEIGHT, WIDTH)
@@ -37,11 +37,11 @@ def painted(polygons: list[list[tuple[int, int]]]) -> np.ndarray:
 @pytest.mark.parametrize("seed", range(12))
 def test_any_polygons_over_each_other(seed: int) -> None:
     """Concave, crossing themselves, beyond every border; half of them with corners on pixel centres, the hard case."""
-    dice, step = Dice(seed), 8 if seed % 2 else 1
+    rng, step = PortableRng(seed), 8 if seed % 2 else 1
     polygons = [
         [
-            (dice.whole(-120, 480) // step * step, dice.whole(-100, 380) // step * step)
-            for _ in range(dice.whole(3, 9))
+            (rng.integer(-120, 480) // step * step, rng.integer(-100, 380) // step * step)
+            for _ in range(rng.integer(3, 9))
         ]
         for _ in range(4)
     ]
@@ -67,10 +67,10 @@ def test_two_halves_of_a_square_share_no_pixel_and_leave_none_out() -> None:
 
 
 def test_an_object_lies_where_its_pose_says() -> None:
-    block = Shape("block", (poly("main", -100, -50, 100, -50, 100, 50, -100, 50),))
+    block = ObjectShape("block", (poly("main", -100, -50, 100, -50, 100, 50, -100, 50),))
     canvas = Image.new("RGB", (200, 200))
     place, silhouette = paint(
-        canvas, block, "plain", Pose(0.5, 0.4, 0.25), Look((200, 0, 0), (0, 0, 0)), flat=True
+        canvas, block, "plain", Pose(0.5, 0.4, 0.25), Appearance((200, 0, 0), (0, 0, 0)), flat=True
     )
     left, top, right, bottom = silhouette.getbbox() or (0, 0, 0, 0)
     assert (left + place[0], top + place[1], right + place[0], bottom + place[1]) == (
@@ -81,7 +81,12 @@ def test_an_object_lies_where_its_pose_says() -> None:
     )
     assert canvas.getbbox() == (50, 55, 150, 105)
     turned, silhouette = paint(
-        canvas, block, "plain", Pose(0.5, 0.4, 0.25, turn=180), Look((0, 0, 0), (0, 0, 0)), True
+        canvas,
+        block,
+        "plain",
+        Pose(0.5, 0.4, 0.25, turn=180),
+        Appearance((0, 0, 0), (0, 0, 0)),
+        True,
     )
     box = silhouette.getbbox() or (0, 0, 0, 0)
     assert (box[0] + turned[0], box[1] + turned[1], box[2] - box[0], box[3] - box[1]) == (
@@ -101,6 +106,6 @@ def test_tables_of_chance() -> None:
         <= 256 // 16
         < np.abs(np.diff(grain.astype(int))).max()
     )
-    draws = [Dice("weights", k).weighted((1, 0, 3)) for k in range(4000)]
+    draws = [PortableRng("weights", k).weighted_index((1, 0, 3)) for k in range(4000)]
     assert 1 not in draws and np.mean(np.array(draws) == 2) == pytest.approx(0.75, abs=0.03)
-    assert sorted(Dice(3).shuffled(range(9))) == list(range(9))
+    assert sorted(PortableRng(3).shuffled(range(9))) == list(range(9))

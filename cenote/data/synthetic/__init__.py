@@ -1,7 +1,15 @@
-"""A procedural world of objects in scenes: no downloads, every truth known, the same pixels on every machine."""
+"""A procedural data set: no downloads, full annotations, the same pixels on every machine."""
 
-from .drawing import Drawn, World
+from .drawing import SyntheticImage, World
 from .generate import read_settings, world, write_world
-from .settings import PRESETS, Settings
+from .settings import PRESETS, WorldSettings
 
-__all__ = ["PRESETS", "Drawn", "Settings", "World", "read_settings", "world", "write_world"]
+__all__ = [
+    "PRESETS",
+    "SyntheticImage",
+    "World",
+    "WorldSettings",
+    "read_settings",
+    "world",
+    "write_world",
+]

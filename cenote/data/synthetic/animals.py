@@ -1,6 +1,6 @@
-"""Animals of the ground."""
+"""Animals of the ground, the air and the water. Several share a body or a fin."""
 
-from .shapes import Part, blob, box, curve, eye, family, legs, line, mirrored, oval, poly, star
+from .shapes import Polygons, blob, box, curve, eye, family, legs, line, mirrored, oval, poly, star
 
 ANIMALS = [
     family(
@@ -38,15 +38,13 @@ ANIMALS = [
     ),
     family(
         "snail",
-        blob("accent", -95, 78, -60, 60, 20, 55, 55, 40, 62, -10, 88, -8, 90, 40, 70, 80, 0, 84),
+        blob("accent", "-95,78 -60,60 20,55 55,40 62,-10 88,-8 90,40 70,80 0,84"),
         line("accent", 6, 66, -8, 58, -48),
         line("accent", 6, 80, -8, 92, -46),
         oval("ink", 58, -50, 7),
         oval("ink", 92, -48, 7),
         oval("main", -18, 8, 62, 58),
-        curve(
-            "dark", 9, -74, 30, -50, -30, 0, -38, 26, 6, 0, 42, -36, 28, -34, -4, -10, -8, -6, 12
-        ),
+        curve("dark", 9, "-74,30 -50,-30 0,-38 26,6 0,42 -36,28 -34,-4 -10,-8 -6,12"),
         spot=(-18, 8, 17),
         spiked=tuple(
             poly("ink", x - 9, y + 8, x + 4, y - 22, x + 13, y + 6)
@@ -130,7 +128,7 @@ ANIMALS = [
     family(
         "owl",
         mirrored(poly("dark", -42, -52, -50, -94, -12, -66)),
-        blob("main", 0, -78, 48, -48, 54, 20, 36, 76, 0, 88, -36, 76, -54, 20, -48, -48),
+        blob("main", "0,-78 48,-48 54,20 36,76 0,88 -36,76 -54,20 -48,-48"),
         oval("light", 0, 36, 30, 42),
         mirrored(
             oval("dark", -52, 20, 15, 46, 8), oval("white", -21, -38, 23), oval("ink", -19, -38, 11)
@@ -151,11 +149,11 @@ BODY = (
 )
 
 
-def bird_head(x: float, y: float) -> tuple[Part, ...]:
+def bird_head(x: float, y: float) -> Polygons:
     return oval("main", x, y, 27), *eye(x + 8, y - 5, 8)
 
 
-def segments(*xy: float) -> tuple[Part, ...]:
+def segments(*xy: float) -> Polygons:
     """A crab's leg and its other side."""
     return mirrored(line("dark", 9, *xy))
 
@@ -200,7 +198,7 @@ AIR_AND_WATER = [
     family(
         "whale",
         poly("dark", -70, -6, -104, -60, -76, -48, -56, -66, -50, -14),
-        blob("main", -82, -10, -40, -22, 10, -48, 80, -34, 94, 16, 50, 52, -30, 40),
+        blob("main", "-82,-10 -40,-22 10,-48 80,-34 94,16 50,52 -30,40"),
         blob("white", 94, 20, 50, 54, -30, 42, 20, 34, 60, 28),
         blob("dark", 4, 34, -24, 66, 6, 70, 28, 40),
         eye(62, -2, 8),
@@ -248,11 +246,11 @@ AIR_AND_WATER = [
             curve(r, 8, x, 10, x - 10, 40, x + 8, 66, x - 4, 96)
             for r, x in (("dark", -40), ("light", -14), ("dark", 14), ("light", 40))
         ),
-        blob("main", -62, 10, -58, -40, 0, -80, 58, -40, 62, 10, 30, 20, 0, 10, -30, 20),
+        blob("main", "-62,10 -58,-40 0,-80 58,-40 62,10 30,20 0,10 -30,20"),
         curve("dark", 7, -56, 4, -28, 12, 0, 4, 28, 12, 56, 4),
         mirrored(*eye(-18, -20, 8)),
         spot=(0, -48, 15),
-        crowned=poly("ink", -24, -68, -26, -98, -10, -84, 0, -102, 10, -84, 26, -98, 24, -68),
+        crowned=poly("ink", "-24,-68 -26,-98 -10,-84 0,-102 10,-84 26,-98 24,-68"),
         frilled=tuple(oval("white", x, 12, 9) for x in (-48, -24, 0, 24, 48)),
     ),
     family(

@@ -1,10 +1,9 @@
-"""A world as files that any tool can read: PNG images and masks, and a list of every truth."""
+"""Draw a world on all cores, into memory or as files: PNG images and masks, and a list."""
 
 from __future__ import annotations
 
 import json
 import multiprocessing
-import os
 import signal
 import sys
 import warnings
@@ -13,126 +12,149 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 from PIL import Image
 from tqdm import tqdm
 
 from ..dataset import Dataset, pack
 from ..files import write_atomically
 from ..images import BadImage, open_raw
+from ..inspection import available_cores
 from ..record import Record
 from ..table import natural
-from .drawing import Picture, World, record_of
-from .settings import Settings, settings_of
+from .drawing import Pixels, World, make_record
+from .settings import WorldSettings, make_settings
 from .sheet import draw_sheet
 
-VERSION = 1  # of the drawing: it changes when the same settings give other pixels
-PALETTE = (
-    0,
-    0,
-    0,
-    236,
-    120,
-    80,
-    92,
-    170,
-    220,
-    240,
-    210,
-    90,
-    140,
-    200,
-    120,
-)  # of masks, for the eye
+T = TypeVar("T")
+VERSION = 1  # of the drawing: changes when the same settings give other pixels
+MIN_IMAGES_PER_PROCESS = 200  # fewer are drawn sooner than a process starts
+# Colors of masks, for viewers.
+PALETTE = (0, 0, 0, 236, 120, 80, 92, 170, 220, 240, 210, 90, 140, 200, 120)
+
+
+class SyntheticPixels:
+    """Images (N, H, W, 3) and masks (N, H, W) of a world; the masks number the objects from 1."""
+
+    def __init__(self, images: Pixels, masks: Pixels) -> None:
+        self.images, self.masks = images, masks
+
+    def image(self, row: int) -> Image.Image:
+        return Image.fromarray(self.images[row])
+
+    def mask(self, row: int) -> Pixels:
+        return np.asarray(self.masks[row] > 0, np.uint8)
+
+
+def world(
+    source: str | World | WorldSettings,
+    jobs: int | None = None,
+    progress: bool = True,
+    **changes: Any,
+) -> Dataset:
+    """Draw a world into memory: `world("world/small")`, `world("tiny", seed=1)`, `world(World())`."""
+    name = "world"
+    if isinstance(source, str):
+        name = f"world/{source.removeprefix('world/')}"
+        source = World.preset(source, **changes)
+    elif changes:
+        raise ValueError(f"settings ({', '.join(changes)}) can only change a preset")
+    if isinstance(source, WorldSettings):
+        source = World.of(source)
+    side = source.settings.size
+    images = np.empty((len(source), side, side, 3), np.uint8)
+    masks, records = np.empty((len(source), side, side), np.uint8), []
+    for i, (pixels, mask, record) in enumerate(for_each_image(_draw, source, (), jobs, progress)):
+        images[i], masks[i] = pixels, mask
+        records.append(record)
+    dataset = pack(records, Path(), name)
+    dataset.pixels = SyntheticPixels(images, masks)
+    return dataset
+
+
+def _draw(source: World, i: int) -> tuple[Pixels, Pixels, Record]:
+    drawn = source.draw(i)
+    return drawn.pixels, drawn.mask, drawn.record
 
 
 def write_world(
-    world: World, out: Path, jobs: int | None = None, progress: bool = True, sheet: bool = True
+    source: World, out: Path, jobs: int | None = None, progress: bool = True, sheet: bool = True
 ) -> None:
-    """OUT/images, OUT/masks, annotations.jsonl, classes.txt, world.json and sheet.png.
+    """Write OUT/images, OUT/masks, annotations.jsonl, classes.txt, world.json and sheet.png.
 
-    It can be stopped and started again, and a finished world can be given more images.
+    It can be stopped and resumed, and images can be added to a finished world.
     """
     out = Path(out)
-    _prepare(world, out)
-    lines = [_line(record) for record in over(_write, world, out, jobs=jobs, progress=progress)]
+    _prepare(source, out)
+    records = for_each_image(_write, source, (out,), jobs, progress)
+    lines = [_annotation(record) for record in records]
     if sheet:
         with write_atomically(out / "sheet.png") as path:
-            draw_sheet(world).save(path)
-    found = sorted({line["label"] for line in lines}, key=natural)
-    _save_text(out / "classes.txt", "".join(f"{label}\n" for label in found))
-    # Last: who finds this list finds the whole world.
-    _save_text(out / "annotations.jsonl", "".join(f"{json.dumps(line)}\n" for line in lines))
+            draw_sheet(source).save(path)
+    classes = sorted({line["label"] for line in lines}, key=natural)
+    _write_text(out / "classes.txt", "".join(f"{label}\n" for label in classes))
+    # The list is written last: if it exists, the world is complete.
+    _write_text(out / "annotations.jsonl", "".join(f"{json.dumps(line)}\n" for line in lines))
 
 
-def read_settings(out: Path) -> Settings:
-    """The settings of a written world."""
+def read_settings(out: Path) -> WorldSettings:
+    """Return the settings of a written world."""
     path = Path(out) / "world.json"
     try:
-        given = json.loads(path.read_text())
-        version = given.pop("version")
+        values = json.loads(path.read_text())
+        version = values.pop("version")
     except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise ValueError(
-            f"{path} is damaged: remove it with the folder, or choose another one"
-        ) from error
+        message = f"{path} is damaged: remove the folder, or choose another one"
+        raise ValueError(message) from error
     if version != VERSION:
-        raise ValueError(
-            f"{path} is of version {version}, this is version {VERSION}: choose another folder"
-        )
-    return settings_of(
-        None, **{key: tuple(v) if isinstance(v, list) else v for key, v in given.items()}
-    )
+        raise ValueError(f"{path} has version {version}, not {VERSION}: choose another folder")
+    values = {key: tuple(v) if isinstance(v, list) else v for key, v in values.items()}
+    return make_settings(None, **values)
 
 
-def _prepare(world: World, out: Path) -> None:
-    """Only an empty folder, or one that holds the beginning of this very world."""
+def _prepare(source: World, out: Path) -> None:
+    """Write the settings; the folder must be empty or have the same settings."""
     if out.exists() and not out.is_dir():
         raise ValueError(f"{out} is a file: give a folder")
-    settings = world.settings.as_json()
+    settings = source.settings.as_json()
     if (out / "world.json").is_file():
-        old = read_settings(out).as_json()
-        other = [key for key in settings if key != "images" and settings[key] != old[key]]
-        if other:
+        existing = read_settings(out).as_json()
+        different = [k for k in settings if k != "images" and settings[k] != existing[k]]
+        if different:
+            names = ", ".join(different)
+            raise ValueError(f"{out} has a world with another {names}: choose another folder")
+        if settings["images"] < existing["images"]:
             raise ValueError(
-                f"{out} holds a world with another {', '.join(other)}: choose another folder"
-            )
-        if settings["images"] < old["images"]:
-            raise ValueError(
-                f"{out} holds a world of {old['images']} images, more than {settings['images']}"
+                f"{out} has a world of {existing['images']} images, more than {settings['images']}"
             )
     elif out.is_dir() and any(out.iterdir()):
-        raise ValueError(f"{out} is not empty and holds no world: choose another folder")
-    _save_text(out / "world.json", json.dumps({"version": VERSION, **settings}, indent=1) + "\n")
+        raise ValueError(f"{out} is not empty and contains no world: choose another folder")
+    _write_text(out / "world.json", json.dumps({"version": VERSION, **settings}, indent=1) + "\n")
 
 
-def _write(world: World, i: int, out: Path) -> Record:
-    record = record_of(world.plan(i), i, np.zeros((1, 1), np.uint8))
+def _write(source: World, i: int, out: Path) -> Record:
+    plan = source.plan(i)
+    record = make_record(plan, i, np.zeros((1, 1), np.uint8))
     image, mask = out / record.image, out / record.masks[0]
     if image.is_file() and mask.is_file():
         try:
-            return record_of(world.plan(i), i, np.asarray(open_raw(mask)))
+            return make_record(plan, i, np.asarray(open_raw(mask)))
         except BadImage:
-            pass  # somebody damaged it: draw it again
-    drawn = world.draw(i)
-    _save_png(mask, drawn.mask, palette=True)
-    _save_png(image, drawn.pixels)
+            pass  # damaged: draw it again
+    drawn = source.draw(i)
+    mask_image = Image.fromarray(drawn.mask)
+    mask_image.putpalette(PALETTE)
+    for path, content in ((mask, mask_image), (image, drawn.image)):
+        with write_atomically(path) as temporary:
+            content.save(temporary, compress_level=4)
     return drawn.record
 
 
-def _save_png(path: Path, pixels: Picture, palette: bool = False) -> None:
-    image = Image.fromarray(pixels)
-    if palette:
-        image.putpalette(PALETTE)
-    with write_atomically(path) as temporary:
-        image.save(temporary, compress_level=4)
-
-
-def _save_text(path: Path, text: str) -> None:
+def _write_text(path: Path, text: str) -> None:
     with write_atomically(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
-def _line(record: Record) -> dict[str, Any]:
+def _annotation(record: Record) -> dict[str, Any]:
     return {
         "file": record.image,
         "label": record.label,
@@ -145,88 +167,50 @@ def _line(record: Record) -> dict[str, Any]:
     }
 
 
-T = TypeVar("T")
-FEW = 200  # images a process must have to do to be worth its start
-_work: tuple[Callable[..., Any], World, tuple[Any, ...]]
+# Many processes.
+
+Task = tuple[Callable[..., Any], World, tuple[Any, ...]]
+_task: Task  # of a worker process
 
 
-def over(
-    task: Callable[..., T], world: World, *args: Any, jobs: int | None = None, progress: bool = True
+def for_each_image(
+    function: Callable[..., T],
+    source: World,
+    args: tuple[Any, ...] = (),
+    jobs: int | None = None,
+    progress: bool = True,
 ) -> Iterator[T]:
-    """`task(world, i, *args)` for every image, in order."""
-    jobs = min(jobs or _cores(), max(len(world) // FEW, 1))
-    bar: dict[str, Any] = {
-        "total": len(world),
-        "unit": "image",
-        "disable": None if progress else True,
-        "file": sys.stderr,
-    }
-    if jobs == 1 or multiprocessing.current_process().daemon:  # a daemon may not have children
-        yield from tqdm((task(world, i, *args) for i in range(len(world))), **bar)
-        return
-    # Where it can, it forks: that needs no `if __name__ == "__main__"` in the caller's script. The children only draw.
+    """Yield `function(world, i, *args)` for every image, in order, with a progress bar."""
+    n = len(source)
+    jobs = min(jobs or available_cores(), max(n // MIN_IMAGES_PER_PROCESS, 1))
+    bar = tqdm(total=n, unit="image", disable=None if progress else True, file=sys.stderr)
+    with bar:
+        if jobs == 1 or multiprocessing.current_process().daemon:  # daemons cannot have children
+            for i in range(n):
+                yield function(source, i, *args)
+                bar.update()
+            return
+        with _pool(jobs, (function, source, args)) as pool:
+            for result in pool.imap(_run_task, range(n), chunksize=16):
+                yield result
+                bar.update()
+
+
+def _pool(jobs: int, task: Task) -> Any:
+    # Forking needs no `if __name__ == "__main__"` in the caller's script. The children only draw.
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore", DeprecationWarning
-        )  # of forking beside threads, which they do not touch
-        pool = context.Pool(jobs, _start, (task, world, args))
-    with pool:
-        yield from tqdm(pool.imap(_one, range(len(world)), chunksize=16), **bar)
+        # Python warns of forking beside threads, which the children do not touch.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return context.Pool(jobs, _start_worker, task)
 
 
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def _start_worker(*task: Any) -> None:
+    global _task
+    _task = task
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles it and ends its children
 
 
-def _start(task: Callable[..., Any], world: World, args: tuple[Any, ...]) -> None:
-    global _work
-    _work = (task, world, args)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears it and ends its children
-
-
-def _one(i: int) -> Any:
-    task, world, args = _work
-    return task(world, i, *args)
-
-
-class Drawings:
-    """All images (N, H, W, 3) and masks (N, H, W) of a world; the masks number the objects from 1."""
-
-    def __init__(self, images: npt.NDArray[np.uint8], masks: npt.NDArray[np.uint8]) -> None:
-        self.images, self.masks = images, masks
-
-    def image(self, row: int) -> Image.Image:
-        return Image.fromarray(self.images[row])
-
-    def mask(self, row: int) -> npt.NDArray[np.uint8]:
-        return np.asarray(self.masks[row] > 0, np.uint8)
-
-
-def world(
-    what: str | World | Settings, jobs: int | None = None, progress: bool = True, **changes: Any
-) -> Dataset:
-    """`world("world/small")`, `world("tiny", seed=1)` or `world(World(...))`, drawn into memory."""
-    if isinstance(what, str):
-        plan, name = World.preset(what, **changes), f"world/{what.removeprefix('world/')}"
-    elif changes:
-        raise ValueError(
-            f"only a preset takes other settings ({', '.join(changes)}): a World has its own"
-        )
-    else:
-        plan, name = what if isinstance(what, World) else World.of(what), "world"
-    size = plan.settings.size
-    images = np.empty((len(plan), size, size, 3), np.uint8)
-    masks = np.empty((len(plan), size, size), np.uint8)
-    records = []
-    for i, (pixels, mask, record) in enumerate(over(_draw, plan, jobs=jobs, progress=progress)):
-        images[i], masks[i] = pixels, mask
-        records.append(record)
-    dataset = pack(records, Path(), name)
-    dataset.pixels = Drawings(images, masks)
-    return dataset
-
-
-def _draw(plan: World, i: int) -> tuple[Picture, Picture, Record]:
-    drawn = plan.draw(i)
-    return drawn.pixels, drawn.mask, drawn.record
+def _run_task(i: int) -> Any:
+    function, source, args = _task
+    return function(source, i, *args)

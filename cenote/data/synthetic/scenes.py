@@ -2,115 +2,115 @@
 
 from collections.abc import Callable
 
-from .background import Plate, shade
+from .canvas import SceneCanvas, shade
 
 TRUNK = (104, 78, 60)
 
 
-def meadow(p: Plate) -> None:
-    sky, d = 0.5 + p.dice.between(-0.08, 0.1), p.dice
-    p.fade((126, 184, 232), (222, 238, 244), 0, sky)
-    p.oval((255, 244, 200), d.between(0.1, 0.9), d.between(0.06, 0.2), 0.06)
+def meadow(p: SceneCanvas) -> None:
+    sky, rng = 0.5 + p.rng.uniform(-0.08, 0.1), p.rng
+    p.gradient((126, 184, 232), (222, 238, 244), 0, sky)
+    p.oval((255, 244, 200), rng.uniform(0.1, 0.9), rng.uniform(0.06, 0.2), 0.06)
     p.clouds((248, 250, 252))
     p.hills((142, 184, 128), sky, 0.12)
-    for x, y, s in p.places(p.props // 2, sky, sky + 0.1):
+    for x, y, s in p.scatter(p.props // 2, sky, sky + 0.1):
         p.round_tree((92, 148, 84), TRUNK, x, y, 0.12 + 0.1 * s)
-    p.fade((150, 196, 104), (96, 156, 74), sky + 0.04, 1)
+    p.gradient((150, 196, 104), (96, 156, 74), sky + 0.04, 1)
     p.hills((128, 184, 92), sky + 0.16, 0.08)
     p.dots([(250, 236, 130), (250, 250, 246), (236, 150, 170)], p.props * 4, sky + 0.18, 1, 0.012)
-    for x, y, s in p.places(p.props * 3, sky + 0.2, 1):
+    for x, y, s in p.scatter(p.props * 3, sky + 0.2, 1):
         p.line((74, 132, 62), 0.006, x, y, x + 0.01, y - 0.03 - 0.03 * s)
 
 
-def sea(p: Plate) -> None:
-    level, d = horizon(p, 0.42), p.dice
-    p.fade((112, 178, 226), (234, 240, 236), 0, level)
+def sea(p: SceneCanvas) -> None:
+    level, rng = horizon(p, 0.42), p.rng
+    p.gradient((112, 178, 226), (234, 240, 236), 0, level)
     p.clouds((250, 250, 250))
     p.peaks((150, 176, 190), None, level, 0.06, 3)
-    p.fade((60, 134, 178), (34, 104, 150), level, 1)
-    for x, y, s in p.places(p.props * 5, level + 0.02, 0.84):
+    p.gradient((60, 134, 178), (34, 104, 150), level, 1)
+    for x, y, s in p.scatter(p.props * 5, level + 0.02, 0.84):
         w = 0.03 + 0.07 * s
         p.poly((124, 186, 212), x - w, y, x, y - 0.008, x + w, y, x, y + 0.006)
-    shore = d.between(0.86, 0.94)
+    shore = rng.uniform(0.86, 0.94)
     p.hills((238, 244, 240), shore - 0.01, 0.04, 3)
     p.hills((234, 214, 168), shore + 0.03, 0.03, 3)
     p.dots([(214, 188, 140), (246, 232, 200)], p.props * 2, shore + 0.04, 1, 0.01)
 
 
-def horizon(p: Plate, middle: float) -> float:
+def horizon(p: SceneCanvas, middle: float) -> float:
     """A horizon near the given height."""
-    return middle + p.dice.between(-0.08, 0.08)
+    return middle + p.rng.uniform(-0.08, 0.08)
 
 
-def desert(p: Plate) -> None:
-    level, d = horizon(p, 0.5), p.dice
-    p.fade((244, 176, 120), (252, 226, 178), 0, level)
-    p.oval((255, 240, 196), d.between(0.15, 0.85), level - d.between(0.1, 0.3), 0.08)
+def desert(p: SceneCanvas) -> None:
+    level, rng = horizon(p, 0.5), p.rng
+    p.gradient((244, 176, 120), (252, 226, 178), 0, level)
+    p.oval((255, 240, 196), rng.uniform(0.15, 0.85), level - rng.uniform(0.1, 0.3), 0.08)
     p.poly((196, 120, 86), 0, level, 0.0, level - 0.12, 0.2, level - 0.12, 0.26, level)
     p.poly((206, 130, 92), 0.66, level, 0.7, level - 0.1, 0.92, level - 0.1, 1, level)
-    p.fade((232, 180, 112), (214, 152, 88), level, 1)
+    p.gradient((232, 180, 112), (214, 152, 88), level, 1)
     for k, tone in enumerate((0, -12, 8)):
         p.hills(shade((232, 178, 108), tone), level + 0.14 + 0.16 * k, 0.12, 3)
-    for x, y, s in p.places(p.props, level + 0.05, 0.98):
+    for x, y, s in p.scatter(p.props, level + 0.05, 0.98):
         p.oval((164, 112, 80), x, y, 0.016 + 0.02 * s, 0.01 + 0.012 * s)
         p.line((120, 128, 76), 0.008, x + 0.06, y, x + 0.06, y - 0.04 - 0.04 * s)
 
 
-def forest(p: Plate) -> None:
-    d = p.dice
-    p.fade((176, 206, 170), (84, 124, 84), 0, 0.8)
+def forest(p: SceneCanvas) -> None:
+    rng = p.rng
+    p.gradient((176, 206, 170), (84, 124, 84), 0, 0.8)
     for tone, low in (((128, 164, 122), 0.62), ((88, 132, 92), 0.7), ((58, 104, 74), 0.78)):
         for k in range(4 + p.props // 2):
             p.fir(
                 tone,
                 TRUNK,
-                (k + d.random()) / (4 + p.props // 2),
-                low + d.between(-0.03, 0.03),
-                d.between(0.4, 0.62),
+                (k + rng.random()) / (4 + p.props // 2),
+                low + rng.uniform(-0.03, 0.03),
+                rng.uniform(0.4, 0.62),
             )
-    p.fade((92, 116, 66), (62, 84, 50), 0.76, 1)
+    p.gradient((92, 116, 66), (62, 84, 50), 0.76, 1)
     p.hills((86, 112, 62), 0.82, 0.05)
-    for x, y, s in p.places(p.props * 2, 0.82, 1):
+    for x, y, s in p.scatter(p.props * 2, 0.82, 1):
         p.line((124, 154, 84), 0.008, x, y, x - 0.03, y - 0.04 - 0.04 * s)
         p.line((124, 154, 84), 0.008, x, y, x + 0.03, y - 0.04 - 0.04 * s)
 
 
-def snow(p: Plate) -> None:
+def snow(p: SceneCanvas) -> None:
     level = horizon(p, 0.52)
-    p.fade((156, 184, 214), (232, 238, 246), 0, level)
+    p.gradient((156, 184, 214), (232, 238, 246), 0, level)
     p.peaks((132, 150, 178), (244, 248, 252), level + 0.02, 0.34, 4)
-    p.fade((240, 244, 250), (204, 218, 236), level, 1)
+    p.gradient((240, 244, 250), (204, 218, 236), level, 1)
     p.hills((232, 240, 248), level + 0.12, 0.1)
-    for x, y, s in p.places(p.props, level + 0.04, 0.9):
+    for x, y, s in p.scatter(p.props, level + 0.04, 0.9):
         p.fir((84, 122, 118), TRUNK, x, y, 0.12 + 0.2 * s)
     p.hills((248, 250, 253), 0.92, 0.08, 3)
     p.dots([(255, 255, 255)], p.props * 5, 0, 1, 0.008)
 
 
-def night(p: Plate) -> None:
-    level, d = horizon(p, 0.66), p.dice
-    p.fade((22, 26, 62), (72, 74, 128), 0, level + 0.1)
+def night(p: SceneCanvas) -> None:
+    level, rng = horizon(p, 0.66), p.rng
+    p.gradient((22, 26, 62), (72, 74, 128), 0, level + 0.1)
     p.dots([(250, 246, 220), (190, 204, 250)], p.props * 6, 0, level - 0.05, 0.006)
-    x, y = d.between(0.12, 0.88), d.between(0.1, 0.24)
+    x, y = rng.uniform(0.12, 0.88), rng.uniform(0.1, 0.24)
     p.oval((250, 244, 210), x, y, 0.08)
     p.oval((34, 38, 78), x + 0.035, y - 0.015, 0.07)
     p.peaks((48, 50, 98), None, level + 0.03, 0.22, 4)
     p.hills((36, 48, 78), level + 0.06, 0.12)
-    for x, y, s in p.places(p.props, level + 0.05, level + 0.14):
+    for x, y, s in p.scatter(p.props, level + 0.05, level + 0.14):
         p.fir((26, 40, 62), (26, 30, 50), x, y, 0.12 + 0.16 * s)
     p.hills((28, 44, 62), level + 0.16, 0.06)
     p.dots([(250, 226, 130)], p.props, level + 0.1, 1, 0.008)
 
 
-def farmland(p: Plate) -> None:
-    level, d = horizon(p, 0.46), p.dice
-    p.fade((184, 206, 220), (250, 234, 204), 0, level)
+def farmland(p: SceneCanvas) -> None:
+    level, rng = horizon(p, 0.46), p.rng
+    p.gradient((184, 206, 220), (250, 234, 204), 0, level)
     p.clouds((254, 246, 234))
     p.hills((176, 164, 110), level, 0.1)
-    for x, y, s in p.places(p.props // 2 + 1, level, level + 0.03):
+    for x, y, s in p.scatter(p.props // 2 + 1, level, level + 0.03):
         p.round_tree((198, 116, 60), TRUNK, x, y, 0.14 + 0.08 * s)
     p.box((222, 184, 92), 0, level + 0.02, 1, 1)
-    middle = d.between(0.3, 0.7)
+    middle = rng.uniform(0.3, 0.7)
     for k in range(-6, 7):
         foot = middle + k * 0.19
         p.poly(
@@ -124,19 +124,19 @@ def farmland(p: Plate) -> None:
             middle + k * 0.035 + 0.012,
             level + 0.02,
         )
-    for x, y, s in p.places(p.props, level + 0.12, 0.96):
+    for x, y, s in p.scatter(p.props, level + 0.12, 0.96):
         p.oval((236, 206, 120), x, y, 0.03 + 0.04 * s, 0.024 + 0.03 * s)
         p.oval((208, 168, 88), x, y, 0.015 + 0.02 * s, 0.012 + 0.015 * s)
 
 
-def volcano(p: Plate) -> None:
-    level, d = horizon(p, 0.62), p.dice
-    p.fade((96, 60, 76), (232, 140, 92), 0, level)
-    x = d.between(0.25, 0.75)
+def volcano(p: SceneCanvas) -> None:
+    level, rng = horizon(p, 0.62), p.rng
+    p.gradient((96, 60, 76), (232, 140, 92), 0, level)
+    x = rng.uniform(0.25, 0.75)
     for k in range(3 + p.props // 3):
         p.oval(
             shade((112, 88, 96), 9 * k),
-            x + 0.05 * k + d.between(-0.03, 0.03),
+            x + 0.05 * k + rng.uniform(-0.03, 0.03),
             0.2 - 0.03 * k,
             0.06 + 0.012 * k,
             0.05,
@@ -145,8 +145,8 @@ def volcano(p: Plate) -> None:
         (86, 62, 66), x - 0.42, level + 0.03, x - 0.07, 0.24, x + 0.07, 0.24, x + 0.42, level + 0.03
     )
     p.poly((246, 150, 62), x - 0.07, 0.24, x + 0.07, 0.24, x + 0.03, 0.4, x, 0.32, x - 0.03, 0.46)
-    p.fade((84, 66, 68), (54, 44, 50), level, 1)
-    for x, y, s in p.places(p.props, level + 0.05, 0.97):
+    p.gradient((84, 66, 68), (54, 44, 50), level, 1)
+    for x, y, s in p.scatter(p.props, level + 0.05, 0.97):
         w = 0.05 + 0.07 * s
         p.poly((250, 158, 66), x - w, y, x - w / 3, y - 0.014, x + w, y + 0.006, x, y + 0.016)
         p.poly((112, 90, 90), x + w, y, x + w * 1.3, y - w * 0.7, x + w * 1.8, y)
@@ -164,21 +164,25 @@ COUNTRY = {
 }
 
 
-def city(p: Plate) -> None:
-    d, street = p.dice, p.dice.between(0.66, 0.76)
-    p.fade((170, 196, 222), (236, 226, 220), 0, street)
+def city(p: SceneCanvas) -> None:
+    rng, street = p.rng, p.rng.uniform(0.66, 0.76)
+    p.gradient((170, 196, 222), (236, 226, 220), 0, street)
     for tone, low, count in (((168, 180, 198), 0.2, 7), ((132, 138, 162), 0.34, 5 + p.props // 4)):
         for k in range(count):
-            x, w, top = k / count + d.between(-0.02, 0.02), 1.1 / count, low + d.between(-0.1, 0.2)
-            p.box(shade(tone, d.whole(-12, 12)), x, top, x + w, street)
+            x, w, top = (
+                k / count + rng.uniform(-0.02, 0.02),
+                1.1 / count,
+                low + rng.uniform(-0.1, 0.2),
+            )
+            p.box(shade(tone, rng.integer(-12, 12)), x, top, x + w, street)
             for row in range(6):
                 for column in range(3):
-                    lit = d.random() < 0.3 + 0.05 * p.props
+                    lit = rng.random() < 0.3 + 0.05 * p.props
                     wx, wy = x + w * (0.16 + 0.27 * column), top + 0.03 + 0.075 * row
                     if lit and wy < street - 0.05:
                         p.box((250, 232, 170), wx, wy, wx + w * 0.14, wy + 0.034)
     p.box((196, 192, 188), 0, street, 1, street + 0.06)
-    p.fade((112, 114, 122), (88, 90, 100), street + 0.06, 1)
+    p.gradient((112, 114, 122), (88, 90, 100), street + 0.06, 1)
     for k in range(5):
         p.poly(
             (232, 226, 206),
@@ -191,60 +195,60 @@ def city(p: Plate) -> None:
             k * 0.24 - 0.01,
             street + 0.19,
         )
-    for x, _, _ in p.places(p.props // 2, 0, 1):
+    for x, _, _ in p.scatter(p.props // 2, 0, 1):
         p.box((70, 74, 84), x, street - 0.26, x + 0.012, street + 0.03)
         p.oval((252, 240, 196), x + 0.006, street - 0.27, 0.022)
 
 
-def room(p: Plate) -> None:
-    d, floor = p.dice, p.dice.between(0.64, 0.74)
-    wall = d.pick([(214, 200, 180), (186, 202, 196), (206, 188, 192), (190, 194, 212)])
-    p.fade(shade(wall, 14), wall, 0, floor)
+def room(p: SceneCanvas) -> None:
+    rng, floor = p.rng, p.rng.uniform(0.64, 0.74)
+    wall = rng.choice([(214, 200, 180), (186, 202, 196), (206, 188, 192), (190, 194, 212)])
+    p.gradient(shade(wall, 14), wall, 0, floor)
     for k in range(10):
         p.box(shade(wall, -7), k * 0.1, 0, k * 0.1 + 0.03, floor)
-    for px, py, s in p.places(p.props // 2, 0.12, 0.4):
+    for px, py, s in p.scatter(p.props // 2, 0.12, 0.4):
         w = 0.04 + 0.04 * s
         p.box((122, 90, 66), px - w, py - w * 1.2, px + w, py + w * 1.2)
         p.box(
-            d.pick([(226, 190, 140), (150, 176, 168), (196, 140, 120)]),
+            rng.choice([(226, 190, 140), (150, 176, 168), (196, 140, 120)]),
             px - w * 0.8,
             py - w,
             px + w * 0.8,
             py + w,
         )
-    x = d.between(0.06, 0.6)
+    x = rng.uniform(0.06, 0.6)
     p.box((240, 234, 222), x, 0.08, x + 0.32, 0.46)
-    p.fade((150, 196, 228), (216, 234, 238), 0.1, 0.44, x + 0.02, x + 0.3)
+    p.gradient((150, 196, 228), (216, 234, 238), 0.1, 0.44, x + 0.02, x + 0.3)
     p.box((240, 234, 222), x + 0.15, 0.1, x + 0.17, 0.44)
     p.box((236, 228, 214), 0, floor - 0.025, 1, floor)
-    p.fade((176, 132, 92), (146, 104, 70), floor, 1)
+    p.gradient((176, 132, 92), (146, 104, 70), floor, 1)
     for k in range(5):
         y = floor + (k + 1) * (1 - floor) / 5
         p.box((130, 92, 62), 0, y, 1, y + 0.006)
     p.oval(
-        d.pick([(176, 92, 88), (92, 124, 140), (150, 140, 96)]),
-        d.between(0.3, 0.7),
+        rng.choice([(176, 92, 88), (92, 124, 140), (150, 140, 96)]),
+        rng.uniform(0.3, 0.7),
         0.9,
         0.36,
         0.09,
     )
-    for px, _, s in p.places(p.props // 3, 0, 1):
+    for px, _, s in p.scatter(p.props // 3, 0, 1):
         p.box((172, 104, 80), px - 0.03, floor - 0.02, px + 0.03, floor + 0.06)
         p.oval((98, 146, 98), px, floor - 0.08, 0.05, 0.08 + 0.03 * s)
 
 
-def reef(p: Plate) -> None:
-    d = p.dice
-    p.fade((92, 186, 208), (26, 78, 128), 0, 1)
+def reef(p: SceneCanvas) -> None:
+    rng = p.rng
+    p.gradient((92, 186, 208), (26, 78, 128), 0, 1)
     for _ in range(4):
-        x = d.random()
+        x = rng.random()
         p.poly((112, 198, 214), x, 0, x + 0.08, 0, x - 0.1, 0.6, x - 0.26, 0.6)
     p.hills((38, 96, 138), 0.8, 0.2)
     p.hills((206, 190, 146), 0.92, 0.08)
-    for x, y, s in p.places(p.props * 2, 0.88, 1):
+    for x, y, s in p.scatter(p.props * 2, 0.88, 1):
         h, tone = (
             0.1 + 0.16 * s,
-            d.pick([(226, 112, 120), (236, 168, 92), (90, 160, 120), (170, 110, 170)]),
+            rng.choice([(226, 112, 120), (236, 168, 92), (90, 160, 120), (170, 110, 170)]),
         )
         for lean in (-0.5, 0.0, 0.5):
             p.line(tone, 0.02, x, y, x + lean * h * 0.7, y - h)
@@ -252,17 +256,17 @@ def reef(p: Plate) -> None:
     p.dots([(170, 220, 232)], p.props * 2, 0.05, 0.8, 0.012)
 
 
-def space(p: Plate) -> None:
-    d = p.dice
-    p.fade((22, 18, 48), (58, 38, 88), 0, 1)
+def space(p: SceneCanvas) -> None:
+    rng = p.rng
+    p.gradient((22, 18, 48), (58, 38, 88), 0, 1)
     for k in range(6):
-        p.oval(shade((58, 40, 92), 5 * k), 0.1 + 0.16 * k, d.between(0.3, 0.6), 0.16, 0.06)
+        p.oval(shade((58, 40, 92), 5 * k), 0.1 + 0.16 * k, rng.uniform(0.3, 0.6), 0.16, 0.06)
     p.dots([(255, 250, 232), (196, 210, 255), (255, 216, 196)], p.props * 9, 0, 1, 0.006)
     tone, x, y, r = (
-        d.pick([(222, 150, 104), (128, 176, 196), (190, 140, 190)]),
-        d.random(),
-        d.between(0.1, 0.4),
-        d.between(0.07, 0.15),
+        rng.choice([(222, 150, 104), (128, 176, 196), (190, 140, 190)]),
+        rng.random(),
+        rng.uniform(0.1, 0.4),
+        rng.uniform(0.07, 0.15),
     )
     p.oval(shade(tone, -40), x, y, r)
     p.oval(tone, x - r * 0.12, y - r * 0.12, r * 0.86)
@@ -278,45 +282,47 @@ def space(p: Plate) -> None:
         y + r * 0.25,
     )
     p.hills((128, 122, 140), 0.88, 0.08)
-    for x, y, s in p.places(p.props, 0.84, 0.98):
+    for x, y, s in p.scatter(p.props, 0.84, 0.98):
         p.oval((98, 92, 112), x, y, 0.03 + 0.03 * s, 0.012 + 0.01 * s)
 
 
-def garden_wall(p: Plate) -> None:
-    d, foot = p.dice, p.dice.between(0.76, 0.84)
+def garden_wall(p: SceneCanvas) -> None:
+    rng, foot = p.rng, p.rng.uniform(0.76, 0.84)
     p.box((176, 108, 86), 0, 0, 1, foot)
     for row in range(11):
         for k in range(-1, 7):
             x, y = (k + 0.5 * (row % 2)) / 6, row * foot / 11
-            p.box(shade((194, 122, 96), d.whole(-16, 14)), x, y, x + 0.155, y + foot / 11 - 0.01)
-    for x, y, s in p.places(p.props * 3, 0, foot):
+            p.box(
+                shade((194, 122, 96), rng.integer(-16, 14)), x, y, x + 0.155, y + foot / 11 - 0.01
+            )
+    for x, y, s in p.scatter(p.props * 3, 0, foot):
         p.oval(
-            d.pick([(96, 144, 84), (122, 166, 92), (76, 122, 76)]),
+            rng.choice([(96, 144, 84), (122, 166, 92), (76, 122, 76)]),
             x,
             y,
             0.02 + 0.025 * s,
             0.018 + 0.02 * s,
         )
-    p.fade((150, 148, 144), (120, 118, 116), foot, 1)
+    p.gradient((150, 148, 144), (120, 118, 116), foot, 1)
     for k in range(6):
         p.line((104, 102, 102), 0.006, k * 0.2, foot, k * 0.26 - 0.12, 1)
 
 
-def playground(p: Plate) -> None:
-    d, level = p.dice, p.dice.between(0.5, 0.6)
-    p.fade((142, 200, 226), (226, 240, 236), 0, level)
+def playground(p: SceneCanvas) -> None:
+    rng, level = p.rng, p.rng.uniform(0.5, 0.6)
+    p.gradient((142, 200, 226), (226, 240, 236), 0, level)
     p.clouds((250, 252, 252), 0.05, 0.2)
     for k in range(9):
-        p.round_tree((116, 170, 108), (120, 96, 76), k / 8, level + 0.02, d.between(0.18, 0.26))
-    p.fade((214, 128, 104), (190, 100, 84), level, 1)
-    for x, y, s in p.places(p.props + 1, level + 0.06, 0.94):
+        p.round_tree((116, 170, 108), (120, 96, 76), k / 8, level + 0.02, rng.uniform(0.18, 0.26))
+    p.gradient((214, 128, 104), (190, 100, 84), level, 1)
+    for x, y, s in p.scatter(p.props + 1, level + 0.06, 0.94):
         tone, w = (
-            d.pick([(240, 208, 92), (96, 168, 190), (240, 238, 228), (130, 180, 110)]),
+            rng.choice([(240, 208, 92), (96, 168, 190), (240, 238, 228), (130, 180, 110)]),
             0.05 + 0.08 * s,
         )
         p.oval(tone, x, y, w, w * 0.4)
         p.oval((204, 116, 94), x, y, w * 0.7, w * 0.26)
-    for x, _, _ in p.places(p.props // 2, 0, 1):
+    for x, _, _ in p.scatter(p.props // 2, 0, 1):
         p.line((96, 104, 130), 0.014, x, level + 0.06, x + 0.06, level - 0.2)
         p.line((96, 104, 130), 0.014, x + 0.12, level + 0.06, x + 0.06, level - 0.2)
 
@@ -330,4 +336,4 @@ PLACES = {
     "playground": ("on a playground", playground),
 }
 
-SCENES: dict[str, tuple[str, Callable[[Plate], None]]] = {**COUNTRY, **PLACES}
+SCENES: dict[str, tuple[str, Callable[[SceneCanvas], None]]] = {**COUNTRY, **PLACES}

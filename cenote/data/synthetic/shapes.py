@@ -1,9 +1,8 @@
-"""Shapes as short lists of parts, in percent: x to the right, y down, about -100..100. A part is a filled outline."""
+"""Shapes as lists of filled polygons, in percent: x to the right, y down, about -100 to 100."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -11,30 +10,37 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .rng import TURNS, direction
+from .rng import DIRECTIONS, direction
 
-# What a part is painted with: the object's colour, a darker and a lighter tone of it, a second colour, ink, white, and
-# (chosen by the texture, never by a shape) the other tone of a pattern.
+# What a polygon is painted with: the object's color, a darker and a lighter tone of it, a second
+# color, ink, white, and the second tone of a texture, which no shape uses by itself.
 ROLES = ("none", "main", "dark", "light", "accent", "ink", "white", "pattern")
-Points = tuple[tuple[float, float], ...]
-STEPS = 6  # points between two of a curve
+SUBCLASSES = 5  # as in a superclass of CIFAR-100; the collage splits them 2, 1, 2
+CURVE_STEPS = 6  # points per segment of a curve
+Point = tuple[float, float]
+Points = tuple[Point, ...]
 
 
-class Part(NamedTuple):
+class RolePolygon(NamedTuple):
+    """A filled polygon and what it is painted with."""
+
     role: str
     points: Points
 
 
+Polygons = tuple[RolePolygon, ...]
+Nested = RolePolygon | tuple["Nested", ...]
+Outline = tuple[npt.NDArray[np.float64], list[tuple[int, int]]]
+
+
 @dataclass(frozen=True)
-class Shape:
-    """A class of objects: what all its members share, and the small marks by which its subclasses differ."""
+class ObjectShape:
+    """A class of objects: what all share, and the small marks in which subclasses differ."""
 
     name: str
-    parts: tuple[Part, ...]
-    marks: dict[str, tuple[Part, ...]] = field(
-        default_factory=dict
-    )  # the first subclass is `plain`
-    upright: bool = True  # False: it may be turned to any side
+    polygons: Polygons
+    marks: dict[str, Polygons] = field(default_factory=dict)  # without a mark: subclass `plain`
+    upright: bool = True  # False: it may have any orientation
     plural: str = ""
 
     @property
@@ -43,110 +49,143 @@ class Shape:
 
     @cached_property
     def frame(self) -> tuple[float, float, float]:
-        """The middle and half of the longer side, without marks."""
-        x, y = zip(*(point for part in self.parts for point in part.points), strict=True)
+        """Centre x and y, and half of the longer side, without marks."""
+        x, y = zip(*(point for polygon in self.polygons for point in polygon.points), strict=True)
         half = max(max(x) - min(x), max(y) - min(y)) / 2
         return (min(x) + max(x)) / 2, (min(y) + max(y)) / 2, half
 
-    def outlines(self, subclass: str) -> tuple[npt.NDArray[np.float64], list[tuple[int, int]]]:
-        """(N, 2) points in a frame of -1..1, and for each part its role and where its points end."""
+    def outline(self, subclass: str) -> Outline:
+        """Return (N, 2) points from -1 to 1, and the role and the end of each polygon."""
         if subclass not in self._outlines:
-            parts = self.parts + self.marks.get(subclass, ())
-            middle_x, middle_y, half = self.frame
-            points = np.array([point for part in parts for point in part.points], np.float64)
-            ends = np.cumsum([len(part.points) for part in parts])
-            points = (points - (middle_x, middle_y)) / half
-            self._outlines[subclass] = (
-                points,
-                [(ROLES.index(p.role), int(e)) for p, e in zip(parts, ends, strict=True)],
-            )
+            polygons = self.polygons + self.marks.get(subclass, ())
+            x, y, half = self.frame
+            points = np.array([p for polygon in polygons for p in polygon.points], np.float64)
+            ends = np.cumsum([len(polygon.points) for polygon in polygons]).tolist()
+            roles = [ROLES.index(polygon.role) for polygon in polygons]
+            self._outlines[subclass] = (points - (x, y)) / half, list(zip(roles, ends, strict=True))
         return self._outlines[subclass]
 
     @cached_property
-    def _outlines(self) -> dict[str, tuple[npt.NDArray[np.float64], list[tuple[int, int]]]]:
+    def _outlines(self) -> dict[str, Outline]:
         return {}
 
 
-def poly(role: str, *xy: float) -> Part:
-    """Straight edges."""
-    return Part(role, _pairs(xy))
+def family(
+    name: str,
+    *polygons: Nested,
+    spot: tuple[float, float, float],
+    upright: bool = True,
+    plural: str = "",
+    **marks: Nested,
+) -> ObjectShape:
+    """Declare a class with marks of its own; badges at the `spot` (x, y, radius) fill up to five."""
+    all_marks = {key.replace("_", "-"): flatten(value) for key, value in marks.items()}
+    for key, badge in badges(*spot).items():
+        if len(all_marks) < SUBCLASSES - 1:
+            all_marks[key] = badge
+    return ObjectShape(name, flatten(polygons), all_marks, upright, plural or f"{name}s")
 
 
-def oval(role: str, x: float, y: float, rx: float, ry: float | None = None, turn: int = 0) -> Part:
-    """`turn` in degrees, clockwise."""
+def flatten(polygons: Nested) -> Polygons:
+    """Flatten nested tuples of polygons."""
+    if isinstance(polygons, RolePolygon):
+        return (polygons,)
+    return tuple(polygon for group in polygons for polygon in flatten(group))
+
+
+# Polygons. Points are numbers x, y, x, y, ... or one string "x,y x,y ...".
+
+
+def poly(role: str, *xy: float | str) -> RolePolygon:
+    """Return a polygon with straight edges."""
+    return RolePolygon(role, _points(xy))
+
+
+def box(role: str, x1: float, y1: float, x2: float, y2: float) -> RolePolygon:
+    """Return a rectangle."""
+    return poly(role, x1, y1, x2, y1, x2, y2, x1, y2)
+
+
+def oval(
+    role: str, x: float, y: float, rx: float, ry: float | None = None, turn: int = 0
+) -> RolePolygon:
+    """Return an ellipse; `turn` is in degrees, clockwise."""
     ry = rx if ry is None else ry
     cos, sin = direction(2 * turn)
     points = []
     for k in range(24):
-        c, s = direction(k * TURNS // 24)
+        c, s = direction(k * DIRECTIONS // 24)
         points.append((x + c * rx * cos - s * ry * sin, y + c * rx * sin + s * ry * cos))
-    return Part(role, tuple(points))
+    return RolePolygon(role, tuple(points))
 
 
-def blob(role: str, *xy: float) -> Part:
-    """A smooth closed curve through the points."""
-    points = _pairs(xy)
+def blob(role: str, *xy: float | str) -> RolePolygon:
+    """Return a smooth closed curve through the points."""
+    points = _points(xy)
     n = len(points)
-    return Part(
-        role,
-        tuple(p for k in range(n) for p in _span(*(points[(k + d) % n] for d in (-1, 0, 1, 2)))),
-    )
+    spans = (_span(*(points[(k + d) % n] for d in (-1, 0, 1, 2))) for k in range(n))
+    return RolePolygon(role, tuple(point for span in spans for point in span))
 
 
-def line(role: str, width: float, *xy: float) -> Part:
-    """A stroke along straight edges."""
-    return Part(role, _stroke(_pairs(xy), width / 2))
+def line(role: str, width: float, *xy: float | str) -> RolePolygon:
+    """Return a stroke along straight edges."""
+    return RolePolygon(role, _stroke(_points(xy), width / 2))
 
 
-def curve(role: str, width: float, *xy: float) -> Part:
-    """A stroke along a smooth open curve."""
-    points = _pairs(xy)
+def curve(role: str, width: float, *xy: float | str) -> RolePolygon:
+    """Return a stroke along a smooth open curve."""
+    points = _points(xy)
     padded = (points[0], *points, points[-1])
     path = [p for k in range(len(points) - 1) for p in _span(*padded[k : k + 4])]
-    return Part(role, _stroke((*path, points[-1]), width / 2))
+    return RolePolygon(role, _stroke((*path, points[-1]), width / 2))
 
 
-def star(role: str, x: float, y: float, r: float, rays: int = 5, inner: float = 0.45) -> Part:
+def star(
+    role: str, x: float, y: float, r: float, rays: int = 5, inner: float = 0.45
+) -> RolePolygon:
+    """Return a star; `inner` is the inner radius as a fraction of r."""
     points = []
     for k in range(2 * rays):
-        c, s = direction(k * TURNS // (2 * rays) - TURNS // 4)
-        points.append((x + c * r * (inner if k % 2 else 1), y + s * r * (inner if k % 2 else 1)))
-    return Part(role, tuple(points))
+        c, s = direction(k * DIRECTIONS // (2 * rays) - DIRECTIONS // 4)
+        factor = inner if k % 2 else 1
+        points.append((x + c * r * factor, y + s * r * factor))
+    return RolePolygon(role, tuple(points))
 
 
-def mirrored(*parts: Part) -> tuple[Part, ...]:
-    """The parts and their images on the other side of x = 0."""
-    return (*parts, *(Part(role, tuple((-x, y) for x, y in points)) for role, points in parts))
+def mirrored(*polygons: RolePolygon) -> Polygons:
+    """Return the polygons and their mirror images about x = 0."""
+    images = (RolePolygon(role, tuple((-x, y) for x, y in points)) for role, points in polygons)
+    return (*polygons, *images)
 
 
-def _pairs(xy: tuple[float, ...]) -> Points:
-    return tuple(zip(xy[::2], xy[1::2], strict=True))
+def _points(xy: tuple[float | str, ...]) -> Points:
+    if len(xy) == 1 and isinstance(xy[0], str):
+        xy = tuple(float(value) for value in xy[0].replace(",", " ").split())
+    return tuple(zip(xy[::2], xy[1::2], strict=True))  # type: ignore[arg-type]
 
 
-def _span(
-    a: tuple[float, float], b: tuple[float, float], c: tuple[float, float], d: tuple[float, float]
-) -> Points:
-    """Catmull-Rom from b up to c."""
-    found = []
-    for k in range(STEPS):
-        t = k / STEPS
-        w = (
+def _span(a: Point, b: Point, c: Point, d: Point) -> Points:
+    """Return points of a Catmull-Rom spline from b up to c."""
+    points = []
+    for k in range(CURVE_STEPS):
+        t = k / CURVE_STEPS
+        weights = (
             -t + 2 * t * t - t * t * t,
             2 - 5 * t * t + 3 * t * t * t,
             t + 4 * t * t - 3 * t * t * t,
             t * t * t - t * t,
         )
-        found.append(
-            tuple(
-                (w[0] * p + w[1] * q + w[2] * r + w[3] * s) / 2
-                for p, q, r, s in zip(a, b, c, d, strict=True)
-            )
-        )
-    return tuple(found)  # type: ignore[arg-type]
+        x, y = (_weighted(weights, *values) for values in zip(a, b, c, d, strict=True))
+        points.append((x, y))
+    return tuple(points)
+
+
+def _weighted(w: tuple[float, ...], p: float, q: float, r: float, s: float) -> float:
+    return (w[0] * p + w[1] * q + w[2] * r + w[3] * s) / 2
 
 
 def _stroke(path: Points, half: float) -> Points:
-    """There on one side, back on the other."""
+    """Return the polygon along one side of a path and back along the other."""
     left, right = [], []
     for k, (x, y) in enumerate(path):
         (x0, y0), (x1, y1) = path[max(k - 1, 0)], path[min(k + 1, len(path) - 1)]
@@ -157,83 +196,44 @@ def _stroke(path: Points, half: float) -> Points:
     return (*left, *right[::-1])
 
 
-def eye(x: float, y: float, r: float = 7) -> tuple[Part, ...]:
+# Details that several shapes share, so that a detail alone does not reveal the class.
+
+
+def eye(x: float, y: float, r: float = 7) -> Polygons:
     return oval("white", x, y, r), oval("ink", x + r * 0.25, y, r * 0.6)
 
 
-def wheel(x: float, y: float, r: float) -> tuple[Part, ...]:
+def wheel(x: float, y: float, r: float) -> Polygons:
     return oval("ink", x, y, r), oval("white", x, y, r * 0.5), oval("dark", x, y, r * 0.28)
 
 
-def window(x1: float, y1: float, x2: float, y2: float) -> tuple[Part, ...]:
-    return poly("ink", x1, y1, x2, y1, x2, y2, x1, y2), poly(
-        "white", x1 + 2, y1 + 2, x2 - 2, y1 + 2, x1 + 2, y2 - 2
-    )
+def window(x1: float, y1: float, x2: float, y2: float) -> Polygons:
+    reflection = poly("white", x1 + 2, y1 + 2, x2 - 2, y1 + 2, x1 + 2, y2 - 2)
+    return box("ink", x1, y1, x2, y2), reflection
 
 
-def box(role: str, x1: float, y1: float, x2: float, y2: float) -> Part:
-    return poly(role, x1, y1, x2, y1, x2, y2, x1, y2)
-
-
-def legs(y1: float, y2: float, *xs: float) -> tuple[Part, ...]:
+def legs(y1: float, y2: float, *xs: float) -> Polygons:
     return tuple(line("accent", 6, x, y1, x, y2, x + 12, y2) for x in xs)
 
 
-def leaf(
-    x: float, y: float, length: float, turn: int = 0, role: str = "accent"
-) -> tuple[Part, ...]:
-    return oval(role, x, y, length, length * 0.38, turn), oval(
-        "dark", x, y, length * 0.8, length * 0.07, turn
-    )
+def leaf(x: float, y: float, length: float, turn: int = 0, role: str = "accent") -> Polygons:
+    vein = oval("dark", x, y, length * 0.8, length * 0.07, turn)
+    return oval(role, x, y, length, length * 0.38, turn), vein
 
 
-def badges(x: float, y: float, r: float) -> dict[str, tuple[Part, ...]]:
-    """Marks that any body can wear."""
-    ground = oval("white", x, y, r)
+def badges(x: float, y: float, r: float) -> dict[str, Polygons]:
+    """Return marks that fit on any body."""
+    disc = oval("white", x, y, r)
+    horizontal = line("ink", r * 0.5, x - r, y, x + r, y)
+    vertical = line("ink", r * 0.5, x, y - r, x, y + r)
+    smile = (x - r * 0.7, y - r * 0.1, x, y + r * 0.6, x + r * 0.7, y - r * 0.1)
     return {
-        "starred": (ground, star("ink", x, y, r * 0.95)),
+        "starred": (disc, star("ink", x, y, r * 0.95)),
         "ringed": (oval("ink", x, y, r), oval("white", x, y, r * 0.68), oval("ink", x, y, r * 0.3)),
-        "crossed": (
-            ground,
-            line("ink", r * 0.5, x - r, y, x + r, y),
-            line("ink", r * 0.5, x, y - r, x, y + r),
-        ),
+        "crossed": (disc, horizontal, vertical),
         "barred": tuple(
-            box(c, x - r, y + d * r, x + r, y + (d + 0.5) * r)
-            for c, d in zip(("white", "ink") * 2, (-1, -0.5, 0, 0.5), strict=True)
+            box(role, x - r, y + d * r, x + r, y + (d + 0.5) * r)
+            for role, d in zip(("white", "ink") * 2, (-1, -0.5, 0, 0.5), strict=True)
         ),
-        "smiling": (
-            ground,
-            curve(
-                "ink", r * 0.35, x - r * 0.7, y - r * 0.1, x, y + r * 0.6, x + r * 0.7, y - r * 0.1
-            ),
-        ),
+        "smiling": (disc, curve("ink", r * 0.35, *smile)),
     }
-
-
-SUBCLASSES = 5  # as many as a super-class of CIFAR-100 has, which the collage of 002 splits 2, 1, 2
-
-Parts = Part | tuple[Part, ...]
-
-
-def family(
-    name: str,
-    *parts: Parts,
-    spot: tuple[float, float, float],
-    upright: bool = True,
-    plural: str = "",
-    **own: Parts | tuple[Parts, ...],
-) -> Shape:
-    """`own` are the marks of its own kind; badges at the `spot` (x, y, radius) fill up to five subclasses."""
-    marks = {key.replace("_", "-"): flat([value]) for key, value in own.items()}
-    for key, value in badges(*spot).items():
-        if len(marks) < SUBCLASSES - 1:
-            marks[key] = value
-    return Shape(name, flat(parts), marks, upright, plural or f"{name}s")
-
-
-def flat(parts: Iterable[object]) -> tuple[Part, ...]:
-    found: list[Part] = []
-    for part in parts:
-        found += [part] if isinstance(part, Part) else flat(part)  # type: ignore[arg-type]
-    return tuple(found)

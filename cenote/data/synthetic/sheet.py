@@ -1,135 +1,109 @@
-"""A contact sheet of a world: its classes, subclasses, domains, attributes and truths."""
+"""Contact sheet of a world: classes, subclasses, domains, attributes and annotations."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
 from .classes import SHAPES
 from .domains import DOMAINS
-from .drawing import Drawn, World
+from .drawing import SyntheticImage, World
 from .scenes import SCENES
 
-CELL, GAP, WIDE, TEXT = (
-    128,
-    6,
-    10,
-    16,
-)  # pixels of a thumbnail and around it, thumbnails in a row, a line of text
-MOST = 50  # classes shown
+CELL, GAP, LINE = 128, 6, 16  # pixels of a thumbnail, around it, and of a line of text
+COLUMNS = 10
+MAX_CLASSES = 50
 PAPER, INK, FAINT = (250, 248, 243), (52, 50, 58), (120, 116, 124)
-TINTS = np.array(
+MASK_COLORS = np.array(
     [(40, 40, 48), (236, 120, 80), (92, 170, 220), (240, 210, 90), (140, 200, 120)], np.uint8
 )
+# Attributes for the section of subclasses, and for the section of changes.
+CLEAR = {"size": "large", "count": "1", "texture": "plain", "density": "sparse"}
+START = {
+    **{"size": "medium", "count": "1", "texture": "plain"},
+    **{"colour": "red", "shape": "regular", "density": "medium"},
+}
 
 Cells = list[tuple[Image.Image, str]]
-Section = tuple[str, int, Cells]  # its name, how many thumbnails a row has, and they
+Section = tuple[str, int, Cells]  # title, thumbnails per row, thumbnails
 
 
 def draw_sheet(world: World) -> Image.Image:
-    shown = world.labels[:MOST]
-    first = _first_of(world, shown)
-    photos = [first[label] for label in shown if label in first]
-    sections: list[Section] = [
-        (
-            f"{len(world.labels)} classes",
-            WIDE,
-            [(world.draw(i).image, world.plan(i).label) for i in photos],
-        )
+    """Draw the contact sheet."""
+    settings, photos = world.settings, _first_images(world)
+    columns = min(COLUMNS, len(photos))
+    classes = [(world.draw(i).image, world.plan(i).label) for i in photos]
+    sections: list[Section] = [(f"{len(world.labels)} classes", COLUMNS, classes)]
+    if not settings.collage:
+        sections += [
+            ("subclasses differ in one small part", COLUMNS, _subclasses(world, photos)),
+            (f"{len(settings.scenes)} scenes", COLUMNS, _scenes(world, photos)),
+            ("one image with one attribute changed", COLUMNS, _changes(world, photos[0])),
+        ]
+    sections += [
+        ("the same scene in six domains", columns, _domains(world, photos)),
+        ("annotations: image and boxes, mask, background", columns, _annotations(world, photos)),
     ]
-    if not world.settings.collage:
-        sections.append(("subclasses differ in one small part", WIDE, _subclasses(world, photos)))
-        sections.append((f"{len(world.settings.scenes)} scenes", WIDE, _scenes(world, photos)))
-        sections.append(("one image with one attribute changed", WIDE, _changes(world, photos)))
-    sections.append(
-        ("the same scene in six domains", min(WIDE, len(photos)), _domains(world, photos))
-    )
-    sections.append(
-        (
-            "every truth: image and boxes, mask, background",
-            min(WIDE, len(photos)),
-            _truths(world, photos),
-        )
-    )
-    return _laid_out(
-        f"{len(world)} images of {world.settings.size} pixels, seed {world.settings.seed}", sections
-    )
+    title = f"{len(world)} images of {settings.size} pixels, seed {settings.seed}"
+    return _lay_out(title, sections)
 
 
-def _first_of(world: World, shown: Sequence[str]) -> dict[str, int]:
-    found: dict[str, int] = {}
+def _first_images(world: World) -> list[int]:
+    """Return the first image of each of the first classes."""
+    first: dict[str, int] = {}
     for i in range(min(len(world), 4 * len(world.labels))):
-        found.setdefault(world.plan(i).label, i)
-    return {label: i for label, i in found.items() if label in shown}
+        first.setdefault(world.plan(i).label, i)
+    return [first[label] for label in world.labels[:MAX_CLASSES] if label in first]
 
 
 def _subclasses(world: World, photos: list[int]) -> Cells:
-    """Two families a row, large and plain, so that the mark can be seen."""
-    families = list(dict.fromkeys(world.plan(i).family for i in photos))[:4]
-    chosen = [next(i for i in photos if world.plan(i).family == family) for family in families]
-    easy = {"size": "large", "count": "1", "texture": "plain", "density": "sparse"}
+    """Draw four classes, large and plain, so that the marks are visible."""
+    first: dict[str, int] = {}
+    for i in photos:
+        first.setdefault(world.plan(i).family, i)
     return [
-        (world.draw(i, subclass=subclass, **easy).image, f"{world.plan(i).family}/{subclass}")
-        for i in chosen
-        for subclass in SHAPES[world.plan(i).family].subclasses
+        (world.draw(i, subclass=subclass, **CLEAR).image, f"{family}/{subclass}")
+        for family, i in list(first.items())[:4]
+        for subclass in SHAPES[family].subclasses
     ]
 
 
 def _scenes(world: World, photos: list[int]) -> Cells:
-    chosen = [(photos[k % len(photos)], scene) for k, scene in enumerate(world.settings.scenes)]
-    return [(world.draw(i, scene=scene).image, SCENES[scene][0]) for i, scene in chosen]
+    return [
+        (world.draw(photos[k % len(photos)], scene=scene).image, SCENES[scene][0])
+        for k, scene in enumerate(world.settings.scenes)
+    ]
 
 
-def _changes(world: World, photos: list[int]) -> Cells:
-    i = photos[0]
-    elsewhere = next(scene for scene in SCENES if scene != world.plan(i).scene)
-    start = {
-        "size": "medium",
-        "count": "1",
-        "texture": "plain",
-        "colour": "red",
-        "shape": "regular",
-        "density": "medium",
-    }
-    changes = [
-        *(
-            {"colour": "blue"},
-            {"size": "large"},
-            {"count": "3"},
-            {"texture": "striped"},
-            {"texture": "checked"},
-        ),
-        *({"shape": "slim"}, {"shape": "wide"}, {"density": "dense"}, {"scene": elsewhere}),
-    ]
-    cells = [(world.draw(i, **start).image, "red, medium, one, plain")]
-    return cells + [
-        (world.draw(i, **{**start, **c}).image, " ".join(f"{k}: {v}" for k, v in c.items()))
-        for c in changes
-    ]
+def _changes(world: World, i: int) -> Cells:
+    other_scene = next(scene for scene in SCENES if scene != world.plan(i).scene)
+    cells = [(world.draw(i, **START).image, "red, medium, one, plain")]
+    for key, value in (
+        *(("colour", "blue"), ("size", "large"), ("count", "3")),
+        *(("texture", "striped"), ("texture", "checked"), ("shape", "slim")),
+        *(("shape", "wide"), ("density", "dense"), ("scene", other_scene)),
+    ):
+        cells.append((world.draw(i, **{**START, key: value}).image, f"{key}: {value}"))
+    return cells
 
 
 def _domains(world: World, photos: list[int]) -> Cells:
-    return [
-        (world.draw(i, domain=domain).image, domain) for domain in DOMAINS for i in photos[:WIDE]
-    ]
+    shown = [(domain, i) for domain in DOMAINS for i in photos[:COLUMNS]]
+    return [(world.draw(i, domain=domain).image, domain) for domain, i in shown]
 
 
-def _truths(world: World, photos: list[int]) -> Cells:
-    drawn = [world.draw(i) for i in photos[:WIDE]]
-    masks = [Image.fromarray(TINTS[np.minimum(d.mask, len(TINTS) - 1)]) for d in drawn]
+def _annotations(world: World, photos: list[int]) -> Cells:
+    drawn = [world.draw(i) for i in photos[:COLUMNS]]
+    masks = [Image.fromarray(MASK_COLORS[np.minimum(d.mask, len(MASK_COLORS) - 1)]) for d in drawn]
+    counts = [f"{len(d.record.boxes)} of {d.record.label}" for d in drawn]
     return [
-        *((_boxed(d), d.record.caption or "") for d in drawn),
-        *(
-            (mask, f"{len(d.record.boxes)} of {d.record.label}")
-            for mask, d in zip(masks, drawn, strict=True)
-        ),
+        *((_with_boxes(d), d.record.caption or "") for d in drawn),
+        *zip(masks, counts, strict=True),
         *((Image.fromarray(d.background), "without the objects") for d in drawn),
     ]
 
 
-def _boxed(drawn: Drawn) -> Image.Image:
+def _with_boxes(drawn: SyntheticImage) -> Image.Image:
     image = drawn.image
     draw = ImageDraw.Draw(image)
     for box in drawn.record.boxes:
@@ -137,36 +111,38 @@ def _boxed(drawn: Drawn) -> Image.Image:
     return image
 
 
-def _laid_out(title: str, sections: list[Section]) -> Image.Image:
+def _lay_out(title: str, sections: list[Section]) -> Image.Image:
     step = CELL + GAP
     rows = sum(-(-len(cells) // columns) for _, columns, cells in sections)
-    height = GAP + 2 * TEXT + sum(2 * TEXT for _ in sections) + rows * (step + TEXT) + GAP
-    sheet = Image.new("RGB", (WIDE * step + GAP, height), PAPER)
-    draw, small, large = (
-        ImageDraw.Draw(sheet),
-        ImageFont.load_default(10),
-        ImageFont.load_default(14),
-    )
+    height = 2 * GAP + 2 * LINE * (1 + len(sections)) + rows * (step + LINE)
+    sheet = Image.new("RGB", (COLUMNS * step + GAP, height), PAPER)
+    draw = ImageDraw.Draw(sheet)
+    small, large = ImageFont.load_default(10), ImageFont.load_default(14)
     draw.text((GAP, GAP), title, INK, large)
-    y = GAP + 2 * TEXT
+    y = GAP + 2 * LINE
     for name, columns, cells in sections:
         draw.text((GAP, y), name, INK, large)
-        y += TEXT + GAP
+        y += LINE + GAP
         for k, (image, text) in enumerate(cells):
             x = GAP + k % columns * step
-            whole = CELL // image.width * image.width if image.width <= CELL else CELL
-            fit = image.resize(
-                (whole, whole),
-                Image.Resampling.NEAREST if whole >= image.width else Image.Resampling.BOX,
-            )
-            sheet.paste(fit, (x + (CELL - whole) // 2, y))
-            draw.text((x, y + CELL + 1), _cut(text, small), FAINT, small)
-            y += (step + TEXT) * (k % columns == columns - 1 or k == len(cells) - 1)
-        y += TEXT - GAP
+            thumbnail = _fit(image)
+            sheet.paste(thumbnail, (x + (CELL - thumbnail.width) // 2, y))
+            draw.text((x, y + CELL + 1), _shorten(text, small), FAINT, small)
+            if k % columns == columns - 1 or k == len(cells) - 1:
+                y += step + LINE
+        y += LINE - GAP
     return sheet
 
 
-def _cut(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont) -> str:
+def _fit(image: Image.Image) -> Image.Image:
+    """Enlarge by an integer factor, or shrink, to the size of a cell."""
+    if image.width > CELL:
+        return image.resize((CELL, CELL), Image.Resampling.BOX)
+    side = CELL // image.width * image.width
+    return image.resize((side, side), Image.Resampling.NEAREST)
+
+
+def _shorten(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont) -> str:
     if font.getlength(text) <= CELL:
         return text
     while font.getlength(text + "...") > CELL:
