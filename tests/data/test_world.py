@@ -106,12 +106,12 @@ def test_the_background_is_the_image_without_the_objects(name: str) -> None:
 
 
 @pytest.mark.parametrize("scene", SCENES)
-def test_every_scene_at_every_size_covers_the_plate(scene: str) -> None:
+def test_every_scene_at_every_size_covers_the_canvas(scene: str) -> None:
     for size in (32, 50, 300):
         for density in ("sparse", "dense"):
             drawn = World(size=size).draw(0, scene=scene, density=density)
             assert drawn.pixels.shape == (size, size, 3)
-            assert not (drawn.plate.max(-1) == 0).any()  # black is what nobody has painted
+            assert not (drawn.plain_background.max(-1) == 0).any()  # unpainted pixels are black
 
 
 def test_a_domain_changes_the_picture_and_no_truth() -> None:
