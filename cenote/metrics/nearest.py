@@ -1,4 +1,4 @@
-"""The nearest rows of a gallery: exact, in an order that equals do not change, in bounded memory."""
+"""Exact nearest neighbours in bounded memory; ties keep the lower index."""
 
 from __future__ import annotations
 
@@ -9,21 +9,17 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ..compiled import available
-from .keys import keys, nothing, places_of, values_of
 from .vectors import BLOCK, unit
 
-BUDGET = (
-    256 << 20
-)  # bytes for similarities and what is chosen from them; embeddings are the caller's
-CHOSEN = 16 << 20  # of these, for choosing
-WIDE = 512  # rows in double precision at a time
-GROUP = 32  # columns that are first seen as their maximum alone
-SHORT = 64  # a list into which one is put at a time
-MANY = 1 << 36  # products, about a second in floats: what it takes to load the compiled code
+BUDGET = 256 << 20  # bytes for similarities and candidates, beside the embeddings
+SELECTION_BYTES = 16 << 20  # of these, for selecting candidates
+DOUBLE_ROWS = 512  # rows converted to double precision at a time
+GROUP = 32  # columns that are represented by their maximum first
 DISTANCES = ("cosine", "euclidean")
-Found = tuple[Tensor, Tensor]  # queries (rows,) and their nearest (rows, k), best first
-Part = Callable[[Tensor], Tensor]  # rows as given -> rows whose dot products are compared
+Neighbours = tuple[
+    Tensor, Tensor
+]  # query indices (rows,) and gallery indices (rows, k), best first
+Prepare = Callable[[Tensor], Tensor]  # rows -> rows whose dot products are the similarities
 
 
 def nearest(
@@ -32,167 +28,182 @@ def nearest(
     counts: Tensor,
     distance: str = "cosine",
     budget: int = BUDGET,
-) -> Iterator[Found]:
-    """For each query its `counts` (Q,) nearest rows of the gallery, a group of queries at a time.
+) -> Iterator[Neighbours]:
+    """Yield the `counts` (Q,) nearest gallery rows of each query, a group of queries at a time.
 
-    Without a gallery the queries are their own, and no row is its own neighbour. A group's k is its largest count;
-    behind a query's own count there may be -1. Of equally near rows the first is nearer. Queries of count 0 are not
-    asked.
+    Without a gallery, the queries are searched among themselves and no row is its own neighbour. A
+    group has as many columns as its largest count. Queries of count 0 are skipped.
     """
     if distance not in DISTANCES:
-        raise ValueError(f"no distance '{distance}': {', '.join(DISTANCES)}")
+        raise ValueError(f"distance must be one of {', '.join(DISTANCES)}, got '{distance}'")
     if budget < 1 << 20:
-        raise ValueError(f"the budget is in bytes, at least {1 << 20}, got {budget}")
-    asking, asked = _cosine() if distance == "cosine" else _euclidean(queries, gallery)
-    side = max(int(math.sqrt((budget - min(CHOSEN, budget // 2)) / 4)) // GROUP, 1) * GROUP
-    most = int(counts.max()) if len(counts) else 0
-    if 0 < most <= SHORT and 16 * most * len(queries) <= budget // 4 and _many(queries, gallery):
-        from .sieve import sieved, worth_it
-
-        if worth_it(queries, gallery, most, asking, asked):
-            return sieved(queries, gallery, counts, asking, asked, budget)
-    # A product of two blocks serves the queries of both: half of the work. Then what was found so far waits.
-    if gallery is None and 2 * GROUP * most <= side and 8 * most * len(queries) <= budget // 4:
-        return _tiles(queries, counts, asking, asked, side)
-    return _strips(queries, gallery, counts, asking, asked, budget)
-
-
-def _many(queries: Tensor, gallery: Tensor | None) -> bool:
-    """Whether there is so much to multiply, on a machine known to do it faster in whole numbers."""
-    products = len(queries) * len(queries if gallery is None else gallery) * queries.shape[1]
-    known = queries.device.type == "cpu" and torch.backends.cpu.get_cpu_capability().startswith(
-        "AVX"
-    )
-    return known and products >= MANY and available()
+        raise ValueError(f"budget must be at least {1 << 20} bytes, got {budget}")
+    prepare: tuple[Prepare, Prepare] = (unit, unit)
+    if distance == "euclidean":
+        prepare = _euclidean(queries, gallery)
+    tile_bytes = budget - min(SELECTION_BYTES, budget // 2)
+    side = max(math.isqrt(tile_bytes // 4) // GROUP, 1) * GROUP
+    k = int(counts.max()) if len(counts) else 0
+    # One tile serves the queries of its rows and of its columns: half of the products. The
+    # candidates of all queries must then be kept until the end.
+    if gallery is None and 2 * GROUP * k <= side and 8 * k * len(queries) <= budget // 4:
+        return _by_tiles(queries, counts, *prepare, side)
+    return _by_strips(queries, gallery, counts, *prepare, tile_bytes)
 
 
-def _cosine() -> tuple[Part, Part]:
-    return unit, unit
-
-
-def _euclidean(queries: Tensor, gallery: Tensor | None) -> tuple[Part, Part]:
-    """(x, -|x|^2 / 2, 1) . (y, 1, -|y|^2 / 2) = -|x - y|^2 / 2; near the mean of the data less is cancelled."""
-    others = queries if gallery is None else gallery
-    extremes = [torch.stack(part.aminmax()).abs().max() for part in (queries, others) if len(part)]
+def _euclidean(queries: Tensor, gallery: Tensor | None) -> tuple[Prepare, Prepare]:
+    """(x, -|x|^2 / 2, 1) . (y, 1, -|y|^2 / 2) = -|x - y|^2 / 2, centred to limit cancellation."""
+    rows = queries if gallery is None else gallery
+    extremes = [torch.stack(x.aminmax()).abs().max() for x in (queries, rows) if len(x)]
     scale = max(map(float, extremes), default=1.0) or 1.0
-    total = sum((others[i : i + WIDE].double() / scale).sum(0) for i in range(0, len(others), WIDE))
-    mean = total / max(len(others), 1)
+    chunks = (rows[i : i + DOUBLE_ROWS].double() for i in range(0, len(rows), DOUBLE_ROWS))
+    mean = sum((chunk / scale).sum(0) for chunk in chunks) / max(len(rows), 1)
 
-    def part(rows: Tensor, half_at: int) -> Tensor:
+    def prepare(rows: Tensor, norm_column: int) -> Tensor:
         d = rows.shape[1]
-        made = rows.new_ones((len(rows), d + 2), dtype=torch.float32)
-        for i in range(0, len(rows), WIDE):
-            x = made[i : i + WIDE, :d]
-            x.copy_(rows[i : i + WIDE].double() / scale - mean)
-            made[i : i + WIDE, d + half_at] = x.square().sum(1) / -2
-        return made
+        prepared = rows.new_ones((len(rows), d + 2), dtype=torch.float32)
+        for i in range(0, len(rows), DOUBLE_ROWS):
+            x = prepared[i : i + DOUBLE_ROWS, :d]
+            x.copy_(rows[i : i + DOUBLE_ROWS].double() / scale - mean)
+            prepared[i : i + DOUBLE_ROWS, d + norm_column] = x.square().sum(1) / -2
+        return prepared
 
-    return partial(part, half_at=0), partial(part, half_at=1)
+    return partial(prepare, norm_column=0), partial(prepare, norm_column=1)
 
 
-def _tiles(x: Tensor, counts: Tensor, asking: Part, asked: Part, side: int) -> Iterator[Found]:
-    """Every pair of blocks once: its products are rows for the one and columns for the other."""
+def _by_tiles(
+    x: Tensor, counts: Tensor, prepare_query: Prepare, prepare_row: Prepare, side: int
+) -> Iterator[Neighbours]:
+    """Compare every pair of blocks once."""
     n = len(x)
     side = _padded(-(-n // -(-n // side)))  # blocks of equal size
     starts = range(0, n, side)
-    most = [int(counts[i : i + side].max()) for i in starts]
-    kept = [nothing(len(x[i : i + side]), k, x.device) for i, k in zip(starts, most, strict=True)]
-    space = x.new_empty((side, side), dtype=torch.float32)
+    best = [_no_candidates(counts[i : i + side]) for i in starts]
+    buffer = x.new_empty((side, side), dtype=torch.float32)
     for a, i in enumerate(starts):
-        own = asking(x[i : i + side])
-        rows = len(own)
+        queries = prepare_query(x[i : i + side])
         for b, j in enumerate(starts[a:], a):
-            other = own if b == a and asking is asked else asked(x[j : j + side])
-            tile = _product(own, other, space)  # (rows, columns), both padded
+            rows = prepare_row(x[j : j + side])
+            tile = _similarities(queries, rows, buffer)  # (queries, rows), both padded
             if b == a:
-                tile.diagonal()[:rows] = -torch.inf
-            _improve(kept[a], tile[:rows], j)
-            if (
-                b > a
-            ):  # the blocks before come in ascending order here as well, which _improve relies on
-                _improve(kept[b], tile[:, : len(other)].T, i)
+                tile.diagonal()[: len(queries)] = -torch.inf
+            _update(best[a], tile[: len(queries)], j)
+            if b > a:
+                _update(best[b], tile[:, : len(rows)].T, i)
         wanted = torch.nonzero(counts[i : i + side])[:, 0]
         if len(wanted):
-            yield wanted + i, places_of(kept[a][wanted])
-        kept[a] = kept[a][:0]
+            yield wanted + i, _indices(best[a][wanted])
+        best[a] = best[a][:0]
 
 
-def _strips(
-    queries: Tensor, gallery: Tensor | None, counts: Tensor, asking: Part, asked: Part, budget: int
-) -> Iterator[Found]:
-    """Some queries against all of the gallery; queries of like counts together, for a group keeps its largest."""
-    others = queries if gallery is None else gallery
-    n, width = len(others), _padded(len(others))
+def _by_strips(
+    queries: Tensor,
+    gallery: Tensor | None,
+    counts: Tensor,
+    prepare_query: Prepare,
+    prepare_row: Prepare,
+    strip_bytes: int,
+) -> Iterator[Neighbours]:
+    """Compare some queries with the whole gallery; queries of similar counts share a strip."""
+    rows = queries if gallery is None else gallery
+    n, width = len(rows), _padded(len(rows))
     order = counts.argsort(descending=True, stable=True)
-    ends = counts[order]
+    sorted_counts = counts[order]
     start, stop = 0, int((counts > 0).sum())
-    space = None
+    buffer = queries.new_empty((0, width), dtype=torch.float32)
     while start < stop:
-        k = int(ends[start])
-        rows = max(1, (budget - min(CHOSEN, budget // 2)) // (4 * width + 64 * k))
-        alike = int((ends > k // 2).sum()) if k > GROUP else stop
-        chosen = order[start : min(start + rows, max(alike, start + 1), stop)]
-        if space is None or len(space) < len(chosen):
-            space = queries.new_empty((len(chosen), width), dtype=torch.float32)
-        asks, strip = asking(queries[chosen]), space[: len(chosen)]
+        k = int(sorted_counts[start])
+        end = min(start + max(1, strip_bytes // (4 * width + 64 * k)), stop)
+        if k > GROUP:
+            end = min(end, max(int((sorted_counts > k // 2).sum()), start + 1))
+        group = order[start:end]
+        if len(buffer) < len(group):
+            buffer = buffer.new_empty((len(group), width))
+        strip, prepared = buffer[: len(group)], prepare_query(queries[group])
         strip[:, n:] = -torch.inf
         for j in range(0, n, BLOCK):
-            torch.mm(asks, asked(others[j : j + BLOCK]).T, out=strip[:, j : min(j + BLOCK, n)])
+            columns = strip[:, j : min(j + BLOCK, n)]
+            torch.mm(prepared, prepare_row(rows[j : j + BLOCK]).T, out=columns)
         if gallery is None:
-            strip[torch.arange(len(chosen), device=strip.device), chosen] = -torch.inf
-        kept = nothing(len(chosen), k, strip.device)
-        _improve(kept, strip, 0)
-        yield chosen, places_of(kept)
-        start += len(chosen)
+            strip[torch.arange(len(group), device=strip.device), group] = -torch.inf
+        best = _no_candidates(counts[group])
+        _update(best, strip, 0)
+        yield group, _indices(best)
+        start = end
 
 
-def _product(x: Tensor, y: Tensor, space: Tensor) -> Tensor:
-    """x y^T in `space`, with rows and columns of -inf up to whole groups."""
-    rows, columns = len(x), len(y)
-    tile = space[: _padded(rows), : _padded(columns)]
-    torch.mm(x, y.T, out=tile[:rows, :columns])
-    tile[rows:] = -torch.inf
-    tile[:, columns:] = -torch.inf
+def _similarities(x: Tensor, y: Tensor, buffer: Tensor) -> Tensor:
+    """x y^T in `buffer`, padded with -inf to whole groups."""
+    tile = buffer[: _padded(len(x)), : _padded(len(y))]
+    torch.mm(x, y.T, out=tile[: len(x), : len(y)])
+    tile[len(x) :] = -torch.inf
+    tile[:, len(y) :] = -torch.inf
     return tile
 
 
-def _improve(kept: Tensor, similarity: Tensor, first: int) -> None:
-    """Put what is nearer into `kept` (rows, k), keys in descending order; its columns come before `first`.
+def _update(best: Tensor, similarity: Tensor, first: int) -> None:
+    """Merge similarities to the rows from `first` on into the candidates `best` (queries, k).
 
-    Whatever belongs to the k best lies in the k groups of columns with the largest maxima, the first of equal ones.
-    Only groups that beat the k-th best so far are opened, in rows that have any.
+    The k best columns are in the k groups of columns with the largest maxima. Only groups that beat
+    the k-th best candidate are opened.
     """
-    rows, k = kept.shape
-    columns, device = similarity.shape[1], similarity.device
+    k, columns = best.shape[1], similarity.shape[1]
     if not k:
         return
-    whole = 2 * GROUP * k > columns  # nothing to gain from maxima
-    step = max(1, CHOSEN // (48 * (columns if whole else columns // GROUP + GROUP * k)))
-    within = torch.arange(GROUP, device=device)
-    for i in range(0, rows, step):
-        part, best = similarity[i : i + step], kept[i : i + step]
-        if whole:
-            found = keys(part, torch.arange(first, first + columns, device=device))
-            best.copy_(torch.cat([best, found], 1).topk(k).values)
+    device = similarity.device
+    by_group = 2 * GROUP * k <= columns
+    width = columns // GROUP + GROUP * k if by_group else columns
+    step = max(1, SELECTION_BYTES // (48 * width))
+    within_group = torch.arange(GROUP, device=device)
+    for i in range(0, len(best), step):
+        values, candidates = similarity[i : i + step], best[i : i + step]
+        if not by_group:
+            keys = _keys(values, torch.arange(first, first + columns, device=device))
+            candidates.copy_(torch.cat([candidates, keys], 1).topk(k).values)
             continue
-        maxima = _maxima(part)  # (rows, groups)
-        better = (maxima > values_of(best[:, -1:])).sum(1)
-        open_rows = torch.nonzero(better)[:, 0]
-        if not len(open_rows):
+        maxima = _group_maxima(values)  # (queries, groups)
+        better = (maxima > _values(candidates[:, -1:])).sum(1)
+        rows = torch.nonzero(better)[:, 0]
+        if not len(rows):
             continue
-        groups = min(k, int(better.max()))
-        named = keys(maxima[open_rows], torch.arange(maxima.shape[1], device=device))
-        chosen = places_of(named.topk(groups, sorted=False).values)  # (open, groups)
-        at = (chosen[:, :, None] * GROUP + within).flatten(1)  # (open, groups * GROUP)
-        found = keys(part[open_rows[:, None], at], at + first)
-        best[open_rows] = torch.cat([best[open_rows], found], 1).topk(k).values
+        keys = _keys(maxima[rows], torch.arange(maxima.shape[1], device=device))
+        groups = _indices(keys.topk(min(k, int(better.max())), sorted=False).values)
+        at = (groups[:, :, None] * GROUP + within_group).flatten(1)  # (rows, groups * GROUP)
+        keys = _keys(values[rows[:, None], at], at + first)
+        candidates[rows] = torch.cat([candidates[rows], keys], 1).topk(k).values
 
 
-def _maxima(similarity: Tensor) -> Tensor:
-    """Of each group of columns; columns of a tile are reduced in its own order, which is 20 times as fast."""
+def _group_maxima(similarity: Tensor) -> Tensor:
+    """Maxima of groups of columns; a transposed tile is reduced in its memory order, 20x faster."""
     if similarity.stride(0) == 1:
         return similarity.T.unflatten(0, (-1, GROUP)).amax(1).T
     return similarity.unflatten(1, (-1, GROUP)).amax(2)
+
+
+# A candidate is one int64 of its similarity and its index: sorting it breaks ties by index.
+
+
+def _keys(values: Tensor, indices: Tensor) -> Tensor:
+    """Pack float32 values and indices; of equal values the lower index is larger."""
+    bits = (values + 0.0).view(torch.int32)  # -0 becomes 0
+    ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)  # the bits of negative floats sort in reverse
+    return (ordered.long() << 32) | (0xFFFFFFFF - indices)
+
+
+def _values(keys: Tensor) -> Tensor:
+    ordered = (keys >> 32).int()
+    return (ordered ^ ((ordered >> 31) & 0x7FFFFFFF)).view(torch.float32)
+
+
+def _indices(keys: Tensor) -> Tensor:
+    return 0xFFFFFFFF - (keys & 0xFFFFFFFF)
+
+
+def _no_candidates(counts: Tensor) -> Tensor:
+    """Candidates (queries, k) that any gallery row replaces."""
+    lowest = torch.full((1,), -torch.inf, dtype=torch.float32, device=counts.device)
+    key = _keys(lowest, torch.full((1,), 0xFFFFFFFF, device=counts.device))
+    return key.repeat(len(counts), int(counts.max()))
 
 
 def _padded(count: int) -> int:

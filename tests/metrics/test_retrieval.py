@@ -7,18 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from cenote.metrics import nearest as ways
 from cenote.metrics import query_scores, retrieval_scores
 from cenote.metrics.nearest import nearest
 from tests.threads import thread_count
 
 SMALL = 1 << 20  # bytes: several tiles and strips even of a few hundred rows
-
-
-@pytest.fixture(autouse=True, params=[0, 1 << 60], ids=["whole numbers", "floats"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small sets are compared in floats, large ones in whole numbers first: here each in both ways."""
-    monkeypatch.setattr(ways, "MANY", request.param)
 
 
 def clustered(
@@ -180,6 +173,15 @@ def test_what_surrounds_the_call_changes_nothing(distance: str) -> None:
         check(scores, x, labels, (1, 2, 4, 8), None, distance)
 
 
+@pytest.mark.parametrize("distance", ["cosine", "euclidean"])
+def test_the_default_device_changes_nothing(distance: str) -> None:
+    (x, _), counts = clustered(300, 20), torch.full((300,), 5)
+    expected = [order.tolist() for _, order in nearest(x, None, counts, distance, SMALL)]
+    with torch.device("meta"):
+        orders = [order.tolist() for _, order in nearest(x, None, counts, distance, SMALL)]
+    assert orders == expected
+
+
 @pytest.mark.parametrize("n", [5, 64, 500])
 @pytest.mark.parametrize("separate", [False, True])
 @pytest.mark.parametrize("k", [1, 4, 40])
@@ -298,7 +300,7 @@ def test_equal_to_pytorch_metric_learning(separate: bool, distance: str) -> None
         ({"labels": ["a", "a", "b", "b"]}, r"labels\b.*\blist\b"),
         ({"labels": np.array(["a", "a", "b", "b"])}, r"labels\b.*\bndarray\b"),
         ({"embeddings": [["a"], ["b"], ["c"], ["d"]]}, r"embeddings\b.*\blist\b"),
-        ({"distance": "manhattan"}, "'manhattan'.*cosine, euclidean"),
+        ({"distance": "manhattan"}, "cosine, euclidean.*'manhattan'"),
         ({"without_match": "drop"}, "'drop'"),
         ({"budget": 5}, r"budget\b.*\b5\b"),
     ],
