@@ -6,9 +6,10 @@ import ctypes
 def keep_memory() -> bool:
     """Let glibc keep what a layer leaves free for the next one, and say whether it will.
 
-    By default it gives every large block back to the system and takes it again page by page. Where pages are dear, as
-    on virtual machines, that is most of the time of a convolutional network on the CPU: lite0 runs three times as fast
-    without. It holds for the whole process, so commands ask for it and the library does not.
+    By default it gives every large block back to the system and takes it again page by page. Where
+    pages are dear, as on virtual machines, that is most of the time of a convolutional network on
+    the CPU: lite0 runs three times as fast without. It holds for the whole process, so commands ask
+    for it and the library does not.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

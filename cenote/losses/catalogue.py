@@ -36,7 +36,8 @@ def list_metric_losses() -> list[str]:
 
 
 def create_metric_loss(name: str, classes: int, dim: int, **options: Any) -> MetricLoss:
-    """A loss by name, for embeddings of `dim` dimensions: `create_metric_loss("multi-similarity", 100, 512, m=0.5)`.
+    """A loss by name, for embeddings of `dim` dimensions: `create_metric_loss("multi-similarity",
+    100, 512, m=0.5)`.
 
     `pml/NAME` is any loss of pytorch-metric-learning with its own options.
     """

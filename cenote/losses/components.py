@@ -7,13 +7,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-# Neighbours in a map, none in the maps before and after it: all of them are one array of three dimensions.
+# Neighbours in a map, none in the maps before and after it: all of them are one array of three
+# dimensions.
 IN_PLANE = np.zeros((3, 3, 3), np.int8)
 IN_PLANE[1] = 1
 
 
 def label(masks: Tensor) -> tuple[Tensor, int]:
-    """(M, H, W) bool -> numbers (M, H, W) from 0 up to what is returned, different in different maps; 0 outside."""
+    """(M, H, W) bool -> numbers (M, H, W) from 0 up to what is returned, different in different
+    maps; 0 outside.
+    """
     return _by_scipy(masks) if masks.device.type == "cpu" else by_flooding(masks)
 
 

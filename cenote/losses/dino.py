@@ -1,4 +1,6 @@
-"""Self-distillation without labels (Caron et al., 2021): the student's crops answer as the teacher's large ones do."""
+"""Self-distillation without labels (Caron et al., 2021): the student's crops answer as the
+teacher's large ones do.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +18,11 @@ def dino_loss(
     student_t: float = 0.1,
     teacher_t: float = 0.04,
 ) -> Tensor:
-    """Outputs (views, B, K) of the student and (large views, B, K) of the teacher, the large views first in both.
+    """Outputs (views, B, K) of the student and (large views, B, K) of the teacher, the large views
+    first in both.
 
-    The mean over pairs of different views of the cross-entropy. One product of (large, B K) and (views, B K) holds
-    all pairs. Neither teacher nor centre (K,) gets a gradient.
+    The mean over pairs of different views of the cross-entropy. One product of (large, B K) and
+    (views, B K) holds all pairs. Neither teacher nor centre (K,) gets a gradient.
     """
     views, large = len(student), len(teacher)
     if views < 2 or student.shape[1:] != teacher.shape[1:]:

@@ -1,4 +1,6 @@
-"""Table 2.1 of D: ten losses, each five small functions and who plays the anchor and who the positive and negative."""
+"""Table 2.1 of D: ten losses, each five small functions and who plays the anchor and who the
+positive and negative.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ class Part:
 
 @dataclass(frozen=True)
 class Form:
-    """A row. Sums of exponentials stay in the log domain: there, ρ gives log ρ and σ takes the logarithm of its sum."""
+    """A row. Sums of exponentials stay in the log domain: there, ρ gives log ρ and σ takes the
+    logarithm of its sum.
+    """
 
     title: str
     source: str
@@ -96,12 +100,14 @@ FORMS = {
     ),
     "proxy-anchor": Form(
         "Proxy Anchor", "Kim 2020", P, X, SAME, LOG_1_BETA, LOG_1_GAMMA,
-        # D prints one margin for both sides; its authors push negatives below -m, and so does this. m_neg = m: D.
+        # D prints one margin for both sides; its authors push negatives below -m, and so does this.
+        # m_neg = m: D.
         PULL, Part("exp(γ(s-m₋))", lambda s, o: o["gamma"] * (s - o["m_neg"])),
         {"beta": 32.0, "gamma": 32.0, "m": 0.1, "m_neg": -0.1},
     ),
-    # D prints negatives alone in the denominator of all three: so ProxyNCA was published; the other two are a softmax
-    # over all. The option `softmax` of each chooses; per anchor, the one with is log(1 + exp(the one without)).
+    # D prints negatives alone in the denominator of all three: so ProxyNCA was published; the other
+    # two are a softmax over all. The option `softmax` of each chooses; per anchor, the one with is
+    # log(1 + exp(the one without)).
     "nca": Form(
         "NCA", "Goldberger 2004", X, X, SAME, MINUS_LOG, LOG, EXP, EXP_TOO, {"temperature": 1.0}, together=True,
     ),

@@ -1,4 +1,4 @@
-"""One loss for all (D 2.3, 2.7, 2.9): similarities and soft labels in, loss out."""
+"""One loss for all [Dissertation Eqs. 2.3, 2.7, 2.9]: similarities and soft labels in, loss out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from .forms import Form, Settings, form_named
 
 
 class Terms(NamedTuple):
-    """What an anchor's positives and its negatives say, (A,) each, before τ; 0 where there are none."""
+    """What an anchor's positives and its negatives say, (A,) each, before τ; 0 where there are
+    none.
+    """
 
     pos: Tensor
     neg: Tensor
@@ -27,10 +29,12 @@ def generic_loss(
     settings: Settings | None = None,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """Cosines (A, N) and labels (A, N) in [0, 1] -> the mean over anchors; `mask`: who is compared with whom.
+    """Cosines (A, N) and labels (A, N) in [0, 1] -> the mean over anchors; `mask`: who is compared
+    with whom.
 
-    An anchor with no example at all says 0. In the forms with -log an anchor without a positive says nothing and does
-    not count; with proxies as anchors each term is a mean over the anchors that have it, as Proxy Anchor published.
+    An anchor with no example at all says 0. In the forms with -log an anchor without a positive
+    says nothing and does not count; with proxies as anchors each term is a mean over the anchors
+    that have it, as Proxy Anchor published.
     """
     form, settings = _chosen(form, settings)
     if (
@@ -47,7 +51,9 @@ def generic_loss(
 def mean_loss(
     similarity: Tensor, label: Tensor, form: Form, settings: Settings, mask: Tensor | None = None
 ) -> Tensor:
-    """The same of labels that are known to be right: to look at them, a GPU would have to be waited for."""
+    """The same of labels that are known to be right: to look at them, a GPU would have to be waited
+    for.
+    """
     terms = generic_terms(similarity, label, form, settings, mask)
     if form.anchor == "proxy":
         return _mean(terms.pos, terms.has_pos) + _mean(terms.neg, terms.has_neg)
@@ -69,7 +75,9 @@ def generic_terms(
     settings: Settings | None = None,
     mask: Tensor | None = None,
 ) -> Terms:
-    """The two terms of each anchor. Always in float32 or wider: e^(γ(s-m)) at γ = 75 leaves nothing of a half float."""
+    """The two terms of each anchor. Always in float32 or wider: e^(γ(s-m)) at γ = 75 leaves nothing
+    of a half float.
+    """
     form, settings = _chosen(form, settings)
     if (
         similarity.ndim != 2
@@ -100,9 +108,11 @@ def generic_terms(
 
 
 def log_sum(z: Tensor, weight: Tensor) -> Tensor:
-    """log Σ w e^z over the last dimension; where all weights are 0, very small and without a gradient.
+    """log Σ w e^z over the last dimension; where all weights are 0, very small and without a
+    gradient.
 
-    A plain logsumexp(z + log w) would give NaN gradients there, from the difference of two infinities.
+    A plain logsumexp(z + log w) would give NaN gradients there, from the difference of two
+    infinities.
     """
     nothing = torch.finfo(z.dtype).min / 4
     some = weight > 0

@@ -1,4 +1,6 @@
-"""i-Mix (Lee et al. 2021), a rival of Metrix: the anchor is a mixed image, and two losses are mixed, not two labels."""
+"""i-Mix (Lee et al. 2021), a rival of Metrix: the anchor is a mixed image, and two losses are
+mixed, not two labels.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from .mixing import at_most, beta_draws, mixed_vectors
 
 @dataclass(frozen=True)
 class IMix:
-    """Each image with one of another class, as D Table 2.4 compares it; `alpha` as published."""
+    """Each image with one of another class, as Dissertation Table 2.4 compares it; `alpha` as
+    published.
+    """
 
     weight: float = 0.4
     alpha: float = 1.0

@@ -24,7 +24,8 @@ class MetricLoss(nn.Module):
     def forward(self, z: Tensor, labels: Tensor, memory: Memory | None = None) -> Tensor:
         """z (B, D), not normalised, labels (B,) -> the mean over anchors.
 
-        `memory`: further examples (M, D) and labels (M,) to compare with, none of this batch; they get no gradient.
+        `memory`: further examples (M, D) and labels (M,) to compare with, none of this batch; they
+        get no gradient.
         """
         raise NotImplementedError
 
@@ -43,7 +44,7 @@ class MetricLoss(nn.Module):
 
 
 class GenericLoss(MetricLoss):
-    """Any row of the table (D 2.7): it takes soft labels."""
+    """Any row of the table [Dissertation Eq. 2.7]: it takes soft labels."""
 
     def __init__(
         self, name: str, form: Form, classes: int, dim: int, proxies: int = 1, **settings: float
@@ -104,7 +105,9 @@ class GenericLoss(MetricLoss):
         return self.of_centres(x @ unit(self.proxies).to(x).T)
 
     def of_centres(self, s: Tensor) -> Tensor:
-        """Similarities to all proxies (A, C K) -> to classes (A, C): SoftTriple's mean, near ones weigh more."""
+        """Similarities to all proxies (A, C K) -> to classes (A, C): SoftTriple's mean, near ones
+        weigh more.
+        """
         if self.per_class == 1:
             return s
         s = s.unflatten(1, (-1, self.per_class))
@@ -134,7 +137,9 @@ class GenericLoss(MetricLoss):
 
 
 def easy_and_semi_hard(s: Tensor, same: Tensor, mask: Tensor) -> Tensor:
-    """EPSHN: of each anchor its nearest positive and the nearest negative that is farther than that, (A, N) bool."""
+    """EPSHN: of each anchor its nearest positive and the nearest negative that is farther than
+    that, (A, N) bool.
+    """
     if not s.numel():
         return mask
     s = s.detach()
@@ -150,7 +155,9 @@ def easy_and_semi_hard(s: Tensor, same: Tensor, mask: Tensor) -> Tensor:
 
 
 def generic_options(name: str, form: Form, options: dict[str, Any]) -> tuple[Form, dict[str, Any]]:
-    """The form with its positives in σ⁻'s sum or not, as the option `softmax` says, and the other options."""
+    """The form with its positives in σ⁻'s sum or not, as the option `softmax` says, and the other
+    options.
+    """
     rest = dict(options)
     if "softmax" in rest:
         together = rest.pop("softmax")

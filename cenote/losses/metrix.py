@@ -1,4 +1,6 @@
-"""Metrix (D 2.4-2.10): every loss with soft labels also sees interpolated images, features or embeddings."""
+"""Metrix [Dissertation Eqs. 2.4-2.10]: every loss with soft labels also sees interpolated images,
+features or embeddings.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +29,15 @@ WHERE = ("input", "feature", "embed")
 PAIRS = ("pos-neg", "anc-neg", "pos-pos")
 # Partners of an example where every mixture costs something, if not told otherwise:
 OF_MAPS = 16  # a pass through the pool: 13 % of a ResNet-50 step for SimPool (benchmarks/metrix.py)
-MOST = 20_000  # mixtures, where the pool need not see them: all of 100 images; they are compared with every anchor
-HARDEST = 3  # negatives of an anchor, where a mixture is a pass through the network (D 2.4.2)
-OF_PROXIES = 4  # at least, where a mixture is a row of similarities to all proxies, of which there may be ten thousand
-TO_PROXIES = 20_000_000  # such similarities of a step, 80 MB: all pairs of 100 images and 100 classes take a million
+# mixtures, where the pool need not see them: all of 100 images; they are compared with every anchor
+MOST = 20_000
+# negatives of an anchor, where a mixture is a pass through the network [Dissertation Sec. 2.4.2]
+HARDEST = 3
+# at least, where a mixture is a row of similarities to all proxies, of which there may be ten
+# thousand
+OF_PROXIES = 4
+# such similarities of a step, 80 MB: all pairs of 100 images and 100 classes take a million
+TO_PROXIES = 20_000_000
 
 
 class Mixable(NamedTuple):
@@ -42,7 +49,8 @@ class Mixable(NamedTuple):
     images: Tensor | None = None  # (B, 3, H, W)
     embed: Callable[[Tensor], Tensor] | None = None  # maps -> z: pool and embedding
     network: Callable[[Tensor], Tensor] | None = None  # images -> z
-    linear: bool = False  # pool and embedding are linear (GAP, Linear): mixed maps give mixed z, nothing is built
+    # pool and embedding are linear (GAP, Linear): mixed maps give mixed z, nothing is built
+    linear: bool = False
     mixed: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor] | None = (
         None  # (maps, b, c, lam) -> z, nothing built
     )
@@ -50,21 +58,25 @@ class Mixable(NamedTuple):
 
 @dataclass(frozen=True)
 class Metrix:
-    """clean + weight * mixed (D 2.10). Of several `where` or `pairs`, one is drawn uniformly in each call.
+    """clean + weight * mixed [Dissertation Eq. 2.10]. Of several `where` or `pairs`, one is drawn
+    uniformly in each call.
 
-    Mixed examples are shared: b and c mixed with one λ meet every anchor for which b is positive and c negative.
-    Mixing maps under a pool that has to see them keeps `chunk` of them at a time, forward and backward: 26 MB for 64
-    maps of 7 x 7 x 2048, and what the pool makes of them. Mean and maximum need not see them: all pairs of 100 images
-    take 0.3 GB. The backbone runs once, except for "input": there the mixed images
-    pass through it. Pool and network see mixed batches too, and a batch norm in them counts these.
+    Mixed examples are shared: b and c mixed with one λ meet every anchor for which b is positive
+    and c negative. Mixing maps under a pool that has to see them keeps `chunk` of them at a time,
+    forward and backward: 26 MB for 64 maps of 7 x 7 x 2048, and what the pool makes of them. Mean
+    and maximum need not see them: all pairs of 100 images take 0.3 GB. The backbone runs once,
+    except for "input": there the mixed images pass through it. Pool and network see mixed batches
+    too, and a batch norm in them counts these.
     """
 
     where: tuple[str, ...] = ("feature",)
     pairs: tuple[str, ...] = ("pos-neg", "anc-neg")
     weight: float = 0.4  # w
-    alpha: float = 2.0  # λ ~ Beta(α, α), one for each mixed example (D 2.8)
+    alpha: float = 2.0  # λ ~ Beta(α, α), one for each mixed example [Dissertation Eq. 2.8]
     hardest: int | None = (
-        None  # negatives of an anchor (D 2.4.4), in the place of `negatives`; None: HARDEST of images
+        # negatives of an anchor [Dissertation Sec. 2.4.4], in the place of `negatives`; None:
+        # HARDEST of images
+        None
     )
     negatives: int | None = (
         None  # partners of an example, drawn at random; None: all where they cost little
@@ -105,12 +117,12 @@ class Metrix:
         memory: Memory | None = None,
     ) -> Tensor:
         clean: Tensor = loss(batch.z, batch.labels, memory)
-        return clean + self.weight * self.mixed(loss, batch, generator)  # (D 2.10)
+        return clean + self.weight * self.mixed(loss, batch, generator)  # [Dissertation Eq. 2.10]
 
     def mixed(
         self, loss: MetricLoss, batch: Mixable, generator: torch.Generator | None = None
     ) -> Tensor:
-        """The loss over mixed examples (D 2.9)."""
+        """The loss over mixed examples [Dissertation Eq. 2.9]."""
         generic = takes_soft_labels(loss, "Metrix")
         generic.check(batch.z, batch.labels)
         where, pairs = (_one_of(words, generator) for words in (self.where, self.pairs))
@@ -193,7 +205,8 @@ class Metrix:
         pairs: str,
         generator: torch.Generator | None,
     ) -> Tensor:
-        """Positives and negatives are proxies: a mixture is the anchor, λ the label of b's proxy and 1-λ that of c's.
+        """Positives and negatives are proxies: a mixture is the anchor, λ the label of b's proxy
+        and 1-λ that of c's.
 
         Here pos-neg and anc-neg are the same: b is any example and c one of another class.
         """
@@ -234,7 +247,9 @@ class Metrix:
         return self.hardest or (HARDEST if where == "input" else None)
 
     def _most(self, where: str, pairs: str, few: int | None) -> int | None:
-        """Partners drawn for an example; all, where the hardest are taken: a draw before would lose them."""
+        """Partners drawn for an example; all, where the hardest are taken: a draw before would lose
+        them.
+        """
         return None if self._hardest(where, pairs) else self.negatives or few
 
     def _built(self, batch: Mixable, where: str, b: Tensor, c: Tensor, lam: Tensor) -> Tensor:
@@ -301,7 +316,9 @@ def _judged(
     mask: Tensor,
     negatives: tuple[Tensor, Tensor] | None,
 ) -> Tensor:
-    """With the clean negatives beside, if given: of positives alone, -log of their share is 0 whatever they do."""
+    """With the clean negatives beside, if given: of positives alone, -log of their share is 0
+    whatever they do.
+    """
     if negatives is not None:
         s, mask = (torch.cat(both, 1) for both in zip((s, mask), negatives, strict=True))
         label = torch.cat([label, torch.zeros_like(negatives[0])], 1)

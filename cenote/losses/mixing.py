@@ -1,4 +1,6 @@
-"""Interpolated examples: how much of each, whom with whom, and what they are like without building them."""
+"""Interpolated examples: how much of each, whom with whom, and what they are like without building
+them.
+"""
 
 from __future__ import annotations
 
@@ -40,10 +42,12 @@ def largest(values: Tensor, allowed: Tensor, most: int) -> Tensor:
 def mixed_similarity(
     anchors: Tensor, firsts: Tensor, seconds: Tensor, which: Tensor, lam: Tensor
 ) -> Tensor:
-    """Cosines of anchors (A, D), of length one, and mix(b, c), b one of firsts (F, D) and c any of seconds (B, D).
+    """Cosines of anchors (A, D), of length one, and mix(b, c), b one of firsts (F, D) and c any of
+    seconds (B, D).
 
-    which (A, K): the rows b that each anchor is compared with; lam (F, B): how much of b is in it. -> (A, K, B).
-    With l = lam: (l <a,b> + (1-l) <a,c>) / |l b + (1-l) c|; all of it follows from inner products, no mixture is built.
+    which (A, K): the rows b that each anchor is compared with; lam (F, B): how much of b is in it.
+    -> (A, K, B). With l = lam: (l <a,b> + (1-l) <a,c>) / |l b + (1-l) c|; all of it follows from
+    inner products, no mixture is built.
     """
     # (F, B); one product is enough where anchors, firsts and seconds are the same
     gram = _Gram.apply(firsts) if firsts is seconds else firsts @ seconds.T
@@ -63,7 +67,8 @@ def mixed_scale(firsts: Tensor, seconds: Tensor, gram: Tensor, lam: Tensor) -> T
     rest = 1 - lam
     own = torch.addcmul(lam.square() * b[:, None], rest.square(), c)
     squares = torch.addcmul(own, lam * rest, gram, value=2)
-    # Opposite vectors mixed half and half have no direction: what is left is rounding, measured by their own size.
+    # Opposite vectors mixed half and half have no direction: what is left is rounding, measured by
+    # their own size.
     return squares.masked_fill(squares.detach() <= 1e-12 * own.detach(), 1).rsqrt()
 
 
@@ -95,8 +100,9 @@ def mixed_vectors(
     chunk: int,
     again: bool,
 ) -> Tensor:
-    """run(mix(source[b], source[c])) in equal chunks, (M, D), none of a single mixture if there are more: a batch norm
-    cannot do with one. `again`: computed once more for the gradient, not kept."""
+    """run(mix(source[b], source[c])) in equal chunks, (M, D), none of a single mixture if there are
+    more: a batch norm cannot do with one. `again`: computed once more for the gradient, not kept.
+    """
 
     def one(source: Tensor, b: Tensor, c: Tensor, lam: Tensor) -> Tensor:
         weight = lam.to(source.dtype).view(-1, *[1] * (source.ndim - 1))
@@ -111,7 +117,9 @@ def mixed_vectors(
 
 
 def rows_of(mask: Tensor) -> tuple[Tensor, Tensor]:
-    """(A, B) bool -> the columns that are True in each row, padded to (A, K), and which of them are meant."""
+    """(A, B) bool -> the columns that are True in each row, padded to (A, K), and which of them are
+    meant.
+    """
     count = mask.sum(1)
     most = max(int(count.max()), 1) if len(count) else 1
     which = mask.to(torch.int8).sort(dim=1, descending=True, stable=True).indices[:, :most]

@@ -1,4 +1,6 @@
-"""MoCHi (Kalantidis et al., 2020), a rival of Metrix: mixtures of the hardest negatives, always negative."""
+"""MoCHi (Kalantidis et al., 2020), a rival of Metrix: mixtures of the hardest negatives, always
+negative.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from .metrix import Mixable, takes_soft_labels
 
 @dataclass(frozen=True)
 class MoCHi:
-    """Each anchor meets `synthetic` mixtures of two of its `hardest` negatives, and as many of one with itself."""
+    """Each anchor meets `synthetic` mixtures of two of its `hardest` negatives, and as many of one
+    with itself.
+    """
 
     pairs: tuple[str, ...] = ("neg-neg", "anc-neg")
     hardest: int = 100
@@ -54,7 +58,8 @@ class MoCHi:
             )
             count = (~same).sum(1, keepdim=True).clamp(max=self.hardest)  # (B, 1)
             for pairs in self.pairs:
-                # A place among the hardest, (B, S); an anchor without negatives points at anything and is masked.
+                # A place among the hardest, (B, S); an anchor without negatives points at anything
+                # and is masked.
                 b, c = (
                     order.gather(1, (self._uniform(x, generator) * count).long()) for _ in range(2)
                 )

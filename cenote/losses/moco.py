@@ -1,4 +1,6 @@
-"""MoCo-v3 (Chen et al., 2021): a predicted view finds its other view among all images of the batch."""
+"""MoCo-v3 (Chen et al., 2021): a predicted view finds its other view among all images of the
+batch.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Any loss of pytorch-metric-learning (Musgrave et al., 2020) by its class name: `pml/TripletMarginLoss`."""
+"""Any loss of pytorch-metric-learning (Musgrave et al., 2020) by its class name:
+`pml/TripletMarginLoss`.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ class PmlLoss(MetricLoss):
         self.proxied = any(True for _ in self.loss.parameters())
 
     def forward(self, z: Tensor, labels: Tensor, memory: Memory | None = None) -> Tensor:
-        """With a memory, the loss within the batch and that against the memory are added, as XBM published."""
+        """With a memory, the loss within the batch and that against the memory are added, as XBM
+        published.
+        """
         with torch.autocast(z.device.type, enabled=False):
             z = z if z.dtype == torch.float64 else z.float()
             loss = self.loss(z, labels)
@@ -81,7 +85,9 @@ def _usable(name: str) -> bool:
 
 
 def _check(what: str, value: Any, usual: Any) -> None:
-    """Of the kind that the usual value is: the library itself would complain in the first step, or never."""
+    """Of the kind that the usual value is: the library itself would complain in the first step, or
+    never.
+    """
     if isinstance(usual, bool):
         if not isinstance(value, bool):
             raise ValueError(f"{what} is true or false, got {value!r}")

@@ -1,4 +1,6 @@
-"""Positivity (D 2.14-2.23): how often a mixture of a positive and a negative is pulled, against λ."""
+"""Positivity [Dissertation Eqs. 2.14-2.23]: how often a mixture of a positive and a negative is
+pulled, against λ.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,10 @@ from .mixing import beta_draws, mixed_similarity, rows_of
 
 class Positivity(NamedTuple):
     lam: Tensor  # (bins,) the middle of each
-    empirical: Tensor  # the share of mixtures whose derivative is not positive (D 2.16), NaN in an empty bin
-    theoretical: Tensor  # F_λ at the threshold (D 2.23)
+    # the share of mixtures whose derivative is not positive [Dissertation Eq. 2.16], NaN in an
+    # empty bin
+    empirical: Tensor
+    theoretical: Tensor  # F_λ at the threshold [Dissertation Eq. 2.23]
     total: Tensor  # mixtures in a bin
 
 
@@ -32,7 +36,7 @@ class Mixtures(NamedTuple):
 def positivity(
     batches: Sequence[Mixtures], settings: Settings | None = None, bins: int = 20
 ) -> Positivity:
-    """Of multi-similarity (D 2.13), over the mixtures of one batch or more."""
+    """Of multi-similarity [Dissertation Eq. 2.13], over the mixtures of one batch or more."""
     if bins < 1 or not batches:
         raise ValueError(
             f"positivity needs at least one bin and one batch, got {bins} and {len(batches)}"
@@ -58,16 +62,20 @@ def positivity(
 
 
 def positive(mixtures: Mixtures, settings: Settings | None = None) -> tuple[Tensor, Tensor]:
-    """Whether each mixture behaves as positive, by the derivative of the loss and by the threshold, (A, V) bool."""
+    """Whether each mixture behaves as positive, by the derivative of the loss and by the threshold,
+    (A, V) bool.
+    """
     s, lam, mask = (t.double() for t in mixtures)
     o = {**FORMS["multi-similarity"].settings, **(settings or {})}
     t = s - o["m"]
     pull, push = -o["beta"] * t, o["gamma"] * t
     ups, downs = lam * mask, (1 - lam) * mask
-    # (D 2.16) with all of V(a) in the denominators, both sides as logarithms: no e^(γt) is formed.
+    # [Dissertation Eq. 2.16] with all of V(a) in the denominators, both sides as logarithms: no
+    # e^(γt) is formed.
     up = lam.log() + pull - softplus(log_sum(pull, ups))[:, None]
     down = (-lam).log1p() + push - softplus(log_sum(push, downs))[:, None]
-    return down <= up, s <= lam.logit() / (o["beta"] + o["gamma"]) + o["m"]  # (D 2.22)
+    # [Dissertation Eq. 2.22]
+    return down <= up, s <= lam.logit() / (o["beta"] + o["gamma"]) + o["m"]
 
 
 @torch.no_grad()

@@ -1,4 +1,6 @@
-"""Proxy Synthesis (Gu et al., 2021), a rival of Metrix: two classes mixed are a class of their own, proxy included."""
+"""Proxy Synthesis (Gu et al., 2021), a rival of Metrix: two classes mixed are a class of their own,
+proxy included.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Cross-batch memory (Wang et al., 2020): the vectors of the last batches, to be compared with as well."""
+"""Cross-batch memory (Wang et al., 2020): the vectors of the last batches, to be compared with as
+well.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +11,12 @@ from ..options import check_number
 
 
 class CrossBatchMemory(nn.Module):
-    """A ring of the last `size` vectors and labels. All of it is in the state dict: a run resumes to the same bits.
+    """A ring of the last `size` vectors and labels. All of it is in the state dict: a run resumes
+    to the same bits.
 
-    `get` gives views, not copies. Hence the order of a step: get, loss, backward, add; autograd complains if `add`
-    comes before `backward`. Many processes add what all of them have, in the order of their ranks.
+    `get` gives views, not copies. Hence the order of a step: get, loss, backward, add; autograd
+    complains if `add` comes before `backward`. Many processes add what all of them have, in the
+    order of their ranks.
     """
 
     vectors: Tensor
@@ -32,7 +36,9 @@ class CrossBatchMemory(nn.Module):
 
     @torch.no_grad()
     def add(self, z: Tensor, labels: Tensor) -> None:
-        """Vectors (B, dim) and labels (B,) take the place of the oldest; of more than `size`, the last stay."""
+        """Vectors (B, dim) and labels (B,) take the place of the oldest; of more than `size`, the
+        last stay.
+        """
         if z.ndim != 2 or z.shape[1] != self.dim or labels.shape != z.shape[:1]:
             shapes = f"{tuple(z.shape)} and {tuple(labels.shape)}"
             raise ValueError(f"memory: vectors are (B, {self.dim}) and labels (B,), got {shapes}")

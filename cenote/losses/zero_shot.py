@@ -1,4 +1,6 @@
-"""GSP's cross-batch zero-shot loss (G 4.3-4.4): what prototypes tell of some classes must serve for others."""
+"""GSP's cross-batch zero-shot loss [GSP Sec. 4.3-4.4]: what prototypes tell of some classes must
+serve for others.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,16 @@ from ..options import check_number
 
 
 class ZeroShot(nn.Module):
-    """From the histogram z of an image over the prototypes, a linear map A foretells the embedding v of its class.
+    """From the histogram z of an image over the prototypes, a linear map A foretells the embedding
+    v of its class.
 
         A = argmin sum_i ‖A z_i - v_{y_i}‖^2 + ridge sum_j ‖a_j‖^2                                     (P3)
-        loss = mean over b2 of CE(v^T A_1 z, y) + mean over b1 of CE(v^T A_2 z, y)                      (G 4.4)
+        loss = mean over b2 of CE(v^T A_1 z, y) + mean over b1 of CE(v^T A_2 z, y)                      [GSP Sec. 4.4]
 
-    A_k is fitted on half k; the halves share no class. The cross-entropy is over all c classes. The paper gives
-    neither the size of v (128 here, as in the authors' program) nor a `scale` of the logits (9.5 there).
-    `weight` is for the caller, whose total is (1 - weight) dml + weight zero_shot.
+    A_k is fitted on half k; the halves share no class. The cross-entropy is over all c classes. The
+    paper gives neither the size of v (128 here, as in the authors' program) nor a `scale` of the
+    logits (9.5 there). `weight` is for the caller, whose total is (1 - weight) dml + weight
+    zero_shot.
     """
 
     def __init__(
@@ -49,7 +53,9 @@ class ZeroShot(nn.Module):
     def forward(
         self, z: Tensor, labels: Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
-        """Histograms (B, m) and labels (B,); the generator, a CPU one, draws which classes stand in which half."""
+        """Histograms (B, m) and labels (B,); the generator, a CPU one, draws which classes stand in
+        which half.
+        """
         if z.ndim != 2 or z.shape[1] != self.prototypes or labels.shape != z.shape[:1]:
             shapes = f"{tuple(z.shape)} and {tuple(labels.shape)}"
             raise ValueError(
@@ -81,7 +87,8 @@ class ZeroShot(nn.Module):
             raise ValueError(f"zero-shot: labels are from 0 to {self.classes - 1}, got {found}")
         if len(present) < 2:
             return None
-        # Not the lower labels against the higher: the same classes would stand together in every batch.
+        # Not the lower labels against the higher: the same classes would stand together in every
+        # batch.
         place = torch.randperm(len(present), generator=generator).to(labels.device)
         return place[which] < len(present) // 2
 
@@ -93,7 +100,9 @@ class ZeroShot(nn.Module):
 
 
 def ridge_map(z: Tensor, v: Tensor, ridge: float) -> Tensor:
-    """Z (b, m), V (b, d) -> A^T (m, d) of (P3), by the smaller of its two systems: b x b or m x m."""
+    """Z (b, m), V (b, d) -> A^T (m, d) of (P3), by the smaller of its two systems: b x b or m x
+    m.
+    """
     b, m = z.shape
     if b < m:
         return z.T @ _solve(z @ z.T, v, ridge)

@@ -17,7 +17,9 @@ CHUNK = 64  # images in memory at a time
 
 
 def numpy_array(values: Any) -> Array:
-    """A tensor of any device, an array or nested lists; half precision, which numpy computes slowly, as float32."""
+    """A tensor of any device, an array or nested lists; half precision, which numpy computes
+    slowly, as float32.
+    """
     if isinstance(values, Tensor):
         values = values.detach().cpu()
         values = (
@@ -44,7 +46,9 @@ def side_by_side(**columns: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
 def on_all_cores(
     function: Callable[..., Any], rows: Iterable[tuple[Any, ...]]
 ) -> Iterator[list[Any]]:
-    """function(*row) of each row, in order, a chunk at a time: compiled code lets other threads run."""
+    """function(*row) of each row, in order, a chunk at a time: compiled code lets other threads
+    run.
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     rows = iter(rows)
     with ThreadPoolExecutor(cores) as pool:

@@ -15,9 +15,9 @@ KINDS = ("standard", "trapezoid")
 def average_precision(relevance: Any, kind: str = "standard") -> float:
     """`relevance` (N,): which images of the list, best first, are right; 0 where none is.
 
-    standard: the mean over the right images of the precision at their place (one right image at place 2 gives 0.5).
-    trapezoid: the mean of the precision before and at their place (0.25), as in landmark and domain conversion
-    protocols.
+    standard: the mean over the right images of the precision at their place (one right image at
+    place 2 gives 0.5). trapezoid: the mean of the precision before and at their place (0.25), as in
+    landmark and domain conversion protocols.
     """
     right = numpy_array(relevance)
     if right.ndim != 1:

@@ -20,8 +20,9 @@ FINE = 4096  # bins beyond which float32 cannot tell to a thousandth of a bin wh
 def edges_as(kind: Any, bin_width: float) -> tuple[Array, Any, Any]:
     """What `count_pixels` asks for, for scores of this type of floats.
 
-    The edges that a bin begins with, for negatives, positives and ignored pixels, rounded up: every score falls where
-    it did, and half as much is read. Then the bins in one unit, and a thousandth of one.
+    The edges that a bin begins with, for negatives, positives and ignored pixels, rounded up: every
+    score falls where it did, and half as much is read. Then the bins in one unit, and a thousandth
+    of one.
     """
     edges = bin_edges(bin_width)
     real = np.float32 if kind == np.float32 and len(edges) <= FINE else np.float64
@@ -34,17 +35,21 @@ def edges_as(kind: Any, bin_width: float) -> tuple[Array, Any, Any]:
 def count_pixels(
     scores: Array, truth: Array, edges: Array, bins_per_unit: float, little: float, pixels: Array
 ) -> bool:
-    """Add scores in [0, 1] to pixels[truth]; true if a mask value is none of 0, 1 and 255. Edges from `edges_as`."""
+    """Add scores in [0, 1] to pixels[truth]; true if a mask value is none of 0, 1 and 255. Edges
+    from `edges_as`.
+    """
     bins, wrong = len(edges) // 3, np.int32(0)
     below, where = np.int32(bins - 3), np.empty(BLOCK, np.int32)
-    # Neighbouring pixels fall into the same bin: four histograms in turn, or each would wait for the one before it.
+    # Neighbouring pixels fall into the same bin: four histograms in turn, or each would wait for
+    # the one before it.
     turns = np.zeros((4, 3 * bins), np.int32)
     a, b, c, d = turns[0], turns[1], turns[2], turns[3]
     for start in range(0, len(scores), BLOCK):
         part, mask = scores[start : start + BLOCK], truth[start : start + BLOCK]
         # Short loops of one kind of work each: the compiler makes vectors of them.
         for i in range(len(part)):
-            # The product and the edges are rounded, by less than a thousandth of a bin: this is the bin, or one less.
+            # The product and the edges are rounded, by less than a thousandth of a bin: this is the
+            # bin, or one less.
             near = np.int32(part[i] * bins_per_unit - little)
             where[i] = below if part[i] == 1 else near  # there may be an edge just below 1
         for i in range(len(part)):

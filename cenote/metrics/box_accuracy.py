@@ -1,4 +1,6 @@
-"""MaxBoxAcc and MaxBoxAccV2: how often a thresholded score map gives the right box, at the best threshold."""
+"""MaxBoxAcc and MaxBoxAccV2: how often a thresholded score map gives the right box, at the best
+threshold.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ class BoxScore(NamedTuple):
 def scale_boxes(
     boxes: Any, image_size: Sequence[float], map_size: tuple[int, int], name: str = "the image"
 ) -> Array:
-    """(k, 4) boxes in image pixels -> whole pixels of the map, by truncation. Both sizes are (w, h)."""
+    """(k, 4) boxes in image pixels -> whole pixels of the map, by truncation. Both sizes are
+    (w, h).
+    """
     if len(image_size) != 2 or not min(image_size) > 0:
         raise ValueError(f"{name}: an image size is (w, h) in pixels, got {tuple(image_size)}")
     array = as_boxes(boxes, name)
@@ -47,11 +51,13 @@ def scale_boxes(
 
 
 class BoxAccuracy:
-    """Counts right boxes at all thresholds: streaming (memory does not grow with the images) and mergeable.
+    """Counts right boxes at all thresholds: streaming (memory does not grow with the images) and
+    mergeable.
 
-    At threshold t the foreground is `levels > int(t * levels.max())`, levels being the scores truncated to uint8: at
-    most 255 differ, whatever the interval. An image is right at delta if any contour box has IoU >= delta with any
-    true box. `resamples` > 0 keeps as many bootstrap resamples for `bounds`.
+    At threshold t the foreground is `levels > int(t * levels.max())`, levels being the scores
+    truncated to uint8: at most 255 differ, whatever the interval. An image is right at delta if any
+    contour box has IoU >= delta with any true box. `resamples` > 0 keeps as many bootstrap
+    resamples for `bounds`.
     """
 
     def __init__(
@@ -86,9 +92,11 @@ class BoxAccuracy:
 
     def add(self, score_maps: Iterable[Any], boxes: Iterable[Any], image_sizes: Iterable[Any],
             ranks: Iterable[int] | None = None, names: Iterable[str] | None = None) -> None:  # fmt: skip
-        """Images one by one: score maps (H, W) in [0, 1] of their true class, true boxes in image pixels, sizes (w, h).
+        """Images one by one: score maps (H, W) in [0, 1] of their true class, true boxes in image
+        pixels, sizes (w, h).
 
-        `ranks`, the place of the true class among the predictions (0: first), are for Top-1 and Top-5.
+        `ranks`, the place of the true class among the predictions (0: first), are for Top-1 and
+        Top-5.
         """
         columns: dict[str, Iterable[Any]] = {
             "score_maps": score_maps,
@@ -131,7 +139,9 @@ class BoxAccuracy:
             self.resamples.merge(other.resamples)
 
     def curve(self, kind: Kind = "known") -> Array:
-        """(deltas, thresholds): the share of images with a right box; Top-1 and Top-5 ask for a right class too."""
+        """(deltas, thresholds): the share of images with a right box; Top-1 and Top-5 ask for a
+        right class too.
+        """
         if not self.count:
             raise ValueError("box accuracy of no image: add some first")
         if kind != "known" and self.ranked != self.count:
@@ -141,12 +151,16 @@ class BoxAccuracy:
         return self.right[KINDS.index(kind)] / self.count
 
     def result(self, kind: Kind = "known") -> BoxScore:
-        """The score at the best threshold for each delta, chosen on these very images (the published oracle)."""
+        """The score at the best threshold for each delta, chosen on these very images
+        (the published oracle).
+        """
         curve = self.curve(kind)
         return self.at(self.thresholds[curve.argmax(1)], kind)
 
     def at(self, thresholds: Sequence[float] | Array, kind: Kind = "known") -> BoxScore:
-        """The score at given thresholds, one for each delta: those of a validation set's `result().thresholds`."""
+        """The score at given thresholds, one for each delta: those of a validation set's
+        `result().thresholds`.
+        """
         chosen = self._columns(thresholds)
         values = self.curve(kind)[range(len(chosen)), chosen]
         return BoxScore(
@@ -156,7 +170,9 @@ class BoxAccuracy:
     def bounds(
         self, level: float = 0.95, thresholds: Sequence[float] | Array | None = None
     ) -> tuple[float, float]:
-        """A bootstrap interval of the score; without thresholds, each resample chooses its own best ones."""
+        """A bootstrap interval of the score; without thresholds, each resample chooses its own best
+        ones.
+        """
         if self.resamples is None:
             raise ValueError("an interval needs BoxAccuracy(..., resamples=1000)")
         means = self.resamples.means()  # (resamples, deltas, thresholds)
@@ -181,9 +197,11 @@ class BoxAccuracy:
 
 def max_box_acc(score_maps: Iterable[Any], boxes: Iterable[Any], image_sizes: Iterable[Any], interval: float = 0.01,
                 version: int = 2, names: Iterable[str] | None = None) -> BoxScore:  # fmt: skip
-    """MaxBoxAccV2 (or V1) of score maps (H, W) in [0, 1] at evaluation size; boxes in image pixels, sizes (w, h).
+    """MaxBoxAccV2 (or V1) of score maps (H, W) in [0, 1] at evaluation size; boxes in image pixels,
+    sizes (w, h).
 
-    Returns (score, per_iou, thresholds) as shares from 0 to 1. The score depends on the interval: report it.
+    Returns (score, per_iou, thresholds) as shares from 0 to 1. The score depends on the interval:
+    report it.
     """
     accuracy = BoxAccuracy(interval, version)
     accuracy.add(score_maps, boxes, image_sizes, names=names)

@@ -34,7 +34,9 @@ def as_boxes(boxes: Any, name: str = "") -> Array:
 
 
 def box_iou(first: Any, second: Any, plus_one: bool = False) -> Array:
-    """(m, 4) and (n, 4) -> (m, n). `plus_one`: both corners are pixels of the box, as in MaxBoxAcc and the VOC kit."""
+    """(m, 4) and (n, 4) -> (m, n). `plus_one`: both corners are pixels of the box, as in MaxBoxAcc
+    and the VOC kit.
+    """
     a, b, one = as_boxes(first)[:, None], as_boxes(second)[None], float(plus_one)
     sides = (
         np.minimum(a[..., 2:], b[..., 2:]) - np.maximum(a[..., :2], b[..., :2]) + one
@@ -80,7 +82,9 @@ def corloc(
     delta: float = 0.5,
     names: Sequence[str] | None = None,
 ) -> float:
-    """The share of images whose found box (or one of several) has IoU >= delta, without +1, with any true box."""
+    """The share of images whose found box (or one of several) has IoU >= delta, without +1, with
+    any true box.
+    """
     score = CorLoc(delta)
     for i, (one, true) in enumerate(side_by_side(found=found, truth=truth)):
         score.add(one, true, named(names, i))

@@ -1,4 +1,6 @@
-"""How vectors lie on the unit sphere: alignment, uniformity (Wang and Isola, 2020), utilization (D 2.24)."""
+"""How vectors lie on the unit sphere: alignment, uniformity (Wang and Isola, 2020), utilization
+[Dissertation Eq. 2.24].
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from .vectors import BLOCK, as_labels, as_vectors, unit
 
 
 def alignment(embeddings: Any, labels: Any, power: float = 1, budget: int = BUDGET) -> float:
-    """Mean over pairs of one class of their distance, as in D (Wang and Isola: power 2). Lower is better clustered."""
+    """Mean over pairs of one class of their distance, as in D (Wang and Isola: power 2). Lower is
+    better clustered.
+    """
     vectors = as_vectors(embeddings)
     y, order = as_labels(labels, vectors).sort(stable=True)
     ends = torch.searchsorted(y, y, right=True)  # where each row's class ends
@@ -57,9 +61,11 @@ def uniformity(embeddings: Any, t: float = 2, budget: int = BUDGET) -> float:
 
 
 def utilization(queries: Any, training: Any | Iterable[Any], budget: int = BUDGET) -> float:
-    """Mean over queries of the squared distance to the nearest training vector, clean or mixed (D 2.24).
+    """Mean over queries of the squared distance to the nearest training vector, clean or mixed
+    [Dissertation Eq. 2.24].
 
-    `training` is (N, D), or several such one after the other: mixed examples of many epochs need not exist at once.
+    `training` is (N, D), or several such one after the other: mixed examples of many epochs need
+    not exist at once.
     """
     q = as_vectors(queries, "the queries' embeddings")
     nearest = torch.full((len(q),), -torch.inf, device=q.device)

@@ -12,7 +12,9 @@ from .arrays import Array, numpy_array
 def bootstrap_interval(
     values: Any, level: float = 0.95, resamples: int = 1000, seed: int = 0
 ) -> tuple[float, float]:
-    """The percentile interval of the mean of per-image values (n,), images drawn with replacement."""
+    """The percentile interval of the mean of per-image values (n,), images drawn with
+    replacement.
+    """
     array = numpy_array(values).astype(np.float64)
     if array.ndim != 1 or not array.size:
         raise ValueError(f"an interval needs one value per image (n,), got shape {array.shape}")
@@ -31,8 +33,9 @@ def percentiles(samples: Array, level: float) -> tuple[float, float]:
 class Resamples:
     """Sums over resampled images, image by image: memory does not grow with their number.
 
-    Drawing n of n images with replacement gives each of them about Poisson(1) copies: so each image is added to every
-    resample that many times. Processes that are merged later need different seeds.
+    Drawing n of n images with replacement gives each of them about Poisson(1) copies: so each image
+    is added to every resample that many times. Processes that are merged later need different
+    seeds.
     """
 
     def __init__(self, shape: tuple[int, ...], resamples: int, seed: int = 0) -> None:

@@ -11,10 +11,11 @@ from .arrays import numpy_array
 
 def attention_jaccard(masks: Any, target: Any, void: int = 255, background: int = 0, compat: bool = False,
                       name: str = "the image") -> float:  # fmt: skip
-    """Masks (heads, H, W) of one image against its class map (H, W): per class the best head, mean over classes.
+    """Masks (heads, H, W) of one image against its class map (H, W): per class the best head, mean
+    over classes.
 
-    Make the masks with `mass_mask(maps, 0.6)`. Void pixels belong to nobody and are left out; `compat` counts them as
-    other classes, as the published script does.
+    Make the masks with `mass_mask(maps, 0.6)`. Void pixels belong to nobody and are left out;
+    `compat` counts them as other classes, as the published script does.
     """
     heads, classes = numpy_array(masks).astype(bool), numpy_array(target)
     if heads.ndim != 3 or heads.shape[1:] != classes.shape or not len(heads):

@@ -1,9 +1,11 @@
-"""The box of the largest contour at every threshold (MaxBoxAcc, version 1), in one pass. Needs numba.
+"""The box of the largest contour at every threshold (MaxBoxAcc, version 1), in one pass. Needs
+numba.
 
-The largest contour by polygon area is the outer border of a component that lies in no hole of another. So holes are
-filled first: `filled(p)` is the lowest level at which p is connected to the frame, and the components of
-`filled > c` are the filled ones. Their polygons (through pixel centres) have half a unit of area for every 2 x 2 block
-with three pixels and one for every full block: a sum, which grows pixel by pixel.
+The largest contour by polygon area is the outer border of a component that lies in no hole of
+another. So holes are filled first: `filled(p)` is the lowest level at which p is connected to the
+frame, and the components of `filled > c` are the filled ones. Their polygons
+(through pixel centres) have half a unit of area for every 2 x 2 block with three pixels and one for
+every full block: a sum, which grows pixel by pixel.
 """
 
 from __future__ import annotations
@@ -13,8 +15,8 @@ import numpy as np
 from ..compiled import compiled
 from .sweep import COMPONENTS, Array, cover, judge, root_of, signed, unsigned
 
-# Halves of area that a pixel adds: one for each of its four blocks that had two or three pixels already.
-# A block is a corner of the ring and the two sides next to it.
+# Halves of area that a pixel adds: one for each of its four blocks that had two or three pixels
+# already. A block is a corner of the ring and the two sides next to it.
 GAINS = np.array(
     [
         sum(sum(s >> i % 8 & 1 for i in (c - 1, c, c + 1)) >= 2 for c in (0, 2, 4, 6))
@@ -25,7 +27,9 @@ GAINS = np.array(
 
 @compiled
 def fill_holes(levels: Array) -> Array:
-    """For each pixel the lowest c at which `levels <= c` connects it (4 neighbours) to the frame."""
+    """For each pixel the lowest c at which `levels <= c` connects it (4 neighbours) to the
+    frame.
+    """
     height, width = levels.shape
     filled = np.empty((height, width), np.uint8)
     seen = np.zeros((height, width), np.bool_)

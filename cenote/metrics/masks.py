@@ -12,7 +12,8 @@ Box = tuple[int, int, int, int]  # x0, y0, x1, y1 in cells of the mask; the maxi
 
 
 def mass_mask(maps: Tensor | np.ndarray[Any, Any], share: float = 0.6) -> Tensor:
-    """(..., H, W) non-negative -> bool: the fewest positions whose mass reaches `share` of the map's.
+    """(..., H, W) non-negative -> bool: the fewest positions whose mass reaches `share` of the
+    map's.
 
     Of equal positions the first in reading order are taken. A map without mass gives an empty mask.
     """
@@ -26,8 +27,8 @@ def mass_mask(maps: Tensor | np.ndarray[Any, Any], share: float = 0.6) -> Tensor
     flat = maps.flatten(-2).double()  # (..., H, W) -> (..., N)
     values, order = flat.sort(dim=-1, descending=True, stable=True)
     mass = values.cumsum(-1)
-    # A position is needed while those before it fall short. The slack is for sums that should be equal: six tenths
-    # of ten equal positions are six of them, whatever 0.1 + 0.1 + ... came to.
+    # A position is needed while those before it fall short. The slack is for sums that should be
+    # equal: six tenths of ten equal positions are six of them, whatever 0.1 + 0.1 + ... came to.
     needed = mass - values < share * mass[..., -1:] * (1 - 1e-12)
     needed &= values > 0
     return torch.zeros_like(needed).scatter(-1, order, needed).unflatten(-1, maps.shape[-2:])

@@ -17,7 +17,8 @@ def knn_accuracy(
     temperature: float = 0.07,
     chunk: int = 1024,
 ) -> dict[int, float]:
-    """Share of queries (M, D) whose k nearest of the memory (N, D), by cosine, vote for their class.
+    """Share of queries (M, D) whose k nearest of the memory (N, D), by cosine, vote for their
+    class.
 
     A neighbour of similarity s has exp(s / temperature) votes.
     """

@@ -14,10 +14,11 @@ from .thresholding import contour_boxes, largest_contour_box, overlaps_by_thresh
 
 
 def contour_overlaps(levels: Array, truth: Array, version: int = 2) -> Array:
-    """(H, W) uint8 -> (256,): at c the largest IoU (+1 convention) of a contour box of `levels > c` with a true box.
+    """(H, W) uint8 -> (256,): at c the largest IoU (+1 convention) of a contour box of `levels > c`
+    with a true box.
 
-    Version 2 looks at all contours, version 1 at the one of largest area. Where nothing is above c the box is
-    [0, 0, 0, 0], as in the published program. `truth` is (k, 4) whole pixels of the map.
+    Version 2 looks at all contours, version 1 at the one of largest area. Where nothing is above c
+    the box is [0, 0, 0, 0], as in the published program. `truth` is (k, 4) whole pixels of the map.
     """
     height, width = levels.shape
     best = np.zeros(256)
@@ -47,7 +48,9 @@ def contour_overlaps(levels: Array, truth: Array, version: int = 2) -> Array:
 
 
 def boxes_at(score_map: Any, threshold: float, version: int = 1, name: str = "the image") -> Array:
-    """(k, 4) boxes x0, y0, x1, y1 of a score map in [0, 1] at one threshold, by the same rules; (0, 4) if none."""
+    """(k, 4) boxes x0, y0, x1, y1 of a score map in [0, 1] at one threshold, by the same rules;
+    (0, 4) if none.
+    """
     levels = quantise(check_score_map(score_map, name))
     foreground = levels > int(threshold * levels.max())
     boxes = contour_boxes(foreground) if version == 2 else largest_contour_box(foreground)

@@ -15,7 +15,9 @@ IGNORE = 255
 
 
 def join_masks(instances: Iterable[Any], ignore: Any = None) -> Array:
-    """(H, W) uint8 with 1 where any instance is, 255 in what the ignore region has besides, 0 elsewhere."""
+    """(H, W) uint8 with 1 where any instance is, 255 in what the ignore region has besides, 0
+    elsewhere.
+    """
     masks = [numpy_array(mask) > 0.5 for mask in instances]
     if not masks:
         raise ValueError("an image needs at least one instance mask")
@@ -32,8 +34,8 @@ def bin_edges(bin_width: float) -> Array:
 class PixelPrecision:
     """Histograms of the scores of positive and negative pixels: streaming and mergeable.
 
-    Bin i holds edges[i] <= score < edges[i + 1]. The edges are 0, w, 2w, ... below 1, then 1, 2, 3: so a score of
-    exactly 1 has a bin, and nothing else does beyond it.
+    Bin i holds edges[i] <= score < edges[i + 1]. The edges are 0, w, 2w, ... below 1, then 1, 2, 3:
+    so a score of exactly 1 has a bin, and nothing else does beyond it.
     """
 
     def __init__(self, bin_width: float = 0.01) -> None:
@@ -65,7 +67,9 @@ class PixelPrecision:
         self.count += other.count
 
     def curve(self) -> tuple[Array, Array]:
-        """Precision and recall, from the highest bin down; precision is 0 where nothing is predicted yet."""
+        """Precision and recall, from the highest bin down; precision is 0 where nothing is
+        predicted yet.
+        """
         negatives, positives = self.pixels[:, ::-1].cumsum(1).astype(np.float64)
         if not positives[-1:].any():
             raise ValueError(
@@ -78,14 +82,18 @@ class PixelPrecision:
         return precision, positives / positives[-1]
 
     def result(self) -> float:
-        """Sum of precision_i (recall_i - recall_{i-1}), no interpolation; depends on the bin width: report it."""
+        """Sum of precision_i (recall_i - recall_{i-1}), no interpolation; depends on the bin width:
+        report it.
+        """
         precision, recall = self.curve()
         return float((precision * np.diff(recall, prepend=0.0)).sum())
 
 
 def pixel_average_precision(score_maps: Iterable[Any], masks: Iterable[Any], bin_width: float = 0.01,
                             names: Sequence[str] | None = None) -> float:  # fmt: skip
-    """PxAP, 0 to 1, of score maps (H, W) in [0, 1] and masks of 0, 1 and 255 (ignored), pooled over all images."""
+    """PxAP, 0 to 1, of score maps (H, W) in [0, 1] and masks of 0, 1 and 255 (ignored), pooled over
+    all images.
+    """
     precision = PixelPrecision(bin_width)
     for i, (score_map, mask) in enumerate(side_by_side(score_maps=score_maps, masks=masks)):
         precision.add(score_map, mask, named(names, i))

@@ -26,10 +26,13 @@ class LandmarkScore(NamedTuple):
 
 
 def trapezoid_ap(places: Any, relevant: int) -> float:
-    """Average precision by trapezoids: `places` are those (from 0, ascending) of the found among `relevant` images."""
+    """Average precision by trapezoids: `places` are those (from 0, ascending) of the found among
+    `relevant` images.
+    """
     places = numpy_array(places).astype(np.float64)
     found = np.arange(len(places))
-    # Precision just before and just after each hit; before the very first place it is 1 by definition.
+    # Precision just before and just after each hit; before the very first place it is 1 by
+    # definition.
     before = np.divide(found, places, out=np.ones(len(places)), where=places > 0)
     return float(((before + (found + 1) / (places + 1)) / 2).sum() / relevant)
 
@@ -39,8 +42,9 @@ def landmark_scores(
 ) -> dict[str, LandmarkScore]:
     """ROxford and RParis: mAP and mP@k, easy, medium and hard.
 
-    `order` (queries, images): database images, best first. `truth`: for each query the images that are "easy", "hard"
-    and "junk". Junk (and what the setting does not ask for) leaves the list before anything is counted.
+    `order` (queries, images): database images, best first. `truth`: for each query the images that
+    are "easy", "hard" and "junk". Junk (and what the setting does not ask for) leaves the list
+    before anything is counted.
     """
     lists = numpy_array(order)
     if lists.ndim != 2 or len(lists) != len(truth):
@@ -75,7 +79,9 @@ def _setting(lists: Array, truth: Sequence[Mapping[str, Any]], ks: Sequence[int]
 
 
 def class_ranks(logits: Any, targets: Any) -> Array:
-    """(n, classes) and (n,) -> (n,): how many classes come before the true one; of equals the first class does."""
+    """(n, classes) and (n,) -> (n,): how many classes come before the true one; of equals the first
+    class does.
+    """
     scores, truth = numpy_array(logits), numpy_array(targets).astype(np.int64)
     if scores.ndim != 2 or truth.shape != scores.shape[:1]:
         raise ValueError(

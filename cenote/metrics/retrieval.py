@@ -14,7 +14,8 @@ from .vectors import as_labels, as_vectors
 
 KS = (1, 2, 4, 8)
 KS_OF = {"sop": (1, 10, 100, 1000), "inshop": (1, 10, 20, 30)}  # as published for these data sets
-FIRST = 32  # neighbours that every query is given; only those with nothing right among them are asked for more
+# neighbours that every query is given; only those with nothing right among them are asked for more
+FIRST = 32
 WITHOUT_MATCH = ("exclude", "miss")
 
 
@@ -26,7 +27,8 @@ class QueryScores(NamedTuple):
     p_at_1: Tensor  # (Q,) whether the nearest is one
     r_precision: Tensor  # (Q,) share of right ones among the R nearest
     map_at_r: Tensor  # (Q,) (1/R) sum over i <= R of P@i where the i-th is right
-    nearest: Tensor  # (Q, keep) places in the gallery, best first; -1 where nobody asked, or there are no more
+    # (Q, keep) places in the gallery, best first; -1 where nobody asked, or there are no more
+    nearest: Tensor
 
 
 def retrieval_scores(
@@ -39,11 +41,12 @@ def retrieval_scores(
     without_match: str = "exclude",
     budget: int = BUDGET,
 ) -> dict[str, float]:
-    """Shares, 0 to 1: recall@k for each k, p@1, r_precision and map@r; and how many queries they are means of.
+    """Shares, 0 to 1: recall@k for each k, p@1, r_precision and map@r; and how many queries they
+    are means of.
 
-    Every row asks for the others of its class, or for those of a gallery. Queries that have nothing to find are
-    `without_match` in number: "exclude" leaves them out of the means, "miss" counts them as 0. Beside the embeddings
-    about `budget` bytes are used, however many rows there are.
+    Every row asks for the others of its class, or for those of a gallery. Queries that have nothing
+    to find are `without_match` in number: "exclude" leaves them out of the means, "miss" counts
+    them as 0. Beside the embeddings about `budget` bytes are used, however many rows there are.
     """
     if without_match not in WITHOUT_MATCH:
         raise ValueError(

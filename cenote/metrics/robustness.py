@@ -9,8 +9,8 @@ import numpy as np
 
 from .arrays import numpy_array
 
-# AlexNet's top-1 errors, each the mean over the five severities, as published with ImageNet-C (Hendrycks and
-# Dietterich, 2019), and its error on clean images as their table prints it.
+# AlexNet's top-1 errors, each the mean over the five severities, as published with ImageNet-C
+# (Hendrycks and Dietterich, 2019), and its error on clean images as their table prints it.
 ALEXNET_ERRORS = {
     "gaussian_noise": 0.886428,
     "shot_noise": 0.894468,
@@ -32,7 +32,9 @@ ALEXNET_CLEAN_ERROR = 0.435
 
 
 class CorruptionScore(NamedTuple):
-    """mCE and, if the clean error is known, relative mCE, as shares of AlexNet's (1: as bad as AlexNet)."""
+    """mCE and, if the clean error is known, relative mCE, as shares of AlexNet's (1: as bad as
+    AlexNet).
+    """
 
     mce: float
     relative_mce: float | None
@@ -82,7 +84,9 @@ def subset_accuracy(logits: Any, targets: Any, classes: Sequence[int]) -> float:
 
 
 def coarse_accuracy(logits: Any, targets: Any, coarse: Sequence[int]) -> float:
-    """ImageNet-9: the best of all classes, mapped to its coarse class (-1: none of the nine), against the true one."""
+    """ImageNet-9: the best of all classes, mapped to its coarse class (-1: none of the nine),
+    against the true one.
+    """
     scores, truth, mapping = numpy_array(logits), numpy_array(targets), np.asarray(coarse)
     _check_logits(scores, truth)
     if len(mapping) != scores.shape[1]:

@@ -14,10 +14,12 @@ Maps = TypeVar("Maps", Tensor, np.ndarray[Any, Any])
 
 
 def prepare_maps(maps: Maps, size: tuple[int, int] | int = 224) -> Maps:
-    """(..., h, w) -> (..., H, W) in [0, 1]: cubic to `size` (height, width), *then* min-max per map.
+    """(..., h, w) -> (..., H, W) in [0, 1]: cubic to `size` (height, width), *then* min-max per
+    map.
 
-    A map that is constant or has a NaN or infinite value becomes zeros. The cubic kernel is OpenCV's INTER_CUBIC
-    (a = -0.75, half-pixel centres, border repeated, no smoothing when shrinking), equal up to the rounding of float32.
+    A map that is constant or has a NaN or infinite value becomes zeros. The cubic kernel is
+    OpenCV's INTER_CUBIC (a = -0.75, half-pixel centres, border repeated, no smoothing when
+    shrinking), equal up to the rounding of float32.
     """
     as_tensor = torch.as_tensor(numpy_array(maps) if isinstance(maps, np.ndarray) else maps)
     if as_tensor.ndim < 2 or not as_tensor.numel():
@@ -31,7 +33,8 @@ def prepare_maps(maps: Maps, size: tuple[int, int] | int = 224) -> Maps:
         else as_tensor
     )
     flat = values.reshape(-1, 1, *values.shape[-2:])  # (n, 1, h, w)
-    # Asked of the raw map: interpolation rounds, and min-max would stretch the rounding of a constant to [0, 1].
+    # Asked of the raw map: interpolation rounds, and min-max would stretch the rounding of a
+    # constant to [0, 1].
     span = flat.amax((-2, -1), keepdim=True) - flat.amin((-2, -1), keepdim=True)
     usable = torch.isfinite(span) & (span > 0)
     if flat.shape[-2:] != (height, width):
@@ -43,7 +46,8 @@ def prepare_maps(maps: Maps, size: tuple[int, int] | int = 224) -> Maps:
         )  # two small products: a fifteenth of the time of torch's own interpolation
     low = flat.amin((-2, -1), keepdim=True)
     usable &= flat.amax((-2, -1), keepdim=True) > low
-    # Shift, then divide by the highest that is left, as published: the top is exactly 1, whatever was rounded.
+    # Shift, then divide by the highest that is left, as published: the top is exactly 1, whatever
+    # was rounded.
     shifted = torch.where(usable, flat - low, 0.0)
     scaled = shifted / torch.where(usable, shifted.amax((-2, -1), keepdim=True), 1.0)
     result = scaled.reshape(*values.shape[:-2], height, width)
@@ -51,7 +55,9 @@ def prepare_maps(maps: Maps, size: tuple[int, int] | int = 224) -> Maps:
 
 
 def _cubic(old: int, new: int, like: Tensor) -> Tensor:
-    """(new, old): the weights with which torch makes `new` values of `old` ones, taken from unit vectors."""
+    """(new, old): the weights with which torch makes `new` values of `old` ones, taken from unit
+    vectors.
+    """
     units = torch.eye(old, dtype=like.dtype, device=like.device)[None, None]
     return torch.nn.functional.interpolate(units, (new, old), mode="bicubic", align_corners=False)[
         0, 0
@@ -78,7 +84,9 @@ def quantise(score_map: Array) -> Array:
 
 
 def resize_mask(mask: Any, size: tuple[int, int] | int = 224) -> Array:
-    """(h, w) -> (H, W) by nearest neighbour as OpenCV's INTER_NEAREST: row floor(y h / H), no half pixels."""
+    """(h, w) -> (H, W) by nearest neighbour as OpenCV's INTER_NEAREST: row floor(y h / H), no half
+    pixels.
+    """
     array = numpy_array(mask)
     height, width = (size, size) if isinstance(size, int) else size
     rows = np.minimum(np.arange(height) * array.shape[0] // height, array.shape[0] - 1)

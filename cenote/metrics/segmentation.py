@@ -11,7 +11,9 @@ from .arrays import Array, numpy_array, side_by_side
 
 
 class SegmentationScore(NamedTuple):
-    """Shares, 0 to 1. A class that neither is there nor is predicted is NaN in the lists and left out of the means."""
+    """Shares, 0 to 1. A class that neither is there nor is predicted is NaN in the lists and left
+    out of the means.
+    """
 
     miou: float
     macc: float
@@ -21,7 +23,9 @@ class SegmentationScore(NamedTuple):
 
 
 class Confusion:
-    """Pixels by (true class, predicted class): streaming and mergeable. Pixels whose truth is `ignore` do not count."""
+    """Pixels by (true class, predicted class): streaming and mergeable. Pixels whose truth is
+    `ignore` do not count.
+    """
 
     def __init__(self, classes: int, ignore: int | None = 255) -> None:
         if classes < 1:

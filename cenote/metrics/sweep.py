@@ -1,8 +1,9 @@
 """Every contour box of every threshold in one pass over a map: component trees by union-find.
 
-The foreground of threshold c is `levels > c`. Its contours are the outer borders of its 8-connected components and
-the borders of their holes (4-connected background that does not reach the frame). Going down in level, components
-only grow and join; going up, holes do. So two sweeps, each touching every pixel once, meet all of them.
+The foreground of threshold c is `levels > c`. Its contours are the outer borders of its 8-connected
+components and the borders of their holes (4-connected background that does not reach the frame).
+Going down in level, components only grow and join; going up, holes do. So two sweeps, each touching
+every pixel once, meet all of them.
 
 Needs numba: imported only where it is there.
 """
@@ -16,7 +17,8 @@ import numpy as np
 from ..compiled import compiled, inlined
 
 Array = np.ndarray[Any, Any]
-Index = Any  # unsigned where it is an index: numba asks of every signed one whether it counts from the end
+# unsigned where it is an index: numba asks of every signed one whether it counts from the end
+Index = Any
 unsigned: Any = np.uint64
 signed: Any = np.int64
 byte: Any = np.uint8
@@ -34,10 +36,11 @@ RING = (
 
 
 def joints(connectivity: int) -> Array:
-    """For each set of neighbours (bit i: RING[i]), one of each connected group that touches the centre.
+    """For each set of neighbours (bit i: RING[i]), one of each connected group that touches the
+    centre.
 
-    Neighbours connected on the ring itself are in one component already: it is enough to join one of them.
-    One hexadecimal digit each: i + 1.
+    Neighbours connected on the ring itself are in one component already: it is enough to join one
+    of them. One hexadecimal digit each: i + 1.
     """
     table = np.zeros(256, np.int64)
     for present in range(256):
@@ -66,10 +69,11 @@ COMPONENTS, HOLES = joints(8), joints(4)
 
 @compiled
 def met_before(levels: Array, shift: int) -> tuple[Array, Array]:
-    """For each pixel (numbered as by `sort_pixels`) the set of neighbours that a sweep down, or up, meets before it.
+    """For each pixel (numbered as by `sort_pixels`) the set of neighbours that a sweep down, or up,
+    meets before it.
 
-    Those of higher (lower) level, and of its own those before it in reading order. In the types that numba needs to
-    compare many pixels at once.
+    Those of higher (lower) level, and of its own those before it in reading order. In the types
+    that numba needs to compare many pixels at once.
     """
     height, width = levels.shape
     padded = np.zeros(
@@ -112,7 +116,9 @@ def met_before(levels: Array, shift: int) -> tuple[Array, Array]:
 
 @compiled
 def sort_pixels(levels: Array, shift: int) -> tuple[Array, Array]:
-    """Pixels in ascending level, and where each level starts. Pixel (y, x) is number (y + 1 << shift) + x + 1."""
+    """Pixels in ascending level, and where each level starts. Pixel (y, x) is number (y + 1 <<
+    shift) + x + 1.
+    """
     height, width = levels.shape
     starts = np.zeros(257, np.int64)
     for y in range(height):
@@ -168,7 +174,9 @@ def judge(box: Array, rim: int, width: int, height: int, truth: Array) -> float:
 @compiled
 def sweep(order: Array, starts: Array, met: Array, shift: int, width: int, height: int, holes: bool, truth: Array,
           best: Array) -> None:  # fmt: skip
-    """Raise best[c] to the largest overlap of a component of `levels > c` or, going up, of the border of a hole."""
+    """Raise best[c] to the largest overlap of a component of `levels > c` or, going up, of the
+    border of a hole.
+    """
     row = 1 << shift
     label = np.zeros(
         len(met), np.int32

@@ -1,4 +1,6 @@
-"""Contour boxes threshold by threshold, with scipy: exact, and what is used where numba is not installed."""
+"""Contour boxes threshold by threshold, with scipy: exact, and what is used where numba is not
+installed.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ EIGHT = np.ones((3, 3), int)
 
 
 def contour_boxes(foreground: Array) -> Array:
-    """(k, 4) boxes x0, y0, x0 + w, y0 + h of all contours: components (8 neighbours) and the borders of their holes."""
+    """(k, 4) boxes x0, y0, x0 + w, y0 + h of all contours: components (8 neighbours) and the
+    borders of their holes.
+    """
     from scipy import ndimage
 
     components = ndimage.find_objects(ndimage.label(foreground, EIGHT)[0])
@@ -22,13 +26,16 @@ def contour_boxes(foreground: Array) -> Array:
     ]  # 1: what touches the frame
     holes = ndimage.find_objects(background)[1:]
     boxes = [(x.start, y.start, x.stop, y.stop) for y, x in components]
-    # A rim of one pixel around the hole, and back from the padded image's coordinates to the image's.
+    # A rim of one pixel around the hole, and back from the padded image's coordinates to the
+    # image's.
     boxes += [(x.start - 2, y.start - 2, x.stop, y.stop) for y, x in holes]
     return np.array(boxes, np.int64).reshape(-1, 4)
 
 
 def largest_contour_box(foreground: Array) -> Array:
-    """(1, 4) or (0, 4): the box of the contour of largest polygon area, of equals the one whose first pixel is last."""
+    """(1, 4) or (0, 4): the box of the contour of largest polygon area, of equals the one whose
+    first pixel is last.
+    """
     from scipy import ndimage
 
     filled = ndimage.binary_fill_holes(foreground)
@@ -47,7 +54,9 @@ def largest_contour_box(foreground: Array) -> Array:
 
 
 def overlaps_by_threshold(levels: Array, truth: Array, version: int, best: Array) -> None:
-    """Set best[c], for every c below the highest level, to the largest IoU of a contour of `levels > c`."""
+    """Set best[c], for every c below the highest level, to the largest IoU of a contour of
+    `levels > c`.
+    """
     height, width = levels.shape
     find = contour_boxes if version == 2 else largest_contour_box
     low = 0

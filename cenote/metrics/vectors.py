@@ -1,4 +1,6 @@
-"""Embeddings as metrics take them: of torch or NumPy, any float type, prepared a block at a time."""
+"""Embeddings as metrics take them: of torch or NumPy, any float type, prepared a block at a
+time.
+"""
 
 from __future__ import annotations
 

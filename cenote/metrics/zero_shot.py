@@ -1,4 +1,6 @@
-"""Whether what some classes teach foretells others: the zero-shot prediction study of 002 (5.1 and 2.3)."""
+"""Whether what some classes teach foretells others: the zero-shot prediction study of 002
+(5.1 and 2.3).
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,14 @@ def zero_shot_prediction(
     seed: int = 0,
     budget: int = BUDGET,
 ) -> dict[str, float]:
-    """Shares, 0 to 1: by l2 and by cosine, how often a class is the nearest to its foretold mean, and MAP.
+    """Shares, 0 to 1: by l2 and by cosine, how often a class is the nearest to its foretold mean,
+    and MAP.
 
-    A linear map from histograms (N, m) to embeddings (N, D), class by class their means, is fitted on one random half
-    of the classes by ridge regression (G P3) and foretells the means of the others, among which each looks for its
-    own. With one to find, MAP is the mean of 1 / rank; of equally near classes the first is nearer. Means over
-    `rounds` such halves; `chance` is what a guess would have, as accuracy and as MAP.
+    A linear map from histograms (N, m) to embeddings (N, D), class by class their means, is fitted
+    on one random half of the classes by ridge regression [GSP Problem P3] and foretells the means
+    of the others, among which each looks for its own. With one to find, MAP is the mean of 1 /
+    rank; of equally near classes the first is nearer. Means over `rounds` such halves; `chance` is
+    what a guess would have, as accuracy and as MAP.
     """
     if not ridge > 0:
         raise ValueError(f"ridge must be above 0, got {ridge}")
@@ -72,7 +76,7 @@ def zero_shot_prediction(
 
 
 def _ridge_map(z: Tensor, v: Tensor, ridge: float) -> Tensor:
-    """(b, m), (b, D) -> (m, D), the map of (G P3) by the smaller of its two systems."""
+    """(b, m), (b, D) -> (m, D), the map of [GSP Problem P3] by the smaller of its two systems."""
     small = z.T @ z if z.shape[1] < len(z) else z @ z.T
     small = small + ridge * torch.eye(len(small), dtype=z.dtype, device=z.device)
     return (
@@ -90,7 +94,9 @@ def _means(values: Tensor, which: Tensor, classes: int) -> Tensor:
 
 
 def _ranks(near: Tensor, first: int) -> Tensor:
-    """(rows, n) -> (rows,): the place, from 1, of each row's own column, which is `first` for the first row."""
+    """(rows, n) -> (rows,): the place, from 1, of each row's own column, which is `first` for the
+    first row.
+    """
     places = torch.arange(near.shape[1], device=near.device)
     rows = places[first : first + len(near), None]
     own = near.gather(1, rows)

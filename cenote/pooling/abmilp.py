@@ -16,8 +16,8 @@ from .registry import register
 class AbMILP(Pool):
     """Attention over instances: u = Σ_j a_j x_j with a = softmax(wᵀ tanh(V X)).
 
-    `gated`: wᵀ (tanh(V X) ⊙ σ(U X)) instead. `k` rows w give k vectors. The paper's maps have no biases, its released
-    code has: `bias`.
+    `gated`: wᵀ (tanh(V X) ⊙ σ(U X)) instead. `k` rows w give k vectors. The paper's maps have no
+    biases, its released code has: `bias`.
     """
 
     sums_to_one = True

@@ -15,11 +15,13 @@ from .registry import register
     category=True,
 )
 class AIM(Pool):
-    """AIM's probe: X ← BN(X) without affine, u_h = W_V,h Σ_j softmax_j(q_h·W_K,h x_j / √d) x_j, no W_Q, no biases.
+    """AIM's probe: X ← BN(X) without affine, u_h = W_V,h Σ_j softmax_j(q_h·W_K,h x_j / √d) x_j, no
+    W_Q, no biases.
 
-    Several learned `queries` are averaged into one vector, or kept as k if not `average`. One map per query and head.
-    `heads` is 12, or the nearest divisor of `dim` below. In training BN's statistics are the batch's: an image's vector
-    then depends on its neighbours, in evaluation it does not.
+    Several learned `queries` are averaged into one vector, or kept as k if not `average`. One map
+    per query and head. `heads` is 12, or the nearest divisor of `dim` below. In training BN's
+    statistics are the batch's: an image's vector then depends on its neighbours, in evaluation it
+    does not.
     """
 
     sums_to_one = True

@@ -1,8 +1,10 @@
-"""Multi-head cross attention of few queries over many tokens, in which no key and no value is ever computed.
+"""Multi-head cross attention of few queries over many tokens, in which no key and no value is ever
+computed.
 
-Keys and values are linear in x, so q·(W_K x_j) = (W_K^T q)·x_j and sum_j a_j W_V x_j = W_V sum_j a_j x_j: the key map
-moves to the query and the value map behind the pooling. Same parameters, same function, without the two N x D products.
-k queries of m heads make k m maps, the heads of a query side by side (S B49).
+Keys and values are linear in x, so q·(W_K x_j) = (W_K^T q)·x_j and sum_j a_j W_V x_j = W_V sum_j
+a_j x_j: the key map moves to the query and the value map behind the pooling. Same parameters, same
+function, without the two N x D products. k queries of m heads make k m maps, the heads of a query
+side by side [SimPool Eq. B49].
 """
 
 from __future__ import annotations
@@ -57,7 +59,8 @@ class CrossAttention(nn.Module):
         init_linear(self, std)
 
     def forward(self, u: Tensor, x: Tensor, own: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Queries u, (k, D) for all images or (B, k, D), over tokens x (B, N, D), and over the tokens `own` if given.
+        """Queries u, (k, D) for all images or (B, k, D), over tokens x (B, N, D), and over the
+        tokens `own` if given.
 
         Returns (B, k, D') and the maps over x, (B, k m, N); with `own` these sum to less than one.
         """
@@ -71,7 +74,9 @@ class CrossAttention(nn.Module):
         return self.value(a @ x + a_own @ own), a
 
     def fold(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        """u (..., k, D) -> W_K,hᵀ q_h / √d (..., k m, D), and what the key bias adds to the scores, (..., k m, 1)."""
+        """u (..., k, D) -> W_K,hᵀ q_h / √d (..., k m, D), and what the key bias adds to the scores,
+        (..., k m, 1).
+        """
         q = split(self.q(u) * self.scale, -1, self.heads)  # (..., k, m, d)
         w = torch.einsum(
             "...md,mdc->...mc", q, split(self.k.weight, 0, self.heads)
@@ -82,7 +87,9 @@ class CrossAttention(nn.Module):
         return w.flatten(-3, -2), c.flatten(-3, -2)
 
     def value(self, z: Tensor) -> Tensor:
-        """Pooled tokens (B, k m, D) -> W_U (W_V,h z_h + b_V,h), (B, k, D'); b_V is whole, as a map sums to one."""
+        """Pooled tokens (B, k m, D) -> W_U (W_V,h z_h + b_V,h), (B, k, D'); b_V is whole, as a map
+        sums to one.
+        """
         z = torch.unflatten(z, 1, (-1, self.heads))  # (B, k, m, D)
         y: Tensor = self.proj(apply_blocks(z, self.v.weight, self.v.bias))
         return y
@@ -100,7 +107,9 @@ def split(x: Tensor, axis: int, parts: int) -> Tensor:
 
 
 def apply_blocks(z: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """The h-th block of rows of `weight` on the h-th vector: z (B, k, m, D), weight (D', D) -> (B, k, D')."""
+    """The h-th block of rows of `weight` on the h-th vector: z (B, k, m, D), weight (D', D) ->
+    (B, k, D').
+    """
     y = torch.einsum("bkmc,mdc->bkmd", z, split(weight, 0, z.shape[2])).flatten(2)
     return y if bias is None else y + bias
 
@@ -134,7 +143,9 @@ def learned(*shape: int, std: float = 0.02) -> nn.Parameter:
 
 
 def block_diagonal(q: Tensor, heads: int) -> Tensor:
-    """One query as m queries in orthogonal subspaces (S B49): (B, k, D) -> (B, k m, D)."""
+    """One query as m queries in orthogonal subspaces [SimPool Eq. B49]: (B, k, D) ->
+    (B, k m, D).
+    """
     return (q.unsqueeze(2) * _blocks(q, heads)).flatten(1, 2)
 
 
@@ -168,7 +179,9 @@ def attention_row(
     phi_x: Component | None = None,
     iterations: int = 1,
 ) -> Algorithm:
-    """The row of a method built on `CrossAttention`, in the explicit form. Labels: φ_Q, φ_K, φ_V, φ_U."""
+    """The row of a method built on `CrossAttention`, in the explicit form. Labels: φ_Q, φ_K, φ_V,
+    φ_U.
+    """
     values = values or keys
 
     def phi_k(c: Variables) -> Tensor:

@@ -1,4 +1,6 @@
-"""The contract of a pool: tokens `(B, N, D)` in, vector(s) out, and on request the attention map."""
+"""The contract of a pool: tokens `(B, N, D)` in, vector(s) out, and on request the attention
+map.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,8 @@ class Pool(nn.Module):
         return self.vectors_and_maps(x, grid)[0]
 
     def attend(self, x: Tensor, grid: Grid | None = None) -> tuple[Tensor, Tensor]:
-        """Return the vectors and the attention: (B, queries, H, W), or (B, queries, N) without a grid.
+        """Return the vectors and the attention: (B, queries, H, W), or (B, queries, N) without a
+        grid.
 
         There is one map per query: k vectors, or the m heads of one vector [SimPool Eq. B49].
         """

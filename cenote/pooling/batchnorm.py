@@ -5,8 +5,9 @@ from torch.nn import functional as F
 
 
 class BatchNorm(nn.BatchNorm1d):
-    """BatchNorm over the last dimension of (B, N, D). Less than two values per channel have no variance of their own:
-    they are normalised by the running statistics, in training too."""
+    """BatchNorm over the last dimension of (B, N, D). Less than two values per channel have no
+    variance of their own: they are normalised by the running statistics, in training too.
+    """
 
     def forward(self, x: Tensor) -> Tensor:
         if self.training and x.shape[0] * x.shape[1] < 2:

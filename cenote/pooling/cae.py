@@ -16,7 +16,8 @@ from .registry import register
     category=True,
 )
 class CAE(Pool):
-    """CAE's attentive probe: u = W_U MHA(LN_Q(q), LN_K(X), LN_V(X)), one learned q, no residual, no key bias.
+    """CAE's attentive probe: u = W_U MHA(LN_Q(q), LN_K(X), LN_V(X)), one learned q, no residual, no
+    key bias.
 
     One map per head. `heads` is 12, or the nearest divisor of `dim` below.
     """
@@ -42,8 +43,9 @@ class CAE(Pool):
         )
 
     def pool(self, x: Tensor, grid: Grid | None) -> tuple[Tensor, Tensor]:
-        # LN_K and LN_V differ by their affine maps only, which move to the query and behind the pooling as well. As in
-        # `fold`, the bias of LN_K is a constant of each map, kept for its (zero) gradient.
+        # LN_K and LN_V differ by their affine maps only, which move to the query and behind the
+        # pooling as well. As in `fold`, the bias of LN_K is a constant of each map, kept for its
+        # (zero) gradient.
         x = F.layer_norm(x, (self.dim,), eps=self.norm_k.eps)
         w, _ = self.attn.fold(self.norm_q(self.query))  # (m, D)
         s = (w * self.norm_k.weight) @ x.mT + (w @ self.norm_k.bias).unsqueeze(-1)  # (B, m, N)

@@ -9,7 +9,9 @@ from .vit import Block, ClsPool
 
 
 class ClassBlock(Block):
-    """Class attention and MLP, each scaled channel by channel before it is added (S B45-B51)."""
+    """Class attention and MLP, each scaled channel by channel before it is added
+    [SimPool Eqs. B45-B51].
+    """
 
     def __init__(self, dim: int, heads: int, mlp_ratio: float, scale: float) -> None:
         super().__init__(dim, heads, mlp_ratio)
@@ -18,8 +20,8 @@ class ClassBlock(Block):
         )
 
     def finish(self, u: Tensor, y: Tensor) -> Tensor:
-        g = u + self.gamma1 * y  # Λ_G of (S B50)
-        u = g + self.gamma2 * self.mlp(self.norm2(g))  # Λ_X of (S B51)
+        g = u + self.gamma1 * y  # Λ_G of [SimPool Eq. B50]
+        u = g + self.gamma2 * self.mlp(self.norm2(g))  # Λ_X of [SimPool Eq. B51]
         return u
 
 
@@ -32,11 +34,12 @@ class ClassBlock(Block):
     simplified=True,
 )
 class CaiT(ClsPool):
-    """Class attention: u ← u + Λ_G CA(LN(u), LN([u; X])), u ← u + Λ_X MLP(LN(u)), X fixed (S B45-B51).
+    """Class attention: u ← u + Λ_G CA(LN(u), LN([u; X])), u ← u + Λ_X MLP(LN(u)), X fixed
+    [SimPool Eqs. B45-B51].
 
-    u starts as a learned CLS. One map per head, of the last of `depth` blocks, over the patches; it sums to less than
-    one because the CLS attends itself as well. `heads` is 4, or the nearest divisor of `dim` below; `norm` adds the LN
-    that ends a whole CaiT.
+    u starts as a learned CLS. One map per head, of the last of `depth` blocks, over the patches; it
+    sums to less than one because the CLS attends itself as well. `heads` is 4, or the nearest
+    divisor of `dim` below; `norm` adds the LN that ends a whole CaiT.
     """
 
     def __init__(

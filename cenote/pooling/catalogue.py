@@ -20,7 +20,8 @@ NOTE = (
     "published: with the keys and values the papers write down. Products only: elementwise work is not counted."
 )
 
-# Of methods whose docstring says it in words; the others have theirs there. x_jc: channel c of feature j, of p.
+# Of methods whose docstring says it in words; the others have theirs there. x_jc: channel c of
+# feature j, of p.
 EQUATIONS = {
     "gap": "u = Σ_j x_j / p",
     "max": "u_c = max_j x_jc",
@@ -31,7 +32,9 @@ EQUATIONS = {
 
 
 def catalogue(dim: int, grid: Grid, style: str = "text") -> str:
-    """All pools with their cost at this size, as "text", "markdown" or "json" (with options and sources)."""
+    """All pools with their cost at this size, as "text", "markdown" or "json"
+    (with options and sources).
+    """
     rows = [catalogue_row(name, dim, grid) for name in list_pools()]
     if style == "json":
         return json.dumps(rows, ensure_ascii=False, indent=2, default=str)
@@ -81,7 +84,9 @@ def page(
     sizes: Iterable[tuple[int, Grid]] = ((384, (14, 14)), (2048, (7, 7))),
     picture: str | None = None,
 ) -> str:
-    """One method in Markdown: what it is, where it looks, its row of the landscape, options, cost, usage, source."""
+    """One method in Markdown: what it is, where it looks, its row of the landscape, options, cost,
+    usage, source.
+    """
     found = entry(name)
     row = next(row for row in landscape_rows() if row["name"] == name)
     parts = [
@@ -109,7 +114,8 @@ def page(
         f"Group {found.group} of the landscape. Source: {found.source}.",
         *([f"![{_shown(found.cls)}]({picture})\n\n*{_shown(found.cls)}.*"] if picture else []),
         "## Its row of the landscape",
-        "With these parts Algorithm 1 is this method: Z = f⁻¹(f(V) A), U = φ_U(Z), from A = h(s(K, Q)) (S 1-7).",
+        "With these components Algorithm 1 is this method: "
+        "Z = f⁻¹(f(V) A), U = φ_U(Z), from A = h(s(K, Q)) [SimPool Eqs. 1-7].",
         markdown_table(("Component", "Here"), parts),
         "## Options",
         markdown_table(("Option", "Default"), listed) if listed else "None.",
@@ -125,8 +131,8 @@ def page(
 
 
 def what(cls: type[Pool]) -> str:
-    """The first sentence-like line of a pool's docstring."""
-    return inspect.cleandoc(cls.__doc__ or "").partition("\n")[0]
+    """Return the first paragraph of a pool's docstring as one line."""
+    return " ".join(inspect.cleandoc(cls.__doc__ or "").partition("\n\n")[0].split())
 
 
 def markdown_table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

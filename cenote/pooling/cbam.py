@@ -8,9 +8,11 @@ from .registry import register
 
 @register("cbam", group=3, title="CBAM", source="Woo et al., CBAM, 2018", category=True)
 class CBAM(Pool):
-    """A channel gate q, then a spatial gate a, each from averages and maxima, then the mean (B29-B35).
+    """A channel gate q, then a spatial gate a, each from averages and maxima, then the mean
+    [SimPool Eqs. B29-B35].
 
-    q = σ(MLP(π_A(X)) + MLP(π_max(X))), V = diag(q)X, a = σ(conv₇[mean; max of V over channels]), u = Va/p.
+    q = σ(MLP(π_A(X)) + MLP(π_max(X))), V = diag(q)X, a = σ(conv₇[mean; max of V over channels]), u
+    = Va/p.
     """
 
     permutation_invariant = False

@@ -18,9 +18,10 @@ from .registry import register
 class CLIP(Pool):
     """CLIP's attention pool: the mean token attends itself and X, u = W_U MHA(π_A(X), [π_A(X); X]).
 
-    `pos_grid=(H, W)` adds a learned position to every token and to the mean, resized to the grid at hand; the order of
-    the tokens then matters. One map per head, over X, which sums to less than one because the mean attends itself.
-    `heads` have 64 channels each, or the nearest above that divides `dim`.
+    `pos_grid=(H, W)` adds a learned position to every token and to the mean, resized to the grid at
+    hand; the order of the tokens then matters. One map per head, over X, which sums to less than
+    one because the mean attends itself. `heads` have 64 channels each, or the nearest above that
+    divides `dim`.
     """
 
     def __init__(

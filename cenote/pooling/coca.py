@@ -17,7 +17,8 @@ from .registry import register
 class CoCa(Pool):
     """CoCa's attentional pooler: u = W_U MHA(LN(q), LN(X)), learned queries q, no residual.
 
-    `k` queries give k vectors. One map per query and head. `heads` is 8, or the nearest divisor of `dim` below.
+    `k` queries give k vectors. One map per query and head. `heads` is 8, or the nearest divisor of
+    `dim` below.
     """
 
     sums_to_one = True

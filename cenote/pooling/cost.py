@@ -1,4 +1,6 @@
-"""What a pool adds to a network: parameters and multiply-adds (the two columns of S Table 8)."""
+"""What a pool adds to a network: parameters and multiply-adds (the two columns of SimPool Table
+8).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from .registry import create_pool
 
 @dataclass(frozen=True)
 class PoolCost:
-    """`flops` are multiply-adds for one image, as S Table 8 counts: products only, no elementwise work."""
+    """`flops` are multiply-adds for one image, as SimPool Table 8 counts: products only, no
+    elementwise work.
+    """
 
     parameters: int
     flops: int  # of the layer as it runs

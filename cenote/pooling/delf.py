@@ -7,7 +7,9 @@ from .registry import register
 
 @register("delf", group=7, title="DELF", source="Noh et al., Attentive Deep Local Features, 2017")
 class DELF(Pool):
-    """Attentive local features: u = Σ_j a_j x_j with scores a_j = softplus(w₂ relu(W₁ x_j + b₁) + b₂)."""
+    """Attentive local features: u = Σ_j a_j x_j with scores a_j = softplus(w₂ relu(W₁ x_j + b₁) +
+    b₂).
+    """
 
     def __init__(self, dim: int, hidden: int = 512) -> None:
         super().__init__(dim)

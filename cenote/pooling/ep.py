@@ -14,10 +14,11 @@ from .registry import register
     category=True,
 )
 class EP(Pool):
-    """Efficient probing: a_q = softmax_j(u_q·x_j / √d) with no key map, y = concat_q W_V⁽q⁾ Σ_j a_qj x_j.
+    """Efficient probing: a_q = softmax_j(u_q·x_j / √d) with no key map, y = concat_q W_V⁽q⁾ Σ_j
+    a_qj x_j.
 
-    One map per learned query. The rows of W_V are split among the `queries`: 32, or the nearest divisor of the output
-    dimension below.
+    One map per learned query. The rows of W_V are split among the `queries`: 32, or the nearest
+    divisor of the output dimension below.
     """
 
     sums_to_one = True

@@ -1,8 +1,9 @@
-"""Algorithm 1 of SimPool (S 1-7): every pooling method as one arrangement of the same few parts.
+"""Algorithm 1 of SimPool [SimPool Eqs. 1-7]: every pooling method as one arrangement of the same
+few parts.
 
 A method is *declared* as an `Algorithm`: what initialises U, how queries, keys and values are made,
-which similarity, which attention, which mean. `landscape` prints those declarations.
-Shapes are transposed with respect to the paper, batch first: X (B, N, D), U (B, k, D), S and A (B, k, N).
+which similarity, which attention, which mean. `landscape` prints those declarations. Shapes are
+transposed with respect to the paper, batch first: X (B, N, D), U (B, k, D), S and A (B, k, N).
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ class Component:
 
 @dataclass(frozen=True)
 class Mean:
-    """The pooling function f of (S 5): `fn(v, a)` is f^-1(f(V) A) for values (B, N, D), weights (B, k, N)."""
+    """The pooling function f of [SimPool Eq. 5]: `fn(v, a)` is f^-1(f(V) A) for values (B, N, D),
+    weights (B, k, N).
+    """
 
     label: str
     fn: Callable[[Tensor, Tensor], Tensor]
@@ -90,17 +93,17 @@ class Algorithm:
             c.u = self.init(c)
         for c.t in range(self.iterations):
             if self.phi_q:
-                c.q = self.phi_q(c)  # (S 1)
+                c.q = self.phi_q(c)  # [SimPool Eq. 1]
             if self.phi_k:
-                c.k = self.phi_k(c)  # (S 2)
+                c.k = self.phi_k(c)  # [SimPool Eq. 2]
             if self.similarity:
                 c.s = self.similarity(c)
-            c.a = self.attention(c)  # (S 3)
-            c.v = self.phi_v(c)  # (S 4)
-            c.z = self.f(c.v, c.a)  # (S 5)
+            c.a = self.attention(c)  # [SimPool Eq. 3]
+            c.v = self.phi_v(c)  # [SimPool Eq. 4]
+            c.z = self.f(c.v, c.a)  # [SimPool Eq. 5]
             if self.phi_x:
-                c.x = self.phi_x(c)  # (S 6)
-            c.u = self.phi_u(c)  # (S 7)
+                c.x = self.phi_x(c)  # [SimPool Eq. 6]
+            c.u = self.phi_u(c)  # [SimPool Eq. 7]
         return c.u, c.a
 
     def labels(self) -> dict[str, str]:
@@ -114,7 +117,8 @@ COLUMNS = ("init", "phi_q", "phi_k", "similarity", "attention", "phi_v", "f", "p
 
 FEATURES = Component("X", lambda c: c.x)
 POOLED = Component("Z", lambda c: c.z)
-GAP_INIT = Component("π_A(X)", lambda c: c.x.mean(1, keepdim=True))  # (S 9, S 12)
+# [SimPool Eqs. 9, 12]
+GAP_INIT = Component("π_A(X)", lambda c: c.x.mean(1, keepdim=True))
 UNIFORM = Component("1/p", lambda c: torch.full_like(c.x[:, None, :, 0], 1 / c.x.shape[1]))
 DOT = Component("xᵀy", lambda c: c.q @ c.k.mT)
 COSINE = Component("cos(x,y)", lambda c: unit(c.q) @ unit(c.k).mT)
@@ -153,7 +157,7 @@ def squared_distance(x: Tensor, y: Tensor) -> Tensor:
 
 
 def power(gamma: float | Tensor | None, label: str = "f_α(x)") -> Mean:
-    """f_alpha of (S 8) as a function of gamma = (1 - alpha) / 2, for values >= 0.
+    """f_alpha of [SimPool Eq. 8] as a function of gamma = (1 - alpha) / 2, for values >= 0.
 
     gamma = inf, 2, 1, 0, -1, -inf: maximum, RMS, mean, geometric mean, harmonic mean, minimum.
     """
@@ -176,7 +180,9 @@ def power(gamma: float | Tensor | None, label: str = "f_α(x)") -> Mean:
 
 
 def f_alpha(alpha: float) -> Mean:
-    """(S 8): alpha = -inf, -3, -1, 1, 3, +inf give max, RMS, mean, geometric, harmonic, min."""
+    """[SimPool Eq. 8]: alpha = -inf, -3, -1, 1, 3, +inf give max, RMS, mean, geometric, harmonic,
+    min.
+    """
     return power((1 - alpha) / 2, f"f_{alpha:g}(x)")
 
 

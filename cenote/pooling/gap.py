@@ -8,7 +8,7 @@ from .registry import register
 
 @register("gap", group=1, title="GAP", source="Lin et al., Network in Network, 2014", category=True)
 class GAP(MixablePool):
-    """Global average pooling: the mean over positions (S 9, B2)."""
+    """Global average pooling: the mean over positions [SimPool Eqs. 9, B2]."""
 
     no_attention = "it weighs every position alike (use a class activation map)"
 

@@ -15,7 +15,9 @@ from .registry import register
     source="Kim et al., Proxy Anchor Loss for Deep Metric Learning, 2020",
 )
 class GAPMax(MixablePool):
-    """Mean plus maximum over positions, channel by channel; `average=True` gives half of that sum."""
+    """Mean plus maximum over positions, channel by channel; `average=True` gives half of that
+    sum.
+    """
 
     no_attention = (
         "each channel adds a position of its own to the mean (use a class activation map)"

@@ -9,10 +9,11 @@ from .registry import register
 
 @register("ge", group=3, title="GE", source="Hu et al., Gather-Excite, 2018", category=True)
 class GatherExcite(Pool):
-    """Gather-excite, global extent, with parameters, then the mean: u = q ∘ π_A(X), q = σ(MLP(BN(w ⋆ X))).
+    """Gather-excite, global extent, with parameters, then the mean: u = q ∘ π_A(X), q = σ(MLP(BN(w
+    ⋆ X))).
 
-    w is a depthwise kernel as large as the map: `grid` is the map it is made for. On another grid it is
-    interpolated, with its sum over positions kept.
+    w is a depthwise kernel as large as the map: `grid` is the map it is made for. On another grid
+    it is interpolated, with its sum over positions kept.
     """
 
     no_attention = "it weighs channels, not positions"
@@ -52,7 +53,8 @@ class GatherExcite(Pool):
             1
         )  # at its own size this is w, exactly
         w = w.flatten(1)
-        # A share of the sum, then the rest of it spread evenly: a ratio of two sums could divide by zero.
+        # A share of the sum, then the rest of it spread evenly: a ratio of two sums could divide by
+        # zero.
         to = to * (w.shape[1] / to.shape[1])
         return (to + (w.sum(1, keepdim=True) - to.sum(1, keepdim=True)) / to.shape[1]).mT
 

@@ -10,9 +10,10 @@ from .registry import register
     "gem", group=1, title="GeM", source="Radenović et al., Fine-tuning CNN Image Retrieval, 2019"
 )
 class GeM(Pool):
-    """Generalised mean (mean_j x_j^γ)^(1/γ) with γ learnable, x clamped at `eps` (B5).
+    """Generalised mean (mean_j x_j^γ)^(1/γ) with γ learnable, x clamped at `eps` [SimPool Eq. B5].
 
-    γ = 1 is the mean, γ → ∞ the maximum. γ starts at 2 as in SimPool's tournament (3 is the retrieval custom).
+    γ = 1 is the mean, γ → ∞ the maximum. γ starts at 2 as in SimPool's tournament (3 is the
+    retrieval custom).
     """
 
     no_attention = (
@@ -38,10 +39,13 @@ class GeM(Pool):
 
 
 def learnable_power(gamma: Tensor) -> Mean:
-    """`framework.power` for an exponent that moves: no test of its value, and no overflow however far it goes."""
+    """`framework.power` for an exponent that moves: no test of its value, and no overflow however
+    far it goes.
+    """
 
     def mean(v: Tensor, a: Tensor) -> Tensor:
-        # The mean is homogeneous: any scale gives the same value and gradient, the maximum one that is safe.
+        # The mean is homogeneous: any scale gives the same value and gradient, the maximum one that
+        # is safe.
         scale = v.detach().amax(1, keepdim=True)  # (B, 1, D)
         return scale * root(a @ (v / scale).pow(gamma), gamma)
 

@@ -10,11 +10,12 @@ from .registry import register
     "gemax", group=7, title="GeMax", source="Murray & Perronnin, Generalized Max Pooling, 2014"
 )
 class GeMax(Pool):
-    """Generalised max pooling: the vector equally similar to every feature, u = argmin ‖Xᵀu - 1‖² + λ‖u‖².
+    """Generalised max pooling: the vector equally similar to every feature, u = argmin ‖Xᵀu - 1‖² +
+    λ‖u‖².
 
-    u = X (XᵀX + λI)⁻¹ 1 = (XXᵀ + λI)⁻¹ X 1, whichever system is smaller. λ = `ridge` times the image's mean
-    squared feature norm: any scale of features is regularised alike, and float32 can solve it. ONNX has no Cholesky
-    factors: of all pools, this one cannot be exported there.
+    u = X (XᵀX + λI)⁻¹ 1 = (XXᵀ + λI)⁻¹ X 1, whichever system is smaller. λ = `ridge` times the
+    image's mean squared feature norm: any scale of features is regularised alike, and float32 can
+    solve it. ONNX has no Cholesky factors: of all pools, this one cannot be exported there.
     """
 
     no_attention = "its weights may be negative"

@@ -10,10 +10,12 @@ from .registry import register
     "glsep",
     group=1,
     title="GLSEP",
-    source="Zhang et al., AlphaMEX, 2018; as in the localization paper (L 4)",
+    source="Zhang et al., AlphaMEX, 2018; as in the localization paper [Pooling for WSOL Eq. 4]",
 )
 class GLSEP(Pool):
-    """Global log-sum-exp pooling: log Σ_j exp(x_j), a sum without 1/p and without a scale (L 4)."""
+    """Global log-sum-exp pooling: log Σ_j exp(x_j), a sum without 1/p and without a scale
+    [Pooling for WSOL Eq. 4].
+    """
 
     no_attention = (
         "each channel weighs the positions by its own values (use a class activation map)"

@@ -15,10 +15,11 @@ from .registry import register
     source="Gao et al., Global Second-order Pooling Convolutional Networks, 2019",
 )
 class GSoP(Pool):
-    """A channel gate from second-order statistics, then the mean: u = q ∘ π_A(X), q = σ(W₂ row(BN(Σ))).
+    """A channel gate from second-order statistics, then the mean: u = q ∘ π_A(X), q = σ(W₂
+    row(BN(Σ))).
 
-    Σ is the covariance over positions of relu(BN(W₁X)) (`hidden` channels); row makes 4 numbers of each row of Σ
-    with weights of its own.
+    Σ is the covariance over positions of relu(BN(W₁X)) (`hidden` channels); row makes 4 numbers of
+    each row of Σ with weights of its own.
     """
 
     no_attention = "it weighs channels, not positions"

@@ -17,16 +17,18 @@ from .registry import register
     source="Gürbüz et al., Generalized sum pooling for metric learning, 2023",
 )
 class GSP(Pool):
-    """A learned choice of the share mu of the features that lies nearest to m prototypes w (G 4.1, P2).
+    """A learned choice of the share mu of the features that lies nearest to m prototypes w
+    [GSP Sec. 4.1, Problem P2].
 
         c_ij = ‖w_i - f_j‖ (norms clipped at one),  p_j = (1/n - rho_j) / mu,  u = sum_j p_j f_j
 
-    rho is the mass that entropy-regularised transport of sharpness `eps` leaves behind. In closed form, with
-    s_j = logsumexp_i(-eps c_ij): p_j = sigmoid(s_j + b) / (n mu), where b solves mean_j sigmoid(s_j + b) = mu.
-    mu = 1 is GAP (Claim 4.1). eps: 5 for pair losses, 0.5 for proxy losses. `plus` adds "max" or "gem" to the
-    vector (GMP+GSP, GeMean+GSP). `local` embeds every position by a linear map before all of this, as the paper's
-    networks do (G 4.4). `background` lets prototypes stand for what is left out: p_j = rho_j / (1 - mu) (G B).
-    `with_histogram` gives z (G 4.3) as well, what the zero-shot loss reads.
+    rho is the mass that entropy-regularised transport of sharpness `eps` leaves behind. In closed
+    form, with s_j = logsumexp_i(-eps c_ij): p_j = sigmoid(s_j + b) / (n mu), where b solves mean_j
+    sigmoid(s_j + b) = mu. mu = 1 is GAP (Claim 4.1). eps: 5 for pair losses, 0.5 for proxy losses.
+    `plus` adds "max" or "gem" to the vector (GMP+GSP, GeMean+GSP). `local` embeds every position by
+    a linear map before all of this, as the paper's networks do [GSP Sec. 4.4]. `background` lets
+    prototypes stand for what is left out: p_j = rho_j / (1 - mu) [GSP App. B]. `with_histogram`
+    gives z [GSP Sec. 4.3] as well, what the zero-shot loss reads.
     """
 
     sums_to_one = True
@@ -55,9 +57,9 @@ class GSP(Pool):
     def fit(self, x: Tensor) -> GSP:
         """Start the prototypes at tokens of x (B, N, D), in place: an optimizer keeps hold of them.
 
-        Clipped, as the costs clip them anyway: tokens may be twenty times as long, and steps of an optimizer would
-        hardly turn prototypes of that length. Where there are fewer tokens than prototypes they are moved apart a
-        little: equal ones would stay equal for ever.
+        Clipped, as the costs clip them anyway: tokens may be twenty times as long, and steps of an
+        optimizer would hardly turn prototypes of that length. Where there are fewer tokens than
+        prototypes they are moved apart a little: equal ones would stay equal for ever.
         """
         tokens = self.local(x.to(self.prototypes.dtype)).flatten(0, 1)
         m, dim = self.prototypes.shape
@@ -91,13 +93,15 @@ class GSP(Pool):
 
     def with_histogram(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The vectors (B, D) and z (B, m): the share of the transported mass that each prototype
-        receives, which sums to one (G 4.3)."""
+        receives, which sums to one [GSP Sec. 4.3]."""
         u, p, shares = self._transport(x)
         with torch.autocast(x.device.type, enabled=False):
             return u, (p @ shares).squeeze(1)
 
     def transport(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The vectors (B, D) and pi / mu (B, N, m): what each prototype receives from each position; sums to one."""
+        """The vectors (B, D) and pi / mu (B, N, m): what each prototype receives from each
+        position; sums to one.
+        """
         u, p, shares = self._transport(x)
         return u, p.mT * shares
 
@@ -146,7 +150,7 @@ class GSP(Pool):
         for _ in range(100):
             rho = 1 / n / (1 + t * kernel.sum(1, keepdim=True))
             t = self.mu / (kernel * rho).sum((1, 2), keepdim=True)
-        return rho / (1 - self.mu) if self.background else (1 / n - rho) / self.mu  # (G 4.1)
+        return rho / (1 - self.mu) if self.background else (1 / n - rho) / self.mu  # [GSP Sec. 4.1]
 
 
 def _clip(x: Tensor) -> Tensor:

@@ -18,10 +18,12 @@ from .registry import register
     source="Tolias et al., Learning and Aggregating Deep Local Descriptors, 2020",
 )
 class HOW(Pool):
-    """Norm-weighted sum of smoothed features: u = η²(Σ_j ‖x_j‖ FC(avg₃(X))_j) (D 3.17-3.20).
+    """Norm-weighted sum of smoothed features: u = η²(Σ_j ‖x_j‖ FC(avg₃(X))_j)
+    [Dissertation Eqs. 3.17-3.20].
 
-    FC is a fixed PCA whitening with reduction to `out_dim`: `fit` learns it from local features; until then
-    it is the identity (its first `out_dim` rows). `kernel=1` does not smooth and needs no grid.
+    FC is a fixed PCA whitening with reduction to `out_dim`: `fit` learns it from local features;
+    until then it is the identity (its first `out_dim` rows). `kernel=1` does not smooth and needs
+    no grid.
     """
 
     permutation_invariant = False
@@ -49,7 +51,9 @@ class HOW(Pool):
 
     @torch.no_grad()
     def fit(self, x: Tensor, grid: Grid | None = None) -> HOW:
-        """Centring, PCA and whitening of the local features (B, N, D) of training images, after smoothing."""
+        """Centring, PCA and whitening of the local features (B, N, D) of training images, after
+        smoothing.
+        """
         self.check_input(x, grid)
         v = self.smooth(x.double(), grid).flatten(0, 1)  # (B N, D)
         mean = v.mean(0)
@@ -81,8 +85,8 @@ class HOW(Pool):
         )
 
     def pool(self, x: Tensor, grid: Grid | None) -> tuple[Tensor, Tensor]:
-        # FC and avg are linear: smooth the one-channel weights instead of the D-channel features (the adjoint
-        # of the average), and map one vector instead of N.
+        # FC and avg are linear: smooth the one-channel weights instead of the D-channel features
+        # (the adjoint of the average), and map one vector instead of N.
         a = norms(x)  # (B, 1, N)
         b = a
         if grid is not None and self.kernel > 1:

@@ -16,8 +16,8 @@ from .registry import register
 class JEPA(Pool):
     """V-JEPA's attentive pooler: from a learned u, u ← u + W_U MHA(u, LN(X)), u ← u + MLP(LN(u)).
 
-    `k` queries give k vectors. One map per query and head. `heads` is 12, or the nearest divisor of `dim` below.
-    V-JEPA 2 leaves W_U out: `proj=False`.
+    `k` queries give k vectors. One map per query and head. `heads` is 12, or the nearest divisor of
+    `dim` below. V-JEPA 2 leaves W_U out: `proj=False`.
     """
 
     sums_to_one = True

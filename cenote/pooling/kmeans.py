@@ -10,11 +10,13 @@ from .registry import register
     "kmeans", group=2, title="k-means", source="Lloyd, Least Squares Quantization in PCM, 1982"
 )
 class KMeans(Pool):
-    """The k centroids of an image's features after at most T steps of Lloyd's algorithm (B16-B20).
+    """The k centroids of an image's features after at most T steps of Lloyd's algorithm
+    [SimPool Eqs. B16-B20].
 
-    It starts from k columns of X, one from each of k equal stretches of positions, by a seeded draw that is the
-    same for every image. Ties go to the lowest index, an empty cluster keeps its centroid, and an image none of
-    whose centroids moved by `tol` is done. Assignments are constants to the gradient.
+    It starts from k columns of X, one from each of k equal stretches of positions, by a seeded draw
+    that is the same for every image. Ties go to the lowest index, an empty cluster keeps its
+    centroid, and an image none of whose centroids moved by `tol` is done. Assignments are constants
+    to the gradient.
     """
 
     permutation_invariant = False  # the draw is of positions

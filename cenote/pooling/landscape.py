@@ -1,4 +1,6 @@
-"""Table 1 of SimPool (S Table 1, D Table 3.1), printed from the methods' own declarations."""
+"""Table 1 of SimPool [SimPool Table 1; Dissertation Table 3.1], printed from the methods' own
+declarations.
+"""
 
 from __future__ import annotations
 

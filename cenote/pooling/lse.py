@@ -18,7 +18,7 @@ NEAREST = (
     category=True,
 )
 class LSE(Pool):
-    """Log-sum-exp: (1/r) log mean_j exp(r x_j) with a learnable scale r (B7).
+    """Log-sum-exp: (1/r) log mean_j exp(r x_j) with a learnable scale r [SimPool Eq. B7].
 
     A smooth maximum for large r, the mean at r → 0, a smooth minimum for r < 0.
     """

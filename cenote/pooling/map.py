@@ -16,7 +16,8 @@ from .registry import register
 class MAP(Pool):
     """SigLIP's latent pool: a learned probe u attends X, y = W_U MHA(u, X), then y + MLP(LN(y)).
 
-    `k` probes give k vectors. One map per probe and head. `heads` is 12, or the nearest divisor of `dim` below.
+    `k` probes give k vectors. One map per probe and head. `heads` is 12, or the nearest divisor of
+    `dim` below.
     """
 
     sums_to_one = True

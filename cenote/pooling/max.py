@@ -15,7 +15,9 @@ from .registry import register
     source="Tolias et al., Particular object retrieval with R-MAC, 2016",
 )
 class Max(MixablePool):
-    """Max pooling: the largest value of each channel over positions (L 3, B3)."""
+    """Max pooling: the largest value of each channel over positions
+    [Pooling for WSOL Eq. 3; SimPool Eq. B3].
+    """
 
     no_attention = "each channel picks a position of its own (use a class activation map)"
 

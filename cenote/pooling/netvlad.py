@@ -9,10 +9,12 @@ from .registry import register
 
 @register("netvlad", group=7, title="NetVLAD", source="Arandjelović et al., NetVLAD, 2016")
 class NetVLAD(Pool):
-    """Residuals to k clusters under soft assignment: z_i = Σ_j a_ij (x_j - c_i), a_j = softmax_i(w_i·x_j + b_i).
+    """Residuals to k clusters under soft assignment: z_i = Σ_j a_ij (x_j - c_i), a_j =
+    softmax_i(w_i·x_j + b_i).
 
-    Features are brought to length one first; each z_i is normalised (intra-normalisation), then all k together:
-    the flattened output has length one. w and b start as 2αc and -α‖c‖², and are learned apart from c.
+    Features are brought to length one first; each z_i is normalised (intra-normalisation), then all
+    k together: the flattened output has length one. w and b start as 2αc and -α‖c‖², and are
+    learned apart from c.
     """
 
     def __init__(self, dim: int, k: int = 64, alpha: float = 100.0) -> None:

@@ -16,11 +16,13 @@ from .registry import register
     category=True,
 )
 class OTK(Pool):
-    """Optimal transport from positions to k learnable references: U = ψ(X) P, P = Sinkhorn(e^{-‖x-u‖²/ε}) (B13-B15).
+    """Optimal transport from positions to k learnable references: U = ψ(X) P, P =
+    Sinkhorn(e^{-‖x-u‖²/ε}) [SimPool Eqs. B13-B15].
 
-    Each position sends 1/p, each reference receives 1/k: its map sums to 1/k. `eps` is √d by default, the scale
-    of dot products. ψ is the identity by default, which suits features of any scale and keeps their D channels;
-    `anchors=m` makes it the m Nyström features κ(x,W) κ(W,W)^(-1/2) of a Gaussian kernel of width `sigma` (√d).
+    Each position sends 1/p, each reference receives 1/k: its map sums to 1/k. `eps` is √d by
+    default, the scale of dot products. ψ is the identity by default, which suits features of any
+    scale and keeps their D channels; `anchors=m` makes it the m Nyström features κ(x,W)
+    κ(W,W)^(-1/2) of a Gaussian kernel of width `sigma` (√d).
     """
 
     def __init__(
@@ -72,15 +74,20 @@ class OTK(Pool):
 
 
 def sinkhorn(s: Tensor, iterations: int) -> Tensor:
-    """Plan (B, k, N) of e^S whose positions send 1/N each and whose references, scaled last, receive 1/k each."""
+    """Plan (B, k, N) of e^S whose positions send 1/N each and whose references, scaled last,
+    receive 1/k each.
+    """
     for _ in range(iterations):
-        # Over references, then over positions. The constants 1/N and 1/k cancel in the next step, but for the last.
+        # Over references, then over positions. The constants 1/N and 1/k cancel in the next step,
+        # but for the last.
         s = s.log_softmax(-2).log_softmax(-1)
     return s.exp() / s.shape[-2]
 
 
 def inverse_root(m: Tensor, jitter: float = 1e-3, steps: int = 24) -> Tensor:
-    """(M + jitter I)^(-1/2) by Newton-Schulz: products only, no eigenvectors, whose gradient breaks at equal values."""
+    """(M + jitter I)^(-1/2) by Newton-Schulz: products only, no eigenvectors, whose gradient breaks
+    at equal values.
+    """
     eye = torch.eye(m.shape[-1], dtype=m.dtype, device=m.device)
     m = m + jitter * eye
     norm = m.square().sum().sqrt()

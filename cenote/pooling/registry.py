@@ -43,7 +43,8 @@ GROUPS = {
     7: "retrieval",
     8: "probing",
 }
-# The order of [SimPool Table 1] and of later papers. A pool that is not listed is last in its group.
+# The order of [SimPool Table 1] and of later papers. A pool that is not listed is last in its
+# group.
 ORDER = (
     "gap max gap+max gem lse glsep how | otk kmeans slot | se cbam ge | vit cait | simpool | gsp | "
     "crow delf gemax gsop solar smk netvlad weldon | abmilp ep clip map aim jepa cae coca"

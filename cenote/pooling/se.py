@@ -13,7 +13,9 @@ from .registry import register
     category=True,
 )
 class SE(Pool):
-    """Squeeze-and-excitation, then the mean: u = q ∘ π_A(X), q = σ(MLP(π_A(X))) (B25-B28)."""
+    """Squeeze-and-excitation, then the mean: u = q ∘ π_A(X), q = σ(MLP(π_A(X)))
+    [SimPool Eqs. B25-B28].
+    """
 
     no_attention = "it weighs channels, not positions"
 

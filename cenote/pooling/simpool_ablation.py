@@ -35,10 +35,10 @@ class SimPoolAblation(SimPool):
 
     `heads`; `attention` "softmax" or "queries" (queries compete for positions, uniform for a single
     query); `layers` (own weights) or `iterations` (shared weights); `init` "gap", "learned" or
-    "norm" (features weighted by their squared norm); `similarity` "dot", "distance" or "cosine"; `k`
-    vectors initialised by k-means; `tied` for W_Q = W_K; `linear` and `norm`: which of "qkv" have a
-    linear layer and a LayerNorm; `learn_gamma` and `max_gamma` (`parameter_groups` gives gamma its
-    own learning rate).
+    "norm" (features weighted by their squared norm); `similarity` "dot", "distance" or "cosine";
+    `k` vectors initialised by k-means; `tied` for W_Q = W_K; `linear` and `norm`: which of "qkv"
+    have a linear layer and a LayerNorm; `learn_gamma` and `max_gamma` (`parameter_groups` gives
+    gamma its own learning rate).
     """
 
     def __init__(

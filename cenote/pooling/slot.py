@@ -17,10 +17,11 @@ from .registry import register
     simplified=True,
 )
 class Slot(Pool):
-    """k slots compete for the positions over T steps (B21-B24).
+    """k slots compete for the positions over T steps [SimPool Eqs. B21-B24].
 
-    A = η₂(σ₁(KᵀQ/√d)), G = GRU(VA, U), U = G + MLP(LN(G)), with Q = W_Q LN(U), K = W_K LN(X), V = W_V LN(X).
-    Slots start from N(μ, σ²), both learnable: fresh noise in training, one fixed seeded draw in evaluation.
+    A = η₂(σ₁(KᵀQ/√d)), G = GRU(VA, U), U = G + MLP(LN(G)), with Q = W_Q LN(U), K = W_K LN(X), V =
+    W_V LN(X). Slots start from N(μ, σ²), both learnable: fresh noise in training, one fixed seeded
+    draw in evaluation.
     """
 
     sums_to_one = True
@@ -66,7 +67,8 @@ class Slot(Pool):
         )
 
     def pool(self, x: Tensor, grid: Grid | None) -> tuple[Tensor, Tensor]:
-        # The same function with no key and no value: W_K folds into the k queries, W_V acts on the k averages.
+        # The same function with no key and no value: W_K folds into the k queries, W_V acts on the
+        # k averages.
         u, x = self.slots(x), self.norm_x(x)
         for _ in range(self.iterations):
             q = self.wq(self.norm_u(u)) @ self.wk.weight / math.sqrt(self.dim)  # (B, k, D)

@@ -11,7 +11,8 @@ from .registry import register
     source="Tolias et al., Learning and Aggregating Deep Local Descriptors, 2020",
 )
 class SMK(HOW):
-    """HOW with its FC learned: u = η²(Σ_j ‖x_j‖ W(avg₃(X)_j - m)), W and m trainable, ‖x_j‖ the attention.
+    """HOW with its FC learned: u = η²(Σ_j ‖x_j‖ W(avg₃(X)_j - m)), W and m trainable, ‖x_j‖ the
+    attention.
 
     W starts orthogonal; `fit` starts it from the PCA whitening instead, as HOW's authors do.
     """

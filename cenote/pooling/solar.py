@@ -14,7 +14,8 @@ from .registry import register
 class SOLAR(Pool):
     """Second-order attention, then GeM: u = (mean_j y_j^γ)^(1/γ), Y = X + W_V σ₂(FᵀG/√d') H.
 
-    F, G = relu(BN(W X)) and H = W X have d' = D / `reduction` channels; W_V starts at zero, so that Y starts as X.
+    F, G = relu(BN(W X)) and H = W X have d' = D / `reduction` channels; W_V starts at zero, so that
+    Y starts as X.
     """
 
     no_attention = (

@@ -10,7 +10,7 @@ from .registry import register
 
 
 class Block(nn.Module):
-    """A pre-norm transformer block (S B39, B40)."""
+    """A pre-norm transformer block [SimPool Eqs. B39, B40]."""
 
     def __init__(self, dim: int, heads: int, mlp_ratio: float) -> None:
         super().__init__()
@@ -18,7 +18,9 @@ class Block(nn.Module):
         self.attn, self.mlp = CrossAttention(dim, heads), mlp(dim, mlp_ratio)
 
     def forward(self, u: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Only the row of u, (B, 1, D), which attends [u; x] (S B45-B48), and its maps."""
+        """Only the row of u, (B, 1, D), which attends [u; x] [SimPool Eqs. B45-B48], and its
+        maps.
+        """
         v = self.norm1(u)
         y, a = self.attn(v, self.norm1(x), own=v)
         return self.finish(u, y), a
@@ -28,8 +30,8 @@ class Block(nn.Module):
         return self.finish(f, self.attn.among(self.norm1(f)))
 
     def finish(self, u: Tensor, y: Tensor) -> Tensor:
-        g = u + y  # (S B47)
-        u = g + self.mlp(self.norm2(g))  # (S B48)
+        g = u + y  # [SimPool Eq. B47]
+        u = g + self.mlp(self.norm2(g))  # [SimPool Eq. B48]
         return u
 
 
@@ -75,11 +77,13 @@ class ClsPool(Pool):
     simplified=True,
 )
 class ViT(ClsPool):
-    """Transformer blocks over [CLS; X], the CLS out: F ← F + MSA(LN(F)), F ← F + MLP(LN(F)) (S B39-B48).
+    """Transformer blocks over [CLS; X], the CLS out: F ← F + MSA(LN(F)), F ← F + MLP(LN(F))
+    [SimPool Eqs. B39-B48].
 
-    The patches attend in all blocks but the last, where only the CLS is computed. One map per head: the CLS of the
-    last block over the patches, which sums to less than one because the CLS attends itself as well.
-    `heads` is 4, or the nearest divisor of `dim` below; `norm` adds the LN that ends a whole ViT.
+    The patches attend in all blocks but the last, where only the CLS is computed. One map per head:
+    the CLS of the last block over the patches, which sums to less than one because the CLS attends
+    itself as well. `heads` is 4, or the nearest divisor of `dim` below; `norm` adds the LN that
+    ends a whole ViT.
     """
 
     def __init__(

@@ -1,5 +1,7 @@
-"""The generic loss equals a double loop over anchors and examples with soft labels, values and gradients, in all ten
-rows; it is finite and has gradients at y = 0 and 1, without positives, with one class and in half floats."""
+"""The generic loss equals a double loop over anchors and examples with soft labels, values and
+gradients, in all ten rows; it is finite and has gradients at y = 0 and 1, without positives, with
+one class and in half floats.
+"""
 
 import math
 from collections.abc import Callable
@@ -20,7 +22,8 @@ def same(x: Tensor) -> Tensor:
     return x
 
 
-# τ, σ+, σ-, ρ+, ρ- as D Table 2.1 prints them, with β, γ, m as D sets them, and no logarithm put off.
+# τ, σ+, σ-, ρ+, ρ- as Dissertation Table 2.1 prints them, with β, γ, m as D sets them, and no
+# logarithm put off.
 MS: Row = (
     same,
     lambda x: log(1 + x) / 18,
@@ -152,7 +155,9 @@ def test_what_has_no_positive_pair_says_zero(name: str) -> None:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("name", list_metric_losses())
 def test_half_floats(name: str, dtype: torch.dtype) -> None:
-    """At β = 18, γ = 75 too, and near to what float32 says: the sums are never made in half floats."""
+    """At β = 18, γ = 75 too, and near to what float32 says: the sums are never made in half
+    floats.
+    """
     torch.manual_seed(0)
     z = torch.nn.functional.normalize(torch.randn(20, 16), dim=1)
     labels = torch.arange(20) % 5
@@ -211,7 +216,9 @@ def test_epshn_takes_the_easy_positive_and_the_semi_hard_negative() -> None:
 
 
 def test_proxy_anchor_averages_positives_over_the_classes_that_are_there() -> None:
-    """D 2.10 is a mean over anchors; the positive term of a proxy whose class is absent would dilute it to nothing."""
+    """D 2.10 is a mean over anchors; the positive term of a proxy whose class is absent would
+    dilute it to nothing.
+    """
     s = torch.tensor([[0.5, 0.1], [0.2, 0.4], [0.3, 0.3], [-0.2, 0.9]], dtype=torch.float64)
     y = torch.tensor([[1.0, 0], [0, 1], [0, 0], [0, 0]], dtype=torch.float64)
     pos = [math.log(1 + math.exp(-32 * (s[i, i].item() - 0.1))) / 32 for i in range(2)]

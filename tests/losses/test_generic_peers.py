@@ -1,5 +1,7 @@
-"""With hard labels the losses are those of pytorch-metric-learning, values and gradients; where its form or its mean is
-another, the exact relation is tested. Its losses also come by name, with their options and a memory."""
+"""With hard labels the losses are those of pytorch-metric-learning, values and gradients; where its
+form or its mean is another, the exact relation is tested. Its losses also come by name, with their
+options and a memory.
+"""
 
 import pytest
 import torch
@@ -101,7 +103,9 @@ def test_proxy_anchor_is_theirs_over_its_scale() -> None:
 
 
 def test_contrastive_is_theirs_summed_over_pairs_by_the_number_of_anchors() -> None:
-    """D sums over an anchor's pairs, and pulls by -s where theirs is [1 - s]+: 1 more for each positive pair."""
+    """D sums over an anchor's pairs, and pulls by -s where theirs is [1 - s]+: 1 more for each
+    positive pair.
+    """
     peer = pml.ContrastiveLoss(
         pos_margin=1, neg_margin=0.5, reducer=reducers.SumReducer(), **COSINE
     )
@@ -111,7 +115,9 @@ def test_contrastive_is_theirs_summed_over_pairs_by_the_number_of_anchors() -> N
 
 
 def test_epshn_is_their_miner_and_their_softmax() -> None:
-    """Easy positives and semi-hard negatives, a softmax of two at temperature 0.1, over anchors that have both."""
+    """Easy positives and semi-hard negatives, a softmax of two at temperature 0.1, over anchors
+    that have both.
+    """
     miners = pytest.importorskip("pytorch_metric_learning.miners")
     z = embeddings()
     miner = miners.BatchEasyHardMiner(pos_strategy="easy", neg_strategy="semihard", **COSINE)

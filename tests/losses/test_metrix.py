@@ -1,5 +1,7 @@
-"""Metrix equals a double loop over anchors and explicitly mixed examples, values and gradients, for every place, kind
-of pair and role of proxies; what algebra gives (Gram matrix, linear pools) equals what is built."""
+"""Metrix equals a double loop over anchors and explicitly mixed examples, values and gradients, for
+every place, kind of pair and role of proxies; what algebra gives (Gram matrix, linear pools) equals
+what is built.
+"""
 
 import pytest
 import torch
@@ -17,7 +19,9 @@ PROXIES = ["proxy-nca++", "soft-triple"]
 
 
 def known_lambda(alpha: float, shape: tuple[int, ...], generator: object, like: Tensor) -> Tensor:
-    """In the place of the draws, so that the oracle knows them: another one for every mixed example."""
+    """In the place of the draws, so that the oracle knows them: another one for every mixed
+    example.
+    """
     return torch.rand(shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64).to(
         like
     )
@@ -29,7 +33,9 @@ def known(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Toy(nn.Module):
-    """images (B, TOKENS, 3) -> maps (B, TOKENS, CHANNELS) -> z; pooled by the mean, or by the maximum."""
+    """images (B, TOKENS, 3) -> maps (B, TOKENS, CHANNELS) -> z; pooled by the mean, or by the
+    maximum.
+    """
 
     def __init__(self, linear: bool) -> None:
         super().__init__()
@@ -67,7 +73,7 @@ class Toy(nn.Module):
 
 
 def mix(where: str, batch: Mixable, b: int, c: int, lam: Tensor) -> Tensor:
-    """(D 2.4)"""
+    """[Dissertation Eq. 2.4]"""
     if where == "embed":
         x = F.normalize(batch.z, dim=1)
         return lam * x[b] + (1 - lam) * x[c]
@@ -92,7 +98,9 @@ def pairs_of(
 def slow(
     loss: MetricLoss, batch: Mixable, where: str, pairs: str, hardest: int | None = None
 ) -> Tensor:
-    """One anchor, one mixed example at a time; the mean over anchors as the generic loss takes it."""
+    """One anchor, one mixed example at a time; the mean over anchors as the generic loss takes
+    it.
+    """
     proxy = loss.form.anchor == "proxy"
     x = F.normalize(batch.z, dim=1)
     anchors = F.normalize(loss.proxies, dim=1) if proxy else x
@@ -191,7 +199,9 @@ def test_mixed_anchors_among_proxies(known: None, where: str, name: str, pairs: 
 @pytest.mark.parametrize("pairs", PAIRS)
 @pytest.mark.parametrize("name", ["multi-similarity", "proxy-anchor", "proxy-nca++", "soft-triple"])
 def test_a_linear_pool_needs_no_mixed_maps(known: None, name: str, pairs: str) -> None:
-    """GAP and Linear with its bias: un-normalised embeddings mixed give what mixed maps give, exactly."""
+    """GAP and Linear with its bias: un-normalised embeddings mixed give what mixed maps give,
+    exactly.
+    """
     toy, loss = Toy(linear=True), create(name)
     metrix = Metrix(("feature",), (pairs,), negatives=len(LABELS))
     toy.seen = 0

@@ -1,5 +1,7 @@
-"""What Metrix draws: λ per mixed example from Beta(α, α), places and pairs uniformly, all from the generator given;
-and what it says or does where nothing can be mixed, under autocast, and with losses that take no soft labels."""
+"""What Metrix draws: λ per mixed example from Beta(α, α), places and pairs uniformly, all from the
+generator given; and what it says or does where nothing can be mixed, under autocast, and with
+losses that take no soft labels.
+"""
 
 import re
 
@@ -34,7 +36,9 @@ def test_lambda_is_beta(alpha: float) -> None:
 def test_places_and_pairs_are_drawn_uniformly_and_again_from_the_same_state(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With λ = 0.3 everywhere the value depends on nothing but the place and the pairs that were drawn."""
+    """With λ = 0.3 everywhere the value depends on nothing but the place and the pairs that were
+    drawn.
+    """
     monkeypatch.setattr(
         module, "beta_draws", lambda alpha, shape, generator, like: like.new_full(shape, 0.3)
     )
@@ -98,7 +102,9 @@ def test_batches_that_cannot_be_mixed_train_on(
 def test_all_partners_take_part_where_they_cost_little(
     where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of 30 other classes: 16 if a pool must see the mixture, all if not, fewer if there are many proxies."""
+    """Of 30 other classes: 16 if a pool must see the mixture, all if not, fewer if there are many
+    proxies.
+    """
     limits: list[int] = []
 
     def noted(allowed: Tensor, most: int | None, generator: torch.Generator | None) -> Tensor:

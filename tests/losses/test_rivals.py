@@ -1,4 +1,6 @@
-"""i-Mix, MoCHi and Proxy Synthesis equal loops over anchors and mixtures; positivity is the derivative's sign."""
+"""i-Mix, MoCHi and Proxy Synthesis equal loops over anchors and mixtures; positivity is the
+derivative's sign.
+"""
 
 import math
 import re
@@ -61,7 +63,9 @@ def test_i_mix_mixes_two_losses_of_a_mixed_anchor() -> None:
 
 @pytest.mark.parametrize("pairs", [("neg-neg",), ("anc-neg",)])
 def test_mochi_adds_hard_negatives(pairs: tuple[str, ...]) -> None:
-    """Its value rises: only negatives come in, each a mixture of the two hardest, or of the hardest and the anchor."""
+    """Its value rises: only negatives come in, each a mixture of the two hardest, or of the hardest
+    and the anchor.
+    """
     data, loss = batch(), create_metric_loss("multi-similarity", 3, 4, m=0.5).double()
     clean = loss(data.z, LABELS)
     found = MoCHi(pairs, hardest=2, synthetic=7)(loss, data, torch.Generator().manual_seed(0))
@@ -91,7 +95,9 @@ def test_mochi_adds_hard_negatives(pairs: tuple[str, ...]) -> None:
 
 @pytest.mark.parametrize("name", ["proxy-anchor", "proxy-nca++", "soft-triple"])
 def test_proxy_synthesis_makes_classes(name: str) -> None:
-    """The loss of twice the batch and of six classes more, whose proxies are mixed as their embeddings are."""
+    """The loss of twice the batch and of six classes more, whose proxies are mixed as their
+    embeddings are.
+    """
     data = batch()
     options = {"proxies": 2} if name == "soft-triple" else {}
     loss = create_metric_loss(name, 4, 4, **options).double()
@@ -180,7 +186,7 @@ def test_positivity_is_the_sign_of_the_derivative() -> None:
 
 
 def test_of_a_single_mixture_theory_is_exact() -> None:
-    """(D 2.15) has one v: then the derivative's sign is the threshold's."""
+    """[Dissertation Eq. 2.15] has one v: then the derivative's sign is the threshold's."""
     torch.manual_seed(0)
     batch = Mixtures(
         torch.rand(5000, 1), torch.rand(5000, 1), torch.ones(5000, 1, dtype=torch.bool)
@@ -193,7 +199,9 @@ def test_of_a_single_mixture_theory_is_exact() -> None:
 
 
 def test_the_mixtures_of_a_batch() -> None:
-    """Every anchor with every positive and negative, mixed explicitly; two batches fill one curve."""
+    """Every anchor with every positive and negative, mixed explicitly; two batches fill one
+    curve.
+    """
     torch.manual_seed(0)
     labels, z = torch.tensor([0, 0, 0, 1, 1, 2]), torch.randn(6, 4, dtype=torch.float64)
     batches = [mixtures_of(z, labels, generator=torch.Generator().manual_seed(i)) for i in range(2)]

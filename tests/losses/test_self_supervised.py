@@ -1,4 +1,6 @@
-"""DINO's and MoCo's losses equal loops over views and images, with their gradients; a collapse is recognised."""
+"""DINO's and MoCo's losses equal loops over views and images, with their gradients; a collapse is
+recognised.
+"""
 
 import pytest
 import torch

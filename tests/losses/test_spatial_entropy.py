@@ -1,4 +1,6 @@
-"""The spatial entropy loss equals a slow reading of (A 4-9), map by map, with its gradient; nothing makes it fail."""
+"""The spatial entropy loss equals a slow reading of [SAR Eqs. 4-9], map by map, with its gradient;
+nothing makes it fail.
+"""
 
 import math
 
@@ -112,4 +114,4 @@ def test_total_variation_by_hand() -> None:
     maps = torch.tensor([[[[0.0, 1.0], [3.0, 1.0]], [[2.0, 2.0], [2.0, 2.0]]]])
     assert total_variation(maps).item() == pytest.approx(
         (1 + 2 + 3 + 0 + 0) / 2
-    )  # (A 14), the mean over two heads
+    )  # [SAR Eq. 14], the mean over two heads

@@ -1,4 +1,6 @@
-"""The memory holds the last vectors, as a list that forgets would; its state resumes; it takes no gradients."""
+"""The memory holds the last vectors, as a list that forgets would; its state resumes; it takes no
+gradients.
+"""
 
 import pytest
 import torch

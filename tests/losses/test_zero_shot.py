@@ -1,4 +1,6 @@
-"""The zero-shot loss equals a slow float64 reading of (P3) and (G 4.4), with its gradients; nothing makes it fail."""
+"""The zero-shot loss equals a slow float64 reading of (P3) and [GSP Sec. 4.4], with its gradients;
+nothing makes it fail.
+"""
 
 import copy
 import re
@@ -133,7 +135,9 @@ def test_half_floats_are_solved_as_floats(dtype: torch.dtype) -> None:
 
 
 def test_it_is_learned() -> None:
-    """Classes that differ in the same attribute: label embeddings and histograms come to foretell each other."""
+    """Classes that differ in the same attribute: label embeddings and histograms come to foretell
+    each other.
+    """
     torch.manual_seed(0)
     loss = ZeroShot(4, 4, dim=8, scale=9.5)
     scores, labels = torch.randn(8, 4, requires_grad=True), torch.arange(4).repeat(2)

@@ -1,4 +1,6 @@
-"""Average precision is scikit-learn's on lists without ties, and the trapezoid is its definition."""
+"""Average precision is scikit-learn's on lists without ties, and the trapezoid is its
+definition.
+"""
 
 import numpy as np
 import pytest
@@ -7,7 +9,9 @@ from cenote.metrics.average_precision import average_precision
 
 
 def trapezoid(relevance: list[int]) -> float:
-    """The area under precision against recall, straight between points: before the first place precision is 1."""
+    """The area under precision against recall, straight between points: before the first place
+    precision is 1.
+    """
     total, hits, last = 0.0, 0, 1.0
     for place, right in enumerate(relevance, 1):
         before = last if place == 1 else hits / (place - 1)

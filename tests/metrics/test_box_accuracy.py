@@ -1,4 +1,6 @@
-"""MaxBoxAcc is the published protocol, threshold by threshold; the counts add up over batches and processes."""
+"""MaxBoxAcc is the published protocol, threshold by threshold; the counts add up over batches and
+processes.
+"""
 
 import numpy as np
 import pytest

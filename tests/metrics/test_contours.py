@@ -1,4 +1,6 @@
-"""One sweep finds what a loop over thresholds finds: identical numbers, for every threshold, with and without numba."""
+"""One sweep finds what a loop over thresholds finds: identical numbers, for every threshold, with
+and without numba.
+"""
 
 import numpy as np
 import pytest

@@ -1,4 +1,6 @@
-"""Attention Jaccard: per class the best head, mean over classes, then over images; void belongs to nobody."""
+"""Attention Jaccard: per class the best head, mean over classes, then over images; void belongs to
+nobody.
+"""
 
 import numpy as np
 import pytest

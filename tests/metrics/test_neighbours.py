@@ -26,7 +26,8 @@ def test_as_a_loop_would_vote(temperature: float) -> None:
     memory, queries = torch.randn(60, 8), torch.randn(33, 8)
     known, labels = torch.randint(0, 4, (60,)), torch.randint(0, 4, (33,))
     accuracies = knn_accuracy(memory, known, queries, labels, (1, 10, 20), temperature, chunk=7)
-    # The k-th and the next similarity differ by 1e-5 at least, the votes by 1e-3: rounding does not decide.
+    # The k-th and the next similarity differ by 1e-5 at least, the votes by 1e-3: rounding does not
+    # decide.
     assert accuracies == {
         k: slow(memory, known, queries, labels, k, temperature) for k in (1, 10, 20)
     }

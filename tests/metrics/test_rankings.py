@@ -8,7 +8,9 @@ from cenote.metrics.rankings import trapezoid_ap
 
 
 def slow(order: list[int], right: set[int], junk: set[int], k: int) -> tuple[float, float]:
-    """Walk down the list once; half the sum of precision before and after each hit, over the number to find."""
+    """Walk down the list once; half the sum of precision before and after each hit, over the number
+    to find.
+    """
     seen = hits = 0
     area, flags = 0.0, []
     for image in order:

@@ -1,4 +1,6 @@
-"""Retrieval scores are those of a loop over sorted lists and of pytorch-metric-learning, however memory is cut."""
+"""Retrieval scores are those of a loop over sorted lists and of pytorch-metric-learning, however
+memory is cut.
+"""
 
 from typing import Any
 
@@ -34,7 +36,9 @@ def similarities(x: Tensor, y: Tensor, distance: str) -> Tensor:
 
 def slow(x: Tensor, labels: Tensor, ks: tuple[int, ...], gallery: tuple[Tensor, Tensor] | None, distance: str,
          miss: bool, advantage: float = 0.0) -> dict[str, float]:  # fmt: skip
-    """From the definitions, one query at a time. `advantage` is added to the similarity of vectors of its class."""
+    """From the definitions, one query at a time. `advantage` is added to the similarity of vectors
+    of its class.
+    """
     others, known = (x, labels) if gallery is None else gallery
     right = labels[:, None] == known
     sims = similarities(x, others, distance) + advantage * right
@@ -57,9 +61,11 @@ def slow(x: Tensor, labels: Tensor, ks: tuple[int, ...], gallery: tuple[Tensor, 
 
 def check(scores: dict[str, float], x: Tensor, labels: Tensor, ks: tuple[int, ...],
           gallery: tuple[Tensor, Tensor] | None, distance: str = "cosine", miss: bool = False) -> None:  # fmt: skip
-    """Similarities are float32, so that vectors whose similarities differ by rounding alone may stand in either order.
+    """Similarities are float32, so that vectors whose similarities differ by rounding alone may
+    stand in either order.
 
-    Every score grows as vectors of the query's class move up: it is between those of the two extreme orders.
+    Every score grows as vectors of the query's class move up: it is between those of the two
+    extreme orders.
     """
     rounding = 1e-6 if distance == "cosine" else 1e-6 * float(x.square().sum(1).max())
     low, high = (slow(x, labels, ks, gallery, distance, miss, sign * rounding) for sign in (-1, 1))
@@ -144,7 +150,9 @@ def test_recall_far_down_the_list(ks: tuple[int, ...], separate: bool) -> None:
 
 @pytest.mark.parametrize("separate", [False, True])
 def test_recall_far_down_the_list_beside_a_class_of_middle_size(separate: bool) -> None:
-    """Its members ask for more than the others: what stands behind the others' lists is nobody, not the last row."""
+    """Its members ask for more than the others: what stands behind the others' lists is nobody, not
+    the last row.
+    """
     x, labels = clustered(700, 180, dim=3, spread=2.5)
     labels[torch.randperm(700, generator=torch.Generator().manual_seed(0))[:50]] = 7
     gallery = clustered(700, 180, dim=3, spread=2.5, seed=1) if separate else None
@@ -186,7 +194,9 @@ def test_the_default_device_changes_nothing(distance: str) -> None:
 @pytest.mark.parametrize("separate", [False, True])
 @pytest.mark.parametrize("k", [1, 4, 40])
 def test_ties_keep_the_lower_index(n: int, separate: bool, k: int) -> None:
-    """Only four different vectors: products are exactly 0, 1 or -1, and ties stand at every boundary."""
+    """Only four different vectors: products are exactly 0, 1 or -1, and ties stand at every
+    boundary.
+    """
     kinds = torch.randint(0, 4, (n,), generator=torch.Generator().manual_seed(n))
     vectors = torch.tensor([[1.0, 0], [0, 1], [-1, 0], [0, -1]])[kinds]
     k = min(k, n - 1)
@@ -270,7 +280,8 @@ def test_equal_to_pytorch_metric_learning(separate: bool, distance: str) -> None
     theirs = calculator.get_accuracy(x, labels, *((gallery, of_them) if separate else ()))
     ours = retrieval_scores(x, labels, gallery=gallery, gallery_labels=of_them, distance=distance)
     assert ours["without_match"] > 0 and 0.2 < ours["map@r"] < 0.9
-    # Two neighbours whose similarities are equal up to rounding may change places: 1 of 300 queries.
+    # Two neighbours whose similarities are equal up to rounding may change places: 1 of 300
+    # queries.
     assert {name: ours[own] for name, own in names.items()} == pytest.approx(theirs, abs=1 / 300)
 
 

@@ -1,4 +1,6 @@
-"""Corruption errors are relative to AlexNet's; accuracies are over the classes that were asked for."""
+"""Corruption errors are relative to AlexNet's; accuracies are over the classes that were asked
+for.
+"""
 
 import numpy as np
 import pytest

@@ -1,4 +1,6 @@
-"""A prepared map is the cubic interpolation of the raw one, stretched to [0, 1]; OpenCV is the peer."""
+"""A prepared map is the cubic interpolation of the raw one, stretched to [0, 1]; OpenCV is the
+peer.
+"""
 
 import numpy as np
 import pytest
@@ -8,7 +10,9 @@ from cenote.metrics import prepare_maps, resize_mask
 
 
 def cubic(values: np.ndarray, count: int) -> np.ndarray:
-    """Along the first axis, sample by sample: a = -0.75, half-pixel centres, the border repeated."""
+    """Along the first axis, sample by sample: a = -0.75, half-pixel centres, the border
+    repeated.
+    """
     a, n, rows = -0.75, len(values), []
     for i in range(count):
         position = (i + 0.5) * n / count - 0.5

@@ -1,4 +1,6 @@
-"""The zero-shot prediction study is a loop: fit on half of the classes, foretell the others, rank."""
+"""The zero-shot prediction study is a loop: fit on half of the classes, foretell the others,
+rank.
+"""
 
 import numpy as np
 import pytest
@@ -12,7 +14,9 @@ from cenote.metrics import zero_shot_prediction
 def images(
     classes: int, prototypes: int, dim: int, linear: bool, seed: int = 0
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Histograms and embeddings of 5 images a class; `linear`: the one foretells the other, in all classes alike."""
+    """Histograms and embeddings of 5 images a class; `linear`: the one foretells the other, in all
+    classes alike.
+    """
     draw = torch.Generator().manual_seed(seed)
     labels = torch.arange(classes).repeat_interleave(5)[torch.randperm(5 * classes, generator=draw)]
     own = torch.randn(classes, prototypes, generator=draw).mul(3).softmax(1)
@@ -79,7 +83,9 @@ def test_what_transfers_is_told_from_what_does_not() -> None:
 
 
 def test_prototypes_that_all_classes_share_alike_foretell_nothing() -> None:
-    """All predictions are equal: in each round one class is nearest to all of them, and only it is right."""
+    """All predictions are equal: in each round one class is nearest to all of them, and only it is
+    right.
+    """
     _, x, labels = images(10, 8, 6, True)
     found = zero_shot_prediction(torch.full((50, 8), 1 / 8), x, labels)
     assert found["accuracy_l2"] == pytest.approx(0.2) == found["accuracy_cosine"]

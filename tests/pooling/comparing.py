@@ -15,7 +15,9 @@ def features(scale: float, shape: tuple[int, ...] = (2, 12, 5)) -> Tensor:
 
 
 def lively(pool: nn.Module) -> nn.Module:
-    """In evaluation, with statistics that do something, no layer at zero and no dead unit to hide behind."""
+    """In evaluation, with statistics that do something, no layer at zero and no dead unit to hide
+    behind.
+    """
     torch.manual_seed(0)
     for p in pool.parameters():
         if p.ndim:  # not gamma

@@ -1,4 +1,4 @@
-"""Parameters and multiply-adds against S Table 8 and against counting by hand."""
+"""Parameters and multiply-adds against SimPool Table 8 and against counting by hand."""
 
 import pytest
 
@@ -7,11 +7,13 @@ from cenote.pooling.cost import parse_grid, pool_cost
 
 WIDTHS = (512, 2048, 768, 384)  # ResNet-18, ResNet-50, ConvNeXt-S, ViT-S
 
-# S Table 8, #PAR in millions: the network with the pool minus the baseline, so each is off by up to 0.1.
+# SimPool Table 8, #PAR in millions: the network with the pool minus the baseline, so each is off by
+# up to 0.1.
 TABLE_8 = {
     "simpool": (12.2 - 11.7, 33.9 - 25.6, 51.4 - 50.2, 22.3 - 22.1),
     "slot": (14.6 - 11.7, 71.7 - 25.6, 56.7 - 50.2, 23.7 - 22.1),
-    # The paper's 18.0 for ResNet-18 is 24 d^2, its other three 12 d^2: one block, as everywhere, is 3.1.
+    # The paper's 18.0 for ResNet-18 is 24 d^2, its other three 12 d^2: one block, as everywhere, is
+    # 3.1.
     "cait": (3.1, 75.9 - 25.6, 57.3 - 50.2, 23.8 - 22.1),
 }
 
@@ -32,8 +34,8 @@ def test_gather_excite_is_that_of_table_8_and_its_kernel(dim: int, paper: float)
     hidden = dim // 16
     mlp, norm, kernel = 2 * dim * hidden + hidden + dim, 2 * dim, 49 * dim
     assert pool_cost("ge", dim, (7, 7)).parameters == mlp + norm + kernel
-    # "With parameters" (the spec's GE, timm's too) means a kernel as large as the map, 0.1M more at 2048;
-    # the paper's column is what the MLP alone has.
+    # "With parameters" (the spec's GE, timm's too) means a kernel as large as the map, 0.1M more at
+    # 2048; the paper's column is what the MLP alone has.
     assert (mlp + norm) / 1e6 == pytest.approx(paper, abs=0.101)
 
 

@@ -103,8 +103,10 @@ def test_cbam_is_timms_with_its_batchnorm_folded_into_our_bias(dim):
 
 @pytest.mark.parametrize("train", [False, True])
 def test_ge_is_timms(train):
-    """timm 1.0.30 cannot construct its own parameters here (`*dd` for `**dd`), and would pad the kernel so that the
-    extent is not global: its forward gets the gather it describes, an unpadded depthwise kernel as large as the map."""
+    """timm 1.0.30 cannot construct its own parameters here (`*dd` for `**dd`), and would pad the
+    kernel so that the extent is not global: its forward gets the gather it describes, an unpadded
+    depthwise kernel as large as the map.
+    """
     pool, peer = create_pool("ge", 64).double(), GatherExcite(64, use_mlp=False)
     peer.gather = nn.Sequential(nn.Conv2d(64, 64, 7, groups=64, bias=False), nn.BatchNorm2d(64))
     peer.mlp = ConvMlp(64, 4)

@@ -1,4 +1,6 @@
-"""GSP's closed form against the published iteration, a root finder, and the properties the paper proves."""
+"""GSP's closed form against the published iteration, a root finder, and the properties the paper
+proves.
+"""
 
 import numpy as np
 import pytest
@@ -44,10 +46,10 @@ def test_published_iteration(mu, eps, steps, scale):
     _, z = pool.with_histogram(x)
     for i in range(2):
         rho, pi = prop_4_1(x[i], pool.prototypes.detach(), mu, eps, steps)
-        expected = (1 / 10 - rho) / mu  # (G 4.1)
+        expected = (1 / 10 - rho) / mu  # [GSP Sec. 4.1]
         torch.testing.assert_close(p[i, 0], expected, rtol=1e-8, atol=1e-10)
         torch.testing.assert_close(u[i], expected @ x[i], rtol=1e-8, atol=1e-10)
-        torch.testing.assert_close(z[i], pi.sum(1) / mu, rtol=1e-8, atol=1e-10)  # (G 4.3)
+        torch.testing.assert_close(z[i], pi.sum(1) / mu, rtol=1e-8, atol=1e-10)  # [GSP Sec. 4.3]
         torch.testing.assert_close(pool.transport(x)[1][i], pi.T / mu, rtol=1e-8, atol=1e-10)
     torch.testing.assert_close(z.sum(1), torch.ones(2, dtype=torch.float64))
 
@@ -146,7 +148,9 @@ def test_fit_keeps_the_optimizers_hold():
 
 
 def test_prototypes_begin_near_the_ball_that_costs_see():
-    """The pool is the one with the full length of long tokens, which an optimizer would turn slowly."""
+    """The pool is the one with the full length of long tokens, which an optimizer would turn
+    slowly.
+    """
     x = 50 * torch.randn(2, 10, DIM, dtype=torch.float64)
     pool, long = make().fit(x), make()
     assert pool.prototypes.norm(dim=1).max() < 1.01 + 1e-12

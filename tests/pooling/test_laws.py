@@ -41,7 +41,8 @@ VARIANTS = [
     ("gsp", {"eps": 200.0}),
 ]
 CASES: list[Case] = [(name, {}) for name in list_pools()] + VARIANTS
-# Tracing takes a second per pool. The default run traces each pool once, and SimPool also with its power.
+# Tracing takes a second per pool. The default run traces each pool once, and SimPool also with its
+# power.
 TRACED_BY_DEFAULT = [*CASES[: -len(VARIANTS)], ("simpool", {"gamma": 2.0})]
 # Parameters that have no effect, so that they get no gradient.
 WITHOUT_GRADIENT = {("gsp", "mu"): {"prototypes"}}  # mu = 1 is GAP
@@ -52,8 +53,9 @@ def for_each(
     by_default: list[Case] | None = None,
     unless: Callable[[Pool], object] = lambda pool: "",
 ) -> pytest.MarkDecorator:
-    """Run a law for each case. A case for which `unless` returns a reason is skipped with it; all but the cases in
-    `by_default` are marked slow, None marks none."""
+    """Run a law for each case. A case for which `unless` returns a reason is skipped with it; all
+    but the cases in `by_default` are marked slow, None marks none.
+    """
     parameters = []
     for name, options in cases:
         marks = [] if by_default is None or (name, options) in by_default else [pytest.mark.slow]
@@ -152,7 +154,9 @@ def test_too_few_tokens_are_refused(name, options):
 
 @every_pool
 def test_a_map_and_its_tokens_agree(name, options):
-    """A CNN's (B, C, H, W) arrives as a strided view; values and gradients are those of plain tokens."""
+    """A CNN's (B, C, H, W) arrives as a strided view; values and gradients are those of plain
+    tokens.
+    """
     pool, maps = make(name, options, torch.float64), features(3, DIM, *GRID, dtype=torch.float64)
     u, (dx, *grads) = run(pool, maps.flatten(2).mT.contiguous())
     u_map, (dx_map, *grads_map) = run(pool, maps.flatten(2).mT)
@@ -304,7 +308,9 @@ def test_an_empty_batch(name, options):
 
 @for_each(TRACED_BY_DEFAULT)
 def test_traces_without_breaks(name, options):
-    """The traced path and the eager one (blocked on CPU) are the same function, gradients included."""
+    """The traced path and the eager one (blocked on CPU) are the same function, gradients
+    included.
+    """
     check_compiled(make(name, options, torch.float64), backend="eager")
 
 

@@ -1,4 +1,6 @@
-"""Pools that need not see mixed maps say of them what they say of maps that are built, gradients included."""
+"""Pools that need not see mixed maps say of them what they say of maps that are built, gradients
+included.
+"""
 
 import pytest
 import torch

@@ -1,4 +1,6 @@
-"""The attentive probes: the equations with explicit keys and values, the rows of Algorithm 1, timm and torch."""
+"""The attentive probes: the equations with explicit keys and values, the rows of Algorithm 1, timm
+and torch.
+"""
 
 from functools import partial
 

@@ -1,4 +1,6 @@
-"""Wrong input is refused with a message that names the value, before an operation of torch fails on it."""
+"""Wrong input is refused with a message that names the value, before an operation of torch fails on
+it.
+"""
 
 import re
 

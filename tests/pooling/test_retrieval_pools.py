@@ -1,4 +1,6 @@
-"""Group 7 against loops over their papers' equations, least squares, torch.cov, and their rows of the framework."""
+"""Group 7 against loops over their papers' equations, least squares, torch.cov, and their rows of
+the framework.
+"""
 
 import math
 

@@ -1,4 +1,6 @@
-"""SimPool against Algorithm 2 written out in loops, against timm, and against released checkpoints' names."""
+"""SimPool against Algorithm 2 written out in loops, against timm, and against released checkpoints'
+names.
+"""
 
 import math
 
@@ -17,24 +19,24 @@ def algorithm_2(pool: SimPool, x: torch.Tensor) -> tuple[torch.Tensor, torch.Ten
     """One image at a time, one position at a time, from the equations."""
     vectors, maps = [], []
     for image in x:
-        u0 = sum(image) / len(image)  # (S 12)
+        u0 = sum(image) / len(image)  # [SimPool Eq. 12]
         normed = []
         for token in image:
             mean = token.mean()
             normed.append((token - mean) / torch.sqrt(((token - mean) ** 2).mean() + 1e-6))
         normed = torch.stack(normed) * pool.norm.weight + pool.norm.bias
-        q = pool.wq.weight @ u0  # (S 13)
+        q = pool.wq.weight @ u0  # [SimPool Eq. 13]
         scores = torch.stack(
             [(pool.wk.weight @ token) @ q / math.sqrt(len(q)) for token in normed]
-        )  # (S 14)
-        a = scores.exp() / scores.exp().sum()  # (S 15)
+        )  # [SimPool Eq. 14]
+        a = scores.exp() / scores.exp().sum()  # [SimPool Eq. 15]
         if pool.gamma is None:
             u = sum(w * token for w, token in zip(a, normed, strict=True))
         else:
-            v = normed - normed.min()  # (S 16)
+            v = normed - normed.min()  # [SimPool Eq. 16]
             u = sum(w * token**pool.gamma for w, token in zip(a, v, strict=True)) ** (
                 1 / pool.gamma
-            )  # (S 17)
+            )  # [SimPool Eq. 17]
         vectors.append(u)
         maps.append(a)
     return torch.stack(vectors), torch.stack(maps)
@@ -97,7 +99,9 @@ def test_function_transforms(monkeypatch):
 
 @pytest.mark.parametrize("gamma", [None, 1.25, 2.0])
 def test_equals_timm_per_channel(gamma):
-    """timm takes the minimum per channel, the paper over the image: equal only where we choose theirs."""
+    """timm takes the minimum per channel, the paper over the image: equal only where we choose
+    theirs.
+    """
     theirs = SimPool1d(DIM, gamma=gamma).eval()
     theirs.norm.eps = 1e-6
     pool = create_pool("simpool", DIM, gamma=gamma, floor="channel")
@@ -117,7 +121,9 @@ def test_equals_timm_per_channel(gamma):
 
 @pytest.mark.parametrize("gamma", [None, 2.0])
 def test_released_checkpoint(gamma):
-    """The authors' tensor names load, and floor='batch' gives their numbers: the minimum of the whole batch."""
+    """The authors' tensor names load, and floor='batch' gives their numbers: the minimum of the
+    whole batch.
+    """
     g = torch.Generator().manual_seed(3)
     released = {
         "norm_patches.weight": torch.randn(DIM, generator=g),

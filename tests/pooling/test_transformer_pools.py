@@ -1,4 +1,6 @@
-"""ViT and CaiT as pools: the equations written out, their rows of Algorithm 1, and timm's blocks."""
+"""ViT and CaiT as pools: the equations written out, their rows of Algorithm 1, and timm's
+blocks.
+"""
 
 from functools import partial
 
@@ -28,7 +30,9 @@ def layer_norm(x: Tensor, norm: nn.Module) -> Tensor:
 
 
 def self_attention(f: Tensor, attn: nn.Module) -> tuple[Tensor, Tensor]:
-    """(S B41-B44) for one image, all rows of f (M, D), head by head; also the row of maps of the first token."""
+    """[SimPool Eqs. B41-B44] for one image, all rows of f (M, D), head by head; also the row of
+    maps of the first token.
+    """
     q, k, v = (f @ m.weight.T + m.bias for m in (attn.q, attn.k, attn.v))
     z, maps, d = [], [], DIM // HEADS
     for h in range(HEADS):
@@ -46,14 +50,18 @@ def mlp(x: Tensor, layers: nn.Module) -> Tensor:
 
 
 def oracle(pool: Pool, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Every row of every block, though only the CLS of the last is wanted; for CaiT the patches are put back."""
+    """Every row of every block, though only the CLS of the last is wanted; for CaiT the patches are
+    put back.
+    """
     us, maps = [], []
     for image in x:
         f = torch.cat([pool.cls, image])
         for b in pool.blocks:
             y, a = self_attention(layer_norm(f, b.norm1), b.attn)
-            f = f + y * getattr(b, "gamma1", 1)  # (S B39), (S B50)
-            f = f + mlp(layer_norm(f, b.norm2), b.mlp) * getattr(b, "gamma2", 1)  # (S B40), (S B51)
+            f = f + y * getattr(b, "gamma1", 1)  # [SimPool Eq. B39], [SimPool Eq. B50]
+            f = f + mlp(layer_norm(f, b.norm2), b.mlp) * getattr(
+                b, "gamma2", 1
+            )  # [SimPool Eq. B40], [SimPool Eq. B51]
             if pool.name == "cait":
                 f = torch.cat([f[:1], image])
         us.append(layer_norm(f[:1], pool.norm))

@@ -1,1 +1,3 @@
-"""Fast CPU forms of pools, with hand-written backward passes. The tests prove them equal to the plain forms."""
+"""Fast CPU forms of pools, with hand-written backward passes. The tests prove them equal to the
+plain forms.
+"""

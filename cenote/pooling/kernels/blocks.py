@@ -10,8 +10,9 @@ WORTH_IT = 1 << 20  # below one block, plain operations have less overhead
 
 
 def blocks_serve(x: Tensor) -> bool:
-    """Blocks pay on a CPU, if there is enough to walk. A GPU wants few large operations; tracers and the
-    transforms of torch.func want plain ones."""
+    """Blocks pay on a CPU, if there is enough to walk. A GPU wants few large operations; tracers
+    and the transforms of torch.func want plain ones.
+    """
     if (
         torch.compiler.is_compiling()
         or torch._C._get_tracing_state()

@@ -18,15 +18,20 @@ CLOSEST = 1e-6  # distance below which a token lies on its prototype, where the 
 
 
 def costs(x: Tensor, w: Tensor) -> Tensor:
-    """c (B, N, m), the distance of x_j / max(1, ‖x_j‖) to prototype w_i, with no rescaled copy of x."""
+    """c (B, N, m), the distance of x_j / max(1, ‖x_j‖) to prototype w_i, with no rescaled copy of
+    x.
+    """
     return _distances(_energy(x), x @ w.T, w)
 
 
 def weights(costs: Tensor, mu: float, eps: float) -> Tensor:
-    """p (B, N) from costs (B, N, m), by autograd: for devices and uses the blocked form does not serve."""
+    """p (B, N) from costs (B, N, m), by autograd: for devices and uses the blocked form does not
+    serve.
+    """
     s = (-eps * costs).logsumexp(-1)
     b = solve(s.detach(), mu)
-    # One more Newton step that autograd sees: b stays, and db/ds = -sigmoid'(s + b) / sum sigmoid'(s + b).
+    # One more Newton step that autograd sees: b stays, and db/ds = -sigmoid'(s + b) / sum
+    # sigmoid'(s + b).
     share = (s.detach() + b).sigmoid()
     slope = (share * (1 - share)).mean(1, keepdim=True).clamp_min(torch.finfo(s.dtype).tiny)
     b = b - ((s + b).sigmoid().mean(1, keepdim=True) - mu) / slope
@@ -76,7 +81,8 @@ class _Blocked(torch.autograd.Function):
             reach += d2.sum((0, 1))
             clip = energy[i].clamp_min(1).rsqrt()
             if dx is not None:
-                # c^2 = ‖x‖^2 + ‖w‖^2 - 2 x.w inside the unit ball; outside it, 1 + ‖w‖^2 - 2 x.w / ‖x‖
+                # c^2 = ‖x‖^2 + ‖w‖^2 - 2 x.w inside the unit ball; outside it, 1 + ‖w‖^2 - 2 x.w /
+                # ‖x‖
                 outside = (d2 * y).sum(-1, keepdim=True) * clip**3
                 along = torch.where(energy[i] < 1, d2.sum(-1, keepdim=True), outside)
             d2.mul_(-2 * clip)  # now dL/d(x.w)
@@ -90,8 +96,8 @@ class _Blocked(torch.autograd.Function):
 def solve(s: Tensor, mu: float) -> Tensor:
     """b (B, 1) with mean_j sigmoid(s_j + b) = mu, by Newton on the logits of both sides.
 
-    On the logits the equation is nearly linear far from the root, where the plain one is flat. Every
-    root lies between the offsets that bring the largest, and the smallest, s_j to logit(mu).
+    On the logits the equation is nearly linear far from the root, where the plain one is flat.
+    Every root lies between the offsets that bring the largest, and the smallest, s_j to logit(mu).
     """
     target = math.log(mu) - math.log1p(-mu)
     low, high = target - s.amax(1, keepdim=True), target - s.amin(1, keepdim=True)

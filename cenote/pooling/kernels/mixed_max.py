@@ -1,4 +1,6 @@
-"""Mean and maximum over positions of mixed maps, which are never kept: Metrix mixes all pairs of a batch (D 2.4.2)."""
+"""Mean and maximum over positions of mixed maps, which are never kept: Metrix mixes all pairs of a
+batch [Dissertation Sec. 2.4.2].
+"""
 
 from __future__ import annotations
 
@@ -18,15 +20,19 @@ CHUNK = 64  # mixed maps in memory at a time, where no code is compiled
 
 
 def mixed_mean(x: Tensor, b: Tensor, c: Tensor, lam: Tensor) -> Tensor:
-    """mean_j of lam x_bj + (1 - lam) x_cj, (M, D): of `mixed_max`, what a mean has in the place of a maximum."""
+    """mean_j of lam x_bj + (1 - lam) x_cj, (M, D): of `mixed_max`, what a mean has in the place of
+    a maximum.
+    """
     mean = x.mean(1)
     return torch.lerp(mean.index_select(0, c), mean.index_select(0, b), lam[:, None].to(mean.dtype))
 
 
 def mixed_max(x: Tensor, b: Tensor, c: Tensor, lam: Tensor) -> Tensor:
-    """max_j of lam x_bj + (1 - lam) x_cj, (M, D), for maps x (B, N, D), rows b and c (M,) of them and shares lam (M,).
+    """max_j of lam x_bj + (1 - lam) x_cj, (M, D), for maps x (B, N, D), rows b and c (M,) of them
+    and shares lam (M,).
 
-    Keeps, besides the result, one whole number for each of its entries: the position that it came from.
+    Keeps, besides the result, one whole number for each of its entries: the position that it came
+    from.
     """
     found: Tensor = _MixedMax.apply(x, b, c, lam.to(x.dtype))
     return found
@@ -108,7 +114,9 @@ def _fast(loop: Any) -> Any:
 def _take_largest(
     x: Array, b: Array, c: Array, lam: Array, largest: Array, where: Array, first: int, last: int
 ) -> None:  # fmt: skip
-    """Of mixtures from `first` to `last`, channel by channel: the largest value, and its position."""
+    """Of mixtures from `first` to `last`, channel by channel: the largest value, and its
+    position.
+    """
     positions, channels = x.shape[1], x.shape[2]
     for m in range(first, last):
         share, value, place = lam[m], largest[m], where[m]
@@ -126,7 +134,9 @@ def _take_largest(
 def _send_back(
     du: Array, where: Array, b: Array, c: Array, lam: Array, dx: Array, first: int, last: int
 ) -> None:
-    """The gradients of channels from `first` to `last`: threads that share out channels never meet."""
+    """The gradients of channels from `first` to `last`: threads that share out channels never
+    meet.
+    """
     for m in range(len(b)):
         share, one, other = lam[m], dx[b[m]], dx[c[m]]
         for d in range(first, last):

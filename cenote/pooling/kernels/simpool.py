@@ -1,9 +1,10 @@
-"""SimPool on a CPU: the same function, walked a few images at a time so that every pass stays in cache.
+"""SimPool on a CPU: the same function, walked a few images at a time so that every pass stays in
+cache.
 
 Written at once, LN(X), V and V^gamma are three arrays of the size of X, each a trip to memory and
-fresh pages from the system. Here a block of images is normalised, attended, raised and summed in one
-small buffer, and backward recomputes the block instead of having kept it: what is saved is X itself,
-the attention, and vectors.
+fresh pages from the system. Here a block of images is normalised, attended, raised and summed in
+one small buffer, and backward recomputes the block instead of having kept it: what is saved is X
+itself, the attention, and vectors.
 """
 
 from __future__ import annotations
@@ -46,20 +47,20 @@ class _Blocked(torch.autograd.Function):
         gamma: float | None,
     ) -> tuple[Tensor, Tensor]:
         b, n, d = x.shape
-        u0 = x.mean(1)  # (S 12)
-        q = u0 @ w_q.T  # (S 13)
-        t = q @ w_k * d**-0.5  # K^T q = X'^T (W_K^T q): the keys (S 14) never exist
+        u0 = x.mean(1)  # [SimPool Eq. 12]
+        q = u0 @ w_q.T  # [SimPool Eq. 13]
+        t = q @ w_k * d**-0.5  # K^T q = X'^T (W_K^T q): the keys [SimPool Eq. 14] never exist
         a, z = x.new_empty(b, n), x.new_empty(b, d)
         mean, rstd, floor = x.new_empty(b, n, 1), x.new_empty(b, n, 1), x.new_zeros(b, 1, 1)
         for i in blocks(x):
             v, mean[i], rstd[i] = torch.native_layer_norm(x[i], [d], weight, bias, eps)
-            torch.softmax(t[i, None] @ v.mT, -1, out=a[i, None])  # (S 15)
+            torch.softmax(t[i, None] @ v.mT, -1, out=a[i, None])  # [SimPool Eq. 15]
             if gamma is not None:
                 floor[i] = v.amin((1, 2), keepdim=True)
-                v = _raise_(v.sub_(floor[i]), gamma)  # (S 16)
+                v = _raise_(v.sub_(floor[i]), gamma)  # [SimPool Eq. 16]
             torch.bmm(a[i, None], v, out=z[i, None])
             del v  # before the next block's is made
-        u = z if gamma is None else root(z, gamma)  # (S 17)
+        u = z if gamma is None else root(z, gamma)  # [SimPool Eq. 17]
         ctx.gamma, ctx.eps = gamma, eps
         ctx.save_for_backward(x, w_q, w_k, weight, bias, u0, q, t, a, z, mean, rstd, floor)
         return u, a
