@@ -212,12 +212,12 @@ def _reasons(why: dict[str, Any]) -> str:
 
 def _draw(question: Any, answer: SearchAnswer, path: Path) -> None:
     from cenote.data import write_atomically
-    from cenote.report.found import Shown, found_sheet
+    from cenote.report.found import FoundImage, found_sheet
     from cenote.search.pictures import EntryImages
 
     pictures = EntryImages()
     shown = [
-        Shown(
+        FoundImage(
             pictures(result.entry),
             Path(result.entry.path).name,
             result.score,

@@ -1,80 +1,61 @@
-"""Tables of composed retrieval, in the papers' form: a row for each method, a column for each domain or attribute."""
+"""Tables of composed retrieval as in the papers: one row per method, one column per domain or attribute."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .tables import align_columns, markdown_table
+
 
 def table_text(report: Mapping[str, Any]) -> str:
-    """For a terminal."""
-    return "\n\n".join([*map(_aligned, _tables(report)), summary(report)])
+    """Return the tables for a terminal."""
+    return "\n\n".join([*map(align_columns, _tables(report)), summary(report)])
 
 
 def table_markdown(report: Mapping[str, Any]) -> str:
-    """For a page; the best of each column is bold."""
-    return "\n\n".join([*map(_with_best, _tables(report)), summary(report)])
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return "\n".join(
-        "  ".join(
-            cell.ljust(w) if i == 0 else cell.rjust(w)
-            for i, (cell, w) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    )
-
-
-def _with_best(table: Sequence[Sequence[str]]) -> str:
-    head, *rows = table
-    best = [max((_number(row[i]) for row in rows), default=0.0) for i in range(1, len(head))]
-    return markdown(
-        head, [[row[0], *(_bold(c, b) for c, b in zip(row[1:], best, strict=True))] for row in rows]
-    )
-
-
-def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
-    return "\n".join(f"| {' | '.join(row)} |" for row in lines)
+    """Return the tables as Markdown; the best number of each column is bold."""
+    tables = [markdown_table(table[0], _emphasize_best(table[1:])) for table in _tables(report)]
+    return "\n\n".join([*tables, summary(report)])
 
 
 def summary(report: Mapping[str, Any]) -> str:
-    """One sentence on what the numbers are."""
-    nothing = report["nothing_to_find"]
-    without = f", {nothing} of them with nothing to find (0)" if nothing else ""
+    """Return one sentence that says what the numbers are."""
+    without_match = report["nothing_to_find"]
+    note = f", {without_match} of them without a match (0)" if without_match else ""
     return (
-        f"{report['protocol']}, mAP in percent ({report['average_precision']}), {report['model']} on {report['data']}: "
-        f"{report['questions']} queries{without}, {report['database']} images"
+        f"{report['protocol']}, mAP in percent ({report['average_precision']}), {report['model']} "
+        f"on {report['data']}: {report['questions']} queries{note}, {report['database']} images"
     )
 
 
 def _tables(report: Mapping[str, Any]) -> list[list[list[str]]]:
-    """Of average precision, then of what is found among the first so many: recall@K, map@K, recall_subset@K."""
-    first = next(iter(report["methods"].values()))
-    return [_rows(report, "")] + [_rows(report, name) for name in first if "@" in name]
+    """Return rows of cells for average precision, then for recall@K, map@K and recall_subset@K."""
+    method = next(iter(report["methods"].values()))
+    return [_rows(report, "")] + [_rows(report, name) for name in method if "@" in name]
 
 
-def _rows(report: Mapping[str, Any], what: str) -> list[list[str]]:
-    columns = report["columns"]
-    rows = [["method" + (what and f", {what.replace('map', 'mAP')}"), *columns, "average"]]
+def _rows(report: Mapping[str, Any], metric: str) -> list[list[str]]:
+    title = f"method, {metric.replace('map', 'mAP')}" if metric else "method"
+    rows = [[title, *report["columns"], "average"]]
     for name, method in report["methods"].items():
-        found = method[what] if what else method
-        cells = [found["columns"].get(column) for column in columns]
-        rows.append(
-            [
-                name,
-                *("-" if cell is None else f"{cell:.2f}" for cell in cells),
-                f"{found['average']:.2f}",
-            ]
-        )
+        scores = method[metric] if metric else method
+        cells = [_format(scores["columns"].get(column)) for column in report["columns"]]
+        rows.append([name, *cells, _format(scores["average"])])
     return rows
 
 
-def _number(cell: str) -> float:
-    return float("-inf") if cell == "-" else float(cell)
+def _format(score: float | None) -> str:
+    return "-" if score is None else f"{score:.2f}"
 
 
-def _bold(cell: str, best: float) -> str:
-    return f"**{cell}**" if _number(cell) == best else cell
+def _emphasize_best(rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Make the best cells of all columns but the first bold."""
+    names, *columns = zip(*rows, strict=True)
+    emphasized = []
+    for cells in columns:
+        best = max((float(cell) for cell in cells if cell != "-"), default=None)
+        is_best = [cell != "-" and float(cell) == best for cell in cells]
+        bold = [f"**{cell}**" if b else cell for cell, b in zip(cells, is_best, strict=True)]
+        emphasized.append(bold)
+    return [list(row) for row in zip(names, *emphasized, strict=True)]

@@ -1,4 +1,4 @@
-"""Many pictures on one page: each photograph's pictures side by side, a caption under them."""
+"""Contact sheets: many pictures on one page, the pictures of an entry side by side with a caption."""
 
 from __future__ import annotations
 
@@ -10,36 +10,37 @@ from typing import NamedTuple
 from PIL import Image, ImageDraw, ImageFont
 
 PAPER, INK, FADED = (250, 249, 246), (28, 28, 30), (120, 118, 114)
-GAP, MARGIN = 6, 28  # between the pictures of one entry; around entries
+GAP, MARGIN = 6, 28  # pixels between the pictures of an entry, and around entries
 
 
-class Entry(NamedTuple):
+class SheetEntry(NamedTuple):
     pictures: Sequence[Image.Image]
     title: str
-    note: str = ""  # smaller, at the right
+    note: str = ""  # smaller, right-aligned
+
+
+Entry = SheetEntry  # until every module uses the new name
 
 
 def contact_sheet(
-    entries: Sequence[Entry], heading: str = "", columns: int = 0, side: int = 220
+    entries: Sequence[SheetEntry], heading: str = "", columns: int = 0, side: int = 220
 ) -> Image.Image:
-    """One page, `columns` entries wide. Every picture is fitted into a square of `side` pixels, never cropped."""
+    """Draw `columns` entries in a row; every picture fits into a square of `side` pixels."""
     if not entries:
         raise ValueError("a contact sheet needs at least one entry")
-    each = max(len(entry.pictures) for entry in entries)
-    columns = min(len(entries), columns or max(1, 6 // each))
-    width = each * side + (each - 1) * GAP
-    strips = [_strip(entry, width, side) for entry in entries]
-    top = MARGIN + (34 if heading else 0)
+    pictures = max(len(entry.pictures) for entry in entries)
+    columns = min(len(entries), columns or max(1, 6 // pictures))
+    width = pictures * side + (pictures - 1) * GAP
+    strips = [_draw_entry(entry, width, side) for entry in entries]
     rows = [strips[i : i + columns] for i in range(0, len(strips), columns)]
     heights = [max(strip.height for strip in row) for row in rows]
-    page = Image.new(
-        "RGB", (MARGIN + columns * (width + MARGIN), top + sum(heights) + MARGIN * len(rows)), PAPER
-    )
+    top = MARGIN + (34 if heading else 0)
+    size = (MARGIN + columns * (width + MARGIN), top + sum(heights) + MARGIN * len(rows))
+    page = Image.new("RGB", size, PAPER)
     if heading:
         draw = ImageDraw.Draw(page)
-        draw.text(
-            (MARGIN, MARGIN - 8), fitted(heading, page.width - 2 * MARGIN, 18, draw), INK, font(18)
-        )
+        text = shorten(heading, page.width - 2 * MARGIN, 18, draw)
+        draw.text((MARGIN, MARGIN - 8), text, INK, font(18))
     for row, height in zip(rows, heights, strict=True):
         for i, strip in enumerate(row):
             page.paste(strip, (MARGIN + i * (width + MARGIN), top))
@@ -48,7 +49,7 @@ def contact_sheet(
 
 
 def stacked(sheets: Sequence[Image.Image]) -> Image.Image:
-    """One page under the other."""
+    """Put pages below each other."""
     page = Image.new("RGB", (max(s.width for s in sheets), sum(s.height for s in sheets)), PAPER)
     top = 0
     for sheet in sheets:
@@ -57,38 +58,37 @@ def stacked(sheets: Sequence[Image.Image]) -> Image.Image:
     return page
 
 
-def _strip(entry: Entry, width: int, side: int) -> Image.Image:
-    """An entry's pictures, as high as the highest of them, and the caption."""
-    small = [_within(picture, side) for picture in entry.pictures]
+def _draw_entry(entry: SheetEntry, width: int, side: int) -> Image.Image:
+    small = [_fit(picture, side) for picture in entry.pictures]
     height = max(picture.height for picture in small)
     strip = Image.new("RGB", (width, height + 26), PAPER)
-    step = (
-        max(picture.width for picture in small) + GAP
-    )  # side by side, not each alone in its square
+    step = max(picture.width for picture in small) + GAP
     for i, picture in enumerate(small):
         strip.paste(picture, (i * step, (height - picture.height) // 2))
     draw = ImageDraw.Draw(strip)
-    used = min(width, len(small) * step - GAP)
-    note = fitted(entry.note, used / 2, 13, draw) if entry.note else ""
-    room = used - (draw.textlength(note, font(13)) + 12 if note else 0)
-    draw.text((0, height + 6), fitted(entry.title, room, 14, draw), INK, font(14))
-    draw.text((used, height + 7), note, FADED, font(13), anchor="ra")
+    available = min(width, len(small) * step - GAP)
+    title_width: float = available
+    if entry.note:
+        note = shorten(entry.note, available / 2, 13, draw)
+        draw.text((available, height + 7), note, FADED, font(13), anchor="ra")
+        title_width -= draw.textlength(note, font(13)) + 12
+    draw.text((0, height + 6), shorten(entry.title, title_width, 14, draw), INK, font(14))
     return strip
 
 
-def _within(picture: Image.Image, side: int) -> Image.Image:
+def _fit(picture: Image.Image, side: int) -> Image.Image:
     scale = side / max(picture.size)
     size = (max(1, round(picture.width * scale)), max(1, round(picture.height * scale)))
     return picture.resize(size, Image.Resampling.LANCZOS)
 
 
-def fitted(text: str, width: float, size: int, draw: ImageDraw.ImageDraw) -> str:
-    """The text, shortened in its middle until it fits: a file's name tells most at its ends."""
+def shorten(text: str, width: float, size: int, draw: ImageDraw.ImageDraw) -> str:
+    """Replace the middle of a text by an ellipsis until it fits into `width` pixels."""
     text = "".join(c if c.isprintable() else "?" for c in text)
     if draw.textlength(text, font(size)) <= width:
         return text
-    for keep in range(len(text) - 2, 1, -1):
-        short = text[: (keep + 1) // 2] + "…" + text[len(text) - keep // 2 :]
+    for length in range(len(text) - 2, 1, -1):
+        short = text[: (length + 1) // 2] + "…" + text[len(text) - length // 2 :]
         if draw.textlength(short, font(size)) <= width:
             return short
     return "…"
@@ -96,9 +96,8 @@ def fitted(text: str, width: float, size: int, draw: ImageDraw.ImageDraw) -> str
 
 @functools.cache
 def font(size: int) -> ImageFont.FreeTypeFont:
-    """DejaVu Sans, which comes with matplotlib: the same letters on every machine, Greek and Cyrillic included."""
+    """Load DejaVu Sans, which comes with matplotlib: the same letters on every machine."""
     import matplotlib
 
-    return ImageFont.truetype(
-        Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf", size
-    )
+    path = Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf"
+    return ImageFont.truetype(path, size)

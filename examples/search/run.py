@@ -21,7 +21,7 @@ import torch
 from cenote.allocator import keep_memory
 from cenote.data import Dataset, open_dataset, write_atomically
 from cenote.models.image_text import ImageText, Invertible, create_image_text
-from cenote.report.composed import markdown
+from cenote.report.tables import markdown_table
 from cenote.search import MatrixDatabase, load_words, remember_words
 from cenote.search.evaluation import MethodSpec, TaskEvaluator, report
 from cenote.search.protocols import (
@@ -121,14 +121,14 @@ class Study:
     def methods(self, asked: Iterable[MethodSpec]) -> str:
         """Tables 4.1 and 5.2."""
         head = ["method", *self.benches[0].task.columns, "AVG"]
-        return markdown(head, [[one.name, *self.columns(one)] for one in asked])
+        return markdown_table(head, [[one.name, *self.columns(one)] for one in asked])
 
     def grid(self) -> str:
         """Table 4.3: k against n."""
         cells = [
             [told(self.average(MethodSpec("freedom", {"k": k, "n": n}))) for n in NS] for k in KS
         ]
-        return markdown(
+        return markdown_table(
             ["k \\ n", *map(str, NS)], [[str(k), *row] for k, row in zip(KS, cells, strict=True)]
         )
 
@@ -149,7 +149,7 @@ class Study:
                     ),
                 ],
             )
-        return markdown(["component \\ m", *map(str, MS)], rows)
+        return markdown_table(["component \\ m", *map(str, MS)], rows)
 
     def memory(self, other: str) -> str:
         """Table 4.5."""
@@ -176,7 +176,7 @@ class Study:
                     )
                 )
             rows.append([name, told(report["average"] for report in found)])
-        return markdown(
+        return markdown_table(
             ["visual memory", "AVG"],
             [*rows, ["database", told(self.average(MethodSpec("freedom")))]],
         )
@@ -201,7 +201,7 @@ class Study:
                 MethodSpec("freedom-l+", {"m": 0, "injected": right}, "the class name alone")
             )
         )
-        table = markdown(["component", "plain", "class added", "source domain added"], rows)
+        table = markdown_table(["component", "plain", "class added", "source domain added"], rows)
         return f"{table}\n\nWith the class name as the only word: {bound}."
 
     def vocabulary(self, lists: Mapping[str, Sequence[str]]) -> str:
@@ -217,7 +217,7 @@ class Study:
                 )
                 cells.append(told(self.ledger(bench, asked)["average"] for bench in benches))
             rows.append([name, str(len(words)), *cells])
-        return markdown(["text memory", "words", "n = 1", "n = 7"], rows)
+        return markdown_table(["text memory", "words", "n = 1", "n = 7"], rows)
 
     def weights(self) -> str:
         """Table 5.3: lambda, by attribute."""
@@ -226,7 +226,7 @@ class Study:
             [name, *cells]
             for name, *cells in zip([*self.benches[0].task.columns, "AVG"], *found, strict=True)
         ]
-        return markdown(["lambda", *(f"{weight:g}" for weight in LAMBDAS)], rows)
+        return markdown_table(["lambda", *(f"{weight:g}" for weight in LAMBDAS)], rows)
 
 
 def bench_of(

@@ -1,4 +1,4 @@
-"""`cenote demo` from start to end, killed once in between; test_demo_parts.py tests its parts without training.
+"""`cenote demo` from start to end, killed once in between; test_demo_stages.py tests its stages without training.
 
 One small demo is run to its end, with a kill -9 in its tournament: it must end with the numbers of a tournament that
 was not killed.
@@ -20,8 +20,8 @@ from urllib.request import urlopen
 import pytest
 
 from cenote.cli import main
-from cenote.cli.demo_report import NOTES, asked
-from cenote.cli.demo_stages import Plan, query, stages
+from cenote.cli.demo import STAGES, DemoOptions, command_of
+from cenote.cli.demo_report import NOTES
 from cenote.report.html import read_page
 
 # Two minutes of one core; a machine that is shared may take ten times as long.
@@ -84,7 +84,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> tuple[Pat
     if Path("/proc").is_dir():
         until(lambda: not processes_of(folder), 30)  # no stage of it runs on by itself
     killed = json.loads((folder / "logs" / "tournament.json").read_text())
-    assert not killed["done"] and killed["seconds"] > 1 and killed["cpu_seconds"] > 1
+    assert not killed["done"]
     second = subprocess.run(demo(folder), capture_output=True, encoding="utf-8", timeout=1000)
     assert second.returncode == 0, second.stderr
     return folder, second.stderr, second.stdout
@@ -92,11 +92,10 @@ def finished(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> tuple[Pat
 
 def test_every_stage_is_announced_with_its_command(finished: tuple[Path, str, str]) -> None:
     folder, progress, _ = finished
-    plan = Plan(folder, 96, ("gap", "simpool"), 1)
     lines = progress.splitlines()
     assert lines[0].startswith("1/9 world: ") and not lines[1].startswith(" ")  # it was done
-    for number, stage in enumerate(stages(plan)[1:], 2):
-        place = lines.index(f"{number}/9 {stage.name}: {stage.about}")
+    for number, stage in enumerate(STAGES[1:], 2):
+        place = lines.index(f"{number}/9 {stage.name}: {stage.description}")
         assert lines[place + 1].startswith(f"    cenote {stage.name} ") and re.search(
             r"\d:\d\d$", lines[place + 2]
         )
@@ -107,8 +106,7 @@ def test_what_was_killed_ends_with_the_same_numbers(
     finished: tuple[Path, str, str], tmp_path: Path
 ) -> None:
     folder = finished[0]
-    plan = Plan(folder, 96, ("gap", "simpool"), 1)
-    words = stages(plan)[1].command()
+    words = command_of(STAGES[1], DemoOptions(folder, 96, ("gap", "simpool"), 1))
     words[words.index("-o") + 1] = str(tmp_path / "whole")
     assert main(words) == 0
     whole, killed = (
@@ -126,11 +124,9 @@ def test_what_was_killed_ends_with_the_same_numbers(
 def test_the_results(finished: tuple[Path, str, str]) -> None:
     folder, _, printed = finished
     report = json.loads((folder / "results.json").read_text())
-    assert [row["stage"] for row in report["stages"]] == [
-        stage.name for stage in stages(Plan(folder, 96, ("gap",), 1))
-    ]
+    assert [row["stage"] for row in report["stages"]] == [stage.name for stage in STAGES]
     assert all(
-        row["cpu_seconds"] > 0 and row["command"].startswith("cenote ") for row in report["stages"]
+        row["seconds"] > 0 and row["command"].startswith("cenote ") for row in report["stages"]
     )
     assert (
         report["accuracy"]
@@ -153,7 +149,7 @@ def test_the_report_holds_every_stage(finished: tuple[Path, str, str]) -> None:
     for row in json.loads((folder / "results.json").read_text())["stages"]:
         assert row["command"].split(" > ")[0] in text
     assert NOTES["discover"] not in text  # true of the default demo only
-    assert asked(query(Plan(folder, 96, ("gap", "simpool"), 1))) in text
+    assert "The photograph: the largest cat" in text
     assert page.command == f"cenote demo -o {folder} --images 96 --pools gap simpool --seeds 1"
 
 

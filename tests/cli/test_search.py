@@ -456,9 +456,9 @@ def test_weights_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_sheet_counts_hidden_duplicates() -> None:
     from PIL import ImageDraw
 
-    from cenote.report.found import SIDE, note_of
-    from cenote.report.sheet import fitted
+    from cenote.report.found import SIDE, score_note
+    from cenote.report.sheet import shorten
 
-    assert note_of(0.503, 0) == "0.503"
+    assert score_note(0.503, 0) == "0.503"
     draw = ImageDraw.Draw(Image.new("RGB", (9, 9)))
-    assert fitted(note_of(-0.503, 1200), SIDE / 2, 13, draw) == "-0.503 +1200"
+    assert shorten(score_note(-0.503, 1200), SIDE / 2, 13, draw) == "-0.503 +1200"

@@ -19,7 +19,7 @@ from cenote.report.localization import (
     write_localization,
 )
 from cenote.report.localization_text import localization_text
-from cenote.report.maps import LINE
+from cenote.report.maps import BOX_COLOUR
 from cenote.report.sheet import MARGIN
 from tests.synthetic import rectangles
 from tests.toy_models import localizer
@@ -35,7 +35,7 @@ def test_boxes_lie_where_they_were_told() -> None:
     picture = np.asarray(
         draw_boxes(photo, [(20, 10, 60, 50)], [(160, 80, 200, 158)], (200, 160)).convert("RGB")
     )
-    found = np.argwhere((picture == LINE).all(-1))
+    found = np.argwhere((picture == BOX_COLOUR).all(-1))
     assert (found.min(0) == [6, 11]).all() and (
         found.max(0) == [23, 28]
     ).all()  # half the size, inside a dark rim
