@@ -9,7 +9,7 @@ from pathlib import Path
 
 from cenote.allocator import keep_memory
 from cenote.models.image_text import create_image_text
-from cenote.report.found import Shown, found_sheet
+from cenote.report.found import FoundImage, found_sheet
 from cenote.search import SearchRequest, ask, load_words, remember_words, update_index
 from cenote.search.index import open_images, source_of
 from cenote.search.pictures import EntryImages
@@ -46,6 +46,8 @@ for name, answer, text, images in (
     print(f"\n{name}: {text}, by {answer.method}")
     for result in answer.results[:5]:
         print(f"  {result.score:.3f}  {result.entry.path}")
-    shown = [Shown(pictures(r.entry), Path(r.entry.path).name, r.score) for r in answer.results]
+    shown = [
+        FoundImage(pictures(r.entry), Path(r.entry.path).name, r.score) for r in answer.results
+    ]
     found_sheet(shown, text, images, answer.method).save(asked.out / f"{name}.jpg", quality=90)
 print(f"\nLook at {asked.out / 'text.jpg'} and {asked.out / 'composed.jpg'}")

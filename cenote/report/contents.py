@@ -136,7 +136,9 @@ def _draw_boxes(
 ) -> None:
     """The large ones first; names where there is room for them."""
     own = sorted({box.label for box in boxes if box.label})
-    colours = {None: BOX_COLOUR} | {label: [BOX_COLOUR, *COLOURS][i % 7] for i, label in enumerate(own)}
+    colours = {None: BOX_COLOUR} | {
+        label: [BOX_COLOUR, *COLOURS][i % 7] for i, label in enumerate(own)
+    }
     line = max(2, round(min(size) / 90))
     placed: list[tuple[Corners, str]] = []
     for box in sorted(boxes, key=lambda box: (box.x1 - box.x2) * (box.y2 - box.y1)):
