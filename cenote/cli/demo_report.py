@@ -150,7 +150,7 @@ def describe_results(results: Mapping[str, Any]) -> dict[str, str]:
 
 def format_pools(results: Mapping[str, Any]) -> str:
     """Return a table of the best pools."""
-    from cenote.report.tables import align_columns
+    from cenote.report.table import align_columns
 
     rows = [["pool", "accuracy", "boxes"]]
     for pool in results["pools"][:MAX_POOLS]:

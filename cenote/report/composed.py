@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .tables import align_columns, markdown_table
+from .table import align_columns, markdown_table
 
 
 def table_text(report: Mapping[str, Any]) -> str:

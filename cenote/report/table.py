@@ -1,4 +1,7 @@
-"""Tables that are declared once, as a list of columns, and rendered as text, Markdown and HTML."""
+"""Tables that are declared once, as a list of columns, and rendered as text, Markdown and HTML.
+
+A table whose columns depend on the data is a list of rows of strings: `align_columns` and `markdown_table`.
+"""
 
 from __future__ import annotations
 
@@ -58,3 +61,19 @@ def _cells(columns: Sequence[Column[Row]], rows: Sequence[Row]) -> list[list[str
     """Return the texts of all cells, below the names of the columns."""
     names = [column.name for column in columns]
     return [names, *([column.text(row) for column in columns] for row in rows)]
+
+
+def align_columns(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows as lines of text; the first column is left-aligned, the others right-aligned."""
+    first, *others = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for name, *cells in rows:
+        padded = [cell.rjust(width) for cell, width in zip(cells, others, strict=True)]
+        lines.append("  ".join([name.ljust(first), *padded]))
+    return "\n".join(lines)
+
+
+def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table; the first column is left-aligned, the others right-aligned."""
+    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
+    return "\n".join(f"| {' | '.join(row)} |" for row in lines)

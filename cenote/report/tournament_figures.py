@@ -13,7 +13,7 @@ from ..data import BadImage, Dataset
 from . import palette
 from .labels import PixelBox, distance_to_box, place_label
 from .maps import overlay
-from .sheet import FADED, GAP, INK, MARGIN, PAPER, fitted, font
+from .sheet import FADED, GAP, INK, MARGIN, PAPER, font, shorten
 from .tournament import CandidateMaps, CandidateResult, TournamentReport
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ def draw_pictures(
     page = Image.new("RGB", size, PAPER)
     draw = ImageDraw.Draw(page)
     title = f"{report.data} · {report.backbone}, frozen · maps for the true class, the best first"
-    draw.text((MARGIN, MARGIN - 6), fitted(title, width - 2 * MARGIN, 18, draw), INK, font(18))
+    draw.text((MARGIN, MARGIN - 6), shorten(title, width - 2 * MARGIN, 18, draw), INK, font(18))
     for number, band in enumerate(bands):
         top = MARGIN + TITLE_HEIGHT + number * (height + MARGIN)
         for row, thumbnail in enumerate(thumbnails.values()):
@@ -101,8 +101,8 @@ def draw_pictures(
             left = MARGIN + column * step
             kind, values = maps.get(result.name, ("", None))
             note = f"{result.mean:.1f}% · {MAP_KINDS.get(kind, 'no map')}"
-            draw.text((left, top), fitted(result.name, TILE, 14, draw), INK, font(14))
-            draw.text((left, top + 19), fitted(note, TILE, 12, draw), FADED, font(12))
+            draw.text((left, top), shorten(result.name, TILE, 14, draw), INK, font(14))
+            draw.text((left, top + 19), shorten(note, TILE, 12, draw), FADED, font(12))
             for row, (position, thumbnail) in enumerate(thumbnails.items()):
                 tile = _empty_tile()
                 if values is not None:

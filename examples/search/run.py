@@ -21,7 +21,7 @@ import torch
 from cenote.allocator import keep_memory
 from cenote.data import Dataset, open_dataset, write_atomically
 from cenote.models.image_text import ImageText, Invertible, create_image_text
-from cenote.report.tables import markdown_table
+from cenote.report.table import markdown_table
 from cenote.search import MatrixDatabase, load_words, remember_words
 from cenote.search.evaluation import MethodSpec, TaskEvaluator, report
 from cenote.search.protocols import (
