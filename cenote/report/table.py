@@ -57,6 +57,14 @@ def render_markdown(columns: Sequence[Column[Row]], rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
+def table_json(columns: Sequence[Column[Row]], rows: Sequence[Row]) -> dict[str, Any]:
+    """Return a table for a web page: columns, and rows of values to sort by with their texts."""
+    return {
+        "columns": [{"name": c.name, "numeric": c.numeric, "help": c.help} for c in columns],
+        "rows": [[{"value": c.value(row), "text": c.text(row)} for c in columns] for row in rows],
+    }
+
+
 def _cells(columns: Sequence[Column[Row]], rows: Sequence[Row]) -> list[list[str]]:
     """Return the texts of all cells, below the names of the columns."""
     names = [column.name for column in columns]

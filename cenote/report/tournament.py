@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..data import Dataset, write_atomically
-from .table import Column, render_markdown, render_text, used_columns
+from .table import Column, render_markdown, render_text, table_json, used_columns
 
 CandidateMaps = tuple[str, np.ndarray[Any, Any]]  # the kind of map, and (photographs, H, W)
 MAP_NAMES = {"pool": "own", "cam": "CAM", "cls": "CLS"}
@@ -102,11 +102,14 @@ class TournamentReport:
         return f"{self.data} · {self.backbone}, frozen · {self.seeds} seed{plural}"
 
     def to_json(self) -> dict[str, Any]:
-        return vars(self) | {"standings": [result.to_json() for result in self.standings]}
+        """Return the content of results.json; `table` is what the web page shows."""
+        standings = [result.to_json() for result in self.standings]
+        table = table_json(tournament_columns(self), self.standings)
+        return vars(self) | {"standings": standings, "table": table}
 
 
 def tournament_columns(report: TournamentReport) -> list[Column[CandidateResult]]:
-    """Declare the table: for text, Markdown and HTML. Columns without any value are left out."""
+    """Declare the table of all outputs. Columns without any value are left out."""
     places = {result.name: place for place, result in enumerate(report.ranked, 1)}
 
     columns: list[Column[CandidateResult]] = [

@@ -1,44 +1,39 @@
-// A table of contenders that can be sorted by every column, by pointer and by keyboard.
+// A table of candidates that can be sorted by every column, by pointer and by keyboard.
+// The columns of a finished tournament are declared in cenote/report/tournament.py.
 import { el } from "./dom.js";
 
-const short = (n) =>
-  (n >= 1e6 ? `${(n / 1e6).toPrecision(3)}M` : n >= 1e3 ? `${(n / 1e3).toPrecision(3)}k` : String(n));
-const fixed = (digits) => (n) => n.toFixed(digits);
-const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
 const known = (value) => value !== null && value !== undefined;
-const MAPS = { pool: "its own", cam: "CAM", cls: "CLS" };
 
-// Name, value to sort by, how it is written, what it means; a column without any value is left out.
-const COLUMNS = [
-  { name: "contender", value: (row) => row.name, words: true },
-  { name: "group", value: (row) => row.group, words: true },
+// While it trains, and for reports of older versions: columns as in a report.
+const PROGRESS = [
+  { name: "candidate", numeric: false, cell: (row) => ({ value: row.name, text: row.name }) },
+  { name: "group", numeric: false, cell: (row) => ({ value: row.group, text: row.group }) },
   {
-    name: "accuracy", value: (row) => row.mean, show: accuracy, about: "percent right, mean ± deviation over the seeds",
-  },
-  { name: "epoch", value: (row) => row.epoch, show: String, about: "epochs trained of the seed that plays" },
-  { name: "params", value: (row) => row.parameters, show: short, about: "parameters of the pool" },
-  { name: "trained", value: (row) => row.trained, show: short, about: "parameters of the pool and its head" },
-  {
-    name: "MFLOPs", value: (row) => (known(row.flops) ? row.flops / 1e6 : null),
-    about: "multiply-adds of the pool for an image",
-    show: (n) => (n === 0 ? "0" : n >= 1000 ? n.toFixed(0) : n.toPrecision(2)),
-  },
-  { name: "ms", value: (row) => row.ms, show: fixed(2), about: "pool and head, for an image" },
-  {
-    name: "boxes", value: (row) => (row.boxes?.length ? mean(row.boxes) : null), show: fixed(1),
-    about: "MaxBoxAccV2: how often its map gives the right box",
+    name: "accuracy", numeric: true, help: "percent, mean over the seeds",
+    cell: ({ mean, sure }) => ({
+      value: mean, text: known(mean) ? `${mean.toFixed(1)}${sure === false ? " val" : ""}` : "",
+    }),
   },
   {
-    name: "map", value: (row) => (row.map ? MAPS[row.map] ?? row.map : null), words: true,
-    about: "which map the boxes are of",
+    name: "epoch", numeric: true, help: "of the training that runs",
+    cell: ({ epoch }) => ({ value: epoch, text: known(epoch) ? String(epoch) : "" }),
   },
 ];
 
-function accuracy(value, row) {
+// The rows of a report with its columns; place and marks are shown beside the name.
+function reportColumns({ columns }) {
+  return columns.map((column, i) => ({ ...column, cell: (row) => row.cells[i] }))
+    .filter(({ name }) => name && name !== "#");
+}
+
+function key({ numeric }, { value }) {
+  return numeric && known(value) ? parseFloat(value) : value; // "91.2 ± 0.4" is sorted by 91.2
+}
+
+function accuracy(row, text) {
   const bar = el("span", { class: "bar", "aria-hidden": "true" });
-  bar.style.setProperty("--share", value / 100);
-  const spread = row.deviation ? ` ± ${row.deviation.toFixed(1)}` : row.sure === false ? " val" : "";
-  return [bar, el("span", {}, `${value.toFixed(1)}${spread}`)];
+  bar.style.setProperty("--share", row.mean / 100);
+  return [bar, el("span", {}, text)];
 }
 
 export function standings(target) {
@@ -49,32 +44,33 @@ export function standings(target) {
     el("thead", {}, head), body);
   target.append(el("div", { class: "scroll", tabIndex: 0, role: "region", "aria-label": "Standings" }, table), said);
   let sorted = { name: "accuracy", down: true };
-  let [rows, best, heads] = [[], null, ""];
+  let [columns, rows, best, heads] = [[], [], null, ""];
 
   function order() {
-    const { value, words } = COLUMNS.find(({ name }) => name === sorted.name);
+    const column = columns.find(({ name }) => name === sorted.name) ?? columns[0];
     const sign = sorted.down ? -1 : 1;
-    const compare = (a, b) => sign * (words ? a.localeCompare(b) : a - b);
+    const compare = (a, b) => sign * (column.numeric ? a - b : a.localeCompare(b));
     return [...rows].sort((a, b) => {
-      const [first, second] = [value(a), value(b)];
-      if (!known(first) || !known(second)) return known(second) - known(first); // what is not known is last
+      const [first, second] = [a, b].map((row) => key(column, column.cell(row)));
+      if (!known(first) || !known(second)) return known(second) - known(first); // unknown values are last
       return compare(first, second);
     });
   }
 
-  function sort({ name, words }) {
-    sorted = { name, down: sorted.name === name ? !sorted.down : !words };
+  function sort({ name, numeric }) {
+    sorted = { name, down: sorted.name === name ? !sorted.down : numeric };
     draw();
     said.textContent = `Sorted by ${name}, ${sorted.down ? "from high to low" : "from low to high"}`;
   }
 
   function draw() {
-    const columns = COLUMNS.filter(({ value }) => rows.some((row) => known(value(row))));
-    if (heads !== String(columns.map(({ name }) => name))) { // else the focus would be lost
-      heads = String(columns.map(({ name }) => name));
-      head.replaceChildren(...columns.map((column) => {
-        const properties = { scope: "col", class: column.words ? "" : "number", data: { name: column.name } };
-        const press = { type: "button", title: column.about, onclick: () => sort(column) };
+    const shown = columns.filter(({ cell }) => rows.some((row) => known(cell(row).value)));
+    const names = String(shown.map(({ name }) => name));
+    if (heads !== names) { // else the focus would be lost
+      heads = names;
+      head.replaceChildren(...shown.map((column) => {
+        const properties = { scope: "col", class: column.numeric ? "number" : "", data: { name: column.name } };
+        const press = { type: "button", title: column.help, onclick: () => sort(column) };
         return el("th", properties, el("button", press, column.name));
       }));
     }
@@ -84,19 +80,20 @@ export function standings(target) {
     }
     body.replaceChildren(...order().map((row) => el("tr", { class: row.name === best ? "best" : "" },
       el("th", { scope: "row" }, `${row.name}${row.tie ? " =" : ""}${row.name === best ? " ★" : ""}`),
-      columns.slice(1).map((column) => cell(column, row)))));
+      shown.slice(1).map((column) => cell(column, row)))));
   }
 
-  function cell({ name, value, show, words }, row) {
-    const stopped = row.failed && name === "accuracy";
-    const found = value(row);
-    const shown = known(found) ? (words ? found : show(found, row)) : stopped ? "stopped" : "";
-    return el("td", { class: words ? "" : "number", title: stopped ? row.failed : undefined }, shown);
+  function cell(column, row) {
+    const { text } = column.cell(row);
+    const isAccuracy = column.name === "accuracy";
+    const properties = { class: column.numeric ? "number" : "", title: isAccuracy ? row.failed ?? undefined : undefined };
+    return el("td", properties, isAccuracy && known(row.mean) ? accuracy(row, text) : text);
   }
 
   return {
-    show(found, recommended) {
-      [rows, best] = [found, recommended];
+    show(found, recommended, declared) {
+      rows = declared ? found.map((row, i) => ({ ...row, cells: declared.rows[i] })) : found;
+      [columns, best] = [declared ? reportColumns(declared) : PROGRESS, recommended];
       draw();
     },
   };

@@ -24,7 +24,7 @@ export function enter(main, { about, signal, refresh }) {
   const fault = el("div");
   const [table, picture, notes] = [el("div"), el("div"), el("div", { class: "notes" })];
   const full = el("p", {}, el("a", { class: "button", href: "/report" }, "The full report"),
-    el("span", { class: "hint" }, " with maps of every contender, notes and the command that made it"));
+    el("span", { class: "hint" }, " with maps of every candidate, notes and the command that made it"));
   full.hidden = true;
   main.append(head, running, fault, table, picture, notes, full);
   let [board, drawn] = [null, null];
@@ -40,16 +40,16 @@ export function enter(main, { about, signal, refresh }) {
       said.say([found.stage, found.total ? `${found.done} of ${found.total} epochs` : ""].filter(Boolean).join(", "), true);
     }
     lead.textContent = report?.recommendation ?? (found.running
-      ? `It is being played: ${counted(contenders.length, "contender")}, the best first as far as is known.`
+      ? `Training ${counted(contenders.length, "candidate")}, the best first so far.`
       : `${found.stage[0].toUpperCase()}${found.stage.slice(1)}.`);
     board ??= standings(table);
-    board.show(report?.standings ?? contenders.map(playing), report?.recommended);
+    board.show(report?.standings ?? contenders.map(training), report?.recommended, report?.table);
     if (report && drawn !== JSON.stringify(report.standings)) {
       drawn = JSON.stringify(report.standings);
       picture.replaceChildren(plot(report));
       notes.replaceChildren(el("p", {}, `${report.backbone}, frozen; ${counted(report.seeds, "seed")}; trained on ` +
         `${counted(report.train_images, "image")}, judged on ${counted(report.images, `${report.judged} image`)}. ` +
-        `= cannot be told from the first (differences up to ${report.noise.toFixed(1)}); ★ recommended.`));
+        `= tied with the first (differences up to ${report.noise.toFixed(1)}); ★ recommended.`));
     }
   }
 
@@ -83,6 +83,6 @@ export function enter(main, { about, signal, refresh }) {
 const mean = (values) => (values?.length ? values.reduce((sum, value) => sum + value, 0) / values.length : null);
 
 // While it runs: test accuracy of the seeds that are over, else the best on validation so far.
-function playing({ name, group, accuracy, val, epoch }) {
+function training({ name, group, accuracy, val, epoch }) {
   return { name, group, mean: mean(accuracy) ?? mean(val), sure: Boolean(accuracy?.length), epoch };
 }

@@ -44,7 +44,7 @@ def test_the_standings(page: Any, report: Any, keep: Any) -> None:
 
 def test_sorted_by_keyboard(page: Any, report: Any) -> None:
     opened(page, report)
-    head = page.get_by_role("columnheader", name="contender")
+    head = page.get_by_role("columnheader", name="candidate")
     head.get_by_role("button").focus()
     page.keyboard.press("Enter")
     expect(head).to_have_attribute("aria-sort", "ascending")
