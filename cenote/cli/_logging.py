@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 
 
@@ -16,8 +17,14 @@ class TqdmHandler(logging.Handler):
 
 
 def show_messages() -> None:
-    """Print messages of level INFO and above; calling it twice changes nothing."""
+    """Print messages of level INFO and above; under torchrun only the first process prints.
+
+    Calling it twice changes nothing.
+    """
     logger = logging.getLogger("cenote")
     logger.setLevel(logging.INFO)
+    if os.environ.get("RANK", "0") != "0":
+        logger.addHandler(logging.NullHandler())
+        return
     if not any(isinstance(handler, TqdmHandler) for handler in logger.handlers):
         logger.addHandler(TqdmHandler())

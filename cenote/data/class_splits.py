@@ -59,7 +59,7 @@ def folds(dataset: Dataset, number: int = FOLDS) -> list[HeldOutClasses]:
 
 
 def class_splits(data: Dataset) -> ClassSplits:
-    """Return the splits of the data set if they share no class; else train on half of the classes."""
+    """Return the data set's splits if they share no class; else train on half of the classes."""
     labelled = data.select(data.labels >= 0)
     if not len(labelled):
         raise ValueError(f"{data.name} has no labelled image: nothing can be learned from it")
@@ -85,7 +85,8 @@ def class_splits(data: Dataset) -> ClassSplits:
 def metric_splits(splits: ClassSplits, validate: str) -> MetricSplits:
     """Choose the images that select the epoch.
 
-    `validate`: "classes" holds out some training classes, "test" uses the test split, "last" keeps the last epoch.
+    `validate`: "classes" holds out some training classes, "test" uses the test split, and "last"
+    keeps the last epoch.
     """
     train, val, val_gallery = splits.train, None, None
     if validate == "test":

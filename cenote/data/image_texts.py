@@ -1,4 +1,4 @@
-"""Texts that describe an image: its captions, and phrases made of its class, domain and attributes."""
+"""Texts that describe an image: captions, and phrases of its class, domain and attributes."""
 
 from __future__ import annotations
 

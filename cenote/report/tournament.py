@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
 
-from ..data import Dataset, write_atomically
 from .table import Column, render_markdown, render_text, table_json, used_columns
 
 CandidateMaps = tuple[str, np.ndarray[Any, Any]]  # the kind of map, and (photographs, H, W)
@@ -164,34 +161,6 @@ def tournament_table(report: TournamentReport, style: str = "text") -> str:
     return "\n\n".join([f"# {report.title}", f"**{report.recommendation}**", table, *lines])
 
 
-def write_tournament(
-    report: TournamentReport, folder: Path, photos: Dataset, maps: Mapping[str, CandidateMaps]
-) -> list[str]:
-    """Write table.txt, table.md, plot.png, plot.svg and pictures.jpg; return the written names."""
-    from .tournament_figures import draw_pictures, draw_plot
-
-    tables = {
-        "table.txt": tournament_table(report),
-        "table.md": tournament_table(report, "markdown"),
-    }
-    for name, text in tables.items():
-        with write_atomically(folder / name) as temporary:
-            temporary.write_text(text + "\n", encoding="utf-8")
-    names = list(tables)
-    if report.ranked:
-        figure = draw_plot(report)
-        for name in ("plot.png", "plot.svg"):
-            with write_atomically(folder / name) as temporary:
-                figure.savefig(temporary, dpi=150)
-            names.append(name)
-    pictures = draw_pictures(report, photos, maps)
-    if pictures is not None:
-        with write_atomically(folder / "pictures.jpg") as temporary:
-            pictures.save(temporary, quality=90, subsampling=0)
-        names.append("pictures.jpg")
-    return names
-
-
 def failures(report: TournamentReport) -> list[str]:
     return [
         f"{result.name} failed: {result.failed}" for result in report.standings if result.failed
@@ -233,8 +202,8 @@ def explanations(report: TournamentReport) -> list[str]:
         )
     if report.kind == "ablation":
         notes.append(
-            "paper: [SimPool Table 10], ResNet-18 trained from scratch on 20% of ImageNet. Here the "
-            "backbone is frozen: the rows are the same, but not the experiment."
+            "paper: [SimPool Table 10], ResNet-18 trained from scratch on 20% of ImageNet. Here "
+            "the backbone is frozen: the rows are the same, but not the experiment."
         )
     if report.kind == "gamma":
         notes.append(

@@ -1,20 +1,21 @@
-"""Figures of a tournament: accuracy against parameters [SimPool Fig. 3] or gamma, and the maps."""
+"""Files of a tournament: its tables, accuracy against parameters [SimPool Fig. 3], the maps."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from PIL import Image, ImageDraw
 
-from ..data import BadImage, Dataset
+from ..data import BadImage, Dataset, write_atomically
 from . import palette
 from .labels import PixelBox, distance_to_box, place_label
 from .maps import overlay
 from .sheet import FADED, GAP, INK, MARGIN, PAPER, font, shorten
-from .tournament import CandidateMaps, CandidateResult, TournamentReport
+from .tournament import CandidateMaps, CandidateResult, TournamentReport, tournament_table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,6 +35,32 @@ class LabelledPoint:
     name: str
     colour: str
     star: bool
+
+
+def write_tournament(
+    report: TournamentReport, folder: Path, photos: Dataset, maps: Mapping[str, CandidateMaps]
+) -> list[str]:
+    """Write table.txt, table.md, plot.png, plot.svg and pictures.jpg; return the written names."""
+    tables = {
+        "table.txt": tournament_table(report),
+        "table.md": tournament_table(report, "markdown"),
+    }
+    for name, text in tables.items():
+        with write_atomically(folder / name) as temporary:
+            temporary.write_text(text + "\n", encoding="utf-8")
+    names = list(tables)
+    if report.ranked:
+        figure = draw_plot(report)
+        for name in ("plot.png", "plot.svg"):
+            with write_atomically(folder / name) as temporary:
+                figure.savefig(temporary, dpi=150)
+            names.append(name)
+    pictures = draw_pictures(report, photos, maps)
+    if pictures is not None:
+        with write_atomically(folder / "pictures.jpg") as temporary:
+            pictures.save(temporary, quality=90, subsampling=0)
+        names.append("pictures.jpg")
+    return names
 
 
 def draw_plot(report: TournamentReport) -> Figure:
@@ -211,7 +238,7 @@ def _thumbnail(photos: Dataset, i: int) -> Image.Image | None:
 
 
 def _positive(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Clip a CAM at 0, below which it is evidence against the class; else shift the minimum to 0."""
+    """Clip a CAM at 0, since negative values are against the class; else subtract the minimum."""
     values = np.nan_to_num(values)
     if values.min() < 0 < values.max():
         positive: np.ndarray[Any, Any] = np.clip(values, 0, None)

@@ -36,7 +36,7 @@ def can_resume(folder: Path) -> bool:
     """Return whether there is a checkpoint; a run that was killed before its first one restarts."""
     check_run_exists(folder)
     exists = (folder / NAME).is_file()
-    if not exists and rank() == 0:
+    if not exists:
         logger.info("%s has no checkpoint yet: starting from the beginning", folder)
     return exists
 

@@ -35,7 +35,7 @@ class Diverged(Stopped):
     """Every model has failed: the run cannot be resumed with these settings."""
 
 
-class Loader(Protocol):
+class EpochLoader(Protocol):
     """One epoch of batches per pass, the same ones for the same epoch."""
 
     def __len__(self) -> int: ...
@@ -56,7 +56,7 @@ class Task:
     """What is trained, on what, and how it is validated."""
 
     states: list[TrainState]
-    loader: Loader
+    loader: EpochLoader
 
     def prepare(self, batch: Any, chunks: int) -> Sequence[MicroBatch]:
         """Split a batch of the loader into equal micro-batches on the device.
@@ -112,8 +112,8 @@ def file_names(dataset: Dataset, positions: Sequence[int]) -> str:
 class Engine:
     """Trains the states of a task.
 
-    A resumed run must have the same `settings` and `identity`. `resume_folder` is the folder to pass
-    to --resume, if it is not `folder`.
+    A resumed run must have the same `settings` and `identity`. `resume_folder` is the folder to
+    pass to --resume, if it is not `folder`.
     """
 
     def __init__(
@@ -268,7 +268,7 @@ class Engine:
             lr_factor(self.settings, self.epoch + 1, scores)
             for scores in (state.scores[:-1], state.scores)
         )
-        if self.settings.schedule == "plateau" and after < before and rank() == 0:
+        if self.settings.schedule == "plateau" and after < before:
             name = f"{state.name}: " if len(self.task.states) > 1 else ""
             epochs = _epochs(self.settings.plateau)
             lr = state.lr * after

@@ -31,7 +31,7 @@ class SarLoss:
         self.watch()  # raises before training if the model has no attention
 
     def begin_step(self, epoch: float) -> None:
-        """Update the weight: constant in the paper; warm-up, then cosine in the released program."""
+        """Update the weight: constant in the paper; warm-up and cosine in the released program."""
         peak, epochs = self.settings.sar, self.settings.epochs
         if self.settings.sar_schedule == "constant":
             return

@@ -16,9 +16,8 @@ from cenote.report.tournament import (
     TournamentReport,
     tournament_columns,
     tournament_table,
-    write_tournament,
 )
-from cenote.report.tournament_figures import TILE, draw_pictures, draw_plot
+from cenote.report.tournament_figures import TILE, draw_pictures, draw_plot, write_tournament
 
 
 class Grey:

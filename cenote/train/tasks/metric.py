@@ -135,7 +135,7 @@ class MetricModule(nn.Module):
         self.last_batch = None
 
     def lr_factors(self) -> list[tuple[Iterable[nn.Parameter], float]]:
-        """Return the learning rate factor of proxies and label embeddings, which start at random."""
+        """Return the learning rate factor of proxies and label embeddings."""
         proxies = list(self.loss.parameters())
         if self.zero_shot is not None:
             proxies += self.zero_shot.parameters()
@@ -261,7 +261,7 @@ class Metric(Task):
     def loss(self, module: nn.Module, inputs: MetricInputs) -> Tensor:
         loss: Tensor = module(inputs)
         reason = self.module.no_loss_reason
-        if reason is not None and reason not in self.logged and rank() == 0:
+        if reason is not None and reason not in self.logged:
             self.logged.add(reason)
             logger.info(reason)
         return loss

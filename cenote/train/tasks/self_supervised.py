@@ -1,4 +1,4 @@
-"""Base of DINO and MoCo: views of images, a momentum teacher, validation by k nearest neighbours."""
+"""Base of DINO and MoCo: views of images, a momentum teacher, k-NN validation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Supervised training of a whole model, from scratch or fine-tuned; optionally with AugMix's loss."""
+"""Supervised training of a whole model: cross-entropy, or AugMix's loss."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class LabelledImages(NamedTuple):
 
 
 class Supervised(Task):
-    """Cross-entropy; validated on `val` by top-1 accuracy, or by its maps as `settings.select` says."""
+    """Cross-entropy, validated by top-1 accuracy or, as `settings.select` says, by the maps."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Supervised(Task):
             raise ValueError("supervised training needs a model with a head: num_classes > 0")
         self.settings, self.device, self.train = settings, device or torch.device("cpu"), train
         batch = max(min(settings.batch, len(train)) // world(), 1)
-        several: dict[str, Any] = {"workers": settings.workers, "rank": rank(), "world": world()}
+        options: dict[str, Any] = {"workers": settings.workers, "rank": rank(), "world": world()}
         self.loader = load(
             train,
             transform,
@@ -57,10 +57,10 @@ class Supervised(Task):
             shuffle=True,
             seed=settings.seed,
             drop_last=world() > 1,
-            **several,
+            **options,
         )
         eval_transform = eval_transform or model.backbone.preprocessing.transform()
-        self.val_loader = load(val, eval_transform, batch, **several)
+        self.val_loader = load(val, eval_transform, batch, **options)
         self.located = None
         if settings.select != "accuracy":
             self.located = Located(val, settings, self.device)
@@ -122,7 +122,7 @@ class Jsd(Supervised):
     """AugMix's loss, as in timm's ResNet recipes, on a clean and two augmented views of each image.
 
     Cross-entropy of the clean view and Jensen-Shannon divergence of the predictions of all views.
-    While it trains each view has its own BatchNorm layers; `join_batch_norms` leaves the clean one's.
+    While it trains each view has its own BatchNorm; `join_batch_norms` keeps the clean view's.
     """
 
     def __init__(

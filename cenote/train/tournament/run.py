@@ -174,9 +174,8 @@ def train_candidates(
     maps: dict[str, CandidateMaps] = {}
     settings = trainer.settings
     for seed in range(settings.seed, settings.seed + config.seeds):
-        if rank() == 0:
-            number, images = seed - settings.seed + 1, len(trainer.features.train)
-            logger.info("seed %d of %d: %d training images", number, config.seeds, images)
+        number, images = seed - settings.seed + 1, len(trainer.features.train)
+        logger.info("seed %d of %d: %d training images", number, config.seeds, images)
         seeded = replace(trainer, settings=replace(settings, seed=seed))
         if seed > settings.seed:
             seeded.photos = None
@@ -197,13 +196,12 @@ def _select_rates(
 ) -> dict[str, SeedResult]:
     settings = trainer.settings
     epochs = max(1, round(settings.epochs / 3))
-    if rank() == 0:
-        logger.info(
-            "selecting learning rates: %d candidates at %d rates for %d epochs",
-            len(candidates),
-            len(config.rates),
-            epochs,
-        )
+    logger.info(
+        "selecting learning rates: %d candidates at %d rates for %d epochs",
+        len(candidates),
+        len(config.rates),
+        epochs,
+    )
     short = replace(settings, epochs=epochs, warmup=min(settings.warmup, epochs / 4))
     selector = replace(trainer, settings=short, box_scorer=None, photos=None, only_select_lr=True)
     trials = [(candidate, list(config.rates)) for candidate in candidates]

@@ -77,7 +77,7 @@ class CandidateTrainer:
         results: dict[str, SeedResult] = {}
         maps: Maps = {}
         for number, trials_of_pass in enumerate(passes, 1):
-            if len(passes) > 1 and rank() == 0:
+            if len(passes) > 1:
                 names = ", ".join(candidate.name for candidate, _ in trials_of_pass)
                 logger.info("pass %d of %d: %s", number, len(passes), names)
             pass_folder = folder / f"heat-{number}"
