@@ -46,7 +46,7 @@ def arguments_of(model: PooledModel) -> dict[str, Any]:
 
 def pool_options(pool: Pool) -> dict[str, Any]:
     """The options that make this pool again, also for one that was not made by `create_pool`."""
-    if pools.ENTRIES.get(pool.name) is None or pools.ENTRIES[pool.name].cls is not type(pool):
+    if not pools.is_registered(pool):
         raise ValueError(
             f"{type(pool).__name__} is not a registered pool, so no file can name it: @register it first"
         )

@@ -103,6 +103,11 @@ def entry(name: str) -> PoolEntry:
     return ENTRIES[name]
 
 
+def is_registered(pool: Pool) -> bool:
+    """Return whether `create_pool` can create a pool of this class again."""
+    return pool.name in ENTRIES and type(pool) in (ENTRIES[pool.name].cls, ABLATIONS.get(pool.name))
+
+
 def create_pool(name: str, dim: int, *, check_finite: bool = False, **chosen: Any) -> Pool:
     """Create a pool for features of `dim` channels: `create_pool("simpool", 384, gamma=1.25)`.
 

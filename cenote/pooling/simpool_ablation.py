@@ -85,7 +85,7 @@ class SimPoolAblation(SimPool):
         self.floor, self.heads, self.attention = floor, heads, attention
         self.similarity, self.init, self.layers, self.tied = similarity, init, layers, tied
         self.steps, self.max_gamma = max(layers, iterations), max_gamma
-        self.linear, self.normalised = set(linear), set(norm)
+        self.linear, self.normalised = frozenset(linear), frozenset(norm)
         self.norm = self._layer_norm("k" in norm or "v" in norm)
         self.norm_q = self._layer_norm("q" in norm)
         self.wq = self._linear_layers("q" in linear)
