@@ -16,7 +16,9 @@ from .preprocessing import Preprocessing
 
 
 class Backbone(nn.Module):
-    """A timm model up to its last feature map. `dim` channels; `classifier` is what it had behind the pooling."""
+    """A timm model up to its last feature map. `dim` channels; `classifier` is what it had behind
+    the pooling.
+    """
 
     def __init__(
         self, model: nn.Module, name: str, preprocessing: Preprocessing | None = None
@@ -142,7 +144,7 @@ class Backbone(nn.Module):
         remove_class_tokens(self.model, self.name)
 
     def set_depth(self, change: int) -> None:
-        """Drop the last `-change` blocks, or add `change` new ones (S Table 9)."""
+        """Drop the last `-change` blocks, or add `change` new ones [SimPool Table 9]."""
         blocks = getattr(self.model, "blocks", None)
         if not isinstance(blocks, nn.Sequential | nn.ModuleList) or not hasattr(
             self.model, "patch_embed"

@@ -47,7 +47,9 @@ def representative(family: str) -> str:
 
 
 def select(pattern: str = "", every: bool = False) -> list[str]:
-    """Architectures or families that match a pattern ("vit_*"), every architecture, or the smallest of every family."""
+    """Architectures or families that match a pattern ("vit_*"), every architecture, or the smallest
+    of every family.
+    """
     if not pattern:
         return [
             name

@@ -36,8 +36,8 @@ class Check:
 def check_backbone(name: str, values: bool = True, limit: float = 600e6) -> Check:
     """Create it with random weights and run it.
 
-    With `values` it is run in earnest, and the patch tokens must sit where the picture changes. Without, or above
-    `limit` parameters, only shapes are computed, on the meta device.
+    With `values` it is run in earnest, and the patch tokens must sit where the picture changes.
+    Without, or above `limit` parameters, only shapes are computed, on the meta device.
     """
     try:
         return _check(name, values and parameters(name) <= limit)
@@ -101,7 +101,9 @@ def _run(backbone: Backbone, size: tuple[int, int], values: bool) -> Features:
 
 
 def points_at_the_change(backbone: Backbone, images: Tensor, before: Features) -> bool:
-    """Change one corner of the picture: the token that changes most lies in that quarter of the map."""
+    """Change one corner of the picture: the token that changes most lies in that quarter of the
+    map.
+    """
     h, w = images.shape[-2:]
     changed = images.clone()
     changed[..., : h // 4, -(w // 4) :] += 2.0  # above, on the right
@@ -114,7 +116,9 @@ def points_at_the_change(backbone: Backbone, images: Tensor, before: Features) -
 
 
 def _removal(backbone: Backbone, size: tuple[int, int], values: bool, found: dict[str, Any]) -> str:
-    """Remove CLS and see that it is gone, that registers are not, and that the patches stay what they were."""
+    """Remove CLS and see that it is gone, that registers are not, and that the patches stay what
+    they were.
+    """
     if not backbone.has_cls:
         return ""
     registers = backbone.prefix - sum(

@@ -1,4 +1,6 @@
-"""The CLS token: how many there are, and taking them out of the encoder, not merely out of its output."""
+"""The CLS token: how many there are, and taking them out of the encoder, not merely out of its
+output.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ def class_tokens(model: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def remove_class_tokens(model: Any, name: str) -> None:
-    """The patch tokens' attention no longer sees CLS. Registers and everything else stay as they are."""
+    """The patch tokens' attention no longer sees CLS. Registers and everything else stay as they
+    are.
+    """
     family, holder, tokens = family_of(model), _holder(model), class_tokens(model)
     if not tokens:
         return
@@ -45,8 +49,9 @@ def remove_class_tokens(model: Any, name: str) -> None:
 
 
 def _in_order(module: nn.Module, given: Any, out: Any) -> Any:
-    """Joining CLS to the patches used to copy them. Without that copy every block would work on the transposed map of
-    the patch embedding, which costs more than the token saves."""
+    """Joining CLS to the patches used to copy them. Without that copy every block would work on the
+    transposed map of the patch embedding, which costs more than the token saves.
+    """
     return out.contiguous() if isinstance(out, torch.Tensor) else out
 
 
@@ -55,7 +60,9 @@ def _holder(model: Any) -> Any:
 
 
 def _cut_positions(model: Any, removed: int) -> None:
-    """Position embeddings of [CLS; patches] lose the rows of CLS; those of patches alone have none."""
+    """Position embeddings of [CLS; patches] lose the rows of CLS; those of patches alone have
+    none.
+    """
     positions = getattr(model, "pos_embed", None)
     if (
         isinstance(positions, nn.Parameter)
@@ -68,7 +75,9 @@ def _cut_positions(model: Any, removed: int) -> None:
 
 
 def _tell(module: Any, removed: int) -> None:
-    """Modules that count on the tokens in front: rotary attention, MViT's pooling, relative positions."""
+    """Modules that count on the tokens in front: rotary attention, MViT's pooling, relative
+    positions.
+    """
     if getattr(module, "num_prefix_tokens", 0):
         module.num_prefix_tokens -= removed
     for flag in ("has_class_token", "has_cls_token"):

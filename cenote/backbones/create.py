@@ -30,8 +30,9 @@ def create_backbone(
 ) -> Backbone:
     """A backbone by timm's name, or "lite0": EfficientNet-Lite0 with weights that need no download.
 
-    "vit_micro" and "resnet_micro" are made for images of 64 pixels, and learn from scratch in minutes.
-    `weights` is a local checkpoint of the timm model (.safetensors, or .pth loaded without unpickling code).
+    "vit_micro" and "resnet_micro" are made for images of 64 pixels, and learn from scratch in
+    minutes. `weights` is a local checkpoint of the timm model (.safetensors, or .pth loaded without
+    unpickling code).
     """
     preprocessing = None
     if name == "lite0":
@@ -94,7 +95,9 @@ def _create_timm(name: str, pretrained: bool, img_size: Any, options: dict[str, 
 
 
 def _crops_its_own_size(model: Any) -> bool:
-    """SigLIP of 384 pixels in patches of 14 drops the rest, which timm forbids once any size is allowed."""
+    """SigLIP of 384 pixels in patches of 14 drops the rest, which timm forbids once any size is
+    allowed.
+    """
     patches = getattr(model, "patch_embed", None)
     size, patch = getattr(patches, "img_size", None), getattr(patches, "patch_size", None)
     return bool(size and isinstance(patch, tuple) and (size[0] % patch[0] or size[1] % patch[1]))

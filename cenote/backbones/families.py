@@ -1,4 +1,6 @@
-"""timm's families, and the few of them that speak a dialect: everything special about a family stands here."""
+"""timm's families, and the few of them that speak a dialect: everything special about a family
+stands here.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,8 @@ STRIDES: dict[str, Callable[[Any], float]] = {
         model.img_size[0] * model.patch_embed[-1].patch_size[0] / model.img_size_scaled[-1][0]
     ),
 }
-# Language models' encoders merge k x k patches into one token, where they end in a projection: the attribute k.
+# Language models' encoders merge k x k patches into one token, where they end in a projection: the
+# attribute k.
 MERGES = {
     "qwen3_vit": "merge_size",
     "gemma4_vit": "pooling_kernel_size",
@@ -65,7 +68,8 @@ MERGES = {
 
 # What a family calls its class tokens; the sequence starts with them.
 CLASS_TOKENS = {"coat": ("cls_token4",), "crossvit": ("cls_token_1",)}
-# CLS enters at the end, in blocks of its own, and leaves with them: the attribute, and what stands there then.
+# CLS enters at the end, in blocks of its own, and leaves with them: the attribute, and what stands
+# there then.
 LATE_BLOCKS: dict[str, tuple[str, Any]] = {
     "cait": ("blocks_token_only", ()),
     "xcit": ("cls_attn_blocks", ()),

@@ -25,7 +25,9 @@ def reachable(seconds: float = 5.0) -> bool:
 
 @contextmanager
 def without_retries() -> Iterator[None]:
-    """No network: read the hub's local cache only. By itself the hub asks six times for every file, for a minute."""
+    """No network: read the hub's local cache only. By itself the hub asks six times for every file,
+    for a minute.
+    """
     from huggingface_hub import constants
 
     before = constants.HF_HUB_OFFLINE

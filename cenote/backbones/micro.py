@@ -1,4 +1,6 @@
-"""Networks so small that two cores train them in minutes: for first tries, tests and honest small studies."""
+"""Networks so small that two cores train them in minutes: for first tries, tests and honest small
+studies.
+"""
 
 from __future__ import annotations
 

@@ -14,7 +14,8 @@ Transform = Callable[[Any], Tensor]  # a PIL image -> (3, H, W)
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """Evaluation: resize the short side to `size / crop`, crop `size` in the centre, scale to mean and deviation.
+    """Evaluation: resize the short side to `size / crop`, crop `size` in the centre, scale to mean
+    and deviation.
 
     `dataclasses.asdict` and `Preprocessing(**those)` carry it through JSON.
     """

@@ -11,7 +11,8 @@ from torch import nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-# They keep their first argument's shape. On the meta device torch computes each out of its parts, in Python.
+# They keep their first argument's shape. On the meta device torch computes each out of its parts,
+# in Python.
 SAME_SHAPE: set[Any] = {
     F.layer_norm,
     F.batch_norm,

@@ -47,7 +47,9 @@ def _one_thread() -> None:
 
 
 def confirmed(checks: Sequence[Check], earnest: Sequence[Check]) -> list[Check]:
-    """Shapes do not see an index out of range: where a family's smallest, run in earnest, takes fewer sizes, all do."""
+    """Shapes do not see an index out of range: where a family's smallest, run in earnest, takes
+    fewer sizes, all do.
+    """
     truth = {check.family: check for check in earnest}
     fixed = []
     for check in checks:

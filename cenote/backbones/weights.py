@@ -48,7 +48,9 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 
 def _as_model_expects(state: dict[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
-    """Other authors' names and other image sizes, by the filter that timm has for the model's family."""
+    """Other authors' names and other image sizes, by the filter that timm has for the model's
+    family.
+    """
     shapes = {name: value.shape for name, value in model.state_dict().items()}
     if {name: value.shape for name, value in state.items()} == shapes:
         return state

@@ -13,8 +13,8 @@ from ..data import BadImage, Dataset
 from ..metrics import AttentionJaccard, mass_mask, resize_mask
 from ..models import PooledModel
 from ..models.attend import possible
+from ..models.attention_hooks import backbone_of
 from ..models.attention_maps import cls_attention
-from ..models.watch import backbone_of
 
 
 @torch.inference_mode()

@@ -20,7 +20,7 @@ from ..metrics import BoxAccuracy
 from ..metrics.arrays import Array
 from ..metrics.box_accuracy import KINDS
 from ..models import PooledModel
-from ..models.decided import settle_kind
+from ..models.class_map import resolve_map_kind
 from ..predict.maps import MapPredictor
 from .cases import Case, show_cases
 from .classify import match_labels
@@ -73,7 +73,7 @@ def localize(
     """
     model = model.eval()
     size = size or model.backbone.preprocessing.size
-    predictor = MapPredictor(model, settle_kind(model, kind, size), size, batch, workers)
+    predictor = MapPredictor(model, resolve_map_kind(model, kind, size), size, batch, workers)
     judged, labels, left = usable(model, test, masks=True)
     if not len(judged):
         raise ValueError(

@@ -15,7 +15,7 @@ from ..data.truth import boxes_of, mask_of
 from ..metrics import BoxAccuracy, PixelPrecision, class_ranks, resize_mask
 from ..metrics.arrays import Array
 from ..metrics.centred import CentredBox
-from ..models.decided import depends_on_class
+from ..models.class_map import depends_on_class
 from ..predict.maps import MapPredictor
 
 Progress = Callable[[int], object]  # images done since the last call

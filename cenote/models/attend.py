@@ -18,7 +18,9 @@ KINDS = ("auto", "pool", "cls", "rollout", "cam", "gradcam")
 
 
 def attend(model: PooledModel, images: Tensor, kind: str = "auto", **options: Any) -> Tensor:
-    """Maps (B, m, H, W) of one kind. "auto" is the pool's own, or what comes nearest: CLS attention, else CAM."""
+    """Maps (B, m, H, W) of one kind. "auto" is the pool's own, or what comes nearest: CLS
+    attention, else CAM.
+    """
     if kind not in KINDS:
         raise ValueError(f"kind is one of {', '.join(KINDS)}, got '{kind}'")
     able = possible(model)
@@ -46,7 +48,9 @@ def attend(model: PooledModel, images: Tensor, kind: str = "auto", **options: An
 
 
 def possible(model: PooledModel) -> list[str]:
-    """The kinds this model has, the most telling first. (Whether there is attention to roll out shows when it runs.)"""
+    """The kinds this model has, the most telling first. (Whether there is attention to roll out
+    shows when it runs.)
+    """
     able = ["pool"] if model.pool is not None and not model.pool.no_attention else []
     if model.pool is None:
         able.append("cls")
@@ -63,8 +67,10 @@ def possible(model: PooledModel) -> list[str]:
 def localize(
     model: PooledModel, images: Tensor, share: float = 0.6, kind: str = "auto", **options: Any
 ) -> Tensor:
-    """Boxes (B, 4), x0 y0 x1 y1 in pixels of the input: around the largest component of the mask that keeps `share`
-    of the map's mass. Several maps are averaged; of a CAM only what speaks for the class counts."""
+    """Boxes (B, 4), x0 y0 x1 y1 in pixels of the input: around the largest component of the mask
+    that keeps `share` of the map's mass. Several maps are averaged; of a CAM only what speaks for
+    the class counts.
+    """
     from ..metrics import largest_box, mass_mask
 
     with torch.no_grad():

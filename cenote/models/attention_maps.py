@@ -1,7 +1,7 @@
 """The attention of any ViT, recomputed from the queries and keys that fused attention is given.
 
-Fused attention stays on. Only the rows that are asked for are computed again (watch.py), so a map costs about as much
-as one more token.
+Fused attention stays on. Only the rows that are asked for are computed again (watch.py), so a map
+costs about as much as one more token.
 """
 
 from __future__ import annotations
@@ -15,7 +15,11 @@ from torch import Tensor, nn
 
 from ..backbones import Backbone
 from ..backbones.families import LATE_BLOCKS
-from .watch import Call, backbone_of, watched
+from ..pooling.simpool import SimPool
+from .attention_hooks import AttentionCall, backbone_of, run_with_hook
+
+Source = Literal["pool", "block", "map"]
+SOURCES = ("auto", "pool", "block", "map")
 
 
 def cls_attention(
@@ -27,8 +31,8 @@ def cls_attention(
 ) -> Tensor:
     """Where the CLS token looks: (B, m, H, W), the softmax over all tokens, shown for the patches.
 
-    One block, or all of them in a row (`block=None`); the mean over heads, or each head. The rest of the mass lies
-    on CLS itself and on registers; `normalise=True` gives the patches the whole.
+    One block, or all of them in a row (`block=None`); the mean over heads, or each head. The rest
+    of the mass lies on CLS itself and on registers; `normalise=True` gives the patches the whole.
     """
     if heads not in ("mean", "all"):
         raise ValueError(f"heads is 'mean' or 'all', got '{heads}'")
@@ -43,16 +47,21 @@ def cls_attention(
 def cls_scores(
     model: nn.Module, images: Tensor, block: int | None = -1
 ) -> tuple[list[Tensor], tuple[int, int]]:
-    """S = <q_CLS, k> / sqrt d before the softmax, over all tokens (B, h, prefix + H W), block by block; the grid."""
+    """S = <q_CLS, k> / sqrt d before the softmax, over all tokens (B, h, prefix + H W), block by
+    block; the grid.
+    """
     backbone = backbone_of(model)
     refuse_differential(backbone)
     if not backbone.has_cls:
         raise ValueError(
             f"'{backbone.name}' has no CLS token (or it was removed: keep_cls=True keeps it)"
         )
-    features, seen = watched(backbone, images, lambda call: call.scores(slice(0, 1))[..., 0, :])
+    features, seen = run_with_hook(
+        backbone, images, lambda call: call.scores(slice(0, 1))[..., 0, :]
+    )
     tokens = features.grid[0] * features.grid[1] + backbone.prefix
-    # Late class attention (CaiT, XCiT) has blocks before it that mix channels, or part of the tokens.
+    # Late class attention (CaiT, XCiT) has blocks before it that mix channels, or part of the
+    # tokens.
     rows = [s for s in seen if s.shape[-1] == tokens and len(s) == len(images)]
     if not rows:
         raise ValueError(_unseen(backbone))
@@ -68,8 +77,9 @@ def cls_scores(
 def rollout(model: nn.Module, images: Tensor) -> Tensor:
     """Attention rollout (Abnar & Zuidema, 2020): (B, 1, H, W).
 
-    The mean over heads plus the identity (the skip connection), rows summing to one, multiplied through all blocks.
-    The row of CLS is shown, or the mean row of the patches where there is no CLS.
+    The mean over heads plus the identity (the skip connection), rows summing to one, multiplied
+    through all blocks. The row of CLS is shown, or the mean row of the patches where there is no
+    CLS.
     """
     backbone = backbone_of(model)
     refuse_differential(backbone)
@@ -78,7 +88,9 @@ def rollout(model: nn.Module, images: Tensor) -> Tensor:
             f"rollout follows attention between all tokens through all blocks; '{backbone.name}' has it only in its "
             "last, class-attention blocks"
         )
-    features, calls = watched(backbone, images, lambda call: call._replace(v=call.v.new_empty(0)))
+    features, calls = run_with_hook(
+        backbone, images, lambda call: call._replace(v=call.v.new_empty(0))
+    )
     patches = features.grid[0] * features.grid[1]
     tokens = patches + backbone.prefix
     if not calls or any(c.q.shape[-2] != tokens or c.k.shape[-2] != tokens for c in calls):
@@ -98,19 +110,21 @@ def rollout(model: nn.Module, images: Tensor) -> Tensor:
     return row[..., backbone.prefix :].unflatten(-1, features.grid)
 
 
-def _step(row: Tensor, call: Call) -> Tensor:
+def _step(row: Tensor, call: AttentionCall) -> Tensor:
     """(B, 1, N) times the mean attention of the heads, one head at a time: N x N is large."""
     heads = call.q.shape[1]
     total = torch.zeros_like(row)
     for h in range(heads):
         mask = None if call.mask is None else call.mask.expand(*call.q.shape[:3], -1)[:, h]
-        one = Call(call.q[:, h], call.k[:, h], call.v, mask, call.scale)
+        one = AttentionCall(call.q[:, h], call.k[:, h], call.v, mask, call.scale)
         total = total + row @ one.scores().softmax(-1)
     return total / heads
 
 
 class QKV(NamedTuple):
-    """Of the patches, heads side by side (B, N, D). Class attention has no queries of patches: q is None."""
+    """Of the patches, heads side by side (B, N, D). Class attention has no queries of patches: q is
+    None.
+    """
 
     q: Tensor | None
     k: Tensor
@@ -119,15 +133,16 @@ class QKV(NamedTuple):
 
 
 def last_qkv(model: nn.Module, images: Tensor, rotated: bool = True) -> QKV:
-    """Queries, keys and values of the last block, without CLS and registers: what object discovery reads.
+    """Queries, keys and values of the last block, without CLS and registers: what object discovery
+    reads.
 
-    They are as attention compares them: normalised and rotated where the model does so. `rotated=False` takes them
-    before the rotation, so that likeness does not fade with distance.
+    They are as attention compares them: normalised and rotated where the model does so.
+    `rotated=False` takes them before the rotation, so that likeness does not fade with distance.
     """
     backbone = backbone_of(model)
     refuse_differential(backbone)
     with before_rotation(backbone) as plain:
-        features, seen = watched(backbone, images, lambda call: call, keep=1)
+        features, seen = run_with_hook(backbone, images, lambda call: call, keep=1)
     patches = features.grid[0] * features.grid[1]
     call = seen[-1] if seen else None
     if call is None or call.k.shape[-2] != patches + backbone.prefix or len(call.k) != len(images):
@@ -141,6 +156,48 @@ def last_qkv(model: nn.Module, images: Tensor, rotated: bool = True) -> QKV:
 
     queries = of_patches(q) if q.shape[-2] == k.shape[-2] else None
     return QKV(queries, of_patches(k), of_patches(call.v), features.grid)
+
+
+class PatchKeys(NamedTuple):
+    values: Tensor  # (B, N, D), not normalised; CLS and registers are not among them
+    grid: tuple[int, int]
+    source: Source
+
+
+def last_keys(model: nn.Module, images: Tensor, source: str = "auto") -> PatchKeys:
+    """Of a model or a backbone: SimPool's own keys [SimPool Eq. 14], else the last block's, else
+    the feature map.
+
+    `source` asks for one of them: "pool", "block" or "map". A block's keys are its heads side by
+    side, before they are rotated, so that likeness does not fade with distance.
+    """
+    if source not in SOURCES:
+        raise ValueError(f"keys come from one of {', '.join(SOURCES)}, got '{source}'")
+    pool = getattr(model, "pool", None)
+    backbone = backbone_of(model)
+    if source == "pool" or (source == "auto" and isinstance(pool, SimPool)):
+        if not isinstance(pool, SimPool):
+            raise ValueError(
+                f"this model has no SimPool whose keys could be read: source is one of {SOURCES[2:]}"
+            )
+        tokens, grid, _ = backbone(images)
+        return PatchKeys(pool.keys(tokens), grid, "pool")
+    if source == "map":
+        tokens, grid, _ = backbone(images)
+        return PatchKeys(tokens, grid, "map")
+    refuse_differential(backbone)
+    with before_rotation(backbone) as plain:
+        (tokens, grid, _), seen = run_with_hook(backbone, images, lambda call: call.k, keep=1)
+    count = grid[0] * grid[1]
+    if not seen or seen[-1].shape[-2] != count + backbone.prefix or len(seen[-1]) != len(images):
+        if source == "block":
+            raise ValueError(
+                f"no attention over all patches was seen in '{backbone.name}': its keys are its map"
+            )
+        return PatchKeys(tokens, grid, "map")  # convolutions, windows
+    k, before = seen[-1], plain.get("k_norm")  # (B, h, prefix + N, d)
+    k = before if before is not None and before.shape == k.shape else k
+    return PatchKeys(k[..., -count:, :].transpose(1, 2).flatten(2), grid, "block")
 
 
 @contextmanager

@@ -21,11 +21,12 @@ Classes = int | Sequence[int] | Tensor | None
 def cam(
     model: PooledModel, images: Tensor, classes: Classes = None, positive: bool = False
 ) -> Tensor:
-    """(B, m, H, W), m = 1 for one class an image: what each position adds to the logit, without the bias.
+    """(B, m, H, W), m = 1 for one class an image: what each position adds to the logit, without the
+    bias.
 
-    `classes`: one for all, one for each image (B,), several for each (B, m), or None for the predicted ones.
-    For average pooling the mean of the map plus the bias is the logit, also where a norm stands between pool and
-    head. `positive=True` drops what speaks against the class.
+    `classes`: one for all, one for each image (B,), several for each (B, m), or None for the
+    predicted ones. For average pooling the mean of the map plus the bias is the logit, also where a
+    norm stands between pool and head. `positive=True` drops what speaks against the class.
     """
     return cam_of_features(model, model.features(images), classes, positive)
 
@@ -107,7 +108,9 @@ def as_classes(classes: Classes, logits: Tensor) -> Tensor:
 
 
 def _settled(head: Head, x: Tensor) -> Tensor:
-    """The head's BatchNorm with the statistics it has gathered: a map must not depend on the other images."""
+    """The head's BatchNorm with the statistics it has gathered: a map must not depend on the other
+    images.
+    """
     return x if head.norm is None else head.norm.settled(x)
 
 
@@ -123,7 +126,8 @@ def _behind(model: PooledModel, tokens: Tensor, u: Tensor) -> Tensor:
 def _after(norm: nn.Module, tokens: Tensor, u: Tensor) -> Tensor:
     """The norm behind the pool, on tokens, with the statistics of the pooled vector u (B, D).
 
-    So it stays the affine map that the vector went through, and the parts still add up to the logit.
+    So it stays the affine map that the vector went through, and the parts still add up to the
+    logit.
     """
     if isinstance(norm, nn.Identity):
         return tokens

@@ -1,4 +1,6 @@
-"""The arguments of `create_model` as they stand in a saved model's config.json: written, checked, used."""
+"""The arguments of `create_model` as they stand in a saved model's config.json: written, checked,
+used.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ from ..pooling import registry as pools
 from . import pooled
 from .pooled import PooledModel
 
-# Weights come from the folder alone: none of these may say otherwise, least of all a path of somebody else's choice.
+# Weights come from the folder alone: none of these may say otherwise, least of all a path of
+# somebody else's choice.
 OTHER_WEIGHTS = re.compile(
     "pretrained.*|weights|checkpoint_path|cache_dir|.*_filter(_fn)?|(model|feature)_cfg|config"
 )
@@ -96,7 +99,9 @@ def check_arguments(arguments: Any, source: object) -> None:
 
 
 def rebuild(arguments: dict[str, Any], source: object) -> PooledModel:
-    """`create_model` without weights; what it does not know or cannot do is a sentence about the file."""
+    """`create_model` without weights; what it does not know or cannot do is a sentence about the
+    file.
+    """
     try:
         return pooled.create_model(**_tuples(arguments), pretrained=False)
     except (

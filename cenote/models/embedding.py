@@ -10,7 +10,8 @@ NORMS = (None, "layer")
 class Embedding(nn.Module):
     """(B, D), or (B, k, D) for k pooled vectors in a row -> (B, embedding_dim), not normalised.
 
-    norm="layer": a LayerNorm without weights on the pooled vector, before the linear layer, as ProxyNCA++ has it.
+    norm="layer": a LayerNorm without weights on the pooled vector, before the linear layer, as
+    ProxyNCA++ has it.
     """
 
     def __init__(self, dim: int, embedding_dim: int, norm: str | None = None) -> None:

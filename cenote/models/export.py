@@ -48,7 +48,9 @@ class OutputAndMap(nn.Module):
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written: shapes are words where they are free, and `step` is what image sizes are multiples of."""
+    """What was written: shapes are words where they are free, and `step` is what image sizes are
+    multiples of.
+    """
 
     path: Path
     inputs: dict[str, tuple[str, ...]]
@@ -97,7 +99,9 @@ def export_model(
 
 
 def trace(wrapper: OutputAndMap) -> tuple[ExportedProgram, tuple[int, int], int, bool]:
-    """The program, the traced image size, what sizes are multiples of, and whether they are free at all."""
+    """The program, the traced image size, what sizes are multiples of, and whether they are free at
+    all.
+    """
     backbone = wrapper.model.backbone
     native = backbone.preprocessing.size
     step = math.ceil(max(backbone.stride()))
@@ -158,10 +162,12 @@ def _input_shape(program: ExportedProgram) -> tuple[Any, ...]:
 
 @contextmanager
 def _without_conditions(encoder: nn.Module) -> Iterator[None]:
-    """Two functions of timm decide by the image size, and a trace would take each decision as a law.
+    """Two functions of timm decide by the image size, and a trace would take each decision as a
+    law.
 
-    Position embeddings are left alone at their own size: resampled to it, they stay as they are. "Same" padding is
-    computed anew for every size: for multiples of the stride it is always the same.
+    Position embeddings are left alone at their own size: resampled to it, they stay as they are.
+    "Same" padding is computed anew for every size: for multiples of the stride it is always the
+    same.
     """
     places: list[tuple[Any, str, Any]] = [
         (sys.modules[type(encoder).__module__], "resample_abs_pos_embed", _resample),
@@ -232,7 +238,9 @@ def _write_onnx(program: ExportedProgram, path: Path, output: str) -> None:
 def _compare(
     wrapper: OutputAndMap, path: Path, format: Format, size: tuple[int, int, int, int]
 ) -> tuple[float, list[tuple[int, ...]]]:
-    """The largest difference of the written file to PyTorch, relative where values exceed 1, and PyTorch's shapes."""
+    """The largest difference of the written file to PyTorch, relative where values exceed 1, and
+    PyTorch's shapes.
+    """
     like = next(wrapper.parameters(), torch.empty(0))
     images = torch.rand(size, generator=torch.Generator().manual_seed(0)).to(like)
     expected = wrapper(images)

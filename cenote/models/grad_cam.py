@@ -1,4 +1,6 @@
-"""Grad-CAM and its relatives, computed by the package `grad-cam` for any backbone, pool and head."""
+"""Grad-CAM and its relatives, computed by the package `grad-cam` for any backbone, pool and
+head.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,12 @@ if TYPE_CHECKING:
 def grad_cam(
     model: PooledModel, images: Tensor, classes: Classes = None, method: str = "GradCAM"
 ) -> Tensor:
-    """(B, m, H, W), each map from 0 to 1. `method` is a class of `pytorch_grad_cam`: "GradCAMPlusPlus", "LayerCAM"...
+    """(B, m, H, W), each map from 0 to 1. `method` is a class of `pytorch_grad_cam`:
+    "GradCAMPlusPlus", "LayerCAM"...
 
-    It looks at the tokens that are pooled; for a CLS model at the input of the last block, the last place where the
-    patches still matter. Parameters, gradients and training mode are left as they were.
+    It looks at the tokens that are pooled; for a CLS model at the input of the last block, the last
+    place where the patches still matter. Parameters, gradients and training mode are left as they
+    were.
     """
     package = require("pytorch_grad_cam", extra="cam")
     maker = getattr(package, method, None)

@@ -14,8 +14,9 @@ class Head(nn.Module):
     """(B, D), or (B, k, D) for k pooled vectors -> logits (B, classes).
 
     combine="max": one linear layer on each vector, the largest of the k logits for each class;
-    combine="concat": the k vectors in a row, projected to D, then the linear layer (S Table 10).
-    norm="batch": BatchNorm without affine before the linear layer, as attentive probing does.
+    combine="concat": the k vectors in a row, projected to D, then the linear layer
+    [SimPool Table 10]. norm="batch": BatchNorm without affine before the linear layer, as attentive
+    probing does.
     """
 
     def __init__(
@@ -53,8 +54,9 @@ class Head(nn.Module):
         if self.norm is None:
             return u
         if self.training and len(u) == 1:
-            # One image has no spread of its own, not even its k vectors, and the last batch of an epoch may well
-            # be one image. What the earlier batches had is the best estimate there is.
+            # One image has no spread of its own, not even its k vectors, and the last batch of an
+            # epoch may well be one image. What the earlier batches had is the best estimate there
+            # is.
             return self.norm.settled(u)
         return self.norm(u)  # the k vectors share the linear layer, hence its norm too
 

@@ -15,7 +15,9 @@ class Saved(ModelHubMixin, library_name="cenote", tags=["image-feature-extractio
     """`save(folder)`, `from_pretrained(folder or repository)`, `save_pretrained`, `push_to_hub`."""
 
     def save(self: Any, folder: str | Path) -> None:
-        """Write config.json and model.safetensors into the folder; `cenote.load(folder)` reads them."""
+        """Write config.json and model.safetensors into the folder; `cenote.load(folder)` reads
+        them.
+        """
         from .saving import save_model
 
         save_model(self, folder)
@@ -23,7 +25,9 @@ class Saved(ModelHubMixin, library_name="cenote", tags=["image-feature-extractio
     def save_pretrained(
         self, save_directory: str | Path, *, push_to_hub: bool = False, **options: Any
     ) -> str | None:
-        """As the mixin does, but it begins by deleting config.json, and a kill then would leave half a model."""
+        """As the mixin does, but it begins by deleting config.json, and a kill then would leave
+        half a model.
+        """
         folder = Path(save_directory)
         self.save(folder)
         if not (folder / "README.md").exists():
@@ -41,7 +45,9 @@ class Saved(ModelHubMixin, library_name="cenote", tags=["image-feature-extractio
     def from_pretrained(
         cls, pretrained_model_name_or_path: str | Path, **options: Any
     ) -> PooledModel:
-        """A model from a folder, or from a repository of the hub by name (revision=, token=, cache_dir=, ...)."""
+        """A model from a folder, or from a repository of the hub by name (revision=, token=,
+        cache_dir=, ...).
+        """
         return cls._from_pretrained(model_id=str(pretrained_model_name_or_path), **options)
 
     @classmethod

@@ -13,12 +13,12 @@ from ..backbones import Backbone, Features
 from ..pooling import Pool, create_pool
 from . import attend
 from .embedding import Embedding
-from .fpn import Pyramid
 from .head import Head
 from .hub import Saved
-from .last_block import replace_last_block
-from .last_norm import place_norm
-from .stride import create_finer_backbone
+from .surgery.last_block import replace_last_block
+from .surgery.last_norm import place_norm
+from .surgery.pyramid import Pyramid
+from .surgery.stride import create_finer_backbone
 
 TOKENS = ("patches", "all", "cls")
 NORMS = ("auto", "before", "after", "none")
@@ -27,9 +27,9 @@ NORMS = ("auto", "before", "after", "none")
 class PooledModel(nn.Module, Saved):
     """`model(images)` logits, `model.embed(images)` vectors, `model.attend(images)` maps.
 
-    `tokens`: what is pooled, the "patches", "all" of [CLS; patches], or nothing: the "cls" token is the vector.
-    `norm`: where the encoder's last LayerNorm stands, "before" the pool (the supervised ViT of SimPool),
-    "after" it (its DINO ViT and ConvNeXt) or nowhere, "none" (its ResNet).
+    `tokens`: what is pooled, the "patches", "all" of [CLS; patches], or nothing: the "cls" token is
+    the vector. `norm`: where the encoder's last LayerNorm stands, "before" the pool (the supervised
+    ViT of SimPool), "after" it (its DINO ViT and ConvNeXt) or nowhere, "none" (its ResNet).
     """
 
     def __init__(
@@ -97,7 +97,9 @@ class PooledModel(nn.Module, Saved):
         return {f"backbone.model.{name}" for name in ask()}
 
     def group_matcher(self, coarse: bool = False) -> Callable[[str], int]:
-        """The layer of a parameter, counted from the input, for rates that decay by layer; pool and head come last."""
+        """The layer of a parameter, counted from the input, for rates that decay by layer; pool and
+        head come last.
+        """
         from timm.models import group_parameters
 
         encoder: Any = self.backbone.model
@@ -110,23 +112,29 @@ class PooledModel(nn.Module, Saved):
         return lambda name: layers.get(name.removeprefix("backbone.model."), last)
 
     def attend(self, images: Tensor, kind: str = "auto", **options: Any) -> Tensor:
-        """Maps (B, m, H, W) of where the vector, or the decision, came from, for images of any size.
+        """Maps (B, m, H, W) of where the vector, or the decision, came from, for images of any
+        size.
 
-        `kind`: the "pool"'s own; "cls" attention (block=-1 or None for all, heads="mean" or "all"); attention
-        "rollout"; class activation map, "cam" (classes=...); "gradcam" (classes=..., method=...; needs grad-cam).
-        "auto" is the pool's own where it has one, CLS attention for a CLS model, else CAM.
+        `kind`: the "pool"'s own; "cls" attention (block=-1 or None for all, heads="mean" or "all");
+        attention "rollout"; class activation map, "cam" (classes=...); "gradcam" (classes=...,
+        method=...; needs grad-cam). "auto" is the pool's own where it has one, CLS attention for a
+        CLS model, else CAM.
         """
         return attend.attend(self, images, kind, **options)
 
     def localize(
         self, images: Tensor, share: float = 0.6, kind: str = "auto", **options: Any
     ) -> Tensor:
-        """Boxes (B, 4), x0 y0 x1 y1 in pixels of the input, around what holds `share` of the map's mass."""
+        """Boxes (B, 4), x0 y0 x1 y1 in pixels of the input, around what holds `share` of the map's
+        mass.
+        """
         return attend.localize(self, images, share, kind, **options)
 
 
 def pool_tokens(pool: Pool | None, which: str, features: Features) -> tuple[Tensor, Tensor | None]:
-    """Vectors and maps (B, m, H, W) of the "patches", of "all" of [CLS; patches], or the CLS token without a pool."""
+    """Vectors and maps (B, m, H, W) of the "patches", of "all" of [CLS; patches], or the CLS token
+    without a pool.
+    """
     tokens, grid, cls = features
     if pool is None:
         assert cls is not None
@@ -165,12 +173,13 @@ def create_model(
 ) -> PooledModel:
     """A timm backbone (or "lite0"), a pool by name and a linear head.
 
-    `num_classes=None` keeps the backbone's own classifier where it fits the pooled vector; 0 means no head.
-    `pool="cls"` takes the CLS token, as `tokens="cls"` does. A pool over the patches removes the CLS token from the
-    encoder; `keep_cls=True` leaves it there, unused. `depth` drops (-b) or adds (+b) blocks; `last_block="sar"`, or a
-    row A-F of SAR's Table 1(b), takes skip connections out of the last one. A finer map: `stride=2` or `4` removes
-    the stride of the last one or two stages, `fpn="P2"`, "P3" or "P4" pools a level of a feature pyramid.
-    `embedding_dim` puts a linear embedding behind the pool (timm's own `embed_dim` is the width of a ViT), and
+    `num_classes=None` keeps the backbone's own classifier where it fits the pooled vector; 0 means
+    no head. `pool="cls"` takes the CLS token, as `tokens="cls"` does. A pool over the patches
+    removes the CLS token from the encoder; `keep_cls=True` leaves it there, unused. `depth` drops
+    (-b) or adds (+b) blocks; `last_block="sar"`, or a row A-F of SAR's Table 1(b), takes skip
+    connections out of the last one. A finer map: `stride=2` or `4` removes the stride of the last
+    one or two stages, `fpn="P2"`, "P3" or "P4" pools a level of a feature pyramid. `embedding_dim`
+    puts a linear embedding behind the pool (timm's own `embed_dim` is the width of a ViT), and
     `embedding_norm="layer"` a LayerNorm before it.
     """
     base = create_finer_backbone(
@@ -300,7 +309,9 @@ def _head(
 
 
 def _drop_classifier(backbone: Backbone) -> None:
-    """The backbone ends at its feature map: what it had behind it would only take space and gradients."""
+    """The backbone ends at its feature map: what it had behind it would only take space and
+    gradients.
+    """
     reset = getattr(backbone.model, "reset_classifier", None)
     if reset is None:
         return

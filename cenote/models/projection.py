@@ -11,9 +11,11 @@ from torch.nn.utils.parametrizations import weight_norm
 
 
 class DinoHead(nn.Module):
-    """DINO's: an MLP, l2, and a last layer whose rows have a length of their own, or length one (`fixed_length`).
+    """DINO's: an MLP, l2, and a last layer whose rows have a length of their own, or length one
+    (`fixed_length`).
 
-    Checkpoints of the old weight norm (`weight_g`, `weight_v`) and of the parametrised one both load.
+    Checkpoints of the old weight norm (`weight_g`, `weight_v`) and of the parametrised one both
+    load.
     """
 
     def __init__(
@@ -38,7 +40,9 @@ class DinoHead(nn.Module):
 
 
 class MocoHead(nn.Sequential):
-    """MoCo-v3's projector and predictor: linear layers and BatchNorm, the last one without scale and shift."""
+    """MoCo-v3's projector and predictor: linear layers and BatchNorm, the last one without scale
+    and shift.
+    """
 
     def __init__(self, dim: int, out: int = 256, hidden: int = 4096, layers: int = 3) -> None:
         sizes = [dim, *[hidden] * (layers - 1), out]

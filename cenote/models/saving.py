@@ -1,4 +1,6 @@
-"""A model in a folder: config.json and model.safetensors. Nothing in it is pickled, nothing in it is run."""
+"""A model in a folder: config.json and model.safetensors. Nothing in it is pickled, nothing in it
+is run.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +33,11 @@ PENDING = re.compile(r"\.(cenote-[0-9a-f]{32}|model\.[0-9a-f]{64}\.safetensors)"
 
 
 def save_model(model: PooledModel, folder: str | Path) -> None:
-    """Write the two files so that a kill at any moment leaves the old model or the new one, never a mixture.
+    """Write the two files so that a kill at any moment leaves the old model or the new one, never a
+    mixture.
 
-    config.json carries the digest of its weights, and replacing it is the one moment at which the new model counts:
-    the new weights lie beside it by then, under a name made of that digest.
+    config.json carries the digest of its weights, and replacing it is the one moment at which the
+    new model counts: the new weights lie beside it by then, under a name made of that digest.
     """
     arguments = arguments_of(model)
     folder = Path(folder)
@@ -67,7 +70,9 @@ def save_model(model: PooledModel, folder: str | Path) -> None:
 
 
 def load(folder: str | Path) -> PooledModel:
-    """The model that `save_model` wrote, in evaluation mode. Whatever is wrong with the files is one sentence."""
+    """The model that `save_model` wrote, in evaluation mode. Whatever is wrong with the files is
+    one sentence.
+    """
     folder = Path(folder)
     if not folder.is_dir():
         raise FileNotFoundError(2, "no such model folder", str(folder))
@@ -87,7 +92,9 @@ def load(folder: str | Path) -> PooledModel:
 
 
 def read_config(path: Path) -> dict[str, Any]:
-    """config.json, checked: known keys of the right kinds only, and no argument that could reach another file."""
+    """config.json, checked: known keys of the right kinds only, and no argument that could reach
+    another file.
+    """
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -180,7 +187,9 @@ def _looks_whole(path: Path) -> bool:
 
 
 def _fill(model: PooledModel, state: dict[str, Tensor], path: Path) -> None:
-    """Every tensor of the model from the file, and no other: else a sentence that counts and names them."""
+    """Every tensor of the model from the file, and no other: else a sentence that counts and names
+    them.
+    """
     own = {name: tuple(value.shape) for name, value in model.state_dict().items()}
     theirs = {name: tuple(value.shape) for name, value in state.items()}
     complaints = []
@@ -213,7 +222,9 @@ def _fill(model: PooledModel, state: dict[str, Tensor], path: Path) -> None:
 
 
 def _tensors(model: PooledModel) -> dict[str, Tensor]:
-    """The state dict with a copy for every tensor that shares memory: the format has no other word for tied ones."""
+    """The state dict with a copy for every tensor that shares memory: the format has no other word
+    for tied ones.
+    """
     seen: set[int] = set()
     tensors = {}
     for name, value in model.state_dict().items():
@@ -225,7 +236,9 @@ def _tensors(model: PooledModel) -> dict[str, Tensor]:
 
 
 def _write(folder: Path, write: Callable[[Path], object]) -> Path:
-    """A new file, on the disk and not merely on its way there; alone, for safetensors may leave another beside it."""
+    """A new file, on the disk and not merely on its way there; alone, for safetensors may leave
+    another beside it.
+    """
     path = folder / f".cenote-{uuid4().hex}" / "new"
     path.parent.mkdir()
     write(path)

@@ -10,7 +10,7 @@ from ..data.with_size import WithSize
 from ..metrics import prepare_maps
 from ..metrics.arrays import Array
 from ..models import PooledModel
-from ..models.decided import Sight
+from ..models.class_map import ForwardPass
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class MapPredictor:
         """Resize to a square without cropping; also return the original size."""
         return WithSize(self.model.backbone.preprocessing.whole((self.size, self.size)))
 
-    def predict(self, images: Tensor) -> Sight:
-        return Sight(self.model, images.to(next(self.model.parameters()).device), self.kind)
+    def predict(self, images: Tensor) -> ForwardPass:
+        return ForwardPass(self.model, images.to(next(self.model.parameters()).device), self.kind)
 
     def scores(self, raw: Tensor) -> Array:
         """Resize raw maps (B, h, w) to (B, size, size) and scale them to [0, 1]."""

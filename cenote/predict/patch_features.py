@@ -16,10 +16,9 @@ from ..data.loading import UnreadableImage, load
 from ..data.with_size import WithSize
 from ..models import PooledModel
 from ..models.attend import possible
-from ..models.attention_maps import cls_attention
+from ..models.attention_hooks import backbone_of
+from ..models.attention_maps import cls_attention, last_keys
 from ..models.cam import minmax
-from ..models.keys import last_keys
-from ..models.watch import backbone_of
 
 LARGEST = 640  # short side, where no other is asked for: the number of pairs of patches grows with its fourth power
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..models import PooledModel
-from ..models.decided import settle_kind
+from ..models.class_map import resolve_map_kind
 
 FILE = "localization.json"
 # Where nothing was calibrated: near the best of two data sets (docs/localization.md), not of yours. A class activation
@@ -77,7 +77,7 @@ def threshold_for(
     if kept is not None and kind in ("auto", kept.kind) and size in (None, kept.size):
         return kept
     side = size or model.backbone.preprocessing.size
-    settled = settle_kind(model, kind, side)
+    settled = resolve_map_kind(model, kind, side)
     if given is not None:
         return Threshold(given, settled, side, "as given")
     why = "no threshold was calibrated for this model"

@@ -16,8 +16,8 @@ from ..backbones import Backbone
 from ..data import Dataset
 from ..data.transforms import train_transform
 from ..models import PooledModel, create_model
-from ..models.fpn import Pyramid
-from ..models.stride import create_finer_backbone
+from ..models.surgery.pyramid import Pyramid
+from ..models.surgery.stride import create_finer_backbone
 from .config import OptimizationConfig
 from .tasks.supervised import Supervised
 

@@ -17,7 +17,7 @@ from ..models.frozen import FrozenBackbone
 from ..models.image_text.small import SmallClip
 from ..models.image_text.text_tower import TextTower
 from ..models.image_text.words import Words
-from ..models.stride import create_finer_backbone
+from ..models.surgery.stride import create_finer_backbone
 from ..options import check_names, check_number
 from ..pooling import registry
 from .config import OptimizationConfig

@@ -13,7 +13,7 @@ from ..data.truth import boxes_of, mask_of, with_boxes
 from ..data.with_size import WithSize
 from ..metrics import BoxAccuracy, PixelPrecision, prepare_maps, resize_mask
 from ..models import PooledModel
-from ..models.decided import Sight, settle_kind
+from ..models.class_map import ForwardPass, resolve_map_kind
 from ..predict.distributed import gathered, rank, world
 from .config import OptimizationConfig
 
@@ -49,7 +49,7 @@ class Located:
     def counted(self, model: PooledModel) -> BoxAccuracy | PixelPrecision:
         """What all images together say, on every process."""
         model, own = model.eval(), model.backbone.preprocessing
-        self.kind = self.kind or settle_kind(model, "auto", own.size)
+        self.kind = self.kind or resolve_map_kind(model, "auto", own.size)
         counter = BoxAccuracy() if self.by == "boxes" else PixelPrecision()
         share = max(min(self.batch, len(self.dataset)) // world(), 1)
         several: dict[str, Any] = {"workers": self.workers, "rank": rank(), "world": world()}
@@ -58,7 +58,7 @@ class Located:
             bad += [sentence for _, sentence in found.bad]
             if len(found.indices):
                 images, sizes = found.images
-                maps = Sight(model, images.to(self.device), self.kind).maps(
+                maps = ForwardPass(model, images.to(self.device), self.kind).maps(
                     found.labels.to(self.device)
                 )
                 ready = prepare_maps(maps.float().cpu(), own.size).numpy()
@@ -141,7 +141,9 @@ def final_test(
         return {}
     located = Located(test, settings, device, say)
     found = located.counted(model)
-    report: dict[str, Any] = {"map": settle_kind(model, "auto", model.backbone.preprocessing.size)}
+    report: dict[str, Any] = {
+        "map": resolve_map_kind(model, "auto", model.backbone.preprocessing.size)
+    }
     report |= {"left_out": located.bad} if located.bad else {}
     if not isinstance(found, BoxAccuracy):
         return {"pixels": score_of(found), "bin_width": found.bin_width, **report}

@@ -12,7 +12,7 @@ import torch
 from ..data.transforms import train_transform
 from ..models import PooledModel, create_model, load
 from ..models.frozen import FrozenBackbone, PooledHead
-from ..models.stride import create_finer_backbone
+from ..models.surgery.stride import create_finer_backbone
 from ..options import check_names
 from ..pooling import registry
 from ..predict.distributed import world

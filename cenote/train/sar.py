@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..losses import spatial_entropy, total_variation
 from ..models import PooledModel
-from ..models.scores import Scores
+from ..models.attention_logits import AttentionLogits
 from .config import OptimizationConfig
 from .schedules import cosine
 
@@ -41,8 +41,8 @@ class SarLoss:
         else:
             self.weight = cosine(peak, 0.0, (epoch - warmup) / max(epochs - warmup, 1e-12))
 
-    def watch(self) -> Scores:
-        return Scores(self.model)
+    def watch(self) -> AttentionLogits:
+        return AttentionLogits(self.model)
 
-    def __call__(self, scores: Scores) -> Tensor:
+    def __call__(self, scores: AttentionLogits) -> Tensor:
         return self.weight * PENALTIES[self.settings.sar_loss](scores.last())

@@ -17,7 +17,7 @@ from ..backbones import Features
 from ..data import read_image
 from ..models import PooledModel, load
 from ..models.attend import possible
-from ..models.decided import Sight
+from ..models.class_map import ForwardPass
 from ..predict.maps import MapPredictor
 from ..predict.open_model import class_names
 from ..predict.thresholds import FILE, Threshold, threshold_for
@@ -50,9 +50,9 @@ class PhotoFeatures(NamedTuple):
     size: tuple[int, int]  # (width, height) of the photograph
     features: Features
 
-    def apply(self, model: PooledModel, kind: str) -> Sight:
+    def apply(self, model: PooledModel, kind: str) -> ForwardPass:
         """Return the forward pass of a model of the same family, without its backbone."""
-        sight = Sight.__new__(Sight)
+        sight = ForwardPass.__new__(ForwardPass)
         sight.model, sight.images, sight.kind = model, self.images, kind
         sight.features = self.features
         sight.logits = None

@@ -11,7 +11,7 @@ from PIL import Image
 from cenote.data import BadImage, Dataset
 from cenote.losses import spatial_entropy
 from cenote.models import PooledModel
-from cenote.models.scores import Scores
+from cenote.models.attention_logits import AttentionLogits
 from cenote.report import Entry, contact_sheet, overlay
 
 
@@ -27,7 +27,7 @@ def maps_by_head(
     model, preprocessing = model.eval(), model.backbone.preprocessing
     side = size or preprocessing.size
     pixels = preprocessing.whole((side, side))(photo)[None].to(next(model.parameters()).device)
-    with Scores(model) as scores:  # raises for a pool without a map
+    with AttentionLogits(model) as scores:  # raises for a pool without a map
         model.embed(pixels)
     if model.pool is None:
         maps = model.attend(pixels, kind="cls", heads="all")[0]

@@ -32,7 +32,7 @@ from cenote.evaluate.jaccard import jaccard
 from cenote.evaluate.localize import localize
 from cenote.losses import spatial_entropy
 from cenote.models import PooledModel, load, save_model
-from cenote.models.scores import Scores
+from cenote.models.attention_logits import AttentionLogits
 from cenote.report.sheet import stacked
 from cenote.train.config import OptimizationConfig
 from cenote.train.fit import fit
@@ -172,7 +172,7 @@ def entropy_of_maps(model: PooledModel, dataset: Dataset) -> float:
     """(A 9), the mean over whole images and heads, of what the softmax is given."""
     total, count = 0.0, 0
     for batch in batches(dataset, model.eval().backbone.preprocessing.whole(), 64):
-        with Scores(model) as seen:
+        with AttentionLogits(model) as seen:
             model.embed(batch.images)
         total, count = (
             total + float(spatial_entropy(seen.last())) * len(batch.labels),

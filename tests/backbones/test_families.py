@@ -90,7 +90,9 @@ def with_another_cls(backbone: Backbone) -> Tensor:
 @pytest.mark.parametrize("name", SLIM_MEMBERS)
 @torch.no_grad()
 def test_removal_is_what_masking_cls_would_give(name: str) -> None:
-    """Patches attend to [CLS; patches]. With a CLS that nobody sees they must come out as with none."""
+    """Patches attend to [CLS; patches]. With a CLS that nobody sees they must come out as with
+    none.
+    """
     backbone = slim(name)
     x = images_for(backbone)
     before = backbone(x)

@@ -1,4 +1,6 @@
-"""The small networks that come with Cenote are backbones like any other: any size, any gain, saved by name."""
+"""The small networks that come with Cenote are backbones like any other: any size, any gain, saved
+by name.
+"""
 
 from pathlib import Path
 

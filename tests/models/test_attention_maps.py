@@ -1,4 +1,6 @@
-"""Attention seen through fused kernels against timm's own explicit attention, and against products done by hand."""
+"""Attention seen through fused kernels against timm's own explicit attention, and against products
+done by hand.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +15,8 @@ from cenote.backbones import Backbone
 from cenote.models.attention_maps import cls_attention, cls_scores, last_qkv, rollout
 from tests.toy_models import narrow_resnet
 
-# CLS alone; CLS and distillation token; CLS and registers; rotation; rotation and registers; position biases.
+# CLS alone; CLS and distillation token; CLS and registers; rotation; rotation and registers;
+# position biases.
 VITS: dict[str, dict[str, Any]] = {
     "vit_tiny_patch16_224": {"depth": 3, "dynamic_img_size": True},
     "deit_tiny_distilled_patch16_224": {"depth": 2, "dynamic_img_size": True},
@@ -48,7 +51,9 @@ LATE = {"cait_xxs24_224": {"depth": 1, "img_size": (64, 96)}, "xcit_nano_12_p16_
 
 
 def assert_close(actual: Tensor, expected: Tensor, rtol: float = 1e-4, atol: float = 1e-5) -> None:
-    """Fused and explicit attention add float32 values in different orders, in a few blocks one after the other."""
+    """Fused and explicit attention add float32 values in different orders, in a few blocks one
+    after the other.
+    """
     torch.testing.assert_close(actual, expected, rtol=rtol, atol=atol)
 
 
@@ -74,7 +79,9 @@ def pictures(name: str, batch: int = 2) -> Tensor:
 
 @contextmanager
 def explicit(backbone: Backbone) -> Iterator[list[Tensor]]:
-    """With fused attention off, timm computes every attention matrix and hands it to `attn_drop`."""
+    """With fused attention off, timm computes every attention matrix and hands it to
+    `attn_drop`.
+    """
     seen: list[Tensor] = []
     switched = [m for m in backbone.modules() if getattr(m, "fused_attn", False)]
     drops = [m for n, m in backbone.named_modules() if n.endswith("attn_drop")]

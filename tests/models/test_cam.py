@@ -161,7 +161,9 @@ def grad_cam_inputs() -> tuple[PooledModel, Tensor]:
 
 
 def test_grad_cam_of_a_linear_head_over_gap_is_cam() -> None:
-    """The gradient of the logit by every position is w_c / N: the positive part of CAM, from 0 to 1."""
+    """The gradient of the logit by every position is w_c / N: the positive part of CAM, from 0 to
+    1.
+    """
     from cenote.models.grad_cam import grad_cam
 
     model, images = grad_cam_inputs()

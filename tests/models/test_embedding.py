@@ -1,4 +1,6 @@
-"""An embedding is one linear layer behind pool and norm; maps, saving, export and a head go on working with it."""
+"""An embedding is one linear layer behind pool and norm; maps, saving, export and a head go on
+working with it.
+"""
 
 from pathlib import Path
 from typing import Any

@@ -47,7 +47,8 @@ def assert_agrees(
         logits, maps = given(x)
         _, a = model.pool_features(model.features(x))
         assert a is not None and maps.shape == a.shape and a.shape[-2:] == model.features(x).grid
-        # At another size, position embeddings are resampled, by a kernel of the runtime's own: 2e-4 was seen.
+        # At another size, position embeddings are resampled, by a kernel of the runtime's own: 2e-4
+        # was seen.
         assert (logits - model(x)).abs().max() <= 5e-4 and (maps - a).abs().max() <= 1e-4
 
 
@@ -171,7 +172,8 @@ COMPILED = [
 def test_compiles_without_graph_breaks(which: Any, pool: str) -> None:
     torch._dynamo.reset()
     model = make(which, pool)
-    # lite0 computes its padding from the size: a graph for all sizes at once takes PyTorch minutes of algebra.
+    # lite0 computes its padding from the size: a graph for all sizes at once takes PyTorch minutes
+    # of algebra.
     dynamic = False if which[0] == "lite0" else None
     compiled = torch.compile(model, fullgraph=True, backend="aot_eager", dynamic=dynamic)
     for size in (64, 96):  # the second size is another graph, not an error

@@ -1,6 +1,8 @@
-"""Image-text models: one interface, unit vectors, made-up words exactly where words are, nothing downloaded.
+"""Image-text models: one interface, unit vectors, made-up words exactly where words are, nothing
+downloaded.
 
-The text-space model is ConSE by its equation; open_clip models are small random ones in local files.
+The text-space model is ConSE by its equation; open_clip models are small random ones in local
+files.
 """
 
 import json
@@ -38,7 +40,9 @@ def text_space() -> TextSpace:
 
 
 def test_texts_are_as_wordllama_has_them(text_space: TextSpace) -> None:
-    """The package's own inference. Its `load` looks for the tokenizer in a folder that its wheel does not have."""
+    """The package's own inference. Its `load` looks for the tokenizer in a folder that its wheel
+    does not have.
+    """
     inference = pytest.importorskip("wordllama.inference", reason="needs: pip install wordllama")
     from tokenizers import Tokenizer
 
@@ -92,7 +96,8 @@ def test_identity_is_of_weights_and_settings(text_space: TextSpace) -> None:
     assert text_space.identity.startswith("text-space/lite0 ")
 
 
-# open_clip: a tiny CLIP, and a tiny one whose text tower is SigLIP's (no causal mask, the last place, a biased layer)
+# open_clip: a tiny CLIP, and a tiny one whose text tower is SigLIP's (no causal mask, the last
+# place, a biased layer)
 VISION = {"image_size": 32, "layers": 1, "width": 32, "patch_size": 16, "head_width": 16}
 TEXT = {"context_length": 16, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 2}
 SIGLIP = {"no_causal_mask": True, "proj_bias": True, "pool_type": "last", "pad_id": 1}

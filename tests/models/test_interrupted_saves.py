@@ -66,7 +66,9 @@ def test_a_kill_leaves_the_old_model_or_the_new(tmp_path: Path) -> None:
 def test_every_single_step_of_a_save_can_be_the_last(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The process dies before the n-th rename, sync or deletion, for every n: a sure version of the race above."""
+    """The process dies before the n-th rename, sync or deletion, for every n: a sure version of the
+    race above.
+    """
     old, new = narrow_resnet("gap"), narrow_resnet("gap")
     with torch.no_grad():
         old.head.linear.bias.fill_(1.0)  # type: ignore[union-attr]

@@ -1,4 +1,6 @@
-"""Keys are the last block's, heads side by side, without CLS and registers; SimPool's own; or the feature map."""
+"""Keys are the last block's, heads side by side, without CLS and registers; SimPool's own; or the
+feature map.
+"""
 
 from typing import Any
 
@@ -10,7 +12,7 @@ from torch.testing import assert_close
 
 from cenote.backbones import Backbone
 from cenote.models import replace_pool
-from cenote.models.keys import last_keys
+from cenote.models.attention_maps import last_keys
 from tests.toy_models import NARROW
 
 SMALL: dict[str, Any] = {"depth": 2, "embed_dim": 48, "num_heads": 3, "dynamic_img_size": True}

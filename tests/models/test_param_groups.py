@@ -1,4 +1,6 @@
-"""What timm's optimizers ask a model: which weights are not decayed, and to which layer each belongs."""
+"""What timm's optimizers ask a model: which weights are not decayed, and to which layer each
+belongs.
+"""
 
 from typing import Any
 

@@ -1,4 +1,6 @@
-"""The small CLIP: nothing is out of vocabulary, a made-up word is a word, two files a side and nothing pickled."""
+"""The small CLIP: nothing is out of vocabulary, a made-up word is a word, two files a side and
+nothing pickled.
+"""
 
 import json
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""Stride removal, feature pyramids and SAR's last block: what stays equal, and that a config makes them again."""
+"""Stride removal, feature pyramids and SAR's last block: what stays equal, and that a config makes
+them again.
+"""
 
 import copy
 from typing import Any
@@ -35,7 +37,9 @@ def assert_close(actual: Tensor, expected: Tensor) -> None:
 @pytest.mark.parametrize("name", STRIDED)
 @pytest.mark.parametrize("gain", [2, 4])
 def test_every_other_position_of_the_finer_map_is_the_old_map(name: str, gain: int) -> None:
-    """A strided convolution sees every other position; dilation lets the later ones see the same ones again."""
+    """A strided convolution sees every other position; dilation lets the later ones see the same
+    ones again.
+    """
     torch.manual_seed(0)
     options = STRIDED[name]
     strided = create_model(name, "gap", 3, **options).eval()
@@ -147,7 +151,9 @@ def test_the_rows_of_sar_s_table(row: str) -> None:
 
 
 def test_without_a_skip_nothing_may_be_dropped_or_left_without_a_gradient() -> None:
-    """Drop path at its strongest would erase tokens that have no other way; a LayerNorm unused would never learn."""
+    """Drop path at its strongest would erase tokens that have no other way; a LayerNorm unused
+    would never learn.
+    """
     model = replace_pool(vit(), "cls", 3, last_block="sar").train()
     z = torch.randn(64, 5, 48)
     torch.manual_seed(0)

@@ -113,7 +113,7 @@ def test_features_that_are_not_finite_name_the_image() -> None:
 def test_real_keys() -> None:
     from cenote.backbones import create_backbone
     from cenote.data import open_dataset
-    from cenote.models.keys import last_keys
+    from cenote.models.attention_maps import last_keys
 
     weights, data = (
         shared_data("weights/vit_tiny_patch16_224.safetensors"),

@@ -10,7 +10,7 @@ import torch
 
 from cenote.losses import dino_loss, moco_loss, spatial_entropy
 from cenote.models import load
-from cenote.models.scores import Scores
+from cenote.models.attention_logits import AttentionLogits
 from cenote.train.config import DinoConfig, MocoConfig, OptimizationConfig
 from cenote.train.engine import Engine
 from cenote.train.tasks.dino import Dino, DinoModule
@@ -142,7 +142,7 @@ def test_the_prior_is_of_the_students_large_views(method: str, pool: str) -> Non
     (part,) = task.prepare(next(iter(task.loader)), 1)
     task.module.eval()
     whole, alone = task.loss(task.module, part), task.loss_of_views(task.module, part)
-    with Scores(model) as seen:
+    with AttentionLogits(model) as seen:
         model.embed(part.groups[0])
     torch.testing.assert_close(
         whole - alone, 0.5 * spatial_entropy(seen.last()), rtol=1e-3, atol=1e-5

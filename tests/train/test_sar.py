@@ -10,8 +10,8 @@ from cenote.cli import main
 from cenote.data.transforms import train_transform
 from cenote.losses import spatial_entropy
 from cenote.models import PooledModel, create_model, load
-from cenote.models.last_block import ROWS, LastBlock
-from cenote.models.scores import Scores
+from cenote.models.attention_logits import AttentionLogits
+from cenote.models.surgery.last_block import ROWS, LastBlock
 from cenote.train.choices import Choices
 from cenote.train.config import OptimizationConfig
 from cenote.train.engine import Engine
@@ -59,7 +59,7 @@ def test_a_step_and_its_gradient(
 ) -> None:
     torch.manual_seed(0)
     model = create_model(name, pool, 3, img_size=side, **options)
-    with Scores(model.train()) as seen:
+    with AttentionLogits(model.train()) as seen:
         model(torch.randn(2, 3, side, side))
     assert seen.last().shape[2:] == (grid, grid)
     loss = spatial_entropy(seen.last())
@@ -92,7 +92,7 @@ def test_the_rows_of_table_1b_with_the_loss(row: str, pool: str, tmp_path: Path)
     assert task.sar is not None and task.sar.weight == 0.01
     (part,) = task.prepare(next(iter(task.loader)), 1)
     model.eval()
-    with Scores(model) as seen:
+    with AttentionLogits(model) as seen:
         model(part.images)
     whole, task.sar = task.loss(model, part), None
     torch.testing.assert_close(

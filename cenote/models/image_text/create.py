@@ -14,7 +14,8 @@ FORMS = "text-space, open_clip/MODEL/WEIGHTS, or a folder that `cenote clip` wro
 
 
 def create_image_text(name: str, **options: Any) -> ImageText:
-    """`"text-space"` needs no download; `"open_clip/ViT-L-14/openai"`, `"open_clip/ViT-L-14/RemoteCLIP.pt"`; a folder.
+    """`"text-space"` needs no download; `"open_clip/ViT-L-14/openai"`,
+    `"open_clip/ViT-L-14/RemoteCLIP.pt"`; a folder.
 
     Options are those of TextSpace and OpenClip.
     """

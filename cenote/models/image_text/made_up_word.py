@@ -1,7 +1,7 @@
 """A text encoder is given a vector in the place of a word, and goes on as it always does.
 
-The vector is put where the encoder looks its words up, so that masks, the place of the end of the text, padding and
-pooling are the encoder's own.
+The vector is put where the encoder looks its words up, so that masks, the place of the end of the
+text, padding and pooling are the encoder's own.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-# Each pair is two words of one token each in any vocabulary: a text with one and the other differs in one place.
+# Each pair is two words of one token each in any vocabulary: a text with one and the other differs
+# in one place.
 PLACEHOLDERS = (("dog", "cat"), ("a", "b"))
 
 

@@ -1,4 +1,6 @@
-"""Every model of open_clip (CLIP, RemoteCLIP, SigLIP, ...), with published weights by tag or a local file."""
+"""Every model of open_clip (CLIP, RemoteCLIP, SigLIP, ...), with published weights by tag or a
+local file.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +83,8 @@ def _create(open_clip: Any, model: str, weights: str | None) -> Any:
     if not model.startswith(ELSEWHERE):
         options = {"pretrained": _checked_weights(open_clip, model, weights)}
         tag = open_clip.get_pretrained_cfg(model, options["pretrained"])
-        # Since 2.29 open_clip only warns where the weights were trained with QuickGELU: every number is quietly wrong.
+        # Since 2.29 open_clip only warns where the weights were trained with QuickGELU: every
+        # number is quietly wrong.
         options["force_quick_gelu"] = bool(tag.get("quick_gelu"))
     is_file = weights is not None and os.path.isfile(weights)
     try:

@@ -1,7 +1,9 @@
-"""A small CLIP in a folder: the image model as any other, with its text encoder beside it. Nothing is pickled.
+"""A small CLIP in a folder: the image model as any other, with its text encoder beside it. Nothing
+is pickled.
 
-config.json and model.safetensors are the image model's: `cenote.load` and `cenote attend` read the folder, too.
-text.json and text.safetensors are the text encoder's; text.json has the digests of both files of weights.
+config.json and model.safetensors are the image model's: `cenote.load` and `cenote attend` read the
+folder, too. text.json and text.safetensors are the text encoder's; text.json has the digests of
+both files of weights.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ def save_image_text(model: SmallClip, folder: str | Path) -> None:
 
 
 def load_image_text(folder: str | Path) -> SmallClip:
-    """What `save_image_text` wrote, frozen and in evaluation mode. Whatever is wrong is one sentence."""
+    """What `save_image_text` wrote, frozen and in evaluation mode. Whatever is wrong is one
+    sentence.
+    """
     folder = Path(folder)
     config = _read(folder / TEXT)
     for file, key in ((WEIGHTS, "image"), (TEXT_WEIGHTS, "sha256")):

@@ -19,7 +19,8 @@ from .words import Words
 class SmallClip(nn.Module):
     """`image` has an embedding of as many numbers as `text` gives. `cenote clip` trains it.
 
-    `things`: what the things of its training images are called, the words by which FreeDom can describe an image.
+    `things`: what the things of its training images are called, the words by which FreeDom can
+    describe an image.
     """
 
     def __init__(

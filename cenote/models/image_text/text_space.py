@@ -1,7 +1,9 @@
-"""Search by text without an image-text model: ConSE (Norouzi et al., 2014), the convex combination of class names.
+"""Search by text without an image-text model: ConSE (Norouzi et al., 2014), the convex combination
+of class names.
 
-An ImageNet classifier says what an image may be; the image's vector is the mean of those classes' texts, weighted by
-their probabilities. What a class is called and how many of them count: examples/search/text_space.py measures it.
+An ImageNet classifier says what an image may be; the image's vector is the mean of those classes'
+texts, weighted by their probabilities. What a class is called and how many of them count:
+examples/search/text_space.py measures it.
 """
 
 from __future__ import annotations
@@ -63,7 +65,9 @@ class TextSpace(nn.Module):
         return self.embed_logits(self.classifier(pixels))
 
     def embed_logits(self, logits: Tensor) -> Tensor:
-        """(B, 1000) -> (B, dim): the sum over the likeliest classes of p_c t_c, made of length one."""
+        """(B, 1000) -> (B, dim): the sum over the likeliest classes of p_c t_c, made of length
+        one.
+        """
         best, which = (logits.float() / self.temperature).topk(self.top)  # (B, top)
         assert isinstance(self.classes, Tensor)
         return unit(torch.einsum("bt,btd->bd", best.softmax(1), self.classes[which]))
@@ -74,7 +78,9 @@ class TextSpace(nn.Module):
 
 
 def class_vectors(words: WordVectors, texts: str = "names and definitions") -> Tensor:
-    """(1000, dim) of ImageNet's classes: WordNet's first name, all names alike, or these and its definition by half."""
+    """(1000, dim) of ImageNet's classes: WordNet's first name, all names alike, or these and its
+    definition by half.
+    """
     from timm.data.imagenet_info import ImageNetInfo
 
     if texts not in CLASS_TEXTS:

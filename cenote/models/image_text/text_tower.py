@@ -9,7 +9,9 @@ from .words import PAD
 
 
 class TextTower(nn.Module):
-    """`tower(ids)`: (N, L) -> (N, dim). Words see each other both ways; the vector is the mean over them."""
+    """`tower(ids)`: (N, L) -> (N, dim). Words see each other both ways; the vector is the mean over
+    them.
+    """
 
     def __init__(
         self,

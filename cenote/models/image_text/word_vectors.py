@@ -1,4 +1,6 @@
-"""Texts as the mean of their tokens' vectors: WordLlama's, which lie in its wheel. Nothing is downloaded, ever."""
+"""Texts as the mean of their tokens' vectors: WordLlama's, which lie in its wheel. Nothing is
+downloaded, ever.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ TOKENIZER = Path("tokenizers") / "l2_supercat_tokenizer_config.json"
 
 
 class WordVectors(nn.Module):
-    """`words(texts)` -> (N, 256). The files are read without importing the package, which would set up logging."""
+    """`words(texts)` -> (N, 256). The files are read without importing the package, which would set
+    up logging.
+    """
 
     table: Tensor
 

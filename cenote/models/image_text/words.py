@@ -1,4 +1,6 @@
-"""Texts as numbers, with a vocabulary of whole words; all others in pieces: nothing is out of vocabulary."""
+"""Texts as numbers, with a vocabulary of whole words; all others in pieces: nothing is out of
+vocabulary.
+"""
 
 from __future__ import annotations
 

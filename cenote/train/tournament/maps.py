@@ -13,7 +13,7 @@ from ...data.loading import load
 from ...data.truth import corners, own_boxes, spread
 from ...metrics import BoxAccuracy, prepare_maps
 from ...metrics.centred import CentredBox
-from ...models.decided import map_of_features
+from ...models.class_map import map_of_features
 from ...models.frozen import FrozenBackbone, PooledHead
 from ...predict.feature_cache import FeatureCache, cached_features
 

@@ -1,4 +1,6 @@
-"""A feature pyramid on a backbone: one of its levels feeds the pool, finer than the last stage and as deep."""
+"""A feature pyramid on a backbone: one of its levels feeds the pool, finer than the last stage and
+as deep.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +9,14 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..backbones import Backbone, Features
+from ...backbones import Backbone, Features
 
 LEVELS = ("P2", "P3", "P4", "P5")
 
 
 class Pyramid(Backbone):
-    """C2..C5 of a backbone, and torchvision's FeaturePyramidNetwork over them; `level` is what it gives.
+    """C2..C5 of a backbone, and torchvision's FeaturePyramidNetwork over them; `level` is what it
+    gives.
 
     The backbone's own last norm and classifier do not fit the pyramid's channels and are dropped.
     """
@@ -31,8 +34,8 @@ class Pyramid(Backbone):
         self.level, self.indices, self.dim = level, indices, dim
         model.prune_intermediate_layers(self.indices, prune_norm=True, prune_head=True)
         self.fpn = FeaturePyramidNetwork(channels[LEVELS.index(level) :], dim)
-        # Levels finer than the chosen one would be computed for nobody: the pyramid starts at it. So do its
-        # output convolutions: those of the coarser levels are never asked.
+        # Levels finer than the chosen one would be computed for nobody: the pyramid starts at it.
+        # So do its output convolutions: those of the coarser levels are never asked.
         for i in range(1, len(self.fpn.layer_blocks)):
             self.fpn.layer_blocks[i] = nn.Identity()
 

@@ -1,10 +1,12 @@
-"""The map that speaks for a class: of several vectors, that of the one that gave it its logit. Oracle: a loop."""
+"""The map that speaks for a class: of several vectors, that of the one that gave it its logit.
+Oracle: a loop.
+"""
 
 import pytest
 import torch
 
 from cenote.models import PooledModel, create_model
-from cenote.models.decided import Sight, depends_on_class, map_of_features, settle_kind
+from cenote.models.class_map import ForwardPass, depends_on_class, map_of_features, resolve_map_kind
 from tests.toy_models import narrow_resnet
 
 IMAGES = torch.randn(3, 3, 64, 64, generator=torch.Generator().manual_seed(0))
@@ -50,7 +52,7 @@ def test_heads_of_one_vector_are_averaged_and_a_pool_without_a_map_has_a_cam() -
 def test_a_sight_is_what_the_model_says() -> None:
     model = make("simpool")
     for kind in ("pool", "cam"):
-        sight = Sight(model, IMAGES, kind)
+        sight = ForwardPass(model, IMAGES, kind)
         assert sight.logits is not None
         torch.testing.assert_close(sight.logits, model(IMAGES))
         options = {"classes": CLASSES} if kind == "cam" else {}
@@ -61,16 +63,16 @@ def test_a_sight_is_what_the_model_says() -> None:
 
 def test_kinds() -> None:
     assert (
-        settle_kind(make("gap"), "auto", 64) == "cam"
-        and settle_kind(make("simpool"), "auto", 64) == "pool"
+        resolve_map_kind(make("gap"), "auto", 64) == "cam"
+        and resolve_map_kind(make("simpool"), "auto", 64) == "pool"
     )
     with pytest.raises(ValueError, match="'resnet18'"):
-        settle_kind(make("gap"), "cls", 64)
+        resolve_map_kind(make("gap"), "cls", 64)
     for size in (3, 31):
         with pytest.raises(ValueError, match=rf"size\b.*\b32\b.*\b{size}\b"):
-            settle_kind(make("gap"), "auto", size)
-    assert settle_kind(make("gap"), "auto", 32) == "cam"
+            resolve_map_kind(make("gap"), "auto", size)
+    assert resolve_map_kind(make("gap"), "auto", 32) == "cam"
     vit = create_model("vit_micro", "cls", 3).eval()
-    assert settle_kind(vit, "auto", 64) == "cls" and not depends_on_class(vit, "cls")
+    assert resolve_map_kind(vit, "auto", 64) == "cls" and not depends_on_class(vit, "cls")
     assert depends_on_class(make("gap"), "cam") and not depends_on_class(make("simpool"), "pool")
     assert depends_on_class(make("slot", k=4), "pool")

@@ -1,4 +1,6 @@
-"""The one map that speaks for a class: the pool's own, of the vector that decided where there are several; else CAM."""
+"""The one map that speaks for a class: the pool's own, of the vector that decided where there are
+several; else CAM.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ if TYPE_CHECKING:
 def map_of_features(
     model: PooledModel, features: Features, classes: Tensor, kind: str = "auto"
 ) -> Tensor:
-    """(B, H, W), one class for each image (B,). `kind` is "pool", "cam", or "auto": the first that there is."""
+    """(B, H, W), one class for each image (B,). `kind` is "pool", "cam", or "auto": the first that
+    there is.
+    """
     assert model.pool is not None, (
         "without a pool nothing is told from features: their maps are the backbone's"
     )
@@ -42,8 +46,10 @@ def map_of_features(
     return a[torch.arange(len(a), device=a.device), winner]
 
 
-class Sight:
-    """What a model made of some images, which run through its backbone once where the kind of map allows it."""
+class ForwardPass:
+    """What a model made of some images, which run through its backbone once where the kind of map
+    allows it.
+    """
 
     def __init__(self, model: PooledModel, images: Tensor, kind: str) -> None:
         self.model, self.images, self.kind = model, images, kind
@@ -60,10 +66,12 @@ class Sight:
         return attend(self.model, self.images, self.kind, **options).mean(1)
 
 
-def settle_kind(model: PooledModel, kind: str, size: int) -> str:
-    """What "auto" comes to. An empty picture is looked at: a model without such a map is refused before any work.
+def resolve_map_kind(model: PooledModel, kind: str, size: int) -> str:
+    """What "auto" comes to. An empty picture is looked at: a model without such a map is refused
+    before any work.
 
-    So is a picture that is smaller than one place of the map: convolutions take it, and see nothing in it.
+    So is a picture that is smaller than one place of the map: convolutions take it, and see nothing
+    in it.
     """
     least = _smallest(model)
     if size < least:
@@ -73,7 +81,7 @@ def settle_kind(model: PooledModel, kind: str, size: int) -> str:
     kind = next(iter(possible(model)), kind) if kind == "auto" else kind
     empty = torch.zeros(1, 3, size, size, device=next(model.parameters()).device)
     with torch.no_grad():
-        Sight(model, empty, kind).maps(torch.zeros(1, dtype=torch.long, device=empty.device))
+        ForwardPass(model, empty, kind).maps(torch.zeros(1, dtype=torch.long, device=empty.device))
     return kind
 
 
@@ -90,7 +98,9 @@ def depends_on_class(model: PooledModel, kind: str) -> bool:
 
 
 def _vector_by_vector(model: PooledModel) -> bool:
-    """Whether each of several vectors is judged by itself, and the best one speaks for the class."""
+    """Whether each of several vectors is judged by itself, and the best one speaks for the
+    class.
+    """
     several = (
         model.pool is not None and model.pool.k > 1 and not isinstance(model.embedding, Embedding)
     )

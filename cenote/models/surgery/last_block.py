@@ -1,4 +1,4 @@
-"""SAR's last block: the patches' way around the attention is closed (A 10-11)."""
+"""SAR's last block: the patches' way around the attention is closed [SAR Eqs. 10-11]."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..backbones import Backbone
-from ..backbones.families import LATE_BLOCKS
+from ...backbones import Backbone
+from ...backbones.families import LATE_BLOCKS
 
-# Rows of Table 1(b): which of (skip around the MSA, LN before the MLP, skip around the MLP) the last block keeps.
-# E and F are A and C trained with the spatial entropy loss, which is the task's business, not the block's.
+# Rows of Table 1(b): which of (skip around the MSA, LN before the MLP, skip around the MLP) the
+# last block keeps. E and F are A and C trained with the spatial entropy loss, which is the task's
+# business, not the block's.
 ROWS = {
     "A": (True, True, True),
     "B": (False, True, True),
@@ -24,8 +25,9 @@ ROWS = {
 class LastBlock(nn.Module):
     """z' = MSA(LN(z)) (10), z = MLP(z') + z' (11), and the other rows of the table.
 
-    The parts are those of a timm block, under the same names. LayerScale and drop path exist to weigh a branch
-    against its skip connection, and go with it: alone they would only shrink the tokens, or erase them.
+    The parts are those of a timm block, under the same names. LayerScale and drop path exist to
+    weigh a branch against its skip connection, and go with it: alone they would only shrink the
+    tokens, or erase them.
     """
 
     def __init__(self, block: Any, msa_skip: bool, norm: bool, mlp_skip: bool) -> None:
@@ -79,7 +81,9 @@ def replace_last_block(backbone: Backbone, row: str) -> None:
 
 
 def _is_plain(block: nn.Module) -> bool:
-    """LN, attention, LN, MLP, one after the other: timm's blocks of ViT, DeiT, DINOv2 and 3, BEiT and EVA."""
+    """LN, attention, LN, MLP, one after the other: timm's blocks of ViT, DeiT, DINOv2 and 3, BEiT
+    and EVA.
+    """
     parts = all(
         hasattr(block, n) for n in ("norm1", "attn", "norm2", "mlp", "drop_path1", "drop_path2")
     )

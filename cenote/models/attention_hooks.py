@@ -1,6 +1,8 @@
-"""Seeing what attention layers hand to `scaled_dot_product_attention`, while a backbone runs as it always does.
+"""Seeing what attention layers hand to `scaled_dot_product_attention`, while a backbone runs as it
+always does.
 
-Queries and keys come after rotation and normalisation, with position biases and registers, whatever the family adds.
+Queries and keys come after rotation and normalisation, with position biases and registers, whatever
+the family adds.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from ..backbones import Backbone, Features
 T = TypeVar("T")
 
 
-class Call(NamedTuple):
+class AttentionCall(NamedTuple):
     """One call of attention: q (B, h, Nq, d), k and v (B, h, N, d)."""
 
     q: Tensor
@@ -30,7 +32,9 @@ class Call(NamedTuple):
     scale: float | None = None
 
     def scores(self, rows: slice = slice(None)) -> Tensor:
-        """What the softmax gets, for some queries: q k^T / sqrt d plus the position biases, (B, h, rows, N)."""
+        """What the softmax gets, for some queries: q k^T / sqrt d plus the position biases,
+        (B, h, rows, N).
+        """
         scale = self.q.shape[-1] ** -0.5 if self.scale is None else self.scale
         scores = self.q[..., rows, :] @ self.k.mT * scale
         if self.mask is None:
@@ -39,10 +43,10 @@ class Call(NamedTuple):
         return scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
 
 
-class Watch(TorchFunctionMode, Generic[T]):
+class AttentionHook(TorchFunctionMode, Generic[T]):
     """While it is on, `seen` collects `look(call)` of every attention, the last `keep` of them."""
 
-    def __init__(self, look: Callable[[Call], T], keep: int | None = None) -> None:
+    def __init__(self, look: Callable[[AttentionCall], T], keep: int | None = None) -> None:
         super().__init__()
         self.look = look
         self.seen: deque[T] = deque(maxlen=keep)
@@ -68,11 +72,11 @@ def _call(
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
-) -> Call:
+) -> AttentionCall:
     if enable_gqa:  # several query heads share one key head
         groups = query.shape[-3] // key.shape[-3]
         key, value = key.repeat_interleave(groups, -3), value.repeat_interleave(groups, -3)
-    return Call(query, key, value, attn_mask, scale)
+    return AttentionCall(query, key, value, attn_mask, scale)
 
 
 @contextmanager
@@ -88,12 +92,14 @@ def fused(model: nn.Module) -> Iterator[None]:
             module.fused_attn = False  # type: ignore[assignment]
 
 
-def watched(
-    model: nn.Module, images: Tensor, look: Callable[[Call], T], keep: int | None = None
+def run_with_hook(
+    model: nn.Module, images: Tensor, look: Callable[[AttentionCall], T], keep: int | None = None
 ) -> tuple[Features, list[T]]:
-    """Run the backbone once: its features, and what was seen. For those who need both, such as a loss on attention."""
+    """Run the backbone once: its features, and what was seen. For those who need both, such as a
+    loss on attention.
+    """
     backbone = backbone_of(model)
-    with fused(backbone), Watch(look, keep) as watch:
+    with fused(backbone), AttentionHook(look, keep) as watch:
         features: Features = backbone(images)
     return features, list(watch.seen)
 

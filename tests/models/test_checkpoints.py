@@ -1,4 +1,6 @@
-"""The SimPool authors' checkpoints load under their own names; what does not fit is listed and the model stays."""
+"""The SimPool authors' checkpoints load under their own names; what does not fit is listed and the
+model stays.
+"""
 
 import os
 from pathlib import Path
@@ -33,7 +35,9 @@ def released_network(model: PooledModel, pool: str, head: str) -> dict[str, Tens
 
 
 def test_a_released_dino_vit_loads(tmp_path: Path) -> None:
-    """As DINO writes it: teacher and student, two prefixes, a projection head, arguments and NumPy learning rates."""
+    """As DINO writes it: teacher and student, two prefixes, a projection head, arguments and NumPy
+    learning rates.
+    """
     import argparse
 
     import numpy as np

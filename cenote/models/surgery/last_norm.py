@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from .fpn import Pyramid
+from .pyramid import Pyramid
 
 if TYPE_CHECKING:
-    from .pooled import PooledModel
+    from ..pooled import PooledModel
 
 
 def place_norm(model: PooledModel, norm: str) -> None:
@@ -42,7 +42,9 @@ def place_norm(model: PooledModel, norm: str) -> None:
 
 
 def _take_norm_behind(encoder: Any) -> nn.Module | None:
-    """The norm that the encoder has behind its own pooling. It is taken out: there, nothing would use it."""
+    """The norm that the encoder has behind its own pooling. It is taken out: there, nothing would
+    use it.
+    """
     found = None
     for holder, name in ((getattr(encoder, "head", None), "norm"), (encoder, "fc_norm")):
         norm = getattr(holder, name, None)  # ConvNeXt and others; ViTs made for average pooling

@@ -1,4 +1,6 @@
-"""The SimPool authors' checkpoints: their names, prefixes and wrappers, loaded into a `PooledModel`."""
+"""The SimPool authors' checkpoints: their names, prefixes and wrappers, loaded into a
+`PooledModel`.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,16 @@ from torch import Tensor, nn
 
 from .pooled import PooledModel
 
-# Where a checkpoint keeps its networks, the one to prefer first: DINO's teacher, a supervised run's average.
+# Where a checkpoint keeps its networks, the one to prefer first: DINO's teacher, a supervised run's
+# average.
 WRAPPERS = ("teacher", "state_dict_ema", "state_dict", "model", "student")
-# Their pool, in the DINO networks and in the supervised ViT, ResNet and ConvNeXt; and what it holds.
+# Their pool, in the DINO networks and in the supervised ViT, ResNet and ConvNeXt; and what it
+# holds.
 POOLS = ("simpool", "gp", "global_pool.pool", "head.global_pool.pool")
 POOL_TENSORS = ("norm_patches", "wq", "wk", "beta")
 HEADS = ("head", "fc", "head.fc")
-# ConvNeXt's first names of its layers, as the DINO runs kept them, and timm's. The stem before the other downsamplers.
+# ConvNeXt's first names of its layers, as the DINO runs kept them, and timm's. The stem before the
+# other downsamplers.
 CONVNEXT = (
     (r"\bdownsample_layers\.0\.", "stem."),
     (r"\bdownsample_layers\.(\d+)\.", r"stages.\1.downsample."),
@@ -47,7 +52,8 @@ class Nothing:
 
 
 def load_released(model: PooledModel, path: str | Path) -> str:
-    """Fill the model from a released checkpoint; the sentence says what of the file or of the head was left over.
+    """Fill the model from a released checkpoint; the sentence says what of the file or of the head
+    was left over.
 
     A backbone or a pool that the file fills only in part is refused, and the model stays as it was.
     """
@@ -117,7 +123,9 @@ def read_released(path: Path) -> dict[str, Tensor]:
 
 
 def _prefix(theirs: dict[str, Tensor], backbone: nn.Module, path: Path) -> str:
-    """What stands before the backbone's names, "module.backbone." for instance: whatever most of them agree on."""
+    """What stands before the backbone's names, "module.backbone." for instance: whatever most of
+    them agree on.
+    """
     votes: Counter[str] = Counter()
     for own in backbone.state_dict():
         votes.update(

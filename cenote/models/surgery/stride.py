@@ -1,19 +1,23 @@
-"""Stride removal: the last one or two stages keep their resolution, and dilation keeps their receptive field."""
+"""Stride removal: the last one or two stages keep their resolution, and dilation keeps their
+receptive field.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ..backbones import Backbone, create_backbone
+from ...backbones import Backbone, create_backbone
 
 GAINS = (1, 2, 4)
 
 
 def create_finer_backbone(name: str, gain: int, **options: Any) -> Backbone:
-    """`create_backbone` with a map `gain` times finer: timm's output_stride, whose weights are the same.
+    """`create_backbone` with a map `gain` times finer: timm's output_stride, whose weights are the
+    same.
 
-    Every `gain`-th position of a ResNet's new map is a position of the old one. (Not quite for the d-variants at 4:
-    timm does not dilate the average pooling in their shortcuts. Nor where a block looks at the whole map, as SE does.)
+    Every `gain`-th position of a ResNet's new map is a position of the old one. (Not quite for the
+    d-variants at 4: timm does not dilate the average pooling in their shortcuts. Nor where a block
+    looks at the whole map, as SE does.)
     """
     if gain not in GAINS:
         raise ValueError(f"stride is 1 (as it is), 2 or 4 (times finer), got {gain!r}")

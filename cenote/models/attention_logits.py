@@ -9,16 +9,18 @@ import torch
 from torch import Tensor, nn
 
 from ..backbones import Features
+from .attention_hooks import AttentionCall, AttentionHook, fused
 from .attention_maps import refuse_differential
 from .pooled import PooledModel, pool_tokens
-from .watch import Call, Watch, fused
 
 
-class Scores:
-    """`with Scores(model) as seen: model(images)`, then `seen.last()` is (B, heads, H, W), with its gradient.
+class AttentionLogits:
+    """`with AttentionLogits(model) as seen: model(images)`, then `seen.last()` is (B, heads, H, W),
+    with its gradient.
 
-    For a CLS model <q_CLS, k> / sqrt d of the last block (A 4). Else the logarithm of the pool's own map: that differs
-    from what its softmax was given by a constant, which the mean of (A 5) takes off again.
+    For a CLS model <q_CLS, k> / sqrt d of the last block [SAR Eq. 4]. Else the logarithm of the
+    pool's own map: that differs from what its softmax was given by a constant, which the mean of
+    [SAR Eq. 5] takes off again.
     """
 
     def __init__(self, model: PooledModel) -> None:
@@ -29,18 +31,18 @@ class Scores:
             )
         self.model = model
         self.features: Features | None = None
-        self.watch: Watch[Tensor] | None = None
+        self.watch: AttentionHook[Tensor] | None = None
         self.rows: Tensor | None = None
         if model.pool is None:
             refuse_differential(model.backbone)
 
-    def __enter__(self) -> Scores:
+    def __enter__(self) -> AttentionLogits:
         self.stack = ExitStack()
         handle = self.model.backbone.register_forward_hook(self._keep)
         self.stack.callback(handle.remove)
         if self.model.pool is None:
             self.stack.enter_context(fused(self.model.backbone))
-            self.watch = self.stack.enter_context(Watch(_of_cls, keep=1))
+            self.watch = self.stack.enter_context(AttentionHook(_of_cls, keep=1))
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -71,5 +73,5 @@ class Scores:
         return rows[..., -patches:].unflatten(-1, grid)
 
 
-def _of_cls(call: Call) -> Tensor:
+def _of_cls(call: AttentionCall) -> Tensor:
     return call.scores(slice(0, 1))[..., 0, :]  # (B, h, prefix + N)

@@ -1,11 +1,13 @@
-"""Scores are what the softmax of the last attention is given, up to a constant, and carry its gradient."""
+"""AttentionLogits are what the softmax of the last attention is given, up to a constant, and carry
+its gradient.
+"""
 
 import pytest
 import torch
 
 from cenote.losses import spatial_entropy
 from cenote.models import create_model
-from cenote.models.scores import Scores
+from cenote.models.attention_logits import AttentionLogits
 
 
 @pytest.mark.parametrize("backbone", ["vit_micro", "test_vit", "cait_xxs24_224"])
@@ -14,7 +16,7 @@ def test_of_cls_their_softmax_is_the_attention(backbone: str) -> None:
     model = create_model(backbone, "cls", 3, img_size=size).eval()
     side = size or model.backbone.preprocessing.size
     images = torch.randn(2, 3, side, side)
-    with Scores(model) as seen:
+    with AttentionLogits(model) as seen:
         model(images)
     scores = seen.last()
     shown = model.attend(images, "cls", heads="all", normalise=True)
@@ -30,7 +32,7 @@ def test_of_a_pool_they_are_its_own(backbone: str) -> None:
         backbone, "simpool", 3, stride=4 if backbone == "resnet_micro" else 1
     ).eval()
     images = torch.randn(2, 3, 64, 64)
-    with Scores(model) as seen:
+    with AttentionLogits(model) as seen:
         model(images)
     shown = model.attend(images, "pool")
     torch.testing.assert_close(
@@ -44,7 +46,7 @@ def test_the_loss_reaches_queries_and_keys(pool: str) -> None:
         0
     )  # with weights whose map has several components: one alone has no entropy to lose
     model = create_model("vit_micro", pool, 3).train()
-    with Scores(model) as seen:
+    with AttentionLogits(model) as seen:
         model(torch.randn(2, 3, 64, 64))
     spatial_entropy(seen.last()).backward()
     moved = {
@@ -58,4 +60,4 @@ def test_the_loss_reaches_queries_and_keys(pool: str) -> None:
 
 def test_a_pool_without_a_map_is_refused() -> None:
     with pytest.raises(ValueError, match="'gap'"):
-        Scores(create_model("vit_micro", "gap", 3))
+        AttentionLogits(create_model("vit_micro", "gap", 3))
