@@ -14,7 +14,7 @@ def run(
     data: Annotated[
         str,
         tyro.conf.Positional,
-        tyro.conf.arg(metavar="[DATA]", help_behavior_hint="(required but for --list)"),
+        tyro.conf.arg(metavar="[DATA]", help_behavior_hint="(required without --list)"),
     ] = "",
     split: Annotated[
         str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: all)")
@@ -23,23 +23,24 @@ def run(
     sheet: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,
     all: bool = False,
     workers: Annotated[
-        int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: one a core)")
+        int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: one per core)")
     ] = None,
     list: bool = False,
     json: bool = False,
 ) -> None:
-    """What is in a data set: counts, splits, balance, sizes, broken and missing files, duplicates, a contact sheet.
+    """Inspect a data set: counts, splits, sizes, broken and missing files, duplicates, a contact sheet.
 
-    Exit code 1: not one image can be read; 2: there is no data set here.
+    Exit code 1: no image can be read; 2: there is no data set.
 
     Args:
-        data: a folder, a list (.csv, .tsv, .txt, .jsonl, .json), NAME:FOLDER of a published set, hf:NAME, world/small.
+        data: a folder, a list (.csv, .tsv, .txt, .jsonl, .json), NAME:FOLDER of a published data
+            set, hf:NAME, world/small.
         split: only this split.
         out: write sheet.jpg and report.json here.
         sheet: write the contact sheet to this file: images with boxes, masks and classes.
-        all: open every image, also of more than 20,000.
-        workers: processes that open images; 0 opens them in this one.
-        list: the published sets that are known by name, the trees they expect, and where to get them.
+        all: open every image even if there are more than 20,000.
+        workers: processes that open images; 0 opens them in this process.
+        list: list the published data sets by name, with their folders and where to get them.
         json: print the report as JSON.
     """
     if list:
@@ -47,7 +48,7 @@ def run(
         return
     if not data:
         raise ValueError(
-            "which data? Give a folder, a list or NAME:FOLDER; --list shows the published sets"
+            "name a folder, a list or NAME:FOLDER; --list shows the published data sets"
         )
     from cenote.data import open_dataset, write_atomically
     from cenote.data.inspection import inspect_dataset
@@ -66,7 +67,7 @@ def run(
         with write_atomically(out / "report.json") as temporary:
             temporary.write_text(to_json.dumps(report.as_json(), indent=2) + "\n", encoding="utf-8")
     if not report.readable:
-        print("cenote data: not one image can be read", file=sys.stderr)
+        print("cenote data: no image can be read", file=sys.stderr)
         raise SystemExit(1)
 
 

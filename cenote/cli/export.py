@@ -1,3 +1,5 @@
+"""`cenote export`."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -16,28 +18,25 @@ def run(
     weights: Path | None = None,
     pretrained: bool = True,
 ) -> None:
-    """Write a model as ONNX or as a torch.export program with two outputs, and check it against PyTorch.
+    """Export a model as ONNX or as a torch.export program with two outputs, and compare it with PyTorch.
 
     Args:
         folder: a saved model (config.json and model.safetensors).
         out: the file to write.
         format: ONNX, or a program of torch.export.
-        output: what comes before the attention map.
-        backbone: instead of a folder, a backbone by name, for example lite0.
-        pool: the pool of that backbone.
-        weights: a local file of that backbone's weights.
-        pretrained: whether that backbone is a trained one.
+        output: the first output; the second is the attention map.
+        backbone: the name of a backbone instead of a folder, for example lite0.
+        pool: the pool for the backbone.
+        weights: a local file with the weights of the backbone.
+        pretrained: whether the backbone has pretrained weights.
     """
     from ..models import create_model, load
     from ..models.export import describe, export_model
 
     if bool(folder) == bool(backbone):
-        raise ValueError(
-            "name a saved model's folder, or a backbone (--backbone lite0), and not both"
-        )
-    model = (
-        load(folder)
-        if folder
-        else create_model(backbone, pool, weights=weights, pretrained=pretrained)
-    )
+        raise ValueError("name either a folder of a saved model or a backbone (--backbone lite0)")
+    if folder:
+        model = load(folder)
+    else:
+        model = create_model(backbone, pool, weights=weights, pretrained=pretrained)
     print(describe(export_model(model, out, format, output)))

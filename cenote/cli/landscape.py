@@ -1,12 +1,14 @@
+"""`cenote landscape`."""
+
 from typing import Literal
 
 from ..pooling import landscape
 
 
 def run(style: Literal["text", "markdown", "json"] = "text") -> None:
-    """The landscape of pooling methods: Table 1 of SimPool, printed from the code's own declarations.
+    """Print the landscape of pooling methods, Table 1 of SimPool, from the declarations in the code.
 
     Args:
-        style: how to print the table.
+        style: the format of the table.
     """
     print(landscape(style))

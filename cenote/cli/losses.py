@@ -1,11 +1,13 @@
+"""`cenote losses`."""
+
 from typing import Literal
 
 
 def run(style: Literal["text", "markdown", "json"] = "text") -> None:
-    """The losses of metric learning: five small functions each, printed from the code's own declarations.
+    """Print the losses of metric learning, five small functions each, from their declarations.
 
     Args:
-        style: how to print the table.
+        style: the format of the table.
     """
     from ..losses.catalogue import loss_table
 

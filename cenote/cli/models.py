@@ -1,4 +1,4 @@
-"""`cenote models`: parse, check, print."""
+"""`cenote models`."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def run(
     jobs: int = os.cpu_count() or 1,
     style: Literal["text", "markdown", "json"] = "text",
 ) -> None:
-    """The backbones: timm's families with the result of the last check of all of them, or a check now.
+    """List the backbones, timm's families with the result of the last check, or check them now.
 
     Args:
         pattern: check the architectures or the family of this name, e.g. 'vit_*' (implies --check).
         check: run the smallest architecture of every family, or those that match.
-        all: check every architecture, by shapes alone; some minutes.
-        jobs: architectures to check at a time.
-        style: how to print the table.
+        all: check every architecture by its shapes only; takes some minutes.
+        jobs: how many architectures are checked at a time.
+        style: the format of the table.
     """
     from cenote.backbones.survey import checks_table, families_table, survey
 

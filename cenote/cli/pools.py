@@ -1,3 +1,5 @@
+"""`cenote pools`."""
+
 import json
 from typing import Annotated, Literal
 
@@ -17,16 +19,16 @@ def run(
     grid: Annotated[str, tyro.conf.arg(metavar="HxW")] = "14x14",
     style: Literal["text", "markdown", "json"] = "text",
 ) -> None:
-    """Every pool with its parameters and FLOPs, or one pool in full: its row, options and source.
+    """List every pool with its parameters and FLOPs, or show one pool: its row, options and source.
 
     Args:
-        name: show this pool only, as a Markdown page or as JSON.
+        name: show only this pool, as a Markdown page or as JSON.
         dim: channels of the feature map.
         grid: height x width of the feature map.
-        style: how to print it.
+        style: the format of the output.
     """
     if dim < 1:
-        raise ValueError(f"a feature map has at least one channel, got --dim {dim}")
+        raise ValueError(f"--dim must be at least 1, got {dim}")
     size = (dim, parse_grid(grid))
     if name and style == "json":
         print(json.dumps(catalogue_row(name, *size), ensure_ascii=False, indent=2, default=str))

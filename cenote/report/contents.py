@@ -1,9 +1,10 @@
-"""What a data set looks like: a page of its images with their boxes, masks and classes."""
+"""Contact sheet of a data set: images with their boxes, masks and classes."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +13,14 @@ from PIL import Image, ImageDraw
 from ..data import BadImage, Box, Dataset, Record, write_atomically
 from ..data.truth import spread
 from .maps import BOX_COLOUR
-from .sheet import Entry, contact_sheet, font
+from .sheet import SheetEntry, contact_sheet, font
 
 Size = tuple[int, int]
 Corners = tuple[int, int, int, int]
-PAGE, SIDE = 40, 220
-# Clear of each other and of skin, grass and sky. A single object's mask has the first, and its box amber.
+MAX_IMAGES, SIDE = 40, 220
+IGNORED = 255  # the value of a mask for pixels that do not count
+# Distinct from each other and from skin, grass and sky. The mask of a single object has the first
+# colour, its box is amber.
 COLOURS = [
     (230, 60, 160),
     (40, 190, 220),
@@ -29,67 +32,62 @@ COLOURS = [
 
 
 def write_contents(dataset: Dataset, path: Path, positions: Sequence[int] | None = None) -> None:
-    """The contact sheet as a file, of the images at these positions, by default of all."""
+    """Write a contact sheet of the images at these positions, by default of all."""
     if path.suffix.lower() not in (".jpg", ".jpeg", ".png", ".webp"):
         raise ValueError(f"{path}: a contact sheet is a .jpg, .png or .webp file")
     page = contents_sheet(dataset, positions)
     with write_atomically(path) as temporary:
-        page.save(
-            temporary, quality=92, subsampling=0
-        )  # Pillow ignores what a format does not know
+        page.save(temporary, quality=92, subsampling=0)  # ignored by formats without them
 
 
 def contents_sheet(
-    dataset: Dataset, positions: Sequence[int] | None = None, most: int = PAGE
+    dataset: Dataset, positions: Sequence[int] | None = None, limit: int = MAX_IMAGES
 ) -> Image.Image:
-    """Images of as many classes as there is room for, each with its truth drawn on it."""
+    """Draw at most `limit` images of as many classes as possible, with their ground truth."""
     entries = []
-    for position in choose(dataset, range(len(dataset)) if positions is None else positions, most):
-        try:
+    if positions is None:
+        positions = range(len(dataset))
+    for position in choose_positions(dataset, positions, limit):
+        with suppress(BadImage):  # listed in the report
             entries.append(_entry(dataset, position))
-        except BadImage:  # the report names it
-            continue
     if not entries:
-        raise ValueError(f"{dataset.name}: no image of it can be shown")
-    classes = f", {len(dataset.classes)} classes" if dataset.classes else ""
-    return contact_sheet(
-        entries, f"{dataset.name} · {len(dataset):,} images{classes}", columns=8, side=SIDE
-    )
+        raise ValueError(f"{dataset.name}: none of its images can be drawn")
+    heading = f"{dataset.name} · {len(dataset):,} images"
+    if dataset.classes:
+        heading += f", {len(dataset.classes)} classes"
+    return contact_sheet(entries, heading, columns=8, side=SIDE)
 
 
-def choose(dataset: Dataset, positions: Sequence[int], most: int) -> list[int]:
-    """Classes and domains in turn, each one's images in order, evenly spread over those there are."""
+def choose_positions(dataset: Dataset, positions: Sequence[int], limit: int) -> list[int]:
+    """Choose images evenly from all classes and domains, in order."""
     labels, domains = dataset.labels, dataset.domains.codes
     groups: dict[tuple[int, int], list[int]] = {}
     for position in positions:
         groups.setdefault((int(labels[position]), int(domains[position])), []).append(position)
-    kept, takes, left = spread(sorted(groups), most), {}, most
-    for i, key in enumerate(
-        sorted(kept, key=lambda key: len(groups[key]))
-    ):  # small ones leave room for the others
-        takes[key] = min(len(groups[key]), left // (len(kept) - i))
-        left -= takes[key]
-    return [position for key in kept for position in spread(groups[key], takes[key])]
+    keys, counts = spread(sorted(groups), limit), {}
+    # Small groups first: what they do not use is left for the others.
+    for i, key in enumerate(sorted(keys, key=lambda key: len(groups[key]))):
+        counts[key] = min(len(groups[key]), limit // (len(keys) - i))
+        limit -= counts[key]
+    return [position for key in keys for position in spread(groups[key], counts[key])]
 
 
 def draw_truth(
     image: Image.Image, record: Record, mask: np.ndarray | None, side: int = 2 * SIDE
 ) -> Image.Image:
-    """The image, from SIDE to `side` pixels long, with its mask in colour and its boxes, named where they differ."""
-    scale = min(
-        max(1.0, SIDE / max(image.size)), side / max(image.size)
-    )  # lines on a tiny image would hide it
-    small = image.resize(
-        [max(1, round(length * scale)) for length in image.size], Image.Resampling.LANCZOS
-    )
+    """Draw the mask and the boxes on an image that is resized to between SIDE and `side` pixels."""
+    # Lines would hide a tiny image.
+    scale = min(max(1.0, SIDE / max(image.size)), side / max(image.size))
+    size = [max(1, round(length * scale)) for length in image.size]
+    picture = image.resize(size, Image.Resampling.LANCZOS)
     if mask is not None:
-        small = _tint(small, mask)
-    factors = (small.width / image.width, small.height / image.height)
-    _draw_boxes(ImageDraw.Draw(small), record.boxes, factors, small.size)
-    return small
+        picture = _tint(picture, mask)
+    factors = (picture.width / image.width, picture.height / image.height)
+    _draw_boxes(ImageDraw.Draw(picture), record.boxes, factors, picture.size)
+    return picture
 
 
-def _entry(dataset: Dataset, position: int) -> Entry:
+def _entry(dataset: Dataset, position: int) -> SheetEntry:
     record = dataset[position]
     image = dataset.image(position)
     try:
@@ -98,68 +96,67 @@ def _entry(dataset: Dataset, position: int) -> Entry:
         mask = None
     if mask is not None and mask.shape != image.size[::-1]:
         mask = None
-    named = Counter(box.label for box in record.boxes if box.label)
-    boxes = ", ".join(f"{name} x {n}" if n > 1 else name for name, n in named.items())
-    title = (
-        record.label or boxes or record.caption or Path(record.image).name or f"image {position}"
-    )
-    note = " · ".join(part for part in (record.domain, record.split) if part)
-    return Entry([draw_truth(image, record, mask)], title, note)
+    counts = Counter(box.label for box in record.boxes if box.label)
+    boxes = ", ".join(f"{name} x {n}" if n > 1 else name for name, n in counts.items())
+    name = Path(record.image).name or f"image {position}"
+    title = record.label or boxes or record.caption or name
+    note = " · ".join(text for text in (record.domain, record.split) if text)
+    return SheetEntry([draw_truth(image, record, mask)], title, note)
 
 
 def _tint(image: Image.Image, mask: np.ndarray) -> Image.Image:
-    """Objects in colour with a line around them; what does not count in grey."""
-    small = np.asarray(Image.fromarray(mask).resize(image.size, Image.Resampling.NEAREST))
+    """Colour objects and their outlines; pixels that are ignored become grey."""
+    codes = np.asarray(Image.fromarray(mask).resize(image.size, Image.Resampling.NEAREST))
     pixels = np.asarray(image).astype(np.float32)
-    for code in np.unique(small):
-        if code == 0:
-            continue
-        area = small == code
-        colour = (128, 128, 128) if code == 255 else COLOURS[(int(code) - 1) % len(COLOURS)]
+    for code in np.unique(codes[codes > 0]):
+        area, colour = codes == code, COLOURS[(int(code) - 1) % len(COLOURS)]
+        if code == IGNORED:
+            colour = (128, 128, 128)
         pixels[area] = 0.65 * pixels[area] + 0.35 * np.array(colour)
-        if code != 255:
-            pixels[area & ~_inner(area)] = colour
+        if code != IGNORED:
+            pixels[area & ~_interior(area)] = colour
     return Image.fromarray(np.rint(pixels).astype(np.uint8))
 
 
-def _inner(area: np.ndarray) -> np.ndarray:
-    """Without the pixels that touch another area."""
+def _interior(area: np.ndarray) -> np.ndarray:
+    """Remove the pixels that are within two pixels of another area."""
     padded = np.pad(area, 2, mode="edge")
-    inner = area.copy()
+    interior = area.copy()
     for dy, dx in ((0, 2), (4, 2), (2, 0), (2, 4)):
-        inner &= padded[dy : dy + area.shape[0], dx : dx + area.shape[1]]
-    return inner
+        interior &= padded[dy : dy + area.shape[0], dx : dx + area.shape[1]]
+    return interior
 
 
 def _draw_boxes(
     draw: ImageDraw.ImageDraw, boxes: Sequence[Box], scale: tuple[float, float], size: Size
 ) -> None:
-    """The large ones first; names where there is room for them."""
-    own = sorted({box.label for box in boxes if box.label})
-    colours = {None: BOX_COLOUR} | {
-        label: [BOX_COLOUR, *COLOURS][i % 7] for i, label in enumerate(own)
-    }
+    """Draw large boxes first, and names where there is space."""
+    palette = [BOX_COLOUR, *COLOURS]
+    names = sorted({box.label for box in boxes if box.label})
+    colours = {name: palette[i % len(palette)] for i, name in enumerate(names)}
     line = max(2, round(min(size) / 90))
-    placed: list[tuple[Corners, str]] = []
+    drawn: list[tuple[Corners, str | None]] = []
     for box in sorted(boxes, key=lambda box: (box.x1 - box.x2) * (box.y2 - box.y1)):
         corners = _corners(box, scale, size)
         if corners is not None:
             draw.rectangle(corners, outline=(0, 0, 0), width=line + 1)
-            draw.rectangle(corners, outline=colours[box.label], width=line)
-            placed += [(corners, box.label)] if box.label else []
-    taken: list[Corners] = []
-    letters = font(max(14, round(max(size) / 22)))  # as large as the caption when the page is made
-    for (x1, y1, x2, _), label in placed:
+            draw.rectangle(corners, outline=colours.get(box.label or "", BOX_COLOUR), width=line)
+            drawn.append((corners, box.label))
+    plates: list[Corners] = []
+    letters = font(max(14, round(max(size) / 22)))  # as large as the caption on the page
+    for (x1, y1, x2, _), label in drawn:
+        if not label:
+            continue
         left, _, right, bottom = draw.textbbox((x1 + 3, y1 + 1), label, letters)
         plate = (x1, y1, int(right) + 3, int(bottom) + 2)
-        if right - left < x2 - x1 and not any(_overlap(plate, other) for other in taken):
-            taken.append(plate)
+        if right - left < x2 - x1 and not any(_overlap(plate, other) for other in plates):
+            plates.append(plate)
             draw.rectangle(plate, fill=colours[label])
             draw.text((x1 + 3, y1 + 1), label, (0, 0, 0), letters)
 
 
 def _corners(box: Box, scale: tuple[float, float], size: Size) -> Corners | None:
-    """In pixels of the small picture, inside of it; None if nothing of the box is."""
+    """Return the box in pixels, clipped to the picture; None if it is empty."""
     x1, x2 = (min(max(0, round(x * scale[0])), size[0] - 1) for x in (box.x1, box.x2))
     y1, y2 = (min(max(0, round(y * scale[1])), size[1] - 1) for y in (box.y1, box.y2))
     return (x1, y1, x2, y2) if x1 < x2 and y1 < y2 else None

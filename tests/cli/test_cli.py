@@ -155,8 +155,8 @@ def test_landscape_as_json_has_every_pool(capsys: pytest.CaptureFixture[str]) ->
     ("argv", "sentence"),
     [
         (["--grid", "14"], "a grid is height x width, for example 14x14; got '14'"),
-        (["--dim", "0"], "a feature map has at least one channel, got --dim 0"),
-        (["gap", "--dim", "-3"], "a feature map has at least one channel, got --dim -3"),
+        (["--dim", "0"], "--dim must be at least 1, got 0"),
+        (["gap", "--dim", "-3"], "--dim must be at least 1, got -3"),
         (["maxx"], "no pool 'maxx'; did you mean 'max'?"),
     ],
 )

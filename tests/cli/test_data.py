@@ -11,7 +11,7 @@ from PIL import Image
 
 from cenote.cli import main
 from cenote.data import Box, Record, pack, read_folders
-from cenote.report.contents import choose, contents_sheet, draw_truth
+from cenote.report.contents import choose_positions, contents_sheet, draw_truth
 from tests.data.broken import BAD, GOOD, make_bad, make_good, noise
 from tests.shared_data import shared_data
 
@@ -49,7 +49,7 @@ def test_exit_1_only_if_nothing_was_usable(
 @pytest.mark.parametrize(
     ("argv", "sentence"),
     [
-        ([], "which data?"),
+        ([], "name a folder"),
         (["nowhere"], "nowhere does not exist"),
         (["cubb:nowhere"], "did you mean 'cub'?"),
         (["{mess}", "--split", "train"], "has no split 'train'"),
@@ -110,7 +110,7 @@ def test_text_alone_does_not_wait_for_torch(mess: Path) -> None:
 def test_the_sheet_has_classes_in_turn_and_leaves_broken_files_out(mess: Path) -> None:
     records = [Record(f"{i}.jpg", label) for i, label in enumerate("a" * 50 + "b" * 3 + "c" * 20)]
     dataset = pack(records, mess, "d")
-    chosen = choose(dataset, range(73), 12)
+    chosen = choose_positions(dataset, range(73), 12)
     labels = [records[i].label for i in chosen]
     assert labels == ["a"] * 5 + ["b"] * 3 + ["c"] * 4 and chosen[:5] == [
         0,
