@@ -52,8 +52,8 @@ def test_a_backbone_becomes_a_program(tmp_path: Path, capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("argv", "sentence"),
     [
-        ([], "name a saved model's folder, or a backbone"),
-        (["a", "--backbone", "lite0"], "and not both"),
+        ([], "either a folder of a saved model or a backbone"),
+        (["a", "--backbone", "lite0"], "either a folder"),
         (["no_such_folder"], "no such model folder: no_such_folder"),
         (["--backbone", "resnet81", "--no-pretrained"], "no backbone 'resnet81'"),
         (
