@@ -88,12 +88,12 @@ def training_step(backbone: str, batch: int, rounds: int) -> None:
         order = (plain, with_sar) if i % 2 else (with_sar, plain)  # nobody always runs first
         times = {step: seconds(step) for step in order}
         pairs += [(times[plain], times[with_sar])] if i else []  # the first round warms up
-    without, sar = (min(column) for column in zip(*pairs, strict=True))
+    without, with_loss = (min(column) for column in zip(*pairs, strict=True))
     share = median(100 * (b - a) / a for a, b in pairs)
     print("\n| step of | batch | without ms | with SAR ms | SAR adds | best against best | bar |")
     print("|---" * 7 + "|")
-    told = f"{share:.1f}% | {100 * (sar / without - 1):.1f}% | {SHARE_BAR:g}%"
-    print(f"| {backbone} | {batch} | {1000 * without:.0f} | {1000 * sar:.0f} | {told} |")
+    told = f"{share:.1f}% | {100 * (with_loss / without - 1):.1f}% | {SHARE_BAR:g}%"
+    print(f"| {backbone} | {batch} | {1000 * without:.0f} | {1000 * with_loss:.0f} | {told} |")
 
 
 def seconds(step: Callable[[], None]) -> float:

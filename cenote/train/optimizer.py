@@ -9,13 +9,18 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
-    from .config import OptimizationConfig
-
 # sgd uses Nesterov momentum, momentum does not; adam adds the weight decay to the gradient.
 OptimizerName = Literal["sgd", "momentum", "adamw", "adam", "lars", "lamb"]
 
 
-def create_optimizer(module: nn.Module, settings: OptimizationConfig, lr: float) -> Optimizer:
+def create_optimizer(
+    module: nn.Module,
+    name: OptimizerName,
+    lr: float,
+    weight_decay: float,
+    momentum: float,
+    layer_decay: float | None = None,
+) -> Optimizer:
     """Create timm's optimizer, which supports layer decay and does not decay vectors.
 
     A module may define `lr_factors()`: pairs of parameters and the factor of their learning rate.
@@ -23,16 +28,16 @@ def create_optimizer(module: nn.Module, settings: OptimizationConfig, lr: float)
     from timm.optim import create_optimizer_v2  # type: ignore[attr-defined]
 
     options: dict[str, Any] = {}
-    if settings.optimizer in ("sgd", "momentum", "lars"):
-        options["momentum"] = settings.momentum
-    if settings.optimizer == "adamw":
+    if name in ("sgd", "momentum", "lars"):
+        options["momentum"] = momentum
+    if name == "adamw":
         options["fused"] = True  # one pass over the weights instead of ten
     optimizer = create_optimizer_v2(
         module,
-        opt=settings.optimizer,
+        opt=name,
         lr=lr,
-        weight_decay=settings.weight_decay,
-        layer_decay=settings.layer_decay,
+        weight_decay=weight_decay,
+        layer_decay=layer_decay,
         **options,
     )
     for parameters, factor in getattr(module, "lr_factors", tuple)():

@@ -24,7 +24,14 @@ class TrainState:
     ) -> None:
         self.name, self.module = name, module
         self.lr = settings.lr if lr is None else lr
-        self.optimizer = create_optimizer(module, settings, self.lr)
+        self.optimizer = create_optimizer(
+            module,
+            settings.optimizer,
+            self.lr,
+            settings.weight_decay,
+            settings.momentum,
+            settings.layer_decay,
+        )
         # One per parameter group: they differ with layer decay.
         self.base_lrs = [
             self.lr * float(group.get("lr_scale", 1.0)) for group in self.optimizer.param_groups

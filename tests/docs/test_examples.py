@@ -36,7 +36,7 @@ def test_an_example_runs_on_a_folder(
 
 def shorten(monkeypatch: pytest.MonkeyPatch) -> None:
     """A small backbone, two pools, one learning rate, one seed and one epoch, instead of lite0, 4, 3, 2 and 10."""
-    from cenote.train.tournament.run import run as tournament
+    from cenote.train.tournament import run as tournament
 
     def short_config(
         backbone: str, settings: OptimizationConfig, **options: Any
