@@ -12,7 +12,7 @@ import cenote
 from cenote.allocator import keep_memory
 from cenote.data.sources import open_photographs
 from cenote.evaluate.discover import discover
-from cenote.predict.discovery.results import Sighting
+from cenote.predict.discovery import DiscoveryResult
 from cenote.report.maps import draw_box
 from cenote.report.sheet import Entry, contact_sheet
 
@@ -32,22 +32,22 @@ model = cenote.create_model(
 entries: list[Entry] = []
 
 
-def show(sighting: Sighting) -> None:
+def show(result: DiscoveryResult) -> None:
     """Print the box of each photograph, draw the first ones."""
-    name = Path(photographs[sighting.position].image).name
-    for box in sighting.found["tokencut"].boxes.round().astype(int).tolist():
+    name = Path(photographs[result.position].image).name
+    for box in result.objects["tokencut"].boxes.round().astype(int).tolist():
         print(name, *box)
         if len(entries) < SHOWN:
-            entries.append(Entry([draw_box(photographs.image(sighting.position), box)], name))
+            entries.append(Entry([draw_box(photographs.image(result.position), box)], name))
 
 
-report = discover(model, photographs, ["tokencut"], each=show, size=SIZE)
-for sentence in report["unreadable"]:
-    print(f"left out: {sentence}")
+report = discover(model, photographs, ["tokencut"], on_result=show, size=SIZE)
+for message in report.unreadable:
+    print(f"left out: {message}")
 asked.out.mkdir(parents=True, exist_ok=True)
 contact_sheet(entries, "TokenCut on lite0").save(asked.out / "boxes.jpg", quality=90)
-if report["images"]:
-    right = {name: found["corloc"] for name, found in report["methods"].items()}
+if report.images:
+    right = {name: score.corloc for name, score in report.methods.items()}
     print(
         f"right (IoU at least 0.5): {right['tokencut']:.1f}%, a box in the middle {right['centre']:.1f}%"
     )

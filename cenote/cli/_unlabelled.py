@@ -105,22 +105,18 @@ def train(
 
 def _told(dataset: Dataset, out: Path, report: dict[str, Any], settings: OptimizationConfig) -> str:
     """What the vectors are worth, with a linear probe where images have classes."""
+    from cenote.data.splits import split
     from cenote.evaluate.linear import linear_probe
     from cenote.models import load
-    from cenote.train.splits import split
     from cenote.train.unlabelled import unlabelled_splits
 
     train, val = unlabelled_splits(dataset)
     if val is None:
         return f"{report['images']} images, none with a class to judge by: saved in {out}"
-    parts = split(
-        train, say=lambda sentence: None
-    )  # the decay is chosen on images held out of the training ones
-    found = linear_probe(
-        load(out), parts.train, parts.val, val, batch=settings.batch, workers=settings.workers
-    )
+    splits = split(train, quiet=True)  # the decay is chosen on held-out training images
+    probe = linear_probe(load(out), splits.train, splits.val, val, settings.batch, settings.workers)
     before = f"{report['knn_untrained']:.2f} untrained"
     judged = (
-        f"10 nearest neighbours {report['knn']:.2f} ({before}), linear probe {found['linear']:.2f}"
+        f"10 nearest neighbours {report['knn']:.2f} ({before}), linear probe {probe.linear:.2f}"
     )
     return f"{len(val)} images: {judged}: saved in {out}"

@@ -1,3 +1,5 @@
+"""`cenote attend`: parse, predict, print."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -23,32 +25,35 @@ def run(
     share: float = 0.6,
     batch: int = 8,
 ) -> None:
-    """Show where a model looks: an overlay, a mask and a box for each photograph, and a contact sheet of all.
+    """Show where a model looks: an overlay, a mask and a box for each photograph, and a contact sheet.
 
-    Writes NAME.overlay.jpg, NAME.mask.jpg, NAME.box.jpg, contact_sheet.jpg, attention.npz (the maps), attention.json
-    and attention.csv (boxes in pixels of the upright photograph, predicted classes). Exit code 1: some photographs
-    failed, the others are done; 2: nothing could be done.
+    Writes NAME.overlay.jpg, NAME.mask.jpg, NAME.box.jpg, contact_sheet.jpg, attention.npz (the maps),
+    attention.json and attention.csv (boxes in pixels of the upright photograph, predicted classes).
+    Exit code 1: some photographs failed, the others are done; 2: nothing could be done.
 
     Args:
-        photos: files, folders (and what is in them) and globs.
-        out: where the pictures go.
-        backbone: timm's name, or lite0, whose weights need no download.
+        photos: files, folders (searched recursively) and globs.
+        out: output folder.
+        backbone: name in timm, or lite0, whose weights need no download.
         weights: a local checkpoint of the backbone.
         pool: the pooling; by default the one the backbone was trained with.
         model: a saved model, instead of backbone, weights and pool.
-        map: what is shown; auto is the pool's own map, CLS attention, or the predicted class's activation map.
-        head: which map is shown where there are several.
-        size: the photograph as the model sees it has about size x size pixels, in its own shape, uncropped.
-        share: how much of the map's mass the mask and the box hold.
-        batch: photographs at a time.
+        map: kind of map; auto is the pool's own map, CLS attention, or the class activation map of the
+            predicted class.
+        head: index of the map to show if there are several.
+        size: the model sees about size x size pixels, uncropped, with the photograph's aspect ratio.
+        share: share of the map's mass that the mask and the box contain.
+        batch: photographs per batch.
     """
     import sys
 
     from cenote.predict.open_model import open_model
-    from cenote.report.attend import attend_photos, say
+    from cenote.predict.photos import PhotoPredictor
+    from cenote.report.attend import attend_photos
 
-    chosen, trained = open_model(backbone, weights, pool, model, say)
-    outcome = attend_photos(chosen, photos, out, map, size, share, batch, head, classify=trained)
+    network, trained = open_model(backbone, weights, pool, model)
+    predictor = PhotoPredictor(network, map, size, share, batch, head, classify=trained)
+    outcome = attend_photos(predictor, photos, out)
     done = f"{outcome.done} photograph{'s' * (outcome.done != 1)}"
     print(f"{done}: {out / 'contact_sheet.jpg'}, attention.npz, attention.json, attention.csv")
     if outcome.failed:

@@ -10,7 +10,6 @@ import tyro
 
 from ._arguments import pluralize
 from ._metric_options import MetricArguments
-from ._retrieving import ONE_CLASS
 
 
 def run(
@@ -51,6 +50,8 @@ def run(
 
 def told(report: dict[str, Any]) -> str:
     """A table: one row for a model, or the mean of four and their concatenation."""
+    from cenote.evaluate.retrieve import ONE_CLASS
+
     rows = [("the model", report["test"])]
     if "concatenated" in report:
         rows = [("mean of 4", report["test"]), ("concatenated", report["concatenated"])]

@@ -1,1 +1,1 @@
-"""Protocols: how a pool, a model or an index is measured."""
+"""Protocols: how a pool, a model or an index is evaluated."""

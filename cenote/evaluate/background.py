@@ -1,9 +1,11 @@
-"""What a background is worth: accuracy on ImageNet-9's eight variants (Xiao et al., ICLR 2021)."""
+"""Dependence on the background: accuracy on ImageNet-9's eight variants (Xiao et al., ICLR 2021)."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,22 +19,122 @@ from ..data.backgrounds import VARIANTS, with_background
 from ..metrics.intervals import bootstrap_interval
 from ..metrics.robustness import background_gap
 from ..models import PooledModel
-from .classify import Progress
-from .marks import (
-    RIGHT,
-    Answer,
-    Keep,
-    Kept,
-    Marks,
-    accuracy,
+from ..predict.batches import Progress
+from ..predict.progress_file import FinishedPasses
+from ..report.html import Block
+from ..report.robustness import VARIANT_NAMES, background_blocks, draw_variant_bars, variant_sheet
+from .per_image_correct import (
+    CORRECT,
+    REASONS,
+    Classifier,
+    PerImageCorrect,
     best_of_all,
-    known_to,
-    mark_all,
-    model_numbers,
-    readable,
+    check_variants,
+    classes_of,
+    model_indices,
+    readable_in_all,
+    select_known,
+)
+from .protocol import (
+    Evaluation,
+    Figure,
+    Picture,
+    Protocol,
+    Report,
+    count_images,
+    first_readable,
+    left_out,
+    register,
 )
 
-MAPPING = "in_to_in9.json"
+MAPPING_FILE = "in_to_in9.json"
+MAX_MESSAGES = 5  # unreadable files that are named
+GAP = {"mixed_same", "mixed_rand"}
+
+
+@dataclass
+class BackgroundReport(Report):
+    """Accuracies in percent; of the published ImageNet-9 the images of variants cannot be paired."""
+
+    accuracy: dict[str, float]
+    gap: float | None  # mixed_same - mixed_rand
+    gap_interval: list[float] | None  # 95%
+    images: int | dict[str, int]
+    unreadable: list[str]
+    same_images: bool
+    dropped: int = 0  # images of which some variant cannot be made
+    left_out: dict[str, int] | None = None
+    seed: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        report = super().to_json()
+        if not self.same_images:
+            for key in ("dropped", "left_out", "seed"):
+                del report[key]
+        return report
+
+    def table(self, split: str) -> str:
+        lines = []
+        for name, share in self.accuracy.items():
+            text = "no readable image" if math.isnan(share) else f"{share:6.2f}"
+            lines.append(f"{VARIANT_NAMES[name]:<12}{text}")
+        if self.gap is not None and not math.isnan(self.gap):
+            line = f"gap, Mixed-Same - Mixed-Rand: {self.gap:+.2f}"
+            if self.gap_interval:
+                line += " (95%: {:+.2f} to {:+.2f})".format(*self.gap_interval)
+            lines.append(line)
+        if isinstance(self.images, int):
+            images = count_images(self.images)
+            lines.append(f"accuracy in percent on the same {images} in every variant")
+        if self.dropped:
+            images = count_images(self.dropped)
+            lines.append(f"left out: {images} of which some variant cannot be made")
+        for reason, count in (self.left_out or {}).items():
+            if count:
+                lines.append(f"left out: {count_images(count)} {REASONS[reason]}")
+        return "\n".join([*lines, *left_out(self.unreadable, MAX_MESSAGES)])
+
+    def figures(self) -> list[Figure]:
+        unit = "points, Mixed-Same − Mixed-Rand"
+        if self.gap_interval:
+            unit += " (95%: {:+.1f} to {:+.1f})".format(*self.gap_interval)
+        return [
+            Figure("original images", self.accuracy.get("original"), "%"),
+            Figure("gap of backgrounds", self.gap, unit),
+        ]
+
+
+@register("background")
+class Background(Protocol[BackgroundReport]):
+    resumable = True
+
+    def run(self, evaluation: Evaluation) -> BackgroundReport:
+        test = evaluation.test
+        published = is_imagenet_9(test)
+        passes = 1 if published else len(VARIANTS)
+        with evaluation.progress("background", len(test) * passes) as progress:
+            return background(
+                evaluation.model,
+                test,
+                seed=evaluation.seed,
+                batch=evaluation.batch,
+                workers=evaluation.workers,
+                progress=progress,
+                finished=evaluation.finished_passes("background", masks=not published),
+            )
+
+    def pictures(self, evaluation: Evaluation, report: BackgroundReport) -> Iterable[Picture]:
+        test, values = evaluation.test, vars(report)
+        yield "background.png", lambda: draw_variant_bars(values, evaluation.title)
+        if report.same_images:
+            usable = np.flatnonzero(test.has_masks & (test.labels >= 0)).tolist()
+            position = first_readable(test, usable)
+            if position is not None:
+                yield "variants.jpg", lambda: variant_sheet(test, position, evaluation.seed)
+
+    def blocks(self, evaluation: Evaluation, report: BackgroundReport) -> list[Block]:
+        assert evaluation.out is not None
+        return background_blocks(vars(report), evaluation.out / "variants.jpg")
 
 
 def background(
@@ -43,138 +145,114 @@ def background(
     batch: int = 64,
     workers: int = 0,
     progress: Progress | None = None,
-    kept: Kept | None = None,
-    keep: Keep | None = None,
-) -> dict[str, Any]:
-    """Accuracy in percent on each variant, and the gap mixed_same - mixed_rand with its interval.
+    finished: FinishedPasses | None = None,
+) -> BackgroundReport:
+    """Compute the accuracy on each variant, and the gap mixed_same - mixed_rand with its interval.
 
-    ImageNet-9 itself is judged variant by variant as it was published. Of any other data set with masks the variants
-    are made on the way, and all are judged on the same images: one that fails in one variant counts in none.
+    ImageNet-9 itself is evaluated variant by variant as published. Of any other data set with masks
+    the variants are made on the fly and evaluated on the same images: an image that fails in one
+    variant is not used in any.
     """
     if not variants:
         raise ValueError(f"at least one background variant: {', '.join(VARIANTS)}")
     for variant in variants:
         if variant not in VARIANTS:
             raise ValueError(f"no background variant '{variant}': {', '.join(VARIANTS)}")
-    if model.head is None:
-        raise ValueError("a model without a head tells no classes: no background protocol")
-    options: dict[str, Any] = {
-        "batch": batch,
-        "workers": workers,
-        "progress": progress,
-        "kept": kept,
-        "keep": keep,
-    }
-    if is_imagenet_9(dataset):
-        return _published(model, dataset, variants, options)
-    return _made(model, dataset, variants, seed, options)
-
-
-def _made(
-    model: PooledModel,
-    dataset: Dataset,
-    variants: Sequence[str],
-    seed: int,
-    options: dict[str, Any],
-) -> dict[str, Any]:
-    assert model.head is not None
-    numbers = model_numbers(model, dataset)
-    known, left_out = known_to(dataset, numbers)
-    masked = with_background(known, variants[0], seed)  # says so where no image has a mask
-    left_out["no_mask"] = len(known) - len(masked)
-    if options["progress"]:
-        options["progress"]((len(dataset) - len(masked)) * len(variants))
-    parts = {variant: partial(with_background, known, variant, seed) for variant in variants}
-    marks = mark_all(model, parts, best_of_all(numbers, model.head.classes), **options)
-    judged = readable(marks)
-    if not judged.any():
-        bad = [sentence for one in marks.values() for sentence in one.bad]
-        raise ValueError(f"no image of {dataset.name} has all its variants: {bad[0]}")
-    found = {variant: accuracy(one, judged) for variant, one in marks.items()}
-    variants_of: dict[str, list[str]] = {}
-    for variant, one in marks.items():
-        for sentence in dict.fromkeys(one.bad):
-            variants_of.setdefault(sentence, []).append(variant)
-    bad = sorted(
-        f"{names[0]}: {sentence}" if len(names) == 1 else f"{sentence} ({len(names)} variants)"
-        for sentence, names in variants_of.items()
+    check = partial(
+        check_variants, batch=batch, workers=workers, progress=progress, finished=finished
     )
-    return {
-        **_report(found),
-        "gap_interval": _interval(marks, judged),  # 95%, the images drawn again and again
-        "images": int(judged.sum()),
-        "dropped": int((~judged).sum()),  # for a variant that could not be made
-        "left_out": left_out,
-        "unreadable": bad,
-        "same_images": True,
-        "seed": seed,
-    }
+    if is_imagenet_9(dataset):
+        domains = dataset.domains
+        published = {
+            v: partial(dataset.select, np.flatnonzero(domains.codes == domains.names.index(v)))
+            for v in variants
+            if v in domains.names
+        }
+        passes = check(model, published, coarse_classifier(model, dataset))
+        accuracy = {variant: result.accuracy() for variant, result in passes.items()}
+        return BackgroundReport(
+            accuracy=accuracy,
+            gap=background_gap(accuracy) if set(accuracy) >= GAP else None,
+            gap_interval=None,
+            images={variant: result.readable() for variant, result in passes.items()},
+            unreadable=[message for result in passes.values() for message in result.bad],
+            same_images=False,  # a published mixed image does not name its original
+        )
+    indices = model_indices(model, dataset)
+    known, counts = select_known(dataset, indices)
+    masked = with_background(known, variants[0], seed)  # raises if no image has a mask
+    counts["no_mask"] = len(known) - len(masked)
+    if progress:
+        progress((len(dataset) - len(masked)) * len(variants))
+    made = {variant: partial(with_background, known, variant, seed) for variant in variants}
+    passes = check(model, made, best_of_all(indices, classes_of(model)))
+    readable = readable_in_all(passes)
+    messages = _messages(passes)
+    if not readable.any():
+        raise ValueError(f"no image of {dataset.name} has all its variants: {messages[0]}")
+    accuracy = {variant: result.accuracy(readable) for variant, result in passes.items()}
+    return BackgroundReport(
+        accuracy=accuracy,
+        gap=background_gap(accuracy) if set(accuracy) >= GAP else None,
+        gap_interval=_gap_interval(passes, readable) if set(accuracy) >= GAP else None,
+        images=int(readable.sum()),
+        unreadable=messages,
+        same_images=True,
+        dropped=int((~readable).sum()),
+        left_out=counts,
+        seed=seed,
+    )
 
 
-def _published(
-    model: PooledModel, dataset: Dataset, variants: Sequence[str], options: dict[str, Any]
-) -> dict[str, Any]:
-    domains = dataset.domains
-    codes, present = domains.codes, [v for v in variants if v in domains.names]
-    parts = {
-        v: partial(dataset.select, np.flatnonzero(codes == domains.names.index(v))) for v in present
-    }
-    marks = mark_all(model, parts, coarse_answer(model, dataset), **options)
-    return {
-        **_report({variant: accuracy(one) for variant, one in marks.items()}),
-        "gap_interval": None,
-        "images": {variant: len(one.marks) - len(one.bad) for variant, one in marks.items()},
-        "unreadable": [sentence for one in marks.values() for sentence in one.bad],
-        "same_images": False,  # a published mixed image names no original
-    }
+def _messages(passes: Mapping[str, PerImageCorrect]) -> list[str]:
+    """Return each error message once, with the variants in which it occurred."""
+    variants_of: dict[str, list[str]] = {}
+    for variant, result in passes.items():
+        for message in dict.fromkeys(result.bad):
+            variants_of.setdefault(message, []).append(variant)
+    return sorted(
+        f"{names[0]}: {message}" if len(names) == 1 else f"{message} ({len(names)} variants)"
+        for message, names in variants_of.items()
+    )
 
 
-def _report(found: dict[str, float]) -> dict[str, Any]:
-    gap = background_gap(found) if {"mixed_same", "mixed_rand"} <= set(found) else None
-    return {"accuracy": found, "gap": gap}
-
-
-def _interval(marks: Mapping[str, Marks], judged: npt.NDArray[np.bool_]) -> list[float] | None:
-    """Of the gap; both variants hold the same images, hence their differences are resampled."""
-    if not {"mixed_same", "mixed_rand"} <= set(marks):
-        return None
+def _gap_interval(
+    passes: Mapping[str, PerImageCorrect], readable: npt.NDArray[np.bool_]
+) -> list[float]:
+    """Bootstrap the gap; both variants have the same images, so their differences are resampled."""
     same, rand = (
-        (np.array(list(marks[v].marks)) == RIGHT)[judged] for v in ("mixed_same", "mixed_rand")
+        (passes[variant].array() == CORRECT)[readable] for variant in ("mixed_same", "mixed_rand")
     )
     return list(bootstrap_interval(100 * (same.astype(float) - rand)))
 
 
 def is_imagenet_9(dataset: Dataset) -> bool:
-    """Whether its domains are the published variants."""
+    """Return whether the domains of a data set are the published variants."""
     domains = dataset.domains
-    return (
-        bool(domains.names)
-        and set(domains.names) <= set(VARIANTS)
-        and bool((domains.codes >= 0).all())
-    )
+    if not domains.names or not set(domains.names) <= set(VARIANTS):
+        return False
+    return bool((domains.codes >= 0).all())
 
 
-def coarse_answer(model: PooledModel, dataset: Dataset) -> Answer:
-    """Of a model of the nine classes its own; of a model of ImageNet's 1000 by the published mapping, -1 for none."""
-    assert model.head is not None
-    if model.head.classes != 1000:
-        return best_of_all(model_numbers(model, dataset), model.head.classes)
-    coarse = torch.from_numpy(read_mapping(dataset.root / MAPPING))
+def coarse_classifier(model: PooledModel, dataset: Dataset) -> Classifier:
+    """Return the classifier of a model of the nine classes, or of ImageNet's 1000 by the mapping."""
+    if classes_of(model) != 1000:
+        return best_of_all(model_indices(model, dataset), classes_of(model))
+    coarse = torch.from_numpy(read_mapping(dataset.root / MAPPING_FILE))
     return lambda logits: coarse[logits.argmax(1)]
 
 
-def read_mapping(path: Path) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """(1000,): the coarse class of each of ImageNet's, -1 for none of the nine."""
+def read_mapping(path: Path) -> npt.NDArray[np.int64]:
+    """Read (1000,): the coarse class of each of ImageNet's, -1 for none of the nine."""
     if not path.is_file():
         raise ValueError(
-            f"{path} is not there: a model of ImageNet's 1000 classes needs the mapping to the nine, which lies beside "
-            f"the programs of ImageNet-9 (github.com/MadryLab/backgrounds_challenge/{MAPPING})"
+            f"{path} is missing: a model of ImageNet's 1000 classes needs the mapping to the nine, from "
+            f"the ImageNet-9 repository (github.com/MadryLab/backgrounds_challenge/{MAPPING_FILE})"
         )
     try:
         pairs = {int(key): int(value) for key, value in json.loads(path.read_bytes()).items()}
-        found = np.array([pairs[number] for number in range(1000)], np.int64)
+        return np.array([pairs[number] for number in range(1000)], np.int64)
     except (ValueError, TypeError, AttributeError, KeyError) as error:
         raise ValueError(
             f"{path} does not map the numbers 0 to 999 to coarse classes ({error})"
         ) from error
-    return found

@@ -1,27 +1,144 @@
-"""Errors under ImageNet-C's corruptions: of ImageNet-C itself, or of any data set, corrupted on the way."""
+"""Accuracy under corruptions: ImageNet-C itself, or any data set, corrupted on the fly."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from ..data import Dataset
 from ..data.corruptions import CORRUPTIONS, SEVERITIES, with_corruption
 from ..data.corruptions.registry import find_corruption
-from ..metrics.robustness import corruption_error
+from ..metrics.robustness import ALEXNET_ERRORS, corruption_error
 from ..models import PooledModel
-from .classify import Progress
-from .marks import Keep, Kept, accuracy, best_of_all, known_to, mark_all, model_numbers, readable
+from ..predict.batches import Progress
+from ..predict.progress_file import FinishedPasses
+from ..report.html import Block
+from ..report.robustness import (
+    corruption_blocks,
+    corruption_sheet,
+    corruption_title,
+    draw_corruption_bars,
+    severity_sheet,
+)
+from .per_image_correct import (
+    REASONS,
+    best_of_all,
+    check_variants,
+    classes_of,
+    model_indices,
+    readable_in_all,
+    select_known,
+)
+from .protocol import (
+    Evaluation,
+    Figure,
+    Picture,
+    Protocol,
+    Report,
+    count_images,
+    first_readable,
+    left_out,
+    register,
+)
 
 CLEAN = "clean"
+MAX_MESSAGES = 5  # unreadable files that are named
 OTHER_DATA = "mCE divides by AlexNet's errors on ImageNet: on other data it compares models, but not with papers"
-OWN_FROST = "frost is drawn here, not photographed: neither its error nor mCE is one to hold against a published one"
-QUICK = "mCE is the mean over all 15 corruptions and 5 severities: not all were asked for"
+OWN_FROST = "frost is drawn here, not photographed: its error and mCE are not comparable with published ones"
+INCOMPLETE = (
+    "mCE is the mean over ImageNet-C's 15 corruptions and 5 severities: not all were evaluated"
+)
+
+
+@dataclass
+class CorruptionReport(Report):
+    """Accuracies in percent by corruption and severity, their means, and mCE."""
+
+    clean: float | None
+    accuracy: dict[str, dict[str, float]]
+    by_corruption: dict[str, float]
+    mean_accuracy: float
+    mce: float | None
+    relative_mce: float | None
+    notes: list[str]
+    images: int  # readable in every pass; of ImageNet-C, in one corruption at one severity
+    left_out: dict[str, int]
+    unreadable: list[str]
+    seed: int | None
+
+    def table(self, split: str) -> str:
+        severities = list(next(iter(self.accuracy.values())))
+        heads = "".join(f"{severity:>7}" for severity in severities)
+        lines = [f"{'accuracy in percent at severity':<32}{heads}   mean"]
+        for name, shares in self.accuracy.items():
+            values = "".join(f"{share:7.1f}" for share in shares.values())
+            lines.append(f"{corruption_title(name):<32}{values}{self.by_corruption[name]:7.1f}")
+        clean = "" if self.clean is None else f"clean {self.clean:.2f}, "
+        images = count_images(self.images)
+        lines.append(f"{clean}mean under corruption {self.mean_accuracy:.2f}, of {images}")
+        if self.mce is not None:
+            line = f"mCE {self.mce:.1f}"
+            if self.relative_mce is not None:
+                line += f", relative mCE {self.relative_mce:.1f}"
+            lines.append(line)
+        lines += [f"note: {note}" for note in self.notes]
+        for reason, count in self.left_out.items():
+            if count:
+                lines.append(f"left out: {count_images(count)} {REASONS[reason]}")
+        return "\n".join([*lines, *left_out(self.unreadable, MAX_MESSAGES)])
+
+    def figures(self) -> list[Figure]:
+        return [
+            Figure("under corruption", self.mean_accuracy, "%"),
+            Figure("clean", self.clean, "%"),
+            Figure("mCE", self.mce, "%, lower is better"),
+        ]
+
+
+@register("corruption")
+class Corruption(Protocol[CorruptionReport]):
+    resumable = True
+
+    def run(self, evaluation: Evaluation) -> CorruptionReport:
+        test = evaluation.test
+        passes = 1 if is_imagenet_c(test) else len(CORRUPTIONS) * len(SEVERITIES) + 1
+        with evaluation.progress("corruption", len(test) * passes) as progress:
+            return corruption(
+                evaluation.model,
+                test,
+                seed=evaluation.seed,
+                batch=evaluation.batch,
+                workers=evaluation.workers,
+                progress=progress,
+                finished=evaluation.finished_passes("corruption"),
+            )
+
+    def pictures(self, evaluation: Evaluation, report: CorruptionReport) -> Iterable[Picture]:
+        test = evaluation.test
+        yield "corruption.png", lambda: draw_corruption_bars(vars(report), evaluation.title)
+        if is_imagenet_c(test):
+            return
+        position = first_readable(test, range(len(test)))
+        if position is None:
+            return
+
+        def corrupted(name: str, severity: int) -> Image.Image:
+            dataset = corrupt_for(evaluation.model, test, evaluation.seed, name, severity)
+            return dataset.image(position)
+
+        yield "corruptions.jpg", lambda: corruption_sheet(test.image(position), corrupted, 3)
+        yield "severities.jpg", lambda: severity_sheet(corrupted)
+
+    def blocks(self, evaluation: Evaluation, report: CorruptionReport) -> list[Block]:
+        assert evaluation.out is not None
+        return corruption_blocks(vars(report), evaluation.out / "corruptions.jpg")
 
 
 def corruption(
@@ -34,124 +151,124 @@ def corruption(
     batch: int = 64,
     workers: int = 0,
     progress: Progress | None = None,
-    kept: Kept | None = None,
-    keep: Keep | None = None,
-) -> dict[str, Any]:
-    """Accuracy in percent by corruption and severity, their mean, and mCE where all are there.
+    finished: FinishedPasses | None = None,
+) -> CorruptionReport:
+    """Compute the accuracy by corruption and severity, their mean, and mCE if all are evaluated.
 
-    Images are brought to the size that the model sees, then corrupted, then cropped; ImageNet-C was cropped first. Of
-    ImageNet-C the corrupted files are read, all corruptions that are there by default; its `clean` images lie
-    elsewhere.
+    Images are resized to the model's size, then corrupted, then cropped; ImageNet-C was cropped first.
+    Of ImageNet-C the corrupted files are read, by default all corruptions that exist; its `clean`
+    images are another data set.
     """
     published = is_imagenet_c(dataset)
-    there = set(dataset.domains.names) if published else set(CORRUPTIONS)
-    names = (
-        [name for name in CORRUPTIONS if name in there]
-        if corruptions is None
-        else list(corruptions)
-    )
-    if not names or not severities:
-        raise ValueError("at least one corruption and one severity")
-    for name, severity in product(names, severities):
+    if corruptions is None:
+        present = set(dataset.domains.names) if published else set(CORRUPTIONS)
+        corruptions = [name for name in CORRUPTIONS if name in present]
+    if not corruptions or not severities:
+        raise ValueError("at least one corruption and one severity are needed")
+    for name, severity in product(corruptions, severities):
         find_corruption(name, severity)
-    if model.head is None:
-        raise ValueError("a model without a head tells no classes: no corruption protocol")
-    options: dict[str, Any] = {
-        "batch": batch,
-        "workers": workers,
-        "progress": progress,
-        "kept": kept,
-        "keep": keep,
-    }
-    numbers = model_numbers(model, dataset)
-    known, left_out = known_to(dataset, numbers)
-    answer = best_of_all(numbers, model.head.classes)
-    parts: dict[str, Callable[[], Dataset]] = {}
-    for name, severity in product(names, severities):
-        own = partial(_files, known) if published else partial(as_judged, known, seed, model)
-        parts[f"{name}/{severity}"] = partial(own, name, severity)
+    check = partial(
+        check_variants, batch=batch, workers=workers, progress=progress, finished=finished
+    )
+    indices, classes = model_indices(model, dataset), classes_of(model)
+    known, counts = select_known(dataset, indices)
+    corrupt = partial(_read_corrupted, known)
     if not published:
-        if progress:
-            progress((len(dataset) - len(known)) * (len(parts) + 1))
-        marks = mark_all(model, {CLEAN: lambda: known, **parts}, answer, **options)
-        judged = readable(marks)
-        if not judged.any():
-            raise ValueError(f"no image of {dataset.name} could be read: {marks[CLEAN].bad[0]}")
-    else:
-        marks, judged = mark_all(model, parts, answer, **options), None
+        corrupt = partial(corrupt_for, model, known, seed)
+    variants: dict[str, Callable[[], Dataset]] = {
+        f"{name}/{severity}": partial(corrupt, name, severity)
+        for name, severity in product(corruptions, severities)
+    }
+    readable = None
+    if published:
+        passes = check(model, variants, best_of_all(indices, classes))
+        images = max(result.readable() for result in passes.values())
         if clean is not None:
-            others = model_numbers(model, clean)
-            known, _ = known_to(clean, others)
-            marks |= mark_all(
-                model, {CLEAN: lambda: known}, best_of_all(others, model.head.classes), **options
-            )
-    found = {
-        name: {str(k): accuracy(marks[f"{name}/{k}"], judged) for k in severities} for name in names
+            clean_indices = model_indices(model, clean)
+            known_clean, _ = select_known(clean, clean_indices)
+            classifier = best_of_all(clean_indices, classes)
+            passes |= check(model, {CLEAN: lambda: known_clean}, classifier)
+    else:
+        if progress:
+            progress((len(dataset) - len(known)) * (len(variants) + 1))
+        passes = check(model, {CLEAN: lambda: known, **variants}, best_of_all(indices, classes))
+        readable = readable_in_all(passes)
+        images = int(readable.sum())
+        if not images:
+            raise ValueError(f"no image of {dataset.name} could be read: {passes[CLEAN].bad[0]}")
+    accuracy = {
+        name: {str(k): passes[f"{name}/{k}"].accuracy(readable) for k in severities}
+        for name in corruptions
     }
-    return {
-        **_scores(found, accuracy(marks[CLEAN], judged) if CLEAN in marks else None, published),
-        # Of ImageNet-C, in one corruption at one severity; otherwise the images that were read in every pass.
-        "images": max(len(m.marks) - len(m.bad) for m in marks.values())
-        if judged is None
-        else int(judged.sum()),
-        "left_out": left_out,
-        "unreadable": sorted({sentence for one in marks.values() for sentence in one.bad}),
-        "seed": None if published else seed,
-    }
+    means = {name: float(np.mean(list(shares.values()))) for name, shares in accuracy.items()}
+    clean_accuracy = passes[CLEAN].accuracy(readable) if CLEAN in passes else None
+    return CorruptionReport(
+        clean=clean_accuracy,
+        accuracy=accuracy,
+        by_corruption=means,
+        mean_accuracy=float(np.mean(list(means.values()))),
+        **_corruption_errors(accuracy, clean_accuracy, published),
+        images=images,
+        left_out=counts,
+        unreadable=sorted({message for result in passes.values() for message in result.bad}),
+        seed=None if published else seed,
+    )
 
 
-def _scores(
-    found: dict[str, dict[str, float]], clean: float | None, published: bool
+def _corruption_errors(
+    accuracy: dict[str, dict[str, float]], clean: float | None, published: bool
 ) -> dict[str, Any]:
-    """The means, and mCE with what must be said of it."""
-    means = {name: float(np.mean(list(by.values()))) for name, by in found.items()}
-    report: dict[str, Any] = {
-        "clean": clean,
-        "accuracy": found,
-        "by_corruption": means,
-        "mean_accuracy": float(np.mean(list(means.values()))),
-        "mce": None,
-        "relative_mce": None,
-    }
-    whole = set(found) == set(CORRUPTIONS) and all(
-        set(by) == set(map(str, SEVERITIES)) for by in found.values()
+    """Return mCE and relative mCE in percent, and notes; further corruptions do not count."""
+    mce = relative_mce = None
+    all_severities = {str(severity) for severity in SEVERITIES}
+    complete = set(accuracy) >= set(ALEXNET_ERRORS) and all(
+        set(accuracy[name]) == all_severities for name in ALEXNET_ERRORS
     )
-    if whole:
-        errors = {name: [1 - share / 100 for share in by.values()] for name, by in found.items()}
+    notes = [] if complete else [INCOMPLETE]
+    if complete:
+        errors = {n: [1 - share / 100 for share in accuracy[n].values()] for n in ALEXNET_ERRORS}
         score = corruption_error(errors, None if clean is None else 1 - clean / 100)
-        report["mce"] = 100 * score.mce
-        report["relative_mce"] = None if score.relative_mce is None else 100 * score.relative_mce
-    notes = [] if whole else [QUICK]
-    if not published:
-        notes += [OTHER_DATA] * whole + [OWN_FROST] * ("frost" in found)
-    return {**report, "notes": notes}
+        mce = 100 * score.mce
+        if score.relative_mce is not None:
+            relative_mce = 100 * score.relative_mce
+        if not published:
+            notes.append(OTHER_DATA)
+    if not published and "frost" in accuracy:
+        notes.append(OWN_FROST)
+    return {"mce": mce, "relative_mce": relative_mce, "notes": notes}
 
 
-def as_judged(dataset: Dataset, seed: int, model: PooledModel, name: str, severity: int) -> Dataset:
-    """Corrupted at the size that the model sees."""
-    own = model.backbone.preprocessing
-    short = math.floor(own.size / own.crop)
+def corrupt_for(
+    model: PooledModel, dataset: Dataset, seed: int, name: str, severity: int
+) -> Dataset:
+    """Corrupt a data set at the size that the model sees."""
+    preprocessing = model.backbone.preprocessing
     return with_corruption(
-        dataset, name, severity, seed, short=short, interpolation=own.interpolation
+        dataset,
+        name,
+        severity,
+        seed,
+        short=math.floor(preprocessing.size / preprocessing.crop),
+        interpolation=preprocessing.interpolation,
     )
 
 
-def _files(dataset: Dataset, name: str, severity: int) -> Dataset:
+def _read_corrupted(dataset: Dataset, name: str, severity: int) -> Dataset:
+    """Select the images of ImageNet-C with this corruption and severity."""
     domains, levels = dataset.domains, dataset.attribute("severity")
-    chosen = np.zeros(len(dataset), bool)
+    selected = np.zeros(len(dataset), bool)
     if name in domains.names and str(severity) in levels.names:
-        chosen = (domains.codes == domains.names.index(name)) & (
-            levels.codes == levels.names.index(str(severity))
-        )
-    if not chosen.any():
+        selected = domains.codes == domains.names.index(name)
+        selected &= levels.codes == levels.names.index(str(severity))
+    if not selected.any():
         raise ValueError(
             f"{dataset.name} has no images of {name} at severity {severity} in {dataset.root}"
         )
-    return dataset.select(chosen)
+    return dataset.select(selected)
 
 
 def is_imagenet_c(dataset: Dataset) -> bool:
-    """Whether its domains are corruptions, with their severity."""
-    return "severity" in dataset.table.attributes and bool(
-        set(dataset.domains.names) & set(CORRUPTIONS)
-    )
+    """Return whether the domains of a data set are corruptions, with their severity."""
+    if "severity" not in dataset.table.attributes:
+        return False
+    return bool(set(dataset.domains.names) & set(CORRUPTIONS))

@@ -1,10 +1,12 @@
-"""Object discovery without labels: where is the object in each image, and how often is that right (CorLoc)?"""
+"""Object discovery without labels: how often is a discovered box right (CorLoc)?"""
 
 from __future__ import annotations
 
 import heapq
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,72 +18,125 @@ from ..data.loading import UnreadableImage
 from ..data.truth import visible
 from ..metrics import CorLoc, bootstrap_interval, box_iou
 from ..metrics.arrays import Array
-from ..predict.discovery.dino_seg import dino_seg
-from ..predict.discovery.lost import lost
-from ..predict.discovery.mask_cut import mask_cut
-from ..predict.discovery.objects import Found
-from ..predict.discovery.results import Discovered, Sighting, read, rows_of, written
-from ..predict.discovery.token_cut import token_cut
-from ..predict.journal import Journal, name_of_run
-from ..predict.patch_features import Look, Looker
+from ..predict.batches import Progress
+from ..predict.discovery import METHODS, DiscoveredObjects, DiscoveryResult, discover_objects
+from ..predict.discovery.run import mask_rows
+from ..report.discovery import BASELINE, discovery_blocks, discovery_page, method_title
+from ..report.html import Block
+from .protocol import (
+    Evaluation,
+    Figure,
+    Picture,
+    Protocol,
+    Report,
+    count_images,
+    register,
+)
 
-Progress = Callable[[int], object]
-METHODS: dict[str, Callable[[Look, str], list[Found]]] = {
-    "lost": lambda look, name: [lost(look.keys, look.grid, name=name)],
-    "dinoseg": lambda look, name: [dino_seg(look.attention, name=name)],
-    "dinoseg-compat": lambda look, name: [dino_seg(look.attention, compat=True, name=name)],
-    "tokencut": lambda look, name: [token_cut(look.keys, look.grid, name=name)],
-    "maskcut": lambda look, name: mask_cut(look.keys, look.grid, name=name),
-}
-CASES = 6  # images kept to be shown, of the best and of the worst
+CASES = 6  # images to show of the best and of the worst
 
 
-def find_objects(
-    looker: Looker, dataset: Dataset, methods: Sequence[str] = ("tokencut",), workers: int = 0
-) -> Iterator[Sighting | UnreadableImage]:
-    """Image by image, in order; one that cannot be read, or whose features are not finite, is a `UnreadableImage`."""
-    for look in looker(dataset, workers):
-        if isinstance(look, UnreadableImage):
-            yield look
-            continue
-        try:
-            found = {
-                m: in_pixels(METHODS[m](look, str(dataset.path(look.position))), look)
-                for m in methods
-            }
-        except ValueError as error:
-            yield UnreadableImage(look.position, str(error))
-            continue
-        yield Sighting(look.position, look.size, found)
+@dataclass
+class DiscoveryCase:
+    position: int
+    image: str
+    overlap: float  # IoU in percent
+    boxes: list[list[float]]
+    truth: list[list[float]]
+    masks: list[list[str]]  # rows of 0 and 1, in patches
 
 
-def looker_for(model: nn.Module, methods: Sequence[str], **looking: Any) -> Looker:
-    """What the methods need to be read from the model."""
-    unknown = [method for method in methods if method not in METHODS]
-    if unknown or not methods:
-        raise ValueError(
-            f"no way of discovering objects '{', '.join(unknown)}': {', '.join(METHODS)}"
-        )
-    attention = [method.startswith("dinoseg") for method in methods]
-    return Looker(model, not all(attention), any(attention), **looking)
+@dataclass
+class MethodScore:
+    """CorLoc of one method in percent, with its 95% interval."""
+
+    corloc: float
+    interval: list[float]
+    mean_overlap: float
+    best: list[DiscoveryCase]
+    worst: list[DiscoveryCase]
 
 
-def in_pixels(objects: Sequence[Found], look: Look) -> Discovered:
-    """Boxes in patches times the size of a patch in the image: the grid covers all of it."""
-    real = [(one.box, one.mask) for one in objects if one.box is not None]
-    (width, height), (rows, columns) = look.size, look.grid
-    patch = np.array([width / columns, height / rows] * 2)
-    boxes = np.array([box for box, _ in real], np.float64).reshape(-1, 4) * patch
-    return Discovered(boxes, [mask for _, mask in real])
+@dataclass
+class DiscoveryReport(Report):
+    methods: dict[str, MethodScore]  # also of a box in the middle; empty without true boxes
+    images: int
+    without_box: int
+    unreadable: list[str]
+    delta: float
+    keys: str | None  # where keys came from
+    attention: str | None  # the kind of map
+    details: dict[str, Any] = field(default_factory=dict)  # of the command: data, backbone, size
+
+    def to_json(self) -> dict[str, Any]:
+        report = super().to_json()
+        details: dict[str, Any] = report.pop("details")
+        return details | report
+
+    def table(self, split: str = "") -> str:
+        if not self.methods:
+            return "no true boxes: nothing to evaluate"
+        sources = [f"{name} {getattr(self, name)}" for name in ("keys", "attention")]
+        sources = [source for source in sources if not source.endswith("None")]
+        lines = [
+            f"{count_images(self.images)} with boxes · {', '.join(sources)} · "
+            f"right: IoU at least {self.delta:g}",
+            f"{'':22s}{'CorLoc':>8s}{'95% interval':>16s}{'mean IoU':>10s}",
+        ]
+        for name, score in sorted(self.methods.items(), key=lambda item: -item[1].corloc):
+            interval = "{:.1f} to {:.1f}".format(*score.interval)
+            lines.append(
+                f"{method_title(name):22s}{score.corloc:8.1f}{interval:>16s}{score.mean_overlap:10.1f}"
+            )
+        return "\n".join(lines)
+
+    def figures(self) -> list[Figure]:
+        unit = f"% of {self.images} images"
+        return [Figure(f"CorLoc, {name}", s.corloc, unit) for name, s in self.methods.items()]
+
+    def pictures(self, dataset: Dataset) -> Iterable[Picture]:
+        """Return the best and worst cases of each method."""
+        values = self.to_json()
+        for method in self.methods:
+            if method != BASELINE:
+                draw = partial(discovery_page, values, dataset, method)
+                yield f"discover_{method}.jpg", draw
+
+
+@register("discover")
+class Discover(Protocol[DiscoveryReport]):
+    resumable = True
+
+    def run(self, evaluation: Evaluation) -> DiscoveryReport:
+        progress_file = None
+        if evaluation.out is not None:
+            progress_file = evaluation.out / ".sightings.jsonl"
+        with evaluation.progress("discover", len(evaluation.test)) as progress:
+            return discover(
+                evaluation.model,
+                evaluation.test,
+                list(METHODS),
+                workers=evaluation.workers,
+                progress=progress,
+                progress_file=progress_file,
+            )
+
+    def pictures(self, evaluation: Evaluation, report: DiscoveryReport) -> Iterable[Picture]:
+        return report.pictures(evaluation.test)
+
+    def blocks(self, evaluation: Evaluation, report: DiscoveryReport) -> list[Block]:
+        return discovery_blocks(report.to_json(), evaluation.test)
 
 
 def true_boxes(
     boxes: Sequence[Box], size: tuple[int, int], hard: bool = True, name: str = "the image"
 ) -> Array:
-    """(k, 4): of any class. Crowds are no object; difficult and truncated ones are, unless `hard` is False."""
-    return visible(
-        [b for b in boxes if not b.crowd and (hard or not (b.difficult or b.truncated))], size, name
-    )
+    """Return (k, 4) of any class, without crowds, and without hard ones unless `hard`.
+
+    Hard ones are difficult or truncated.
+    """
+    used = [b for b in boxes if not b.crowd and (hard or not (b.difficult or b.truncated))]
+    return visible(used, size, name)
 
 
 def discover(
@@ -92,117 +147,111 @@ def discover(
     delta: float = 0.5,
     workers: int = 0,
     progress: Progress | None = None,
-    each: Callable[[Sighting], None] | None = None,
-    journal: Path | None = None,
-    **looking: Any,
-) -> dict[str, Any]:
-    """CorLoc in percent for each method, and for a box in the middle with half of the image's area.
+    on_result: Callable[[DiscoveryResult], None] | None = None,
+    progress_file: Path | None = None,
+    **options: Any,
+) -> DiscoveryReport:
+    """Compute CorLoc for each method, and for a box in the middle with half of the image's area.
 
-    Images without a true box are looked at (`each` gets every one) and not counted; those with a box outside of the
-    image neither, and named. `looking` are the options of
-    `Looker`: size, source, head, centre. With a `journal`, a run that was killed goes on where it was.
+    `on_result` receives every image; those without a true box are not counted, nor are those with a box
+    outside of the image, which are named. `options` are those of `PatchFeatureExtractor`: size, source,
+    head, centre. With a progress file a killed run resumes.
     """
-    looker = looker_for(model, methods, **looking)
-
-    def look(images: Dataset) -> Iterator[Sighting | UnreadableImage]:
-        return find_objects(looker, images, methods, workers)
-
-    sightings = look(dataset)
-    if journal is not None:
-        run = name_of_run(model, dataset, methods=list(methods), **looking)
-        sightings = Journal(journal, run, written, read).over(dataset, look)
-    scores = {method: _Score(delta) for method in (*methods, "centre")}
-    seen, wrong, bad = 0, 0, []
-    for sighting in sightings:
+    extractor, results = discover_objects(
+        model, dataset, methods, workers, progress_file, **options
+    )
+    scores = {method: _RunningScore(delta) for method in (*methods, BASELINE)}
+    images, wrong, bad = 0, 0, list[str]()
+    for result in results:
         if progress:
             progress(1)
-        if isinstance(sighting, UnreadableImage):
-            bad.append(sighting.message)
+        if isinstance(result, UnreadableImage):
+            bad.append(result.message)
             continue
-        seen += 1
-        if each:
-            each(sighting)
-        name = str(dataset.path(sighting.position))
+        images += 1
+        if on_result:
+            on_result(result)
+        name = str(dataset.path(result.position))
         try:
-            truth = true_boxes(dataset[sighting.position].boxes, sighting.size, hard, name)
+            truth = true_boxes(dataset[result.position].boxes, result.size, hard, name)
         except ValueError as error:
             bad.append(str(error))
             wrong += 1
             continue
         if len(truth):
-            for method, found in {**sighting.found, "centre": middle(sighting.size)}.items():
-                scores[method].add(sighting.position, found, truth, name)
-    if journal is not None:
-        journal.unlink(missing_ok=True)  # all is done
-    if not seen:
-        raise ValueError(
-            f"no image of {dataset.name} could be used: {bad[0] if bad else 'it is empty'}"
-        )
-    counted = scores["centre"].corloc.count
-    return {
-        "methods": {method: score.result() for method, score in scores.items()} if counted else {},
-        "images": counted,
-        "without_box": seen - counted - wrong,
-        "unreadable": bad,
-        "delta": delta,
-        "keys": looker.found_source,
-        "attention": looker.kind,
-    }
+            for method, objects in {**result.objects, BASELINE: centred_box(result.size)}.items():
+                scores[method].add(result.position, objects, truth, name)
+    if progress_file is not None:
+        progress_file.unlink(missing_ok=True)
+    if not images:
+        reason = bad[0] if bad else "it is empty"
+        raise ValueError(f"no image of {dataset.name} could be used: {reason}")
+    counted = scores[BASELINE].corloc.count
+    return DiscoveryReport(
+        methods={m: score.result() for m, score in scores.items()} if counted else {},
+        images=counted,
+        without_box=images - counted - wrong,
+        unreadable=bad,
+        delta=delta,
+        keys=extractor.key_source,
+        attention=extractor.map_kind,
+    )
 
 
-def middle(size: tuple[int, int], area: float = 0.5) -> Discovered:
-    """What a method must beat: most photographers put the object there."""
-    sides = np.array([*size, *size]) / 2
-    return Discovered((sides + np.sqrt(area) * sides * [-1, -1, 1, 1])[None], [])
+def centred_box(size: tuple[int, int], area: float = 0.5) -> DiscoveredObjects:
+    """Return the baseline: photographers place the object in the middle."""
+    half = np.array([*size, *size]) / 2
+    return DiscoveredObjects((half + np.sqrt(area) * half * [-1, -1, 1, 1])[None], [])
 
 
-class _Score:
-    """CorLoc of one method, one small number an image, and the best and the worst to be shown."""
+class _Candidate(NamedTuple):
+    """An image that may be shown; the smallest is dropped first."""
 
-    def __init__(self, delta: float) -> None:
-        self.corloc, self.overlaps = CorLoc(delta), array("d")
-        self.best: list[_Case] = []
-        self.worst: list[_Case] = []
-
-    def add(self, position: int, found: Discovered, truth: Array, name: str) -> None:
-        self.corloc.add(found.boxes, truth, name)
-        overlap = float(box_iou(found.boxes, truth).max(initial=0))
-        self.overlaps.append(overlap)
-        for heap, sign in ((self.best, 1), (self.worst, -1)):
-            heapq.heappush(heap, _Case(sign * overlap, -position, found, truth, name))
-            if len(heap) > CASES:
-                heapq.heappop(heap)
-
-    def result(self) -> dict[str, Any]:
-        overlaps = np.array(self.overlaps)
-        return {
-            "corloc": 100 * self.corloc.result(),
-            "interval": [
-                100 * share for share in bootstrap_interval(overlaps >= self.corloc.delta)
-            ],
-            "mean_overlap": 100 * float(overlaps.mean()),
-            "best": [
-                case.told() for case in sorted(self.best, key=lambda case: case[:2], reverse=True)
-            ],
-            "worst": [
-                case.told() for case in sorted(self.worst, key=lambda case: case[:2], reverse=True)
-            ],
-        }
-
-
-class _Case(NamedTuple):
     rank: float  # the overlap, or minus it
-    place: int  # of equals the first images are kept
-    found: Discovered
+    place: int  # minus the position: ties keep the first images
+    objects: DiscoveredObjects
     truth: Array
     name: str
 
-    def told(self) -> dict[str, Any]:
-        return {
-            "position": -self.place,
-            "image": self.name,
-            "overlap": 100 * abs(self.rank),
-            "boxes": self.found.boxes.round(1).tolist(),
-            "truth": self.truth.round(1).tolist(),
-            "masks": [rows_of(mask) for mask in self.found.masks],
-        }
+    def case(self) -> DiscoveryCase:
+        return DiscoveryCase(
+            position=-self.place,
+            image=self.name,
+            overlap=100 * abs(self.rank),
+            boxes=self.objects.boxes.round(1).tolist(),
+            truth=self.truth.round(1).tolist(),
+            masks=[mask_rows(mask) for mask in self.objects.masks],
+        )
+
+
+class _RunningScore:
+    """CorLoc of one method, one number per image, and the best and the worst images."""
+
+    def __init__(self, delta: float) -> None:
+        self.corloc, self.overlaps = CorLoc(delta), array("d")
+        self.best: list[_Candidate] = []
+        self.worst: list[_Candidate] = []
+
+    def add(self, position: int, objects: DiscoveredObjects, truth: Array, name: str) -> None:
+        self.corloc.add(objects.boxes, truth, name)
+        overlap = float(box_iou(objects.boxes, truth).max(initial=0))
+        self.overlaps.append(overlap)
+        for heap, rank in ((self.best, overlap), (self.worst, -overlap)):
+            heapq.heappush(heap, _Candidate(rank, -position, objects, truth, name))
+            if len(heap) > CASES:
+                heapq.heappop(heap)
+
+    def result(self) -> MethodScore:
+        overlaps = np.array(self.overlaps)
+        low, high = bootstrap_interval(overlaps >= self.corloc.delta)
+        best, worst = (
+            [candidate.case() for candidate in sorted(heap, key=lambda c: c[:2], reverse=True)]
+            for heap in (self.best, self.worst)
+        )
+        return MethodScore(
+            corloc=100 * self.corloc.result(),
+            interval=[100 * low, 100 * high],
+            mean_overlap=100 * float(overlaps.mean()),
+            best=best,
+            worst=worst,
+        )

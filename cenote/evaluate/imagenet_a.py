@@ -1,4 +1,4 @@
-"""ImageNet-A and ImageNet-R: a model of ImageNet's 1000 classes is asked for one of 200."""
+"""ImageNet-A and ImageNet-R: a model of ImageNet's 1000 classes chooses among 200."""
 
 from __future__ import annotations
 
@@ -8,24 +8,26 @@ import torch
 
 from ..data import Dataset
 from ..models import PooledModel
-from .marks import accuracy, best_of_those, known_to, mark, model_numbers
+from .per_image_correct import best_of_known, check_images, model_indices, select_known
 
 
 def among_own_classes(model: PooledModel, dataset: Dataset, **options: Any) -> dict[str, Any]:
-    """Accuracy in percent where only the data set's own classes may be answered (`batch`, `workers`, `progress`)."""
-    if model.head is None:
-        raise ValueError("a model without a head tells no classes")
-    numbers = model_numbers(model, dataset)
-    known, left_out = known_to(dataset, numbers)
-    present = torch.zeros(len(numbers), dtype=torch.bool)
+    """Compute the accuracy in percent if only the data set's classes can be predicted.
+
+    `options`: `batch`, `workers` and `progress`.
+    """
+    indices = model_indices(model, dataset)
+    known, left_out = select_known(dataset, indices)
+    present = torch.zeros(len(indices), dtype=torch.bool)
     present[torch.from_numpy(known.labels)] = True
-    marks = mark(model, known, best_of_those(torch.where(present, numbers, -1)), **options)
-    if len(marks.bad) == len(known):
-        raise ValueError(f"no image of {dataset.name} could be read: {marks.bad[0]}")
+    classifier = best_of_known(torch.where(present, indices, -1))
+    result = check_images(model, known, classifier, **options)
+    if not result.readable():
+        raise ValueError(f"no image of {dataset.name} could be read: {result.bad[0]}")
     return {
-        "accuracy": accuracy(marks),
+        "accuracy": result.accuracy(),
         "classes": int(present.sum()),
-        "images": len(marks.marks) - len(marks.bad),
+        "images": result.readable(),
         "left_out": left_out,
-        "unreadable": marks.bad,
+        "unreadable": result.bad,
     }

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ..data import BadImage, Dataset
 from ..metrics import AttentionJaccard, mass_mask, resize_mask
 from ..models import PooledModel
 from ..models.attend import possible
 from ..models.attention_hooks import backbone_of
-from ..models.attention_maps import cls_attention
+from ..predict.batches import Progress
+from ..predict.device import device_of
+from ..predict.discovery.patch_features import head_maps
+from ..predict.input_size import stride_of
 
 
 @torch.inference_mode()
@@ -24,23 +26,24 @@ def jaccard(
     size: int = 480,
     share: float = 0.6,
     compat: bool = False,
-    progress: Callable[[int], object] | None = None,
+    progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """In percent, over the images that have a mask with an object in it, squeezed to `size` x `size`.
+    """Compute it in percent over the images with an object in their mask, resized to `size` x `size`.
 
-    Each head's mask is what holds `share` of its map, in patches; per class the best head counts, then the mean over
-    classes, then over images. `compat` counts void pixels, as the published script does.
+    Each head's mask is what contains `share` of its map, in patches; per class the best head counts, then
+    the mean over classes, then over images. `compat` counts void pixels, as the published script does.
     """
     model = model.eval()
-    backbone, device = backbone_of(model), next(model.parameters()).device
-    down, across = (max(1, round(side)) for side in backbone.stride())
+    backbone, device = backbone_of(model), device_of(model)
+    down, across = stride_of(backbone)
     transform = backbone.preprocessing.whole(
         (round(size / down) * down, round(size / across) * across)
     )
+    kind = next(iter(possible(model)), "auto") if isinstance(model, PooledModel) else "cls"
     masked = np.flatnonzero(dataset.has_masks).tolist()
     if not masked:
         raise ValueError(f"attention Jaccard needs masks: {dataset.name} has none")
-    score, bad, empty = AttentionJaccard(compat=compat), [], 0
+    score, bad, empty = AttentionJaccard(compat=compat), list[str](), 0
     for i in masked:
         if progress:
             progress(1)
@@ -52,35 +55,23 @@ def jaccard(
         if target is None or not ((target != 0) & (target != 255)).any():
             empty += 1
             continue
-        maps = _maps(model, transform(image)[None].to(device)).float().cpu()  # (heads, H, W)
+        maps = head_maps(model, transform(image)[None].to(device), kind).float().cpu()
         if not maps.isfinite().all():
             bad.append(f"{dataset.path(i)}: its attention is NaN or infinite")
             continue
-        heads = mass_mask(maps, share).numpy()
-        score.add(
-            [resize_mask(one, size) for one in heads],
-            resize_mask(target, size),
-            str(dataset.path(i)),
-        )
+        # Negative values of a class activation map count against the class.
+        heads = mass_mask(maps.clamp_min(0), share).numpy()  # (heads, H, W)
+        resized = [resize_mask(mask, size) for mask in heads]
+        score.add(resized, resize_mask(target, size), str(dataset.path(i)))
     if not score.count:
-        raise ValueError(
-            f"no image of {dataset.name} could be judged: {bad[0] if bad else 'no mask holds an object'}"
-        )
-    found = {
+        reason = bad[0] if bad else "no mask has an object"
+        raise ValueError(f"no image of {dataset.name} could be evaluated: {reason}")
+    return {
         "jaccard": 100 * score.result(),
         "images": score.count,
         "without_object": empty,
         "unreadable": bad,
+        "size": size,
+        "share": share,
+        "compat": compat,
     }
-    return {**found, "size": size, "share": share, "compat": compat}
-
-
-def _maps(model: nn.Module, pixels: Tensor) -> Tensor:
-    """Every head's map: CLS attention of a backbone, a model's own where its pool attends."""
-    if not isinstance(model, PooledModel):
-        return cls_attention(model, pixels, heads="all")[0]
-    kind = next(iter(possible(model)), "auto")
-    options: dict[str, Any] = {"heads": "all"} if kind == "cls" else {}
-    return model.attend(pixels, kind, **options)[0].clamp_min(
-        0
-    )  # a CAM has a side that speaks against the class

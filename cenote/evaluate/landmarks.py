@@ -1,7 +1,8 @@
-"""The revisited Oxford and Paris: landmarks in a database, found by a part of a photograph."""
+"""The revisited Oxford and Paris: landmarks in a database, searched by a region of a photograph."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,49 +13,82 @@ from ..data.record import RetrievalQuery
 from ..metrics import landmark_scores
 from ..metrics.vectors import unit
 from ..models import PooledModel
+from ..predict.batches import Progress
 from ..predict.embedding import embed_dataset
+from .protocol import Figure, Report, left_out, without_nan
 
-JUDGED = {"easy", "hard", "junk"}
+DIFFICULTIES = ("easy", "medium", "hard")
+
+
+@dataclass
+class LandmarkReport(Report):
+    """For each difficulty mAP, mP@1, mP@5 and mP@10 in percent, and the number of queries."""
+
+    scores: dict[str, dict[str, float]]
+    images: int
+    unreadable: list[str]
+
+    def to_json(self) -> dict[str, Any]:
+        images = {"images": self.images, "unreadable": self.unreadable}
+        return dict(without_nan({**self.scores, **images}))
+
+    def table(self, split: str) -> str:
+        names = [name for name in self.scores["medium"] if name != "queries"]
+        heads = [name.replace("map", "mAP").replace("mp", "mP") for name in names]
+        lines = [f"{'':10}" + "".join(f"{head:>8}" for head in heads) + f"{'queries':>9}"]
+        for difficulty in DIFFICULTIES:
+            score = self.scores[difficulty]
+            values = "".join(f"{score[name]:8.2f}" for name in names)
+            lines.append(f"{difficulty:10}{values}{int(score['queries']):9d}")
+        lines.append(f"percent; {self.images} images in the database")
+        return "\n".join([*lines, *left_out(self.unreadable)])
+
+    def figures(self) -> list[Figure]:
+        return [Figure(f"mAP, {name}", self.scores[name]["map"], "%") for name in DIFFICULTIES]
 
 
 def are_landmarks(dataset: Dataset) -> bool:
-    """Whether its queries name easy, hard and junk images."""
-    return bool(dataset.queries) and all(set(query.truth) >= JUDGED for query in dataset.queries)
+    """Return whether the queries of a data set name easy, hard and junk images."""
+    needed = {"easy", "hard", "junk"}
+    return bool(dataset.queries) and all(set(query.truth) >= needed for query in dataset.queries)
 
 
-def landmarks(model: PooledModel, dataset: Dataset, **options: Any) -> dict[str, Any]:
-    """mAP and mP@1, 5 and 10 in percent, easy, medium and hard, by cosine; queries are cut to their boxes.
+def landmarks(
+    model: PooledModel,
+    dataset: Dataset,
+    batch: int = 64,
+    workers: int = 0,
+    progress: Progress | None = None,
+) -> LandmarkReport:
+    """Search the database by cosine similarity to the queries, cropped to their boxes.
 
-    An image of the database that cannot be read is found by nobody; a query that cannot be read is left out.
+    An image of the database that cannot be read is never retrieved; an unreadable query is not used.
     """
-    asking = [query.image for query in dataset.queries]
-    rest = np.setdiff1d(np.arange(len(dataset)), asking)
-    queries = embed_dataset(model, cut_queries(dataset), **options)
-    database = embed_dataset(model, dataset.select(rest), **options)
+    query_images = [query.image for query in dataset.queries]
+    database_images = np.setdiff1d(np.arange(len(dataset)), query_images)
+    options = batch, workers, progress
+    queries = embed_dataset(model, crop_queries(dataset), *options)
+    database = embed_dataset(model, dataset.select(database_images), *options)
     similarity = unit(queries.vectors) @ unit(database.vectors).T  # (queries, images)
-    order = rest[database.positions.numpy()][
-        similarity.argsort(dim=1, descending=True, stable=True).numpy()
-    ]
+    order = similarity.argsort(dim=1, descending=True, stable=True).numpy()
+    ranking = database_images[database.positions.numpy()][order]
     truth = [dataset.queries[i].truth for i in queries.positions.tolist()]
-    report: dict[str, Any] = {}
-    for name, score in landmark_scores(order, truth).items():
-        report[name] = {"map": 100 * score.map, "queries": score.queries}
-        report[name] |= {f"mp@{k}": 100 * share for k, share in score.mp.items()}
-    return {**report, "images": order.shape[1], "unreadable": queries.bad + database.bad}
+    scores: dict[str, dict[str, float]] = {}
+    for name, score in landmark_scores(ranking, truth).items():
+        precision = {f"mp@{k}": 100 * share for k, share in score.mp.items()}
+        scores[name] = {"map": 100 * score.map, "queries": score.queries, **precision}
+    return LandmarkReport(scores, ranking.shape[1], queries.bad + database.bad)
 
 
-def cut_queries(dataset: Dataset) -> Dataset:
-    """An image for each query, in their order: what lies in its box."""
-    part = pack(
-        (Record(dataset[query.image].image) for query in dataset.queries),
-        dataset.root,
-        f"{dataset.name} queries",
-    )
-    part.pixels = _Cut(dataset, dataset.queries)
-    return part
+def crop_queries(dataset: Dataset) -> Dataset:
+    """Return an image for each query, in their order: the inside of its box."""
+    records = (Record(dataset[query.image].image) for query in dataset.queries)
+    cropped = pack(records, dataset.root, f"{dataset.name} queries")
+    cropped.pixels = CroppedQueries(dataset, dataset.queries)
+    return cropped
 
 
-class _Cut:
+class CroppedQueries:
     def __init__(self, dataset: Dataset, queries: list[RetrievalQuery]) -> None:
         self.dataset, self.queries = dataset, queries
 
@@ -66,9 +100,8 @@ class _Cut:
         x1, y1, x2, y2 = (round(corner) for corner in query.box)
         box = (max(x1, 0), max(y1, 0), min(x2, image.width), min(y2, image.height))
         if box[0] >= box[2] or box[1] >= box[3]:
-            raise BadImage(
-                self.dataset.path(query.image), f"the query's box {query.box} lies outside of it"
-            )
+            path = self.dataset.path(query.image)
+            raise BadImage(path, f"the query's box {query.box} is outside of the image")
         return image.crop(box)
 
     def mask(self, row: int) -> None:

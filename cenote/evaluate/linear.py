@@ -1,8 +1,9 @@
-"""A linear probe: logistic regression on a frozen model's vectors."""
+"""Linear probe: logistic regression on a frozen model's vectors."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -11,17 +12,45 @@ from torch import Tensor
 
 from ..data import Dataset
 from ..models import PooledModel
-from .classify import ask
+from ..predict.embedding import embed_dataset
+from .protocol import Evaluation, Figure, Protocol, Report, register
 
-DECAYS = (
-    1e1,
-    1e0,
-    1e-1,
-    1e-2,
-    1e-3,
-    1e-4,
-    1e-5,
-)  # strongest first: each solution is where the next one starts
+# Strongest first: each solution is the start of the next one.
+DECAYS = (1e1, 1e0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
+
+
+@dataclass
+class LinearReport(Report):
+    """Accuracies in percent on test and validation images, and the weight decay chosen on val."""
+
+    linear: float
+    linear_val: float
+    linear_decay: float
+    unreadable: list[str] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        report = super().to_json()
+        del report["unreadable"]
+        return report
+
+    def table(self, split: str) -> str:
+        return f"linear probe: {self.linear:.2f} (decay {self.linear_decay:g})"
+
+    def figures(self) -> list[Figure]:
+        return [Figure("linear probe", self.linear, "%")]
+
+
+@register("linear")
+class LinearProbe(Protocol[LinearReport]):
+    def run(self, evaluation: Evaluation) -> LinearReport:
+        train, val = evaluation.training_images("a linear probe"), evaluation.splits.val
+        if val is None:
+            raise ValueError(
+                f"a linear probe needs validation images in {evaluation.test.name} to choose its decay"
+            )
+        return linear_probe(
+            evaluation.model, train, val, evaluation.test, evaluation.batch, evaluation.workers
+        )
 
 
 def linear_probe(
@@ -29,35 +58,34 @@ def linear_probe(
     train: Dataset,
     val: Dataset,
     test: Dataset,
+    batch: int = 64,
+    workers: int = 0,
     decays: Sequence[float] = DECAYS,
-    **options: Any,
-) -> dict[str, float]:
-    """Accuracy in percent on `test` of the regression, learned on `train`, whose decay is best on `val`."""
-    seen, chosen_on, judged = (
-        ask(model, part.select(part.labels >= 0), **options) for part in (train, val, test)
+) -> LinearReport:
+    """Train a logistic regression on `train` with the weight decay that is best on `val`."""
+    splits = [images.select(images.labels >= 0) for images in (train, val, test)]
+    outputs = [embed_dataset(model, images, batch, workers) for images in splits]
+    y, y_val, y_test = (
+        output.labels(images) for output, images in zip(outputs, splits, strict=True)
     )
-    deviation, mean = torch.std_mean(seen.vectors, 0)
-    scale = torch.where(deviation > 0, deviation, 1)  # one decay must suit channels of every size
-    x, x_val, x_test = ((part.vectors - mean) / scale for part in (seen, chosen_on, judged))
+    deviation, mean = torch.std_mean(outputs[0].vectors, 0)
+    scale = torch.where(deviation > 0, deviation, 1)  # one decay for channels of every scale
+    x, x_val, x_test = ((output.vectors - mean) / scale for output in outputs)
     classes = len(train.classes)
     weights = torch.zeros(classes, x.shape[1] + 1)
-    best, kept, taken = -1.0, weights, decays[0]
+    best_share, best_weights, best_decay = -1.0, weights, decays[0]
     for decay in decays:
-        weights = regress(x, seen.labels.clone(), classes, decay, weights)
-        share = _accuracy(weights, x_val, chosen_on.labels)
-        if share > best:
-            best, kept, taken = share, weights, decay
-    return {
-        "linear": _accuracy(kept, x_test, judged.labels),
-        "linear_val": best,
-        "linear_decay": taken,
-    }
+        weights = regress(x, y.clone(), classes, decay, weights)
+        share = _accuracy(weights, x_val, y_val)
+        if share > best_share:
+            best_share, best_weights, best_decay = share, weights, decay
+    return LinearReport(_accuracy(best_weights, x_test, y_test), best_share, best_decay)
 
 
 def regress(
     x: Tensor, labels: Tensor, classes: int, decay: float, start: Tensor | None = None
 ) -> Tensor:
-    """(classes, D + 1), the bias last: the minimum of cross-entropy + decay / 2 |W|^2, which is convex."""
+    """Minimize cross-entropy + decay / 2 |W|^2, which is convex: (classes, D + 1), the bias last."""
     weights = torch.zeros(classes, x.shape[1] + 1) if start is None else start.clone()
     weights = weights.to(x).requires_grad_()
     solver = torch.optim.LBFGS(
@@ -66,10 +94,8 @@ def regress(
 
     def closure() -> Tensor:
         solver.zero_grad()
-        loss = (
-            F.cross_entropy(_logits(weights, x), labels)
-            + decay / 2 * weights[:, :-1].square().sum()
-        )
+        penalty = decay / 2 * weights[:, :-1].square().sum()
+        loss = F.cross_entropy(_logits(weights, x), labels) + penalty
         loss.backward()
         return loss
 

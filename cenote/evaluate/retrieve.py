@@ -1,8 +1,9 @@
-"""Whether a model's nearest images are of the query's class."""
+"""Image retrieval: are a model's nearest images of the query's class?"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,21 +14,40 @@ from ..data import Dataset
 from ..metrics.embedding import alignment, uniformity
 from ..metrics.retrieval import KS, KS_OF, QueryScores, mean_scores, query_scores
 from ..models import PooledModel
+from ..predict.batches import Progress
 from ..predict.embedding import Embeddings, embed_dataset
+from ..report.html import Block
+from ..report.retrieval import retrieval_blocks, retrieval_page
+from .landmarks import LandmarkReport, are_landmarks, landmarks
+from .protocol import (
+    Evaluation,
+    Figure,
+    Picture,
+    Protocol,
+    Report,
+    count_images,
+    left_out,
+    register,
+    without_nan,
+)
+from .splits import held_out_classes
 
-SHARES = ("p@1", "r_precision", "map@r")
-TOP = 6  # neighbours that a case shows
-EACH = 6  # best and worst queries
+TITLES = {"p@1": "P@1", "r_precision": "R-precision", "map@r": "MAP@R"}
+NEIGHBOURS = 6  # shown for a query
+CASES = 6  # best and worst queries
+ONE_CLASS = "all images are of one class: every neighbour is right, these figures mean nothing"
 
 
-class Neighbour(NamedTuple):
-    position: int  # in the gallery, or among the queries where they are their own gallery
+@dataclass(frozen=True)
+class Neighbour:
+    position: int  # in the gallery, or among the queries if they are searched themselves
     file: str
     label: str | None
     right: bool
 
 
-class Case(NamedTuple):
+@dataclass(frozen=True)
+class QueryCase:
     """A query and its nearest images, best first."""
 
     group: str  # best or worst
@@ -38,17 +58,122 @@ class Case(NamedTuple):
     matches: int
     neighbours: list[Neighbour]
 
-    def row(self) -> dict[str, Any]:
-        """For JSON."""
-        return {
-            **self._asdict(),
-            "neighbours": [neighbour._asdict() for neighbour in self.neighbours],
-        }
+
+@dataclass
+class RetrievalReport(Report):
+    """Scores in percent: recall@K, P@1, R-precision and MAP@R."""
+
+    scores: dict[str, float]
+    queries: int
+    without_match: int
+    without_match_are: str
+    images: int
+    gallery: int | None
+    classes: int
+    no_class: int
+    alignment: float | None
+    uniformity: float | None
+    unreadable: list[str]
+    cases: list[QueryCase]
+    of: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        report = asdict(self)
+        scores = report.pop("scores")
+        return dict(without_nan(scores | report))
+
+    def table(self, split: str) -> str:
+        heads = [
+            name.replace("recall", "R").replace("r_precision", "RP").upper() for name in self.scores
+        ]
+        against = "the others"
+        if self.gallery is not None:
+            against = f"{self.gallery} images of the gallery"
+        lines = [
+            "".join(f"{head:>8}" for head in heads),
+            "".join(f"{score:8.2f}" for score in self.scores.values()),
+            f"percent; {self.queries} queries of {self.of or split}, {self.classes} classes, "
+            f"against {against}",
+        ]
+        if self.without_match:
+            noun = "query" if self.without_match == 1 else "queries"
+            treatment = "left out" if self.without_match_are == "exclude" else "counted as misses"
+            lines.append(f"{treatment}: {self.without_match} {noun} with nothing to find")
+        if self.alignment is not None and self.uniformity is not None:
+            lines.append(
+                f"alignment {self.alignment:.3f}, uniformity {self.uniformity:.3f} (lower is better)"
+            )
+        if self.no_class:
+            lines.append(f"left out: {count_images(self.no_class)} without a class")
+        lines += left_out(self.unreadable)
+        if self.classes == 1 and self.gallery is None:
+            lines.append(ONE_CLASS)
+        return "\n".join(lines)
+
+    def figures(self) -> list[Figure]:
+        unit = f"% of {self.queries} queries"
+        return [
+            Figure(TITLES.get(name, name.replace("recall", "Recall")), score, unit)
+            for name, score in self.scores.items()
+        ]
 
 
-class Retrieval(NamedTuple):
-    report: dict[str, Any]  # shares in percent
-    cases: list[Case]
+@register("retrieve")
+class Retrieve(Protocol[Any]):
+    """Every image is a query among the others, or In-Shop's queries search their gallery.
+
+    A metric learning run on this data set is evaluated on the classes it held out. The revisited
+    Oxford and Paris have their own protocol, `landmarks`.
+    """
+
+    queries: Dataset
+    searched: Dataset
+
+    def run(self, evaluation: Evaluation) -> RetrievalReport | LandmarkReport:
+        data, options = evaluation.data, (evaluation.batch, evaluation.workers)
+        if data is not None and are_landmarks(data):
+            with evaluation.progress("retrieve", len(data)) as progress:
+                return landmarks(evaluation.model, data, *options, progress)
+        queries, gallery, name = self._sets(evaluation)
+        self.queries, self.searched = queries, queries if gallery is None else gallery
+        images = len(queries) + (0 if gallery is None else len(gallery))
+        with evaluation.progress("retrieve", images) as progress:
+            report = retrieve(
+                evaluation.model, queries, gallery, None, evaluation.without_match, *options, progress
+            )  # fmt: skip
+        report.of = name
+        return report
+
+    def _sets(self, evaluation: Evaluation) -> tuple[Dataset, Dataset | None, str]:
+        """Return queries, their gallery (None: they search each other) and a name."""
+        data = evaluation.data
+        if data is not None and {"query", "gallery"} <= set(data.splits):
+            return data.split("query"), data.split("gallery"), "query"
+        held_out = None if data is None else held_out_classes(evaluation.folder, data)
+        if held_out is not None:
+            return held_out, None, "unseen classes"
+        return evaluation.test, None, evaluation.splits.name
+
+    def pictures(self, evaluation: Evaluation, report: Report) -> Iterable[Picture]:
+        if isinstance(report, RetrievalReport):
+            sets = self.queries, self.searched
+            yield "retrieval.jpg", lambda: retrieval_page(report.cases, *sets, evaluation.title)
+
+    def blocks(self, evaluation: Evaluation, report: Report) -> list[Block]:
+        if not isinstance(report, RetrievalReport):
+            return []
+        return retrieval_blocks(report.cases, self.queries, self.searched)
+
+
+class EmbeddedImages(NamedTuple):
+    """Labelled images of a data set and their vectors; positions are those in the data set."""
+
+    dataset: Dataset
+    embeddings: Embeddings
+
+    @property
+    def labels(self) -> Tensor:
+        return self.embeddings.labels(self.dataset)
 
 
 def retrieve(
@@ -57,116 +182,100 @@ def retrieve(
     gallery: Dataset | None = None,
     ks: Sequence[int] | None = None,
     without_match: str = "exclude",
-    **options: Any,
-) -> Retrieval:
-    """Recall@K, P@1, R-precision and MAP@R in percent: every image against the others, or against a gallery.
+    batch: int = 64,
+    workers: int = 0,
+    progress: Progress | None = None,
+) -> RetrievalReport:
+    """Search every image among the others, or in a gallery, by cosine similarity.
 
-    Images without a class are left out. `queries` and `gallery` are parts of one data set, and K is by default what is
-    published for it, else 1, 2, 4, 8.
+    Images without a class are not used. `queries` and `gallery` are splits of one data set, and K is
+    by default what is published for it, else 1, 2, 4, 8.
     """
     ks = ks or KS_OF.get(queries.name, KS)
     if gallery is not None and gallery.classes != queries.classes:
         raise ValueError(
-            f"{queries.name} and {gallery.name} do not have the same classes: take parts of one data set"
+            f"{queries.name} and {gallery.name} have different classes: use splits of one data set"
         )
-    found = _labelled(model, queries, options)
-    others = None if gallery is None else _labelled(model, gallery, options)
-    labels = _labels(queries, found)
-    asked, known = (
-        (None, None)
-        if gallery is None or others is None
-        else (others.vectors, _labels(gallery, others))
-    )
-    scores = query_scores(found.vectors, labels, ks, asked, known, keep=TOP)
+    asking = _embed_labelled(model, queries, batch, workers, progress)
+    vectors, labels = asking.embeddings.vectors, asking.labels
+    searched, gallery_vectors, gallery_labels = asking, None, None
+    if gallery is not None:
+        searched = _embed_labelled(model, gallery, batch, workers, progress)
+        gallery_vectors, gallery_labels = searched.embeddings.vectors, searched.labels
+    scores = query_scores(vectors, labels, ks, gallery_vectors, gallery_labels, keep=NEIGHBOURS)
     means = mean_scores(scores, ks, without_match)
-    report: dict[str, Any] = {
-        name: 100 * means[name] for name in [*(f"recall@{k}" for k in ks), *SHARES]
-    }
-    report |= {
-        "queries": means["queries"],
-        "without_match": means["without_match"],
-        "without_match_are": without_match,
-    }
-    report |= {"images": len(labels), "gallery": None if others is None else len(others.vectors)}
-    report |= {"classes": len(labels.unique()), "no_class": int((queries.labels < 0).sum())}
-    report |= {"alignment": _or_none(found.vectors, labels), "uniformity": _or_none(found.vectors)}
-    report["unreadable"] = found.bad + ([] if others is None else others.bad)
-    within = (queries, found) if gallery is None or others is None else (gallery, others)
-    cases = [
-        _case(group, row, scores, (queries, found), within)
-        for group, row in _extremes(scores, labels)
-    ]
-    return Retrieval(report | {"cases": [case.row() for case in cases]}, cases)
+    names = [*(f"recall@{k}" for k in ks), *TITLES]
+    return RetrievalReport(
+        scores={name: 100 * means[name] for name in names},
+        queries=int(means["queries"]),
+        without_match=int(means["without_match"]),
+        without_match_are=without_match,
+        images=len(labels),
+        gallery=None if gallery_vectors is None else len(gallery_vectors),
+        classes=len(labels.unique()),
+        no_class=int((queries.labels < 0).sum()),
+        alignment=_value_or_none(alignment, vectors, labels),
+        uniformity=_value_or_none(uniformity, vectors),
+        unreadable=list(dict.fromkeys(asking.embeddings.bad + searched.embeddings.bad)),
+        cases=[
+            _case(group, row, scores, asking, searched) for group, row in _extremes(scores, labels)
+        ],
+    )
 
 
-def _labelled(model: PooledModel, dataset: Dataset, options: dict[str, Any]) -> Embeddings:
-    places = np.flatnonzero(dataset.labels >= 0)
-    if not len(places):
+def _embed_labelled(
+    model: PooledModel, dataset: Dataset, batch: int, workers: int, progress: Progress | None
+) -> EmbeddedImages:
+    positions = np.flatnonzero(dataset.labels >= 0)
+    if not len(positions):
         raise ValueError(f"{dataset.name} has no image with a class to retrieve by")
-    found = embed_dataset(model, dataset.select(places), **options)
-    return found._replace(positions=torch.from_numpy(places)[found.positions])
+    output = embed_dataset(model, dataset.select(positions), batch, workers, progress)
+    output = output._replace(positions=torch.from_numpy(positions)[output.positions])
+    return EmbeddedImages(dataset, output)
 
 
-def _labels(dataset: Dataset, found: Embeddings) -> Tensor:
-    return torch.from_numpy(dataset.labels)[found.positions]
-
-
-def _or_none(vectors: Tensor, labels: Tensor | None = None) -> float | None:
-    """Alignment, or uniformity without labels; queries may be one of each class."""
+def _value_or_none(metric: Any, *arguments: Tensor) -> float | None:
+    """Return alignment or uniformity, None if there is no pair of images to compute it of."""
     try:
-        return uniformity(vectors) if labels is None else alignment(vectors, labels)
+        return float(metric(*arguments))
     except ValueError:
         return None
 
 
 def _extremes(scores: QueryScores, labels: Tensor) -> list[tuple[str, int]]:
-    """The best queries, of equal ones those with most to find, and the worst; one of a class, lest all look alike."""
-    rows = torch.nonzero(scores.matches > 0)[:, 0]
-    keys = list(
-        zip(
-            (-scores.map_at_r[rows]).tolist(),
-            (-scores.matches[rows]).tolist(),
-            rows.tolist(),
-            strict=True,
-        )
-    )
-    chosen, taken = list[tuple[str, int]](), set[int]()
-    for group, ordered in (
-        ("best", sorted(keys)),
-        ("worst", sorted(keys, key=lambda key: (-key[0], key[1], key[2]))),
-    ):
+    """Choose the best queries, ties by the number of matches, and the worst; one per class."""
+    rows = torch.nonzero(scores.matches > 0)[:, 0].tolist()
+    map_at_r, matches = scores.map_at_r.tolist(), scores.matches.tolist()
+    best = sorted(rows, key=lambda i: (-map_at_r[i], -matches[i], i))
+    worst = sorted(rows, key=lambda i: (map_at_r[i], -matches[i], i))
+    cases, taken = list[tuple[str, int]](), set[int]()
+    for group, ordered in (("best", best), ("worst", worst)):
         classes = set[int]()
-        for _, _, row in ordered:
-            if len(classes) == EACH:
-                break
-            if (label := int(labels[row])) not in classes and row not in taken:
+        for row in ordered:
+            label = int(labels[row])
+            if len(classes) < CASES and label not in classes and row not in taken:
                 classes.add(label)
                 taken.add(row)
-                chosen.append((group, row))
-    return chosen
+                cases.append((group, row))
+    return cases
 
 
 def _case(
-    group: str,
-    row: int,
-    scores: QueryScores,
-    query: tuple[Dataset, Embeddings],
-    gallery: tuple[Dataset, Embeddings],
-) -> Case:
-    (asking, found), (asked, others) = query, gallery
-    position = int(found.positions[row])
-    label = asking[position].label
-    places = [int(others.positions[i]) for i in scores.nearest[row].tolist() if i >= 0]
-    near = [
-        Neighbour(i, str(asked.path(i)), asked[i].label, asked[i].label == label) for i in places
-    ]
-    matches = int(scores.matches[row])
-    return Case(
+    group: str, row: int, scores: QueryScores, asking: EmbeddedImages, searched: EmbeddedImages
+) -> QueryCase:
+    position = int(asking.embeddings.positions[row])
+    label = asking.dataset[position].label
+    nearest = [i for i in scores.nearest[row].tolist() if i >= 0]
+    neighbours = []
+    for i in searched.embeddings.positions[nearest].tolist():
+        other = searched.dataset[i].label
+        neighbours.append(Neighbour(i, str(searched.dataset.path(i)), other, other == label))
+    return QueryCase(
         group,
         position,
-        str(asking.path(position)),
+        str(asking.dataset.path(position)),
         label,
         float(scores.map_at_r[row]),
-        matches,
-        near,
+        int(scores.matches[row]),
+        neighbours,
     )

@@ -1,4 +1,4 @@
-"""Boxes and masks of photographs without any truth: a saved model's maps at a threshold."""
+"""Boxes and masks of photographs without ground truth: a saved model's maps at a threshold."""
 
 from __future__ import annotations
 
@@ -12,168 +12,151 @@ import torch
 from PIL import Image
 
 from ..data import Dataset
-from ..data.loading import UnreadableImage, load
+from ..data.loading import UnreadableImage
 from ..metrics.arrays import Array
 from ..metrics.score_maps import quantise
 from ..metrics.thresholding import EIGHT, largest_contour_box
-from .journal import Journal, name_of_run
 from .maps import MapPredictor
+from .progress_file import ProgressFile, run_digest
 
-LEAST = 0.1  # of several objects in one image, the smallest against the largest, in pixels
+MIN_AREA = 0.1  # of the largest object of an image, for a further object
 
 
-class Found(NamedTuple):
-    """What was found in one image. Boxes are whole pixels of the upright image, the far edges outside."""
+class MapPrediction(NamedTuple):
+    """Map and class of one image: all that boxes at any threshold need."""
 
     position: int  # in the data set
     size: tuple[int, int]  # (width, height) of the image
-    class_id: int | None  # the predicted one; None for a model without a head
+    class_id: int | None  # the predicted class; None for a model without a head
     probability: float  # of the class; 1 without one
-    boxes: Array  # (k, 4) x0, y0, x1, y1; none where the map is constant
-    scores: Array  # (k,): the probability, times the highest score of the map in the box's object
-    map: Array  # (S, S) in [0, 1]
-    objects: Array  # (S, S): 0, or the number of the object's box, from 1
+    map: Array  # (h, w) as the model predicts it
 
 
-class Looked(NamedTuple):
-    """What the model made of one image: all that boxes at any threshold need."""
+class BoxPrediction(NamedTuple):
+    """Boxes of one image, in pixels of the upright image; the maxima are exclusive."""
 
     position: int
     size: tuple[int, int]
     class_id: int | None
     probability: float
-    map: Array  # (h, w) as the model gave it
+    boxes: Array  # (k, 4) x0, y0, x1, y1; k = 0 if the map is constant
+    scores: Array  # (k,): the probability, times the highest score of the map in the object
+    map: Array  # (S, S) in [0, 1]
+    objects: Array  # (S, S): 0, or the number of the object's box, from 1
 
 
-def find(
+def predict_boxes(
     predictor: MapPredictor,
     dataset: Dataset,
     threshold: float,
     several: bool = False,
-    journal: Path | None = None,
-) -> Iterator[Found | UnreadableImage]:
-    """Image by image, for the predicted class, exactly as `localize` looks at them when a threshold is chosen.
+    progress_file: Path | None = None,
+) -> Iterator[BoxPrediction | UnreadableImage]:
+    """Predict the boxes of each image for the predicted class, as the WSOL protocol does.
 
-    With a `journal`, which is left there, a run that was killed goes on where it was; at another threshold, too.
+    With a progress file, which the caller removes, a killed run resumes, also at another threshold.
     """
     if not 0 <= threshold < 1:
-        raise ValueError(f"a threshold is at least 0 and less than 1, got {threshold}")
-    looked = look(predictor, dataset)
-    if journal is not None:
-        run = name_of_run(predictor.model, dataset, kind=predictor.kind, size=predictor.size)
-        looked = Journal(journal, run, _written, _read).over(
-            dataset, lambda images: look(predictor, images)
-        )
-    for one in looked:
-        yield (
-            one
-            if isinstance(one, UnreadableImage)
-            else found_in(predictor, one, threshold, several)
-        )
+        raise ValueError(f"a threshold must be at least 0 and less than 1, got {threshold}")
+    predictions = predict_maps(predictor, dataset)
+    if progress_file is not None:
+        digest = run_digest(predictor.model, dataset, kind=predictor.kind, size=predictor.size)
+        file = ProgressFile(progress_file, digest, _to_json, _from_json)
+        predictions = file.resume(dataset, lambda images: predict_maps(predictor, images))
+    for prediction in predictions:
+        if isinstance(prediction, UnreadableImage):
+            yield prediction
+        else:
+            yield boxes_from_map(predictor, prediction, threshold, several)
 
 
-@torch.no_grad()
-def look(predictor: MapPredictor, dataset: Dataset) -> Iterator[Looked | UnreadableImage]:
-    """In the order of the images."""
-    for loaded in load(dataset, predictor.transform(), predictor.batch, predictor.workers):
-        seen: list[Looked | UnreadableImage] = list(loaded.bad)
-        if len(loaded.indices):
-            images, sizes = loaded.images
-            sight = predictor.predict(images)
-            if sight.logits is None:
-                certain, classes = (
-                    torch.ones(len(images)),
-                    torch.zeros(len(images), dtype=torch.long),
-                )
-            else:
-                certain, classes = sight.logits.float().softmax(1).max(1)
-            raw = sight.maps(classes.to(sight.images.device)).float().cpu()
-            finite = (
-                torch.isfinite(raw).flatten(1).all(1) & torch.isfinite(certain).cpu()
-            ).tolist()
-            for i, position in enumerate(map(int, loaded.indices)):
-                if not finite[i]:
-                    seen.append(
-                        UnreadableImage(
-                            position, f"{dataset.path(position)}: its features are NaN or infinite"
-                        )
-                    )
-                    continue
-                width, height = sizes[i].tolist()
-                named = None if sight.logits is None else int(classes[i])
-                seen.append(
-                    Looked(position, (width, height), named, float(certain[i]), raw[i].numpy())
-                )
-        yield from sorted(seen, key=lambda one: one.position)
+def predict_maps(
+    predictor: MapPredictor, dataset: Dataset
+) -> Iterator[MapPrediction | UnreadableImage]:
+    """Predict the map of the predicted class of each image, in the order of the images."""
+    for batch in predictor.iterate(dataset):
+        results: list[MapPrediction | UnreadableImage] = list(batch.bad)
+        for i, (position, finite) in enumerate(zip(batch.positions, batch.finite(), strict=True)):
+            if not finite:
+                message = f"{dataset.path(position)}: its features are NaN or infinite"
+                results.append(UnreadableImage(position, message))
+                continue
+            class_id, probability = None, 1.0
+            if batch.logits is not None:
+                best, index = batch.logits[i].softmax(0).max(0)
+                class_id, probability = int(index), float(best)
+            raw = batch.maps[i].numpy()
+            results.append(MapPrediction(position, batch.sizes[i], class_id, probability, raw))
+        yield from sorted(results, key=lambda result: result.position)
 
 
-def found_in(
-    predictor: MapPredictor, looked: Looked, threshold: float, several: bool = False
-) -> Found:
-    score_map = predictor.scores(torch.from_numpy(looked.map)[None])[0]
+def boxes_from_map(
+    predictor: MapPredictor, prediction: MapPrediction, threshold: float, several: bool = False
+) -> BoxPrediction:
+    """Threshold the map of an image and box its objects."""
+    score_map = predictor.scores(torch.from_numpy(prediction.map)[None])[0]
     cells, objects = objects_at(score_map, threshold, several)
     peaks = np.array([score_map[objects == k].max() for k in range(1, len(cells) + 1)])
-    boxes = to_pixels(cells, score_map.shape, looked.size)
-    return Found(*looked[:4], boxes, looked.probability * peaks, score_map, objects)
+    boxes = to_pixels(cells, score_map.shape, prediction.size)
+    scores = prediction.probability * peaks
+    return BoxPrediction(*prediction[:4], boxes, scores, score_map, objects)
 
 
-def _written(one: Looked) -> list[Any]:
-    numbers = b64encode(one.map.astype("<f4").tobytes()).decode()
-    return [one.position, *one.size, one.class_id, one.probability, *one.map.shape, numbers]
+def _to_json(prediction: MapPrediction) -> list[Any]:
+    position, size, class_id, probability, raw = prediction
+    numbers = b64encode(raw.astype("<f4").tobytes()).decode()
+    return [position, *size, class_id, probability, *raw.shape, numbers]
 
 
-def _read(line: list[Any]) -> Looked:
-    position, width, height, class_id, probability, rows, columns, numbers = line
-    seen = np.frombuffer(b64decode(numbers), "<f4").astype(np.float32).reshape(rows, columns)
-    return Looked(position, (width, height), class_id, probability, seen)
+def _from_json(entry: list[Any]) -> MapPrediction:
+    position, width, height, class_id, probability, rows, columns, numbers = entry
+    raw = np.frombuffer(b64decode(numbers), "<f4").astype(np.float32).reshape(rows, columns)
+    return MapPrediction(position, (width, height), class_id, probability, raw)
 
 
 def objects_at(score_map: Array, threshold: float, several: bool = False) -> tuple[Array, Array]:
-    """Boxes (k, 4) in cells, far edges outside, and (H, W) the numbers of their objects, from 1, on the foreground.
+    """Return boxes (k, 4) in cells, maxima exclusive, and (H, W) the object of each cell, from 1.
 
-    One: the contour of largest area, as MaxBoxAcc takes it. Several: every component of 8 neighbours that has a tenth
-    of the largest one's pixels, the largest first.
+    By default the box of the contour of largest area, as in MaxBoxAcc. `several`: the box of every
+    8-connected component with at least MIN_AREA of the largest one's cells, the largest first.
     """
     from scipy import ndimage
 
     levels = quantise(score_map)
     foreground = levels > int(threshold * levels.max())
     labels, count = ndimage.label(foreground, EIGHT)
-    pixels = np.bincount(labels.ravel(), minlength=count + 1)[1:]
-    slices = ndimage.find_objects(labels)
-    if several:
-        order = [
-            int(k) for k in np.argsort(-pixels, kind="stable") if pixels[k] >= LEAST * pixels.max()
-        ]
-    else:
-        own = [tuple(box) for box in largest_contour_box(foreground).tolist()]
-        # The outer border of a component has the component's own box; of two with the same box the larger is taken.
-        same = [k for k, (y, x) in enumerate(slices) if (x.start, y.start, x.stop, y.stop) in own]
-        order = sorted(same, key=lambda k: -pixels[k])[:1]
+    areas = np.bincount(labels.ravel(), minlength=count + 1)[1:]
     boxes = [
-        (slices[k][1].start, slices[k][0].start, slices[k][1].stop, slices[k][0].stop)
-        for k in order
+        (columns.start, rows.start, columns.stop, rows.stop)
+        for rows, columns in ndimage.find_objects(labels)
     ]
+    if several:
+        by_area = np.argsort(-areas, kind="stable").tolist()
+        order = [k for k in by_area if areas[k] >= MIN_AREA * areas.max()]
+    else:
+        # The outer border of a component has the component's box; the larger of two is taken.
+        largest = [tuple(box) for box in largest_contour_box(foreground).tolist()]
+        same = [k for k, box in enumerate(boxes) if box in largest]
+        order = sorted(same, key=lambda k: -areas[k])[:1]
     numbers = np.zeros(count + 1, np.int64)
     numbers[[k + 1 for k in order]] = np.arange(1, len(order) + 1)
-    return np.array(boxes, np.int64).reshape(-1, 4), numbers[labels]
+    return np.array([boxes[k] for k in order], np.int64).reshape(-1, 4), numbers[labels]
 
 
-def object_masks(found: Found) -> list[Array]:
-    """A mask (H, W) over the image for each box, its edge smooth between the map's cells."""
+def object_masks(prediction: BoxPrediction) -> list[Array]:
+    """Return a mask (H, W) of the image's size for each box, smooth between the map's cells."""
     masks = []
-    for k in range(1, len(found.boxes) + 1):
-        cells = Image.fromarray((found.objects == k).astype(np.uint8) * 255)
-        masks.append(np.asarray(cells.resize(found.size, Image.Resampling.BILINEAR)) > 127)
+    for k in range(1, len(prediction.boxes) + 1):
+        cells = Image.fromarray((prediction.objects == k).astype(np.uint8) * 255)
+        masks.append(np.asarray(cells.resize(prediction.size, Image.Resampling.BILINEAR)) > 127)
     return masks
 
 
 def to_pixels(cells: Array, grid: tuple[int, ...], size: tuple[int, int]) -> Array:
-    """Boxes in cells of a map over the whole image -> whole pixels, never outside, never empty."""
+    """Scale boxes in cells of a map of the whole image to pixels: never outside, never empty."""
     limits = np.array([*size, *size])
-    scaled: Array = np.rint(cells * limits / np.array([grid[1], grid[0], grid[1], grid[0]])).astype(
-        np.int64
-    )
-    scaled[:, :2] = np.minimum(scaled[:, :2], limits[:2] - 1)
-    scaled[:, 2:] = np.clip(scaled[:, 2:], scaled[:, :2] + 1, limits[2:])
-    return scaled
+    cells_across = np.array([grid[1], grid[0], grid[1], grid[0]])
+    pixels: Array = np.rint(cells * limits / cells_across).astype(np.int64)
+    pixels[:, :2] = np.minimum(pixels[:, :2], limits[:2] - 1)
+    pixels[:, 2:] = np.clip(pixels[:, 2:], pixels[:, :2] + 1, limits[2:])
+    return pixels

@@ -14,6 +14,10 @@ from ..models import PooledModel
 from .batches import Progress, predict_batches
 from .device import device_of
 from .distributed import gathered, rank, world
+from .feature_batches import FeatureBatches
+from .feature_cache import CachedFeatures
+
+EmbeddingSource = Dataset | CachedFeatures
 
 
 class Embeddings(NamedTuple):
@@ -28,7 +32,6 @@ class Embeddings(NamedTuple):
         return torch.from_numpy(dataset.labels)[self.positions]
 
 
-@torch.inference_mode()
 def embed_dataset(
     model: PooledModel,
     dataset: Dataset,
@@ -41,26 +44,62 @@ def embed_dataset(
     An image with several vectors contributes them concatenated. Raises ValueError if no image
     can be read.
     """
-    device = device_of(model)
+    return _predict_dataset(model, model.embed, dataset, batch, workers, progress)
+
+
+def predict_logits(
+    model: PooledModel,
+    dataset: Dataset,
+    batch: int = 64,
+    workers: int = 0,
+    progress: Progress | None = None,
+) -> Embeddings:
+    """Predict the logits (N, classes) of all readable images, as `embed_dataset` does vectors."""
+    return _predict_dataset(model, model, dataset, batch, workers, progress)
+
+
+@torch.no_grad()
+def _predict_dataset(
+    model: PooledModel,
+    forward: Callable[[Tensor], Tensor],
+    dataset: Dataset,
+    batch: int,
+    workers: int,
+    progress: Progress | None,
+) -> Embeddings:
+    device, training = device_of(model), model.training
     batches = image_batches(dataset, model.backbone.preprocessing.transform(), batch, workers)
-    training = model.training
     model.eval()
-    embeddings = embed_batches(
-        batches, lambda loaded: model.embed(loaded.images.to(device)), len(dataset), progress
+    outputs = embed_batches(
+        batches, lambda loaded: forward(loaded.images.to(device)), len(dataset), progress
     )
     model.train(training)
-    if not len(embeddings.positions):
-        reason = embeddings.bad[0] if embeddings.bad else "it is empty"
+    if not len(outputs.positions):
+        reason = outputs.bad[0] if outputs.bad else "it is empty"
         raise ValueError(f"no image of {dataset.name} could be read: {reason}")
-    return embeddings
+    return outputs
 
 
 def image_batches(
     dataset: Dataset, transform: Callable[..., Any], batch: int, workers: int
 ) -> Loader:
     """Load this process's share of the images, `batch` at a time over all processes."""
-    share = max(batch // world(), 1)
+    share = max(batch // world(), min(batch, 1))  # 0 stays 0, which `load` refuses
     return load(dataset, transform, share, workers, rank=rank(), world=world())
+
+
+def embed_source(
+    source: EmbeddingSource,
+    embed: Callable[[Any], Tensor],
+    transform: Callable[..., Any] | None,
+    batch: int,
+    workers: int,
+) -> Embeddings:
+    """Embed a data set or its cached features with a function of a batch."""
+    if isinstance(source, CachedFeatures):
+        return embed_batches(FeatureBatches(source, max(batch, 256)), embed, len(source))
+    assert transform is not None
+    return embed_batches(image_batches(source, transform, batch, workers), embed, len(source))
 
 
 def embed_batches(

@@ -2,15 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
+import torch
+from PIL import Image
 from torch import Tensor
 
-from ..data.with_size import WithSize
+from ..data import Dataset
+from ..data.loading import UnreadableImage
 from ..metrics import prepare_maps
 from ..metrics.arrays import Array
 from ..models import PooledModel
-from ..models.class_map import ForwardPass
+from ..models.class_map import ForwardPass, depends_on_class, resolve_map_kind
+from .device import device_of
+from .embedding import image_batches
+
+
+class WithSize:
+    """Transform that also returns the (width, height) of the image: boxes are in its pixels."""
+
+    def __init__(self, transform: Any) -> None:
+        self.transform = transform
+
+    def __call__(self, image: Image.Image) -> tuple[Any, Tensor]:
+        return self.transform(image), torch.tensor(image.size)
+
+
+class MapBatch(NamedTuple):
+    """Maps of the readable images of a batch, and messages about the others."""
+
+    positions: list[int]  # in the data set
+    sizes: list[tuple[int, int]]  # (width, height) of the images
+    maps: Tensor  # (B, h, w) as the model predicts them, float32
+    predicted_class_maps: Tensor  # the same tensor if maps do not depend on the class
+    logits: Tensor | None  # (B, classes) float32; None for a model without a head
+    bad: list[UnreadableImage]
+
+    def finite(self) -> list[bool]:
+        """Return for each image whether its map and its logits are finite."""
+        finite = torch.isfinite(self.maps).flatten(1).all(1)
+        if self.logits is not None:
+            finite &= torch.isfinite(self.logits).all(1)
+        return [bool(value) for value in finite]
 
 
 @dataclass(frozen=True)
@@ -23,14 +58,63 @@ class MapPredictor:
     batch: int = 32
     workers: int = 0
 
+    @classmethod
+    def create(
+        cls,
+        model: PooledModel,
+        kind: str = "auto",
+        size: int | None = None,
+        batch: int = 32,
+        workers: int = 0,
+    ) -> MapPredictor:
+        """Resolve kind "auto" and the default size; raise if the model has no such map."""
+        side = size or model.backbone.preprocessing.size
+        return cls(model.eval(), resolve_map_kind(model, kind, side), side, batch, workers)
+
     def transform(self) -> WithSize:
         """Resize to a square without cropping; also return the original size."""
         return WithSize(self.model.backbone.preprocessing.whole((self.size, self.size)))
 
     def predict(self, images: Tensor) -> ForwardPass:
-        return ForwardPass(self.model, images.to(next(self.model.parameters()).device), self.kind)
+        return ForwardPass(self.model, images.to(device_of(self.model)), self.kind)
 
     def scores(self, raw: Tensor) -> Array:
         """Resize raw maps (B, h, w) to (B, size, size) and scale them to [0, 1]."""
         maps: Array = prepare_maps(raw.float().cpu(), self.size).numpy()
         return maps
+
+    @torch.no_grad()
+    def iterate(self, dataset: Dataset, classes: Tensor | None = None) -> Iterator[MapBatch]:
+        """Yield the maps of a data set in batches; under torchrun, of this process's share.
+
+        `classes` (n,) are the class indices to predict maps for, by default the predicted ones.
+        """
+        for loaded in image_batches(dataset, self.transform(), self.batch, self.workers):
+            if len(loaded.indices):
+                images, sizes = loaded.images
+                wanted = None if classes is None else classes[loaded.indices]
+                yield self._predict_batch(images, sizes, loaded.indices, wanted, loaded.bad)
+            else:
+                yield MapBatch([], [], torch.empty(0, 1, 1), torch.empty(0, 1, 1), None, loaded.bad)
+
+    def _predict_batch(
+        self, images: Tensor, sizes: Tensor, positions: Tensor, classes: Tensor | None, bad: Any
+    ) -> MapBatch:
+        prediction = self.predict(images)
+        predicted = torch.zeros(len(images), dtype=torch.long)
+        if prediction.logits is not None:
+            predicted = prediction.logits.argmax(1)
+        device = prediction.images.device
+        maps = prediction.maps((predicted if classes is None else classes).to(device))
+        predicted_class_maps = maps
+        if classes is not None and depends_on_class(self.model, self.kind):
+            predicted_class_maps = prediction.maps(predicted.to(device))
+        logits = None if prediction.logits is None else prediction.logits.float().cpu()
+        return MapBatch(
+            positions.tolist(),
+            [(width, height) for width, height in sizes.tolist()],
+            maps.float().cpu(),
+            predicted_class_maps.float().cpu(),
+            logits,
+            list(bad),
+        )

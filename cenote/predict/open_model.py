@@ -1,21 +1,17 @@
-"""The model that a command's options ask for, and what must be said about it."""
+"""Open the model that a command's options name."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import torch
+from typing import Any
 
 from ..backbones import create_backbone
-from ..models import PooledModel
+from ..models import PooledModel, load
 from ..models.pooled import assemble
+from .device import default_device
 
-
-class Opened(NamedTuple):
-    model: PooledModel
-    trained: bool  # False where the pool's weights are random: its classes mean nothing
+log = logging.getLogger(__name__)
 
 
 def open_model(
@@ -23,34 +19,42 @@ def open_model(
     weights: Path | None = None,
     pool: str | None = None,
     folder: Path | None = None,
-    say: Callable[[str], None] = print,
-) -> Opened:
-    """A saved model, or a trained backbone with a pool; by default the pooling it was trained with."""
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    if folder is not None:
-        from ..models import load
+) -> tuple[PooledModel, bool]:
+    """Open a saved model, or a pretrained backbone with a pool, and say whether it is trained.
 
+    The default pool is the one that the backbone was trained with. With an untrained pool the
+    predicted classes are meaningless.
+    """
+    if folder is not None:
         if pool is not None or weights is not None:
-            raise ValueError("a saved model brings its own weights and pool: give --model alone")
-        return Opened(load(folder).eval().to(device), True)
+            raise ValueError("a saved model has its own weights and pool: give --model alone")
+        return load(folder).eval().to(default_device()), True
     base = create_backbone(backbone, pretrained=True, weights=weights)
-    own = "cls" if base.has_cls and getattr(base.model, "global_pool", "") == "token" else "gap"
-    model = assemble(base, pool or own, None).eval().to(device)
+    has_cls_pool = base.has_cls and getattr(base.model, "global_pool", "") == "token"
+    default_pool = "cls" if has_cls_pool else "gap"
+    model = assemble(base, pool or default_pool, None).eval().to(default_device())
     trained = model.pool is None or not any(True for _ in model.pool.parameters())
     if not trained:
-        say(
-            f"note: the weights of '{pool}' are untrained (random): its map says little and no class is told. "
-            "Train it and give --model FOLDER, or leave --pool out."
+        log.info(
+            "note: the weights of '%s' are untrained (random): its map says little and no class is"
+            " predicted. Train it and give --model FOLDER, or omit --pool.",
+            pool,
         )
-    elif pool not in (None, own) and model.head is not None:
-        say(
-            f"note: the classifier of '{backbone}' was trained with '{own}': with '{pool}' its classes are a guess."
+    elif pool not in (None, default_pool) and model.head is not None:
+        log.info(
+            "note: the classifier of '%s' was trained with '%s': with '%s' its classes are a guess.",
+            backbone,
+            default_pool,
+            pool,
         )
-    return Opened(model, trained)
+    return model, trained
 
 
 def class_names(model: PooledModel) -> list[str] | None:
-    """The model's own names, ImageNet's for a classifier of its size, else numbers; None without a head."""
+    """Return the model's class names, ImageNet's for a classifier of its size, else numbers.
+
+    None for a model without a head.
+    """
     if model.head is None:
         return None
     count = model.head.classes

@@ -1,81 +1,241 @@
-"""Photographs on their way into a model: the whole of each, nothing cropped, and a name for its pictures."""
+"""Predict maps, masks and boxes of photographs of any size, uncropped."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple, TypeVar
 
+import numpy as np
+import torch
 from PIL import Image
 from torch import Tensor
 
 from ..backbones import Preprocessing
-from ..data import read_image
+from ..data import BadImage, read_image
+from ..metrics import largest_box, mass_mask
+from ..metrics.arrays import Array
+from ..metrics.masks import Box
+from ..models import PooledModel
+from ..models.attend import possible
+from .device import device_of
+from .input_size import InputSize, stride_of, supported_size
+from .open_model import class_names
+from .resize import stretch
 
-PICTURE = 1024  # longest side of the pictures that are drawn; boxes are told in pixels of the file
+T = TypeVar("T")
+MAX_PICTURE = 1024  # longest side of the pictures that are drawn; boxes are in pixels of the file
+CHUNK = 4  # batches of photographs that are read before they are grouped by size
 
 
 @dataclass(frozen=True)
-class Photo:
+class Photograph:
     path: Path
     name: str  # its pictures' name
     size: tuple[int, int]  # (width, height) of the file, upright
-    picture: Image.Image  # at most PICTURE pixels wide and high
-    pixels: Tensor  # (3, h, w): what the map is made of
-    glance: Tensor  # (3, h, w): what the class is told from
-
-
-def open_photo(path: Path, name: str, preprocessing: Preprocessing, sides: Sides) -> Photo:
-    """Read it once, for the model and for the pictures.
-
-    The class is told at the size the model was trained at: its confidence falls with the size of what it knows
-    (lite0 at twice its size says "pizza" with 8% instead of 67%), while its map gets finer.
-    """
-    image = read_image(path)
-    size = image.size
-    pixels = preprocessing.whole(sides(size)[::-1])(image)
-    small = replace(sides, size=preprocessing.size)(size)
-    glance = pixels if small == sides(size) else preprocessing.whole(small[::-1])(image)
-    if max(size) > PICTURE:  # a batch of large photographs must not fill the memory
-        image.thumbnail((PICTURE, PICTURE), Image.Resampling.LANCZOS)
-    return Photo(path, name, size, image, pixels, glance)
+    picture: Image.Image  # at most MAX_PICTURE pixels wide and high
+    pixels: Tensor  # (3, h, w): for the map
+    class_pixels: Tensor  # (3, h, w): for the class
 
 
 @dataclass(frozen=True)
-class Sides:
-    """Width and height for the model: the photograph's shape, an area of about `size` x `size`, whole strides."""
+class PhotoPrediction:
+    """Map, mask, box and class of one photograph."""
 
-    size: int
-    stride: tuple[int, int]  # down, across
-    fixed: tuple[int, int] | None = None  # (width, height) of a model that takes nothing else
+    photo: Photograph
+    maps: Array  # (m, H, W) as the model predicts them
+    map: Array  # (h, w) of the picture's size, non-negative
+    mask: Array  # (h, w) bool
+    picture_box: Box | None  # in pixels of the picture
+    class_id: int | None = None
+    class_name: str = ""
+    score: float = float("nan")  # the class's probability
 
-    def __call__(self, size: tuple[int, int]) -> tuple[int, int]:
-        if self.fixed is not None:
-            return self.fixed
-        scale = self.size / math.sqrt(size[0] * size[1])
-        down, across = self.stride
-        # No side beyond four times the size: a photograph of 10 x 10,000 pixels is squeezed rather than endless.
-        width, height = (min(side * scale, 4 * self.size) for side in size)
-        return max(1, round(width / across)) * across, max(1, round(height / down)) * down
+    @property
+    def box(self) -> Box | None:
+        """The box in pixels of the file."""
+        if self.picture_box is None:
+            return None
+        (width, height), picture = self.photo.size, self.photo.picture
+        across, down = width / picture.width, height / picture.height
+        x0, y0, x1, y1 = self.picture_box
+        return round(x0 * across), round(y0 * down), round(x1 * across), round(y1 * down)
 
 
-def names_for(paths: Sequence[Path]) -> list[str]:
-    """A name for each file's pictures: its stem, with its folder and suffix where that alone is taken."""
+class FailedPhoto(NamedTuple):
+    path: str
+    reason: str
+
+
+class RawPrediction(NamedTuple):
+    maps: Tensor  # (m, H, W)
+    logits: Tensor | None
+
+
+@dataclass
+class PhotoPredictor:
+    """Predict maps of photographs whose area is about `size` x `size` pixels for the model.
+
+    `head` is one of several maps, None their mean. `share` is how much of the map's mass the mask and
+    the box contain. `classify=False` predicts no classes, for a model that is not trained.
+    """
+
+    model: PooledModel
+    kind: str = "auto"
+    size: int = 448
+    share: float = 0.6
+    batch: int = 8
+    head: int | None = None
+    classify: bool = True
+    input_size: InputSize = field(init=False)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share <= 1:
+            raise ValueError(f"share must be more than 0 and at most 1, got {self.share}")
+        if self.batch < 1:
+            raise ValueError(f"batch must be at least 1, got {self.batch}")
+        if not 32 <= self.size <= 4096:
+            raise ValueError(f"size must be from 32 to 4096 pixels, got {self.size}")
+        model = self.model.eval()
+        if model.pool is not None:
+            model.pool.check_finite = True
+        if self.kind == "auto":
+            self.kind = next(iter(possible(model)), "auto")
+        wanted = InputSize(stride_of(model.backbone), self.size)
+        self.input_size, (maps, _) = supported_size(
+            model.backbone, wanted, lambda images: self._forward(images, images)
+        )
+        if self.head is not None and not 0 <= self.head < maps.shape[1]:
+            raise ValueError(
+                f"this model gives {maps.shape[1]} map(s) a photograph: there is no map {self.head}"
+            )
+
+    def __call__(self, paths: Sequence[Path]) -> Iterator[PhotoPrediction | FailedPhoto]:
+        """Predict each photograph; the order of the failed ones may change."""
+        names = class_names(self.model) if self.classify else None
+        for chunk in _chunks(
+            list(zip(paths, unique_names(paths), strict=True)), CHUNK * self.batch
+        ):
+            photos = []
+            for path, name in chunk:
+                try:
+                    photos.append(
+                        open_photo(path, name, self.model.backbone.preprocessing, self.input_size)
+                    )
+                except BadImage as error:
+                    yield FailedPhoto(str(path), error.reason)
+            predictions = self._predict(photos)
+            for photo in photos:
+                raw = predictions[photo.name]
+                tensors = [tensor for tensor in raw if tensor is not None]
+                if all(bool(torch.isfinite(tensor).all()) for tensor in tensors):
+                    yield self._interpret(photo, raw, names)
+                else:
+                    yield FailedPhoto(str(photo.path), "its features are NaN or infinite")
+
+    def _predict(self, photos: Sequence[Photograph]) -> dict[str, RawPrediction]:
+        """Predict photographs in batches of equal size; the result is keyed by name."""
+        by_size: dict[tuple[torch.Size, torch.Size], list[Photograph]] = {}
+        for photo in photos:
+            by_size.setdefault((photo.pixels.shape, photo.class_pixels.shape), []).append(photo)
+        predictions: dict[str, RawPrediction] = {}
+        for same_size in by_size.values():
+            for batch in _chunks(same_size, self.batch):
+                names = (photo.name for photo in batch)
+                predictions |= dict(zip(names, self._predict_batch(batch), strict=True))
+        return predictions
+
+    def _predict_batch(self, photos: Sequence[Photograph]) -> list[RawPrediction]:
+        device = device_of(self.model)
+        images = torch.stack([photo.pixels for photo in photos]).to(device)
+        class_images = torch.stack([photo.class_pixels for photo in photos]).to(device)
+        try:
+            maps, logits = self._forward(images, class_images)
+        except ValueError:  # features that are not finite: repeat the other photographs without it
+            if len(photos) == 1:
+                return [RawPrediction(torch.full((1, 1, 1), torch.nan), None)]
+            return [prediction for photo in photos for prediction in self._predict_batch([photo])]
+        if logits is None:
+            return [RawPrediction(image_maps.float().cpu(), None) for image_maps in maps]
+        pairs = zip(maps, logits, strict=True)
+        return [RawPrediction(m.float().cpu(), scores.float().cpu()) for m, scores in pairs]
+
+    @torch.no_grad()
+    def _forward(self, images: Tensor, class_images: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return maps (B, m, H, W) of `images` and logits of `class_images`."""
+        logits, options = None, {}
+        if self.model.head is not None:
+            logits = self.model(class_images)
+            if self.kind in ("cam", "gradcam"):
+                options = {"classes": logits.argmax(-1)}
+        return self.model.attend(images, kind=self.kind, **options).detach(), logits
+
+    def _interpret(
+        self, photo: Photograph, raw: RawPrediction, names: Sequence[str] | None
+    ) -> PhotoPrediction:
+        maps = raw.maps.numpy()
+        score_map = stretch(combine_maps(maps, self.head), photo.picture.size)
+        mask = mass_mask(score_map, self.share).numpy()
+        prediction = PhotoPrediction(photo, maps, score_map, mask, largest_box(mask))
+        if raw.logits is None or names is None:
+            return prediction
+        score, best = raw.logits.softmax(-1).max(-1)
+        class_id = int(best)
+        return replace(
+            prediction, class_id=class_id, class_name=names[class_id], score=float(score)
+        )
+
+
+def open_photo(
+    path: Path, name: str, preprocessing: Preprocessing, input_size: InputSize
+) -> Photograph:
+    """Read a photograph once, for the model and for the pictures.
+
+    The class is predicted at the size the model was trained at, because its confidence falls with the
+    size (lite0 at twice its size says "pizza" with 8% instead of 67%), while its map gets finer.
+    """
+    image = read_image(path)
+    size = image.size
+    pixels = preprocessing.whole(input_size(size)[::-1])(image)
+    class_size = replace(input_size, target=preprocessing.size)(size)
+    class_pixels = pixels
+    if class_size != input_size(size):
+        class_pixels = preprocessing.whole(class_size[::-1])(image)
+    if max(size) > MAX_PICTURE:  # a batch of large photographs must not fill the memory
+        image.thumbnail((MAX_PICTURE, MAX_PICTURE), Image.Resampling.LANCZOS)
+    return Photograph(path, name, size, image, pixels, class_pixels)
+
+
+def combine_maps(maps: Array, head: int | None = None) -> Array:
+    """Return (H, W), non-negative, of maps (m, H, W): one of them, or their mean with equal weights.
+
+    Of a class activation map only positive values count; without any, the values above the lowest.
+    """
+    selected = maps if head is None else maps[head : head + 1]
+    positive = np.clip(selected, 0, None).astype(np.float64)
+    mass = positive.sum((-2, -1), keepdims=True)
+    above_lowest = selected - selected.min((-2, -1), keepdims=True)
+    positive = np.where(mass > 0, positive, above_lowest)
+    mass = positive.sum((-2, -1), keepdims=True)
+    return np.asarray((positive / np.where(mass > 0, mass, 1)).mean(0))
+
+
+def unique_names(paths: Sequence[Path]) -> list[str]:
+    """Name each file's pictures by its stem, with folder and suffix if the stem is taken."""
     taken: set[str] = set()
     names = []
     for path in paths:
         stem, folder = path.stem[:100], path.resolve().parent.name[:60]
         full = f"{folder}-{stem}-{path.suffix[1:]}"
-        wanted = [
-            stem,
-            f"{folder}-{stem}",
-            full,
-            *(f"{full}-{i}" for i in range(2, len(paths) + 2)),
-        ]
-        name = next(
-            name for name in wanted if name.casefold() not in taken
-        )  # some disks know no capitals
+        numbered = (f"{full}-{i}" for i in range(2, len(paths) + 2))
+        candidates = (stem, f"{folder}-{stem}", full, *numbered)
+        # Some file systems ignore case.
+        name = next(name for name in candidates if name.casefold() not in taken)
         taken.add(name.casefold())
         names.append(name)
     return names
+
+
+def _chunks(items: Sequence[T], n: int) -> Iterator[Sequence[T]]:
+    return (items[i : i + n] for i in range(0, len(items), n))

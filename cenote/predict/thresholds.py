@@ -1,93 +1,121 @@
-"""The threshold at which a saved model's maps become boxes, kept beside the model."""
+"""The threshold at which a saved model's maps become boxes, stored beside the model."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..data.files import write_atomically
 from ..models import PooledModel
-from ..models.class_map import resolve_map_kind
+from .maps import MapPredictor
 
 FILE = "localization.json"
-# Where nothing was calibrated: near the best of two data sets (docs/localization.md), not of yours. A class activation
-# map is broad, attention has peaks, and the same box lies at less of its height.
+# Without calibration: near the best of two data sets (docs/localization.md), not of yours. A class
+# activation map is broad, attention has peaks: the same box is at a lower share of its height.
 DEFAULTS = {"cam": 0.25, "gradcam": 0.25, "pool": 0.1, "cls": 0.1, "rollout": 0.1}
-LOWEST = 0.02  # below it nearly every pixel is object, and every box the whole photograph
-FEWEST = 20  # images to choose on
+MIN_THRESHOLD = 0.02  # below it nearly every pixel is object, and every box the whole photograph
+MIN_IMAGES = 20  # for a reliable choice
 
 
 class Threshold(NamedTuple):
-    """A threshold and the maps it is for: another kind, or another size, would need its own."""
+    """A threshold and the maps it is for: another kind or another size would need its own."""
 
     value: float
     kind: str
     size: int
-    source: str  # on which images it was chosen
-    doubts: tuple[str, ...] = ()  # sentences to say before it is used
-    default: bool = False  # chosen on no images at all
+    source: str  # the images it was chosen on
+    doubts: tuple[str, ...] = ()  # warnings to show before it is used
+    default: bool = False  # not chosen on any images
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A threshold chosen on images with boxes, as it is stored beside the model."""
+
+    threshold: float
+    kind: str
+    size: int
+    chosen_on: dict[str, Any]  # data, split, images, oracle
+    # Right boxes at IoU 0.5 in percent, of the maps and of a box in the middle of every image.
+    max_box_acc: float = 0.0
+    centred_box: float = -1.0
+
+    def as_threshold(self) -> Threshold:
+        """Return the threshold with its source in words and the reasons to doubt it."""
+        images = int(self.chosen_on["images"])
+        noun = "image" if images == 1 else "images"
+        source = f"{images} {noun} of {self.chosen_on['data']}, {self.chosen_on['split']}"
+        if self.chosen_on.get("oracle"):
+            source += ", an oracle's: it was also evaluated on them"
+        doubts = []
+        if self.threshold < MIN_THRESHOLD:
+            doubts.append(
+                f"the threshold is below {MIN_THRESHOLD:g}: most boxes will be the whole photograph"
+            )
+        if images < MIN_IMAGES:
+            doubts.append(f"the threshold was chosen on fewer than {MIN_IMAGES} images")
+        if self.centred_box >= self.max_box_acc:
+            doubts.append(
+                "a fixed box in the middle of every image was right as often as these boxes"
+            )
+        return Threshold(self.threshold, self.kind, self.size, source, tuple(doubts))
+
+    def save(self, folder: Path) -> Path:
+        """Write what `read_threshold` reads."""
+        content = {**asdict(self), "model": model_digest(folder)}
+        with write_atomically(folder / FILE) as path:
+            path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        return folder / FILE
 
 
 def read_threshold(folder: Path) -> Threshold | None:
-    """None if there is none; a file that is damaged, or of another model, is a ValueError."""
+    """Read the stored threshold, None if there is none.
+
+    A damaged file, or one of another model, is a ValueError.
+    """
     path = folder / FILE
     if not path.is_file():
         return None
-    again = "calibrate again (--calibrate DATA) or give --threshold"
+    remedy = "calibrate again (--calibrate DATA) or give --threshold"
     try:
-        kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        found, model = as_threshold(kept), kept["model"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(
-            f"{path} is not a threshold that cenote wrote ({error}): {again}"
-        ) from error
-    if model != model_digest(folder):
-        raise ValueError(f"{path} was chosen for another model than is there now: {again}")
-    return found
-
-
-def as_threshold(kept: dict[str, Any]) -> Threshold:
-    """What was chosen, its source in words, and what speaks against it."""
-    value, on = float(kept["threshold"]), kept["chosen_on"]
-    source = f"{on['images']} image{'s' * (on['images'] != 1)} of {on['data']}, {on['split']}"
-    if on.get("oracle"):
-        source += ", an oracle's: they were judged by it too"
-    doubts = []
-    if value < LOWEST:
-        doubts.append(f"the threshold is below {LOWEST:g}: most boxes will be the whole photograph")
-    if on["images"] < FEWEST:
-        doubts.append(f"fewer than {FEWEST} images chose the threshold: it may be far off")
-    if kept.get("centred_box", -1) >= kept.get("max_box_acc", 0):
-        doubts.append(
-            "a fixed box in the middle, which has not seen the image, was right as often as these boxes"
-        )
-    return Threshold(value, str(kept["kind"]), int(kept["size"]), source, tuple(doubts))
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        content["threshold"] = float(content["threshold"])
+        digest = content.pop("model")
+        threshold = Calibration(**content).as_threshold()
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path} is not a threshold file ({error}): {remedy}") from error
+    if digest != model_digest(folder):
+        raise ValueError(f"{path} was chosen for another model than the one there now: {remedy}")
+    return threshold
 
 
 def threshold_for(
     model: PooledModel,
     folder: Path,
-    given: float | None,
+    value: float | None,
     kind: str = "auto",
     size: int | None = None,
 ) -> Threshold:
-    """The threshold to use, and why: the one given, the calibrated one if it is of such maps, or a default."""
-    kept = read_threshold(folder) if given is None else None
-    if kept is not None and kind in ("auto", kept.kind) and size in (None, kept.size):
-        return kept
-    side = size or model.backbone.preprocessing.size
-    settled = resolve_map_kind(model, kind, side)
-    if given is not None:
-        return Threshold(given, settled, side, "as given")
-    why = "no threshold was calibrated for this model"
-    if kept is not None:
-        why = f"{folder / FILE} is for {kept.kind} maps of {kept.size} pixels"
-    return Threshold(DEFAULTS[settled], settled, side, f"a default, because {why}", default=True)
+    """Return the given threshold, the calibrated one if it is for such maps, or a default."""
+    stored = read_threshold(folder) if value is None else None
+    if stored is not None and kind in ("auto", stored.kind) and size in (None, stored.size):
+        return stored
+    predictor = MapPredictor.create(model, kind, size)
+    if value is not None:
+        return Threshold(value, predictor.kind, predictor.size, "as given")
+    reason = "no threshold was calibrated for this model"
+    if stored is not None:
+        reason = f"{folder / FILE} is for {stored.kind} maps of {stored.size} pixels"
+    source = f"a default, because {reason}"
+    default = DEFAULTS[predictor.kind]
+    return Threshold(default, predictor.kind, predictor.size, source, default=True)
 
 
 def model_digest(folder: Path) -> str:
-    """Of the model: two pools without parameters share their weights, so what is built of them counts too."""
+    """Return a digest of configuration and weights: pools without parameters share weights."""
     digest = hashlib.sha256()
     for name in ("config.json", "model.safetensors"):
         if (folder / name).is_file():

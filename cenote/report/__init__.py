@@ -1,6 +1,7 @@
 """Pictures: maps over photographs, masks, boxes, contact sheets."""
 
-from .maps import draw_box, highlight, overlay, stretch
+from ..predict.resize import stretch
+from .maps import draw_box, highlight, overlay
 from .sheet import Entry, contact_sheet
 
 __all__ = ["Entry", "contact_sheet", "draw_box", "highlight", "overlay", "stretch"]

@@ -1,246 +1,206 @@
-"""Where does a model look, in each of these photographs? Pictures, boxes and numbers in a folder."""
+"""Pictures, boxes and numbers of where a model looks in photographs, in a folder."""
 
 from __future__ import annotations
 
+import csv
+import json
+import logging
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
-import torch
-from torch import Tensor
+from PIL import Image
 from tqdm import tqdm
 
-from ..data import BadImage, find_images
-from ..metrics import largest_box, mass_mask
-from ..metrics.masks import Box
-from ..models import PooledModel
-from ..predict.open_model import class_names
-from ..predict.photos import Photo, Sides, names_for, open_photo
-from .maps import stretch
-from .outputs import Outputs, is_output
+from .. import __version__
+from ..data import find_images, write_atomically
+from ..predict.photos import FailedPhoto, PhotoPrediction, PhotoPredictor
+from .maps import draw_box, highlight, overlay
+from .sheet import Entry, contact_sheet
 
-T = TypeVar("T")
-Sight = tuple[Tensor, Tensor | None]  # maps, logits
-
-
-def say(sentence: str) -> None:
-    """A line on stderr that does not break the progress bar."""
-    tqdm.write(sentence, file=sys.stderr)
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What the model saw in one photograph."""
-
-    photo: Photo
-    maps: np.ndarray  # (m, H, W) as the model gave them
-    map: np.ndarray  # (h, w) over the picture, non-negative
-    mask: np.ndarray  # (h, w) bool
-    box: Box | None  # in pixels of the file, upright
-    class_id: int | None = None
-    class_name: str = ""
-    score: float = float("nan")  # the class's probability
+log = logging.getLogger(__name__)
+PICTURES = ("overlay", "mask", "box")
+PHOTOS_PER_SHEET = 40
+THUMBNAIL = 320  # pixels: the pictures of a contact sheet are kept in memory until it is full
+COLUMNS = ("file", "width", "height", "x0", "y0", "x1", "y1", "class_id", "class", "score")
 
 
 @dataclass
-class Outcome:
-    """How a run ended: which photographs are done, which failed and why, where the results lie."""
+class AttendOutcome:
+    """Number of finished photographs, and those that failed."""
 
-    folder: Path
     done: int = 0
-    failed: list[tuple[str, str]] = field(default_factory=list)  # file, reason
+    failed: list[FailedPhoto] = field(default_factory=list)
 
 
 def attend_photos(
-    model: PooledModel,
-    paths: Sequence[str | Path],
-    out: Path,
-    kind: str = "auto",
-    size: int = 448,
-    share: float = 0.6,
-    batch: int = 8,
-    head: int | None = None,
-    classify: bool = True,
-    say: Callable[[str], None] = say,
-) -> Outcome:
-    """Overlays, masks, boxes and a contact sheet of photographs, folders and globs, and the maps themselves.
+    predictor: PhotoPredictor, paths: Sequence[str | Path], out: Path
+) -> AttendOutcome:
+    """Write overlays, masks, boxes and a contact sheet of photographs, and the maps themselves.
 
-    `head` picks one of several maps; without it their mean is shown. `classify=False` tells no classes, for a model
-    whose decisions mean nothing yet. A photograph that cannot be read is named
-    through `say` and the others go on.
+    `paths` are files, folders and globs. Photographs that cannot be read are logged and skipped.
     """
-    _check(size, share, batch)
-    outcome = Outcome(out)
+    outcome = AttendOutcome()
 
-    def failed(sentence: str, reason: str = "") -> None:
-        outcome.failed.append((sentence, reason))
-        say(f"skipped {sentence}" + (f": {reason}" if reason else ""))
+    def skip(failed: FailedPhoto) -> None:
+        outcome.failed.append(failed)
+        log.info("skipped %s", ": ".join(filter(None, failed)))
 
-    files = find_images(paths, on_missing=lambda sentence: failed(*sentence.rsplit(": ", 1)))
-    files = [file for file in files if not is_output(file, out)]
+    def skip_missing(message: str) -> None:
+        path, _, reason = message.rpartition(": ")
+        skip(FailedPhoto(path, reason) if path else FailedPhoto(message, ""))
+
+    files = [f for f in find_images(paths, on_missing=skip_missing) if not is_output(f, out)]
     if not files:
-        raise ValueError(
-            "no photographs found"
-            if outcome.failed
-            else "no photographs: name files, folders or globs"
-        )
-    if model.pool is not None:
-        model.pool.check_finite = True
-    kind, sides = rehearse(model.eval(), kind, size, head, say)
-    names = class_names(model) if classify else None
-    outputs = Outputs(out, model, kind, size, share)
+        if outcome.failed:
+            raise ValueError("no photographs found")
+        raise ValueError("no photographs: name files, folders or globs")
+    writer = AttendWriter(out, predictor)
     with tqdm(total=len(files), unit="photo", disable=None, file=sys.stderr) as bar:
-        for group in _chunks(list(zip(files, names_for(files), strict=True)), 4 * batch):
-            photos: list[Photo] = []
-            for path, name in group:
-                try:
-                    photos.append(open_photo(path, name, model.backbone.preprocessing, sides))
-                except BadImage as error:
-                    failed(str(path), error.reason)
-            results = _see_all(model, photos, kind, batch)
-            for photo in photos:
-                maps, logits = results[photo.name]
-                if not torch.isfinite(maps).all() or (
-                    logits is not None and not torch.isfinite(logits).all()
-                ):
-                    failed(str(photo.path), "its features are NaN or infinite")
-                    continue
-                outputs.add(_interpret(photo, maps, logits, names, share, head))
+        for prediction in predictor(files):
+            bar.update()
+            if isinstance(prediction, FailedPhoto):
+                skip(prediction)
+            else:
+                writer.add(prediction)
                 outcome.done += 1
-            bar.update(len(group))
     if not outcome.done:
         raise ValueError(f"none of the {len(files)} photographs could be used")
-    outputs.finish(outcome.failed)
+    writer.finish(outcome.failed)
     return outcome
 
 
-def rehearse(
-    model: PooledModel, kind: str, size: int, head: int | None, say: Callable[[str], None]
-) -> tuple[str, Sides]:
-    """Look at an empty picture first: what is wrong with the model or the kind of map shows before any work.
+def is_output(path: Path, out: Path) -> bool:
+    """Return whether a file is a picture of an earlier run, for `cenote attend . -o .`."""
+    if path.resolve().parent != out.resolve() or path.suffix != ".jpg":
+        return False
+    return path.stem.startswith("contact_sheet") or path.stem.rpartition(".")[2] in PICTURES
 
-    Gives what kind "auto" came to, and how photographs are sized for this model.
-    """
-    from ..models.attend import possible
 
-    kind = next(iter(possible(model)), kind) if kind == "auto" else kind
-    down, across = (max(1, round(s)) for s in model.backbone.stride())
-    own = model.backbone.preprocessing.size
-    sides = Sides(size, (down, across))
-    try:
-        maps = _try(model, kind, sides((4, 3)))
-    except ValueError as first:
-        try:
-            maps = _try(model, kind, (own, own))
-        except ValueError:
-            raise first from None
-        sides = Sides(own, (down, across), fixed=(own, own))
-        say(
-            f"'{model.backbone.name}' takes {own} x {own} pixels only: photographs are squeezed to that"
+class AttendWriter:
+    """Write the pictures as they come, and the tables and the maps at the end."""
+
+    def __init__(self, out: Path, predictor: PhotoPredictor) -> None:
+        self.out = out
+        self.rows: list[dict[str, Any]] = []
+        self.maps: list[np.ndarray] = []
+        self.entries: list[Entry] = []  # of the current contact sheet
+        self.sheets: list[str] = []
+        model, kind, share = predictor.model, predictor.kind, predictor.share
+        pool = "cls" if model.pool is None else model.pool.name
+        self.settings = {
+            "backbone": model.backbone.name,
+            "pool": pool,
+            "map": kind,
+            "size": predictor.size,
+            "share": share,
+        }
+        self.heading = (
+            f"{model.backbone.name} · {pool} · {kind} map · box and mask: {share:.0%} of its mass"
         )
-    count = maps.shape[1]
-    if head is not None and not 0 <= head < count:
-        raise ValueError(f"this model gives {count} map(s) a photograph: there is no map {head}")
-    return kind, sides
+
+    def add(self, prediction: PhotoPrediction) -> None:
+        photo, classified = prediction.photo, prediction.class_id is not None
+        self.out.mkdir(parents=True, exist_ok=True)
+        pictures = {
+            "overlay": overlay(photo.picture, prediction.map),
+            "mask": highlight(photo.picture, prediction.mask),
+            "box": draw_box(photo.picture, prediction.picture_box),
+        }
+        files = {kind: f"{photo.name}.{kind}.jpg" for kind in PICTURES}
+        for kind, image in pictures.items():
+            self._save(image, files[kind])
+        box, note = prediction.box, ""
+        row = {
+            "file": str(photo.path),
+            "width": photo.size[0],
+            "height": photo.size[1],
+            "box": None if box is None else list(box),
+            "class_id": prediction.class_id,
+            "class": None,
+            "score": None,
+            "pictures": files,
+        }
+        if classified:
+            row |= {"class": prediction.class_name, "score": round(prediction.score, 4)}
+            note = f"{prediction.class_name.split(',')[0]} {prediction.score:.0%}"
+        self.rows.append(row)
+        self.maps.append(prediction.maps)
+        for image in pictures.values():
+            image.thumbnail((THUMBNAIL, THUMBNAIL), Image.Resampling.LANCZOS)
+        shown = [pictures[kind] for kind in ("box", "overlay", "mask")]
+        self.entries.append(Entry(shown, photo.path.name, note))
+        if len(self.entries) == PHOTOS_PER_SHEET:
+            self._save_sheet()
+
+    def finish(self, failed: list[FailedPhoto]) -> None:
+        if self.entries:
+            self._save_sheet()
+        for stale in self.out.glob("contact_sheet_*.jpg"):  # of an earlier run with more sheets
+            if stale.name not in self.sheets:
+                stale.unlink()
+        self._save_json(failed)
+        self._save_csv()
+        self._save_maps()
+
+    def _save_maps(self) -> None:
+        def column(key: str, default: Any) -> np.ndarray:
+            return np.array([default if row[key] is None else row[key] for row in self.rows])
+
+        with write_atomically(self.out / "attention.npz") as path:
+            np.savez_compressed(
+                path,
+                maps=_stack(self.maps),  # (n, m, H, W), zeros beyond a photograph's grid
+                grids=np.array([a.shape[-2:] for a in self.maps]),  # (n, 2) rows, columns
+                files=column("file", ""),
+                sizes=np.stack([column("width", 0), column("height", 0)], 1),
+                boxes=column("box", [-1] * 4),  # (n, 4) x0, y0, x1, y1; -1 without a box
+                class_ids=column("class_id", -1),
+                class_names=column("class", ""),
+                scores=column("score", np.nan),
+            )
+
+    def _save_json(self, failed: list[FailedPhoto]) -> None:
+        report = {
+            "cenote": __version__,
+            **self.settings,
+            "sheets": self.sheets,
+            "photographs": self.rows,
+            "failed": [{"file": path, "reason": reason} for path, reason in failed],
+        }
+        with write_atomically(self.out / "attention.json") as path:
+            path.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+
+    def _save_csv(self) -> None:
+        with (
+            write_atomically(self.out / "attention.csv") as path,
+            path.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,
+        ):
+            writer = csv.DictWriter(file, COLUMNS, extrasaction="ignore")
+            writer.writeheader()
+            for row in self.rows:
+                corners = row["box"] or [""] * 4
+                writer.writerow(row | dict(zip(("x0", "y0", "x1", "y1"), corners, strict=True)))
+
+    def _save_sheet(self) -> None:
+        number = len(self.sheets) + 1
+        name = f"contact_sheet_{number}.jpg" if number > 1 else "contact_sheet.jpg"
+        self._save(contact_sheet(self.entries, self.heading), name)
+        self.sheets.append(name)
+        self.entries = []
+
+    def _save(self, image: Image.Image, name: str) -> None:
+        with write_atomically(self.out / name) as path:
+            image.save(path, quality=92, subsampling=0)
 
 
-def one_map(maps: np.ndarray, head: int | None = None) -> np.ndarray:
-    """(m, H, W) -> (H, W), non-negative: one of them, or their mean, each map counting the same.
-
-    Of a class activation map only what speaks for the class counts; if nothing does, its best place is shown.
-    """
-    chosen = maps if head is None else maps[head : head + 1]
-    positive = np.clip(chosen, 0, None).astype(np.float64)
-    mass = positive.sum((-2, -1), keepdims=True)
-    above = chosen - chosen.min((-2, -1), keepdims=True)
-    positive = np.where(mass > 0, positive, above)
-    mass = positive.sum((-2, -1), keepdims=True)
-    return np.asarray((positive / np.where(mass > 0, mass, 1)).mean(0))
-
-
-def _check(size: int, share: float, batch: int) -> None:
-    if not 0 < share <= 1:
-        raise ValueError(f"share is more than 0 and at most 1, got {share}")
-    if batch < 1:
-        raise ValueError(f"a batch holds at least one photograph, got {batch}")
-    if not 32 <= size <= 4096:
-        raise ValueError(f"size is from 32 to 4096 pixels, got {size}")
-
-
-def _try(model: PooledModel, kind: str, size: tuple[int, int]) -> Tensor:
-    empty = torch.zeros(1, 3, *size[::-1], device=next(model.parameters()).device)
-    return look(model, empty, empty, kind)[0]
-
-
-def _see_all(
-    model: PooledModel, photos: Sequence[Photo], kind: str, batch: int
-) -> dict[str, Sight]:
-    """Name -> (maps (m, H, W), logits), in batches of photographs of one size."""
-    by_size: dict[tuple[torch.Size, torch.Size], list[Photo]] = {}
-    for photo in photos:
-        by_size.setdefault((photo.pixels.shape, photo.glance.shape), []).append(photo)
-    parts = (part for same in by_size.values() for part in _chunks(same, batch))
-    return {
-        photo.name: result
-        for part in parts
-        for photo, result in zip(part, _see(model, part, kind), strict=True)
-    }
-
-
-def _see(model: PooledModel, photos: Sequence[Photo], kind: str) -> list[Sight]:
-    device = next(model.parameters()).device
-    glances, images = (
-        torch.stack(x).to(device) for x in ([p.glance for p in photos], [p.pixels for p in photos])
-    )
-    try:
-        maps, logits = look(model, images, glances, kind)
-    except ValueError:  # features that are not finite: the rest of the batch must not suffer for it
-        if len(photos) == 1:
-            return [(torch.full((1, 1, 1), torch.nan), None)]
-        return [result for photo in photos for result in _see(model, [photo], kind)]
-    return [
-        (maps[i].float().cpu(), None if logits is None else logits[i].float().cpu())
-        for i in range(len(photos))
-    ]
-
-
-@torch.no_grad()
-def look(model: PooledModel, images: Tensor, glances: Tensor, kind: str) -> Sight:
-    """Maps (B, m, H, W) of `images` and logits of `glances`, the same photographs at the model's own size."""
-    logits = None if model.head is None else model(glances)
-    predicted = (
-        {"classes": logits.argmax(-1)} if logits is not None and kind in ("cam", "gradcam") else {}
-    )
-    return model.attend(images, kind=kind, **predicted).detach(), logits
-
-
-def _interpret(
-    photo: Photo,
-    maps: Tensor,
-    logits: Tensor | None,
-    names: Sequence[str] | None,
-    share: float,
-    head: int | None,
-) -> Seen:
-    a = stretch(one_map(maps.numpy(), head), photo.picture.size)
-    mask = mass_mask(a, share).numpy()
-    box = largest_box(mask)
-    if box is not None:
-        across, down = photo.size[0] / photo.picture.width, photo.size[1] / photo.picture.height
-        box = (
-            round(box[0] * across),
-            round(box[1] * down),
-            round(box[2] * across),
-            round(box[3] * down),
-        )
-    if logits is None or names is None:
-        return Seen(photo, maps.numpy(), a, mask, box)
-    score, best = logits.softmax(-1).max(-1)
-    return Seen(photo, maps.numpy(), a, mask, box, int(best), names[int(best)], float(score))
-
-
-def _chunks(items: Sequence[T], n: int) -> Iterable[Sequence[T]]:
-    return (items[i : i + n] for i in range(0, len(items), n))
+def _stack(maps: list[np.ndarray]) -> np.ndarray:
+    """Stack (m, H, W) of different sizes into (n, m, largest H, largest W)."""
+    count, height, width = (max(sizes) for sizes in zip(*(a.shape for a in maps), strict=True))
+    stacked = np.zeros((len(maps), count, height, width), np.float32)
+    for row, a in zip(stacked, maps, strict=True):
+        row[: a.shape[0], : a.shape[1], : a.shape[2]] = a
+    return stacked

@@ -1,4 +1,4 @@
-"""What was discovered without labels: boxes against the truth, the best and the worst; masks over photographs."""
+"""Pictures of objects discovered without labels: boxes and masks, the best and the worst."""
 
 from __future__ import annotations
 
@@ -9,90 +9,140 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from ..data import BadImage, Dataset, write_atomically
-from .localization import draw_boxes
+from ..data import BadImage, Dataset
+from ..predict.discovery import METHODS
+from ..predict.discovery.run import rows_mask
+from .html.blocks import Bar, Bars, Block, Boxes, PhotoWithBoxes, Table, TableColumn
+from .html.page import Page
+from .localization import boxed_photo, draw_boxes
 from .sheet import Entry, contact_sheet, stacked
 
-NAMES = {"lost": "LOST", "dinoseg": "DINO-seg", "dinoseg-compat": "DINO-seg (compat)", "tokencut": "TokenCut",
-         "maskcut": "MaskCut", "centre": "a box in the middle"}  # fmt: skip
-Boxes = Any  # (k, 4) in pixels of the photograph
+MAX_CASES = 6  # of a group, on the page
+BASELINE = "centre"
+BoxArray = Any  # (k, 4) in pixels of the photograph
+COLUMNS = (
+    TableColumn("method"),
+    TableColumn("CorLoc", True, "percent"),
+    TableColumn("95% interval"),
+    TableColumn("mean IoU", True, "percent"),
+)
 
 
-def draw_found(
-    photo: Image.Image, boxes: Boxes, masks: Sequence[Any], truth: Boxes = (), side: int = 320
+def method_title(name: str) -> str:
+    """Return the title of a method, or of the baseline."""
+    return "a box in the middle" if name == BASELINE else METHODS[name].title
+
+
+def draw_discovered(
+    photo: Image.Image,
+    boxes: BoxArray,
+    masks: Sequence[Any],
+    truth: BoxArray = (),
+    side: int = 320,
 ) -> Image.Image:
-    """The photograph, grey and dark outside of the masks (H, W, in patches); found boxes amber, true ones blue."""
+    """Draw a photograph, dark outside of the masks (H, W, in patches); boxes amber, true ones blue."""
     scale = side / max(photo.size)
     size = (max(1, round(photo.width * scale)), max(1, round(photo.height * scale)))
     small = photo.resize(size, Image.Resampling.LANCZOS)
     if len(masks):
-        inside = Image.fromarray(
-            np.any([np.asarray(mask, bool) for mask in masks], 0).astype(np.uint8) * 255
-        )
-        outside = Image.blend(
-            Image.eval(small.convert("L"), lambda v: int(v * 0.45)).convert("RGB"), small, 0.15
-        )
+        union = np.any([np.asarray(mask, bool) for mask in masks], 0)
+        inside = Image.fromarray(union.astype(np.uint8) * 255)
+        dark = Image.eval(small.convert("L"), lambda v: int(v * 0.45)).convert("RGB")
+        outside = Image.blend(dark, small, 0.15)
         small = Image.composite(small, outside, inside.resize(size, Image.Resampling.NEAREST))
     return draw_boxes(small, boxes, truth, photo.size)
 
 
+def enlarged(mask: Any, size: tuple[int, int]) -> np.ndarray[Any, Any]:
+    """Resize a mask in patches to an image of `size` (w, h): (h, w) bool."""
+    cells = Image.fromarray(np.asarray(mask, np.uint8) * 255)
+    return np.asarray(cells.resize(size, Image.Resampling.NEAREST)) > 0
+
+
 def discovery_page(report: Mapping[str, Any], dataset: Dataset, method: str) -> Image.Image | None:
-    """The best and the worst images of one method of a report of `cenote.evaluate.discover.discover`."""
+    """Draw the best and the worst images of one method; `report` is that of results.json."""
     score = report["methods"][method]
     low, high = score["interval"]
-    told = f"{NAMES.get(method, method)} on {dataset.name}: CorLoc {score['corloc']:.1f} ({low:.1f} to {high:.1f})"
+    title = f"{method_title(method)} on {dataset.name}: CorLoc {score['corloc']:.1f}"
     headings = {
-        "best": f"{told} · the best of {report['images']} · amber: found, blue: true",
+        "best": f"{title} ({low:.1f} to {high:.1f}) · the best of {report['images']} · "
+        "amber: found, blue: true",
         "worst": "the worst",
     }
     sheets = []
     for group, heading in headings.items():
-        entries = [entry for case in score[group] if (entry := _entry(case, dataset)) is not None]
+        entries = []
+        for case, photo in _readable(score[group], dataset):
+            masks = [rows_mask(rows) for rows in case["masks"]]
+            picture = draw_discovered(photo, case["boxes"], masks, case["truth"])
+            note = f"IoU {case['overlap'] / 100:.2f}"
+            entries.append(Entry([picture], Path(case["image"]).name, note))
         if entries:
             sheets.append(contact_sheet(entries, heading, columns=6))
     return stacked(sheets) if sheets else None
 
 
-def _entry(case: Mapping[str, Any], dataset: Dataset) -> Entry | None:
-    try:
-        photo = dataset.image(case["position"])
-    except BadImage:  # it was there a minute ago
-        return None
-    masks = [np.array([[cell == "1" for cell in row] for row in mask]) for mask in case["masks"]]
-    picture = draw_found(photo, case["boxes"], masks, case["truth"])
-    return Entry([picture], Path(case["image"]).name, f"IoU {case['overlap'] / 100:.2f}")
-
-
-def write_pages(report: Mapping[str, Any], dataset: Dataset, folder: Path) -> list[str]:
-    """discover_METHOD.jpg for each method that was judged; their names."""
-    names = []
-    for method in report["methods"]:
-        page = discovery_page(report, dataset, method) if method != "centre" else None
-        if page is not None:
-            names.append(f"discover_{method}.jpg")
-            with write_atomically(folder / names[-1]) as path:
-                page.save(path, quality=92, subsampling=0)
-    return names
-
-
-def enlarged(mask: Any, size: tuple[int, int]) -> np.ndarray[Any, Any]:
-    """A mask in patches over an image of `size` (w, h): (h, w) bool."""
-    cells = Image.fromarray(np.asarray(mask, np.uint8) * 255)
-    return np.asarray(cells.resize(size, Image.Resampling.NEAREST)) > 0
-
-
-def table(report: Mapping[str, Any]) -> str:
-    """A line a method, the best first; without true boxes there is nothing to tell."""
-    if not report["methods"]:
-        return "no true boxes: nothing to judge"
-    read = [f"{name} {report[name]}" for name in ("keys", "attention") if report[name]]
-    images = f"{report['images']} {'image' if report['images'] == 1 else 'images'} with boxes"
-    lines = [f"{images} · {', '.join(read)} · right: IoU at least {report['delta']:g}"]
-    lines.append(f"{'':22s}{'CorLoc':>8s}{'95% interval':>16s}{'mean IoU':>10s}")
-    for method, score in sorted(report["methods"].items(), key=lambda item: -item[1]["corloc"]):
+def discovery_blocks(report: Mapping[str, Any], dataset: Dataset) -> list[Block]:
+    """Return CorLoc of each method, and the best and the worst images of the best method."""
+    scores = sorted(report["methods"].items(), key=lambda item: -item[1]["corloc"])
+    methods = [(name, score) for name, score in scores if name != BASELINE]
+    if not methods:
+        return []
+    bars = [Bar(method_title(name), score["corloc"]) for name, score in methods]
+    baseline = Bar("a box in the middle:", report["methods"][BASELINE]["corloc"])
+    note = (
+        f"CorLoc: of {report['images']} images, a box overlaps a true one by at least "
+        f"{report['delta']:g}."
+    )
+    rows = []
+    for name, score in scores:
         low, high = score["interval"]
-        spread = f"{low:.1f} to {high:.1f}"
-        lines.append(
-            f"{NAMES.get(method, method):22s}{score['corloc']:8.1f}{spread:>16s}{score['mean_overlap']:10.1f}"
-        )
-    return "\n".join(lines)
+        interval, overlap = f"{low:.1f} to {high:.1f}", f"{score['mean_overlap']:.1f}"
+        rows.append((method_title(name), f"{score['corloc']:.1f}", interval, overlap))
+    title = "Objects found without labels"
+    blocks: list[Block] = [
+        Bars(title, "%", tuple(bars), (note,), baseline),
+        Table(f"{title}, in numbers", COLUMNS, tuple(rows)),
+    ]
+    name, best = methods[0]
+    for group in ("best", "worst"):
+        photos = [
+            boxed_photo(photo, case["boxes"], Path(case["image"]).name, case["truth"], iou)
+            for case, photo in _readable(best[group][:MAX_CASES], dataset)
+            for iou in [case["overlap"] / 100]
+        ]
+        if photos:
+            blocks.append(Boxes(f"{method_title(name)}: the {group}", tuple(photos)))
+    return blocks
+
+
+def discover_command_page(
+    report: Mapping[str, Any],
+    dataset: Dataset,
+    photos: Mapping[str, Sequence[PhotoWithBoxes]],
+    boxes: int,
+    command: str = "",
+    seconds: float | None = None,
+) -> Page:
+    """Return the page of `cenote discover`: `photos` by method, and the number of all `boxes`."""
+    blocks = discovery_blocks(report, dataset)
+    for name, examples in photos.items():
+        if examples:
+            blocks.append(Boxes(f"Found by {method_title(name)}", tuple(examples)))
+    names = ", ".join(method_title(name) for name in photos)
+    photographs = report["images"] + report["without_box"]
+    lead = f"{boxes} boxes in {photographs} photographs by {names}, with {report['backbone']}."
+    return Page(f"Objects in {report['data']}", lead, tuple(blocks), command, seconds)
+
+
+def _readable(
+    cases: Sequence[Mapping[str, Any]], dataset: Dataset
+) -> list[tuple[Mapping[str, Any], Image.Image]]:
+    """Return the cases with their images, without those that cannot be read any more."""
+    pairs = []
+    for case in cases:
+        try:
+            pairs.append((case, dataset.image(case["position"])))
+        except BadImage:
+            continue
+    return pairs

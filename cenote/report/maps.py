@@ -8,19 +8,9 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from ..metrics.masks import Box
+from ..predict.resize import stretch
 
 BOX_COLOUR = (255, 196, 0)  # amber on a dark rim: visible on grass, fur, sky and snow
-
-
-def stretch(a: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """Resize a map (H, W) smoothly to a picture of `size` (width, height): (height, width).
-
-    Cells are areas, not points: the centre of cell i is at (i + 1/2) / W of the width, as the
-    network saw it.
-    """
-    picture = Image.fromarray(np.ascontiguousarray(a, dtype=np.float32))
-    resized = np.asarray(picture.resize(size, Image.Resampling.BICUBIC))
-    return np.asarray(np.clip(resized, 0, None))  # bicubic dips below zero next to a peak
 
 
 def overlay(

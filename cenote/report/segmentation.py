@@ -1,4 +1,4 @@
-"""What a segmenter made of photographs, beside the truth."""
+"""Predicted segments of photographs beside the ground truth."""
 
 from __future__ import annotations
 
@@ -17,24 +17,26 @@ from .sheet import Entry, contact_sheet
 def segmentation_page(
     dataset: Dataset, predicted: Mapping[int, Any], scores: Mapping[int, float], heading: str
 ) -> Image.Image:
-    """Photograph, truth and prediction (class numbers, size x size, 0 the background) of some images, in this order."""
+    """Draw photograph, truth and prediction (size x size, 0 the background) of each image."""
     entries = []
-    for place, classes in predicted.items():
-        found = np.asarray(classes)
-        photo = dataset.image(place).resize(found.shape[::-1], Image.Resampling.BILINEAR)
-        truth = dataset.mask(place)
-        shown = [photo, coloured(photo, found)]
-        if truth is not None:
-            several = found.max() > 1 and not dataset.mask_codes.startswith("classes")
-            real = resize_mask(truth, found.shape).astype(np.int64)
-            real[real == 1] = 1 + int(dataset.labels[place]) if several else 1
-            shown.insert(1, coloured(photo, real))
-        entries.append(Entry(shown, dataset.path(place).name, f"mIoU {scores[place]:.0f}"))
+    for position, classes in predicted.items():
+        prediction = np.asarray(classes)
+        size = (prediction.shape[1], prediction.shape[0])
+        photo = dataset.image(position).resize(size, Image.Resampling.BILINEAR)
+        pictures = [photo, coloured(photo, prediction)]
+        mask = dataset.mask(position)
+        if mask is not None:
+            truth = resize_mask(mask, prediction.shape).astype(np.int64)
+            if prediction.max() > 1 and not dataset.mask_codes.startswith("classes"):
+                truth[truth == 1] = 1 + int(dataset.labels[position])
+            pictures.insert(1, coloured(photo, truth))
+        note = f"mIoU {scores[position]:.0f}"
+        entries.append(Entry(pictures, dataset.path(position).name, note))
     return contact_sheet(entries, f"{heading} · photograph, truth, prediction", columns=2)
 
 
 def coloured(photo: Image.Image, classes: Any) -> Image.Image:
-    """Each class in a colour of its own, half transparent; the background as it is, what does not count in grey."""
+    """Colour each class, half transparent; the background stays, uncounted pixels become grey."""
     palette = np.array([_colour(number) for number in range(256)], np.uint8)
     numbers = np.where(classes == 255, 0, classes) % 256
     layer = Image.fromarray(palette[numbers])
@@ -45,7 +47,6 @@ def coloured(photo: Image.Image, classes: Any) -> Image.Image:
 def _colour(number: int) -> Sequence[int]:
     if number == 0:
         return (128, 128, 128)
-    # Steps of the golden angle: neighbouring numbers have colours far apart, amber first.
-    return [
-        round(255 * c) for c in colorsys.hsv_to_rgb((0.11 + 0.618034 * (number - 1)) % 1, 0.85, 1.0)
-    ]
+    # Steps of the golden angle: consecutive numbers have very different colours, amber first.
+    hue = (0.11 + 0.618034 * (number - 1)) % 1
+    return [round(255 * c) for c in colorsys.hsv_to_rgb(hue, 0.85, 1.0)]

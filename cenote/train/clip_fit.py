@@ -15,6 +15,8 @@ from ..data import Dataset
 from ..data.digests import digest_of
 from ..data.image_texts import ImageTexts
 from ..data.loading import load
+from ..data.splits import TEST, TRAIN, VAL
+from ..evaluate.image_text import ImageTextValidator
 from ..models.image_text.saving import save_image_text
 from ..models.image_text.small import SmallClip
 from ..models.image_text.words import Words
@@ -24,12 +26,10 @@ from ..predict.feature_cache import CachedFeatures, FeatureCache
 from .checkpoint import NAME as CHECKPOINT
 from .checkpoint import can_resume
 from .clip_choices import ClipChoices
-from .clip_judge import ClipJudge
 from .config import OptimizationConfig
 from .engine import Engine
 from .extraction import Extraction, Unreadable
 from .log import write_results
-from .splits import TEST, TRAIN, VAL
 from .tasks.clip import Clip
 
 Say = Callable[[str], None]
@@ -80,9 +80,12 @@ def learn_clip(
         loader = _loader(sources["train"], choices, model, settings)
         unreadable = Unreadable(folder, settings)
         judges = {
-            name: ClipJudge(source, texts[name], settings, device, name, unreadable)
-            for name, source in sources.items() if name != "train"
-        }  # fmt: skip
+            name: ImageTextValidator(
+                source, texts[name], settings.batch, settings.workers, name, unreadable
+            )
+            for name, source in sources.items()
+            if name != "train"
+        }
         task = Clip(model, parts["train"], texts["train"], loader, judges["val"], settings, device)
         asked = {key: value for key, value in asdict(choices).items() if key != "settings"}
         identity = {**asked, "weights": str(choices.weights), "data": _fingerprint(parts, texts)}

@@ -9,12 +9,12 @@ from functools import cached_property
 from pathlib import Path
 
 from ..data import Dataset
+from ..data.splits import Splits
 from ..models.frozen import FrozenBackbone
 from ..predict.feature_cache import CachedFeatures, FeatureCache, cached_features
 from .config import OptimizationConfig
 from .engine import Stopped, too_many_unreadable
 from .log import RunLog
-from .splits import Splits
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,8 @@ import torch
 from torch import nn
 
 from ..data import Dataset
-from ..data.digests import digest_of
+from ..data.splits import Splits, split
+from ..evaluate.validators import localization_on_test
 from ..models import PooledModel, save_model
 from ..models.frozen import FrozenBackbone
 from ..predict.distributed import processes, rank
@@ -24,9 +25,7 @@ from .choices import PROBE_RATES, Choices
 from .config import OptimizationConfig
 from .engine import Engine
 from .extraction import Extraction, SplitFeatures
-from .located import final_test
 from .log import write_results
-from .splits import Splits, split
 from .state import TrainState
 from .tasks.probe import Probe
 from .tasks.supervised import Supervised
@@ -47,7 +46,7 @@ def fit(
     if not resume and (folder / CHECKPOINT).exists():
         raise ValueError(f"{folder} holds a run already: resume it, or choose another folder")
     resume = resume and can_resume(folder)
-    splits = split(data, seed=settings.seed, say=say)
+    splits = split(data, seed=settings.seed)
     if choices.freeze:
         return _fit_frozen(splits, folder, choices, settings, cache, resume, say)
     return _fit_all(splits, folder, choices, settings, resume, say)
@@ -94,7 +93,7 @@ def _fit_frozen(
             "rates": {f"{c.lr:g}": c.best_score if c.failed is None else c.failed for c in probe.states},
             "seconds": {"features": extracted - started, "training": time.monotonic() - extracted},
             "settings": asdict(settings),
-            "data": fingerprint(splits),
+            "data": splits.fingerprint(),
         }  # fmt: skip
         if rank() == 0:
             save_model(model, folder)
@@ -117,8 +116,6 @@ def _fit_all(
         model.class_names = splits.train.classes
         transform = choices.augmentation(model)
         task = choices.task(model, splits.train, splits.val, transform, device)
-        if task.located is not None:
-            task.located.say = say
         Engine(task, settings, folder, identity(choices, splits)).run(resume)
         (winner,) = task.states
         model.load_state_dict(winner.best)
@@ -131,7 +128,7 @@ def _fit_all(
             "test": None,
             "seconds": {"training": time.monotonic() - started},
             "settings": asdict(settings),
-            "data": fingerprint(splits),
+            "data": splits.fingerprint(),
         }
         if splits.test is not None:
             report["test"] = judge_once(model, splits, settings, device, say)
@@ -155,7 +152,9 @@ def judge_once(
     judge = Supervised(model, splits.test, splits.test, plain, transform, device=device)
     found = judge.validate()["model"]
     del found["score"]
-    located = final_test(model, splits.val, splits.test, settings, device, say)
+    located = localization_on_test(
+        model, splits.val, splits.test, settings.select, settings.batch, settings.workers
+    )
     return {**found, "images": len(splits.test), **located}
 
 
@@ -171,10 +170,4 @@ def identity(choices: Choices, splits: Splits) -> dict[str, Any]:
         for key, value in asdict(choices).items()
         if key not in ("settings", "rates", "recipe")
     }
-    return {**asked, "weights": str(choices.weights), "data": fingerprint(splits)}
-
-
-def fingerprint(splits: Splits) -> str:
-    """Of the names and classes of the images to train and to validate on."""
-    names = (f"{record.image}\0{record.label}\n" for part in splits[:2] for record in part)
-    return digest_of(*(name.encode("utf-8", "surrogateescape") for name in names)).hex()
+    return {**asked, "weights": str(choices.weights), "data": splits.fingerprint()}

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from ..data.class_splits import ClassSplits, class_names, fold_splits
+from ..evaluate.validators import COUNTS, SearchVectors, concatenate_vectors
 from ..metrics.retrieval import KS, KS_OF
 from ..models import load as load_model
 from ..models import save_model
@@ -21,7 +22,6 @@ from .checkpoint import can_resume
 from .log import write_results
 from .metric_choices import MetricChoices
 from .metric_run import Run
-from .retrieval import COUNTS, Searched, concatenated, scores
 
 SAME = (*COUNTS, "images")  # of every model alike
 
@@ -41,7 +41,7 @@ def learn_four(
     1.1.4). Then the report has their mean and, under "deviation", how far they scatter.
     """
     folds, repeats = fold_splits(parts), choices.options.repeats
-    places, reports, vectors = list[str](), list[dict[str, Any]](), list[list[Searched]]()
+    places, reports, vectors = list[str](), list[dict[str, Any]](), list[list[SearchVectors]]()
     for number, splits in enumerate(folds, 1):
         vectors.append([])
         for again in range(repeats):
@@ -64,7 +64,7 @@ def learn_four(
     each = np.arange(len(reports)).reshape(len(folds), repeats)
     collections = list(product(*each))
     alone = [_mean([reports[place]["test"] for place in some]) for some in collections]
-    in_a_row = [scores(concatenated(some), ks, lone) for some in product(*vectors)]
+    in_a_row = [concatenate_vectors(some).scores(ks, lone) for some in product(*vectors)]
     together: dict[str, Any] = {
         "task": "metric",
         "protocol": "fair",

@@ -15,18 +15,18 @@ from ..data import Dataset
 from ..data.class_splits import MetricSplits, check_matches, class_names
 from ..data.loading import load
 from ..data.samplers import BalancedBatchSampler, FixedLengthEpochs, SeededBatchSampler
+from ..data.splits import Splits
+from ..evaluate.validators import RetrievalValidator, SearchVectors
 from ..metrics.retrieval import KS, KS_OF
 from ..models import save_model
 from ..predict.distributed import rank, world
+from ..predict.embedding import EmbeddingSource
 from ..predict.feature_batches import FeatureBatches
 from ..predict.feature_cache import FeatureCache
 from .engine import Engine
 from .extraction import Extraction, Unreadable
-from .fit import fingerprint
 from .log import write_results
 from .metric_choices import MetricChoices
-from .retrieval import Retrieval, Searched, Source, scores
-from .splits import Splits
 from .tasks.metric import Metric, MetricModule
 
 Say = Callable[[str], None]
@@ -57,13 +57,15 @@ class Run:
         self.plan(splits.train)
         self.unreadable = Unreadable(folder, choices.settings)
 
-    def plan(self, train: Source) -> None:
+    def plan(self, train: EmbeddingSource) -> None:
         """What a step holds, of images that can be read as far as that is known; told where it is not as asked."""
         labels = np.asarray(train.labels)
         self.classes = len(np.unique(labels))
         self.settings, self.per_step = self.choices.training(self.classes, len(labels))
 
-    def train(self, cache: FeatureCache | None, resume: bool) -> tuple[dict[str, Any], Searched]:
+    def train(
+        self, cache: FeatureCache | None, resume: bool
+    ) -> tuple[dict[str, Any], SearchVectors]:
         """The report, and the vectors of the test images."""
         started = time.monotonic()
         splits, options = self.splits, self.choices.options
@@ -99,7 +101,7 @@ class Run:
             task.validator is not None and task.validator.images is None
         ):  # all was trained before it was resumed
             task.validator(task.module.body)
-        found = self._judge(sources, "test", "gallery", self.ks).searched(task.module.body)
+        found = self._judge(sources, "test", "gallery", self.ks).vectors(task.module.body)
         report = self._report(task, model.config["pool"], found, time.monotonic() - started)
         if rank() == 0:
             write_results(self.folder, report)
@@ -122,17 +124,24 @@ class Run:
 
     def _judge(
         self, sources: dict[str, Any], name: str, gallery: str, ks: Sequence[int]
-    ) -> Retrieval:
-        lone = self.choices.options.without_match
-        return Retrieval(
-            sources[name], sources[gallery], self.settings, self.device, ks, lone, name, self.unreadable
-        )  # fmt: skip
+    ) -> RetrievalValidator:
+        return RetrievalValidator(
+            sources[name],
+            sources[gallery],
+            self.device,
+            self.settings.batch,
+            self.settings.workers,
+            ks,
+            self.choices.options.without_match,
+            name,
+            self.unreadable,
+        )
 
     def task(self, module: MetricModule, sources: dict[str, Any], transform: Any) -> Metric:
         """Return the training task of `module` on the sources "train", "val" and "val gallery"."""
         settings = self.settings
         judge = None if sources["val"] is None else self._judge(sources, "val", "val gallery", (1,))
-        train: Source = sources["train"]
+        train: EmbeddingSource = sources["train"]
         order = self._order(train)
         if isinstance(train, Dataset):
             loader: Any = load(
@@ -143,7 +152,7 @@ class Run:
         score = self.choices.options.score
         return Metric(module, train, loader, judge, settings, score, self.device)
 
-    def _order(self, train: Source) -> SeededBatchSampler:
+    def _order(self, train: EmbeddingSource) -> SeededBatchSampler:
         """Which images stand in which step, and how many steps are an epoch."""
         own, seed, here = self.choices.options, self.settings.seed, (rank(), world())
         order: SeededBatchSampler
@@ -165,9 +174,11 @@ class Run:
 
     def _fingerprint(self) -> str:
         val = self.splits.train.select([]) if self.splits.val is None else self.splits.val
-        return fingerprint(Splits(self.splits.train, val, None))
+        return Splits(self.splits.train, val, None).fingerprint()
 
-    def _report(self, task: Metric, pool: str, found: Searched, seconds: float) -> dict[str, Any]:
+    def _report(
+        self, task: Metric, pool: str, found: SearchVectors, seconds: float
+    ) -> dict[str, Any]:
         choices, splits, winner = self.choices, self.splits, task.states[0]
         val = (
             None
@@ -190,7 +201,7 @@ class Run:
             "chosen_by": chosen,
             "val": val,
             "test": {
-                **scores(found, self.ks, choices.options.without_match),
+                **found.scores(self.ks, choices.options.without_match),
                 "images": len(found.labels),
             },
             "classes": {name: class_names(part) for name, part in parts.items()},

@@ -15,6 +15,7 @@ import numpy as np
 
 from ..data import Dataset
 from ..data.files import write_atomically
+from ..data.splits import Splits, split
 from ..models import load, save_model
 from ..predict.distributed import processes
 from ..predict.feature_cache import FeatureCache
@@ -25,7 +26,6 @@ from .engine import Diverged, Stopped
 from .fit import fit, identity, judge_once
 from .log import muted, write_results
 from .search_space import TRIALS, Range, apply
-from .splits import Splits, split
 from .trials import Trials
 
 Say = Callable[[str], None]
@@ -56,7 +56,7 @@ def sweep(
     apply(
         choices, {name: found.low for name, found in space.items()}
     )  # what cannot be searched for is told now
-    splits = split(data, seed=settings.seed, say=say)
+    splits = split(data, seed=settings.seed)
     shown = data if splits.test is None else data.select(~np.isin(data.rows, splits.test.rows))
     kept = Trials(folder, space, settings.seed)
     _same_search(kept, choices, splits)

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from ..data import Dataset
+from ..data.splits import TRAIN, VAL
 from ..data.transforms import MultiCrop
 from ..models import PooledModel, create_model, save_model
 from ..predict.distributed import processes, rank
@@ -22,7 +23,6 @@ from .config import DinoConfig, MocoConfig, OptimizationConfig
 from .engine import Engine
 from .log import write_results
 from .recipes import Recipe, parse_fields, parse_settings
-from .splits import TRAIN, VAL
 from .tasks.dino import Dino
 from .tasks.moco import Moco
 

@@ -23,16 +23,16 @@ import torch
 from cenote.allocator import keep_memory
 from cenote.data import open_dataset
 from cenote.data.files import write_atomically
+from cenote.data.splits import split
 from cenote.data.synthetic import World, write_world
 from cenote.evaluate.background import background
 from cenote.evaluate.classify import classify
-from cenote.evaluate.localize import localize
+from cenote.evaluate.wsol import localize
 from cenote.models import load
 from cenote.train.choices import Choices
 from cenote.train.fit import fit
 from cenote.train.recipe_choices import choices_of
 from cenote.train.recipes import load_recipe
-from cenote.train.splits import split
 
 HERE = Path(__file__).parent
 POOLS = (
@@ -115,18 +115,18 @@ def play(match: Match, out: Path, pool: str, seed: int) -> dict[str, float]:
 
 
 def judge(match: Match, folder: Path, seed: int) -> dict[str, Any]:
-    parts = split(open_dataset(str(match.data)), seed=seed, say=lambda sentence: None)
+    parts = split(open_dataset(str(match.data)), seed=seed, quiet=True)
     test, model = parts.test or parts.val, load(folder)
-    found = {"accuracy": classify(model, test)["accuracy"]}
+    found = {"accuracy": classify(model, test).accuracy}
     if any(record.boxes for record in test):
         # With the thresholds that the validation images chose.
-        chosen = localize(model, test, parts.val, resamples=0, each=0).report["chosen"]
+        chosen = localize(model, test, parts.val, resamples=0, cases=0).chosen
         found |= {
             "boxes": chosen["max_box_acc_v2"]["score"],
             "centred": chosen["centred_box"]["score"],
         }
     if test.has_masks.any():
-        shares = background(model, test, ("mixed_same", "mixed_rand"))["accuracy"]
+        shares = background(model, test, ("mixed_same", "mixed_rand")).accuracy
         found |= {"same": shares["mixed_same"], "rand": shares["mixed_rand"]}
         found["gap"] = found["same"] - found["rand"]
     return found

@@ -26,20 +26,19 @@ from heads import draw_heads
 from cenote.allocator import keep_memory
 from cenote.data import Dataset, open_dataset, write_atomically
 from cenote.data.loading import load as batches
+from cenote.data.splits import split
 from cenote.data.synthetic import World, write_world
 from cenote.evaluate.classify import classify
 from cenote.evaluate.jaccard import jaccard
-from cenote.evaluate.localize import localize
+from cenote.evaluate.knn import knn
+from cenote.evaluate.wsol import localize
 from cenote.losses import spatial_entropy
 from cenote.models import PooledModel, load, save_model
 from cenote.models.attention_logits import AttentionLogits
 from cenote.report.sheet import stacked
-from cenote.train.config import OptimizationConfig
 from cenote.train.fit import fit
-from cenote.train.neighbours import Neighbours
 from cenote.train.recipe_choices import choices_of
 from cenote.train.recipes import load_recipe
-from cenote.train.splits import split
 from cenote.train.unlabelled import asked_for, learn
 
 HERE = Path(__file__).parent
@@ -149,15 +148,14 @@ def folder_of(match: Match, out: Path, row: Row, seed: int) -> Path:
 
 
 def judge(match: Match, folder: Path, seed: int) -> dict[str, float]:
-    parts = split(open_dataset(str(match.data)), seed=seed, say=lambda sentence: None)
+    parts = split(open_dataset(str(match.data)), seed=seed, quiet=True)
     test, model = parts.test or parts.val, load(folder)
-    if model.head is None:
-        score = Neighbours(parts.train, test, OptimizationConfig(), torch.device("cpu"))(model)[
-            "knn_10"
-        ]
+    if model.head is None:  # trained without labels
+        report = knn(model, parts.train, test)
+        score = report.accuracy[10]
     else:
-        score = classify(model, test)["accuracy"]
-    chosen = localize(model, test, parts.val, resamples=0, each=0).report["chosen"]
+        score = classify(model, test).accuracy
+    chosen = localize(model, test, parts.val, resamples=0, cases=0).chosen
     return {
         "score": score,
         "jaccard": jaccard(model, test, size=model.backbone.preprocessing.size)["jaccard"],
@@ -184,7 +182,7 @@ def entropy_of_maps(model: PooledModel, dataset: Dataset) -> float:
 def draw(match: Match, out: Path) -> Path:
     """The first test image of each class, up to six; every head without and with SAR, of the first seed."""
     data = open_dataset(str(match.data))
-    parts = split(data, seed=0, say=lambda sentence: None)
+    parts = split(data, seed=0, quiet=True)
     test = parts.test or parts.val
     labels = test.labels.tolist()
     positions = [labels.index(label) for label in sorted(set(labels))[:6]]

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from PIL import Image, ImageDraw
 
 from cenote.cli import main
-from cenote.evaluate.discover import METHODS
+from cenote.predict.discovery import METHODS
 from tests.shared_data import shared_data
 
 
@@ -121,8 +122,8 @@ def test_pictures_that_it_wrote_are_not_photographs(photos: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--method", "tokncut"], "no method 'tokncut'; did you mean 'tokencut'? (lost, dinoseg"),
-        (["--method", " , "], "no method is named: lost, dinoseg"),
+        (["--method", "tokncut"], "no method 'tokncut'; did you mean 'tokencut'? (dinoseg"),
+        (["--method", " , "], "no method is named: dinoseg"),
         (["--backbone", "resnet5"], "no backbone 'resnet5'; did you mean"),
         (["--model", "none"], "no such model folder: none"),
         (["--size", "3"], "from 32 (one patch) to 4096 pixels"),
@@ -166,9 +167,9 @@ def test_an_interrupted_run_resumes(
         seen.append(Path(name).name)
         if stop and len(seen) == 3:
             raise KeyboardInterrupt
-        return plain(look, name)
+        return plain.find(look, name)
 
-    monkeypatch.setitem(METHODS, "tokencut", counting)
+    monkeypatch.setitem(METHODS, "tokencut", replace(plain, find=counting))
     stop = True
     assert discover(photos, "-o", tmp_path / "out") == 130
     stop = False
@@ -183,11 +184,12 @@ def test_a_changed_file_invalidates_saved_progress(photos: Path, tmp_path: Path)
 
     from cenote.data.loading import UnreadableImage
     from cenote.data.sources import open_photographs
-    from cenote.predict.discovery.results import Discovered, Sighting, read, written
-    from cenote.predict.journal import Journal, name_of_run
+    from cenote.predict.discovery import DiscoveredObjects, DiscoveryResult
+    from cenote.predict.discovery.run import from_json, to_json
+    from cenote.predict.progress_file import ProgressFile, run_digest
 
     def name() -> str:
-        return name_of_run(
+        return run_digest(
             torch.nn.Linear(1, 1, False).requires_grad_(False), open_photographs([str(photos)], [])
         )
 
@@ -198,20 +200,21 @@ def test_a_changed_file_invalidates_saved_progress(photos: Path, tmp_path: Path)
     ball(photos / "broken.jpg")
     torch.manual_seed(0)
     assert name() != before
-    sighting = Sighting(0, (4, 4), {"lost": Discovered(np.zeros((0, 4)), [])})
+    result = DiscoveryResult(0, (4, 4), {"lost": DiscoveredObjects(np.zeros((0, 4)), [])})
     lines = [
-        sighting,
+        result,
         UnreadableImage(1, "gone"),
-        sighting._replace(position=2),
+        result._replace(position=2),
         UnreadableImage(3, "gone"),
         UnreadableImage(4, "gone"),
     ]
     images = open_photographs([str(photos)], []).select([0] * 5)
-    list(Journal(tmp_path / "journal", "one", written, read).over(images, lambda _: iter(lines)))
-    journal = Journal(tmp_path / "journal", "one", written, read)
-    again = list(journal.over(images, lambda rest: iter([sighting] * len(rest))))
+    file = tmp_path / "progress"
+    list(ProgressFile(file, "run", to_json, from_json).resume(images, lambda _: iter(lines)))
+    progress = ProgressFile(file, "run", to_json, from_json)
+    again = list(progress.resume(images, lambda missing: iter([result] * len(missing))))
     assert (
-        journal.done == 3
+        progress.done == 3
         and [line.position for line in again] == [0, 1, 2, 3, 3]
         and again[1] == lines[1]
     )

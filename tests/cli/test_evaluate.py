@@ -3,8 +3,8 @@
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,9 +16,10 @@ from cenote.cli import main
 from cenote.data import open_dataset
 from cenote.data.backgrounds import VARIANTS
 from cenote.data.corruptions import CORRUPTIONS, SEVERITIES
-from cenote.evaluate.corruption import as_judged
-from cenote.evaluate.discover import METHODS
+from cenote.evaluate.classify import ClassificationReport
+from cenote.evaluate.corruption import corrupt_for
 from cenote.models import PooledModel, load, save_model
+from cenote.predict.discovery import METHODS
 from tests.synthetic import rectangle, rectangles
 from tests.toy_models import localizer
 
@@ -66,23 +67,29 @@ def results(out: Path) -> Any:
 @pytest.fixture
 def quick_corruptions(monkeypatch: pytest.MonkeyPatch) -> None:
     """All corruptions but contrast do nothing."""
+    from cenote.data.corruptions import registry
+
+    def unchanged(image: Any, severity: int, rng: Any) -> Any:
+        return image
+
     for name in set(CORRUPTIONS) - {"contrast"}:
-        monkeypatch.setitem(CORRUPTIONS, name, lambda image, severity, rng: image)
+        entry = registry._registry[name]._replace(function=unchanged)
+        monkeypatch.setitem(registry._registry, name, entry)
 
 
 @pytest.fixture
 def passes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the variants of the data that were classified."""
-    from cenote.evaluate import marks
+    from cenote.evaluate import per_image_correct
 
     names: list[str] = []
-    mark = marks.mark
+    check_images = per_image_correct.check_images
 
     def recording(model: Any, dataset: Any, *arguments: Any, **options: Any) -> Any:
         names.append(dataset.name)
-        return mark(model, dataset, *arguments, **options)
+        return check_images(model, dataset, *arguments, **options)
 
-    monkeypatch.setattr(marks, "mark", recording)
+    monkeypatch.setattr(per_image_correct, "check_images", recording)
     return names
 
 
@@ -115,10 +122,8 @@ def test_a_picture_that_fails_does_not_fail_the_report(
     def broken(*arguments: Any, **options: Any) -> Any:
         raise RuntimeError("no font")
 
-    from cenote.report import robustness
-
     for name in ("draw_variant_bars", "variant_sheet"):
-        monkeypatch.setattr(robustness, name, broken)
+        monkeypatch.setattr(f"cenote.evaluate.background.{name}", broken)
     assert evaluate(run, data, "--on", "background", "-o", tmp_path / "out") == 0
     error = capfd.readouterr().err
     assert "background.png" in error and "no font" in error
@@ -133,8 +138,6 @@ def test_a_picture_that_fails_does_not_fail_the_report(
 def test_pictures_show_what_was_judged(
     run: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from cenote.report import robustness
-
     seen: dict[tuple[str, int], Any] = {}
 
     def sheet(corrupted: Any) -> None:
@@ -146,20 +149,20 @@ def test_pictures_show_what_was_judged(
             }
         )
 
-    monkeypatch.setattr(robustness, "severity_sheet", sheet)
+    monkeypatch.setattr("cenote.evaluate.corruption.severity_sheet", sheet)
     assert evaluate(run, data, "--on", "corruption", "--seed", 5, "-o", tmp_path / "out") == 0
     judged, model = open_dataset(str(data)).split("test"), load(run)
     for (name, k), picture in seen.items():
-        assert np.array_equal(picture, np.asarray(as_judged(judged, 5, model, name, k).image(0)))
+        assert np.array_equal(picture, np.asarray(corrupt_for(model, judged, 5, name, k).image(0)))
     assert len(seen) == 4
 
 
 def test_saved_passes_are_of_this_model_and_these_images(
     run: Path, data: Path, tmp_path: Path, passes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from cenote.evaluate import marks
+    from cenote.evaluate import per_image_correct
 
-    recording = marks.mark
+    recording = per_image_correct.check_images
     stop_after: int | None = None
 
     def stopping(*arguments: Any, **options: Any) -> Any:
@@ -167,7 +170,7 @@ def test_saved_passes_are_of_this_model_and_these_images(
             raise KeyboardInterrupt
         return recording(*arguments, **options)
 
-    monkeypatch.setattr(marks, "mark", stopping)
+    monkeypatch.setattr(per_image_correct, "check_images", stopping)
 
     def count(stop: int | None) -> int:
         nonlocal stop_after
@@ -193,10 +196,8 @@ def test_saved_passes_are_of_this_model_and_these_images(
 def test_saved_passes_stay_until_results_are_written(
     run: Path, data: Path, tmp_path: Path, passes: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from cenote.report import robustness_text
-
     with monkeypatch.context() as patch:
-        patch.setattr(robustness_text, "background_text", lambda report: 1 / 0)
+        patch.setattr("cenote.evaluate.background.BackgroundReport.to_json", lambda report: 1 / 0)
         assert evaluate(run, data, "--on", "background", "-o", tmp_path / "out") == 1
     passes.clear()
     assert evaluate(run, data, "--on", "background", "-o", tmp_path / "out") == 0 and not passes
@@ -238,7 +239,7 @@ def test_imagenet_c_with_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             totals.append(options["total"])
             super().__init__(*arguments, **options)
 
-    monkeypatch.setattr("tqdm.tqdm", RecordingBar)
+    monkeypatch.setattr("cenote.evaluate.protocol.tqdm", RecordingBar)
     command = ["--on", "corruption", "-o", tmp_path / "out"]
     assert evaluate(tmp_path / "run", f"imagenet-c:{tmp_path / 'c'}", *command) == 0
     assert totals == [10]  # images, not images times passes
@@ -311,11 +312,11 @@ def test_interrupted_discovery_resumes(
         seen.append(Path(name).name)
         if stop and len(seen) == 2:
             raise KeyboardInterrupt
-        return plain(look, name)
+        return plain.find(look, name)
 
     for name in set(METHODS) - {"lost"}:
         monkeypatch.delitem(METHODS, name)
-    monkeypatch.setitem(METHODS, "lost", recording)
+    monkeypatch.setitem(METHODS, "lost", replace(plain, find=recording))
     for out, lines in (([], 0), (["-o", tmp_path / "out"], 1)):
         seen.clear()
         assert evaluate(run, data, "--on", "discover", *out) == 130
@@ -333,30 +334,36 @@ def test_a_segmentation_of_another_model_starts_afresh(
 ) -> None:
     (tmp_path / "data").mkdir()
     data = write_images(tmp_path / "data", "train")
-    from cenote.train import segment
+    from cenote.train import segmentation
     from cenote.train.engine import Stopped
 
     resumed: list[bool] = []
     ends = False
 
-    def trained(
-        model: Any, train: Any, judged: Any, folder: Path, settings: Any, resume: bool, say: Any
-    ) -> Any:
+    def trained(model: Any, train: Any, test: Any, folder: Path, resume: bool) -> Any:
         resumed.append(resume)
         assert resume == (folder / "checkpoint.pt").exists()
         (folder / "checkpoint.pt").write_bytes(b"half")
         if not ends:
             raise Stopped("interrupted; it goes on with --resume")
-        report = {
-            "miou": 1.0,
-            "macc": 1.0,
-            "aacc": 1.0,
-            "images": 3,
-            "unreadable": ["4.png: its mask is damaged"],
-        }
-        return SimpleNamespace(report=report, scores={0: 1.0}, predict=None)
+        return segmentation.SegmentationReport(
+            miou=1.0,
+            macc=1.0,
+            aacc=1.0,
+            iou={},
+            classes=2,
+            images=1,
+            trained_on=3,
+            size=64,
+            unreadable=["4.png: its mask is damaged"],
+            cached=True,
+            settings={},
+            seconds=1.0,
+            image_miou={0: 1.0},
+            predict=lambda dataset, positions: {},
+        )
 
-    monkeypatch.setattr(segment, "segment", trained)
+    monkeypatch.setattr(segmentation, "segment", trained)
     command = [run, data, "--on", "segment", "-o", tmp_path / "out"]
     assert evaluate(*command) == 130 and evaluate(*command) == 130
     save_model(localizer("gem"), run)
@@ -377,18 +384,12 @@ def test_the_model_runs_on_the_gpu_if_there_is_one(
 ) -> None:
     import torch
 
-    report = {
-        "accuracy": math.nan,
-        "top5": math.nan,
-        "images": 0,
-        "unreadable": [],
-        "unknown_class": 0,
-    }
-    devices: list[str] = []
+    report = ClassificationReport(math.nan, math.nan, 0, 0, [])
+    devices: list[torch.device] = []
     monkeypatch.setattr(PooledModel, "to", lambda self, device: devices.append(device) or self)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr("cenote.evaluate.classify.classify", lambda *arguments, **options: report)
-    assert evaluate(run, data) == 0 and devices[-1] == "cuda"
+    assert evaluate(run, data) == 0 and devices[-1].type == "cuda"
 
 
 @pytest.mark.parametrize(
@@ -396,9 +397,9 @@ def test_the_model_runs_on_the_gpu_if_there_is_one(
     [
         (
             ["--on", "classify,lokalize"],
-            "no protocol 'lokalize'; did you mean 'localize'? (classify, knn",
+            "no protocol 'lokalize'; did you mean 'localize'? (",
         ),
-        (["--on", ","], "no protocol is named: classify, knn"),
+        (["--on", ","], "no protocol is named: "),
         (["-o", "FILE"], "is a file: name a folder"),
         (["-o", "FILE/deeper"], "is a file: name a folder"),
     ],

@@ -18,7 +18,7 @@ from cenote.data.coco import read_coco
 from cenote.data.loading import UnreadableImage
 from cenote.data.sources import open_photographs
 from cenote.models import load, save_model
-from cenote.predict.boxes import find
+from cenote.predict.boxes import predict_boxes
 from cenote.predict.maps import MapPredictor
 from tests.synthetic import rectangle, rectangles
 from tests.toy_models import localizer
@@ -200,7 +200,7 @@ def test_several_objects_in_an_image(model: Path, photos: Path, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--threshold", "1"], "a threshold is at least 0 and less than 1, got 1.0"),
+        (["--threshold", "1"], "a threshold must be at least 0 and less than 1, got 1.0"),
         (
             ["--threshold", "0.5", "--calibrate", "world/tiny"],
             "--threshold and --calibrate exclude each other",
@@ -337,9 +337,13 @@ def test_a_journal_is_valid_for_another_threshold(
     predictor = MapPredictor(load(model).eval(), "cam", 64, 1)
     images = open_photographs([str(photos)], [])
     journal = tmp_path / "journal"
-    for _, _ in zip(range(4), find(predictor, images, 0.2, journal=journal), strict=False):
+    for _, _ in zip(
+        range(4), predict_boxes(predictor, images, 0.2, progress_file=journal), strict=False
+    ):
         pass
-    again, plain = (list(find(predictor, images, 0.6, True, path)) for path in (journal, None))
+    again, plain = (
+        list(predict_boxes(predictor, images, 0.6, True, path)) for path in (journal, None)
+    )
     for one, other in zip(again, plain, strict=True):
         assert one.position == other.position
         if not isinstance(one, UnreadableImage) and not isinstance(other, UnreadableImage):

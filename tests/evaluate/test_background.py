@@ -12,8 +12,9 @@ from PIL import Image
 from cenote.data import Record, open_dataset, pack
 from cenote.data.backgrounds import VARIANTS, with_background
 from cenote.data.benchmarks.imagenet_variants import read_imagenet_9
-from cenote.evaluate.background import background, coarse_answer
+from cenote.evaluate.background import background, coarse_classifier
 from cenote.metrics.robustness import coarse_accuracy
+from cenote.predict.progress_file import FinishedPasses
 from tests.synthetic import CLASS_COLOURS, coloured_images
 from tests.toy_models import PixelClassifier
 
@@ -22,19 +23,17 @@ def test_what_is_seen_is_what_counts(tmp_path: Path) -> None:
     dataset = coloured_images(tmp_path)
     steps: list[int] = []
     object_alone = background(PixelClassifier((16, 16)), dataset, progress=steps.append, batch=5)  # type: ignore[arg-type]
-    found = object_alone["accuracy"]
-    assert (
-        list(found) == list(VARIANTS) and object_alone["images"] == 12 and object_alone["gap"] == 0
-    )
+    found = object_alone.accuracy
+    assert list(found) == list(VARIANTS) and object_alone.images == 12 and object_alone.gap == 0
     assert all(
         found[v] == 100
         for v in ("original", "only_fg", "mixed_same", "mixed_rand", "mixed_next", "only_bg_t")
     )
-    assert sum(steps) == 12 * 8 and object_alone["gap_interval"] == [0, 0]
+    assert sum(steps) == 12 * 8 and object_alone.gap_interval == [0, 0]
     seen_beside = background(PixelClassifier((2, 2)), dataset)  # type: ignore[arg-type]
-    low, high = seen_beside["gap_interval"]
-    assert 0 < low < seen_beside["gap"] < high <= 100
-    beside = seen_beside["accuracy"]
+    low, high = seen_beside.gap_interval
+    assert 0 < low < seen_beside.gap < high <= 100
+    beside = seen_beside.accuracy
     assert all(
         beside[v] == 100 for v in ("original", "no_fg", "only_bg_b", "only_bg_t", "mixed_same")
     )
@@ -55,13 +54,13 @@ def test_all_variants_are_judged_on_the_same_images(tmp_path: Path) -> None:
     (tmp_path / "7.png").write_bytes(b"no image")
     records = [*dataset, Record("0.png", "a"), Record("1.png", "zebra", masks=("1-mask.png",))]
     report = background(PixelClassifier((2, 2)), pack(records, tmp_path, "made"), seed=1)  # type: ignore[arg-type]
-    assert report["left_out"] == {"no_class": 0, "unknown_class": 1, "no_mask": 1}
-    messages = " ".join(report["unreadable"])
-    assert "4.png" in messages and "7.png" in messages and report["images"] + report["dropped"] == 9
-    (broken,) = (line for line in report["unreadable"] if "7.png" in line)  # one line for one file
+    assert report.left_out == {"no_class": 0, "unknown_class": 1, "no_mask": 1}
+    messages = " ".join(report.unreadable)
+    assert "4.png" in messages and "7.png" in messages and report.images + report.dropped == 9
+    (broken,) = (line for line in report.unreadable if "7.png" in line)  # one line for one file
     assert "8" in broken.partition("7.png")[2]  # in all eight variants
-    assert report["dropped"] >= 2  # and those that were to get the background of one of the two
-    assert report["accuracy"]["original"] == 100  # not 8 of 9
+    assert report.dropped >= 2  # and those that were to get the background of one of the two
+    assert report.accuracy["original"] == 100  # not 8 of 9
     for name in ["a", "b", "c"]:
         (tmp_path / f"{name}.png").write_bytes(b"")
     with pytest.raises(ValueError, match=r"empty.*a\.png"):
@@ -69,22 +68,26 @@ def test_all_variants_are_judged_on_the_same_images(tmp_path: Path) -> None:
         background(PixelClassifier((2, 2)), pack(empty, tmp_path, "empty"))  # type: ignore[arg-type]
 
 
-def test_a_killed_run_goes_on(tmp_path: Path) -> None:
-    dataset, kept = coloured_images(tmp_path), {}  # type: ignore[var-annotated]
+def test_a_killed_run_resumes(tmp_path: Path) -> None:
+    dataset, file = coloured_images(tmp_path), tmp_path / "passes.json"
 
-    def die_after_three(name: str, value: dict[str, Any]) -> None:
-        kept[name] = value
-        if len(kept) == 3:
-            raise KeyboardInterrupt
+    class Interrupted(FinishedPasses):
+        def save(self, name: str, result: dict[str, Any]) -> None:
+            super().save(name, result)
+            if len(self.results) == 3:
+                raise KeyboardInterrupt
 
+    model: Any = PixelClassifier((2, 2))
     with pytest.raises(KeyboardInterrupt):
-        background(PixelClassifier((2, 2)), dataset, keep=die_after_three)  # type: ignore[arg-type]
-    stored, again = json.loads(json.dumps(kept)), []  # type: ignore[var-annotated]
-    resumed = background(
-        PixelClassifier((2, 2)), dataset, kept=stored, keep=lambda n, v: again.append(n)
-    )  # type: ignore[arg-type]
-    assert resumed == background(PixelClassifier((2, 2)), dataset) and again == list(VARIANTS[3:])  # type: ignore[arg-type]
-    json.dumps(resumed)
+        background(model, dataset, finished=Interrupted(file, "run"))
+    finished = FinishedPasses(file, "run")
+    assert list(finished.results) == list(VARIANTS[:3])
+    steps: list[int] = []
+    resumed = background(model, dataset, finished=finished, batch=4, progress=steps.append)
+    assert resumed == background(model, dataset)
+    assert steps == [0] + [12] * 3 + [4] * 3 * 5  # three passes are read from the file
+    assert FinishedPasses(file, "another run").results == {}
+    json.dumps(resumed.to_json())
 
 
 def test_imagenet_9_itself(tmp_path: Path) -> None:
@@ -117,14 +120,14 @@ def test_imagenet_9_itself(tmp_path: Path) -> None:
     (tmp_path / "in_to_in9.json").write_text(json.dumps({str(i): c for i, c in enumerate(mapping)}))
     report = background(model, dataset)
     assert (
-        report["accuracy"] == {"original": 100, "mixed_same": 100, "mixed_rand": 75}
-        and report["gap"] == 25
+        report.accuracy == {"original": 100, "mixed_same": 100, "mixed_rand": 75}
+        and report.gap == 25
     )
-    assert report["images"]["original"] == 8 and not report["same_images"]
+    assert report.images["original"] == 8 and not report.same_images
     logits = torch.randn(50, 1000, generator=torch.Generator().manual_seed(0))
     logits[:, 2:] -= 3
     labels = torch.arange(50) % 2
-    right = (coarse_answer(model, dataset)(logits) == labels).float().mean()
+    right = (coarse_classifier(model, dataset)(logits) == labels).float().mean()
     assert float(right) == pytest.approx(coarse_accuracy(logits, labels, mapping))
 
 
@@ -133,7 +136,7 @@ def test_the_embedded_world_has_all_variants() -> None:
     model = PixelClassifier((2, 2), world.classes[:3])
     assert set(world.classes[:3]) & {record.label for record in world}
     report = background(model, world)  # type: ignore[arg-type]
-    assert report["images"] > 0 and not report["unreadable"]
+    assert report.images > 0 and not report.unreadable
 
 
 def test_refusals(tmp_path: Path) -> None:
@@ -146,4 +149,4 @@ def test_refusals(tmp_path: Path) -> None:
         background(PixelClassifier((2, 2)), pack([Record("0.png", "a")], tmp_path, "bare"))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"made.*x, y, z"):
         background(PixelClassifier((2, 2), ["x", "y", "z"]), dataset)  # type: ignore[arg-type]
-    assert background(PixelClassifier((2, 2)), dataset, variants=("original",))["gap"] is None  # type: ignore[arg-type]
+    assert background(PixelClassifier((2, 2)), dataset, variants=("original",)).gap is None  # type: ignore[arg-type]

@@ -13,10 +13,11 @@ from cenote.data import Record, pack
 from cenote.data.benchmarks.imagenet_variants import read_imagenet_a, read_imagenet_c
 from cenote.data.corruptions import CORRUPTIONS, corrupt
 from cenote.data.samplers import mix_seed
-from cenote.evaluate.corruption import as_judged, corruption
+from cenote.evaluate.corruption import corrupt_for, corruption
 from cenote.evaluate.imagenet_a import among_own_classes
-from cenote.evaluate.marks import best_of_those
+from cenote.evaluate.per_image_correct import best_of_known
 from cenote.metrics.robustness import corruption_error, subset_accuracy
+from cenote.predict.progress_file import FinishedPasses
 from tests.synthetic import CLASS_COLOURS, coloured_images
 from tests.toy_models import PixelClassifier
 
@@ -36,8 +37,8 @@ def test_accuracies_are_those_of_single_images(tmp_path: Path) -> None:
     report = corruption(
         model, dataset, ["gaussian_noise", "contrast"], (1, 5), seed=7, progress=steps.append
     )  # type: ignore[arg-type]
-    assert report["clean"] == 100 and sum(steps) == 30 * 5 and report["mce"] is None
-    assert "15" in report["notes"][0]
+    assert report.clean == 100 and sum(steps) == 30 * 5 and report.mce is None
+    assert "15" in report.notes[0]
     for level in (1, 5):
         right = tied = 0
         for i in range(30):
@@ -46,32 +47,49 @@ def test_accuracies_are_those_of_single_images(tmp_path: Path) -> None:
             others = [value for channel, value in enumerate(red_green_blue) if channel != i % 3]
             right += red_green_blue[i % 3] > max(others)
             tied += red_green_blue[i % 3] == max(others)  # rounding decides
-        accuracy = report["accuracy"]["gaussian_noise"][str(level)]
+        accuracy = report.accuracy["gaussian_noise"][str(level)]
         assert 100 * right / 30 - 1e-3 < accuracy < 100 * (right + tied) / 30 + 1e-3
-    assert report["accuracy"]["gaussian_noise"]["5"] < report["accuracy"]["gaussian_noise"]["1"]
-    assert report["mean_accuracy"] == pytest.approx(
-        np.mean([share for by in report["accuracy"].values() for share in by.values()])
+    assert report.accuracy["gaussian_noise"]["5"] < report.accuracy["gaussian_noise"]["1"]
+    assert report.mean_accuracy == pytest.approx(
+        np.mean([share for by in report.accuracy.values() for share in by.values()])
     )
 
 
 def test_mce_is_the_metrics(tmp_path: Path) -> None:
-    kept: dict[str, Any] = {}
-    report = corruption(PixelClassifier((16, 16)), faint(tmp_path, 6), keep=kept.__setitem__)  # type: ignore[arg-type]
-    errors = {name: [1 - s / 100 for s in by.values()] for name, by in report["accuracy"].items()}
-    wanted = corruption_error(errors, 1 - report["clean"] / 100)
-    assert report["mce"] == pytest.approx(100 * wanted.mce)
-    assert report["relative_mce"] == pytest.approx(100 * wanted.relative_mce)  # type: ignore[operator]
-    assert any("AlexNet" in note for note in report["notes"]) and any(
-        "frost" in note for note in report["notes"]
-    )
-    assert len(kept) == 76
-    stored, new = json.loads(json.dumps(kept)), []  # type: ignore[var-annotated]
-    del stored["fog/2"]
-    again = corruption(
-        PixelClassifier((16, 16)), faint(tmp_path, 6), kept=stored, keep=lambda n, v: new.append(n)
-    )  # type: ignore[arg-type]
-    assert again == report and new == ["fog/2"]
-    json.dumps(report)
+    file = tmp_path / "passes.json"
+    dataset, model = faint(tmp_path, 6), PixelClassifier((16, 16))
+    report = corruption(model, dataset, finished=FinishedPasses(file))  # type: ignore[arg-type]
+    errors = {name: [1 - s / 100 for s in by.values()] for name, by in report.accuracy.items()}
+    expected = corruption_error(errors, 1 - report.clean / 100)  # type: ignore[operator]
+    assert report.mce == pytest.approx(100 * expected.mce)
+    assert report.relative_mce == pytest.approx(100 * expected.relative_mce)  # type: ignore[operator]
+    for word in ("AlexNet", "frost"):
+        assert any(word in note for note in report.notes)
+    finished = FinishedPasses(file)
+    assert len(finished.results) == 76
+    del finished.results["fog/2"]
+    forwards: list[int] = []
+    model.register_forward_hook(lambda module, images, logits: forwards.append(len(logits)))
+    again = corruption(model, dataset, finished=finished)  # type: ignore[arg-type]
+    assert again == report and forwards == [6]  # one pass
+    json.dumps(report.to_json())
+
+
+def test_a_sixteenth_corruption_does_not_change_mce(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cenote.data.corruptions import registry
+
+    def inverted(pixels: Any, severity: int, rng: Any) -> Any:
+        return 255 - pixels
+
+    entry = registry.RegisteredCorruption(16, "inverted", "digital", inverted)
+    monkeypatch.setitem(registry._registry, "inverted", entry)
+    dataset, model = faint(tmp_path, 3), PixelClassifier((16, 16))
+    published = corruption(model, dataset)  # type: ignore[arg-type]
+    monkeypatch.setitem(CORRUPTIONS, "inverted", inverted)
+    report = corruption(model, dataset)  # type: ignore[arg-type]
+    assert report.mce == published.mce and set(report.accuracy["inverted"]) == set("12345")
 
 
 def test_what_cannot_be_read_counts_nowhere(tmp_path: Path) -> None:
@@ -81,8 +99,8 @@ def test_what_cannot_be_read_counts_nowhere(tmp_path: Path) -> None:
     report = corruption(
         PixelClassifier((16, 16)), pack(records, tmp_path, "made"), ["contrast"], [1]
     )  # type: ignore[arg-type]
-    assert report["images"] == 5 and report["left_out"] == {"no_class": 1, "unknown_class": 1}
-    assert len(report["unreadable"]) == 1 and "2.png" in report["unreadable"][0]
+    assert report.images == 5 and report.left_out == {"no_class": 1, "unknown_class": 1}
+    assert len(report.unreadable) == 1 and "2.png" in report.unreadable[0]
 
 
 def test_images_are_those_of_every_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +117,7 @@ def test_images_are_those_of_every_pass(tmp_path: Path, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(CorruptedPixels, "image", fails)
     report = corruption(PixelClassifier((16, 16)), faint(tmp_path, 6), ["fog", "contrast"], [1])  # type: ignore[arg-type]
-    assert report["images"] == 4 and len(report["unreadable"]) == 2
+    assert report.images == 4 and len(report.unreadable) == 2
 
 
 def test_images_are_resized_as_the_model_resizes(tmp_path: Path) -> None:
@@ -112,7 +130,7 @@ def test_images_are_resized_as_the_model_resizes(tmp_path: Path) -> None:
     model.backbone.preprocessing = own
     dataset = coloured_images(tmp_path, 1)
     Image.effect_noise((32, 32), 90).convert("RGB").save(tmp_path / "0.png")
-    found = as_judged(dataset, 3, model, "contrast", 1).image(0)
+    found = corrupt_for(model, dataset, 3, "contrast", 1).image(0)
     wanted = with_corruption(dataset, "contrast", 1, 3, 20, interpolation="nearest").image(0)
     other = with_corruption(dataset, "contrast", 1, 3, 20, interpolation="bicubic").image(0)
     assert np.array_equal(np.asarray(found), np.asarray(wanted))
@@ -152,8 +170,8 @@ def test_imagenet_c_as_published(tmp_path: Path) -> None:
     model: Any = Thousand()
     dataset = read_imagenet_c(tmp_path)
     report = corruption(model, dataset, severities=(1, 3))
-    assert report["accuracy"] == {"shot_noise": {"1": 100, "3": 50}}  # all that is there
-    assert report["clean"] is None and report["images"] == 6 and report["seed"] is None
+    assert report.accuracy == {"shot_noise": {"1": 100, "3": 50}}  # all that is there
+    assert report.clean is None and report.images == 6 and report.seed is None
     with pytest.raises(ValueError, match=r"shot_noise\b.*\b2\b"):
         corruption(model, dataset)
     with pytest.raises(ValueError, match=r"\bfog\b.*\b1\b"):
@@ -180,7 +198,7 @@ def test_imagenet_a_is_asked_for_its_own_classes(tmp_path: Path) -> None:
         torch.tensor([3, 9, 4]),
     )
     labels = torch.arange(40) % 3
-    right = (best_of_those(own)(logits) == labels).float().mean()
+    right = (best_of_known(own)(logits) == labels).float().mean()
     assert float(right) == pytest.approx(subset_accuracy(logits, own[labels], own.tolist()))
 
 

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from cenote.backbones import Backbone, Features, Preprocessing
 from cenote.data import Box, Dataset, Record, pack
 from cenote.data.table import BoxTable
-from cenote.evaluate.discover import discover, middle, true_boxes
+from cenote.evaluate.discover import centred_box, discover, true_boxes
 from cenote.models import replace_pool
-from cenote.predict.patch_features import Sides
+from cenote.predict.input_size import InputSize
 from tests.toy_models import NARROW
 
 GREEN, ORANGE = (60, 140, 60), (250, 120, 10)
@@ -75,15 +75,11 @@ SIZES = [
 def test_boxes_land_on_the_object(tmp_path: Path, method: str, size: int | None) -> None:
     dataset = photographs(tmp_path, [(shape, (box,)) for shape, box in SIZES])
     seen = []
-    report = discover(Colours(), dataset, [method], size=size, each=seen.append)
-    assert (
-        report["methods"][method]["corloc"] == 100
-        and report["keys"] == "map"
-        and report["images"] == 3
-    )
+    report = discover(Colours(), dataset, [method], size=size, on_result=seen.append)
+    assert report.methods[method].corloc == 100 and report.keys == "map" and report.images == 3
     for sighting, (shape, box) in zip(seen, SIZES, strict=True):
         assert sighting.size == shape
-        found = sighting.found[method].boxes[0]
+        found = sighting.objects[method].boxes[0]
         cell = (
             max(shape[0] / (size or min(shape)), 1) * 8 * (1 if size is None else min(shape) / size)
             + 1
@@ -106,15 +102,15 @@ def test_corloc_counts_images_with_a_true_box(tmp_path: Path) -> None:
     ]
     dataset = photographs(tmp_path, truths)
     report = discover(Colours(), dataset, ["tokencut"])
-    assert (report["images"], report["without_box"]) == (4, 2)
-    assert report["methods"]["tokencut"]["corloc"] == 75
-    assert discover(Colours(), dataset, ["tokencut"], hard=False)["methods"]["tokencut"][
-        "corloc"
-    ] == pytest.approx(100 / 3)
-    overlaps = [case["overlap"] for case in report["methods"]["tokencut"]["best"]]
+    assert (report.images, report.without_box) == (4, 2)
+    assert report.methods["tokencut"].corloc == 75
+    assert discover(Colours(), dataset, ["tokencut"], hard=False).methods[
+        "tokencut"
+    ].corloc == pytest.approx(100 / 3)
+    overlaps = [case.overlap for case in report.methods["tokencut"].best]
     assert overlaps == sorted(overlaps, reverse=True) and len(overlaps) == 4
-    assert report["methods"]["tokencut"]["worst"][0]["image"].endswith("1.png")
-    json.dumps(report)
+    assert report.methods["tokencut"].worst[0].image.endswith("1.png")
+    json.dumps(report.to_json())
 
 
 def test_true_boxes_are_cut_at_the_border() -> None:
@@ -123,7 +119,7 @@ def test_true_boxes_are_cut_at_the_border() -> None:
 
 
 def test_the_box_in_the_middle_has_half_the_area() -> None:
-    ((x0, y0, x1, y1),) = middle((200, 100)).boxes
+    ((x0, y0, x1, y1),) = centred_box((200, 100)).boxes
     assert (x1 - x0) * (y1 - y0) == pytest.approx(10000) and (x0 + x1, y0 + y1) == pytest.approx(
         (200, 100)
     )
@@ -134,9 +130,9 @@ def test_bad_images_are_named_and_the_others_done(tmp_path: Path) -> None:
     (tmp_path / "0.png").write_bytes(b"no picture")
     Image.new("RGB", (90, 60), GREEN).save(tmp_path / "1.png")
     report = discover(Colours(poison=True), dataset, ["lost", "tokencut"])
-    unread, poisoned = report["unreadable"]
+    unread, poisoned = report.unreadable
     assert "0.png" in unread and "1.png" in poisoned and "NaN" in poisoned
-    assert report["images"] == 1 and report["methods"]["lost"]["corloc"] == 100
+    assert report.images == 1 and report.methods["lost"].corloc == 100
     (tmp_path / "2.png").unlink()
     with pytest.raises(ValueError, match=r"rectangles.*0\.png"):
         discover(Colours(poison=True), dataset, ["lost"])
@@ -149,10 +145,10 @@ def test_a_box_outside_of_the_image_is_named_and_not_counted_as_missed(tmp_path:
     corners[1] += 500
     dataset.table = dataset.table._replace(boxes=BoxTable(ends, corners, *rest))
     seen: list[object] = []
-    report = discover(Colours(), dataset, ["tokencut"], each=seen.append)
-    assert (report["images"], report["without_box"], len(seen)) == (2, 1, 4)
-    assert report["methods"]["tokencut"]["corloc"] == 100
-    (message,) = report["unreadable"]
+    report = discover(Colours(), dataset, ["tokencut"], on_result=seen.append)
+    assert (report.images, report.without_box, len(seen)) == (2, 1, 4)
+    assert report.methods["tokencut"].corloc == 100
+    (message,) = report.unreadable
     assert "1.png" in message and "508, 600, 560, 680" in message and "96 x 200" in message
 
 
@@ -160,7 +156,7 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path: Path) -> None:
     dataset = photographs(tmp_path, [(shape, (box,)) for shape, box in SIZES * 2])
     (tmp_path / "1.png").write_bytes(b"no picture")
     whole = discover(Colours(), dataset, ["lost", "maskcut"])
-    journal = tmp_path / "journal.jsonl"
+    file = tmp_path / "progress.jsonl"
 
     class Killed(Exception):
         pass
@@ -170,23 +166,23 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path: Path) -> None:
             raise Killed
 
     with pytest.raises(Killed):
-        discover(Colours(), dataset, ["lost", "maskcut"], each=kill, journal=journal)
-    with journal.open("a") as file:
-        file.write('[4, 160, 120, {"lo')  # the line it died in
+        discover(Colours(), dataset, ["lost", "maskcut"], on_result=kill, progress_file=file)
+    with file.open("a") as lines:
+        lines.write('[4, 160, 120, {"lo')  # the line it died in
     model, looks = Colours(), []
     model.register_forward_hook(lambda m, i, out: looks.append(out))
     again = []
-    resumed = discover(model, dataset, ["lost", "maskcut"], each=again.append, journal=journal)
+    resumed = discover(
+        model, dataset, ["lost", "maskcut"], on_result=again.append, progress_file=file
+    )
     assert resumed == whole and [one.position for one in again] == [0, 2, 3, 4, 5]
     assert len(looks) == 1 + 2, "a rehearsal, and the two images that were left"
     with pytest.raises(Killed):
-        discover(Colours(), dataset, ["lost", "maskcut"], each=kill, journal=journal)
-    other = discover(Colours(), dataset, ["lost"], journal=journal)  # another run: it starts anew
-    assert (
-        set(other["methods"]) == {"lost", "centre"}
-        and other["images"] == 5
-        and not journal.exists()
-    )
+        discover(Colours(), dataset, ["lost", "maskcut"], on_result=kill, progress_file=file)
+    other = discover(
+        Colours(), dataset, ["lost"], progress_file=file
+    )  # another run: it starts anew
+    assert set(other.methods) == {"lost", "centre"} and other.images == 5 and not file.exists()
 
 
 @torch.no_grad()
@@ -206,8 +202,8 @@ def test_every_method_runs_on_every_kind_of_network(
     model = replace_pool(timm.create_model(name, **options), "simpool").eval()
     methods = ["lost", "dinoseg", "dinoseg-compat", "tokencut", "maskcut"]
     report = discover(model, dataset, methods)
-    assert set(report["methods"]) == {*methods, "centre"} and not report["unreadable"]
-    assert (report["keys"], report["attention"]) == ("pool", "pool")
+    assert set(report.methods) == {*methods, "centre"} and not report.unreadable
+    assert (report.keys, report.attention) == ("pool", "pool")
 
 
 def test_a_model_of_one_size_gets_squares(tmp_path: Path) -> None:
@@ -216,26 +212,26 @@ def test_a_model_of_one_size_gets_squares(tmp_path: Path) -> None:
         "swin_tiny_patch4_window7_224", img_size=128, window_size=2, embed_dim=24, depths=(1,) * 4
     )
     backbone = Backbone(model, "swin", Preprocessing(size=128))
-    assert discover(backbone, dataset, ["tokencut"])["images"] == 2
+    assert discover(backbone, dataset, ["tokencut"]).images == 2
 
 
 @pytest.mark.parametrize(
-    ("size", "sides", "expected"),
+    ("size", "options", "expected"),
     [
-        ((500, 375), Sides((16, 16)), (496, 368)),
-        ((500, 375), Sides((16, 16), 480), (640, 480)),
-        ((4000, 3000), Sides((14, 14)), (854, 644)),  # short side 640
-        ((10, 10000), Sides((16, 16)), (16, 32)),
-        ((5, 5), Sides((32, 32)), (32, 32)),
-        ((64, 64), Sides((32, 32), least=224), (224, 224)),  # two by two patches would tell nothing
-        ((500, 375), Sides((16, 16), least=224), (496, 368)),
-        ((500, 375), Sides((16, 16), fixed=224), (224, 224)),
+        ((500, 375), {"stride": (16, 16)}, (496, 368)),
+        ((500, 375), {"stride": (16, 16), "target": 480}, (640, 480)),
+        ((4000, 3000), {"stride": (14, 14)}, (854, 644)),  # short side 640
+        ((10, 10000), {"stride": (16, 16)}, (16, 32)),
+        ((5, 5), {"stride": (32, 32)}, (32, 32)),
+        ((64, 64), {"stride": (32, 32), "minimum": 224}, (224, 224)),  # two by two patches: too few
+        ((500, 375), {"stride": (16, 16), "minimum": 224}, (496, 368)),
+        ((500, 375), {"stride": (16, 16), "fixed": 224}, (224, 224)),
     ],
 )
-def test_sides_are_whole_patches(
-    size: tuple[int, int], sides: Sides, expected: tuple[int, int]
+def test_input_sizes_are_multiples_of_the_stride(
+    size: tuple[int, int], options: dict[str, Any], expected: tuple[int, int]
 ) -> None:
-    assert sides(size) == expected
+    assert InputSize(**{"target": None, "short_side": True, **options})(size) == expected
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,6 @@ def test_colours_are_told_by_an_untrained_network() -> None:
     data = open_dataset("world/tiny")
     model = create_model("test_vit", "gap", 0, img_size=64).eval()
     found = linear_probe(model, data.split("train"), data.split("val"), data.split("test"))
-    assert found["linear_decay"] > 0 and 0 <= found["linear"] <= 100
+    assert found.linear_decay > 0 and 0 <= found.linear <= 100
     train = linear_probe(model, data.split("train"), data.split("train"), data.split("train"))
-    assert train["linear"] > 90  # more dimensions than images
+    assert train.linear > 90  # more dimensions than images

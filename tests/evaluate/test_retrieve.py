@@ -1,5 +1,6 @@
 """A model's retrieval is the metric on its vectors; what cannot be read is named, and cases name the right files."""
 
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,7 @@ from PIL import Image
 
 from cenote.data import Dataset, Record, pack
 from cenote.data.benchmarks import find_benchmark
-from cenote.evaluate.classify import ask
-from cenote.evaluate.landmarks import are_landmarks, cut_queries, landmarks
+from cenote.evaluate.landmarks import are_landmarks, crop_queries, landmarks
 from cenote.evaluate.retrieve import retrieve
 from cenote.metrics import alignment, landmark_scores, retrieval_scores, uniformity
 from cenote.models import PooledModel
@@ -38,9 +38,11 @@ def marked(images: int = 24, bad: tuple[int, ...] = (), labels: str = "abc") -> 
 
 def test_every_image_against_the_others(model: PooledModel) -> None:
     data = rectangles(15, bad=(4,))
-    report, cases = retrieve(model, data, ks=(1, 3))
-    answers = ask(model, data)
-    wanted = retrieval_scores(answers.vectors, answers.labels, (1, 3))
+    result = retrieve(model, data, ks=(1, 3))
+    report = result.to_json()
+    answers = embed_dataset(model, data)
+    labels = answers.labels(data)
+    wanted = retrieval_scores(answers.vectors, labels, (1, 3))
     for name in ("recall@1", "recall@3", "p@1", "r_precision", "map@r"):
         assert report[name] == pytest.approx(100 * wanted[name], abs=1e-9)
     assert (
@@ -49,11 +51,9 @@ def test_every_image_against_the_others(model: PooledModel) -> None:
         and report["classes"] == 3
     )
     assert len(report["unreadable"]) == 1 and "4.png" in report["unreadable"][0]
-    assert report["alignment"] == pytest.approx(
-        alignment(answers.vectors, answers.labels), rel=1e-4
-    )
+    assert report["alignment"] == pytest.approx(alignment(answers.vectors, labels), rel=1e-4)
     assert report["uniformity"] == pytest.approx(uniformity(answers.vectors), rel=1e-4)
-    assert [case.row() for case in cases] == report["cases"]
+    assert [asdict(case) for case in result.cases] == report["cases"]
 
 
 def test_the_batch_does_not_matter(model: PooledModel) -> None:
@@ -65,10 +65,15 @@ def test_the_batch_does_not_matter(model: PooledModel) -> None:
 def test_queries_against_a_gallery(model: PooledModel) -> None:
     data = marked(bad=(1, 2))
     queries, gallery = data.split("query"), data.split("gallery")
-    report, cases = retrieve(model, queries, gallery)
-    asking, asked = (ask(model, part.select(part.labels >= 0)) for part in (queries, gallery))
+    result = retrieve(model, queries, gallery)
+    report, cases = result.to_json(), result.cases
+    labelled = [images.select(images.labels >= 0) for images in (queries, gallery)]
+    asking, searched = (embed_dataset(model, images) for images in labelled)
     wanted = retrieval_scores(
-        asking.vectors, asking.labels, gallery=asked.vectors, gallery_labels=asked.labels
+        asking.vectors,
+        asking.labels(labelled[0]),
+        gallery=searched.vectors,
+        gallery_labels=searched.labels(labelled[1]),
     )
     assert report["map@r"] == pytest.approx(100 * wanted["map@r"], abs=1e-9)
     assert (report["images"], report["gallery"], report["no_class"]) == (8, 11, 3)
@@ -86,7 +91,7 @@ def test_queries_against_a_gallery(model: PooledModel) -> None:
 
 def test_cases_are_the_best_and_the_worst_each_of_a_class_of_its_own(model: PooledModel) -> None:
     data = rectangles(15)
-    _, cases = retrieve(model, data)
+    cases = retrieve(model, data).cases
     vectors = torch.nn.functional.normalize(embed_dataset(model, data).vectors, dim=1)
     best, worst = ([case for case in cases if case.group == group] for group in ("best", "worst"))
     assert (
@@ -107,8 +112,8 @@ def test_cases_are_the_best_and_the_worst_each_of_a_class_of_its_own(model: Pool
 def test_a_class_of_one_image(model: PooledModel) -> None:
     data = marked(6, labels="aab")  # b at 2 and 5
     part = data.select([0, 1, 2, 3])
-    assert retrieve(model, part).report["without_match"] == 1
-    missed = retrieve(model, part, without_match="miss").report
+    assert retrieve(model, part).without_match == 1
+    missed = retrieve(model, part, without_match="miss").to_json()
     assert missed["queries"] == 4 and missed["recall@4"] == 75
     with pytest.raises(ValueError, match=r"\b2\b"):
         retrieve(model, data.select([0, 2]))
@@ -148,11 +153,11 @@ def test_landmarks_by_hand(model: PooledModel, tmp_path: Path) -> None:
     order = sims.argsort(dim=1, descending=True)
     wanted = landmark_scores(np.array(rest)[order.numpy()], [query.truth for query in data.queries])
     for name, score in wanted.items():
-        assert report[name]["queries"] == score.queries
-        assert report[name]["map"] == pytest.approx(100 * score.map, nan_ok=True)
-        assert report[name]["mp@5"] == pytest.approx(100 * score.mp[5], nan_ok=True)
-    assert report["images"] == len(rest) and not report["unreadable"]
-    assert [cut_queries(data).image(i).size for i in range(len(crops))] == [
+        assert report.scores[name]["queries"] == score.queries
+        assert report.scores[name]["map"] == pytest.approx(100 * score.map, nan_ok=True)
+        assert report.scores[name]["mp@5"] == pytest.approx(100 * score.mp[5], nan_ok=True)
+    assert report.images == len(rest) and not report.unreadable
+    assert [crop_queries(data).image(i).size for i in range(len(crops))] == [
         crop.size for crop in crops
     ]
 
@@ -163,5 +168,5 @@ def test_an_unreadable_landmark_is_found_by_nobody(model: PooledModel, tmp_path:
     easy = data.queries[0].truth["easy"][0]
     data.path(easy).write_bytes(b"")
     report = landmarks(model, data)
-    assert report["images"] == len(data) - len(data.queries) - 1
-    assert len(report["unreadable"]) == 1 and str(data.path(easy)) in report["unreadable"][0]
+    assert report.images == len(data) - len(data.queries) - 1
+    assert len(report.unreadable) == 1 and str(data.path(easy)) in report.unreadable[0]

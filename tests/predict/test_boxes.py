@@ -8,11 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cenote.evaluate.calibration import save_threshold
-from cenote.evaluate.localize import localize
+from cenote.evaluate.wsol import localize
 from cenote.metrics import boxes_at, prepare_maps
 from cenote.models import save_model
-from cenote.predict.boxes import Found, find, object_masks, objects_at, to_pixels
+from cenote.predict.boxes import (
+    BoxPrediction,
+    object_masks,
+    objects_at,
+    predict_boxes,
+    to_pixels,
+)
 from cenote.predict.maps import MapPredictor
 from cenote.predict.thresholds import DEFAULTS, FILE, read_threshold, threshold_for
 from tests.metrics.contours import CLOCKWISE, around, floods
@@ -75,9 +80,9 @@ def test_boxes_stay_in_the_image() -> None:
 def test_photographs(several: bool) -> None:
     model = localizer()
     dataset = rectangles(7, bad=(2,))
-    found = list(find(MapPredictor(model, "cam", 64, batch=3), dataset, 0.4, several))
-    bad = [one for one in found if not isinstance(one, Found)]
-    good = [one for one in found if isinstance(one, Found)]
+    found = list(predict_boxes(MapPredictor(model, "cam", 64, batch=3), dataset, 0.4, several))
+    bad = [one for one in found if not isinstance(one, BoxPrediction)]
+    good = [one for one in found if isinstance(one, BoxPrediction)]
     assert len(bad) == 1 and "2.png" in bad[0].message
     assert sorted(one.position for one in good) == [0, 1, 3, 4, 5, 6]
     for one in good:
@@ -94,7 +99,7 @@ def test_photographs(several: bool) -> None:
                 <= 1
             )
     with pytest.raises(ValueError, match=r"threshold.*\b1\.5\b"):
-        next(iter(find(MapPredictor(model, "cam", 64), dataset, 1.5)))
+        next(iter(predict_boxes(MapPredictor(model, "cam", 64), dataset, 1.5)))
 
 
 def test_a_kept_threshold(tmp_path: Path) -> None:
@@ -104,8 +109,8 @@ def test_a_kept_threshold(tmp_path: Path) -> None:
         read_threshold(tmp_path) is None
         and threshold_for(model, tmp_path, None).value == DEFAULTS["cam"]
     )
-    result = localize(model, rectangles(), rectangles(5), resamples=0, each=0)
-    save_threshold(tmp_path, result, "rectangles", "val")
+    result = localize(model, rectangles(), rectangles(5), resamples=0, cases=0)
+    result.calibration("rectangles", "val").save(tmp_path)
     kept = read_threshold(tmp_path)
     assert (
         kept is not None

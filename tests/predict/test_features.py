@@ -1,6 +1,5 @@
 """Cached features are those of the backbone, computed once for each image's contents."""
 
-import re
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,6 @@ from PIL import Image
 from cenote.backbones import Backbone, Preprocessing, create_backbone
 from cenote.data import Dataset, Record, pack
 from cenote.predict.feature_cache import FeatureCache, cached_features, describe_features
-from cenote.train.splits import split
 from tests.synthetic import squares
 
 SMALL = Preprocessing(size=32, crop=1.0)
@@ -89,26 +87,3 @@ def test_what_changes_features_changes_their_name() -> None:
         describe_features(other, SMALL)["weights"] == one["weights"]
         and describe_features(other, SMALL) != one
     )
-
-
-def test_splits_are_made_where_there_are_none() -> None:
-    messages: list[str] = []
-    data = squares(40)
-    splits = split(data, say=messages.append)
-    assert (len(splits.train), len(splits.val), splits.test) == (30, 10, None) and messages == []
-    bare = pack([r._replace(split=None) for r in data], Path("x"), "bare")
-    train, val, test = split(bare, 0.2, say=messages.append)
-    assert (len(train), len(val), test) == (31, 9, None)
-    assert sorted([*train.rows, *val.rows]) == list(range(40))
-    assert set(val.labels) == {0, 1, 2}
-    assert list(split(bare, 0.2, say=messages.append).val.rows) == list(val.rows)
-    assert list(split(bare, 0.2, seed=1, say=messages.append).val.rows) != list(val.rows)
-    assert re.search(r"\b9\b", messages[0])
-    lopsided = pack(
-        [Record(f"{i}", "a" if i else "b", "train") for i in range(30)], Path("x"), "lopsided"
-    )
-    messages.clear()
-    split(lopsided, say=messages.append)
-    assert any("'a'" in message for message in messages)
-    with pytest.raises(ValueError, match=r"\bx\b.*\btest\b"):
-        split(pack([Record("a", "a", "test")], Path("x"), "x"))

@@ -1,6 +1,7 @@
 """Pictures of discovery: masks and boxes lie where they were found, pages hold the cases, the table every method."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,14 +9,14 @@ import pytest
 from PIL import Image
 
 from cenote.data import Dataset, Record, pack
-from cenote.report.discovery import discovery_page, draw_found, enlarged, table, write_pages
+from cenote.evaluate.discover import DiscoveryCase, DiscoveryReport, MethodScore
+from cenote.report.discovery import discovery_page, draw_discovered, enlarged
 
 
-def case(position: int, image: str, overlap: float) -> dict[str, object]:
+def case(position: int, image: str, overlap: float) -> DiscoveryCase:
     mask = ["0000", "0110", "0110", "0000"]
-    truth = [[45, 20, 150, 80]]
-    return {"position": position, "image": image, "overlap": overlap, "boxes": [[50, 25, 150, 75]], "truth": truth,
-            "masks": [mask]}  # fmt: skip
+    boxes, truth = [[50.0, 25.0, 150.0, 75.0]], [[45.0, 20.0, 150.0, 80.0]]
+    return DiscoveryCase(position, image, overlap, boxes, truth, [mask])
 
 
 @pytest.fixture
@@ -25,23 +26,19 @@ def data(tmp_path: Path) -> Dataset:
     return pack([Record("a.png"), Record("b.png"), Record("gone.png")], tmp_path, "greys")
 
 
-def report() -> dict[str, object]:
-    score = {"corloc": 50.0, "interval": [0.0, 100.0], "mean_overlap": 40.0}
-    cases = {
-        "best": [case(0, "a.png", 90.0), case(2, "gone.png", 80.0)],
-        "worst": [case(1, "b.png", 10.0)],
-    }
-    return {
-        "methods": {"lost": {**score, **cases}, "centre": {**score, "best": [], "worst": []}},
-        "images": 2, "delta": 0.5, "keys": "block", "attention": None,
-    }  # fmt: skip
+def report() -> DiscoveryReport:
+    best = [case(0, "a.png", 90.0), case(2, "gone.png", 80.0)]
+    lost = MethodScore(50.0, [0.0, 100.0], 40.0, best, [case(1, "b.png", 10.0)])
+    baseline = MethodScore(50.0, [0.0, 100.0], 40.0, [], [])
+    methods = {"lost": lost, "centre": baseline}
+    return DiscoveryReport(methods, 2, 0, [], 0.5, "block", None)
 
 
 def test_what_is_outside_the_mask_goes_dark() -> None:
     mask = np.zeros((4, 4), bool)
     mask[1:3, 1:3] = True
     pixels = np.asarray(
-        draw_found(Image.new("RGB", (200, 100), (200, 200, 200)), [], [mask], side=400)
+        draw_discovered(Image.new("RGB", (200, 100), (200, 200, 200)), [], [mask], side=400)
     ).astype(int)
     assert pixels.shape == (200, 400, 3)
     bright = pixels[..., 0] > 150
@@ -50,7 +47,7 @@ def test_what_is_outside_the_mask_goes_dark() -> None:
 
 
 def test_found_boxes_are_amber_and_true_ones_blue() -> None:
-    picture = draw_found(
+    picture = draw_discovered(
         Image.new("RGB", (200, 100)), [[50, 25, 150, 75]], [], [[10, 5, 190, 95]], side=400
     )
     pixels = np.asarray(picture).astype(int)
@@ -66,23 +63,24 @@ def test_found_boxes_are_amber_and_true_ones_blue() -> None:
         )
 
 
-def test_a_page_for_each_method_that_found_something(data: Dataset, tmp_path: Path) -> None:
-    assert write_pages(report(), data, tmp_path / "out") == ["discover_lost.jpg"]
-    page = Image.open(tmp_path / "out" / "discover_lost.jpg")
+def test_a_page_for_each_method_that_found_something(data: Dataset) -> None:
+    ((name, draw),) = report().pictures(data)
+    page = draw()
+    assert name == "discover_lost.jpg" and page is not None
     assert page.width < 300 < page.height, (
-        "one image a group, one group above the other; the image that is gone left out"
+        "one image a group, one group above the other, without the missing image"
     )
     empty = report()
-    empty["methods"]["lost"] |= {"best": [], "worst": []}  # type: ignore[index]
-    assert discovery_page(empty, data, "lost") is None
+    empty.methods["lost"] = empty.methods["centre"]
+    assert discovery_page(empty.to_json(), data, "lost") is None
 
 
 def test_the_table() -> None:
-    first, heads, lost, centre = table(report()).splitlines()
+    first, heads, lost, centre = report().table().splitlines()
     assert all(re.search(rf"\b{value}\b", first) for value in ("2", "block", "0.5"))
     assert "CorLoc" in heads and "IoU" in heads
-    assert lost.split()[0] == "LOST" and re.findall(r"\d+\.\d", lost) == re.findall(
-        r"\d+\.\d", centre
-    )
-    assert re.findall(r"\d+\.\d", lost)[0] == "50.0"
-    assert table({**report(), "methods": {}}) and "50.0" not in table({**report(), "methods": {}})
+    numbers = re.findall(r"\d+\.\d", lost)
+    assert lost.split()[0] == "LOST" and numbers == re.findall(r"\d+\.\d", centre)
+    assert numbers[0] == "50.0"
+    without_boxes = replace(report(), methods={}).table()
+    assert without_boxes and "50.0" not in without_boxes

@@ -1,23 +1,17 @@
 """Pictures of retrieval: right ones are framed green, wrong ones red; the table tells every score."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from cenote.data import Dataset, Record, pack
-from cenote.report.retrieval import (
-    FRAME,
-    RIGHT,
-    SIDE,
-    WRONG,
-    landmarks_text,
-    retrieval_page,
-    retrieval_text,
-)
+from cenote.evaluate.landmarks import LandmarkReport
+from cenote.evaluate.retrieve import Neighbour, QueryCase, RetrievalReport
+from cenote.report.retrieval import FRAME, RIGHT, SIDE, WRONG, retrieval_page
 
 SCORES = {"recall@1": 50.0, "recall@2": 75.0, "p@1": 50.0, "r_precision": 40.25, "map@r": 30.5}
 
@@ -31,10 +25,9 @@ def data(tmp_path: Path) -> Dataset:
     )
 
 
-def case(group: str, position: int, *near: tuple[int, bool]) -> dict[str, Any]:
-    neighbours = [{"position": i, "right": right} for i, right in near]
-    return {"group": group, "position": position, "file": "x/a.png", "label": "a", "map_at_r": 0.5, "matches": 3,
-            "neighbours": neighbours}  # fmt: skip
+def case(group: str, position: int, *near: tuple[int, bool]) -> QueryCase:
+    neighbours = [Neighbour(i, f"{i}.png", "b", right) for i, right in near]
+    return QueryCase(group, position, "x/a.png", "a", 0.5, 3, neighbours)
 
 
 def area(page: Image.Image, colour: tuple[int, int, int]) -> int:
@@ -71,38 +64,39 @@ def test_an_image_that_is_gone(data: Dataset) -> None:
 
 
 def test_the_table() -> None:
-    counts = {
-        "queries": 8,
-        "without_match": 2,
-        "without_match_are": "exclude",
-        "gallery": None,
-        "classes": 3,
-    }
-    rest = {"alignment": 0.28, "uniformity": -2.71, "no_class": 1, "unreadable": ["x.png: damaged"]}
-    lines = retrieval_text(SCORES | counts | rest, "test").splitlines()
+    report = RetrievalReport(
+        scores=SCORES,
+        queries=8,
+        without_match=2,
+        without_match_are="exclude",
+        images=10,
+        gallery=None,
+        classes=3,
+        no_class=1,
+        alignment=0.28,
+        uniformity=-2.71,
+        unreadable=["x.png: damaged"],
+        cases=[],
+    )
+    lines = report.table("test").splitlines()
     assert lines[0].split() == ["R@1", "R@2", "P@1", "RP", "MAP@R"]
     assert lines[1].split() == ["50.00", "75.00", "50.00", "40.25", "30.50"]
     assert re.findall(r"-?\d[\d.]*|test", lines[2]) == ["8", "test", "3"]
     assert re.findall(r"-?\d[\d.]*", lines[3]) == ["2"]
     assert re.findall(r"-?\d[\d.]*", lines[4]) == ["0.280", "-2.710"]
     assert "1 image " in lines[5] and "x.png: damaged" in lines[6] and len(lines) == 7
-    shop = {
-        "gallery": 12,
-        "without_match_are": "miss",
-        "alignment": None,
-        "no_class": 0,
-        "unreadable": [],
-    }
-    lines = retrieval_text(SCORES | counts | rest | shop, "query").splitlines()
+    shop = replace(
+        report, gallery=12, without_match_are="miss", alignment=None, no_class=0, unreadable=[]
+    )
+    lines = shop.table("query").splitlines()
     assert re.findall(r"-?\d[\d.]*|query", lines[2])[-1] == "12"
     assert len(lines) == 4 and "2 queries" in lines[3]
 
 
 def test_the_table_of_landmarks() -> None:
     score = {"map": 61.25, "queries": 70, "mp@1": 80.0, "mp@5": 70.0, "mp@10": 60.0}
-    lines = landmarks_text(
-        {"easy": score, "medium": score, "hard": score, "images": 4993, "unreadable": []}
-    ).splitlines()
+    report = LandmarkReport({"easy": score, "medium": score, "hard": score}, 4993, [])
+    lines = report.table("test").splitlines()
     assert lines[0].split() == ["mAP", "mP@1", "mP@5", "mP@10", "queries"]
     assert lines[3].split() == ["hard", "61.25", "80.00", "70.00", "60.00", "70"]
     assert len(lines) == 5 and "4993" in lines[4]

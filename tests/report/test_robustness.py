@@ -1,6 +1,7 @@
 """Sheets hold every variant where it belongs, and bars are as long as the figures say."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from PIL import Image
 from cenote.data import Record, open_dataset, pack
 from cenote.data.backgrounds import VARIANTS, with_background
 from cenote.data.corruptions import CORRUPTIONS, SEVERITIES, corrupt
+from cenote.evaluate.background import BackgroundReport
+from cenote.evaluate.corruption import CorruptionReport
 from cenote.report.robustness import (
     corruption_sheet,
     draw_corruption_bars,
@@ -18,7 +21,6 @@ from cenote.report.robustness import (
     severity_sheet,
     variant_sheet,
 )
-from cenote.report.robustness_text import background_text, corruption_text
 from cenote.report.sheet import GAP, MARGIN
 
 SIDE = 64
@@ -106,53 +108,43 @@ def test_bars() -> None:
     draw_corruption_bars({**whole, "clean": None, "mce": 80.0})
 
 
-def test_text() -> None:
-    report: dict[str, Any] = {
-        "accuracy": {"original": 80.0, "mixed_same": 70.0, "mixed_rand": 60.0},
-        "gap": 10.0,
-        "gap_interval": [4.0, 16.0],
-        "images": 50,
-        "dropped": 2,
-        "left_out": {"no_class": 0, "unknown_class": 3, "no_mask": 1},
-        "unreadable": [f"{i}.png: empty" for i in range(7)],
-        "same_images": True,
-    }
-    text = background_text(report)
-    assert (
-        "Mixed-Same   70.00" in text
-        and "+10.00 (95%: +4.00 to +16.00)" in text
-        and "50 images" in text
+def test_table_of_backgrounds() -> None:
+    report = BackgroundReport(
+        accuracy={"original": 80.0, "mixed_same": 70.0, "mixed_rand": 60.0},
+        gap=10.0,
+        gap_interval=[4.0, 16.0],
+        images=50,
+        unreadable=[f"{i}.png: empty" for i in range(7)],
+        same_images=True,
+        dropped=2,
+        left_out={"no_class": 0, "unknown_class": 3, "no_mask": 1},
     )
-    assert {"2 images", "3 images", "1 image"} <= set(
-        re.findall(r"\d images?", text)
-    ) and not re.search(r"\b0 image", text)
-    unread = {
-        **report,
-        "accuracy": {"original": float("nan")},
-        "gap": float("nan"),
-        "left_out": {"no_mask": 1},
-    }
-    text_of_none = background_text(unread)
-    assert "nan" not in text_of_none and "1 image " in text_of_none
+    text = report.table("test")
+    for expected in ("Mixed-Same   70.00", "+10.00 (95%: +4.00 to +16.00)", "50 images"):
+        assert expected in text
+    counts = set(re.findall(r"\d images?", text))
+    assert {"2 images", "3 images", "1 image"} <= counts and not re.search(r"\b0 image", text)
     assert "4.png" in text and "5.png" not in text and "2 more" in text
-    by = {"fog": {"1": 60.0, "5": 20.0}}
-    whole: dict[str, Any] = {
-        "accuracy": by,
-        "by_corruption": {"fog": 40.0},
-        "clean": 70.0,
-        "mean_accuracy": 40.0,
-    }
-    whole |= {
-        "mce": 81.23,
-        "relative_mce": None,
-        "notes": ["so it is"],
-        "images": 9,
-        "unreadable": [],
-    }
-    text = corruption_text(whole)
-    assert (
-        "fog" in text
-        and "60.0   20.0   40.0" in text
-        and "mCE 81.2\n" in text
-        and "note: so it is" in text
+    nan = float("nan")
+    unread = replace(report, accuracy={"original": nan}, gap=nan, left_out={"no_mask": 1})
+    text = unread.table("test")
+    assert "nan" not in text and "1 image " in text
+
+
+def test_table_of_corruptions() -> None:
+    report = CorruptionReport(
+        clean=70.0,
+        accuracy={"fog": {"1": 60.0, "5": 20.0}},
+        by_corruption={"fog": 40.0},
+        mean_accuracy=40.0,
+        mce=81.23,
+        relative_mce=None,
+        notes=["so it is"],
+        images=9,
+        left_out={},
+        unreadable=[],
+        seed=0,
     )
+    text = report.table("test")
+    for expected in ("fog", "60.0   20.0   40.0", "mCE 81.2\n", "note: so it is"):
+        assert expected in text

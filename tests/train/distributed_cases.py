@@ -18,13 +18,13 @@ import torch
 
 from cenote.cli import main as cenote
 from cenote.data.transforms import train_transform
+from cenote.evaluate.validators import LocalizationValidator
 from cenote.models import create_model, save_model
 from cenote.predict.distributed import processes, rank
 from cenote.train.clip_choices import DEFAULTS, ClipChoices
 from cenote.train.clip_fit import learn_clip
 from cenote.train.config import OptimizationConfig
 from cenote.train.engine import Engine
-from cenote.train.located import Located
 from cenote.train.metric_fit import learn_metric
 from cenote.train.tasks.supervised import Supervised
 from cenote.train.unlabelled import Unlabelled, learn
@@ -123,8 +123,7 @@ def located(folder: Path) -> None:
     model = narrow_resnet("gap", size=32, stride=4)
     with processes() as device:
         scores = [
-            Located(val, OptimizationConfig(select=by, batch=4), device)(model)
-            for by in ("boxes", "pixels")
+            LocalizationValidator(val, by, batch=4)(model.to(device)) for by in ("boxes", "pixels")
         ]
         if rank() == 0:
             (folder / "scores.json").write_text(json.dumps(scores))

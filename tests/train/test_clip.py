@@ -16,12 +16,12 @@ import torch
 from cenote.cli import main
 from cenote.data import Dataset, Record, open_dataset, pack
 from cenote.data.image_texts import ImageTexts, as_phrase, text_groups
+from cenote.evaluate.image_text import selection_score, zero_shot
 from cenote.models import load
 from cenote.models.image_text import create_image_text
 from cenote.models.image_text.words import Words
 from cenote.train.clip_choices import DEFAULTS, ClipChoices
 from cenote.train.clip_fit import clip_splits, learn_clip
-from cenote.train.clip_judge import score_of, zero_shot
 from cenote.train.tasks.clip import ClipInputs, ClipModule, contrastive_loss
 from cenote.unit import unit
 from tests.synthetic import squares
@@ -258,8 +258,11 @@ def test_zero_shot_is_among_names_that_occur() -> None:
     found = zero_shot(Fixed(), vectors, codes, ["cat", "dog", "red_fox"], "class")  # type: ignore[arg-type]
     assert math.isclose(found["zero_shot_class"], 200 / 3, rel_tol=1e-6)
     assert zero_shot(Fixed(), vectors, codes[:1], ["cat"], "class") == {}  # type: ignore[arg-type]
-    assert score_of({"zero_shot_class": 50.0, "zero_shot_domain": 70.0, "text_recall@1": 1.0}) == 60
-    assert score_of({"text_recall@1": 1.0, "text_recall@5": 9.0, "image_recall@1": 3.0}) == 2
+    assert (
+        selection_score({"zero_shot_class": 50.0, "zero_shot_domain": 70.0, "text_recall@1": 1.0})
+        == 60
+    )
+    assert selection_score({"text_recall@1": 1.0, "text_recall@5": 9.0, "image_recall@1": 3.0}) == 2
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,6 +18,7 @@ from torch import nn
 
 from cenote.data import Dataset, open_dataset
 from cenote.data.loading import load as batches
+from cenote.data.splits import Splits, split
 from cenote.models import create_model, load, save_model
 from cenote.train.augment import augmentation
 from cenote.train.engine import Engine
@@ -25,7 +26,6 @@ from cenote.train.fit import fit
 from cenote.train.recipe_choices import RecipeChoices, choices_of
 from cenote.train.recipe_pages import page, table
 from cenote.train.recipes import list_recipes, load_recipe, parse_recipe
-from cenote.train.splits import Splits, split
 from cenote.train.tasks.supervised import JSD_VIEWS, Jsd, join_batch_norms
 
 NAMES = list_recipes()
@@ -40,7 +40,7 @@ def world() -> Dataset:
 
 @pytest.fixture(scope="module")
 def splits(world: Dataset) -> Splits:
-    return split(world, say=lambda sentence: None)
+    return split(world, quiet=True)
 
 
 def trained(choices: RecipeChoices, splits: Splits, folder: Path) -> nn.Module:

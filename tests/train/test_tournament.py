@@ -22,7 +22,7 @@ from torch import Tensor
 import cenote
 from cenote.backbones import Backbone, create_backbone
 from cenote.data import open_dataset
-from cenote.evaluate.localize import localize
+from cenote.evaluate.wsol import localize
 from cenote.metrics import max_box_acc, prepare_maps
 from cenote.models.frozen import FrozenBackbone, PooledHead
 from cenote.pooling import list_pools
@@ -148,7 +148,7 @@ def test_boxes_are_those_of_the_metric(tmp_path: Path, weights: Path) -> None:
     )
     # Cached features are half floats, which may decide for or against one image.
     assert report.standings[0].boxes[0] == pytest.approx(100 * wanted.score, abs=100 / 18)
-    fixed = localize(model, test, resamples=0, each=0).report["oracle"]["centred_box"]
+    fixed = localize(model, test, resamples=0, cases=0).to_json()["oracle"]["centred_box"]
     assert report.centred_box == pytest.approx(fixed["score"])
 
 

@@ -14,13 +14,13 @@ from cenote.backbones import create_backbone
 from cenote.data import Dataset
 from cenote.data.table import BoxTable
 from cenote.data.transforms import Cutout
+from cenote.evaluate.validators import LocalizationValidator
 from cenote.metrics import max_box_acc, pixel_average_precision, prepare_maps, resize_mask
 from cenote.models import PooledModel, load
 from cenote.train.choices import Choices
 from cenote.train.config import OptimizationConfig
 from cenote.train.engine import Engine
 from cenote.train.fit import fit
-from cenote.train.located import Located
 from cenote.train.recipe_choices import choices_of
 from cenote.train.recipes import load_recipe, parse_recipe
 from cenote.train.run_choices import choices_from_run
@@ -64,22 +64,19 @@ def test_localization_on_validation_is_that_of_the_metrics(pool: str) -> None:
     assert 0 < expected < 1
     # In a batch of another size a map may differ by rounding, and so the box of one image at one IoU.
     one_box = 100 / len(val) / 3
-    assert Located(val, OptimizationConfig(select="boxes", batch=3), CPU)(model) == pytest.approx(
+    assert LocalizationValidator(val, "boxes", batch=3)(model) == pytest.approx(
         100 * expected, abs=one_box
     )
     masks = [resize_mask(val.mask(i), 32) for i in range(len(val))]
     expected = pixel_average_precision(maps, masks)
-    assert Located(val, OptimizationConfig(select="pixels", batch=3), CPU)(model) == pytest.approx(
+    assert LocalizationValidator(val, "pixels", batch=3)(model) == pytest.approx(
         100 * expected, rel=1e-3
     )
 
 
 def test_images_without_boxes_are_left_out_and_none_at_all_is_an_error(tmp_path: Path) -> None:
     val = split_rectangles(40, unboxed=(3, 11)).split("val")
-    assert (
-        len(val) == 10
-        and Located(val, OptimizationConfig(select="boxes"), CPU).counted(small()).count == 8
-    )
+    assert len(val) == 10 and LocalizationValidator(val, "boxes").evaluate(small()).count == 8
     for by, data in {
         "boxes": split_rectangles(24, unboxed=range(24)),
         "pixels": without_masks(),
@@ -91,8 +88,11 @@ def test_images_without_boxes_are_left_out_and_none_at_all_is_an_error(tmp_path:
             fit(data, tmp_path / by, choices, say=quiet)
 
 
-def test_a_wrong_box_or_mask_is_left_out_and_named_once(tmp_path: Path) -> None:
+def test_a_wrong_box_or_mask_is_left_out_and_named_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """A box outside of the image would count as missed, and a broken mask would end the run."""
+    caplog.set_level("INFO", "cenote")
     val = split_rectangles(40).split("val")
     boxes, masks, images = (split_rectangles(40).split("val") for _ in range(3))
     ends, corners, *rest = boxes.table.boxes
@@ -103,35 +103,32 @@ def test_a_wrong_box_or_mask_is_left_out_and_named_once(tmp_path: Path) -> None:
     images.pixels = Broken(3, 11, images=True)
     model = small()
     for by, data, bad in (("boxes", boxes, 1), ("pixels", masks, 2), ("boxes", images, 2)):
-        messages: list[str] = []
-        located = Located(data, OptimizationConfig(select=by, batch=1), CPU, messages.append)
-        assert located.counted(model).count == 10 - bad and located(model) == located(model)
-        assert len(messages) == len(located.bad) == bad
-        assert all(
-            sentence in message for sentence, message in zip(located.bad, messages, strict=True)
-        )
+        caplog.clear()
+        located = LocalizationValidator(data, by, batch=1)
+        assert located.evaluate(model).count == 10 - bad and located(model) == located(model)
+        assert len(caplog.messages) == len(located.bad) == bad
+        pairs = zip(located.bad, caplog.messages, strict=True)
+        assert all(reason in message for reason, message in pairs)
     left = [i for i in range(10) if i != 1]
-    expected = Located(val.select(left), OptimizationConfig(select="boxes"), CPU)(model)
-    assert Located(boxes, OptimizationConfig(select="boxes"), CPU)(model) == pytest.approx(
-        expected, abs=100 / 9 / 3
-    )
+    expected = LocalizationValidator(val.select(left), "boxes")(model)
+    assert LocalizationValidator(boxes, "boxes")(model) == pytest.approx(expected, abs=100 / 9 / 3)
 
     data = split_rectangles(24)
     data.pixels = Broken(3, 7)
-    messages = []
+    caplog.clear()
     settings = {"select": "pixels", "epochs": 2, "batch": 8}
     fit(
         data,
         tmp_path,
         Choices("resnet_micro", "gap", scratch=True, size=32, settings=settings),
-        say=messages.append,
+        say=quiet,
     )
-    lines = [line for line in messages if ".png" in line]
+    lines = [line for line in caplog.messages if ".png" in line]
     assert len(lines) == 2 and "3.mask.png" in lines[0]
     assert "rectangles/7.png" in lines[1] and "9 x 9" in lines[1] and "55 x 40" in lines[1]
     data.pixels = Broken(*range(24))
     with pytest.raises(ValueError, match=r"\bselect=pixels\b.*\brectangles/7\.png\b"):
-        Located(data.split("val").select([1]), OptimizationConfig(select="pixels"), CPU)(model)
+        LocalizationValidator(data.split("val").select([1]), "pixels")(model)
 
 
 class Broken(ShapeImages):
@@ -156,7 +153,7 @@ def test_the_epoch_that_is_kept_is_the_best_by_its_maps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scores = iter([3.0, 9.0, 5.0])
-    monkeypatch.setattr(Located, "__call__", lambda self, model: next(scores))
+    monkeypatch.setattr(LocalizationValidator, "__call__", lambda self, model: next(scores))
     data, settings = split_rectangles(24), OptimizationConfig(epochs=3, batch=6, select="boxes")
     model = small()
     transform = model.backbone.preprocessing.whole()
@@ -182,8 +179,7 @@ def test_fit_reports_both_and_tests_with_the_thresholds_of_val(tmp_path: Path) -
     model = load(tmp_path)
     assert model.config["stride"] == 4 and model.features(torch.zeros(1, 3, 32, 32)).grid == (4, 4)
     val, test = (
-        Located(data.split(n), OptimizationConfig(select="boxes"), CPU).counted(model)
-        for n in ("val", "test")
+        LocalizationValidator(data.split(n), "boxes").evaluate(model) for n in ("val", "test")
     )
     # Loaded weights and other batches: rounding may move one box of the ten images, and so which threshold is the best.
     one_box, thresholds = 100 / 10 / 3, report["test"]["thresholds"]

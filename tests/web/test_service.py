@@ -18,7 +18,7 @@ from cenote.cli import main
 from cenote.data import Dataset, Record, pack, read_image
 from cenote.data.digests import digest_of
 from cenote.models import load
-from cenote.predict.boxes import Found, find
+from cenote.predict.boxes import BoxPrediction, predict_boxes
 from cenote.predict.maps import MapPredictor
 from cenote.predict.open_model import class_names
 from cenote.predict.thresholds import model_digest, threshold_for
@@ -117,7 +117,7 @@ def clear_thresholds(service: Service, dataset: Dataset) -> dict[tuple[str, str]
         for kind in row.maps:
             threshold = models.threshold(row.id, kind, 0.5)
             predictor = MapPredictor(models.get(row.id).model, threshold.kind, threshold.size)
-            maps = [found.map for found in find(predictor, dataset, 0.5)]  # type: ignore[union-attr]
+            maps = [found.map for found in predict_boxes(predictor, dataset, 0.5)]  # type: ignore[union-attr]
             thresholds[row.id, kind] = clear_threshold(maps)
     return thresholds
 
@@ -166,7 +166,7 @@ def test_boxes_are_those_of_localize(
     model = load(demo / "run").eval()
     calibrated = threshold_for(model, demo / "run", None, kind)
     predictor = MapPredictor(model, calibrated.kind, calibrated.size)
-    maps = [found.map for found in find(predictor, dataset, 0.5)]  # type: ignore[union-attr]
+    maps = [found.map for found in predict_boxes(predictor, dataset, 0.5)]  # type: ignore[union-attr]
     value = None if default else clear_threshold(maps)
     threshold = threshold_for(model, demo / "run", value, kind)
     same_cells = distance_to_cut(maps, int(255 * threshold.value)) > 255 * TOLERANCE
@@ -174,8 +174,10 @@ def test_boxes_are_those_of_localize(
     assert names is not None and (default or same_cells)
     batch = {look(content, map=kind, threshold=value): content for content in photos.values()}
     replies = service.answer(batch)
-    for expected, reply in zip(find(predictor, dataset, threshold.value), replies, strict=True):
-        assert isinstance(expected, Found) and expected.class_id is not None
+    for expected, reply in zip(
+        predict_boxes(predictor, dataset, threshold.value), replies, strict=True
+    ):
+        assert isinstance(expected, BoxPrediction) and expected.class_id is not None
         response = LookResponse.model_validate_json(reply)
         assert (response.width, response.height) == expected.size
         probability = {row.name: row.probability for row in response.classes}

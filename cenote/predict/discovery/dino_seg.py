@@ -1,4 +1,4 @@
-"""DINO-seg: the largest piece of an attention map's mass (the baseline of LOST, 2021)."""
+"""DINO-seg: the largest component of an attention map's mass (the baseline of LOST, 2021)."""
 
 from __future__ import annotations
 
@@ -8,28 +8,41 @@ import numpy as np
 
 from ...metrics import mass_mask
 from ...metrics.arrays import numpy_array
-from .objects import Found, found
+from .base import PatchFeatures, PatchObject, patch_object, register
+
+
+@register("dinoseg", "DINO-seg", uses="attention")
+def _discover(patches: PatchFeatures, name: str) -> list[PatchObject]:
+    return [dino_seg(patches.attention, name=name)]
+
+
+@register("dinoseg-compat", "DINO-seg (compat)", uses="attention")
+def _discover_compat(patches: PatchFeatures, name: str) -> list[PatchObject]:
+    return [dino_seg(patches.attention, compat=True, name=name)]
 
 
 def dino_seg(
     attention: Any, share: float = 0.6, compat: bool = False, name: str = "the image"
-) -> Found:
-    """The largest 4-connected piece of what holds `share` of a map (H, W); of equal ones the first in reading order.
+) -> PatchObject:
+    """Return the largest 4-connected component of the patches with `share` of a map (H, W).
 
-    `compat` repeats the published program, whose list of pieces ends one too early: the last piece is never chosen,
-    and where there is only one, the background is returned in its place.
+    Ties keep the first component in reading order. `compat` reproduces the published program, whose
+    list of components ends one too early: the last one is never chosen, and if there is only one,
+    the background is returned instead.
     """
     from scipy import ndimage
 
     a = numpy_array(attention)
     if a.ndim != 2 or not a.size:
-        raise ValueError(f"{name}: an attention map is (H, W), got shape {a.shape}")
+        raise ValueError(f"{name}: an attention map must be (H, W), got shape {a.shape}")
     try:
         mask = mass_mask(a, share).numpy()
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
     labels, count = ndimage.label(mask)
-    sizes = np.bincount(labels.ravel(), minlength=count + 1)[1 : count if compat else count + 1]
-    if not len(sizes):
-        return found(labels == 0) if compat else found(np.zeros_like(mask))
-    return found(labels == int(sizes.argmax()) + 1)
+    areas = np.bincount(labels.ravel(), minlength=count + 1)[1:]
+    if compat:
+        areas = areas[: count - 1]
+    if len(areas):
+        return patch_object(labels == int(areas.argmax()) + 1)
+    return patch_object(labels == 0 if compat else np.zeros_like(mask))

@@ -6,22 +6,35 @@ from typing import Any
 
 import numpy as np
 
-from .objects import Found, Grid, component, found, patches
+from .base import (
+    Grid,
+    PatchFeatures,
+    PatchObject,
+    component,
+    patch_array,
+    patch_object,
+    register,
+)
 
 
-def lost(features: Any, grid: Grid, k: int = 100, name: str = "the image") -> Found:
-    """The object in a picture, of the keys (N, D) of its patches: what is like the patch that is least like others.
+@register("lost", "LOST", uses="keys")
+def _discover(patches: PatchFeatures, name: str) -> list[PatchObject]:
+    return [lost(patches.keys, patches.grid, name=name)]
 
-    The published program leaves the diagonal of A out of the degrees. That takes one from all of them, and changes
-    nothing but the order of features that are zero.
+
+def lost(features: Any, grid: Grid, k: int = 100, name: str = "the image") -> PatchObject:
+    """Find the object from the keys (N, D) of the patches: those similar to the least similar patch.
+
+    The published program excludes the diagonal of A from the degrees. That lowers all degrees by
+    one and changes only the order of features that are zero.
     """
     if k < 1:
-        raise ValueError(f"LOST grows from at least one patch, got k={k}")
-    f = patches(features, grid, name)
+        raise ValueError(f"LOST needs at least one seed patch, got k={k}")
+    f = patch_array(features, grid, name)
     a = f @ f.T  # (N, N), not normalised
     degree = (a > 0).sum(1)
-    order = np.argsort(degree, kind="stable")  # an object has fewer patches than what is around it
+    order = np.argsort(degree, kind="stable")  # an object has fewer patches than the background
     seed, candidates = order[0], order[:k]
-    like = candidates[a[seed, candidates] > 0]
-    m = a[like].sum(0)  # real-valued rows, not counts: (N,)
-    return found(component((m > 0).reshape(grid), int(seed)), int(seed))
+    similar = candidates[a[seed, candidates] > 0]
+    m = a[similar].sum(0)  # real-valued rows, not counts: (N,)
+    return patch_object(component((m > 0).reshape(grid), int(seed)), int(seed))

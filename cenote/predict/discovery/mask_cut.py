@@ -1,4 +1,5 @@
-"""MaskCut (Wang et al., Cut and learn for unsupervised object detection and instance segmentation, 2023)."""
+"""MaskCut (Wang et al., Cut and learn for unsupervised object detection and instance segmentation,
+2023)."""
 
 from __future__ import annotations
 
@@ -7,40 +8,52 @@ from typing import Any
 import numpy as np
 
 from ...metrics.arrays import Array
-from .objects import Found, Grid, component, found, patches
+from .base import (
+    Grid,
+    PatchFeatures,
+    PatchObject,
+    component,
+    patch_array,
+    patch_object,
+    register,
+)
 from .token_cut import first_largest, graph, second_vector
 
-SMALLEST, OVERLAP = (
-    0.01,
-    0.5,
-)  # a further object is larger than this share, and no repetition of the one before
+MIN_AREA = 0.01  # share of the image, for a further object
+MAX_IOU = 0.5  # of a further object with the one before: above it the cut is a repetition
+
+
+@register("maskcut", "MaskCut", uses="keys")
+def _discover(patches: PatchFeatures, name: str) -> list[PatchObject]:
+    return mask_cut(patches.keys, patches.grid, name=name)
 
 
 def mask_cut(
     features: Any, grid: Grid, objects: int = 3, tau: float = 0.15, name: str = "the image"
-) -> list[Found]:
-    """Up to so many objects: one cut after the other, each without the patches of those before.
+) -> list[PatchObject]:
+    """Find up to `objects` objects, one cut after the other, each without the patches before it.
 
-    The published program turns a cut round when its side holds three corners, and asks that of the eigenvector as the
-    solver signed it; here it is asked of the side with the largest value. It also goes on after a cut that it
-    rejected, with nothing changed; here that is the end. Its smoothing in pixels (a CRF) is not part of this.
+    The published program inverts a cut if its side has three corners, with the eigenvector as the
+    solver signed it; here the side with the largest value is tested. It also continues after a
+    rejected cut, with nothing changed; here that is the end. Its smoothing in pixels (a CRF) is not
+    implemented.
     """
     if objects < 1:
-        raise ValueError(f"MaskCut looks for at least one object, got {objects}")
-    f = patches(features, grid, name).copy()
+        raise ValueError(f"MaskCut needs at least one object, got objects={objects}")
+    f = patch_array(features, grid, name).copy()
     taken = np.zeros(grid, bool)
-    all_found: list[Found] = []
+    results: list[PatchObject] = []
     for _ in range(objects):
         mask, seed = _cut(graph(f, tau), grid)
-        if all_found and (_iou(mask, all_found[-1].mask) > OVERLAP or mask.mean() <= SMALLEST):
+        if results and (_iou(mask, results[-1].mask) > MAX_IOU or mask.mean() <= MIN_AREA):
             break
         mask &= ~taken
         if not mask.any():
             break
-        all_found.append(found(mask, seed))
+        results.append(patch_object(mask, seed))
         taken |= mask
-        f[taken.ravel()] = 0  # its edges all weigh eps from now on
-    return all_found
+        f[taken.ravel()] = 0  # from now on all their edges weigh EPS
+    return results
 
 
 def _cut(near: Array, grid: Grid) -> tuple[Array, int]:
@@ -48,9 +61,8 @@ def _cut(near: Array, grid: Grid) -> tuple[Array, int]:
     if y is None:
         return np.ones(grid, bool), 0
     side = (y > y.mean()).reshape(grid)
-    if (
-        side[[0, 0, -1, -1], [0, -1, 0, -1]].sum() >= 3
-    ):  # what holds three corners is the background
+    corners = side[[0, 0, -1, -1], [0, -1, 0, -1]]
+    if corners.sum() >= 3:  # the side with three corners is the background
         y, side = -y, ~side
     seed = first_largest(y)
     return component(side, seed), seed

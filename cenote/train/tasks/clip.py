@@ -13,11 +13,11 @@ from ...data import Dataset
 from ...data.image_texts import ImageTexts
 from ...data.loading import Batch
 from ...data.samplers import mix_seed
+from ...evaluate.image_text import ImageTextValidator, selection_score
 from ...models.image_text.small import SmallClip
 from ...predict.distributed import gathered, joined_rows
 from ...predict.feature_batches import FeatureBatch
 from ...unit import unit
-from ..clip_judge import ClipJudge, score_of
 from ..config import OptimizationConfig
 from ..engine import Task, file_names
 from ..state import TrainState
@@ -107,7 +107,7 @@ class Clip(Task):
         train: Dataset,
         texts: ImageTexts,
         loader: Any,
-        validator: ClipJudge,
+        validator: ImageTextValidator,
         settings: OptimizationConfig,
         device: torch.device | None = None,
     ) -> None:
@@ -137,7 +137,7 @@ class Clip(Task):
         module = self.states[0].evaluated
         assert isinstance(module, ClipModule)
         scores = self.validator(module.model)
-        return {NAME: {"score": score_of(scores), **scores}}
+        return {NAME: {"score": selection_score(scores), **scores}}
 
     def describe(self, batch: Batch | FeatureBatch) -> str:
         return file_names(self.train, [int(i) for i in batch.indices])

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ...backbones import Features
 from ...data.loading import Batch
 from ...data.samplers import mix_seed
+from ...evaluate.validators import RetrievalValidator
 from ...losses.metrix import Metrix, Mixable
 from ...losses.xbm import CrossBatchMemory
 from ...losses.zero_shot import ZeroShot
@@ -24,10 +25,10 @@ from ...models.frozen import PooledHead
 from ...pooling import MixablePool
 from ...pooling.gsp import GSP
 from ...predict.distributed import gathered, joined_rows, rank, world
+from ...predict.embedding import EmbeddingSource
 from ...predict.feature_batches import FeatureBatch
 from ..config import OptimizationConfig
 from ..engine import Task, file_names
-from ..retrieval import Retrieval, Source
 from ..state import TrainState
 
 NAME = "metric"
@@ -229,9 +230,9 @@ class Metric(Task):
     def __init__(
         self,
         module: MetricModule,
-        train: Source,
+        train: EmbeddingSource,
         loader: Any,
-        validator: Retrieval | None,
+        validator: RetrievalValidator | None,
         settings: OptimizationConfig,
         score: str = "map@r",
         device: torch.device | None = None,

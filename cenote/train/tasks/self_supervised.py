@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from ...data import Dataset
 from ...data.loading import Batch, load
+from ...evaluate.validators import KnnValidator
 from ...models import PooledModel
 from ...predict.distributed import rank, world
 from ..config import OptimizationConfig
 from ..engine import Task, file_names
-from ..neighbours import Neighbours
 from ..sar import SarLoss
 from ..schedules import cosine
 from ..state import TrainState
@@ -70,7 +70,9 @@ class SelfSupervised(Task):
             world=world(),
         )
         self.states = [TrainState(self.name, self.module, settings)]
-        self.knn = None if val is None else Neighbours(train, val, settings, self.device)
+        self.knn = None
+        if val is not None:
+            self.knn = KnnValidator(train, val, settings.batch, settings.workers)
         self.sar = SarLoss(model, settings) if settings.sar else None
 
     @property

@@ -12,11 +12,11 @@ from torchvision.transforms import v2
 
 from ...data import Dataset
 from ...data.loading import Batch, load
+from ...evaluate.validators import LocalizationValidator
 from ...models import PooledModel
 from ...predict.distributed import rank, summed, world
 from ..config import OptimizationConfig
 from ..engine import Task, file_names
-from ..located import Located
 from ..sar import SarLoss
 from ..state import TrainState
 
@@ -63,7 +63,9 @@ class Supervised(Task):
         self.val_loader = load(val, eval_transform, batch, **options)
         self.located = None
         if settings.select != "accuracy":
-            self.located = Located(val, settings, self.device)
+            self.located = LocalizationValidator(
+                val, settings.select, settings.batch, settings.workers
+            )
         self.sar = SarLoss(model, settings) if settings.sar else None
         self.mix = _mixing(settings, model.head.classes)
         self.states = [TrainState("model", model.to(self.device), settings)]

@@ -15,6 +15,7 @@ import torch
 from ...backbones import create_backbone
 from ...data import Dataset
 from ...data.files import write_atomically
+from ...data.splits import split
 from ...data.truth import with_boxes
 from ...models import save_model
 from ...models.frozen import FrozenBackbone, PooledHead
@@ -26,7 +27,6 @@ from ..choices import PROBE
 from ..config import HARMLESS, OptimizationConfig
 from ..extraction import Extraction, SplitFeatures
 from ..log import write_results
-from ..splits import split
 from . import ranking
 from .candidates import (
     Candidate,
@@ -96,7 +96,7 @@ def run_tournament(
         raise ValueError(f"{folder} does not exist: there is no tournament to resume")
     resume = resume and (folder / PLAN).is_file()
     settings = config.settings
-    splits = split(data, seed=settings.seed, say=logger.info)
+    splits = split(data, seed=settings.seed)
     with processes() as device:
         started = time.monotonic()
         backbone = create_backbone(config.backbone, pretrained=True, weights=config.weights)

@@ -112,7 +112,7 @@ class LookRequest(WorkerRequest):
     ) -> LookResponse:
         import torch
 
-        from ...predict.boxes import Looked, found_in
+        from ...predict.boxes import MapPrediction, boxes_from_map
         from ...predict.open_model import class_names
 
         forward = photo.apply(predictor.model, predictor.kind)
@@ -122,8 +122,9 @@ class LookRequest(WorkerRequest):
         raw = forward.maps(probabilities.argmax()[None])[0]
         if not (torch.isfinite(raw).all() and torch.isfinite(probabilities).all()):
             raise ValueError("the features of this photograph are NaN or infinite in this model")
-        looked = Looked(0, photo.size, None, float(probabilities.max()), raw.float().cpu().numpy())
-        found = found_in(predictor, looked, threshold.value)
+        best, score_map = float(probabilities.max()), raw.float().cpu().numpy()
+        prediction = MapPrediction(0, photo.size, None, best, score_map)
+        found = boxes_from_map(predictor, prediction, threshold.value)
         classes = []
         if names is not None:
             top = probabilities.topk(min(TOP_CLASSES, len(names)))

@@ -14,12 +14,18 @@ from cenote.metrics import segmentation_scores
 from cenote.models import create_model
 from cenote.models.surgery.stride import create_finer_backbone
 from cenote.train.config import OptimizationConfig
-from cenote.train.pixel_labels import IGNORE, PixelLabels
-from cenote.train.segment import Segmented, segment
-from cenote.train.segmenting import LinearSegmenter, Part, Segmenting
+from cenote.train.segmentation import (
+    IGNORE,
+    LinearSegmenter,
+    PixelLabels,
+    SegmentationBatch,
+    SegmentationReport,
+    SegmentationTask,
+    segment,
+)
 from tests.synthetic import split_rectangles
 
-from .running import quiet, stopped_after
+from .running import stopped_after
 
 QUICK = OptimizationConfig(
     epochs=10, batch=8, lr=0.1, weight_decay=1e-4, schedule="poly", checkpoint_minutes=0.0
@@ -33,13 +39,9 @@ def small() -> Backbone:
 
 def run(
     folder: Path, settings: OptimizationConfig = QUICK, data: Any = None, **options: Any
-) -> Segmented:
+) -> SegmentationReport:
     data = split_rectangles(48, test=True) if data is None else data
-    options = {
-        "norm": True,
-        "size": 64,
-        "say": quiet,
-    } | options  # random features are small: a norm helps
+    options = {"norm": True, "size": 64} | options  # random features are small: a norm helps
     return segment(small(), data.split("train"), data.split("test"), folder, settings, **options)
 
 
@@ -64,9 +66,9 @@ def test_the_loss_is_cross_entropy_over_the_pixels_that_count() -> None:
     module, size = LinearSegmenter(6, 4), 7
     tokens, labels = torch.randn(2, 6, 6), torch.randint(0, 4, (2, size, size))
     labels[:, 2:4] = IGNORE
-    task = Segmenting.__new__(Segmenting)
+    task = SegmentationTask.__new__(SegmentationTask)
     task.labels = type("Labels", (), {"size": size})()
-    found = task.loss(module, Part(Features(tokens, (2, 3)), labels))
+    found = task.loss(module, SegmentationBatch(Features(tokens, (2, 3)), labels))
     total, count = 0.0, 0
     for x, y in zip(tokens, labels, strict=True):
         w, b = module.layer.weight[:, :, 0, 0], module.layer.bias
@@ -77,7 +79,9 @@ def test_the_loss_is_cross_entropy_over_the_pixels_that_count() -> None:
                     total -= float(logits[:, i, j].log_softmax(0)[y[i, j]])
                     count += 1
     assert found.item() == pytest.approx(total / count, rel=1e-4)
-    nothing = task.loss(module, Part(Features(tokens, (2, 3)), torch.full_like(labels, IGNORE)))
+    nothing = task.loss(
+        module, SegmentationBatch(Features(tokens, (2, 3)), torch.full_like(labels, IGNORE))
+    )
     assert nothing.item() == 0
 
 
@@ -85,35 +89,30 @@ def test_it_learns_and_is_scored_on_test(tmp_path: Path) -> None:
     data = split_rectangles(48, test=True)
     test = data.split("test")
     result = run(tmp_path)
-    assert result.names == ["background", "object"] and result.report["images"] == 12 == len(
-        result.scores
-    )
+    assert list(result.iou) == ["background", "object"]
+    assert result.images == 12 == len(result.image_miou)
     labels = PixelLabels(test, 64)
     truths = [labels.of(test, i).numpy() for i in range(len(test))]
     background = segmentation_scores([np.zeros_like(t) for t in truths], truths, 2, IGNORE).miou
-    assert result.report["miou"] > 100 * background + 10
+    assert result.miou > 100 * background + 10
     guesses = result.predict(test, range(len(test)))
     expected = segmentation_scores(guesses.values(), truths, 2, IGNORE)
-    assert result.report["miou"] == pytest.approx(
-        100 * expected.miou, abs=0.2
-    )  # the cache holds float16
-    assert result.report["aacc"] == pytest.approx(100 * expected.aacc, abs=0.2)
+    assert result.miou == pytest.approx(100 * expected.miou, abs=0.2)  # the cache holds float16
+    assert result.aacc == pytest.approx(100 * expected.aacc, abs=0.2)
     for i in (0, 5):
         alone = segmentation_scores([guesses[i]], [truths[i]], 2, IGNORE).miou
-        assert result.scores[i] == pytest.approx(100 * alone, abs=1.0)
+        assert result.image_miou[i] == pytest.approx(100 * alone, abs=1.0)
 
 
 def test_with_and_without_a_cache(tmp_path: Path) -> None:
-    cached, straight = run(tmp_path / "a"), run(tmp_path / "b", largest_cache=0)
-    assert (cached.report["cached"], straight.report["cached"]) == (True, False)
-    assert straight.report["miou"] == pytest.approx(cached.report["miou"], abs=3.0)  # half floats
+    cached, straight = run(tmp_path / "a"), run(tmp_path / "b", max_cache=0)
+    assert (cached.cached, straight.cached) == (True, False)
+    assert straight.miou == pytest.approx(cached.miou, abs=3.0)  # half floats
 
 
 def test_the_object_as_the_image_s_class(tmp_path: Path) -> None:
     result = run(tmp_path, kind="labels")
-    assert result.names == ["background", "a", "b", "c"] and set(result.report["iou"]) == set(
-        result.names
-    )
+    assert list(result.iou) == ["background", "a", "b", "c"]
     test = split_rectangles(48, test=True).split("test")
     found = PixelLabels(test, 64, "labels").of(test, 1)
     assert set(found.unique().tolist()) == {IGNORE, 0, 1 + int(test.labels[1])}
@@ -125,10 +124,8 @@ def test_a_model_s_backbone_is_used(tmp_path: Path) -> None:
     )
     before = {name: value.clone() for name, value in model.state_dict().items()}
     data = split_rectangles(16)
-    result = segment(
-        model, data.split("train"), data.split("val"), tmp_path, QUICK, size=32, say=quiet
-    )
-    assert math.isfinite(result.report["miou"])
+    result = segment(model, data.split("train"), data.split("val"), tmp_path, QUICK, size=32)
+    assert math.isfinite(result.miou)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
@@ -137,7 +134,7 @@ def test_a_resumed_run_ends_the_same(tmp_path: Path) -> None:
     with stopped_after(8):
         run(tmp_path / "parts", kind="labels")
     again = run(tmp_path / "parts", kind="labels", resume=True)
-    assert again.scores == whole.scores and again.report["iou"] == whole.report["iou"]
+    assert again.image_miou == whole.image_miou and again.iou == whole.iou
     with pytest.raises(ValueError, match=r"\bkind\b.*'labels'.*'object'"):
         run(tmp_path / "parts", resume=True)
 
@@ -146,8 +143,8 @@ def test_broken_masks_are_named_and_the_rest_is_learned(tmp_path: Path) -> None:
     result = run(
         tmp_path, data=split_rectangles(48, bad_masks=(1, 2), test=True)
     )  # 1 is trained on, 2 tested
-    assert result.report["unreadable"] == ["1.mask.png: damaged", "2.mask.png: damaged"]
-    assert len(result.scores) == 11 and 0 not in result.scores
+    assert result.unreadable == ["1.mask.png: damaged", "2.mask.png: damaged"]
+    assert len(result.image_miou) == 11 and 0 not in result.image_miou
 
 
 def test_what_masks_cannot_say_is_refused(tmp_path: Path) -> None:
@@ -160,7 +157,7 @@ def test_what_masks_cannot_say_is_refused(tmp_path: Path) -> None:
     data.classes = ["background"]
     labels = PixelLabels(data, 32)
     assert (labels.of(data, 0) == IGNORE).all()
-    assert str(data.path(0)) in labels.unread
+    assert str(data.path(0)) in labels.unreadable
     data.pixels = None
     with pytest.raises(ValueError, match=r"\brectangles\b"):
         PixelLabels(data, 32).usable(data)

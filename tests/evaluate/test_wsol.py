@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from cenote.data import Box, Dataset
-from cenote.evaluate.localize import localize, middle_of_best
+from cenote.evaluate.localization_metrics import LocalizationMetrics
+from cenote.evaluate.wsol import localize
 from cenote.metrics import (
     BoxAccuracy,
     boxes_at,
@@ -23,7 +24,7 @@ from cenote.models import PooledModel
 from tests.synthetic import rectangle, rectangles
 from tests.toy_models import localizer
 
-OPTIONS: dict[str, Any] = {"resamples": 50, "each": 2}
+OPTIONS: dict[str, Any] = {"resamples": 50, "cases": 2}
 # A batch of one: the oracles see single images, too, and in other batches rounding could move a contour by a pixel.
 ALONE: dict[str, Any] = {**OPTIONS, "batch": 1}
 
@@ -51,7 +52,7 @@ def looked_at(model: PooledModel, dataset: Dataset, predicted: bool = False) -> 
 
 def test_it_is_the_metrics_on_maps_of_whole_images(model: PooledModel) -> None:
     test, val = rectangles().select(range(9)), rectangles().select(range(9, 15))
-    report = localize(model, test, val, **ALONE).report
+    report = localize(model, test, val, **ALONE).to_json()
     maps, boxes, sizes, logits = looked_at(model, test)
     for version, name in ((2, "max_box_acc_v2"), (1, "max_box_acc")):
         best = max_box_acc(maps, boxes, sizes, version=version)
@@ -77,7 +78,7 @@ def test_it_is_the_metrics_on_maps_of_whole_images(model: PooledModel) -> None:
 
 def test_top_1_asks_for_the_class_as_well(model: PooledModel) -> None:
     test, val = rectangles().select(range(9)), rectangles().select(range(9, 15))
-    chosen = localize(model, test, val, **ALONE).report["chosen"]
+    chosen = localize(model, test, val, **ALONE).to_json()["chosen"]
     maps, boxes, sizes, logits = looked_at(model, test)
     t = chosen["max_box_acc"]["thresholds"][0]
     hits = []
@@ -100,7 +101,7 @@ def test_top_1_asks_for_the_class_as_well(model: PooledModel) -> None:
 
 def test_the_centred_box_by_hand(model: PooledModel) -> None:
     test = rectangles().select(range(9))
-    found = localize(model, test, **OPTIONS).report["oracle"]["centred_box"]
+    found = localize(model, test, **OPTIONS).to_json()["oracle"]["centred_box"]
     best = {0.3: 0.0, 0.5: 0.0, 0.7: 0.0}
     for lacking in range(100):
         overlaps = []
@@ -126,12 +127,12 @@ def test_without_validation_images_the_threshold_is_an_oracle_and_says_so(
 ) -> None:
     test = rectangles()
     result = localize(model, test, **OPTIONS)
-    assert result.report["chosen"] is None and result.report["threshold_from"] == "test"
-    best = result.report["oracle"]["max_box_acc"]
+    assert result.to_json()["chosen"] is None and result.to_json()["threshold_from"] == "test"
+    best = result.to_json()["oracle"]["max_box_acc"]
     assert result.threshold >= best["thresholds"][0]
     assert 100 * np.mean(np.array(result.ious) >= 0.5) == pytest.approx(best["score"])
     no_boxes = rectangles(boxes=dict.fromkeys(range(15), ()))
-    with_masks_alone = localize(model, test, no_boxes, **OPTIONS).report
+    with_masks_alone = localize(model, test, no_boxes, **OPTIONS).to_json()
     assert with_masks_alone["chosen"] is None and with_masks_alone["threshold_from"] == "test"
 
 
@@ -149,9 +150,10 @@ def test_without_validation_images_the_threshold_is_an_oracle_and_says_so(
 def test_the_threshold_to_draw_with_is_in_the_middle_of_the_best(
     right: list[int], middle: float
 ) -> None:
-    accuracy = BoxAccuracy(0.1, version=1)
+    metrics = LocalizationMetrics(0.1)
+    accuracy = metrics.largest_contour
     accuracy.count, accuracy.right[0, 0] = 10, right
-    assert middle_of_best(accuracy) == pytest.approx(middle)
+    assert metrics.best_threshold() == pytest.approx(middle)
     assert accuracy.result().thresholds[0] == pytest.approx(
         0.1 * int(np.argmax(right))
     )  # the metric's own
@@ -190,7 +192,7 @@ def test_the_cases_are_the_worst_the_median_and_the_best(model: PooledModel, hon
 def test_the_batch_does_not_matter(model: PooledModel) -> None:
     """Up to one image: with other rounding, a contour may be a pixel larger and the box then right or wrong."""
     test = rectangles()
-    one, *others = (localize(model, test, test, batch=n, **OPTIONS).report for n in (1, 7, 64))
+    one, *others = (localize(model, test, test, batch=n, **OPTIONS).to_json() for n in (1, 7, 64))
     for other in others:
         for key in ("chosen", "oracle"):
             for name in ("max_box_acc_v2", "max_box_acc", "centred_box"):
@@ -203,7 +205,7 @@ def test_the_batch_does_not_matter(model: PooledModel) -> None:
 def test_what_cannot_be_judged_is_named_and_the_rest_is(model: PooledModel) -> None:
     strange = {3: (Box(200, 10, 220, 30),), 4: (), 5: (Box(-5, 2, 20, 60),)}
     test = rectangles(boxes=strange, bad=(1,), wrong_masks=(2,))
-    report = localize(model, test, **OPTIONS).report
+    report = localize(model, test, **OPTIONS).to_json()
     messages = report["unreadable"]
     assert len(messages) == 3 and "1.png" in messages[0]
     assert all(value in messages[1] for value in ("rectangles/2.png", "51 x 40", "50 x 40"))
@@ -212,14 +214,14 @@ def test_what_cannot_be_judged_is_named_and_the_rest_is(model: PooledModel) -> N
     )
     assert report["images"] == 14 and report["images_with_boxes"] == 12  # not 1, 3 and 4
     assert report["images_with_masks"] == 13  # not 1 and 2
-    without = localize(model, rectangles(boxes=strange, masks=False), **OPTIONS).report
+    without = localize(model, rectangles(boxes=strange, masks=False), **OPTIONS).to_json()
     assert (
         without["without_truth"] == 1 and without["pxap"] is None and without["images"] == 13
     )  # nor 3
 
 
 def test_classes_that_the_model_does_not_know(model: PooledModel) -> None:
-    report = localize(model, rectangles(labels="abz"), **OPTIONS).report
+    report = localize(model, rectangles(labels="abz"), **OPTIONS).to_json()
     assert report["unknown_class"] == 5 and report["images"] == 10
     with pytest.raises(ValueError, match=r"rectangles.*a, b, c"):
         localize(model, rectangles(labels="xyz"), **OPTIONS)
@@ -237,7 +239,7 @@ def test_features_that_are_not_finite(model: PooledModel, monkeypatch: pytest.Mo
         return features
 
     monkeypatch.setattr(model, "features", spoiled)
-    report = localize(model, rectangles(6), **OPTIONS).report
+    report = localize(model, rectangles(6), **OPTIONS).to_json()
     (message,) = report["unreadable"]
     assert "rectangles/1.png" in message and "NaN" in message and report["images"] == 5
 
@@ -245,25 +247,25 @@ def test_features_that_are_not_finite(model: PooledModel, monkeypatch: pytest.Mo
 def test_masks_alone_give_pxap_alone(model: PooledModel) -> None:
     result = localize(model, rectangles(6, boxes=dict.fromkeys(range(6), ())), **OPTIONS)
     assert (
-        result.report["images_with_boxes"] == 0
-        and result.report["oracle"] is None
+        result.to_json()["images_with_boxes"] == 0
+        and result.to_json()["oracle"] is None
         and result.threshold is None
     )
-    assert 0 < result.report["pxap"] < 100 and not result.curves and not result.cases
+    assert 0 < result.to_json()["pxap"] < 100 and not result.curves and not result.cases
 
 
 def test_a_pool_with_a_map_of_its_own(model: PooledModel) -> None:
     simpool = localizer("simpool")
-    report = localize(simpool, rectangles(6), **OPTIONS).report
+    report = localize(simpool, rectangles(6), **OPTIONS).to_json()
     assert report["kind"] == "pool"  # one map for all classes: the predicted one's is the same
     assert (
         report["oracle"]["predicted_class"]["score"] == report["oracle"]["max_box_acc_v2"]["score"]
     )
-    assert localize(simpool, rectangles(6), kind="cam", **OPTIONS).report["kind"] == "cam"
+    assert localize(simpool, rectangles(6), kind="cam", **OPTIONS).to_json()["kind"] == "cam"
     with pytest.raises(ValueError, match="'gap'"):
         localize(model, rectangles(6), kind="pool", **OPTIONS)
     headless = localizer("simpool", 0)
-    report = localize(headless, rectangles(6, labels="xyz"), **OPTIONS).report
+    report = localize(headless, rectangles(6, labels="xyz"), **OPTIONS).to_json()
     assert (
         "accuracy" not in report
         and "top1" not in report["oracle"]["max_box_acc_v2"]

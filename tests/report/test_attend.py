@@ -9,9 +9,16 @@ from PIL import Image
 from torch import Tensor, nn
 
 from cenote.backbones import Preprocessing
-from cenote.predict.photos import PICTURE, Sides, names_for, open_photo
+from cenote.predict.input_size import InputSize
+from cenote.predict.photos import (
+    MAX_PICTURE,
+    PhotoPredictor,
+    combine_maps,
+    open_photo,
+    unique_names,
+)
 from cenote.report import Entry, contact_sheet, draw_box, highlight, overlay, stretch
-from cenote.report.attend import attend_photos, one_map
+from cenote.report.attend import attend_photos
 
 
 class Brightness(nn.Module):
@@ -54,7 +61,8 @@ def with_square(size: tuple[int, int], box: tuple[int, int, int, int]) -> Image.
 
 
 def run(paths: list[Path], out: Path, **options: object) -> dict[str, np.ndarray]:
-    attend_photos(Brightness(), paths, out, kind="pool", size=256, **options)  # type: ignore[arg-type]
+    predictor = PhotoPredictor(Brightness(), "pool", size=256, **options)  # type: ignore[arg-type]
+    attend_photos(predictor, paths, out)
     return dict(np.load(out / "attention.npz"))
 
 
@@ -146,19 +154,19 @@ def test_a_sheet_holds_any_shapes_and_captions() -> None:
         contact_sheet([])
 
 
-def test_sides_keep_the_shape_and_whole_strides() -> None:
-    sides = Sides(448, (32, 32))
-    assert sides((4000, 3000)) == (512, 384) and sides((10, 10)) == (448, 448)
-    assert sides((1, 10_000)) == (32, 1792)  # squeezed rather than endless
-    assert Sides(448, (14, 14))((100, 200)) == (322, 630)
-    assert Sides(448, (32, 32), fixed=(224, 224))((100, 900)) == (224, 224)
+def test_input_sizes_keep_the_shape_and_whole_strides() -> None:
+    input_size = InputSize((32, 32), 448)
+    assert input_size((4000, 3000)) == (512, 384) and input_size((10, 10)) == (448, 448)
+    assert input_size((1, 10_000)) == (32, 1792)  # squeezed rather than endless
+    assert InputSize((14, 14), 448)((100, 200)) == (322, 630)
+    assert InputSize((32, 32), 448, fixed=224)((100, 900)) == (224, 224)
 
 
 def test_large_photographs_are_drawn_smaller(tmp_path: Path) -> None:
     Image.new("RGB", (3000, 1000)).save(tmp_path / "a.png")
-    photo = open_photo(tmp_path / "a.png", "a", Preprocessing(), Sides(448, (32, 32)))
-    assert photo.size == (3000, 1000) and photo.picture.width == PICTURE
-    assert photo.pixels.shape == (3, 256, 768) and photo.glance.shape == (3, 128, 384)
+    photo = open_photo(tmp_path / "a.png", "a", Preprocessing(), InputSize((32, 32), 448))
+    assert photo.size == (3000, 1000) and photo.picture.width == MAX_PICTURE
+    assert photo.pixels.shape == (3, 256, 768) and photo.class_pixels.shape == (3, 128, 384)
 
 
 def test_names_never_collide() -> None:
@@ -171,32 +179,33 @@ def test_names_never_collide() -> None:
         "x/b/cat.jpg",
         "x/b/cat.JPG",
     ]
-    names = names_for([Path(path) for path in paths])
+    names = unique_names([Path(path) for path in paths])
     assert names[:3] == ["cat", "b-cat", "b-cat-png"] and len(
         {name.casefold() for name in names}
     ) == len(paths)
 
 
-def test_one_map_of_many() -> None:
+def test_maps_are_combined() -> None:
     maps = np.array([[[1.0, 3.0]], [[30.0, 10.0]]])
-    assert np.allclose(one_map(maps), [[0.5, 0.5]])  # each counts the same
-    assert np.allclose(one_map(maps, 1), [[0.75, 0.25]])
+    assert np.allclose(combine_maps(maps), [[0.5, 0.5]])  # each counts the same
+    assert np.allclose(combine_maps(maps, 1), [[0.75, 0.25]])
     assert np.allclose(
-        one_map(np.array([[[-1.0, 2.0]]])), [[0, 1]]
+        combine_maps(np.array([[[-1.0, 2.0]]])), [[0, 1]]
     )  # what speaks against the class does not count
-    assert np.allclose(one_map(np.array([[[-3.0, -1.0]]])), [[0, 1]])
-    assert not one_map(np.zeros((1, 2, 2))).any()
+    assert np.allclose(combine_maps(np.array([[[-3.0, -1.0]]])), [[0, 1]])
+    assert not combine_maps(np.zeros((1, 2, 2))).any()
 
 
-def test_features_that_are_not_finite_fail_alone(tmp_path: Path) -> None:
+def test_features_that_are_not_finite_fail_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "cenote")
     for name, grey in [("a", 10), ("bad", 128), ("c", 250)]:
         Image.new("RGB", (64, 64), (grey,) * 3).save(tmp_path / f"{name}.png")
-    said: list[str] = []
-    model = Brightness(poison=128 / 255)
-    outcome = attend_photos(
-        model, [tmp_path], tmp_path / "out", kind="pool", size=64, say=said.append
-    )  # type: ignore[arg-type]
-    assert outcome.done == 2 and len(said) == 1 and str(tmp_path / "bad.png") in said[0]
+    predictor = PhotoPredictor(Brightness(poison=128 / 255), "pool", size=64)  # type: ignore[arg-type]
+    outcome = attend_photos(predictor, [tmp_path], tmp_path / "out")
+    (message,) = caplog.messages
+    assert outcome.done == 2 and str(tmp_path / "bad.png") in message
     assert [Path(file).stem for file in np.load(tmp_path / "out" / "attention.npz")["files"]] == [
         "a",
         "c",
@@ -212,7 +221,7 @@ def test_maps_of_different_grids_lie_in_one_array(tmp_path: Path) -> None:
 
 
 def test_pages_of_an_earlier_longer_run_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cenote.report.outputs.PAGE", 2)
+    monkeypatch.setattr("cenote.report.attend.PHOTOS_PER_SHEET", 2)
     for i in range(5):
         Image.new("RGB", (64, 64), "white").save(tmp_path / f"{i}.png")
     out = tmp_path / "out"

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from cenote.data import Record, open_dataset, pack
-from cenote.evaluate.localize import localize
+from cenote.evaluate.wsol import localize
 from cenote.models import create_model
 from tests.shared_data import shared_data
 
@@ -33,7 +33,7 @@ def test_pets() -> None:
         batch=4,
         progress=seen.append,
     )
-    report = result.report
+    report = result.to_json()
     assert sum(seen) == len(dataset) + (len(dataset) + 1) // 2 and not report["unreadable"]
     masks = [dataset.mask(i) for i in range(len(dataset))]
     chance = 100 * np.mean(

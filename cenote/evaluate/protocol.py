@@ -1,0 +1,193 @@
+"""Protocols of `cenote evaluate`: one class per protocol, registered under its name.
+
+A protocol runs on an `Evaluation` and returns a `Report`: a dataclass with the content of results.json,
+a table for the terminal and the figures at the top of the page. Its pictures and its blocks of the page
+are methods of the protocol, because they need the images.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+
+from tqdm import tqdm
+
+from ..data import BadImage, Dataset
+from ..models import PooledModel
+from ..predict.batches import Progress
+from ..predict.progress_file import FinishedPasses, files_digest
+from ..predict.thresholds import model_digest
+from ..report.html import Block
+from .splits import EvaluationSplits
+
+log = logging.getLogger(__name__)
+
+
+class Figure(NamedTuple):
+    """One number at the top of the page."""
+
+    name: str
+    value: float | None
+    unit: str
+
+
+class Report(ABC):
+    """Base of the dataclasses that protocols return."""
+
+    unreadable: list[str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the content of results.json; JSON has no NaN: it becomes null."""
+        report: dict[str, Any] = without_nan(asdict(self))  # type: ignore[call-overload]
+        return report
+
+    @abstractmethod
+    def table(self, split: str) -> str:
+        """Return the report as text; `split` is the name of the evaluated images."""
+
+    @abstractmethod
+    def figures(self) -> list[Figure]:
+        """Return the most important numbers."""
+
+
+R = TypeVar("R", bound=Report)
+
+
+@dataclass
+class Evaluation:
+    """A saved model, the images to evaluate it on, and the folder of the results."""
+
+    folder: Path  # of the saved model
+    model: PooledModel
+    splits: EvaluationSplits
+    out: Path | None = None
+    batch: int = 64
+    workers: int = 0
+    seed: int = 0
+    data: Dataset | None = None  # the whole data set, if no split was chosen
+    without_match: str = "exclude"  # queries without a match: "exclude" or "miss"
+    results: dict[str, Any] = field(init=False)  # the content of results.json
+    progress_files: list[Path] = field(default_factory=list)  # to remove when results are written
+    started: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        self.results = {"split": self.splits.name, "images": len(self.test)}
+
+    @property
+    def test(self) -> Dataset:
+        """The images to evaluate on."""
+        return self.splits.test
+
+    @property
+    def title(self) -> str:
+        config = self.model.config
+        return f"{self.test.name} · {config['backbone']} + {config['pool']}"
+
+    def training_images(self, purpose: str) -> Dataset:
+        if self.splits.train is None:
+            raise ValueError(f"{purpose} needs training images in {self.test.name}")
+        return self.splits.train
+
+    @contextmanager
+    def progress(self, name: str, images: int) -> Iterator[Progress]:
+        """Show a progress bar."""
+        with tqdm(total=images, desc=name, unit="image", disable=None, leave=False) as bar:
+            yield bar.update
+
+    def identity(self, masks: bool = False) -> list[Any]:
+        """Fingerprint of everything that invalidates saved progress: model, images, classes, seed."""
+        images = self.test
+        classes = sha256("\n".join(images.classes).encode() + images.labels.tobytes()).hexdigest()
+        files = files_digest(images, masks)
+        return [
+            model_digest(self.folder), images.name, self.splits.name, files, classes, self.seed
+        ]  # fmt: skip
+
+    def finished_passes(self, protocol: str, masks: bool = False) -> FinishedPasses:
+        """Open the results of finished passes: a killed run resumes after them."""
+        if self.out is None:
+            return FinishedPasses()
+        path = self.out / f".{protocol}.json"
+        self.progress_files.append(path)
+        return FinishedPasses(path, self.identity(masks))
+
+    def remove_progress_files(self) -> None:
+        for path in self.progress_files:
+            path.unlink(missing_ok=True)
+        self.progress_files.clear()
+
+
+Picture = tuple[str, Callable[[], Any]]  # file name, function that draws a figure or an image
+
+
+class Protocol(ABC, Generic[R]):
+    """One way to evaluate a model. A protocol instance is used for one evaluation."""
+
+    resumable: ClassVar[bool] = False  # with an output folder, after an interruption
+
+    @abstractmethod
+    def run(self, evaluation: Evaluation) -> R: ...
+
+    def pictures(self, evaluation: Evaluation, report: R) -> Iterable[Picture]:
+        """Return the pictures to write beside results.json."""
+        return ()
+
+    def blocks(self, evaluation: Evaluation, report: R) -> list[Block]:
+        """Return blocks of the HTML page; called after the pictures are written."""
+        return []
+
+
+PROTOCOLS: dict[str, type[Protocol[Any]]] = {}
+P = TypeVar("P", bound=type[Protocol[Any]])
+
+
+def register(name: str) -> Callable[[P], P]:
+    """Register a protocol class under the name that `--on` takes."""
+
+    def decorate(protocol: P) -> P:
+        PROTOCOLS[name] = protocol
+        return protocol
+
+    return decorate
+
+
+def without_nan(value: Any) -> Any:
+    """Replace NaN and infinite numbers in nested dicts and lists by None."""
+    if isinstance(value, dict):
+        return {key: without_nan(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_nan(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def left_out(messages: Iterable[str], limit: int | None = None) -> list[str]:
+    """Return the lines of a table about images that were not used."""
+    lines = [f"left out: {message}" for message in messages]
+    if limit is None or len(lines) <= limit:
+        return lines
+    return [*lines[:limit], f"left out: {len(lines) - limit} more"]
+
+
+def count_images(number: int) -> str:
+    return "1 image" if number == 1 else f"{number} images"
+
+
+def first_readable(dataset: Dataset, positions: Iterable[int]) -> int | None:
+    """Return the first position whose image can be read, for an example picture."""
+    for position in positions:
+        try:
+            dataset.image(position)
+        except BadImage:
+            continue
+        return position
+    return None

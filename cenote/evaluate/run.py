@@ -1,0 +1,81 @@
+"""Run protocols one after the other, and write results.json, pictures and the HTML page."""
+
+from __future__ import annotations
+
+import json
+import logging
+import pkgutil
+import time
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from ..data import write_atomically
+from ..report.html import Block, write_page
+from ..report.html.evaluation import evaluation_page
+from .protocol import PROTOCOLS, Evaluation, Protocol, Report
+
+for _module in pkgutil.iter_modules([str(Path(__file__).parent)]):
+    if _module.name != "run":
+        import_module(f"{__package__}.{_module.name}")  # registers its protocol
+
+log = logging.getLogger(__name__)
+
+
+def run_protocols(
+    evaluation: Evaluation, names: Sequence[str], command: str = ""
+) -> Iterator[tuple[str, Report]]:
+    """Run the protocols; yield the name and the report of each.
+
+    With an output folder everything is written after each protocol: the next may take an hour.
+    """
+    reports: dict[str, Report] = {}
+    blocks: dict[str, list[Block]] = {}
+    for name in names:
+        protocol = PROTOCOLS[name]()
+        report = reports[name] = protocol.run(evaluation)
+        evaluation.results[name] = report.to_json()
+        if evaluation.out is not None:
+            evaluation.out.mkdir(parents=True, exist_ok=True)
+            blocks[name] = _draw(evaluation, evaluation.out, name, protocol, report)
+            with write_atomically(evaluation.out / "results.json") as path:
+                path.write_text(json.dumps(evaluation.results, indent=2, allow_nan=False) + "\n")
+            seconds = time.monotonic() - evaluation.started
+            try:
+                page = evaluation_page(
+                    evaluation.title, evaluation.splits.name, len(evaluation.test), reports, blocks,
+                    command, seconds,
+                )  # fmt: skip
+                write_page(evaluation.out, page)
+            except Exception as error:  # a page that fails must not cost the results
+                log.warning("index.html was not written: %s", error)
+            evaluation.remove_progress_files()
+        yield name, report
+
+
+def _draw(
+    evaluation: Evaluation, out: Path, name: str, protocol: Protocol[Any], report: Report
+) -> list[Block]:
+    """Write pictures and return blocks; a picture that fails is logged and must not cost results."""
+    for file, draw in protocol.pictures(evaluation, report):
+        try:
+            picture = draw()
+            if picture is not None:
+                save_picture(picture, out / file)
+        except Exception as error:
+            log.warning("%s was not drawn: %s", file, error)
+    try:
+        return protocol.blocks(evaluation, report)
+    except Exception as error:
+        log.warning("%s is not on the page: %s", name, error)
+        return []
+
+
+def save_picture(picture: Any, path: Path) -> None:
+    """Save a matplotlib figure or a PIL image."""
+    with write_atomically(path) as temporary:
+        if hasattr(picture, "savefig"):
+            picture.savefig(temporary, dpi=110)
+        else:
+            picture.save(temporary, quality=92)

@@ -1,0 +1,128 @@
+"""Extract the keys and an attention map of whole images of any size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from ...backbones import Preprocessing
+from ...data import Dataset
+from ...data.loading import UnreadableImage, load
+from ...models import PooledModel
+from ...models.attend import possible
+from ...models.attention_hooks import backbone_of
+from ...models.attention_maps import cls_attention, last_keys
+from ...models.cam import minmax
+from ..device import device_of
+from ..input_size import InputSize, stride_of, supported_size
+from ..maps import WithSize
+from .base import PatchFeatures
+
+MAX_SIZE = 4096  # pixels
+
+
+@dataclass(frozen=True)
+class ResizeWhole:
+    """Transform an image of any size without cropping it."""
+
+    preprocessing: Preprocessing
+    size: InputSize
+
+    def __call__(self, image: Image.Image) -> Tensor:
+        width, height = self.size(image.size)
+        pixels: Tensor = self.preprocessing.whole((height, width))(image)
+        return pixels
+
+
+class PatchFeatureExtractor:
+    """Extract patch features image by image; a model that cannot is refused at construction.
+
+    `size` is that of the short side. `source` is where keys come from (`last_keys`); `head` is one of
+    several maps, None their mean. `centre` subtracts the mean over an image's patches from its keys;
+    None does so for features without negative values, such as behind a ReLU, which are all similar.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        keys: bool,
+        attention: bool,
+        size: int | None = None,
+        source: str = "auto",
+        head: int | None = None,
+        centre: bool | None = None,
+    ) -> None:
+        self.model, self.source, self.head, self.centre = model.eval(), source, head, centre
+        self.needs_keys, self.needs_attention = keys, attention
+        self.key_source: str | None = None  # where keys came from
+        self.map_kind = attention_kind(model) if attention else None
+        backbone = backbone_of(model)
+        self.preprocessing, stride = backbone.preprocessing, stride_of(backbone)
+        if size is not None and not stride[0] <= size <= MAX_SIZE:
+            raise ValueError(
+                f"size, of the short side, must be from {stride[0]} (one patch) to {MAX_SIZE}"
+                f" pixels, got {size}"
+            )
+        wanted = InputSize(stride, size, short_side=True, minimum=self.preprocessing.size)
+        self.input_size, _ = supported_size(backbone, wanted, self.extract)
+
+    def __call__(
+        self, dataset: Dataset, workers: int = 0
+    ) -> Iterator[PatchFeatures | UnreadableImage]:
+        transform = WithSize(ResizeWhole(self.preprocessing, self.input_size))
+        for batch in load(dataset, transform, batch=1, workers=workers):
+            yield from batch.bad
+            for position in batch.indices.tolist():
+                pixels, ((width, height),) = batch.images
+                features = self.extract(pixels.to(device_of(self.model)))
+                yield features._replace(position=position, size=(int(width), int(height)))
+
+    @torch.inference_mode()
+    def extract(self, pixels: Tensor) -> PatchFeatures:
+        """Extract the features of one image (1, 3, h, w)."""
+        keys = attention = None
+        if self.needs_keys:
+            values, grid, self.key_source = last_keys(self.model, pixels, self.source)
+            keys = values[0].float().cpu()
+            if self.centre or (self.centre is None and bool((keys >= 0).all())):
+                keys = keys - keys.mean(0)
+        if self.needs_attention:
+            attention = self._attention(pixels).float().cpu()
+            grid = (attention.shape[0], attention.shape[1])
+        return PatchFeatures(0, (pixels.shape[3], pixels.shape[2]), grid, keys, attention)
+
+    def _attention(self, pixels: Tensor) -> Tensor:
+        """Return (H, W): the positive values; if there are none, the values above the lowest."""
+        maps = head_maps(self.model, pixels, self.map_kind or "auto")
+        if self.head is not None and not 0 <= self.head < len(maps):
+            raise ValueError(
+                f"this model gives {len(maps)} map(s) an image: there is no head {self.head}"
+            )
+        attention = maps.mean(0) if self.head is None else maps[self.head]
+        positive = attention.clamp_min(0)
+        return positive if attention.isnan().any() or positive.sum() > 0 else minmax(attention)
+
+
+def attention_kind(model: nn.Module) -> str:
+    """Return the kind of map that is the model's attention."""
+    if not isinstance(model, PooledModel):
+        return "cls"
+    kinds = possible(model)
+    if not kinds:
+        raise ValueError(
+            "this model has no attention map: neither an attention pool, nor CLS, nor a head"
+        )
+    return kinds[0]
+
+
+def head_maps(model: nn.Module, pixels: Tensor, kind: str) -> Tensor:
+    """Return the maps (heads, H, W) of one image: CLS attention of a backbone, else of this kind."""
+    if not isinstance(model, PooledModel):
+        return cls_attention(model, pixels, heads="all")[0]
+    options: dict[str, Any] = {"heads": "all"} if kind == "cls" else {}
+    return model.attend(pixels, kind, **options)[0]

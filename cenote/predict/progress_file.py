@@ -1,0 +1,126 @@
+"""Files in which a killed run finds what it has already computed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import nn
+
+from ..data import Dataset
+from ..data.files import write_atomically
+from ..data.loading import UnreadableImage
+
+T = TypeVar("T", bound=Any)  # a named tuple with a position
+
+
+class ProgressFile(Generic[T]):
+    """One JSON line per image, in the order of the data set, after a line with the run's digest."""
+
+    def __init__(
+        self,
+        path: Path,
+        digest: str,
+        to_json: Callable[[T], list[Any]],
+        from_json: Callable[[list[Any]], T],
+    ) -> None:
+        """`to_json` returns more than two entries, the position first: two are an unreadable image."""
+        self.path, self.digest, self.to_json, self.from_json = path, digest, to_json, from_json
+        self.done = self._check() if path.is_file() else 0
+
+    def _check(self) -> int:
+        """Count the complete lines of a run with this digest, and cut off what follows them.
+
+        Unreadable images at the end are cut off, too: a drive may have been disconnected.
+        """
+        valid = count = end = 0
+        with self.path.open("r+b") as file:
+            for number, line in enumerate(file):
+                stale = number == 0 and line.decode().strip() != self.digest
+                if stale or not line.endswith(b"\n"):
+                    break
+                end += len(line)
+                if number == 0 or not isinstance(self._parse(line), UnreadableImage):
+                    valid, count = end, number
+            file.truncate(valid)
+        return count
+
+    def resume(
+        self, dataset: Dataset, predict: Callable[[Dataset], Iterator[T | UnreadableImage]]
+    ) -> Iterator[T | UnreadableImage]:
+        """Yield the saved results, then those of `predict` for the other images, saving each."""
+        if self.done:
+            with self.path.open("rb") as file:
+                for line in islice(file, 1, 1 + self.done):
+                    yield self._parse(line)
+        for result in predict(dataset.select(range(self.done, len(dataset)))):
+            moved = result._replace(position=result.position + self.done)
+            self._append(list(moved) if isinstance(moved, UnreadableImage) else self.to_json(moved))
+            yield moved
+
+    def _append(self, entry: list[Any]) -> None:
+        # The file is created with the first result: an error before it leaves nothing behind.
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a", encoding="utf-8") as file:
+            if not file.tell():
+                file.write(f"{self.digest}\n")
+            file.write(json.dumps(entry) + "\n")
+
+    def _parse(self, line: bytes) -> T | UnreadableImage:
+        entry = json.loads(line)
+        return UnreadableImage(*entry) if len(entry) == 2 else self.from_json(entry)
+
+
+class FinishedPasses:
+    """Results of finished passes over a data set, by name, in one JSON file.
+
+    Without a path nothing is saved. `identity` is what invalidates saved results if it changes.
+    """
+
+    def __init__(self, path: Path | None = None, identity: Any = None) -> None:
+        self.path, self.identity = path, identity
+        self.results: dict[str, dict[str, Any]] = {}
+        if path is None:
+            return
+        try:
+            saved = json.loads(path.read_text())
+            if saved["of"] == identity:
+                self.results = dict(saved["done"])
+        except (OSError, ValueError, KeyError, TypeError):  # no file, or a damaged one
+            return
+
+    def save(self, name: str, result: dict[str, Any]) -> None:
+        self.results[name] = result
+        if self.path is not None:
+            with write_atomically(self.path) as temporary:
+                temporary.write_text(json.dumps({"of": self.identity, "done": self.results}))
+
+
+def run_digest(model: nn.Module, dataset: Dataset, **options: Any) -> str:
+    """Return a digest of everything that invalidates saved results: model, images, options."""
+    digest = hashlib.blake2b(json.dumps(options, sort_keys=True).encode(), digest_size=16)
+    for name, value in model.state_dict().items():
+        digest.update(name.encode())
+        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+    digest.update(files_digest(dataset).encode())
+    return digest.hexdigest()
+
+
+def files_digest(dataset: Dataset, masks: bool = False) -> str:
+    """Return a digest of paths, sizes and modification times of the images (and masks)."""
+    digest = hashlib.blake2b(digest_size=16)
+    for i in range(len(dataset)):
+        mask_files = dataset[i].masks if masks else ()
+        for path in (dataset.path(i), *(dataset.root / mask for mask in mask_files)):
+            try:
+                state = path.stat()
+                text = f"{state.st_size} {state.st_mtime_ns}"
+            except OSError:  # missing, generated, or in an archive
+                text = "-"
+            digest.update(f"{path} {text}\n".encode(errors="surrogateescape"))
+    return digest.hexdigest()
