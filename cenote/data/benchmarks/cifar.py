@@ -17,12 +17,12 @@ from ..safe_pickle import read_pickle
 from .registry import benchmark
 
 SOURCE = "cs.toronto.edu/~kriz/cifar.html"
-PIXELS = 3 * 32 * 32
-TRAINING = [f"data_batch_{k}" for k in range(1, 6)]
+IMAGE_BYTES = 3 * 32 * 32
+CIFAR10_FILES = {**{f"data_batch_{k}": "train" for k in range(1, 6)}, "test_batch": "test"}
 Bytes = npt.NDArray[np.uint8]
 
 
-class Batch(NamedTuple):
+class CifarBatch(NamedTuple):
     """The images of one file, three planes each, and their labels: fine, or coarse and fine."""
 
     name: str
@@ -31,16 +31,15 @@ class Batch(NamedTuple):
     labels: npt.NDArray[np.int64]
 
 
-class Planes:
-    """Images from planes of red, green and blue that lie in memory."""
+class CifarPixels:
+    """Images from planes of red, green and blue in memory."""
 
     def __init__(self, images: Bytes) -> None:
         self.images = images
 
     def image(self, row: int) -> Image.Image:
-        return Image.fromarray(
-            np.ascontiguousarray(self.images[row].reshape(3, 32, 32).transpose(1, 2, 0))
-        )
+        pixels = self.images[row].reshape(3, 32, 32).transpose(1, 2, 0)
+        return Image.fromarray(np.ascontiguousarray(pixels))
 
     def mask(self, row: int) -> None:
         return None
@@ -54,30 +53,18 @@ class Planes:
     SOURCE,
 )
 def read_cifar10(root: Path) -> Dataset:
-    root = _inside(root, "cifar-10-batches-py", "cifar-10-batches-bin")
-    files = [(file, "train") for file in TRAINING] + [("test_batch", "test")]
+    root = _inner(root, "cifar-10-batches-py", "cifar-10-batches-bin")
+    files = CIFAR10_FILES.items()
     if (root / "batches.meta").is_file():
-        check_layout(root, "CIFAR-10, Python version", *(file for file, _ in files), "batches.meta")
-        (classes,) = _python_names(root / "batches.meta", "label_names")
-        return _read(
-            root,
-            "cifar10",
-            [_python_batch(root / f, split, "labels") for f, split in files],
-            [classes],
-        )
-    check_layout(
-        root,
-        "CIFAR-10",
-        *(f"{file}.bin|{file}" for file, _ in files),
-        "batches.meta.txt|batches.meta",
-    )
-    classes = _lines(root / "batches.meta.txt")
-    return _read(
-        root,
-        "cifar10",
-        [_binary_batch(root / f"{f}.bin", split, 1) for f, split in files],
-        [classes],
-    )
+        check_layout(root, "CIFAR-10, Python version", *CIFAR10_FILES, "batches.meta")
+        classes = _python_names(root / "batches.meta", "label_names")
+        batches = [_python_batch(root / file, split, "labels") for file, split in files]
+    else:
+        paths = [f"{file}.bin|{file}" for file in CIFAR10_FILES]
+        check_layout(root, "CIFAR-10", *paths, "batches.meta.txt|batches.meta")
+        classes = [_words(root / "batches.meta.txt")]
+        batches = [_binary_batch(root / f"{file}.bin", split, 1) for file, split in files]
+    return _read(root, "cifar10", batches, classes)
 
 
 @benchmark(
@@ -87,82 +74,77 @@ def read_cifar10(root: Path) -> Dataset:
     SOURCE,
 )
 def read_cifar100(root: Path) -> Dataset:
-    root = _inside(root, "cifar-100-python", "cifar-100-binary")
-    splits = ("train", "test")
+    root = _inner(root, "cifar-100-python", "cifar-100-binary")
+    splits, kinds = ("train", "test"), ("coarse", "fine")
     if (root / "meta").is_file():
         check_layout(root, "CIFAR-100, Python version", *splits, "meta")
-        names = _python_names(root / "meta", "coarse_label_names", "fine_label_names")
-        batches = [
-            _python_batch(root / split, split, "coarse_labels", "fine_labels") for split in splits
-        ]
-        return _read(root, "cifar100", batches, names)
-    coarse, fine = "coarse_label_names.txt", "fine_label_names.txt"
-    check_layout(
-        root, "CIFAR-100", "train.bin|train", "test.bin|test", f"{coarse}|meta", f"{fine}|meta"
-    )
-    batches = [_binary_batch(root / f"{split}.bin", split, 2) for split in splits]
-    return _read(root, "cifar100", batches, [_lines(root / coarse), _lines(root / fine)])
+        names = _python_names(root / "meta", *(f"{kind}_label_names" for kind in kinds))
+        keys = [f"{kind}_labels" for kind in kinds]
+        batches = [_python_batch(root / split, split, *keys) for split in splits]
+    else:
+        files = [f"{kind}_label_names.txt" for kind in kinds]
+        paths = [*(f"{split}.bin|{split}" for split in splits), *(f"{file}|meta" for file in files)]
+        check_layout(root, "CIFAR-100", *paths)
+        names = [_words(root / file) for file in files]
+        batches = [_binary_batch(root / f"{split}.bin", split, 2) for split in splits]
+    return _read(root, "cifar100", batches, names)
 
 
-def _read(root: Path, name: str, batches: list[Batch], names: Sequence[list[str]]) -> Dataset:
+def _read(root: Path, name: str, batches: list[CifarBatch], names: Sequence[list[str]]) -> Dataset:
     dataset = pack(_records(root, batches, names), root, name, names[-1])
-    dataset.pixels = Planes(np.concatenate([batch.images for batch in batches]))
+    dataset.pixels = CifarPixels(np.concatenate([batch.images for batch in batches]))
     return dataset
 
 
-def _records(root: Path, batches: list[Batch], names: Sequence[list[str]]) -> Iterator[Record]:
+def _records(root: Path, batches: list[CifarBatch], names: Sequence[list[str]]) -> Iterator[Record]:
+    counts = np.array([len(known) for known in names])
     for batch in batches:
-        for place, labels in enumerate(batch.labels):
-            if not all(0 <= label < len(known) for label, known in zip(labels, names, strict=True)):
-                counts = " and ".join(str(len(known)) for known in names)
+        for i, numbers in enumerate(batch.labels):
+            if not ((numbers >= 0) & (numbers < counts)).all():
                 raise ValueError(
-                    f"{root / batch.name}, image {place}: label {labels.tolist()}, there are {counts} names"
+                    f"{root / batch.name}, image {i}: label {numbers.tolist()}, "
+                    f"but there are {' and '.join(map(str, counts))} names"
                 )
-            found = [known[label] for label, known in zip(labels, names, strict=True)]
-            attributes = {"superclass": found[0]} if len(found) > 1 else {}
-            yield Record(f"{batch.name}:{place}", found[-1], batch.split, attributes=attributes)
+            *coarse, fine = (known[k] for known, k in zip(names, numbers, strict=True))
+            attributes = {"superclass": coarse[0]} if coarse else {}
+            yield Record(f"{batch.name}:{i}", fine, batch.split, attributes=attributes)
 
 
-def _inside(root: Path, *folders: str) -> Path:
-    """The archives make a folder of their own; either may be given."""
-    return next((root / folder for folder in folders if (root / folder).is_dir()), root)
+def _inner(root: Path, *names: str) -> Path:
+    """Return the archive's folder, if it is in the root."""
+    return next((root / name for name in names if (root / name).is_dir()), root)
 
 
-def _python_batch(path: Path, split: str, *keys: str) -> Batch:
-    content = _table(path, "data", *keys)
+def _python_batch(path: Path, split: str, *keys: str) -> CifarBatch:
+    content = _read_table(path, "data", *keys)
     images, labels = content["data"], [content[key] for key in keys]
-    if not (
-        isinstance(images, np.ndarray)
-        and images.dtype == np.uint8
-        and images.shape == (len(images), PIXELS)
-    ):
-        raise ValueError(f"{path}: expected rows of {PIXELS} bytes, one an image")
-    if any(not isinstance(found, list) or len(found) != len(images) for found in labels):
-        raise ValueError(f"{path}: expected {len(images)} labels, as many as images")
-    return Batch(path.name, split, images, np.array(labels, np.int64).T)
+    shape: tuple[int, ...] = getattr(images, "shape", ())
+    if shape[1:] != (IMAGE_BYTES,) or images.dtype != np.uint8:
+        raise ValueError(f"{path}: expected a row of {IMAGE_BYTES} bytes per image")
+    if any(not isinstance(values, list) or len(values) != shape[0] for values in labels):
+        raise ValueError(f"{path}: expected {shape[0]} labels, one per image")
+    return CifarBatch(path.name, split, images, np.array(labels, np.int64).T)
 
 
 def _python_names(path: Path, *keys: str) -> list[list[str]]:
-    content = _table(path, *keys)
+    content = _read_table(path, *keys)
     return [[str(name) for name in content[key]] for key in keys]
 
 
-def _table(path: Path, *keys: str) -> dict[str, Any]:
+def _read_table(path: Path, *keys: str) -> dict[str, Any]:
     content = read_pickle(path)
     if not isinstance(content, dict) or not all(key in content for key in keys):
         raise ValueError(f"{path}: expected a table with {', '.join(keys)}")
     return content
 
 
-def _binary_batch(path: Path, split: str, labels: int) -> Batch:
-    content = np.fromfile(path, np.uint8)
-    if not content.size or content.size % (PIXELS + labels):
-        raise ValueError(
-            f"{path}: {content.size} bytes are no whole number of images of {PIXELS + labels}"
-        )
-    rows = content.reshape(-1, PIXELS + labels)
-    return Batch(path.name, split, rows[:, labels:], rows[:, :labels].astype(np.int64))
+def _binary_batch(path: Path, split: str, labels: int) -> CifarBatch:
+    content, row = np.fromfile(path, np.uint8), IMAGE_BYTES + labels
+    if not content.size or content.size % row:
+        raise ValueError(f"{path}: {content.size} bytes are not a multiple of {row} per image")
+    rows = content.reshape(-1, row)
+    return CifarBatch(path.name, split, rows[:, labels:], rows[:, :labels].astype(np.int64))
 
 
-def _lines(path: Path) -> list[str]:
+def _words(path: Path) -> list[str]:
     return path.read_text("utf-8", "replace").split()

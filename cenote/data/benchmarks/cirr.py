@@ -8,100 +8,89 @@ from typing import Any
 
 from ..dataset import Dataset, pack
 from ..json_files import read_entries, read_json
-from ..layout import LayoutError, check_layout, list_contents
+from ..layout import LayoutError, check_layout
 from ..record import Record, RetrievalQuery
+from .parsing import layout_error
 from .registry import benchmark
 
 SPLITS = {"train": "train", "val": "val", "test1": "test"}
-FOLDERS = ("train", "dev", "test1")  # of the images
+IMAGE_FOLDERS = ("train", "dev", "test1")
 
 
 @benchmark(
     "cirr",
-    "CIRR: train, val and test; the test queries have no public truth",
+    "CIRR: train, val and test; the test queries have no public ground truth",
     """\
 captions/cap.rc2.val.json (also train, test1)
 image_splits/split.rc2.val.json (also train, test1)
-img_raw/dev/*.png (also train/NUMBER/*.png, test1/*.png), or these folders beside captions/ or above it""",
+img_raw/dev/*.png (also train/NUMBER/*.png, test1/*.png), or these folders beside captions/ or \
+above it""",
     "GitHub, Cuberick-Orion/CIRR, branch cirr_dataset; images from NLVR2",
 )
 def read_cirr(root: Path) -> Dataset:
-    """A query's truth: `targets`, the one right image, and `subset`, the five other images of its group.
+    """Read CIRR; a query's truth is `targets`, the correct image, and `subset`, its group.
 
-    Its own image is in the database but is not to be counted when ranking.
+    The group is five other images. The query's image is in the database but not to be ranked.
     """
     lists = root / "cirr" if (root / "cirr" / "captions").is_dir() else root
     check_layout(lists, "CIRR", "captions/", "image_splits/")
-    splits = [
-        split
-        for split in SPLITS
-        if _file(lists, "captions/cap", split) and _file(lists, "image_splits/split", split)
-    ]
+    captions, image_lists = _files(lists, "captions/cap"), _files(lists, "image_splits/split")
+    splits = [split for split in SPLITS if split in captions and split in image_lists]
     if not splits:
-        found = list_contents(lists / "captions")
-        raise LayoutError(
-            f"{lists} is not CIRR: expected captions/cap.rc2.val.json and its image_splits, found {found}"
-        )
-    images = _images_folder(lists)
-    places: dict[str, int] = {}
+        expected = "cap.rc2.val.json, and its image_splits beside it"
+        raise layout_error(lists / "captions", "CIRR's", expected)
+    positions: dict[str, int] = {}
     records: list[Record] = []
     for split in splits:
-        for name, path in _paths(_file(lists, "image_splits/split", split)).items():
-            if places.setdefault(name, len(places)) == len(records):
+        for name, path in _image_paths(image_lists[split]).items():
+            if positions.setdefault(name, len(positions)) == len(records):
                 records.append(Record(path.removeprefix("./"), split=SPLITS[split]))
-    dataset = pack(records, images, "cirr")
+    dataset = pack(records, _find_images(lists), "cirr")
     for split in splits:
-        dataset.queries += _queries(_file(lists, "captions/cap", split), places, dataset.problems)
+        dataset.queries += _queries(captions[split], positions, dataset.problems)
     return dataset
 
 
-def _file(root: Path, start: str, split: str) -> Path | None:
-    """Of whatever version: cap.rc2.val.json."""
-    return next(iter(sorted(root.glob(f"{start}.*.{split}.json"))), None)
+def _files(root: Path, start: str) -> dict[str, Path]:
+    """Return the files by split, of any version: captions/cap.rc2.val.json."""
+    paths = sorted(root.glob(f"{start}.*.*.json"), reverse=True)
+    return {path.name.split(".")[-2]: path for path in paths}
 
 
-def _images_folder(lists: Path) -> Path:
-    places = (lists / "img_raw", lists, lists.parent)
-    found = next(
-        (place for place in places if any((place / name).is_dir() for name in FOLDERS)), None
+def _find_images(lists: Path) -> Path:
+    for folder in (lists / "img_raw", lists, lists.parent):
+        if any((folder / name).is_dir() for name in IMAGE_FOLDERS):
+            return folder
+    raise LayoutError(
+        f"{lists} lacks CIRR's images: expected train/, dev/ or test1/ in img_raw/, "
+        "beside captions/ or above it"
     )
-    if found is None:
-        raise LayoutError(
-            f"{lists} lacks CIRR's images: expected train/, dev/ or test1/ in img_raw/, beside captions/ or above it; "
-            f"found {list_contents(lists)}"
-        )
-    return found
 
 
-def _paths(path: Path | None) -> dict[str, str]:
-    assert path is not None
+def _image_paths(path: Path) -> dict[str, str]:
     paths = read_json(path)
     if not isinstance(paths, dict) or not all(isinstance(value, str) for value in paths.values()):
-        raise ValueError(
-            f"{path}: expected the path of each image by its name, found {str(paths)[:80]}"
-        )
+        raise ValueError(f"{path}: expected image paths by name, found {str(paths)[:80]}")
     return paths
 
 
 def _queries(
-    path: Path | None, places: Mapping[str, int], problems: list[str]
+    path: Path, positions: Mapping[str, int], problems: list[str]
 ) -> Iterator[RetrievalQuery]:
-    assert path is not None
     for number, entry in enumerate(read_entries(path, "reference", "caption", "img_set"), 1):
         try:
-            yield _query(entry, places)
+            yield _query(entry, positions)
         except (KeyError, TypeError) as error:
             problems.append(
                 f"{path}: entry {number} names {error}, which is not in its image_splits"
             )
 
 
-def _query(entry: Mapping[str, Any], places: Mapping[str, int]) -> RetrievalQuery:
-    reference = entry["reference"]
-    truth = {
-        "subset": tuple(places[name] for name in entry["img_set"]["members"] if name != reference)
-    }
+def _query(entry: Mapping[str, Any], positions: Mapping[str, int]) -> RetrievalQuery:
+    members = [name for name in entry["img_set"]["members"] if name != entry["reference"]]
+    truth = {"subset": tuple(positions[name] for name in members)}
     if entry.get("target_hard"):
-        truth["targets"] = (places[entry["target_hard"]],)
+        truth["targets"] = (positions[entry["target_hard"]],)
     name = str(entry["pairid"]) if "pairid" in entry else None
-    return RetrievalQuery(places[reference], truth, str(entry["caption"]), name=name)
+    image = positions[entry["reference"]]
+    return RetrievalQuery(image, truth, str(entry["caption"]), name=name)

@@ -1,10 +1,9 @@
-"""FashionIQ: a garment, two sentences on how another differs, and that one."""
+"""FashionIQ: a garment, two sentences on how another differs, and that other garment."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from ..dataset import Dataset, pack
 from ..json_files import read_entries, read_json
@@ -12,71 +11,65 @@ from ..layout import check_layout
 from ..record import Record, RetrievalQuery
 from .registry import benchmark
 
-KINDS, SPLITS = ("dress", "shirt", "toptee"), ("train", "val", "test")
-_FILES = ("captions/cap", "image_splits/split")
+GARMENTS, SPLITS = ("dress", "shirt", "toptee"), ("train", "val", "test")
+FILES = ("captions/cap", "image_splits/split")
+Positions = dict[tuple[str, str, str], int]  # by garment, split and image
 
 
 @benchmark(
     "fashioniq",
-    "FashionIQ: dress, shirt and toptee, each with its own images; the test queries have no public truth",
+    "FashionIQ: dress, shirt and toptee, each with its own images; the test queries have no public "
+    "ground truth",
     """\
 captions/cap.dress.train.json, cap.dress.val.json (also shirt, toptee; test optional)
 image_splits/split.dress.train.json, split.dress.val.json (also shirt, toptee; test optional)
 images/B008BHCT58.jpg, ...""",
-    "GitHub, XiaoxiaoGuo/fashion-iq (captions, image_splits) and hongwang600/fashion-iq-metadata (images)",
+    "GitHub, XiaoxiaoGuo/fashion-iq (captions, image_splits) and hongwang600/fashion-iq-metadata "
+    "(images)",
 )
 def read_fashioniq(root: Path) -> Dataset:
-    """The class of an image is its kind: a query looks among the images of its own kind and split.
+    """Read FashionIQ; a query searches among the images of its garment (the class) and split.
 
-    An image that is listed for two kinds is two records.
+    An image that is listed for two garments is two records.
     """
-    needed = [
-        f"{what}.{kind}.{split}.json" for kind in KINDS for split in SPLITS[:2] for what in _FILES
-    ]
-    check_layout(root, "FashionIQ", *needed, "images/")
-    parts = [
-        (k, s)
-        for k in KINDS
-        for s in SPLITS
-        if all((root / f"{what}.{k}.{s}.json").is_file() for what in _FILES)
-    ]
-    places: dict[tuple[str, str, str], int] = {}
-    for kind, split in parts:
-        for image in _names(root / f"image_splits/split.{kind}.{split}.json"):
-            places.setdefault((kind, split, image), len(places))
-    records = (Record(f"images/{image}.jpg", kind, split) for kind, split, image in places)
-    dataset = pack(records, root, "fashioniq", list(KINDS))
-    for kind, split in parts:
-        for query in _queries(root / f"captions/cap.{kind}.{split}.json", kind, split, places):
-            if isinstance(query, RetrievalQuery):
-                dataset.queries.append(query)
-            else:
-                dataset.problems.append(query)
+    subsets = [(garment, split) for garment in GARMENTS for split in SPLITS]
+    files = {pair: [f"{file}.{pair[0]}.{pair[1]}.json" for file in FILES] for pair in subsets}
+    required = [file for pair in subsets if pair[1] != "test" for file in files[pair]]
+    check_layout(root, "FashionIQ", *required, "images/")
+    subsets = [pair for pair in subsets if all((root / file).is_file() for file in files[pair])]
+    positions: Positions = {}
+    for garment, split in subsets:
+        for image in _image_names(root / f"image_splits/split.{garment}.{split}.json"):
+            positions.setdefault((garment, split, image), len(positions))
+    records = (Record(f"images/{image}.jpg", garment, split) for garment, split, image in positions)
+    dataset = pack(records, root, "fashioniq", list(GARMENTS))
+    for garment, split in subsets:
+        dataset.queries += _queries(root, garment, split, positions, dataset.problems)
     return dataset
 
 
-def _names(path: Path) -> list[str]:
+def _image_names(path: Path) -> list[str]:
     names = read_json(path)
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ValueError(f"{path}: expected a list of names of images, found {str(names)[:80]}")
+        raise ValueError(f"{path}: expected a list of image names, found {str(names)[:80]}")
     return names
 
 
 def _queries(
-    path: Path, kind: str, split: str, places: dict[tuple[str, str, str], int]
-) -> Iterator[RetrievalQuery | str]:
-    """Or a sentence in the place of one."""
+    root: Path, garment: str, split: str, positions: Positions, problems: list[str]
+) -> Iterator[RetrievalQuery]:
+    path = root / f"captions/cap.{garment}.{split}.json"
     for number, entry in enumerate(read_entries(path, "candidate", "captions"), 1):
-        asked = [entry["candidate"], *([entry["target"]] if entry.get("target") else [])]
-        found = [places.get((kind, split, name)) for name in asked]
-        if None in found:
-            yield f"{path}: entry {number} names {asked[found.index(None)]}, which is not in split.{kind}.{split}.json"
+        names = [entry["candidate"]]
+        if entry.get("target"):
+            names.append(entry["target"])
+        unknown = [name for name in names if (garment, split, name) not in positions]
+        if unknown:
+            listed = f"split.{garment}.{split}.json"
+            problems.append(f"{path}: entry {number} names {unknown[0]}, which is not in {listed}")
             continue
-        image, *targets = (place for place in found if place is not None)
+        image, *targets = (positions[garment, split, name] for name in names)
         truth = {"targets": tuple(targets)} if targets else {}
-        yield RetrievalQuery(image, truth, _text(entry["captions"]), group=kind)
-
-
-def _text(captions: Any) -> str:
-    """Joined by "and", as is usual."""
-    return " and ".join(str(caption).strip(" .?,") for caption in captions)
+        # The sentences are joined by "and", as usual.
+        text = " and ".join(str(caption).strip(" .?,") for caption in entry["captions"])
+        yield RetrievalQuery(image, truth, text, group=garment)

@@ -12,20 +12,25 @@ from .parsing import read_mat
 from .registry import benchmark
 
 SPLITS = {"train": "trnid", "val": "valid", "test": "tstid"}
-# In the order of the labels, as the set's page names them.
-CLASSES = """pink primrose, hard-leaved pocket orchid, canterbury bells, sweet pea, english marigold, tiger lily,
-moon orchid, bird of paradise, monkshood, globe thistle, snapdragon, colt's foot, king protea, spear thistle,
-yellow iris, globe-flower, purple coneflower, peruvian lily, balloon flower, giant white arum lily, fire lily,
-pincushion flower, fritillary, red ginger, grape hyacinth, corn poppy, prince of wales feathers, stemless gentian,
-artichoke, sweet william, carnation, garden phlox, love in the mist, mexican aster, alpine sea holly,
-ruby-lipped cattleya, cape flower, great masterwort, siam tulip, lenten rose, barbeton daisy, daffodil, sword lily,
-poinsettia, bolero deep blue, wallflower, marigold, buttercup, oxeye daisy, common dandelion, petunia, wild pansy,
-primula, sunflower, pelargonium, bishop of llandaff, gaura, geranium, orange dahlia, pink-yellow dahlia,
-cautleya spicata, japanese anemone, black-eyed susan, silverbush, californian poppy, osteospermum, spring crocus,
-bearded iris, windflower, tree poppy, gazania, azalea, water lily, rose, thorn apple, morning glory, passion flower,
-lotus, toad lily, anthurium, frangipani, clematis, hibiscus, columbine, desert-rose, tree mallow, magnolia, cyclamen,
-watercress, canna lily, hippeastrum, bee balm, ball moss, foxglove, bougainvillea, camellia, mallow, mexican petunia,
-bromelia, blanket flower, trumpet creeper, blackberry lily"""
+# In the order of the labels.
+CLASSES = """
+pink primrose, hard-leaved pocket orchid, canterbury bells, sweet pea, english marigold, tiger
+lily, moon orchid, bird of paradise, monkshood, globe thistle, snapdragon, colt's foot, king
+protea, spear thistle, yellow iris, globe-flower, purple coneflower, peruvian lily, balloon
+flower, giant white arum lily, fire lily, pincushion flower, fritillary, red ginger, grape
+hyacinth, corn poppy, prince of wales feathers, stemless gentian, artichoke, sweet william,
+carnation, garden phlox, love in the mist, mexican aster, alpine sea holly, ruby-lipped
+cattleya, cape flower, great masterwort, siam tulip, lenten rose, barbeton daisy, daffodil,
+sword lily, poinsettia, bolero deep blue, wallflower, marigold, buttercup, oxeye daisy, common
+dandelion, petunia, wild pansy, primula, sunflower, pelargonium, bishop of llandaff, gaura,
+geranium, orange dahlia, pink-yellow dahlia, cautleya spicata, japanese anemone, black-eyed
+susan, silverbush, californian poppy, osteospermum, spring crocus, bearded iris, windflower,
+tree poppy, gazania, azalea, water lily, rose, thorn apple, morning glory, passion flower,
+lotus, toad lily, anthurium, frangipani, clematis, hibiscus, columbine, desert-rose, tree
+mallow, magnolia, cyclamen, watercress, canna lily, hippeastrum, bee balm, ball moss, foxglove,
+bougainvillea, camellia, mallow, mexican petunia, bromelia, blanket flower, trumpet creeper,
+blackberry lily
+"""
 
 
 @benchmark(
@@ -36,21 +41,23 @@ bromelia, blanket flower, trumpet creeper, blackberry lily"""
 )
 def read_flowers(root: Path) -> Dataset:
     check_layout(root, "Oxford 102 Flowers", "jpg/", "imagelabels.mat", "setid.mat")
-    return pack(_records(root), root, "flowers", [name.strip() for name in CLASSES.split(",")])
-
-
-def _records(root: Path) -> Iterator[Record]:
     classes = [name.strip() for name in CLASSES.split(",")]
+    return pack(_records(root, classes), root, "flowers", classes)
+
+
+def _records(root: Path, classes: list[str]) -> Iterator[Record]:
     (labels,) = read_mat(root / "imagelabels.mat", "labels")
     for split, numbers in zip(SPLITS, read_mat(root / "setid.mat", *SPLITS.values()), strict=True):
         for number in map(int, numbers):
             if not 1 <= number <= len(labels):
                 raise ValueError(
-                    f"{root / 'setid.mat'}: image {number}, but imagelabels.mat has {len(labels)} labels"
+                    f"{root / 'setid.mat'}: image {number}, but imagelabels.mat has "
+                    f"{len(labels)} labels"
                 )
             label = int(labels[number - 1])
             if not 1 <= label <= len(classes):
                 raise ValueError(
-                    f"{root / 'imagelabels.mat'}, image {number}: label {label} is not between 1 and 102"
+                    f"{root / 'imagelabels.mat'}, image {number}: label {label} is not between "
+                    f"1 and {len(classes)}"
                 )
             yield Record(f"jpg/image_{number:05d}.jpg", classes[label - 1], split)

@@ -11,8 +11,11 @@ from ..record import Record, RetrievalQuery
 from ..safe_pickle import read_pickle
 from .registry import benchmark
 
-SOURCE = "cmp.felk.cvut.cz, Revisiting Oxford and Paris (gnd_*.pkl), with the images of Oxford 5k and Paris 6k in jpg/"
-JUDGED = ("easy", "hard", "junk")
+SOURCE = (
+    "cmp.felk.cvut.cz, Revisiting Oxford and Paris (gnd_*.pkl), with the images of Oxford 5k and "
+    "Paris 6k in jpg/"
+)
+KINDS = ("easy", "hard", "junk")  # of correct answers
 
 
 @benchmark(
@@ -36,34 +39,36 @@ def read_rparis(root: Path) -> Dataset:
 
 
 def _read(root: Path, name: str, published: str) -> Dataset:
-    """The database comes first, in the published order, so that its positions are those of the ground truth."""
-    check_layout(root, published, f"gnd_{published}.pkl", "jpg/")
+    """Read the database, in the order of the ground truth's positions, then the queries."""
     path = root / f"gnd_{published}.pkl"
-    found = read_pickle(path)
+    check_layout(root, published, path.name, "jpg/")
+    content = read_pickle(path)
     try:
-        database, asking, truth = found["imlist"], found["qimlist"], found["gnd"]
-        records = [Record(f"jpg/{image}.jpg", split="gallery") for image in database]
-        records += [Record(f"jpg/{image}.jpg", split="query") for image in asking]
-        queries = [
-            _query(len(database) + number, judged, len(database))
-            for number, judged in enumerate(truth)
-            if number < len(asking)
+        database, query_images, answers = (content[key] for key in ("imlist", "qimlist", "gnd"))
+        splits = [
+            *((image, "gallery") for image in database),
+            *((q, "query") for q in query_images),
         ]
+        records = [Record(f"jpg/{image}.jpg", split=split) for image, split in splits]
+        n = len(database)
+        pairs = zip(range(n, len(records)), answers, strict=False)
+        queries = [_query(image, answer, n) for image, answer in pairs]
     except (TypeError, KeyError, IndexError, ValueError) as error:
         raise ValueError(
-            f"{path} is no ground truth: expected imlist, qimlist and gnd of easy, hard, junk and bbx; "
-            f"{type(error).__name__} {error}"
+            f"{path} is not a ground truth: expected imlist, qimlist and gnd of easy, hard, junk "
+            f"and bbx; {type(error).__name__} {error}"
         ) from error
-    if len(queries) != len(asking):
-        raise ValueError(f"{path} has {len(asking)} queries, but the truth of {len(queries)}")
+    if len(queries) != len(query_images):
+        counts = f"{len(query_images)} queries, but the answers to {len(queries)}"
+        raise ValueError(f"{path} has {counts}")
     dataset = pack(records, root, name)
     dataset.queries = queries
     return dataset
 
 
-def _query(image: int, judged: Any, images: int) -> RetrievalQuery:
-    truth = {key: tuple(int(place) for place in judged[key]) for key in JUDGED}
-    if any(not 0 <= place < images for places in truth.values() for place in places):
-        raise ValueError(f"a position that is not among the {images} images")
-    x1, y1, x2, y2 = (float(corner) for corner in judged["bbx"])
+def _query(image: int, answer: Any, images: int) -> RetrievalQuery:
+    truth = {kind: tuple(int(position) for position in answer[kind]) for kind in KINDS}
+    if any(not 0 <= position < images for positions in truth.values() for position in positions):
+        raise ValueError(f"a position is not among the {images} images")
+    x1, y1, x2, y2 = (float(corner) for corner in answer["bbx"])
     return RetrievalQuery(image, truth, box=(x1, y1, x2, y2))

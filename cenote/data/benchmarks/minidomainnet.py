@@ -8,11 +8,12 @@ from pathlib import Path
 from ..dataset import Dataset, pack
 from ..layout import check_layout
 from ..record import Record
-from .parsing import QUERY_AND_DATABASE, SOURCE, parse_lines, read_domain_lists
+from .parsing import FREEDOM, QUERY_AND_DATABASE, parse_lines, read_domain_lists
 from .registry import benchmark
 
 DOMAINS = ("clipart", "painting", "real", "sketch")
 IMAGES = "clipart/aircraft_carrier/*.jpg\npainting/, real/, sketch/"
+LISTS = [(domain, split) for domain in DOMAINS for split in ("train", "test")]
 
 
 @benchmark(
@@ -22,34 +23,29 @@ IMAGES = "clipart/aircraft_carrier/*.jpg\npainting/, real/, sketch/"
     "ai.bu.edu/M3SDA (DomainNet, cleaned); splits_mini.zip: github.com/KaiyangZhou/Dassl.pytorch",
 )
 def read_minidomainnet(root: Path) -> Dataset:
-    lists = [
-        f"splits_mini/{domain}_{split}.txt" for domain in DOMAINS for split in ("train", "test")
-    ]
-    check_layout(root, "MiniDomainNet", *lists)
-    numbers: dict[str, int] = {}  # filled while the records go by
+    paths = [f"splits_mini/{domain}_{split}.txt" for domain, split in LISTS]
+    check_layout(root, "MiniDomainNet", *paths)
+    numbers: dict[str, int] = {}  # of classes, filled while the records are read
     return pack(_records(root, numbers), root, "minidomainnet", class_order=numbers.__getitem__)
 
 
 def _records(root: Path, numbers: dict[str, int]) -> Iterator[Record]:
-    for domain in DOMAINS:
-        for split in ("train", "test"):
+    for domain, split in LISTS:
 
-            def record(path: str, number: str, domain: str = domain, split: str = split) -> Record:
-                folder, label, *_ = [*path.split("/"), ""]
-                if folder != domain or numbers.setdefault(label, int(number)) != int(number):
-                    raise ValueError(
-                        f"expected an image of {domain}, and of a class one number in all lists"
-                    )
-                return Record(path, label, split, domain=domain)
+        def record(path: str, number: str, domain: str = domain, split: str = split) -> Record:
+            folder, label, *_ = [*path.split("/"), ""]
+            if folder != domain or numbers.setdefault(label, int(number)) != int(number):
+                raise ValueError(f"expected an image of {domain}, and one number per class")
+            return Record(path, label, split, domain=domain)
 
-            yield from parse_lines(root / "splits_mini" / f"{domain}_{split}.txt", record, 2)
+        yield from parse_lines(root / "splits_mini" / f"{domain}_{split}.txt", record, 2)
 
 
 @benchmark(
     "minidomainnet-conversion",
     "MiniDomainNet, domain conversion: query and gallery",
     f"query_files.csv\ndatabase_files.csv\n{IMAGES}",
-    f"{SOURCE}; DomainNet",
+    f"{FREEDOM}; DomainNet",
 )
 def read_minidomainnet_conversion(root: Path) -> Dataset:
     what = "MiniDomainNet for domain conversion"

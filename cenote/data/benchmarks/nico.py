@@ -8,10 +8,11 @@ from pathlib import Path
 from ..dataset import Dataset, pack
 from ..layout import check_layout
 from ..record import Record
-from .parsing import QUERY_AND_DATABASE, SOURCE, parse_lines, read_domain_lists
+from .parsing import FREEDOM, QUERY_AND_DATABASE, parse_lines, read_domain_lists
 from .registry import benchmark
 
 DOMAINS = ("autumn", "dim", "grass", "outdoor", "rock", "water")
+LISTS = [(domain, split) for domain in DOMAINS for split in ("train", "test")]
 
 
 @benchmark(
@@ -22,39 +23,34 @@ DOMAINS = ("autumn", "dim", "grass", "outdoor", "rock", "water")
     "nicochallenge.com/dataset (DG_Benchmark.zip)",
 )
 def read_nico(root: Path) -> Dataset:
-    lists = [
-        f"NICO_DG_official/{domain}_{split}.txt"
-        for domain in DOMAINS
-        for split in ("train", "test")
-    ]
-    check_layout(root, "NICO++", "NICO_DG/", *lists)
-    numbers: dict[str, int] = {}  # filled while the records go by
+    paths = [f"NICO_DG_official/{domain}_{split}.txt" for domain, split in LISTS]
+    check_layout(root, "NICO++", "NICO_DG/", *paths)
+    numbers: dict[str, int] = {}  # of classes, filled while the records are read
     return pack(_records(root, numbers), root, "nico", class_order=numbers.__getitem__)
 
 
 def _records(root: Path, numbers: dict[str, int]) -> Iterator[Record]:
-    for domain in DOMAINS:
-        for split in ("train", "test"):
+    for domain, split in LISTS:
 
-            def record(line: str, domain: str = domain, split: str = split) -> Record:
-                path, _, number = line.rpartition(" ")  # classes such as "fishing rod" have spaces
-                parts = path.split("/")
-                if len(parts) < 3 or parts[-3] != domain:
-                    raise ValueError(f"expected NICO_DG/{domain}/CLASS/IMAGE and a number")
-                if numbers.setdefault(parts[-2], int(number)) != int(number):
-                    raise ValueError(f"class {parts[-2]} was number {numbers[parts[-2]]} before")
-                return Record(f"NICO_DG/{'/'.join(parts[-3:])}", parts[-2], split, domain=domain)
+        def record(line: str, domain: str = domain, split: str = split) -> Record:
+            path, _, number = line.rpartition(" ")  # classes such as "fishing rod" have spaces
+            *_, folder, label, image = ["", "", *path.split("/")]
+            if folder != domain:
+                raise ValueError(f"expected NICO_DG/{domain}/CLASS/IMAGE and a number")
+            if numbers.setdefault(label, int(number)) != int(number):
+                raise ValueError(f"class {label} had number {numbers[label]} before")
+            return Record(f"NICO_DG/{folder}/{label}/{image}", label, split, domain=domain)
 
-            yield from parse_lines(root / "NICO_DG_official" / f"{domain}_{split}.txt", record, 1)
+        yield from parse_lines(root / "NICO_DG_official" / f"{domain}_{split}.txt", record, 1)
 
 
 @benchmark(
     "nico-conversion",
     "NICO++, domain conversion: query and gallery",
-    "query_files.csv\ndatabase_files.csv\nautumn/airplane/*.jpg\ndim/, grass/, outdoor/, rock/, water/",
-    f"{SOURCE}; nicochallenge.com/dataset (DG_Benchmark.zip)",
+    "query_files.csv\ndatabase_files.csv\nautumn/airplane/*.jpg\n"
+    "dim/, grass/, outdoor/, rock/, water/",
+    f"{FREEDOM}; nicochallenge.com/dataset (DG_Benchmark.zip)",
 )
 def read_nico_conversion(root: Path) -> Dataset:
-    return read_domain_lists(
-        root, "nico-conversion", "NICO++ for domain conversion", QUERY_AND_DATABASE
-    )
+    what = "NICO++ for domain conversion"
+    return read_domain_lists(root, "nico-conversion", what, QUERY_AND_DATABASE)

@@ -1,4 +1,4 @@
-"""Tables and MATLAB files of the published sets: damage gets one sentence with its place."""
+"""Read text tables, MATLAB files and folders of published data sets; errors name file and line."""
 
 from __future__ import annotations
 
@@ -10,19 +10,28 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..dataset import Dataset, pack
-from ..images import SUFFIXES
+from ..images import is_image_name
 from ..layout import LayoutError, check_layout, list_contents
 from ..record import Box, Record
 
 T = TypeVar("T")
+SplitLists = Mapping[str | None, str]  # the file of each split
+
+# The lists of FreeDom for domain conversion.
+FREEDOM = "github.com/NikosEfth/freedom (data/ and set_dataset.py)"
+QUERY_AND_DATABASE: SplitLists = {"query": "query_files.csv", "gallery": "database_files.csv"}
+FULL: SplitLists = {None: "full_files.csv"}
+# Words of the text queries, where they are not the names of the domains.
+DOMAIN_WORDS = {"real": "photo", "dim": "dimlight", "New": "Today", "Old": "Archive"}
 
 
 def parse_lines(
     path: Path, parse: Callable[..., T], columns: int, separator: str | None = None, skip: int = 0
 ) -> Iterator[T]:
-    """`parse` of the values of each line; the last value takes the rest of its line.
+    """Yield `parse(*values)` for each line; the last value takes the remainder of the line.
 
-    A line with fewer values, or one that `parse` raises a ValueError or KeyError of, is an error with file and number.
+    A line with fewer values, or for which `parse` raises a ValueError or KeyError, is a ValueError
+    that names file and line.
     """
     with open(path, encoding="utf-8", errors="surrogateescape") as file:
         for number, line in enumerate(file, 1):
@@ -30,105 +39,95 @@ def parse_lines(
             if number <= skip or not text:
                 continue
             values = text.split(separator, columns - 1)
-            if len(values) != columns:
-                raise ValueError(
-                    f"{path}, line {number}: expected {columns} values, found {text[:80]!r}"
-                )
             try:
+                if len(values) != columns:
+                    raise ValueError(f"expected {columns} values")
                 yield parse(*values)
             except (ValueError, KeyError) as error:
-                reason = f"{error} is not known" if isinstance(error, KeyError) else error
+                reason = f"unknown {error}" if isinstance(error, KeyError) else error
                 raise ValueError(f"{path}, line {number}: {reason}, in {text[:80]!r}") from error
 
 
 def split_lines(
     path: Path, columns: int, separator: str | None = None, skip: int = 0
 ) -> Iterator[tuple[str, ...]]:
-    """The values of each line as they stand."""
+    """Yield the values of each line."""
     return parse_lines(path, lambda *values: values, columns, separator, skip)
 
 
-def corners(x1: Any, y1: Any, x2: Any, y2: Any) -> Box:
-    """A box of two corners, the second one outside."""
+def make_box(x1: Any, y1: Any, x2: Any, y2: Any) -> Box:
+    """Return a box of two corners, the second one exclusive."""
     box = Box(float(x1), float(y1), float(x2), float(y2))
-    if not (box.x1 < box.x2 and box.y1 < box.y2):  # also false for NaN
-        raise ValueError(f"no box has the corners {x1}, {y1}, {x2}, {y2}")
+    if not (box.x1 < box.x2 and box.y1 < box.y2):  # also for NaN
+        raise ValueError(f"a box needs x1 < x2 and y1 < y2, got {x1}, {y1}, {x2}, {y2}")
     return box
 
 
 def read_mat(path: Path, *names: str) -> list[Any]:
-    """These variables of a MATLAB file, as arrays of at least one dimension."""
+    """Return variables of a MATLAB file, as arrays of at least one dimension."""
     from scipy.io import loadmat
 
     try:
         variables = loadmat(path, squeeze_me=True, variable_names=list(names))
-    except Exception as error:  # a damaged file fails with any error at all
-        raise ValueError(
-            f"{path} is no MATLAB file that can be read: {' '.join(str(error).split())[:120]}"
-        ) from error
-    missing = [name for name in names if name not in variables]
-    if missing:
-        raise ValueError(f"{path}: expected {', '.join(names)} in it; {', '.join(missing)} missing")
+    except Exception as error:  # a damaged file may raise anything
+        reason = " ".join(str(error).split())[:120]
+        raise ValueError(f"{path} is not a readable MATLAB file: {reason}") from error
+    _check_names(path, names, variables)
     return [np.atleast_1d(variables[name]) for name in names]
 
 
-def fields(path: Path, struct: Any, *names: str) -> Iterator[tuple[Any, ...]]:
-    """These fields of each element of a struct array."""
-    missing = [name for name in names if name not in (struct.dtype.names or ())]
-    if missing:
-        known = ", ".join(struct.dtype.names or ()) or "none"
-        raise ValueError(
-            f"{path}: expected the fields {', '.join(names)}; {', '.join(missing)} missing, found {known}"
-        )
+def struct_rows(path: Path, struct: Any, *names: str) -> Iterator[tuple[Any, ...]]:
+    """Yield fields of each element of a MATLAB struct array."""
+    _check_names(path, names, struct.dtype.names or ())
     return zip(*(struct[name] for name in names), strict=True)
 
 
+def _check_names(path: Path, names: tuple[str, ...], available: Any) -> None:
+    missing = ", ".join(name for name in names if name not in available)
+    if missing:
+        raise ValueError(f"{path}: expected {', '.join(names)} in it; {missing} missing")
+
+
 def folders(path: Path) -> list[str]:
-    """The names of the folders in one, none if it is not there."""
+    """Return the sorted names of the folders in a folder, none if it does not exist."""
     if not path.is_dir():
         return []
     with os.scandir(path) as entries:
-        return sorted(
-            entry.name for entry in entries if not entry.name.startswith(".") and entry.is_dir()
-        )
+        return sorted(e.name for e in entries if not e.name.startswith(".") and e.is_dir())
 
 
 def images(path: Path) -> list[str]:
-    """The names of the images in a folder."""
-    with os.scandir(path) as entries:
-        names = [entry.name for entry in entries if not entry.name.startswith(".")]
-    return sorted(name for name in names if os.path.splitext(name)[1].lower() in SUFFIXES)
+    """Return the sorted names of the images in a folder."""
+    names = sorted(os.listdir(path))
+    return [name for name in names if not name.startswith(".") and is_image_name(name)]
 
 
-def layout_error(root: Path, what: str, wanted: str) -> LayoutError:
-    """The refusal of a folder whose reader looks for names that it cannot spell out."""
-    if not root.is_dir():
-        return LayoutError(
-            f"{root} is {'a file' if root.exists() else 'not there'}: {what} is a folder with {wanted}"
-        )
-    return LayoutError(f"{root} is not {what}: expected {wanted}, found {list_contents(root)}")
+def layout_error(root: Path, what: str, expected: str) -> LayoutError:
+    """Return the error for a folder whose reader cannot list the exact names it needs."""
+    if root.is_dir():
+        found = list_contents(root)
+        return LayoutError(f"{root} is not {what}: expected {expected}, found {found}")
+    problem = "a file" if root.exists() else "missing"
+    return LayoutError(f"{root} is {problem}: {what} is a folder with {expected}")
 
 
-Lists = Mapping[str | None, str]  # the file of each split
-SOURCE = "github.com/NikosEfth/freedom (data/ and set_dataset.py)"
-QUERY_AND_DATABASE: Lists = {"query": "query_files.csv", "gallery": "database_files.csv"}
-WHOLE: Lists = {None: "full_files.csv"}
-# The words of the text queries, where they are not the names of the domains.
-DOMAIN_WORDS = {"real": "photo", "dim": "dimlight", "New": "Today", "Old": "Archive"}
+def read_domain_lists(root: Path, name: str, what: str, lists: SplitLists) -> Dataset:
+    """Read FreeDom's lists, in the folder of the images: `set/path domain class` per line.
 
-
-def read_domain_lists(root: Path, name: str, what: str, lists: Lists) -> Dataset:
+    The protocol makes queries of them: each image of the split `query` (of the full set if there
+    are no splits) with each other domain; the images of its class in that domain are correct.
+    """
     check_layout(root, what, *lists.values())
-    return pack(_records(root, lists), root, name)
 
+    def record(path: str, domain: str, label: str) -> Record:
+        relative = path.partition("/")[2]  # without FreeDom's name of the folder
+        if not relative:
+            raise ValueError(f"{path} is not a path in the set's folder")
+        return Record(relative, label, domain=domain)
 
-def _records(root: Path, lists: Lists) -> Iterator[Record]:
-    for split, file in lists.items():
-
-        def record(path: str, domain: str, label: str, split: str | None = split) -> Record:
-            below = path.partition("/")[2]  # without the name that FreeDom gives the set's folder
-            if not below:
-                raise ValueError(f"{path} is no path below the set's folder")
-            return Record(below, label, split, domain=domain)
-
-        yield from parse_lines(root / file, record, 3)
+    records = (
+        parsed._replace(split=split)
+        for split, file in lists.items()
+        for parsed in parse_lines(root / file, record, 3)
+    )
+    return pack(records, root, name)

@@ -25,11 +25,10 @@ def read_sop(root: Path) -> Dataset:
 
 def _records(root: Path) -> Iterator[Record]:
     for split in ("train", "test"):
+        for record in parse_lines(root / f"Ebay_{split}.txt", _record, 4, skip=1):
+            yield record._replace(split=split)
 
-        def record(
-            image: str, product: str, superclass: str, path: str, split: str = split
-        ) -> Record:
-            kind = path.partition("/")[0].removesuffix("_final")
-            return Record(path, str(int(product)), split, attributes={"superclass": kind})
 
-        yield from parse_lines(root / f"Ebay_{split}.txt", record, 4, skip=1)
+def _record(image: str, product: str, superclass: str, path: str) -> Record:
+    folder = path.partition("/")[0].removesuffix("_final")
+    return Record(path, str(int(product)), attributes={"superclass": folder})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 from ..dataset import Dataset, pack
@@ -13,31 +12,26 @@ from .registry import benchmark
 
 CLASSES = [
     *("aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair", "cow"),
-    *(
-        "diningtable",
-        "dog",
-        "horse",
-        "motorbike",
-        "person",
-        "pottedplant",
-        "sheep",
-        "sofa",
-        "train",
-        "tvmonitor",
-    ),
+    *("diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa"),
+    *("train", "tvmonitor"),
 ]
 SOURCE = "The PASCAL Visual Object Classes home page (VOCtrainval and VOCtest archives)"
+SEGMENTATION = {split: f"ImageSets/Segmentation/{split}.txt" for split in ("train", "val")}
 
 
-def _tree(year: str, *more: str) -> str:
-    lines = ("Annotations/*.xml", "ImageSets/Main/trainval.txt", *more, "JPEGImages/*.jpg")
-    return "\n".join(f"VOCdevkit/VOC{year}/{line}" for line in lines)
+def _tree(year: str, *lines: str) -> str:
+    return "\n".join(f"VOCdevkit/VOC{year}/{line}" for line in (*lines, "JPEGImages/*.jpg"))
 
 
 @benchmark(
     "voc07",
     "Pascal VOC 2007, detection: trainval and test",
-    _tree("2007", "ImageSets/Main/test.txt (optional)"),
+    _tree(
+        "2007",
+        "Annotations/*.xml",
+        "ImageSets/Main/trainval.txt",
+        "ImageSets/Main/test.txt (optional)",
+    ),
     SOURCE,
 )
 def read_voc07(root: Path) -> Dataset:
@@ -46,8 +40,8 @@ def read_voc07(root: Path) -> Dataset:
 
 @benchmark(
     "voc12",
-    "Pascal VOC 2012, detection: trainval (the test set's truth is not public)",
-    _tree("2012"),
+    "Pascal VOC 2012, detection: trainval (the ground truth of test is not public)",
+    _tree("2012", "Annotations/*.xml", "ImageSets/Main/trainval.txt"),
     SOURCE,
 )
 def read_voc12(root: Path) -> Dataset:
@@ -56,45 +50,32 @@ def read_voc12(root: Path) -> Dataset:
 
 @benchmark(
     "voc12-segmentation",
-    "Pascal VOC 2012, segmentation: train and val; masks hold positions in the classes, 0 is the background",
-    "\n".join(
-        f"VOCdevkit/VOC2012/{line}"
-        for line in (
-            "ImageSets/Segmentation/train.txt",
-            "ImageSets/Segmentation/val.txt",
-            "JPEGImages/*.jpg",
-            "SegmentationClass/*.png",
-        )
-    ),
+    "Pascal VOC 2012, segmentation: train and val; masks contain positions in the classes, 0 is the "
+    "background",
+    _tree("2012", *SEGMENTATION.values(), "SegmentationClass/*.png"),
     SOURCE,
 )
 def read_voc12_segmentation(root: Path) -> Dataset:
-    root = _year(root, "2012")
-    lists = {split: f"ImageSets/Segmentation/{split}.txt" for split in ("train", "val")}
-    check_layout(
-        root, "Pascal VOC 2012, segmentation", *lists.values(), "JPEGImages/", "SegmentationClass/"
+    root = _year_folder(root, "2012")
+    folders = ("JPEGImages/", "SegmentationClass/")
+    check_layout(root, "Pascal VOC 2012, segmentation", *SEGMENTATION.values(), *folders)
+    records = (
+        Record(f"JPEGImages/{name}.jpg", split=split, masks=(f"SegmentationClass/{name}.png",))
+        for split, path in SEGMENTATION.items()
+        for name in read_names(root / path)
     )
     classes = ["background", *CLASSES]
-    return pack(_segmented(root, lists), root, "voc12-segmentation", classes, mask_codes="classes")
-
-
-def _segmented(root: Path, lists: dict[str, str]) -> Iterator[Record]:
-    for split, path in lists.items():
-        for name in read_names(root / path):
-            yield Record(
-                f"JPEGImages/{name}.jpg", split=split, masks=(f"SegmentationClass/{name}.png",)
-            )
+    return pack(records, root, "voc12-segmentation", classes, mask_codes="classes")
 
 
 def _detection(root: Path, name: str, year: str, splits: tuple[str, ...]) -> Dataset:
-    root = _year(root, year)
-    check_layout(
-        root, f"Pascal VOC {year}", "Annotations/", "JPEGImages/", f"ImageSets/Main/{splits[0]}.txt"
-    )
+    root = _year_folder(root, year)
+    paths = ("Annotations/", "JPEGImages/", f"ImageSets/Main/{splits[0]}.txt")
+    check_layout(root, f"Pascal VOC {year}", *paths)
     return read_voc(root, name, splits, CLASSES)
 
 
-def _year(root: Path, year: str) -> Path:
-    """The archive's folder may be given, or the one of the year in it."""
-    places = (root / "VOCdevkit" / f"VOC{year}", root / f"VOC{year}", root)
-    return next((place for place in places if place.is_dir()), root)
+def _year_folder(root: Path, year: str) -> Path:
+    """Return the folder of the year; the root may be the archive's folder or that of the year."""
+    folders = (root / "VOCdevkit" / f"VOC{year}", root / f"VOC{year}", root)
+    return next((folder for folder in folders if folder.is_dir()), root)

@@ -7,32 +7,28 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ..dataset import Dataset, pack
-from ..layout import LayoutError, check_layout, list_contents
+from ..layout import check_layout
 from ..record import Box, Record
-from .parsing import split_lines
+from .parsing import layout_error, split_lines
 from .registry import benchmark
 
-SPLITS = ("train", "val", "test")  # train-weaksup, train-fullsup and test in the paper's words
+SPLITS = ("train", "val", "test")  # in the paper: train-weaksup, train-fullsup and test
 SOURCE = "GitHub, clovaai/wsolevaluation (metadata/, and dataset/ by its scripts)"
+FORMAT = "expected PATH,X1,Y1,X2,Y2 or PATH,MASK,IGNORE"
 
 
-def _tree(name: str, images: str) -> str:
-    return f"""\
-metadata/{name}/train/image_ids.txt
-metadata/{name}/train/class_labels.txt
-metadata/{name}/val/image_ids.txt
-metadata/{name}/val/class_labels.txt
-metadata/{name}/val/localization.txt
-metadata/{name}/test/image_ids.txt
-metadata/{name}/test/class_labels.txt
-metadata/{name}/test/localization.txt
-dataset/{name}/{images}"""
+def metadata_tree(name: str) -> str:
+    """Return the lists of one of the published sets, for its tree."""
+    files = ("image_ids", "class_labels", "localization")
+    paths = [f"{split}/{file}.txt" for split in SPLITS for file in files]
+    paths.remove("train/localization.txt")
+    return "\n".join(f"metadata/{name}/{path}" for path in paths)
 
 
 @benchmark(
     "wsol-cub",
     "CUB-200-2011 for localization; val is CUBV2",
-    _tree("CUB", "001.Black_footed_Albatross/*.jpg"),
+    f"{metadata_tree('CUB')}\ndataset/CUB/001.Black_footed_Albatross/*.jpg",
     SOURCE,
 )
 def read_wsol_cub(root: Path) -> Dataset:
@@ -42,7 +38,7 @@ def read_wsol_cub(root: Path) -> Dataset:
 @benchmark(
     "wsol-ilsvrc",
     "ImageNet-1k for localization; val is ImageNetV2, test the official validation",
-    _tree("ILSVRC", "val/*.JPEG"),
+    f"{metadata_tree('ILSVRC')}\ndataset/ILSVRC/val/*.JPEG",
     SOURCE,
 )
 def read_wsol_ilsvrc(root: Path) -> Dataset:
@@ -59,8 +55,8 @@ metadata/test/localization.txt
 metadata/train/...
 metadata/val/...
 images/...""",
-    "your own: image_ids.txt (PATH), class_labels.txt (PATH,NUMBER), localization.txt (PATH,X1,Y1,X2,Y2 or "
-    "PATH,MASK,IGNORE)",
+    "your own: image_ids.txt (PATH), class_labels.txt (PATH,NUMBER), localization.txt "
+    "(PATH,X1,Y1,X2,Y2 or PATH,MASK,IGNORE)",
 )
 def read_wsol(root: Path) -> Dataset:
     check_layout(root, "a set with lists in the format of wsolevaluation", "metadata/", "images/")
@@ -70,26 +66,24 @@ def read_wsol(root: Path) -> Dataset:
 def read_published(
     root: Path, name: str, folder: str, titles: Mapping[str, str] | None = None
 ) -> Dataset:
-    """One of the three sets as the scripts of wsolevaluation lay them out."""
-    check_layout(
-        root,
-        "a checkout of wsolevaluation with its data",
-        f"metadata/{folder}/",
-        f"dataset/{folder}/",
-    )
-    return read_lists(root, name, f"metadata/{folder}", f"dataset/{folder}", titles)
+    """Read one of the three sets in the layout of wsolevaluation's scripts."""
+    metadata, images = f"metadata/{folder}", f"dataset/{folder}"
+    what = "a checkout of wsolevaluation with its data"
+    check_layout(root, what, f"{metadata}/", f"{images}/")
+    return read_lists(root, name, metadata, images, titles)
 
 
 def read_lists(
     root: Path, name: str, metadata: str, images: str, titles: Mapping[str, str] | None = None
 ) -> Dataset:
-    """`titles` gives classes readable names. A class is called by its folder, or by its number if that says nothing."""
+    """Read the lists; a class is named by its folder, or by its number if that says nothing.
+
+    `titles` gives folders readable names.
+    """
     splits = [split for split in SPLITS if (root / metadata / split / "image_ids.txt").is_file()]
     if not splits:
-        raise LayoutError(
-            f"{root} lacks {metadata}/train/image_ids.txt and those of val and test: expected one of them at least, "
-            f"found {list_contents(root / metadata)}"
-        )
+        expected = "train/image_ids.txt, val/image_ids.txt or test/image_ids.txt"
+        raise layout_error(root / metadata, "metadata of wsolevaluation", expected)
     for split in splits:
         check_layout(root, "complete", f"{metadata}/{split}/class_labels.txt")
     numbers = {split: _numbers(root / metadata / split / "class_labels.txt") for split in splits}
@@ -103,30 +97,29 @@ def read_lists(
 
 
 def _numbers(path: Path) -> dict[str, int]:
-    found = {}
+    numbers = {}
     for image, number in split_lines(path, 2, ","):
         if not number.isdigit():
             raise ValueError(f"{path}: the class of {image} is not a number but {number!r}")
-        found[image] = int(number)
-    return found
+        numbers[image] = int(number)
+    return numbers
 
 
 def _class_names(
     numbers: Mapping[str, Mapping[str, int]], titles: Mapping[str, str]
 ) -> dict[int, str]:
-    """In the order of the numbers."""
-    known = sorted({number for found in numbers.values() for number in found.values()})
-    for found in numbers.values():
+    """Return names in the order of the numbers."""
+    classes = sorted({number for by_image in numbers.values() for number in by_image.values()})
+    for by_image in numbers.values():
         folders: defaultdict[int, set[str]] = defaultdict(set)
-        for image, number in found.items():
+        for image, number in by_image.items():
             folders[number].add(image.rpartition("/")[0].rpartition("/")[2])
-        words = {number: next(iter(names)) for number, names in folders.items() if len(names) == 1}
-        # Each class a folder of its own, for all classes, and not only the number's order in another numbering.
-        if len(words) == len(known) == len(set(words.values())) and not all(
-            w.isdigit() for w in words.values()
-        ):
-            return {number: titles.get(words[number], words[number]) for number in known}
-    return {number: str(number) for number in known}
+        names = {number: min(words) for number, words in folders.items() if len(words) == 1}
+        # Every class has a folder of its own, and the folders are not just other numbers.
+        unique = len(names) == len(classes) == len(set(names.values()))
+        if unique and not all(name.isdigit() for name in names.values()):
+            return {number: titles.get(names[number], names[number]) for number in classes}
+    return {number: str(number) for number in classes}
 
 
 def _records(
@@ -135,37 +128,34 @@ def _records(
     boxes: defaultdict[str, list[Box]] = defaultdict(list)
     masks: defaultdict[str, list[str]] = defaultdict(list)
     ignores: dict[str, str] = {}
-    for line, (image, *truth) in enumerate(_localization(folder / "localization.txt"), 1):
+    path = folder / "localization.txt"
+    for line, (image, *values) in enumerate(_localization(path), 1):
         try:
-            if len(truth) == 4:
-                x1, y1, x2, y2 = (
-                    float(value) for value in truth
-                )  # as stored: CUB's are x, y, x + w, y + h
+            if len(values) == 4:
+                x1, y1, x2, y2 = map(float, values)  # as stored: CUB's are x, y, x + w, y + h
                 boxes[image].append(Box(x1, y1, x2, y2))
             else:
-                mask, ignore = truth
+                mask, ignore = values
                 masks[image].append(images + mask)
                 if ignore:
                     ignores[image] = images + ignore
         except ValueError:
-            sentence = "expected PATH,X1,Y1,X2,Y2 or PATH,MASK,IGNORE"
-            raise ValueError(
-                f"{folder / 'localization.txt'}, line {line}: {sentence}, found {truth}"
-            ) from None
+            raise ValueError(f"{path}, line {line}: {FORMAT}, found {values}") from None
     for (image,) in split_lines(folder / "image_ids.txt", 1):
         if image not in numbers:
-            raise ValueError(
-                f"{folder / 'class_labels.txt'} has no class for {image}, which image_ids.txt lists"
-            )
-        label = classes[numbers[image]]
-        found = tuple(boxes.get(image, ())), tuple(masks.get(image, ()))
+            path = folder / "class_labels.txt"
+            raise ValueError(f"{path} has no class for {image}, which image_ids.txt lists")
         yield Record(
-            images + image, label, boxes=found[0], masks=found[1], ignore=ignores.get(image)
+            images + image,
+            classes[numbers[image]],
+            boxes=tuple(boxes.get(image, ())),
+            masks=tuple(masks.get(image, ())),
+            ignore=ignores.get(image),
         )
 
 
 def _localization(path: Path) -> Iterator[list[str]]:
-    """Training images need none."""
+    """Yield the rows, none without the file: training images need no boxes."""
     if path.is_file():
         for (line,) in split_lines(path, 1):
             yield line.split(",")
