@@ -21,15 +21,10 @@ from .record import Box, Problem, Record
 
 # Names of columns in use, the preferred name first.
 LABELS = ("label", "labels", "fine_label", "class", "category", "target")
-MASKS = [
-    "mask",
-    "masks",
-    "segmentation",
-    "segmentation_mask",
-    "semantic_mask",
-    "annotation",
+MASKS = (
+    *("mask", "masks", "segmentation", "segmentation_mask", "semantic_mask", "annotation"),
     "label",
-]
+)
 CAPTIONS = ("caption", "captions", "text", "sentence", "description")
 OBJECTS = ("objects", "annotations")
 BOXES = ("bbox", "bboxes", "boxes", "box")

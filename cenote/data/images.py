@@ -19,29 +19,17 @@ from PIL import Image, ImageChops, ImageOps, UnidentifiedImageError
 from ..extras import MissingExtra, require
 
 # Formats that Pillow decodes by itself. Not EPS: it would run Ghostscript on an untrusted file.
-FORMATS = [
-    "JPEG",
-    "MPO",
-    "PNG",
-    "WEBP",
-    "AVIF",
-    "GIF",
-    "TIFF",
-    "BMP",
-    "PPM",
-    "JPEG2000",
-    "TGA",
-    "ICO",
-    "HEIF",
-]
+FORMATS = (
+    *("JPEG", "MPO", "PNG", "WEBP", "AVIF", "GIF", "TIFF", "BMP", "PPM", "JPEG2000", "TGA"),
+    *("ICO", "HEIF"),
+)
 # Formats of phones and cameras, which need the extra `photos`.
 HEIF = {".heic", ".heif", ".hif"}
-RAW = {
-    f".{suffix}"
-    for suffix in ["dng", "cr2", "cr3", "nef", "arw", "orf", "rw2", "raf", "pef", "srw"]
+RAW = {".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".raf", ".pef", ".srw"}
+SUFFIXES = {
+    *(".jpg", ".jpeg", ".jfif", ".mpo", ".png", ".apng", ".webp", ".avif", ".gif", ".tif"),
+    *(".tiff", ".bmp", ".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".j2k", ".tga", *HEIF, *RAW),
 }
-COMMON = "jpg jpeg jfif mpo png apng webp avif gif tif tiff bmp ppm pgm pbm pnm jp2 j2k tga"
-SUFFIXES = {f".{suffix}" for suffix in COMMON.split()} | HEIF | RAW
 MAX_PIXELS = 178_956_970  # Pillow's limit; half a gigabyte as RGB
 
 AnyPath = str | os.PathLike[str]

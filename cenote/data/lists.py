@@ -33,7 +33,8 @@ CORNERS = (
     ("left", "top", "right", "bottom"),
 )
 NO_ATTRIBUTES = {
-    *["w", "h", "width", "height", "id", "image_id", "class_id", "index", "attributes", "polygons"]
+    *("w", "h", "width", "height", "id", "image_id", "class_id", "index"),
+    *("attributes", "polygons"),
 }
 MAX_VALUES = 10_000  # of an attribute; a column with more is an identifier
 

@@ -1,98 +1,82 @@
-"""All classes, the distractors, and captions."""
+"""All classes and distractors, read from shapes.txt, and captions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from importlib.resources import files
+from itertools import zip_longest
+from typing import Any
 
-from .animals import AIR_AND_WATER, ANIMALS
-from .objects import THINGS, VEHICLES
-from .plants_and_buildings import BUILDINGS, PLANTS
+from . import shapes
 from .scenes import SCENES
-from .shapes import (
-    Nested,
-    ObjectShape,
-    blob,
-    box,
-    eye,
-    flatten,
-    leaf,
-    line,
-    oval,
-    poly,
-    star,
-    wheel,
-    window,
-)
+from .shapes import SUBCLASSES, ObjectShape, Polygons, badges, mirrored
 
-GROUPS = (ANIMALS, AIR_AND_WATER, VEHICLES, THINGS, PLANTS, BUILDINGS)
-# One of each group in turn: a world of few classes has some of every kind.
-_ROWS = [[group[k] for group in GROUPS if k < len(group)] for k in range(max(map(len, GROUPS)))]
-SHAPES: dict[str, ObjectShape] = {shape.name: shape for row in _ROWS for shape in row}
+DISTRACTOR_GROUP = "distractors"
 NUMBERS = {"2": "two", "3": "three", "4": "four"}
 SURROUNDINGS = {"sparse": ", with little around", "medium": "", "dense": ", with much around"}
 
 
-def _distractor(name: str, *polygons: Nested) -> ObjectShape:
-    return ObjectShape(name, flatten(polygons))
+def _read_shapes() -> dict[str, list[ObjectShape]]:
+    """Read the shapes of each group; the file's first lines describe its format."""
+    text = (files(__package__) / "shapes.txt").read_text("utf-8")
+    groups: dict[str, list[ObjectShape]] = {}
+    for section in text.partition("\n\n")[2].split("[")[1:]:
+        title, _, paragraphs = section.partition("]\n\n")
+        groups[title] = [_parse_shape(text) for text in paragraphs.strip().split("\n\n")]
+    return groups
 
 
-# Objects without a class, with the details, colors and textures of the classes.
-DISTRACTORS = [
-    _distractor("ball", oval("main", 0, 0, 90), oval("light", -34, -36, 22, 16, -40)),
-    _distractor(
-        "crate",
-        box("main", -80, -80, 80, 80),
-        box("dark", -80, -80, 80, -60),
-        box("dark", -80, 60, 80, 80),
-        line("dark", 16, -70, 70, 70, -70),
-    ),
-    _distractor("stone", blob("main", "-90,40 -70,-20 -10,-56 60,-30 92,40 0,60")),
-    _distractor("tyre", wheel(0, 0, 90)),
-    _distractor(
-        "cone",
-        poly("main", 0, -96, 52, 70, -52, 70),
-        poly("white", -17, -40, 17, -40, 27, -8, -27, -8),
-        box("dark", -80, 66, 80, 86),
-    ),
-    _distractor(
-        "kite",
-        poly("main", 0, -96, 66, -20, 0, 90, -66, -20),
-        line("ink", 5, 0, -96, 0, 90),
-        line("ink", 5, -66, -20, 66, -20),
-    ),
-    _distractor(
-        "sign",
-        box("accent", -7, 0, 7, 96),
-        poly("main", "-80,-80 50,-80 92,-44 50,-8 -80,-8"),
-    ),
-    _distractor("star", star("main", 0, 0, 96)),
-    _distractor(
-        "sprig",
-        line("accent", 8, 0, 96, 0, -60),
-        leaf(28, -20, 34, -35),
-        leaf(-28, 10, 34, 215),
-        leaf(0, -70, 28, 90, "main"),
-    ),
-    _distractor(
-        "jar",
-        blob("main", "-60,-30 -40,-60 40,-60 60,-30 60,80 -60,80"),
-        box("accent", -44, -90, 44, -60),
-    ),
-    _distractor(
-        "mask",
-        blob("main", "-90,-20 0,-40 90,-20 60,40 0,16 -60,40"),
-        eye(-42, -2, 17),
-        eye(42, -2, 17),
-    ),
-    _distractor(
-        "pane",
-        box("main", -84, -84, 84, 84),
-        window(-70, -70, -8, -8),
-        window(8, -70, 70, -8),
-        window(-70, 8, -8, 70),
-        window(8, 8, 70, 70),
-    ),
-]
+def _parse_shape(text: str) -> ObjectShape:
+    body, *marks = text.split("\n  + ")
+    header, _, lines = body.partition("\n")
+    name, _, options = header.partition(":")
+    words = options.split()
+    subclasses = {}
+    for mark in marks:
+        key, _, polygons = mark.partition("\n")
+        subclasses[key] = tuple(_parse_polygons(polygons.splitlines()))
+    if "spot" in words:
+        x, y, radius = map(int, words[1:4])
+        for key, badge in badges(x, y, radius).items():
+            if len(subclasses) < SUBCLASSES - 1:
+                subclasses[key] = badge
+    plural = words[words.index("plural") + 1] if "plural" in words else f"{name}s"
+    outline = tuple(_parse_polygons(lines.splitlines()))
+    return ObjectShape(name, outline, subclasses, "any-orientation" not in words, plural)
+
+
+def _parse_polygons(lines: list[str]) -> Iterator[Any]:
+    mirrored_polygons: Polygons = ()
+    for line, following in zip_longest(lines, lines[1:], fillvalue=""):
+        word, *values = line.split()
+        if word == "mirrored":
+            continue
+        polygons = getattr(shapes, word)(*map(_number, values))
+        if isinstance(polygons, shapes.RolePolygon):
+            polygons = (polygons,)
+        if not line.startswith("      "):
+            yield from polygons
+            continue
+        mirrored_polygons += polygons
+        if not following.startswith("      "):
+            yield from mirrored(*mirrored_polygons)
+            mirrored_polygons = ()
+
+
+def _number(text: str) -> int | float | str:
+    for convert in (int, float):
+        try:
+            return convert(text)
+        except ValueError:
+            continue
+    return text
+
+
+_groups = _read_shapes()
+DISTRACTORS = _groups.pop(DISTRACTOR_GROUP)
+# One of each group in turn: a world of few classes has some of every kind.
+_rows = zip_longest(*_groups.values())
+SHAPES = {shape.name: shape for row in _rows for shape in row if shape is not None}
 
 
 def caption(family: str, subclass: str, attributes: Mapping[str, str]) -> str:

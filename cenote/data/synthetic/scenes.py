@@ -1,4 +1,4 @@
-"""All scenes: how a caption speaks of them, and how they are painted."""
+"""Paint the scenes: backgrounds outdoors and indoors."""
 
 from collections.abc import Callable
 
@@ -38,7 +38,7 @@ def sea(p: SceneCanvas) -> None:
 
 
 def horizon(p: SceneCanvas, middle: float) -> float:
-    """A horizon near the given height."""
+    """Return a horizon near this height."""
     return middle + p.rng.uniform(-0.08, 0.08)
 
 
@@ -61,13 +61,8 @@ def forest(p: SceneCanvas) -> None:
     p.gradient((176, 206, 170), (84, 124, 84), 0, 0.8)
     for tone, low in (((128, 164, 122), 0.62), ((88, 132, 92), 0.7), ((58, 104, 74), 0.78)):
         for k in range(4 + p.props // 2):
-            p.fir(
-                tone,
-                TRUNK,
-                (k + rng.random()) / (4 + p.props // 2),
-                low + rng.uniform(-0.03, 0.03),
-                rng.uniform(0.4, 0.62),
-            )
+            x, y = (k + rng.random()) / (4 + p.props // 2), low + rng.uniform(-0.03, 0.03)
+            p.fir(tone, TRUNK, x, y, rng.uniform(0.4, 0.62))
     p.gradient((92, 116, 66), (62, 84, 50), 0.76, 1)
     p.hills((86, 112, 62), 0.82, 0.05)
     for x, y, s in p.scatter(p.props * 2, 0.82, 1):
@@ -113,17 +108,8 @@ def farmland(p: SceneCanvas) -> None:
     middle = rng.uniform(0.3, 0.7)
     for k in range(-6, 7):
         foot = middle + k * 0.19
-        p.poly(
-            (196, 152, 72),
-            middle + k * 0.035,
-            level + 0.02,
-            foot,
-            1,
-            foot + 0.08,
-            1,
-            middle + k * 0.035 + 0.012,
-            level + 0.02,
-        )
+        top, y = middle + k * 0.035, level + 0.02
+        p.poly((196, 152, 72), top, y, foot, 1, foot + 0.08, 1, top + 0.012, y)
     for x, y, s in p.scatter(p.props, level + 0.12, 0.96):
         p.oval((236, 206, 120), x, y, 0.03 + 0.04 * s, 0.024 + 0.03 * s)
         p.oval((208, 168, 88), x, y, 0.015 + 0.02 * s, 0.012 + 0.015 * s)
@@ -152,18 +138,6 @@ def volcano(p: SceneCanvas) -> None:
         p.poly((112, 90, 90), x + w, y, x + w * 1.3, y - w * 0.7, x + w * 1.8, y)
 
 
-COUNTRY = {
-    "meadow": ("in a meadow", meadow),
-    "sea": ("over a calm sea", sea),
-    "desert": ("in the desert", desert),
-    "forest": ("in a forest", forest),
-    "snow": ("in the snow", snow),
-    "night": ("under a night sky", night),
-    "farmland": ("on farmland in autumn", farmland),
-    "volcano": ("near a volcano", volcano),
-}
-
-
 def city(p: SceneCanvas) -> None:
     rng, street = p.rng, p.rng.uniform(0.66, 0.76)
     p.gradient((170, 196, 222), (236, 226, 220), 0, street)
@@ -184,17 +158,8 @@ def city(p: SceneCanvas) -> None:
     p.box((196, 192, 188), 0, street, 1, street + 0.06)
     p.gradient((112, 114, 122), (88, 90, 100), street + 0.06, 1)
     for k in range(5):
-        p.poly(
-            (232, 226, 206),
-            k * 0.24,
-            street + 0.17,
-            k * 0.24 + 0.12,
-            street + 0.17,
-            k * 0.24 + 0.11,
-            street + 0.19,
-            k * 0.24 - 0.01,
-            street + 0.19,
-        )
+        x, top, bottom = k * 0.24, street + 0.17, street + 0.19
+        p.poly((232, 226, 206), x, top, x + 0.12, top, x + 0.11, bottom, x - 0.01, bottom)
     for x, _, _ in p.scatter(p.props // 2, 0, 1):
         p.box((70, 74, 84), x, street - 0.26, x + 0.012, street + 0.03)
         p.oval((252, 240, 196), x + 0.006, street - 0.27, 0.022)
@@ -209,13 +174,8 @@ def room(p: SceneCanvas) -> None:
     for px, py, s in p.scatter(p.props // 2, 0.12, 0.4):
         w = 0.04 + 0.04 * s
         p.box((122, 90, 66), px - w, py - w * 1.2, px + w, py + w * 1.2)
-        p.box(
-            rng.choice([(226, 190, 140), (150, 176, 168), (196, 140, 120)]),
-            px - w * 0.8,
-            py - w,
-            px + w * 0.8,
-            py + w,
-        )
+        tone = rng.choice([(226, 190, 140), (150, 176, 168), (196, 140, 120)])
+        p.box(tone, px - w * 0.8, py - w, px + w * 0.8, py + w)
     x = rng.uniform(0.06, 0.6)
     p.box((240, 234, 222), x, 0.08, x + 0.32, 0.46)
     p.gradient((150, 196, 228), (216, 234, 238), 0.1, 0.44, x + 0.02, x + 0.3)
@@ -225,13 +185,8 @@ def room(p: SceneCanvas) -> None:
     for k in range(5):
         y = floor + (k + 1) * (1 - floor) / 5
         p.box((130, 92, 62), 0, y, 1, y + 0.006)
-    p.oval(
-        rng.choice([(176, 92, 88), (92, 124, 140), (150, 140, 96)]),
-        rng.uniform(0.3, 0.7),
-        0.9,
-        0.36,
-        0.09,
-    )
+    rug = rng.choice([(176, 92, 88), (92, 124, 140), (150, 140, 96)])
+    p.oval(rug, rng.uniform(0.3, 0.7), 0.9, 0.36, 0.09)
     for px, _, s in p.scatter(p.props // 3, 0, 1):
         p.box((172, 104, 80), px - 0.03, floor - 0.02, px + 0.03, floor + 0.06)
         p.oval((98, 146, 98), px, floor - 0.08, 0.05, 0.08 + 0.03 * s)
@@ -246,10 +201,8 @@ def reef(p: SceneCanvas) -> None:
     p.hills((38, 96, 138), 0.8, 0.2)
     p.hills((206, 190, 146), 0.92, 0.08)
     for x, y, s in p.scatter(p.props * 2, 0.88, 1):
-        h, tone = (
-            0.1 + 0.16 * s,
-            rng.choice([(226, 112, 120), (236, 168, 92), (90, 160, 120), (170, 110, 170)]),
-        )
+        h = 0.1 + 0.16 * s
+        tone = rng.choice([(226, 112, 120), (236, 168, 92), (90, 160, 120), (170, 110, 170)])
         for lean in (-0.5, 0.0, 0.5):
             p.line(tone, 0.02, x, y, x + lean * h * 0.7, y - h)
             p.oval(tone, x + lean * h * 0.7, y - h, 0.016)
@@ -262,25 +215,12 @@ def space(p: SceneCanvas) -> None:
     for k in range(6):
         p.oval(shade((58, 40, 92), 5 * k), 0.1 + 0.16 * k, rng.uniform(0.3, 0.6), 0.16, 0.06)
     p.dots([(255, 250, 232), (196, 210, 255), (255, 216, 196)], p.props * 9, 0, 1, 0.006)
-    tone, x, y, r = (
-        rng.choice([(222, 150, 104), (128, 176, 196), (190, 140, 190)]),
-        rng.random(),
-        rng.uniform(0.1, 0.4),
-        rng.uniform(0.07, 0.15),
-    )
+    tone = rng.choice([(222, 150, 104), (128, 176, 196), (190, 140, 190)])
+    x, y, r = rng.random(), rng.uniform(0.1, 0.4), rng.uniform(0.07, 0.15)
     p.oval(shade(tone, -40), x, y, r)
     p.oval(tone, x - r * 0.12, y - r * 0.12, r * 0.86)
-    p.poly(
-        (230, 214, 190),
-        x - r * 1.7,
-        y + r * 0.35,
-        x,
-        y + r * 0.1,
-        x + r * 1.7,
-        y - r * 0.35,
-        x,
-        y + r * 0.25,
-    )
+    left, right = (x - r * 1.7, y + r * 0.35), (x + r * 1.7, y - r * 0.35)
+    p.poly((230, 214, 190), *left, x, y + r * 0.1, *right, x, y + r * 0.25)
     p.hills((128, 122, 140), 0.88, 0.08)
     for x, y, s in p.scatter(p.props, 0.84, 0.98):
         p.oval((98, 92, 112), x, y, 0.03 + 0.03 * s, 0.012 + 0.01 * s)
@@ -296,13 +236,8 @@ def garden_wall(p: SceneCanvas) -> None:
                 shade((194, 122, 96), rng.integer(-16, 14)), x, y, x + 0.155, y + foot / 11 - 0.01
             )
     for x, y, s in p.scatter(p.props * 3, 0, foot):
-        p.oval(
-            rng.choice([(96, 144, 84), (122, 166, 92), (76, 122, 76)]),
-            x,
-            y,
-            0.02 + 0.025 * s,
-            0.018 + 0.02 * s,
-        )
+        tone = rng.choice([(96, 144, 84), (122, 166, 92), (76, 122, 76)])
+        p.oval(tone, x, y, 0.02 + 0.025 * s, 0.018 + 0.02 * s)
     p.gradient((150, 148, 144), (120, 118, 116), foot, 1)
     for k in range(6):
         p.line((104, 102, 102), 0.006, k * 0.2, foot, k * 0.26 - 0.12, 1)
@@ -316,10 +251,8 @@ def playground(p: SceneCanvas) -> None:
         p.round_tree((116, 170, 108), (120, 96, 76), k / 8, level + 0.02, rng.uniform(0.18, 0.26))
     p.gradient((214, 128, 104), (190, 100, 84), level, 1)
     for x, y, s in p.scatter(p.props + 1, level + 0.06, 0.94):
-        tone, w = (
-            rng.choice([(240, 208, 92), (96, 168, 190), (240, 238, 228), (130, 180, 110)]),
-            0.05 + 0.08 * s,
-        )
+        tone = rng.choice([(240, 208, 92), (96, 168, 190), (240, 238, 228), (130, 180, 110)])
+        w = 0.05 + 0.08 * s
         p.oval(tone, x, y, w, w * 0.4)
         p.oval((204, 116, 94), x, y, w * 0.7, w * 0.26)
     for x, _, _ in p.scatter(p.props // 2, 0, 1):
@@ -327,7 +260,17 @@ def playground(p: SceneCanvas) -> None:
         p.line((96, 104, 130), 0.014, x + 0.12, level + 0.06, x + 0.06, level - 0.2)
 
 
-PLACES = {
+# Each scene: its words in a caption, and the function that paints it.
+Scene = tuple[str, Callable[[SceneCanvas], None]]
+SCENES: dict[str, Scene] = {
+    "meadow": ("in a meadow", meadow),
+    "sea": ("over a calm sea", sea),
+    "desert": ("in the desert", desert),
+    "forest": ("in a forest", forest),
+    "snow": ("in the snow", snow),
+    "night": ("under a night sky", night),
+    "farmland": ("on farmland in autumn", farmland),
+    "volcano": ("near a volcano", volcano),
     "city": ("in a city street", city),
     "room": ("in a room", room),
     "reef": ("above a coral reef", reef),
@@ -335,5 +278,3 @@ PLACES = {
     "wall": ("before a brick wall", garden_wall),
     "playground": ("on a playground", playground),
 }
-
-SCENES: dict[str, tuple[str, Callable[[SceneCanvas], None]]] = {**COUNTRY, **PLACES}

@@ -1,4 +1,4 @@
-"""Shapes as lists of filled polygons, in percent: x to the right, y down, about -100 to 100."""
+"""Shapes as lists of filled polygons; shapes.txt declares them with the functions below."""
 
 from __future__ import annotations
 
@@ -29,7 +29,6 @@ class RolePolygon(NamedTuple):
 
 
 Polygons = tuple[RolePolygon, ...]
-Nested = RolePolygon | tuple["Nested", ...]
 Outline = tuple[npt.NDArray[np.float64], list[tuple[int, int]]]
 
 
@@ -70,33 +69,7 @@ class ObjectShape:
         return {}
 
 
-def family(
-    name: str,
-    *polygons: Nested,
-    spot: tuple[float, float, float],
-    upright: bool = True,
-    plural: str = "",
-    **marks: Nested,
-) -> ObjectShape:
-    """Declare a class with marks of its own; badges at the `spot` (x, y, radius) fill up to five."""
-    all_marks = {key.replace("_", "-"): flatten(value) for key, value in marks.items()}
-    for key, badge in badges(*spot).items():
-        if len(all_marks) < SUBCLASSES - 1:
-            all_marks[key] = badge
-    return ObjectShape(name, flatten(polygons), all_marks, upright, plural or f"{name}s")
-
-
-def flatten(polygons: Nested) -> Polygons:
-    """Flatten nested tuples of polygons."""
-    if isinstance(polygons, RolePolygon):
-        return (polygons,)
-    return tuple(polygon for group in polygons for polygon in flatten(group))
-
-
-# Polygons. Points are numbers x, y, x, y, ... or one string "x,y x,y ...".
-
-
-def poly(role: str, *xy: float | str) -> RolePolygon:
+def poly(role: str, *xy: float) -> RolePolygon:
     """Return a polygon with straight edges."""
     return RolePolygon(role, _points(xy))
 
@@ -119,7 +92,7 @@ def oval(
     return RolePolygon(role, tuple(points))
 
 
-def blob(role: str, *xy: float | str) -> RolePolygon:
+def blob(role: str, *xy: float) -> RolePolygon:
     """Return a smooth closed curve through the points."""
     points = _points(xy)
     n = len(points)
@@ -127,12 +100,12 @@ def blob(role: str, *xy: float | str) -> RolePolygon:
     return RolePolygon(role, tuple(point for span in spans for point in span))
 
 
-def line(role: str, width: float, *xy: float | str) -> RolePolygon:
+def line(role: str, width: float, *xy: float) -> RolePolygon:
     """Return a stroke along straight edges."""
     return RolePolygon(role, _stroke(_points(xy), width / 2))
 
 
-def curve(role: str, width: float, *xy: float | str) -> RolePolygon:
+def curve(role: str, width: float, *xy: float) -> RolePolygon:
     """Return a stroke along a smooth open curve."""
     points = _points(xy)
     padded = (points[0], *points, points[-1])
@@ -158,10 +131,8 @@ def mirrored(*polygons: RolePolygon) -> Polygons:
     return (*polygons, *images)
 
 
-def _points(xy: tuple[float | str, ...]) -> Points:
-    if len(xy) == 1 and isinstance(xy[0], str):
-        xy = tuple(float(value) for value in xy[0].replace(",", " ").split())
-    return tuple(zip(xy[::2], xy[1::2], strict=True))  # type: ignore[arg-type]
+def _points(xy: tuple[float, ...]) -> Points:
+    return tuple(zip(xy[::2], xy[1::2], strict=True))
 
 
 def _span(a: Point, b: Point, c: Point, d: Point) -> Points:
