@@ -15,7 +15,7 @@ from PIL import Image
 from .images import read_image
 from .masks import MaskCodes, read_mask
 from .record import Problem, Record, RetrievalQuery
-from .table import Categories, Table, TableBuilder, natural
+from .table import Categories, RecordTable, RecordTableBuilder, natural
 
 MAX_PROBLEMS = 1000  # messages stored; further problems are counted
 
@@ -36,7 +36,7 @@ def images_are_files(pixels: Pixels | None) -> bool:
 class Dataset(Sequence[Record]):
     """Sequence of records; `image` and `mask` read files. `select` and `split` share the table."""
 
-    def __init__(self, table: Table, root: Path, name: str, classes: list[str]) -> None:
+    def __init__(self, table: RecordTable, root: Path, name: str, classes: list[str]) -> None:
         self.table, self.root, self.name, self.classes = table, root, name, classes
         self.rows: npt.NDArray[np.int64] = np.arange(len(table.label))
         self.pixels: Pixels | None = None
@@ -158,7 +158,7 @@ def pack(
     `classes` fixes the classes and their order, and may contain some that no image has; otherwise
     they are sorted by `class_order`.
     """
-    builder, unreported = TableBuilder(), 0
+    builder, unreported = RecordTableBuilder(), 0
     problems: list[str] = []
     for record in records:
         if isinstance(record, Record):

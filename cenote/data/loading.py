@@ -106,7 +106,7 @@ class TransformedImages(TorchDataset[Sample | UnreadableImage]):
         return make_targets(self.dataset[index].boxes, mask, size)
 
 
-class Loader(DataLoader[Any]):
+class ImageLoader(DataLoader[Any]):
     """DataLoader of `Batch`. Set `epoch` before each epoch; `seek` starts in the middle of one."""
 
     batch_sampler: SeededBatchSampler
@@ -145,7 +145,7 @@ def load(
     world: int = 1,
     start_method: str | None = None,
     sampler: SeededBatchSampler | None = None,
-) -> Loader:
+) -> ImageLoader:
     """Return a loader of batches of `batch` images on each of `world` processes.
 
     `targets` passes boxes and mask to the transform, too. `start_method` is "fork", "spawn" or
@@ -155,7 +155,7 @@ def load(
         sampler = SeededBatchSampler(len(dataset), batch, shuffle, seed, drop_last, rank, world)
     elif sampler.n != len(dataset):
         raise ValueError(f"the sampler has {sampler.n} images, {dataset.name} has {len(dataset)}")
-    return Loader(
+    return ImageLoader(
         TransformedImages(dataset, transform, seed, targets),
         batch_sampler=sampler,
         num_workers=workers,

@@ -113,7 +113,7 @@ class BoxTable(NamedTuple):
     flags: npt.NDArray[np.uint8]  # bits: difficult, truncated, crowd
 
 
-class Table(NamedTuple):
+class RecordTable(NamedTuple):
     """Columns of a data set, one for each field of `Record`."""
 
     image: Strings
@@ -154,7 +154,7 @@ class Table(NamedTuple):
         return tuple(boxes)
 
 
-class TableBuilder:
+class RecordTableBuilder:
     """Collects records into columns."""
 
     def __init__(self) -> None:
@@ -196,7 +196,7 @@ class TableBuilder:
             self.corners.extend(box[:4])
             self.flags.append(box.difficult | box.truncated << 1 | box.crowd << 2)
 
-    def build(self, classes: list[str]) -> Table:
+    def build(self, classes: list[str]) -> RecordTable:
         """Return the table, its labels numbered by `classes`."""
         boxes = None
         if self.flags:
@@ -207,7 +207,7 @@ class TableBuilder:
                 np.array(self.flags, np.uint8),
             )
         empty = Strings(np.zeros(0, np.uint8), np.zeros(0, np.int64), None)
-        return Table(
+        return RecordTable(
             image=self.strings["image"].build(self.rows) or empty,
             label=self.names["label"].build(self.rows, classes),
             split=self.names["split"].build(self.rows),

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..data import Dataset
-from ..data.loading import Loader, load
+from ..data.loading import ImageLoader, load
 from ..models import PooledModel
 from .batches import Progress, predict_batches
 from .device import device_of
@@ -82,7 +82,7 @@ def _predict_dataset(
 
 def image_batches(
     dataset: Dataset, transform: Callable[..., Any], batch: int, workers: int
-) -> Loader:
+) -> ImageLoader:
     """Load this process's share of the images, `batch` at a time over all processes."""
     share = max(batch // world(), min(batch, 1))  # 0 stays 0, which `load` refuses
     return load(dataset, transform, share, workers, rank=rank(), world=world())

@@ -21,7 +21,7 @@ class FeatureBatch(NamedTuple):
 
 
 class FeatureBatches:
-    """Loader of cached features that reads the next batch while the current one is used."""
+    """ImageLoader of cached features that reads the next batch while the current one is used."""
 
     def __init__(
         self,

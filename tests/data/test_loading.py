@@ -14,7 +14,7 @@ from PIL import Image
 from torchvision.transforms import v2
 
 from cenote.data import Box, Dataset, Record, pack
-from cenote.data.loading import Batch, Loader, TransformedImages, draws_from_torch_only, load
+from cenote.data.loading import Batch, ImageLoader, TransformedImages, draws_from_torch_only, load
 from cenote.data.samplers import FixedLengthEpochs, SeededBatchSampler
 from cenote.data.transforms import MultiCrop, train_transform, wsol_eval_transform
 
@@ -57,7 +57,7 @@ class Dice:
         return torch.tensor([float(torch.rand(())), np.random.rand(), random.random()])
 
 
-def epoch(loader: Loader, number: int = 0, start: int = 0) -> list[Batch]:
+def epoch(loader: ImageLoader, number: int = 0, start: int = 0) -> list[Batch]:
     loader.seek(number, start)
     return list(loader)
 
