@@ -7,109 +7,112 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import tyro
+from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
 
 from ._arguments import pluralize, print_message
 
 if TYPE_CHECKING:
     from cenote.search.filters import Filter
-    from cenote.search.query import SearchAnswer
+    from cenote.search.query import SearchAnswer, SearchRequest
     from cenote.search.ranking import SearchResult
 
-Several = Annotated[tuple[str, ...], tyro.conf.UseAppendAction]
+MAX_PROXIES = 8  # file names of neighbours that --why prints
+Repeated = Annotated[tuple[str, ...], UseAppendAction]
+Flag = Annotated[bool, FlagCreatePairsOff]
 
 
 def run(
-    index: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="INDEX")],
-    image: Annotated[Several, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = (),
-    text: Annotated[Several, tyro.conf.arg(metavar="TEXT", help_behavior_hint="")] = (),
-    without: Annotated[
-        Several, tyro.conf.arg(name="not", metavar="TEXT", help_behavior_hint="")
-    ] = (),
-    weight: Annotated[float | None, tyro.conf.arg(metavar="X", help_behavior_hint="")] = None,
-    method: Annotated[str, tyro.conf.arg(metavar="NAME")] = "auto",
+    index: Annotated[str, Positional, arg(metavar="INDEX")],
+    image: Annotated[Repeated, arg(metavar="FILE", help_behavior_hint="")] = (),
+    text: Annotated[Repeated, arg(metavar="TEXT", help_behavior_hint="")] = (),
+    without: Annotated[Repeated, arg(name="not", metavar="TEXT", help_behavior_hint="")] = (),
+    weight: Annotated[float | None, arg(metavar="X", help_behavior_hint="")] = None,
+    method: Annotated[str, arg(metavar="NAME")] = "auto",
     top: int = 10,
-    cut: Annotated[float | None, tyro.conf.arg(metavar="SCORE", help_behavior_hint="")] = None,
+    cut: Annotated[float | None, arg(metavar="SCORE", help_behavior_hint="")] = None,
     sort: Literal["score", "date", "name", "size"] = "score",
-    class_: Annotated[
-        Several, tyro.conf.arg(name="class", metavar="NAME", help_behavior_hint="")
-    ] = (),
-    domain: Annotated[Several, tyro.conf.arg(metavar="NAME", help_behavior_hint="")] = (),
-    folder: Annotated[Several, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")] = (),
-    since: Annotated[str | None, tyro.conf.arg(metavar="DATE", help_behavior_hint="")] = None,
-    until: Annotated[str | None, tyro.conf.arg(metavar="DATE", help_behavior_hint="")] = None,
-    min_size: Annotated[str | None, tyro.conf.arg(metavar="SIZE", help_behavior_hint="")] = None,
-    max_size: Annotated[str | None, tyro.conf.arg(metavar="SIZE", help_behavior_hint="")] = None,
+    class_: Annotated[Repeated, arg(name="class", metavar="NAME", help_behavior_hint="")] = (),
+    domain: Annotated[Repeated, arg(metavar="NAME", help_behavior_hint="")] = (),
+    folder: Annotated[Repeated, arg(metavar="FOLDER", help_behavior_hint="")] = (),
+    since: Annotated[str | None, arg(metavar="DATE", help_behavior_hint="")] = None,
+    until: Annotated[str | None, arg(metavar="DATE", help_behavior_hint="")] = None,
+    min_size: Annotated[str | None, arg(metavar="SIZE", help_behavior_hint="")] = None,
+    max_size: Annotated[str | None, arg(metavar="SIZE", help_behavior_hint="")] = None,
     near_duplicates: Literal["hide", "show"] = "hide",
     words: Annotated[
-        str | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: the index's)")
+        str | None, arg(metavar="FILE", help_behavior_hint="(default: the index's)")
     ] = None,
-    exact: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
-    sheet: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None,
-    json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
-    why: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
+    exact: Flag = False,
+    sheet: Annotated[Path | None, arg(metavar="FILE", help_behavior_hint="")] = None,
+    json: Flag = False,
+    why: Flag = False,
 ) -> None:
     """Find images by image ("more like this"), by text, or by both: this image, but as that text says.
 
-    Scores are cosines to the query, or to the sum that it became; WeiCom's are from 0 to 1, those of product, basic and
-    normalised-sum on scales of their own. Near-duplicates are hidden behind the best of them; a file that is gone is
-    marked. Exit code 2: wrong input, or an index that cannot be used.
+    Scores are cosines to the query, or to the sum that represents it; WeiCom's are from 0 to 1,
+    those of product, basic and normalised-sum have scales of their own. Near-duplicates are hidden
+    behind the best of them; a file that does not exist any longer is marked. Exit code 2: wrong
+    input, or an index that cannot be used.
 
     Args:
-        index: a folder that cenote index wrote, or Milvus as there.
-        image: an image file, also one that is not in the index; several are averaged.
+        index: a folder of cenote index, or Milvus as there.
+        image: an image file, in the index or not; several are averaged.
         text: what is wanted; "dog^2" counts twice; several are added.
         without: what is not wanted.
-        weight: of the text, from 0 to 1, when image and text are given (WeiCom).
-        method: auto (text, image, or freedom for both), weicom, freedom, basic, sum ...; freedom:k=5 sets an option.
-        top: how many are shown.
-        cut: leave out what scores less.
-        sort: the order of what is left.
+        weight: of the text, from 0 to 1, with an image and a text (WeiCom).
+        method: auto (text, image, or freedom for both), weicom, freedom, basic, sum ...;
+            freedom:k=5 sets an option.
+        top: number of results.
+        cut: leave out results with a lower score.
+        sort: order of the results.
         class_: only images of this class; several: of one of them.
         domain: only images of this domain.
         folder: only images below this folder.
         since: only images from this date on: 2024, 2024-05 or 2024-05-17.
         until: only images up to the end of this date.
-        min_size: only files of at least so many bytes: 200KB, 1.5MB.
-        max_size: only files of at most so many bytes.
-        near_duplicates: hide or show pictures that look the same.
+        min_size: only files of at least this size: 200KB, 1.5MB.
+        max_size: only files of at most this size.
+        near_duplicates: hide or show images that look the same.
         words: another word list for FreeDom or SEARLE.
-        exact: compare with every image, also where an approximate index would be faster.
+        exact: compare with every image, even if an approximate index would be faster.
         sheet: draw the results on a contact sheet, .jpg or .png.
         json: print a list of {"path", "score", ...}.
-        why: tell the words, weights and statistics behind the scores.
+        why: print the words, weights and statistics behind the scores.
     """
-    from cenote.search.opening import choose_method, open_for
-    from cenote.search.query import SearchRequest, ask
+    from cenote.search.load import check_filter
+    from cenote.search.query import Searcher, SearchRequest, choose_method
 
     if not (image or text or without):
-        raise ValueError("an empty question finds nothing: give --image, --text or both")
+        raise ValueError("an empty query finds nothing: give --image, --text or both")
     if sheet is not None and sheet.suffix.lower() not in (".jpg", ".jpeg", ".png"):
-        raise ValueError(f"--sheet {sheet}: the contact sheet is a .jpg or a .png")
+        raise ValueError(f"--sheet {sheet}: the contact sheet must be a .jpg or .png")
     if weight is not None and not (image and (text or without)):
-        raise ValueError("--weight is of a text beside an image: give both")
-    chosen = _filter(class_, domain, folder, since, until, min_size, max_size)
-    name, options = choose_method(method, weight)
-    question = SearchRequest(
-        image, text, without, name, top, cut, sort, near_duplicates, chosen, options
+        raise ValueError("--weight needs an image and a text: give both")
+    spec = choose_method(method, weight)
+    request = SearchRequest(
+        images=image,
+        texts=text,
+        without=without,
+        method=spec.method,
+        top=top,
+        cut=cut,
+        sort=sort,
+        near_duplicates=near_duplicates,
+        filter=_filter(class_, domain, folder, since, until, min_size, max_size),
+        options=spec.options,
     )
-    answer = ask(question, *open_for(question, index, words, exact))
-    if missing := sum(result.missing for result in answer.results):
-        print_message(
-            f"{missing} of these are no more where they were: `cenote index IMAGES -o {index}` with the folder that "
-            "they are in now knows them by their contents"
-        )
-    if unknown := answer.why.get("unknown"):
-        print_message(
-            f"the model has never read {', '.join(unknown)}: what it finds for that is a guess"
-        )
+    searcher = Searcher.open(index, words, exact)
+    check_filter(request.filter, searcher.store)
+    answer = searcher.ask(request)
+    _print_warnings(answer, index)
     if sheet is not None:
-        _draw(question, answer, sheet)
+        _draw(request, answer, sheet)
     if json:
-        rows = [row(result) | ({"why": answer.why} if why else {}) for result in answer.results]
+        extra = {"why": answer.why} if why else {}
+        rows = [result_fields(result) | extra for result in answer.results]
         print(to_json.dumps(rows, indent=2, ensure_ascii=False))
         return
-    print(_table(answer, question.cut))
+    print(_table(answer, request.cut))
     if why:
         print(_reasons(answer.why))
     if sheet is not None:
@@ -117,43 +120,61 @@ def run(
 
 
 def _filter(
-    classes: tuple[str, ...], domains: tuple[str, ...], folders: tuple[str, ...], since: str | None,
-    until: str | None, smallest: str | None, largest: str | None,
-) -> Filter:  # fmt: skip
+    classes: tuple[str, ...],
+    domains: tuple[str, ...],
+    folders: tuple[str, ...],
+    since: str | None,
+    until: str | None,
+    min_size: str | None,
+    max_size: str | None,
+) -> Filter:
     from cenote.search.filters import Filter, parse_date, parse_size
 
-    # A folder of a data set without files, "world/tiny:cats", is a beginning of names; any other is a path.
-    where = tuple(
+    # "world/tiny:cats" is the beginning of names in a data set; anything else is a path.
+    prefixes = [
         name if ":" in name else str(Path(name).expanduser().absolute()) for name in folders
-    )
+    ]
     return Filter(
-        classes, domains, where,
-        None if since is None else parse_date(since), None if until is None else parse_date(until, end=True),
-        None if smallest is None else parse_size(smallest), None if largest is None else parse_size(largest),
-    )  # fmt: skip
+        classes,
+        domains,
+        tuple(prefixes),
+        None if since is None else parse_date(since),
+        None if until is None else parse_date(until, end=True),
+        None if min_size is None else parse_size(min_size),
+        None if max_size is None else parse_size(max_size),
+    )
 
 
-def row(result: SearchResult) -> dict[str, Any]:
-    """A result as programs read it."""
+def _print_warnings(answer: SearchAnswer, index: str) -> None:
+    if missing := sum(result.missing for result in answer.results):
+        print_message(
+            f"{missing} of these files do not exist any longer: `cenote index IMAGES -o {index}` "
+            "with their present folder recognizes them by their contents"
+        )
+    if unknown := answer.why.get("unknown"):
+        words = ", ".join(unknown)
+        print_message(f"the model was not trained on {words}: results for that are a guess")
+
+
+def result_fields(result: SearchResult) -> dict[str, Any]:
+    """Return a result as JSON."""
     entry = result.entry
-    told = {"path": entry.path, "score": round(result.score, 6), "missing": result.missing}
-    told |= {
+    fields = {
+        "path": entry.path,
+        "score": round(result.score, 6),
+        "missing": result.missing,
         "class": entry.label,
         "domain": entry.domain,
         "split": entry.split,
         "caption": entry.caption,
-    }
-    told |= {
         "attributes": dict(entry.attributes) or None,
         "width": entry.width,
         "height": entry.height,
-    }
-    told |= {
         "bytes": entry.size,
         "date": time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(entry.date)),
+        "duplicates": list(result.duplicates),
     }
-    told["duplicates"] = list(result.duplicates)
-    return {key: value for key, value in told.items() if value is not None}
+    return {key: value for key, value in fields.items() if value is not None}
 
 
 def _table(answer: SearchAnswer, cut: float | None) -> str:
@@ -161,73 +182,55 @@ def _table(answer: SearchAnswer, cut: float | None) -> str:
         return "no image passes the filter"
     lines = []
     for place, result in enumerate(answer.results, 1):
-        notes = ["(missing)"] * result.missing
-        notes += (
-            [f"(+{pluralize(len(result.duplicates), 'near-duplicate')})"]
-            if result.duplicates
-            else []
-        )
-        label = "/".join(part for part in (result.entry.label, result.entry.domain) if part)
-        lines.append(
-            "  ".join(
-                [
-                    f"{place:3d}",
-                    f"{result.score:6.3f}",
-                    result.entry.path,
-                    *([label] * bool(label)),
-                    *notes,
-                ]
-            )
-        )
-    passed = (
-        ""
-        if cut is None
-        else f", {answer.relevant}{'' if answer.exact else ' or more'} score at least {cut:g}"
-    )
-    how = "" if answer.exact else f", ranked among the {answer.method} query's nearest"
-    lines.append(
-        f"{pluralize(len(answer.results), 'image')} of {answer.searched} by {answer.method}{passed}{how}"
-    )
-    return "\n".join(lines)
+        cells = [f"{place:3d}", f"{result.score:6.3f}", result.entry.path]
+        if label := "/".join(filter(None, (result.entry.label, result.entry.domain))):
+            cells.append(label)
+        if result.missing:
+            cells.append("(missing)")
+        if result.duplicates:
+            cells.append(f"(+{pluralize(len(result.duplicates), 'near-duplicate')})")
+        lines.append("  ".join(cells))
+    count = pluralize(len(answer.results), "image")
+    summary = f"{count} of {answer.searched} by {answer.method}"
+    if cut is not None:
+        at_least = "" if answer.exact else " or more"
+        summary += f", {answer.relevant}{at_least} score at least {cut:g}"
+    if not answer.exact:
+        summary += f", ranked among the {answer.method} query's nearest"
+    return "\n".join([*lines, summary])
 
 
 def _reasons(why: dict[str, Any]) -> str:
-    """A line for each reason; what is not known here is printed as it is."""
-    told = dict(why)
-    told["terms"] = ", ".join(f"{each['text']} {each['weight']:+g}" for each in why["terms"])
-    told["images"] = ", ".join(why.get("images", ()))
-    told["unknown"] = ", ".join(why.get("unknown", ()))
+    """Return a line for each reason."""
+    lines = dict(why)
+    lines["terms"] = ", ".join(f"{term['text']} {term['weight']:+g}" for term in why["terms"])
+    for name in ("images", "unknown"):
+        lines[name] = ", ".join(why.get(name, ()))
     if "words" in why:
-        told["words"] = ", ".join(f"{each['word']} {each['weight']:.2f}" for each in why["words"])
+        lines["words"] = ", ".join(f"{w['word']} {w['weight']:.2f}" for w in why["words"])
     if "proxies" in why:
-        shown = [Path(path).name for path in why["proxies"]]
-        told["proxies"] = ", ".join(shown[:8]) + (
-            f" and {len(shown) - 8} more" if len(shown) > 8 else ""
-        )
-    for name, value in told.items():
+        names = [Path(path).name for path in why["proxies"]]
+        lines["proxies"] = ", ".join(names[:MAX_PROXIES])
+        if len(names) > MAX_PROXIES:
+            lines["proxies"] += f" and {len(names) - MAX_PROXIES} more"
+    for name, value in lines.items():
         if isinstance(value, dict):
-            told[name] = ", ".join(f"{key} {number:.4g}" for key, number in value.items())
-    return "\n".join(f"{name}: {value}" for name, value in told.items() if value not in ("", None))
+            lines[name] = ", ".join(f"{key} {number:.4g}" for key, number in value.items())
+    return "\n".join(f"{name}: {value}" for name, value in lines.items() if value not in ("", None))
 
 
-def _draw(question: Any, answer: SearchAnswer, path: Path) -> None:
+def _draw(request: SearchRequest, answer: SearchAnswer, path: Path) -> None:
     from cenote.data import write_atomically
     from cenote.report.found import FoundImage, found_sheet
-    from cenote.search.pictures import EntryImages
+    from cenote.search.images import EntryImages
 
-    pictures = EntryImages()
-    shown = [
-        FoundImage(
-            pictures(result.entry),
-            Path(result.entry.path).name,
-            result.score,
-            len(result.duplicates),
-        )
-        for result in answer.results
-    ]
-    asked = [*question.texts, *(f"not {text}" for text in question.without)]
-    page = found_sheet(
-        shown, " + ".join(asked), [pictures.file(path) for path in question.images], answer.method
-    )
+    images = EntryImages()
+    results = []
+    for result in answer.results:
+        name, duplicates = Path(result.entry.path).name, len(result.duplicates)
+        results.append(FoundImage(images(result.entry), name, result.score, duplicates))
+    texts = [*request.texts, *(f"not {text}" for text in request.without)]
+    query_images = [images.file(str(image)) for image in request.images]
+    page = found_sheet(results, " + ".join(texts), query_images, answer.method)
     with write_atomically(path) as temporary:
-        page.save(temporary, quality=92, subsampling=0)  # which a PNG does not mind
+        page.save(temporary, quality=92, subsampling=0)  # ignored for a PNG

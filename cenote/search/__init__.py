@@ -1,13 +1,14 @@
 """Search images by image, by text, or by both (composed retrieval)."""
 
-from .composition import ComposedQuery, Database, Moments, Scorer
-from .database import MatrixDatabase
+from .backends import open_store
+from .composition import ComposedQuery, Scorer
+from .database import Database, MatrixDatabase, Moments
 from .filters import Filter
 from .freedom import frequent_words
 from .index import update_index
 from .methods import METHODS, compose, compose_all
-from .query import SearchRequest, ask
-from .store import Store, open_store
+from .query import Searcher, SearchRequest, ask
+from .store import Store
 from .weicom import weicom_scores
 from .words import WordMemory, load_words, remember_words
 
@@ -20,6 +21,7 @@ __all__ = [
     "Moments",
     "Scorer",
     "SearchRequest",
+    "Searcher",
     "Store",
     "WordMemory",
     "ask",

@@ -1,16 +1,15 @@
-"""Approximate search with faiss beside an embedded index: inverted lists, 4-bit product codes, exact refinement.
+"""Approximate search with faiss: inverted lists, 4-bit product codes, exact re-ranking.
 
-How much it finds of what exact search finds is measured on the index's own images and words when it is built; if that
-is less than the target, search stays exact. Rows that came later are searched exactly beside it.
+The recall against exact search is measured on images and words of the index when it is built; if
+it is below the target, search stays exact. Rows that were added later are searched exactly.
 """
 
 from __future__ import annotations
 
-import copy
 import json
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -18,159 +17,175 @@ from torch import Tensor
 from ..data.files import write_atomically
 from ..extras import MissingExtra, require
 
-if TYPE_CHECKING:
-    from .local_store import LocalStore
-
-ENOUGH = 100_000  # images; below, exact search takes a few hundredths of a second
-TARGET, TOP = 0.95, 10  # recall@10 that is good enough
-PROBES = (4, 8, 16, 32, 64, 128, 256)  # lists that are opened; the first that reaches the target
-ASKED = 200  # queries that measure the recall
-STALE = 0.2  # of the rows: so many that came or went ask for a new one
-NUMBERS = ("rows", "generation", "probes")  # without them it is as good as none
-FILE, ABOUT = "approximate.faiss", "approximate.json"
+MIN_IMAGES = 100_000  # in mode auto; exact search of fewer takes hundredths of a second
+TARGET_RECALL, TOP = 0.95, 10  # recall@10
+PROBES = (4, 8, 16, 32, 64, 128, 256)  # lists to visit: the first number that reaches the target
+RECALL_QUERIES = 200
+MAX_NEW_ROWS = 0.2  # share of rows added since the build that is still searched exactly
+NUMBERS = ("rows", "generation", "probes")  # fields without which the description is useless
+FILE, DESCRIPTION = "approximate.faiss", "approximate.json"
 
 
-class Approximate:
-    """Of the first `rows` rows of the matrix."""
+class MatrixRows(Protocol):
+    """The part of a local store that approximate search uses."""
+
+    folder: Path
+    matrix: Tensor  # (rows, D), removed rows included
+    rows: Tensor | None  # of the view, ascending; None: all
+    budget: int
+
+    @property
+    def dim(self) -> int: ...
+
+    @property
+    def generation(self) -> int: ...
+
+    @property
+    def mask(self) -> Tensor:
+        """Return (rows,): which rows of the matrix are in the view."""
+
+    def __len__(self) -> int: ...
+
+    def vectors(self, rows: Tensor) -> Tensor: ...
+
+    def exact(self, queries: Tensor, k: int, first: int = 0) -> tuple[Tensor, Tensor]: ...
+
+
+class ApproximateIndex:
+    """A faiss index of the first `rows` rows of the matrix."""
 
     def __init__(self, index: Any, rows: int, probes: int) -> None:
         self.index, self.rows = index, rows
         self.index.nprobe = probes
 
-    def nearest(self, store: LocalStore, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    def nearest(self, store: MatrixRows, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """Return exact dot products and rows (Q, k) of candidates that faiss finds, best first."""
         k, queries = min(k, len(store)), queries.float().contiguous()
-        wanted = min(
-            max(100, 4 * k), self.rows
-        )  # codes are coarse: more than asked for are compared exactly
-        found = torch.from_numpy(
-            self.index.search(queries.numpy(), wanted)[1]
-        )  # (Q, wanted), -1 where there is none
-        newer = store.exact(queries, k, self.rows) if self.rows < len(store.matrix) else None
-        scores, rows = (
-            queries.new_empty(len(queries), k),
-            torch.empty(len(queries), k, dtype=torch.long),
-        )
+        count = min(max(100, 4 * k), self.rows)  # codes are coarse: candidates for re-ranking
+        # (Q, count), -1 for none
+        candidates = torch.from_numpy(self.index.search(queries.numpy(), count)[1])
+        new_scores, new_rows = store.exact(queries, k, self.rows)
+        scores = queries.new_empty(len(queries), k)
+        rows = torch.empty(len(queries), k, dtype=torch.long)
         for i, query in enumerate(queries):
-            at = found[i][found[i] >= 0]
-            at = at[store.counting[at]].sort().values
-            values = store.vectors(at) @ query
-            if newer is not None:
-                at, values = torch.cat([at, newer[1][i]]), torch.cat([values, newer[0][i]])
-            if len(at) < k:  # most of what was found is no more there
+            old = candidates[i][candidates[i] >= 0]
+            old = old[store.mask[old]].sort().values
+            found = torch.cat([old, new_rows[i]])
+            values = torch.cat([store.vectors(old) @ query, new_scores[i]])
+            if len(found) < k:  # most candidates have been removed
                 scores[i : i + 1], rows[i : i + 1] = store.exact(query[None], k)
                 continue
             order = values.sort(descending=True, stable=True).indices[:k]
-            scores[i], rows[i] = values[order], at[order]
+            scores[i], rows[i] = values[order], found[order]
         return scores, rows
 
 
-def read(store: LocalStore) -> Approximate | None:
-    """What was built for these rows, if it is good enough and faiss is there."""
-    about = _about(store.folder)
-    if (
-        not about.get("good")
-        or about["generation"] != store.table.generation
-        or about["rows"] > len(store.matrix)
-    ):
+def read_approximate(store: MatrixRows) -> ApproximateIndex | None:
+    """Return the index built for these rows, if it reaches the target and faiss is installed."""
+    description = _read_description(store.folder)
+    if not description.get("good") or description["generation"] != store.generation:
         return None
     try:
         faiss = require("faiss", extra="faiss")
         index = faiss.read_index(str(store.folder / FILE))
     except (MissingExtra, RuntimeError):
         return None
-    # A build that was killed between its two files leaves two that do not belong together.
-    return (
-        Approximate(index, about["rows"], about["probes"])
-        if index.ntotal == about["rows"]
-        else None
-    )
+    rows = description["rows"]
+    # A build that was killed between its two files leaves files that do not match.
+    if index.ntotal != rows or rows > len(store.matrix):
+        return None
+    return ApproximateIndex(index, rows, description["probes"])
 
 
-def build(
-    store: LocalStore, texts: Tensor | None = None, target: float = TARGET, seed: int = 0
+def build_approximate(
+    store: MatrixRows, texts: Tensor | None = None, target: float = TARGET_RECALL, seed: int = 0
 ) -> dict[str, Any]:
-    """Train, fill and measure; returns what the file beside it says. `texts` (N, D) ask as well, if given."""
+    """Train, fill and measure an index; return its description.
+
+    The recall is measured with images of the store and with `texts` (N, D), if given.
+    """
     faiss = require("faiss", extra="faiss")
-    draw, n = torch.Generator().manual_seed(seed), len(store.matrix)
+    rng, n = torch.Generator().manual_seed(seed), len(store.matrix)
     lists = 2 ** max(0, round(math.log2(2 * math.sqrt(n))))
     codes = next(m for m in range(max(store.dim // 8, 1), 0, -1) if store.dim % m == 0)
     index = faiss.index_factory(store.dim, f"IVF{lists},PQ{codes}x4fs", faiss.METRIC_INNER_PRODUCT)
-    sample = torch.randperm(n, generator=draw)[: max(64 * lists, 1024)].sort().values
+    sample = torch.randperm(n, generator=rng)[: max(64 * lists, 1024)].sort().values
     index.train(store.vectors(sample).numpy())
     step = max(1, store.budget // (8 * store.dim))
     for start in range(0, n, step):
         index.add(store.matrix[start : start + step].float().numpy())
-    exact = copy.copy(store)
-    exact.approximate = None
     rows = torch.arange(n) if store.rows is None else store.rows
-    asked = {"images": store.vectors(rows[torch.randperm(len(rows), generator=draw)[:ASKED]])}
+    images = rows[torch.randperm(len(rows), generator=rng)[:RECALL_QUERIES]]
+    queries = {"images": store.vectors(images)}
     if texts is not None:
-        asked["words"] = texts[torch.randperm(len(texts), generator=draw)[:ASKED]].float()
-    truth = {name: exact.exact(queries, TOP + 1)[1] for name, queries in asked.items()}
+        places = torch.randperm(len(texts), generator=rng)[:RECALL_QUERIES]
+        queries["words"] = texts[places].float()
+    truth = {name: store.exact(vectors, TOP + 1)[1] for name, vectors in queries.items()}
     recall, probes = dict[str, float](), 0
     for probes in [p for p in PROBES if p <= lists] or [1]:
-        made = Approximate(index, n, probes)
-        recall = {name: _recall(made.nearest(exact, queries, TOP + 1)[1], truth[name], name == "images")
-                  for name, queries in asked.items()}  # fmt: skip
+        approximate = ApproximateIndex(index, n, probes)
+        for name, vectors in queries.items():
+            nearest = approximate.nearest(store, vectors, TOP + 1)[1]
+            recall[name] = _recall(nearest, truth[name], skip=int(name == "images"))
         if min(recall.values()) >= target:
             break
-    about = {
+    description = {
         "rows": n,
-        "generation": store.table.generation,
+        "generation": store.generation,
         "lists": lists,
         "codes": codes,
         "probes": probes,
+        "recall@10": recall,
+        "target": target,
+        "good": min(recall.values()) >= target,
     }
-    about |= {"recall@10": recall, "target": target, "good": min(recall.values()) >= target}
     with write_atomically(store.folder / FILE) as temporary:
         faiss.write_index(index, str(temporary))
-    with write_atomically(store.folder / ABOUT) as temporary:
-        temporary.write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
-    return about
+    with write_atomically(store.folder / DESCRIPTION) as temporary:
+        temporary.write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
+    return description
 
 
-def _recall(found: Tensor, truth: Tensor, itself: bool) -> float:
-    """Of the true top 10 the share that was found; an image's nearest is itself, which proves nothing."""
-    first = int(itself)
-    hits = (found[:, first : TOP + first, None] == truth[:, None, first : TOP + first]).any(1)
+def _recall(rows: Tensor, truth: Tensor, skip: int) -> float:
+    """Return the share of the true top 10; `skip` 1 leaves out an image's nearest, itself."""
+    top = slice(skip, TOP + skip)
+    hits = (rows[:, top, None] == truth[:, None, top]).any(1)
     return float(hits.double().mean())
 
 
-def bring_up_to_date(
-    store: LocalStore, wanted: str = "auto", texts: Tensor | None = None
-) -> str | None:
-    """Build one where it is wanted and none is fresh; what became of it, in a sentence."""
-    if wanted == "no":
-        for name in (ABOUT, FILE):
+def update_approximate(store: MatrixRows, mode: str, texts: Tensor | None) -> str | None:
+    """Build an index if `mode` wants one and there is no recent one; return a message, if any."""
+    if mode == "no":
+        for name in (DESCRIPTION, FILE):
             (store.folder / name).unlink(missing_ok=True)
         return None
-    about, now = _about(store.folder), len(store.matrix)
-    if len(store) < (ENOUGH if wanted == "auto" else 1):
+    if len(store) < (MIN_IMAGES if mode == "auto" else 1):
         return None
-    if (
-        about.get("generation") == store.table.generation
-        and now - about["rows"] <= STALE * about["rows"]
-    ):
-        return None
+    description = _read_description(store.folder)
+    if description.get("generation") == store.generation:
+        rows = description["rows"]
+        if len(store.matrix) - rows <= MAX_NEW_ROWS * rows:
+            return None
     try:
-        about = build(store, texts)
+        description = build_approximate(store, texts)
     except MissingExtra:
-        if wanted != "auto":
+        if mode != "auto":
             raise
         return (
             f"search of {len(store)} images stays exact: "
             "pip install 'cenote[faiss]' makes it approximate, and faster"
         )
-    told = " and ".join(f"{value:.3f} on {name}" for name, value in about["recall@10"].items())
-    return f"approximate index: recall@10 {told}" + (
-        "" if about["good"] else "; not enough, search stays exact"
-    )
+    recalls = [f"{value:.3f} on {name}" for name, value in description["recall@10"].items()]
+    message = f"approximate index: recall@10 {' and '.join(recalls)}"
+    return message if description["good"] else f"{message}; too low, search stays exact"
 
 
-def _about(folder: Path) -> dict[str, Any]:
+def _read_description(folder: Path) -> dict[str, Any]:
+    """Return the fields of the description, none if it is missing or damaged."""
     try:
-        found: Any = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+        fields: Any = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    whole = isinstance(found, dict) and all(isinstance(found.get(name), int) for name in NUMBERS)
-    return dict(found) if whole else {}
+    if not isinstance(fields, dict):
+        return {}
+    return fields if all(isinstance(fields.get(name), int) for name in NUMBERS) else {}

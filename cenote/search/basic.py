@@ -1,8 +1,9 @@
-"""BASIC (Psomas et al., Instance-level composed image retrieval, 2025): centred, projected, expanded, fused.
+"""BASIC (Psomas et al., Instance-level composed image retrieval, 2025).
 
-Here the means are those of the database and of the subjects, and the minima those of a sample of the database: the
-authors take all of them from outside images, which are not at hand. Their code divides both similarities by the image
-minimum; here each is divided by its own.
+Vectors are centred, projected, expanded and fused. The means are those of the database and of
+the subjects, and the minima those of a sample of the database: the authors take them from
+external images. Their code divides both similarities by the image minimum; here each is divided
+by its own.
 """
 
 from __future__ import annotations
@@ -16,35 +17,61 @@ from torch import Tensor
 
 from ..options import check_number
 from ..unit import unit
-from .composition import ComposedQuery, Database, Scorer
-from .styles import STYLES
-from .texts import encode, image_vectors, terms
-from .words import WordMemory, remember_words
-from .words import subjects as imagenet_names
+from .composition import (
+    ComposedQuery,
+    CompositionContext,
+    Scorer,
+    encode_texts,
+    image_vectors,
+    weighted_texts,
+)
+from .database import Database
+from .words import WordMemory, imagenet_names, remember_words
 
 if TYPE_CHECKING:
     from ..models.image_text import ImageText
-    from .methods import CompositionContext
 
 CONTRAST = 0.2  # of styles against subjects: C = (1 - a) S_subjects - a S_styles
 COMPONENTS = 250  # eigenvectors, at most those of positive eigenvalue
 EXPANSION = 25  # images that the query is averaged with; 0 for none
 SHARPNESS = 0.1  # of their weights exp(0.1 s); the query's own s is 1
-CONTEXT = 100  # subjects put before and behind the text; 0 for none
+CONTEXT = 100  # subjects put before and after the text; 0 for none
 HARRIS = 0.1  # s_t s_i - 0.1 (s_t + s_i)^2
-SAMPLE, SUBJECTS = 1000, 100  # images that the minima are taken from, found by so many texts
-ABOVE = (
-    3.0  # deviations above the mean: where the best images are, there the fusion is made straight
-)
+SAMPLE_IMAGES, SAMPLE_TEXTS = 1000, 100  # images for the minima, found by this number of texts
+TANGENT_AT = 3.0  # deviations above the mean at which the fusion is linearized
+MAX_MINIMUM = -1e-6  # a minimum that is not negative would invert the scale
+
+# How and where things are shown, as opposed to what they are: the projection removes it.
+_STYLES = """
+    photograph, black and white photograph, old photograph, blurry photograph, painting,
+    oil painting, watercolour, drawing, pencil sketch, charcoal drawing, cartoon, comic, clip art,
+    line art, silhouette, engraving, woodcut, poster, graffiti, mosaic, stained glass, embroidery,
+    tattoo, sculpture, origami, toy, plush toy, plastic figure, paper cut-out, video game,
+    pixel art, computer graphics, icon, logo, diagram, blueprint, neon sign, mural,
+    old, new, broken, ruined, dusty, rusty, wet, frozen, burnt, painted, wooden, metallic, golden,
+    made of glass, made of stone, made of paper, knitted, transparent, colourful, grey, red, green,
+    blue, yellow, white, black,
+    at night, at sunset, at dawn, in bright sunlight, in dim light, in fog, in the rain,
+    in the snow, under water, in autumn, in winter, in spring, in summer, under a cloudy sky,
+    in candlelight, against the light, in shadow,
+    on grass, on rocks, on sand, on a table, on a wall, on the street, on a white background,
+    on a plate, on a shelf, in water, in the sky, in a forest, in a field, in the desert,
+    in the mountains, on a beach, by the sea, in a city, in a room, in a kitchen, in a garden,
+    in a museum, in a shop, in a cage, in a box, in space, outdoors, indoors,
+    close-up, seen from above, seen from below, seen from the side, seen from far away,
+    partly hidden, upside down, a crowd of them, two of them, many of them, one of them,
+    with people, without people, held in a hand
+"""
+STYLES = [" ".join(name.split()) for name in _STYLES.split(",")]
 
 
 class BasicSpace(NamedTuple):
-    """What depends on the database and the corpora, not on the query."""
+    """What depends on the database and the word lists, not on the query."""
 
     image_mean: Tensor  # (D,)
     text_mean: Tensor  # (D,)
     projection: Tensor  # (D, D)
-    least: tuple[float, float]  # the smallest similarity of a text and of an image
+    minima: tuple[float, float]  # smallest similarity of a text and of an image
 
 
 def basic(
@@ -58,24 +85,23 @@ def basic(
     contextual: int = CONTEXT,
     harris: float = HARRIS,
 ) -> list[Scorer]:
-    """Fused similarities of the centred text, put into context, and the centred, projected, expanded image."""
+    """Fuse the similarities of the contextualized text and of the projected, expanded image."""
     model, database = context.model, context.database
     positive = remember_words(model, imagenet_names() if subjects is None else subjects)
     negative = remember_words(model, STYLES if styles is None else styles)
-    space = space_of(database, positive, negative, contrast, components)
-    t = contextualised(model, queries, positive.words[:contextual]) - space.text_mean  # (Q, D)
-    y = (
-        expanded(image_vectors(queries) - space.image_mean, space, database, expansion)
-        @ space.projection
-    )
+    space = basic_space(database, positive, negative, contrast, components)
+    t = contextualize(model, queries, positive.words[:contextual]) - space.text_mean  # (Q, D)
+    centred = image_vectors(queries) - space.image_mean
+    y = expand(centred, space, database, expansion) @ space.projection  # (Q, D)
     vectors = torch.stack([t, y], 1)  # (Q, 2, D)
     offsets = -(vectors.double() @ space.image_mean.double())  # q . (x - mean) = q . x - q . mean
-    least = torch.tensor(space.least, dtype=torch.double)
-    combine = partial(fused, least, harris)
-    directions = _directions(vectors, offsets, database, least, harris)
-    why = {"least": {"text": space.least[0], "image": space.least[1]}}
+    minima = torch.tensor(space.minima, dtype=torch.double)
+    combine = partial(fuse, minima, harris)
+    directions = _directions(vectors, offsets, database, minima, harris)
+    why = {"least": {"text": space.minima[0], "image": space.minima[1]}}
     return [
-        Scorer(v, o, combine, d, why) for v, o, d in zip(vectors, offsets, directions, strict=True)
+        Scorer(v, offset, combine, direction, why)
+        for v, offset, direction in zip(vectors, offsets, directions, strict=True)
     ]
 
 
@@ -89,37 +115,41 @@ def check_basic(
     check_number("harris", harris, least=0)
 
 
-def fused(least: Tensor, harris: float, similarities: Tensor) -> Tensor:
-    """(2, N) -> (N,): (s - min) / |min| each, not below 0, then Harris's corner measure."""
-    low = least.to(similarities)[:, None]
+def fuse(minima: Tensor, harris: float, similarities: Tensor) -> Tensor:
+    """Return scores (N,) of similarities (2, N).
+
+    Each becomes (s - min) / |min|, at least 0; then Harris' corner measure.
+    """
+    low = minima.to(similarities)[:, None]
     s_t, s_i = ((similarities - low) / low.abs()).clamp(min=0)
     score: Tensor = s_t * s_i - harris * (s_t + s_i) ** 2
     return score
 
 
-def space_of(
-    database: Database, positive: WordMemory, negative: WordMemory, contrast: float = CONTRAST,
+def basic_space(
+    database: Database,
+    positive: WordMemory,
+    negative: WordMemory,
+    contrast: float = CONTRAST,
     components: int = COMPONENTS,
-) -> BasicSpace:  # fmt: skip
+) -> BasicSpace:
+    """Compute means, the contrastive projection and the minima."""
     image_mean = database.moments().mean.float()
     text_mean = positive.vectors.mean(0)
     a, b = positive.vectors - text_mean, negative.vectors - text_mean
-    scatter = (1 - contrast) * _scatter(a) - contrast * _scatter(b)
-    values, vectors = torch.linalg.eigh(scatter)  # ascending
+    values, vectors = torch.linalg.eigh((1 - contrast) * _scatter(a) - contrast * _scatter(b))
     count = min(components, int((values > 0).sum()))
-    top = vectors[:, len(values) - count :].float()
+    top = vectors[:, len(values) - count :].float()  # eigenvalues ascend
     sample = _sample(database, positive.vectors) - image_mean
-    least = (float((a @ sample.T).min()), float((sample @ sample.T).min()))
-    # A minimum that is not negative, as of a single image, would turn the scale around.
-    return BasicSpace(
-        image_mean, text_mean, top @ top.T, (min(least[0], -1e-6), min(least[1], -1e-6))
-    )
+    minimum_t = min(float((a @ sample.T).min()), MAX_MINIMUM)
+    minimum_i = min(float((sample @ sample.T).min()), MAX_MINIMUM)
+    return BasicSpace(image_mean, text_mean, top @ top.T, (minimum_t, minimum_i))
 
 
 def _sample(database: Database, texts: Tensor) -> Tensor:
-    """At most SAMPLE different images, those nearest to texts from all over the list: whatever rows a database has."""
-    asked = texts[:: -(-len(texts) // SUBJECTS)]
-    rows = database.nearest(asked, SAMPLE // SUBJECTS)[1].unique()
+    """Return vectors of the images nearest to texts from the whole list, SAMPLE_IMAGES at most."""
+    queries = texts[:: -(-len(texts) // SAMPLE_TEXTS)]
+    rows = database.nearest(queries, SAMPLE_IMAGES // SAMPLE_TEXTS)[1].unique()
     return database.vectors(rows).float()
 
 
@@ -128,50 +158,47 @@ def _scatter(rows: Tensor) -> Tensor:
     return rows.T @ rows / max(len(rows) - 1, 1)
 
 
-def contextualised(
+def contextualize(
     model: ImageText, queries: Sequence[ComposedQuery], subjects: Sequence[str]
 ) -> Tensor:
-    """(Q, D): the mean of "subject text" and "text subject" over the subjects, at unit length."""
+    """Return (Q, D): the mean of "subject text" and "text subject" over the subjects, normalized."""
     rows = []
     for query in queries:
         if query.text is not None and not query.texts:
             rows.append(query.text)
             continue
         total = torch.zeros(model.dim)
-        for text, weight in terms(query):
-            around = [f"{s} {text}" for s in subjects] + [f"{text} {s}" for s in subjects]
-            total += weight * encode(model, around or [text]).mean(0)
+        for text, weight in weighted_texts(query):
+            sentences = [f"{s} {text}" for s in subjects] + [f"{text} {s}" for s in subjects]
+            total += weight * encode_texts(model, sentences or [text]).mean(0)
         rows.append(unit(total))
     return torch.stack(rows)
 
 
-def expanded(
+def expand(
     images: Tensor, space: BasicSpace, database: Database, expansion: int = EXPANSION
 ) -> Tensor:
-    """(Q, D) centred -> (Q, D): the mean of the query and its nearest, weighed by exp(0.1 s)."""
+    """Average centred images (Q, D) with their nearest, weighted by exp(0.1 s)."""
     if not expansion:
         return images
     projected = images @ space.projection
-    found, rows = database.nearest(
-        projected, expansion
-    )  # the mean shifts all similarities of a query alike
-    similarities = found - projected @ space.image_mean[:, None]
-    weights = (
-        torch.cat([similarities, torch.ones(len(images), 1)], 1).mul(SHARPNESS).softmax(1)
-    )  # (Q, k + 1)
-    near = (
-        database.vectors(rows.flatten()).float().unflatten(0, rows.shape) - space.image_mean
-    )  # (Q, k, D)
-    return (weights[:, :, None] * torch.cat([near, images[:, None]], 1)).sum(1)
+    # Centring shifts all similarities of a query by the same number.
+    products, rows = database.nearest(projected, expansion)
+    similarities = products - projected @ space.image_mean[:, None]
+    similarities = torch.cat([similarities, torch.ones(len(images), 1)], 1)  # (Q, k + 1)
+    weights = similarities.mul(SHARPNESS).softmax(1)
+    neighbours = database.vectors(rows.flatten()).float().unflatten(0, rows.shape)  # (Q, k, D)
+    neighbours = neighbours - space.image_mean
+    return (weights[:, :, None] * torch.cat([neighbours, images[:, None]], 1)).sum(1)
 
 
 def _directions(
-    vectors: Tensor, offsets: Tensor, database: Database, least: Tensor, harris: float
+    vectors: Tensor, offsets: Tensor, database: Database, minima: Tensor, harris: float
 ) -> Tensor:
-    """(Q, D): the slope of the fusion where good images are."""
+    """Return the gradient (Q, D) of the fusion where good images are."""
     mu, sigma = database.moments().statistics(vectors.flatten(0, 1))
-    s = (mu + ABOVE * sigma).view(-1, 2) + offsets
-    s_t, s_i = ((s - least) / least.abs()).clamp(min=0).unbind(1)
+    s = (mu + TANGENT_AT * sigma).view(-1, 2) + offsets
+    s_t, s_i = ((s - minima) / minima.abs()).clamp(min=0).unbind(1)
     common = 2 * harris * (s_t + s_i)
-    slopes = torch.stack([s_i - common, s_t - common], 1) / least.abs()  # (Q, 2)
+    slopes = torch.stack([s_i - common, s_t - common], 1) / minima.abs()  # (Q, 2)
     return (slopes[:, :, None] * vectors).sum(1).float()

@@ -1,85 +1,66 @@
-"""How well composed queries find their images: precision and recall of every question, in the papers' tables."""
+"""Evaluate composition methods on a task: precision and recall of every query, as in the papers."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ..data import Dataset
 from ..metrics.average_precision import of_places
-from ..options import check_names, check_number
+from ..predict.embedding import Embeddings
+from ..predict.feature_cache import FeatureCache, FillProgress, Layout
 from .composition import ComposedQuery, Scorer
 from .database import MatrixDatabase
 from .freedom import N
-from .methods import compose_all, find_method
+from .methods import MethodSpec, compose_all, find_method
 from .protocols import Codes, EvaluationQuery, RetrievalTask
 
 if TYPE_CHECKING:
     from ..models.image_text import ImageText
     from .words import WordMemory
 
-CHUNK = 512  # questions composed at a time
+CHUNK = 512  # queries composed at a time
 BUDGET = 64 << 20  # bytes of similarities at a time
-SUBSET = (1, 2, 3)  # CIRR's Recall_subset@K, of the five others of a group
-GROUPS = ("neither", "class", "value", "both")  # of Fig. 4.3: wrong; right in one way; right
+SUBSET_SIZES = (1, 2, 3)  # K of CIRR's Recall_subset@K
+MATCHES = ("neither", "class", "value", "both")  # what is right of an image [Fig. 4.3]
 
 
-class MethodSpec(NamedTuple):
-    """A method with its options, and what the table calls it."""
+@torch.no_grad()
+def dataset_vectors(
+    model: ImageText,
+    dataset: Dataset,
+    batch: int = 64,
+    workers: int = 0,
+    device: torch.device | str = "cpu",
+    progress: FillProgress | None = None,
+) -> Embeddings:
+    """Embed the readable images of a data set through the feature cache.
 
-    method: str
-    options: Mapping[str, Any] = {}
-    title: str = ""
+    An image is identified by its contents.
+    """
 
-    @property
-    def name(self) -> str:
-        return self.title or ":".join(
-            [self.method, *(f"{key}={value}" for key, value in self.options.items())]
-        )
+    def forward(images: Tensor) -> Tensor:
+        return model.embed_images(images.to(device))[:, None]
 
-
-def parse_method(text: str) -> MethodSpec:
-    """`weicom:weight=0.3`, `freedom:k=10:m=3`: options are those of the method, numbers as numbers."""
-    name, *parts = [part.strip() for part in text.split(":")]
-    method, options = find_method(name), dict[str, Any]()
-    known = method.options
-    for part in parts:
-        key, equals, value = part.partition("=")
-        if not equals:
-            raise ValueError(
-                f"options are NAME=VALUE, such as {name}:{next(iter(known), 'k')}=3, got '{part}'"
-            )
-        options[key.strip()] = _value(value.strip())
-    check_names(name, options, known)
-    for key, value in options.items():
-        if not isinstance(known[key], int | float | str):
-            raise ValueError(
-                f"{name}'s {key} is no number and no word: it can be given in Python alone"
-            )
-        if isinstance(known[key], str):
-            options[key] = str(value)
-        else:
-            check_number(f"{name}'s {key}", value, whole=isinstance(known[key], int))
-    method.check(name, options)
-    return MethodSpec(name, options)
-
-
-def _value(text: str) -> int | float | str:
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
+    feature_cache = FeatureCache()
+    settings = {"backbone": model.name, "identity": model.identity, "view": "image-text"}
+    store = feature_cache.open(settings, Layout((1, 1), model.dim, False, "float32"))
+    rows, bad = feature_cache.fill(
+        store, dataset, model.transform(), forward, batch, workers, progress
+    )
+    positions = np.flatnonzero(rows >= 0)
+    vectors = np.ascontiguousarray(store.values()[rows[positions], 0])
+    return Embeddings(torch.from_numpy(vectors), torch.from_numpy(positions), bad)
 
 
 class TaskEvaluator:
-    """A task with its vectors: `vectors` (images of the dataset, D)."""
+    """A task with the vectors (images of the data set, D) and a model."""
 
     def __init__(
         self,
@@ -88,163 +69,161 @@ class TaskEvaluator:
         model: ImageText,
         words: WordMemory | None = None,
     ) -> None:
-        self.task, self.model, self.words = task, model, words
-        self.vectors, self.database = (
-            vectors,
-            MatrixDatabase(vectors[torch.from_numpy(task.database)]),
-        )
+        self.task, self.vectors, self.model, self.words = task, vectors, model, words
+        self.database = MatrixDatabase(vectors[torch.from_numpy(task.database)])
         self.rows = task.rows
 
-    def remember(self, n: int = N) -> None:
-        """The words of every database image, once for all variants of FreeDom: they depend on the image alone."""
+    def store_words(self, n: int = N) -> None:
+        """Find the words of every image once for all variants of FreeDom."""
+        if self.words is None:
+            return
         stored = self.database.word_ids
-        if self.words is not None and (
-            stored is None or stored.shape[1] < min(n, len(self.words.words))
-        ):
+        if stored is None or stored.shape[1] < min(n, len(self.words.words)):
             self.database.word_ids = self.words.nearest(self.database.matrix, n)
 
-    def queries(self, questions: Sequence[EvaluationQuery]) -> list[ComposedQuery]:
-        """A query in the database stays there: a distractor, never right."""
-        return [
-            ComposedQuery(self.vectors[q.image], (q.text,), inside=self.rows.get(q.image))
-            for q in questions
-        ]
+    def scorers(self, spec: MethodSpec, queries: Sequence[EvaluationQuery]) -> list[Scorer]:
+        """Compose the queries; a query in the database stays there as a distractor.
 
-    def plans(self, asked: MethodSpec, questions: Sequence[EvaluationQuery]) -> list[Scorer]:
-        options = {key: _of(value, questions) for key, value in asked.options.items()}
-        if find_method(asked.method).words:
-            self.remember(int(options.get("n", N)))
-        return compose_all(
-            asked.method, self.queries(questions), self.database, self.model, self.words, **options
-        )
+        An option may be a function of the query, for example the word to inject.
+        """
+        options = {
+            key: [value(query) for query in queries] if callable(value) else value
+            for key, value in spec.options.items()
+        }
+        if find_method(spec.method).words:
+            self.store_words(int(options.get("n", N)))
+        composed = [
+            ComposedQuery(self.vectors[q.image], (q.text,), inside=self.rows.get(q.image))
+            for q in queries
+        ]
+        return compose_all(spec.method, composed, self.database, self.model, self.words, **options)
 
     def places(
-        self, asked: MethodSpec, progress: Callable[[int], object] | None = None
+        self, spec: MethodSpec, progress: Callable[[int], object] | None = None
     ) -> Iterator[tuple[Codes, Codes | None]]:
-        """Of each question, where its right images stand in the ranking, and in that of its group if it has one."""
-        questions = self.task.questions
-        for start in range(0, len(questions), CHUNK):
-            part = questions[start : start + CHUNK]
-            scores = scored(self.plans(asked, part), self.database.matrix)
-            for question, of_images in zip(part, scores, strict=True):
-                if not self.task.itself and (row := self.rows.get(question.image)) is not None:
-                    of_images[row] = -np.inf
-                yield places_of(of_images, question.right), _within(of_images, question)
+        """Yield the ranks of each query's relevant images, among all and within its group."""
+        queries = self.task.queries
+        for start in range(0, len(queries), CHUNK):
+            chunk = queries[start : start + CHUNK]
+            all_scores = score_all(self.scorers(spec, chunk), self.database.matrix)
+            for query, scores in zip(chunk, all_scores, strict=True):
+                row = self.rows.get(query.image)
+                if not self.task.ranks_query and row is not None:
+                    scores[row] = -np.inf
+                yield places_of(scores, query.relevant), _places_in_group(scores, query)
             if progress:
-                progress(len(part))
+                progress(len(chunk))
 
-    def groups(self, asked: MethodSpec, question: EvaluationQuery) -> dict[str, Any]:
-        """Fig. 4.3: the scores of one question by what is right of an image, and its average precision."""
-        scores = next(scored(self.plans(asked, [question]), self.database.matrix))
-        same = (
-            self.task.labels == question.label,
-            self.task.values[question.column] == question.value,
-        )
-        masks = (~same[0] & ~same[1], same[0] & ~same[1], ~same[0] & same[1], same[0] & same[1])
-        places = places_of(scores, question.right)
-        own = {name: scores[mask].tolist() for name, mask in zip(GROUPS, masks, strict=True)}
-        return {"scores": own, "precision": of_places(places, len(places), self.task.kind)}
+    def scores_by_match(self, spec: MethodSpec, query: EvaluationQuery) -> dict[str, Any]:
+        """Return one query's scores by what is right of an image, and its average precision.
 
-
-def _of(value: Any, questions: Sequence[EvaluationQuery]) -> Any:
-    """An option may be a function of the question: the word to inject, say."""
-    return [value(question) for question in questions] if callable(value) else value
+        [Dissertation Fig. 4.3]
+        """
+        scores = next(score_all(self.scorers(spec, [query]), self.database.matrix))
+        same_class = self.task.labels == query.label
+        same_value = self.task.values[query.column] == query.value
+        match = same_class + 2 * same_value  # index into MATCHES
+        places = places_of(scores, query.relevant)
+        return {
+            "scores": {name: scores[match == i].tolist() for i, name in enumerate(MATCHES)},
+            "precision": of_places(places, len(places), self.task.kind),
+        }
 
 
-def _told(options: Mapping[str, Any]) -> dict[str, Any]:
+def score_all(
+    scorers: Sequence[Scorer], images: Tensor, budget: int = BUDGET
+) -> Iterator[npt.NDArray[Any]]:
+    """Yield the scores (N,) of each scorer; similarities are computed for many at once."""
+    max_vectors = max(budget // (4 * max(len(images), 1)), 1)
+    group, count = list[Scorer](), 0
+    for i, scorer in enumerate(scorers):
+        group.append(scorer)
+        count += len(scorer.vectors)
+        if count >= max_vectors or i == len(scorers) - 1:
+            similarities = torch.cat([member.vectors for member in group]) @ images.T
+            blocks = similarities.split([len(member.vectors) for member in group])
+            for member, block in zip(group, blocks, strict=True):
+                yield member.of_similarities(block).numpy()
+            group, count = [], 0
+
+
+def places_of(scores: npt.NDArray[Any], relevant: Codes) -> Codes:
+    """Return the ranks of the relevant images from 0, ascending; ties keep the lower row."""
+    values, ascending = scores[relevant], np.sort(scores)
+    not_higher = np.searchsorted(ascending, values, side="right")
+    lower = np.searchsorted(ascending, values, side="left")
+    places = len(scores) - not_higher
+    for i in np.flatnonzero(not_higher - lower > 1):  # ties
+        places[i] += int((scores[: relevant[i]] == values[i]).sum())
+    return np.sort(places)
+
+
+def _places_in_group(scores: npt.NDArray[Any], query: EvaluationQuery) -> Codes | None:
+    if query.group is None:
+        return None
+    relevant = np.flatnonzero(np.isin(query.group, query.relevant))
+    return places_of(scores[query.group], relevant)
+
+
+def _recall(places: Codes, k: int) -> float:
+    return float((places < k).sum()) / max(len(places), 1)
+
+
+def evaluate_method(
+    evaluators: Sequence[TaskEvaluator],
+    spec: MethodSpec,
+    at: Sequence[int] = (),
+    progress: Callable[[int], object] | None = None,
+) -> dict[str, Any]:
+    """Return mAP in percent: average, columns and cells; the same of recall@K and map@K.
+
+    Queries with a group also have recall_subset@1, 2 and 3: only its members are ranked.
+    """
+    start = time.perf_counter()
+    tasks = [evaluator.task for evaluator in evaluators]
+    queries = [query for task in tasks for query in task.queries]
+    columns, kind = [column for task in tasks for column in task.columns], tasks[0].kind
+    ranked = [pair for evaluator in evaluators for pair in evaluator.places(spec, progress)]
+    places = [among_all for among_all, _ in ranked]
+    values = {"": [of_places(ranks, len(ranks), kind) for ranks in places]}
+    for k in at:
+        values[f"recall@{k}"] = [_recall(ranks, k) for ranks in places]
+        values[f"map@{k}"] = [
+            of_places(ranks[ranks < k], min(len(ranks), k), kind) for ranks in places
+        ]
+    tables = {name: average_by_cell(queries, columns, v) for name, v in values.items()}
+    grouped = [
+        (query, in_group)
+        for query, (_, in_group) in zip(queries, ranked, strict=True)
+        if in_group is not None
+    ]
+    for k in SUBSET_SIZES if grouped else ():
+        recalls = [_recall(in_group, k) for _, in_group in grouped]
+        table = average_by_cell([query for query, _ in grouped], columns, recalls)
+        tables[f"recall_subset@{k}"] = table
+    description = {"method": spec.method, "options": _plain(spec.options), **tables.pop("")}
+    return description | tables | {"seconds": time.perf_counter() - start}
+
+
+def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options for JSON: the type's name of what is not a number or text."""
     return {
         key: value if isinstance(value, int | float | str) else type(value).__name__
         for key, value in options.items()
     }
 
 
-def scored(plans: Sequence[Scorer], images: Tensor, budget: int = BUDGET) -> Any:
-    """The scores (N,) of each plan, one after the other; similarities are made for many plans at once."""
-    rows = max(budget // (4 * max(len(images), 1)), 1)
-    waiting, count = list[Scorer](), 0
-    for place, plan in enumerate(plans):
-        waiting.append(plan)
-        count += len(plan.vectors)
-        if count >= rows or place == len(plans) - 1:
-            similarities = torch.cat([one.vectors for one in waiting]) @ images.T
-            parts = similarities.split([len(one.vectors) for one in waiting])
-            yield from (
-                one.of_similarities(part).numpy() for one, part in zip(waiting, parts, strict=True)
-            )
-            waiting, count = [], 0
-
-
-def places_of(scores: npt.NDArray[Any], right: Codes) -> Codes:
-    """Where the right images stand in the ranking, from 0, ascending; of equal scores the first row comes first."""
-    own, ascending = scores[right], np.sort(scores)
-    after = np.searchsorted(ascending, own, side="right")
-    places = len(scores) - after
-    for i in np.flatnonzero(after - np.searchsorted(ascending, own, side="left") > 1):
-        places[i] += int((scores[: right[i]] == own[i]).sum())
-    return np.sort(places)
-
-
-def _within(scores: npt.NDArray[Any], question: EvaluationQuery) -> Codes | None:
-    if question.group is None:
-        return None
-    return places_of(
-        scores[question.group], np.flatnonzero(np.isin(question.group, question.right))
-    )
-
-
-def _recall(found: Codes, k: int) -> float:
-    """The share of the right images that is found; where there is one, whether it is."""
-    return float((found < k).sum()) / max(len(found), 1)
-
-
-def report(
-    benches: Sequence[TaskEvaluator],
-    asked: MethodSpec,
-    at: Sequence[int] = (),
-    progress: Callable[[int], object] | None = None,
+def average_by_cell(
+    queries: Sequence[EvaluationQuery], columns: Sequence[str], values: Sequence[float]
 ) -> dict[str, Any]:
-    """In percent: the average, the columns, their cells; the same of recall and precision among the `at` first.
-
-    Questions that come with a group also have recall_subset@1, 2 and 3: only its members are ranked.
-    """
-    start = time.perf_counter()
-    tasks = [bench.task for bench in benches]
-    questions = [question for task in tasks for question in task.questions]
-    columns, kind = [column for task in tasks for column in task.columns], tasks[0].kind
-    both = [found for bench in benches for found in bench.places(asked, progress)]
-    places = [found for found, _ in both]
-    values = {"": [of_places(found, len(found), kind) for found in places]}
-    for k in at:
-        values[f"recall@{k}"] = [_recall(found, k) for found in places]
-        values[f"map@{k}"] = [
-            of_places(found[found < k], min(len(found), k), kind) for found in places
-        ]
-    tables = {name: averages(questions, columns, of) for name, of in values.items()}
-    grouped = [
-        (question, own)
-        for question, (_, own) in zip(questions, both, strict=True)
-        if own is not None
-    ]
-    for k in SUBSET if grouped else ():
-        recalls = [_recall(own, k) for _, own in grouped]
-        tables[f"recall_subset@{k}"] = averages(
-            [question for question, _ in grouped], columns, recalls
-        )
-    told = {"method": asked.method, "options": _told(asked.options), **tables.pop("")}
-    return told | tables | {"seconds": time.perf_counter() - start}
-
-
-def averages(
-    questions: Sequence[EvaluationQuery], columns: Sequence[str], values: Sequence[float]
-) -> dict[str, Any]:
-    """Cells are means over their questions, columns over their cells, the average over the columns."""
-    cells: dict[str, dict[str, list[float]]] = {column: {} for column in columns}
-    for question, value in zip(questions, values, strict=True):
-        cells[question.column].setdefault(question.cell, []).append(value)
-    means = {
-        c: {cell: 100 * float(np.mean(v)) for cell, v in own.items()}
-        for c, own in cells.items()
-        if own
+    """Average values in percent over the queries of a cell, the cells of a column, the columns."""
+    by_cell: dict[str, dict[str, list[float]]] = {column: {} for column in columns}
+    for query, value in zip(queries, values, strict=True):
+        by_cell[query.column].setdefault(query.cell, []).append(value)
+    cells = {
+        column: {cell: 100 * float(np.mean(values)) for cell, values in members.items()}
+        for column, members in by_cell.items()
+        if members
     }
-    found = {column: float(np.mean(list(own.values()))) for column, own in means.items()}
-    return {"average": float(np.mean(list(found.values()))), "columns": found, "cells": means}
+    means = {column: float(np.mean(list(members.values()))) for column, members in cells.items()}
+    return {"average": float(np.mean(list(means.values()))), "columns": means, "cells": cells}

@@ -1,28 +1,31 @@
-"""Which images of an index are meant: by class, domain, folder, date and size, as SQL and as Milvus says it."""
+"""Select images of an index by class, domain, folder, date and size, in SQL and in Milvus."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
+BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
+DATE_FORMATS = ("%Y", "%Y-%m", "%Y-%m-%d", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M")
 
 
 @dataclass(frozen=True)
 class Filter:
-    """All that are given must hold; of several names one is enough. Dates are seconds since 1970, sizes bytes."""
+    """All conditions must hold; one of several names is enough.
+
+    Dates are seconds since 1970, sizes bytes.
+    """
 
     classes: tuple[str, ...] = ()
     domains: tuple[str, ...] = ()
-    folders: tuple[
-        str, ...
-    ] = ()  # absolute, or as a data set names its images; and the folders in them
+    folders: tuple[str, ...] = ()  # absolute, or the beginning of a data set's image names
     since: float | None = None
-    until: float | None = None  # not included
+    until: float | None = None  # exclusive
     smallest: int | None = None
     largest: int | None = None
 
@@ -30,71 +33,84 @@ class Filter:
         return self != Filter()
 
     def sql(self) -> tuple[str, list[Any]]:
-        """A condition and its values."""
-        said, values = list[str](), list[Any]()
-        for column, names in (("label", self.classes), ("domain", self.domains)):
-            if names:
-                said.append(f"{column} in ({', '.join('?' * len(names))})")
-                values += names
+        """Return a condition and its values."""
+        conditions, values = list[str](), list[Any]()
+        for column, names in self._names():
+            conditions.append(f"{column} in ({', '.join('?' * len(names))})")
+            values += names
         if self.folders:
-            # A range finds a beginning through the index of paths; the letter behind / is 0.
-            said.append("(" + " or ".join(["path >= ? and path < ?"] * len(self.folders)) + ")")
-            for folder in map(os.fsencode, self.folders):
-                values += [folder.rstrip(b"/") + b"/", folder.rstrip(b"/") + b"0"]
-        for column, sign, bound in self._bounds():
-            said.append(f"{column} {sign} ?")
+            # A range finds a prefix through the index of paths; the character after / is 0.
+            ranges = " or ".join(["path >= ? and path < ?"] * len(self.folders))
+            conditions.append(f"({ranges})")
+            for start, end in self._path_ranges():
+                values += [os.fsencode(start), os.fsencode(end)]
+        for column, operator, bound in self._bounds():
+            conditions.append(f"{column} {operator} ?")
             values.append(bound)
-        return " and ".join(said) or "1", values
+        return " and ".join(conditions) or "1", values
 
     def milvus(self) -> str:
-        """An expression; JSON's quotes are Milvus's."""
-        said = []
+        """Return an expression; Milvus quotes strings as JSON does."""
+        conditions = [f"{column} in {_quote(list(names))}" for column, names in self._names()]
+        if self.folders:
+            ranges = [
+                f"(path >= {_quote(start)} and path < {_quote(end)})"
+                for start, end in self._path_ranges()
+            ]
+            conditions.append("(" + " or ".join(ranges) + ")")
+        conditions += [f"{column} {sign} {bound!r}" for column, sign, bound in self._bounds()]
+        return " and ".join(conditions)
+
+    def _names(self) -> Iterator[tuple[str, tuple[str, ...]]]:
         for column, names in (("label", self.classes), ("domain", self.domains)):
             if names:
-                said.append(f"{column} in {json.dumps(list(names), ensure_ascii=False)}")
-        if self.folders:
-            starts = [
-                (folder.rstrip("/") + "/", folder.rstrip("/") + "0") for folder in self.folders
-            ]
-            ranges = [
-                f"(path >= {_quoted(start)} and path < {_quoted(end)})" for start, end in starts
-            ]
-            said.append("(" + " or ".join(ranges) + ")")
-        said += [f"{column} {sign} {bound!r}" for column, sign, bound in self._bounds()]
-        return " and ".join(said)
+                yield column, names
+
+    def _path_ranges(self) -> list[tuple[str, str]]:
+        prefixes = [folder.rstrip("/") for folder in self.folders]
+        return [(f"{prefix}/", f"{prefix}0") for prefix in prefixes]
 
     def _bounds(self) -> list[tuple[str, str, float]]:
-        bounds = [("date", ">=", self.since), ("date", "<", self.until)]
-        bounds += [("size", ">=", self.smallest), ("size", "<=", self.largest)]
+        bounds = [
+            ("date", ">=", self.since),
+            ("date", "<", self.until),
+            ("size", ">=", self.smallest),
+            ("size", "<=", self.largest),
+        ]
         return [(column, sign, bound) for column, sign, bound in bounds if bound is not None]
 
 
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+def _quote(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def parse_date(text: str, end: bool = False) -> float:
-    """Seconds since 1970 of "2024", "2024-05", "2024-05-17" or "2024-05-17 18:30", local time; of its end, if asked."""
-    for form in ("%Y", "%Y-%m", "%Y-%m-%d", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M"):
+    """Return seconds since 1970 of "2024", "2024-05", "2024-05-17" or "2024-05-17 18:30".
+
+    Local time; with `end` the end of that year, month, day or minute.
+    """
+    for date_format in DATE_FORMATS:
         try:
-            start = datetime.strptime(text.strip(), form)
+            start = datetime.strptime(text.strip(), date_format)
         except ValueError:
             continue
-        return (_after(start, form) if end else start).timestamp()
-    raise ValueError(f"'{text}' is no date: write 2024, 2024-05, 2024-05-17 or 2024-05-17 18:30")
+        return (_end(start, date_format) if end else start).timestamp()
+    raise ValueError(f"'{text}' is not a date: use 2024, 2024-05, 2024-05-17 or 2024-05-17 18:30")
 
 
-def _after(start: datetime, form: str) -> datetime:
-    if form == "%Y":
+def _end(start: datetime, date_format: str) -> datetime:
+    if date_format == "%Y":
         return start.replace(year=start.year + 1)
-    if form == "%Y-%m":
+    if date_format == "%Y-%m":
         return start.replace(year=start.year + start.month // 12, month=start.month % 12 + 1)
-    return start + (timedelta(days=1) if form == "%Y-%m-%d" else timedelta(minutes=1))
+    if date_format == "%Y-%m-%d":
+        return start + timedelta(days=1)
+    return start + timedelta(minutes=1)
 
 
 def parse_size(text: str) -> int:
-    """Bytes of "200 KB", "1.5MB" or "4096"."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
-    if not found or found[2] not in UNITS:
-        raise ValueError(f"'{text}' is no size: write 4096, 200KB or 1.5MB")
-    return round(float(found[1]) * UNITS[found[2]])
+    """Return bytes of "200 KB", "1.5MB" or "4096"."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
+    if not match or match[2] not in BYTES:
+        raise ValueError(f"'{text}' is not a size: use 4096, 200KB or 1.5MB")
+    return round(float(match[1]) * BYTES[match[2]])

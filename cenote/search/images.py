@@ -1,26 +1,27 @@
-"""What an index keeps of a picture beside its vector: its size, its date, and how it looks."""
+"""Read images for an index: size, date and difference hash of each, and pictures of entries."""
 
 from __future__ import annotations
 
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from PIL import Image
 
+from ..data import BadImage, Dataset, open_dataset, read_image
+from .store import ImageEntry
+
 if TYPE_CHECKING:
     from ..backbones.preprocessing import Transform
 
-TAKEN, CHANGED, DETAILS = (
-    36867,
-    306,
-    0x8769,
-)  # EXIF: DateTimeOriginal, DateTime, and the block the first is in
+# EXIF tags; DateTimeOriginal is in the block EXIF_IFD.
+DATE_TIME_ORIGINAL, DATE_TIME, EXIF_IFD = 36867, 306, 0x8769
 
 
 class ImageInfoTransform:
-    """A transform that keeps what the pixels do not tell; a class, so that worker processes can be given it."""
+    """Apply a transform and keep what it discards; a class, so that workers can receive it."""
 
     def __init__(self, transform: Transform) -> None:
         self.transform = transform
@@ -29,32 +30,52 @@ class ImageInfoTransform:
         return {
             "pixels": self.transform(image),
             "size": torch.tensor(image.size),
-            "date": torch.tensor(taken(image), dtype=torch.double),
-            "look": look_of(image),
+            "date": torch.tensor(date_taken(image), dtype=torch.double),
+            "look": difference_hash(image),
         }
 
 
-def taken(image: Image.Image) -> float:
-    """Seconds since 1970 by the camera's clock, taken for local time; NaN where the file does not say."""
+def date_taken(image: Image.Image) -> float:
+    """Return seconds since 1970 by the camera's clock, read as local time; NaN if unknown."""
     try:
         exif = image.getexif()
-        told = exif.get_ifd(DETAILS).get(TAKEN) or exif.get(CHANGED)
-        return datetime.strptime(str(told).strip("\0 ")[:19], "%Y:%m:%d %H:%M:%S").timestamp()
-    except Exception:  # whatever a malformed block makes Pillow raise; a picture needs no date
+        text = exif.get_ifd(EXIF_IFD).get(DATE_TIME_ORIGINAL) or exif.get(DATE_TIME)
+        return datetime.strptime(str(text).strip("\0 ")[:19], "%Y:%m:%d %H:%M:%S").timestamp()
+    except Exception:  # Pillow raises anything for a malformed block
         return float("nan")
 
 
-def look_of(image: Image.Image) -> int:
-    """64 bits, each whether a spot of the picture is lighter than its left neighbour: scaling and JPEG change few.
+def difference_hash(image: Image.Image) -> int:
+    """Return 64 bits: whether a cell is lighter than its left neighbour, by more than 2 of 255.
 
-    By more than two of 255: else the grain of a plain sky would draw the bits.
+    Scaling and JPEG change few bits; the threshold keeps the noise of a plain sky out.
     """
-    grey = np.asarray(
-        image.convert("L").resize((9, 8), Image.Resampling.BOX, reducing_gap=3.0), np.int16
-    )
+    small = image.convert("L").resize((9, 8), Image.Resampling.BOX, reducing_gap=3.0)
+    grey = np.asarray(small, np.int16)
     bits = np.packbits(grey[:, 1:] > grey[:, :-1] + 2)
     return int(bits.view(np.int64)[0])
 
 
-def bits_apart(a: int, b: int) -> int:
-    return ((a ^ b) & 0xFFFF_FFFF_FFFF_FFFF).bit_count()
+class EntryImages:
+    """Load the pictures of entries: files, or images of a data set, which is opened once."""
+
+    def __init__(self) -> None:
+        self.datasets: dict[str, tuple[Dataset, dict[str, int]]] = {}
+
+    def file(self, path: str | Path) -> Image.Image | None:
+        """Return None if the file does not exist or is not an image."""
+        try:
+            return read_image(path)
+        except BadImage:
+            return None
+
+    def __call__(self, entry: ImageEntry) -> Image.Image | None:
+        if entry.time:
+            return self.file(entry.path)
+        if entry.source not in self.datasets:
+            dataset = open_dataset(entry.source)
+            positions = {dataset[i].image: i for i in range(len(dataset))}
+            self.datasets[entry.source] = dataset, positions
+        dataset, positions = self.datasets[entry.source]
+        position = positions.get(entry.path.partition(":")[2])
+        return None if position is None else dataset.image(position)

@@ -1,4 +1,4 @@
-"""Fill an index from images, and keep it up to date: only what is new or changed is embedded."""
+"""Fill an index from images and keep it up to date: only new and changed images are embedded."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from functools import cache
+from glob import has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,282 +16,55 @@ import torch
 
 from ..data import Dataset, LayoutError, open_dataset
 from ..data.dataset import images_are_files
-from ..data.digests import digests
+from ..data.digests import digest_of, digests
 from ..data.loading import load
 from ..data.sources import open_photographs
+from ..predict.batches import predict_batches
 from .images import ImageInfoTransform
-from .sources import Sources
-from .store import ImageEntry, IndexedImage, Store, Writer
+from .store import ImageEntry, Store
 
 if TYPE_CHECKING:
     from ..models.image_text import ImageText
     from .words import WordMemory
 
-CHUNK = 2000  # images between two looks at what was written
-TOLD = ("label", "domain", "split", "caption", "attributes")  # by the data set, not by the image
+CHUNK = 2000  # images whose contents are compared with the index at a time
+RECORD_FIELDS = ("label", "domain", "split", "caption", "attributes")  # from the data set
 Progress = Callable[[int, int], None]  # images done, of how many
-Ready = Callable[
-    [], "tuple[ImageText, WordMemory | None]"
-]  # asked for only when there is something to embed
+LoadModel = Callable[[], "tuple[ImageText, WordMemory | None]"]  # called if images are embedded
 
 
 @dataclass
 class IndexReport:
-    """What became of every image."""
+    """Number of images by what happened to them."""
 
     embedded: int = 0
-    moved: int = 0  # or copied: its contents were known
-    noted: int = 0  # its labels, or its time alone, have changed
+    moved: int = 0  # or copied: their contents were in the index
+    noted: int = 0  # labels or modification time changed
     same: int = 0
     removed: int = 0
-    failed: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)  # a message for each
 
 
 def open_images(
     data: Sequence[str], skip: Sequence[Path] = (), on_missing: Callable[[str], None] | None = None
 ) -> Dataset:
-    """One data set with its labels, or photographs: files, folders, globs."""
-    if len(data) == 1 and Path(data[0]).is_dir():
-        try:
-            dataset = open_dataset(data[0])
-        except LayoutError:
-            return open_photographs(data, skip, on_missing)
-        hidden = [os.path.join(os.path.abspath(folder), "") for folder in skip]
-        kept = [
-            i
-            for i in range(len(dataset))
-            if not os.path.abspath(dataset.path(i)).startswith(tuple(hidden))
-        ]
-        return dataset.select(kept) if len(kept) < len(dataset) else dataset
-    return open_photographs(data, skip, on_missing)
+    """Open one data set with its labels, or photographs: files, folders, globs."""
+    if len(data) != 1 or not Path(data[0]).is_dir():
+        return open_photographs(data, skip, on_missing)
+    try:
+        dataset = open_dataset(data[0])
+    except LayoutError:
+        return open_photographs(data, skip, on_missing)
+    skipped = tuple(os.path.join(os.path.abspath(folder), "") for folder in skip)
+    paths = (os.path.abspath(dataset.path(i)) for i in range(len(dataset)))
+    positions = [i for i, path in enumerate(paths) if not path.startswith(skipped)]
+    return dataset.select(positions) if len(positions) < len(dataset) else dataset
 
 
 def source_of(data: Sequence[str]) -> str:
-    """How an index remembers where images came from."""
-    return "\n".join(
-        sorted(os.path.abspath(part) if os.path.exists(part) else part for part in data)
-    )
-
-
-class Indexer:
-    """One pass over a data set. What is done is written at once: a pass that was killed is taken up by the next."""
-
-    def __init__(
-        self,
-        store: Store,
-        dataset: Dataset,
-        ready: Ready,
-        source: str = "",
-        batch: int = 32,
-        workers: int = 0,
-        progress: Progress | None = None,
-    ) -> None:
-        self.store, self.dataset, self.ready = store, dataset, ready
-        self.sources, self.batch, self.workers = Sources(source), batch, workers
-        self.progress, self.report = progress, IndexReport()
-        self.files = images_are_files(dataset.pixels)
-        self.done = self.total = 0
-
-    def run(self) -> IndexReport:
-        listed = self._listed()
-        self.sources.see(listed)
-        missing = len(self.report.failed)
-        with self.store.writer() as writer:
-            known = self.store.images()  # only now nobody else changes it
-            # Who stands for a content: looked up when the same bytes come under another name.
-            self.rows = {old.entry.digest: old.row for old in known.values()}
-            changed = [place for path, place in listed.items() if not self._is_same(path, known)]
-            self._note(writer, known, listed, set(changed))
-            self.total = len(changed)
-            for start in range(0, len(changed), CHUNK):
-                self._chunk(writer, known, changed[start : start + CHUNK])
-            left = [
-                path
-                for path, old in known.items()
-                if path not in listed and self.sources.lost(old.entry)
-            ]
-            self.report.removed += writer.remove(left) if left else 0
-            if compact := getattr(writer, "compact", None):
-                compact()
-        done = (
-            self.report.embedded
-            + self.report.moved
-            + self.report.noted
-            + len(self.report.failed)
-            - missing
-        )
-        self.report.same = len(listed) - done
-        return self.report
-
-    def _listed(self) -> dict[str, int]:
-        """Positions in the data set by path; what is listed but not there has failed."""
-        listed = dict[str, int]()
-        self.states = dict[str, tuple[int, int]]()
-        for i in range(len(self.dataset)):
-            path = self._path(i)
-            if self.files:
-                try:
-                    found = os.stat(path)
-                except OSError:
-                    self.report.failed.append(f"{path}: no such file")
-                    continue
-                self.states[path] = found.st_size, found.st_mtime_ns
-            listed.setdefault(path, i)
-        return listed
-
-    def _path(self, i: int) -> str:
-        return (
-            os.path.abspath(self.dataset.path(i))
-            if self.files
-            else f"{self.dataset.name}:{self.dataset[i].image}"
-        )
-
-    def _is_same(self, path: str, known: dict[str, IndexedImage]) -> bool:
-        old = known.get(path)
-        return old is not None and self.states.get(path) == (old.entry.size, old.entry.time)
-
-    def _told(self, i: int) -> dict[str, object]:
-        record = self.dataset[i]
-        return {name: getattr(record, name) for name in TOLD}
-
-    def _note(
-        self,
-        writer: Writer,
-        known: dict[str, IndexedImage],
-        listed: dict[str, int],
-        changed: set[int],
-    ) -> None:
-        """Labels that are no more what they were."""
-        noted = []
-        for path, i in listed.items():
-            if i not in changed:
-                old, told = known[path].entry, self._told(i)
-                if any(getattr(old, name) != value for name, value in told.items()):
-                    noted.append(old._replace(**told))  # type: ignore[arg-type]
-        if noted:
-            writer.update(noted)
-        self.report.noted += len(noted)
-
-    def _chunk(self, writer: Writer, known: dict[str, IndexedImage], places: list[int]) -> None:
-        """Read these images and do with each what its contents ask for."""
-        new, copies, noted, broken = (
-            dict[str, tuple[int, ImageEntry]](),
-            list[ImageEntry](),
-            list[ImageEntry](),
-            list[str](),
-        )
-        for i, name in zip(places, digests(self.dataset.select(places)), strict=True):
-            path = self._path(i)
-            size, time = self.states.get(path, (0, 0))
-            source = self.sources.of(path)
-            entry = ImageEntry(
-                path,
-                (name or b"").hex(),
-                size,
-                time,
-                source=source,
-                **self._told(i),  # type: ignore[arg-type]
-            )
-            if name is None:
-                self.report.failed.append(f"{path}: cannot be read")
-                broken.append(path)
-            elif path in known and known[path].entry.digest == entry.digest:
-                noted.append(_as_seen(entry, known[path].entry))
-            elif entry.digest in self.rows or entry.digest in new:
-                copies.append(entry)
-            else:
-                new[entry.digest] = i, entry
-        if noted:
-            writer.update(noted)
-            self.report.noted += sum(known[entry.path].entry != entry for entry in noted)
-        self._step(len(noted) + len(broken))
-        self._copy(writer, [entry for entry in copies if entry.digest in self.rows], known)
-        if new:
-            self._embed(
-                writer,
-                [i for i, _ in new.values()],
-                [entry for _, entry in new.values()],
-                known,
-                broken,
-            )
-        self._copy(writer, self._twins(entry for entry in copies if entry.digest in new), known)
-        left = [path for path in broken if path in known]
-        self.report.removed += writer.remove(left) if left else 0
-        self._replaced(left, known)
-
-    def _twins(self, entries: Iterable[ImageEntry]) -> list[ImageEntry]:
-        """Those that have become known in this chunk; the same bytes twice among what is broken is told once."""
-        twins = list(entries)
-        if twins and (refresh := getattr(self.store, "refresh", None)):
-            refresh()
-        for entry in twins:
-            if rows := self.store.find(entry.digest):
-                self.rows[entry.digest] = rows[0]
-        return [entry for entry in twins if entry.digest in self.rows]
-
-    def _copy(
-        self, writer: Writer, entries: list[ImageEntry], known: dict[str, IndexedImage]
-    ) -> None:
-        """The same bytes under another name: nothing is embedded."""
-        if entries:
-            rows = torch.tensor([self.rows[entry.digest] for entry in entries])
-            same = [
-                _as_seen(entry, old)
-                for entry, old in zip(entries, self.store.entries(rows), strict=True)
-            ]
-            writer.put(same, self.store.vectors(rows), self.store.words(rows))
-            self._put(same, known)
-            self.report.moved += len(same)
-
-    @torch.inference_mode()
-    def _embed(
-        self,
-        writer: Writer,
-        places: list[int],
-        entries: list[ImageEntry],
-        known: dict[str, IndexedImage],
-        broken: list[str],
-    ) -> None:
-        n, (model, words) = int(self.store.description.words.get("n", 0)), self.ready()
-        loader = load(
-            self.dataset.select(places),
-            ImageInfoTransform(model.transform()),
-            self.batch,
-            self.workers,
-        )
-        for images, _, indices, bad, _ in loader:
-            self.report.failed += [sentence for _, sentence in bad]
-            broken += [entries[position].path for position, _ in bad]
-            self._step(len(bad))
-            if len(indices):
-                vectors = model.embed_images(images["pixels"]).float().cpu()
-                ids = words.nearest(vectors, n) if words is not None and n else None
-                facts = zip(
-                    *(images[name].tolist() for name in ("size", "date", "look")), strict=True
-                )
-                done = [
-                    _with(entries[i], *fact)
-                    for i, fact in zip(indices.tolist(), facts, strict=True)
-                ]
-                writer.put(done, vectors, ids)
-                self._put(done, known)
-                self.report.embedded += len(done)
-
-    def _put(self, entries: list[ImageEntry], known: dict[str, IndexedImage]) -> None:
-        self._replaced([entry.path for entry in entries], known)
-        self._step(len(entries))
-
-    def _replaced(self, paths: Iterable[str], known: dict[str, IndexedImage]) -> None:
-        """What stood under these paths is no more to be copied from: its row is gone, or another's."""
-        for path in paths:
-            old = known.get(path)
-            if old is not None and self.rows.get(old.entry.digest) == old.row:
-                del self.rows[old.entry.digest]
-
-    def _step(self, images: int) -> None:
-        self.done += images
-        if self.progress and images:
-            self.progress(self.done, self.total)
+    """Return the text by which an index remembers the DATA that images came with."""
+    paths = [os.path.abspath(name) if os.path.exists(name) else name for name in data]
+    return "\n".join(sorted(paths))
 
 
 def update_index(
@@ -298,17 +74,260 @@ def update_index(
     words: WordMemory | None = None,
     **options: Any,
 ) -> IndexReport:
-    """Bring an index up to date with a data set; options are those of `Filling`."""
-    store.description.refuse_other(model, store.where)
+    """Bring an index up to date with a data set; options are those of `Indexer`."""
+    store.description.check_model(model, store.where)
     return Indexer(store, dataset, lambda: (model, words), **options).run()
 
 
-def _as_seen(entry: ImageEntry, old: ImageEntry) -> ImageEntry:
-    """The same picture: a date that was the camera's stays, one of the file is this file's own."""
-    date = entry.time / 1e9 if old.date == old.time / 1e9 else old.date
-    return entry._replace(width=old.width, height=old.height, look=old.look, date=date)
+class Indexer:
+    """One pass over a data set. Results are written at once: the next pass resumes a killed one."""
+
+    def __init__(
+        self,
+        store: Store,
+        dataset: Dataset,
+        load_model: LoadModel,
+        source: str = "",
+        batch: int = 32,
+        workers: int = 0,
+        progress: Progress | None = None,
+    ) -> None:
+        self.store, self.dataset, self.load_model = store, dataset, load_model
+        self.sources, self.batch, self.workers = Sources(source), batch, workers
+        self.progress, self.report = progress, IndexReport()
+        self.are_files = images_are_files(dataset.pixels)
+        self.file_states: dict[str, tuple[int, int]] = {}  # size and time by path
+        self.done = self.total = 0
+
+    def run(self) -> IndexReport:
+        positions = self._list_images()
+        self.sources.set_listed(positions)
+        report, missing = self.report, len(self.report.failed)
+        with self.store.writer() as self.writer:
+            self.stored = self.store.images()  # inside the writer: nobody else changes it
+            # A row for each digest: the vector of images with the same contents.
+            self.rows = {image.entry.digest: image.row for image in self.stored.values()}
+            changed = [i for path, i in positions.items() if not self._is_unchanged(path)]
+            self._update_records(positions, set(changed))
+            self.total = len(changed)
+            for start in range(0, len(changed), CHUNK):
+                self._index_chunk(changed[start : start + CHUNK])
+            self._remove(
+                path
+                for path, image in self.stored.items()
+                if path not in positions and self.sources.is_lost(image.entry)
+            )
+            self.writer.compact()
+        failed = len(report.failed) - missing
+        report.same = len(positions) - report.embedded - report.moved - report.noted - failed
+        return report
+
+    def _list_images(self) -> dict[str, int]:
+        """Return positions in the data set by path; files that do not exist have failed."""
+        positions = dict[str, int]()
+        for i in range(len(self.dataset)):
+            path = self._path(i)
+            if self.are_files:
+                try:
+                    state = os.stat(path)
+                except OSError:
+                    self.report.failed.append(f"{path}: no such file")
+                    continue
+                self.file_states[path] = state.st_size, state.st_mtime_ns
+            positions.setdefault(path, i)
+        return positions
+
+    def _path(self, i: int) -> str:
+        if self.are_files:
+            return os.path.abspath(self.dataset.path(i))
+        return f"{self.dataset.name}:{self.dataset[i].image}"
+
+    def _is_unchanged(self, path: str) -> bool:
+        image = self.stored.get(path)
+        if image is None:
+            return False
+        return self.file_states.get(path) == (image.entry.size, image.entry.time)
+
+    def _record(self, i: int) -> dict[str, Any]:
+        record = self.dataset[i]
+        return {name: getattr(record, name) for name in RECORD_FIELDS}
+
+    def _update_records(self, positions: dict[str, int], changed: set[int]) -> None:
+        """Store new labels of unchanged images."""
+        updated = []
+        for path, i in positions.items():
+            if i not in changed:
+                entry = self.stored[path].entry
+                relabelled = entry._replace(**self._record(i))
+                if relabelled != entry:
+                    updated.append(relabelled)
+        if updated:
+            self.writer.update(updated)
+        self.report.noted += len(updated)
+
+    def _index_chunk(self, positions: list[int]) -> None:
+        """Read these images and treat each by its contents: known, a copy, or new."""
+        new, copies = dict[str, tuple[int, ImageEntry]](), list[ImageEntry]()
+        touched, unreadable = list[ImageEntry](), list[str]()
+        for i, digest in zip(positions, digests(self.dataset.select(positions)), strict=True):
+            path = self._path(i)
+            if digest is None:
+                self.report.failed.append(f"{path}: cannot be read")
+                unreadable.append(path)
+                continue
+            size, time = self.file_states.get(path, (0, 0))
+            source = self.sources.of(path)
+            entry = ImageEntry(path, digest.hex(), size, time, source=source, **self._record(i))
+            if path in self.stored and self.stored[path].entry.digest == entry.digest:
+                touched.append(_with_image_info(entry, self.stored[path].entry))
+            elif entry.digest in self.rows or entry.digest in new:
+                copies.append(entry)
+            else:
+                new[entry.digest] = i, entry
+        if touched:
+            self.writer.update(touched)
+            self.report.noted += sum(self.stored[entry.path].entry != entry for entry in touched)
+        self._advance(len(touched) + len(unreadable))
+        self._copy([entry for entry in copies if entry.digest in self.rows])
+        if new:
+            unreadable += self._embed(list(new.values()))
+        self._copy(self._find_originals([entry for entry in copies if entry.digest in new]))
+        removed = [path for path in unreadable if path in self.stored]
+        self._remove(removed)
+        self._forget_rows(removed)
+
+    def _find_originals(self, entries: list[ImageEntry]) -> list[ImageEntry]:
+        """Return those whose contents have been embedded in this chunk."""
+        if entries:
+            self.store.refresh()
+        for entry in entries:
+            if rows := self.store.rows_with_digest(entry.digest):
+                self.rows[entry.digest] = rows[0]
+        return [entry for entry in entries if entry.digest in self.rows]
+
+    def _copy(self, entries: list[ImageEntry]) -> None:
+        """Add images whose contents are in the index under another path."""
+        if entries:
+            rows = torch.tensor([self.rows[entry.digest] for entry in entries])
+            originals = self.store.entries(rows)
+            copies = list(map(_with_image_info, entries, originals))
+            self.writer.put(copies, self.store.vectors(rows), self.store.words(rows))
+            self._forget_rows(entry.path for entry in copies)
+            self._advance(len(copies))
+            self.report.moved += len(copies)
+
+    @torch.inference_mode()
+    def _embed(self, images: list[tuple[int, ImageEntry]]) -> list[str]:
+        """Embed new images; return the paths of those that cannot be read."""
+        model, words = self.load_model()
+        n, embedded = self.store.description.words_per_image, set[int]()
+        dataset = self.dataset.select([i for i, _ in images])
+        loader = load(dataset, ImageInfoTransform(model.transform()), self.batch, self.workers)
+        batches = predict_batches(
+            loader,
+            lambda batch: model.embed_images(batch.images["pixels"]).float().cpu(),
+            self.report.failed,
+            self._advance,
+        )
+        for batch, vectors in batches:
+            ids = words.nearest(vectors, n) if words is not None and n else None
+            indices, info = batch.indices.tolist(), batch.images
+            sizes, dates, looks = (info[name].tolist() for name in ("size", "date", "look"))
+            entries = []
+            for i, (width, height), date, look in zip(indices, sizes, dates, looks, strict=True):
+                entry = images[i][1]._replace(width=width, height=height, look=look, date=date)
+                if math.isnan(date):
+                    entry = entry._replace(date=entry.time / 1e9)
+                entries.append(entry)
+            self.writer.put(entries, vectors, ids)
+            self._forget_rows(entry.path for entry in entries)
+            self.report.embedded += len(entries)
+            embedded.update(indices)
+        return [entry.path for i, (_, entry) in enumerate(images) if i not in embedded]
+
+    def _remove(self, paths: Iterable[str]) -> None:
+        if paths := list(paths):
+            self.report.removed += self.writer.remove(paths)
+
+    def _forget_rows(self, paths: Iterable[str]) -> None:
+        """Do not copy from rows that were stored under these paths: they were replaced."""
+        for path in paths:
+            image = self.stored.get(path)
+            if image is not None and self.rows.get(image.entry.digest) == image.row:
+                del self.rows[image.entry.digest]
+
+    def _advance(self, images: int) -> None:
+        self.done += images
+        if self.progress and images:
+            self.progress(self.done, self.total)
 
 
-def _with(entry: ImageEntry, size: Sequence[int], date: float, look: int) -> ImageEntry:
-    date = entry.time / 1e9 if math.isnan(date) else date
-    return entry._replace(width=size[0], height=size[1], date=date, look=look)
+def _with_image_info(entry: ImageEntry, stored: ImageEntry) -> ImageEntry:
+    """Take size, hash and date of the same picture; a date of the file is this file's own."""
+    is_file_date = stored.date == stored.time / 1e9
+    date = entry.time / 1e9 if is_file_date else stored.date
+    return entry._replace(width=stored.width, height=stored.height, look=stored.look, date=date)
+
+
+class Sources:
+    """Which DATA argument an image came with, and which images leave if they are not found.
+
+    An image is itself a DATA argument, or below one, or matched by one, or in a list.
+    """
+
+    def __init__(self, source: str) -> None:
+        names = [name for name in source.split("\n") if name]
+        self.names = {os.path.abspath(os.path.expanduser(name)): name for name in names}
+        self.globs = [path for path in self.names if has_magic(path) and not os.path.exists(path)]
+        # For images of a list or of a named data set. Many names would be long: their digest.
+        self.default = source if len(names) <= 1 else digest_of(os.fsencode(source)).hex()
+
+    def of(self, path: str) -> str:
+        """Return what is stored with the image."""
+        argument = self._argument(path)
+        return self.default if argument is None else self.names[argument]
+
+    def set_listed(self, paths: Iterable[str]) -> None:
+        """Set the images that exist."""
+        arguments = {path: self._argument(path) for path in paths}
+        # A folder without images may be a disk that is not mounted.
+        self.arguments_with_images = set(arguments.values())
+        self.folders_of_files = {
+            os.path.dirname(path) for path, argument in arguments.items() if argument == path
+        }
+        self.is_unreadable = cache(_is_unreadable)
+
+    def is_lost(self, entry: ImageEntry) -> bool:
+        """Return whether an image that is not listed leaves; images of other DATA stay."""
+        return self._came_from_here(entry) and not self.is_unreadable(os.path.dirname(entry.path))
+
+    def _came_from_here(self, entry: ImageEntry) -> bool:
+        argument = self._argument(entry.path)
+        if argument is not None:
+            return argument in self.arguments_with_images
+        if entry.source == entry.path:  # named itself, as a shell expands p/*.jpg
+            folder = os.path.dirname(entry.path)
+            return folder in self.folders_of_files and not os.path.exists(entry.path)
+        return entry.source == self.default and None in self.arguments_with_images
+
+    def _argument(self, path: str) -> str | None:
+        """Return the file itself, the deepest folder, or a glob; None if no argument matches."""
+        parent = path
+        while parent not in self.names:
+            child, parent = parent, os.path.dirname(parent)
+            if parent in (child, ""):
+                # fnmatch's star matches several folders, as ** does.
+                patterns = {pattern: pattern.replace("**/", "*") for pattern in self.globs}
+                return next((p for p, star in patterns.items() if fnmatchcase(path, star)), None)
+        return parent
+
+
+def _is_unreadable(folder: str) -> bool:
+    """Return whether permission to list the folder is missing."""
+    try:
+        os.scandir(folder).close()
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return False

@@ -1,227 +1,234 @@
-"""The index in a folder: a memory-mapped matrix, SQLite beside it, exact search in bounded memory.
+"""An index in a folder: memory-mapped vectors and a SQLite database, searched exactly.
 
-`vectors-G.bin` holds a row an image, `words-G.bin` the ids of its nearest words, `images.sqlite` everything else, and
-the number of rows that count. Rows are only ever appended, before SQLite is told; what is removed stays in the matrix
-until a writer compacts it into generation G + 1. So a process killed at any moment leaves at most rows that do not
-count, which the next one overwrites, and a reader's rows stay what they were.
+`vectors-G.bin` holds a row for each image, `words-G.bin` the ids of its nearest words, and
+`images.sqlite` everything else, including the number of valid rows. Rows are appended before
+SQLite knows of them; removed rows stay in the matrix until a writer compacts it into generation
+G + 1. A process that is killed at any moment leaves at most rows that are not valid yet, which the
+next writer overwrites, and the rows of a reader never change.
 """
 
 from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import IO, Any, ClassVar, Self
 
 import numpy as np
 import torch
+from filelock import FileLock, Timeout
 from torch import Tensor
 
 from ..data.files import write_atomically
-from .composition import Moments
-from .database import best
+from .approximate import ApproximateIndex, read_approximate, update_approximate
+from .database import Moments, MomentSums, check_queries, top_k_of_blocks
 from .filters import Filter
-from .metadata_db import MetadataDb
-from .store import ImageEntry, IndexDamaged, IndexDescription, IndexedImage
-from .sums import MomentSums
+from .metadata_db import FILE, MetadataDb, damaged
+from .store import (
+    ImageEntry,
+    IndexBusy,
+    IndexDamaged,
+    IndexDescription,
+    IndexedImage,
+    Store,
+    StoreWriter,
+)
 
-if TYPE_CHECKING:
-    from .approximate import Approximate
-    from .writer import Writing
-
-BUDGET = (
-    256 << 20
-)  # bytes that a search takes beside the matrix, which is the system's to keep in memory
-DTYPES = ("float32", "float16")
-FEW = 4  # below one row in so many, the chosen are gathered; above it, all are compared and the others masked
+BUDGET = 256 << 20  # bytes of a search, beside the matrix that the system maps into memory
+MIN_BUDGET = 1 << 20
+GATHER_BELOW = 4  # views of less than a quarter of the rows are gathered, larger ones masked
+MAX_LENGTH_ERROR = 1e-3  # of vectors of unit length
+COPY_ROWS = 8192  # rows that compaction copies at a time
+COMPACT_ABOVE = 0.25  # share of removed rows
+OPEN_ATTEMPTS = 5
 
 
-class LocalStore:
-    """An index as it was when it was opened; `refresh` looks again. `select` gives a view of some images."""
+class LocalStore(Store):
+    """An index as it was when it was opened; `refresh` reads it again."""
+
+    dtypes: ClassVar[tuple[str, ...]] = ("float32", "float16")
 
     def __init__(self, folder: Path, description: IndexDescription, budget: int = BUDGET) -> None:
-        if budget < 1 << 20:
-            raise ValueError(f"the budget is in bytes, at least {1 << 20}, got {budget}")
+        if budget < MIN_BUDGET:
+            raise ValueError(f"budget must be at least {MIN_BUDGET} bytes, got {budget}")
         self.folder, self.description, self.budget = folder, description, budget
-        self.where, self.dim = str(folder), description.dim
-        self.approximate: Approximate | None = None
-        self.snapshot = True  # a writer's own index follows it, see `Writing`
+        self.where = str(folder)
+        self.approximate: ApproximateIndex | None = None
+        self.snapshot = True  # False while a writer of this store is at work
         self.refresh()
-        self.description = self.table.model_places.description(description)
+        self.description = description.with_files(self.db.model_relocation.path)
+
+    @classmethod
+    def accepts(cls, address: str) -> bool:
+        return True
+
+    @classmethod
+    def folder_of(cls, address: str) -> Path:
+        return Path(address).expanduser()
+
+    @classmethod
+    def find(cls, address: str) -> Self | None:
+        folder = cls.folder_of(address)
+        return cls.open(folder) if (folder / "index.json").is_file() else None
 
     @classmethod
     def open(
-        cls, folder: Path, description: IndexDescription | None = None, budget: int = BUDGET
-    ) -> LocalStore:
-        """With a description a folder that is not there, or empty, becomes an index."""
+        cls,
+        address: str | Path,
+        description: IndexDescription | None = None,
+        budget: int = BUDGET,
+    ) -> Self:
+        folder = Path(address).expanduser()
         if (folder / "index.json").is_file():
             return cls(folder, read_description(folder), budget)
         if description is None:
-            what = "is no index" if folder.exists() else "is not there"
-            raise ValueError(f"{folder} {what}: `cenote index PHOTOGRAPHS -o {folder}` makes one")
-        if description.dtype not in DTYPES:
-            raise ValueError(f"vectors are kept as {' or '.join(DTYPES)}, not {description.dtype}")
+            reason = "is not an index" if folder.exists() else "does not exist"
+            raise ValueError(f"{folder} {reason}: `cenote index PHOTOS -o {folder}` creates one")
+        if description.dtype not in cls.dtypes:
+            allowed = " or ".join(cls.dtypes)
+            raise ValueError(f"vectors are stored as {allowed}, not as {description.dtype}")
         if folder.exists() and any(
-            not path.name.startswith((".", "images.sqlite")) for path in folder.iterdir()
+            not path.name.startswith((".", FILE)) for path in folder.iterdir()
         ):
-            raise ValueError(f"{folder} holds other files: name a new folder for the index")
-        with write_atomically(folder / "images.sqlite") as temporary:
+            raise ValueError(f"{folder} contains other files: name a new folder for the index")
+        with write_atomically(folder / FILE) as temporary:
             MetadataDb.create(temporary, folder)
-        _write(folder, description)  # the last file: with it there is an index
+        write_description(folder, description)  # the last file: it makes the folder an index
         return cls(folder, description, budget)
 
     def describe(self, description: IndexDescription) -> None:
-        """The same model or word list in another place."""
-        _write(self.folder, description)
+        write_description(self.folder, description)
         self.description = description
-        MetadataDb(self.folder, snapshot=False).settle_model(description)
-
-    def beside(self) -> IndexDescription:
-        """With the model and the word list that moved along, where others have come to their places."""
-        return self.table.model_places.description(self.description, beside=True)
+        MetadataDb(self.folder, snapshot=False).settle_model()
 
     def refresh(self) -> None:
-        """See what was written since."""
-        for attempt in range(5):
-            self.table = MetadataDb(self.folder, self.snapshot)
+        for attempt in range(OPEN_ATTEMPTS):
+            self.db = MetadataDb(self.folder, self.snapshot)
             try:
-                self._map()
+                self.matrix = self._map("vectors", self.description.dtype, self.dim)
+                n = self.description.words_per_image
+                self.word_ids = self._map("words", "int32", n) if n else None
                 break
-            except FileNotFoundError:  # compacted between the two
-                self.table.close()
-                if attempt == 4:
-                    raise IndexDamaged(
-                        f"{self.folder} is damaged (its vectors are gone): index the images again"
-                    ) from None
-        gone = {row for _, row in self.table.gone()}
-        self.rows: Tensor | None = None  # those that count, ascending; None: all
-        if gone:
-            left = np.ones(self.table.count, bool)
-            left[list(gone)] = False
-            self.rows = torch.from_numpy(np.flatnonzero(left))
+            except FileNotFoundError:  # compacted after the database was opened
+                self.db.close()
+                if attempt == OPEN_ATTEMPTS - 1:
+                    raise damaged(self.folder, "its vectors are missing") from None
+        self.rows: Tensor | None = None  # of the view, ascending; None: the whole matrix
+        if removed := [row for _, row in self.db.removed()]:
+            valid = np.ones(self.db.count, bool)
+            valid[removed] = False
+            self.rows = torch.from_numpy(np.flatnonzero(valid))
         self.filtered = False
-        self._forget()
+        self._clear_cached()
         if self.approximate is not None:
             self.open_approximate()
 
-    def _forget(self) -> None:
-        """What was worked out from other rows."""
-        for name in ("counting", "_kept_moments"):
+    def _clear_cached(self) -> None:
+        for name in ("mask", "_moments"):
             self.__dict__.pop(name, None)
 
-    def _map(self) -> None:
-        n = int(self.description.words.get("n", 0))
-        self.matrix = self._file("vectors", self.description.dtype, self.dim)
-        self.word_ids = self._file("words", "int32", n) if n else None
-
-    def _file(self, name: str, dtype: str, width: int) -> Tensor:
-        rows, path = self.table.count, self.folder / f"{name}-{self.table.generation}.bin"
+    def _map(self, name: str, dtype: str, width: int) -> Tensor:
+        rows, path = self.db.count, self.folder / f"{name}-{self.generation}.bin"
         if not rows:
             return torch.from_numpy(np.empty((0, width), dtype))
-        wanted, there = rows * width * np.dtype(dtype).itemsize, path.stat().st_size
-        if there < wanted:
-            raise IndexDamaged(
-                f"{path} is damaged ({there} of {wanted} bytes): index the images again, into a new folder"
-            )
-        # Copy on write, which nobody does: torch does not take a matrix that is read-only.
+        expected, size = rows * width * np.dtype(dtype).itemsize, path.stat().st_size
+        if size < expected:
+            raise damaged(self.folder, f"{path.name} has {size} of {expected} bytes")
+        # Copy on write, although nobody writes: torch rejects read-only arrays.
         return torch.from_numpy(np.memmap(path, dtype, "c", shape=(rows, width)))
+
+    @property
+    def generation(self) -> int:
+        return self.db.generation
 
     def __len__(self) -> int:
         return len(self.matrix) if self.rows is None else len(self.rows)
 
-    def select(self, filter: Filter) -> LocalStore:
+    def select(self, filter: Filter) -> Self:
         view = copy.copy(self)
-        view._forget()
+        view._clear_cached()
         if filter:
-            view.rows = torch.tensor(self.table.rows(filter), dtype=torch.long)
+            view.rows = torch.tensor(self.db.rows(filter), dtype=torch.long)
             view.filtered = True
         return view
 
+    @property
+    def is_approximate(self) -> bool:
+        return self.approximate is not None and not self.filtered
+
     def nearest(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """Approximate where there is such an index and nothing is filtered, else exact."""
-        self._check(queries)
+        """Search approximately if such an index is open and nothing is filtered, else exactly."""
+        check_queries(queries, self.dim)
         if self.approximate is not None and not self.filtered:
             return self.approximate.nearest(self, queries, k)
         return self.exact(queries, k)
 
     def exact(self, queries: Tensor, k: int, first: int = 0) -> tuple[Tensor, Tensor]:
-        """Among the rows from `first` on; of equals the first."""
-        k = min(k, len(self) if not first else int(self.counting[first:].sum()))
+        """Search the rows from `first` on exactly; ties keep the lower row."""
+        available = int(self.mask[first:].sum()) if first else len(self)
+        k = min(k, available)
+        if not k or not len(queries):
+            return torch.empty(len(queries), k), torch.empty(len(queries), k, dtype=torch.long)
+        height = max(1, min(len(queries), self.budget // (64 * self.dim)))  # queries at a time
         groups = [
-            self._group(part, k, first)
-            for part in queries.float().split(self._height(len(queries)))
+            top_k_of_blocks(self._similarities(group, first), group, k)
+            for group in queries.float().split(height)
         ]
-        if not groups:
-            return torch.empty(0, k), torch.empty(0, k, dtype=torch.long)
         scores, rows = zip(*groups, strict=True)
         return torch.cat(scores), torch.cat(rows)
 
-    def _group(self, queries: Tensor, k: int, first: int) -> tuple[Tensor, Tensor]:
-        scores, rows = torch.empty(len(queries), 0), torch.empty(len(queries), 0, dtype=torch.long)
-        if not k:
-            return scores, rows
-        for similarity, places in self._similarities(queries, first):
-            found, at = best(similarity, k)
-            # What was found before comes first and has the smaller rows: a stable sort keeps equals in order.
-            scores, order = torch.cat([scores, found], 1).sort(dim=1, descending=True, stable=True)
-            at = at + places if isinstance(places, int) else places[at]
-            rows = torch.cat([rows, at], 1).gather(1, order)[:, :k]
-            scores = scores[:, :k]
-        return scores, rows
-
     def _similarities(self, queries: Tensor, first: int) -> Iterator[tuple[Tensor, int | Tensor]]:
-        """(Q, n) and the first row or the rows they belong to, in the budget; what does not count is at -inf."""
-        if self.rows is not None and len(self.rows) * FEW < len(self.matrix):
-            for part in self.rows[self.rows >= first].split(self._width(len(queries), copied=True)):
-                yield self._product(queries, self.matrix[part]), part
+        """Yield similarities (Q, n) with their first row or their rows, within the budget.
+
+        Rows of the matrix that are not in the view have a similarity of -inf.
+        """
+        if self.rows is not None and len(self.rows) * GATHER_BELOW < len(self.matrix):
+            width = self._block_rows(len(queries), copied=True)
+            for rows in self.rows[self.rows >= first].split(width):
+                yield _dot_products(queries, self.matrix[rows]), rows
             return
-        counting = None if self.rows is None else self.counting
-        width = self._width(len(queries), copied=self.matrix.dtype != torch.float32)
+        mask = None if self.rows is None else self.mask
+        width = self._block_rows(len(queries), copied=self.matrix.dtype != torch.float32)
         for start in range(first, len(self.matrix), width):
-            similarity = self._product(queries, self.matrix[start : start + width])
-            if counting is not None:
-                similarity.masked_fill_(~counting[start : start + width], -torch.inf)
-            yield similarity, start
+            similarities = _dot_products(queries, self.matrix[start : start + width])
+            if mask is not None:
+                similarities.masked_fill_(~mask[start : start + width], -torch.inf)
+            yield similarities, start
 
-    @staticmethod
-    def _product(queries: Tensor, block: Tensor) -> Tensor:
-        block = block.float()
-        return (
-            (block @ queries[0])[None] if len(queries) == 1 else queries @ block.T
-        )  # one query: half the time
+    def _block_rows(self, queries: int, copied: bool) -> int:
+        """Return how many rows fit the budget.
 
-    def _height(self, queries: int) -> int:
-        return max(1, min(queries, self.budget // (64 * self.dim)))
-
-    def _width(self, queries: int, copied: bool) -> int:
-        """Rows at a time: their similarities, what is chosen from them, and the copies that are made of them: one where
-        rows are gathered, and the product's own, which every thread makes when there are several queries."""
+        It holds their similarities, what is selected from them, and copies of the rows: one if
+        they are gathered, and with several queries one that each thread of the product makes.
+        """
         copies = copied + (torch.get_num_threads() if queries > 1 else 0)
         return max(1, self.budget // (16 * queries + 8 * self.dim * copies))
 
     @cached_property
-    def counting(self) -> Tensor:
-        """(rows of the matrix,): which count."""
-        mask = torch.ones(len(self.matrix), dtype=torch.bool)
+    def mask(self) -> Tensor:
+        """Which rows of the matrix are in the view (rows,)."""
+        mask = torch.full((len(self.matrix),), self.rows is None)
         if self.rows is not None:
-            mask = torch.zeros_like(mask)
             mask[self.rows] = True
         return mask
 
     def scan(self, vectors: Tensor) -> tuple[Tensor, Tensor] | None:
-        self._check(vectors)
-        if (self.approximate is not None and not self.filtered) or 16 * len(vectors) * len(
-            self
-        ) > self.budget:
+        check_queries(vectors, self.dim)
+        if self.is_approximate or 16 * len(vectors) * len(self) > self.budget:
             return None
         rows = torch.arange(len(self.matrix)) if self.rows is None else self.rows
-        parts = list(self._similarities(vectors.float(), 0))
-        if not parts:
+        blocks = [similarities for similarities, _ in self._similarities(vectors.float(), 0)]
+        if not blocks:
             return torch.empty(len(vectors), 0), rows
-        every = torch.cat([similarity for similarity, _ in parts], 1)
-        return (every if every.shape[1] == len(rows) else every[:, rows]), rows
+        similarities = torch.cat(blocks, 1)
+        if similarities.shape[1] != len(rows):
+            similarities = similarities[:, rows]
+        return similarities, rows
 
     def vectors(self, rows: Tensor) -> Tensor:
         return self.matrix[rows].float()
@@ -233,86 +240,242 @@ class LocalStore:
         self.word_ids = None
 
     def entries(self, rows: Tensor) -> list[ImageEntry]:
-        return self.table.entries(rows.tolist())
+        return self.db.entries(rows.tolist())
 
     def images(self) -> dict[str, IndexedImage]:
-        return self.table.images()
+        return self.db.images()
 
-    def find(self, digest: str) -> list[int]:
-        return self.table.find(digest)
+    def sample(self, count: int) -> list[IndexedImage]:
+        places = torch.linspace(0, max(len(self) - 1, 0), min(count, len(self)))
+        rows = places.round().long().unique()
+        if self.rows is not None:
+            rows = self.rows[rows]
+        return [IndexedImage(*pair) for pair in zip(rows.tolist(), self.entries(rows), strict=True)]
+
+    def rows_with_digest(self, digest: str) -> list[int]:
+        return self.db.rows_with_digest(digest)
 
     def distinct_values(self, column: str) -> list[str]:
-        return sorted(self.table.distinct_values(column))
+        return sorted(self.db.distinct_values(column))
 
     def moments(self) -> Moments:
-        return self._kept_moments
+        return self._moments
 
     @cached_property
-    def _kept_moments(self) -> Moments:
-        if self.filtered and self.rows is not None:
-            sums = MomentSums(self.dim)
-            for part in self.rows.split(self._width(1, copied=True)):
-                sums.add(self.vectors(part))
-            return sums.moments()
-        return caught_up(self.table, self.matrix)[0].moments()
+    def _moments(self) -> Moments:
+        if not self.filtered or self.rows is None:
+            return current_sums(self.db, self.matrix)[0].moments()
+        sums = MomentSums(self.dim)
+        for rows in self.rows.split(self._block_rows(1, copied=True)):
+            sums.add(self.vectors(rows))
+        return sums.moments()
 
     def open_approximate(self) -> bool:
-        """Search with faiss from here on, if there is such an index of these rows that is good enough."""
-        from .approximate import read
-
-        self.approximate = read(self)
+        self.approximate = read_approximate(self)
         return self.approximate is not None
 
-    def writer(self) -> Writing:
-        """Takes the lock; to be used with `with`."""
-        from .writer import Writing
+    def update_approximate(self, mode: str = "auto", texts: Tensor | None = None) -> str | None:
+        return update_approximate(self, mode, texts)
 
-        return Writing(self)
-
-    def _check(self, queries: Tensor) -> None:
-        if queries.ndim != 2 or queries.shape[1] != self.dim:
-            raise ValueError(
-                f"queries are (queries, {self.dim}) as {self.where} is, got {tuple(queries.shape)}"
-            )
+    def writer(self) -> LocalWriter:
+        return LocalWriter(self)
 
 
-def caught_up(table: MetadataDb, matrix: Tensor) -> tuple[MomentSums, int, int]:
-    """The kept sums with the rows that came and went since, the rows they hold, the last removal they know."""
-    kept = table.state("sums")
-    sums = MomentSums(matrix.shape[1]) if kept is None else MomentSums.unpacked(kept)
-    rows, number = int(table.state("sums_rows", 0)), int(table.state("sums_gone", 0))
-    left = table.gone(number)
-    sums.add(matrix[rows : table.count])
-    sums.add(matrix[torch.tensor([row for _, row in left], dtype=torch.long)], -1)
-    return sums, table.count, left[-1][0] if left else number
+def _dot_products(queries: Tensor, block: Tensor) -> Tensor:
+    block = block.float()
+    if len(queries) == 1:  # twice as fast
+        return (block @ queries[0])[None]
+    return queries @ block.T
 
 
-def _write(folder: Path, description: IndexDescription) -> None:
+class LocalWriter(StoreWriter):
+    """One writer at a time; valid rows are never overwritten."""
+
+    def __init__(self, store: LocalStore) -> None:
+        self.store, self.folder, self.description = store, store.folder, store.description
+        self.lock = FileLock(self.folder / "lock", timeout=0)  # a killed process releases it
+
+    def __enter__(self) -> Self:
+        try:
+            self.lock.acquire()
+        except Timeout:
+            raise IndexBusy(
+                f"another process is writing to {self.folder}: try again when it has finished"
+            ) from None
+        try:
+            self.db = MetadataDb(self.folder, snapshot=False)
+            self._settle()
+            self._delete_old_generations()
+            # The store sees what others wrote before, without a snapshot: SQLite's log would grow
+            # until the snapshot is released.
+            self.store.snapshot = False
+            self.store.refresh()
+        except BaseException:
+            self.store.snapshot = True
+            self.lock.release()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if not isinstance(error, IndexDamaged):
+                self._store_sums()
+        finally:
+            self.db.close()
+            self.lock.release()
+            self.store.snapshot = True
+        self.store.refresh()
+
+    def put(
+        self, entries: Sequence[ImageEntry], vectors: Tensor, words: Tensor | None = None
+    ) -> None:
+        self._check(len(entries), vectors, words)
+        last = {entry.path: i for i, entry in enumerate(entries)}  # of equal paths the last
+        places = list(last.values())
+        with self.db.transaction():
+            count = int(self.db.state("count"))
+            rows = vectors.detach().cpu().numpy()[places].astype(self.description.dtype)
+            self._append("vectors", count, rows)
+            if words is not None:
+                self._append("words", count, words.cpu().numpy()[places].astype(np.int32))
+            self.db.remove(self.db.rows_of(last))
+            self.db.insert(count, [entries[i] for i in places])
+            self.db.set_state(count=count + len(places))
+        self.db.count = count + len(places)
+
+    def _check(self, count: int, vectors: Tensor, words: Tensor | None) -> None:
+        expected, n = (count, self.description.dim), self.description.words_per_image
+        if vectors.shape != expected:
+            raise ValueError(f"vectors must be {expected}, got {tuple(vectors.shape)}")
+        words_shape = None if words is None else tuple(words.shape)
+        if words_shape != ((count, n) if n else None):
+            raise ValueError(f"this index stores {n} words per image, got {words_shape}")
+        lengths = vectors.float().norm(dim=1)
+        if not bool(((lengths - 1).abs() < MAX_LENGTH_ERROR).all()):
+            raise ValueError("vectors of an index must be finite and of length 1")
+
+    def update(self, entries: Sequence[ImageEntry]) -> None:
+        with self.db.transaction():
+            self.db.update(entries)
+
+    def remove(self, paths: Iterable[str]) -> int:
+        with self.db.transaction():
+            rows = self.db.rows_of(dict.fromkeys(paths))
+            self.db.remove(rows)
+        return len(rows)
+
+    def compact(self, share: float = COMPACT_ABOVE) -> bool:
+        """Drop removed rows from the matrix if they are more than this share of it."""
+        count = self.db.count
+        if len(self.db.removed()) <= share * count:
+            return False
+        with self.db.transaction():
+            old, new = self.db.generation, self.db.generation + 1
+            rows = np.array(self.db.renumber(), np.int64)
+            for name, dtype, width in self._files():
+                path = self.folder / f"{name}-{old}.bin"
+                matrix = np.memmap(path, dtype, "r", shape=(count, width))
+                with open(self.folder / f"{name}-{new}.bin", "wb") as file:
+                    for start in range(0, len(rows), COPY_ROWS):
+                        file.write(matrix[rows[start : start + COPY_ROWS]].tobytes())
+                    _flush(file)
+            self.db.set_state(count=len(rows), generation=new)
+            # Summed anew, which also drops rounding errors.
+            self.db.connection.execute("delete from state where name like 'sums%'")
+        self.db.count, self.db.generation = len(rows), new
+        self._delete_old_generations()
+        return True
+
+    def _files(self) -> Iterator[tuple[str, str, int]]:
+        yield "vectors", self.description.dtype, self.description.dim
+        if n := self.description.words_per_image:
+            yield "words", "int32", n
+
+    def _append(self, name: str, count: int, values: Any) -> None:
+        path = self.folder / f"{name}-{self.db.generation}.bin"
+        if not path.exists() and count:
+            raise damaged(self.folder, f"{path.name} is missing")
+        with open(path, "r+b" if path.exists() else "wb") as file:
+            file.seek(count * values.shape[1] * values.itemsize)  # after the last valid row
+            file.truncate()
+            file.write(values.tobytes())
+            _flush(file)
+
+    def _store_sums(self) -> None:
+        """Store the moments, once per writer: they are megabytes."""
+        self.db.count = int(self.db.state("count"))
+        if not self.db.count:
+            return
+        path = self.folder / f"vectors-{self.db.generation}.bin"
+        shape = (self.db.count, self.description.dim)
+        matrix = torch.from_numpy(np.memmap(path, self.description.dtype, "c", shape=shape))
+        sums, rows, number = current_sums(self.db, matrix)
+        if (rows, number) != (self.db.state("sums_rows"), self.db.state("sums_gone")):
+            with self.db.transaction():
+                self.db.set_state(sums=sums.to_bytes(), sums_rows=rows, sums_gone=number)
+
+    def _settle(self) -> None:
+        """Store the present paths of an index that was moved."""
+        if self.db.model_relocation.moved:
+            stored = read_description(self.folder)
+            write_description(self.folder, stored.with_files(self.db.model_relocation.path))
+        if self.db.relocation.moved or self.db.model_relocation.moved or not self.db.state("home"):
+            self.db.settle()
+
+    def _delete_old_generations(self) -> None:
+        """Delete files that no new reader opens; open readers keep them on Unix."""
+        for path in self.folder.glob("*-*.bin"):
+            if path.stem.rpartition("-")[2] != str(self.db.generation):
+                with suppress(PermissionError):  # Windows: a reader has it open
+                    path.unlink(missing_ok=True)
+
+
+def _flush(file: IO[bytes]) -> None:
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def current_sums(db: MetadataDb, matrix: Tensor) -> tuple[MomentSums, int, int]:
+    """Bring the stored sums up to date with the rows added and removed since.
+
+    Returns also the number of rows and the number of the last removal that they include.
+    """
+    stored = db.state("sums")
+    sums = MomentSums(matrix.shape[1]) if stored is None else MomentSums.from_bytes(stored)
+    rows, number = int(db.state("sums_rows", 0)), int(db.state("sums_gone", 0))
+    removed = db.removed(number)
+    sums.add(matrix[rows : db.count])
+    sums.add(matrix[torch.tensor([row for _, row in removed], dtype=torch.long)], -1)
+    return sums, db.count, removed[-1][0] if removed else number
+
+
+def write_description(folder: Path, description: IndexDescription) -> None:
     with write_atomically(folder / "index.json") as temporary:
         temporary.write_text(json.dumps(description.asdict(), indent=2) + "\n", encoding="utf-8")
 
 
 def read_description(folder: Path) -> IndexDescription:
     try:
-        found: dict[str, Any] = json.loads((folder / "index.json").read_text(encoding="utf-8"))
-        description = IndexDescription(**found)
-        if description.format == IndexDescription.format:
-            _check_description(description)
+        text = (folder / "index.json").read_text(encoding="utf-8")
+        description = IndexDescription(**json.loads(text))
+        is_valid = (
+            description.dtype in LocalStore.dtypes
+            and isinstance(description.dim, int)
+            and description.dim > 0
+            and isinstance(description.words, dict)
+            and isinstance(description.words.get("n", 0), int)
+        )
     except (ValueError, TypeError, OSError) as error:
-        raise IndexDamaged(
-            f"{folder} is damaged (index.json: {error}): index the images again, into a new folder"
-        ) from None
+        raise damaged(folder, f"index.json: {error}") from None
     if description.format != IndexDescription.format:
         raise ValueError(
-            f"{folder} is of a newer Cenote (format {description.format}): update Cenote"
+            f"{folder} has format {description.format} of a newer Cenote: update Cenote"
         )
+    if not is_valid:
+        raise damaged(folder, "index.json has wrong values")
     return description
-
-
-def _check_description(made: IndexDescription) -> None:
-    if made.dtype not in DTYPES:
-        raise ValueError(f"no vectors of {made.dtype!r}")
-    if not isinstance(made.dim, int) or made.dim < 1:
-        raise ValueError(f"no vectors of {made.dim!r} numbers")
-    if not isinstance(made.words, dict) or not isinstance(made.words.get("n", 0), int):
-        raise ValueError(f"no word list {made.words!r}")

@@ -1,4 +1,4 @@
-"""The SQLite side of an embedded index: which row is which image, which rows are no more, how many there are."""
+"""The SQLite database of a local index: the entry of each row, removed rows, and counters."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from .filters import Filter
-from .places import Places, split_model
-from .store import ImageEntry, IndexDamaged, IndexDescription, IndexedImage
+from .store import ImageEntry, IndexDamaged, IndexedImage
 
+FILE = "images.sqlite"
 SCHEMA = """
 create table images (
-    row integer primary key, path blob unique not null, digest text, size int, time int, width int, height int,
-    date real, look int, source blob, label text, domain text, split text, caption text, attributes text
+    row integer primary key, path blob unique not null, digest text, size int, time int,
+    width int, height int, date real, look int, source blob, label text, domain text, split text,
+    caption text, attributes text
 );
 create index by_digest on images (digest);
 create index by_label on images (label, domain);
@@ -26,269 +28,276 @@ create table gone (number integer primary key autoincrement, row int not null);
 create table state (name text primary key, value);
 """
 COLUMNS = ", ".join(ImageEntry._fields)
-START = {"count": 0, "generation": 0}
+MAX_PARAMETERS = 900  # of one SQLite statement
 
 
-@contextmanager
-def told(folder: Path) -> Iterator[None]:
-    """What SQLite cannot read is a sentence."""
+class Relocation:
+    """Find the files of an index that was moved from the folder `home` to `folder`.
+
+    Paths are stored absolute, with the folder that the index was in. If the index was moved,
+    a file below a common root is where it was relative to the index; only if that does not exist
+    and the original does, it stayed where it was.
+    """
+
+    def __init__(self, folder: Path, home: bytes | None) -> None:
+        self.folder = os.path.realpath(folder)
+        self.home = self.folder if home is None else os.fsdecode(home)
+        self.moved = self.home != self.folder and not _is_same_folder(self.home, self.folder)
+
+    def path(self, path: str) -> str:
+        if not self.moved or not os.path.isabs(path):
+            return path
+        root = os.path.commonpath((self.home, path))
+        if root == os.path.dirname(root):  # they share the root of the file system only
+            return path
+        moved = os.path.normpath(os.path.join(self.folder, os.path.relpath(path, self.home)))
+        if os.path.exists(path) and not os.path.exists(moved):
+            return path
+        return moved
+
+    def source(self, source: str) -> str:
+        """Relocate a folder or file, or the folder of NAME:FOLDER."""
+        if os.path.isabs(source):
+            return self.path(source)
+        name, colon, folder = source.partition(":")
+        return name + colon + self.path(folder)
+
+
+def _is_same_folder(first: str, second: str) -> bool:
     try:
-        yield
-    except sqlite3.OperationalError as error:
-        if "locked" in str(error):
-            raise IndexDamaged(
-                f"{folder} is being written to without a pause: try again"
-            ) from error
-        raise IndexDamaged(
-            f"{folder} is damaged ({error}): index the images again, into a new folder"
-        ) from error
-    except sqlite3.DatabaseError as error:
-        raise IndexDamaged(
-            f"{folder} is damaged ({error}): index the images again, into a new folder"
-        ) from error
+        return os.path.samefile(first, second)
+    except OSError:
+        return False
 
 
 class MetadataDb:
-    """One connection. A reader's sees the index as it was when it was opened, whatever is written meanwhile."""
+    """One connection. With `snapshot` it sees the index as it was when it was opened."""
 
     def __init__(self, folder: Path, snapshot: bool = True) -> None:
-        self.folder, path = folder, folder / "images.sqlite"
+        self.folder, path = folder, folder / FILE
         if not path.is_file():
-            raise IndexDamaged(
-                f"{folder} is damaged (images.sqlite is gone): index the images again, into a new folder"
-            )
-        with told(folder):
-            self.base = _connected(path) if os.access(folder, os.W_OK) else _read_only(path)
-            self.base.execute(
-                "pragma synchronous = normal"
-            )  # with write-ahead logging that is safe
+            raise damaged(folder, f"{FILE} is missing")
+        with self._errors():
+            is_writable = os.access(folder, os.W_OK)
+            self.connection = _connect(path) if is_writable else _connect_read_only(path)
+            self.connection.execute("pragma synchronous = normal")  # safe with write-ahead logging
             if snapshot:
-                self.base.execute("begin")
+                self.connection.execute("begin")
             try:
                 self.count, self.generation = (
                     int(self.state("count")),
                     int(self.state("generation")),
                 )
             except (TypeError, ValueError):
-                raise _lost(folder, "how many images it has") from None
-            self._look_around()
+                raise damaged(folder, "the number of images is lost") from None
+            self._read_homes()
 
-    def _look_around(self) -> None:
-        homes = self.state("home"), self.state("model_home", self.state("home"))
-        # The model has a home of its own: a writer moves images, but knows not which of two models is the right one.
-        self.places, self.model_places = (
-            Places(self.folder, None if home is None else os.fsdecode(home)) for home in homes
-        )
+    def _read_homes(self) -> None:
+        home = self.state("home")
+        self.relocation = Relocation(self.folder, home)
+        # Separate, because `cenote index --model` stores a new location of the model alone.
+        self.model_relocation = Relocation(self.folder, self.state("model_home", home))
 
     @staticmethod
-    def create(path: Path, home: Path) -> None:
-        with sqlite3.connect(path, isolation_level=None) as base:
-            base.execute(
-                "pragma journal_mode = wal"
-            )  # readers and one writer do not wait for each other
-            base.executescript("begin;" + SCHEMA + "commit;")
-            base.executemany(
-                "insert into state values (?, ?)",
-                [*START.items(), ("home", os.fsencode(os.path.abspath(home)))],
-            )
-        base.close()
+    def create(path: Path, folder: Path) -> None:
+        """Write a new database to `path`, for an index in `folder`."""
+        with sqlite3.connect(path, isolation_level=None) as connection:
+            # With write-ahead logging, readers and one writer do not block each other.
+            connection.execute("pragma journal_mode = wal")
+            connection.executescript("begin;" + SCHEMA + "commit;")
+            home = os.fsencode(os.path.realpath(folder))
+            state = [("count", 0), ("generation", 0), ("home", home)]
+            connection.executemany("insert into state values (?, ?)", state)
+        connection.close()
 
     def close(self) -> None:
-        self.base.close()
+        self.connection.close()
 
     def __del__(self) -> None:
-        # With the last view that reads it: a connection refers to itself and would stay open until it is collected.
-        if hasattr(self, "base"):
-            self.base.close()
+        # A connection refers to itself: it would stay open until the garbage collection.
+        if hasattr(self, "connection"):
+            self.connection.close()
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Turn errors of SQLite into messages about the index."""
+        try:
+            yield
+        except sqlite3.DatabaseError as error:
+            if isinstance(error, sqlite3.OperationalError) and "locked" in str(error):
+                raise IndexDamaged(f"{self.folder} is locked by a writer: try again") from error
+            raise damaged(self.folder, str(error)) from error
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Commit all changes of the block, or none."""
+        with self._errors():
+            self.connection.execute("begin immediate")
+            try:
+                yield
+                self.connection.execute("commit")
+            except BaseException:
+                self.connection.execute("rollback")
+                raise
+
+    def _select(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        with self._errors():
+            return self.connection.execute(query, values).fetchall()
 
     def state(self, name: str, default: Any = None) -> Any:
-        found = self.base.execute("select value from state where name = ?", (name,)).fetchone()
-        return default if found is None else found[0]
+        rows = self._select("select value from state where name = ?", (name,))
+        return rows[0][0] if rows else default
 
     def set_state(self, **values: Any) -> None:
-        self.base.executemany("insert or replace into state values (?, ?)", values.items())
+        self.connection.executemany("insert or replace into state values (?, ?)", values.items())
 
-    def gone(self, after: int = 0) -> list[tuple[int, int]]:
-        """Number and row of what was removed, in its order."""
-        with told(self.folder):
-            return self.base.execute(
-                "select number, row from gone where number > ? order by number", (after,)
-            ).fetchall()
+    def removed(self, after: int = 0) -> list[tuple[int, int]]:
+        """Return number and row of removals with a number above `after`, in order."""
+        query = "select number, row from gone where number > ? order by number"
+        return self._select(query, (after,))
 
     def rows(self, filter: Filter) -> list[int]:
-        condition, values = self.places.filter(filter).sql()
-        with told(self.folder):
-            found = self.base.execute(
-                f"select row from images where {condition} order by row", values
-            )
-            return [row for (row,) in found]
+        if self.relocation.moved and filter.folders:
+            return self._rows_in_folders(filter)
+        condition, values = filter.sql()
+        query = f"select row from images where {condition} order by row"
+        return [row for (row,) in self._select(query, values)]
+
+    def _rows_in_folders(self, filter: Filter) -> list[int]:
+        """Compare the present paths: stored ones are those before the move."""
+        condition, values = replace(filter, folders=()).sql()
+        prefixes = tuple(folder.rstrip("/") + "/" for folder in filter.folders)
+        query = f"select row, path from images where {condition} order by row"
+        return [
+            row
+            for row, path in self._select(query, values)
+            if self.relocation.path(os.fsdecode(path)).startswith(prefixes)
+        ]
 
     def entries(self, rows: Sequence[int]) -> list[ImageEntry]:
-        found = dict[int, ImageEntry]()
-        with told(self.folder):
-            for start in range(0, len(rows), 900):  # as many as SQLite takes at once
-                part = rows[start : start + 900]
-                marks = ",".join("?" * len(part))
-                wanted = self.base.execute(
-                    f"select row, {COLUMNS} from images where row in ({marks})", part
-                )
-                found |= {row: self.places.entry(_entry(values)) for row, *values in wanted}
+        entries = dict[int, ImageEntry]()
+        for start in range(0, len(rows), MAX_PARAMETERS):
+            block = rows[start : start + MAX_PARAMETERS]
+            marks = ",".join("?" * len(block))
+            query = f"select row, {COLUMNS} from images where row in ({marks})"
+            entries |= {row: self._entry(values) for row, *values in self._select(query, block)}
         try:
-            return [found[row] for row in rows]
+            return [entries[row] for row in rows]
         except KeyError as row:
-            raise _lost(self.folder, f"row {row}") from None
+            raise damaged(self.folder, f"row {row} is lost") from None
 
     def images(self) -> dict[str, IndexedImage]:
-        with told(self.folder):
-            every = self.base.execute(f"select row, {COLUMNS} from images order by row")
-            entries = [
-                IndexedImage(row, self.places.entry(_entry(values))) for row, *values in every
-            ]
-        return {known.entry.path: known for known in entries}
+        rows = self._select(f"select row, {COLUMNS} from images order by row")
+        images = (IndexedImage(row, self._entry(values)) for row, *values in rows)
+        return {image.entry.path: image for image in images}
 
-    def find(self, digest: str) -> list[int]:
-        with told(self.folder):
-            found = self.base.execute(
-                "select row from images where digest = ? order by row", (digest,)
-            )
-            return [row for (row,) in found]
+    def rows_with_digest(self, digest: str) -> list[int]:
+        query = "select row from images where digest = ? order by row"
+        return [row for (row,) in self._select(query, (digest,))]
 
     def distinct_values(self, column: str) -> list[str]:
-        """Through the index of both: the images are not read."""
-        with told(self.folder):
-            return [
-                name
-                for (name,) in self.base.execute(f"select distinct {column} from images")
-                if name is not None
-            ]
+        """Read the values from the SQL index of both columns, not from the images."""
+        rows = self._select(f"select distinct {column} from images")
+        return [value for (value,) in rows if value is not None]
 
     def rows_of(self, paths: Iterable[str]) -> list[int]:
-        find = "select row from images where path = ?"
-        found = (self.base.execute(find, (os.fsencode(path),)).fetchone() for path in paths)
-        return [row[0] for row in found if row]
+        query = "select row from images where path = ?"
+        return [row for path in paths for (row,) in self._select(query, (os.fsencode(path),))]
 
     def insert(self, first: int, entries: Sequence[ImageEntry]) -> None:
         rows = [(first + i, *_values(entry)) for i, entry in enumerate(entries)]
         marks = ",".join("?" * (len(ImageEntry._fields) + 1))
-        self.base.executemany(f"insert into images (row, {COLUMNS}) values ({marks})", rows)
+        self.connection.executemany(f"insert into images (row, {COLUMNS}) values ({marks})", rows)
 
     def update(self, entries: Sequence[ImageEntry]) -> None:
-        settings = ", ".join(f"{name} = ?" for name in ImageEntry._fields[1:])
+        assignments = ", ".join(f"{name} = ?" for name in ImageEntry._fields[1:])
         values = [(*_values(entry)[1:], os.fsencode(entry.path)) for entry in entries]
-        self.base.executemany(f"update images set {settings} where path = ?", values)
+        self.connection.executemany(f"update images set {assignments} where path = ?", values)
 
     def remove(self, rows: Sequence[int]) -> None:
-        self.base.executemany("delete from images where row = ?", [(row,) for row in rows])
-        self.base.executemany("insert into gone (row) values (?)", [(row,) for row in rows])
+        self.connection.executemany("delete from images where row = ?", [(row,) for row in rows])
+        self.connection.executemany("insert into gone (row) values (?)", [(row,) for row in rows])
 
     def renumber(self) -> list[int]:
-        """Rows without gaps; returns the old ones in the new order."""
-        old = [row for (row,) in self.base.execute("select row from images order by row")]
+        """Number the rows without gaps; return the old numbers in the new order."""
+        old = [row for (row,) in self._select("select row from images order by row")]
         # In ascending order every new number is free: it is at most the old one.
-        self.base.executemany(
-            "update images set row = ? where row = ?", [p for p in enumerate(old) if p[0] != p[1]]
-        )
-        self.base.execute("delete from gone")
+        changes = [(new, row) for new, row in enumerate(old) if new != row]
+        self.connection.executemany("update images set row = ? where row = ?", changes)
+        self.connection.execute("delete from gone")
         return old
 
     def settle(self) -> None:
-        """This is home from here on, and every path is what it is now."""
+        """Store the present paths of a moved index, and its present folder."""
         with self.transaction():
-            if self.places:
-                self._move()
-            paths = (os.fsdecode(path) for (path,) in self.base.execute("select path from images"))
-            home = os.fsencode(self.places.nearest(paths))
-            self.set_state(
-                home=home, model_home=self.state("model_home", self.state("home")) or home
-            )
-        self._look_around()
+            if self.relocation.moved:
+                self._store_present_paths()
+            home = os.fsencode(self.relocation.folder)
+            self.set_state(home=home, model_home=home)
+        self._read_homes()
 
-    def settle_model(self, made: IndexDescription) -> None:
-        """The places of its model and word list are those of this description."""
+    def _store_present_paths(self) -> None:
+        stored = self._select("select row, path, source from images order by row")
+        taken = {path for _, path, _ in stored}
+        duplicates, changes = list[int](), list[tuple[bytes, bytes, int]]()
+        for row, path, source in stored:
+            new = os.fsencode(self.relocation.path(os.fsdecode(path)))
+            if new != path and new in taken:  # the same file was indexed in its new place as well
+                duplicates.append(row)
+                continue
+            taken.add(new)
+            present = self.relocation.source(os.fsdecode(source or b""))
+            changes.append((new, os.fsencode(present), row))
+        self.remove(duplicates)
+        self.connection.executemany("update images set path = ?, source = ? where row = ?", changes)
+
+    def settle_model(self) -> None:
+        """Store that the paths of the model and the word list are those of the present folder."""
         with self.transaction():
-            paths = split_model(made.model)[1], str(made.words.get("name", ""))
-            self.set_state(model_home=os.fsencode(self.model_places.nearest(paths)))
+            self.set_state(model_home=os.fsencode(self.relocation.folder))
+        self._read_homes()
 
-    def _move(self) -> None:
-        stored = self.base.execute(
-            "select row, path, digest, size, source from images order by row"
-        ).fetchall()
-        taken = {path: digest for _, path, digest, *_ in stored}
-        twice, moved = list[int](), list[tuple[bytes, bytes, int]]()
-        for row, path, digest, size, source in stored:
-            new, its = map(
-                os.fsencode,
-                self.places.settled(os.fsdecode(path), size, os.fsdecode(source or b"")),
-            )
-            if new != path and new in taken:
-                if taken[new] == digest:  # the same file, indexed here once more
-                    twice.append(row)
-                    del taken[path]
-                    continue
-                new = path  # another's
-            taken[new] = taken.pop(path)
-            if (new, its) != (path, source):
-                moved.append((new, its, row))
-        self.remove(twice)
-        self.base.executemany("update images set path = ?, source = ? where row = ?", moved)
-
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """All or nothing."""
-        with told(self.folder):
-            self.base.execute("begin immediate")
-            try:
-                yield
-                self.base.execute("commit")
-            except BaseException:
-                self.base.execute("rollback")
-                raise
+    def _entry(self, values: Sequence[Any]) -> ImageEntry:
+        entry = ImageEntry(*values)
+        # Paths are bytes: a file name need not be text.
+        return entry._replace(
+            path=self.relocation.path(os.fsdecode(values[0])),
+            source=self.relocation.source(os.fsdecode(entry.source or b"")),
+            attributes=json.loads(values[-1] or "{}"),
+        )
 
 
-def _connected(path: Path, mode: str = "mode=rw") -> sqlite3.Connection:
+def damaged(folder: Path, reason: str) -> IndexDamaged:
+    return IndexDamaged(
+        f"{folder} is damaged ({reason}): index the images again, into a new folder"
+    )
+
+
+def _connect(path: Path, mode: str = "mode=rw") -> sqlite3.Connection:
     uri = f"{path.absolute().as_uri()}?{mode}"
     return sqlite3.connect(uri, uri=True, timeout=60, isolation_level=None, check_same_thread=False)
 
 
-def _read_only(path: Path) -> sqlite3.Connection:
-    """For whoever may not write to the folder."""
-    base, log = _connected(path, "mode=ro"), path.with_name(f"{path.name}-wal")
+def _connect_read_only(path: Path) -> sqlite3.Connection:
+    """Connect without permission to write to the folder."""
+    connection, log = _connect(path, "mode=ro"), path.with_name(f"{path.name}-wal")
     try:
-        base.execute(
-            "select 1 from state"
-        ).fetchone()  # only now are the files of a writer looked for
-        return base
+        connection.execute("select 1 from state").fetchone()  # opens the log files of a writer
+        return connection
     except sqlite3.OperationalError as error:
-        base.close()
+        connection.close()
         if "locked" in str(error):
             raise
-    # Without them SQLite wants to make them, unless told that the file is all there is.
+    # Without log files SQLite would create them, unless the file is declared immutable.
     if log.exists() and log.stat().st_size:
         raise ValueError(
-            f"{path.parent} has changes in {log.name} that only who may write to it can read: search it once as such"
+            f"{path.parent} has changes in {log.name} that need write permission to be read: "
+            "search it once with write permission"
         )
-    return _connected(path, "mode=ro&immutable=1")
-
-
-def _lost(folder: Path, what: str) -> IndexDamaged:
-    return IndexDamaged(
-        f"{folder} is damaged ({what} is lost): index the images again, into a new folder"
-    )
+    return _connect(path, "mode=ro&immutable=1")
 
 
 def _values(entry: ImageEntry) -> tuple[Any, ...]:
-    plain = entry._asdict() | {"path": os.fsencode(entry.path), "source": os.fsencode(entry.source)}
-    return tuple(
-        (
-            plain | {"attributes": json.dumps(dict(entry.attributes)) if entry.attributes else None}
-        ).values()
-    )
-
-
-def _entry(values: Sequence[Any]) -> ImageEntry:
-    entry = ImageEntry(*values)
-    attributes = json.loads(values[-1]) if values[-1] else {}
-    # A file's name need not be text.
-    return entry._replace(
-        path=os.fsdecode(values[0]), source=os.fsdecode(entry.source or b""), attributes=attributes
-    )
+    attributes = json.dumps(dict(entry.attributes)) if entry.attributes else None
+    path, source = os.fsencode(entry.path), os.fsencode(entry.source)
+    return tuple(entry._replace(path=path, source=source, attributes=attributes))  # type: ignore[arg-type]

@@ -1,89 +1,80 @@
-"""From an image and a text to what every image of a database is compared with."""
+"""The registry of composition methods, and how one is applied to queries."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..options import check_names, suggest
-from .composition import ComposedQuery, Database, Scorer
+from ..options import check_names, check_number, suggest
+from . import baselines
+from .basic import basic, check_basic
+from .composition import ComposedQuery, CompositionContext, Scorer
+from .database import Database
+from .freedom import check_freedom, freedom
+from .inversion import check_pic2word, check_searle, invertible, pic2word, searle
+from .weicom import check_weicom, weicom
 
 if TYPE_CHECKING:
     from ..models.image_text import ImageText
     from .words import WordMemory
 
 
-class CompositionContext(NamedTuple):
-    """What a composer may look at beside its queries."""
-
-    database: Database
-    model: ImageText
-    words: WordMemory | None = None
-
-
-Composer = Callable[..., list[Scorer]]  # (queries, context, **options)
-
-
 class CompositionMethod(NamedTuple):
-    """Where a composer is, and what a query must have."""
+    """A function (queries, context, **options) -> scorers, and what it needs."""
 
-    home: str  # module:function
-    image: bool
-    text: bool
-    words: bool = False
-    preset: Mapping[str, Any] = {}  # options that make the variant
-    made_up: bool = False  # the model's text encoder is given a made-up word
-
-    @property
-    def function(self) -> Composer:
-        module, _, name = self.home.partition(":")
-        found: Composer = getattr(import_module(f".{module}", __package__), name)
-        return found
+    function: Callable[..., list[Scorer]]
+    image: bool = True  # a query needs an image
+    text: bool = True
+    words: bool = False  # a word list is needed
+    pseudo_words: bool = False  # the model's text encoder must accept pseudo-words
+    preset: Mapping[str, Any] = {}  # options that define a variant
+    check_values: Callable[..., None] | None = None  # of its options, by name
 
     @property
     def options(self) -> dict[str, Any]:
-        """Names and defaults of what can be chosen."""
-        fixed = {"fusion"} & set(self.preset)
-        return {key: value for key, value in self._every().items() if key not in fixed}
+        """Return names and defaults of the options that a user can set."""
+        defaults = self._defaults()
+        if "fusion" in self.preset:
+            defaults.pop("fusion")
+        return defaults
 
     def check(self, name: str, options: Mapping[str, Any]) -> None:
-        """Names and values, before anything is loaded: a composer `f` leaves its values to `check_f` of its module."""
+        """Raise ValueError for a wrong name or value of an option."""
         check_names(name, options, self.options)
-        module, _, function = self.home.partition(":")
-        if check := getattr(import_module(f".{module}", __package__), f"check_{function}", None):
-            given = {**self._every(), **options}
-            check(**{key: given[key] for key in inspect.signature(check).parameters})
+        if self.check_values is not None:
+            values = {**self._defaults(), **options}
+            wanted = inspect.signature(self.check_values).parameters
+            self.check_values(**{key: values[key] for key in wanted})
 
-    def _every(self) -> dict[str, Any]:
+    def _defaults(self) -> dict[str, Any]:
         parameters = list(inspect.signature(self.function).parameters.values())[2:]
         return {p.name: self.preset.get(p.name, p.default) for p in parameters}
 
 
-# Table 4.4's components of FreeDom, by what they change.
-_LATE, _EARLY = {"fusion": "late"}, {"fusion": "early"}
-_ALONE, _UNIFORM = {"memory": "none"}, {"weights": "uniform"}
-_FREEDOM = "freedom:freedom"
+def _freedom_variant(**preset: Any) -> CompositionMethod:
+    return CompositionMethod(freedom, words=True, preset=preset, check_values=check_freedom)
+
+
+# FreeDom's variants are the components of [Dissertation Table 4.4].
+_ALONE = {"memory": "none", "weights": "uniform"}
 METHODS: dict[str, CompositionMethod] = {
-    "text": CompositionMethod("baselines:text", False, True),
-    "image": CompositionMethod("baselines:image", True, False),
-    "sum": CompositionMethod("baselines:added", True, True),
-    "average": CompositionMethod("baselines:average", True, True),
-    "product": CompositionMethod("baselines:product", True, True),
-    "normalised-sum": CompositionMethod("baselines:normalised_sum", True, True),
-    "weicom": CompositionMethod("weicom:weicom", True, True),
-    "freedom-word": CompositionMethod(
-        _FREEDOM, True, True, True, {"fusion": "word", "m": 1} | _ALONE | _UNIFORM
-    ),  # (4.7)
-    "freedom-e": CompositionMethod(_FREEDOM, True, True, True, _EARLY | _ALONE | _UNIFORM),  # (4.9)
-    "freedom-l": CompositionMethod(_FREEDOM, True, True, True, _LATE | _ALONE | _UNIFORM),  # (4.11)
-    "freedom-e+": CompositionMethod(_FREEDOM, True, True, True, _EARLY | _UNIFORM),  # (4.15)
-    "freedom-l+": CompositionMethod(_FREEDOM, True, True, True, _LATE | _UNIFORM),  # (4.16)
-    "freedom": CompositionMethod(_FREEDOM, True, True, True, _LATE),  # (4.17)
-    "basic": CompositionMethod("basic:basic", True, True),
-    "searle": CompositionMethod("inversion:searle", True, True, True, made_up=True),
-    "pic2word": CompositionMethod("mapping:pic2word", True, True, made_up=True),
+    "text": CompositionMethod(baselines.text, image=False),
+    "image": CompositionMethod(baselines.image, text=False),
+    "sum": CompositionMethod(baselines.added),
+    "average": CompositionMethod(baselines.average),
+    "product": CompositionMethod(baselines.product),
+    "normalised-sum": CompositionMethod(baselines.normalised_sum),
+    "weicom": CompositionMethod(weicom, check_values=check_weicom),
+    "freedom-word": _freedom_variant(fusion="word", m=1, **_ALONE),  # Eq. 4.7
+    "freedom-e": _freedom_variant(fusion="early", **_ALONE),  # Eq. 4.9
+    "freedom-l": _freedom_variant(fusion="late", **_ALONE),  # Eq. 4.11
+    "freedom-e+": _freedom_variant(fusion="early", weights="uniform"),  # Eq. 4.15
+    "freedom-l+": _freedom_variant(fusion="late", weights="uniform"),  # Eq. 4.16
+    "freedom": _freedom_variant(fusion="late"),  # Eq. 4.17
+    "basic": CompositionMethod(basic, check_values=check_basic),
+    "searle": CompositionMethod(searle, words=True, pseudo_words=True, check_values=check_searle),
+    "pic2word": CompositionMethod(pic2word, pseudo_words=True, check_values=check_pic2word),
 }
 
 
@@ -93,12 +84,55 @@ def find_method(name: str) -> CompositionMethod:
     return METHODS[name]
 
 
+class MethodSpec(NamedTuple):
+    """A method with its options, and its title in tables."""
+
+    method: str
+    options: Mapping[str, Any] = {}
+    title: str = ""
+
+    @property
+    def name(self) -> str:
+        options = [f"{key}={value}" for key, value in self.options.items()]
+        return self.title or ":".join([self.method, *options])
+
+
+def parse_method(text: str) -> MethodSpec:
+    """Parse `weicom:weight=0.3` or `freedom:k=10:m=3` and check names and values."""
+    name, *assignments = [part.strip() for part in text.split(":")]
+    method, options = find_method(name), dict[str, Any]()
+    defaults = method.options
+    for assignment in assignments:
+        key, equals, value = assignment.partition("=")
+        if not equals:
+            example = f"{name}:{next(iter(defaults), 'k')}=3"
+            raise ValueError(f"options are NAME=VALUE, such as {example}, got '{assignment}'")
+        options[key.strip()] = _parse_value(value.strip())
+    check_names(name, options, defaults)
+    for key, value in options.items():
+        if isinstance(defaults[key], str):
+            options[key] = str(value)
+        elif isinstance(defaults[key], int | float):
+            check_number(f"{name}'s {key}", value, whole=isinstance(defaults[key], int))
+        else:
+            raise ValueError(f"{name}'s {key} can be set in Python only")
+    method.check(name, options)
+    return MethodSpec(name, options)
+
+
+def _parse_value(text: str) -> int | float | str:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
 def check_model(method: str, model: ImageText) -> None:
-    if find_method(method).made_up and not hasattr(model, "embed_with_word"):
-        raise ValueError(
-            f"'{method}' needs a model whose text encoder takes made-up words, which '{model.name}' is not: "
-            "an open_clip model or a folder of cenote clip is"
-        )
+    """Raise ValueError if the model cannot be used with this method."""
+    if find_method(method).pseudo_words:
+        invertible(model, method)
 
 
 def compose(
@@ -109,7 +143,7 @@ def compose(
     words: WordMemory | None = None,
     **options: Any,
 ) -> Scorer:
-    """What `method` makes of one query."""
+    """Return the scorer that `method` makes of one query."""
     return compose_all(method, [query], database, model, words, **options)[0]
 
 
@@ -121,25 +155,32 @@ def compose_all(
     words: WordMemory | None = None,
     **options: Any,
 ) -> list[Scorer]:
-    """What `method` makes of many queries at once: neighbours are found and texts encoded together."""
-    chosen = find_method(method)
-    check_model(method, model)
-    chosen.check(method, options)
+    """Return the scorers of many queries: texts are encoded and neighbours searched together."""
+    find_method(method).check(method, options)
+    return apply_method(method, queries, CompositionContext(database, model, words), options)
+
+
+def apply_method(
+    method: str,
+    queries: Sequence[ComposedQuery],
+    context: CompositionContext,
+    options: Mapping[str, Any],
+) -> list[Scorer]:
+    """Return the scorers of many queries, with options that have been checked."""
+    composition, dim = find_method(method), context.database.dim
+    check_model(method, context.model)
     for query in queries:
-        if chosen.image and query.image is None:
+        if composition.image and query.image is None:
             raise ValueError(f"'{method}' needs an image: give one, or use the method 'text'")
-        if chosen.text and not query.texts and query.text is None:
+        if composition.text and not query.texts and query.text is None:
             raise ValueError(f"'{method}' needs a text: give one, or use the method 'image'")
-        if query.image is not None and query.image.shape != (database.dim,):
-            raise ValueError(
-                f"the query has {tuple(query.image.shape)} values and the database vectors of {database.dim}"
-            )
-    if not len(database):
+        if query.image is not None and query.image.shape != (dim,):
+            shape = tuple(query.image.shape)
+            raise ValueError(f"the image vector must be ({dim},) as the database, got {shape}")
+    if not len(context.database):
         raise ValueError("the database is empty: index some images first")
-    if chosen.words and words is None:
+    if composition.words and context.words is None:
         raise ValueError(f"'{method}' needs a text memory: remember_words(model, load_words())")
     if not queries:
         return []
-    return chosen.function(
-        queries, CompositionContext(database, model, words), **{**chosen.preset, **options}
-    )
+    return composition.function(queries, context, **{**composition.preset, **options})

@@ -1,125 +1,220 @@
-"""The index in Milvus, for more than one machine: the same store, by its address.
+"""An index in Milvus, for more than one machine: the same store, by its address.
 
-One collection holds an entity an image: its vector (FLAT: exact), its words, what is known of it; the row is the
-primary key, 63 bits of the path's digest. A second, NAME_sums, holds the sums of the database's first two moments,
-each number as two floats. A writer puts its mark in their place before its first change and them back after its last,
-so one that was killed leaves none, and whoever asks then goes through all vectors once. What one writer has put counts
-for every reader at once; one that finds another's mark in the place of its own does not trust its sums any more.
+One collection holds an entity per image: its vector (FLAT: exact), its words and its entry; the
+row is the primary key, 63 bits of the path's digest. A second one, NAME_sums, holds the sums of
+the database's first two moments, each number as two floats. Before its first change a writer
+replaces them by its mark, and after its last change it stores them again: a writer that was killed
+leaves none, and the next reader reads all vectors once. Readers see changes at once; a writer that
+finds another's mark instead of its own does not trust its sums any longer.
 """
 
 from __future__ import annotations
 
 import copy
 import json
+import logging
 import os
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+import re
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
+from urllib.parse import parse_qs, urlsplit
 
 import torch
 from torch import Tensor
 
 from ..data.digests import digest_of
-from .composition import Moments
+from ..extras import require
+from .database import Moments, MomentSums, check_queries
 from .filters import Filter
-from .milvus_collections import (
-    LONGEST,
-    NUMBERS,
-    PROPERTY,
-    connected,
-    create_collection,
-    create_sums,
-    is_missing,
-    read_mark,
-    sentences,
-    shown,
+from .store import (
+    ImageEntry,
+    IndexDamaged,
+    IndexDescription,
+    IndexedImage,
+    Store,
+    StoreWriter,
 )
-from .store import ImageEntry, IndexDamaged, IndexDescription, IndexedImage
-from .sums import MomentSums
 
-if TYPE_CHECKING:
-    from .milvus_writing import Writing
+COLLECTION = "cenote"  # name of the collection, unless the address has one
+PROPERTY = "cenote"  # property of the collection that holds the description
+INDEX_TYPES = ("FLAT", "HNSW")
+TEXT_LENGTHS = {
+    "path": 4096,
+    "source": 8192,
+    "digest": 64,
+    "label": 1024,
+    "domain": 1024,
+    "split": 256,
+    "caption": 16384,
+}
+NUMBERS = ("size", "time", "width", "height", "look")
+MARK_ROW = -1  # row of the sums that identifies the last writer
+TIMEOUT = 30.0  # seconds per call
+WRITE_BATCH = 500  # entities per call, which takes 64 MB
+QUERY_BATCH = 64
+PAGE = 4000  # entities per query
+MAX_HITS = 16384  # of a Milvus search
+Item = TypeVar("Item")
 
-BATCH = 500  # entities a call: a call takes 64 MB
-PAGE = 4000  # entities that are asked for at once
-MOST = 16384  # hits that Milvus gives
-FIELDS = [*ImageEntry._fields]
 
+class MilvusAddress(NamedTuple):
+    """`http://[user:password@]host:19530[/NAME][?index=hnsw]`, or a `.db` file of Milvus Lite."""
 
-class MilvusStore:
-    """A collection; `select` gives a view of some of its images. Sees what is written at once."""
+    uri: str
+    name: str = COLLECTION
+    index_type: str = "FLAT"
+    token: str = ""
 
-    def __init__(self, client: Any, where: str, name: str, description: IndexDescription) -> None:
-        self.client, self.where, self.name, self.description = (
-            client,
-            shown(where),
-            name,
-            description,
-        )
-        self.dim, self.expression, self.keep_words = description.dim, "", bool(description.words)
+    @property
+    def is_file(self) -> bool:
+        return "://" not in self.uri
 
     @classmethod
-    def there(cls, address: str) -> MilvusStore | None:
-        if is_missing(address):
+    def parse(cls, address: str) -> MilvusAddress:
+        if "://" not in address:
+            return cls(str(Path(address).expanduser()))
+        url, visible = urlsplit(address), without_password(address)
+        name = url.path.strip("/") or COLLECTION
+        index_type = parse_qs(url.query).get("index", ["flat"])[0].upper()
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,200}", name) or not url.hostname:
+            raise ValueError(
+                f"'{visible}' is not an address of an index: use http://HOST:19530/NAME, "
+                "where NAME has letters, digits and _"
+            )
+        if index_type not in INDEX_TYPES:
+            choices = ", ".join(INDEX_TYPES).lower()
+            raise ValueError(f"no index '{index_type.lower()}' in {visible}: {choices}")
+        token = f"{url.username}:{url.password}" if url.username else ""
+        uri = f"{url.scheme}://{url.hostname}:{url.port or 19530}"
+        return cls(uri, name, index_type, token)
+
+    def connect(self) -> Any:
+        """Return a client; for a file, create it if it does not exist."""
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # before the import: no messages on stderr
+        milvus = _pymilvus()
+        for logger in ("pymilvus", "milvus_lite"):  # they also print what they raise
+            logging.getLogger(logger).setLevel(logging.CRITICAL)
+        with milvus_errors(self.uri):
+            if not self.is_file:
+                return milvus.MilvusClient(uri=self.uri, token=self.token, timeout=TIMEOUT)
+            require("milvus_lite", extra="milvus")
+            Path(self.uri).parent.mkdir(parents=True, exist_ok=True)
+            return milvus.MilvusClient(uri=self.uri)
+
+
+def without_password(address: str) -> str:
+    return re.sub("//[^/]*@", "//", address)
+
+
+def _pymilvus() -> Any:
+    return require("pymilvus", extra="milvus")
+
+
+@contextmanager
+def milvus_errors(where: str) -> Iterator[None]:
+    """Turn errors of Milvus into messages with the address."""
+    try:
+        yield
+    except _pymilvus().MilvusException as error:
+        message = " ".join(str(error.message or error).split())[:200]
+        is_locked = "lock" in message.lower() or "local milvus" in message.lower()
+        if where.endswith(".db") and is_locked:
+            message = "another process may have it open: Milvus Lite allows one at a time"
+        raise OSError(f"Milvus at {without_password(where)}: {message}") from error
+
+
+def _batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+    iterator = iter(items)
+    while batch := list(islice(iterator, size)):
+        yield batch
+
+
+class MilvusStore(Store):
+    """A collection of Milvus; readers see changes at once."""
+
+    fixed_description: ClassVar[bool] = True
+
+    def __init__(self, client: Any, where: str, name: str, description: IndexDescription) -> None:
+        self.client, self.where, self.name = client, without_password(where), name
+        self.description = description
+        self.expression, self.use_words = "", bool(description.words)
+
+    @classmethod
+    def accepts(cls, address: str) -> bool:
+        return "://" in address or address.endswith(".db")
+
+    @classmethod
+    def find(cls, address: str) -> Self | None:
+        parsed, where = MilvusAddress.parse(address), without_password(address)
+        if parsed.is_file and not Path(parsed.uri).exists():  # connecting would create it
             return None
-        client, name, _ = connected(address)
-        with sentences(address):
+        client, name = parsed.connect(), parsed.name
+        with milvus_errors(where):
             if not client.has_collection(name):
                 return None
-            about = client.describe_collection(name)
-            told = (
-                about.get("properties", {}).get(PROPERTY) or about["description"]
-            )  # Lite forgets the latter
+            collection = client.describe_collection(name)
+        # Milvus Lite does not keep the description of a schema.
+        stored = collection.get("properties", {}).get(PROPERTY) or collection["description"]
         try:
-            description = IndexDescription(**json.loads(told))
+            description = IndexDescription(**json.loads(stored))
         except (ValueError, TypeError):
             raise IndexDamaged(
-                f"the collection '{name}' at {shown(address)} is no index of Cenote: name another"
+                f"the collection '{name}' at {where} is not an index of Cenote: name another"
             ) from None
-        with sentences(address):
+        with milvus_errors(where):
             client.load_collection(name)
         return cls(client, address, name, description)
 
     @classmethod
-    def open(cls, address: str, description: IndexDescription | None = None) -> MilvusStore:
-        found = cls.there(address)
-        if found is None and description is None:
+    def open(cls, address: str | Path, description: IndexDescription | None = None) -> Self:
+        address = str(address)
+        store = cls.find(address)
+        if store is not None:
+            return store
+        if description is None:
             raise ValueError(
-                f"there is no index at {shown(address)}: `cenote index PHOTOGRAPHS -o` with it makes one"
+                f"there is no index at {without_password(address)}: "
+                "`cenote index PHOTOS -o ADDRESS` creates one"
             )
-        if found is not None:
-            return found
-        assert description is not None
-        client, name, kind = connected(address)
-        with sentences(address):
-            create_collection(client, name, description, kind)
-        return cls(client, address, name, description)
+        parsed = MilvusAddress.parse(address)
+        client = parsed.connect()
+        with milvus_errors(address):
+            _create_collection(client, parsed.name, description, parsed.index_type)
+        return cls(client, address, parsed.name, description)
 
     def __len__(self) -> int:
         return int(self._query(self.expression, ["count(*)"])[0]["count(*)"])
 
-    def select(self, filter: Filter) -> MilvusStore:
+    def select(self, filter: Filter) -> Self:
         view = copy.copy(self)
         view.expression = filter.milvus()
         return view
 
     def nearest(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        """Of equals the smaller row: Milvus leaves their order open."""
-        if queries.ndim != 2 or queries.shape[1] != self.dim:
-            raise ValueError(
-                f"queries are (queries, {self.dim}) as {self.where} is, got {tuple(queries.shape)}"
-            )
+        """Search Milvus, which leaves the order of ties open: here they keep the lower row."""
+        check_queries(queries, self.dim)
+        parameters = {"metric_type": "IP", "params": {"ef": max(64, 2 * k)}}
         scores, rows = list[list[float]](), list[list[int]]()
-        for part in queries.float().split(64):
-            with sentences(self.where):
-                found = self.client.search(
-                    self.name, part.tolist(), self.expression, min(k, MOST), ["row"],
-                    {"metric_type": "IP", "params": {"ef": max(64, 2 * k)}}, consistency_level="Strong",
-                )  # fmt: skip
-            ranked = [
-                sorted((-hit["distance"], hit["entity"]["row"]) for hit in hits) for hits in found
-            ]
-            scores += [[-score for score, _ in hits] for hits in ranked]
-            rows += [[row for _, row in hits] for hits in ranked]
+        for group in queries.float().split(QUERY_BATCH):
+            with milvus_errors(self.where):
+                results = self.client.search(
+                    self.name,
+                    group.tolist(),
+                    self.expression,
+                    min(k, MAX_HITS),
+                    ["row"],
+                    parameters,
+                    consistency_level="Strong",
+                )
+            for hits in results:
+                ranked = sorted((-hit["distance"], hit["entity"]["row"]) for hit in hits)
+                scores.append([-distance for distance, _ in ranked])
+                rows.append([row for _, row in ranked])
         shape = (len(queries), len(rows[0]) if rows else 0)
         return torch.tensor(scores).view(shape), torch.tensor(rows, dtype=torch.long).view(shape)
 
@@ -127,144 +222,279 @@ class MilvusStore:
         return None
 
     def vectors(self, rows: Tensor) -> Tensor:
-        found = self.by_row(rows.tolist(), ["vector"])
-        return torch.tensor([found[row]["vector"] for row in rows.tolist()]).view(-1, self.dim)
+        entities = self.by_row(rows.tolist(), ["vector"])
+        return torch.tensor([entities[row]["vector"] for row in rows.tolist()]).view(-1, self.dim)
 
     def words(self, rows: Tensor) -> Tensor | None:
-        if not self.keep_words:
+        if not self.use_words:
             return None
-        found = self.by_row(rows.tolist(), ["words"])
-        return torch.tensor([list(found[row]["words"]) for row in rows.tolist()], dtype=torch.long)
+        entities = self.by_row(rows.tolist(), ["words"])
+        ids = [list(entities[row]["words"]) for row in rows.tolist()]
+        return torch.tensor(ids, dtype=torch.long)
 
     def drop_words(self) -> None:
-        self.keep_words = False
+        self.use_words = False
 
     def entries(self, rows: Tensor) -> list[ImageEntry]:
-        found = self.by_row(rows.tolist(), FIELDS)
-        return [_entry(found[row]) for row in rows.tolist()]
+        entities = self.by_row(rows.tolist(), list(ImageEntry._fields))
+        return [_entry_of(entities[row]) for row in rows.tolist()]
 
     def images(self) -> dict[str, IndexedImage]:
-        every = [IndexedImage(found["row"], _entry(found)) for found in self._pages("", FIELDS)]
-        return {known.entry.path: known for known in every}
+        entities = self._pages("", list(ImageEntry._fields))
+        images = [IndexedImage(entity["row"], _entry_of(entity)) for entity in entities]
+        return {image.entry.path: image for image in images}
 
-    def find(self, digest: str) -> list[int]:
-        return sorted(
-            found["row"] for found in self._query(f"digest == {json.dumps(digest)}", ["row"])
-        )
+    def sample(self, count: int) -> list[IndexedImage]:
+        """Return all images of a small index: Milvus cannot jump to a row."""
+        return [] if len(self) > 10 * count else list(self.images().values())
+
+    def rows_with_digest(self, digest: str) -> list[int]:
+        entities = self._query(f"digest == {json.dumps(digest)}", ["row"])
+        return sorted(entity["row"] for entity in entities)
 
     def distinct_values(self, column: str) -> list[str]:
-        """Of all images, one after the other: Milvus has no list of values."""
-        return sorted({found[column] for found in self._pages("", [column])} - {""})
+        """Read all images: Milvus has no list of values."""
+        return sorted({entity[column] for entity in self._pages("", [column])} - {""})
 
     def moments(self) -> Moments:
-        kept = None if self.expression else self.kept_sums()
-        return (kept or self.summed()).moments()
+        sums = None if self.expression else self.stored_sums()
+        return (sums or self.compute_sums()).moments()
 
-    def summed(self) -> MomentSums:
-        """Through all vectors."""
-        sums, some = MomentSums(self.dim), list[Any]()
-        for found in self._pages(self.expression, ["vector"]):
-            some.append(found["vector"])
-            if len(some) == PAGE:
-                sums.add(torch.tensor(some))
-                some = []
-        if some:
-            sums.add(torch.tensor(some))
+    def compute_sums(self) -> MomentSums:
+        """Read all vectors."""
+        sums = MomentSums(self.dim)
+        for entities in _batches(self._pages(self.expression, ["vector"]), PAGE):
+            sums.add(torch.tensor([entity["vector"] for entity in entities]))
         return sums
 
-    def writer(self) -> Writing:
-        from .milvus_writing import Writing
-
-        return Writing(self)
+    def writer(self) -> MilvusWriter:
+        return MilvusWriter(self)
 
     @property
     def sums_name(self) -> str:
         return f"{self.name}_sums"
 
-    def kept_sums(self) -> MomentSums | None:
-        """None where there are none, or where they are of another number of images."""
-        wanted = 2 * (self.dim + 1)
-        with sentences(self.where):
+    def stored_sums(self) -> MomentSums | None:
+        """Return None if there are none, or if they are of another number of images."""
+        rows = 2 * (self.dim + 1)
+        with milvus_errors(self.where):
             if not self.client.has_collection(self.sums_name):
                 return None
             self.client.load_collection(self.sums_name)
-            found = self.client.query(
-                self.sums_name, filter="row >= 0", output_fields=["row", "vector", "images"], limit=wanted,
+            entities = self.client.query(
+                self.sums_name,
+                filter="row >= 0",
+                output_fields=["row", "vector", "images"],
+                limit=rows,
                 consistency_level="Strong",
-            )  # fmt: skip
-        counts = {each["images"] for each in found}
-        if len(found) != wanted or counts != {len(self)}:
+            )
+        counts = {entity["images"] for entity in entities}
+        if len(entities) != rows or counts != {len(self)}:
             return None
-        table = torch.tensor(
-            [each["vector"] for each in sorted(found, key=lambda each: each["row"])]
-        ).double()
-        table = table[: self.dim + 1] + table[self.dim + 1 :]  # high and low parts
+        entities = sorted(entities, key=lambda entity: entity["row"])
+        table = torch.tensor([entity["vector"] for entity in entities]).double()
+        table = table[: self.dim + 1] + table[self.dim + 1 :]  # high and low halves
         sums = MomentSums(self.dim)
         sums.count, sums.first, sums.second = counts.pop(), table[0], table[1:]
         return sums
 
-    def keep_sums(self, sums: MomentSums, mark: int) -> None:
+    def store_sums(self, sums: MomentSums, mark: int) -> None:
         table = torch.cat([sums.first[None], sums.second])
         high = table.float()
         rows = torch.cat([high, (table - high.double()).float()]).tolist()
-        with sentences(self.where):
-            create_sums(self.client, self.sums_name, self.dim, mark)
-            for start in range(0, len(rows), BATCH):
-                part = enumerate(rows[start : start + BATCH], start)
-                self.client.insert(
-                    self.sums_name,
-                    [{"row": i, "vector": values, "images": sums.count} for i, values in part],
-                )
+        entities = [{"row": i, "vector": v, "images": sums.count} for i, v in enumerate(rows)]
+        self.reset_sums(mark)
+        with milvus_errors(self.where):
+            for batch in _batches(entities, WRITE_BATCH):
+                self.client.insert(self.sums_name, batch)
 
-    def mark(self) -> int | None:
-        with sentences(self.where):
-            return read_mark(self.client, self.sums_name)
+    def reset_sums(self, mark: int) -> None:
+        """Replace the sums by the mark of a writer; they are valid again when all rows are."""
+        with milvus_errors(self.where):
+            _create_sums(self.client, self.sums_name, self.dim, mark)
+
+    def read_mark(self) -> int | None:
+        """Return the mark of the writer that last began to change the index, if any."""
+        with milvus_errors(self.where):
+            if not self.client.has_collection(self.sums_name):
+                return None
+            self.client.load_collection(self.sums_name)
+            entities = self.client.query(
+                self.sums_name,
+                filter=f"row == {MARK_ROW}",
+                output_fields=["images"],
+                consistency_level="Strong",
+            )
+        return int(entities[0]["images"]) if entities else None
+
+    def by_row(self, rows: Sequence[int], fields: list[str]) -> dict[int, dict[str, Any]]:
+        """Return the entities of those rows that exist."""
+        entities = dict[int, dict[str, Any]]()
+        for page in _batches(dict.fromkeys(rows), PAGE):
+            for entity in self._query(f"row in {page}", ["row", *fields]):
+                entities[entity["row"]] = entity
+        return entities
 
     def _query(self, expression: str, fields: list[str]) -> list[dict[str, Any]]:
-        with sentences(self.where):
-            found = self.client.query(
+        with milvus_errors(self.where):
+            entities = self.client.query(
                 self.name, filter=expression, output_fields=fields, consistency_level="Strong"
             )
-        return list(found)
-
-    def by_row(self, rows: list[int], fields: list[str]) -> dict[int, dict[str, Any]]:
-        found = dict[int, dict[str, Any]]()
-        for start in range(0, len(rows), PAGE):
-            part = list(dict.fromkeys(rows[start : start + PAGE]))
-            found |= {each["row"]: each for each in self._query(f"row in {part}", ["row", *fields])}
-        return found
+        return list(entities)
 
     def _pages(self, expression: str, fields: list[str]) -> Iterator[dict[str, Any]]:
-        with sentences(self.where):
+        with milvus_errors(self.where):
             pages = self.client.query_iterator(
-                self.name, PAGE, filter=expression or "row >= 0", output_fields=["row", *fields],
+                self.name,
+                PAGE,
+                filter=expression or "row >= 0",
+                output_fields=["row", *fields],
                 consistency_level="Strong",
-            )  # fmt: skip
+            )
             while page := pages.next():
                 yield from page
             pages.close()
 
 
+class MilvusWriter(StoreWriter):
+    """Changes a collection without a lock: Milvus orders the changes, marks protect the sums."""
+
+    def __init__(self, store: MilvusStore) -> None:
+        self.store, self.client, self.has_written = store, store.client, False
+        self.mark = secrets.randbits(63)
+
+    def __enter__(self) -> Self:
+        # Before the sums are read: a writer in between is noticed.
+        self.expected_mark = self.store.read_mark()
+        self.sums = self.store.stored_sums()
+        if self.sums is None and not len(self.store):
+            self.sums = MomentSums(self.store.dim)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is not None or not self.has_written:
+            return
+        sums = self.sums or self.store.compute_sums()
+        if self.store.read_mark() != self.mark:
+            self.store.reset_sums(self.mark)  # another's sums may lack what was put here
+        elif sums.count and sums.count == len(self.store):
+            self.store.store_sums(sums, self.mark)
+
+    def put(
+        self, entries: Sequence[ImageEntry], vectors: Tensor, words: Tensor | None = None
+    ) -> None:
+        last = {entry.path: i for i, entry in enumerate(entries)}  # of equal paths the last
+        ids = torch.empty(len(entries), 0) if words is None else words
+        entities = [
+            entity_of(entries[i]) | {"vector": vectors[i].tolist(), "words": ids[i].int().tolist()}
+            for i in last.values()
+        ]
+        self._begin_change([entity["row"] for entity in entities])
+        self._upsert(entities)
+        if self.sums is not None:
+            self.sums.add(vectors[list(last.values())].float().cpu())
+
+    def update(self, entries: Sequence[ImageEntry]) -> None:
+        rows = [row_of(entry.path) for entry in entries]
+        stored = self.store.by_row(rows, ["vector", "words"])
+        pairs = zip(rows, entries, strict=True)
+        self._upsert([stored[row] | entity_of(entry) for row, entry in pairs if row in stored])
+
+    def remove(self, paths: Iterable[str]) -> int:
+        rows = self._begin_change([row_of(path) for path in paths])
+        with milvus_errors(self.store.where):
+            for page in _batches(rows, PAGE):
+                self.client.delete(self.store.name, ids=page)
+        return len(rows)
+
+    def _begin_change(self, rows: list[int]) -> list[int]:
+        """Invalidate the stored sums, subtract these rows, and return those that exist."""
+        stored = self.store.by_row(rows, ["vector"])
+        mark = self.store.read_mark()
+        if mark != self.expected_mark:  # another writer has changed the index
+            self.sums = None
+        if not self.has_written or mark != self.expected_mark:
+            self.store.reset_sums(self.mark)
+        self.has_written, self.expected_mark = True, self.mark
+        if self.sums is not None and stored:
+            vectors = [list(entity["vector"]) for entity in stored.values()]
+            self.sums.add(torch.tensor(vectors), -1)
+        return list(stored)
+
+    def _upsert(self, entities: list[dict[str, Any]]) -> None:
+        with milvus_errors(self.store.where):
+            for batch in _batches(entities, WRITE_BATCH):
+                self.client.upsert(self.store.name, batch)
+
+
+def _create_collection(
+    client: Any, name: str, description: IndexDescription, index_type: str
+) -> None:
+    types = _pymilvus().DataType
+    stored = json.dumps(description.asdict())
+    schema = client.create_schema(description=stored)
+    schema.add_field("row", types.INT64, is_primary=True)
+    schema.add_field("vector", types.FLOAT_VECTOR, dim=description.dim)
+    schema.add_field("words", types.ARRAY, element_type=types.INT32, max_capacity=64)
+    for text, length in TEXT_LENGTHS.items():
+        schema.add_field(text, types.VARCHAR, max_length=length)
+    for number in NUMBERS:
+        schema.add_field(number, types.INT64)
+    schema.add_field("date", types.DOUBLE)
+    schema.add_field("attributes", types.JSON)
+    _create(client, name, schema, index_type, {PROPERTY: stored})
+
+
+def _create_sums(client: Any, name: str, dim: int, mark: int) -> None:
+    types = _pymilvus().DataType
+    if client.has_collection(name):
+        client.drop_collection(name)
+    schema = client.create_schema()
+    schema.add_field("row", types.INT64, is_primary=True)
+    schema.add_field("vector", types.FLOAT_VECTOR, dim=dim)
+    schema.add_field("images", types.INT64)
+    _create(client, name, schema, "FLAT", {})
+    client.insert(name, [{"row": MARK_ROW, "vector": [0.0] * dim, "images": mark}])
+
+
+def _create(
+    client: Any, name: str, schema: Any, index_type: str, properties: dict[str, str]
+) -> None:
+    client.create_collection(name, schema=schema, consistency_level="Strong", properties=properties)
+    index = client.prepare_index_params()
+    parameters = {"M": 32, "efConstruction": 200} if index_type == "HNSW" else {}
+    index.add_index("vector", index_type=index_type, metric_type="IP", params=parameters)
+    try:
+        client.create_index(name, index)
+    except _pymilvus().MilvusException:
+        # Milvus Lite reports that an index "already exists" that it has just created.
+        if "vector" not in client.list_indexes(name):
+            raise
+    client.load_collection(name)
+
+
 def row_of(path: str) -> int:
-    """63 bits: Milvus's integers have a sign."""
+    """Return 63 bits of the path's digest: integers of Milvus are signed."""
     return int.from_bytes(digest_of(os.fsencode(path))[:8], "little") >> 1
 
 
 def entity_of(entry: ImageEntry) -> dict[str, Any]:
-    """Milvus 2.3 has no null: nothing is an empty text."""
-    texts = {name: _text(getattr(entry, name), longest) for name, longest in LONGEST.items()}
-    numbers = {name: int(getattr(entry, name)) for name in NUMBERS}
-    others = {"date": float(entry.date), "attributes": dict(entry.attributes)}
-    return {"row": row_of(entry.path), **texts, **numbers, **others}
+    """Convert an entry; Milvus 2.3 has no null: None becomes an empty text."""
+    entity: dict[str, Any] = {"row": row_of(entry.path)}
+    for name, length in TEXT_LENGTHS.items():
+        # UTF-8 of at most `length` bytes; a file name need not be text.
+        encoded = os.fsencode(getattr(entry, name) or "")[:length]
+        entity[name] = encoded.decode("utf-8", "backslashreplace")[:length]
+    entity |= {name: int(getattr(entry, name)) for name in NUMBERS}
+    return entity | {"date": float(entry.date), "attributes": dict(entry.attributes)}
 
 
-def _text(value: str | None, longest: int) -> str:
-    """UTF-8 of at most so many bytes; a file's name need not be text."""
-    return os.fsencode(value or "")[:longest].decode("utf-8", "backslashreplace")[:longest]
-
-
-def _entry(found: dict[str, Any]) -> ImageEntry:
-    empty = dict.fromkeys(
-        name for name in ("label", "domain", "split", "caption") if not found[name]
-    )
-    return ImageEntry(**{name: found[name] for name in ImageEntry._fields} | empty)
+def _entry_of(entity: dict[str, Any]) -> ImageEntry:
+    empty = [name for name in ("label", "domain", "split", "caption") if not entity[name]]
+    fields = {name: entity[name] for name in ImageEntry._fields}
+    return ImageEntry(**fields | dict.fromkeys(empty))

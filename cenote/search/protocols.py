@@ -1,8 +1,13 @@
-"""The papers' two questions: the same thing in another domain (D 4), the same thing with another attribute (D 5)."""
+"""Protocols of composed retrieval: queries with their relevant images, made from a data set.
+
+Domain conversion [Dissertation Ch. 4]: the same class in another domain. Attribute modification
+[Dissertation Ch. 5]: the same class with another attribute value. Triplets [Dissertation
+Sec. 4.4.8]: an image and a sentence that describe another image (FashionIQ, CIRR, CIRCO).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,249 +16,393 @@ import numpy.typing as npt
 from ..data import Dataset
 from ..data.benchmarks.parsing import DOMAIN_WORDS
 from ..data.benchmarks.patterncom import MERGED
+from ..data.record import RetrievalQuery
 from ..options import check_number, suggest
 
 Codes = npt.NDArray[np.int64]
-# Sets of FreeDom's lists, where a domain's word is not its name.
-LISTED = ("imagenet-r-conversion", "minidomainnet-conversion", "nico-conversion", "ltll")
+PROTOCOLS = ("domains", "attributes", "triplets")
+# Data sets of FreeDom's lists, in which a domain's word differs from its name.
+WITH_DOMAIN_WORDS = ("imagenet-r-conversion", "minidomainnet-conversion", "nico-conversion", "ltll")
 
 
 class EvaluationQuery(NamedTuple):
-    """An image, a text, and what is right."""
+    """An image, a text, and the relevant images."""
 
-    image: int  # a position in the dataset
+    image: int  # position in the data set
     text: str
-    right: Codes  # rows of the database; never the query itself
+    relevant: Codes  # rows of the database, without the query
     column: str  # of the table: the source domain, or the attribute
-    cell: (
-        str  # what is averaged first within a column: the target domain; one cell for an attribute
-    )
-    label: int
-    value: int  # of the target, as `Task.values` has it
-    group: Codes | None = (
-        None  # CIRR's similar images, rows of the database without the query: ranked alone as well
-    )
+    cell: str  # averaged first within a column: the target domain; one cell for an attribute
+    label: int = -1
+    value: int = -1  # of the target, as in `RetrievalTask.values`
+    # Rows of CIRR's similar images without the query: ranked alone as well.
+    group: Codes | None = None
 
 
 class RetrievalTask(NamedTuple):
-    """All questions to one database."""
+    """All queries to one database."""
 
     name: str
     kind: str  # of average precision
     dataset: Dataset
-    database: Codes  # positions in the dataset
-    questions: list[EvaluationQuery]
-    columns: list[str]  # in order
-    labels: Codes  # (N,) classes of the database's images
-    values: Mapping[str, Codes]  # (N,) domains or values, by column
-    itself: bool = True  # whether a query that is in the database is ranked, as a distractor
+    database: Codes  # positions in the data set
+    queries: list[EvaluationQuery]
+    columns: list[str]
+    labels: Codes  # (N,) classes of the database
+    values: Mapping[str, Codes]  # (N,) domains or attribute values, by column
+    ranks_query: bool = True  # a query that is in the database is ranked, as a distractor
 
     @property
     def rows(self) -> dict[int, int]:
-        """Rows of the database by position in the dataset."""
+        """Return rows of the database by position in the data set."""
         return {int(position): row for row, position in enumerate(self.database)}
+
+
+def find_protocol(dataset: Dataset, name: str | None = None) -> str:
+    """Return the protocol by name, or the one that the data set has ground truth for."""
+    if name is not None:
+        _check_name(name, PROTOCOLS, "protocol", "cenote")
+        return name
+    attributes = dataset.table.attributes
+    if any(query.group in attributes for query in dataset.queries):
+        return "attributes"
+    if triplet_queries(dataset):
+        return "triplets"
+    if len(labelled_domains(dataset)) > 1:
+        return "domains"
+    if attributes:
+        return "attributes"
+    if any(query.text is not None for query in dataset.queries):
+        raise ValueError(
+            f"{dataset.name}: the relevant images of its queries are not public; "
+            "name another split or data set"
+        )
+    raise ValueError(
+        f"{dataset.name} has one domain and no attributes: composed queries need images with "
+        "classes, and with domains (a column 'domain') or attributes"
+    )
+
+
+def evaluation_split(dataset: Dataset, split: str | None = None) -> Dataset:
+    """Return the split by name, else query and gallery, or test, or everything.
+
+    Of data with queries, the first of test and val whose relevant images are public.
+    """
+    if split is not None:
+        return dataset.split(split)
+    names = dataset.splits
+    if triplet_queries(dataset):
+        splits = (dataset.split(name) for name in ("test", "val") if name in names)
+        return next((part for part in splits if triplet_queries(part)), dataset)
+    if ("query" in names and "gallery" in names) or "test" not in names:
+        return dataset
+    return dataset.split("test")
+
+
+def make_tasks(
+    dataset: Dataset,
+    protocol: str | None = None,
+    words: Mapping[str, str] | None = None,
+    attributes: Sequence[str] = (),
+    sources: Sequence[str] = (),
+) -> list[RetrievalTask]:
+    """Make one task for each database, by a protocol's name or by what the data set has."""
+    protocol = find_protocol(dataset, protocol)
+    for option, values, owner in (
+        ("attributes", attributes, "attributes"),
+        ("sources", sources, "domains"),
+    ):
+        if values and protocol != owner:
+            raise ValueError(f"--{option} needs the protocol {owner}, this one is {protocol}")
+    if protocol == "triplets":
+        return triplets(dataset)
+    if protocol == "domains":
+        return [domain_conversion(dataset, words, sources)]
+    return [attribute_modification(dataset, words, attributes)]
 
 
 def domain_conversion(
     dataset: Dataset, words: Mapping[str, str] | None = None, sources: Sequence[str] = ()
 ) -> RetrievalTask:
-    """Every query asks for its class in each other domain; right are those images of the whole database.
+    """Search each image's class in each other domain of the whole database.
 
-    Columns are the domains of the queries; with one of them alone in `sources`, the domains that are asked for.
+    Columns are the domains of the query images; with a single source, the target domains.
     """
-    names = present_domains(dataset)
+    names = labelled_domains(dataset)
     if len(names) < 2:
-        only = f"has one domain, '{names[0]}'" if names else "has no domains"
-        raise ValueError(f"{dataset.name} {only}: domain conversion needs at least two")
-    said = _said(names, words, DOMAIN_WORDS if dataset.name in LISTED else {})
+        domains = f"one domain, '{names[0]}'" if names else "no domains"
+        raise ValueError(f"{dataset.name} has {domains}: domain conversion needs at least two")
+    known = DOMAIN_WORDS if dataset.name in WITH_DOMAIN_WORDS else {}
+    texts = _texts(names, words, known)
+    name_of_text = {text: name for name, text in texts.items()}
     sources = [
-        next((known for known in names if name in (known, said[known])), name) for name in sources
+        source if source in names else name_of_text.get(source, source) for source in sources
     ]
-    for name in sources:
-        if name not in names:
-            raise ValueError(
-                f"no domain '{name}' in {dataset.name}{suggest(name, names)} ({', '.join(names)})"
-            )
-    asking, database = _parts(dataset)
+    for source in sources:
+        _check_name(source, names, "domain", dataset.name)
+    query_positions, database = _query_and_database(dataset)
     labels, domains = dataset.labels, dataset.domains.codes.astype(np.int64)
     codes = {name: dataset.domains.names.index(name) for name in names}
-    right = _groups(labels[database], domains[database])
-    nothing = np.empty(0, np.int64)
-    questions = [
-        EvaluationQuery(
-            image, said[target], right.get((labels[image], codes[target]), nothing),
-            said[target] if len(sources) == 1 else said[source], said[target], int(labels[image]), codes[target],
-        )
-        for source in sources or names
-        for image in asking[domains[asking] == codes[source]].tolist()
-        if labels[image] >= 0
-        for target in names
-        if target != source
-    ]  # fmt: skip
-    columns = sorted({question.column for question in questions}, key=str.casefold)
-    values = dict.fromkeys(columns, domains[database])
-    return _task(
+    rows, no_rows = (
+        _rows_by_class_and_value(labels[database], domains[database]),
+        np.empty(0, np.int64),
+    )
+    queries = []
+    for source in sources or names:
+        for image in query_positions[domains[query_positions] == codes[source]].tolist():
+            label = int(labels[image])
+            for target in names if label >= 0 else ():
+                if target != source:
+                    relevant = rows.get((label, codes[target]), no_rows)
+                    column = texts[target if len(sources) == 1 else source]
+                    queries.append(
+                        EvaluationQuery(
+                            image,
+                            texts[target],
+                            relevant,
+                            column,
+                            texts[target],
+                            label,
+                            codes[target],
+                        )
+                    )
+    _check_queries(queries, dataset, "domain conversion")
+    columns = sorted({query.column for query in queries}, key=str.casefold)
+    return RetrievalTask(
         "domain conversion",
         "trapezoid",
         dataset,
         database,
-        questions,
+        queries,
         columns,
         labels[database],
-        values,
+        dict.fromkeys(columns, domains[database]),
     )
 
 
 def attribute_modification(
     dataset: Dataset, words: Mapping[str, str] | None = None, attributes: Sequence[str] = ()
 ) -> RetrievalTask:
-    """Every image asks for each other value that its class has under the attribute; all others are wrong."""
-    known = list(dataset.table.attributes)
-    if not known:
+    """Search each image's class with each other value that it has under the attribute."""
+    names = list(dataset.table.attributes)
+    if not names:
         raise ValueError(f"{dataset.name} has no attributes: attribute modification needs them")
     for name in attributes:
-        if name not in known:
-            raise ValueError(
-                f"no attribute '{name}' in {dataset.name}{suggest(name, known)} ({', '.join(known)})"
-            )
-    asking, database = _parts(dataset)
-    listed = any(query.group in known for query in dataset.queries)  # PatternCom's own
-    labels = _merged(dataset) if listed else dataset.labels
-    questions, values = list[EvaluationQuery](), dict[str, Codes]()
-    for name in attributes or known:
+        _check_name(name, names, "attribute", dataset.name)
+    query_positions, database = _query_and_database(dataset)
+    has_queries = any(query.group in names for query in dataset.queries)  # PatternCom
+    labels = _merged_labels(dataset) if has_queries else dataset.labels
+    queries, values = list[EvaluationQuery](), dict[str, Codes]()
+    for name in attributes or names:
         column = dataset.attribute(name)
-        codes, said = column.codes.astype(np.int64), _said(column.names, words, {})
+        codes, texts = column.codes.astype(np.int64), _texts(column.names, words, {})
         values[name] = codes[database]
-        if listed:
-            questions += _listed(name, dataset, labels, column.names, said)
+        if has_queries:
+            queries += _listed_queries(name, dataset, labels, column.names, texts)
         else:
-            right = _groups(labels[database], codes[database])
-            questions += _of_attribute(
-                name, asking, labels, codes, right, [said[value] for value in column.names]
-            )
-    columns = [name for name in values if any(question.column == name for question in questions)]
-    return _task(
-        "attribute modification", "standard", dataset, database, questions, columns, labels[database], values
-    )  # fmt: skip
+            rows = _rows_by_class_and_value(labels[database], codes[database])
+            value_texts = [texts[value] for value in column.names]
+            queries += _attribute_queries(name, query_positions, labels, codes, rows, value_texts)
+    _check_queries(queries, dataset, "attribute modification")
+    used = {query.column for query in queries}
+    return RetrievalTask(
+        "attribute modification",
+        "standard",
+        dataset,
+        database,
+        queries,
+        [name for name in values if name in used],
+        labels[database],
+        values,
+    )
 
 
-def _of_attribute(
+def _attribute_queries(
     name: str,
-    asking: Codes,
+    positions: Codes,
     labels: Codes,
     codes: Codes,
-    right: Mapping[tuple[int, int], Codes],
-    said: list[str],
-) -> Iterable[EvaluationQuery]:
-    by_label: dict[int, list[int]] = {}
-    for label, value in sorted(right):
+    rows: Mapping[tuple[int, int], Codes],
+    texts: list[str],
+) -> Iterator[EvaluationQuery]:
+    values_of_label: dict[int, list[int]] = {}
+    for label, value in sorted(rows):
         if label >= 0 and value >= 0:
-            by_label.setdefault(label, []).append(value)
-    for image in asking[codes[asking] >= 0].tolist():
+            values_of_label.setdefault(label, []).append(value)
+    for image in positions[codes[positions] >= 0].tolist():
         label = int(labels[image])
-        for value in by_label.get(label, ()):
+        for value in values_of_label.get(label, ()):
             if value != codes[image]:
-                yield EvaluationQuery(
-                    image, said[value], right[label, value], name, name, label, value
-                )
+                relevant = rows[label, value]
+                yield EvaluationQuery(image, texts[value], relevant, name, name, label, value)
 
 
-def _listed(
-    name: str, dataset: Dataset, labels: Codes, values: list[str], said: Mapping[str, str]
-) -> Iterable[EvaluationQuery]:
+def _listed_queries(
+    name: str, dataset: Dataset, labels: Codes, values: list[str], texts: Mapping[str, str]
+) -> Iterator[EvaluationQuery]:
     shared = dict[tuple[int, ...], Codes]()  # thousands of queries have the same targets
     for query in dataset.queries:
         if query.group == name and query.text is not None:
             targets = query.truth["targets"]
-            right = shared.setdefault(targets, np.array(targets, np.int64))
-            right = right[right != query.image] if query.image in targets else right
-            value = values.index(query.text)
-            yield EvaluationQuery(
-                query.image, said[query.text], right, name, name, int(labels[query.image]), value
-            )
+            relevant = shared.setdefault(targets, np.array(targets, np.int64))
+            if query.image in targets:
+                relevant = relevant[relevant != query.image]
+            label, value = int(labels[query.image]), values.index(query.text)
+            text = texts[query.text]
+            yield EvaluationQuery(query.image, text, relevant, name, name, label, value)
 
 
-def _task(
-    name: str, kind: str, dataset: Dataset, database: Codes, questions: list[EvaluationQuery], columns: list[str],
-    labels: Codes, values: Mapping[str, Codes],
-) -> RetrievalTask:  # fmt: skip
-    if not questions:
-        raise ValueError(
-            f"{dataset.name} has no question of {name}: no class is there with two values"
+def triplet_queries(dataset: Dataset) -> list[RetrievalQuery]:
+    """Return the queries of an image and a sentence whose relevant images are known."""
+    attributes = dataset.table.attributes  # a text that is a value is another protocol
+    return [
+        query
+        for query in dataset.queries
+        if query.text is not None and "targets" in query.truth and query.group not in attributes
+    ]
+
+
+def triplets(dataset: Dataset) -> list[RetrievalTask]:
+    """Make a task for each group of queries: each kind of garment is its own database."""
+    groups: dict[str | None, list[RetrievalQuery]] = {}
+    for query in triplet_queries(dataset):
+        groups.setdefault(query.group, []).append(query)
+    if not groups:
+        raise ValueError(f"{dataset.name} has no queries of an image, a text and relevant images")
+    return [_triplet_task(dataset, group, queries) for group, queries in groups.items()]
+
+
+def _triplet_task(dataset: Dataset, group: str | None, queries: Sequence[RetrievalQuery]) -> RetrievalTask:
+    column, database = group or dataset.name, np.arange(len(dataset))
+    if group in dataset.classes:
+        database = database[dataset.labels == dataset.classes.index(str(group))]
+    rows = {int(position): row for row, position in enumerate(database)}
+    evaluation_queries = []
+    for query in queries:
+        targets = [target for target in query.truth["targets"] if target != query.image]
+        relevant = np.array(sorted(rows[t] for t in targets if t in rows), np.int64)
+        similar = _similar_images(dataset, query, rows)
+        evaluation_queries.append(
+            EvaluationQuery(query.image, str(query.text), relevant, column, column, group=similar)
         )
-    return RetrievalTask(name, kind, dataset, database, questions, columns, labels, values)
+    # CIRR, whose queries come with similar images, does not rank the query; other data sets do.
+    ranks_query = not any("subset" in query.truth for query in queries)
+    no_labels = np.full(len(database), -1)
+    return RetrievalTask(
+        "triplets",
+        "standard",
+        dataset,
+        database,
+        evaluation_queries,
+        [column],
+        no_labels,
+        {},
+        ranks_query,
+    )
 
 
-def _parts(dataset: Dataset) -> tuple[Codes, Codes]:
-    """Positions of queries and of the database: two splits of these names, else every image is both."""
-    column = dataset.table.split
-    codes = column.codes[dataset.rows]
-    if "query" in column.names and "gallery" in column.names:
-        parts = [np.flatnonzero(codes == column.names.index(name)) for name in ("query", "gallery")]
-        if all(map(len, parts)):
-            return parts[0], parts[1]
-    everything = np.arange(len(dataset))
-    return everything, everything
+def _similar_images(dataset: Dataset, query: RetrievalQuery, rows: Mapping[int, int]) -> Codes | None:
+    """Return the rows of the query's group without the query, if it has one.
+
+    Unreadable images have been removed from the ground truth before.
+    """
+    if "subset" not in query.truth:
+        return None
+    members, targets = (set(query.truth[name]) - {query.image} for name in ("subset", "targets"))
+    group = f"{dataset.name}: the group of query {query.name or repr(query.text)}"
+    if unknown := (members | targets) - rows.keys():
+        raise ValueError(
+            f"{group} names image {min(unknown)}, which is not in the database: correct it"
+        )
+    if missing := targets - members:
+        image = dataset[min(missing)].image
+        raise ValueError(
+            f"{group} lacks its relevant image {image}: add it to the group, or remove the query"
+        )
+    return np.array(sorted(rows[member] for member in members), np.int64)
 
 
-def present_domains(dataset: Dataset) -> list[str]:
-    """Domains that have images with a class."""
+def sample_queries(task: RetrievalTask, max_images: int, seed: int = 0) -> RetrievalTask:
+    """Keep the queries of at most `max_images` random images of each column."""
+    check_number("the number of query images", max_images, whole=True, least=1)
+    rng, sampled = np.random.default_rng(seed), set[tuple[str, int]]()
+    for column in task.columns:
+        images = sorted({query.image for query in task.queries if query.column == column})
+        sampled |= {(column, int(image)) for image in rng.permutation(images)[:max_images]}
+    return task._replace(
+        queries=[query for query in task.queries if (query.column, query.image) in sampled]
+    )
+
+
+def parse_texts(assignments: Iterable[str]) -> dict[str, str]:
+    """Parse 'art_painting=art painting' and so on."""
+    texts = {}
+    for assignment in assignments:
+        name, _, text = (part.strip() for part in assignment.partition("="))
+        if not name or not text:
+            example = "art_painting='art painting'"
+            raise ValueError(f"texts are NAME=WORDS, such as {example}, got '{assignment}'")
+        texts[name] = text
+    return texts
+
+
+def labelled_domains(dataset: Dataset) -> list[str]:
+    """Return the domains that have images with a class."""
     domains = dataset.domains
     codes = np.unique(domains.codes[dataset.labels >= 0])
     return [domains.names[code] for code in codes.tolist() if code >= 0]
 
 
-def _said(
+def _check_name(name: str, choices: Sequence[str], noun: str, owner: str) -> None:
+    if name not in choices:
+        hint = suggest(name, choices)
+        raise ValueError(f"no {noun} '{name}' in {owner}{hint} ({', '.join(choices)})")
+
+
+def _check_queries(queries: Sequence[EvaluationQuery], dataset: Dataset, protocol: str) -> None:
+    if not queries:
+        raise ValueError(f"{dataset.name} has no query of {protocol}: no class has two values")
+
+
+def _query_and_database(dataset: Dataset) -> tuple[Codes, Codes]:
+    """Return positions of the splits query and gallery, else every image is in both."""
+    column = dataset.table.split
+    codes = column.codes[dataset.rows]
+    if "query" in column.names and "gallery" in column.names:
+        query, gallery = (
+            np.flatnonzero(codes == column.names.index(name)) for name in ("query", "gallery")
+        )
+        if len(query) and len(gallery):
+            return query, gallery
+    positions = np.arange(len(dataset))
+    return positions, positions
+
+
+def _texts(
     names: Sequence[str], words: Mapping[str, str] | None, known: Mapping[str, str]
 ) -> dict[str, str]:
-    """The word of each: the user's, the paper's, or the name with spaces."""
-    given = words or {}
-    return {name: given.get(name) or known.get(name) or name.replace("_", " ") for name in names}
+    """Return the text of each name: the user's, the paper's, or the name with spaces."""
+    texts = {**known, **(words or {})}
+    return {name: texts.get(name) or name.replace("_", " ") for name in names}
 
 
-def _groups(labels: Codes, values: Codes) -> dict[tuple[int, int], Codes]:
-    """Rows of each class and value, ascending."""
+def _rows_by_class_and_value(labels: Codes, values: Codes) -> dict[tuple[int, int], Codes]:
+    """Return the rows of each class and value, ascending."""
     if not len(labels):
         return {}
     order = np.lexsort((values, labels))  # stable: rows of a group stay in order
     pairs = np.stack([labels[order], values[order]], 1)
     starts = np.flatnonzero(np.r_[True, (pairs[1:] != pairs[:-1]).any(1)])
-    parts = np.split(order, starts[1:])
-    return {(a, b): part for (a, b), part in zip(pairs[starts].tolist(), parts, strict=True)}
+    groups = np.split(order, starts[1:])
+    return {(a, b): rows for (a, b), rows in zip(pairs[starts].tolist(), groups, strict=True)}
 
 
-def _merged(dataset: Dataset) -> Codes:
-    """PatternCom takes some classes for one."""
-    plain = [name.replace("_", "") for name in dataset.classes]  # folders have it, files have not
+def _merged_labels(dataset: Dataset) -> Codes:
+    """Return class indices with those classes merged that PatternCom treats as one."""
+    # Names of folders have underscores, those in files do not.
+    plain = [name.replace("_", "") for name in dataset.classes]
     names = [MERGED.get(name, name) for name in plain]
     codes: dict[str, int] = {}
     table = np.array([codes.setdefault(name, len(codes)) for name in names], np.int64)
     labels = dataset.labels
     return np.where(labels >= 0, table[labels], -1)
-
-
-def fewer(task: RetrievalTask, most: int, seed: int = 0) -> RetrievalTask:
-    """The questions of at most so many images of each column, drawn at random."""
-    check_number("the number of query images", most, whole=True, least=1)
-    draw, kept = np.random.default_rng(seed), set[tuple[str, int]]()
-    for column in task.columns:
-        images = sorted(
-            {question.image for question in task.questions if question.column == column}
-        )
-        kept |= {(column, int(image)) for image in draw.permutation(images)[:most]}
-    return task._replace(
-        questions=[one for one in task.questions if (one.column, one.image) in kept]
-    )
-
-
-def as_words(given: Iterable[str]) -> dict[str, str]:
-    """'art_painting=art painting' and so on."""
-    found = {}
-    for text in given:
-        name, equals, word = text.partition("=")
-        if not equals or not name.strip() or not word.strip():
-            raise ValueError(
-                f"words are NAME=WORDS, such as art_painting='art painting', got '{text}'"
-            )
-        found[name.strip()] = word.strip()
-    return found

@@ -1,9 +1,10 @@
-"""A question to an index: by image, by text, by both; what is relevant, in which order, and why."""
+"""Search an index: by image, by text, or by both."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,182 +15,268 @@ from ..data import read_image
 from ..data.digests import digest_of
 from ..options import check_number
 from ..unit import unit
-from .composition import ComposedQuery, Scorer
+from .backends import open_store
+from .composition import ComposedQuery, CompositionContext, Scorer
 from .filters import Filter
 from .freedom import K, M, N
-from .methods import compose, find_method
-from .ranking import SORTS, SearchResult, all_of, in_order, without_twins
+from .load import load_model, load_word_memory
+from .methods import MethodSpec, apply_method, find_method, parse_method
+from .ranking import (
+    SORT_KEYS,
+    SearchResult,
+    best_results,
+    results_without_duplicates,
+    sort_results,
+)
 from .store import Store
+from .words import load_words
 
 if TYPE_CHECKING:
     from ..models.image_text import ImageText
     from .words import WordMemory
 
-CANDIDATES = 500  # that an approximate search hands on to exact ranking
-LEAST, MOST = 0.001, 1000  # weights of a term: float32 has room for their products
-ImageInput = (
-    str | Path | bytes | int
-)  # an image: its file, what is in the file, or its row in the index
+CANDIDATES = 500  # of a nearest-neighbour search, which are then ranked exactly
+MIN_WEIGHT, MAX_WEIGHT = 0.001, 1000  # of a term: their products fit float32
+ImageInput = str | Path | bytes | int  # a file, the contents of a file, or a row of the index
 
 
 @dataclass(frozen=True)
 class SearchRequest:
-    """What is wanted. Texts may have a weight, "dog^2"; of several images the mean is asked for."""
+    """What to search for. Texts may have a weight, "dog^2"; several images are averaged."""
 
     images: tuple[ImageInput, ...] = ()
     texts: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     method: str = "auto"
     top: int = 10
-    cut: float | None = None  # the least score that is relevant
-    sort: str = "score"  # after the cut-off
+    cut: float | None = None  # smallest score of a relevant image
+    sort: str = "score"
     near_duplicates: str = "hide"
     filter: Filter = field(default_factory=Filter)
     options: Mapping[str, Any] = field(default_factory=dict)  # of the method
+
+    def __post_init__(self) -> None:
+        if not self.images and not self.terms:
+            raise ValueError("an empty query finds nothing: give an image, a text or both")
+        if self.sort not in SORT_KEYS:
+            raise ValueError(f"sort must be one of {', '.join(SORT_KEYS)}, got '{self.sort}'")
+        if self.near_duplicates not in ("hide", "show"):
+            raise ValueError(f"near_duplicates must be hide or show, got '{self.near_duplicates}'")
+        check_number("top", self.top, whole=True, least=1)
+        if self.cut is not None:
+            check_number("cut", self.cut)
+        if self.method != "auto":
+            self._check_method(self.method)
+
+    @cached_property
+    def terms(self) -> list[tuple[str, float]]:
+        """Texts with their weights, negative for unwanted ones."""
+        unwanted = [(text, -weight) for text, weight in map(parse_term, self.without)]
+        return [*map(parse_term, self.texts), *unwanted]
+
+    def resolve_method(self, has_words: bool) -> str:
+        """Return the method, with "auto" resolved for an index with or without a word list.
+
+        For an image and a text FreeDom, or WeiCom if there is no word list, a weight of the text
+        is given, or no text is wanted: FreeDom composes what is wanted.
+        """
+        if self.method != "auto":
+            return self.method
+        if not self.images:
+            method = "text"
+        elif not self.terms:
+            method = "image"
+        elif has_words and self.texts and "weight" not in self.options:
+            method = "freedom"
+        else:
+            method = "weicom"
+        self._check_method(method)
+        return method
+
+    def _check_method(self, name: str) -> None:
+        method = find_method(name)
+        for noun, is_given, is_needed in (
+            ("an image", bool(self.images), method.image),
+            ("a text", bool(self.terms), method.text),
+        ):
+            if is_needed and not is_given:
+                raise ValueError(f"'{name}' needs {noun}: give one, or use another method")
+            if is_given and not is_needed:
+                raise ValueError(f"'{name}' ignores {noun}: leave it out, or use another method")
+        method.check(name, self.options)
 
 
 class SearchAnswer(NamedTuple):
     results: list[SearchResult]
     method: str
-    relevant: int  # images at or above the cut-off; at least so many where `exact` is False
-    searched: int  # images that passed the filter
+    relevant: int  # images that reach the cut; at least that number if `exact` is False
+    searched: int  # images that pass the filter
     exact: bool  # every image was scored, not only the candidates of a nearest-neighbour search
     why: dict[str, Any]
-    proxies: tuple[int, ...] = ()  # rows of the images that told FreeDom what the image means
-
-
-def ask(
-    question: SearchRequest, store: Store, model: ImageText, words: WordMemory | None = None
-) -> SearchAnswer:
-    """The best `top` images that reach the cut-off, near-duplicates hidden, then sorted as asked."""
-    method = method_of(question, words is not None)
-    store.description.refuse_other(model, store.where)
-    terms = _terms(question)
-    images = [_look_up(image, store) for image in question.images]
-    told = {
-        "method": method,
-        "terms": [{"text": text, "weight": weight} for text, weight in terms],
-        "images": [image.name for image in images],
-    }
-    if unknown := [word for text, _ in terms for word in getattr(model, "unknown", _nothing)(text)]:
-        told["unknown"] = unknown
-    view = store.select(question.filter)
-    if not len(view):
-        if not question.filter:
-            raise ValueError(f"{store.where} holds no images: `cenote index` puts some in")
-        return SearchAnswer([], method, 0, 0, True, told)
-    query = ComposedQuery(
-        _vector(images, store, model),
-        tuple(text for text, _ in terms),
-        tuple(weight for _, weight in terms) if any(weight != 1 for _, weight in terms) else None,
-        inside=images[0].rows[0] if len(images) == 1 and images[0].rows else None,
-    )
-    chosen = find_method(method)
-    memory = words if chosen.words else None
-    # What an image means, its neighbours or a trained mapping tell: all of them, whatever is asked for.
-    whole = store if chosen.words or chosen.made_up else view
-    plan = compose(method, query, whole, model, memory, **_options(question, method, memory))
-    scores, rows, exact = _scored(plan, view, question.top)
-    hide = question.near_duplicates == "hide"
-    kept = scores >= (-torch.inf if question.cut is None else question.cut)
-    if hide:  # who asks with an image knows that one already
-        kept &= ~torch.isin(
-            rows, torch.tensor([row for image in images for row in image.rows], dtype=torch.long)
-        )
-    scores, rows = scores[kept], rows[kept]
-    results = (without_twins if hide else all_of)(scores, rows, view, question.top)
-    why, proxies = told | _plain(plan, store), tuple(plan.why.get("proxies", ()))
-    return SearchAnswer(
-        in_order(results, question.sort), method, len(scores), len(view), exact, why, proxies
-    )
+    proxies: tuple[int, ...] = ()  # rows of the neighbours that FreeDom took words from
 
 
 def parse_term(text: str) -> tuple[str, float]:
-    """("dog", 2.0) of "dog^2"."""
-    name, power, weight = text.strip().rpartition("^")
-    name = name.strip() if power else weight
+    """Split "dog^2" into ("dog", 2.0)."""
+    name, caret, weight = text.strip().rpartition("^")
+    if not caret:
+        name, weight = weight, "1"
     try:
-        number = float(weight) if power else 1.0
+        number = float(weight)
     except ValueError:
         number = 0.0
-    if not name or not LEAST <= number <= MOST:
+    if not name.strip() or not MIN_WEIGHT <= number <= MAX_WEIGHT:
         raise ValueError(
-            f"'{text}' is no search term: write dog, or dog^2 to weigh it twice (weights are from {LEAST} to {MOST})"
+            f"'{text}' is not a search term: use dog, or dog^2 to weight it twice "
+            f"(weights are from {MIN_WEIGHT} to {MAX_WEIGHT})"
         )
-    return name, number
+    return name.strip(), number
 
 
-def method_of(question: SearchRequest, words: bool) -> str:
-    """The method that answers it, with or without a word list; what no method answers is refused before any work.
+def choose_method(method: str, weight: float | None) -> MethodSpec:
+    """Parse "freedom:k=5"; a weight of the text is the option of WeiCom."""
+    if method == "auto":
+        options = {} if weight is None else parse_method(f"weicom:weight={weight}").options
+        return MethodSpec(method, options)
+    return parse_method(method if weight is None else f"{method}:weight={weight}")
 
-    FreeDom for an image and a text, where there is a word list and no weight of the text was asked for, which is
-    WeiCom's. FreeDom composes what is wanted, so where a text is only not wanted it is WeiCom, too.
+
+class Searcher:
+    """An index with its model and word list, which are loaded when a request needs them.
+
+    `word_list` is a file that replaces the index's own list; `exact` ignores an approximate index.
     """
-    image, text = bool(question.images), bool(_terms(question))
-    if not image and not text:
-        raise ValueError("an empty question finds nothing: give an image, a text or both")
-    if question.sort not in SORTS:
-        raise ValueError(f"results are sorted by {', '.join(SORTS)}, not '{question.sort}'")
-    if question.near_duplicates not in ("hide", "show"):
-        raise ValueError(
-            f"near-duplicates are hidden or shown (hide, show), not '{question.near_duplicates}'"
-        )
-    check_number("top", question.top, whole=True, least=1)
-    if question.cut is not None:
-        check_number("the cut-off", question.cut)
-    method = question.method
-    if method == "auto" and not (image and text):
-        method = "image" if image else "text"
-    elif method == "auto":
-        method = (
-            "freedom" if words and question.texts and "weight" not in question.options else "weicom"
-        )
-    chosen = find_method(method)
-    for given, used, what in ((image, chosen.image, "an image"), (text, chosen.text, "a text")):
-        if given != used:
-            does = f"needs {what}: give one" if used else f"does not look at {what}: leave it out"
-            raise ValueError(f"'{method}' {does}, or use another method")
-    chosen.check(method, question.options)
-    return method
+
+    def __init__(self, store: Store, word_list: str | None = None, exact: bool = False) -> None:
+        if word_list:
+            load_words(word_list)  # an error before the model is loaded
+        self.store, self.word_list, self.exact = store, word_list, exact
+
+    @classmethod
+    def open(cls, address: str, word_list: str | None = None, exact: bool = False) -> Searcher:
+        return cls(open_store(address), word_list, exact)
+
+    @cached_property
+    def model(self) -> ImageText:
+        model = load_model(self.store)
+        if not self.exact:
+            self.store.open_approximate()
+        return model
+
+    @cached_property
+    def words(self) -> WordMemory:
+        return load_word_memory(self.store, self.model, self.word_list)
+
+    def ask(self, request: SearchRequest) -> SearchAnswer:
+        method = request.resolve_method(bool(self.word_list or self.store.description.words))
+        needs_words = find_method(method).words
+        if self.word_list and not needs_words:
+            raise ValueError(
+                f"--words {self.word_list}: '{method}' uses no word list, freedom and searle do"
+            )
+        words = self.words if needs_words else None
+        return _answer(request, method, self.store, self.model, words)
 
 
-def _terms(question: SearchRequest) -> list[tuple[str, float]]:
-    wanted, unwanted = map(parse_term, question.texts), map(parse_term, question.without)
-    return [*wanted, *((text, -weight) for text, weight in unwanted)]
+def ask(
+    request: SearchRequest, store: Store, model: ImageText, words: WordMemory | None = None
+) -> SearchAnswer:
+    """Search an index with a model and a word list that are loaded already."""
+    store.description.check_model(model, store.where)
+    return _answer(request, request.resolve_method(words is not None), store, model, words)
 
 
-def _options(question: SearchRequest, method: str, words: WordMemory | None) -> dict[str, Any]:
-    """FreeDom's k, n and m are at most a tenth of a short list: where half of all words are near, they say nothing,
-    and twenty neighbours outvote the image itself."""
-    if words is None or not method.startswith("freedom"):
-        return dict(question.options)
-    few = max(len(words.words) // 10, 1)
-    return {"k": min(K, few), "n": min(N, few), "m": min(M, few), **question.options}
+def _answer(
+    request: SearchRequest, method: str, store: Store, model: ImageText, words: WordMemory | None
+) -> SearchAnswer:
+    """Return the best `top` images that reach the cut, without near-duplicates, then sorted."""
+    images = [_look_up(image, store) for image in request.images]
+    why = _explain(request, method, images, model)
+    view = store.select(request.filter)
+    if not len(view):
+        if not request.filter:
+            raise ValueError(f"{store.where} is empty: `cenote index` adds images")
+        return SearchAnswer([], method, 0, 0, True, why)
+    composition = find_method(method)
+    # Neighbours or a trained mapping describe the image: they come from the whole index.
+    uses_index = composition.words or composition.pseudo_words
+    memory = words if composition.words else None
+    context = CompositionContext(store if uses_index else view, model, memory)
+    query = _compose_query(request, images, store, model)
+    (scorer,) = apply_method(method, [query], context, _options(request, method, memory))
+    scores, rows, is_exact = _score(scorer, view, request.top)
+    if request.cut is not None:
+        rows, scores = rows[scores >= request.cut], scores[scores >= request.cut]
+    rank = best_results
+    if request.near_duplicates == "hide":  # the query images are known to the user as well
+        rank = results_without_duplicates
+        query_rows = torch.tensor([row for image in images for row in image.rows])
+        others = ~torch.isin(rows, query_rows.long())
+        rows, scores = rows[others], scores[others]
+    results = sort_results(rank(scores, rows, view, request.top), request.sort)
+    why |= scorer.why
+    proxies = why.get("proxies", ())
+    if "proxies" in why:
+        entries = store.entries(torch.tensor(proxies, dtype=torch.long))
+        why["proxies"] = [entry.path for entry in entries]
+    return SearchAnswer(results, method, len(scores), len(view), is_exact, why, tuple(proxies))
 
 
-class _Image(NamedTuple):
-    """An image that is asked with."""
-
+class _QueryImage(NamedTuple):
     name: str
-    rows: list[int]  # of this very image in the index, if it is there
-    content: bytes  # of its file; of what was asked for by its row nothing is read
+    rows: list[int]  # of the same image in the index
+    content: bytes  # of its file; empty if the request names a row
 
 
-def _look_up(image: ImageInput, store: Store) -> _Image:
-    """By its contents, as an index knows them: where a file of the index is now does not matter."""
+def _look_up(image: ImageInput, store: Store) -> _QueryImage:
+    """Find an image in the index by its contents."""
     if isinstance(image, int):
         (entry,) = store.entries(torch.tensor([image]))
-        return _Image(entry.path, store.find(entry.digest), b"")
-    try:
-        content = image if isinstance(image, bytes) else Path(image).read_bytes()
-    except OSError as error:
-        raise ValueError(f"{image!s}: {error.strerror or error}") from None
-    name = "the photograph" if isinstance(image, bytes) else str(image)
-    return _Image(name, store.find(digest_of(content).hex()), content)
+        return _QueryImage(entry.path, store.rows_with_digest(entry.digest), b"")
+    if isinstance(image, bytes):
+        name, content = "the photograph", image
+    else:
+        try:
+            name, content = str(image), Path(image).read_bytes()
+        except OSError as error:
+            raise ValueError(f"{image!s}: {error.strerror or error}") from None
+    return _QueryImage(name, store.rows_with_digest(digest_of(content).hex()), content)
 
 
-def _vector(images: Sequence[_Image], store: Store, model: ImageText) -> Tensor | None:
-    """(D,); an image of the index is not embedded again."""
+def _explain(
+    request: SearchRequest, method: str, images: Sequence[_QueryImage], model: ImageText
+) -> dict[str, Any]:
+    why: dict[str, Any] = {
+        "method": method,
+        "terms": [{"text": text, "weight": weight} for text, weight in request.terms],
+        "images": [image.name for image in images],
+    }
+    if hasattr(model, "unknown"):  # a small CLIP knows the words that it was trained on
+        words = [word for text, _ in request.terms for word in model.unknown(text)]
+        why |= {"unknown": words} if words else {}
+    return why
+
+
+def _compose_query(
+    request: SearchRequest, images: Sequence[_QueryImage], store: Store, model: ImageText
+) -> ComposedQuery:
+    texts = tuple(text for text, _ in request.terms)
+    weights = tuple(weight for _, weight in request.terms)
+    inside = None
+    if len(images) == 1 and images[0].rows:
+        inside = images[0].rows[0]
+    return ComposedQuery(
+        _mean_vector(images, store, model),
+        texts,
+        None if all(weight == 1 for weight in weights) else weights,
+        inside=inside,
+    )
+
+
+def _mean_vector(images: Sequence[_QueryImage], store: Store, model: ImageText) -> Tensor | None:
+    """Return the mean (D,) at unit length; images of the index are not embedded again."""
+    if not images:
+        return None
     vectors = []
     for image in images:
         if image.rows:
@@ -198,34 +285,33 @@ def _vector(images: Sequence[_Image], store: Store, model: ImageText) -> Tensor 
             with torch.inference_mode():
                 pixels = model.transform()(read_image(image.name, content=image.content))[None]
                 vectors.append(model.embed_images(pixels).float().cpu())
-    return unit(torch.cat(vectors).mean(0)).clone() if vectors else None
+    return unit(torch.cat(vectors).mean(0)).clone()
 
 
-def _nothing(text: str) -> list[str]:
-    """Of a model that cannot tell."""
-    return []
+def _options(request: SearchRequest, method: str, words: WordMemory | None) -> Mapping[str, Any]:
+    """Limit FreeDom's k, n and m to a tenth of a short word list.
 
-
-def _scored(plan: Scorer, view: Store, top: int) -> tuple[Tensor, Tensor, bool]:
-    """Scores and rows, rows ascending; the candidates alone where a scan would take too long.
-
-    The score of a single vector is a cosine, whatever its length is, unless it is measured from a mean (an offset).
+    If half of all words are near they say nothing, and twenty neighbours outvote the image.
     """
-    scanned = view.scan(plan.vectors)
+    if words is None or not method.startswith("freedom"):
+        return request.options
+    limit = max(len(words.words) // 10, 1)
+    return {"k": min(K, limit), "n": min(N, limit), "m": min(M, limit), **request.options}
+
+
+def _score(scorer: Scorer, view: Store, top: int) -> tuple[Tensor, Tensor, bool]:
+    """Return scores and rows, rows ascending, and whether all images were scored.
+
+    The score of a single vector without an offset is a cosine, whatever its length.
+    """
+    scanned = view.scan(scorer.vectors)
     if scanned is None:
-        rows = view.nearest(plan.direction[None], max(CANDIDATES, 5 * top))[1][0].sort().values
-        scores = plan.scores(view.vectors(rows))
+        count = max(CANDIDATES, 5 * top)
+        rows = view.nearest(scorer.direction[None], count)[1][0].sort().values
+        scores = scorer.scores(view.vectors(rows))
     else:
-        scores, rows = plan.of_similarities(scanned[0]), scanned[1]
-    if len(plan.vectors) == 1 and not plan.offsets.any():
-        scores = scores / plan.vectors[0].norm().clamp(min=1e-12)
+        similarities, rows = scanned
+        scores = scorer.of_similarities(similarities)
+    if len(scorer.vectors) == 1 and not scorer.offsets.any():
+        scores = scores / scorer.vectors[0].norm().clamp(min=1e-12)
     return scores, rows, scanned is not None
-
-
-def _plain(plan: Scorer, store: Store) -> dict[str, Any]:
-    """As JSON takes it; FreeDom's proxies as paths."""
-    why = dict(plan.why)
-    if "proxies" in why:
-        rows = torch.tensor(why["proxies"], dtype=torch.long)
-        why["proxies"] = [entry.path for entry in store.entries(rows)]
-    return why

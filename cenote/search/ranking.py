@@ -1,107 +1,112 @@
-"""From scores to results: the best first, pictures that look the same hidden behind one of them, then sorted."""
+"""From scores to results: best first, near-duplicates hidden behind the best of them, sorted."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from .database import best
+from .database import top_k
 from .store import ImageEntry, Store
 
-SORTS = ("score", "date", "name", "size")
-# Near-duplicates: at most so many bits of `look_of` apart, vectors at least so similar. Of 278 photographs halved and
-# compressed 99 in 100 were within 8 bits; of pairs of different ones 1 in 1,000 within 15.
-ALIKE, CLOSE = 10, 0.95
-BITS = 64
+HASH_BITS = 64
+# Near-duplicates: of 278 photographs, halved and compressed, 99 in 100 were within 8 bits; of
+# pairs of different ones 1 in 1,000 within 15.
+MAX_HASH_DISTANCE, MIN_SIMILARITY = 10, 0.95
 
 
 class SearchResult(NamedTuple):
     entry: ImageEntry
     score: float
-    missing: bool  # its file is no more there
-    duplicates: tuple[
-        str, ...
-    ] = ()  # paths of pictures that look the same and were hidden behind it
+    missing: bool  # the file does not exist any longer
+    duplicates: tuple[str, ...] = ()  # paths of hidden near-duplicates
     row: int = -1  # in the index
 
 
+SORT_KEYS: dict[str, Callable[[SearchResult], Any]] = {
+    "score": lambda result: -result.score,
+    "date": lambda result: -result.entry.date,
+    "name": lambda result: (os.path.basename(result.entry.path), result.entry.path),
+    "size": lambda result: -result.entry.size,
+}
+
+
 def is_missing(entry: ImageEntry) -> bool:
-    """Images of a data set that are no files have no time of change."""
+    """Return whether the file is gone; images that are not files have no modification time."""
     return bool(entry.time) and not os.path.exists(entry.path)
 
 
-def all_of(scores: Tensor, rows: Tensor, view: Store, top: int) -> list[SearchResult]:
-    for some, part in _best_first(scores, rows, top):
-        found = zip(view.entries(part), some, part.tolist(), strict=True)
-        return [
-            SearchResult(entry, score, is_missing(entry), row=row) for entry, score, row in found
-        ]
-    return []
+def best_results(scores: Tensor, rows: Tensor, view: Store, top: int) -> list[SearchResult]:
+    """Return the `top` best images."""
+    values, places = top_k(scores[None], top)
+    best = rows[places[0]]
+    results = zip(view.entries(best), values[0].tolist(), best.tolist(), strict=True)
+    return [SearchResult(entry, score, is_missing(entry), row=row) for entry, score, row in results]
 
 
-def without_twins(scores: Tensor, rows: Tensor, view: Store, top: int) -> list[SearchResult]:
-    """Pictures that look like one that is better are left out, but a file that is there stands for one that is gone."""
-    kept, hidden, by_digest = list[SearchResult](), list[list[str]](), dict[str, int]()
-    looks, vectors = (
-        torch.empty(min(top, len(rows)), width) for width in (BITS, view.dim)
-    )  # of what is kept
-    for some, part in _best_first(scores, rows, 4 * top):
-        entries = view.entries(part)
-        seen = zip(entries, view.vectors(part), _signs(entries), some, part.tolist(), strict=True)
-        for entry, vector, look, score, row in seen:
-            twin = by_digest.get(entry.digest)
-            if (
-                twin is None
-            ):  # both: a vector may mean no more than a class, and two skies have much the same light
-                alike = (looks[: len(kept)] @ look >= BITS - 2 * ALIKE).nonzero()[:, 0]
-                alike = alike[vectors[alike] @ vector >= CLOSE]
-                twin = int(alike[0]) if len(alike) else None
-            if twin is None:
-                if len(kept) == top:
+def results_without_duplicates(
+    scores: Tensor, rows: Tensor, view: Store, top: int
+) -> list[SearchResult]:
+    """Return the `top` best images that do not look like a better one.
+
+    A file that exists represents one that is missing.
+    """
+    results, hidden, by_digest = list[SearchResult](), list[list[str]](), dict[str, int]()
+    hashes, vectors = (torch.empty(min(top, len(rows)), width) for width in (HASH_BITS, view.dim))
+    for block_scores, block in _best_first(scores, rows, 4 * top):
+        entries = view.entries(block)
+        images = zip(
+            entries,
+            view.vectors(block),
+            _hash_signs(entries),
+            block_scores,
+            block.tolist(),
+            strict=True,
+        )
+        for entry, vector, signs, score, row in images:
+            original = by_digest.get(entry.digest)
+            if original is None:
+                # Both: a vector may encode only a class, and two skies have similar hashes.
+                same_hash = hashes[: len(results)] @ signs >= HASH_BITS - 2 * MAX_HASH_DISTANCE
+                similar = same_hash.nonzero()[:, 0]
+                similar = similar[vectors[similar] @ vector >= MIN_SIMILARITY]
+                original = int(similar[0]) if len(similar) else None
+            if original is None:
+                place = len(results)
+                if place == top:
                     continue
-                looks[len(kept)], vectors[len(kept)], by_digest[entry.digest] = (
-                    look,
-                    vector,
-                    len(kept),
-                )
-                kept.append(SearchResult(entry, score, is_missing(entry), row=row))
+                hashes[place], vectors[place], by_digest[entry.digest] = signs, vector, place
+                results.append(SearchResult(entry, score, is_missing(entry), row=row))
                 hidden.append([])
-            elif kept[twin].missing and not is_missing(entry):
-                hidden[twin].append(kept[twin].entry.path)
-                kept[twin] = SearchResult(entry, score, False, row=row)
+            elif results[original].missing and not is_missing(entry):
+                hidden[original].append(results[original].entry.path)
+                results[original] = SearchResult(entry, score, False, row=row)
             else:
-                hidden[twin].append(entry.path)
-        if len(kept) == top:
+                hidden[original].append(entry.path)
+        if len(results) == top:
             break
-    return [
-        result._replace(duplicates=tuple(paths)) for result, paths in zip(kept, hidden, strict=True)
-    ]
+    pairs = zip(results, hidden, strict=True)
+    return [result._replace(duplicates=tuple(paths)) for result, paths in pairs]
 
 
-def in_order(results: list[SearchResult], sort: str) -> list[SearchResult]:
-    keys = {
-        "score": lambda result: -result.score,
-        "date": lambda result: -result.entry.date,
-        "name": lambda result: (os.path.basename(result.entry.path), result.entry.path),
-        "size": lambda result: -result.entry.size,
-    }
-    return sorted(results, key=keys[sort])  # stable: of equals the more relevant
+def sort_results(results: list[SearchResult], key: str) -> list[SearchResult]:
+    """Sort by score, date, name or size; ties keep the more relevant image first."""
+    return sorted(results, key=SORT_KEYS[key])
 
 
-def _best_first(scores: Tensor, rows: Tensor, many: int) -> Iterator[tuple[list[float], Tensor]]:
-    """So many at first, then as many again, ...: all are sorted only if all are looked at."""
+def _best_first(scores: Tensor, rows: Tensor, count: int) -> Iterator[tuple[list[float], Tensor]]:
+    """Yield the `count` best, then as many again, ...: only what is used is sorted."""
     start = 0
     while start < len(rows):
-        values, places = best(scores[None], many)
+        values, places = top_k(scores[None], count)
         yield values[0, start:].tolist(), rows[places[0, start:]]
-        start, many = many, 2 * many
+        start, count = count, 2 * count
 
 
-def _signs(entries: Sequence[ImageEntry]) -> Tensor:
-    """(N, 64) of 1 and -1: two looks are (64 - their product) / 2 bits apart."""
-    looks = torch.tensor([entry.look for entry in entries], dtype=torch.long)
-    return ((looks[:, None] >> torch.arange(BITS)) & 1).float() * 2 - 1
+def _hash_signs(entries: Sequence[ImageEntry]) -> Tensor:
+    """Return (N, 64) of 1 and -1: the distance of two hashes is (64 - dot product) / 2."""
+    hashes = torch.tensor([entry.look for entry in entries], dtype=torch.long)
+    return ((hashes[:, None] >> torch.arange(HASH_BITS)) & 1).float() * 2 - 1

@@ -1,44 +1,50 @@
-"""An index: vectors of images, what is known of each, and where both are kept."""
+"""What an index stores about images, and the interface that every back end implements.
+
+A new back end is one file with a subclass of `Store` and one line in backends.py.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from torch import Tensor
 
-from .composition import Database
+from .database import Moments
 from .filters import Filter
 
 if TYPE_CHECKING:
     from ..models.image_text import ImageText
+    from .words import WordMemory
+
+STORED_WORDS = 7  # nearest words of each image in an index; FreeDom's n
 
 
 class IndexBusy(RuntimeError):
-    """Another process is writing."""
+    """Another process is writing to the index."""
 
 
 class IndexDamaged(ValueError):
-    """An index that cannot be read."""
+    """The index cannot be read."""
 
 
 class ImageEntry(NamedTuple):
-    """One image."""
+    """What an index stores about an image beside its vector. The fields are columns on disk."""
 
-    path: str  # absolute, or NAME:IMAGE where a data set's images are no files
-    digest: str  # of its contents, hexadecimal
+    path: str  # absolute, or NAME:IMAGE if the images of a data set are not files
+    digest: str  # of the file's contents, hexadecimal
     size: int = 0  # bytes
-    time: int = 0  # of its last change, nanoseconds
+    time: int = 0  # modification time in nanoseconds; 0 if the image is not a file
     width: int = 0
     height: int = 0
-    date: float = 0.0  # when it was taken (EXIF), else of its last change; seconds since 1970
-    look: int = (
-        0  # 64 bits of light and dark, see `look_of`: pictures that look the same differ in few
-    )
-    source: str = ""  # the DATA it came with
+    date: float = 0.0  # date taken (EXIF), else modification time; seconds since 1970
+    look: int = 0  # difference hash of 64 bits, see `difference_hash`
+    source: str = ""  # the DATA argument that the image came with
     label: str | None = None
     domain: str | None = None
     split: str | None = None
@@ -47,105 +53,213 @@ class ImageEntry(NamedTuple):
 
 
 class IndexedImage(NamedTuple):
-    """What indexing asks of an image that is there already."""
-
     row: int
     entry: ImageEntry
 
 
 @dataclass(frozen=True)
 class IndexDescription:
-    """What an index is made of."""
+    """How an index was made: index.json."""
 
-    model: str  # the name that creates it
-    identity: str  # and with the digest of its weights
+    model: str  # name that creates it
+    identity: str  # name and digest of its weights
     dim: int
     dtype: str = "float32"
-    words: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # name, digest and n of the word list; empty: none
+    words: Mapping[str, Any] = field(default_factory=dict)  # name, digest and n; {}: no word list
     format: int = 1
+
+    @classmethod
+    def create(
+        cls,
+        name: str,
+        model: ImageText,
+        words: WordMemory | None = None,
+        word_list: str = "",
+        dtype: str = "float32",
+    ) -> IndexDescription:
+        """Describe a new index; `word_list` is the file of the words, empty for the default."""
+        word_info = dict[str, Any]()
+        if words is not None:
+            n = min(STORED_WORDS, len(words.words))
+            word_info = {"name": word_list, "digest": words.digest, "n": n}
+        return cls(name, model.identity, model.dim, dtype, word_info)
+
+    @property
+    def words_per_image(self) -> int:
+        return int(self.words.get("n", 0))
 
     def asdict(self) -> dict[str, Any]:
         return asdict(self)
 
-    def refuse_other(self, model: ImageText, where: str) -> None:
+    def with_files(self, resolve: Callable[[str], str]) -> IndexDescription:
+        """Apply `resolve` to the paths of the model and of the word list."""
+        prefix, file = split_model_name(self.model)
+        words = self.words and {**self.words, "name": resolve(self.words.get("name", ""))}
+        return replace(self, model=prefix + resolve(file), words=words)
+
+    def check_model(self, model: ImageText, where: str) -> None:
+        """Raise ValueError if the index at `where` was made with another model."""
         if model.identity != self.identity:
-            alike = model.identity.rpartition(" ")[0] == self.identity.rpartition(" ")[0]
-            other = "other weights of that name" if alike else f"'{model.name}'"
+            other = f"'{model.name}'"
+            if model.identity.rpartition(" ")[0] == self.identity.rpartition(" ")[0]:
+                other = "other weights of that name"
             raise ValueError(
-                f"{where} was made with the model '{self.model}', not with {other}: name another index"
+                f"{where} was made with the model '{self.model}', not with {other}: "
+                "name another index"
             )
 
 
-class Writer(Protocol):
-    """Whoever changes an index. What a call has written stays, whatever happens after it."""
+class StoreWriter(ABC):
+    """Changes an index inside a `with` block. What a call has written persists."""
 
+    def __enter__(self) -> Self:
+        return self
+
+    @abstractmethod
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+    @abstractmethod
     def put(
         self, entries: Sequence[ImageEntry], vectors: Tensor, words: Tensor | None = None
     ) -> None:
-        """Add images, or put them in the place of those of the same path."""
+        """Add images, replacing those with the same path."""
 
+    @abstractmethod
     def update(self, entries: Sequence[ImageEntry]) -> None:
-        """Change what is known of images that are there; their vectors stay."""
+        """Change the entries of stored images; their vectors stay."""
 
+    @abstractmethod
     def remove(self, paths: Iterable[str]) -> int:
-        """How many there were."""
+        """Remove images and return how many were stored."""
+
+    def compact(self) -> bool:
+        """Reclaim the space of removed images if it is worth it; return whether it was."""
+        return False
 
 
-class Store(Database, Protocol):
-    """What every index can do."""
+class Store(ABC):
+    """An index: image vectors (a `Database`), the entries of the images, and a description."""
 
-    where: str  # its folder or address
+    dtypes: ClassVar[tuple[str, ...]] = ("float32",)  # of stored vectors
+    fixed_description: ClassVar[bool] = False  # `describe` has no effect
+    where: str  # folder or address, without a password
     description: IndexDescription
 
-    def select(self, filter: Filter) -> Store:
-        """A view of some of its images."""
+    @classmethod
+    @abstractmethod
+    def accepts(cls, address: str) -> bool:
+        """Return whether this back end is responsible for the address."""
 
+    @classmethod
+    @abstractmethod
+    def open(cls, address: str | Path, description: IndexDescription | None = None) -> Self:
+        """Open an index; with a description, create it if it does not exist."""
+
+    @classmethod
+    @abstractmethod
+    def find(cls, address: str) -> Self | None:
+        """Open an index, or return None if there is none; creates nothing."""
+
+    @classmethod
+    def folder_of(cls, address: str) -> Path | None:
+        """Return the folder that holds the index, if it is one of this machine."""
+        return None
+
+    @property
+    def dim(self) -> int:
+        return self.description.dim
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def select(self, filter: Filter) -> Self:
+        """Return a view of some of the images."""
+
+    @abstractmethod
+    def nearest(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]: ...
+
+    @abstractmethod
     def scan(self, vectors: Tensor) -> tuple[Tensor, Tensor] | None:
-        """(V, D) -> similarities (V, N) to every image and their rows (N,); None where that would be too slow."""
+        """Return similarities (V, N) of `vectors` (V, D) to every image, and the rows (N,).
 
+        None if that would be too slow or too large: then only candidates are ranked.
+        """
+
+    @abstractmethod
+    def vectors(self, rows: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def words(self, rows: Tensor) -> Tensor | None: ...
+
+    @abstractmethod
+    def drop_words(self) -> None:
+        """Ignore the stored words from now on: another word list is in use."""
+
+    @abstractmethod
+    def moments(self) -> Moments: ...
+
+    @abstractmethod
     def entries(self, rows: Tensor) -> list[ImageEntry]: ...
 
+    @abstractmethod
     def images(self) -> dict[str, IndexedImage]:
-        """Every image by its path."""
+        """Return every image by its path."""
 
-    def find(self, digest: str) -> list[int]:
-        """Rows of images with these contents."""
+    @abstractmethod
+    def sample(self, count: int) -> list[IndexedImage]:
+        """Return about `count` images from the whole index; none if that would be slow."""
 
+    @abstractmethod
+    def rows_with_digest(self, digest: str) -> list[int]:
+        """Return the rows of images with these contents."""
+
+    @abstractmethod
     def distinct_values(self, column: str) -> list[str]:
-        """What there is of a `label` or `domain`, sorted."""
+        """Return the different values of `label` or `domain`, sorted."""
 
-    def drop_words(self) -> None:
-        """Give no stored words from here on: they are of another list."""
+    @abstractmethod
+    def writer(self) -> StoreWriter: ...
 
-    def writer(self) -> AbstractContextManager[Writer]: ...
+    def describe(self, description: IndexDescription) -> None:
+        """Store another location of the same model or word list."""
+        self.description = description
 
+    def refresh(self) -> None:
+        """See what was written since the index was opened."""
+        return None
 
-def open_store(address: str | Path, description: IndexDescription | None = None) -> Store:
-    """A folder, or Milvus: `http://host:19530/name`, a `*.db` file. With a description it is made where it is not."""
-    text = str(address)
-    if is_milvus(text):
-        from .milvus_store import MilvusStore
+    def open_approximate(self) -> bool:
+        """Search approximately from now on, if there is a good index for that; return whether."""
+        return False
 
-        return MilvusStore.open(text, description)
-    from .local_store import LocalStore
+    def update_approximate(self, mode: str = "auto", texts: Tensor | None = None) -> str | None:
+        """Build or delete an index for approximate search; return a message, if any.
 
-    return LocalStore.open(Path(text).expanduser(), description)
-
-
-def find_store(address: str | Path) -> Store | None:
-    """The index at this address, None where there is none yet."""
-    text = str(address)
-    if is_milvus(text):
-        from .milvus_store import MilvusStore
-
-        return MilvusStore.there(text)
-    from .local_store import LocalStore
-
-    folder = Path(text).expanduser()
-    return LocalStore.open(folder) if (folder / "index.json").is_file() else None
+        `mode` is auto, yes or no; `texts` (N, D) are queries to measure the recall with.
+        """
+        return None
 
 
-def is_milvus(address: str) -> bool:
-    return "://" in address or address.endswith(".db")
+def split_model_name(name: str) -> tuple[str, str]:
+    """Split a model's name into a prefix and its file or folder: "open_clip/ViT-B-32/", "w.pt"."""
+    kind, _, rest = name.partition("/")
+    if kind == "text-space" or rest.startswith("hf-hub:"):
+        return name, ""
+    if kind != "open_clip":
+        return "", name
+    mark = ":" if rest.startswith("local-dir:") else "/"
+    model, mark, weights = rest.partition(mark)
+    return f"{kind}/{model}{mark}", weights
+
+
+def absolute_model_name(name: str) -> str:
+    """Make the file or folder in a model's name absolute, if it exists."""
+    prefix, file = split_model_name(name)
+    path = Path(file).expanduser()
+    return prefix + os.path.abspath(path) if file and path.exists() else name
