@@ -200,7 +200,7 @@ def reindex(root: Path, images: int) -> None:
     update_index(
         index, open_images([str(photos)]), Mean(), source=source_of([str(photos)]), batch=500
     )  # type: ignore[arg-type]
-    index.table.close()
+    index.db.close()
     command = [
         sys.executable,
         "-m",

@@ -10,10 +10,10 @@ from pathlib import Path
 from cenote.allocator import keep_memory
 from cenote.models.image_text import create_image_text
 from cenote.report.found import FoundImage, found_sheet
-from cenote.search import SearchRequest, ask, load_words, remember_words, update_index
+from cenote.search import SearchRequest, ask, load_words, open_store, remember_words, update_index
+from cenote.search.images import EntryImages
 from cenote.search.index import open_images, source_of
-from cenote.search.pictures import EntryImages
-from cenote.search.store import IndexDescription, find_store, open_store
+from cenote.search.store import IndexDescription
 
 parser = argparse.ArgumentParser()
 parser.add_argument("folder", nargs="?", default="world/tiny")
@@ -25,10 +25,7 @@ keep_memory()
 model = create_image_text("text-space")  # images and texts as vectors of one space
 words = remember_words(model, load_words())  # what FreeDom may call an image
 index = asked.out / "index"
-kept = {"name": "", "digest": words.digest, "n": 7}
-store = find_store(index) or open_store(
-    index, IndexDescription("text-space", model.identity, model.dim, words=kept)
-)
+store = open_store(index, IndexDescription.create("text-space", model, words))
 photographs = open_images([asked.folder], skip=[asked.out])
 report = update_index(store, photographs, model, words, source=source_of([asked.folder]))
 print(f"{len(store)} images in {index}, {report.embedded} of them new")

@@ -14,7 +14,7 @@ from ._arguments import pluralize, print_message
 if TYPE_CHECKING:
     from cenote.search.filters import Filter
     from cenote.search.query import SearchAnswer, SearchRequest
-    from cenote.search.ranking import SearchResult
+    from cenote.search.ranking import RankedImage
 
 MAX_PROXIES = 8  # file names of neighbours that --why prints
 Repeated = Annotated[tuple[str, ...], UseAppendAction]
@@ -156,7 +156,7 @@ def _print_warnings(answer: SearchAnswer, index: str) -> None:
         print_message(f"the model was not trained on {words}: results for that are a guess")
 
 
-def result_fields(result: SearchResult) -> dict[str, Any]:
+def result_fields(result: RankedImage) -> dict[str, Any]:
     """Return a result as JSON."""
     entry = result.entry
     fields = {

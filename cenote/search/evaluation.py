@@ -81,21 +81,24 @@ class TaskEvaluator:
         if stored is None or stored.shape[1] < min(n, len(self.words.words)):
             self.database.word_ids = self.words.nearest(self.database.matrix, n)
 
-    def scorers(self, spec: MethodSpec, queries: Sequence[EvaluationQuery]) -> list[Scorer]:
-        """Compose the queries; a query in the database stays there as a distractor.
+    def composed_queries(self, queries: Sequence[EvaluationQuery]) -> list[ComposedQuery]:
+        """Return vectors and texts; a query in the database stays there as a distractor."""
+        return [
+            ComposedQuery(
+                self.vectors[query.image], (query.text,), inside=self.rows.get(query.image)
+            )
+            for query in queries
+        ]
 
-        An option may be a function of the query, for example the word to inject.
-        """
-        options = {
+    def scorers(self, spec: MethodSpec, queries: Sequence[EvaluationQuery]) -> list[Scorer]:
+        """Compose the queries; an option may be a function of the query, as the injected word."""
+        options: dict[str, Any] = {
             key: [value(query) for query in queries] if callable(value) else value
             for key, value in spec.options.items()
         }
         if find_method(spec.method).words:
             self.store_words(int(options.get("n", N)))
-        composed = [
-            ComposedQuery(self.vectors[q.image], (q.text,), inside=self.rows.get(q.image))
-            for q in queries
-        ]
+        composed = self.composed_queries(queries)
         return compose_all(spec.method, composed, self.database, self.model, self.words, **options)
 
     def places(

@@ -93,7 +93,7 @@ class Indexer:
         progress: Progress | None = None,
     ) -> None:
         self.store, self.dataset, self.load_model = store, dataset, load_model
-        self.sources, self.batch, self.workers = Sources(source), batch, workers
+        self.sources, self.batch, self.workers = IndexSources(source), batch, workers
         self.progress, self.report = progress, IndexReport()
         self.are_files = images_are_files(dataset.pixels)
         self.file_states: dict[str, tuple[int, int]] = {}  # size and time by path
@@ -269,7 +269,7 @@ def _with_image_info(entry: ImageEntry, stored: ImageEntry) -> ImageEntry:
     return entry._replace(width=stored.width, height=stored.height, look=stored.look, date=date)
 
 
-class Sources:
+class IndexSources:
     """Which DATA argument an image came with, and which images leave if they are not found.
 
     An image is itself a DATA argument, or below one, or matched by one, or in a list.

@@ -130,8 +130,8 @@ def domain_conversion(
     """
     names = labelled_domains(dataset)
     if len(names) < 2:
-        domains = f"one domain, '{names[0]}'" if names else "no domains"
-        raise ValueError(f"{dataset.name} has {domains}: domain conversion needs at least two")
+        listed = ", ".join(map(repr, names)) or "none"
+        raise ValueError(f"domain conversion needs two domains, {dataset.name} has {listed}")
     known = DOMAIN_WORDS if dataset.name in WITH_DOMAIN_WORDS else {}
     texts = _texts(names, words, known)
     name_of_text = {text: name for name, text in texts.items()}
@@ -272,7 +272,9 @@ def triplets(dataset: Dataset) -> list[RetrievalTask]:
     return [_triplet_task(dataset, group, queries) for group, queries in groups.items()]
 
 
-def _triplet_task(dataset: Dataset, group: str | None, queries: Sequence[RetrievalQuery]) -> RetrievalTask:
+def _triplet_task(
+    dataset: Dataset, group: str | None, queries: Sequence[RetrievalQuery]
+) -> RetrievalTask:
     column, database = group or dataset.name, np.arange(len(dataset))
     if group in dataset.classes:
         database = database[dataset.labels == dataset.classes.index(str(group))]
@@ -301,7 +303,9 @@ def _triplet_task(dataset: Dataset, group: str | None, queries: Sequence[Retriev
     )
 
 
-def _similar_images(dataset: Dataset, query: RetrievalQuery, rows: Mapping[int, int]) -> Codes | None:
+def _similar_images(
+    dataset: Dataset, query: RetrievalQuery, rows: Mapping[int, int]
+) -> Codes | None:
     """Return the rows of the query's group without the query, if it has one.
 
     Unreadable images have been removed from the ground truth before.

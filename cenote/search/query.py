@@ -23,7 +23,7 @@ from .load import load_model, load_word_memory
 from .methods import MethodSpec, apply_method, find_method, parse_method
 from .ranking import (
     SORT_KEYS,
-    SearchResult,
+    RankedImage,
     best_results,
     results_without_duplicates,
     sort_results,
@@ -107,7 +107,7 @@ class SearchRequest:
 
 
 class SearchAnswer(NamedTuple):
-    results: list[SearchResult]
+    results: list[RankedImage]
     method: str
     relevant: int  # images that reach the cut; at least that number if `exact` is False
     searched: int  # images that pass the filter
@@ -148,8 +148,6 @@ class Searcher:
     """
 
     def __init__(self, store: Store, word_list: str | None = None, exact: bool = False) -> None:
-        if word_list:
-            load_words(word_list)  # an error before the model is loaded
         self.store, self.word_list, self.exact = store, word_list, exact
 
     @classmethod
@@ -165,6 +163,8 @@ class Searcher:
 
     @cached_property
     def words(self) -> WordMemory:
+        if self.word_list:
+            load_words(self.word_list)  # an error before the model is loaded
         return load_word_memory(self.store, self.model, self.word_list)
 
     def ask(self, request: SearchRequest) -> SearchAnswer:

@@ -18,7 +18,7 @@ HASH_BITS = 64
 MAX_HASH_DISTANCE, MIN_SIMILARITY = 10, 0.95
 
 
-class SearchResult(NamedTuple):
+class RankedImage(NamedTuple):
     entry: ImageEntry
     score: float
     missing: bool  # the file does not exist any longer
@@ -26,7 +26,7 @@ class SearchResult(NamedTuple):
     row: int = -1  # in the index
 
 
-SORT_KEYS: dict[str, Callable[[SearchResult], Any]] = {
+SORT_KEYS: dict[str, Callable[[RankedImage], Any]] = {
     "score": lambda result: -result.score,
     "date": lambda result: -result.entry.date,
     "name": lambda result: (os.path.basename(result.entry.path), result.entry.path),
@@ -39,22 +39,22 @@ def is_missing(entry: ImageEntry) -> bool:
     return bool(entry.time) and not os.path.exists(entry.path)
 
 
-def best_results(scores: Tensor, rows: Tensor, view: Store, top: int) -> list[SearchResult]:
+def best_results(scores: Tensor, rows: Tensor, view: Store, top: int) -> list[RankedImage]:
     """Return the `top` best images."""
     values, places = top_k(scores[None], top)
     best = rows[places[0]]
     results = zip(view.entries(best), values[0].tolist(), best.tolist(), strict=True)
-    return [SearchResult(entry, score, is_missing(entry), row=row) for entry, score, row in results]
+    return [RankedImage(entry, score, is_missing(entry), row=row) for entry, score, row in results]
 
 
 def results_without_duplicates(
     scores: Tensor, rows: Tensor, view: Store, top: int
-) -> list[SearchResult]:
+) -> list[RankedImage]:
     """Return the `top` best images that do not look like a better one.
 
     A file that exists represents one that is missing.
     """
-    results, hidden, by_digest = list[SearchResult](), list[list[str]](), dict[str, int]()
+    results, hidden, by_digest = list[RankedImage](), list[list[str]](), dict[str, int]()
     hashes, vectors = (torch.empty(min(top, len(rows)), width) for width in (HASH_BITS, view.dim))
     for block_scores, block in _best_first(scores, rows, 4 * top):
         entries = view.entries(block)
@@ -79,11 +79,11 @@ def results_without_duplicates(
                 if place == top:
                     continue
                 hashes[place], vectors[place], by_digest[entry.digest] = signs, vector, place
-                results.append(SearchResult(entry, score, is_missing(entry), row=row))
+                results.append(RankedImage(entry, score, is_missing(entry), row=row))
                 hidden.append([])
             elif results[original].missing and not is_missing(entry):
                 hidden[original].append(results[original].entry.path)
-                results[original] = SearchResult(entry, score, False, row=row)
+                results[original] = RankedImage(entry, score, False, row=row)
             else:
                 hidden[original].append(entry.path)
         if len(results) == top:
@@ -92,7 +92,7 @@ def results_without_duplicates(
     return [result._replace(duplicates=tuple(paths)) for result, paths in pairs]
 
 
-def sort_results(results: list[SearchResult], key: str) -> list[SearchResult]:
+def sort_results(results: list[RankedImage], key: str) -> list[RankedImage]:
     """Sort by score, date, name or size; ties keep the more relevant image first."""
     return sorted(results, key=SORT_KEYS[key])
 

@@ -15,12 +15,10 @@ from PIL import Image
 from starlette.exceptions import HTTPException
 
 from ..data.digests import digest_of
-from ..search.methods import METHODS, find_method
-from ..search.opening import model_of, words_of
-from ..search.pictures import EntryImages
-from ..search.query import ImageInput, SearchAnswer, SearchRequest, ask
-from ..search.store import ImageEntry, open_store
-from ..search.words import WordMemory
+from ..search.images import EntryImages
+from ..search.methods import METHODS
+from ..search.query import ImageInput, SearchAnswer, Searcher, SearchRequest
+from ..search.store import ImageEntry
 from .photos import Photo, PhotoRequired, encode_photo, read_photo_file
 from .schemas import EntryId, IndexInfo, MethodInfo
 
@@ -51,12 +49,11 @@ class ServedIndex:
     """An index and its model. The word list is opened when a search needs it."""
 
     def __init__(self, address: str) -> None:
-        self.store = open_store(address)
-        self.model = model_of(self.store, exact=False)
+        self.searcher = Searcher.open(address)
+        self.store, self.model = self.searcher.store, self.searcher.model
         self.pictures = EntryImages()
-        self.words: WordMemory | None = None
         self.files: LRUCache[str, bytes] = LRUCache(FILE_BYTES, len)  # photographs to search with
-        self.sample = self._sample()
+        self.sample = self.store.sample(MAX_SAMPLE)
 
     def info(self) -> IndexInfo:
         classes = Counter(entry.label for _, entry in self.sample if entry.label)
@@ -71,7 +68,7 @@ class ServedIndex:
                 text=method.text,
             )
             for name, method in METHODS.items()
-            if not method.made_up
+            if not method.pseudo_words
         ]
         return IndexInfo(
             images=len(self.store),
@@ -95,8 +92,8 @@ class ServedIndex:
                 entries.update(rows[i * len(rows) // rounds :][:1])
         return list(entries.items())[:MAX_STARTING_ENTRIES]
 
-    def search(self, question: SearchRequest) -> SearchAnswer:
-        return ask(question, self.store, self.model, self._words_for(question))
+    def search(self, request: SearchRequest) -> SearchAnswer:
+        return self.searcher.ask(request)
 
     def image_of(
         self, photo: str | None, row: int | None, content: bytes | None
@@ -107,7 +104,7 @@ class ServedIndex:
             return row
         if photo is None:
             return None
-        if rows := self.store.find(photo):  # by the digest of the file
+        if rows := self.store.rows_with_digest(photo):  # by the digest of the file
             return rows[0]
         if content is None:
             content = self.files.get(photo)
@@ -148,32 +145,6 @@ class ServedIndex:
         content = read_photo_file(Path(entry.path), entry.time > 0)
         digest = entry.digest if content is None else digest_of(content).hex()
         return encode_photo(image, content, digest, entry.label or "")
-
-    def _words_for(self, question: SearchRequest) -> WordMemory | None:
-        """Return the word list if the method needs it; "auto" uses only words of the index."""
-        if not (question.images and question.texts):
-            return None
-        is_auto = question.method == "auto"
-        method = "freedom" if is_auto else question.method
-        if not find_method(method).words or (is_auto and not self.store.description.words):
-            return None
-        if self.words is None:
-            self.words = words_of(self.store, self.model)
-        return self.words
-
-    def _sample(self) -> list[tuple[int, ImageEntry]]:
-        """Read some rows of a local index, or all rows of a small collection in Milvus."""
-        count = len(self.store)
-        if not hasattr(self.store, "matrix"):
-            if count > 10 * MAX_SAMPLE:
-                return []
-            return [(known.row, known.entry) for known in self.store.images().values()]
-        positions = torch.linspace(0, max(count - 1, 0), min(count, MAX_SAMPLE)).round().long()
-        rows = positions.unique()
-        ids = getattr(self.store, "rows", None)  # of a selection
-        if ids is not None:
-            rows = ids[rows]
-        return list(zip(rows.tolist(), self.store.entries(rows), strict=True))
 
 
 def entry_id(row: int) -> EntryId:

@@ -23,15 +23,15 @@ from cenote.data import Dataset, open_dataset, write_atomically
 from cenote.models.image_text import ImageText, Invertible, create_image_text
 from cenote.report.table import markdown_table
 from cenote.search import MatrixDatabase, load_words, remember_words
-from cenote.search.evaluation import MethodSpec, TaskEvaluator, report
+from cenote.search.evaluation import TaskEvaluator, dataset_vectors, evaluate_method
+from cenote.search.methods import MethodSpec
 from cenote.search.protocols import (
     EvaluationQuery,
     RetrievalTask,
     attribute_modification,
     domain_conversion,
-    fewer,
+    sample_queries,
 )
-from cenote.search.vectors import dataset_vectors
 
 SIMPLE = [
     MethodSpec("text", title="Text"),
@@ -78,12 +78,12 @@ class Ledger:
                 bench.model.identity,
                 task.dataset.name,
                 task.name,
-                str(len(task.questions)),
+                str(len(task.queries)),
                 asked.name,
             ]
         )
         if key not in self.known:
-            self.known[key] = report([bench], asked)
+            self.known[key] = evaluate_method([bench], asked)
             with write_atomically(self.path) as temporary:
                 temporary.write_text(json.dumps(self.known, indent=1))
         found: dict[str, Any] = self.known[key]
@@ -310,10 +310,10 @@ def main() -> None:
         models = [create_image_text(run) for run in asked.clip]
         words, test = caption_words(data.split("train")), data.split("test")
         rivals = all(isinstance(model, Invertible) for model in models)
-        converted: Callable[[Dataset], RetrievalTask] = lambda part: fewer(  # noqa: E731
+        converted: Callable[[Dataset], RetrievalTask] = lambda part: sample_queries(  # noqa: E731
             domain_conversion(part), asked.most
         )
-        changed: Callable[[Dataset], RetrievalTask] = lambda part: fewer(  # noqa: E731
+        changed: Callable[[Dataset], RetrievalTask] = lambda part: sample_queries(  # noqa: E731
             attribute_modification(part, COUNTS, ATTRIBUTES), asked.most
         )
         domains = Study(

@@ -158,8 +158,10 @@ def test_more_like_this_and_by_both(
 def test_options_and_words_of_a_method(
     index: Path, photos: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    from cenote.search.opening import open_for
-    from cenote.search.query import SearchRequest
+    import torch
+
+    from cenote.search.methods import find_method
+    from cenote.search.query import Searcher, SearchRequest
 
     mine = photos / "things" / "rocket.jpg"
     rows = found(
@@ -176,8 +178,11 @@ def test_options_and_words_of_a_method(
         ("searle", ("a",), (), True), ("freedom-e", ("a",), (), True), ("auto", ("a",), (), True),
         ("auto", (), ("a",), False), ("weicom", ("a",), (), False),
     ):  # fmt: skip
-        opened = open_for(SearchRequest((mine,), texts, without, method), str(index), None, True)
-        assert (opened.words is not None) is wanted, method
+        request = SearchRequest((mine,), texts, without, method)
+        assert find_method(request.resolve_method(has_words=True)).words is wanted, method
+    searcher = Searcher.open(str(index), exact=True)
+    assert searcher.ask(SearchRequest((mine,), ("a",))).method == "freedom"
+    assert searcher.words.words and searcher.store.words(torch.tensor([0])) is not None
 
 
 def test_a_table_and_a_sheet(
@@ -316,24 +321,24 @@ def test_milvus_lite_by_its_address(
 @pytest.mark.parametrize(
     ("argv", "sentence"),
     [
-        ([], "an empty question finds nothing: give --image, --text or both"),
-        (["--text", " "], "is no search term"),
+        ([], "an empty query finds nothing: give --image, --text or both"),
+        (["--text", " "], "is not a search term"),
         (["--text", "cat", "--method", "freedm"], "no method 'freedm'; did you mean 'freedom'?"),
-        (["--text", "cat", "--since", "soon"], "'soon' is no date"),
-        (["--text", "cat", "--max-size", "huge"], "'huge' is no size"),
-        (["--text", "cat", "--sheet", "found.gif"], "the contact sheet is a .jpg or a .png"),
+        (["--text", "cat", "--since", "soon"], "'soon' is not a date"),
+        (["--text", "cat", "--max-size", "huge"], "'huge' is not a size"),
+        (["--text", "cat", "--sheet", "found.gif"], "the contact sheet must be a .jpg or .png"),
         (
             ["--image", "none.jpg", "--text", "cat", "--words", "none.txt"],
             "none.txt: give a text file",
         ),
         (["--image", "none.jpg"], "none.jpg: No such file or directory"),
-        (["--text", "cat", "--words", "none.txt"], "'text' reads no word list"),
-        (["--text", "cat", "--cut", "nan"], "the cut-off is a number, got nan"),
-        (["--text", "cat", "--not", "cat"], "cancel each other out: cat, cat"),
-        (["--text", "cat^x"], "'cat^x' is no search term"),
+        (["--text", "cat", "--words", "none.txt"], "'text' uses no word list"),
+        (["--text", "cat", "--cut", "nan"], "cut is a number, got nan"),
+        (["--text", "cat", "--not", "cat"], "cancel each other: cat, cat"),
+        (["--text", "cat^x"], "'cat^x' is not a search term"),
         (
             ["--image", "none.jpg", "--text", "cat", "--method", "text"],
-            "'text' does not look at an image",
+            "'text' ignores an image",
         ),
         (
             ["--image", "none.jpg", "--text", "cat", "--weight", "2"],
@@ -349,7 +354,7 @@ def test_milvus_lite_by_its_address(
         ),
         (
             ["--image", "none.jpg", "--text", "cat", "--method", "pic2word:mapping=x"],
-            "it can be given in Python alone",
+            "can be set in Python only",
         ),
     ],
 )
@@ -374,11 +379,11 @@ def test_sentences_of_index(
         assert sentence in captured.err and len(captured.err.splitlines()) == 1, captured.err
 
     ask = ["--text", "cat"]
-    refused(["search", str(tmp_path / "none"), *ask], "is not there: `cenote index")
-    refused(["search", str(photos), *ask], "is no index")
+    refused(["search", str(tmp_path / "none"), *ask], "does not exist: `cenote index")
+    refused(["search", str(photos), *ask], "is not an index")
     refused(
         ["index", str(photos), "-o", str(photos / "animals")],
-        "holds other files: name a new folder",
+        "contains other files: name a new folder",
     )
     refused(["index", str(tmp_path / "nowhere"), "-o", str(tmp_path / "new")], "no such file")
     refused(
@@ -404,7 +409,7 @@ def test_sentences_of_index(
         refused(["index", str(photos), "-o", str(index), *argv], f"was made with {made}")
     refused(
         ["index", str(photos), "-o", str(tmp_path / "x.db"), "--precision", "float16"],
-        "Milvus keeps float32",
+        "stores float32",
     )
     refused(
         ["evaluate-search", "world/domains", "--methods", "weicom:weight=abc"],
@@ -439,12 +444,12 @@ def test_weights_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     import torch
 
     from cenote.models.image_text.open_clip import OpenClip, is_script
-    from cenote.search.places import whole_model
+    from cenote.search.store import absolute_model_name
 
     monkeypatch.chdir(tmp_path)
     torch.jit.script(torch.nn.Linear(2, 2)).save("script.pt")
     assert (
-        whole_model("open_clip/ViT-B-32/script.pt")
+        absolute_model_name("open_clip/ViT-B-32/script.pt")
         == f"open_clip/ViT-B-32/{tmp_path / 'script.pt'}"
     )
     with pytest.raises(ValueError, match=r"open_clip/ViT-B-32-quickgelu/script\.pt"):

@@ -10,7 +10,7 @@ from torch import Tensor
 pytest.importorskip("faiss", reason="needs faiss: install cenote[faiss]")
 
 from cenote.search import approximate
-from cenote.search.approximate import bring_up_to_date, build
+from cenote.search.approximate import build_approximate
 from cenote.search.filters import Filter
 from cenote.search.local_store import LocalStore
 from cenote.search.store import ImageEntry, IndexDescription
@@ -51,7 +51,7 @@ def recall(index: LocalStore, queries: Tensor, k: int = 10) -> float:
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("approximate") / "ix"
     index = filled(folder, clustered(3000))
-    about = build(index, clustered(50, seed=5))
+    about = build_approximate(index, clustered(50, seed=5))
     assert about["good"] and set(about["recall@10"]) == {"images", "words"}
     return folder
 
@@ -86,7 +86,7 @@ def test_filters_are_exact(built: Path) -> None:
 
 def test_what_comes_and_goes_later(tmp_path: Path) -> None:
     index = filled(tmp_path / "ix", clustered(1500))
-    build(index)
+    build_approximate(index)
     index.open_approximate()
     new = clustered(40, seed=7)
     with index.writer() as writer:
@@ -114,7 +114,7 @@ def test_data_without_structure_stays_exact(
     )
     index = filled(tmp_path / "ix", x)
     monkeypatch.setattr(approximate, "PROBES", (1,))
-    message = bring_up_to_date(index, "yes")
+    message = index.update_approximate("yes")
     assert message is not None and "recall@10 0." in message
     assert not index.open_approximate()
     assert torch.equal(index.nearest(x[:3], 5)[1], index.exact(x[:3], 5)[1])
@@ -123,22 +123,22 @@ def test_data_without_structure_stays_exact(
 def test_when_it_is_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     index = filled(tmp_path / "ix", clustered(1200))
     assert (
-        bring_up_to_date(index) is None and not (tmp_path / "ix" / "approximate.json").exists()
+        index.update_approximate() is None and not (tmp_path / "ix" / "approximate.json").exists()
     )  # too few
-    monkeypatch.setattr(approximate, "ENOUGH", 1000)
-    message = bring_up_to_date(index)
+    monkeypatch.setattr(approximate, "MIN_IMAGES", 1000)
+    message = index.update_approximate()
     assert message is not None and "recall@10" in message and index.open_approximate()
-    assert bring_up_to_date(index) is None  # fresh
+    assert index.update_approximate() is None  # fresh
     with index.writer() as writer:
         writer.put([entry(5000 + i) for i in range(300)], clustered(300, seed=3))
-    assert bring_up_to_date(index) is not None  # a quarter of it is new
-    bring_up_to_date(index, "no")
+    assert index.update_approximate() is not None  # a quarter of it is new
+    index.update_approximate("no")
     assert not list((tmp_path / "ix").glob("approximate*"))
 
 
 def test_two_files_that_do_not_belong_together(built: Path, tmp_path: Path) -> None:
     index = filled(tmp_path / "ix", clustered(1200))
-    build(index)
+    build_approximate(index)
     for content in ((built / "approximate.faiss").read_bytes(), b"broken"):
         (tmp_path / "ix" / "approximate.faiss").write_bytes(content)
         assert not index.open_approximate()
@@ -150,4 +150,4 @@ def test_two_files_that_do_not_belong_together(built: Path, tmp_path: Path) -> N
 def test_a_damaged_description_is_ignored(tmp_path: Path, content: str) -> None:
     index = filled(tmp_path / "ix", clustered(50))
     (tmp_path / "ix" / "approximate.json").write_text(content)
-    assert not index.open_approximate() and bring_up_to_date(index) is None
+    assert not index.open_approximate() and index.update_approximate() is None

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cenote.search import ComposedQuery, MatrixDatabase, compose_all
-from cenote.search.basic import space_of
+from cenote.search.basic import basic_space
 from cenote.search.words import remember_words
 from tests.toy_models import WordSumModel, image_vectors
 
@@ -102,7 +102,7 @@ def test_candidates_hold_the_best() -> None:
 
 def test_the_projection_is_idempotent() -> None:
     model, x = WordSumModel(DIM), image_vectors(50, DIM)
-    space = space_of(
+    space = basic_space(
         MatrixDatabase(x),
         remember_words(model, SUBJECTS),
         remember_words(model, STYLES),
@@ -112,7 +112,7 @@ def test_the_projection_is_idempotent() -> None:
         space.projection @ space.projection, space.projection, atol=1e-5, rtol=0
     )
     assert int(torch.linalg.matrix_rank(space.projection, atol=1e-3)) == 5
-    assert space.least[0] < 0 and space.least[1] < 0
+    assert space.minima[0] < 0 and space.minima[1] < 0
 
 
 def test_bad_options() -> None:

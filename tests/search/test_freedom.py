@@ -14,7 +14,7 @@ from cenote.search import (
     compose_all,
     frequent_words,
 )
-from cenote.search.texts import encode
+from cenote.search.composition import encode_texts
 from tests.toy_models import WordSumModel, image_vectors
 
 from .rankings import assert_ranked
@@ -192,8 +192,8 @@ def test_texts_are_encoded_once() -> None:
     model = WordSumModel()
     words = memory(model)
     model.asked.clear()
-    first = encode(model, ["a b", "c", "a b"])
-    encode(model, ["c", "d"])
+    first = encode_texts(model, ["a b", "c", "a b"])
+    encode_texts(model, ["c", "d"])
     assert model.asked == ["a b", "c", "d"]
     torch.testing.assert_close(first[0], first[2])
     queries = [ComposedQuery(y, ("red",)) for y in image_vectors(20, seed=2)]

@@ -234,7 +234,7 @@ def test_another_job_between_opening_and_writing(
     for i in range(6):
         os.remove(folder / ("cats" if i % 2 else "dogs") / f"{i}.png")
     update(folder, index)
-    assert LocalStore.open(index).table.generation == 1
+    assert LocalStore.open(index).db.generation == 1
     for name in ("a", "b"):  # the second is found by looking again
         picture("green", "stripes", 500).save(folder / "cats" / f"{name}.png")
     for i in (7, 9, 11):

@@ -15,8 +15,14 @@ from cenote.models.image_text.small import SmallClip
 from cenote.models.image_text.text_tower import TextTower
 from cenote.models.image_text.words import Words
 from cenote.search import ComposedQuery, MatrixDatabase, WordMemory, compose, compose_all
-from cenote.search.inversion import PHRASES, SPREAD, invert
-from cenote.search.mapping import WordMapping, mapping_loss, train_mapping
+from cenote.search.inversion import (
+    INITIAL_STD,
+    PHRASES,
+    WordMapping,
+    fit_words,
+    mapping_loss,
+    train_mapping,
+)
 from cenote.unit import unit
 from tests.toy_models import WordSumModel, image_vectors
 
@@ -45,7 +51,7 @@ def slow(
 ) -> Tensor:
     """One image: AdamW and the moving average by hand."""
     draw = torch.Generator().manual_seed(0)
-    v = SPREAD * torch.randn(1, 16, generator=draw)
+    v = INITIAL_STD * torch.randn(1, 16, generator=draw)
     mean, first, second = v.clone(), torch.zeros_like(v), torch.zeros_like(v)
     near = sorted(range(len(words.words)), key=lambda i: -float(words.vectors[i] @ image))[
         :concepts
@@ -68,7 +74,7 @@ def slow(
 
 def test_a_word_is_optimised_as_by_hand(model: SmallClip) -> None:
     images = image_vectors(3)
-    found = invert(model, images, memory(model), steps=6, lr=0.02, concepts=3)
+    found = fit_words(model, images, memory(model), steps=6, lr=0.02, concepts=3)
     for image, word in zip(images, found, strict=True):
         torch.testing.assert_close(
             word, slow(model, image, memory(model), 6, 0.02, 3), atol=1e-4, rtol=1e-3
@@ -77,18 +83,18 @@ def test_a_word_is_optimised_as_by_hand(model: SmallClip) -> None:
 
 def test_an_image_s_word_does_not_depend_on_the_others(model: SmallClip) -> None:
     images = image_vectors(4)
-    together = invert(model, images, memory(model), steps=5)
-    alone = invert(model, images[2:3], memory(model), steps=5)
+    together = fit_words(model, images, memory(model), steps=5)
+    alone = fit_words(model, images[2:3], memory(model), steps=5)
     torch.testing.assert_close(together[2:3], alone, atol=1e-4, rtol=1e-3)
 
 
 def test_the_word_comes_to_mean_the_image(model: SmallClip) -> None:
     images = model.embed_texts(["a photo of cat", "a photo of house"])
     before = model.embed_with_word(
-        "a photo of $", invert(model, images, None, steps=0, regularisation=0)
+        "a photo of $", fit_words(model, images, None, steps=0, regularisation=0)
     )
     after = model.embed_with_word(
-        "a photo of $", invert(model, images, None, steps=120, lr=0.05, regularisation=0)
+        "a photo of $", fit_words(model, images, None, steps=120, lr=0.05, regularisation=0)
     )
     assert ((after * images).sum(1) > 0.9).all() and (
         (after * images).sum(1) > (before * images).sum(1)
@@ -102,7 +108,7 @@ def test_concepts_pull(model: SmallClip) -> None:
     real = model.embed_texts([PHRASES[1].replace("$", concept)])
 
     def likeness(regularisation: float) -> float:
-        word = invert(
+        word = fit_words(
             model, images, words, steps=40, lr=0.05, concepts=1, regularisation=regularisation
         )
         return float((model.embed_with_word(PHRASES[1], word).detach() * real).sum())
@@ -112,7 +118,7 @@ def test_concepts_pull(model: SmallClip) -> None:
 
 def test_the_model_does_not_change(model: SmallClip) -> None:
     before = copy.deepcopy(model.state_dict())
-    invert(model, image_vectors(2), memory(model), steps=2)
+    fit_words(model, image_vectors(2), memory(model), steps=2)
     train_mapping(model, image_vectors(20), steps=3, batch=8)
     assert all(p.grad is None for p in model.parameters())  # though they ask for gradients
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
@@ -176,7 +182,7 @@ def test_the_composed_query_is_the_sentence(model: SmallClip) -> None:
     plan = compose(
         "searle", queries[0], database, model, memory(model), steps=3, template="$ as {text}"
     )
-    word = invert(model, images[:1], memory(model), steps=3)
+    word = fit_words(model, images[:1], memory(model), steps=3)
     torch.testing.assert_close(
         plan.direction, model.embed_with_word("$ as sketch", word)[0].detach()
     )
@@ -200,7 +206,7 @@ def test_a_mapping_of_the_database_is_trained_once(
         asked.append(len(images))
         return WordMapping(24, 16, hidden=8).eval()
 
-    monkeypatch.setattr("cenote.search.mapping.train_mapping", train)
+    monkeypatch.setattr("cenote.search.inversion.train_mapping", train)
     database, query = (
         MatrixDatabase(image_vectors(12)),
         ComposedQuery(image_vectors(1)[0], ("sketch",)),

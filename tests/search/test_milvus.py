@@ -19,17 +19,18 @@ pytest.importorskip("pymilvus", reason="needs pymilvus: install cenote[milvus]")
 pytest.importorskip("milvus_lite", reason="needs milvus-lite: install cenote[milvus]")
 
 from cenote.data import read_folders
+from cenote.search.backends import find_store, open_store
 from cenote.search.filters import Filter
 from cenote.search.index import update_index
 from cenote.search.local_store import LocalStore
 from cenote.search.milvus_store import MilvusStore, row_of
 from cenote.search.query import SearchRequest, ask
-from cenote.search.store import Store, find_store, open_store
+from cenote.search.store import Store
 from tests.toy_models import COLOURS, SHAPES, ColourModel, CountingColourModel, picture, word_memory
 
 from .rankings import assert_ranked
-from .test_embedded import DIM, MADE, entry, ids, unit_rows
 from .test_index import MADE as TOY_MADE
+from .test_local_store import DIM, MADE, entry, ids, unit_rows
 
 SERVER = os.environ.get("CENOTE_MILVUS", "")  # such as http://localhost:19530
 RUN = f"cenote_test_{uuid.uuid4().hex}"
@@ -159,25 +160,25 @@ def test_what_is_known_is_the_same(stores: tuple[LocalStore, MilvusStore]) -> No
     assert torch.equal(stores[0].vectors(rows), stores[1].vectors(others))
     assert torch.equal(stores[0].words(rows), stores[1].words(others))  # type: ignore[arg-type]
     for digest in (entry(8).digest, entry(0).digest):
-        assert paths(stores[0], torch.tensor(stores[0].find(digest), dtype=torch.long)) == paths(
-            stores[1], torch.tensor(stores[1].find(digest), dtype=torch.long)
-        )
+        assert paths(
+            stores[0], torch.tensor(stores[0].rows_with_digest(digest), dtype=torch.long)
+        ) == paths(stores[1], torch.tensor(stores[1].rows_with_digest(digest), dtype=torch.long))
     assert all(other[p].row == row_of(p) for p in some)
 
 
 def test_the_sums_are_kept_and_made_again(stores: tuple[LocalStore, MilvusStore]) -> None:
     _, milvus = stores
-    kept = milvus.kept_sums()
+    kept = milvus.stored_sums()
     assert kept is not None and kept.count == len(milvus)
-    assert torch.allclose(kept.second, milvus.summed().second, atol=1e-9)
+    assert torch.allclose(kept.second, milvus.compute_sums().second, atol=1e-9)
     with pytest.raises(RuntimeError, match="killed"), milvus.writer() as writer:
         writer.put([entry(70)], unit_rows(1, seed=70), ids(1))
         raise RuntimeError("killed")
-    assert milvus.kept_sums() is None
+    assert milvus.stored_sums() is None
     assert milvus.moments().count == len(milvus)  # through all vectors
     with milvus.writer() as writer:
         writer.remove([entry(70).path])
-    assert milvus.kept_sums() is not None and row_of(entry(70).path) not in milvus.by_row(
+    assert milvus.stored_sums() is not None and row_of(entry(70).path) not in milvus.by_row(
         [row_of(entry(70).path)], []
     )
 
@@ -195,7 +196,7 @@ def test_two_writers_leave_no_wrong_sums(stores: tuple[LocalStore, MilvusStore])
             milvus.vectors(torch.tensor([k.row for k in milvus.images().values()])),
         )
         assert torch.allclose(moments.covariance, torch.cov(values.double().T), atol=1e-9)
-        assert (milvus.kept_sums() is not None) == kept
+        assert (milvus.stored_sums() is not None) == kept
 
     old = milvus.vectors(torch.tensor([row_of(entry(i).path) for i in (40, 41)]))
     with milvus.writer() as one:

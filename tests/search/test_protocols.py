@@ -13,16 +13,22 @@ from cenote.data import Dataset, Record, open_dataset, pack
 from cenote.metrics.average_precision import average_precision
 from cenote.search import ComposedQuery, compose, remember_words
 from cenote.search.evaluation import (
-    MethodSpec,
     TaskEvaluator,
-    averages,
-    parse_method,
+    average_by_cell,
+    evaluate_method,
     places_of,
-    report,
-    scored,
+    score_all,
 )
-from cenote.search.protocols import as_words, attribute_modification, domain_conversion, fewer
-from cenote.search.tasks import find_protocol, judged_part, make_tasks
+from cenote.search.methods import MethodSpec, parse_method
+from cenote.search.protocols import (
+    attribute_modification,
+    domain_conversion,
+    evaluation_split,
+    find_protocol,
+    make_tasks,
+    parse_texts,
+    sample_queries,
+)
 from tests.toy_models import WordSumModel, image_vectors
 
 DOMAINS = ("photo", "art_painting", "sketch")
@@ -63,7 +69,7 @@ def test_domain_conversion_asks_for_the_class_in_each_other_domain() -> None:
                     ]
                     expected.append((i, words[other], right, words[domain], words[other]))
     assert [
-        (q.image, q.text, q.right.tolist(), q.column, q.cell) for q in task.questions
+        (q.image, q.text, q.relevant.tolist(), q.column, q.cell) for q in task.queries
     ] == expected
 
 
@@ -74,27 +80,27 @@ def test_queries_and_gallery_are_apart() -> None:
     ]
     data = dataset(rows)
     task = domain_conversion(data)
-    assert {q.image for q in task.questions} == {i for i in range(24) if i % 4 == 0}
+    assert {q.image for q in task.queries} == {i for i in range(24) if i % 4 == 0}
     assert task.database.tolist() == [i for i in range(24) if i % 4]
-    for q in task.questions:
-        for row in q.right:
+    for q in task.queries:
+        for row in q.relevant:
             found = data[int(task.database[row])]
             assert (
                 found.label == data[q.image].label
                 and (found.domain or "").replace("_", " ") == q.text
             )
     bench = TaskEvaluator(task, image_vectors(24), WordSumModel())
-    assert all(query.inside is None for query in bench.queries(task.questions))
+    assert all(query.inside is None for query in bench.composed_queries(task.queries))
 
 
 def test_a_class_without_images_in_the_target_counts_zero() -> None:
     rows = [record for record in records() if (record.label, record.domain) != ("a", "sketch")]
     task = domain_conversion(dataset(rows))
-    nothing = [q for q in task.questions if not len(q.right)]
+    nothing = [q for q in task.queries if not len(q.relevant)]
     assert nothing and all(q.text == "sketch" for q in nothing)
-    judged = task._replace(questions=nothing)
+    judged = task._replace(queries=nothing)
     assert (
-        report(
+        evaluate_method(
             [TaskEvaluator(judged, image_vectors(len(rows)), WordSumModel())],
             MethodSpec("image"),
             at=[5],
@@ -116,9 +122,9 @@ def test_attributes_ask_for_every_other_value_of_the_class() -> None:
             if one.label == record.label and one.attributes["texture"] == other
         ]
         expected.append((i, other, right))
-    assert [(q.image, q.text, q.right.tolist()) for q in task.questions] == expected
+    assert [(q.image, q.text, q.relevant.tolist()) for q in task.queries] == expected
     said = attribute_modification(data, {"plain": "without a pattern"})
-    assert {q.text for q in said.questions} == {"without a pattern", "striped"}
+    assert {q.text for q in said.queries} == {"without a pattern", "striped"}
 
 
 def patterncom(root: Path) -> Path:
@@ -153,12 +159,12 @@ def test_patterncom_merges_classes_and_averages_attributes(tmp_path: Path) -> No
     data = open_dataset(f"patterncom:{patterncom(tmp_path)}")
     assert find_protocol(data) == "attributes"
     task = attribute_modification(data)
-    assert task.columns == ["existence", "shape"] and len(task.questions) == 6 + 3
-    for q in task.questions:
+    assert task.columns == ["existence", "shape"] and len(task.queries) == 6 + 3
+    for q in task.queries:
         own = data[q.image].attributes[q.column]
-        assert q.text != own and q.image not in q.right
-        assert {data[int(row)].attributes[q.column] for row in q.right} == {q.text}
-    assert {len(q.right) for q in task.questions if q.column == "existence"} == {
+        assert q.text != own and q.image not in q.relevant
+        assert {data[int(row)].attributes[q.column] for row in q.relevant} == {q.text}
+    assert {len(q.relevant) for q in task.queries if q.column == "existence"} == {
         3
     }  # over both kinds of parking
     lots = {
@@ -167,8 +173,8 @@ def test_patterncom_merges_classes_and_averages_attributes(tmp_path: Path) -> No
         if (record.label or "").startswith("parking")
     }
     assert len(lots) == 1
-    values = [1.0 if q.column == "shape" else 0.5 for q in task.questions]
-    table = averages(task.questions, task.columns, values)
+    values = [1.0 if q.column == "shape" else 0.5 for q in task.queries]
+    table = average_by_cell(task.queries, task.columns, values)
     assert table["columns"] == {"existence": 50.0, "shape": 100.0} and table["average"] == 75
 
 
@@ -189,11 +195,11 @@ def test_a_table_is_one_query_after_the_other(method: str) -> None:
     task, asked = domain_conversion(data), parse_method(method)
     bench = TaskEvaluator(task, x, model, words)
     cells: dict[str, dict[str, list[float]]] = {}
-    for q in task.questions:
+    for q in task.queries:
         query = ComposedQuery(x[q.image], (q.text,), inside=q.image)
         plan = compose(asked.method, query, bench.database, model, words, **asked.options)
         order = plan.scores(x).sort(descending=True, stable=True).indices
-        relevance = [int(i) in q.right for i in order]
+        relevance = [int(i) in q.relevant for i in order]
         assert len(relevance) == 24  # the query as well
         cells.setdefault(q.column, {}).setdefault(q.cell, []).append(
             average_precision(relevance, "trapezoid")
@@ -201,7 +207,7 @@ def test_a_table_is_one_query_after_the_other(method: str) -> None:
     columns = {
         c: float(np.mean([100 * np.mean(v) for v in own.values()])) for c, own in cells.items()
     }
-    found = report([bench], asked)
+    found = evaluate_method([bench], asked)
     assert found["columns"] == pytest.approx(columns)
     assert found["average"] == pytest.approx(np.mean(list(columns.values())))
 
@@ -210,14 +216,14 @@ def test_one_source_has_its_targets_as_columns() -> None:
     data = dataset()
     task, of_all = domain_conversion(data, sources=["sketch"]), domain_conversion(data)
     assert task.columns == ["art painting", "photo"]
-    own = [q for q in of_all.questions if q.column == "sketch"]
-    assert [(q.image, q.text, q.column) for q in task.questions] == [
+    own = [q for q in of_all.queries if q.column == "sketch"]
+    assert [(q.image, q.text, q.column) for q in task.queries] == [
         (q.image, q.text, q.cell) for q in own
     ]
     said = domain_conversion(
         data, {"sketch": "drawing"}, sources=["drawing"]
     )  # as the table calls it
-    assert [q.image for q in said.questions] == [q.image for q in task.questions]
+    assert [q.image for q in said.queries] == [q.image for q in task.queries]
     two = domain_conversion(data, sources=["sketch", "photo"])
     assert two.columns == ["photo", "sketch"]
     with pytest.raises(ValueError, match=r"'skech'.*'sketch'"):
@@ -230,22 +236,24 @@ def test_recall_and_precision_among_the_first() -> None:
     """Recall@k is the share of the right images that is found (Table 4.2); both are averaged as the whole list is."""
     data, x = dataset(), image_vectors(24)
     task = domain_conversion(data, sources=["photo"])
-    found = report([TaskEvaluator(task, x, WordSumModel())], MethodSpec("image"), at=[1, 7, 24])
+    found = evaluate_method(
+        [TaskEvaluator(task, x, WordSumModel())], MethodSpec("image"), at=[1, 7, 24]
+    )
     for k in (1, 7, 24):
         recalls: dict[str, list[float]] = {}
         precisions: dict[str, list[float]] = {}
-        for q in task.questions:
+        for q in task.queries:
             hits = [
-                int(i) in q.right
+                int(i) in q.relevant
                 for i in (x @ x[q.image]).sort(descending=True, stable=True).indices
             ]
-            recalls.setdefault(q.column, []).append(100 * sum(hits[:k]) / len(q.right))
+            recalls.setdefault(q.column, []).append(100 * sum(hits[:k]) / len(q.relevant))
             area, right = 0.0, 0
             for place, hit in enumerate(hits[:k]):
                 if hit:
                     area += ((right / place if place else 1.0) + (right + 1) / (place + 1)) / 2
                     right += 1
-            precisions.setdefault(q.column, []).append(100 * area / min(len(q.right), k))
+            precisions.setdefault(q.column, []).append(100 * area / min(len(q.relevant), k))
         assert found[f"recall@{k}"]["columns"] == pytest.approx(
             {c: np.mean(v) for c, v in recalls.items()}
         )
@@ -260,8 +268,8 @@ def test_recall_and_precision_among_the_first() -> None:
 def test_blocks_do_not_change_scores() -> None:
     data, x, model = dataset(), image_vectors(24), WordSumModel()
     bench = TaskEvaluator(domain_conversion(data), x, model)
-    plans = bench.plans(MethodSpec("weicom"), bench.task.questions)
-    whole, small = list(scored(plans, x)), list(scored(plans, x, budget=200))
+    plans = bench.scorers(MethodSpec("weicom"), bench.task.queries)
+    whole, small = list(score_all(plans, x)), list(score_all(plans, x, budget=200))
     np.testing.assert_allclose(np.stack(whole), np.stack(small), atol=1e-5)
 
 
@@ -270,41 +278,41 @@ def test_injected_words_are_asked_of_each_question() -> None:
     words = remember_words(model, [f"w{i}" for i in range(20)])
     bench = TaskEvaluator(domain_conversion(data), x, model, words)
     asked = MethodSpec("freedom-l+", {"m": 0, "injected": lambda q: data.classes[q.label]})
-    for plan, q in zip(bench.plans(asked, bench.task.questions), bench.task.questions, strict=True):
+    for plan, q in zip(bench.scorers(asked, bench.task.queries), bench.task.queries, strict=True):
         wanted = model.embed_texts([f"{data.classes[q.label]} {q.text}"])[0]
         torch.testing.assert_close(plan.vectors[0], wanted)
-    assert json.dumps(report([bench], asked)["options"])
+    assert json.dumps(evaluate_method([bench], asked)["options"])
 
 
 def test_groups_are_the_four_of_the_figure() -> None:
     data, x = dataset(), image_vectors(24)
     bench = TaskEvaluator(domain_conversion(data), x, WordSumModel())
-    q = bench.task.questions[0]
-    found = bench.groups(MethodSpec("image"), q)["scores"]
-    right = [float(x[q.image] @ x[i]) for i in q.right]
+    q = bench.task.queries[0]
+    found = bench.scores_by_match(MethodSpec("image"), q)["scores"]
+    right = [float(x[q.image] @ x[i]) for i in q.relevant]
     assert found["both"] == pytest.approx(right, abs=1e-5) and sum(map(len, found.values())) == 24
 
 
 def test_fewer_images_ask_all_their_questions() -> None:
     task = domain_conversion(dataset())
-    some = fewer(task, 2)
+    some = sample_queries(task, 2)
     for column in task.columns:
-        images = {q.image for q in some.questions if q.column == column}
-        own = [(q.image, q.cell) for q in some.questions if q.column == column]
+        images = {q.image for q in some.queries if q.column == column}
+        own = [(q.image, q.cell) for q in some.queries if q.column == column]
         assert len(images) == 2
         assert own == [
-            (q.image, q.cell) for q in task.questions if q.column == column and q.image in images
+            (q.image, q.cell) for q in task.queries if q.column == column and q.image in images
         ]
-    assert len(fewer(task, 99).questions) == len(task.questions)
+    assert len(sample_queries(task, 99).queries) == len(task.queries)
 
 
 def test_the_part_that_is_judged() -> None:
     rows = [
         record._replace(split="test" if i % 2 else "train") for i, record in enumerate(records())
     ]
-    assert len(judged_part(dataset(rows))) == 12
-    assert len(judged_part(dataset(rows), "train")) == 12
-    assert len(judged_part(dataset())) == 24
+    assert len(evaluation_split(dataset(rows))) == 12
+    assert len(evaluation_split(dataset(rows), "train")) == 12
+    assert len(evaluation_split(dataset())) == 24
 
 
 def test_bad_data_and_names() -> None:
@@ -320,7 +328,7 @@ def test_bad_data_and_names() -> None:
     with pytest.raises(ValueError, match=r"'domain'.*'domains'"):
         find_protocol(dataset(), "domain")
     with pytest.raises(ValueError, match="art_painting"):
-        as_words(["art_painting"])
+        parse_texts(["art_painting"])
     with pytest.raises(ValueError, match=r"'wicom'.*'weicom'"):
         parse_method("wicom")
     with pytest.raises(ValueError, match=r"'weicom'.*'k'"):
@@ -396,7 +404,7 @@ def test_the_command_writes_results_table_and_picture(
         (["--methods", "fredom"], "no method 'fredom'; did you mean 'freedom'?"),
         (["--words", "nowhere.txt"], "no word list nowhere.txt"),
         (["--protocol", "attributes"], "has no attributes"),
-        (["--say-as", "photo"], "words are NAME=WORDS"),
+        (["--say-as", "photo"], "NAME=WORDS"),
         (["--split", "val"], "has no split 'val'"),
         (["--most", "0"], "--most is a whole number at least 1"),
     ],

@@ -17,9 +17,9 @@ from PIL import Image
 from cenote.cli import main
 from cenote.data import Dataset, open_dataset
 from cenote.search import ComposedQuery, compose, remember_words
-from cenote.search.evaluation import MethodSpec, TaskEvaluator, parse_method, report
-from cenote.search.protocols import fewer
-from cenote.search.tasks import judged_part, make_tasks
+from cenote.search.evaluation import TaskEvaluator, evaluate_method
+from cenote.search.methods import MethodSpec, parse_method
+from cenote.search.protocols import evaluation_split, make_tasks, sample_queries
 from tests.data.benchmarks import annotated_trees
 from tests.toy_models import WordSumModel, image_vectors
 
@@ -62,7 +62,7 @@ def captions(root: Path) -> list[dict[str, Any]]:
 
 
 def opened(root: Path) -> Dataset:
-    return judged_part(open_dataset(f"cirr:{root}"))
+    return evaluation_split(open_dataset(f"cirr:{root}"))
 
 
 def change(root: Path, entry: int, **more: Any) -> None:
@@ -103,7 +103,7 @@ def test_it_is_the_share_of_queries_found_among_five(method: str, tmp_path: Path
         query = ComposedQuery(x[image], (text,), inside=image)
         return compose(asked.method, query, bench.database, model, words, **asked.options).scores(x)
 
-    found, expected = report([bench], asked), by_hand(tmp_path, data, scores_of)
+    found, expected = evaluate_method([bench], asked), by_hand(tmp_path, data, scores_of)
     assert 0 < expected[1] < expected[2] < expected[3] < 100  # the three can be told apart
     for k, percent in expected.items():
         assert found[f"recall_subset@{k}"]["average"] == pytest.approx(percent)
@@ -118,7 +118,7 @@ def test_equal_scores_come_in_the_order_of_the_data(tmp_path: Path) -> None:
     )  # twenty images, four vectors, whose similarities are exact
     (task,) = make_tasks(data)
     found, expected = (
-        report([TaskEvaluator(task, x, WordSumModel())], MethodSpec("image")),
+        evaluate_method([TaskEvaluator(task, x, WordSumModel())], MethodSpec("image")),
         by_hand(tmp_path, data, lambda i, _: x @ x[i]),
     )
     assert {k: found[f"recall_subset@{k}"]["average"] for k in expected} == pytest.approx(expected)
@@ -127,9 +127,9 @@ def test_equal_scores_come_in_the_order_of_the_data(tmp_path: Path) -> None:
 def test_the_other_numbers_are_what_they_were(tmp_path: Path) -> None:
     """The same questions without their groups, over all images but the query."""
     (task,) = make_tasks(opened(tree(tmp_path)))
-    plain = task._replace(questions=[question._replace(group=None) for question in task.questions])
+    plain = task._replace(queries=[question._replace(group=None) for question in task.queries])
     with_groups, without = (
-        report(
+        evaluate_method(
             [TaskEvaluator(one, image_vectors(20), WordSumModel())], MethodSpec("image"), at=[1, 5]
         )
         for one in (task, plain)
@@ -141,11 +141,13 @@ def test_the_other_numbers_are_what_they_were(tmp_path: Path) -> None:
 
 def test_a_draw_of_the_queries_keeps_their_groups(tmp_path: Path) -> None:
     (task,) = make_tasks(opened(tree(tmp_path)))
-    some = fewer(task, 3)
-    assert len(some.questions) == 3
-    assert all(len(question.group) == 5 for question in some.questions)  # type: ignore[attr-defined]
+    some = sample_queries(task, 3)
+    assert len(some.queries) == 3
+    assert all(len(question.group) == 5 for question in some.queries)  # type: ignore[attr-defined]
     assert (
-        report([TaskEvaluator(some, image_vectors(20), WordSumModel())], MethodSpec("image")).keys()
+        evaluate_method(
+            [TaskEvaluator(some, image_vectors(20), WordSumModel())], MethodSpec("image")
+        ).keys()
         >= SUBSETS
     )
 
@@ -153,8 +155,8 @@ def test_a_draw_of_the_queries_keeps_their_groups(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["fashioniq", "circo"])
 def test_sets_without_groups_have_no_such_number(name: str, tmp_path: Path) -> None:
     getattr(annotated_trees, name)(tmp_path)
-    data = judged_part(open_dataset(f"{name}:{tmp_path}"))
-    found = report(
+    data = evaluation_split(open_dataset(f"{name}:{tmp_path}"))
+    found = evaluate_method(
         [
             TaskEvaluator(task, image_vectors(len(data)), WordSumModel())
             for task in make_tasks(data)
@@ -167,12 +169,14 @@ def test_sets_without_groups_have_no_such_number(name: str, tmp_path: Path) -> N
 
 def test_queries_with_groups_alone_are_counted(tmp_path: Path) -> None:
     data, x = opened(tree(tmp_path)), image_vectors(20)
-    whole = report([TaskEvaluator(make_tasks(data)[0], x, WordSumModel())], MethodSpec("image"))
+    whole = evaluate_method(
+        [TaskEvaluator(make_tasks(data)[0], x, WordSumModel())], MethodSpec("image")
+    )
     bare = [query._replace(truth={"targets": query.truth["targets"]}) for query in data.queries]
     data.queries = [*data.queries, *bare]
     (task,) = make_tasks(data)
-    found = report([TaskEvaluator(task, x, WordSumModel())], MethodSpec("image"))
-    assert len(task.questions) == 36 and {key: found[key] for key in SUBSETS} == {
+    found = evaluate_method([TaskEvaluator(task, x, WordSumModel())], MethodSpec("image"))
+    assert len(task.queries) == 36 and {key: found[key] for key in SUBSETS} == {
         key: whole[key] for key in SUBSETS
     }
 
@@ -185,10 +189,12 @@ def test_a_right_image_that_cannot_be_read_is_not_found_in_its_group(tmp_path: P
     readable = data.select([i for i in range(20) if i != lost])
     (task,) = make_tasks(readable)
     one = task._replace(
-        questions=[question for question in task.questions if not len(question.right)][:1]
+        queries=[question for question in task.queries if not len(question.relevant)][:1]
     )
-    assert len(one.questions) == 1 and len(one.questions[0].group) == 4  # type: ignore[attr-defined]
-    found = report([TaskEvaluator(one, image_vectors(19), WordSumModel())], MethodSpec("image"))
+    assert len(one.queries) == 1 and len(one.queries[0].group) == 4  # type: ignore[attr-defined]
+    found = evaluate_method(
+        [TaskEvaluator(one, image_vectors(19), WordSumModel())], MethodSpec("image")
+    )
     assert all(found[key]["average"] == 0 for key in SUBSETS)
 
 

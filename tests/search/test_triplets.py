@@ -8,15 +8,16 @@ import pytest
 
 from cenote.cli import main
 from cenote.data import open_dataset
-from cenote.search.evaluation import MethodSpec, TaskEvaluator, report
-from cenote.search.tasks import find_protocol, judged_part, make_tasks
+from cenote.search.evaluation import TaskEvaluator, evaluate_method
+from cenote.search.methods import MethodSpec
+from cenote.search.protocols import evaluation_split, find_protocol, make_tasks
 from tests.data.benchmarks import annotated_trees
 from tests.toy_models import WordSumModel, image_vectors
 
 
 def test_garments_have_databases_of_their_own(tmp_path: Path) -> None:
     annotated_trees.fashioniq(tmp_path)
-    data = judged_part(open_dataset(f"fashioniq:{tmp_path}"))
+    data = evaluation_split(open_dataset(f"fashioniq:{tmp_path}"))
     assert (
         list(data.splits) == ["val"] and find_protocol(data) == "triplets"
     )  # of test nothing is known
@@ -26,18 +27,18 @@ def test_garments_have_databases_of_their_own(tmp_path: Path) -> None:
         assert {data[int(i)].label for i in task.database} == set(task.columns) and len(
             task.database
         ) == 4
-        (question,) = task.questions
-        assert question.text == "is red and has a bow" and task.itself
-        (right,) = question.right
+        (question,) = task.queries
+        assert question.text == "is red and has a bow" and task.ranks_query
+        (right,) = question.relevant
         assert Path(data[int(task.database[right])].image).stem == "shared"
     x = image_vectors(len(data))
-    found = report(
+    found = evaluate_method(
         [TaskEvaluator(task, x, WordSumModel()) for task in tasks], MethodSpec("image"), at=[2]
     )
     for task in tasks:
-        (question,), own = task.questions, x[task.database]
+        (question,), own = task.queries, x[task.database]
         order = (own @ x[question.image]).sort(descending=True, stable=True).indices.tolist()
-        place = order.index(int(question.right[0]))
+        place = order.index(int(question.relevant[0]))
         assert found["columns"][task.columns[0]] == pytest.approx(100 / (place + 1))
         assert found["recall@2"]["columns"][task.columns[0]] == 100 * (place < 2)
     assert found["average"] == pytest.approx(np.mean(list(found["columns"].values())))
@@ -45,22 +46,26 @@ def test_garments_have_databases_of_their_own(tmp_path: Path) -> None:
 
 def test_cirr_does_not_rank_the_query_itself(tmp_path: Path) -> None:
     annotated_trees.cirr(tmp_path)
-    data = judged_part(open_dataset(f"cirr:{tmp_path}"))
+    data = evaluation_split(open_dataset(f"cirr:{tmp_path}"))
     (task,) = make_tasks(data)
-    (question,) = task.questions
-    assert not task.itself and len(task.database) == 6 and question.right.tolist() == [5]
+    (question,) = task.queries
+    assert not task.ranks_query and len(task.database) == 6 and question.relevant.tolist() == [5]
     x = image_vectors(6)
     order = (x @ x[question.image]).sort(descending=True, stable=True).indices.tolist()
     assert order[0] == question.image  # the most like itself, and yet not before the others
-    found = report([TaskEvaluator(task, x, WordSumModel())], MethodSpec("image"))
+    found = evaluate_method([TaskEvaluator(task, x, WordSumModel())], MethodSpec("image"))
     assert found["average"] == pytest.approx(100 / order.index(5))
 
 
 def test_circo_has_several_right_images(tmp_path: Path) -> None:
     annotated_trees.circo(tmp_path)
-    (task,) = make_tasks(judged_part(open_dataset(f"circo:{tmp_path}")))
-    assert task.itself and task.questions[0].right.tolist() == [0, 1] and task.columns == ["circo"]
-    found = report(
+    (task,) = make_tasks(evaluation_split(open_dataset(f"circo:{tmp_path}")))
+    assert (
+        task.ranks_query
+        and task.queries[0].relevant.tolist() == [0, 1]
+        and task.columns == ["circo"]
+    )
+    found = evaluate_method(
         [TaskEvaluator(task, image_vectors(3), WordSumModel())], MethodSpec("image"), at=[2]
     )
     assert found["average"] == pytest.approx(100 * (1 / 2 + 2 / 3) / 2)  # the query is the first
@@ -78,14 +83,14 @@ def test_queries_without_public_answers_are_refused(tmp_path: Path) -> None:
 
 def test_a_right_image_that_cannot_be_read_counts_as_not_found(tmp_path: Path) -> None:
     annotated_trees.fashioniq(tmp_path)
-    data = judged_part(open_dataset(f"fashioniq:{tmp_path}"))
+    data = evaluation_split(open_dataset(f"fashioniq:{tmp_path}"))
     lost = [
         i for i, record in enumerate(data) if record.label == "dress" and "shared" in record.image
     ]
     readable = data.select([i for i in range(len(data)) if i not in lost])
     tasks = make_tasks(readable)
-    assert [len(task.questions[0].right) for task in tasks] == [0, 1, 1]
-    found = report(
+    assert [len(task.queries[0].relevant) for task in tasks] == [0, 1, 1]
+    found = evaluate_method(
         [TaskEvaluator(task, image_vectors(len(readable)), WordSumModel()) for task in tasks],
         MethodSpec("image"),
         at=[1],

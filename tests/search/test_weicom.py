@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cenote.search import ComposedQuery, MatrixDatabase, compose, weicom_scores
-from cenote.search.composition import Moments
+from cenote.search.database import Moments
 from tests.toy_models import WordSumModel, image_vectors
 
 from .rankings import assert_ranked

@@ -23,8 +23,7 @@ from cenote.predict.maps import MapPredictor
 from cenote.predict.open_model import class_names
 from cenote.predict.thresholds import model_digest, threshold_for
 from cenote.search.filters import Filter
-from cenote.search.opening import choose_method, open_for
-from cenote.search.query import SearchRequest, ask
+from cenote.search.query import Searcher, SearchRequest, choose_method
 from cenote.train.tournament.load import load_candidates
 from cenote.web import photos as web_photos
 from cenote.web.index import SAFE_INTEGER, ServedIndex
@@ -341,17 +340,17 @@ def test_a_search_is_what_the_command_finds(
         images = (Path(entry.path),)
     reply = answer(service, request, content)
     response = SearchResponse.model_validate_json(reply)
-    method, method_options = choose_method(request.method, request.weight)
+    spec = choose_method(request.method, request.weight)
     question = SearchRequest(
         images,
         request.text,
         request.without,
-        method,
+        spec.method,
         request.top,
         filter=Filter(domains=request.domain),
-        options=method_options,
+        options=spec.options,
     )
-    expected = ask(question, *open_for(question, str(demo / "index")))
+    expected = Searcher.open(str(demo / "index")).ask(question)
     assert_same_ranking(
         [(result.name, result.score) for result in response.results],
         [(Path(result.entry.path).name, result.score) for result in expected.results],
@@ -365,7 +364,7 @@ def test_proxies_of_freedom_have_names(
     service: Service, demo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     question = SearchRequest((5,), ("bird",), method="freedom", options={"k": 3})
-    expected = ask(question, *open_for(question, str(demo / "index")))
+    expected = Searcher.open(str(demo / "index")).ask(question)
     # A page cannot set options of a method.
     monkeypatch.setattr(service.index, "search", lambda question: expected)
     reply = answer(service, search(entry=5, text=("bird",), method="freedom", top=9))

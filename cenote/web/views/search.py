@@ -67,23 +67,22 @@ class ImageSearchRequest(WorkerRequest):
 
     def run(self, service: Service, content: bytes | None) -> bytes:
         from ...search.filters import Filter
-        from ...search.opening import choose_method
-        from ...search.query import SearchRequest
+        from ...search.query import SearchRequest, choose_method
 
         start = time.perf_counter()
         image = service.index.image_of(self.photo, self.entry, content)
         _refuse_slow(self.method)
-        method, options = choose_method(self.method, self.weight)
-        question = SearchRequest(
+        spec = choose_method(self.method, self.weight)
+        request = SearchRequest(
             () if image is None else (image,),
             self.text,
             self.without,
-            method,
+            spec.method,
             self.top,
             filter=Filter(self.classes, self.domain),
-            options=options,
+            options=spec.options,
         )
-        answer = service.index.search(question)
+        answer = service.index.search(request)
         return _response(answer, service.index, start).to_json()
 
 
@@ -166,7 +165,7 @@ def _refuse_slow(method: str) -> None:
     if options:
         message = "options of a method, except for weight, work with `cenote search` only"
         raise HTTPException(400, message)
-    if name in METHODS and METHODS[name].made_up:
+    if name in METHODS and METHODS[name].pseudo_words:
         message = f"'{name}' takes too long for a page: use `cenote search --method {name}`"
         raise HTTPException(400, message)
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from cenote.search import METHODS, ComposedQuery, MatrixDatabase, compose, compose_all
-from cenote.search.database import best, nearest_rows
+from cenote.search.database import nearest_rows, top_k
 from tests.toy_models import WordSumModel, image_vectors
 
 from .rankings import assert_ranked
@@ -76,7 +76,7 @@ def test_nearest_is_a_full_sort_with_ties_by_row(budget: int) -> None:
         assert rows.tolist() == expected.indices[:, :k].tolist()
         assert scores.tolist() == expected.values[:, :k].tolist()
     assert nearest_rows(q[:0], x, 3)[1].shape == (0, 3)
-    assert best(q @ x.T, 0)[1].shape == (9, 0)
+    assert top_k(q @ x.T, 0)[1].shape == (9, 0)
 
 
 def test_every_method_is_named_and_its_options_are_known() -> None:

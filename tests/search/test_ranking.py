@@ -7,16 +7,20 @@ import torch
 from PIL import ImageFilter
 
 from cenote.data import read_folders
-from cenote.search.images import bits_apart, look_of
+from cenote.search.images import difference_hash
 from cenote.search.index import update_index
 from cenote.search.local_store import LocalStore
 from cenote.search.query import SearchRequest, ask
-from cenote.search.ranking import without_twins
+from cenote.search.ranking import results_without_duplicates
 from cenote.search.store import ImageEntry, IndexDescription
 from cenote.unit import unit
 from tests.toy_models import COLOURS, ColourModel, picture
 
-from .test_ask import found as names_of
+from .test_query import found as names_of
+
+
+def bits_apart(a: int, b: int) -> int:
+    return ((a ^ b) & 0xFFFF_FFFF_FFFF_FFFF).bit_count()
 
 
 def test_twins_are_hidden_behind_the_best(tmp_path: Path) -> None:
@@ -80,7 +84,7 @@ def test_twins_are_those_of_a_double_loop(tmp_path: Path) -> None:
                     break
             else:
                 groups.append((i, []))
-        found = without_twins(scores, torch.arange(300), index, top)
+        found = results_without_duplicates(scores, torch.arange(300), index, top)
         assert [r.entry.path for r in found] == [entries[i].path for i, _ in groups[:top]]
         if top == 400:
             assert [list(r.duplicates) for r in found] == [paths for _, paths in groups]
@@ -103,9 +107,9 @@ def test_looks_survive_scaling_and_tell_pictures_apart() -> None:
     some = [
         picture(colour, "square", seed).resize((300, 200)) for seed, colour in enumerate(COLOURS)
     ]
-    looks = [look_of(image) for image in some]
+    looks = [difference_hash(image) for image in some]
     assert all(
-        bits_apart(look_of(image.resize((150, 100))), look) <= 10
+        bits_apart(difference_hash(image.resize((150, 100))), look) <= 10
         for image, look in zip(some, looks, strict=True)
     )
     assert min(bits_apart(a, b) for i, a in enumerate(looks) for b in looks[:i]) > 10

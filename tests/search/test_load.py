@@ -7,13 +7,13 @@ import pytest
 
 from cenote.models import image_text
 from cenote.search.filters import Filter
+from cenote.search.load import check_filter
 from cenote.search.local_store import LocalStore
 from cenote.search.methods import METHODS
-from cenote.search.opening import choose_method, open_for
-from cenote.search.query import SearchRequest
+from cenote.search.query import Searcher, SearchRequest, choose_method
 from cenote.search.store import IndexDescription
 
-from .test_embedded import MADE, entry, filled, ids, unit_rows
+from .test_local_store import MADE, entry, filled, ids, unit_rows
 
 
 @pytest.fixture(autouse=True)
@@ -54,11 +54,12 @@ def test_options(method: str, values: str) -> None:
         choose_method(method, None)
 
 
-def test_options_given_in_python(tmp_path: Path) -> None:
-    filled(tmp_path / "ix")
-    asked = SearchRequest((tmp_path / "none.png",), ("a",), method="freedom", options={"k": 0})
+def test_options_given_in_python() -> None:
     with pytest.raises(ValueError, match=r"\bk\b.*\b0\b"):
-        open_for(asked, str(tmp_path / "ix"))
+        SearchRequest((Path("none.png"),), ("a",), method="freedom", options={"k": 0})
+    request = SearchRequest((Path("none.png"),), ("a",), options={"k": 0})
+    with pytest.raises(ValueError, match=r"\bk\b.*\b0\b"):
+        request.resolve_method(has_words=True)
 
 
 def test_defaults_are_good() -> None:
@@ -71,7 +72,7 @@ def test_a_class_that_no_image_has(tmp_path: Path) -> None:
 
     def assert_refused(values: str, index: str = "ix", **chosen: tuple[str, ...]) -> None:
         with pytest.raises(ValueError, match=values):
-            open_for(SearchRequest(texts=("a",), filter=Filter(**chosen)), str(tmp_path / index))  # type: ignore[arg-type]
+            check_filter(Filter(**chosen), LocalStore.open(tmp_path / index))  # type: ignore[arg-type]
 
     assert_refused(r"/ix\b.*'C1'.*'c1'.*c0, c1, c2", classes=("c0", "C1"))
     assert_refused(r"'zebra'.*c0, c1, c2", classes=("zebra",))
@@ -84,11 +85,10 @@ def test_a_class_that_no_image_has(tmp_path: Path) -> None:
         writer.put([entry(i)._replace(label=f"n{i:02d}") for i in range(15)], unit_rows(15))
     assert_refused("'dog'", "plain", classes=("dog",))
     assert_refused(r"'dog'.*n00, .*, n11\b.*\b3\b", "many", classes=("dog",))
+    index = Searcher.open(str(tmp_path / "ix"))
+    check_filter(Filter(classes=("c1",), domains=("photo",)), index.store)
     with pytest.raises(AssertionError, match="toy"):
-        open_for(
-            SearchRequest(texts=("a",), filter=Filter(classes=("c1",), domains=("photo",))),
-            str(tmp_path / "ix"),
-        )
+        index.ask(SearchRequest(texts=("a",)))
 
 
 def test_a_class_leaves_with_its_last_image(tmp_path: Path) -> None:

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from cenote.search.backends import open_store
 from cenote.search.local_store import LocalStore
-from cenote.search.store import IndexDamaged, open_store
+from cenote.search.store import IndexDamaged
 
-from .test_embedded import MADE, filled
+from .test_local_store import MADE, filled
 
 
 def test_no_index_and_damaged_ones(tmp_path: Path) -> None:
@@ -26,7 +27,7 @@ def test_no_index_and_damaged_ones(tmp_path: Path) -> None:
 
     def damaged(name: str, content: bytes | None) -> None:
         folder = tmp_path / f"of {name}"
-        filled(folder)[0].table.close()
+        filled(folder)[0].db.close()
         file = folder / name
         file.unlink() if content is None else file.write_bytes(content)
         with pytest.raises(IndexDamaged, match=str(folder)):
@@ -45,7 +46,7 @@ def test_no_index_and_damaged_ones(tmp_path: Path) -> None:
     "order", ["delete from state", "update state set value = 'x'", "delete from images"]
 )
 def test_a_table_that_lacks_what_it_should_have(tmp_path: Path, order: str) -> None:
-    filled(tmp_path)[0].table.close()
+    filled(tmp_path)[0].db.close()
     with sqlite3.connect(tmp_path / "images.sqlite") as base:
         base.execute(order)
     with pytest.raises(IndexDamaged, match=str(tmp_path)):
@@ -54,7 +55,7 @@ def test_a_table_that_lacks_what_it_should_have(tmp_path: Path, order: str) -> N
 
 def test_a_page_of_sqlite_that_was_overwritten(tmp_path: Path) -> None:
     index, _ = filled(tmp_path)
-    index.table.close()
+    index.db.close()
     content = bytearray((tmp_path / "images.sqlite").read_bytes())
     content[8192:] = os.urandom(len(content) - 8192)
     (tmp_path / "images.sqlite").write_bytes(content)

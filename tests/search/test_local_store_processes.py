@@ -15,7 +15,7 @@ import torch
 
 from cenote.search.local_store import LocalStore
 
-from .test_embedded import MADE, entry, filled, ids, unit_rows
+from .test_local_store import MADE, entry, filled, ids, unit_rows
 
 
 def write(folder: Path, start: int, begun: Event) -> None:
@@ -62,7 +62,7 @@ def check(folder: Path) -> int:
     assert torch.allclose(
         index.moments().covariance, torch.cov(index.vectors(rows).double().T), atol=1e-12
     )
-    index.table.close()
+    index.db.close()
     return len(known)
 
 
@@ -119,7 +119,7 @@ def read_as_a_guest(folder: Path, look: Callable[[LocalStore], object]) -> str:
 
 def test_a_folder_that_may_only_be_read(shared: Path) -> None:
     index, x = filled(shared)
-    index.table.close()
+    index.db.close()
     assert not (shared / "images.sqlite-wal").exists()
     assert (
         read_as_a_guest(shared, lambda seen: (len(seen), seen.nearest(x[:1], 1)[1].tolist()))

@@ -124,7 +124,10 @@ def test_removed_and_changed_images(tmp_path: Path) -> None:
         assert_nearest(index.nearest(q[None], 9)[1][0], q, x, left, 9)
     known = index.images()
     assert known[entry(7).path].row == 60 and known[entry(9).path].entry.caption == "a horse"
-    assert index.find(entry(8).digest) == [61] and index.find(entry(5).digest) == []
+    assert (
+        index.rows_with_digest(entry(8).digest) == [61]
+        and index.rows_with_digest(entry(5).digest) == []
+    )
     scanned = index.scan(unit_rows(1))
     assert scanned is not None and scanned[1].tolist() == left and torch.isfinite(scanned[0]).all()
 
@@ -210,7 +213,7 @@ def test_moments_follow_every_change(tmp_path: Path) -> None:
     with index.writer() as writer:
         writer.remove([entry(3).path])
     check(index)
-    assert index.table.state("sums_rows") == 61 and index.table.state("sums_gone") == 12
+    assert index.db.state("sums_rows") == 61 and index.db.state("sums_gone") == 12
     check(index.select(Filter(classes=("c2",), since=10)))
     with index.writer() as writer:
         writer.compact(0.1)

@@ -155,7 +155,7 @@ def test_a_mapping_is_trained_once_on_the_whole_index(
         trained.append(len(images))
         return torch.nn.Identity()
 
-    monkeypatch.setattr("cenote.search.mapping.train_mapping", train)
+    monkeypatch.setattr("cenote.search.inversion.train_mapping", train)
     question = SearchRequest(
         (0,), ("stripes",), method="pic2word", filter=Filter(classes=("stripes",))
     )
