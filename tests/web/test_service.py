@@ -466,7 +466,7 @@ def test_no_path_of_the_index_is_sent(demo: Path, monkeypatch: pytest.MonkeyPatc
     def refuse(*_: Any) -> None:
         raise ValueError(f"{demo / 'index'} does not fit '{demo / 'clip'}'")
 
-    monkeypatch.setattr("cenote.web.index.ask", refuse)
+    monkeypatch.setattr("cenote.web.index.Searcher.ask", refuse)
     assert error(service, search(text=("a",))).detail == "index does not fit 'clip'"
 
 
@@ -495,7 +495,7 @@ def test_contents_and_examples(service: Service, demo: Path) -> None:
     contents, examples, _ = service.startup()
     assert 2 <= len(examples) <= 8
     for digest, photo in examples.items():
-        assert service.index.store.find(digest), "examples of the data are in its index"
+        assert service.index.store.rows_with_digest(digest), "examples of the data are in its index"
         with Image.open(BytesIO(photo.content)) as image:
             assert image.size == (photo.width, photo.height)
     index = contents.index
