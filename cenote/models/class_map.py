@@ -51,9 +51,11 @@ class ForwardPass:
     allows it.
     """
 
-    def __init__(self, model: PooledModel, images: Tensor, kind: str) -> None:
+    def __init__(
+        self, model: PooledModel, images: Tensor, kind: str, features: Features | None = None
+    ) -> None:
         self.model, self.images, self.kind = model, images, kind
-        self.features = model.features(images)
+        self.features = model.features(images) if features is None else features
         self.logits: Tensor | None = None  # (B, classes)
         if model.head is not None:
             self.logits = model.head(model.embed_features(self.features))

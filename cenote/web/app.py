@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 from base64 import b64encode
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Iterable
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +19,7 @@ from starlette.types import ASGIApp
 
 from .. import __version__
 from .middleware import SecurityMiddleware
+from .schemas import ERRORS
 from .state import ServerState, State
 from .views import routers
 
@@ -43,7 +44,8 @@ class StaticFile(NamedTuple):
 def read_static() -> dict[str, StaticFile]:
     """Read all static files once: names in requests never become paths."""
     files = {}
-    for path in (COLOURS, *sorted(STATIC.iterdir())):
+    paths = [path for path in sorted(STATIC.iterdir()) if path.suffix in MEDIA_TYPES]
+    for path in (COLOURS, *paths):
         content = path.read_bytes()
         etag = f'"{sha256(content).hexdigest()[:20]}"'
         files[path.name] = StaticFile(content, MEDIA_TYPES[path.suffix], etag)
@@ -53,12 +55,6 @@ def read_static() -> dict[str, StaticFile]:
 def create_app(
     state: ServerState, host: str = "127.0.0.1", allowed_hosts: Iterable[str] = ()
 ) -> ASGIApp:
-    @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        state.jobs.open()
-        yield
-        await state.jobs.close()
-
     app = FastAPI(
         title="Cenote",
         version=__version__,
@@ -66,7 +62,7 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         openapi_url="/api/openapi.json",
-        lifespan=lifespan,
+        responses=ERRORS,
     )
     app.state.server = state
     app.router.redirect_slashes = False
@@ -97,7 +93,7 @@ def _site(static: dict[str, StaticFile], pages: Iterable[str]) -> APIRouter:
     """Return the routes of the pages, their static files and the report."""
     router = APIRouter(include_in_schema=False)
 
-    def respond(name: str, request: Request) -> Response:
+    async def respond(name: str, request: Request) -> Response:
         if name not in static:
             raise HTTPException(404, "the page has no such file")
         file = static[name]
@@ -106,31 +102,15 @@ def _site(static: dict[str, StaticFile], pages: Iterable[str]) -> APIRouter:
             return Response(status_code=304, headers=headers)
         return Response(file.content, media_type=file.media_type, headers=headers)
 
-    async def page(request: Request) -> Response:
-        return respond("index.html", request)
-
-    for path in pages:
-        router.get(path)(page)
-
-    @router.get("/static/{name}")
-    async def static_file(name: str, request: Request) -> Response:
-        return respond(name, request)
-
-    @router.get("/favicon.ico")
-    async def icon(request: Request) -> Response:
-        return respond("favicon.svg", request)
-
-    @router.get("/api")
-    async def api(request: Request) -> Response:
-        return respond("api.html", request)
+    router.add_api_route("/static/{name}", respond)
+    names = dict.fromkeys(pages, "index.html") | {"/api": "api.html", "/favicon.ico": "favicon.svg"}
+    for path, name in names.items():
+        router.add_route(path, partial(respond, name))
 
     @router.get("/report")
     async def report(state: State) -> Response:
         if state.sources.report is None or not state.has_report():
-            message = (
-                "there is no report yet: cenote tournament and cenote demo write it at the end"
-            )
-            raise HTTPException(404, message)
+            raise HTTPException(404, "there is no report yet: cenote tournament and demo write one")
         content = await asyncio.to_thread(state.sources.report.read_bytes)
         headers = {
             "content-security-policy": await asyncio.to_thread(report_policy, content),

@@ -36,9 +36,7 @@ STARTUP_SECONDS = 300.0
 RESTART_PAUSES = (0.0, 1.0, 5.0, 30.0)  # seconds before each attempt; the last one repeats
 POLL_SECONDS = 1.0  # between two checks that an idle worker is alive
 
-Batch = dict[
-    WorkerRequest, bytes | None
-]  # requests of one class, with the files of their photographs
+Batch = dict[WorkerRequest, bytes | None]  # requests of one class, with their `content`
 
 logger = logging.getLogger(__name__)
 
@@ -164,14 +162,11 @@ class JobQueue:
         self.task: asyncio.Task[None] | None = None
 
     async def start(self) -> Startup:
-        """Start the first worker and return what it serves; raise where it cannot start."""
+        """Start the worker, raise if that fails, and begin to run jobs."""
         startup = await self.worker.start()
         self.status = "ready"
-        return startup
-
-    def open(self) -> None:
-        """Begin to run jobs."""
         self.task = asyncio.create_task(self._run())
+        return startup
 
     async def close(self) -> None:
         """Kill the worker and fail all jobs."""

@@ -1,4 +1,4 @@
-"""The served models: saved ones, and the contenders of tournaments. Runs in the worker."""
+"""The served models: saved ones, and the candidates of tournaments. Runs in the worker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from ..backbones import Features
 from ..data import read_image
 from ..models import PooledModel, load
 from ..models.attend import possible
-from ..models.class_map import ForwardPass
 from ..predict.maps import MapPredictor
 from ..predict.open_model import class_names
 from ..predict.thresholds import FILE, Threshold, threshold_for
@@ -26,7 +25,7 @@ from .photos import PhotoRequired
 from .schemas import ModelInfo
 from .sources import Sources, strip_directories
 
-MAX_SAVED_MODELS = 4  # in memory; contenders share one backbone and stay
+MAX_SAVED_MODELS = 4  # in memory; candidates share one backbone and stay
 MAX_FEATURES = 48  # photographs whose features are cached
 
 
@@ -34,7 +33,7 @@ class ServedModel(NamedTuple):
     model: PooledModel
     folder: Path  # of a calibrated threshold, if there is one
     family: str  # models of one family share their backbone
-    threshold: Threshold | None = None  # of a contender, from the tournament's report
+    threshold: Threshold | None = None  # of a candidate, from the tournament's report
 
 
 class FeatureKey(NamedTuple):
@@ -50,55 +49,50 @@ class PhotoFeatures(NamedTuple):
     size: tuple[int, int]  # (width, height) of the photograph
     features: Features
 
-    def apply(self, model: PooledModel, kind: str) -> ForwardPass:
-        """Return the forward pass of a model of the same family, without its backbone."""
-        sight = ForwardPass.__new__(ForwardPass)
-        sight.model, sight.images, sight.kind = model, self.images, kind
-        sight.features = self.features
-        sight.logits = None
-        if model.head is not None:
-            sight.logits = model.head(model.embed_features(self.features))
-        return sight
-
 
 class ServedModels:
-    """Saved models are opened when they are needed; contenders when they have been trained."""
+    """Saved models are opened when they are needed; candidates when they have been trained."""
 
     def __init__(self, sources: Sources) -> None:
         self.tournaments = sources.tournaments
         self.folders: dict[str, Path] = {}  # of saved models, by name
         self.saved: LRUCache[str, ServedModel] = LRUCache(MAX_SAVED_MODELS)
-        self.contenders: dict[str, ServedModel] = {}
+        self.candidates: dict[str, ServedModel] = {}
+        self.trained: list[Path] | None = None  # files of the candidates
         self.thresholds: dict[tuple[str, str, bool], Threshold] = {}
         self.features: LRUCache[FeatureKey, PhotoFeatures] = LRUCache(MAX_FEATURES)
-        self.rows: list[ModelInfo] = []
-        self.trained: list[Path] | None = None  # files that were there at the last refresh
+        self.saved_rows: list[ModelInfo] = []
         for folder in sources.models:
-            name = self._unique(folder.resolve().name)
+            name = _unique(folder.resolve().name, self.saved_rows)
             self.folders[name] = folder
-            self._add_row(name, self.get(name).model, _accuracy(folder), recommended=False)
-        self.saved_rows = list(self.rows)
+            row = _model_info(name, self.get(name).model, _accuracy(folder))
+            self.saved_rows.append(row)
+        self.rows = self.saved_rows
         self.refresh()
 
     def refresh(self) -> None:
-        """Open what tournaments have trained since."""
+        """Open the models that tournaments have trained since."""
         trained = [path for folder in self.tournaments for path in _trained_files(folder)]
         if trained == self.trained:
             return
-        before = self.contenders, self.rows
-        self.contenders, self.rows = {}, list(self.saved_rows)
-        try:
-            for folder in self.tournaments:
-                self._open_tournament(folder)
-        except Exception:  # files may be incomplete: next time
-            self.contenders, self.rows = before
-            raise
+        rows, candidates = list(self.saved_rows), {}
+        for folder in self.tournaments:
+            report = _read_report(folder)
+            standings = {row["name"]: row for row in report.get("standings", ())}
+            for title, model in _load_candidates(folder).items():
+                name, row = _unique(title, rows), standings.get(title, {})
+                recommended = title == report.get("recommended")
+                place = folder if recommended else finished_passes(folder, read_plan(folder))[0]
+                threshold = _tournament_threshold(row, model, place)
+                candidates[name] = ServedModel(model, place, str(folder), threshold)
+                accuracy = (row.get("accuracy") or [None])[0]  # of the first seed, as is the model
+                rows.append(_model_info(name, model, accuracy, recommended))
+        self.rows, self.candidates, self.trained = rows, candidates, trained
         self.thresholds.clear()
-        self.trained = trained
 
     def get(self, name: str) -> ServedModel:
-        if name in self.contenders:
-            return self.contenders[name]
+        if name in self.candidates:
+            return self.candidates[name]
         if name not in self.folders:
             raise HTTPException(
                 404, f"there is no model '{name[:80]}': /api/about lists the models"
@@ -147,47 +141,36 @@ class ServedModels:
         self.features.update(available)
         return available
 
-    def _open_tournament(self, folder: Path) -> None:
-        try:
-            contenders = load_candidates(folder)
-        except (ValueError, OSError):
-            if (folder / "config.json").is_file():  # finished, so the error will not go away
-                raise
-            contenders = {}  # started from its own checkpoint: opened when it is finished
-        report = _read_report(folder)
-        standings = {row["name"]: row for row in report.get("standings", ())}
-        for title, model in contenders.items():
-            name, row = self._unique(title), standings.get(title, {})
-            recommended = title == report.get("recommended")
-            place = folder if recommended else finished_passes(folder, read_plan(folder))[0]
-            threshold = None
-            if not (place / FILE).is_file():
-                threshold = _tournament_threshold(row, model)
-            self.contenders[name] = ServedModel(model, place, str(folder), threshold)
-            accuracy = (row.get("accuracy") or [None])[0]  # of the first seed, as is the model
-            self._add_row(name, model, accuracy, recommended)
 
-    def _add_row(
-        self, name: str, model: PooledModel, accuracy: float | None, recommended: bool
-    ) -> None:
-        has_grad_cam = find_spec("pytorch_grad_cam") is not None
-        row = ModelInfo(
-            id=name,
-            name=name,
-            pool="cls" if model.pool is None else model.pool.name,
-            backbone=model.backbone.name,
-            classes=len(class_names(model) or ()),
-            maps=[kind for kind in possible(model) if kind != "gradcam" or has_grad_cam],
-            accuracy=accuracy,
-            recommended=recommended,
-        )
-        self.rows.append(row)
+def _load_candidates(folder: Path) -> dict[str, PooledModel]:
+    try:
+        return load_candidates(folder)
+    except (ValueError, OSError):
+        if (folder / "config.json").is_file():  # finished, so the error will not go away
+            raise
+        return {}  # started from its own checkpoint: opened when it is finished
 
-    def _unique(self, name: str) -> str:
-        """Number runs of the same name."""
-        taken = {row.id for row in self.rows}
-        numbered = (f"{name} ({i})" for i in range(2, 1000))
-        return next(free for free in (name, *numbered) if free not in taken)
+
+def _model_info(
+    name: str, model: PooledModel, accuracy: float | None, recommended: bool = False
+) -> ModelInfo:
+    has_grad_cam = find_spec("pytorch_grad_cam") is not None
+    return ModelInfo(
+        id=name,
+        name=name,
+        pool="cls" if model.pool is None else model.pool.name,
+        backbone=model.backbone.name,
+        classes=len(class_names(model) or ()),
+        maps=[kind for kind in possible(model) if kind != "gradcam" or has_grad_cam],
+        accuracy=accuracy,
+        recommended=recommended,
+    )
+
+
+def _unique(name: str, rows: list[ModelInfo]) -> str:
+    """Number models of the same name."""
+    names = [name, *(f"{name} ({i})" for i in range(2, len(rows) + 2))]
+    return next(name for name in names if name not in [row.id for row in rows])
 
 
 def _compute_features(predictor: MapPredictor, contents: list[bytes | None]) -> list[PhotoFeatures]:
@@ -222,10 +205,12 @@ def _accuracy(folder: Path) -> float | None:
     return float(scores["accuracy"]) if isinstance(scores, dict) and "accuracy" in scores else None
 
 
-def _tournament_threshold(row: dict[str, Any], model: PooledModel) -> Threshold | None:
-    """Return the threshold of a contender's best boxes, if the tournament evaluated boxes."""
+def _tournament_threshold(
+    row: dict[str, Any], model: PooledModel, folder: Path
+) -> Threshold | None:
+    """Return the threshold of a candidate's best boxes, if boxes were evaluated, not calibrated."""
     value, kind = row.get("threshold"), row.get("map")
-    if value is None or kind not in possible(model):
+    if value is None or kind not in possible(model) or (folder / FILE).is_file():
         return None
     source = "the best on the images on which the tournament evaluated boxes, an oracle's"
     return Threshold(value, kind, model.backbone.preprocessing.size, source)

@@ -54,11 +54,13 @@ class PhotoInfo(Schema):
     height: int
 
 
-def error_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Return the error statuses of an endpoint for its OpenAPI description."""
-    return {status: {"model": ErrorResponse} for status in (400, *statuses)}
-
-
-def jpeg_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    content = {"image/jpeg": {"schema": {"type": "string", "format": "binary"}}}
-    return {200: {"content": content, "description": "a JPEG"}, **error_responses(*statuses)}
+ERRORS: dict[int | str, dict[str, Any]] = {
+    "4XX": {"model": ErrorResponse},
+    "5XX": {"model": ErrorResponse},
+}
+JPEG: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "a JPEG",
+        "content": {"image/jpeg": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}

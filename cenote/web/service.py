@@ -120,7 +120,7 @@ def describe_error(error: Exception) -> str:
 
 
 def example_photos(sources: Sources, index: ServedIndex | None) -> dict[str, Photo]:
-    """Take example_photos from the data of a run, else from the index, else draw two; by digest."""
+    """Take photographs from the data of a run, else from the index, else draw two; by digest."""
     photos = list[Photo]()
     for name in _dataset_names(sources):
         with suppress(ValueError, OSError):

@@ -41,10 +41,6 @@ class StubJobs:
         self.cache: dict[WorkerRequest, bytes] = {}
         self.worker = StubWorker()
 
-    def open(self) -> None: ...
-
-    async def close(self) -> None: ...
-
     async def submit(self, request: WorkerRequest, content: bytes | None = None) -> Any:
         self.submitted[request] = content
         if self.answer is not None:

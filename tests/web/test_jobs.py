@@ -55,7 +55,6 @@ def with_jobs(
         process = worker(Sources(title=str(folder / "log")), FakeService)
         jobs = JobQueue(process, max_waiting, deadline)
         await jobs.start()
-        jobs.open()
         try:
             return await asyncio.wait_for(test(jobs), 120)
         finally:
@@ -345,7 +344,6 @@ def test_waiting_requests_fail_when_the_queue_closes(tmp_path: Path) -> None:
     async def main() -> None:
         jobs = JobQueue(WorkerProcess(Sources(title=str(tmp_path / "log")), FakeService))
         await jobs.start()
-        jobs.open()
         tasks = [submit(jobs, model) for model in ("sleep 30", "m")]
         await until(lambda: jobs.running)
         await jobs.close()

@@ -1,6 +1,6 @@
 // Every link of the navigation is a view: /look is look.js. The query string is its state.
-import { ask } from "./ask.js";
-import { counted, el, trouble } from "./dom.js";
+import { request } from "./api.js";
+import { counted, el, errorBox } from "./dom.js";
 import { isPhoto } from "./photos.js";
 
 const links = [...document.querySelectorAll("nav [data-view]")];
@@ -10,7 +10,7 @@ let about = null;
 let open = null; // { path, view, controller }
 let carried = null; // a photograph
 
-// `set` changes some parameters of the address; undefined or "" removes one. `replace`: no step of the history.
+// `set` changes parameters of the URL; undefined or "" removes one. `replace`: without a history entry.
 function contextOf(path, signal) {
   return {
     about,
@@ -31,7 +31,7 @@ function contextOf(path, signal) {
 }
 
 export function go(address, { replace = false } = {}) {
-  const over = history.state?.over; // a dialog's step, which this one takes the place of
+  const over = history.state?.over; // an entry of a dialog, which is replaced
   if (over || address !== location.pathname + location.search) {
     history[replace || over ? "replaceState" : "pushState"](null, "", address);
   }
@@ -96,17 +96,17 @@ button.addEventListener("click", () => {
   try {
     localStorage.setItem("cenote-theme", root.dataset.theme);
   } catch {
-    // Then it lasts as long as the page.
+    // Without storage, it lasts as long as the page.
   }
   nameTheme();
 });
 dark.addEventListener("change", nameTheme);
 nameTheme();
 
-// What is served, and how much of it is said at the foot.
+// Load what is served, and summarize it in the footer.
 async function refresh() {
   const waiting = (why) => !open && main.replaceChildren(el("p", { class: "lead busy" }, why));
-  about = await ask("/api/about", {}, { waiting });
+  about = await request("/api/about", {}, { waiting });
   const served = [`Cenote ${about.version}`];
   if (about.models.length) served.push(counted(about.models.length, "model"));
   if (about.index) served.push(`${counted(about.index.images, "image")} indexed`);
@@ -115,14 +115,14 @@ async function refresh() {
 }
 
 async function begin() {
-  main.replaceChildren(el("p", { class: "lead busy" }, "Opening the page …"));
+  main.replaceChildren(el("p", { class: "lead busy" }, "Loading …"));
   try {
     await Promise.all(links.map(async ({ pathname }) => (modules[pathname] = await import(`.${pathname}.js`))));
     await refresh();
   } catch (error) {
-    return main.replaceChildren(trouble(error, begin));
+    return main.replaceChildren(errorBox(error, begin));
   }
-  if (history.state?.over) history.replaceState(null, ""); // of a dialog that was open before the page was loaded anew
+  if (history.state?.over) history.replaceState(null, ""); // of a dialog that was open before the page was reloaded
   show();
 }
 begin();

@@ -1,11 +1,11 @@
-// Compare: two models on the same photographs, a wipe between their maps, and how much they agree.
-import { Line, cancelled } from "./ask.js";
-import { choice, counted, el, field, hero, percent, slider, status, trouble } from "./dom.js";
+// Compare: the maps of two models on the same photographs, and their agreement.
+import { TaskQueue, cancelled } from "./api.js";
+import { choice, counted, el, field, hero, percent, slider, status, errorBox } from "./dom.js";
 import { agreement } from "./maps.js";
 import { VIEW, draw, fit } from "./overlay.js";
 import { pairOf, verdict } from "./pair.js";
-import { askAbout, loadPhoto, picker } from "./photos.js";
-import { strip } from "./strip.js";
+import { requestPhoto, loadPhoto, picker } from "./photos.js";
+import { exampleStrip } from "./examples.js";
 
 export const title = "Compare";
 const [LARGE, SMALL] = [960, 320];
@@ -14,12 +14,12 @@ export function enter(main, { about, signal, set, go }) {
   if (about.models.length < 2) {
     const lack = about.models.length ? "Only one model is served here. " : "No model is served here. ";
     main.append(hero("Compare", lack, el("code", {}, "cenote serve RUN RUN"),
-      " with two of them, or a tournament with all its contenders, compares where they look."));
+      " with two models, or with a tournament, compares their maps."));
     return { show() {} };
   }
   const view = { ...VIEW };
-  const answers = new Map(); // model and photograph -> answer
-  let round = null; // what is asked of the pair that is shown
+  const answers = new Map(); // model and photograph -> response
+  let round = null; // requests for the pair that is shown
   let [pair, photo, wiped, wipe, rows] = [[], null, null, 0.5, []];
   signal.addEventListener("abort", () => round?.stop());
   const name = (id) => about.models.find((model) => model.id === id).name;
@@ -32,7 +32,7 @@ export function enter(main, { about, signal, set, go }) {
   }, "⇄");
   const canvas = el("canvas", { role: "img", width: 4, height: 3, "aria-label": "The photograph" });
   const stage = el("div", { class: "stage wipe" }, canvas);
-  const knob = slider("Wipe between the two", {
+  const knob = slider("Divider", {
     value: wipe, step: 0.005, words: (value) => `${percent(value)} left`, input: (value) => ((wipe = value), paint()),
   });
   const opacity = slider("Opacity", {
@@ -41,35 +41,35 @@ export function enter(main, { about, signal, set, go }) {
   const share = el("p", { class: "agreement" });
   const verdicts = el("dl", { class: "verdicts" });
   const agreed = el("div", { role: "status" }, share,
-    el("p", { class: "hint" }, "of their weight lies in the same places"), verdicts);
-  const said = status();
-  const fault = el("div");
+    el("p", { class: "hint" }, "agreement of the two maps"), verdicts);
+  const statusLine = status();
+  const errorArea = el("div");
   const summary = el("p", { role: "status" });
   const body = el("div", { class: "pairs" });
-  const examples = strip(about.examples, (chosen) => set({ photo: chosen }),
-    picker({ limits: about.limits, signal, taken: (found) => set({ photo: found.photo }) }));
+  const examples = exampleStrip(about.examples, (chosen) => set({ photo: chosen }),
+    picker({ limits: about.limits, signal, taken: ({ photo: chosen }) => set({ photo: chosen }) }));
   const panel = el("section", { class: "panel", "aria-label": "The two models" },
     el("div", { class: "versus" }, field("Left", sides[0]), swap, field("Right", sides[1])), agreed, knob, opacity);
-  const figure = el("figure", {}, stage, el("figcaption", {}, said));
+  const figure = el("figure", {}, stage, el("figcaption", {}, statusLine));
   main.append(
-    hero("Two models, the same photographs", "Left and right see the same pixels. Agreement is the share of their " +
-      "weight that lies in the same places: 100% is the same map, 0% nothing in common."),
-    examples, fault,
+    hero("Two models, the same photographs", "Agreement is the overlap of the two maps, the sum of the minimum of " +
+      "their weights: 100% for equal maps, 0% for maps without common patches."),
+    examples, errorArea,
     el("div", { class: "look" }, figure, panel),
-    el("h2", {}, "On every photograph"), summary, body);
+    el("h2", {}, "All photographs"), summary, body);
 
-  // Asked once for a model and a photograph. What is on its way is cancelled with the pair: only answers are kept.
-  function ask(model, which, now) {
+  // Request a model and a photograph once. Pending requests are cancelled with the pair.
+  function requestLook(model, which, now) {
     const key = `${model} ${which}`;
     if (answers.has(key)) return Promise.resolve(answers.get(key));
-    const waiting = (why) => said.say(why, true);
-    const question = () => askAbout(which, "/api/look", { photo: which, model }, { signal: now.signal, waiting });
+    const waiting = (why) => statusLine.say(why, true);
+    const question = () => requestPhoto(which, "/api/look", { photo: which, model }, { signal: now.signal, waiting });
     now.asked[key] ??= now.line.add(question, now.signal).then((look) => (answers.set(key, look), look));
     return now.asked[key];
   }
 
   const both = (which, size, now) =>
-    Promise.all([loadPhoto(which, size), ...pair.map((model) => ask(model, which, now))]);
+    Promise.all([loadPhoto(which, size), ...pair.map((model) => requestLook(model, which, now))]);
 
   function paint() {
     if (!wiped) return;
@@ -95,33 +95,33 @@ export function enter(main, { about, signal, set, go }) {
 
   async function large() {
     const [which, now] = [photo, round];
-    said.say("Both are looking …", true);
-    fault.replaceChildren();
+    statusLine.say("Computing …", true);
+    errorArea.replaceChildren();
     try {
-      const found = await both(which, LARGE, now);
+      const content = await both(which, LARGE, now);
       if (now.signal.aborted || which !== photo) return;
-      wiped = found;
+      wiped = content;
       for (const part of [figure, agreed, knob]) part.hidden = false;
-      fit(canvas, found[0], LARGE);
+      fit(canvas, content[0], LARGE);
       paint();
-      share.textContent = percent(agreement(found[1].map, found[2].map));
+      share.textContent = percent(agreement(content[1].map, content[2].map));
       verdicts.replaceChildren(...pair.map((model, i) => el("div", {},
-        el("dt", {}, `${i ? "Right" : "Left"}, ${name(model)}`), el("dd", {}, verdict(found[i + 1])))));
+        el("dt", {}, `${i ? "Right" : "Left"}, ${name(model)}`), el("dd", {}, verdict(content[i + 1])))));
       canvas.setAttribute("aria-label", `The maps of ${name(pair[0])} and ${name(pair[1])} on one photograph`);
-      said.say("");
+      statusLine.say("");
     } catch (error) {
       if (cancelled(error) || which !== photo) return;
       wiped = null;
-      for (const part of [figure, agreed, knob]) part.hidden = true; // of the photograph before
-      said.say("");
-      fault.replaceChildren(trouble(error, begin));
+      for (const part of [figure, agreed, knob]) part.hidden = true; // of the previous photograph
+      statusLine.say("");
+      errorArea.replaceChildren(errorBox(error, begin));
     }
   }
 
   function begin() {
     round?.stop();
     const controller = new AbortController();
-    const now = { signal: controller.signal, stop: () => controller.abort(), line: new Line(2), asked: {} };
+    const now = { signal: controller.signal, stop: () => controller.abort(), line: new TaskQueue(2), asked: {} };
     round = now;
     large();
     const look = (which) => (model) =>
@@ -136,8 +136,8 @@ export function enter(main, { about, signal, set, go }) {
       done.push(result);
       const mean = done.reduce((sum, { value }) => sum + value, 0) / done.length;
       const many = counted(rows.length, "photograph");
-      summary.textContent = `${done.length < rows.length ? `${done.length} of ${many} compared:` : `On ${many}`} ` +
-        `they agree ${percent(mean)} on average and name the same class ` +
+      summary.textContent = `${done.length < rows.length ? `${done.length} of ${many} compared:` : `On ${many}:`} ` +
+        `agreement ${percent(mean)} on average, the same class ` +
         `${counted(done.filter(({ same }) => same).length, "time")}.`;
     }));
   }
@@ -149,13 +149,13 @@ export function enter(main, { about, signal, set, go }) {
       const others = about.models.filter(({ id }) => id !== a);
       const poolOfA = about.models.find(({ id }) => id === a).pool;
       const b = known(parameters.get("b")) || (others.find(({ pool }) => pool !== poolOfA) ?? others[0]).id;
-      const wanted = parameters.get("photo") ?? about.examples[0]?.photo;
+      const nextPhoto = parameters.get("photo") ?? about.examples[0]?.photo;
       sides.forEach((select, i) => (select.value = [a, b][i]));
-      examples.choose(wanted);
-      if (!wanted) return said.say("Choose a photograph to begin with.");
-      if (a === pair[0] && b === pair[1] && wanted === photo) return;
+      examples.choose(nextPhoto);
+      if (!nextPhoto) return statusLine.say("Choose a photograph.");
+      if (a === pair[0] && b === pair[1] && nextPhoto === photo) return;
       const other = a !== pair[0] || b !== pair[1] || rows.length !== examples.photos().length;
-      [pair, photo] = [[a, b], wanted];
+      [pair, photo] = [[a, b], nextPhoto];
       if (other) begin();
       else large();
     },

@@ -1,4 +1,4 @@
-// Elements without markup strings: what comes from a server is text, never HTML.
+// Elements are created without markup: what comes from the server is text, never HTML.
 
 export function el(tag, properties = {}, ...children) {
   const element = document.createElement(tag);
@@ -21,7 +21,7 @@ export function svg(tag, attributes = {}, ...children) {
   return element;
 }
 
-// The head of a room: its question, and what is to be seen.
+// The header of a view.
 export function hero(heading, ...lead) {
   return el("div", { class: "hero" }, el("h1", {}, heading), el("p", { class: "lead" }, lead));
 }
@@ -34,7 +34,7 @@ export const percent = (share, digits = 0) => `${(100 * share).toFixed(digits)}%
 // "1 image", "2 images"
 export const counted = (many, thing) => `${many.toLocaleString("en")} ${thing}${many === 1 ? "" : "s"}`;
 
-// A label and its control; `hint` is read out with it.
+// A label and its control; screen readers read `hint` with it.
 export function field(label, control, hint) {
   control.id ||= fresh("field");
   const parts = [el("label", { htmlFor: control.id }, label), control];
@@ -52,13 +52,13 @@ export function choice(options, value, onchange) {
   return select;
 }
 
-// A switch that is a real checkbox.
+// A checkbox that looks like a switch.
 export function toggle(name, checked, onchange) {
   const box = el("input", { type: "checkbox", checked, onchange: () => onchange(box.checked) });
   return el("label", { class: "toggle" }, box, el("span", {}, name));
 }
 
-// A slider that says its value in words: `input` while it moves, `change` when it is let go.
+// A slider with its value as text: `input` is called while it moves, `change` when it is released.
 export function slider(name, { value, min = 0, max = 1, step = 0.01, words = (v) => percent(v), input, change }) {
   const range = el("input", { type: "range", min, max, step, id: fresh("slider") });
   range.value = value;
@@ -77,7 +77,7 @@ export function slider(name, { value, min = 0, max = 1, step = 0.01, words = (v)
   return block;
 }
 
-// A sentence that is read out when it changes.
+// A line that screen readers read when it changes.
 export function status() {
   const line = el("p", { class: "status", role: "status" });
   line.say = (sentence, busy = false) => {
@@ -87,13 +87,13 @@ export function status() {
   return line;
 }
 
-// Why something could not be done, and the way on.
-export function trouble(failure, again) {
+// An error message, with a button to try again.
+export function errorBox(failure, again) {
   return el("div", { class: "trouble", role: "alert" }, el("p", {}, failure.message),
     again && failure.code !== 404 && el("button", { type: "button", onclick: again }, "Try again"));
 }
 
-// A dialog is a step of the history: Back closes it, and what lies beneath stays. `go` puts what follows in its place.
+// A dialog is an entry of the history, so that Back closes it. `go` replaces this entry.
 export function openDialog(dialog) {
   history.pushState({ over: true }, "");
   dialog.addEventListener("close", () => history.state?.over && history.back());
@@ -101,7 +101,7 @@ export function openDialog(dialog) {
   dialog.showModal();
 }
 
-// One stop of the Tab key for many buttons; arrow keys, Home and End move among them.
+// A roving tabindex: Tab stops once, arrow keys, Home and End move between the buttons.
 export function roving(container, selector = "button") {
   const all = () => [...container.querySelectorAll(selector)];
   const hold = (one) => all().forEach((each) => (each.tabIndex = each === one ? 0 : -1));
@@ -121,7 +121,7 @@ export function roving(container, selector = "button") {
   return { hold };
 }
 
-// Up and down in a grid whose number of columns the width decides.
+// Up and down in a grid whose number of columns depends on the width.
 function lines(list, at) {
   if (at < 0) return {};
   const columns = list.filter((each) => each.offsetTop === list[0].offsetTop).length;

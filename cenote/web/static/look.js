@@ -1,59 +1,59 @@
-// Look: where a model looks in one photograph, what it takes it for, and the box that follows from it.
-import { Latest, cancelled } from "./ask.js";
-import { choice, el, field, hero, percent, slider, status, toggle, trouble } from "./dom.js";
-import { sideBySide } from "./looks.js";
+// Look: the predicted classes, the attention map and the box of one photograph.
+import { Latest, cancelled } from "./api.js";
+import { choice, el, field, hero, percent, slider, status, toggle, errorBox } from "./dom.js";
+import { allModels } from "./all_models.js";
 import { highest } from "./maps.js";
-import { VIEW, beginning, boxesOf, draw, fit, isStretched, isWhole } from "./overlay.js";
+import { VIEW, startThreshold, boxesOf, draw, fit, isStretched, isWhole } from "./overlay.js";
 import { patches } from "./patches.js";
-import { askAbout, loadPhoto, picker } from "./photos.js";
-import { strip } from "./strip.js";
+import { requestPhoto, loadPhoto, picker } from "./photos.js";
+import { exampleStrip } from "./examples.js";
 
 export const title = "Look";
 const LONGER = 960;
 const KINDS = {
-  auto: "the model's best", pool: "the pool's own", cam: "class activation", cls: "attention of CLS",
+  auto: "default", pool: "pool attention", cam: "class activation", cls: "CLS attention",
   rollout: "attention rollout", gradcam: "Grad-CAM",
 };
 const STYLES = [["heat", "Heat"], ["light", "Light"], ["off", "None"]];
-const kept = { ...VIEW }; // how it is drawn outlives the room
+const kept = { ...VIEW }; // display options outlive the view
 
 export function enter(main, { about, signal, set, go }) {
   if (!about.models.length) {
     main.append(hero("Look", "No model is served here. ", el("code", {}, "cenote serve RUN"),
-      " with a trained model or a tournament shows where it looks."));
+      " with a trained model or a tournament shows attention maps."));
     return { show() {} };
   }
   const latest = new Latest();
   signal.addEventListener("abort", () => latest.cancel());
   const view = { ...kept, threshold: null, patch: null };
   let [shown, image, look] = [null, null, null];
-  let held = false; // the threshold's slider: an answer that comes meanwhile does not move it
+  let held = false; // the threshold's slider is being moved: a response must not move it
 
   const canvas = el("canvas", { role: "img", width: 4, height: 3, "aria-label": "The photograph" });
   const reading = el("p", { class: "reading", role: "status" });
   const stage = el("div", {
     class: "stage", tabIndex: 0, role: "application", "aria-roledescription": "map",
-    "aria-label": "The map, patch by patch: arrow keys move, Escape leaves the patches",
+    "aria-label": "Attention map: arrow keys move between patches, Escape deselects",
   }, canvas);
   const cells = patches(stage, canvas, reading, (patch) => ((view.patch = patch), redraw()));
-  const said = status();
-  const fault = el("div");
+  const statusLine = status();
+  const errorArea = el("div");
   const another = (changes) => set({ threshold: undefined, ...changes });
-  const examples = strip(about.examples, (photo) => another({ photo }),
+  const examples = exampleStrip(about.examples, (photo) => another({ photo }),
     picker({ limits: about.limits, signal, taken: ({ photo }) => another({ photo }) }));
-  const beside = sideBySide(about.models, view, signal, (model) => {
+  const beside = allModels(about.models, view, signal, (model) => {
     another({ model, map: undefined });
     stage.scrollIntoView({ block: "nearest" });
   });
 
-  // The panel: what the model says, and how it is drawn.
+  // The panel: the prediction, and display options.
   const redrawAll = () => (redraw(), beside.redraw());
   const models = choice(about.models.map(({ id, name, recommended }) => [id, recommended ? `${name} ★` : name]), null,
     (model) => another({ model, map: undefined }));
   const kinds = choice([], null, (kind) => another({ map: kind === "auto" ? undefined : kind }));
   const mapField = field("Map", kinds);
   const aboutModel = el("p", { class: "hint" });
-  const classes = el("ol", { class: "classes", "aria-label": "What the model takes it for" });
+  const classes = el("ol", { class: "classes", "aria-label": "Predicted classes" });
   const styles = el("fieldset", { class: "segments" }, el("legend", {}, "Overlay"), STYLES.map(([value, name]) =>
     el("label", {}, el("input", {
       type: "radio", name: "style", value, checked: view.style === value,
@@ -68,55 +68,55 @@ export function enter(main, { about, signal, set, go }) {
     change: (value) => ((held = false), set({ threshold: value }, { replace: true })),
   });
   const source = el("p", { class: "hint" });
-  const reset = el("button", { type: "button", class: "small", onclick: () => another({}) }, "Back to its own");
+  const reset = el("button", { type: "button", class: "small", onclick: () => another({}) }, "Reset threshold");
   const switches = [["mask", "Outline"], ["box", "Box"]].map(([what, name]) =>
     toggle(name, view[what], (on) => ((view[what] = kept[what] = on), redrawAll())));
   const act = (name, onclick) => el("button", { type: "button", onclick }, name);
-  const panel = el("section", { class: "panel", "aria-label": "What the model says" },
+  const panel = el("section", { class: "panel", "aria-label": "Prediction" },
     field("Model", models), aboutModel, mapField, classes, styles, opacity, threshold,
     el("div", { class: "row" }, source, reset), el("div", { class: "row" }, switches),
-    el("div", { class: "row actions" }, act("Download picture", download), act("Copy address", copy),
-      about.index && act("Search with it", () => go(`/search?photo=${encodeURIComponent(shown.photo)}`))));
+    el("div", { class: "row actions" }, act("Download picture", download), act("Copy link", copy),
+      about.index && act("Search with this image", () => go(`/search?photo=${encodeURIComponent(shown.photo)}`))));
   const body = el("div", { class: "look" },
-    el("figure", {}, stage, el("figcaption", {}, reading, said)), panel);
+    el("figure", {}, stage, el("figcaption", {}, reading, statusLine)), panel);
   main.append(
-    hero("Where does it look?", "One photograph, one model: what it takes it for, how much every patch counted, and " +
-      "the box that follows, learned without box labels."),
-    examples, fault, body, beside.element);
+    hero("Where does the model look?", "One photograph, one model: the predicted classes, the weight of every patch, and a " +
+      "box, learned without box labels."),
+    examples, errorArea, body, beside.element);
 
   function redraw() {
     if (image) draw(canvas, image, look, view);
   }
 
-  function tell() {
+  function showText() {
     classes.replaceChildren(...look.classes.map(({ name, probability }) => {
       const bar = el("span", { class: "bar", "aria-hidden": "true" });
       bar.style.setProperty("--share", probability);
       return el("li", {}, el("span", { class: "name", title: name }, name), bar,
         el("span", { class: "number" }, percent(probability, 1)));
     }));
-    if (!look.classes.length) classes.append(el("li", { class: "hint" }, "This model names no classes."));
-    if (!held) threshold.set(shown.threshold ?? beginning(look));
+    if (!look.classes.length) classes.append(el("li", { class: "hint" }, "This model has no classifier."));
+    if (!held) threshold.set(shown.threshold ?? startThreshold(look));
     source.textContent = sourceOf(look.threshold) +
-      (boxesOf(look, view).some(isWhole) ? " The box is the whole picture: a higher threshold shrinks it." : "");
+      (boxesOf(look, view).some(isWhole) ? " The box covers the whole image: a higher threshold makes it smaller." : "");
     reset.hidden = shown.threshold === null;
     cells.of(look.map);
     const name = about.examples.find(({ photo }) => photo === shown.photo)?.name || "Your photograph";
     const best = look.classes[0] ? ` ${look.classes[0].name}, ${percent(look.classes[0].probability)}.` : "";
     const [row, column] = highest(look.map);
-    canvas.setAttribute("aria-label", `${name}.${best} Most weight in row ${row + 1} of ${look.map.rows}, ` +
+    canvas.setAttribute("aria-label", `${name}.${best} Highest weight in row ${row + 1} of ${look.map.rows}, ` +
       `column ${column + 1} of ${look.map.columns}.`);
-    const time = look.seconds < 0.0005 ? "Known already" : `Looked in ${look.seconds.toFixed(2)} s`;
-    said.say(`${time}; ${KINDS[look.map.kind] ?? look.map.kind} map.` +
+    const time = look.seconds < 0.0005 ? "Cached" : `Computed in ${look.seconds.toFixed(2)} s`;
+    statusLine.say(`${time}; ${KINDS[look.map.kind] ?? look.map.kind} map.` +
       (isStretched(look) ? ` ${look.width} × ${look.height} pixels, shown stretched.` : ""));
   }
 
-  function sourceOf({ value, source: told, default: guessed }) {
-    if (shown.threshold !== null) return "As you chose it.";
-    if (!guessed) return `Its own threshold: ${told}.`;
-    const begun = beginning(look);
-    return `Not calibrated: ${told}.` + (begun === value ? "" :
-      ` At that, ${value.toFixed(2)}, the box is the whole picture; so it begins at ${begun.toFixed(2)}.`);
+  function sourceOf({ value, source: description, default: isDefault }) {
+    if (shown.threshold !== null) return "Set by you.";
+    if (!isDefault) return `Calibrated: ${description}.`;
+    const start = startThreshold(look);
+    return `Not calibrated: ${description}.` + (start === value ? "" :
+      ` At ${value.toFixed(2)} the box covers the whole image, so the slider starts at ${start.toFixed(2)}.`);
   }
 
   function download() {
@@ -131,19 +131,19 @@ export function enter(main, { about, signal, set, go }) {
   async function copy() {
     try {
       await navigator.clipboard.writeText(location.href);
-      said.say("The address of this view is copied.");
+      statusLine.say("Link copied.");
     } catch {
-      said.say(`The address of this view: ${location.href}`);
+      statusLine.say(`Link to this view: ${location.href}`);
     }
   }
 
-  // The photograph is there before the answer is.
+  // Show the photograph before the response arrives.
   async function photograph(photo, own) {
     const loaded = await loadPhoto(photo, LONGER);
     if (!own.aborted && image !== loaded) {
       [image, look, view.patch] = [loaded, null, null];
       cells.of(null);
-      classes.replaceChildren();  // of the photograph before
+      classes.replaceChildren();  // of the previous photograph
       source.textContent = "";
       body.hidden = false;
       fit(canvas, image, LONGER);
@@ -151,41 +151,41 @@ export function enter(main, { about, signal, set, go }) {
     }
   }
 
-  async function answer(wanted) {
-    fault.replaceChildren();
-    said.say("Looking …", true);
+  async function answer(query) {
+    errorArea.replaceChildren();
+    statusLine.say("Computing …", true);
     try {
       await latest.run(async (own) => {
-        const waiting = (why) => said.say(why, true);
-        const [found] = await Promise.all([
-          askAbout(wanted.photo, "/api/look", wanted, { signal: own, waiting }), photograph(wanted.photo, own),
+        const waiting = (why) => statusLine.say(why, true);
+        const [response] = await Promise.all([
+          requestPhoto(query.photo, "/api/look", query, { signal: own, waiting }), photograph(query.photo, own),
         ]);
         if (own.aborted) return;
-        look = found;
+        look = response;
         view.patch = null;
-        if (!held) view.threshold = wanted.threshold;
+        if (!held) view.threshold = query.threshold;
         redraw();
-        tell();
+        showText();
       });
     } catch (error) {
-      if (cancelled(error) || wanted !== shown) return;
-      said.say("");
-      fault.replaceChildren(trouble(error, () => answer(wanted)));
+      if (cancelled(error) || query !== shown) return;
+      statusLine.say("");
+      errorArea.replaceChildren(errorBox(error, () => answer(query)));
       if (error.code === 404) empty();
     }
   }
 
-  // Nothing of another photograph stays beside the sentence that this one is gone.
+  // Remove the previous photograph when this one does not exist.
   function empty() {
     [image, look] = [null, null];
     body.hidden = true;
     beside.show(null);
   }
 
-  function describe({ pool, backbone, classes: known, accuracy, recommended }) {
+  function describe({ pool, backbone, classes: count, accuracy, recommended }) {
     const parts = [`${pool} on ${backbone}`];
-    if (known) parts.push(`knows ${known} classes and nothing else`);
-    if (accuracy !== null) parts.push(`${accuracy.toFixed(1)}% right on images it was judged on`);
+    if (count) parts.push(`${count} classes`);
+    if (accuracy !== null) parts.push(`${accuracy.toFixed(1)}% accuracy`);
     if (recommended) parts.push("recommended by the tournament");
     return parts.join(", ");
   }
@@ -194,7 +194,7 @@ export function enter(main, { about, signal, set, go }) {
     show(parameters) {
       const model = about.models.find(({ id }) => id === parameters.get("model")) ?? about.models[0];
       const photo = parameters.get("photo") ?? about.examples[0]?.photo;
-      // What an address cannot mean is as if it were not there.
+      // Ignore invalid parameters of the URL.
       const map = model.maps.includes(parameters.get("map")) ? parameters.get("map") : "auto";
       const given = parameters.get("threshold") ? Number(parameters.get("threshold")) : NaN;
       const threshold = given >= 0 && given < 1 ? given : null;
@@ -205,12 +205,12 @@ export function enter(main, { about, signal, set, go }) {
       kinds.value = map;
       mapField.hidden = model.maps.length < 2;
       examples.choose(photo);
-      if (!photo) return said.say("Choose a photograph to begin with.");
-      const wanted = { photo, model: model.id, map, threshold };
-      if (JSON.stringify(wanted) === JSON.stringify(shown)) return;
-      shown = wanted;
+      if (!photo) return statusLine.say("Choose a photograph.");
+      const query = { photo, model: model.id, map, threshold };
+      if (JSON.stringify(query) === JSON.stringify(shown)) return;
+      shown = query;
       beside.show(photo, model.id);
-      answer(wanted);
+      answer(query);
     },
   };
 }

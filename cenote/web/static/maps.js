@@ -1,12 +1,12 @@
-// What a map says, in numbers: its objects at a threshold, its outline, its cells, how much two maps agree.
+// Computations on maps: objects at a threshold, outline, patches, agreement of two maps.
 
-// The foreground of scores 0..255 as the server cuts it: above the threshold's share of the highest.
+// Threshold scores of 0 to 255 as the server does, relative to the highest score.
 export function foreground({ values }, threshold) {
   const cut = Math.floor(threshold * values.reduce((a, b) => Math.max(a, b), 0));
   return values.map((value) => value > cut);
 }
 
-// The box of the largest object (8 neighbours), as shares of width and height; null where there is none.
+// The box of the largest object (8-connected), relative to width and height; null if there is none.
 export function largestBox(scores, threshold) {
   const { side } = scores;
   const inside = foreground(scores, threshold);
@@ -15,16 +15,16 @@ export function largestBox(scores, threshold) {
   for (let start = 0; start < inside.length; start++) {
     if (!inside[start] || seen[start]) continue;
     const waiting = [start];
-    const found = { cells: 0, x0: side, y0: side, x1: 0, y1: 0 };
+    const object = { cells: 0, x0: side, y0: side, x1: 0, y1: 0 };
     seen[start] = 1;
     while (waiting.length) {
       const at = waiting.pop();
       const [x, y] = [at % side, Math.floor(at / side)];
-      found.cells += 1;
-      found.x0 = Math.min(found.x0, x);
-      found.y0 = Math.min(found.y0, y);
-      found.x1 = Math.max(found.x1, x + 1);
-      found.y1 = Math.max(found.y1, y + 1);
+      object.cells += 1;
+      object.x0 = Math.min(object.x0, x);
+      object.y0 = Math.min(object.y0, y);
+      object.x1 = Math.max(object.x1, x + 1);
+      object.y1 = Math.max(object.y1, y + 1);
       for (let v = Math.max(y - 1, 0); v <= Math.min(y + 1, side - 1); v++) {
         for (let u = Math.max(x - 1, 0); u <= Math.min(x + 1, side - 1); u++) {
           const next = v * side + u;
@@ -32,12 +32,12 @@ export function largestBox(scores, threshold) {
         }
       }
     }
-    if (!best || found.cells > best.cells) best = found;
+    if (!best || object.cells > best.cells) best = object;
   }
   return best && { x0: best.x0 / side, y0: best.y0 / side, x1: best.x1 / side, y1: best.y1 / side };
 }
 
-// Marching squares between the centres of cells, with a rim of nothing around: segments [x, y, x, y] in shares.
+// Marching squares between the centres of cells, padded with zeros: relative segments [x, y, x, y].
 export function outline({ side, values }, threshold) {
   const top = values.reduce((a, b) => Math.max(a, b), 0);
   const cut = Math.floor(threshold * top) + 0.5;
@@ -67,7 +67,7 @@ const SEGMENTS = [
   [[2, 3]], [[0, 2]], [[0, 3], [1, 2]], [[1, 2]], [[1, 3]], [[0, 1]], [[0, 3]], [],
 ];
 
-// One cell of a model's own grid: its share of the whole, against an even share, and its place.
+// The weight of one patch, relative to uniform weights, and its rank.
 export function cellOf({ rows, columns, weights }, row, column) {
   const share = weights[row][column];
   const flat = weights.flat();
@@ -83,7 +83,7 @@ export function highest({ weights }) {
   return best;
 }
 
-// The mass that two maps have in the same places: sum of min(a, b) on a grid fine enough for both. 1: the same map.
+// The overlap of two maps: sum of min(a, b) on the finer grid of the two. 1 for equal maps.
 export function agreement(first, second) {
   const rows = Math.max(first.rows, second.rows);
   const columns = Math.max(first.columns, second.columns);
@@ -91,7 +91,7 @@ export function agreement(first, second) {
   return a.reduce((sum, line, y) => sum + line.reduce((some, share, x) => some + Math.min(share, b[y][x]), 0), 0);
 }
 
-// The map on another grid, no mass lost: each cell is laid out evenly over the area it covers.
+// Resample a map to another grid, keeping its sum: each cell is spread evenly over its area.
 function spread({ rows, columns, weights }, toRows, toColumns) {
   const down = shares(rows, toRows);
   const across = shares(columns, toColumns);
@@ -99,7 +99,7 @@ function spread({ rows, columns, weights }, toRows, toColumns) {
   return down.map((from) => across.map((_, x) => from.reduce((sum, s, i) => sum + s * wide[i][x], 0)));
 }
 
-// [to][from]: the part of each of `many` cells that falls into each of `into` cells.
+// [to][from]: the fraction of each of `many` cells that is inside each of `into` cells.
 function shares(many, into) {
   return Array.from({ length: into }, (_, to) => Array.from({ length: many }, (_, from) => {
     const overlap = Math.min((to + 1) / into, (from + 1) / many) - Math.max(to / into, from / many);

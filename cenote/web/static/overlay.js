@@ -1,7 +1,7 @@
-// A photograph on a canvas with its map, outline, boxes and one patch: shared by Look and Compare.
+// Draw a photograph with its map, outline, boxes and selected patch on a canvas.
 import { largestBox, outline } from "./maps.js";
 
-// Matplotlib's inferno at nine places, as in the pictures of `cenote attend`.
+// Nine colours of matplotlib's inferno, as in the pictures of `cenote attend`.
 const INFERNO = [
   [0, 0, 4], [27, 12, 66], [75, 12, 107], [120, 28, 109], [165, 44, 96], [207, 68, 70], [237, 105, 37], [251, 155, 6],
   [252, 255, 164],
@@ -17,7 +17,7 @@ function ramp(share) {
   return INFERNO[low].map((value, i) => value + (at - low) * (INFERNO[low + 1][i] - value));
 }
 
-// Small canvases are made once for a map and stretched smoothly by the browser.
+// Small canvases, created once for each map; the browser scales them smoothly.
 const layers = new WeakMap();
 
 function layer({ side, values }, style, key) {
@@ -26,7 +26,7 @@ function layer({ side, values }, style, key) {
     const pixels = new ImageData(side, side);
     values.forEach((value, i) => {
       const share = value / 255;
-      // Heat: the more was seen, the brighter and the less transparent. Light: what was not seen lies in dark water.
+      // Heat: the higher the score, the brighter and the less transparent. Light: low scores are darkened.
       const [r, g, b] = style === "heat" ? ramp(share) : [2, 18, 24];
       const alpha = style === "heat" ? 0.4 + 0.6 * share : 1 - Math.min(1, share * 1.25);
       pixels.data.set([r, g, b, Math.round(255 * alpha)], 4 * i);
@@ -57,7 +57,7 @@ export function draw(canvas, image, look, view, { from = 0, to = 1, clear = true
       pen.drawImage(layer(look.scores, view.style, look.scores), 0, 0, width, height);
       pen.globalAlpha = 1;
     }
-    const threshold = view.threshold ?? beginning(look);
+    const threshold = view.threshold ?? startThreshold(look);
     if (view.mask) drawOutline(pen, look.scores, threshold, width, height);
     if (view.box) boxesOf(look, view).forEach((box) => isWhole(box) || drawBox(pen, box, width, height));
     if (view.patch) drawPatch(pen, look.map, view.patch, width, height);
@@ -65,9 +65,9 @@ export function draw(canvas, image, look, view, { from = 0, to = 1, clear = true
   pen.restore();
 }
 
-// The server's boxes where they are of this threshold, else what the small map says meanwhile; shares of 0..1.
+// Relative boxes: the server's if they are of this threshold, else computed from the small score map.
 export function boxesOf(look, view) {
-  const threshold = view.threshold ?? beginning(look);
+  const threshold = view.threshold ?? startThreshold(look);
   if (Math.abs(threshold - look.threshold.value) < 1e-6) {
     return look.boxes.map(({ x0, y0, x1, y1 }) => ({
       x0: x0 / look.width, y0: y0 / look.height, x1: x1 / look.width, y1: y1 / look.height,
@@ -77,14 +77,14 @@ export function boxesOf(look, view) {
   return box ? [box] : [];
 }
 
-// A box around everything says nothing: it is told, not drawn.
+// A box around the whole image is not drawn.
 export const isWhole = ({ x0, y0, x1, y1 }) => (x1 - x0) * (y1 - y0) > 0.97;
 
-// Where the threshold begins: the model's own. A default that nobody calibrated, and at which the box is the whole
-// picture, is raised until there is a box to be seen.
-export function beginning({ threshold: { value, default: guessed }, scores, boxes, width, height }) {
+// The initial threshold is the model's. A default at which the box covers the whole image is raised until
+// the box is smaller.
+export function startThreshold({ threshold: { value, default: isDefault }, scores, boxes, width, height }) {
   const whole = boxes.some((b) => isWhole({ x0: b.x0 / width, x1: b.x1 / width, y0: b.y0 / height, y1: b.y1 / height }));
-  if (!guessed || !whole) return value;
+  if (!isDefault || !whole) return value;
   if (!raised.has(scores)) {
     const steps = Array.from({ length: 19 }, (_, i) => (i + 1) / 20).filter((step) => step > value);
     raised.set(scores, steps.find((step) => !isWhole(largestBox(scores, step))) ?? value);
@@ -93,7 +93,7 @@ export function beginning({ threshold: { value, default: guessed }, scores, boxe
 }
 const raised = new WeakMap(); // scores -> threshold
 
-const line = (width) => 2 + width / 500; // a small canvas is shown smaller than it is
+const line = (width) => 2 + width / 500; // a small canvas is scaled down
 
 function drawOutline(pen, scores, threshold, width, height) {
   pen.beginPath();
@@ -112,7 +112,7 @@ function drawOutline(pen, scores, threshold, width, height) {
 
 function drawBox(pen, { x0, y0, x1, y1 }, width, height) {
   const thick = line(width) * 1.4;
-  const inset = thick / 2 + 1; // a box as large as the picture is seen whole
+  const inset = thick / 2 + 1; // keep the lines of a large box inside the image
   const [x, y] = [Math.max(x0 * width, inset), Math.max(y0 * height, inset)];
   const [w, h] = [Math.min(x1 * width, width - inset) - x, Math.min(y1 * height, height - inset) - y];
   pen.strokeStyle = RIM;
@@ -133,9 +133,9 @@ function drawPatch(pen, { rows, columns }, [row, column], width, height) {
   pen.strokeRect(column * w, row * h, w, h);
 }
 
-const LONGEST = 8; // times as long as broad: what is longer is stretched, else it would be a line
+const LONGEST = 8; // maximum aspect ratio: longer images are stretched
 
-// Always as many pixels on the longer side, so that lines are as sharp on a small photograph as on a large one.
+// A fixed longer side, so that lines are equally sharp on small and on large photographs.
 export function fit(canvas, { naturalWidth: width, naturalHeight: height }, longer) {
   const scale = longer / Math.max(width, height);
   canvas.width = Math.round(Math.max(width * scale, longer / LONGEST));

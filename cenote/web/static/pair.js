@@ -1,36 +1,36 @@
-// One photograph through two models, small: their maps, their classes, how much they agree.
-import { cancelled } from "./ask.js";
+// The maps and classes of two models for one photograph, and their agreement.
+import { cancelled } from "./api.js";
 import { el, percent } from "./dom.js";
 import { agreement } from "./maps.js";
 import { draw, fit } from "./overlay.js";
 
 export const verdict = ({ classes: [best] }) =>
-  (best ? `${best.name}, ${percent(best.probability)}` : "names no class");
+  (best ? `${best.name}, ${percent(best.probability)}` : "no classifier");
 
-// `seen` is a promise of [image, left look, right look]; `chosen(model)` when one is clicked.
-export function pairOf(models, view, longer, seen, chosen) {
+// `loaded` is a promise of [image, left look, right look]; `onChoose(model)` is called on a click.
+export function pairOf(models, view, longer, loaded, onChoose) {
   const halves = models.map(({ name }) => ({
     canvas: el("canvas", { width: 4, height: 3, role: "img", "aria-label": `The map of ${name}` }),
     told: el("span", { class: "told" }, "…"),
   }));
   const told = el("span", { class: "agree" }, "…");
   const cards = models.map(({ model, name }, i) =>
-    el("button", { type: "button", class: "card", title: "Look closer", onclick: () => chosen(model) },
+    el("button", { type: "button", class: "card", title: "Show in Look", onclick: () => onChoose(model) },
       halves[i].canvas, el("span", { class: "name" }, name), halves[i].told));
-  let found = null;
+  let content = null;
   const row = {
     element: el("div", { class: "pair" }, cards, told),
-    paint: () => found && halves.forEach((half, i) => draw(half.canvas, found[0], found[i + 1], view)),
+    paint: () => content && halves.forEach((half, i) => draw(half.canvas, content[0], content[i + 1], view)),
   };
-  row.done = seen.then((looks) => {
-    found = looks;
+  row.done = loaded.then((looks) => {
+    content = looks;
     halves.forEach((half, i) => {
-      fit(half.canvas, found[0], longer);
-      half.told.textContent = verdict(found[i + 1]);
+      fit(half.canvas, content[0], longer);
+      half.told.textContent = verdict(content[i + 1]);
     });
     row.paint();
-    const same = found[1].classes[0]?.name === found[2].classes[0]?.name;
-    const value = agreement(found[1].map, found[2].map);
+    const same = content[1].classes[0]?.name === content[2].classes[0]?.name;
+    const value = agreement(content[1].map, content[2].map);
     const words = same ? " agreement, the same class" : " agreement, different classes";
     told.replaceChildren(el("strong", {}, percent(value)), words);
     return { value, same };

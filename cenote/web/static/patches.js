@@ -1,8 +1,8 @@
-// Patches of a map on the stage: pointed at, or walked over with the arrow keys, each tells its weight.
+// Show the weight of the patch under the pointer, or selected with the arrow keys.
 import { el, percent } from "./dom.js";
 import { cellOf, highest } from "./maps.js";
 
-// `point(patch)` draws it; null: none. `reading` is where its weight is told.
+// `point(patch)` draws it, null for none. `reading` shows its weight.
 export function patches(stage, canvas, reading, point) {
   let [map, shown, cursor] = [null, null, null];
 
@@ -10,21 +10,21 @@ export function patches(stage, canvas, reading, point) {
     if (String(patch) === String(shown)) return;
     shown = patch;
     point(patch);
-    tell();
+    showText();
   }
 
-  function tell() {
+  function showText() {
     if (!map || !shown) {
       reading.textContent = map
-        ? `Point at a patch, or use the arrow keys on the picture: ${map.rows} × ${map.columns} patches.`
+        ? `Point at a patch, or use the arrow keys on the image: ${map.rows} × ${map.columns} patches.`
         : "";
       return;
     }
     const [row, column] = shown;
     const { share, times, place, of } = cellOf(map, row, column);
     reading.replaceChildren(
-      el("strong", {}, percent(share, share < 0.1 ? 2 : 1)), " of the whole weight, ",
-      el("strong", {}, `${times.toPrecision(2)} ×`), " an even share; ",
+      el("strong", {}, percent(share, share < 0.1 ? 2 : 1)), " of the total weight, ",
+      el("strong", {}, `${times.toPrecision(2)} ×`), " the uniform weight; ",
       `${ordinal(place)} of ${of} patches (row ${row + 1}, column ${column + 1})`);
   }
 
@@ -42,7 +42,7 @@ export function patches(stage, canvas, reading, point) {
     if (!map || (!step && event.key !== "Escape")) return;
     event.preventDefault();
     if (!step) return show((cursor = null));
-    // The first key shows where the most weight is; from there on they move.
+    // The first key selects the patch of the highest weight.
     cursor = cursor
       ? [within(cursor[0] + step[0], map.rows), within(cursor[1] + step[1], map.columns)]
       : highest(map);
@@ -50,9 +50,9 @@ export function patches(stage, canvas, reading, point) {
   });
 
   return {
-    of(found) {
-      [map, shown, cursor] = [found, null, null];
-      tell();
+    of(newMap) {
+      [map, shown, cursor] = [newMap, null, null];
+      showText();
     },
   };
 }

@@ -1,13 +1,13 @@
-// Photographs of the visitor's own: chosen, dropped or pasted; sent with progress, cancelled, sent again if forgotten.
-import { Failure, Latest, address, ask, cancelled, pause, send } from "./ask.js";
+// Uploads: chosen, dropped or pasted files, with progress; sent again if the server has lost them.
+import { Failure, Latest, address, request, cancelled, pause, send } from "./api.js";
 import { el, percent } from "./dom.js";
 
-const own = new Map(); // photo -> how to send it again: a server that started anew has forgotten it, this page has not
-const returning = new Map(); // photo -> promise of its being sent again
+const own = new Map(); // photo -> function that sends it again, for a server that was restarted
+const returning = new Map(); // photo -> promise of a repeated upload
 const pictures = new Map(); // address -> promise of an image
 
 export const isPhoto = (name) => /^[0-9a-f]{32}$/.test(name ?? "");
-const lost = () => new Failure("This photograph is not here any more: upload it again, or choose another one.", 404);
+const lost = () => new Failure("This photograph is no longer stored: upload it again, or choose another one.", 404);
 
 export const picture = (photo, side) => address(`/api/photos/${encodeURIComponent(photo)}`, { side });
 export const entryPicture = (entry, side) => address(`/api/entries/${encodeURIComponent(entry)}`, { side });
@@ -19,7 +19,7 @@ function load(source) {
     image.src = source;
     pictures.set(source, image.decode().then(() => image, async () => {
       pictures.delete(source);
-      const answer = await fetch(source).catch(() => null); // once more, for the sentence
+      const answer = await fetch(source).catch(() => null); // again, for the error message
       const told = await answer?.json?.().catch(() => null);
       throw new Failure(told?.detail ?? "The photograph could not be read from the server.", answer?.status ?? 0);
     }));
@@ -27,7 +27,7 @@ function load(source) {
   return pictures.get(source);
 }
 
-// A picture on the page that was refused because many were asked for is asked for again; `gone` if it is not there.
+// Request an image again while the server is busy; call `gone` if it does not exist.
 export function patient(image, gone) {
   let tries = 0;
   image.addEventListener("error", async () => {
@@ -39,16 +39,16 @@ export function patient(image, gone) {
   return image;
 }
 
-function keep(found, again) {
-  own.set(found.photo, again);
+function keep(info, again) {
+  own.set(info.photo, again);
   if (own.size > 20) own.delete(own.keys().next().value);
-  return found;
+  return info;
 }
 
 async function upload(file, limits, { progress, signal, waiting } = {}) {
   if (limits?.bytes && file.size > limits.bytes) {
     const mega = (bytes) => `${(bytes / 1e6).toFixed(bytes < 1e7 ? 1 : 0)} MB`;
-    throw new Failure(`This file has ${mega(file.size)}; at most ${mega(limits.bytes)} are taken here.`, 413);
+    throw new Failure(`This file has ${mega(file.size)}; the limit is ${mega(limits.bytes)}.`, 413);
   }
   for (;;) {
     try {
@@ -61,8 +61,8 @@ async function upload(file, limits, { progress, signal, waiting } = {}) {
   }
 }
 
-// What asks about a photograph; if the server no longer has it and this page does, it is sent again, once for all.
-async function insisting(photo, work) {
+// Run a request for a photograph; if the server no longer has it, upload it again, once for all requests.
+async function withPhoto(photo, work) {
   if (!isPhoto(photo)) throw lost();
   try {
     return await work();
@@ -77,20 +77,20 @@ async function insisting(photo, work) {
   }
 }
 
-export const askAbout = (photo, path, parameters, options) => insisting(photo, () => ask(path, parameters, options));
-export const loadPhoto = (photo, side) => insisting(photo, () => load(picture(photo, side)));
+export const requestPhoto = (photo, path, parameters, options) => withPhoto(photo, () => request(path, parameters, options));
+export const loadPhoto = (photo, side) => withPhoto(photo, () => load(picture(photo, side)));
 
-// An indexed image as a photograph that can be looked at: the server has its file.
+// Use an image of the index as a photograph.
 export async function adopt(entry, options) {
-  const found = await ask(`/api/entries/${encodeURIComponent(entry)}`, {}, { ...options, method: "POST" });
-  return keep(found, () => adopt(entry));
+  const info = await request(`/api/entries/${encodeURIComponent(entry)}`, {}, { ...options, method: "POST" });
+  return keep(info, () => adopt(entry));
 }
 
-// A tile that takes a photograph. `taken({photo, width, height})` is called once it is at the server.
+// A tile for uploads. `taken({photo, width, height})` is called when the server has the photograph.
 export function picker({ limits, signal, taken, target = document.body, label = "Your photograph" }) {
   const latest = new Latest();
   const input = el("input", { type: "file", accept: "image/*", class: "away", tabIndex: -1, "aria-hidden": "true" });
-  const bar = el("progress", { max: 1, "aria-label": "sent" });
+  const bar = el("progress", { max: 1, "aria-label": "Upload" });
   const stop = el("button", { type: "button", class: "small", onclick: () => latest.cancel() }, "Cancel");
   const sentence = el("p", { class: "hint", role: "status" });
   const button = el("button", { type: "button", class: "pick", onclick: () => input.click() },
@@ -106,21 +106,21 @@ export function picker({ limits, signal, taken, target = document.body, label = 
     bar.removeAttribute("value");
     sentence.textContent = "Sending …";
     try {
-      const found = await latest.run((own) => upload(file, limits, {
+      const info = await latest.run((own) => upload(file, limits, {
         signal: own,
         progress: (share) => {
           bar.value = share;
-          sentence.textContent = share < 1 ? `Sending, ${percent(share)}` : "Being read …";
+          sentence.textContent = share < 1 ? `Sending, ${percent(share)}` : "Processing …";
         },
         waiting: (why) => (sentence.textContent = why),
       }));
       sentence.textContent = "";
       busy.hidden = true;
-      taken(found);
+      taken(info);
     } catch (error) {
       busy.hidden = true;
       box.classList.toggle("bad", !cancelled(error));
-      sentence.textContent = cancelled(error) ? "Cancelled; nothing was sent." : error.message;
+      sentence.textContent = cancelled(error) ? "Cancelled." : error.message;
     }
   }
 
@@ -142,7 +142,7 @@ export function picker({ limits, signal, taken, target = document.body, label = 
     if (carries(event)) (event.preventDefault(), take(imageIn(event.dataTransfer.files)));
   }, { signal });
   signal?.addEventListener("abort", () => latest.cancel());
-  // What was told of a file before, when something else is asked.
+  // Remove the message of a previous file.
   box.clear = () => {
     if (!busy.hidden) return;
     box.classList.remove("bad");

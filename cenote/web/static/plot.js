@@ -1,4 +1,4 @@
-// Accuracy against trained parameters, with the seeds' spread; names where there is room. The table has the numbers.
+// Accuracy against trained parameters, with the standard deviation over seeds, and names where they fit.
 import { el, svg } from "./dom.js";
 
 const [WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM] = [900, 420, 56, 30, 24, 52];
@@ -48,17 +48,17 @@ export function plot({ standings, recommended }) {
 function upwards(rows, picture) {
   const low = Math.min(...rows.map((row) => row.mean - (row.deviation ?? 0)));
   const high = Math.max(...rows.map((row) => row.mean + (row.deviation ?? 0)));
-  const room = (high - low || 1) * 0.1;
-  const up = (value) => FLOOR - ((value - low + room) / (high - low + 2 * room)) * (FLOOR - TOP);
-  const step = nice((high - low + 2 * room) / 6);
-  for (let mark = Math.ceil((low - room) / step) * step; mark <= high + room; mark += step) {
+  const margin = (high - low || 1) * 0.1;
+  const up = (value) => FLOOR - ((value - low + margin) / (high - low + 2 * margin)) * (FLOOR - TOP);
+  const step = nice((high - low + 2 * margin) / 6);
+  for (let mark = Math.ceil((low - margin) / step) * step; mark <= high + margin; mark += step) {
     picture.append(svg("line", { class: "grid", x1: LEFT, x2: END, y1: up(mark), y2: up(mark) }),
       svg("text", { class: "mark", x: LEFT - 8, y: up(mark) + 4, "text-anchor": "end" }, String(+mark.toFixed(2))));
   }
   return up;
 }
 
-// Logarithmic, with as many marks as there is room for.
+// A logarithmic axis.
 function acrossOf(rows, picture) {
   const logs = rows.map((row) => Math.log10(row.trained));
   const [first, last] = [Math.min(...logs) - 0.1, Math.max(...logs) + 0.1];
@@ -78,7 +78,7 @@ function acrossOf(rows, picture) {
 const short = (n) =>
   (n >= 1e6 ? `${+(n / 1e6).toFixed(1)}M` : n >= 1e3 ? `${+(n / 1e3).toFixed(1)}k` : n.toFixed(0));
 
-// A free place beside a point, or none: then its name is in the tooltip and in the table.
+// A free position for a label, or null; the name is also in the tooltip and in the table.
 function place(x, y, width, taken) {
   for (const away of [10, 17]) {
     const [right, left, middle] = [away, -away - width, -width / 2];

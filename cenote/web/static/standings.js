@@ -39,10 +39,10 @@ function accuracy(row, text) {
 export function standings(target) {
   const head = el("tr");
   const body = el("tbody");
-  const said = el("p", { class: "away", role: "status" });
+  const statusLine = el("p", { class: "away", role: "status" });
   const table = el("table", { class: "standings" }, el("caption", { class: "away" }, "Standings"),
     el("thead", {}, head), body);
-  target.append(el("div", { class: "scroll", tabIndex: 0, role: "region", "aria-label": "Standings" }, table), said);
+  target.append(el("div", { class: "scroll", tabIndex: 0, role: "region", "aria-label": "Standings" }, table), statusLine);
   let sorted = { name: "accuracy", down: true };
   let [columns, rows, best, heads] = [[], [], null, ""];
 
@@ -60,13 +60,13 @@ export function standings(target) {
   function sort({ name, numeric }) {
     sorted = { name, down: sorted.name === name ? !sorted.down : numeric };
     draw();
-    said.textContent = `Sorted by ${name}, ${sorted.down ? "from high to low" : "from low to high"}`;
+    statusLine.textContent = `Sorted by ${name}, ${sorted.down ? "from high to low" : "from low to high"}`;
   }
 
   function draw() {
     const shown = columns.filter(({ cell }) => rows.some((row) => known(cell(row).value)));
     const names = String(shown.map(({ name }) => name));
-    if (heads !== names) { // else the focus would be lost
+    if (heads !== names) { // keep the focus if the columns are the same
       heads = names;
       head.replaceChildren(...shown.map((column) => {
         const properties = { scope: "col", class: column.numeric ? "number" : "", data: { name: column.name } };

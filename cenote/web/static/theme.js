@@ -1,10 +1,10 @@
-// Before the first paint, so not a module: the theme that was chosen, kept where storage is allowed.
+// Set the stored theme before the first paint, hence not a module.
 (() => {
-  let kept = null;
+  let theme = null;
   try {
-    kept = localStorage.getItem("cenote-theme");
+    theme = localStorage.getItem("cenote-theme");
   } catch {
-    // A browser that keeps nothing follows the system.
+    // Without storage, the theme of the system is used.
   }
-  if (kept === "light" || kept === "dark") document.documentElement.dataset.theme = kept;
+  if (theme === "light" || theme === "dark") document.documentElement.dataset.theme = theme;
 })();

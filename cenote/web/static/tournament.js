@@ -1,75 +1,75 @@
-// Tournament: the standings while it runs, then the table and the plot of its report.
-import { Latest, ask, cancelled, pause } from "./ask.js";
-import { counted, el, hero, status, trouble } from "./dom.js";
+// Tournament: live standings, then the table and the plot of the report.
+import { Latest, request, cancelled, pause } from "./api.js";
+import { counted, el, hero, status, errorBox } from "./dom.js";
 import { plot } from "./plot.js";
 import { standings } from "./standings.js";
 
 export const title = "Tournament";
-const [EVERY, SLOWLY] = [2000, 15000]; // milliseconds, while it runs, and while nobody knows
+const [EVERY, SLOWLY] = [2000, 15000]; // milliseconds between requests, while it runs and otherwise
 
 export function enter(main, { about, signal, refresh }) {
   if (!about.tournament) {
     main.append(hero("Tournament", "No tournament is served here. ",
-      el("code", {}, "cenote tournament DATA -o RUN"), " lets every pooling play on your images; ",
+      el("code", {}, "cenote tournament DATA -o RUN"), " compares all poolings on your images; ",
       el("code", {}, "cenote serve RUN"), " shows it, also while it runs."));
     return { show() {} };
   }
   const latest = new Latest();
   signal.addEventListener("abort", () => latest.cancel());
-  const head = hero("Tournament", "Reading its folder …");
+  const head = hero("Tournament", "Loading …");
   const [heading, lead] = head.children;
-  const said = status();
+  const statusLine = status();
   const bar = el("progress", { max: 1, "aria-label": "Progress of the tournament" });
-  const running = el("div", { class: "running", hidden: true }, bar, said);
-  const fault = el("div");
+  const running = el("div", { class: "running", hidden: true }, bar, statusLine);
+  const errorArea = el("div");
   const [table, picture, notes] = [el("div"), el("div"), el("div", { class: "notes" })];
   const full = el("p", {}, el("a", { class: "button", href: "/report" }, "The full report"),
     el("span", { class: "hint" }, " with maps of every candidate, notes and the command that made it"));
   full.hidden = true;
-  main.append(head, running, fault, table, picture, notes, full);
+  main.append(head, running, errorArea, table, picture, notes, full);
   let [board, drawn] = [null, null];
 
-  function tell(found) {
-    const { report, contenders } = found;
-    heading.textContent = report ? `Which pooling suits ${report.data}?` : `Tournament: ${found.name}`;
-    running.hidden = !found.running;
-    full.hidden = !(report && found.page);
-    if (found.running) {
-      if (found.total) bar.value = found.done / found.total;
+  function showStandings(response) {
+    const { report, contenders } = response;
+    heading.textContent = report ? `Which pooling suits ${report.data}?` : `Tournament: ${response.name}`;
+    running.hidden = !response.running;
+    full.hidden = !(report && response.page);
+    if (response.running) {
+      if (response.total) bar.value = response.done / response.total;
       else bar.removeAttribute("value");
-      said.say([found.stage, found.total ? `${found.done} of ${found.total} epochs` : ""].filter(Boolean).join(", "), true);
+      statusLine.say([response.stage, response.total ? `${response.done} of ${response.total} epochs` : ""].filter(Boolean).join(", "), true);
     }
-    lead.textContent = report?.recommendation ?? (found.running
+    lead.textContent = report?.recommendation ?? (response.running
       ? `Training ${counted(contenders.length, "candidate")}, the best first so far.`
-      : `${found.stage[0].toUpperCase()}${found.stage.slice(1)}.`);
+      : `${response.stage[0].toUpperCase()}${response.stage.slice(1)}.`);
     board ??= standings(table);
     board.show(report?.standings ?? contenders.map(training), report?.recommended, report?.table);
     if (report && drawn !== JSON.stringify(report.standings)) {
       drawn = JSON.stringify(report.standings);
       picture.replaceChildren(plot(report));
       notes.replaceChildren(el("p", {}, `${report.backbone}, frozen; ${counted(report.seeds, "seed")}; trained on ` +
-        `${counted(report.train_images, "image")}, judged on ${counted(report.images, `${report.judged} image`)}. ` +
+        `${counted(report.train_images, "image")}, evaluated on ${counted(report.images, `${report.judged} image`)}. ` +
         `= tied with the first (differences up to ${report.noise.toFixed(1)}); ★ recommended.`));
     }
   }
 
   async function follow() {
-    fault.replaceChildren();
+    errorArea.replaceChildren();
     try {
       await latest.run(async (own) => {
         for (let before = null; ;) {
-          const found = await ask("/api/tournament", {}, { signal: own, waiting: (why) => said.say(why, true) });
+          const response = await request("/api/tournament", {}, { signal: own, waiting: (why) => statusLine.say(why, true) });
           if (own.aborted) return;
-          tell(found);
-          const state = `${found.running} ${found.stage}`;
-          if (before !== null && before !== state) refresh(); // there may be more models to look through
+          showStandings(response);
+          const state = `${response.running} ${response.stage}`;
+          if (before !== null && before !== state) refresh(); // there may be new models
           before = state;
-          if (found.report && found.page) return;
-          await pause(found.running ? EVERY : SLOWLY, own); // also for the report's page, which comes after it
+          if (response.report && response.page) return;
+          await pause(response.running ? EVERY : SLOWLY, own); // also for /report, which is written later
         }
       });
     } catch (error) {
-      if (!cancelled(error)) fault.replaceChildren(trouble(error, follow));
+      if (!cancelled(error)) errorArea.replaceChildren(errorBox(error, follow));
     }
   }
 
@@ -82,7 +82,7 @@ export function enter(main, { about, signal, refresh }) {
 
 const mean = (values) => (values?.length ? values.reduce((sum, value) => sum + value, 0) / values.length : null);
 
-// While it runs: test accuracy of the seeds that are over, else the best on validation so far.
+// While it runs: the test accuracy of finished seeds, else the validation accuracy so far.
 function training({ name, group, accuracy, val, epoch }) {
   return { name, group, mean: mean(accuracy) ?? mean(val), sure: Boolean(accuracy?.length), epoch };
 }

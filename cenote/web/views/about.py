@@ -13,7 +13,7 @@ from pydantic import Field
 from starlette.exceptions import HTTPException
 
 from ... import __version__
-from ..schemas import IndexInfo, ModelInfo, PhotoInfo, Schema, error_responses
+from ..schemas import IndexInfo, ModelInfo, PhotoInfo, Schema
 from ..service import Contents, Service, WorkerRequest
 from ..state import Limits, ServerState, State
 from .tournament import TournamentInfo, TournamentResponse, read_tournament
@@ -47,7 +47,7 @@ class ContentsRequest(WorkerRequest):
         return service.contents()
 
 
-@router.get("/health", responses=error_responses())
+@router.get("/health")
 async def get_health(state: State) -> HealthResponse:
     """Return whether the worker is ready, and the memory of server and worker."""
     pids = [os.getpid(), *filter(None, [state.jobs.worker.pid])]
@@ -55,7 +55,7 @@ async def get_health(state: State) -> HealthResponse:
     return HealthResponse(status=state.jobs.status, queue=queue, memory_mb=memory_mb(pids))
 
 
-@router.get("/api/about", responses=error_responses(503))
+@router.get("/api/about")
 async def get_about(state: State) -> AboutResponse:
     """Return what is served: models, examples, the index, a tournament, and limits."""
     tournament = None

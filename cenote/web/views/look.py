@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
-from ..schemas import Schema, error_responses
+from ..schemas import Schema
 from ..service import Service, WorkerRequest
 from ..state import State
 from .photos import PhotoDigest
@@ -112,10 +112,11 @@ class LookRequest(WorkerRequest):
     ) -> LookResponse:
         import torch
 
+        from ...models.class_map import ForwardPass
         from ...predict.boxes import MapPrediction, boxes_from_map
         from ...predict.open_model import class_names
 
-        forward = photo.apply(predictor.model, predictor.kind)
+        forward = ForwardPass(predictor.model, photo.images, predictor.kind, photo.features)
         probabilities, names = torch.ones(1), class_names(predictor.model)
         if forward.logits is not None:
             probabilities = forward.logits.float().softmax(1)[0]
@@ -156,9 +157,7 @@ class LookRequest(WorkerRequest):
         )
 
 
-@router.get(
-    "/api/look", response_model=LookResponse, responses=error_responses(404, 422, 500, 503, 504)
-)
+@router.get("/api/look", response_model=LookResponse)
 async def look(request: Request, state: State, query: Annotated[LookRequest, Query()]) -> Response:
     """Return the classes, the attention map and the boxes of a photograph."""
     answer = await state.answer(request, query, state.photos.get(query.photo).content)

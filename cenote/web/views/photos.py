@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect
 
 from ..jobs import busy
 from ..photos import MAX_SIDE, Photo, PhotoRequired, encode_photo
-from ..schemas import PhotoInfo, error_responses, jpeg_responses
+from ..schemas import JPEG, PhotoInfo
 from ..service import Service, WorkerRequest
 from ..state import State
 
@@ -40,12 +40,7 @@ Side = Annotated[int, Query(ge=16, le=MAX_SIDE, description="longer side at most
 router = APIRouter()
 
 
-@router.post(
-    "/api/photos",
-    status_code=201,
-    openapi_extra=UPLOAD_BODY,
-    responses=error_responses(403, 408, 413, 415, 500, 503, 504),
-)
+@router.post("/api/photos", status_code=201, openapi_extra=UPLOAD_BODY)
 async def upload_photo(request: Request, state: State) -> PhotoInfo:
     """Keep a photograph in memory, under the digest of its file."""
     if state.uploads >= MAX_UPLOADS:
@@ -68,7 +63,7 @@ async def upload_photo(request: Request, state: State) -> PhotoInfo:
     return state.photos.get(digest).info()
 
 
-@router.get("/api/photos/{photo}", response_class=Response, responses=jpeg_responses(404, 422))
+@router.get("/api/photos/{photo}", response_class=Response, responses=JPEG)
 async def get_photo(
     state: State, photo: Annotated[PhotoDigest, Path()], side: Side = MAX_SIDE
 ) -> Response:

@@ -12,7 +12,7 @@ from pydantic import Field
 from starlette.exceptions import HTTPException
 
 from ..photos import Photo, encode_jpeg
-from ..schemas import EntryId, PhotoInfo, Schema, error_responses, jpeg_responses
+from ..schemas import JPEG, EntryId, PhotoInfo, Schema
 from ..service import Service, WorkerRequest
 from ..state import State
 from .photos import PhotoDigest, Side
@@ -110,11 +110,7 @@ class EntryPhotoRequest(WorkerRequest):
         return service.index.photo_of_row(self.entry)
 
 
-@router.get(
-    "/api/search",
-    response_model=SearchResponse,
-    responses=error_responses(404, 422, 500, 503, 504),
-)
+@router.get("/api/search", response_model=SearchResponse)
 async def search(
     request: Request, state: State, query: Annotated[ImageSearchRequest, Query()]
 ) -> Response:
@@ -129,11 +125,7 @@ async def search(
     return Response(answer, media_type="application/json")
 
 
-@router.get(
-    "/api/entries/{n}",
-    response_class=Response,
-    responses=jpeg_responses(404, 410, 422, 500, 503, 504),
-)
+@router.get("/api/entries/{n}", response_class=Response, responses=JPEG)
 async def get_entry(
     request: Request, state: State, n: Annotated[Row, Path()], side: Side = 320
 ) -> Response:
@@ -143,11 +135,7 @@ async def get_entry(
     return Response(content, media_type="image/jpeg", headers=headers)
 
 
-@router.post(
-    "/api/entries/{n}",
-    status_code=201,
-    responses=error_responses(403, 404, 410, 422, 500, 503, 504),
-)
+@router.post("/api/entries/{n}", status_code=201)
 async def use_entry_as_photo(
     request: Request, state: State, n: Annotated[Row, Path()]
 ) -> PhotoInfo:

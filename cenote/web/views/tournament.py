@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict
 from typing import Any
 
 from fastapi import APIRouter
 from pydantic import Field
 from starlette.exceptions import HTTPException
 
-from ...train.tournament.progress import read_progress
-from ..schemas import Schema, error_responses
+from ...train.tournament.progress import CandidateProgress, read_progress
+from ..schemas import Schema
 from ..sources import strip_directories
 from ..state import ServerState, State
 
 router = APIRouter()
-
-
-class ContenderStanding(Schema):
-    name: str
-    group: str
-    accuracy: list[float] = Field(description="percent, of every seed that is finished")
-    val: list[float] = Field(
-        description="percent of validation images, of every seed; the last one may still train"
-    )
-    epoch: int = Field(description="of the training that is in progress")
 
 
 class TournamentInfo(Schema):
@@ -39,10 +28,10 @@ class TournamentResponse(TournamentInfo):
     total: int
     report: dict[str, Any] | None
     page: bool = Field(description="whether /report exists: it is written after the standings")
-    contenders: list[ContenderStanding]
+    contenders: list[CandidateProgress]
 
 
-@router.get("/api/tournament", responses=error_responses(404))
+@router.get("/api/tournament")
 async def get_tournament(state: State) -> TournamentResponse:
     """Return the standings of the tournament."""
     if not state.sources.tournaments:
@@ -59,8 +48,6 @@ async def read_tournament(state: ServerState) -> TournamentResponse:
                 progress = await asyncio.to_thread(read_progress, folder, state.pool_groups)
             except ValueError as error:
                 raise HTTPException(404, strip_directories(str(error))) from None
-            state.standings[folder] = TournamentResponse(
-                **asdict(progress), page=state.has_report()
-            )
+            state.standings[folder] = TournamentResponse(**vars(progress), page=state.has_report())
         response: TournamentResponse = state.standings[folder]
         return response

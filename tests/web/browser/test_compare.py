@@ -71,7 +71,7 @@ def test_agreement_is_the_mass_in_common(page: Any) -> None:
 
 def _wiped(page: Any, share: float) -> int:
     """A number for the pixels of the picture, but for its edges, where the line of the wipe stands."""
-    slide(page, "Wipe between the two", share)
+    slide(page, "Divider", share)
     found: int = page.locator(".stage canvas").evaluate(
         """canvas => {
           const { data } = canvas.getContext("2d").getImageData(8, 0, canvas.width - 16, canvas.height);

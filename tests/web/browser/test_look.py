@@ -56,7 +56,7 @@ def test_the_threshold_is_followed_at_once_and_then_by_the_server(page: Any) -> 
         slide(page, "Threshold", 0.8)
     box = answered.value.json()["boxes"][0]
     expect(page).to_have_url(re.compile(r"threshold=0\.8"))
-    reset = page.get_by_role("button", name="Back to its own")
+    reset = page.get_by_role("button", name="Reset threshold")
     expect(reset).to_be_visible()
     assert box["x1"] > box["x0"] and answered.value.json()["threshold"]["value"] == 0.8
     reset.click()
@@ -213,13 +213,13 @@ def test_a_threshold_that_nobody_calibrated_says_so(page: Any) -> None:
     expect(page.locator(".panel .hint", has_text=threshold["source"])).to_be_visible()
     found = page.evaluate(
         """async () => {
-          const { beginning } = await import("/static/overlay.js");
+          const { startThreshold } = await import("/static/overlay.js");
           const scores = { side: 4, values: [...Array(4).fill(100), ...Array(12).fill(255)] };
           const look = (guessed, x1) => ({
             threshold: { value: 0.1, default: guessed }, scores: { ...scores }, width: 10, height: 10,
             boxes: [{ x0: 0, y0: 0, x1, y1: 10 }],
           });
-          return [beginning(look(true, 10)), beginning(look(false, 10)), beginning(look(true, 5))];
+          return [startThreshold(look(true, 10)), startThreshold(look(false, 10)), startThreshold(look(true, 5))];
         }"""
     )
     assert found == [0.4, 0.1, 0.1]  # 100 of 255 is between 0.35 and 0.4

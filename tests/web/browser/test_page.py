@@ -154,7 +154,7 @@ def test_the_api_has_a_page(page: Any, keep: Any) -> None:
         ".operation", has=page.locator("code", has_text=re.compile("^/api/about$"))
     )
     about.get_by_text("Try it").click()
-    about.get_by_role("button", name="Ask").click()
+    about.get_by_role("button", name="Send").click()
     expect(about.locator("pre")).to_contain_text('"recommended"')
     keep("api")
 

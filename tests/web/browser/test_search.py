@@ -45,7 +45,7 @@ def test_by_text_by_image_and_by_both(page: Any, photograph: Path) -> None:
     answered(page)
     expect(page.locator(".given img")).to_be_visible()
     expect(page.locator("main > .status")).to_contain_text(re.compile(r"\bfreedom\b"))
-    slide(page, "More image, or more text?", 0.8)
+    slide(page, "Weight of the text", 0.8)
     expect(page).to_have_url(re.compile("weight=0.8"))
     expect(page.locator("main > .status")).to_contain_text(re.compile(r"\bweicom\b"))
     page.locator(".why summary").click()
@@ -65,7 +65,7 @@ def test_on_from_a_result(page: Any, context: Any) -> None:
     expect(closer).to_contain_text("3 of 24")
     page.keyboard.press("ArrowRight")
     expect(closer).to_contain_text("4 of 24")
-    closer.get_by_role("button", name="Search from this one").click()
+    closer.get_by_role("button", name="Search with this image").click()
     expect(page).to_have_url(re.compile(r"/search\?entry=\d+$"))
     expect(page.locator("main > .status")).to_contain_text(re.compile(r"\bimage\b"))
     found = answered(page)
@@ -97,7 +97,7 @@ def test_back_closes_a_result_and_nothing_else(page: Any) -> None:
         expect(page).to_have_url(re.compile(r"/search\?text=dog$"))
         assert answered(page) == found
     page.locator(".result").first.click()
-    dialog.get_by_role("button", name="Search from this one").click()
+    dialog.get_by_role("button", name="Search with this image").click()
     expect(page).to_have_url(re.compile(r"entry=\d+$"))
     answered(page)
     for text in ("dog", "cat"):  # one step each: the dialogs left none behind
@@ -110,7 +110,7 @@ def test_a_result_can_be_looked_at(page: Any) -> None:
     page.goto("/search?text=dog")
     answered(page)
     page.locator(".result").first.click()
-    page.get_by_role("button", name="Look at it").click()
+    page.get_by_role("button", name="Show in Look").click()
     expect(page).to_have_url(re.compile(r"/look\?photo=\w+"))
     expect(page.locator(".classes li")).to_have_count(5)
 
@@ -125,7 +125,7 @@ def test_filters_and_what_is_not_wanted(page: Any) -> None:
     expect(page).to_have_url(re.compile("class="))
     expect(page.locator(".answer[aria-busy]")).to_have_count(0)
     assert {text.split(" · ")[0] for text in answered(page)} == {name}
-    page.get_by_label("but not", exact=True).fill("night")
+    page.get_by_label("Without", exact=True).fill("night")
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile("not=night"))
     answered(page)
@@ -183,14 +183,14 @@ def test_a_full_queue_is_waited_for(page: Any) -> None:
     def answer(route: Any) -> None:
         if full[0]:
             route.fulfill(
-                status=503, headers={"retry-after": "0.2"}, json={"detail": "All hands are full."}
+                status=503, headers={"retry-after": "0.2"}, json={"detail": "The queue is full."}
             )
         else:
             route.continue_()
 
     page.route(re.compile("/api/search"), answer)
     page.goto("/search?text=cat")
-    expect(page.locator("main > .status")).to_contain_text("All hands are full.")
+    expect(page.locator("main > .status")).to_contain_text("The queue is full.")
     full[0] = False
     answered(page)
 

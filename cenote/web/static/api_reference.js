@@ -1,13 +1,13 @@
-// The OpenAPI document as a page: what can be asked, with which parameters, what comes back; GET can be tried.
-import { ask } from "./ask.js";
-import { el, field, trouble } from "./dom.js";
+// Render the OpenAPI description: endpoints, parameters, responses; GET requests can be tried.
+import { request } from "./api.js";
+import { el, field, errorBox } from "./dom.js";
 
 const target = document.getElementById("operations");
 const LIMITS = {
   minimum: "≥", maximum: "≤", exclusiveMinimum: ">", exclusiveMaximum: "<", minLength: "length ≥",
   maxLength: "length ≤", pattern: "like",
 };
-const MOST = 20_000; // characters of an answer that are shown
+const MOST = 20_000; // characters of a response that are shown
 
 function typeOf(schema) {
   if (!schema) return "";
@@ -22,7 +22,7 @@ function typeOf(schema) {
 }
 
 function kindOf(schema = {}) {
-  const some = [schema, ...(schema.anyOf ?? [])]; // a limit may stand beside "or null"
+  const some = [schema, ...(schema.anyOf ?? [])]; // optional types keep their limits in anyOf
   const limits = some.flatMap((one) => Object.entries(LIMITS).filter(([name]) => one[name] !== undefined)
     .map(([name, sign]) => `${sign} ${one[name]}`));
   const given = schema.default ?? null;
@@ -34,12 +34,12 @@ function parametersOf({ parameters = [], requestBody }) {
   const line = (name, where, kind, meaning = "") =>
     el("tr", {}, el("th", { scope: "row" }, name), [where, kind, meaning].map((cell) => el("td", {}, cell)));
   const rows = parameters.map(({ name, in: where, required, description, schema }) =>
-    line(el("code", {}, name), required ? `${where}, needed` : where, kindOf(schema), description));
+    line(el("code", {}, name), required ? `${where}, required` : where, kindOf(schema), description));
   for (const [kind, { schema }] of Object.entries(requestBody?.content ?? {})) {
-    rows.push(line("body", "needed", `${kind}: ${typeOf(schema)}`));
+    rows.push(line("body", "required", `${kind}: ${typeOf(schema)}`));
   }
   if (!rows.length) return null;
-  const heads = ["name", "where", "kind", "meaning"].map((head) => el("th", { scope: "col" }, head));
+  const heads = ["name", "in", "type", "description"].map((head) => el("th", { scope: "col" }, head));
   return el("div", { class: "scroll" }, el("table", {}, el("caption", { class: "away" }, "Parameters"),
     el("thead", {}, el("tr", {}, heads)), el("tbody", {}, rows)));
 }
@@ -51,13 +51,13 @@ function answersOf({ responses = {} }) {
   }));
 }
 
-// A form for a question that changes nothing.
+// A form to try a GET request.
 function trial(path, { parameters = [] }) {
   const inputs = parameters.filter(({ in: where }) => where !== "header")
     .map((parameter) => ({ ...parameter, input: el("input", { type: "text", autocomplete: "off" }) }));
   const shown = el("pre", { tabIndex: 0, hidden: true });
-  const picture = el("img", { alt: "The answer", hidden: true });
-  const said = el("p", { class: "status", role: "status" });
+  const picture = el("img", { alt: "The response", hidden: true });
+  const statusLine = el("p", { class: "status", role: "status" });
 
   function address() {
     const query = new URLSearchParams();
@@ -72,29 +72,29 @@ function trial(path, { parameters = [] }) {
   async function run(event) {
     event.preventDefault();
     const [asked, started] = [address(), performance.now()];
-    said.textContent = `GET ${asked} …`;
+    statusLine.textContent = `GET ${asked} …`;
     try {
       const answer = await fetch(asked);
       const image = answer.headers.get("content-type")?.startsWith("image/");
       if (image) picture.src = URL.createObjectURL(await answer.blob());
       else shown.textContent = pretty(await answer.text());
       [picture.hidden, shown.hidden] = [!image, Boolean(image)];
-      said.textContent = `GET ${asked}: ${answer.status}, ${Math.round(performance.now() - started)} ms`;
+      statusLine.textContent = `GET ${asked}: ${answer.status}, ${Math.round(performance.now() - started)} ms`;
     } catch {
-      said.textContent = "The server does not answer. Is `cenote serve` still running?";
+      statusLine.textContent = "The server does not answer. Is `cenote serve` still running?";
     }
   }
 
   return el("details", {}, el("summary", {}, "Try it"),
     el("form", { class: "row", onsubmit: run }, inputs.map(({ name, input }) => field(name, input)),
-      el("button", { type: "submit" }, "Ask")), said, shown, picture);
+      el("button", { type: "submit" }, "Send")), statusLine, shown, picture);
 }
 
 function pretty(text) {
   try {
     text = JSON.stringify(JSON.parse(text), null, 1);
   } catch {
-    // Then as it is.
+    // Not JSON.
   }
   return text.length > MOST ? `${text.slice(0, MOST)} …` : text;
 }
@@ -104,7 +104,7 @@ function shapesOf(schemas) {
     description && el("p", { class: "hint" }, description),
     el("ul", { class: "answers" }, Object.entries(properties).map(([key, schema]) => el("li", {},
       el("code", {}, key), ` ${typeOf(schema)} `, el("span", { class: "hint" }, schema.description ?? "")))));
-  return el("section", {}, el("h2", {}, "Shapes"), Object.entries(schemas).map(shape));
+  return el("section", {}, el("h2", {}, "Schemas"), Object.entries(schemas).map(shape));
 }
 
 function sectionOf(path, verb, operation) {
@@ -116,12 +116,12 @@ function sectionOf(path, verb, operation) {
 
 async function begin() {
   try {
-    const { paths, components } = await ask("/api/openapi.json");
+    const { paths, components } = await request("/api/openapi.json");
     target.replaceChildren(...Object.entries(paths).flatMap(([path, operations]) =>
       Object.entries(operations).map(([verb, operation]) => sectionOf(path, verb, operation))),
       shapesOf(components?.schemas ?? {}));
   } catch (error) {
-    target.replaceChildren(trouble(error, begin));
+    target.replaceChildren(errorBox(error, begin));
   }
 }
 begin();

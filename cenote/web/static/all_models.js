@@ -1,32 +1,32 @@
-// The same photograph through every model, side by side: asked as they come into view, a few at a time.
-import { Line, cancelled } from "./ask.js";
+// The maps of all models for one photograph, requested when they scroll into view, a few at a time.
+import { TaskQueue, cancelled } from "./api.js";
 import { el, percent, roving, status } from "./dom.js";
 import { draw, fit } from "./overlay.js";
-import { askAbout, loadPhoto } from "./photos.js";
+import { requestPhoto, loadPhoto } from "./photos.js";
 
 const LONGER = 400;
 
-export function sideBySide(models, view, signal, chosen) {
-  const said = status();
+export function allModels(models, view, signal, onChoose) {
+  const statusLine = status();
   const grid = el("div", { class: "cards" });
   const element = el("section", { class: "beside", "aria-label": "All models side by side" },
-    el("h2", {}, "The same photograph through every model"), said, grid);
+    el("h2", {}, "The same photograph, all models"), statusLine, grid);
   element.hidden = models.length < 2;
   let [photo, cards, own] = [null, [], null];
-  const near = new IntersectionObserver((seen) => seen.forEach((one) => one.isIntersecting && ask(one.target)),
+  const near = new IntersectionObserver((seen) => seen.forEach((one) => one.isIntersecting && load(one.target)),
     { rootMargin: "400px" });
   signal.addEventListener("abort", () => (near.disconnect(), own?.abort()));
 
   const begin = () => {
     own?.abort();
     own = new AbortController();
-    own.line = new Line(2);
+    own.line = new TaskQueue(2);
     near.disconnect();
     cards = models.map((model) => {
       const canvas = el("canvas", { width: 4, height: 3, role: "img", "aria-label": `The map of ${model.name}` });
       const told = el("span", { class: "told" }, "…");
       const name = el("span", { class: "name" }, model.recommended ? `${model.name} ★` : model.name);
-      const card = el("button", { type: "button", class: "card", onclick: () => chosen(model.id) }, canvas, name, told);
+      const card = el("button", { type: "button", class: "card", onclick: () => onChoose(model.id) }, canvas, name, told);
       return Object.assign(card, { model, canvas, told, look: null, image: null, asked: false });
     });
     grid.replaceChildren(...cards);
@@ -38,11 +38,11 @@ export function sideBySide(models, view, signal, chosen) {
   function progress() {
     const done = cards.filter((card) => card.look).length;
     const busy = cards.some((card) => card.asked && !card.look && !card.failed);
-    const more = busy || done === cards.length ? "" : "; the others look when they come into view";
-    said.say(done === cards.length ? `All ${done} have looked` : `${done} of ${cards.length} have looked${more}`, busy);
+    const more = busy || done === cards.length ? "" : "; the others are computed when they scroll into view";
+    statusLine.say(done === cards.length ? `Maps of all ${done} models` : `${done} of ${cards.length} maps${more}`, busy);
   }
 
-  async function ask(card) {
+  async function load(card) {
     if (card.asked) return;
     card.asked = true;
     near.unobserve(card);
@@ -53,13 +53,13 @@ export function sideBySide(models, view, signal, chosen) {
       card.image = await loadPhoto(asked, LONGER);
       fit(card.canvas, card.image, LONGER);
       paint(card);
-      const look = await line.add(() => askAbout(asked, "/api/look", { photo: asked, model: card.model.id }, {
-        signal: stop, waiting: (why) => said.say(why, true),
+      const look = await line.add(() => requestPhoto(asked, "/api/look", { photo: asked, model: card.model.id }, {
+        signal: stop, waiting: (why) => statusLine.say(why, true),
       }), stop);
       if (stop.aborted) return;
       card.look = look;
       const best = look.classes[0];
-      card.told.textContent = best ? `${best.name}, ${percent(best.probability)}` : "names no class";
+      card.told.textContent = best ? `${best.name}, ${percent(best.probability)}` : "no classifier";
       paint(card);
       progress();
     } catch (error) {
@@ -70,17 +70,17 @@ export function sideBySide(models, view, signal, chosen) {
     }
   }
 
-  // Each with its own threshold: the one in the panel is of one model's map.
+  // Each with its model's threshold: the one in the panel belongs to one model.
   const paint = ({ canvas, image, look }) =>
     image && draw(canvas, image, look, { ...view, threshold: null, patch: null });
 
   return {
     element,
     redraw: () => cards.forEach(paint),
-    show(wanted, model) {
-      element.hidden = models.length < 2 || !wanted;
+    show(nextPhoto, model) {
+      element.hidden = models.length < 2 || !nextPhoto;
       if (element.hidden) return own?.abort(), near.disconnect(), (photo = null);
-      if (wanted !== photo) ((photo = wanted), begin());
+      if (nextPhoto !== photo) ((photo = nextPhoto), begin());
       for (const card of cards) card.setAttribute("aria-pressed", String(card.model.id === model));
     },
   };

@@ -1,13 +1,13 @@
-// Questions to the server: answers are JSON, errors are sentences, a full queue is waited for.
+// Requests to the server: responses are JSON, errors are sentences, 503 is tried again.
 
 export class Failure extends Error {
-  constructor(sentence, code = 0) {
-    super(sentence);
+  constructor(message, code = 0) {
+    super(message);
     this.code = code;
   }
 }
 
-const PATIENCE = 60; // times that a full queue, or a worker that starts again, is waited for
+const PATIENCE = 60; // attempts while the server is busy or its worker restarts
 const GONE = "The server does not answer. Is `cenote serve` still running?";
 
 export const address = (path, parameters = {}) => {
@@ -21,8 +21,8 @@ export const address = (path, parameters = {}) => {
   return text ? `${path}?${text}` : path;
 };
 
-// `waiting(sentence)` hears why there is no answer yet.
-export async function ask(path, parameters, { signal, waiting, method = "GET" } = {}) {
+// `waiting(message)` is called before each new attempt.
+export async function request(path, parameters, { signal, waiting, method = "GET" } = {}) {
   for (let tries = 0; ; tries++) {
     let response;
     try {
@@ -32,10 +32,10 @@ export async function ask(path, parameters, { signal, waiting, method = "GET" } 
       throw new Failure(GONE);
     }
     if (response.ok) return response.json();
-    const sentence = await reason(response);
-    if (response.status !== 503 || tries >= PATIENCE) throw new Failure(sentence, response.status);
+    const message = await reason(response);
+    if (response.status !== 503 || tries >= PATIENCE) throw new Failure(message, response.status);
     const seconds = Math.min(Math.max(Number(response.headers.get("retry-after")) || 1, 0.2), 30);
-    waiting?.(`${sentence} Asking again in ${seconds} s.`);
+    waiting?.(`${message} Trying again in ${seconds} s.`);
     await pause(seconds * 1000, signal);
   }
 }
@@ -45,12 +45,12 @@ async function reason(response) {
     const { detail } = await response.json();
     if (typeof detail === "string") return detail;
   } catch {
-    // Not from this server, or cut off.
+    // Not JSON: not from this server, or incomplete.
   }
-  return unsaid(response.status);
+  return statusMessage(response.status);
 }
 
-const unsaid = (code) => `The server answered ${code} without saying why.`;
+const statusMessage = (code) => `The server answered with status ${code}.`;
 
 export function pause(milliseconds, signal) {
   return new Promise((resolve, reject) => {
@@ -64,7 +64,7 @@ export function pause(milliseconds, signal) {
 
 export const cancelled = (error) => error?.name === "AbortError";
 
-// A newer question cancels the older one.
+// Run one task at a time: a new one cancels the previous one.
 export class Latest {
   #controller = null;
 
@@ -79,8 +79,8 @@ export class Latest {
   }
 }
 
-// Many questions, a few at a time, in the order in which they came.
-export class Line {
+// Run tasks in order, a limited number at the same time.
+export class TaskQueue {
   #waiting = [];
   #running = 0;
 
@@ -111,18 +111,18 @@ export class Line {
   }
 }
 
-// XMLHttpRequest, because fetch does not tell how much was sent.
+// XMLHttpRequest, because fetch does not report the progress of uploads.
 export function send(file, { progress, signal }) {
   return new Promise((resolve, reject) => {
     const request = new XMLHttpRequest();
     const body = new FormData();
-    body.append("file", file, "photograph"); // its name is nobody's business
+    body.append("file", file, "photograph"); // the file name is private
     request.open("POST", "/api/photos");
     request.responseType = "json";
     request.upload.onprogress = (event) => event.lengthComputable && progress?.(event.loaded / event.total);
     request.onload = () => {
       if (request.status === 201) resolve(request.response);
-      else reject(Object.assign(new Failure(request.response?.detail ?? unsaid(request.status), request.status),
+      else reject(Object.assign(new Failure(request.response?.detail ?? statusMessage(request.status), request.status),
         { after: Number(request.getResponseHeader("retry-after")) || 1 }));
     };
     request.onerror = () => reject(new Failure(GONE));

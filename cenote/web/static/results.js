@@ -1,8 +1,8 @@
-// What was found: a grid, and a closer look at one.
-import { cancelled } from "./ask.js";
+// Search results: a grid, and a dialog for one result.
+import { cancelled } from "./api.js";
 import { counted, el, openDialog, roving } from "./dom.js";
 import { adopt, entryPicture, patient } from "./photos.js";
-import { why } from "./why.js";
+import { explain } from "./explanation.js";
 
 const labels = ({ label, domain }) => [label, domain].filter(Boolean).join(" · ");
 
@@ -11,18 +11,18 @@ export function placeholders(many) {
     Array.from({ length: many }, () => el("div", { class: "result waiting" })));
 }
 
-export function answerOf(found, wanted, actions) {
-  if (!found.results.length) {
-    return el("p", { class: "lead" }, found.searched
-      ? "Nothing was found: fewer words, or another filter, may help."
-      : "No image passes the filters: take one of them away.");
+export function resultGrid(response, query, actions) {
+  if (!response.results.length) {
+    return el("p", { class: "lead" }, response.searched
+      ? "No results: try fewer words, or another filter."
+      : "No image matches the filters: remove one of them.");
   }
-  const reasons = () => why(found, wanted).map((reason) => el("div", {}, reason));
+  const reasons = () => explain(response, query).map((reason) => el("div", {}, reason));
   const grid = el("div", { class: "results", role: "group", "aria-label": "Results, the best first" },
-    found.results.map((result, place) =>
-      card(result, place, () => closer(found.results, place, reasons, actions))));
+    response.results.map((result, place) =>
+      card(result, place, () => closer(response.results, place, reasons, actions))));
   roving(grid);
-  return el("div", {}, el("details", { class: "why" }, el("summary", {}, "Why these matched"), reasons()), grid);
+  return el("div", {}, el("details", { class: "why" }, el("summary", {}, "Explanation"), reasons()), grid);
 }
 
 function shot(result, side, loading) {
@@ -32,7 +32,7 @@ function shot(result, side, loading) {
   return patient(image, () => image.replaceWith(gone()));
 }
 
-const gone = () => el("span", { class: "gone" }, "This file is no longer there");
+const gone = () => el("span", { class: "gone" }, "This file no longer exists");
 
 function card(result, place, onclick) {
   const score = result.score.toFixed(3);
@@ -41,47 +41,47 @@ function card(result, place, onclick) {
   return el("button", { type: "button", class: "result", onclick, "aria-label": told },
     shot(result, 256, place < 12 ? "eager" : "lazy"),
     el("span", { class: "told" }, el("span", { class: "name" }, name), el("span", { class: "number" }, score)),
-    result.duplicates > 0 && el("span", { class: "badge" }, `+${result.duplicates} alike`));
+    result.duplicates > 0 && el("span", { class: "badge" }, `+${result.duplicates} duplicates`));
 }
 
 function closer(results, place, reasons, { from, add, look }) {
   const dialog = el("dialog", { class: "closer", "aria-label": "Result" });
   const body = el("div", { class: "inside" });
-  const said = el("p", { class: "hint", role: "status" });
+  const statusLine = el("p", { class: "hint", role: "status" });
   const controller = new AbortController();
   const leave = (then) => () => (dialog.close(), then());
   const act = (name, onclick, kind = "") => el("button", { type: "button", class: kind, onclick }, name);
 
   async function lookAt(entry) {
-    said.textContent = "Taking it along …";
+    statusLine.textContent = "Loading …";
     try {
       const { photo } = await adopt(entry, { signal: controller.signal });
       leave(() => look(photo))();
     } catch (error) {
-      if (!cancelled(error)) said.textContent = error.message;
+      if (!cancelled(error)) statusLine.textContent = error.message;
     }
   }
 
   function show(at) {
     place = (at + results.length) % results.length;
     const result = results[place];
-    const alike = `${counted(result.duplicates, "more picture")} of the same look`;
+    const alike = counted(result.duplicates, "near duplicate");
     const facts = [labels(result), result.name, `${result.width} × ${result.height} pixels`,
       `score ${result.score.toFixed(4)}`, result.duplicates > 0 && alike];
-    said.textContent = "";
+    statusLine.textContent = "";
     body.replaceChildren(shot(result, 1024, "eager"), el("div", { class: "facts" },
       el("h2", {}, `${place + 1} of ${results.length}`), result.caption && el("p", {}, result.caption),
       el("ul", {}, facts.filter(Boolean).map((fact) => el("li", {}, fact))),
-      el("h3", {}, "Why it matched"), el("div", { class: "why hint" }, reasons()),
+      el("h3", {}, "Explanation"), el("div", { class: "why hint" }, reasons()),
       el("div", { class: "row actions" },
-        act("Search from this one", leave(() => from(result.entry)), "main"),
+        act("Search with this image", leave(() => from(result.entry)), "main"),
         act("… and add a text", leave(() => add(result.entry))),
-        look && !result.missing && act("Look at it", () => lookAt(result.entry))), said));
+        look && !result.missing && act("Show in Look", () => lookAt(result.entry))), statusLine));
   }
 
   const arrow = (sign, name, step) =>
     el("button", { type: "button", class: "small", "aria-label": name, onclick: () => show(place + step) }, sign);
-  dialog.append(el("div", { class: "row ahead" }, arrow("←", "The one before", -1), arrow("→", "The next one", 1),
+  dialog.append(el("div", { class: "row ahead" }, arrow("←", "Previous", -1), arrow("→", "Next", 1),
     act("Close", () => dialog.close(), "small")), body);
   dialog.addEventListener("keydown", (event) => {
     if (event.key === "ArrowRight") show(place + 1);

@@ -1,17 +1,17 @@
-// The strip of examples, with the tile for a photograph of one's own in front.
+// The exampleStrip of examples, with the upload tile in front.
 import { el, roving } from "./dom.js";
 import { isPhoto, picture } from "./photos.js";
 
-export function strip(examples, chosen, pickerTile) {
+export function exampleStrip(examples, onChoose, pickerTile) {
   const tileOf = (photo, name, kind = "tile") =>
-    el("button", { type: "button", class: kind, data: { photo }, title: name, onclick: () => chosen(photo) },
+    el("button", { type: "button", class: kind, data: { photo }, title: name, onclick: () => onChoose(photo) },
       el("img", { src: picture(photo, 160), alt: name }));
   const tiles = examples.map(({ photo, name }) => tileOf(photo, name || "An example"));
   const list = el("div", { class: "tiles", role: "group", "aria-label": "Examples" }, tiles);
   const element = el("div", { class: "strip" }, pickerTile, list);
   const focus = tiles.length ? roving(list) : null;
 
-  // A photograph of the visitor's own becomes a tile, too.
+  // An uploaded photograph becomes a tile, too.
   element.choose = (photo) => {
     pickerTile.clear();
     if (isPhoto(photo) && !tiles.some((tile) => tile.dataset.photo === photo)) {
