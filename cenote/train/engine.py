@@ -20,7 +20,7 @@ from ..predict.distributed import any_process, gathered, rank, spread, summed, w
 from .checkpoint import NAME, load_checkpoint, save_checkpoint
 from .config import OptimizationConfig, refuse_changes
 from .log import RunLog
-from .schedules import lr_factor, out_of_patience
+from .schedules import Schedule, out_of_patience
 from .state import TrainState, active_states, device_of
 
 AMP = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -109,6 +109,19 @@ def file_names(dataset: Dataset, positions: Sequence[int]) -> str:
     return f"{names} and {more} more" if more > 0 else names
 
 
+def create_schedule(settings: OptimizationConfig) -> Schedule:
+    return Schedule(
+        settings.schedule,
+        settings.epochs,
+        settings.warmup,
+        settings.min_lr / settings.lr if settings.lr else 0.0,
+        settings.step_every,
+        settings.step_factor,
+        settings.power,
+        settings.plateau,
+    )
+
+
 class Engine:
     """Trains the states of a task.
 
@@ -126,6 +139,7 @@ class Engine:
     ) -> None:
         self.task, self.settings, self.folder = task, settings, folder
         self.identity, self.resume_folder = identity or {}, resume_folder or folder
+        self.schedule = create_schedule(settings)
         self.epoch = self.step = 0  # completed epochs, and completed steps of the current one
         self.loss_sums = torch.zeros(len(task.states), dtype=torch.float64)  # over `images`
         self.images = self.unreadable = 0  # of the current epoch
@@ -174,7 +188,7 @@ class Engine:
         for i, state in enumerate(self.task.states):
             if state.failed is None:
                 loss = self._backward(self.modules[i], state, micro_batches, images)
-                factor = lr_factor(self.settings, epoch, state.scores)
+                factor = self.schedule.factor(epoch, state.scores)
                 # A step along gradients that are not finite would ruin the weights.
                 if not math.isfinite(loss) or not state.step(
                     factor, self.settings.clip, self.task.before_update
@@ -265,7 +279,7 @@ class Engine:
 
     def _log_plateau(self, state: TrainState) -> None:
         before, after = (
-            lr_factor(self.settings, self.epoch + 1, scores)
+            self.schedule.factor(self.epoch + 1, scores)
             for scores in (state.scores[:-1], state.scores)
         )
         if self.settings.schedule == "plateau" and after < before:

@@ -4,33 +4,42 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
-
-if TYPE_CHECKING:
-    from .config import OptimizationConfig
+from dataclasses import dataclass
+from typing import Literal
 
 ScheduleName = Literal["cosine", "step", "poly", "plateau", "constant"]
 
 
-def lr_factor(settings: OptimizationConfig, epoch: float, scores: Sequence[float] = ()) -> float:
-    """Return the factor of the base learning rate; epoch 2.5 is half-way through the third.
+@dataclass(frozen=True)
+class Schedule:
+    """The factor of the base learning rate: linear warm-up, then the schedule `name`."""
 
-    `scores` of the completed epochs are used by the schedule "plateau".
-    """
-    if epoch < settings.warmup:
-        return epoch / settings.warmup
-    duration = max(settings.epochs - settings.warmup, 1e-12)
-    done = min((epoch - settings.warmup) / duration, 1.0)
-    if settings.schedule == "cosine":
-        floor = settings.min_lr / settings.lr if settings.lr else 0.0
-        return floor + (1 - floor) * (1 + math.cos(math.pi * done)) / 2
-    if settings.schedule == "step":
-        return float(settings.step_factor ** math.floor(epoch / settings.step_every))
-    if settings.schedule == "poly":
-        return float((1 - done) ** settings.power)
-    if settings.schedule == "plateau":
-        return float(settings.step_factor ** count_plateaus(scores, settings.plateau))
-    return 1.0
+    name: ScheduleName
+    epochs: int
+    warmup: float = 0.0  # epochs
+    floor: float = 0.0  # factor at the end of the cosine
+    step_every: float = 30.0  # epochs
+    step_factor: float = 0.1  # of a step or a plateau
+    power: float = 0.9  # of the polynomial
+    plateau: int = 5  # epochs without a new best score
+
+    def factor(self, epoch: float, scores: Sequence[float] = ()) -> float:
+        """Return the factor; epoch 2.5 is half-way through the third.
+
+        `scores` of the completed epochs are used by "plateau".
+        """
+        if epoch < self.warmup:
+            return epoch / self.warmup
+        done = min((epoch - self.warmup) / max(self.epochs - self.warmup, 1e-12), 1.0)
+        if self.name == "cosine":
+            return self.floor + (1 - self.floor) * (1 + math.cos(math.pi * done)) / 2
+        if self.name == "step":
+            return float(self.step_factor ** math.floor(epoch / self.step_every))
+        if self.name == "poly":
+            return float((1 - done) ** self.power)
+        if self.name == "plateau":
+            return float(self.step_factor ** count_plateaus(scores, self.plateau))
+        return 1.0
 
 
 def count_plateaus(scores: Sequence[float], patience: int) -> int:

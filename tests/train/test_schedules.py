@@ -8,28 +8,30 @@ import pytest
 import torch
 
 from cenote.train.config import OptimizationConfig, refuse_changes
-from cenote.train.schedules import lr_factor, out_of_patience
+from cenote.train.engine import create_schedule
+from cenote.train.schedules import Schedule, out_of_patience
 
 
 def test_cosine_with_warm_up() -> None:
     settings = OptimizationConfig(epochs=20, lr=0.1, warmup=5, min_lr=0.01)
-    assert [lr_factor(settings, e) for e in (0, 1, 2.5, 5)] == pytest.approx([0, 0.2, 0.5, 1])
+    schedule = create_schedule(settings)
+    assert [schedule.factor(e) for e in (0, 1, 2.5, 5)] == pytest.approx([0, 0.2, 0.5, 1])
     for epoch in (5, 7.25, 12.5, 20):
         cosine = 0.01 + (0.1 - 0.01) * 0.5 * (1 + math.cos(math.pi * (epoch - 5) / 15))
-        assert 0.1 * lr_factor(settings, epoch) == pytest.approx(cosine)
+        assert 0.1 * schedule.factor(epoch) == pytest.approx(cosine)
 
 
 def test_steps_count_from_the_beginning() -> None:
     """The learning rate falls to a tenth every 15 epochs of 50."""
-    settings = OptimizationConfig(epochs=50, schedule="step", step_every=15)
-    factors = [lr_factor(settings, e) for e in (0, 14.99, 15, 29.99, 30, 45)]
+    schedule = Schedule("step", epochs=50, step_every=15)
+    factors = [schedule.factor(e) for e in (0, 14.99, 15, 29.99, 30, 45)]
     assert factors == pytest.approx([1, 1, 0.1, 0.1, 0.01, 0.001])
 
 
 def test_poly_and_constant() -> None:
-    poly = OptimizationConfig(epochs=10, schedule="poly", power=0.9)
-    assert [lr_factor(poly, e) for e in (0, 5, 10)] == pytest.approx([1, 0.5**0.9, 0])
-    assert lr_factor(OptimizationConfig(epochs=10, schedule="constant"), 7) == 1
+    poly = Schedule("poly", epochs=10, power=0.9)
+    assert [poly.factor(e) for e in (0, 5, 10)] == pytest.approx([1, 0.5**0.9, 0])
+    assert Schedule("constant", epochs=10).factor(7) == 1
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -47,9 +49,9 @@ def test_a_plateau_is_torchs(seed: int, patience: int) -> None:
         threshold_mode="abs",
         eps=0.0,
     )
-    settings = OptimizationConfig(epochs=40, schedule="plateau", plateau=patience, step_factor=0.5)
+    schedule = Schedule("plateau", epochs=40, plateau=patience, step_factor=0.5)
     for epoch, score in enumerate(scores):
-        assert lr_factor(settings, epoch + 0.5, scores[:epoch]) == optimizer.param_groups[0]["lr"]
+        assert schedule.factor(epoch + 0.5, scores[:epoch]) == optimizer.param_groups[0]["lr"]
         theirs.step(score)
 
 
