@@ -35,10 +35,10 @@ class Backbone(nn.Module):
     @property
     def prefix(self) -> int:
         """Tokens in front of the patches: CLS and registers."""
-        known = getattr(self.model, "num_prefix_tokens", None)
+        count = getattr(self.model, "num_prefix_tokens", None)
         return (
-            int(known)
-            if known
+            int(count)
+            if count
             else sum(token.shape[1] for token in class_tokens(self.model).values())
         )
 
@@ -130,8 +130,8 @@ class Backbone(nn.Module):
             if size[0] % m or size[1] % m:
                 near = [max(round(s / m), 1) * m for s in size]
                 return f"{what}: height and width must be multiples of {m}, for example {near[0]}x{near[1]}"
-        own, first = self._own_size(), (str(error).splitlines() or [""])[0]
-        return f"{what}, its size is {own[0]}x{own[1]} (img_size=... makes it with another): {first[:200]}"
+        size, first = self._own_size(), (str(error).splitlines() or [""])[0]
+        return f"{what}, its size is {size[0]}x{size[1]} (img_size=... makes it with another): {first[:200]}"
 
     def classifier(self) -> nn.Linear | None:
         """The model's own last linear layer, if it has one for features of `dim` channels."""

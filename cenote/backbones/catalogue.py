@@ -17,10 +17,10 @@ def families() -> dict[str, list[str]]:
     import timm
     from timm.models import _registry
 
-    found: dict[str, list[str]] = {}
+    by_family: dict[str, list[str]] = {}
     for name in timm.list_models():
-        found.setdefault(_registry._model_to_module[name], []).append(name)
-    return dict(sorted(found.items()))
+        by_family.setdefault(_registry._model_to_module[name], []).append(name)
+    return dict(sorted(by_family.items()))
 
 
 def family(name: str) -> str:
@@ -56,14 +56,14 @@ def select(pattern: str = "", every: bool = False) -> list[str]:
             for f, names in families().items()
             for name in (names if every else [representative(f)])
         ]
-    found = [
+    names = [
         name
         for f, names in families().items()
         for name in names
         if fnmatch(name, pattern) or fnmatch(f, pattern)
     ]
-    if not found:
+    if not names:
         raise ValueError(
             f"no architecture and no family of timm matches '{pattern}' (for example 'vit_*')"
         )
-    return found
+    return names

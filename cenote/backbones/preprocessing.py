@@ -61,8 +61,8 @@ class Preprocessing:
     def _interpolation(self) -> Any:
         from torchvision.transforms import InterpolationMode
 
-        known = {mode.value: mode for mode in InterpolationMode}
-        return known.get(
+        modes = {mode.value: mode for mode in InterpolationMode}
+        return modes.get(
             self.interpolation, InterpolationMode.BICUBIC
         )  # timm's "random" is for training
 

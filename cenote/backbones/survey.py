@@ -53,13 +53,13 @@ def confirmed(checks: Sequence[Check], earnest: Sequence[Check]) -> list[Check]:
     truth = {check.family: check for check in earnest}
     fixed = []
     for check in checks:
-        found = truth.get(check.family, check)
-        if check.ok and not found.any_size and (check.any_size or ONE_SIZE in found.why):
-            kept = [
+        answer = truth.get(check.family, check)
+        if check.ok and not answer.any_size and (check.any_size or ONE_SIZE in answer.why):
+            reasons = [
                 note for note in check.why.split("; ") if note and note not in (ONE_SIZE, WHEN_MADE)
             ]
-            size = ONE_SIZE if ONE_SIZE in found.why else WHEN_MADE
-            check = replace(check, any_size=False, why="; ".join([*kept, size]))
+            size = ONE_SIZE if ONE_SIZE in answer.why else WHEN_MADE
+            check = replace(check, any_size=False, why="; ".join([*reasons, size]))
         fixed.append(check)
     return fixed
 
@@ -115,12 +115,12 @@ def checks_table(checks: Sequence[Check], style: str = "text") -> str:
 
 def families_table(style: str = "text") -> str:
     """A row for every family, from the last check of all."""
-    found = checked()
+    results = checked()
     if style == "json":
-        return json.dumps(found, indent=2)
+        return json.dumps(results, indent=2)
     heads = ("Family", "Smallest", "Parameters", "Work", "CLS", "Any size", "Notes")
     rows = []
-    for row in found["families"]:
+    for row in results["families"]:
         n = row["architectures"]
         cls = f"{row['cls_removable']} of {row['cls']} removable" if row["cls"] else ""
         notes = [
@@ -153,14 +153,14 @@ def families_table(style: str = "text") -> str:
 
 
 def totals() -> str:
-    found = checked()
+    results = checked()
     count = {
-        key: sum(row[key] for row in found["families"])
+        key: sum(row[key] for row in results["families"])
         for key in ("architectures", "work", "cls", "cls_removable", "any_size")
     }
     return (
-        f"{count['work']} of {count['architectures']} architectures of timm {found['timm']} work, in "
-        f"{sum(row['work'] > 0 for row in found['families'])} of {len(found['families'])} families. "
+        f"{count['work']} of {count['architectures']} architectures of timm {results['timm']} work, in "
+        f"{sum(row['work'] > 0 for row in results['families'])} of {len(results['families'])} families. "
         f"{count['cls']} have a CLS token, {count['cls_removable']} of them without it too. "
         f"{count['any_size']} take any size at run time."
     )

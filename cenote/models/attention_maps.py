@@ -56,13 +56,13 @@ def cls_scores(
         raise ValueError(
             f"'{backbone.name}' has no CLS token (or it was removed: keep_cls=True keeps it)"
         )
-    features, seen = run_with_hook(
+    features, all_scores = run_with_hook(
         backbone, images, lambda call: call.scores(slice(0, 1))[..., 0, :]
     )
     tokens = features.grid[0] * features.grid[1] + backbone.prefix
     # Late class attention (CaiT, XCiT) has blocks before it that mix channels, or part of the
     # tokens.
-    rows = [s for s in seen if s.shape[-1] == tokens and len(s) == len(images)]
+    rows = [s for s in all_scores if s.shape[-1] == tokens and len(s) == len(images)]
     if not rows:
         raise ValueError(_unseen(backbone))
     if block is None:
@@ -100,8 +100,8 @@ def rollout(model: nn.Module, images: Tensor) -> Tensor:
         row[..., 0] = 1
     else:
         row[..., backbone.prefix :] = 1 / patches
-    last: Any = getattr(backbone.model, "blocks", [None])
-    skip = getattr(last[-1], "msa_skip", True)  # SAR's last block has no skip connection
+    blocks: Any = getattr(backbone.model, "blocks", [None])
+    skip = getattr(blocks[-1], "msa_skip", True)  # SAR's last block has no skip connection
     for call in reversed(
         calls
     ):  # only one row of the product is wanted: vectors times matrices, from the left
@@ -116,8 +116,8 @@ def _step(row: Tensor, call: AttentionCall) -> Tensor:
     total = torch.zeros_like(row)
     for h in range(heads):
         mask = None if call.mask is None else call.mask.expand(*call.q.shape[:3], -1)[:, h]
-        one = AttentionCall(call.q[:, h], call.k[:, h], call.v, mask, call.scale)
-        total = total + row @ one.scores().softmax(-1)
+        head_call = AttentionCall(call.q[:, h], call.k[:, h], call.v, mask, call.scale)
+        total = total + row @ head_call.scores().softmax(-1)
     return total / heads
 
 
@@ -142,9 +142,9 @@ def last_qkv(model: nn.Module, images: Tensor, rotated: bool = True) -> QKV:
     backbone = backbone_of(model)
     refuse_differential(backbone)
     with before_rotation(backbone) as plain:
-        features, seen = run_with_hook(backbone, images, lambda call: call, keep=1)
+        features, calls = run_with_hook(backbone, images, lambda call: call, keep=1)
     patches = features.grid[0] * features.grid[1]
-    call = seen[-1] if seen else None
+    call = calls[-1] if calls else None
     if call is None or call.k.shape[-2] != patches + backbone.prefix or len(call.k) != len(images):
         raise ValueError(_unseen(backbone))
     q, k = call.q, call.k
@@ -187,15 +187,15 @@ def last_keys(model: nn.Module, images: Tensor, source: str = "auto") -> PatchKe
         return PatchKeys(tokens, grid, "map")
     refuse_differential(backbone)
     with before_rotation(backbone) as plain:
-        (tokens, grid, _), seen = run_with_hook(backbone, images, lambda call: call.k, keep=1)
+        (tokens, grid, _), keys = run_with_hook(backbone, images, lambda call: call.k, keep=1)
     count = grid[0] * grid[1]
-    if not seen or seen[-1].shape[-2] != count + backbone.prefix or len(seen[-1]) != len(images):
+    if not keys or keys[-1].shape[-2] != count + backbone.prefix or len(keys[-1]) != len(images):
         if source == "block":
             raise ValueError(
                 f"no attention over all patches was seen in '{backbone.name}': its keys are its map"
             )
         return PatchKeys(tokens, grid, "map")  # convolutions, windows
-    k, before = seen[-1], plain.get("k_norm")  # (B, h, prefix + N, d)
+    k, before = keys[-1], plain.get("k_norm")  # (B, h, prefix + N, d)
     k = before if before is not None and before.shape == k.shape else k
     return PatchKeys(k[..., -count:, :].transpose(1, 2).flatten(2), grid, "block")
 
@@ -203,11 +203,11 @@ def last_keys(model: nn.Module, images: Tensor, source: str = "auto") -> PatchKe
 @contextmanager
 def before_rotation(backbone: Backbone) -> Iterator[dict[str, Tensor]]:
     """The last outputs of the layers through which q and k go just before they are rotated."""
-    found: dict[str, Tensor] = {}
+    outputs: dict[str, Tensor] = {}
 
     def keep(name: str) -> Callable[..., None]:
         def hook(module: nn.Module, inputs: Any, out: Tensor) -> None:
-            found[name] = out
+            outputs[name] = out
 
         return hook
 
@@ -215,7 +215,7 @@ def before_rotation(backbone: Backbone) -> Iterator[dict[str, Tensor]]:
     named = [(n.rpartition(".")[2], m) for n, m in backbone.named_modules()]
     handles = [m.register_forward_hook(keep(n)) for n, m in named if n in ends]
     try:
-        yield found
+        yield outputs
     finally:
         for handle in handles:
             handle.remove()

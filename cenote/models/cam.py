@@ -40,14 +40,14 @@ def cam_of_features(
     u = pooled if pooled.ndim == 3 else pooled[:, None]  # (B, k, D)
     v = model.refine(u)
     logits = head.linear(_settled(head, v if v.ndim == 3 else v[:, None]))  # (B, k, classes)
-    chosen = as_classes(classes, logits.amax(1))  # (B, m)
-    winner = logits.gather(2, chosen[:, None].expand(-1, u.shape[1], -1)).argmax(
+    class_ids = as_classes(classes, logits.amax(1))  # (B, m)
+    winner = logits.gather(2, class_ids[:, None].expand(-1, u.shape[1], -1)).argmax(
         1
     )  # (B, m): which of the k vectors
-    w = head.linear.weight[chosen]  # (B, m, D)
+    w = head.linear.weight[class_ids]  # (B, m, D)
     images = torch.arange(len(u), device=u.device)
     maps = []
-    for i in range(chosen.shape[1]):
+    for i in range(class_ids.shape[1]):
         x = _settled(head, _behind(model, features.tokens, u[images, winner[:, i]]))  # (B, N, D)
         maps.append((x @ w[:, i, :, None]).squeeze(-1))  # (B, N)
     out = torch.stack(maps, 1).unflatten(-1, features.grid)
@@ -90,21 +90,21 @@ def as_classes(classes: Classes, logits: Tensor) -> Tensor:
     """(B, m) indices, checked against logits (B, classes)."""
     if classes is None:
         return logits.argmax(-1, keepdim=True)
-    chosen = torch.as_tensor(classes, device=logits.device)
-    if chosen.is_floating_point() or chosen.dtype == torch.bool:
-        raise ValueError(f"classes are whole numbers, got {chosen.dtype}")
-    chosen = chosen.long()
-    if chosen.ndim == 0:
-        chosen = chosen.expand(len(logits))
-    chosen = chosen[:, None] if chosen.ndim == 1 else chosen
-    if chosen.ndim != 2 or len(chosen) != len(logits):
+    class_ids = torch.as_tensor(classes, device=logits.device)
+    if class_ids.is_floating_point() or class_ids.dtype == torch.bool:
+        raise ValueError(f"classes are whole numbers, got {class_ids.dtype}")
+    class_ids = class_ids.long()
+    if class_ids.ndim == 0:
+        class_ids = class_ids.expand(len(logits))
+    class_ids = class_ids[:, None] if class_ids.ndim == 1 else class_ids
+    if class_ids.ndim != 2 or len(class_ids) != len(logits):
         raise ValueError(
-            f"classes are one number, (B,) or (B, m) for {len(logits)} images, got {tuple(chosen.shape)}"
+            f"classes are one number, (B,) or (B, m) for {len(logits)} images, got {tuple(class_ids.shape)}"
         )
-    bad = chosen[(chosen < 0) | (chosen >= logits.shape[-1])]
+    bad = class_ids[(class_ids < 0) | (class_ids >= logits.shape[-1])]
     if bad.numel():
         raise ValueError(f"there are {logits.shape[-1]} classes, from 0: no class {int(bad[0])}")
-    return chosen
+    return class_ids
 
 
 def _settled(head: Head, x: Tensor) -> Tensor:

@@ -60,17 +60,19 @@ def load_released(model: PooledModel, path: str | Path) -> str:
     if model.pool is None or model.pool.name != "simpool":
         raise ValueError("a released SimPool checkpoint needs a model with pool='simpool'")
     path = Path(path)
-    theirs = read_released(path)
-    if any("downsample_layers." in name for name in theirs):
-        theirs = {_convnext_name(name): value for name, value in theirs.items()}
-    prefix = _prefix(theirs, model.backbone.model, path)
-    found, used = _match(model, theirs, prefix)
-    own = model.state_dict()
-    wrong = [n for n, value in found.items() if n in own and own[n].shape != value.shape]
-    needed = [n for n in own if not n.startswith("head.") and not n.endswith("num_batches_tracked")]
-    lacking = [n for n in needed if n not in found]
+    tensors = read_released(path)
+    if any("downsample_layers." in name for name in tensors):
+        tensors = {_convnext_name(name): value for name, value in tensors.items()}
+    prefix = _prefix(tensors, model.backbone.model, path)
+    matched, used = _match(model, tensors, prefix)
+    state = model.state_dict()
+    wrong = [n for n, value in matched.items() if n in state and state[n].shape != value.shape]
+    needed = [
+        n for n in state if not n.startswith("head.") and not n.endswith("num_batches_tracked")
+    ]
+    lacking = [n for n in needed if n not in matched]
     misfits = [
-        f"{n} is {tuple(found[n].shape)} there, {tuple(own[n].shape)} here"
+        f"{n} is {tuple(matched[n].shape)} there, {tuple(state[n].shape)} here"
         for n in wrong
         if n in needed
     ]
@@ -79,16 +81,16 @@ def load_released(model: PooledModel, path: str | Path) -> str:
         raise ValueError(
             f"{path} does not fit '{model.backbone.name}' with simpool: {_few(absent + misfits)}"
         )
-    fitting = {n: value for n, value in found.items() if n not in wrong}
+    fitting = {n: value for n, value in matched.items() if n not in wrong}
     model.load_state_dict(fitting, strict=False)
     if "pool.beta" in fitting:
         model.pool.options["beta"] = (
             True  # the model is now one with an offset, also when it is saved
         )
         model.config["pool_options"] = model.pool.options
-    left = [n for n in theirs if n not in {used[n] for n in fitting}]
-    unfilled = [n for n in own if n.startswith("head.") and n not in fitting]
-    sentences = {"not in the model": left, "not in the file": unfilled}
+    unused = [n for n in tensors if n not in {used[n] for n in fitting}]
+    unfilled = [n for n in state if n.startswith("head.") and n not in fitting]
+    sentences = {"not in the model": unused, "not in the file": unfilled}
     return "; ".join(f"{what}: {_few(names)}" for what, names in sentences.items() if names)
 
 
@@ -122,34 +124,36 @@ def read_released(path: Path) -> dict[str, Tensor]:
     return tensors
 
 
-def _prefix(theirs: dict[str, Tensor], backbone: nn.Module, path: Path) -> str:
+def _prefix(tensors: dict[str, Tensor], backbone: nn.Module, path: Path) -> str:
     """What stands before the backbone's names, "module.backbone." for instance: whatever most of
     them agree on.
     """
     votes: Counter[str] = Counter()
-    for own in backbone.state_dict():
+    for name_here in backbone.state_dict():
         votes.update(
-            name.removesuffix(own) for name in theirs if name == own or name.endswith(f".{own}")
+            name.removesuffix(name_here)
+            for name in tensors
+            if name == name_here or name.endswith(f".{name_here}")
         )
     if not votes:
         raise ValueError(
-            f"{path} has no tensor of this backbone: its names begin with {_few(list(theirs))}"
+            f"{path} has no tensor of this backbone: its names begin with {_few(list(tensors))}"
         )
     return votes.most_common(1)[0][0]
 
 
 def _match(
-    model: PooledModel, theirs: dict[str, Tensor], prefix: str
+    model: PooledModel, tensors: dict[str, Tensor], prefix: str
 ) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Our names -> their tensors, and our names -> their names."""
-    found, used = {}, {}
+    matched, used = {}, {}
     after = not isinstance(model.after, nn.Identity)
-    for name, value in theirs.items():
+    for name, value in tensors.items():
         if not name.startswith(prefix):
             continue
         ours = _our_name(name.removeprefix(prefix), after)
-        found[ours], used[ours] = value, name
-    return found, used
+        matched[ours], used[ours] = value, name
+    return matched, used
 
 
 def _our_name(name: str, norm_after: bool) -> str:
@@ -157,17 +161,17 @@ def _our_name(name: str, norm_after: bool) -> str:
         inner = name.removeprefix(f"{pool}.")
         if inner != name and inner.split(".")[0] in POOL_TENSORS:
             return "pool." + inner.replace("norm_patches.", "norm.")
-    stem, _, last = name.rpartition(".")
+    stem, _, leaf = name.rpartition(".")
     if stem in HEADS:
-        return f"head.linear.{last}"
+        return f"head.linear.{leaf}"
     if stem in ("norm", "head.norm") and norm_after:
-        return f"after.{last}"  # the DINO ViT and the ConvNeXt normalise behind the pool
+        return f"after.{leaf}"  # the DINO ViT and the ConvNeXt normalise behind the pool
     return f"backbone.model.{name}"
 
 
 def _convnext_name(name: str) -> str:
-    for theirs, timms in CONVNEXT:
-        name = re.sub(theirs, timms, name)
+    for pattern, replacement in CONVNEXT:
+        name = re.sub(pattern, replacement, name)
     return name
 
 

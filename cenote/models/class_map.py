@@ -75,10 +75,10 @@ def resolve_map_kind(model: PooledModel, kind: str, size: int) -> str:
     So is a picture that is smaller than one place of the map: convolutions take it, and see nothing
     in it.
     """
-    least = _smallest(model)
-    if size < least:
+    min_size = _smallest(model)
+    if size < min_size:
         raise ValueError(
-            f"size is at least {least} pixels, one place of the map of this model, got {size}"
+            f"size is at least {min_size} pixels, one place of the map of this model, got {size}"
         )
     kind = next(iter(possible(model)), kind) if kind == "auto" else kind
     empty = torch.zeros(1, 3, size, size, device=next(model.parameters()).device)
@@ -103,7 +103,7 @@ def _vector_by_vector(model: PooledModel) -> bool:
     """Whether each of several vectors is judged by itself, and the best one speaks for the
     class.
     """
-    several = (
+    separate_vectors = (
         model.pool is not None and model.pool.k > 1 and not isinstance(model.embedding, Embedding)
     )
-    return several and model.head is not None and model.head.project is None
+    return separate_vectors and model.head is not None and model.head.project is None

@@ -53,22 +53,22 @@ def pool_options(pool: Pool) -> dict[str, Any]:
         raise ValueError(
             f"{type(pool).__name__} is not a registered pool, so no file can name it: @register it first"
         )
-    chosen = dict(pool.options)
+    options = dict(pool.options)
     for key, parameter in pools.options(pool.name).items():
         value = getattr(pool, key, parameter.default)
         same_kind = type(value) is type(parameter.default) or parameter.default is None
         if same_kind and type(value) in (int, float, str, bool) and value != parameter.default:
-            chosen.setdefault(key, value)
+            options.setdefault(key, value)
     try:
         with torch.random.fork_rng(devices=[]):
-            twin = create_pool(pool.name, pool.dim, **chosen)
+            twin = create_pool(pool.name, pool.dim, **options)
     except (TypeError, ValueError):
         twin = None
     if twin is None or _settings(twin) != _settings(pool) or _shapes(twin) != _shapes(pool):
         raise ValueError(
             f"'{pool.name}' has settings it cannot name: make it by create_pool('{pool.name}', ...)"
         )
-    return chosen
+    return options
 
 
 def check_arguments(arguments: Any, source: object) -> None:
@@ -77,9 +77,9 @@ def check_arguments(arguments: Any, source: object) -> None:
         raise ValueError(
             f"{source}: 'model' holds the arguments of create_model, got {arguments!r:.80}"
         )
-    for name, known in (("backbone", NAME), ("pool", re.compile("[a-z0-9_+]+"))):
+    for name, pattern in (("backbone", NAME), ("pool", re.compile("[a-z0-9_+]+"))):
         value = arguments.get(name)
-        if not isinstance(value, str) or not known.fullmatch(value):
+        if not isinstance(value, str) or not pattern.fullmatch(value):
             raise ValueError(f"{source}: {name} is a name, got {value!r:.80}")
     for name, value in arguments.items():
         if not re.fullmatch("[a-z][a-z0-9_]*", name) or OTHER_WEIGHTS.fullmatch(name):
@@ -157,15 +157,15 @@ def _settings(pool: Pool) -> dict[str, Any]:
 
 def _difference(model: nn.Module, twin: nn.Module) -> str:
     """The first thing in which two models differ, or nothing."""
-    ours, theirs = _shapes(model), _shapes(twin)
-    for name in [*ours, *theirs]:
-        if ours.get(name) != theirs.get(name):
-            return f"{name} is {ours.get(name, 'absent')}, not {theirs.get(name, 'there')}"
+    shapes, twin_shapes = _shapes(model), _shapes(twin)
+    for name in [*shapes, *twin_shapes]:
+        if shapes.get(name) != twin_shapes.get(name):
+            return f"{name} is {shapes.get(name, 'absent')}, not {twin_shapes.get(name, 'there')}"
     # Strides, epsilons and activations have no tensors, but every layer prints its own.
-    layers, others = _layers(model), _layers(twin)
-    for name in [*layers, *others]:
-        if layers.get(name) != others.get(name):
-            return f"{name} is {layers.get(name, 'absent')}, not {others.get(name, 'there')}"
+    layers, twin_layers = _layers(model), _layers(twin)
+    for name in [*layers, *twin_layers]:
+        if layers.get(name) != twin_layers.get(name):
+            return f"{name} is {layers.get(name, 'absent')}, not {twin_layers.get(name, 'there')}"
     return ""
 
 

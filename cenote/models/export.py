@@ -78,17 +78,17 @@ def export_model(
     try:
         with torch.no_grad():
             program, size, step, free = trace(wrapper)
-            beside = path.with_name(
+            partial = path.with_name(
                 f".{path.stem[:80]}-{uuid4().hex}{'.onnx' if format == 'onnx' else '.pt2'}"
             )
             try:
-                (_write_onnx if format == "onnx" else _write_program)(program, beside, output)
-                difference, shapes = _compare(wrapper, beside, format, _another(size, step, free))
-                with beside.open("rb") as file:
+                (_write_onnx if format == "onnx" else _write_program)(program, partial, output)
+                difference, shapes = _compare(wrapper, partial, format, _another(size, step, free))
+                with partial.open("rb") as file:
                     os.fsync(file.fileno())
-                os.replace(beside, path)
+                os.replace(partial, path)
             finally:
-                beside.unlink(missing_ok=True)
+                partial.unlink(missing_ok=True)
     finally:
         model.train(training)
     height, width = ("height", "width") if free else map(str, size)
@@ -178,13 +178,13 @@ def _without_conditions(encoder: nn.Module) -> Iterator[None]:
         ),
     ]
     places = [place for place in places if hasattr(place[0], place[1])]
-    theirs = [getattr(module, name) for module, name, _ in places]
+    originals = [getattr(module, name) for module, name, _ in places]
     for module, name, ours in places:
         setattr(module, name, ours)
     try:
         yield
     finally:
-        for (module, name, _), function in zip(places, theirs, strict=True):
+        for (module, name, _), function in zip(places, originals, strict=True):
             setattr(module, name, function)
 
 
@@ -244,21 +244,21 @@ def _compare(
     like = next(wrapper.parameters(), torch.empty(0))
     images = torch.rand(size, generator=torch.Generator().manual_seed(0)).to(like)
     expected = wrapper(images)
-    given = (
+    outputs = (
         _run_onnx(path, images) if format == "onnx" else torch.export.load(path).module()(images)
     )
     worst = 0.0
-    for mine, theirs in zip(expected, given, strict=True):
-        scale = max(1.0, float(mine.abs().max()))
-        difference = float((mine.float() - theirs.float()).abs().max()) / scale
+    for reference, output in zip(expected, outputs, strict=True):
+        scale = max(1.0, float(reference.abs().max()))
+        difference = float((reference.float() - output.float()).abs().max()) / scale
         if not difference <= (
-            TOLERANCE if mine.dtype == torch.float32 else 1e-2
+            TOLERANCE if reference.dtype == torch.float32 else 1e-2
         ):  # NaN is not small either
             raise RuntimeError(
                 f"the exported file differs from PyTorch by {difference:.1e}: it was not kept"
             )
         worst = max(worst, difference)
-    return worst, [tuple(mine.shape) for mine in expected]
+    return worst, [tuple(reference.shape) for reference in expected]
 
 
 def _run_onnx(path: Path, images: Tensor) -> list[Tensor]:
@@ -271,10 +271,12 @@ def _run_onnx(path: Path, images: Tensor) -> list[Tensor]:
 
 def _named(shapes: dict[str, tuple[int, ...]], free: bool) -> dict[str, tuple[str, ...]]:
     named = {}
-    for name, (_, *rest) in shapes.items():
-        sides = ["rows", "columns"] if name == "map" and free else list(map(str, rest[-2:]))
+    for name, (_, *sizes) in shapes.items():
+        sides = ["rows", "columns"] if name == "map" and free else list(map(str, sizes[-2:]))
         named[name] = (
-            ("batch", *map(str, rest[:-2]), *sides) if name == "map" else ("batch", *map(str, rest))
+            ("batch", *map(str, sizes[:-2]), *sides)
+            if name == "map"
+            else ("batch", *map(str, sizes))
         )
     return named
 

@@ -40,7 +40,7 @@ def grad_cam(
     with _untouched(model), torch.enable_grad():
         with torch.no_grad():
             features = model.features(images)
-            chosen = as_classes(classes, model.head(model.embed_features(features)))
+            class_ids = as_classes(classes, model.head(model.embed_features(features)))
         tail = _Tail(model)
         layer = tail.seen if model.pool is not None else _last_norm(model)
         grid, patches = features.grid, features.grid[0] * features.grid[1]
@@ -53,7 +53,7 @@ def grad_cam(
             run.get_target_width_height = lambda _: grid[
                 ::-1
             ]  # the grid's own size: resizing is for pictures
-            for column in chosen.T:
+            for column in class_ids.T:
                 targets = [
                     package.utils.model_targets.ClassifierOutputTarget(int(c)) for c in column
                 ]

@@ -61,8 +61,8 @@ class Head(nn.Module):
         return self.norm(u)  # the k vectors share the linear layer, hence its norm too
 
     def _check(self, u: Tensor) -> None:
-        wanted = f"(B, {self.dim})" if self.k == 1 else f"(B, {self.k}, {self.dim})"
+        expected = f"(B, {self.dim})" if self.k == 1 else f"(B, {self.k}, {self.dim})"
         if tuple(u.shape[1:]) not in ((self.k, self.dim), *([(self.dim,)] if self.k == 1 else [])):
             raise ValueError(
-                f"this head takes {wanted} (dim={self.dim}, k={self.k}), got shape {tuple(u.shape)}"
+                f"this head takes {expected} (dim={self.dim}, k={self.k}), got shape {tuple(u.shape)}"
             )

@@ -108,8 +108,8 @@ class PooledModel(nn.Module, Saved):
                 f"'{self.backbone.name}' does not say which layer a parameter belongs to: no layer decay"
             )
         layers = group_parameters(encoder, encoder.group_matcher(coarse=coarse), reverse=True)
-        last = max(layers.values(), default=0) + 1
-        return lambda name: layers.get(name.removeprefix("backbone.model."), last)
+        last_layer = max(layers.values(), default=0) + 1
+        return lambda name: layers.get(name.removeprefix("backbone.model."), last_layer)
 
     def attend(self, images: Tensor, kind: str = "auto", **options: Any) -> Tensor:
         """Maps (B, m, H, W) of where the vector, or the decision, came from, for images of any

@@ -64,9 +64,9 @@ def save_model(model: PooledModel, folder: str | Path) -> None:
         os.replace(pending, folder / WEIGHTS)
         _sync(folder)
     finally:
-        for left in folder.iterdir():  # of this attempt, or of one that was killed
-            if PENDING.fullmatch(left.name):
-                _discard(left, folder)
+        for file in folder.iterdir():  # of this attempt, or of one that was killed
+            if PENDING.fullmatch(file.name):
+                _discard(file, folder)
 
 
 def load(folder: str | Path) -> PooledModel:
@@ -131,9 +131,9 @@ def read_config(path: Path) -> dict[str, Any]:
 
 
 def _check_preprocessing(values: Any, path: Path) -> None:
-    known = {field.name for field in fields(Preprocessing)}
-    if not isinstance(values, dict) or set(values) != known:
-        raise ValueError(f"{path}: preprocessing has exactly the keys {', '.join(sorted(known))}")
+    names = {field.name for field in fields(Preprocessing)}
+    if not isinstance(values, dict) or set(values) != names:
+        raise ValueError(f"{path}: preprocessing has exactly the keys {', '.join(sorted(names))}")
 
     def number(value: Any) -> bool:
         return type(value) in (int, float)
@@ -190,15 +190,15 @@ def _fill(model: PooledModel, state: dict[str, Tensor], path: Path) -> None:
     """Every tensor of the model from the file, and no other: else a sentence that counts and names
     them.
     """
-    own = {name: tuple(value.shape) for name, value in model.state_dict().items()}
-    theirs = {name: tuple(value.shape) for name, value in state.items()}
+    shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    saved_shapes = {name: tuple(value.shape) for name, value in state.items()}
     complaints = []
     for what, names in (
-        ("lacks", sorted(own.keys() - theirs.keys())),
-        ("has besides", sorted(theirs.keys() - own.keys())),
+        ("lacks", sorted(shapes.keys() - saved_shapes.keys())),
+        ("has besides", sorted(saved_shapes.keys() - shapes.keys())),
         (
             "has in other shapes",
-            sorted(n for n in own.keys() & theirs.keys() if own[n] != theirs[n]),
+            sorted(n for n in shapes.keys() & saved_shapes.keys() if shapes[n] != saved_shapes[n]),
         ),
     ):
         if names:
@@ -225,13 +225,13 @@ def _tensors(model: PooledModel) -> dict[str, Tensor]:
     """The state dict with a copy for every tensor that shares memory: the format has no other word
     for tied ones.
     """
-    seen: set[int] = set()
+    storages: set[int] = set()
     tensors = {}
     for name, value in model.state_dict().items():
         value = value.detach().cpu().contiguous()
-        shared = value.untyped_storage().data_ptr() in seen and value.numel() > 0
+        shared = value.untyped_storage().data_ptr() in storages and value.numel() > 0
         tensors[name] = value.clone() if shared else value
-        seen.add(value.untyped_storage().data_ptr())
+        storages.add(value.untyped_storage().data_ptr())
     return tensors
 
 
@@ -250,12 +250,12 @@ def _write(folder: Path, write: Callable[[Path], object]) -> Path:
 def _discard(path: Path, folder: Path) -> None:
     """What is pending, unless config.json is waiting for just this one."""
     try:
-        wanted = read_config(folder / CONFIG).get("sha256")
+        digest = read_config(folder / CONFIG).get("sha256")
     except (ValueError, OSError):
-        wanted = None
+        digest = None
     if path.is_dir():
         shutil.rmtree(path, ignore_errors=True)
-    elif wanted is None or path != _pending(folder, wanted):
+    elif digest is None or path != _pending(folder, digest):
         path.unlink(missing_ok=True)
 
 

@@ -19,15 +19,15 @@ def create_image_text(name: str, **options: Any) -> ImageText:
 
     Options are those of TextSpace and OpenClip.
     """
-    kind, _, rest = str(name).partition("/")
+    kind, _, detail = str(name).partition("/")
     if kind == "text-space":
         from .text_space import TextSpace
 
-        return _made(TextSpace, name, options, *([rest] if rest else []))
+        return _made(TextSpace, name, options, *([detail] if detail else []))
     if kind == "open_clip":
         from .open_clip import OpenClip
 
-        return _made(OpenClip, name, options, *_model_and_weights(rest))
+        return _made(OpenClip, name, options, *_model_and_weights(detail))
     folder = Path(name).expanduser()
     if folder.is_dir():
         from .saving import load_image_text
@@ -55,6 +55,6 @@ def _model_and_weights(rest: str) -> tuple[str, ...]:
 def _made(
     make: Callable[..., ImageText], name: str, options: dict[str, Any], *given: Any
 ) -> ImageText:
-    known = list(inspect.signature(make).parameters)[len(given) :]
-    check_names(name, options, known)
+    parameters = list(inspect.signature(make).parameters)[len(given) :]
+    check_names(name, options, parameters)
     return make(*given, **options)

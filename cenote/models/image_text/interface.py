@@ -84,11 +84,11 @@ def check_word(word: Tensor, dim: int) -> None:
 def identity_of(name: str, *parts: nn.Module | Any) -> str:
     """The name and a digest: of modules their tensors, of anything else its repr."""
     state = blake2b(digest_size=16)
-    for part in parts:
-        if not isinstance(part, nn.Module):
-            state.update(repr(part).encode())
+    for text in parts:
+        if not isinstance(text, nn.Module):
+            state.update(repr(text).encode())
             continue
-        for key, value in part.state_dict().items():  # one at a time: there are models of gigabytes
+        for key, value in text.state_dict().items():  # one at a time: there are models of gigabytes
             state.update(key.encode())
             state.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return f"{name} {state.hexdigest()}"

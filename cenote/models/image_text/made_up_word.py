@@ -20,12 +20,12 @@ PLACEHOLDERS = (("dog", "cat"), ("a", "b"))
 def input_embedding(model: Any) -> nn.Embedding | None:
     """Where a model of open_clip looks its words up."""
     tower = getattr(model, "text", model)
-    found = getattr(tower, "token_embedding", None)
-    if found is None and hasattr(
+    embedding = getattr(tower, "token_embedding", None)
+    if embedding is None and hasattr(
         getattr(tower, "transformer", None), "get_input_embeddings"
     ):  # Hugging Face's
-        found = tower.transformer.get_input_embeddings()
-    return found if isinstance(found, nn.Embedding) else None
+        embedding = tower.transformer.get_input_embeddings()
+    return embedding if isinstance(embedding, nn.Embedding) else None
 
 
 def place_of_word(
@@ -50,10 +50,10 @@ def place_of_word(
 def with_word(embedding: nn.Embedding, word: Tensor, place: int) -> Iterator[None]:
     """While this lasts, what `embedding` finds for row i has `word[i]` at this place."""
 
-    def put(module: nn.Module, inputs: Any, found: Tensor) -> Tensor:
-        found = found.clone()
-        found[:, place] = word.to(found.dtype)
-        return found
+    def put(module: nn.Module, inputs: Any, embeddings: Tensor) -> Tensor:
+        embeddings = embeddings.clone()
+        embeddings[:, place] = word.to(embeddings.dtype)
+        return embeddings
 
     handle = embedding.register_forward_hook(put)
     try:

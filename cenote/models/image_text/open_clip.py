@@ -49,11 +49,11 @@ class OpenClip(nn.Module):
         self.dim = self.embed_texts(["x"]).shape[1]
 
     def transform(self) -> Transform:
-        theirs: Any = require("open_clip.transform", extra="clip")
-        made: Transform = theirs.image_transform_v2(
-            theirs.PreprocessCfg(**self.preprocess), is_train=False
+        transforms: Any = require("open_clip.transform", extra="clip")
+        transform: Transform = transforms.image_transform_v2(
+            transforms.PreprocessCfg(**self.preprocess), is_train=False
         )
-        return made
+        return transform
 
     @torch.no_grad()
     def embed_images(self, pixels: Tensor) -> Tensor:
@@ -120,9 +120,9 @@ def _checked_weights(open_clip: Any, model: str, weights: str | None) -> str:
             f"open_clip has no model '{model}'{suggest(model, open_clip.list_models())}"
         )
     tags = open_clip.list_pretrained_tags_by_model(model)
-    told = f"it has {', '.join(tags)}" if tags else "it has none"
+    tags_text = f"it has {', '.join(tags)}" if tags else "it has none"
     if weights is None:
-        raise ValueError(f"which weights of open_clip's '{model}'? A tag ({told}), or a file")
+        raise ValueError(f"which weights of open_clip's '{model}'? A tag ({tags_text}), or a file")
     if os.path.isfile(weights):
         quick = f"{model}-quickgelu"
         if quick in open_clip.list_models() and is_script(weights):
@@ -133,7 +133,7 @@ def _checked_weights(open_clip: Any, model: str, weights: str | None) -> str:
         return weights
     if not open_clip.get_pretrained_cfg(model, weights):
         raise ValueError(
-            f"'{weights}' is no file, and no weights of open_clip's '{model}'{suggest(weights, tags)} ({told})"
+            f"'{weights}' is no file, and no weights of open_clip's '{model}'{suggest(weights, tags)} ({tags_text})"
         )
     return weights
 

@@ -91,13 +91,13 @@ def _read(path: Path) -> dict[str, Any]:
             isinstance(word, str) for word in config[key]
         ):
             raise ValueError(f"{path}: {key} is a list of words")
-    known = {"context", "width", "layers", "heads"}
+    names = {"context", "width", "layers", "heads"}
     numbers = isinstance(options, dict) and all(
         type(v) is int and 0 < v <= LARGEST for v in options.values()
     )
-    if not numbers or set(options) != known or options["layers"] > 1024:
+    if not numbers or set(options) != names or options["layers"] > 1024:
         raise ValueError(
-            f"{path}: text has the numbers {', '.join(sorted(known))}, got {options!r:.80}"
+            f"{path}: text has the numbers {', '.join(sorted(names))}, got {options!r:.80}"
         )
     return config
 

@@ -46,9 +46,9 @@ class SmallClip(nn.Module):
 
     @property
     def identity(self) -> str:
-        made = f"clip/{self.image.config['backbone']}/{self.image.config['pool']}"
+        name = f"clip/{self.image.config['backbone']}/{self.image.config['pool']}"
         return identity_of(
-            made, self.image, self.text, self.words.vocabulary, self.image.backbone.preprocessing
+            name, self.image, self.text, self.words.vocabulary, self.image.backbone.preprocessing
         )
 
     def transform(self) -> Transform:

@@ -41,16 +41,16 @@ class TextSpace(nn.Module):
         check_number("top", top, whole=True, least=1, most=len(classes))
         self.top, self.temperature = top, temperature
         self.register_buffer("classes", classes, persistent=False)
-        made = create_backbone(backbone, pretrained=True)
+        encoder = create_backbone(backbone, pretrained=True)
         self.preprocessing, self.classifier = (
-            made.preprocessing,
-            made.model.eval().requires_grad_(False),
+            encoder.preprocessing,
+            encoder.model.eval().requires_grad_(False),
         )
         outputs = getattr(self.classifier, "num_classes", 0)
         if outputs != len(classes):
-            told = f"'{backbone}' has {outputs}"
+            problem = f"'{backbone}' has {outputs}"
             raise ValueError(
-                f"text-space needs a classifier of ImageNet's {len(classes)} classes, {told}"
+                f"text-space needs a classifier of ImageNet's {len(classes)} classes, {problem}"
             )
         self.name = f"text-space/{backbone}"
         self.identity = identity_of(
@@ -73,8 +73,8 @@ class TextSpace(nn.Module):
         return unit(torch.einsum("bt,btd->bd", best.softmax(1), self.classes[which]))
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
-        found: Tensor = self.words(texts)
-        return found
+        vectors: Tensor = self.words(texts)
+        return vectors
 
 
 def class_vectors(words: WordVectors, texts: str = "names and definitions") -> Tensor:
@@ -85,19 +85,21 @@ def class_vectors(words: WordVectors, texts: str = "names and definitions") -> T
 
     if texts not in CLASS_TEXTS:
         raise ValueError(f"class_texts is one of {', '.join(CLASS_TEXTS)}, got '{texts}'")
-    told = [text.partition(": ") for text in ImageNetInfo().label_descriptions(detailed=True)]
-    names = [all_names.split(", ") for all_names, _, _ in told]
+    descriptions = [
+        text.partition(": ") for text in ImageNetInfo().label_descriptions(detailed=True)
+    ]
+    names = [all_names.split(", ") for all_names, _, _ in descriptions]
     if texts == "first name":
-        first: Tensor = words([several[0] for several in names])
+        first: Tensor = words([synonyms[0] for synonyms in names])
         return first
-    each = words([name for several in names for name in several])
+    each = words([name for synonyms in names for name in synonyms])
     named = unit(
         torch.stack(
-            [of_class.mean(0) for of_class in each.split([len(several) for several in names])]
+            [of_class.mean(0) for of_class in each.split([len(synonyms) for synonyms in names])]
         )
     )
     return (
         named
         if texts == "names"
-        else unit(named + words([definition for _, _, definition in told]))
+        else unit(named + words([definition for _, _, definition in descriptions]))
     )

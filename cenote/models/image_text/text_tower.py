@@ -55,8 +55,8 @@ class TextTower(nn.Module):
         return {"position", "embedding.weight"}
 
     def forward(self, ids: Tensor) -> Tensor:
-        there = (ids != PAD)[..., None]  # (N, L, 1)
+        is_token = (ids != PAD)[..., None]  # (N, L, 1)
         x = self.embedding(ids) + self.position[: ids.shape[1]]
-        x = self.norm(self.blocks(x, src_key_padding_mask=~there[..., 0]))
-        mean = (x * there).sum(1) / there.sum(1)  # (N, width)
+        x = self.norm(self.blocks(x, src_key_padding_mask=~is_token[..., 0]))
+        mean = (x * is_token).sum(1) / is_token.sum(1)  # (N, width)
         return self.projection(mean)

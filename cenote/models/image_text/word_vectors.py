@@ -30,12 +30,12 @@ class WordVectors(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        found = find_spec("wordllama")
-        if found is None or not found.submodule_search_locations:
+        spec = find_spec("wordllama")
+        if spec is None or not spec.submodule_search_locations:
             raise MissingExtra(
                 "the text-space model needs the word vectors of 'wordllama': pip install wordllama"
             )
-        folder = Path(found.submodule_search_locations[0])
+        folder = Path(spec.submodule_search_locations[0])
         if lacking := [str(path) for path in (WEIGHTS, TOKENIZER) if not (folder / path).is_file()]:
             raise ValueError(
                 f"the installed wordllama has no {lacking[0]}: pip install -U wordllama"
@@ -53,8 +53,8 @@ class WordVectors(nn.Module):
         rows = [torch.empty(0, self.dim, device=self.table.device)]
         for some in in_batches(checked(texts)):
             ids = [
-                found.ids
-                for found in self.tokenizer.encode_batch(list(some), add_special_tokens=False)
+                encoding.ids
+                for encoding in self.tokenizer.encode_batch(list(some), add_special_tokens=False)
             ]
             flat = torch.tensor([token for text in ids for token in text], device=self.table.device)
             lengths = torch.tensor([len(text) for text in ids], device=self.table.device)

@@ -55,22 +55,22 @@ class Words:
         ]
 
     def _tokens(self, text: str, spelled: bool) -> list[int]:
-        found: list[int] = []
+        tokens: list[int] = []
         for word in WORDS.findall(text.lower()):
-            known = None if spelled else self.ids.get(word)
-            found += self._pieces(word, spelled) if known is None else [known]
-        return found[: self.context]
+            token = None if spelled else self.ids.get(word)
+            tokens += self._pieces(word, spelled) if token is None else [token]
+        return tokens[: self.context]
 
     def _pieces(self, word: str, spelled: bool) -> list[int]:
         """The longest known beginning, and so on with the rest; letters where nothing is known."""
-        found: list[int] = []
+        pieces: list[int] = []
         while word:
             lengths = () if spelled else range(min(self.longest, len(word)), SHORTEST - 1, -1)
             n = next((n for n in lengths if word[:n] in self.ids), 0)
-            found += (
+            pieces += (
                 [self.ids[word[:n]]]
                 if n
                 else [1 + byte for byte in word[0].encode("utf-8", "surrogatepass")]
             )
             word = word[n or 1 :]
-        return found
+        return pieces

@@ -84,8 +84,8 @@ def _is_plain(block: nn.Module) -> bool:
     """LN, attention, LN, MLP, one after the other: timm's blocks of ViT, DeiT, DINOv2 and 3, BEiT
     and EVA.
     """
-    parts = all(
+    has_layers = all(
         hasattr(block, n) for n in ("norm1", "attn", "norm2", "mlp", "drop_path1", "drop_path2")
     )
     scaled = hasattr(block, "ls1") or hasattr(block, "gamma_1")
-    return parts and scaled and type(block).__name__ in ("Block", "EvaBlock")
+    return has_layers and scaled and type(block).__name__ in ("Block", "EvaBlock")

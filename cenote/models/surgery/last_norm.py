@@ -20,21 +20,21 @@ def place_norm(model: PooledModel, norm: str) -> None:
         behind = None  # it was for the channels of the last stage, not for the pyramid's
     if norm == "auto":
         model.norm = "before" if inside is not None else "after" if behind is not None else "none"
-    found = inside if inside is not None else behind
-    if model.norm != "none" and found is None:
+    norm_layer = inside if inside is not None else behind
+    if model.norm != "none" and norm_layer is None:
         raise ValueError(
             f"'{model.backbone.name}' has no final LayerNorm to put {norm} the pool: norm='none'"
         )
     if inside is not None and model.norm != "before":
         encoder.norm = nn.Identity()
     if model.norm == "after":
-        assert found is not None
+        assert norm_layer is not None
         if model.pool is not None and model.pool.out_dim != model.backbone.dim:
             raise ValueError(
                 f"'{model.pool.name}' gives {model.pool.out_dim} channels, the last LayerNorm of "
                 f"'{model.backbone.name}' is for {model.backbone.dim}: norm='none' or 'before'"
             )
-        model.after = _on_vectors(found)
+        model.after = _on_vectors(norm_layer)
     elif model.norm == "before" and inside is None:
         raise ValueError(
             f"'{model.backbone.name}' normalises behind its pooling: norm='after' or 'none'"
@@ -45,13 +45,13 @@ def _take_norm_behind(encoder: Any) -> nn.Module | None:
     """The norm that the encoder has behind its own pooling. It is taken out: there, nothing would
     use it.
     """
-    found = None
+    taken_norm = None
     for holder, name in ((getattr(encoder, "head", None), "norm"), (encoder, "fc_norm")):
         norm = getattr(holder, name, None)  # ConvNeXt and others; ViTs made for average pooling
         if isinstance(norm, nn.Module) and not isinstance(norm, nn.Identity):
-            found = norm
+            taken_norm = norm
             setattr(holder, name, nn.Identity())
-    return found
+    return taken_norm
 
 
 def _on_vectors(norm: nn.Module) -> nn.Module:

@@ -52,8 +52,8 @@ class Pyramid(Backbone):
     def forward(self, images: Tensor) -> Features:
         model: Any = self.model
         maps = model.forward_intermediates(images, indices=self.indices, intermediates_only=True)
-        chosen = maps[LEVELS.index(self.level) :]
-        x = self.fpn(OrderedDict((str(i), m) for i, m in enumerate(chosen)))["0"]  # (B, dim, H, W)
+        levels = maps[LEVELS.index(self.level) :]
+        x = self.fpn(OrderedDict((str(i), m) for i, m in enumerate(levels)))["0"]  # (B, dim, H, W)
         return Features(x.flatten(2).transpose(1, 2), (x.shape[2], x.shape[3]))
 
 
