@@ -43,22 +43,22 @@ def create_metric_loss(name: str, classes: int, dim: int, **options: Any) -> Met
     """
     if str(name).startswith("pml/"):
         return PmlLoss(name, classes, dim, **options)
-    known = loss_options(name)
-    check_names(name, options, known)
+    defaults = loss_options(name)
+    check_names(name, options, defaults)
     if name == "proxy-anchor" and "m" in options:
         check_number(f"m of '{name}'", options["m"])
-        known["m_neg"] = -options["m"]  # its authors have one margin
-    form, rest = generic_options(name, FORMS[name], {**known, **options})
-    return GenericLoss(name, form, classes, dim, **rest)
+        defaults["m_neg"] = -options["m"]  # its authors have one margin
+    form, loss_arguments = generic_options(name, FORMS[name], {**defaults, **options})
+    return GenericLoss(name, form, classes, dim, **loss_arguments)
 
 
 def loss_options(name: str) -> dict[str, float]:
     """The options of a loss with their defaults."""
     form = form_named(name)
-    more: dict[str, float] = {"proxies": 10} if form.other == "proxies" else {}
+    proxies: dict[str, float] = {"proxies": 10} if form.other == "proxies" else {}
     if name in ("nca", "proxy-nca", "proxy-nca++"):
-        more["softmax"] = form.together
-    return {**form.settings, **more}
+        proxies["softmax"] = form.together
+    return {**form.settings, **proxies}
 
 
 def loss_rows() -> list[dict[str, str]]:
@@ -67,13 +67,13 @@ def loss_rows() -> list[dict[str, str]]:
 
 
 def _row(name: str, form: Form) -> dict[str, str]:
-    parts = ("tau", "sigma_pos", "sigma_neg", "rho_pos", "rho_neg")
+    functions = ("tau", "sigma_pos", "sigma_neg", "rho_pos", "rho_neg")
     settings = ", ".join(f"{key}={value}" for key, value in _symbols(loss_options(name)).items())
     return {
         "name": name,
         "anchor": form.anchor,
         "other": form.other,
-        **{part: getattr(form, part).text for part in parts},
+        **{function: getattr(form, function).text for function in functions},
         "settings": settings,
         "source": form.source,
     }

@@ -33,16 +33,18 @@ def by_flooding(masks: Tensor) -> tuple[Tensor, int]:
     The second step doubles the reach each time, so that a winding component takes few rounds.
     """
     inside = masks[:, None]
-    own = torch.arange(1, masks.numel() + 1, device=masks.device).view_as(inside)
-    found = torch.where(inside, own, 0)
+    pixel_ids = torch.arange(1, masks.numel() + 1, device=masks.device).view_as(inside)
+    labels = torch.where(inside, pixel_ids, 0)
     while True:
         spread = torch.where(
-            inside, F.max_pool2d(found.double(), 3, 1, 1).long(), 0
+            inside, F.max_pool2d(labels.double(), 3, 1, 1).long(), 0
         )  # exact up to 2^53 positions
         spread = torch.cat([spread.new_zeros(1), spread.flatten()])[spread]  # (M, 1, H, W)
-        if torch.equal(spread, found):
+        if torch.equal(spread, labels):
             break
-        found = spread
+        labels = spread
     # The components' largest indices become 1, 2, ...; 0 stays 0.
-    present, numbers = torch.cat([found.new_zeros(1), found.flatten()]).unique(return_inverse=True)
+    present, numbers = torch.cat([labels.new_zeros(1), labels.flatten()]).unique(
+        return_inverse=True
+    )
     return numbers[1:].view(masks.shape), len(present) - 1

@@ -32,10 +32,10 @@ def dino_loss(
     log_p = (student.float() / student_t).log_softmax(-1)
     targets = teacher_probabilities(teacher, centre, teacher_t)
     pairs = targets.flatten(1) @ log_p.flatten(1).T  # (large, views)
-    others = ~torch.eye(
+    different_view = ~torch.eye(
         large, views, dtype=torch.bool, device=pairs.device
     )  # a view does not teach itself
-    return -pairs[others].sum() / (others.sum() * student.shape[1])
+    return -pairs[different_view].sum() / (different_view.sum() * student.shape[1])
 
 
 @torch.no_grad()
@@ -63,8 +63,8 @@ class Spread(NamedTuple):
 def answer_spread(probabilities: Tensor) -> Spread:
     """Of a teacher's answers (..., K)."""
     p = probabilities.float().flatten(0, -2)
-    most = math.log(p.shape[-1])
-    return Spread(float(_entropy(p).mean()) / most, float(_entropy(p.mean(0))) / most)
+    max_entropy = math.log(p.shape[-1])
+    return Spread(float(_entropy(p).mean()) / max_entropy, float(_entropy(p.mean(0))) / max_entropy)
 
 
 def _entropy(p: Tensor) -> Tensor:

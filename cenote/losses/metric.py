@@ -79,18 +79,18 @@ class GenericLoss(MetricLoss):
                         f"'{self.name}' compares images with proxies only: it has no use for a memory"
                     )
                 return self.judge(self.to_classes(x), F.one_hot(labels.long(), self.classes))
-            others, of = x, labels
+            candidates, of = x, labels
             if memory is not None:
-                others, of = (
+                candidates, of = (
                     torch.cat([x, unit(memory[0].detach()).to(x)]),
                     torch.cat([labels, memory[1].to(labels)]),
                 )
             if self.form.anchor == "proxy":
                 numbers = torch.arange(self.classes, device=labels.device)
-                return self.judge(unit(self.proxies).to(x) @ others.T, numbers[:, None] == of)
-            s, same = x @ others.T, labels[:, None] == of
+                return self.judge(unit(self.proxies).to(x) @ candidates.T, numbers[:, None] == of)
+            s, same = x @ candidates.T, labels[:, None] == of
             mask = ~torch.eye(
-                len(x), len(others), dtype=torch.bool, device=s.device
+                len(x), len(candidates), dtype=torch.bool, device=s.device
             )  # nobody is compared with itself
             if self.form.select == "easy":
                 mask = easy_and_semi_hard(s, same, mask)
@@ -145,23 +145,23 @@ def easy_and_semi_hard(s: Tensor, same: Tensor, mask: Tensor) -> Tensor:
     s = s.detach()
     near = s.masked_fill(~(same & mask), -torch.inf)
     far = s.masked_fill(same | ~mask | (s >= near.amax(1, keepdim=True)), -torch.inf)
-    chosen = torch.zeros_like(mask)
+    selected = torch.zeros_like(mask)
     for values in (near, far):
-        chosen |= (
+        selected |= (
             torch.zeros_like(mask).scatter(1, values.argmax(1, keepdim=True), True)
             & values.isfinite()
         )
-    return chosen
+    return selected
 
 
 def generic_options(name: str, form: Form, options: dict[str, Any]) -> tuple[Form, dict[str, Any]]:
     """The form with its positives in σ⁻'s sum or not, as the option `softmax` says, and the other
     options.
     """
-    rest = dict(options)
-    if "softmax" in rest:
-        together = rest.pop("softmax")
+    remaining = dict(options)
+    if "softmax" in remaining:
+        together = remaining.pop("softmax")
         if not isinstance(together, bool):
             raise ValueError(f"softmax of '{name}' is true or false, got {together!r}")
         form = replace(form, together=together, rho_neg=EXP_TOO if together else EXP)
-    return form, rest
+    return form, remaining

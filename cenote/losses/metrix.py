@@ -84,8 +84,8 @@ class Metrix:
     chunk: int = 64  # mixed maps in memory at a time
 
     def __post_init__(self) -> None:
-        for name, chosen, known in (("where", self.where, WHERE), ("pairs", self.pairs, PAIRS)):
-            check_words(f"{name} of Metrix", chosen, known)
+        for name, values, choices in (("where", self.where, WHERE), ("pairs", self.pairs, PAIRS)):
+            check_words(f"{name} of Metrix", values, choices)
         for name in ("hardest", "chunk", "negatives"):
             if name == "chunk" or getattr(self, name) is not None:
                 check_number(f"{name} of Metrix", getattr(self, name), whole=True, least=1)
@@ -162,34 +162,34 @@ class Metrix:
         firsts, first_labels = source, labels
         if loss.form.anchor == "proxy":
             anchors, of = unit(loss.proxies).to(x), torch.arange(loss.classes, device=labels.device)
-            own = torch.zeros(len(of), len(labels), dtype=torch.bool, device=labels.device)
+            is_self = torch.zeros(len(of), len(labels), dtype=torch.bool, device=labels.device)
             if pairs == "anc-neg" and where != "embed":
                 pairs = "pos-neg"  # a proxy has neither a map nor pixels
             if pairs == "anc-neg":
                 firsts, first_labels = anchors, of
             else:  # the other proxies have no positive here
                 present = labels.unique()
-                anchors, of, own = anchors[present], present, own[present]
+                anchors, of, is_self = anchors[present], present, is_self[present]
         else:
-            anchors, of, own = x, labels, torch.eye(len(x), dtype=torch.bool, device=x.device)
+            anchors, of, is_self = x, labels, torch.eye(len(x), dtype=torch.bool, device=x.device)
         same = of[:, None] == labels  # (A, B)
         itself = torch.eye(len(anchors), dtype=torch.bool, device=x.device)
-        pos = itself if pairs == "anc-neg" else same & ~own  # (A, F): who is b
-        neg = same & ~own if pairs == "pos-pos" else ~same  # (A, B): who is c
+        pos = itself if pairs == "anc-neg" else same & ~is_self  # (A, F): who is b
+        neg = same & ~is_self if pairs == "pos-pos" else ~same  # (A, B): who is c
         if hardest := self._hardest(where, pairs):
             neg = largest(anchors @ x.T, neg, hardest)
-        few = self._of_maps(batch, where, first_labels)
-        chosen = at_most(
-            _allowed(first_labels, labels, pairs), self._most(where, pairs, few), generator
+        max_partners = self._of_maps(batch, where, first_labels)
+        allowed_pairs = at_most(
+            _allowed(first_labels, labels, pairs), self._most(where, pairs, max_partners), generator
         )  # (F, B)
-        lam = beta_draws(self.alpha, tuple(chosen.shape), generator, x)
+        lam = beta_draws(self.alpha, tuple(allowed_pairs.shape), generator, x)
         clean = (anchors @ x.T, ~same) if pairs == "pos-pos" and loss.form.needs_positive else None
         if not built:
-            which, there = rows_of(pos)
-            mask = there[..., None] & neg[:, None] & chosen[which]  # (A, K, B)
+            which, is_pair = rows_of(pos)
+            mask = is_pair[..., None] & neg[:, None] & allowed_pairs[which]  # (A, K, B)
             s = mixed_similarity(anchors, firsts, source, which, lam).flatten(1)
             return _judged(loss, s, _label(lam[which].flatten(1), pairs), mask.flatten(1), clean)
-        b, c = (chosen & (pos.to(x).T @ neg.to(x) > 0)).nonzero(
+        b, c = (allowed_pairs & (pos.to(x).T @ neg.to(x) > 0)).nonzero(
             as_tuple=True
         )  # each pair that any anchor meets, once
         if not len(b):
@@ -211,15 +211,17 @@ class Metrix:
         Here pos-neg and anc-neg are the same: b is any example and c one of another class.
         """
         labels, x = batch.labels, unit(batch.z)
-        few = None
+        max_partners = None
         if where != "input":
-            few = max(OF_PROXIES, TO_PROXIES // max(len(labels) * len(loss.proxies), 1))
-            few = min(few, self._of_maps(batch, where, labels) or few)
-        chosen = at_most(_allowed(labels, labels, pairs), self._most(where, pairs, few), generator)
+            max_partners = max(OF_PROXIES, TO_PROXIES // max(len(labels) * len(loss.proxies), 1))
+            max_partners = min(max_partners, self._of_maps(batch, where, labels) or max_partners)
+        allowed_pairs = at_most(
+            _allowed(labels, labels, pairs), self._most(where, pairs, max_partners), generator
+        )
         if hardest := self._hardest(where, pairs):
-            chosen = largest(x @ x.T, chosen, hardest)
-        lam = beta_draws(self.alpha, tuple(chosen.shape), generator, x)
-        b, c = chosen.nonzero(as_tuple=True)
+            allowed_pairs = largest(x @ x.T, allowed_pairs, hardest)
+        lam = beta_draws(self.alpha, tuple(allowed_pairs.shape), generator, x)
+        b, c = allowed_pairs.nonzero(as_tuple=True)
         if not len(b):
             return batch.z.sum() * 0
         lams = lam[b, c][:, None]  # (M, 1)
@@ -262,9 +264,12 @@ class Metrix:
         if batch.mixed is not None and len(b) <= MOST:
             return batch.mixed(batch.maps, b, c, lam)
         if batch.mixed is not None:
-            parts = zip(b.split(MOST), c.split(MOST), lam.split(MOST), strict=True)
+            chunks = zip(b.split(MOST), c.split(MOST), lam.split(MOST), strict=True)
             return torch.cat(
-                [checkpoint(batch.mixed, batch.maps, *part, use_reentrant=False) for part in parts]
+                [
+                    checkpoint(batch.mixed, batch.maps, *chunk, use_reentrant=False)
+                    for chunk in chunks
+                ]
             )
         return mixed_vectors(
             batch.maps, b, c, lam, batch.embed, self.chunk, again=torch.is_grad_enabled()

@@ -64,12 +64,12 @@ def mixed_scale(firsts: Tensor, seconds: Tensor, gram: Tensor, lam: Tensor) -> T
     """1 / |l b + (1-l) c| of every pair, (F, B), from their inner products."""
     c = gram.diagonal() if firsts is seconds else seconds.square().sum(1)
     b = c if firsts is seconds else firsts.square().sum(1)
-    rest = 1 - lam
-    own = torch.addcmul(lam.square() * b[:, None], rest.square(), c)
-    squares = torch.addcmul(own, lam * rest, gram, value=2)
+    complement = 1 - lam
+    squared_norm = torch.addcmul(lam.square() * b[:, None], complement.square(), c)
+    squares = torch.addcmul(squared_norm, lam * complement, gram, value=2)
     # Opposite vectors mixed half and half have no direction: what is left is rounding, measured by
     # their own size.
-    return squares.masked_fill(squares.detach() <= 1e-12 * own.detach(), 1).rsqrt()
+    return squares.masked_fill(squares.detach() <= 1e-12 * squared_norm.detach(), 1).rsqrt()
 
 
 class _Gram(torch.autograd.Function):
@@ -108,12 +108,14 @@ def mixed_vectors(
         weight = lam.to(source.dtype).view(-1, *[1] * (source.ndim - 1))
         return run(torch.lerp(source.index_select(0, c), source.index_select(0, b), weight))
 
-    parts = []
+    chunks = []
     count = max(min(-(-len(b) // chunk), len(b) // 2), 1)
     for rows in torch.arange(len(b), device=b.device).tensor_split(count):
-        given = (source, b[rows], c[rows], lam[rows])
-        parts.append(checkpoint(one, *given, use_reentrant=False) if again else one(*given))
-    return torch.cat(parts)
+        arguments = (source, b[rows], c[rows], lam[rows])
+        chunks.append(
+            checkpoint(one, *arguments, use_reentrant=False) if again else one(*arguments)
+        )
+    return torch.cat(chunks)
 
 
 def rows_of(mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -121,9 +123,9 @@ def rows_of(mask: Tensor) -> tuple[Tensor, Tensor]:
     meant.
     """
     count = mask.sum(1)
-    most = max(int(count.max()), 1) if len(count) else 1
-    which = mask.to(torch.int8).sort(dim=1, descending=True, stable=True).indices[:, :most]
-    return which, torch.arange(most, device=mask.device) < count[:, None]
+    width = max(int(count.max()), 1) if len(count) else 1
+    which = mask.to(torch.int8).sort(dim=1, descending=True, stable=True).indices[:, :width]
+    return which, torch.arange(width, device=mask.device) < count[:, None]
 
 
 def _home(generator: torch.Generator | None) -> torch.device:

@@ -15,5 +15,5 @@ def moco_loss(queries: Tensor, keys: Tensor, temperature: float = 0.2, first: in
     The factor 2 T keeps the size of the gradient the same at every temperature, as published.
     """
     q, k = F.normalize(queries.float(), dim=1), F.normalize(keys.detach().float(), dim=1)
-    own = torch.arange(first, first + len(q), device=q.device)
-    return 2 * temperature * F.cross_entropy(q @ k.T / temperature, own)
+    targets = torch.arange(first, first + len(q), device=q.device)
+    return 2 * temperature * F.cross_entropy(q @ k.T / temperature, targets)

@@ -22,23 +22,23 @@ class PmlLoss(MetricLoss):
     def __init__(self, name: str, classes: int, dim: int, **options: Any) -> None:
         super().__init__()
         self.name = name
-        known = pml_losses()
-        kind = known.get(name.removeprefix("pml/"))
+        losses = pml_losses()
+        kind = losses.get(name.removeprefix("pml/"))
         if kind is None:
-            near = suggest(name, (f"pml/{own}" for own in known))
+            near = suggest(name, (f"pml/{signature}" for signature in losses))
             raise ValueError(
-                f"pytorch-metric-learning has no loss '{name}'{near} (it has {', '.join(sorted(known))})"
+                f"pytorch-metric-learning has no loss '{name}'{near} (it has {', '.join(sorted(losses))})"
             )
-        given = {"classes": classes, "dim": dim}
+        required = {"classes": classes, "dim": dim}
         takes = _parameters(kind)
         check_names(name, options, sorted(set(takes) - set(WANTED)))
         for key, value in options.items():
             _check(f"{key} of '{name}'", value, takes[key].default)
-        arguments = {key: given[ours] for key, ours in WANTED.items() if key in takes} | options
-        own = inspect.signature(
+        arguments = {key: required[ours] for key, ours in WANTED.items() if key in takes} | options
+        signature = inspect.signature(
             kind
         ).parameters.values()  # not its bases': these get theirs from it
-        if missing := [p.name for p in own if _required(p) and p.name not in arguments]:
+        if missing := [p.name for p in signature if _required(p) and p.name not in arguments]:
             raise ValueError(
                 f"'{name}' needs the options {', '.join(missing)}, which have no usual value"
             )
@@ -107,17 +107,17 @@ def _required(parameter: inspect.Parameter) -> bool:
 
 def _parameters(kind: type) -> dict[str, inspect.Parameter]:
     """What the constructor takes by name, its bases' included: they pass **kwargs on."""
-    found: dict[str, inspect.Parameter] = {}
+    by_name: dict[str, inspect.Parameter] = {}
     for base in kind.__mro__:
-        own = base.__dict__.get("__init__")
-        if own is None or base.__module__.startswith("torch."):
+        init = base.__dict__.get("__init__")
+        if init is None or base.__module__.startswith("torch."):
             continue
-        parameters = inspect.signature(own).parameters.values()
+        parameters = inspect.signature(init).parameters.values()
         named = {
             p.name: p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
         }
-        found = {**named, **found}
+        by_name = {**named, **by_name}
         if not any(p.kind is p.VAR_KEYWORD for p in parameters):
             break
-    found.pop("self", None)
-    return found
+    by_name.pop("self", None)
+    return by_name

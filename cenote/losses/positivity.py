@@ -41,7 +41,7 @@ def positivity(
         raise ValueError(
             f"positivity needs at least one bin and one batch, got {bins} and {len(batches)}"
         )
-    found: list[Tensor] = []
+    shares: list[Tensor] = []
     expected: list[Tensor] = []
     lam: list[Tensor] = []
     for batch in batches:
@@ -49,14 +49,16 @@ def positivity(
             raise ValueError(
                 f"similarities, λ and mask are alike, got {[tuple(t.shape) for t in batch]}"
             )
-        for kept, values in zip(
-            (found, expected, lam), (*positive(batch, settings), batch.lam), strict=True
+        for collected, values in zip(
+            (shares, expected, lam), (*positive(batch, settings), batch.lam), strict=True
         ):
-            kept.append(values[batch.mask].double())
+            collected.append(values[batch.mask].double())
     share = torch.cat(lam)
     place = (share * bins).long().clamp(0, bins - 1)
     count = torch.bincount(place, minlength=bins)
-    rates = [torch.bincount(place, torch.cat(t), minlength=bins) / count for t in (found, expected)]
+    rates = [
+        torch.bincount(place, torch.cat(t), minlength=bins) / count for t in (shares, expected)
+    ]
     middle = (torch.arange(bins, dtype=torch.float64, device=share.device) + 0.5) / bins
     return Positivity(middle, rates[0], rates[1], count)
 
@@ -85,8 +87,8 @@ def mixtures_of(
     """All positive-negative embedding mixtures of a batch, as Metrix/embed meets them."""
     x = unit(z)
     same = labels[:, None] == labels
-    which, there = rows_of(same & ~torch.eye(len(x), dtype=torch.bool, device=x.device))
+    which, is_pair = rows_of(same & ~torch.eye(len(x), dtype=torch.bool, device=x.device))
     lam = beta_draws(alpha, (len(x), len(x)), generator, x)
     s = mixed_similarity(x, x, x, which, lam)
-    mask = there[..., None] & ~same[:, None]
+    mask = is_pair[..., None] & ~same[:, None]
     return Mixtures(s.flatten(1), lam[which].flatten(1), mask.flatten(1))

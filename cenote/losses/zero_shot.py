@@ -69,8 +69,10 @@ class ZeroShot(nn.Module):
                 return (
                     z.sum() + v.sum()
                 ) * 0  # every parameter has a gradient, as processes in step need
-            one, two = (z[first], labels[first]), (z[~first], labels[~first])
-            return self._foretold(one, two, v) + self._foretold(two, one, v)
+            first_half, second_half = (z[first], labels[first]), (z[~first], labels[~first])
+            return self._foretold(first_half, second_half, v) + self._foretold(
+                second_half, first_half, v
+            )
 
     def silent(self, labels: Tensor) -> str | None:
         """Why this batch says nothing, if so."""
@@ -83,8 +85,10 @@ class ZeroShot(nn.Module):
     def _first_half(self, labels: Tensor, generator: torch.Generator | None) -> Tensor | None:
         present, which = labels.unique(return_inverse=True)
         if len(present) and not 0 <= int(present[0]) <= int(present[-1]) < self.classes:
-            found = f"{int(present[0])} to {int(present[-1])}"
-            raise ValueError(f"zero-shot: labels are from 0 to {self.classes - 1}, got {found}")
+            class_range = f"{int(present[0])} to {int(present[-1])}"
+            raise ValueError(
+                f"zero-shot: labels are from 0 to {self.classes - 1}, got {class_range}"
+            )
         if len(present) < 2:
             return None
         # Not the lower labels against the higher: the same classes would stand together in every

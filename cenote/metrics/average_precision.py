@@ -36,5 +36,5 @@ def of_places(places: Any, relevant: int, kind: str = "standard") -> float:
         return 0.0
     if kind == "trapezoid":
         return trapezoid_ap(places, relevant)
-    found = numpy_array(places)
-    return float((np.arange(1, len(found) + 1) / (found + 1)).sum() / relevant)
+    ranks = numpy_array(places)
+    return float((np.arange(1, len(ranks) + 1) / (ranks + 1)).sum() / relevant)

@@ -45,29 +45,29 @@ def count_pixels(
     turns = np.zeros((4, 3 * bins), np.int32)
     a, b, c, d = turns[0], turns[1], turns[2], turns[3]
     for start in range(0, len(scores), BLOCK):
-        part, mask = scores[start : start + BLOCK], truth[start : start + BLOCK]
+        values, mask = scores[start : start + BLOCK], truth[start : start + BLOCK]
         # Short loops of one kind of work each: the compiler makes vectors of them.
-        for i in range(len(part)):
+        for i in range(len(values)):
             # The product and the edges are rounded, by less than a thousandth of a bin: this is the
             # bin, or one less.
-            near = np.int32(part[i] * bins_per_unit - little)
-            where[i] = below if part[i] == 1 else near  # there may be an edge just below 1
-        for i in range(len(part)):
+            near = np.int32(values[i] * bins_per_unit - little)
+            where[i] = below if values[i] == 1 else near  # there may be an edge just below 1
+        for i in range(len(values)):
             value = mask[i]
             wrong += np.int32((value != 0) & (value != 1) & (value != 255))
             where[i] += np.int32(bins) * (
                 np.int32(value == 1) + np.int32(2) * np.int32(value == 255)
             )
-        for i in range(len(part)):
+        for i in range(len(values)):
             k = unsigned(where[i])
-            where[i] = np.int32(k) + np.int32(part[i] >= edges[k + unsigned(1)])
-        fours = len(part) // 4 * 4
+            where[i] = np.int32(k) + np.int32(values[i] >= edges[k + unsigned(1)])
+        fours = len(values) // 4 * 4
         for i in range(0, fours, 4):
             a[unsigned(where[i])] += 1
             b[unsigned(where[i + 1])] += 1
             c[unsigned(where[i + 2])] += 1
             d[unsigned(where[i + 3])] += 1
-        for i in range(fours, len(part)):
+        for i in range(fours, len(values)):
             a[where[i]] += 1
     for kind in range(2):
         for k in range(bins):

@@ -107,11 +107,11 @@ class BoxAccuracy:
         columns |= {} if names is None else {"names": names}
 
         def judge(i: int, row: tuple[Any, ...]) -> tuple[Array, Any]:
-            given = {"names": f"image {i}", "ranks": None} | dict(zip(columns, row, strict=True))
-            one = self.overlaps(
-                given["score_maps"], given["boxes"], given["image_sizes"], given["names"]
+            image = {"names": f"image {i}", "ranks": None} | dict(zip(columns, row, strict=True))
+            overlaps = self.overlaps(
+                image["score_maps"], image["boxes"], image["image_sizes"], image["names"]
             )
-            return one, given["ranks"]
+            return overlaps, image["ranks"]
 
         for pairs in on_all_cores(judge, enumerate(side_by_side(**columns), self.count)):
             overlaps = np.stack([one for one, _ in pairs])  # (n, T)
@@ -128,10 +128,10 @@ class BoxAccuracy:
 
     def merge(self, other: BoxAccuracy) -> None:
         """Add what another process counted."""
-        mine, theirs = (self.interval, self.version), (other.interval, other.version)
-        if mine != theirs or (self.resamples is None) != (other.resamples is None):
+        settings, other_settings = (self.interval, self.version), (other.interval, other.version)
+        if settings != other_settings or (self.resamples is None) != (other.resamples is None):
             raise ValueError(
-                f"box accuracies of (interval, version) {mine} and {theirs} do not add up"
+                f"box accuracies of (interval, version) {settings} and {other_settings} do not add up"
             )
         self.right += other.right
         self.count, self.ranked = self.count + other.count, self.ranked + other.ranked
@@ -161,10 +161,10 @@ class BoxAccuracy:
         """The score at given thresholds, one for each delta: those of a validation set's
         `result().thresholds`.
         """
-        chosen = self._columns(thresholds)
-        values = self.curve(kind)[range(len(chosen)), chosen]
+        columns = self._columns(thresholds)
+        values = self.curve(kind)[range(len(columns)), columns]
         return BoxScore(
-            float(values.mean()), tuple(values.tolist()), tuple(self.thresholds[chosen].tolist())
+            float(values.mean()), tuple(values.tolist()), tuple(self.thresholds[columns].tolist())
         )
 
     def bounds(
@@ -177,22 +177,22 @@ class BoxAccuracy:
             raise ValueError("an interval needs BoxAccuracy(..., resamples=1000)")
         means = self.resamples.means()  # (resamples, deltas, thresholds)
         if thresholds is not None:
-            chosen = self._columns(thresholds)
-            return percentiles(means[:, range(len(chosen)), chosen].mean(1), level)
+            columns = self._columns(thresholds)
+            return percentiles(means[:, range(len(columns)), columns].mean(1), level)
         return percentiles(means.max(2).mean(1), level)
 
     def _columns(self, thresholds: Sequence[float] | Array) -> Array:
-        wanted = np.asarray(thresholds, np.float64)
-        if wanted.shape != (len(self.deltas),):
+        requested = np.asarray(thresholds, np.float64)
+        if requested.shape != (len(self.deltas),):
             raise ValueError(
-                f"give one threshold for each of the IoUs {self.deltas}, got {wanted.tolist()}"
+                f"give one threshold for each of the IoUs {self.deltas}, got {requested.tolist()}"
             )
-        chosen = np.abs(self.thresholds - wanted[:, None]).argmin(1)
-        if not np.allclose(self.thresholds[chosen], wanted, rtol=0, atol=1e-9):
+        columns = np.abs(self.thresholds - requested[:, None]).argmin(1)
+        if not np.allclose(self.thresholds[columns], requested, rtol=0, atol=1e-9):
             raise ValueError(
-                f"thresholds {wanted.tolist()} are not multiples of the interval {self.interval}"
+                f"thresholds {requested.tolist()} are not multiples of the interval {self.interval}"
             )
-        return chosen
+        return columns
 
 
 def max_box_acc(score_maps: Iterable[Any], boxes: Iterable[Any], image_sizes: Iterable[Any], interval: float = 0.01,

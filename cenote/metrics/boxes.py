@@ -37,13 +37,15 @@ def box_iou(first: Any, second: Any, plus_one: bool = False) -> Array:
     """(m, 4) and (n, 4) -> (m, n). `plus_one`: both corners are pixels of the box, as in MaxBoxAcc
     and the VOC kit.
     """
-    a, b, one = as_boxes(first)[:, None], as_boxes(second)[None], float(plus_one)
+    a, b, extra = as_boxes(first)[:, None], as_boxes(second)[None], float(plus_one)
     sides = (
-        np.minimum(a[..., 2:], b[..., 2:]) - np.maximum(a[..., :2], b[..., :2]) + one
+        np.minimum(a[..., 2:], b[..., 2:]) - np.maximum(a[..., :2], b[..., :2]) + extra
     )  # (m, n, 2)
     shared = np.maximum(sides, 0).prod(-1)
     union = (
-        (a[..., 2:] - a[..., :2] + one).prod(-1) + (b[..., 2:] - b[..., :2] + one).prod(-1) - shared
+        (a[..., 2:] - a[..., :2] + extra).prod(-1)
+        + (b[..., 2:] - b[..., :2] + extra).prod(-1)
+        - shared
     )
     return np.divide(shared, union, out=np.zeros_like(shared), where=union > 0)
 
@@ -86,6 +88,6 @@ def corloc(
     any true box.
     """
     score = CorLoc(delta)
-    for i, (one, true) in enumerate(side_by_side(found=found, truth=truth)):
-        score.add(one, true, named(names, i))
+    for i, (boxes, true) in enumerate(side_by_side(found=found, truth=truth)):
+        score.add(boxes, true, named(names, i))
     return score.result()

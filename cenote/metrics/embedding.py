@@ -26,10 +26,10 @@ def alignment(embeddings: Any, labels: Any, power: float = 1, budget: int = BUDG
     step = max(1, min(BLOCK, budget // (16 * max(len(vectors), 1))))
     for i in range(0, len(y), step):
         stop = int(ends[min(i + step, len(y)) - 1])
-        x, others = unit(vectors[order[i : i + step]]), unit(vectors[order[i:stop]])
+        x, positives = unit(vectors[order[i : i + step]]), unit(vectors[order[i:stop]])
         same = (y[i : i + step, None] == y[None, i:stop]).triu(1)  # each pair once
         # Differences rather than products: of close vectors a product leaves nothing.
-        apart = torch.cdist(x, others, compute_mode="donot_use_mm_for_euclid_dist")[same]
+        apart = torch.cdist(x, positives, compute_mode="donot_use_mm_for_euclid_dist")[same]
         pairs += len(apart)
         total += float(apart.double().pow(power).sum())
     if not pairs:
@@ -70,21 +70,21 @@ def utilization(queries: Any, training: Any | Iterable[Any], budget: int = BUDGE
     q = as_vectors(queries, "the queries' embeddings")
     nearest = torch.full((len(q),), -torch.inf, device=q.device)
     step = max(1, min(BLOCK, int(math.sqrt(budget / 4))))
-    several = (
+    directions = (
         [training]
         if isinstance(training, Tensor) or getattr(training, "ndim", 0) == 2
         else training
     )
-    for part in several:
-        x = as_vectors(part, "the training embeddings")
+    for direction in directions:
+        x = as_vectors(direction, "the training embeddings")
         if x.shape[1] != q.shape[1]:
             raise ValueError(
                 f"queries have {q.shape[1]} dimensions and training vectors {x.shape[1]}"
             )
         for j in range(0, len(x), step):
-            others = unit(x[j : j + step]).to(q.device)
+            gallery_block = unit(x[j : j + step]).to(q.device)
             for i in range(0, len(q), step):
-                close = (unit(q[i : i + step]) @ others.T).amax(1)
+                close = (unit(q[i : i + step]) @ gallery_block.T).amax(1)
                 nearest[i : i + step] = torch.maximum(nearest[i : i + step], close)
     if not len(q) or torch.isinf(nearest).any():
         raise ValueError("utilization needs queries and training vectors, and got none")

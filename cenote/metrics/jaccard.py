@@ -28,9 +28,9 @@ def attention_jaccard(masks: Any, target: Any, void: int = 255, background: int 
     counted = np.ones_like(classes, bool) if compat else classes != void
     best = []
     for value in present:
-        own = classes == value  # never void
-        shared = (heads & own).sum((1, 2))
-        union = ((heads | own) & counted).sum((1, 2))
+        object_mask = classes == value  # never void
+        shared = (heads & object_mask).sum((1, 2))
+        union = ((heads | object_mask) & counted).sum((1, 2))
         best.append((shared / union).max())
     return float(np.mean(best))
 

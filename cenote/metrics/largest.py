@@ -32,7 +32,7 @@ def fill_holes(levels: Array) -> Array:
     """
     height, width = levels.shape
     filled = np.empty((height, width), np.uint8)
-    seen = np.zeros((height, width), np.bool_)
+    visited = np.zeros((height, width), np.bool_)
     waiting = np.full(
         256, -1, np.int64
     )  # a list for each level: its last pixel, and from each the one before
@@ -41,7 +41,7 @@ def fill_holes(levels: Array) -> Array:
         for x in range(width):
             if y == 0 or x == 0 or y == height - 1 or x == width - 1:
                 level, p = levels[y, x], y * width + x
-                seen[y, x], filled[y, x] = True, level
+                visited[y, x], filled[y, x] = True, level
                 before[p] = waiting[level]
                 waiting[level] = p
     for c in range(256):
@@ -51,9 +51,9 @@ def fill_holes(levels: Array) -> Array:
             y, x = p // width, p % width
             for dy, dx in ((-1, 0), (1, 0), (0, -1), (0, 1)):
                 v, u = y + dy, x + dx
-                if 0 <= v < height and 0 <= u < width and not seen[v, u]:
+                if 0 <= v < height and 0 <= u < width and not visited[v, u]:
                     level = max(levels[v, u], np.uint8(c))
-                    seen[v, u], filled[v, u] = True, level
+                    visited[v, u], filled[v, u] = True, level
                     before[v * width + u] = waiting[level]
                     waiting[level] = v * width + u
     return filled
@@ -82,17 +82,22 @@ def largest_sweep(
         np.empty(size, np.float64),
     )
     area, start = np.zeros(size, np.int64), np.empty(size, np.int64)
-    alive, count, made = np.empty(size, np.int32), 0, 0
+    alive, count, components = np.empty(size, np.int32), 0, 0
     steps = np.array([0, -row - 1, -row, -row + 1, 1, row + 1, row, row - 1, -1])
     for c in range(254, -1, -1):
         for k in range(starts[c + 1], starts[c + 2]):
             p = unsigned(order[k])
             x, y = signed(p & unsigned(row - 1)) - 1, signed(p >> unsigned(shift)) - 1
-            root, joint = unsigned(made), COMPONENTS[met[p]]
+            root, joint = unsigned(components), COMPONENTS[met[p]]
             if joint == 0:
-                parent[root], overlap[root], alive[count], start[root] = made, -1.0, made, p
+                parent[root], overlap[root], alive[count], start[root] = (
+                    components,
+                    -1.0,
+                    components,
+                    p,
+                )
                 box[root, 0], box[root, 1], box[root, 2], box[root, 3] = x, y, x, y
-                count, made = count + 1, made + 1
+                count, components = count + 1, components + 1
             else:
                 root = root_of(parent, label[unsigned(signed(p) + steps[joint & 15])])
                 start[root] = min(start[root], signed(p))
@@ -108,13 +113,13 @@ def largest_sweep(
                     cover(box, overlap, root, box[r, 0], box[r, 1], box[r, 2], box[r, 3])
             label[p] = root
             area[root] += GAINS[met[p]]
-        kept = 0
+        alive_count = 0
         for k in range(count):
             r = unsigned(alive[k])
             if parent[r] == r:
-                alive[kept] = r
-                kept += 1
-        count = kept
+                alive[alive_count] = r
+                alive_count += 1
+        count = alive_count
         if count:
             top = unsigned(alive[0])
             for k in range(1, count):

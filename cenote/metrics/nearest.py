@@ -90,9 +90,9 @@ def _by_tiles(
             _update(best[a], tile[: len(queries)], j)
             if b > a:
                 _update(best[b], tile[:, : len(rows)].T, i)
-        wanted = torch.nonzero(counts[i : i + side])[:, 0]
-        if len(wanted):
-            yield wanted + i, _indices(best[a][wanted])
+        rows_asked = torch.nonzero(counts[i : i + side])[:, 0]
+        if len(rows_asked):
+            yield rows_asked + i, _indices(best[a][rows_asked])
         best[a] = best[a][:0]
 
 

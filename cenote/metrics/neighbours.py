@@ -30,15 +30,15 @@ def knn_accuracy(
         F.normalize(memory.float(), dim=1),
         int(max(memory_labels.max(), labels.max())) + 1,
     )
-    most = min(max(k), len(memory))
+    max_k = min(max(k), len(memory))
     right = dict.fromkeys(k, 0)
     for start in range(0, len(queries), chunk):
-        part = F.normalize(queries[start : start + chunk].float(), dim=1)
-        similarity, nearest = (part @ memory.T).topk(most, 1)  # (m, most)
+        block = F.normalize(queries[start : start + chunk].float(), dim=1)
+        similarity, nearest = (block @ memory.T).topk(max_k, 1)  # (m, most)
         voted = (
             F.one_hot(memory_labels[nearest], classes) * (similarity / temperature).exp()[..., None]
         )
         for count in k:
-            chosen = voted[:, :count].sum(1).argmax(1)  # (m, classes) -> (m,)
-            right[count] += int((chosen == labels[start : start + chunk]).sum())
-    return {count: found / len(queries) for count, found in right.items()}
+            predicted = voted[:, :count].sum(1).argmax(1)  # (m, classes) -> (m,)
+            right[count] += int((predicted == labels[start : start + chunk]).sum())
+    return {count: correct / len(queries) for count, correct in right.items()}

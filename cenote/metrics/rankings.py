@@ -30,11 +30,11 @@ def trapezoid_ap(places: Any, relevant: int) -> float:
     `relevant` images.
     """
     places = numpy_array(places).astype(np.float64)
-    found = np.arange(len(places))
+    hits = np.arange(len(places))
     # Precision just before and just after each hit; before the very first place it is 1 by
     # definition.
-    before = np.divide(found, places, out=np.ones(len(places)), where=places > 0)
-    return float(((before + (found + 1) / (places + 1)) / 2).sum() / relevant)
+    before = np.divide(hits, places, out=np.ones(len(places)), where=places > 0)
+    return float(((before + (hits + 1) / (places + 1)) / 2).sum() / relevant)
 
 
 def landmark_scores(
@@ -55,19 +55,19 @@ def landmark_scores(
         absent = {"easy", "hard", "junk"} - set(query)
         if absent:
             raise ValueError(f"query {i} has no list of {' and '.join(sorted(absent))} images")
-    return {name: _setting(lists, truth, ks, *parts) for name, parts in LANDMARK_SETTINGS.items()}
+    return {name: _setting(lists, truth, ks, *groups) for name, groups in LANDMARK_SETTINGS.items()}
 
 
 def _setting(lists: Array, truth: Sequence[Mapping[str, Any]], ks: Sequence[int], right: tuple[str, ...],
              removed: tuple[str, ...]) -> LandmarkScore:  # fmt: skip
     averages, precisions = [], []
     for ranked, query in zip(lists, truth, strict=True):
-        positives = np.concatenate([numpy_array(query[part]) for part in right]).astype(np.int64)
+        positives = np.concatenate([numpy_array(query[group]) for group in right]).astype(np.int64)
         if not len(positives):
             continue  # nothing to find at this difficulty
-        junk = np.concatenate([numpy_array(query[part]) for part in removed]).astype(np.int64)
-        kept = ranked[~np.isin(ranked, junk)]
-        places = np.flatnonzero(np.isin(kept, positives))
+        junk = np.concatenate([numpy_array(query[group]) for group in removed]).astype(np.int64)
+        ranking = ranked[~np.isin(ranked, junk)]
+        places = np.flatnonzero(np.isin(ranking, positives))
         averages.append(trapezoid_ap(places, len(positives)))
         # Where all is found before place k, the precision is that at the last hit.
         depths = [min(k, int(places[-1]) + 1) if len(places) else k for k in ks]
@@ -87,6 +87,6 @@ def class_ranks(logits: Any, targets: Any) -> Array:
         raise ValueError(
             f"logits are (n, classes) and targets (n,), got {scores.shape} and {truth.shape}"
         )
-    own = scores[np.arange(len(truth)), truth][:, None]
+    true_scores = scores[np.arange(len(truth)), truth][:, None]
     first = np.arange(scores.shape[1]) < truth[:, None]
-    return ((scores > own) | ((scores == own) & first)).sum(1)
+    return ((scores > true_scores) | ((scores == true_scores) & first)).sum(1)

@@ -53,28 +53,28 @@ def retrieval_scores(
             f"queries without a match are {' or '.join(WITHOUT_MATCH)}, got '{without_match}'"
         )
     ks = _whole(ks)
-    found = query_scores(embeddings, labels, ks, gallery, gallery_labels, distance, budget=budget)
-    return mean_scores(found, ks, without_match)
+    scores = query_scores(embeddings, labels, ks, gallery, gallery_labels, distance, budget=budget)
+    return mean_scores(scores, ks, without_match)
 
 
 def mean_scores(
-    found: QueryScores, ks: Sequence[int] = KS, without_match: str = "exclude"
+    per_query: QueryScores, ks: Sequence[int] = KS, without_match: str = "exclude"
 ) -> dict[str, float]:
     """What `retrieval_scores` gives, of queries that were scored one by one."""
-    asked = found.matches > 0
-    lone = int((~asked).sum())
-    if without_match == "exclude" and not asked.any():
+    has_match = per_query.matches > 0
+    lone = int((~has_match).sum())
+    if without_match == "exclude" and not has_match.any():
         raise ValueError(
             f"none of {lone} queries has another vector of its class to find: nothing can be judged"
         )
-    counted = asked if without_match == "exclude" else torch.ones_like(asked)
-    scores = {f"recall@{k}": _mean(found.recall[counted, i]) for i, k in enumerate(ks)}
+    counted = has_match if without_match == "exclude" else torch.ones_like(has_match)
+    scores = {f"recall@{k}": _mean(per_query.recall[counted, i]) for i, k in enumerate(ks)}
     scores |= {
-        "p@1": _mean(found.p_at_1[counted]),
-        "r_precision": _mean(found.r_precision[counted]),
+        "p@1": _mean(per_query.p_at_1[counted]),
+        "r_precision": _mean(per_query.r_precision[counted]),
     }
     return scores | {
-        "map@r": _mean(found.map_at_r[counted]),
+        "map@r": _mean(per_query.map_at_r[counted]),
         "queries": int(counted.sum()),
         "without_match": lone,
     }
@@ -93,28 +93,30 @@ def query_scores(
     """Query by query, with the `keep` nearest of each."""
     x = as_vectors(embeddings)
     y = as_labels(labels, x)
-    others, of_others = _gallery(gallery, gallery_labels, x)
-    known = y if of_others is None else of_others
-    if not len(x) or not len(known):
+    gallery_rows, row_labels = _gallery(gallery, gallery_labels, x)
+    gallery_classes = y if row_labels is None else row_labels
+    if not len(x) or not len(gallery_classes):
         raise ValueError(
-            f"retrieval needs queries and a gallery, got {len(x)} and {len(known)} vectors"
+            f"retrieval needs queries and a gallery, got {len(x)} and {len(gallery_classes)} vectors"
         )
     ks = _whole(ks)
-    itself = int(others is None)
-    matches, most = _count(y, known) - itself, len(known) - itself
-    deep, asked = min(max(ks), most), matches > 0
-    counts = torch.where(asked, matches.clamp(min=max(min(deep, FIRST), keep)).clamp(max=most), 0)
+    itself = int(gallery_rows is None)
+    matches, max_count = _count(y, gallery_classes) - itself, len(gallery_classes) - itself
+    max_k, has_match = min(max(ks), max_count), matches > 0
+    counts = torch.where(
+        has_match, matches.clamp(min=max(min(max_k, FIRST), keep)).clamp(max=max_count), 0
+    )
     blank = torch.zeros(len(x), dtype=torch.float64, device=x.device)
     result = QueryScores(
         matches, blank.new_zeros((len(x), len(ks)), dtype=torch.bool), blank.bool(), blank, blank.clone(),
         torch.full((len(x), keep), -1, device=x.device),
     )  # fmt: skip
-    for rows, order in nearest(x, others, counts, distance, budget):
-        _score(result, rows, order, _hits(order, known, y[rows]), ks)
+    for rows, order in nearest(x, gallery_rows, counts, distance, budget):
+        _score(result, rows, order, _hits(order, gallery_classes, y[rows]), ks)
     # Recall@1000 takes the thousand nearest of those alone that have found nothing so far.
-    counts = torch.where(asked & ~result.recall.any(1) & (counts < deep), deep, 0)
-    for rows, order in nearest(x, others, counts, distance, budget) if counts.any() else ():
-        hits = _hits(order, known, y[rows])
+    counts = torch.where(has_match & ~result.recall.any(1) & (counts < max_k), max_k, 0)
+    for rows, order in nearest(x, gallery_rows, counts, distance, budget) if counts.any() else ():
+        hits = _hits(order, gallery_classes, y[rows])
         for i, k in enumerate(ks):
             result.recall[rows, i] = hits[:, :k].any(1)
     return result
@@ -144,12 +146,12 @@ def _score(
 
 def _whole(ks: Iterable[Any]) -> tuple[int, ...]:
     try:
-        found = tuple(map(index, ks))
+        numbers = tuple(map(index, ks))
     except TypeError:
-        found = ()
-    if not found or min(found) < 1:
+        numbers = ()
+    if not numbers or min(numbers) < 1:
         raise ValueError(f"recall is asked at whole numbers from 1, such as (1, 2, 4), got {ks}")
-    return found
+    return numbers
 
 
 def _gallery(gallery: Any, labels: Any, queries: Tensor) -> tuple[Tensor | None, Tensor | None]:

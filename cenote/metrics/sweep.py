@@ -44,13 +44,13 @@ def joints(connectivity: int) -> Array:
     """
     table = np.zeros(256, np.int64)
     for present in range(256):
-        left, found = [i for i in range(8) if present >> i & 1], 0
-        while left:
-            front, group = [left[0]], []
+        neighbours, packed = [i for i in range(8) if present >> i & 1], 0
+        while neighbours:
+            front, group = [neighbours[0]], []
             while front:
                 i = front.pop()
-                if i in left:
-                    left.remove(i)
+                if i in neighbours:
+                    neighbours.remove(i)
                     group.append(i)
                     front += [(i + 1) % 8, (i - 1) % 8]
                     if (
@@ -59,8 +59,8 @@ def joints(connectivity: int) -> Array:
                         front += [(i + 2) % 8, (i - 2) % 8]
             touching = [i for i in group if connectivity == 8 or i % 2]
             if touching:
-                table[present] |= (touching[0] + 1) << 4 * found
-                found += 1
+                table[present] |= (touching[0] + 1) << 4 * packed
+                packed += 1
     return table
 
 
@@ -187,26 +187,31 @@ def sweep(order: Array, starts: Array, met: Array, shift: int, width: int, heigh
         np.empty((size, 4), np.int32),
         np.empty(size, np.float64),
     )
-    alive, count, found, made = np.empty(size, np.int32), 0, 0.0, 0
+    alive, count, best_overlap, components = np.empty(size, np.int32), 0, 0.0, 0
     if holes:  # component 0 is the frame, the outside: what joins it is no hole
-        parent[0], made = 0, 1
+        parent[0], components = 0, 1
         box[0, 0], box[0, 1], box[0, 2], box[0, 3] = -1, -1, width, height
     table = HOLES if holes else COMPONENTS
     steps = np.array([0, -row - 1, -row, -row + 1, 1, row + 1, row, row - 1, -1])
     for turn in range(255):
         c = turn if holes else 254 - turn
-        first, last = (starts[c], starts[c + 1]) if holes else (starts[c + 1], starts[c + 2])
-        if holes and last == len(order):
+        first, end = (starts[c], starts[c + 1]) if holes else (starts[c + 1], starts[c + 2])
+        if holes and end == len(order):
             return  # no foreground is left
-        for k in range(first, last):
+        for k in range(first, end):
             p = unsigned(order[k])
             x, y = signed(p & unsigned(row - 1)) - 1, signed(p >> unsigned(shift)) - 1
             joint = table[met[p]]
             if joint == 0:
-                new = unsigned(made)
-                parent[new], overlap[new], alive[count], label[p] = made, -1.0, made, made
+                new = unsigned(components)
+                parent[new], overlap[new], alive[count], label[p] = (
+                    components,
+                    -1.0,
+                    components,
+                    components,
+                )
                 box[new, 0], box[new, 1], box[new, 2], box[new, 3] = x, y, x, y
-                count, made = count + 1, made + 1
+                count, components = count + 1, components + 1
                 continue
             root = root_of(parent, label[unsigned(signed(p) + steps[joint & 15])])
             joint >>= 4
@@ -220,8 +225,8 @@ def sweep(order: Array, starts: Array, met: Array, shift: int, width: int, heigh
                     cover(box, overlap, root, box[r, 0], box[r, 1], box[r, 2], box[r, 3])
             label[p] = root
             cover(box, overlap, root, x, y, x, y)
-        if first < last:
-            kept, found = 0, 0.0
+        if first < end:
+            alive_count, best_overlap = 0, 0.0
             for k in range(count):
                 r = unsigned(alive[k])
                 if parent[r] == r:
@@ -229,9 +234,9 @@ def sweep(order: Array, starts: Array, met: Array, shift: int, width: int, heigh
                         overlap[r] < 0
                     ):  # a hole's border runs through the foreground around it: a rim of one pixel
                         overlap[r] = judge(box[r], 1 if holes else 0, width, height, truth)
-                    found = max(found, float(overlap[r]))
-                    alive[kept] = r
-                    kept += 1
-            count = kept
+                    best_overlap = max(best_overlap, float(overlap[r]))
+                    alive[alive_count] = r
+                    alive_count += 1
+            count = alive_count
         if count:
-            best[c] = max(best[c], found)
+            best[c] = max(best[c], best_overlap)

@@ -42,9 +42,9 @@ def zero_shot_prediction(
     if len(z) != len(x):
         raise ValueError(f"each image has a histogram and an embedding, got {len(z)} and {len(x)}")
     present, which = y.unique(return_inverse=True)
-    known = len(present) // 2
-    asked = len(present) - known
-    if known < 1 or asked < 2:
+    train_count = len(present) // 2
+    test_count = len(present) - train_count
+    if train_count < 1 or test_count < 2:
         raise ValueError(
             f"zero-shot prediction needs 3 classes at least, two of them to choose from, got {len(present)}"
         )
@@ -54,25 +54,28 @@ def zero_shot_prediction(
     )  # (C, m), (C, D)
     generator = torch.Generator().manual_seed(seed)
     step = max(
-        1, budget // (8 * 4 * asked)
+        1, budget // (8 * 4 * test_count)
     )  # rows of `near` below, and what they are compared with
     hits, inverse = [0, 0], [0.0, 0.0]
     for _ in range(rounds):
         order = torch.randperm(len(present), generator=generator).to(z.device)
-        ours, theirs = order[:known], order[known:]
-        foretold, true = z[theirs] @ _ridge_map(z[ours], v[ours], ridge), v[theirs]  # (asked, D)
+        train_classes, test_classes = order[:train_count], order[train_count:]
+        foretold, true = (
+            z[test_classes] @ _ridge_map(z[train_classes], v[train_classes], ridge),
+            v[test_classes],
+        )  # (asked, D)
         for k, (p, t) in enumerate(((foretold, true), (unit(foretold), unit(true)))):
             squares = t.square().sum(1) / 2  # the nearest to p has the largest p.t - |t|^2 / 2
-            for i in range(0, asked, step):
+            for i in range(0, test_count, step):
                 ranks = _ranks(p[i : i + step] @ t.T - squares, i)
                 hits[k] += int((ranks == 1).sum())
                 inverse[k] += float(ranks.double().reciprocal().sum())
-    total = rounds * asked
+    total = rounds * test_count
     scores = dict[str, float]()
     for k, name in enumerate(("l2", "cosine")):
         scores |= {f"accuracy_{name}": hits[k] / total, f"map_{name}": inverse[k] / total}
-    guess = float((1 / torch.arange(1, asked + 1, dtype=torch.float64)).mean())
-    return scores | {"chance_accuracy": 1 / asked, "chance_map": guess}
+    guess = float((1 / torch.arange(1, test_count + 1, dtype=torch.float64)).mean())
+    return scores | {"chance_accuracy": 1 / test_count, "chance_map": guess}
 
 
 def _ridge_map(z: Tensor, v: Tensor, ridge: float) -> Tensor:
@@ -99,5 +102,5 @@ def _ranks(near: Tensor, first: int) -> Tensor:
     """
     places = torch.arange(near.shape[1], device=near.device)
     rows = places[first : first + len(near), None]
-    own = near.gather(1, rows)
-    return 1 + ((near > own) | ((near == own) & (places < rows))).sum(1)
+    true_value = near.gather(1, rows)
+    return 1 + ((near > true_value) | ((near == true_value) & (places < rows))).sum(1)

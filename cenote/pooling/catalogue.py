@@ -53,7 +53,7 @@ def catalogue(dim: int, grid: Grid, style: str = "text") -> str:
 
 def catalogue_row(name: str, dim: int, grid: Grid) -> dict[str, Any]:
     """What there is to know about one pool; `problem` says why it cannot be made at this size."""
-    found = entry(name)
+    method = entry(name)
     cost: PoolCost | None = None
     problem = ""
     try:
@@ -64,11 +64,11 @@ def catalogue_row(name: str, dim: int, grid: Grid) -> dict[str, Any]:
         problem = str(error)
     return {
         "name": name,
-        "group": found.group,
-        "title": found.title,
-        "what": what(found.cls),
-        "source": found.source,
-        "attention": not found.cls.no_attention,
+        "group": method.group,
+        "title": method.title,
+        "what": what(method.cls),
+        "source": method.source,
+        "attention": not method.cls.no_attention,
         "options": {key: _default(parameter) for key, parameter in options(name).items()},
         **(
             asdict(cost)
@@ -87,9 +87,9 @@ def page(
     """One method in Markdown: what it is, where it looks, its row of the landscape, options, cost,
     usage, source.
     """
-    found = entry(name)
+    method = entry(name)
     row = next(row for row in landscape_rows() if row["name"] == name)
-    parts = [
+    components = [
         (HEADINGS[key], f"`{row[key]}`")
         for key in HEADINGS
         if key not in ("group", "title") and row[key]
@@ -108,22 +108,22 @@ def page(
             )
         )
     sections = [
-        f"# {found.title} (`{name}`)",
-        inspect.cleandoc(found.cls.__doc__ or ""),
+        f"# {method.title} (`{name}`)",
+        inspect.cleandoc(method.cls.__doc__ or ""),
         *([f"    {EQUATIONS[name]}"] if name in EQUATIONS else []),
-        f"Group {found.group} of the landscape. Source: {found.source}.",
-        *([f"![{_shown(found.cls)}]({picture})\n\n*{_shown(found.cls)}.*"] if picture else []),
+        f"Group {method.group} of the landscape. Source: {method.source}.",
+        *([f"![{_shown(method.cls)}]({picture})\n\n*{_shown(method.cls)}.*"] if picture else []),
         "## Its row of the landscape",
         "With these components Algorithm 1 is this method: "
         "Z = f⁻¹(f(V) A), U = φ_U(Z), from A = h(s(K, Q)) [SimPool Eqs. 1-7].",
-        markdown_table(("Component", "Here"), parts),
+        markdown_table(("Component", "Here"), components),
         "## Options",
         markdown_table(("Option", "Default"), listed) if listed else "None.",
         "## Cost",
         markdown_table(("Feature map", "Parameters", "MFLOPs", "MFLOPs as published"), costs),
         "MFLOPs are millions of multiply-adds for one image; elementwise work is not counted.",
         "## Attention",
-        _attention(found.cls),
+        _attention(method.cls),
         "## Use",
         f"```python\n{_usage(name)}\n```",
     ]
@@ -143,8 +143,10 @@ def markdown_table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 def _shown(cls: type[Pool]) -> str:
     """Below the picture of docs/pictures.py."""
-    seen = "the class activation map of the true class" if cls.no_attention else "its own map"
-    return f"Three pictures, and where it looks after a short training on a frozen network: {seen}"
+    map_kind = "the class activation map of the true class" if cls.no_attention else "its own map"
+    return (
+        f"Three pictures, and where it looks after a short training on a frozen network: {map_kind}"
+    )
 
 
 def _attention(cls: type[Pool]) -> str:
@@ -196,7 +198,7 @@ def _text_table(table: list[list[str]]) -> str:
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = []
     for line in table:
-        left = [cell.ljust(width) for cell, width in zip(line[:3], widths[:3], strict=True)]
+        cells = [cell.ljust(width) for cell, width in zip(line[:3], widths[:3], strict=True)]
         right = [cell.rjust(width) for cell, width in zip(line[3:], widths[3:], strict=True)]
-        lines.append("  ".join(left + right))
+        lines.append("  ".join(cells + right))
     return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])

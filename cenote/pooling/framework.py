@@ -108,7 +108,10 @@ class Algorithm:
 
     def labels(self) -> dict[str, str]:
         """Column of Table 1 -> how this method fills it."""
-        return {column: part.label if (part := getattr(self, column)) else "" for column in COLUMNS}
+        return {
+            column: component.label if (component := getattr(self, column)) else ""
+            for column in COLUMNS
+        }
 
 
 COLUMNS = ("init", "phi_q", "phi_k", "similarity", "attention", "phi_v", "f", "phi_x", "phi_u")

@@ -27,8 +27,8 @@ class GeMax(Pool):
 
     def algorithm(self) -> Algorithm:
         def attention(c: Variables) -> Tensor:
-            ones = torch.ones_like(c.x[..., :1])  # (B, N, 1)
-            return solve(c.x @ c.x.mT, self.penalty(c.x), ones).mT
+            unit_vector = torch.ones_like(c.x[..., :1])  # (B, N, 1)
+            return solve(c.x @ c.x.mT, self.penalty(c.x), unit_vector).mT
 
         return Algorithm(attention=Component("(XᵀX+λI)⁻¹1", attention))
 

@@ -63,18 +63,18 @@ class GSP(Pool):
         """
         tokens = self.local(x.to(self.prototypes.dtype)).flatten(0, 1)
         m, dim = self.prototypes.shape
-        chosen = tokens[
+        start = tokens[
             torch.linspace(0, len(tokens) - 1, m, device=x.device).round().long()
         ].double()
-        chosen = 1.01 * _clip(
-            chosen / 1.01
+        start = 1.01 * _clip(
+            start / 1.01
         )  # on the ball itself rounding would tell whether they may grow shorter
         if len(tokens) < m:  # the same in every process
             noise = torch.randn(
                 m, dim, generator=torch.Generator().manual_seed(0), dtype=torch.float64
             )
-            chosen = chosen + 0.1 * dim**-0.5 * noise.to(chosen.device)
-        self.prototypes.copy_(chosen)
+            start = start + 0.1 * dim**-0.5 * noise.to(start.device)
+        self.prototypes.copy_(start)
         return self
 
     def pool(self, x: Tensor, grid: Grid | None) -> tuple[Tensor, Tensor]:

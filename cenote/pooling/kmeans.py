@@ -34,18 +34,18 @@ class KMeans(Pool):
 
     def algorithm(self) -> Algorithm:
         tol, k = self.tol, self.k
-        done = torch.zeros(
+        converged = torch.zeros(
             (), dtype=torch.bool
         )  # which images have converged, (B, 1, 1) once it runs
 
         def init(c: Variables) -> Tensor:
-            nonlocal done
-            done = torch.zeros_like(c.x[:, :1, :1], dtype=torch.bool)
+            nonlocal converged
+            converged = torch.zeros_like(c.x[:, :1, :1], dtype=torch.bool)
             n = c.x.shape[1]
             i = torch.arange(k, device=c.x.device)
-            first, last = i * n // k, (i + 1) * n // k - 1  # of each stretch
-            index = first + (self.draw.float() * (last + 1 - first)).long()
-            return c.x[:, torch.minimum(index, last)]
+            first, end = i * n // k, (i + 1) * n // k - 1  # of each stretch
+            index = first + (self.draw.float() * (end + 1 - first)).long()
+            return c.x[:, torch.minimum(index, end)]
 
         def similarity(c: Variables) -> Tensor:
             x = c.x.detach()
@@ -60,14 +60,14 @@ class KMeans(Pool):
                 c.x.dtype
             )  # (B, k, N)
             a = member / member.sum(-1, keepdim=True).clamp_min(1)
-            return torch.where(done, c.a, a) if c.t else a
+            return torch.where(converged, c.a, a) if c.t else a
 
         def phi_u(c: Variables) -> Tensor:
-            nonlocal done
+            nonlocal converged
             empty = c.a.sum(-1, keepdim=True) == 0  # (B, k, 1)
             u = torch.where(empty, c.u, c.z)  # of an image that is done, A stays, and so does Z
             moved = (u - c.u).detach().square().sum(-1, keepdim=True).amax(1, keepdim=True)
-            done = done | (moved < tol**2)
+            converged = converged | (moved < tol**2)
             return u
 
         return Algorithm(

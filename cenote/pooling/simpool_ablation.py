@@ -123,8 +123,8 @@ class SimPoolAblation(SimPool):
 
     def parameter_groups(self, lr: float, gamma_scale: float = 0.1) -> list[dict[str, Any]]:
         """Return optimizer groups with a learning rate of lr * gamma_scale for a learned gamma."""
-        others = [p for name, p in self.named_parameters() if name != "gamma"]
-        groups: list[dict[str, Any]] = [{"params": others, "lr": lr}]
+        parameters = [p for name, p in self.named_parameters() if name != "gamma"]
+        groups: list[dict[str, Any]] = [{"params": parameters, "lr": lr}]
         if isinstance(self.gamma, nn.Parameter):
             groups.append({"params": [self.gamma], "lr": lr * gamma_scale, "weight_decay": 0.0})
         return groups

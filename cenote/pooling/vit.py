@@ -99,8 +99,8 @@ class ViT(ClsPool):
 
     def algorithm(self) -> Algorithm:
         def phi_x(c: Variables) -> Tensor:
-            last = c.t == len(self.blocks) - 1
-            return c.x if last else self.block(c.t).among(torch.cat([c.u, c.x], 1))[:, 1:]
+            is_last = c.t == len(self.blocks) - 1
+            return c.x if is_last else self.block(c.t).among(torch.cat([c.u, c.x], 1))[:, 1:]
 
         return self.row(Component("MLP(MSA(X))", phi_x))
 

@@ -105,7 +105,7 @@ def solve(s: Tensor, mu: float) -> Tensor:
     can_stop = (
         s.device.type == "cpu" and not torch.compiler.is_compiling()
     )  # elsewhere, asking costs more than a step
-    done = 8 * torch.finfo(s.dtype).eps
+    tolerance = 8 * torch.finfo(s.dtype).eps
     for _ in range(NEWTON_STEPS):
         share = (s + b).sigmoid()
         f, slope = share.mean(1, keepdim=True), (share * (1 - share)).mean(1, keepdim=True)
@@ -115,7 +115,7 @@ def solve(s: Tensor, mu: float) -> Tensor:
         low, high = torch.where(error <= 0, b, low), torch.where(error >= 0, b, high)
         step = b - error * f * (1 - f) / slope
         b = torch.where((step >= low) & (step <= high), step, (low + high) / 2)
-        if can_stop and bool((error.abs() < done).all()):
+        if can_stop and bool((error.abs() < tolerance).all()):
             break
     return b
 

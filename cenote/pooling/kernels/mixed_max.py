@@ -34,8 +34,8 @@ def mixed_max(x: Tensor, b: Tensor, c: Tensor, lam: Tensor) -> Tensor:
     Keeps, besides the result, one whole number for each of its entries: the position that it came
     from.
     """
-    found: Tensor = _MixedMax.apply(x, b, c, lam.to(x.dtype))
-    return found
+    largest: Tensor = _MixedMax.apply(x, b, c, lam.to(x.dtype))
+    return largest
 
 
 class _MixedMax(torch.autograd.Function):
@@ -75,8 +75,8 @@ def _built(x: Tensor, b: Tensor, c: Tensor, lam: Tensor) -> tuple[Tensor, Tensor
     )
     for rows in torch.arange(len(b), device=b.device).split(CHUNK):
         mixed = torch.lerp(x[c[rows]], x[b[rows]], lam[rows, None, None])
-        largest[rows], found = mixed.max(1)
-        where[rows] = found.int()
+        largest[rows], positions = mixed.max(1)
+        where[rows] = positions.int()
     return largest, where
 
 
@@ -101,8 +101,8 @@ def _shared(loop: Any, arrays: list[Any], count: int) -> None:
     threads = max(min(torch.get_num_threads(), count), 1)
     ends = [count * k // threads for k in range(threads + 1)]
     with ThreadPoolExecutor(threads) as pool:
-        for done in [pool.submit(fast, *arrays, *part) for part in pairwise(ends)]:
-            done.result()
+        for future in [pool.submit(fast, *arrays, *bounds) for bounds in pairwise(ends)]:
+            future.result()
 
 
 @cache
@@ -121,14 +121,14 @@ def _take_largest(
     for m in range(first, last):
         share, value, place = lam[m], largest[m], where[m]
         for j in range(positions):
-            one, other = x[b[m], j], x[c[m], j]
+            x_b, x_c = x[b[m], j], x[c[m], j]
             for d in range(channels):
-                v = other[d] + share * (one[d] - other[d])
-                more = (
+                v = x_c[d] + share * (x_b[d] - x_c[d])
+                larger = (
                     j == 0 or v > value[d] or v != v
                 )  # of equals the first, and any NaN stays, as torch has it
-                value[d] = v if more else value[d]
-                place[d] = j if more else place[d]
+                value[d] = v if larger else value[d]
+                place[d] = j if larger else place[d]
 
 
 def _send_back(
@@ -138,8 +138,8 @@ def _send_back(
     meet.
     """
     for m in range(len(b)):
-        share, one, other = lam[m], dx[b[m]], dx[c[m]]
+        share, dx_b, dx_c = lam[m], dx[b[m]], dx[c[m]]
         for d in range(first, last):
             j = where[m, d]
-            one[j, d] += share * du[m, d]
-            other[j, d] += (1 - share) * du[m, d]
+            dx_b[j, d] += share * du[m, d]
+            dx_c[j, d] += (1 - share) * du[m, d]
