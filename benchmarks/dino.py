@@ -23,11 +23,12 @@ import torch
 from cenote.allocator import keep_memory
 from cenote.data import open_dataset
 from cenote.data.loading import Batch
-from cenote.train.config import DinoConfig
+from cenote.train.build import build_augmentation, build_model
+from cenote.train.config import DINO, DinoConfig
+from cenote.train.configure import configure
 from cenote.train.engine import Engine
 from cenote.train.tasks.dino import Dino
 from cenote.train.tasks.self_supervised import group_by_size
-from cenote.train.unlabelled import DINO, Unlabelled
 
 BAR = 5.0
 
@@ -37,16 +38,10 @@ class Bench:
         torch.manual_seed(0)
         data = open_dataset("world/tiny")  # its images are not used
         settings = replace(DINO, batch=given.batch)
-        asked = Unlabelled(
-            "dino",
-            given.backbone,
-            given.pool,
-            size=given.size,
-            options={"out": given.out},
-            settings=settings,
-        )
-        model = asked.model()
-        self.task = Dino(model, data, None, settings, asked.crops(model), DinoConfig())
+        config = configure("dino", backbone=given.backbone, pool=given.pool, size=given.size)
+        model = build_model(config)
+        crops = build_augmentation(config, model)
+        self.task = Dino(model, data, None, settings, crops, DinoConfig())
         self.engine = Engine(self.task, settings, folder)
         self.engine.epoch = 1  # the head's last layer learns
         sizes = [given.size] * 2 + [given.local_size] * given.local

@@ -21,7 +21,7 @@ from cenote.data.synthetic import world
 from cenote.models.frozen import FrozenBackbone
 from cenote.predict.feature_batches import FeatureBatches
 from cenote.predict.feature_cache import FeatureCache, cached_features
-from cenote.train.choices import PROBE
+from cenote.train.config import PROBE
 from cenote.train.state import TrainState
 
 

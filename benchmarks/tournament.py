@@ -22,8 +22,8 @@ from cenote.data import Dataset, open_dataset
 from cenote.pooling import create_pool, list_pools
 from cenote.predict.feature_cache import FeatureCache
 from cenote.predict.timing import best_times
-from cenote.train.choices import PROBE_RATES, Choices
-from cenote.train.config import OptimizationConfig
+from cenote.train.config import PROBE_RATES, OptimizationConfig
+from cenote.train.configure import configure
 from cenote.train.fit import fit
 from cenote.train.tournament.run import TournamentConfig, run_tournament
 
@@ -48,7 +48,6 @@ def run(
     data: Dataset, backbone: str, weights: Path | None, epochs: int, candidates: int, boxes: int
 ) -> dict[str, Any]:
     settings = {"epochs": epochs, "batch": 128, "warmup": min(2.0, epochs / 5)}
-    quiet = lambda sentence: None  # noqa: E731
     through = 0
     forward = Backbone.forward
 
@@ -81,8 +80,15 @@ def run(
         probes = {}
         for pool in slowest(warm.dim, tuple(warm.grid), candidates):
             start = time.perf_counter()
-            choices = Choices(backbone, pool, weights=weights, freeze=True, settings=settings)
-            fit(data, root / f"probe-{pool}", choices, cache, say=quiet)
+            config = configure(
+                "fit",
+                backbone=backbone,
+                pool=pool,
+                weights=weights,
+                freeze=True,
+                settings=settings,
+            )
+            fit(data, root / f"probe-{pool}", config, cache)
             probes[pool] = time.perf_counter() - start
     Backbone.forward = forward  # type: ignore[method-assign]
     return {

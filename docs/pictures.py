@@ -20,7 +20,7 @@ from cenote.allocator import keep_memory
 from cenote.data import open_dataset, write_atomically
 from cenote.data.synthetic import World, write_world
 from cenote.report.maps import overlay
-from cenote.train.choices import PROBE
+from cenote.train.config import PROBE
 from cenote.train.tournament.run import TournamentConfig, run_tournament
 
 POOLS = Path(__file__).parent / "pools"

@@ -14,7 +14,7 @@ from cenote.allocator import keep_memory
 from cenote.data import open_dataset
 from cenote.report.tournament import tournament_table
 from cenote.report.tournament_figures import write_tournament
-from cenote.train.choices import PROBE
+from cenote.train.config import PROBE
 from cenote.train.tournament.run import TournamentConfig, run_tournament
 
 parser = argparse.ArgumentParser()

@@ -21,8 +21,8 @@ import torch
 
 from cenote.allocator import keep_memory
 from cenote.data import open_dataset
+from cenote.train.configure import configure
 from cenote.train.fit import fit
-from cenote.train.recipe_choices import choices_of
 from cenote.train.recipes import parse_recipe
 
 POOLS = ("gap", "max", "glsep")
@@ -76,15 +76,16 @@ def play(asked: argparse.Namespace, cell: tuple[int, str, str, str]) -> dict[str
         text = RECIPE.format(
             epochs=asked.epochs, size=asked.size, resize=round(asked.size * 256 / 224)
         )
-        choices = choices_of(
+        config = configure(
+            "fit",
             parse_recipe(text, "table1"),
             pool=pool,
             cutout=CUTOUTS[cutout],
-            rates=(RATES[pool],),
-            settings={"seed": seed},
+            lr=(RATES[pool],),
+            seed=seed,
             **NETWORKS[network],
         )
-        fit(data, folder, choices, resume=folder.is_dir(), say=lambda sentence: None)
+        fit(data, folder, config, resume=folder.is_dir())
         (folder / "checkpoint.pt").unlink(missing_ok=True)
         (folder / "model.safetensors").unlink(missing_ok=True)  # ninety of them would fill a disk
         print(f"{folder.name}: {time.monotonic() - started:.0f} s", flush=True)

@@ -1,38 +1,71 @@
-"""`cenote dino`: parse, train, print."""
+"""`cenote dino` and the end of `cenote moco`: parse, train, print."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from ._unlabelled import UnlabelledOptions, train
+from ._training import Data, Flag, Out, config_of, exit_if_stopped, options_type
+
+if TYPE_CHECKING:
+    from cenote.data import Dataset
+    from cenote.train.config import OptimizationConfig
+    from cenote.train.reports import SelfSupervisedReport
+
+DinoOptions = options_type("dino")
 
 
 def run(
-    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")],
-    out: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="RUN")],
-    local_size: Annotated[
-        int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: 3/7 of a large one's)")
-    ] = None,
-    local: Annotated[
-        int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: 6)")
-    ] = None,
-    given: Annotated[UnlabelledOptions, tyro.conf.arg(name="")] = UnlabelledOptions(),  # noqa: B008  # frozen
-    resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
+    data: Data,
+    out: Out,
+    options: Annotated[Any, tyro.conf.arg(name="", constructor=DinoOptions)] = DinoOptions(),  # noqa: B008
+    resume: Flag = False,
 ) -> None:
-    """Train a model without labels (DINO): small crops learn to say what a slow copy of the model says of large ones.
+    """Train a model without labels (DINO): small crops predict a teacher's output for large ones.
 
-    Any backbone, any pool. Labels are used only to judge: k nearest neighbours in every epoch, and a linear probe at
-    the end. RUN holds the teacher of the best epoch. Killed at any moment, a run ends with the same weights if it is
-    resumed; torchrun spreads it over processes.
+    Any backbone, any pool. Labels are used for evaluation only: k nearest neighbours after every
+    epoch, and a linear probe at the end. Without --lr the paper's learning rate grows with batches
+    above 256. RUN contains the teacher of the best epoch. A run that is killed and resumed ends
+    with the same weights; torchrun spreads it over processes.
 
     Args:
         data: images, as for cenote fit; they need no classes.
-        out: where the run lies.
-        local_size: pixels of a small crop's side.
-        local: small crops of an image, beside two large ones.
-        resume: go on with the run in RUN.
+        out: folder of the run.
+        resume: resume the run in RUN.
     """
-    train("dino", data, out, given, resume, local_size=local_size, local=local)
+    train("dino", data, out, options, resume)
+
+
+def train(method: str, data: str, out: Path, options: Any, resume: bool) -> None:
+    from cenote.data import open_dataset
+    from cenote.predict.distributed import leads
+    from cenote.train.self_supervised import train_without_labels
+
+    config = config_of(method, options)
+    dataset = open_dataset(data)
+    with exit_if_stopped(method):
+        report = train_without_labels(dataset, out, config, resume)
+    if leads():
+        print(f"{summary(dataset, out, report, config.train)}: saved in {out}")
+
+
+def summary(
+    dataset: Dataset, out: Path, report: SelfSupervisedReport, settings: OptimizationConfig
+) -> str:
+    """Evaluate the saved model with a linear probe where images have classes."""
+    from cenote.data.splits import split
+    from cenote.evaluate.linear import linear_probe
+    from cenote.models import load
+    from cenote.train.self_supervised import unlabelled_splits
+
+    train, val = unlabelled_splits(dataset)
+    if val is None:
+        return f"{report.images} images, none with a class to evaluate"
+    splits = split(train, quiet=True)  # held-out training images select the weight decay
+    probe = linear_probe(load(out), splits.train, splits.val, val, settings.batch, settings.workers)
+    return (
+        f"{len(val)} images: 10 nearest neighbours {report.knn:.2f} "
+        f"({report.knn_untrained:.2f} untrained), linear probe {probe.linear:.2f}"
+    )

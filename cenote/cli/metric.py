@@ -2,94 +2,82 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
 from ._arguments import pluralize
-from ._metric_options import MetricArguments
+from ._training import Data, Flag, Out, config_of, exit_if_stopped, options_type
+
+if TYPE_CHECKING:
+    from cenote.train.reports import FairReport, MetricReport
+
+TITLES = {"p@1": "P@1", "r_precision": "RP", "map@r": "MAP@R"}
+MetricOptions = options_type("metric")
 
 
 def run(
-    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")],
-    out: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="RUN")],
-    given: Annotated[MetricArguments, tyro.conf.arg(name="")] = MetricArguments(),  # noqa: B008  # frozen
-    resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
+    data: Data,
+    out: Out,
+    options: Annotated[Any, tyro.conf.arg(name="", constructor=MetricOptions)] = MetricOptions(),  # noqa: B008
+    resume: Flag = False,
 ) -> None:
-    """Train vectors that tell classes apart, also classes that were never seen, and judge them on such.
+    """Train embeddings that separate classes, and test them on classes that were never seen.
 
-    The first half of the classes trains and the second tests, unless the data says itself which are unseen. Images of
-    a class draw together and those of others apart, by any loss, with Metrix's mixed examples, GSP's zero-shot loss
-    or a memory of earlier steps. A quarter of the training classes is held out to choose the epoch. RUN holds the
-    model, results.json and metrics.jsonl; cenote evaluate RUN DATA --on retrieve reads it. Killed at any moment, a
-    run ends with the same weights if it is resumed; torchrun spreads it over processes, whose images are compared
-    with each other's.
+    The first half of the classes trains and the second half tests, unless the data set says which
+    are unseen. Any loss can be combined with Metrix's mixed examples, GSP's zero-shot loss or a
+    cross-batch memory. A quarter of the training classes is held out to select the epoch. RUN
+    contains the model, results.json and metrics.jsonl; cenote evaluate RUN DATA --on retrieve reads
+    it. A run that is killed and resumed ends with the same weights; torchrun spreads it over
+    processes, whose images are compared with each other.
 
     Args:
         data: a folder of class folders, a list, NAME:FOLDER (cub-retrieval, cars-retrieval, sop, inshop), world/small.
-        out: where the run lies.
-        resume: go on with the run in RUN.
+        out: folder of the run.
+        resume: resume the run in RUN.
     """
     from cenote.data import open_dataset
     from cenote.predict.distributed import leads
-    from cenote.train.engine import Stopped
-    from cenote.train.metric_fit import learn_metric
+    from cenote.train.metric_run import train_metric
 
-    choices = given.choices(data)
-    try:
-        report = learn_metric(open_dataset(data), out, choices, resume=resume)
-    except Stopped as stop:
-        print(f"cenote metric: {stop}", file=sys.stderr)
-        raise SystemExit(1) from stop
+    config = config_of("metric", options, data)
+    with exit_if_stopped("metric"):
+        report = train_metric(open_dataset(data), out, config, resume=resume)
     if leads():
-        print(told(report))
+        print(table(report))
         print(f"saved in {out}")
 
 
-def told(report: dict[str, Any]) -> str:
-    """A table: one row for a model, or the mean of four and their concatenation."""
+def table(report: MetricReport | FairReport) -> str:
+    """Return a row for a model, or for the mean of four and for their concatenation."""
     from cenote.evaluate.retrieve import ONE_CLASS
 
-    rows = [("the model", report["test"])]
-    if "concatenated" in report:
-        rows = [("mean of 4", report["test"]), ("concatenated", report["concatenated"])]
-    if "deviation" in report:
-        rows = [
-            row
-            for one, by in zip(rows, report["deviation"].values(), strict=True)
-            for row in (one, ("±", by))
-        ]
-    names = [name for name in report["test"] if name not in ("images", "queries", "without_match")]
-    heads = [_title(name) for name in names]
-    classes = len(report["classes"]["test"])
-    lines = [
-        f"{report['test']['images']:.0f} images of {classes} classes that were not trained on, in percent:"
-    ]
-    width = max(len(name) for name, _ in rows)
-    lines.append("  ".join([" " * width, *heads]))
-    for name, found in rows:
-        cells = [
-            f"{found[key]:.2f}".rjust(len(head)) for key, head in zip(names, heads, strict=True)
-        ]
-        lines.append("  ".join([name.ljust(width), *cells]))
-    if "deviation" in report:
-        lines.append(
-            f"the mean of all {report['collections']} collections of four models, ± their standard deviation"
-        )
-    if lone := report["test"]["without_match"]:
-        how = (
-            "left out"
-            if report["test"]["queries"] < report["test"]["images"]
-            else "counted as misses"
-        )
-        lines.append(f"{how}: {pluralize(lone, 'query', 'queries')} with nothing to find")
+    rows = [("the model", report.test)]
+    concatenated, deviation = (getattr(report, n, None) for n in ("concatenated", "deviation"))
+    if concatenated is not None:
+        rows = [("mean of 4", report.test), ("concatenated", concatenated)]
+    if deviation is not None:
+        spreads = [("±", scores) for scores in deviation.values()]
+        rows = [row for pair in zip(rows, spreads, strict=True) for row in pair]
+    names = [name for name in report.test if name not in ("images", "queries", "without_match")]
+    titles = [TITLES.get(name, name.replace("recall", "R")).rjust(6) for name in names]
+    classes, images = len(report.classes["test"]), report.test["images"]
+    lines = [f"{images:.0f} images of {classes} classes that were not trained on, in percent:"]
+    width = max(len(label) for label, _ in rows)
+    lines.append("  ".join([" " * width, *titles]))
+    for label, scores in rows:
+        numbers = [f"{scores[name]:.2f}" for name in names]
+        cells = [number.rjust(len(title)) for number, title in zip(numbers, titles, strict=True)]
+        lines.append("  ".join([label.ljust(width), *cells]))
+    if deviation is not None:
+        count = getattr(report, "collections", 0)
+        lines.append(f"mean of all {count} collections of four models, ± standard deviation")
+    if unmatched := int(report.test["without_match"]):
+        counted = "counted as misses"
+        if report.test["queries"] < images:
+            counted = "left out"
+        queries = pluralize(unmatched, "query", "queries")
+        lines.append(f"{counted}: {queries} without a match in the gallery")
     if classes == 1:
         lines.append(ONE_CLASS)
     return "\n".join(lines)
-
-
-def _title(name: str) -> str:
-    known = {"p@1": "P@1", "r_precision": "RP", "map@r": "MAP@R"}
-    return known.get(name, name.replace("recall", "R")).rjust(6)

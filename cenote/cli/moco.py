@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
 
-from ._unlabelled import UnlabelledOptions, train
+from ._training import Data, Flag, Out, options_type
+from .dino import train
+
+MocoOptions = options_type("moco")
 
 
 def run(
-    data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")],
-    out: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="RUN")],
-    given: Annotated[UnlabelledOptions, tyro.conf.arg(name="")] = UnlabelledOptions(),  # noqa: B008  # frozen
-    resume: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
+    data: Data,
+    out: Out,
+    options: Annotated[Any, tyro.conf.arg(name="", constructor=MocoOptions)] = MocoOptions(),  # noqa: B008
+    resume: Flag = False,
 ) -> None:
-    """Train a model without labels (MoCo-v3): a view of an image finds its other view among all images of a batch.
+    """Train a model without labels (MoCo-v3): a view of an image is found among those of a batch.
 
-    Any backbone, any pool. Labels are used only to judge: k nearest neighbours in every epoch, and a linear probe at
-    the end. RUN holds the slow copy of the best epoch. Killed at any moment, a run ends with the same weights if it
-    is resumed; torchrun spreads it over processes.
+    Any backbone, any pool. Labels are used for evaluation only: k nearest neighbours after every
+    epoch, and a linear probe at the end. Without --lr the paper's learning rate grows with batches
+    above 256. RUN contains the teacher of the best epoch. A run that is killed and resumed ends
+    with the same weights; torchrun spreads it over processes.
 
     Args:
         data: images, as for cenote fit; they need no classes.
-        out: where the run lies.
-        resume: go on with the run in RUN.
+        out: folder of the run.
+        resume: resume the run in RUN.
     """
-    train("moco", data, out, given, resume)
+    train("moco", data, out, options, resume)

@@ -22,9 +22,9 @@ def run(
         name: show this recipe only: a name of the list, or a YAML file of your own.
         style: how to print it.
     """
-    from cenote.train.recipe_pages import as_json, page, table
+    from cenote.train.recipes import recipe_page, recipe_table, recipes_json
 
     if style == "json":
-        print(json.dumps(as_json(name), indent=2, ensure_ascii=False))
+        print(json.dumps(recipes_json(name), indent=2, ensure_ascii=False))
     else:
-        print(page(name) if name else table(style))
+        print(recipe_page(name) if name else recipe_table(style))

@@ -74,7 +74,7 @@ def run(
     from cenote.report.html.tournament import tournament_page
     from cenote.report.tournament import tournament_table
     from cenote.report.tournament_figures import write_tournament
-    from cenote.train.choices import PROBE
+    from cenote.train.config import PROBE
     from cenote.train.engine import Stopped
     from cenote.train.tournament.run import TournamentConfig, run_tournament
 

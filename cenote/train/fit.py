@@ -1,173 +1,174 @@
-"""`cenote fit`: labelled images in, a saved model out."""
+"""`cenote fit`: train a classifier on labelled images and save it."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from ..data import Dataset
 from ..data.splits import Splits, split
 from ..evaluate.validators import localization_on_test
 from ..models import PooledModel, save_model
-from ..models.frozen import FrozenBackbone
 from ..predict.distributed import processes, rank
 from ..predict.feature_batches import FeatureBatches
 from ..predict.feature_cache import FeatureCache
+from .build import (
+    build_augmentation,
+    build_frozen,
+    build_head,
+    build_model,
+    freeze_all_but_head,
+    load_start,
+)
 from .checkpoint import NAME as CHECKPOINT
 from .checkpoint import can_resume
-from .choices import PROBE_RATES, Choices
-from .config import OptimizationConfig
+from .config import PROBE_RATES, OptimizationConfig, RunConfig
 from .engine import Engine
 from .extraction import Extraction, SplitFeatures
-from .log import write_results
-from .state import TrainState
+from .reports import FitReport, Scores, write_report
 from .tasks.probe import Probe
-from .tasks.supervised import Supervised
-
-Say = Callable[[str], None]
+from .tasks.supervised import Jsd, Supervised, join_batch_norms
 
 
 def fit(
     data: Dataset,
     folder: Path,
-    choices: Choices,
+    config: RunConfig,
     cache: FeatureCache | None = None,
     resume: bool = False,
-    say: Say = print,
-) -> dict[str, Any]:
-    """Train as chosen, save the best model on validation in `folder`, and report."""
-    settings = choices.training()
-    if not resume and (folder / CHECKPOINT).exists():
-        raise ValueError(f"{folder} holds a run already: resume it, or choose another folder")
-    resume = resume and can_resume(folder)
-    splits = split(data, seed=settings.seed)
-    if choices.freeze:
-        return _fit_frozen(splits, folder, choices, settings, cache, resume, say)
-    return _fit_all(splits, folder, choices, settings, resume, say)
+) -> FitReport:
+    """Train a model, save the best epoch on validation in `folder`, and test it."""
+    resume = check_folder(folder, resume)
+    splits = split(data, seed=config.train.seed)
+    with processes() as device:
+        if config.model.freeze:
+            model, report = _fit_frozen(splits, folder, config, cache, resume, device)
+        else:
+            model, report = _fit_all(splits, folder, config, resume, device)
+        if rank() == 0:
+            save_model(model, folder)
+            write_report(folder, report)
+    return report
+
+
+def check_folder(folder: Path, resume: bool) -> bool:
+    """Return whether a run can be resumed; a new run must not replace one that is there."""
+    if resume:
+        return can_resume(folder)
+    if (folder / CHECKPOINT).exists():
+        raise ValueError(f"{folder} contains a run: resume it, or choose another folder")
+    return False
 
 
 def _fit_frozen(
     splits: Splits,
     folder: Path,
-    choices: Choices,
-    settings: OptimizationConfig,
+    config: RunConfig,
     cache: FeatureCache | None,
     resume: bool,
-    say: Say,
-) -> dict[str, Any]:
-    """Pool and head on cached features, one contender for each rate."""
-    with processes() as device:
-        started = time.monotonic()
-        frozen = FrozenBackbone(choices.frozen_backbone().to(device), choices.stride)
-        cached = SplitFeatures(Extraction(frozen, cache, settings, folder), splits)
-        extracted = time.monotonic()
-        classes = splits.train.classes
+    device: torch.device,
+) -> tuple[PooledModel, FitReport]:
+    """Train pool and head on cached features, one of each for every learning rate."""
+    started = time.monotonic()
+    train, classes = config.train, splits.train.classes
+    frozen = build_frozen(config)
+    frozen.backbone.to(device)
+    features = SplitFeatures(Extraction(frozen, cache, train, folder), splits)
+    extracted = time.monotonic()
+    build = partial(build_head, config, frozen, len(classes))
+    rates = getattr(config.options, "rates", ()) or PROBE_RATES
+    candidates = [(f"{config.model.pool}@{lr:g}", build, lr) for lr in rates]
+    probe = Probe(features.train, features.val, train, candidates, device)
+    Engine(probe, train, folder, identity(config, splits)).run(resume)
+    winner = probe.best_state()
+    head = probe.best_head(winner)
+    test = None
+    if features.test is not None:
+        (accuracy,) = probe.accuracies([head], FeatureBatches(features.test, 256))
+        test = {"accuracy": accuracy, "images": len(features.test)}
+    scores = {f"{s.lr:g}": s.best_score if s.failed is None else s.failed for s in probe.states}
+    report = FitReport(
+        pool=config.model.pool,
+        backbone=config.model.backbone,
+        lr=winner.lr,
+        epoch=winner.best_epoch + 1,
+        val={"accuracy": winner.best_score, "images": len(features.val)},
+        test=test,
+        rates=scores,
+        seconds={"features": extracted - started, "training": time.monotonic() - extracted},
+        settings=asdict(train),
+        data=splits.fingerprint(),
+    )
+    return frozen.create_model(head, classes), report
 
-        def make() -> nn.Module:
-            return frozen.create_head(
-                choices.pool, len(classes), choices.tokens, pool_options=choices.pool_options
-            )
 
-        wanted = [(f"{choices.pool}@{lr:g}", make, lr) for lr in choices.rates or PROBE_RATES]
-        probe = Probe(cached.train, cached.val, settings, wanted, device)
-        Engine(probe, settings, folder, identity(choices, splits)).run(resume)
-        winner = probe.best_state()
-        head = probe.best_head(winner)
-        model = frozen.create_model(head, classes)
-        report = {
-            "pool": choices.pool,
-            "backbone": choices.backbone,
-            "lr": winner.lr,
-            "epoch": winner.best_epoch + 1,
-            "val": {"accuracy": winner.best_score, "images": len(cached.val)},
-            "test": None if cached.test is None else {
-                "accuracy": probe.accuracies([head], FeatureBatches(cached.test, 256))[0],
-                "images": len(cached.test),
-            },
-            "rates": {f"{c.lr:g}": c.best_score if c.failed is None else c.failed for c in probe.states},
-            "seconds": {"features": extracted - started, "training": time.monotonic() - extracted},
-            "settings": asdict(settings),
-            "data": splits.fingerprint(),
-        }  # fmt: skip
-        if rank() == 0:
-            save_model(model, folder)
-            write_results(folder, report)
-        return report
+def build_classifier(config: RunConfig, classes: int) -> PooledModel:
+    """Build the model with the weights that it starts from."""
+    model = build_model(config, classes)
+    if config.model.start is not None:
+        load_start(model, config.model.start)
+    if config.task == "head":
+        freeze_all_but_head(model)
+    return model
+
+
+def build_task(
+    config: RunConfig, model: PooledModel, splits: Splits, device: torch.device | None = None
+) -> Supervised:
+    """Build what the engine trains."""
+    kind = Jsd if config.task == "jsd" else Supervised
+    transform = build_augmentation(config, model)
+    return kind(model, splits.train, splits.val, config.train, transform, device=device)
 
 
 def _fit_all(
-    splits: Splits,
-    folder: Path,
-    choices: Choices,
-    settings: OptimizationConfig,
-    resume: bool,
-    say: Say,
-) -> dict[str, Any]:
-    """Every weight of the model."""
-    with processes() as device:
-        started = time.monotonic()
-        model = choices.model(len(splits.train.classes))
-        model.class_names = splits.train.classes
-        transform = choices.augmentation(model)
-        task = choices.task(model, splits.train, splits.val, transform, device)
-        Engine(task, settings, folder, identity(choices, splits)).run(resume)
-        (winner,) = task.states
-        model.load_state_dict(winner.best)
-        choices.finish(model)
-        report: dict[str, Any] = {
-            "pool": model.config["pool"],
-            "backbone": model.config["backbone"],
-            "epoch": winner.best_epoch + 1,
-            "val": {**val_metrics(winner), "images": len(splits.val)},
-            "test": None,
-            "seconds": {"training": time.monotonic() - started},
-            "settings": asdict(settings),
-            "data": splits.fingerprint(),
-        }
-        if splits.test is not None:
-            report["test"] = judge_once(model, splits, settings, device, say)
-        if rank() == 0:
-            save_model(model, folder)
-            write_results(folder, report)
-        return report
+    splits: Splits, folder: Path, config: RunConfig, resume: bool, device: torch.device
+) -> tuple[PooledModel, FitReport]:
+    """Train every weight of the model."""
+    started = time.monotonic()
+    model = build_classifier(config, len(splits.train.classes))
+    model.class_names = splits.train.classes
+    task = build_task(config, model, splits, device)
+    Engine(task, config.train, folder, identity(config, splits)).run(resume)
+    (winner,) = task.states
+    model.load_state_dict(winner.best)
+    join_batch_norms(model)
+    scores = {k: v for k, v in winner.best_metrics.items() if k not in ("score", "loss")}
+    seconds = time.monotonic() - started
+    report = FitReport(
+        pool=model.config["pool"],
+        backbone=model.config["backbone"],
+        epoch=winner.best_epoch + 1,
+        val={**scores, "images": len(splits.val)},
+        test=None if splits.test is None else evaluate_on_test(model, splits, config.train, device),
+        seconds={"training": seconds},
+        settings=asdict(config.train),
+        data=splits.fingerprint(),
+    )
+    return model, report
 
 
-def judge_once(
-    model: PooledModel,
-    splits: Splits,
-    settings: OptimizationConfig,
-    device: torch.device,
-    say: Say | None = None,
-) -> dict[str, Any]:
-    """A finished model on the test split."""
+def evaluate_on_test(
+    model: PooledModel, splits: Splits, settings: OptimizationConfig, device: torch.device
+) -> Scores:
+    """Evaluate a trained model on the test split."""
     assert splits.test is not None
     plain = replace(settings, ema=None, select="accuracy")
     transform = model.backbone.preprocessing.transform()
-    judge = Supervised(model, splits.test, splits.test, plain, transform, device=device)
-    found = judge.validate()["model"]
-    del found["score"]
-    located = localization_on_test(
+    task = Supervised(model, splits.test, splits.test, plain, transform, device=device)
+    scores = task.validate()["model"]
+    del scores["score"]
+    boxes = localization_on_test(
         model, splits.val, splits.test, settings.select, settings.batch, settings.workers
     )
-    return {**found, "images": len(splits.test), **located}
+    return {**scores, "images": len(splits.test), **boxes}
 
 
-def val_metrics(state: TrainState) -> dict[str, float]:
-    """Return what the best epoch reached on validation."""
-    return {key: value for key, value in state.best_metrics.items() if key not in ("score", "loss")}
-
-
-def identity(choices: Choices, splits: Splits) -> dict[str, Any]:
-    """What besides the settings makes a run this run."""
-    asked = {
-        key: value
-        for key, value in asdict(choices).items()
-        if key not in ("settings", "rates", "recipe")
-    }
-    return {**asked, "weights": str(choices.weights), "data": splits.fingerprint()}
+def identity(config: RunConfig, splits: Splits) -> dict[str, Any]:
+    """Return what a resumed run must share with its beginning, except the settings."""
+    return {**config.identity(), "data": splits.fingerprint()}

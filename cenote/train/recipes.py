@@ -1,79 +1,109 @@
-"""OptimizationConfig by name with the papers' numbers in them: `load_recipe("simpool/vit-small-supervised")`."""
+"""Configurations by name with the papers' numbers: `load_recipe("simpool/vit-small-supervised")`."""
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
-import inspect
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
-from types import UnionType
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any
 
 import yaml
 
-from ..backbones import Preprocessing
-from .config import OptimizationConfig
+from ..data.benchmarks import find_benchmark
+from ..options import suggest
+from .config import (
+    AUGMENTATIONS,
+    TASKS,
+    MetricConfig,
+    ModelConfig,
+    MultiCropConfig,
+    OptimizationConfig,
+    PlainCropConfig,
+    RunConfig,
+    SupervisedConfig,
+    WsolConfig,
+)
+from .typed_fields import read_fields
+from .validate import try_loss, validate
 
-HERE = "recipes"  # beside the code: they come with the package
-FIT, UNLABELLED = ("supervised", "jsd", "head"), ("dino", "moco")
-TASKS = (*FIT, *UNLABELLED, "metric")
-SETTINGS = ("model", "train", "options", "augment", "preprocessing")  # each holds keys of its own
-KEYS = ("task", "start", *SETTINGS, "data", "sets", "search", "cost", "paper", "left_out")
-NEEDED = ("model", "train", "data", "paper")
-SUFFIXES = (".yaml", ".yml")
-Fields = TypeVar("Fields", bound=Any)
+SECTIONS = ("model", "train", "options", "augment", "preprocessing")
+KEYS = ("task", "start", *SECTIONS, "data", "sets", "search", "cost", "paper", "left_out")
+REQUIRED = ("model", "train", "data", "paper")
+SET_KEYS = ("model", "train", "options", "cost", "paper")  # what may differ on another data set
+MODEL_KEYS = tuple(field.name for field in dataclasses.fields(ModelConfig))
+COLUMNS = ("recipe", "network", "pool", "data", "epochs", "batch", "the paper's figure")
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """One way to train.
-
-    `task`: "supervised"; "jsd", three views of an image; "head", all but the head is frozen; "dino" or "moco", without
-    labels; "metric", for classes that are not there yet.
-    """
+    """A configuration, the data it is for, and what its paper reports."""
 
     name: str
-    about: str  # the comment that opens the file
-    model: dict[str, Any]  # arguments of create_model
-    settings: OptimizationConfig
-    augment: dict[str, Any]  # `kind` crop, wsol or multicrop, and the arguments of that transform
-    data: str  # a benchmark
-    paper: dict[str, Any]
-    task: str = "supervised"
-    start: str | None = None  # the recipe whose trained model this one begins with
-    preprocessing: dict[str, Any] = field(
-        default_factory=dict
-    )  # where the backbone's own is not the paper's
-    search: dict[str, Any] = field(default_factory=dict)  # what the paper searched for, and where
-    cost: dict[str, Any] = field(default_factory=dict)
-    left_out: tuple[str, ...] = ()  # of the paper's training, for want of an engine that does it
-    options: dict[str, Any] = field(
-        default_factory=dict
-    )  # the numbers of a method that has its own
-    sets: dict[str, Any] = field(default_factory=dict)  # by benchmark: what is different there
+    about: str  # the comment at the top of the file
+    config: RunConfig
+    content: dict[str, Any]  # the file as YAML reads it
     scaled: bool = False
 
     @property
-    def command(self) -> str:
-        """The command that takes it."""
-        return "fit" if self.task in FIT else self.task
+    def data(self) -> str:
+        return str(self.content["data"])
+
+    @property
+    def start(self) -> str | None:
+        """The recipe whose trained model this one starts from."""
+        return self.content.get("start")
+
+    @property
+    def paper(self) -> dict[str, Any]:
+        return dict(self.content["paper"])
+
+    @property
+    def cost(self) -> dict[str, Any]:
+        return dict(self.content.get("cost", {}))
+
+    @property
+    def search(self) -> dict[str, Any]:
+        """What the paper searched for, and where."""
+        return dict(self.content.get("search", {}))
+
+    @property
+    def sets(self) -> dict[str, dict[str, Any]]:
+        """By benchmark: the sections that differ on it."""
+        return dict(self.content.get("sets", {}))
+
+    def on(self, data: str) -> Recipe:
+        """Return the recipe for this benchmark; unchanged if it does not name the benchmark."""
+        if data not in self.sets:
+            return self
+        changes, content = self.sets[data], dict(self.content)
+        with _errors_of(f"{self.name} on {data}"):
+            config = update(self.config, changes)
+            _check(config)
+        for key in ("cost", "paper"):
+            content[key] = {**content.get(key, {}), **changes.get(key, {})}
+        return dataclasses.replace(self, config=config, content=content | {"data": data})
 
     def scaled_down(self, size: int = 64) -> Recipe:
-        """The same training on a small network, small images, small batches and two epochs."""
-        from .recipe_twins import scaled_down
-
-        return scaled_down(self, size)
+        """Return the same training with a small network, small images and batches, and two epochs."""
+        changes: dict[str, Any] = {"data": "world/tiny", "sets": {}, "start": None}
+        return dataclasses.replace(
+            self,
+            config=scaled_down(self.config, size, self.name),
+            content={**self.content, **changes},
+            scaled=True,
+        )
 
 
 def list_recipes() -> list[str]:
-    """The names of those that come with Cenote."""
-    root = files("cenote") / HERE
+    """Return the names of the recipes that come with Cenote."""
+    paths = (files("cenote") / "recipes").iterdir()
     return sorted(
         f"{folder.name}/{file.name.removesuffix('.yaml')}"
-        for folder in root.iterdir()
+        for folder in paths
         if folder.is_dir()
         for file in folder.iterdir()
         if file.name.endswith(".yaml")
@@ -81,221 +111,279 @@ def list_recipes() -> list[str]:
 
 
 def load_recipe(name: str | Path) -> Recipe:
-    """By name, or a YAML file of your own."""
+    """Load a recipe by name, or from a YAML file."""
     path = Path(name)
-    if path.suffix in SUFFIXES:
+    if path.suffix in (".yaml", ".yml"):
         if not path.is_file():
             raise FileNotFoundError(2, "no such recipe file", str(path))
         return parse_recipe(path.read_text(encoding="utf-8"), str(path))
-    known = list_recipes()
-    if str(name) not in known:
-        raise ValueError(
-            f"no recipe '{name}'{_near(str(name), known)} (cenote recipes lists them; or give a .yaml file)"
-        )
-    folder, _, title = str(name).partition("/")
-    return parse_recipe(
-        (files("cenote") / HERE / folder / f"{title}.yaml").read_text(encoding="utf-8"), str(name)
-    )
+    names = list_recipes()
+    if str(name) not in names:
+        hint = suggest(str(name), names)
+        raise ValueError(f"no recipe '{name}'{hint} (cenote recipes lists them; or a .yaml file)")
+    file = files("cenote").joinpath("recipes", f"{name}.yaml")
+    return parse_recipe(file.read_text(encoding="utf-8"), str(name))
 
 
 def parse_recipe(text: str, name: str) -> Recipe:
-    """Checked: whatever is wrong is one sentence that names the recipe and the key."""
-    try:
-        content = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ValueError(
-            f"{name} is not readable YAML: {' '.join(str(error).split())[:200]}"
-        ) from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{name} is no recipe: it holds no keys ({', '.join(NEEDED)})")
-    _known(name, "", content, KEYS)
-    for key in NEEDED:
-        if key not in content:
-            raise ValueError(f"{name} has no '{key}'")
-    for key in (*SETTINGS, "sets", "search", "cost", "paper"):
-        if not isinstance(content.get(key, {}), dict):
-            raise ValueError(f"{name}: '{key}' must hold keys, got {content[key]!r}")
-    task = content.get("task", "supervised")
-    if task not in TASKS:
-        raise ValueError(f"{name}: no task '{task}'{_near(str(task), TASKS)} ({', '.join(TASKS)})")
-    settings = parse_settings(content["train"], name)
-    options = content.get("options", {})
-    check_options(options, task, name)
-    augment = content.get("augment", {})
-    _known(name, "augment.", augment, augment_keys(augment, name, task))
-    _known(
-        name,
-        "preprocessing.",
-        content.get("preprocessing", {}),
-        [f.name for f in dataclasses.fields(Preprocessing)],
+    """Read a recipe; any error is a ValueError that names the recipe and the key."""
+    with _errors_of(name):
+        try:
+            content = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise ValueError(f"not readable YAML: {' '.join(str(error).split())[:200]}") from error
+        if not isinstance(content, dict):
+            raise ValueError(f"a recipe has keys: {', '.join(REQUIRED)}")
+        _check_keys(content, KEYS)
+        for key in REQUIRED:
+            if key not in content:
+                raise ValueError(f"key '{key}' is missing")
+        for key in (*SECTIONS, "sets", "search", "cost", "paper"):
+            _check_section(content, key)
+        task = content.get("task", "supervised")
+        tasks = [name for name in TASKS if name != "clip"]
+        if task not in tasks:
+            raise ValueError(f"no task '{task}'{suggest(task, tasks)} ({', '.join(tasks)})")
+        if TASKS[task] is SupervisedConfig and content.get("options"):
+            raise ValueError(f"the task '{task}' has no options of its own")
+        if not isinstance(content["model"].get("backbone"), str):
+            raise ValueError("model.backbone must be the name of a backbone")
+        _check_model(content["model"])
+        _check_data(content["data"])
+        augment = _default_augmentation(task, content.get("augment"))
+        base = RunConfig(task, ModelConfig(), OptimizationConfig(), TASKS[task](), augment)
+        config = update(base, content)
+        _check(config)
+    about = "\n".join(
+        line.removeprefix("#").removeprefix(" ").rstrip()
+        for line in text[: _end_of_comment(text)].splitlines()
     )
-    recipe = Recipe(
-        name,
-        _opening(text),
-        _checked_model(content["model"], name),
-        settings,
-        augment,
-        _checked_data(content["data"], name),
-        content["paper"],
-        task,
-        content.get("start"),
-        content.get("preprocessing", {}),
-        content.get("search", {}),
-        content.get("cost", {}),
-        tuple(content.get("left_out", ())),
-        options,
-        content.get("sets", {}),
-    )
-    if recipe.sets:
-        from .recipe_sets import check_sets
-
-        check_sets(recipe)
+    recipe = Recipe(name, about, config, content)
+    for data, changes in recipe.sets.items():
+        with _errors_of(f"{name}: sets.{data}"):
+            _check_data(data)
+            _check_section(recipe.sets, data)
+            _check_keys(changes, SET_KEYS)
+            _check_model(changes.get("model", {}))
+            for key in changes:
+                _check_section(changes, key)
+            recipe.on(data)
     return recipe
 
 
-def parse_settings(
-    given: dict[str, Any], name: str, base: OptimizationConfig | None = None
-) -> OptimizationConfig:
-    """Fields of `OptimizationConfig`, each with a value of its type."""
-    return parse_fields(base or OptimizationConfig(), given, name, "train.")
+def update(config: RunConfig, sections: Mapping[str, Any]) -> RunConfig:
+    """Return the configuration with other values in the sections that are named.
+
+    Options belong to their pool: another pool drops those of the one before it.
+    """
+    given, model = sections.get("model", {}), config.model
+    model_changes = {key: value for key, value in given.items() if key in MODEL_KEYS}
+    timm_options = {k: v for k, v in given.items() if k not in (*MODEL_KEYS, "num_classes")}
+    if model_changes.get("pool", model.pool) != model.pool:
+        model = dataclasses.replace(model, pool_options={})
+    for name, changes in (
+        ("pool_options", model_changes.get("pool_options", {})),
+        ("backbone_options", timm_options),
+    ):
+        if isinstance(changes, dict):
+            model_changes[name] = {**getattr(model, name), **changes}
+    augment = {k: v for k, v in sections.get("augment", {}).items() if k != "kind"}
+    return dataclasses.replace(
+        config,
+        model=read_fields(model, model_changes, "model."),
+        train=read_fields(config.train, sections.get("train", {}), "train."),
+        options=read_fields(config.options, sections.get("options", {}), "options."),
+        explicit_options=config.explicit_options | set(sections.get("options", {})),
+        augment=read_fields(config.augment, augment, "augment."),
+        preprocessing=read_fields(
+            config.preprocessing, sections.get("preprocessing", {}), "preprocessing."
+        ),
+    )
 
 
-def parse_fields(base: Fields, given: dict[str, Any], name: str, where: str) -> Fields:
-    """A dataclass with other values, each of its field's type."""
-    hints = get_type_hints(type(base))
-    _known(name, where, given, list(hints))
-    values = {
-        key: _typed(f"{name}: {where}{key}", value, hints[key]) for key, value in given.items()
-    }
+def _check_model(model: dict[str, Any]) -> None:
+    """Raise if a key looks like a misspelt one; other unknown keys are arguments of timm's."""
+    for key in model:
+        near = difflib.get_close_matches(key, MODEL_KEYS, 1, 0.8)
+        if near and key not in MODEL_KEYS:
+            raise ValueError(f"no key 'model.{key}'; did you mean '{near[0]}'?")
+
+
+def _default_augmentation(task: str, section: dict[str, Any] | None) -> Any:
+    """Return the augmentation of the kind that a recipe names."""
+    if task == "metric" and not section:
+        return PlainCropConfig()
+    kinds = ("multicrop",) if task in ("dino", "moco") else ("crop", "wsol")
+    kind = (section or {}).get("kind", kinds[0])
+    if kind not in kinds:
+        hint = suggest(str(kind), kinds)
+        raise ValueError(f"no kind of augmentation '{kind}'{hint} ({', '.join(kinds)})")
+    return AUGMENTATIONS[kind]()
+
+
+def _check(config: RunConfig) -> None:
+    validate(config)
+    # Losses of pytorch-metric-learning need a package that reading a recipe does not.
+    if isinstance(config.options, MetricConfig) and not config.options.loss.startswith("pml/"):
+        try_loss(config.options)
+
+
+def _check_keys(content: Mapping[str, Any], keys: tuple[str, ...]) -> None:
+    for key in content:
+        if key not in keys:
+            raise ValueError(f"no key '{key}'{suggest(key, keys)}")
+
+
+def _check_section(content: Mapping[str, Any], key: str) -> None:
+    if not isinstance(content.get(key, {}), dict):
+        raise ValueError(f"'{key}' must hold keys, got {content[key]!r}")
+
+
+def _check_data(name: Any) -> None:
+    if not str(name).startswith("world/"):
+        find_benchmark(str(name))
+
+
+@contextmanager
+def _errors_of(name: str) -> Iterator[None]:
+    """Open the message of a ValueError with the name of a recipe."""
     try:
-        changed: Fields = dataclasses.replace(base, **values)
+        yield
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
-    return changed
 
 
-def check_options(options: dict[str, Any], task: str, name: str) -> None:
-    """What may stand under `options`: the method's own."""
-    from .unlabelled import METHODS
-
-    if task in METHODS:
-        parse_fields(METHODS[task][1](), options, name, "options.")
-    elif task == "metric":
-        from .metric_options import MetricOptions
-
-        made = parse_fields(MetricOptions(), options, name, "options.")
-        try:
-            if not made.loss.startswith(
-                "pml/"
-            ):  # those need a package that reading a recipe does not
-                made.check()
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from error
-    elif options:
-        raise ValueError(f"{name}: the task '{task}' has no options of its own")
-
-
-def augment_keys(augment: dict[str, Any], name: str, task: str = "supervised") -> list[str]:
-    """What may stand under `augment`."""
-    from ..data.transforms import MultiCrop, wsol_train_transform
-    from .augment import augmentation
-
-    kinds: dict[str, Callable[..., Any]] = {"crop": augmentation, "wsol": wsol_train_transform}
-    if task in UNLABELLED:
-        kinds = {"multicrop": MultiCrop}
-    kind = augment.get("kind", next(iter(kinds)))
-    if kind not in kinds:
-        raise ValueError(
-            f"{name}: no kind of augmentation '{kind}'{_near(str(kind), kinds)} ({', '.join(kinds)})"
-        )
-    return [
-        "kind",
-        *(
-            key
-            for key in inspect.signature(kinds[kind]).parameters
-            if key not in ("mean", "std", "views")
-        ),
-    ]
-
-
-def _checked_model(model: dict[str, Any], name: str) -> dict[str, Any]:
-    """The names of create_model are known; others go to timm, unless they look like a slip."""
-    from ..models import create_model
-    from ..pooling import list_pools
-
-    if not isinstance(model.get("backbone"), str):
-        raise ValueError(f"{name}: model.backbone must be the name of a backbone")
-    own = [key for key in inspect.signature(create_model).parameters if key != "backbone_options"]
-    for key in model:
-        slip = difflib.get_close_matches(key, own, 1, 0.8)
-        if key not in own and slip:
-            raise ValueError(f"{name}: no key 'model.{key}'; did you mean '{slip[0]}'?")
-    pools = [*list_pools(), "cls"]
-    if model.get("pool", "gap") not in pools:
-        raise ValueError(f"{name}: no pool '{model['pool']}'{_near(str(model['pool']), pools)}")
-    return model
-
-
-def _checked_data(data: Any, name: str) -> str:
-    from ..data.benchmarks import find_benchmark
-
-    if not str(data).startswith("world/"):
-        try:
-            find_benchmark(str(data))
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from error
-    return str(data)
-
-
-def _typed(where: str, value: Any, hint: Any) -> Any:
-    if get_origin(hint) is Literal:
-        if value not in get_args(hint):
-            raise ValueError(
-                f"{where} is one of {', '.join(map(str, get_args(hint)))}, got {value!r}"
-            )
-        return value
-    if get_origin(hint) is dict and isinstance(value, dict):
-        return value
-    if get_origin(hint) is tuple and isinstance(value, list | tuple):
-        return tuple(value)
-    kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
-    if value is None and type(None) in kinds:
-        return None
-    if float in kinds and isinstance(
-        value, str
-    ):  # YAML takes 1e-3 for text: a number needs its point, 1.0e-3
-        try:
-            return float(value)
-        except ValueError:
-            pass
-    if float in kinds and isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
-    if (bool in kinds and isinstance(value, bool)) or (str in kinds and isinstance(value, str)):
-        return value
-    if int in kinds and isinstance(value, int) and not isinstance(value, bool):
-        return value
-    names = " or ".join("nothing" if kind is type(None) else kind.__name__ for kind in kinds)
-    raise ValueError(f"{where} must be {names}, got {value!r}")
-
-
-def _known(name: str, where: str, given: dict[str, Any], known: Iterable[str]) -> None:
-    for key in given:
-        if key not in known:
-            raise ValueError(f"{name}: no key '{where}{key}'{_near(str(key), known)}")
-
-
-def _near(word: str, known: Iterable[str]) -> str:
-    close = [k for k in known if k.startswith(word)] or difflib.get_close_matches(
-        word, list(known), 1, 0.5
-    )
-    return f"; did you mean '{close[0]}'?" if close else ""
-
-
-def _opening(text: str) -> str:
-    """The comment at the top of the file, without its marks."""
-    lines = []
-    for line in text.splitlines():
+def _end_of_comment(text: str) -> int:
+    end = 0
+    for line in text.splitlines(keepends=True):
         if not line.startswith("#"):
             break
-        lines.append(line.removeprefix("#").removeprefix(" ").rstrip())
-    return "\n".join(lines)
+        end += len(line)
+    return end
+
+
+# Small versions, for tests and for a first try.
+
+EPOCHS, BATCH, PARTS = 2, 16, 2
+# The smallest network of each family. `depth` is create_model's: the number of blocks is 12 + depth.
+SMALL_NETWORKS: dict[str, dict[str, Any]] = {
+    "resnet": {"layers": [1, 1, 1, 1], "channels": [8, 8, 16, 16]},
+    "convnext": {"depths": [1, 1, 1, 1], "dims": [8, 8, 16, 16]},
+    "vit": {"embed_dim": 24, "num_heads": 2, "depth": -10},
+    "deit": {"embed_dim": 24, "num_heads": 2, "depth": -10},
+}
+SMALL_HEADS = {"out": 64, "hidden": 32, "bottleneck": 16}  # of DINO and MoCo
+EPOCH_OPTIONS = ("warmup_t_epochs", "freeze_last")  # of DINO, in epochs
+SMALL_METRIC = {
+    "dim": 16,
+    "xbm": 24,
+    "xbm_after": 2,
+    "classes_per_batch": 3,
+    "warm_up": 0.5,
+    "epoch_steps": 4,
+}
+
+
+def scaled_down(config: RunConfig, size: int, name: str = "") -> RunConfig:
+    """Shrink sizes only: optimizer, schedule, augmentation and loss stay. Pretrained weights go.
+
+    The learning rate of SGD and LARS shrinks with the batch; AdamW's stays.
+    """
+    model, train = config.model, config.train
+    family = next((key for key in SMALL_NETWORKS if model.backbone.startswith(key)), None)
+    if family is None:
+        known = ", ".join(SMALL_NETWORKS)
+        raise ValueError(f"{name}: '{model.backbone}' has no small version, but {known} have")
+    sections: dict[str, dict[str, Any]] = {
+        "model": {**SMALL_NETWORKS[family], "pretrained": False},
+        "augment": {"size": size},
+        "options": {},
+    }
+    if family in ("vit", "deit"):
+        sections["model"]["img_size"] = size
+    if model.fpn:
+        sections["model"]["fpn_dim"] = 16
+    if isinstance(config.augment, WsolConfig):
+        sections["augment"]["resize"] = round(size * 256 / 224)
+    if isinstance(config.augment, MultiCropConfig):
+        sections["augment"]["local_size"] = size // 2
+    shrink = EPOCHS / train.epochs
+    if config.task in ("dino", "moco"):
+        options = asdict(config.options)
+        sections["options"] = {k: v for k, v in SMALL_HEADS.items() if k in options}
+        sections["options"] |= {k: options[k] * shrink for k in EPOCH_OPTIONS if k in options}
+    if isinstance(config.options, MetricConfig):
+        options = asdict(config.options)
+        sections["options"] = {k: v for k, v in SMALL_METRIC.items() if options[k]}
+        # A tiny data set has classes for one model, not for the fair protocol's four.
+        sections["options"] |= {"protocol": "conventional", "repeats": 1}
+        if model.pool == "gsp":
+            sections["model"]["pool_options"] = {"prototypes": 8}
+    sections["train"] = {
+        "epochs": EPOCHS,
+        "batch": BATCH,
+        "lr": train.lr * BATCH / train.batch,
+        "accumulate": min(train.accumulate, PARTS),
+        "warmup": train.warmup * shrink,
+        "step_every": train.step_every * shrink,
+        "patience": None,  # it would be longer than the run
+    }
+    if train.optimizer not in ("sgd", "momentum", "lars"):
+        del sections["train"]["lr"]
+    return update(config, sections)
+
+
+# Recipes to read: a table of all, or one in full.
+
+
+def recipe_page(name: str) -> str:
+    """Return a recipe's comment (command, cost, figure) and its content as YAML."""
+    recipe = load_recipe(name)
+    content = {key: value for key, value in recipe_json(recipe).items() if value}
+    body = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110)
+    return f"{recipe.name}\n\n{recipe.about}\n\n{body}".rstrip()
+
+
+def recipe_json(recipe: Recipe) -> dict[str, Any]:
+    """Return the keys of the file; of `train` the values that differ from the default."""
+    default, train = asdict(OptimizationConfig()), asdict(recipe.config.train)
+    always = ("epochs", "batch", "lr", "optimizer", "weight_decay")
+    changed = {key: value for key, value in train.items() if value != default[key]}
+    empty: dict[str, Any] = {"task": "supervised", "start": None, "left_out": []}
+    content = {key: recipe.content.get(key, empty.get(key, {})) for key in KEYS}
+    return content | {"train": changed | {key: train[key] for key in always}}
+
+
+def recipes_json(name: str = "") -> Any:
+    if name:
+        recipe = load_recipe(name)
+        return {"name": recipe.name, "about": recipe.about, **recipe_json(recipe)}
+    recipes = map(load_recipe, list_recipes())
+    return [{"name": recipe.name, **recipe_json(recipe)} for recipe in recipes]
+
+
+def recipe_table(style: str = "text") -> str:
+    """Return one row for each recipe, as text or Markdown."""
+    rows = [_row(load_recipe(name)) for name in list_recipes()]
+    if style == "markdown":
+        marked = [[f"`{name}`", *cells] for name, *cells in rows]
+        lines = [COLUMNS, ["---"] * len(COLUMNS), *marked]
+        return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    lines = [COLUMNS, *rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, cells, widths)).rstrip() for cells in lines)
+
+
+def _row(recipe: Recipe) -> list[str]:
+    model, train = recipe.config.model, recipe.config.train
+    figures = recipe.paper.get("figures", {})
+    figure = next((f"{value} ({name})" for name, value in figures.items()), "none printed")
+    return [
+        recipe.name,
+        model.backbone,
+        model.pool,
+        recipe.data,
+        str(train.epochs),
+        str(train.batch),
+        figure,
+    ]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 
 from ..losses import spatial_entropy, total_variation
@@ -14,13 +12,6 @@ from .schedules import cosine
 
 PENALTIES = {"entropy": spatial_entropy, "variation": total_variation}
 WARMUP_EPOCHS = 10.0  # of the cosine schedule, in the released program
-WEIGHT = 0.01  # [SAR Eq. 12]
-ROWS_WITH_LOSS = ("E", "F")  # of [SAR Table 1b]: the last blocks of rows A and C, with the loss
-
-
-def row_settings(last_block: str | None, settings: dict[str, Any]) -> dict[str, Any]:
-    """Add the weight of the loss if this row of [SAR Table 1b] has it and `settings` have none."""
-    return {"sar": WEIGHT} | settings if last_block in ROWS_WITH_LOSS else settings
 
 
 class SarLoss:

@@ -1,13 +1,14 @@
-"""Random search: many trainings with drawn settings, the best on validation kept and tested once."""
+"""`cenote sweep`: random search; the best trial on validation is saved and tested once."""
 
 from __future__ import annotations
 
 import csv
 import dataclasses
 import json
+import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,191 +18,229 @@ from ..data import Dataset
 from ..data.files import write_atomically
 from ..data.splits import Splits, split
 from ..models import load, save_model
+from ..options import suggest
 from ..predict.distributed import processes
 from ..predict.feature_cache import FeatureCache
 from .checkpoint import NAME as CHECKPOINT
-from .choices import Choices
-from .config import refuse_changes
+from .config import RunConfig, refuse_changes
+from .configure import with_values
 from .engine import Diverged, Stopped
-from .fit import fit, identity, judge_once
-from .log import muted, write_results
-from .search_space import TRIALS, Range, apply
-from .trials import Trials
+from .fit import evaluate_on_test, fit, identity
+from .log import muted
+from .recipes import Recipe
+from .reports import SweepReport, from_json, write_report
+from .trials import SearchRange, Trials, searchable
 
-Say = Callable[[str], None]
+logger = logging.getLogger(__name__)
+# Körschens et al., appendix.
+RANGES = {
+    "lr": SearchRange(1e-5, 1.0, True),
+    "weight_decay": SearchRange(1e-7, 1e-1, True),
+    "cutout": SearchRange(0.0, 0.5),
+}
+TRIALS = 30
 WEIGHTS = ("model.safetensors", "config.json")
+NOTES = ("accuracy", "epoch", "seconds", "why")  # of a trial, in the table
+STATES = {"COMPLETE": "done", "FAIL": "failed", "RUNNING": "in work"}
+
+
+def search_space(
+    ranges: Iterable[str] = (), recipe: Recipe | None = None, freeze: bool = False
+) -> dict[str, SearchRange]:
+    """Return the given ranges (`lr=1e-4..1e-1:log`), or the recipe's, or the paper's."""
+    space = dict(map(parse_range, ranges))
+    if space:
+        return space
+    if recipe is not None and recipe.search:
+        names = [name for name in recipe.search if name in searchable()]
+        return {name: _range_of_recipe(recipe, name) for name in names}
+    return {key: value for key, value in RANGES.items() if not (freeze and key == "cutout")}
+
+
+def parse_range(text: str) -> tuple[str, SearchRange]:
+    name, equals, value = text.partition("=")
+    ends, _, scale = value.partition(":")
+    low, dots, high = ends.partition("..")
+    if not equals or not dots or scale not in ("", "log"):
+        raise ValueError(
+            "a range is KEY=LOW..HIGH or KEY=LOW..HIGH:log, for example lr=1e-5..1:log; "
+            f"got '{text}'"
+        )
+    name = name.strip().replace("-", "_")
+    if name == "seed":
+        raise ValueError(f"{text}: trials are compared on one validation split: keep one seed")
+    if name not in searchable():
+        hint = suggest(name, searchable()) or f": {', '.join(searchable())}"
+        raise ValueError(f"'{name}' cannot be searched for{hint}")
+    try:
+        return name, SearchRange(float(low), float(high), scale == "log").check(name)
+    except ValueError as error:
+        raise ValueError(f"{text}: {error}") from error
+
+
+def _range_of_recipe(recipe: Recipe, name: str) -> SearchRange:
+    value = recipe.search[name]
+    try:
+        low, high = value["range"]
+        return SearchRange(float(low), float(high), bool(value.get("log", False))).check(name)
+    except (TypeError, KeyError, ValueError) as error:
+        raise ValueError(
+            f"{recipe.name}: search.{name} must hold range: [low, high] and perhaps log: true"
+        ) from error
+
+
+def refuse_fixed(space: dict[str, SearchRange], given: Iterable[str]) -> None:
+    """Raise if an option with a given value would be drawn as well."""
+    for name in given:
+        if name in space:
+            low, high, _ = space[name]
+            raise ValueError(
+                f"{name} has a value, and is drawn from {low:g}..{high:g} as well: leave out the "
+                "value, or say by --search what else is drawn"
+            )
 
 
 def sweep(
     data: Dataset,
     folder: Path,
-    choices: Choices,
-    space: dict[str, Range],
+    config: RunConfig,
+    space: dict[str, SearchRange],
     trials: int = TRIALS,
     cache: FeatureCache | None = None,
-    say: Say = print,
-) -> dict[str, Any]:
-    """Train `trials` times, or what is left of that in `folder`, then choose.
+) -> SweepReport | None:
+    """Train `trials` times, or the missing ones in `folder`; then test the best on validation.
 
-    The validation split chooses, by `settings.select`; the test split is kept from all trials and judges the best one,
-    once. The report is that of the best trial, with `trials` done, failed, and in work elsewhere.
+    `train.select` is the validation metric; the test split is hidden from all trials. None is
+    returned while other processes train trials: the last one to end tests the best.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise ValueError(
-            "a sweep shares its trials, not their batches: start it several times on one folder instead"
+            "a sweep shares its trials, not their batches: start it several times on one folder"
         )
     if trials < 1:
-        raise ValueError(f"a sweep has at least one trial, got {trials}")
-    settings = choices.training()
-    apply(
-        choices, {name: found.low for name, found in space.items()}
-    )  # what cannot be searched for is told now
-    splits = split(data, seed=settings.seed)
-    shown = data if splits.test is None else data.select(~np.isin(data.rows, splits.test.rows))
-    kept = Trials(folder, space, settings.seed)
-    _same_search(kept, choices, splits)
+        raise ValueError(f"trials must be at least 1, got {trials}")
+    with_values(config, {name: ends.low for name, ends in space.items()})  # it may not be possible
+    splits = split(data, seed=config.train.seed)
+    if splits.test is not None:
+        data = data.select(~np.isin(data.rows, splits.test.rows))
+    study = Trials(folder, space, config.train.seed)
+    _check_same_search(study, config, splits)
     while True:
-        with kept.take(trials) as taken:
-            if taken is None:
+        with study.take(trials) as trial:
+            if trial is None:
                 break
-            _run(kept, trials, *taken, choices, shown, cache, say)
-        with kept.locked():
-            _tidy(kept)
-    return _finish(kept, splits, choices, say)
+            number, values = trial
+            drawn = ", ".join(f"{key} {value:.3g}" for key, value in values.items())
+            logger.info("trial %d of %d: %s", number + 1, trials, drawn)
+            _run(study, number, with_values(config, values), data, cache)
+        with study.locked():
+            _tidy(study)
+    return _finish(study, splits, config)
 
 
 def _run(
-    kept: Trials,
-    of: int,
-    number: int,
-    drawn: dict[str, Any],
-    choices: Choices,
-    data: Dataset,
-    cache: FeatureCache | None,
-    say: Say,
+    study: Trials, number: int, config: RunConfig, data: Dataset, cache: FeatureCache | None
 ) -> None:
-    folder, started = kept.folder_of(number), time.monotonic()
-    say(
-        f"trial {number + 1} of {of}: {', '.join(f'{key} {value:.3g}' for key, value in drawn.items())}"
-    )
-    resume = (folder / CHECKPOINT).exists()
+    folder, started = study.folder_of(number), time.monotonic()
     try:
         with muted():
-            report = fit(data, folder, apply(choices, drawn), cache, resume, lambda sentence: None)
+            report = fit(data, folder, config, cache, (folder / CHECKPOINT).exists())
     except Diverged as failure:
-        kept.tell(number, None, why=str(failure).split(", with ")[0])
-        say(f"  failed: {failure}")
+        study.finish(number, None, why=str(failure).split(", with ")[0])
+        logger.info("  failed: %s", failure)
         return
     except Stopped as stop:
-        raise Stopped(
-            str(stop).replace(f"--resume -o {folder}", f"the same command: -o {kept.folder}")
-        ) from stop
-    by, seconds = choices.training().select, time.monotonic() - started
-    value = round(
-        report["val"][by], 6
-    )  # the noise of floating point must not decide between equals
-    kept.tell(
-        number,
-        value,
-        epoch=report["epoch"],
-        seconds=round(seconds, 1),
-        accuracy=round(report["val"]["accuracy"], 3),
-    )
-    best = kept.best()
-    say(
-        f"  {by} {value:.2f} on val, {seconds:.0f} s; best so far {best.value:.2f}, of trial {best.number + 1}"
+        same = f"the same command: -o {study.folder}"
+        raise Stopped(str(stop).replace(f"--resume -o {folder}", same)) from stop
+    metric, seconds = config.train.select, time.monotonic() - started
+    value = round(report.val[metric], 6)  # rounding errors must not decide between ties
+    accuracy = round(report.val["accuracy"], 3)
+    study.finish(number, value, epoch=report.epoch, seconds=round(seconds, 1), accuracy=accuracy)
+    best = study.best()
+    logger.info(
+        "  %s %.2f on val, %.0f s; best so far %.2f, of trial %d",
+        *(metric, value, seconds, best.value, best.number + 1),
     )
 
 
-def _same_search(kept: Trials, choices: Choices, splits: Splits) -> None:
-    """A folder holds one search: trials of two would not be comparable."""
-    settings = dataclasses.asdict(choices.training())
-    now = {
-        **settings,
-        **identity(choices, splits),
-        "search": {name: list(r) for name, r in kept.space.items()},
-    }
-    now = json.loads(
-        json.dumps({key: value for key, value in now.items() if key not in kept.space})
-    )
-    with kept.locked():
-        before = kept.study.user_attrs.get("asked")
+def _check_same_search(study: Trials, config: RunConfig, splits: Splits) -> None:
+    """Raise if the folder has trials of another search: they could not be compared."""
+    settings = {**dataclasses.asdict(config.train), **identity(config, splits)}
+    now = {key: value for key, value in settings.items() if key not in study.space}
+    now["search"] = {name: list(ends) for name, ends in study.space.items()}
+    now = json.loads(json.dumps(now))
+    with study.locked():
+        before = study.study.user_attrs.get("asked")
         if before is None:
-            kept.study.set_user_attr("asked", now)
+            study.study.set_user_attr("asked", now)
         else:
             refuse_changes(before, now)
 
 
-def _tidy(kept: Trials) -> None:
-    """The table as it is now; of finished trials only the best one's weights stay."""
-    best, states = kept.best(), kept.optuna.trial.TrialState
-    for trial in kept.all():
-        folder = kept.folder_of(trial.number)
-        done = trial.state != states.RUNNING
-        gone = [CHECKPOINT] if done else []
-        gone += WEIGHTS if done and (best is None or trial.number != best.number) else ()
-        for name in gone:
-            (folder / name).unlink(missing_ok=True)
+def _tidy(study: Trials) -> None:
+    """Write the table, and delete the weights of all finished trials but the best one's."""
+    best = study.best()
+    for trial in study.all():
+        if trial.state == study.states.RUNNING:
+            continue
+        obsolete = [CHECKPOINT]
+        if best is None or trial.number != best.number:
+            obsolete += WEIGHTS
+        for name in obsolete:
+            (study.folder_of(trial.number) / name).unlink(missing_ok=True)
     with (
-        write_atomically(kept.folder / "trials.csv") as temporary,
+        write_atomically(study.folder / "trials.csv") as temporary,
         open(temporary, "w", newline="") as file,
     ):
-        csv.writer(file).writerows(table(kept))
+        csv.writer(file).writerows(table(study))
 
 
-def table(kept: Trials) -> list[list[str]]:
-    """A row for each trial, under a row of names."""
-    notes = ("accuracy", "epoch", "seconds", "why")
-    rows = [["trial", "state", "value", *kept.space, *notes]]
-    for trial in kept.all():
+def table(study: Trials) -> list[list[str]]:
+    """Return a row for each trial, after a row of names."""
+    rows = [["trial", "state", "value", *study.space, *NOTES]]
+    for trial in study.all():
         value = "" if trial.value is None else f"{trial.value:.3f}"
-        drawn = [f"{trial.params[key]:.6g}" if key in trial.params else "" for key in kept.space]
-        state = {"COMPLETE": "done", "FAIL": "failed", "RUNNING": "in work"}.get(
-            trial.state.name, trial.state.name
-        )
-        rows.append(
-            [
-                str(trial.number + 1),
-                state,
-                value,
-                *drawn,
-                *(str(trial.user_attrs.get(k, "")) for k in notes),
-            ]
-        )
+        drawn = [f"{trial.params[key]:.6g}" if key in trial.params else "" for key in study.space]
+        notes = [str(trial.user_attrs.get(name, "")) for name in NOTES]
+        state = STATES.get(trial.state.name, trial.state.name)
+        rows.append([str(trial.number + 1), state, value, *drawn, *notes])
     return rows
 
 
-def _finish(kept: Trials, splits: Splits, choices: Choices, say: Say) -> dict[str, Any]:
-    """Save the best trial's model in FOLDER/best, and judge it on test if it was not judged before."""
-    out = kept.folder / "best"
-    with kept.locked():
-        _tidy(kept)
-        counts = {
-            name: sum(row[1] == name for row in table(kept))
-            for name in ("done", "failed", "in work")
-        }
+def _finish(study: Trials, splits: Splits, config: RunConfig) -> SweepReport | None:
+    """Save the best trial's model in FOLDER/best, and test it if that is not done yet."""
+    out = study.folder / "best"
+    with study.locked():
+        _tidy(study)
+        states = [row[1] for row in table(study)[1:]]
+        counts = {state: states.count(state) for state in STATES.values()}
         if counts["in work"]:
-            say(f"{counts['in work']} trials are in work elsewhere: who ends last chooses the best")
-            return {"trials": counts, "test": None}
-        best = kept.best()
+            running = counts["in work"]
+            logger.info("%d trials are in work elsewhere: the last to end tests the best", running)
+            return None
+        best = study.best()
         if best is None:
-            raise Stopped(
-                f"all {counts['failed']} trials failed: {kept.all()[0].user_attrs.get('why')}; search lower rates"
-            )
-        try:
-            report: dict[str, Any] = json.loads((out / "results.json").read_text())
-        except (OSError, ValueError):
-            report = {}
-        if report.get("trial") != best.number + 1:
-            report = json.loads((kept.folder_of(best.number) / "results.json").read_text())
-            report |= {"trial": best.number + 1, "drawn": best.params, "value": best.value}
-            model = load(kept.folder_of(best.number))
+            why = study.all()[0].user_attrs.get("why")
+            raise Stopped(f"all {counts['failed']} trials failed: {why}; search lower rates")
+        content = _read(out)
+        if content.get("trial") != best.number + 1:
+            trained = study.folder_of(best.number)
+            content = _read(trained)
+            content |= {"trial": best.number + 1, "drawn": best.params, "value": best.value}
+            model = load(trained)
             if splits.test is not None:
                 with processes() as device:
-                    report["test"] = judge_once(
-                        model.to(device), splits, choices.training(), device, say
-                    )
+                    scores = evaluate_on_test(model.to(device), splits, config.train, device)
+                    content["test"] = scores
             save_model(model.cpu(), out)
-        report["trials"] = counts
-        write_results(out, report)
+        report = from_json(SweepReport, {**content, "trials": counts})
+        write_report(out, report)
     return report
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    try:
+        content: dict[str, Any] = json.loads((folder / "results.json").read_text())
+    except (OSError, ValueError):
+        return {}
+    return content

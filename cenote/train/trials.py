@@ -1,144 +1,155 @@
-"""The trials of a search, kept in one file that any number of processes work on; a kill loses none of them."""
+"""The trials of a search in one folder, shared by any number of processes; a kill loses none."""
 
 from __future__ import annotations
 
-import fcntl
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, NamedTuple, get_type_hints
+
+from filelock import FileLock, Timeout
 
 from ..data.samplers import mix_seed
 from ..extras import require
-from .search_space import Range, searchable
+from .config import RESUMABLE_CHANGES, OptimizationConfig
 
-STUDY = "search"
+# The seed decides the validation split: trials with several would be compared on different images.
+NOT_SEARCHED = (*RESUMABLE_CHANGES, "most_bad", "seed")
+
+
+class SearchRange(NamedTuple):
+    """Where a number is drawn from."""
+
+    low: float
+    high: float
+    log: bool = False
+
+    def check(self, name: str) -> SearchRange:
+        if not self.low < self.high:
+            raise ValueError(f"the range of {name} must grow, got {self.low:g}..{self.high:g}")
+        if self.log and self.low <= 0:
+            raise ValueError(f"a logarithmic range of {name} starts above 0, got {self.low:g}")
+        return self
+
+
+def searchable() -> dict[str, type]:
+    """Return the numbers that a search can draw, with their types."""
+    hints = get_type_hints(OptimizationConfig)
+    numbers = {name: kind for name, kind in hints.items() if kind in (int, float)}
+    return {"cutout": float, **{k: v for k, v in numbers.items() if k not in NOT_SEARCHED}}
 
 
 class Trials:
-    """Optuna's study in FOLDER/trials.journal, and beside it a folder for each trial.
+    """Optuna's study in FOLDER/trials.journal, and a folder for each trial.
 
-    A process holds the lock of the trial that it trains. The kernel lets go of it when the process dies, however it
-    dies: a trial that is called running but is not locked was cut off, and is taken up again.
+    A process holds the lock of the trial that it trains, which the operating system releases when
+    the process ends: a running trial that is not locked was interrupted, and is continued.
     """
 
-    def __init__(self, folder: Path, space: dict[str, Range], seed: int) -> None:
-        optuna = require("optuna", extra="sweep")
+    def __init__(self, folder: Path, space: dict[str, SearchRange], seed: int) -> None:
+        self.optuna = optuna = require("optuna", extra="sweep")
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         folder.mkdir(parents=True, exist_ok=True)
-        self.folder, self.space, self.seed, self.optuna = folder, space, seed, optuna
+        self.folder, self.space, self.seed = folder, space, seed
+        self.states = optuna.trial.TrialState
         # Optuna's own locks are files that a killed process leaves behind.
         backend = optuna.storages.journal.JournalFileBackend(
-            str(folder / "trials.journal"), lock_obj=_Flock(folder / ".journal.lock")
+            str(folder / "trials.journal"), lock_obj=_JournalLock(folder / ".journal.lock")
         )
         with self.locked():
-            storage = optuna.storages.JournalStorage(backend)
-            sampler, options = (
-                optuna.samplers.RandomSampler(),
-                {"direction": "maximize", "load_if_exists": True},
-            )
             self.study = optuna.create_study(
-                storage=storage, sampler=sampler, study_name=STUDY, **options
+                storage=optuna.storages.JournalStorage(backend),
+                sampler=optuna.samplers.RandomSampler(),
+                study_name="search",
+                direction="maximize",
+                load_if_exists=True,
             )
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Nobody else takes or finishes a trial meanwhile."""
-        with open(self.folder / ".lock", "wb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
+    def locked(self) -> FileLock:
+        """Return the lock under which trials are taken and finished."""
+        return FileLock(self.folder / ".lock")
 
     def folder_of(self, number: int) -> Path:
         return self.folder / "trials" / f"{number:04d}"
 
     @contextmanager
-    def take(self, most: int) -> Iterator[tuple[int, dict[str, Any]] | None]:
-        """The number and values of a trial that was cut off, or of a new one; None if `most` are done or in work."""
+    def take(self, maximum: int) -> Iterator[tuple[int, dict[str, Any]] | None]:
+        """Give the number and values of an interrupted or a new trial; None if `maximum` exist."""
         with self.locked():
-            taken = self._take(most)
-        if taken is None:
+            trial, lock = self._take(maximum)
+        if trial is None:
             yield None
             return
-        number, drawn, lock = taken
         try:
-            yield number, drawn
+            yield trial.number, self._draw(trial)
         finally:
-            lock.close()
+            lock.release()
 
-    def _take(self, most: int) -> tuple[int, dict[str, Any], IO[bytes]] | None:
-        running = self.optuna.trial.TrialState.RUNNING
+    def _take(self, maximum: int) -> tuple[Any, Any]:
         trials = self.study.get_trials(deepcopy=False)
-        for found in trials:
-            lock = self._lock(found.number) if found.state == running else None
-            if lock is not None:
-                trial = self.optuna.trial.Trial(self.study, found._trial_id)
-                return found.number, self._draw(trial), lock
-        if len(trials) >= most:
-            return None
+        for frozen in trials:
+            if frozen.state == self.states.RUNNING and (lock := self._lock(frozen.number)):
+                return self.optuna.trial.Trial(self.study, frozen._trial_id), lock
+        if len(trials) >= maximum:
+            return None, None
         trial = self.study.ask()
-        lock = self._lock(trial.number)
-        assert lock is not None, "its number is new"
-        return trial.number, self._draw(trial), lock
+        return trial, self._lock(trial.number)
 
-    def _lock(self, number: int) -> IO[bytes] | None:
+    def _lock(self, number: int) -> FileLock | None:
         folder = self.folder_of(number)
         folder.mkdir(parents=True, exist_ok=True)
-        file = open(folder / ".lock", "wb")  # noqa: SIM115  # held as long as the trial runs
+        lock = FileLock(folder / ".lock")
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return file
-        except BlockingIOError:
-            file.close()
+            lock.acquire(timeout=0)
+        except Timeout:
             return None
+        return lock
 
     def _draw(self, trial: Any) -> dict[str, Any]:
-        """From the seed and the trial's number alone, so that it does not matter who draws, nor when."""
-        self.study.sampler = self.optuna.samplers.RandomSampler(
-            seed=mix_seed(self.seed, trial.number) % 2**32
-        )
-        kinds = searchable()
-        drawn: dict[str, Any] = {}
-        for name, (low, high, log) in self.space.items():
-            if kinds[name] is int:
-                drawn[name] = trial.suggest_int(name, round(low), round(high), log=log)
-            else:
-                drawn[name] = trial.suggest_float(name, low, high, log=log)
-        return drawn
-
-    def tell(self, number: int, value: float | None, **notes: Any) -> None:
-        """None: it failed."""
+        """Draw from the seed and the trial's number alone: the process and the time do not matter."""
         with self.locked():
-            state = self.optuna.trial.TrialState
-            (found,) = (t for t in self.study.get_trials(deepcopy=False) if t.number == number)
-            trial = self.optuna.trial.Trial(self.study, found._trial_id)
+            self.study.sampler = self.optuna.samplers.RandomSampler(
+                seed=mix_seed(self.seed, trial.number) % 2**32
+            )
+            kinds, values = searchable(), dict[str, Any]()
+            for name, (low, high, log) in self.space.items():
+                if kinds[name] is int:
+                    values[name] = trial.suggest_int(name, round(low), round(high), log=log)
+                else:
+                    values[name] = trial.suggest_float(name, low, high, log=log)
+            return values
+
+    def finish(self, number: int, value: float | None, **notes: Any) -> None:
+        """Record the value of a trial; None: it failed."""
+        with self.locked():
+            (frozen,) = (t for t in self.all() if t.number == number)
+            trial = self.optuna.trial.Trial(self.study, frozen._trial_id)
             for key, note in notes.items():
                 trial.set_user_attr(key, note)
             if value is None:
-                self.study.tell(number, state=state.FAIL)
+                self.study.tell(number, state=self.states.FAIL)
             else:
                 self.study.tell(number, value)
 
     def all(self) -> list[Any]:
-        """Optuna's frozen trials, by number."""
+        """Return Optuna's frozen trials, by number."""
         return sorted(self.study.get_trials(deepcopy=False), key=lambda trial: trial.number)
 
     def best(self) -> Any:
-        """The highest value; of equals the first. None if no trial is complete."""
-        done = [
-            trial for trial in self.all() if trial.state == self.optuna.trial.TrialState.COMPLETE
-        ]
-        return max(done, key=lambda trial: (trial.value, -trial.number), default=None)
+        """Return the trial with the highest value; ties keep the first. None if none is complete."""
+        complete = [trial for trial in self.all() if trial.state == self.states.COMPLETE]
+        return max(complete, key=lambda trial: (trial.value, -trial.number), default=None)
 
 
-class _Flock:
+class _JournalLock:
+    """The lock of Optuna's journal, as Optuna calls it."""
+
     def __init__(self, path: Path) -> None:
-        self.path, self.file = path, -1
+        self.lock = FileLock(path)
 
     def acquire(self) -> bool:
-        self.file = os.open(self.path, os.O_CREAT | os.O_WRONLY)
-        fcntl.flock(self.file, fcntl.LOCK_EX)
+        self.lock.acquire()
         return True
 
     def release(self) -> None:
-        os.close(self.file)
+        self.lock.release()

@@ -29,9 +29,9 @@ from cenote.evaluate.background import background
 from cenote.evaluate.classify import classify
 from cenote.evaluate.wsol import localize
 from cenote.models import load
-from cenote.train.choices import Choices
+from cenote.train.config import RunConfig
+from cenote.train.configure import configure
 from cenote.train.fit import fit
-from cenote.train.recipe_choices import choices_of
 from cenote.train.recipes import load_recipe
 
 HERE = Path(__file__).parent
@@ -69,12 +69,10 @@ class Match(NamedTuple):
     recipe: str | None  # None: a frozen lite0
     pools: tuple[str, ...] = POOLS
 
-    def choices(self, pool: str, seed: int) -> Choices:
+    def config(self, pool: str, seed: int) -> RunConfig:
         if self.recipe is None:
-            return Choices(
-                pool=pool, freeze=True, rates=(1e-3, 1e-2), settings={"seed": seed, "epochs": 10}
-            )
-        return choices_of(load_recipe(HERE / self.recipe), pool=pool, settings={"seed": seed})
+            return configure("fit", pool=pool, freeze=True, lr=(1e-3, 1e-2), seed=seed, epochs=10)
+        return configure("fit", load_recipe(HERE / self.recipe), pool=pool, seed=seed)
 
 
 def matches(drawn: Path, pacs: Path | None, pets: Path | None, slow: bool) -> Iterator[Match]:
@@ -99,14 +97,8 @@ def play(match: Match, out: Path, pool: str, seed: int) -> dict[str, float]:
         torch.set_num_threads(1)  # each run has a core of its own
         started = time.monotonic()
         if not (folder / "results.json").is_file():
-            choices = match.choices(pool, seed)
-            fit(
-                open_dataset(str(match.data)),
-                folder,
-                choices,
-                resume=folder.is_dir(),
-                say=lambda sentence: None,
-            )
+            data = open_dataset(str(match.data))
+            fit(data, folder, match.config(pool, seed), resume=folder.is_dir())
         found = judge(match, folder, seed)
         print(f"{match.name}, {pool}, seed {seed}: {time.monotonic() - started:.0f} s", flush=True)
         with write_atomically(path) as temporary:

@@ -24,8 +24,8 @@ import torch
 from cenote.allocator import keep_memory
 from cenote.data import open_dataset
 from cenote.data.synthetic import World, write_world
-from cenote.train.metric_choices import metric_choices
-from cenote.train.metric_fit import learn_metric
+from cenote.train.configure import configure
+from cenote.train.metric_run import train_metric
 
 LOSSES = ("contrastive", "multi-similarity", "proxy-anchor")
 POOLS: dict[str, dict[str, Any]] = {
@@ -149,16 +149,9 @@ def play(game: Game, out: Path, seed: int) -> dict[str, float]:
         keep_memory()
         torch.set_num_threads(1)  # each run has a core of its own
         started = time.monotonic()
-        choices = metric_choices(
-            None, "", game.model, game.options, {**game.settings, "seed": seed}
-        )
-        learn_metric(
-            open_dataset(str(game.data)),
-            folder,
-            choices,
-            resume=folder.is_dir(),
-            say=lambda sentence: None,
-        )
+        settings = {**game.settings, "seed": seed}
+        config = configure("metric", **game.model, options=game.options, settings=settings)
+        train_metric(open_dataset(str(game.data)), folder, config, resume=folder.is_dir())
         print(f"{name}: {time.monotonic() - started:.0f} s", flush=True)
     return dict(json.loads(path.read_text())["test"])
 

@@ -36,10 +36,11 @@ from cenote.losses import spatial_entropy
 from cenote.models import PooledModel, load, save_model
 from cenote.models.attention_logits import AttentionLogits
 from cenote.report.sheet import stacked
+from cenote.train.build import build_model
+from cenote.train.configure import configure
 from cenote.train.fit import fit
-from cenote.train.recipe_choices import choices_of
 from cenote.train.recipes import load_recipe
-from cenote.train.unlabelled import asked_for, learn
+from cenote.train.self_supervised import train_without_labels
 
 HERE = Path(__file__).parent
 SAR = 0.01  # A 12
@@ -99,21 +100,19 @@ def train(match: Match, folder: Path, row: Row, seed: int) -> None:
         load_recipe(HERE / match.recipe),
         folder.is_dir(),
     )
-    settings: dict[str, Any] = {"seed": seed, "sar": SAR if row.kind == "sar" else 0.0}
-    settings |= {} if match.epochs is None else {"epochs": match.epochs}
+    given: dict[str, Any] = {"seed": seed, "sar": SAR if row.kind == "sar" else 0.0}
+    given |= {"epochs": match.epochs, "pool": row.pool}
     # What was trained with a whole last block is fine-tuned with it (A, D.3).
     block = "sar" if row == ("cls", "sar") and match.weights is None else None
-    if recipe.task != "dino":
-        choices = choices_of(
-            recipe, pool=row.pool, weights=match.weights, last_block=block, settings=settings
-        )
-        fit(data, folder, choices, resume=again, say=lambda sentence: None)
+    if recipe.config.task != "dino":
+        config = configure("fit", recipe, weights=match.weights, last_block=block, **given)
+        fit(data, folder, config, resume=again)
         return
-    asked = asked_for("dino", settings, recipe, pool=row.pool, model_options={"last_block": block})
+    config = configure("dino", recipe, last_block=block, **given)
     if row.kind == "untrained":
-        save_model(asked.model(), folder)
+        save_model(build_model(config), folder)
     else:
-        learn(data, folder, asked, resume=again, say=lambda sentence: None)
+        train_without_labels(data, folder, config, resume=again)
 
 
 def play(match: Match, out: Path, row: Row, seed: int) -> dict[str, float]:

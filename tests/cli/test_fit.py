@@ -50,10 +50,11 @@ def test_frozen(photos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
         )
         == 0
     )
-    text = capsys.readouterr().out
+    printed = capsys.readouterr()
     report = json.loads((out / "results.json").read_text())
     assert report["test"]["accuracy"] >= 75 and set(report["rates"]) == {"0.003", "0.01"}
-    assert "letter.jpg: " in text and f"{report['test']['accuracy']:.2f}% of 8 " in text
+    assert "letter.jpg: " in printed.err
+    assert f"{report['test']['accuracy']:.2f}% of 8 " in printed.out
     assert cenote.load(out).class_names == ["blue", "green"]
     assert run("evaluate", out, photos, "--on", "classify,knn,linear", "--json") == 0
     judged = json.loads(capsys.readouterr().out)
@@ -106,14 +107,14 @@ def test_the_cache_is_listed_and_pruned(
 @pytest.mark.parametrize(
     "arguments, sentence",
     [
-        (("--settings", "lrr=3"), "no setting 'lrr'; did you mean 'lr'?"),
+        (("--settings", "lrr=3"), "'train.lrr'; did you mean 'lr'?"),
         (
             ("--settings", "lr=1e-3", "--pool-options", "gama=2", "--freeze"),
             "'simpool' has no option 'gama'",
         ),
         (("--settings", "clip"), "an option is KEY=VALUE, for example gamma=2; got 'clip'"),
         (("--freeze", "--scratch"), "freeze and scratch exclude each other"),
-        (("--lr", "0.1", "0.2"), "several rates are tried with a frozen backbone only"),
+        (("--lr", "0.1", "0.2"), "several learning rates need --freeze"),
         (("--pool", "simpol", "--freeze"), "no pool 'simpol'; did you mean 'simpool'?"),
         (("--backbone", "resnet19", "--freeze"), "resnet19"),
         (("--epochs", "0"), "epochs must be at least 1, got 0"),
@@ -121,7 +122,7 @@ def test_the_cache_is_listed_and_pruned(
             ("--recipe", "simpool/vit-smal-supervised"),
             "did you mean 'simpool/vit-small-supervised'",
         ),
-        (("--resume",), "is not there: there is no run to resume"),
+        (("--resume",), "does not exist: there is no run to resume"),
     ],
 )
 def test_sentences(

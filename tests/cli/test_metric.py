@@ -8,8 +8,9 @@ import pytest
 from PIL import Image
 
 from cenote.cli import main
-from cenote.cli.metric import told
+from cenote.cli.metric import table
 from cenote.models import create_model, save_model
+from cenote.train.reports import FairReport, MetricReport
 
 SMALL = [
     "--backbone",
@@ -39,8 +40,8 @@ def test_a_world(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
         "0.1",
     ]
     assert main(["metric", "world/tiny", *SMALL, *more, "-o", str(out)]) == 0
-    text = capfd.readouterr().out
-    assert "epoch 1/2" in text and "epoch 2/2" in text and re.search(r"\b48 .*\b3 ", text)
+    text, messages = capfd.readouterr()
+    assert "epoch 1/2" in messages and "epoch 2/2" in messages and re.search(r"\b48 .*\b3 ", text)
     head, row = text.splitlines()[-3:-1]
     assert head.split() == ["R@1", "R@2", "R@4", "R@8", "P@1", "RP", "MAP@R"]
     report = json.loads((out / "results.json").read_text())
@@ -75,22 +76,47 @@ def test_help_names_choices_and_defaults(capfd: pytest.CaptureFixture[str]) -> N
         assert value in text
 
 
+def report(test: dict[str, float], classes: list[str]) -> MetricReport:
+    return MetricReport(
+        backbone="resnet",
+        pool="gap",
+        epoch=1,
+        chosen_by="last",
+        val=None,
+        test=test,
+        classes={"test": classes},
+        options={},
+        seconds={},
+        settings={},
+        data="",
+    )
+
+
 def test_the_table_counts_queries_without_a_match() -> None:
     scores = {"map@r": 100.0, "queries": 5, "without_match": 2, "images": 7}
-    *_, left_out, note = told({"test": scores, "classes": {"test": ["cat"]}}).splitlines()
+    *_, left_out, note = table(report(scores, ["cat"])).splitlines()
     assert "2 queries" in left_out and note  # of one class
-    scores |= {"queries": 7}
-    missed = told({"test": scores, "classes": {"test": ["cat", "dog"]}}).splitlines()[-1]
+    missed = table(report({**scores, "queries": 7}, ["cat", "dog"])).splitlines()[-1]
     assert "2 queries" in missed and missed != left_out
 
 
 def test_standard_deviations_are_below_their_mean() -> None:
-    one, other = (
+    alone, together = (
         {"map@r": value, "queries": 7, "without_match": 0, "images": 7} for value in (41.0, 52.5)
     )
-    deviation = {"test": {"map@r": 0.25}, "concatenated": {"map@r": 1.5}}
-    report = {"test": one, "concatenated": other, "deviation": deviation, "collections": 81}
-    lines = told({**report, "classes": {"test": ["cat", "dog"]}}).splitlines()
+    fair = FairReport(
+        backbone="resnet",
+        pool="gap",
+        test=alone,
+        concatenated=together,
+        folds=[],
+        classes={"test": ["cat", "dog"]},
+        settings={},
+        fold="fold-1",
+        collections=81,
+        deviation={"test": {"map@r": 0.25}, "concatenated": {"map@r": 1.5}},
+    )
+    lines = table(fair).splitlines()
     assert [line.split()[-1] for line in lines[2:6]] == ["41.00", "0.25", "52.50", "1.50"]
     assert "81" in lines[6]
 
@@ -114,10 +140,10 @@ def test_evaluate_names_the_fold_of_its_model(
     ("more", "sentence"),
     [
         (["--loss", "tripplet"], "no metric loss 'tripplet'"),
-        (["--metrix", "feature,embedd"], "no place to mix 'embedd'; did you mean 'embed'?"),
+        (["--metrix", "feature,embedd"], "got 'embedd'; did you mean 'embed'?"),
         (["--zero-shot", "0.1", "--pool", "gap"], "'gap' has none: --pool gsp"),
         (["--recipe", "metric/multi"], "no recipe 'metric/multi'"),
-        (["--weights", "nowhere"], "leave it out, or --weights"),
+        (["--weights", "nowhere"], "leave out it or --weights"),
         (["--mix", "pos-neg"], "--mix says which pairs Metrix mixes"),
     ],
 )

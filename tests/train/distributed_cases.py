@@ -11,7 +11,6 @@ best epoch is saved there is only one: rounding must not choose.
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -21,18 +20,17 @@ from cenote.data.transforms import train_transform
 from cenote.evaluate.validators import LocalizationValidator
 from cenote.models import create_model, save_model
 from cenote.predict.distributed import processes, rank
-from cenote.train.clip_choices import DEFAULTS, ClipChoices
-from cenote.train.clip_fit import learn_clip
+from cenote.train.clip_run import train_clip
 from cenote.train.config import OptimizationConfig
+from cenote.train.configure import configure
 from cenote.train.engine import Engine
-from cenote.train.metric_fit import learn_metric
+from cenote.train.metric_run import train_metric
+from cenote.train.self_supervised import train_without_labels
 from cenote.train.tasks.supervised import Supervised
-from cenote.train.unlabelled import Unlabelled, learn
 from tests.synthetic import discs, split_rectangles, squares
 from tests.toy_models import narrow_resnet
 
-from .running import quiet
-from .test_metric import asked
+from .test_metric import configured
 
 SGD = {"optimizer": "sgd", "lr": 0.2, "weight_decay": 0.01}
 
@@ -66,18 +64,10 @@ def supervised_in_parts(folder: Path) -> None:
 
 def dino(folder: Path) -> None:
     small = {"out": 32, "hidden": 16, "bottleneck": 8, "batch_norm": False}
-    settings = OptimizationConfig(epochs=1, batch=6, **SGD)  # type: ignore[arg-type]
-    choices = Unlabelled(
-        "dino",
-        "test_vit",
-        "simpool",
-        size=32,
-        local_size=16,
-        local=2,
-        options=small,
-        settings=settings,
-    )
-    learn(squares(40), folder, choices, say=quiet)
+    crops = {"size": 32, "local_size": 16, "local": 2}
+    settings = {"epochs": 1, "batch": 6, "warmup": 0.0, "min_lr": 0.0, **SGD}
+    config = configure("dino", backbone="test_vit", **crops, options=small, settings=settings)
+    train_without_labels(squares(40), folder, config)
 
 
 def metric(folder: Path) -> None:
@@ -89,7 +79,7 @@ def metric(folder: Path) -> None:
         "validate": "last",
         "warm_up": 0.5,
     }
-    learn_metric(discs(), folder, asked(options, {**SGD, "lr": 0.02}), say=quiet)
+    train_metric(discs(), folder, configured(options, {**SGD, "lr": 0.02}))
 
 
 def metric_short_epochs(folder: Path, lr: float = 0.02, epochs: int = 1) -> None:
@@ -100,7 +90,7 @@ def metric_short_epochs(folder: Path, lr: float = 0.02, epochs: int = 1) -> None
         "loss": "proxy-anchor",
     }
     settings = {**SGD, "epochs": epochs, "patience": 3, "lr": lr}
-    learn_metric(discs(), folder, asked(options, settings, pool="gap+max"), say=quiet)
+    train_metric(discs(), folder, configured(options, settings, pool="gap+max"))
 
 
 def metric_early_end(folder: Path) -> None:
@@ -109,11 +99,10 @@ def metric_early_end(folder: Path) -> None:
 
 
 def clip(folder: Path) -> None:
-    settings = replace(DEFAULTS, epochs=1, batch=6, warmup=0.0, optimizer="sgd", lr=0.05)
-    choices = ClipChoices(
-        "test_vit", scratch=True, size=32, dim=8, width=16, layers=1, heads=2, settings=settings
-    )
-    learn_clip(squares(40), folder, choices, say=quiet)
+    settings = {"epochs": 1, "batch": 6, "warmup": 0.0, "optimizer": "sgd", "lr": 0.05}
+    sizes = {"size": 32, "dim": 8, "width": 16, "layers": 1, "heads": 2}
+    config = configure("clip", backbone="test_vit", scratch=True, **sizes, settings=settings)
+    train_clip(squares(40), folder, config)
 
 
 def located(folder: Path) -> None:

@@ -17,7 +17,7 @@ def quiet(message: str) -> None:
 
 
 @contextmanager
-def stopped_after(steps: int) -> Iterator[None]:
+def stopped_after(steps: int) -> Iterator[pytest.ExceptionInfo[Stopped]]:
     """Interrupt the training inside after `steps` steps of one model, as Ctrl-C does; fail if it ends before that."""
     step, done = TrainState.step, 0
 
@@ -28,6 +28,6 @@ def stopped_after(steps: int) -> Iterator[None]:
             os.kill(os.getpid(), signal.SIGINT)
         return step(self, *arguments)
 
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped):
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Stopped) as stop:
         patch.setattr(TrainState, "step", interrupt)
-        yield
+        yield stop

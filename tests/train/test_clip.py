@@ -20,16 +20,23 @@ from cenote.evaluate.image_text import selection_score, zero_shot
 from cenote.models import load
 from cenote.models.image_text import create_image_text
 from cenote.models.image_text.words import Words
-from cenote.train.clip_choices import DEFAULTS, ClipChoices
-from cenote.train.clip_fit import clip_splits, learn_clip
+from cenote.train.build import build_frozen
+from cenote.train.clip_run import build_clip, clip_splits, train_clip
+from cenote.train.config import RunConfig
+from cenote.train.configure import configure
+from cenote.train.reports import ClipReport
 from cenote.train.tasks.clip import ClipInputs, ClipModule, contrastive_loss
 from cenote.unit import unit
 from tests.synthetic import squares
 
-from .running import quiet, stopped_after
+from .running import stopped_after
 
-QUICK = replace(DEFAULTS, epochs=2, batch=8, warmup=0.0)
-SMALL = ClipChoices("resnet_micro", size=32, dim=16, width=16, layers=1, heads=2, settings=QUICK)
+SIZES = {"size": 32, "dim": 16, "width": 16, "layers": 1, "heads": 2}
+
+
+def small(**given: Any) -> RunConfig:
+    given = {"epochs": 2, "batch": 8, "settings": {"warmup": 0.0}, **SIZES, **given}
+    return configure("clip", **given)
 
 
 def test_the_loss_by_loops() -> None:
@@ -140,7 +147,7 @@ def test_what_is_drawn_depends_on_seed_epoch_and_image_alone() -> None:
 def test_a_step_compares_images_with_the_distinct_texts() -> None:
     dataset = open_dataset("world/tiny", "train")
     texts = ImageTexts(dataset)
-    module = ClipModule(SMALL.model(Words.of(texts.all)), texts, seed=0).eval()
+    module = ClipModule(build_clip(small(), Words.of(texts.all)), texts, seed=0).eval()
     positions = list(range(12))
     images = torch.rand(12, 3, 32, 32)
     module.epoch = next(  # two images with one text
@@ -165,7 +172,7 @@ def test_a_step_compares_images_with_the_distinct_texts() -> None:
 
 def test_every_weight_learns() -> None:
     texts = ImageTexts(open_dataset("world/tiny", "train"))
-    module = ClipModule(SMALL.model(Words.of(texts.all)), texts, seed=0)
+    module = ClipModule(build_clip(small(), Words.of(texts.all)), texts, seed=0)
     module(ClipInputs(torch.rand(8, 3, 32, 32), list(range(8)))).backward()
     moved = {
         name: p.grad is not None and bool(p.grad.abs().sum() > 0)
@@ -178,11 +185,10 @@ def test_every_weight_learns() -> None:
 
 
 def learnt(
-    folder: Path, choices: ClipChoices = SMALL, data: Dataset | None = None, **how: Any
-) -> dict[str, Any]:
-    return learn_clip(
-        open_dataset("world/tiny") if data is None else data, folder, choices, say=quiet, **how
-    )
+    folder: Path, config: RunConfig | None = None, data: Dataset | None = None, resume: bool = False
+) -> ClipReport:
+    data = open_dataset("world/tiny") if data is None else data
+    return train_clip(data, folder, config or small(), resume=resume)
 
 
 def test_stopped_and_resumed_it_ends_the_same(tmp_path: Path) -> None:
@@ -192,58 +198,60 @@ def test_stopped_and_resumed_it_ends_the_same(tmp_path: Path) -> None:
     resumed = learnt(tmp_path / "cut", resume=True)
     for name in ("model.safetensors", "text.safetensors"):
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
-    assert {**whole, "seconds": 0} == {**resumed, "seconds": 0}
-    assert create_image_text(str(tmp_path / "cut")).identity == whole["identity"]
+    assert replace(whole, seconds={}) == replace(resumed, seconds={})
+    assert create_image_text(str(tmp_path / "cut")).identity == whole.identity
     assert load(tmp_path / "cut").vector_dim == 16
     with pytest.raises(ValueError, match=re.escape(str(tmp_path / "cut"))):
         learnt(tmp_path / "cut")
     with pytest.raises(ValueError, match=r"\btexts\b.*'both'.*'captions'"):
-        learnt(tmp_path / "cut", replace(SMALL, texts="captions"), resume=True)
+        learnt(tmp_path / "cut", small(texts="captions"), resume=True)
 
 
 def test_a_frozen_backbone_stays(tmp_path: Path) -> None:
-    choices = replace(SMALL, backbone="lite0", freeze=True, size=32)
-    report = learnt(tmp_path, choices)
+    config = small(backbone="lite0", freeze=True)
+    report = learnt(tmp_path, config)
     model = create_image_text(str(tmp_path))
-    before, after = choices.frozen().backbone.state_dict(), model.image.backbone.state_dict()  # type: ignore
+    before, after = build_frozen(config).backbone.state_dict(), model.image.backbone.state_dict()  # type: ignore
     assert all(torch.equal(value, after[name]) for name, value in before.items())
-    assert report["pool"] == "gap" and report["val"]["images"] == 12
+    assert report.pool == "gap" and report.val["images"] == 12
     with pytest.raises(ValueError, match="--weights"):
-        replace(SMALL, freeze=True).check()
+        small(freeze=True)
 
 
 def test_it_learns_classes_by_their_names(tmp_path: Path) -> None:
     """Squares of three colours whose only text is the class: a third of the answers are right by chance."""
-    settings = replace(DEFAULTS, epochs=12, batch=16, warmup=1.0, lr=3e-3)
-    report = learnt(tmp_path, replace(SMALL, settings=settings), squares(64))
-    assert report["val"]["zero_shot_class"] > 60 and "zero_shot_domain" not in report["val"]
+    config = small(epochs=12, batch=16, lr=3e-3, settings={"warmup": 1.0})
+    report = learnt(tmp_path, config, squares(64))
+    assert report.val["zero_shot_class"] > 60 and "zero_shot_domain" not in report.val
     assert create_image_text(str(tmp_path)).things == sorted(squares(64).classes)  # type: ignore[attr-defined]
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert len(lines) == 12 and "text_recall@1" in lines[0]["results"]["clip"]
 
 
-def test_broken_images_and_silent_ones_are_left_out(tmp_path: Path) -> None:
-    messages: list[str] = []
+def test_broken_images_and_silent_ones_are_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     data = squares(40, bad=(2, 7))
-    learn_clip(data, tmp_path / "run", replace(SMALL, settings=replace(QUICK, batch=10)), say=quiet)
+    learnt(tmp_path / "run", small(batch=10), data)
     assert len((tmp_path / "run" / "unreadable.txt").read_text().splitlines()) == 2
     records = [r if i % 4 else r._replace(label=None) for i, r in enumerate(data)]
     silent = pack(records, Path("squares"), "squares")
     silent.pixels = squares(40).pixels
-    learn_clip(silent, tmp_path / "silent", SMALL, say=messages.append)
-    assert any(message.startswith("10 of 30 ") and "train" in message for message in messages)
+    caplog.set_level("INFO")
+    learnt(tmp_path / "silent", data=silent)
+    assert any(line.startswith("10 of 30 ") and "train" in line for line in caplog.messages)
     nothing = pack([Record(f"{i}.png") for i in range(30)], Path("."), "nothing")
     with pytest.raises(ValueError, match=r"\bnothing\b"):
-        learn_clip(nothing, tmp_path / "nothing", SMALL, say=quiet)
+        learnt(tmp_path / "nothing", data=nothing)
 
 
-def test_a_validation_split_is_made_where_there_is_none() -> None:
-    messages: list[str] = []
+def test_a_validation_split_is_made_where_there_is_none(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
     data = pack([Record(f"{i}.png", caption="x") for i in range(50)], Path("."), "x")
-    parts = clip_splits(data, messages.append)
-    names = {name: {record.image for record in part or ()} for name, part in parts.items()}
-    assert len(names["val"]) == 5 and not names["val"] & names["train"] and parts["test"] is None
-    assert len(messages) == 1 and " 5 " in messages[0]
+    parts = clip_splits(data)
+    names = {name: {record.image for record in part} for name, part in parts.items()}
+    assert len(names["val"]) == 5 and not names["val"] & names["train"] and "test" not in parts
+    assert len(caplog.messages) == 1 and " 5 " in caplog.messages[0]
 
 
 def test_zero_shot_is_among_names_that_occur() -> None:
@@ -287,19 +295,19 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
 
 @pytest.mark.parametrize(
-    ("asked", "cause"),
+    ("given", "cause"),
     [
         ({"texts": "x"}, r"\btexts\b.*'x'"),
         ({"pool_options": {"gama": 2}, "pool": "simpool"}, "'gama'.*'gamma'"),
         ({"heads": 3}, r"\b3 heads\b.*\b16\b"),
         ({"dim": 0}, r"\bdim\b.*\b0\b"),
         ({"crop": 0.0}, r"\bcrop\b.*\b0\b"),
-        ({"settings": replace(QUICK, batch=1)}, r"\bbatch\b.*\b1\b"),
-        ({"settings": replace(QUICK, accumulate=2)}, r"\baccumulate\b"),
-        ({"settings": replace(QUICK, mixup=0.2)}, r"\bmixup\b"),
+        ({"batch": 1}, r"\bbatch\b.*\b1\b"),
+        ({"settings": {"accumulate": 2}}, r"\baccumulate\b"),
+        ({"settings": {"mixup": 0.2}}, r"\bmixup\b"),
         ({"scratch": True, "weights": Path(__file__)}, "--scratch.*--weights"),
     ],
 )
-def test_bad_input_is_refused_before_images_are_read(asked: dict[str, Any], cause: str) -> None:
+def test_bad_input_is_refused_before_images_are_read(given: dict[str, Any], cause: str) -> None:
     with pytest.raises(ValueError, match=cause):
-        replace(SMALL, **asked).check()
+        small(**given)

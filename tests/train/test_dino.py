@@ -11,33 +11,45 @@ import torch
 from cenote.losses import dino_loss, moco_loss, spatial_entropy
 from cenote.models import load
 from cenote.models.attention_logits import AttentionLogits
+from cenote.train.build import build_augmentation, build_model
 from cenote.train.config import DinoConfig, MocoConfig, OptimizationConfig
+from cenote.train.configure import configure
 from cenote.train.engine import Engine
+from cenote.train.self_supervised import TASK_OF, adapted_options, train_without_labels
 from cenote.train.tasks.dino import Dino, DinoModule
 from cenote.train.tasks.moco import MocoModule
 from cenote.train.tasks.self_supervised import Crops, group_by_size
-from cenote.train.unlabelled import METHODS, Unlabelled, learn, options_of
 from tests.synthetic import squares
 
-from .running import quiet, stopped_after
+from .running import stopped_after
 
 SMALL = {"out": 64, "hidden": 32, "bottleneck": 16}
 QUICK = OptimizationConfig(epochs=3, batch=8, lr=1e-3, weight_decay=0.04, warmup=1)
-ASKED = Unlabelled(
-    "dino", "test_vit", "simpool", size=32, local_size=16, local=2, options=SMALL, settings=QUICK
+MODEL = {"backbone": "test_vit", "pool": "simpool", "size": 32}
+CONFIG = replace(
+    configure("dino", **MODEL, local_size=16, local=2, options=SMALL),  # type: ignore[arg-type]
+    train=QUICK,
 )
+MOCO = replace(configure("moco", **MODEL, options={"out": 16, "hidden": 32}), train=QUICK)  # type: ignore[arg-type]
 
 
 def task(settings: OptimizationConfig = QUICK, **options: object) -> Dino:
-    model = ASKED.model()
+    model = build_model(CONFIG)
     data = squares(24)
     chosen = DinoConfig(**{**SMALL, **options})  # type: ignore[arg-type]
-    return Dino(model, data.split("train"), data.split("val"), settings, ASKED.crops(model), chosen)
+    return Dino(
+        model,
+        data.split("train"),
+        data.split("val"),
+        settings,
+        build_augmentation(CONFIG, model),
+        chosen,
+    )
 
 
 def test_views_of_a_size_run_together_and_give_the_loss_of_each_alone() -> None:
     torch.manual_seed(0)
-    module = DinoModule(ASKED.model(), DinoConfig(**SMALL)).eval()  # type: ignore[arg-type]
+    module = DinoModule(build_model(CONFIG), DinoConfig(**SMALL)).eval()  # type: ignore[arg-type]
     views = [torch.randn(3, 3, size, size) for size in (32, 32, 16, 16)]
     crops = group_by_size(views)
     assert [len(group) for group in crops.groups] == [6, 6] and len(crops) == 3
@@ -73,7 +85,7 @@ def test_a_step_moves_teacher_centre_and_schedules_as_published(tmp_path: Path) 
     assert any(not torch.equal(before[n], after[n]) for n in before if n.startswith("head.mlp"))
     with torch.no_grad():
         views = dino.prepare(batch, 1)[0]
-        old = DinoModule(ASKED.model(), dino.options).train()
+        old = DinoModule(build_model(CONFIG), dino.options).train()
         old.load_state_dict(before)
         outputs = old(views)[1]
     torch.testing.assert_close(after["centre"], 0.1 * outputs.mean((0, 1)), rtol=1e-3, atol=1e-5)
@@ -98,12 +110,9 @@ def test_gradients_are_clipped_tensor_by_tensor() -> None:
     assert norms and max(norms) <= 0.5 + 1e-4 and min(norms) > 0.4
 
 
-MOCO = replace(ASKED, method="moco", options={"out": 16, "hidden": 32})
-
-
 def test_moco_asks_each_view_for_the_other_one() -> None:
     torch.manual_seed(0)
-    module = MocoModule(MOCO.model(), MocoConfig(out=16, hidden=32)).eval()
+    module = MocoModule(build_model(MOCO), MocoConfig(out=16, hidden=32)).eval()
     one, other = torch.randn(3, 3, 32, 32), torch.randn(3, 3, 32, 32)
 
     def query(x: torch.Tensor) -> torch.Tensor:
@@ -119,25 +128,20 @@ def test_moco_asks_each_view_for_the_other_one() -> None:
 
 
 def test_moco_trains_and_its_teacher_follows(tmp_path: Path) -> None:
-    report = learn(squares(24), tmp_path, MOCO, say=quiet)
-    assert report["method"] == "moco" and report["knn"] is not None
+    report = train_without_labels(squares(24), tmp_path, MOCO)
+    assert report.method == "moco" and report.knn is not None
     assert load(tmp_path).head is None
 
 
 @pytest.mark.parametrize("pool", ["cls", "simpool"])
 @pytest.mark.parametrize("method", ["dino", "moco"])
 def test_the_prior_is_of_the_students_large_views(method: str, pool: str) -> None:
-    asked = replace(
-        ASKED if method == "dino" else MOCO,
-        method=method,
-        pool=pool,
-        settings=replace(QUICK, sar=0.5),
-    )
-    model, data = asked.model(), squares(24)
-    make = METHODS[method][0]
-    task = make(
-        model, data.split("train"), None, asked.settings, asked.crops(model), options_of(asked, 18)
-    )
+    config = CONFIG if method == "dino" else MOCO
+    model_config = replace(config.model, pool=pool)
+    config = replace(config, model=model_config, train=replace(QUICK, sar=0.5))
+    model, train = build_model(config), squares(24).split("train")
+    transform, options = build_augmentation(config, model), adapted_options(config, 18)
+    task = TASK_OF[method](model, train, None, config.train, transform, options)
     task.begin_step(0.0)
     (part,) = task.prepare(next(iter(task.loader)), 1)
     task.module.eval()
@@ -150,8 +154,9 @@ def test_the_prior_is_of_the_students_large_views(method: str, pool: str) -> Non
 
 
 def test_the_teacher_drops_nothing() -> None:
-    asked = replace(ASKED, model_options={"drop_path_rate": 0.5, "proj_drop_rate": 0.5})
-    module = DinoModule(asked.model(), DinoConfig(**SMALL)).train()  # type: ignore[arg-type]
+    drop = {"drop_path_rate": 0.5, "proj_drop_rate": 0.5}
+    config = replace(CONFIG, model=replace(CONFIG.model, backbone_options=drop))
+    module = DinoModule(build_model(config), DinoConfig(**SMALL)).train()  # type: ignore[arg-type]
     crops = Crops([torch.randn(4, 3, 32, 32)], 2)
     with torch.no_grad():
         one, other = module(crops), module(crops)
@@ -160,18 +165,18 @@ def test_the_teacher_drops_nothing() -> None:
 
 def test_stopped_and_resumed_it_ends_the_same(tmp_path: Path) -> None:
     data = squares(24)
-    whole = learn(data, tmp_path / "whole", ASKED, say=quiet)
-    assert whole["knn"] is not None and whole["images"] == 18
+    whole = train_without_labels(data, tmp_path / "whole", CONFIG)
+    assert whole.knn is not None and whole.images == 18
     with stopped_after(4):
-        learn(data, tmp_path / "stopped", ASKED, say=quiet)
-    learn(data, tmp_path / "stopped", ASKED, resume=True, say=quiet)
+        train_without_labels(data, tmp_path / "stopped", CONFIG)
+    train_without_labels(data, tmp_path / "stopped", CONFIG, resume=True)
     one, other = (tmp_path / name / "model.safetensors" for name in ("whole", "stopped"))
     assert one.read_bytes() == other.read_bytes()
     (tmp_path / "stopped" / "checkpoint.pt").unlink()  # as if killed before the first one
-    learn(data, tmp_path / "stopped", ASKED, resume=True, say=quiet)
+    train_without_labels(data, tmp_path / "stopped", CONFIG, resume=True)
     assert one.read_bytes() == other.read_bytes()
     assert len((tmp_path / "stopped" / "metrics.jsonl").read_text().splitlines()) == QUICK.epochs
     with pytest.raises(ValueError, match=re.escape(str(tmp_path / "whole"))):
-        learn(data, tmp_path / "whole", ASKED, say=quiet)
-    with pytest.raises(ValueError, match="'tau'"):
-        learn(data, tmp_path / "other", replace(ASKED, options={"tau": 1}), say=quiet)
+        train_without_labels(data, tmp_path / "whole", CONFIG)
+    with pytest.raises(ValueError, match="tau"):
+        configure("dino", options={"tau": 1})

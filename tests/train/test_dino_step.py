@@ -8,10 +8,11 @@ from torch import nn
 
 from cenote.losses import answer_spread
 from cenote.losses.dino import teacher_probabilities
+from cenote.train.build import build_augmentation, build_model
 from cenote.train.config import DinoConfig, OptimizationConfig
+from cenote.train.configure import configure
 from cenote.train.engine import Engine
 from cenote.train.tasks.dino import Dino, clip_each
-from cenote.train.unlabelled import Unlabelled
 from tests.synthetic import squares
 
 OPTIONS = DinoConfig(out=32, hidden=16, bottleneck=8, freeze_last=0.0)
@@ -36,11 +37,9 @@ def test_clipped_as_torch_clips_each_tensor_alone() -> None:
 
 def test_the_spread_is_of_the_last_step_with_the_centre_that_it_had(tmp_path: Path) -> None:
     settings = OptimizationConfig(epochs=2, batch=8, lr=1e-3)
-    asked = Unlabelled(
-        "dino", "test_vit", "simpool", size=32, local_size=16, local=1, settings=settings
-    )
-    model, data = asked.model(), squares(16)
-    dino = Dino(model, data.split("train"), None, settings, asked.crops(model), OPTIONS)
+    config = configure("dino", backbone="test_vit", size=32, local_size=16, local=1)
+    model, train = build_model(config), squares(16).split("train")
+    dino = Dino(model, train, None, settings, build_augmentation(config, model), OPTIONS)
     assert dino.training_metrics() == {} and dino.warning() is None
     engine, batch = Engine(dino, settings, tmp_path), next(iter(dino.loader))
     for _ in range(2):

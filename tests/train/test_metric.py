@@ -1,6 +1,5 @@
 """Metric learning: what a step computes, what waits, what is remembered, and that a resumed run ends the same."""
 
-import logging
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -13,43 +12,42 @@ from cenote.data.class_splits import class_splits, metric_splits
 from cenote.losses.metrix import Mixable
 from cenote.models import load
 from cenote.models.embedding import Embedding
+from cenote.train.build import build_augmentation, build_metric_module, build_model
+from cenote.train.config import RunConfig
+from cenote.train.configure import configure
 from cenote.train.engine import Engine
-from cenote.train.metric_choices import MetricChoices, metric_choices
-from cenote.train.metric_fit import learn_metric
-from cenote.train.metric_run import Run
+from cenote.train.metric_run import MetricRun, build_start, train_metric
 from cenote.train.tasks.metric import MetricInputs, MetricModule, is_linear
 from tests.synthetic import discs
 
-from .running import quiet, stopped_after
+from .running import stopped_after
 
 MODEL = {"backbone": "test_vit", "size": 32, "scratch": True}
 QUICK = {"epochs": 2, "batch": 12, "lr": 1e-3, "warmup": 0}
 
 
-def asked(
+def configured(
     options: dict[str, Any] | None = None, settings: dict[str, Any] | None = None, **model: Any
-) -> MetricChoices:
-    small = {"dim": 16, "images_per_class": 3} | (
-        {} if (options or {}).get("protocol") else {"validate": "last"}
-    )
+) -> RunConfig:
+    small = {"dim": 16, "images_per_class": 3}
+    if not (options or {}).get("protocol"):
+        small["validate"] = "last"
     pool = {"pool_options": {"prototypes": 4}} if model.get("pool", "gsp") == "gsp" else {}
-    return metric_choices(
-        None, "", {**MODEL, **pool, **model}, {**small, **(options or {})}, QUICK | (settings or {})
+    return configure(
+        "metric",
+        **{**MODEL, **pool, **model},
+        options={**small, **(options or {})},
+        settings=QUICK | (settings or {}),
     )
 
 
-def run_of(choices: MetricChoices, folder: Path, say: Any = quiet) -> Run:
-    return Run(
-        choices,
-        metric_splits(class_splits(discs()), choices.options.validate),
-        folder,
-        torch.device("cpu"),
-        say,
-    )
+def run_of(config: RunConfig, folder: Path) -> MetricRun:
+    splits = metric_splits(class_splits(discs()), config.options.validate)
+    return MetricRun(config, splits, folder, torch.device("cpu"))
 
 
-def module(choices: MetricChoices) -> MetricModule:
-    return choices.options.module(choices.model(), 8)
+def module(config: RunConfig) -> MetricModule:
+    return build_metric_module(config.options, build_model(config), 8)
 
 
 def part(images: int = 6, size: int = 32) -> MetricInputs:
@@ -58,7 +56,7 @@ def part(images: int = 6, size: int = 32) -> MetricInputs:
 
 
 def test_the_loss_of_a_step_is_the_losses_own() -> None:
-    made = module(asked({"loss": "proxy-anchor"}, pool="gap"))
+    made = module(configured({"loss": "proxy-anchor"}, pool="gap"))
     batch = part()
     expected = made.loss(made.body.embed(batch.inputs), batch.labels)
     torch.testing.assert_close(made(batch), expected, rtol=1e-5, atol=1e-5)
@@ -67,7 +65,7 @@ def test_the_loss_of_a_step_is_the_losses_own() -> None:
 @pytest.mark.parametrize("where", ["input", "feature", "embed"])
 @pytest.mark.parametrize("pool", ["gap", "gem", "cls", "max", "gap+max"])
 def test_metrix_gets_the_maps_the_images_and_what_embeds_them(where: str, pool: str) -> None:
-    made = module(asked({"metrix": (where,), "mix": ("pos-neg",)}, pool=pool)).eval()
+    made = module(configured({"metrix": (where,), "mix": ("pos-neg",)}, pool=pool)).eval()
     batch, body = part(), made.body
     made.generator.manual_seed(3)
     found = made(batch)
@@ -90,17 +88,19 @@ def test_metrix_gets_the_maps_the_images_and_what_embeds_them(where: str, pool: 
 
 
 def test_what_is_linear() -> None:
-    assert is_linear(module(asked(pool="gap")).body) and is_linear(module(asked(pool="cls")).body)
+    assert is_linear(module(configured(pool="gap")).body) and is_linear(
+        module(configured(pool="cls")).body
+    )
     for other in (
-        asked(pool="gem"),
-        asked({"embedding_norm": "layer"}, pool="gap"),
-        asked(pool="gap", model_options={"norm": "after"}),
+        configured(pool="gem"),
+        configured({"embedding_norm": "layer"}, pool="gap"),
+        configured(pool="gap", model={"norm": "after"}),
     ):
         assert not is_linear(module(other).body)
 
 
 def test_the_zero_shot_loss_takes_its_share() -> None:
-    made = module(asked({"zero_shot": 0.25})).eval()
+    made = module(configured({"zero_shot": 0.25})).eval()
     batch, body = part(), made.body
     made.generator.manual_seed(5)
     found = made(batch)
@@ -109,13 +109,13 @@ def test_the_zero_shot_loss_takes_its_share() -> None:
     dml = made.loss(body.refine(u), batch.labels)
     torch.testing.assert_close(found, 0.75 * dml + 0.25 * zero, rtol=1e-4, atol=1e-5)
     with pytest.raises(ValueError, match=r"'gap'.*--pool gsp"):
-        module(asked({"zero_shot": 0.1}, pool="gap"))
+        module(configured({"zero_shot": 0.1}, pool="gap"))
 
 
 def test_prototypes_begin_at_tokens_of_the_first_batch_and_the_optimizer_has_them(
     tmp_path: Path,
 ) -> None:
-    task = task_of(asked(), tmp_path)
+    task = task_of(configured(), tmp_path)
     made, pool = task.module, task.module.body.pool
     held = [p for group in task.states[0].optimizer.param_groups for p in group["params"]]
     assert any(p is pool.prototypes for p in held)
@@ -144,32 +144,30 @@ def test_positions_that_are_embedded_before_the_pool_are_not_embedded_again(
     changed = {"backbone": "lite0", "freeze": True, "scratch": False} if frozen else {}
     for local, behind in ((16, False), (8, True)):
         pool_options = {"prototypes": 4, "local": local}
-        choices = asked(
+        config = configured(
             {"zero_shot": 0.1, "metrix": ("feature",)},
             {"epochs": 1},
             pool_options=pool_options,
             **changed,
         )
-        report = learn_metric(discs(), tmp_path / str(local), choices, say=quiet)
+        report = train_metric(discs(), tmp_path / str(local), config)
         saved = load(tmp_path / str(local))
         assert saved.pool.out_dim == local and isinstance(saved.embedding, Embedding) is behind
         assert (
-            saved.embed(torch.randn(2, 3, 32, 32)).shape == (2, 16)
-            and report["test"]["queries"] > 0
+            saved.embed(torch.randn(2, 3, 32, 32)).shape == (2, 16) and report.test["queries"] > 0
         )
 
 
-def task_of(choices: MetricChoices, folder: Path, say: Any = quiet) -> Any:
-    run = run_of(choices, folder, say)
-    model = choices.model()
+def task_of(config: RunConfig, folder: Path) -> Any:
+    run = run_of(config, folder)
+    model = build_model(config)
     sources = {"train": run.splits.train, "val": run.splits.val, "val gallery": None}
-    return run.task(
-        choices.options.module(model, run.classes), sources, choices.augmentation(model)
-    )
+    made = build_metric_module(config.options, model, run.classes)
+    return run.task(made, sources, build_augmentation(config, model))
 
 
 def test_the_backbone_waits_for_the_embedding(tmp_path: Path) -> None:
-    task = task_of(asked({"warm_up": 1.0}), tmp_path)
+    task = task_of(configured({"warm_up": 1.0}), tmp_path)
     body, states = task.module.body, []
 
     def note_weights() -> None:
@@ -192,7 +190,7 @@ def test_the_backbone_waits_for_the_embedding(tmp_path: Path) -> None:
 
 def test_the_statistics_of_batch_norm_stay_where_they_are_told_to() -> None:
     for frozen in (True, False):
-        made = module(asked({"freeze_bn": frozen}, backbone="resnet_micro", size=64)).train()
+        made = module(configured({"freeze_bn": frozen}, backbone="resnet_micro", size=64)).train()
         before = {
             k: v.clone() for k, v in made.body.backbone.state_dict().items() if "running" in k
         }
@@ -203,7 +201,9 @@ def test_the_statistics_of_batch_norm_stay_where_they_are_told_to() -> None:
 
 
 def test_proxies_and_label_embeddings_learn_faster(tmp_path: Path) -> None:
-    task = task_of(asked({"loss": "proxy-nca++", "zero_shot": 0.1, "proxy_rate": 50.0}), tmp_path)
+    task = task_of(
+        configured({"loss": "proxy-nca++", "zero_shot": 0.1, "proxy_rate": 50.0}), tmp_path
+    )
     (state,) = task.states
     own = {id(p) for p in [*task.module.loss.parameters(), *task.module.zero_shot.parameters()]}
     rates = {(id(p) in own): rate for group, rate in zip(state.optimizer.param_groups, state.base_lrs, strict=True)
@@ -214,7 +214,7 @@ def test_proxies_and_label_embeddings_learn_faster(tmp_path: Path) -> None:
 
 
 def test_the_memory_holds_the_last_steps_and_is_compared_with(tmp_path: Path) -> None:
-    task = task_of(asked({"xbm": 30, "xbm_after": 1, "loss": "contrastive"}), tmp_path)
+    task = task_of(configured({"xbm": 30, "xbm_after": 1, "loss": "contrastive"}), tmp_path)
     engine = Engine(task, task.settings, tmp_path)
     batches = [batch for _ in range(2) for batch in task.loader][:4]
     seen = []
@@ -239,10 +239,11 @@ def test_the_memory_holds_the_last_steps_and_is_compared_with(tmp_path: Path) ->
     assert all(torch.isclose(held, z, atol=1e-4).all(1).any() for z in last)
 
 
-def test_batches_without_pairs_are_logged_once(
+def test_batches_without_pairs_are_reported_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    task = task_of(asked({"images_per_class": 1}), tmp_path)
+    caplog.set_level("INFO")
+    task = task_of(configured({"images_per_class": 1}), tmp_path)
     Engine(task, replace(task.settings, epochs=1), tmp_path).run()
     assert len([line for line in caplog.messages if not line.startswith("epoch ")]) == 1
 
@@ -274,51 +275,51 @@ RESUMED: dict[str, Any] = {
 @pytest.mark.parametrize("name", RESUMED)
 def test_stopped_and_resumed_it_ends_the_same(name: str, tmp_path: Path) -> None:
     options, settings, model = RESUMED[name]
-    choices = asked(options, settings, **model)
+    config = configured(options, settings, **model)
     data = discs()
-    whole = learn_metric(data, tmp_path / "whole", choices, say=quiet)
-    assert set(whole["classes"]["train"]).isdisjoint(whole["classes"]["test"])
+    whole = train_metric(data, tmp_path / "whole", config)
+    assert set(whole.classes["train"]).isdisjoint(whole.classes["test"])
     with stopped_after(3):
-        learn_metric(data, tmp_path / "stopped", choices, say=quiet)
-    learn_metric(data, tmp_path / "stopped", choices, resume=True, say=quiet)
+        train_metric(data, tmp_path / "stopped", config)
+    train_metric(data, tmp_path / "stopped", config, resume=True)
     one, other = (tmp_path / folder / "model.safetensors" for folder in ("whole", "stopped"))
     assert one.read_bytes() == other.read_bytes()
     with pytest.raises(ValueError, match=re.escape(str(tmp_path / "whole"))):
-        learn_metric(data, tmp_path / "whole", choices, say=quiet)
+        train_metric(data, tmp_path / "whole", config)
     with pytest.raises(ValueError, match=r"\boptions\.dim\b.*\b16\b.*\b8\b"):
-        changed = replace(choices, options=replace(choices.options, dim=8))
-        learn_metric(data, tmp_path / "whole", changed, resume=True, say=quiet)
+        changed = replace(config, options=replace(config.options, dim=8))
+        train_metric(data, tmp_path / "whole", changed, resume=True)
 
 
 def test_it_learns_what_is_asked_and_the_model_can_be_read(tmp_path: Path) -> None:
-    choices = asked({"validate": "classes"}, {"epochs": 12, "lr": 2e-3}, pool="gap")
-    report = learn_metric(discs(images=12), tmp_path, choices, say=quiet)
-    untrained = learn_metric(
+    config = configured({"validate": "classes"}, {"epochs": 12, "lr": 2e-3}, pool="gap")
+    report = train_metric(discs(images=12), tmp_path, config)
+    untrained = train_metric(
         discs(images=12),
         tmp_path / "no",
-        replace(choices, settings=replace(choices.settings, lr=0.0, epochs=1)),
-        say=quiet,
+        replace(config, train=replace(config.train, lr=0.0, epochs=1)),
     )
-    assert report["test"]["map@r"] > untrained["test"]["map@r"] + 10
+    assert report.test["map@r"] > untrained.test["map@r"] + 10
     shares = {"recall@1", "recall@2", "recall@4", "recall@8", "p@1", "r_precision", "map@r"}
-    assert shares | {"images", "queries", "without_match"} == set(report["test"])
+    assert shares | {"images", "queries", "without_match"} == set(report.test)
     assert (
-        report["chosen_by"] == "classes"
-        and report["val"]["images"] == 2 * 12
-        and report["test"]["images"] == 96
+        report.chosen_by == "classes"
+        and report.val["images"] == 2 * 12
+        and report.test["images"] == 96
     )
     model = load(tmp_path)
     assert model.vector_dim == 16 and model.head is None
 
 
-def test_the_last_epoch_is_kept_without_validation(
+def test_the_last_epoch_is_kept_where_nothing_chooses(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    choices = asked({"images_per_class": 5}, {"epochs": 3}, tokens="cls")
-    report = learn_metric(discs(), tmp_path, choices, say=logging.getLogger("cenote").info)
+    caplog.set_level("INFO")
+    config = configured({"images_per_class": 5}, {"epochs": 3}, tokens="cls")
+    report = train_metric(discs(), tmp_path, config)
     lines = [line for line in caplog.messages if line.startswith("epoch ")]
     assert len(lines) == 3 and not any("score" in line for line in lines)
-    assert report["pool"] == "cls"  # GSP was not asked for anything
+    assert report.pool == "cls"  # GSP was not asked for anything
     rest = [re.findall(r"\d+", line) for line in caplog.messages if not line.startswith("epoch ")]
     assert [
         "10",
@@ -327,36 +328,36 @@ def test_the_last_epoch_is_kept_without_validation(
         "8",
         "5",
     ] in rest  # 10 images in a step instead of 12: 2 of 8 classes, 5 of each
-    assert report["epoch"] == 3 and report["chosen_by"] == "last" and report["val"] is None
+    assert report.epoch == 3 and report.chosen_by == "last" and report.val is None
 
 
 def test_losses_of_pytorch_metric_learning(tmp_path: Path) -> None:
     pytest.importorskip("pytorch_metric_learning")
-    report = learn_metric(
-        discs(), tmp_path, asked({"loss": "pml/TripletMarginLoss", "xbm": 12}), say=quiet
+    report = train_metric(
+        discs(), tmp_path, configured({"loss": "pml/TripletMarginLoss", "xbm": 12})
     )
-    assert report["options"]["loss"] == "pml/TripletMarginLoss"
+    assert report.options["loss"] == "pml/TripletMarginLoss"
     with pytest.raises(ValueError, match="pml/TripletMarginLoss"):
-        asked({"loss": "pml/TripletMarginLoss", "metrix": ("embed",)}).check()
+        configured({"loss": "pml/TripletMarginLoss", "metrix": ("embed",)})
 
 
 def test_a_run_can_begin_with_another(tmp_path: Path) -> None:
-    learn_metric(discs(), tmp_path / "one", asked(), say=quiet)
-    second = asked(scratch=False, weights=tmp_path / "one").model()
+    train_metric(discs(), tmp_path / "one", configured())
+    second = build_start(configured(scratch=False, weights=tmp_path / "one"))[0]
     first = load(tmp_path / "one")
     for name, value in first.state_dict().items():
         assert torch.equal(value, second.state_dict()[name])
-    learn_metric(
+    train_metric(
         discs(),
         tmp_path / "two",
-        asked(None, {"lr": 0.0}, scratch=False, weights=tmp_path / "one"),
-        say=quiet,
+        configured(None, {"lr": 0.0}, scratch=False, weights=tmp_path / "one"),
     )
     assert torch.equal(
         load(tmp_path / "two").pool.prototypes, first.pool.prototypes
     )  # not begun anew at tokens
-    assert not asked(
-        scratch=False, weights=tmp_path / "one", pool_options={"prototypes": 3}
-    ).start()[1]
+    other = configured(scratch=False, weights=tmp_path / "one", pool_options={"prototypes": 3})
+    assert not build_start(other)[1]
     with pytest.raises(ValueError, match=r"\bone\b.*'resnet_micro'"):
-        asked(scratch=False, weights=tmp_path / "one", backbone="resnet_micro", size=64).model()
+        build_start(
+            configured(scratch=False, weights=tmp_path / "one", backbone="resnet_micro", size=64)
+        )

@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
-from cenote.train.metric_choices import metric_choices
+from cenote.train.build import build_mixing
+from cenote.train.configure import configure
+from cenote.train.metric_run import batches_of
 
-from .test_metric import MODEL, asked
+from .test_metric import MODEL, configured
 
 
 @pytest.mark.parametrize(
@@ -28,7 +30,7 @@ from .test_metric import MODEL, asked
         ({"embedding_norm": "layer"}, {"pool_options": {"local": 16}}, "--embedding-norm"),
         ({"warm_up": 2}, {}, r"\b2 of 2 epochs\b"),
         ({}, {"freeze": True}, r"\bfreeze\b.*\bscratch\b"),
-        ({"dims": 3}, {}, "'dims'.*'dim'"),
+        ({"dims": 3}, {}, "dims'.*'dim'"),
         ({"zero_shot": 0.1}, {"tokens": "cls"}, "'cls'.*--tokens patches"),
         ({"zero_shot": 2.0}, {}, r"zero-shot.*\b2\b"),
         ({"zero_shot": 0.1, "zero_shot_options": {"rdge": 1}}, {}, "'zero-shot'.*'rdge'.*'ridge'"),
@@ -40,7 +42,7 @@ def test_bad_options_are_refused_before_images_are_read(
     options: dict[str, Any], model: dict[str, Any], cause: str
 ) -> None:
     with pytest.raises(ValueError, match=cause):
-        asked(options, **model).check()
+        configured(options, **model)
 
 
 @pytest.mark.parametrize(
@@ -59,38 +61,40 @@ def test_unused_settings_are_refused(
     settings: dict[str, Any], model: dict[str, Any], cause: str
 ) -> None:
     with pytest.raises(ValueError, match=cause):
-        asked(settings=settings, **model).check()
+        configured(settings=settings, **model)
 
 
 def test_gsp_is_softer_for_proxies() -> None:
-    assert asked({"loss": "proxy-anchor"}).pool_options["eps"] == 0.5
-    assert "eps" not in asked().pool_options
-    assert asked({"loss": "proxy-anchor"}, pool_options={"eps": 2.0}).pool_options["eps"] == 2.0
+    assert configured({"loss": "proxy-anchor"}).model.pool_options["eps"] == 0.5
+    assert "eps" not in configured().model.pool_options
+    assert (
+        configured({"loss": "proxy-anchor"}, pool_options={"eps": 2.0}).model.pool_options["eps"]
+        == 2.0
+    )
 
 
 def test_a_batch_is_classes_times_images(monkeypatch: pytest.MonkeyPatch) -> None:
-    choices = metric_choices(
-        None, "", MODEL, {"classes_per_batch": 5, "images_per_class": 3}, {"epochs": 1}
-    )
-    assert [choices.training(8, 100)[0].batch, choices.training(8, 100)[1]] == [15, 5]
-    assert choices.training(4, 100)[1] == 4  # there are no more
+    def batches(classes: int, images: int, **given: Any) -> tuple[int, int]:
+        train, count = batches_of(configure("metric", **MODEL, **given), classes, images)
+        return train.batch, count
+
+    sizes = {"classes_per_batch": 5, "images_per_class": 3, "epochs": 1}
+    assert batches(8, 100, **sizes) == (15, 5)
+    assert batches(4, 100, **sizes)[1] == 4  # there are no more
     with (
         monkeypatch.context() as patch,
-        pytest.raises(ValueError, match=r"\b2 classes\b.*\b4 processes\b"),
+        pytest.raises(ValueError, match=r"\b2 training classes\b.*\b4 processes\b"),
     ):
-        patch.setattr("cenote.train.metric_choices.world", lambda: 4)
-        choices.training(2, 100)
-    plain = metric_choices(None, "", MODEL, {"images_per_class": 0}, {"batch": 10})
-    assert plain.training(8, 100)[0].batch == 10 and plain.training(8, 100)[1] == 0
+        patch.setattr("cenote.train.metric_run.world", lambda: 4)
+        batches(2, 100, **sizes)
+    assert batches(8, 100, images_per_class=0, batch=10) == (10, 0)
     with pytest.raises(ValueError, match=r"classes_per_batch.*images_per_class"):
-        metric_choices(None, "", MODEL, {"classes_per_batch": 1}, {})
+        batches(8, 100, classes_per_batch=1)
     with pytest.raises(ValueError, match=r"\bbatch\b.*\bclasses_per_batch\b"):
-        metric_choices(None, "", MODEL, {"classes_per_batch": 4}, {"batch": 10})
+        batches(8, 100, classes_per_batch=4, batch=10)
 
 
 @pytest.mark.parametrize("pairs", ["neg-neg", "anc-neg", "neg-neg,anc-neg"])
-def test_mochi_mixes_the_pairs_it_is_told_to(pairs: str) -> None:
-    made = metric_choices(
-        None, "", {}, {"rival": "mochi", "mix_options": {"pairs": pairs}, "loss": "contrastive"}, {}
-    )
-    assert made.options.make_mixing().pairs == tuple(pairs.split(","))
+def test_mochi_mixes_the_configured_pairs(pairs: str) -> None:
+    config = configure("metric", rival="mochi", mix_options={"pairs": pairs}, loss="contrastive")
+    assert build_mixing(config.options).pairs == tuple(pairs.split(","))

@@ -13,11 +13,10 @@ from cenote.data import Dataset
 from cenote.data.class_splits import check_matches, class_splits, metric_splits
 from cenote.models import load
 from cenote.train.engine import Engine, Stopped
-from cenote.train.metric_fit import learn_metric
+from cenote.train.metric_run import train_metric
 from tests.synthetic import discs
 
-from .running import quiet
-from .test_metric import asked
+from .test_metric import configured
 
 ONE = {"epochs": 1}
 PLAIN = {"validate": "classes"}
@@ -34,22 +33,23 @@ def lone(data: Dataset, classes: range) -> Dataset:
 def test_unreadable_images_are_reported_and_queries_without_a_match_counted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    choices = asked(PLAIN, {"epochs": 2}, pool="gap")
-    report = learn_metric(discs(bad=BROKEN), tmp_path, choices, say=quiet)
+    caplog.set_level("INFO")
+    report = train_metric(discs(bad=BROKEN), tmp_path, configured(PLAIN, {"epochs": 2}, pool="gap"))
     named = [line for line in caplog.messages if ".png" in line]
     assert len(named) == len(set(named)) == 10  # once, not in each epoch
     assert len((tmp_path / "unreadable.txt").read_text().splitlines()) == 10
-    assert report["val"]["images"] == 12 - 5
-    test = report["test"]
+    assert report.val["images"] == 12 - 5
+    test = report.test
     assert (test["images"], test["queries"], test["without_match"]) == (48 - 5, 48 - 6, 1)
-    resumed = learn_metric(
-        discs(bad=BROKEN), tmp_path, asked(PLAIN, {"epochs": 2}, pool="gap"), resume=True, say=quiet
+    resumed = train_metric(
+        discs(bad=BROKEN), tmp_path, configured(PLAIN, {"epochs": 2}, pool="gap"), resume=True
     )  # fmt: skip
-    assert resumed["val"] == report["val"]
-    miss = learn_metric(
-        discs(bad=BROKEN), tmp_path / "miss", asked({**PLAIN, "without_match": "miss"}, {"epochs": 2}, pool="gap"),
-        say=quiet,
-    )["test"]  # fmt: skip
+    assert resumed.val == report.val
+    miss = train_metric(
+        discs(bad=BROKEN),
+        tmp_path / "miss",
+        configured({**PLAIN, "without_match": "miss"}, {"epochs": 2}, pool="gap"),
+    ).test
     assert (miss["queries"], miss["without_match"]) == (43, 1)
     assert miss["map@r"] == pytest.approx(test["map@r"] * 42 / 43, rel=1e-6)
 
@@ -65,7 +65,7 @@ def test_too_many_unreadable_ones_stop_the_run(
     bad: set[int], split: str, counts: str, tmp_path: Path
 ) -> None:
     with pytest.raises(Stopped, match=rf"\b{counts}\b.*\b{split}\b"):
-        learn_metric(discs(bad=bad), tmp_path, asked(PLAIN, ONE, pool="gap"), say=quiet)
+        train_metric(discs(bad=bad), tmp_path, configured(PLAIN, ONE, pool="gap"))
     # The model is there if it was trained to the end.
     assert (tmp_path / "model.safetensors").exists() == (split == "test")
 
@@ -73,11 +73,8 @@ def test_too_many_unreadable_ones_stop_the_run(
 def test_no_readable_image_stops_the_run(tmp_path: Path) -> None:
     data = discs(4, 3, bad={2, 3, 6, 7, 10, 11})  # few enough to go on otherwise
     with pytest.raises(Stopped, match=r"\btest\b"):
-        learn_metric(
-            data,
-            tmp_path,
-            asked({"validate": "last", "images_per_class": 2}, ONE, pool="gap"),
-            say=quiet,
+        train_metric(
+            data, tmp_path, configured({"validate": "last", "images_per_class": 2}, ONE, pool="gap")
         )
 
 
@@ -87,7 +84,7 @@ def test_nothing_is_trained_where_nothing_can_be_judged(
     monkeypatch.setattr(Engine, "run", lambda self, resume: pytest.fail("trained"))
     for classes, cause in ((range(6, 8), "--validate last"), (range(8, 16), r"\btest\b")):
         with pytest.raises(ValueError, match=cause):
-            learn_metric(lone(discs(), classes), tmp_path / "run", asked(PLAIN, ONE), say=quiet)
+            train_metric(lone(discs(), classes), tmp_path / "run", configured(PLAIN, ONE))
     assert not (tmp_path / "run").exists()
     shop = ["train"] * 8 + ["query"] * 4 + ["gallery"] * 4
     parts = metric_splits(class_splits(discs(split_of=lambda i: shop[i % 16])), "last")
@@ -99,22 +96,26 @@ def test_nothing_is_trained_where_nothing_can_be_judged(
 def test_a_run_resumes_with_its_own_protocol(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    fair, plain = asked({"protocol": "fair"}, ONE, pool="gap"), asked(None, ONE, pool="gap")
-    learn_metric(discs(), tmp_path / "one", plain, say=quiet)
+    caplog.set_level("INFO")
+    fair, plain = (
+        configured({"protocol": "fair"}, ONE, pool="gap"),
+        configured(None, ONE, pool="gap"),
+    )
+    train_metric(discs(), tmp_path / "one", plain)
     before = (tmp_path / "one" / "results.json").read_bytes()
     with pytest.raises(ValueError, match=r"\bone\b.*\bconventional\b"):
-        learn_metric(discs(), tmp_path / "one", fair, resume=True, say=quiet)
-    learn_metric(discs(), tmp_path / "four", fair, say=quiet)
+        train_metric(discs(), tmp_path / "one", fair, resume=True)
+    train_metric(discs(), tmp_path / "four", fair)
     with pytest.raises(ValueError, match=r"\bfour\b.*\bfair\b"):
-        learn_metric(discs(), tmp_path / "four", plain, resume=True, say=quiet)
+        train_metric(discs(), tmp_path / "four", plain, resume=True)
     assert (tmp_path / "one" / "results.json").read_bytes() == before
     assert json.loads((tmp_path / "four" / "results.json").read_text())["test"]["queries"] == 48
-    for choices in (plain, fair):
+    for config in (plain, fair):
         with pytest.raises(ValueError, match=re.escape(str(tmp_path / "none"))):
-            learn_metric(discs(), tmp_path / "none", choices, resume=True, say=quiet)
-        assert not (tmp_path / "none").exists(), "asked again, it would begin"
-    (tmp_path / "early").mkdir()  # without a checkpoint yet
-    learn_metric(discs(), tmp_path / "early", plain, resume=True, say=quiet)
+            train_metric(discs(), tmp_path / "none", config, resume=True)
+        assert not (tmp_path / "none").exists(), "configured again, it would begin"
+    (tmp_path / "early").mkdir()
+    train_metric(discs(), tmp_path / "early", plain, resume=True)  # without a checkpoint yet
     assert any(str(tmp_path / "early") in message for message in caplog.messages)
 
 
@@ -128,9 +129,9 @@ def test_a_frozen_backbone_does_without_a_class_that_cannot_be_read(tmp_path: Pa
         "scratch": False,
         "weights": weights,
     }
-    choices = asked(
+    config = configured(
         {"loss": "proxy-anchor", "images_per_class": 2}, {"epochs": 1, "batch": 6}, **model
     )
     data = discs(6, 4, bad={1, 7, 13, 19})  # all of one class that trains
-    learn_metric(data, tmp_path / "run", choices, say=quiet)
+    train_metric(data, tmp_path / "run", config)
     assert load(tmp_path / "run").vector_dim == 16

@@ -1,10 +1,7 @@
 """No class is in two parts; four folds are averaged and concatenated; frozen features."""
 
 import json
-import logging
-import os
 import re
-import signal
 from pathlib import Path
 
 import numpy as np
@@ -18,12 +15,12 @@ from cenote.data.class_splits import class_names, class_splits, fold_splits, met
 from cenote.metrics.retrieval import retrieval_scores
 from cenote.models import load
 from cenote.predict.embedding import embed_dataset
-from cenote.train.engine import Stopped
-from cenote.train.metric_fit import learn_metric
+from cenote.train.metric_run import train_metric
+from cenote.train.reports import FairReport
 from tests.synthetic import discs
 
-from .running import quiet, stopped_after
-from .test_metric import asked
+from .running import stopped_after
+from .test_metric import configured
 
 # Loaded weights may be aligned differently in memory: rounding may exchange two neighbours of one of the 48 queries,
 # which changes the mean over four models by at most this percentage.
@@ -84,12 +81,12 @@ def test_the_fair_protocol(tmp_path: Path) -> None:
         and apart(*held)
         and all(apart(*names(fold.train, fold.val, fold.test)) for fold in folds)
     )
-    choices = asked({"protocol": "fair"})
+    config = configured({"protocol": "fair"})
     with stopped_after(11):  # in the second fold
-        learn_metric(data, tmp_path, choices, say=quiet)
+        train_metric(data, tmp_path, config)
     with pytest.raises(ValueError, match=re.escape(str(tmp_path))):
-        learn_metric(data, tmp_path, choices, say=quiet)
-    report = learn_metric(data, tmp_path, choices, resume=True, say=quiet)
+        train_metric(data, tmp_path, config)
+    report = train_metric(data, tmp_path, config, resume=True)
     models = [load(tmp_path / f"fold-{k}") for k in range(1, 5)]
     each, labels = [], None
     for model in models:
@@ -99,37 +96,33 @@ def test_the_fair_protocol(tmp_path: Path) -> None:
         each.append(F.normalize(embeddings.vectors, dim=1))
     scores = [retrieval_scores(z, labels) for z in each]
     for name in ("recall@1", "map@r", "r_precision"):
-        assert report["test"][name] == pytest.approx(
+        assert report.test[name] == pytest.approx(
             100 * np.mean([found[name] for found in scores]), abs=ONE_QUERY
         )
     together = retrieval_scores(torch.cat(each, 1), labels)
-    assert report["concatenated"]["map@r"] == pytest.approx(100 * together["map@r"], abs=ONE_QUERY)
+    assert report.concatenated["map@r"] == pytest.approx(100 * together["map@r"], abs=ONE_QUERY)
     assert json.loads((tmp_path / "results.json").read_text())["protocol"] == "fair"
-    best = max(range(4), key=lambda k: report["folds"][k]["val"]["map@r"])
+    best = max(range(4), key=lambda k: report.folds[k].val["map@r"])
     assert (tmp_path / "model.safetensors").read_bytes() == (
         tmp_path / f"fold-{best + 1}/model.safetensors"
     ).read_bytes()
 
 
 def test_a_fair_run_that_is_interrupted_names_its_own_folder(tmp_path: Path) -> None:
-    class Interrupt(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            if record.getMessage().startswith("epoch 1/2"):
-                os.kill(os.getpid(), signal.SIGINT)
-
-    choices = asked({"protocol": "fair"}, pool="gap")
-    logging.getLogger("cenote").addHandler(handler := Interrupt())
-    try:
-        with pytest.raises(Stopped, match=f"--resume -o {re.escape(str(tmp_path))}$"):
-            learn_metric(discs(), tmp_path, choices, say=quiet)
-    finally:
-        logging.getLogger("cenote").removeHandler(handler)
-    assert learn_metric(discs(), tmp_path, choices, resume=True, say=quiet)["protocol"] == "fair"
+    config = configured({"protocol": "fair"}, pool="gap")
+    with stopped_after(3) as stop:
+        train_metric(discs(), tmp_path, config)
+    assert str(stop.value).endswith(f"--resume -o {tmp_path}")
+    report = train_metric(discs(), tmp_path, config, resume=True)
+    assert isinstance(report, FairReport) and report.protocol == "fair"
 
 
 def test_every_collection_of_four_models_is_judged(tmp_path: Path) -> None:
-    data, choices = discs(), asked({"protocol": "fair", "repeats": 2}, {"epochs": 1}, pool="gap")
-    report = learn_metric(data, tmp_path, choices, say=quiet)
+    data, config = (
+        discs(),
+        configured({"protocol": "fair", "repeats": 2}, {"epochs": 1}, pool="gap"),
+    )
+    report = train_metric(data, tmp_path, config)
     vectors, labels = dict[tuple[int, int], torch.Tensor](), None
     for fold in range(1, 5):
         for again, end in enumerate(("", "-2")):
@@ -144,27 +137,28 @@ def test_every_collection_of_four_models_is_judged(tmp_path: Path) -> None:
         four = [vectors[fold, again] for fold, again in enumerate(choice, 1)]
         alone.append(np.mean([100 * retrieval_scores(z, labels)["map@r"] for z in four]))
         in_a_row.append(100 * retrieval_scores(torch.cat(four, 1), labels)["map@r"])
-    assert report["collections"] == len(alone) == 16 and len(report["folds"]) == 8
+    assert report.collections == len(alone) == 16 and len(report.folds) == 8
     for name, found in (("test", alone), ("concatenated", in_a_row)):
-        assert report[name]["map@r"] == pytest.approx(np.mean(found), abs=ONE_QUERY)
-        assert 0 < report["deviation"][name]["map@r"] == pytest.approx(np.std(found), abs=ONE_QUERY)
+        assert getattr(report, name)["map@r"] == pytest.approx(np.mean(found), abs=ONE_QUERY)
+        assert 0 < report.deviation[name]["map@r"] == pytest.approx(np.std(found), abs=ONE_QUERY)
     assert (
         load(tmp_path) is not None
         and json.loads((tmp_path / "results.json").read_text())["fold"][:5] == "fold-"
     )
 
 
-def test_steps_per_epoch_and_early_stopping(
+def test_an_epoch_of_so_many_steps_and_an_early_end(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Six training classes of six images: three steps hold all of them once, and two are an epoch."""
     still = {"epochs": 40, "lr": 0.0, "patience": 3}
-    choices = asked({"validate": "classes", "epoch_steps": 2}, still, pool="gap")
+    config = configured({"validate": "classes", "epoch_steps": 2}, still, pool="gap")
+    caplog.set_level("INFO")
     with stopped_after(5):
-        learn_metric(discs(), tmp_path, choices, say=quiet)
-    report = learn_metric(discs(), tmp_path, choices, resume=True, say=quiet)
+        train_metric(discs(), tmp_path, config)
+    report = train_metric(discs(), tmp_path, config, resume=True)
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert [line["epoch"] for line in lines] == [1, 2, 3, 4] and report["epoch"] <= 4
+    assert [line["epoch"] for line in lines] == [1, 2, 3, 4] and report.epoch <= 4
     assert re.findall(r"\d+", caplog.messages[-1]) == ["3"]  # epochs without a better score
 
 
@@ -176,28 +170,25 @@ def test_patience_begins_when_the_memory_and_the_backbone_do(
 ) -> None:
     """Epochs of two steps. The memory is looked into from the eighth step on, of the fourth epoch."""
     options = {"validate": "classes", "epoch_steps": 2, **waiting}
-    learn_metric(
-        discs(),
-        tmp_path,
-        asked(options, {"epochs": 40, "lr": 0.0, "patience": 3}, pool="gap"),
-        say=quiet,
+    train_metric(
+        discs(), tmp_path, configured(options, {"epochs": 40, "lr": 0.0, "patience": 3}, pool="gap")
     )
     assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == epochs
 
 
 def test_repeats_and_patience_need_what_they_count(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"--repeats.*--protocol fair"):
-        asked({"repeats": 3})
+        configured({"repeats": 3})
     with pytest.raises(ValueError, match=r"\brepeats\b.*\b100\b"):
-        asked({"repeats": 100, "protocol": "fair"})
+        configured({"repeats": 100, "protocol": "fair"})
     with pytest.raises(ValueError, match=r"\bepoch_steps\b.*\b0\b"):
-        asked({"epoch_steps": 0})
+        configured({"epoch_steps": 0})
     for settings in ({"patience": 2}, {"schedule": "plateau"}):
         for data, validate in ((discs(), "last"), (discs(classes=6), "classes")):
             with pytest.raises(ValueError, match="--validate classes"):
-                learn_metric(data, tmp_path, asked({"validate": validate}, settings), say=quiet)
+                train_metric(data, tmp_path, configured({"validate": validate}, settings))
     with pytest.raises(ValueError, match=r"\bfair\b.*--validate"):
-        asked({"protocol": "fair", "validate": "test"})
+        configured({"protocol": "fair", "validate": "test"})
 
 
 @pytest.fixture
@@ -221,15 +212,15 @@ def test_frozen_features_train_pool_and_embedding(
         "scratch": False,
         "weights": weights,
     }
-    choices = asked({**options, "validate": "classes"}, {"epochs": 3}, **model)
-    report = learn_metric(discs(), tmp_path / "run", choices, say=quiet)
+    config = configured({**options, "validate": "classes"}, {"epochs": 3}, **model)
+    report = train_metric(discs(), tmp_path / "run", config)
     saved = load(tmp_path / "run").eval()
     with torch.no_grad():
         test = class_splits(discs()).test
         embeddings = embed_dataset(saved, test)
     # From images, as the user has it; the cache holds half floats.
     found = retrieval_scores(embeddings.vectors, embeddings.labels(test))
-    assert report["test"]["map@r"] == pytest.approx(100 * found["map@r"], abs=5.0)
-    assert report["test"]["images"] == 48
-    again = learn_metric(discs(), tmp_path / "again", choices, say=quiet)
-    assert again["test"] == report["test"]
+    assert report.test["map@r"] == pytest.approx(100 * found["map@r"], abs=5.0)
+    assert report.test["images"] == 48
+    again = train_metric(discs(), tmp_path / "again", config)
+    assert again.test == report.test

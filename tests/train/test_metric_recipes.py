@@ -12,10 +12,9 @@ from cenote.data import open_dataset
 from cenote.losses.metrix import TO_PROXIES
 from cenote.models import load
 from cenote.pooling import MixablePool, create_pool
-from cenote.train.metric_choices import metric_choices
-from cenote.train.metric_fit import learn_metric
-from cenote.train.recipe_choices import choices_of
-from cenote.train.recipe_sets import on_data
+from cenote.train.config import MetricConfig
+from cenote.train.configure import configure
+from cenote.train.metric_run import batches_of, train_metric
 from cenote.train.recipes import list_recipes, load_recipe, parse_recipe
 
 NAMES = [name for name in list_recipes() if name.startswith("metric/")]
@@ -26,39 +25,38 @@ QUICK = "task: metric\nmodel: {backbone: resnet18, pool: gsp}\ntrain: {epochs: 3
 @pytest.mark.parametrize("name", NAMES)
 def test_the_twin_trains_and_is_saved(name: str, tmp_path: Path) -> None:
     recipe = load_recipe(name).scaled_down()
-    if recipe.options["loss"].startswith("pml/"):
+    if recipe.config.options.loss.startswith("pml/"):
         pytest.importorskip("pytorch_metric_learning")
-    choices = metric_choices(recipe, "", {}, {}, {})
-    report = learn_metric(open_dataset("world/tiny"), tmp_path, choices, say=lambda line: None)
+    config = configure("metric", recipe)
+    report = train_metric(open_dataset("world/tiny"), tmp_path, config)
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [line["epoch"] for line in lines] == [1, 2]
     assert all(math.isfinite(line["results"]["metric"]["loss"]) for line in lines)
-    assert load(tmp_path).vector_dim == 16 and report["test"]["images"] == 48
+    assert load(tmp_path).vector_dim == 16 and report.test["images"] == 48
 
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("data", SETS)
 def test_every_data_set_has_its_numbers(name: str, data: str) -> None:
-    recipe = on_data(load_recipe(name), data)
+    recipe = load_recipe(name).on(data)
     counts = {"cub-retrieval": 5864, "cars-retrieval": 8054, "sop": 59551, "inshop": 25882}
-    choices = metric_choices(load_recipe(name), data, {}, {}, {})
-    if steps := choices.options.epoch_steps:  # 002
-        models = 4 * choices.options.repeats if choices.options.protocol == "fair" else 1
-        assert recipe.cost["images"] == models * steps * choices.settings.batch
+    config = configure("metric", load_recipe(name), data)
+    if steps := config.options.epoch_steps:  # 002
+        models = 4 * config.options.repeats if config.options.protocol == "fair" else 1
+        assert recipe.cost["images"] == models * steps * config.train.batch
     else:
         assert recipe.cost["images"] % counts[data] == 0
     assert recipe.data == data
-    assert choices.backbone == "resnet50.tv_in1k" and not choices.scratch
+    assert config.model.backbone == "resnet50.tv_in1k" and config.model.pretrained
     if name.endswith("-gsp"):
         few = data in ("cub-retrieval", "cars-retrieval")
-        proxied = recipe.options["loss"].startswith("proxy")
+        proxied = recipe.config.options.loss.startswith("proxy")
         wanted = {"prototypes": 64 if few else 128, "mu": 0.3, "eps": 0.5 if proxied else 5.0}
-        assert {key: choices.pool_options[key] for key in wanted} == wanted
-        assert choices.options.zero_shot == 0.1
-    if choices.options.classes_per_batch:
+        assert {key: config.model.pool_options[key] for key in wanted} == wanted
+        assert config.options.zero_shot == 0.1
+    if config.options.classes_per_batch:
         assert (
-            choices.options.classes_per_batch * choices.options.images_per_class
-            == choices.settings.batch
+            config.options.classes_per_batch * config.options.images_per_class == config.train.batch
         )
 
 
@@ -127,44 +125,34 @@ def test_every_data_set_has_its_numbers(name: str, data: str) -> None:
 def test_the_papers_numbers(
     name: str, data: str, train: dict[str, Any], options: dict[str, Any]
 ) -> None:
-    choices = metric_choices(load_recipe(f"metric/{name}"), data, {}, {}, {})
-    assert {key: getattr(choices.settings, key) for key in train} == train
-    assert {key: getattr(choices.options, key) for key in options} == options
+    config = configure("metric", load_recipe(f"metric/{name}"), data)
+    assert {key: getattr(config.train, key) for key in train} == train
+    assert {key: getattr(config.options, key) for key in options} == options
 
 
-def test_what_the_user_says_comes_first() -> None:
+def test_options_override_the_recipe() -> None:
     recipe = load_recipe("metric/proxy-anchor-gsp")
-    choices = metric_choices(
-        recipe, "sop", {"pool": "gap"}, {"zero_shot": 0.0, "dim": 64}, {"epochs": 2, "batch": 16}
+    config = configure(
+        "metric", recipe, "sop", pool="gap", zero_shot=0.0, dim=64, epochs=2, batch=16
     )
-    assert (choices.pool, choices.pool_options, choices.options.zero_shot, choices.options.dim) == (
-        "gap",
-        {},
-        0.0,
-        64,
-    )
-    assert choices.settings.epochs == 2 and choices.training(100, 1000)[0].batch == 16
-    one = metric_choices(recipe, "sop", {}, {"protocol": "conventional"}, {}).options
+    assert (config.model.pool, config.model.pool_options) == ("gap", {})
+    assert (config.options.zero_shot, config.options.dim, config.train.epochs) == (0.0, 64, 2)
+    assert batches_of(config, 100, 1000)[0].batch == 16
+    one = configure("metric", recipe, "sop", protocol="conventional").options
     assert (one.protocol, one.repeats, one.epoch_steps) == ("conventional", 1, 1000)
-    assert (
-        metric_choices(
-            load_recipe("metric/xbm-gsp"), "sop", {}, {"protocol": "fair"}, {}
-        ).options.validate
-        == "classes"
-    )
+    fair = configure("metric", load_recipe("metric/xbm-gsp"), "sop", protocol="fair")
+    assert fair.options.validate == "classes"
     with pytest.raises(ValueError, match=r"metric/proxy-anchor-gsp.*\bfreeze\b"):
-        metric_choices(recipe, "", {"freeze": True}, {}, {})
+        configure("metric", recipe, freeze=True)
     with pytest.raises(ValueError, match="cenote fit --recipe sar/deit-small"):
-        metric_choices(load_recipe("sar/deit-small"), "", {}, {}, {})
+        configure("metric", load_recipe("sar/deit-small"))
     with pytest.raises(ValueError, match="cenote metric --recipe metric/xbm-gsp"):
-        choices_of(load_recipe("metric/xbm-gsp"))
+        configure("fit", load_recipe("metric/xbm-gsp"))
 
 
-def test_what_takes_the_place_of_metrix_or_of_the_loss_takes_its_options_too() -> None:
-    def made(**options: Any) -> Any:
-        choices = metric_choices(load_recipe("metric/multi-similarity-metrix"), "", {}, options, {})
-        choices.check()
-        return choices.options
+def test_another_mixing_or_loss_drops_the_options_of_the_recipes_own() -> None:
+    def made(**options: Any) -> MetricConfig:
+        return configure("metric", load_recipe("metric/multi-similarity-metrix"), **options).options
 
     assert made().metrix == ("feature",) and made().mix_options and made().loss_options
     plain, rival, loss = made(metrix=()), made(rival="mochi"), made(loss="contrastive")
@@ -176,14 +164,14 @@ def test_what_takes_the_place_of_metrix_or_of_the_loss_takes_its_options_too() -
         if name.endswith("-metrix"):
             recipe = load_recipe(name)
             assert "--metrix none" in recipe.about
-            assert isinstance(create_pool(recipe.model["pool"], 8), MixablePool)
+            assert isinstance(create_pool(recipe.config.model.pool, 8), MixablePool)
             if name == "metric/proxy-nca-metrix":
                 sop, inshop = (
-                    TO_PROXIES // (recipe.settings.batch * classes) for classes in (11318, 3997)
+                    TO_PROXIES // (recipe.config.train.batch * classes) for classes in (11318, 3997)
                 )
                 assert any(
                     {str(sop), str(inshop)} <= set(re.findall(r"\d+", line))
-                    for line in recipe.left_out
+                    for line in recipe.content["left_out"]
                 )
 
 
@@ -196,9 +184,9 @@ def test_what_takes_the_place_of_metrix_or_of_the_loss_takes_its_options_too() -
         ("options: {metrix: feature}", "options.metrix.*'feature'"),
         ("options: {protocol: unfair}", "options.protocol.*conventional, fair"),
         ("sets: {sop2: {}}", "'sop2'"),
-        ("sets: {inshop: {lr: 3}}", "'sets.inshop.lr'"),
+        ("sets: {inshop: {lr: 3}}", r"sets\.inshop: no key 'lr'"),
         ("sets: {inshop: {train: {rate: 3}}}", "'train.rate'"),
-        ("sets: {inshop: 3}", r"'sets.inshop'.*\b3\b"),
+        ("sets: {inshop: 3}", r"sets\.inshop\b.*\b3\b"),
     ],
 )
 def test_mistakes_in_a_recipe_are_named(more: str, cause: str) -> None:

@@ -19,17 +19,25 @@ from torch import nn
 from cenote.data import Dataset, open_dataset
 from cenote.data.loading import load as batches
 from cenote.data.splits import Splits, split
-from cenote.models import create_model, load, save_model
+from cenote.models import PooledModel, create_model, load, save_model
 from cenote.train.augment import augmentation
+from cenote.train.build import model_arguments
+from cenote.train.config import RunConfig
+from cenote.train.configure import configure
 from cenote.train.engine import Engine
-from cenote.train.fit import fit
-from cenote.train.recipe_choices import RecipeChoices, choices_of
-from cenote.train.recipe_pages import page, table
-from cenote.train.recipes import list_recipes, load_recipe, parse_recipe
+from cenote.train.fit import build_classifier, build_task, fit
+from cenote.train.recipes import (
+    Recipe,
+    list_recipes,
+    load_recipe,
+    parse_recipe,
+    recipe_page,
+    recipe_table,
+)
 from cenote.train.tasks.supervised import JSD_VIEWS, Jsd, join_batch_norms
 
 NAMES = list_recipes()
-FIT = [name for name in NAMES if load_recipe(name).command == "fit"]
+FIT = [name for name in NAMES if load_recipe(name).config.command == "fit"]
 QUICK = "model: {backbone: resnet18, pool: simpool}\ntrain: {epochs: 3}\ndata: cub\npaper: {}\n"
 
 
@@ -43,27 +51,29 @@ def splits(world: Dataset) -> Splits:
     return split(world, quiet=True)
 
 
-def trained(choices: RecipeChoices, splits: Splits, folder: Path) -> nn.Module:
-    model = choices.model(len(splits.train.classes))
-    task = choices.task(model, splits.train, splits.val, choices.augmentation(model))
-    Engine(task, choices.training(), folder).run()
-    choices.finish(model)
+def trained(config: RunConfig, splits: Splits, folder: Path) -> nn.Module:
+    model = build_classifier(config, len(splits.train.classes))
+    Engine(build_task(config, model, splits), config.train, folder).run()
+    join_batch_norms(model)
     return model
+
+
+def with_start(recipe: Recipe, start: str) -> Recipe:
+    return dataclasses.replace(recipe, content={**recipe.content, "start": start})
 
 
 @pytest.mark.parametrize("name", FIT)
 def test_the_twin_trains_and_is_saved(name: str, splits: Splits, tmp_path: Path) -> None:
-    recipe = load_recipe(name).scaled_down()
-    choices = choices_of(recipe)
-    before = copy.deepcopy(choices.model(len(splits.train.classes)).state_dict())
-    model = trained(choices, splits, tmp_path)
+    config = configure("fit", load_recipe(name).scaled_down())
+    before = copy.deepcopy(build_classifier(config, len(splits.train.classes)).state_dict())
+    model = trained(config, splits, tmp_path)
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [line["epoch"] for line in lines] == [1, 2]
     assert all(math.isfinite(line["results"]["model"]["loss"]) for line in lines)
     after = model.state_dict()
     moved = {key.partition(".")[0] for key in before if not torch.equal(before[key], after[key])}
-    learned = {"head"} if recipe.task == "head" else {"backbone", "head"}
-    assert learned <= moved and (recipe.task != "head" or moved == {"head"})
+    learned = {"head"} if config.task == "head" else {"backbone", "head"}
+    assert learned <= moved and (config.task != "head" or moved == {"head"})
     save_model(model, tmp_path / "model")
     x = torch.randn(2, 3, 64, 64)
     torch.testing.assert_close(load(tmp_path / "model")(x), model.eval()(x), rtol=1e-4, atol=1e-5)
@@ -74,19 +84,22 @@ def test_a_recipe_opens_with_command_cost_figure_and_confession(name: str) -> No
     recipe = load_recipe(name)
     first, *_ = recipe.about.splitlines()
     assert (
-        f"cenote {recipe.command} {recipe.data}:FOLDER --recipe {name} " in first
+        f"cenote {recipe.config.command} {recipe.data}:FOLDER --recipe {name} " in first
         and first.endswith("-o RUN")
     )
     assert ("--weights" in first) == (recipe.start is not None)
     opening = " ".join(recipe.about.split())
     assert "full-size run" in opening  # and that nobody has made it here
-    seen = recipe.cost["images"] * recipe.settings.epochs
+    seen = recipe.cost["images"] * recipe.config.train.epochs
     assert f"{seen / 1e6:.4g} million" in opening
-    assert f"{recipe.settings.epochs} epochs" in opening and f"{recipe.cost['images']:,}" in opening
-    passes = 1 if recipe.task == "head" else 3
+    assert (
+        f"{recipe.config.train.epochs} epochs" in opening
+        and f"{recipe.cost['images']:,}" in opening
+    )
+    passes = 1 if recipe.config.task == "head" else 3
     cost = recipe.cost
     each = cost["billion_multiply_adds"] * cost["views"] * passes
-    if recipe.command == "dino":  # small crops as well, and the teacher sees the large ones
+    if recipe.config.command == "dino":  # small crops as well, and the teacher sees the large ones
         each += cost["small_billion_multiply_adds"] * cost["small_views"] * passes
         each += cost["billion_multiply_adds"] * cost["views"]
     total = seen * each * 1e9
@@ -141,16 +154,16 @@ def test_a_recipe_opens_with_command_cost_figure_and_confession(name: str) -> No
     ],
 )
 def test_the_papers_numbers(name: str, expected: dict[str, object]) -> None:
-    found = dataclasses.asdict(load_recipe(name).settings)
+    found = dataclasses.asdict(load_recipe(name).config.train)
     assert {key: found[key] for key in expected} == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in NAMES if load_recipe(name).model["pool"] == "simpool"]
+    "name", [name for name in NAMES if load_recipe(name).config.model.pool == "simpool"]
 )
 def test_gamma_is_that_of_the_network(name: str) -> None:
-    model = load_recipe(name).model
-    assert model["pool_options"]["gamma"] == (1.25 if model["backbone"].startswith("vit") else 2.0)
+    model = load_recipe(name).config.model
+    assert model.pool_options["gamma"] == (1.25 if model.backbone.startswith("vit") else 2.0)
 
 
 def test_the_searched_ranges_hold_the_starting_point() -> None:
@@ -159,8 +172,8 @@ def test_the_searched_ranges_hold_the_starting_point() -> None:
         assert recipe.search["trials"] == 30
         for key in ("lr", "weight_decay"):
             low, high = recipe.search[key]["range"]
-            assert low <= getattr(recipe.settings, key) <= high
-        assert ("cutout" in recipe.search) == ("cutout" in recipe.augment)
+            assert low <= getattr(recipe.config.train, key) <= high
+        assert ("cutout" in recipe.search) == ("cutout" in recipe.content["augment"])
 
 
 @pytest.mark.parametrize(
@@ -192,7 +205,7 @@ def test_a_file_of_your_own(tmp_path: Path) -> None:
         "# Hello.\n" + QUICK.replace("epochs: 3", "lr: 1e-3")
     )  # which YAML takes for text
     recipe = load_recipe(path)
-    assert (recipe.settings.lr, recipe.about) == (1e-3, "Hello.")
+    assert (recipe.config.train.lr, recipe.about) == (1e-3, "Hello.")
     with pytest.raises(
         ValueError, match=r"'simpool/vit-smal-supervised'.*'simpool/vit-small-supervised'"
     ):
@@ -201,55 +214,56 @@ def test_a_file_of_your_own(tmp_path: Path) -> None:
         load_recipe(tmp_path / "none.yaml")
 
 
-def test_what_the_user_chooses_comes_first() -> None:
+def test_options_override_the_recipe() -> None:
     recipe = load_recipe("simpool/vit-small-supervised").scaled_down()
-    choices = choices_of(recipe, pool="gap", settings={"epochs": 7}, rates=(0.5,))
-    assert (choices.training().epochs, choices.training().lr, choices.training().mixup) == (
-        7,
-        0.5,
-        0.2,
-    )
-    assert choices.model(4).config["pool"] == "gap" and choices.pool_options == {}
+    config = configure("fit", recipe, pool="gap", epochs=7, lr=(0.5,))
+    assert (config.train.epochs, config.train.lr, config.train.mixup) == (7, 0.5, 0.2)
+    assert build_classifier(config, 4).config["pool"] == "gap" and not config.model.pool_options
     with pytest.raises(ValueError, match=r"'train\.epoch'"):
-        choices_of(recipe, settings={"epoch": 7}).training()
+        configure("fit", recipe, settings={"epoch": 7})
 
 
-def test_a_choice_adds_to_the_recipe_or_is_refused() -> None:
-    recipe = load_recipe("simpool/vit-small-supervised")
-    assert choices_of(recipe, pool_options={"heads": 2}).pool_options == {"gamma": 1.25, "heads": 2}
+def test_an_option_adds_to_the_recipe_or_is_refused() -> None:
+    config = configure(
+        "fit", load_recipe("simpool/vit-small-supervised"), pool_options={"heads": 2}
+    )
+    assert config.model.pool_options == {"gamma": 1.25, "heads": 2}
     for flag in ("freeze", "scratch"):
         with pytest.raises(ValueError, match=rf"localization/cub-gap.*\b{flag}\b"):
-            choices_of(load_recipe("localization/cub-gap"), **{flag: True})
+            configure("fit", load_recipe("localization/cub-gap"), **{flag: True})
 
 
 def test_fit_takes_a_recipe(world: Dataset, tmp_path: Path) -> None:
     recipe = load_recipe("simpool/vit-small-supervised").scaled_down()
-    report = fit(world, tmp_path, choices_of(recipe), say=lambda line: None)
-    assert report["pool"] == "simpool" and load(tmp_path).class_names == world.classes
+    report = fit(world, tmp_path, configure("fit", recipe))
+    assert report.pool == "simpool" and load(tmp_path).class_names == world.classes
 
 
-def test_one_recipe_begins_where_another_ended(splits: Splits, tmp_path: Path) -> None:
-    first = choices_of(load_recipe("simpool/vit-small-supervised").scaled_down()).model(9)
+def test_one_recipe_starts_where_another_ended(splits: Splits, tmp_path: Path) -> None:
+    def model_of(name: str, classes: int) -> PooledModel:
+        return build_classifier(configure("fit", load_recipe(name).scaled_down()), classes)
+
+    first = model_of("simpool/vit-small-supervised", 9)
     save_model(first, tmp_path / "run")
-    twin = load_recipe("simpool/vit-small-cifar10").scaled_down()
-    second = choices_of(dataclasses.replace(twin, start="x"), weights=tmp_path / "run").model(5)
+    recipe = load_recipe("simpool/vit-small-cifar10")
+    twin = with_start(recipe.scaled_down(), "x")
+    second = build_classifier(configure("fit", twin, weights=tmp_path / "run"), 5)
     for name, value in second.state_dict().items():
         if not name.startswith("head."):
             assert torch.equal(value, first.state_dict()[name]), name
     assert second.head is not None and second.head.classes == 5
     with pytest.raises(ValueError, match=r"simpool/vit-small-cifar10.*--weights"):
-        choices_of(load_recipe("simpool/vit-small-cifar10")).model(5)
-    other = choices_of(load_recipe("simpool/resnet50-supervised").scaled_down()).model(9)
-    save_model(other, tmp_path / "other")
+        configure("fit", recipe)
+    save_model(model_of("simpool/resnet50-supervised", 9), tmp_path / "other")
     with pytest.raises(ValueError, match=re.escape(str(tmp_path / "other"))):
-        choices_of(dataclasses.replace(twin, start="x"), weights=tmp_path / "other").model(5)
+        build_classifier(configure("fit", twin, weights=tmp_path / "other"), 5)
 
 
 def test_jsd_against_its_definition(splits: Splits) -> None:
     """Cross-entropy of the clean view plus 12 times the mean divergence of each view from their mean."""
-    choices = choices_of(load_recipe("simpool/resnet18-supervised").scaled_down())
-    model = choices.model(6)
-    task = choices.task(model, splits.train, splits.val, choices.augmentation(model))
+    config = configure("fit", load_recipe("simpool/resnet18-supervised").scaled_down())
+    model = build_classifier(config, 6)
+    task = build_task(config, model, splits)
     assert isinstance(task, Jsd)
     (part,) = task.prepare(next(iter(task.loader)), 1)
     assert part.images.shape == (JSD_VIEWS * len(part), 3, 64, 64)
@@ -269,9 +283,9 @@ def test_jsd_against_its_definition(splits: Splits) -> None:
 
 def test_jsd_learns_from_a_network_that_is_far_too_sure(splits: Splits) -> None:
     """Where a probability is 0 in float32, the gradient is still a number."""
-    choices = choices_of(load_recipe("simpool/resnet18-supervised").scaled_down())
-    model = choices.model(6)
-    task = choices.task(model, splits.train, splits.val, choices.augmentation(model))
+    config = configure("fit", load_recipe("simpool/resnet18-supervised").scaled_down())
+    model = build_classifier(config, 6)
+    task = build_task(config, model, splits)
     (part,) = task.prepare(next(iter(task.loader)), 1)
     answers = torch.zeros(JSD_VIEWS * len(part), 6)
     answers[:, 0] = 150.0
@@ -317,7 +331,7 @@ def test_augmentation_depends_on_seed_epoch_and_image_alone(splits: Splits) -> N
 
 def test_a_frozen_part_stays_so_in_training() -> None:
     recipe = load_recipe("simpool/resnet50-linear").scaled_down()
-    model = choices_of(recipe).model(3).train()
+    model = build_classifier(configure("fit", recipe), 3).train()
     assert model.training and not any(m.training for m in model.backbone.modules())
     assert {name.partition(".")[0] for name, p in model.named_parameters() if p.requires_grad} == {
         "head"
@@ -325,10 +339,8 @@ def test_a_frozen_part_stays_so_in_training() -> None:
 
 
 def test_the_full_size_models_can_be_created() -> None:
-    models = [load_recipe(name).model for name in NAMES]
-    for model in {
-        json.dumps(model, sort_keys=True): model for model in models
-    }.values():  # each once
+    models = [model_arguments(load_recipe(name).config) for name in NAMES]
+    for model in {str(model): model for model in models}.values():  # each once
         with torch.device("meta"):
             create_model(**model | {"pretrained": False, "num_classes": 10})
 
@@ -336,14 +348,14 @@ def test_the_full_size_models_can_be_created() -> None:
 def test_pages_are_complete(capsys: pytest.CaptureFixture[str]) -> None:
     from cenote.cli import recipes as command
 
-    plain, markdown = table(), table("markdown")
+    plain, markdown = recipe_table(), recipe_table("markdown")
     assert all(name in plain and f"`{name}`" in markdown for name in NAMES)
     for name in NAMES:
-        text = page(name)
+        text = recipe_page(name)
         recipe = load_recipe(name)
         opening, about, body = text.partition(recipe.about)
         assert opening.strip() == name and about
-        assert yaml.safe_load(body)["train"]["lr"] == recipe.settings.lr
+        assert yaml.safe_load(body)["train"]["lr"] == recipe.config.train.lr
     command.run(NAMES[0], style="json")
     assert json.loads(capsys.readouterr().out)["name"] == NAMES[0]
     command.run()
@@ -352,6 +364,6 @@ def test_pages_are_complete(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_page_of_the_docs_is_up_to_date() -> None:
     document = Path(__file__).parents[2] / "docs" / "recipes.md"
-    assert table("markdown") in document.read_text(encoding="utf-8"), (
+    assert recipe_table("markdown") in document.read_text(encoding="utf-8"), (
         "cenote recipes --style markdown has changed"
     )

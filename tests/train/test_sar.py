@@ -12,15 +12,12 @@ from cenote.losses import spatial_entropy
 from cenote.models import PooledModel, create_model, load
 from cenote.models.attention_logits import AttentionLogits
 from cenote.models.surgery.last_block import ROWS, LastBlock
-from cenote.train.choices import Choices
 from cenote.train.config import OptimizationConfig
+from cenote.train.configure import configure
 from cenote.train.engine import Engine
 from cenote.train.fit import fit
-from cenote.train.run_choices import choices_from_run
 from cenote.train.tasks.supervised import Supervised
 from tests.synthetic import squares
-
-from .running import quiet
 
 QUICK = OptimizationConfig(epochs=1, batch=4, lr=1e-3, sar=0.01)
 SWIN = {"embed_dim": 24, "depths": (1, 1, 1, 1), "num_heads": (1, 1, 2, 2), "window_size": 5}
@@ -109,14 +106,12 @@ def test_a_model_without_a_cls_token_is_refused() -> None:
 
 def test_fine_tuning_keeps_the_last_block(tmp_path: Path) -> None:
     """With or without the loss, the skip connections do not come back [SAR App. D.3]."""
-    quick = {"epochs": 1, "batch": 8}
-    chosen = Choices(
-        "vit_micro", "cls", scratch=True, last_block="sar", settings={**quick, "sar": 0.01}
-    )
-    fit(squares(24), tmp_path / "first", chosen, say=quiet)
+    model_options = {"backbone": "vit_micro", "pool": "cls", "scratch": True, "last_block": "sar"}
+    first_config = configure("fit", **model_options, epochs=1, batch=8, sar=0.01)
+    fit(squares(24), tmp_path / "first", first_config)
     other = squares(24)
     other = other.select([i for i in range(24) if i % 3 != 2])
-    fit(other, tmp_path / "second", choices_from_run(tmp_path / "first", settings=quick), say=quiet)
+    fit(other, tmp_path / "second", configure("fit", weights=tmp_path / "first", epochs=1, batch=8))
     first, second = load(tmp_path / "first"), load(tmp_path / "second")
     for model in (first, second):
         last: Any = model.backbone.model.blocks[-1]
@@ -127,7 +122,7 @@ def test_fine_tuning_keeps_the_last_block(tmp_path: Path) -> None:
         )
     assert second.config["last_block"] == "sar" and second.head is not None
     with pytest.raises(ValueError, match="--last-block"):
-        choices_from_run(tmp_path / "first", last_block="A")
+        configure("fit", weights=tmp_path / "first", last_block="A")
 
 
 def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,40 +18,26 @@ import pytest
 
 pytest.importorskip("optuna")
 
+
 from cenote.cli import main
 from cenote.data import Dataset
 from cenote.models import load, save_model
 from cenote.train import sweep as module
 from cenote.train.checkpoint import NAME as CHECKPOINT
-from cenote.train.choices import Choices
+from cenote.train.config import PlainCropConfig, RunConfig
+from cenote.train.configure import configure, with_values
 from cenote.train.engine import Diverged, Stopped
-from cenote.train.log import write_results
 from cenote.train.recipes import load_recipe
-from cenote.train.search_space import (
-    RANGES,
-    Range,
-    apply,
-    parse_range,
-    refuse_fixed,
-    search_space,
-    searchable,
-)
-from cenote.train.sweep import sweep
-from cenote.train.trials import Trials
+from cenote.train.reports import FitReport, SweepReport, to_json, write_report
+from cenote.train.sweep import RANGES, parse_range, refuse_fixed, search_space, sweep
+from cenote.train.trials import SearchRange, Trials, searchable
 from tests.synthetic import split_rectangles
 from tests.toy_models import narrow_resnet
 
-from .running import quiet
-
-SPACE = {"lr": Range(1e-5, 1.0, True), "cutout": Range(0.0, 0.5)}
-LOWER = {**SPACE, "lr": Range(1e-5, 0.1, True)}  # where no training of `pretend` fails
-CHOICES = Choices(
-    "resnet_micro",
-    "gap",
-    scratch=True,
-    size=32,
-    settings={"epochs": 1, "batch": 8, "select": "boxes"},
-)
+SPACE = {"lr": SearchRange(1e-5, 1.0, True), "cutout": SearchRange(0.0, 0.5)}
+LOWER = {**SPACE, "lr": SearchRange(1e-5, 0.1, True)}  # where no training of `pretend` fails
+MODEL = {"backbone": "resnet_micro", "pool": "gap", "scratch": True, "size": 32}
+CONFIG = configure("fit", **MODEL, epochs=1, batch=8, select="boxes")  # type: ignore[arg-type]
 
 
 def test_ranges_are_the_papers_the_recipes_or_yours() -> None:
@@ -67,9 +53,9 @@ def test_ranges_are_the_papers_the_recipes_or_yours() -> None:
         "lr": (1e-3, 0.1, True),
         "batch": (8, 64, False),
     }
-    drawn = apply(CHOICES, {"lr": 0.5, "weight_decay": 0.1, "cutout": 0.2})
-    assert (drawn.training().lr, drawn.training().weight_decay, drawn.cutout) == (0.5, 0.1, 0.2)
-    assert drawn.training().select == "boxes"
+    drawn = with_values(CONFIG, {"lr": 0.5, "weight_decay": 0.1, "cutout": 0.2})
+    assert (drawn.train.lr, drawn.train.weight_decay, drawn.train.select) == (0.5, 0.1, "boxes")
+    assert isinstance(drawn.augment, PlainCropConfig) and drawn.augment.cutout == 0.2
 
 
 @pytest.mark.parametrize(
@@ -98,7 +84,7 @@ def test_draws_depend_on_seed_and_number_alone(tmp_path: Path) -> None:
             with kept.take(count) as taken:
                 assert taken is not None
                 found[taken[0]] = taken[1]
-            kept.tell(taken[0], 1.0)
+            kept.finish(taken[0], 1.0)
         return found
 
     first, again = draws("first", 0, 60), draws("again", 0, 4)
@@ -112,22 +98,27 @@ def test_draws_depend_on_seed_and_number_alone(tmp_path: Path) -> None:
     assert sizes.min() >= 0 and sizes.max() <= 0.5 and abs(sizes.mean() - 0.25) < 0.06
 
 
-def pretend(data: Dataset, folder: Path, choices: Choices, *rest: Any) -> dict[str, Any]:
+def pretend(data: Dataset, folder: Path, config: RunConfig, *rest: Any) -> FitReport:
     """A training that takes no time: its value on validation is the largest for a rate of 1e-2."""
     assert "test" not in data.splits  # no trial may see it
-    rate = choices.training().lr
+    rate = config.train.lr
     if rate > 0.3:
         raise Diverged("the loss is nan in epoch 1, step 2, with 3.png; no checkpoint was made")
     model = narrow_resnet("gap")
     model.class_names = ["a", "b", "c"]
     save_model(model, folder)
     (folder / CHECKPOINT).write_text("")
-    report = {
-        "epoch": 1,
-        "val": {"boxes": 90 - abs(np.log10(rate) + 2), "accuracy": 50.0},
-        "test": None,
-    }
-    write_results(folder, report)
+    report = FitReport(
+        pool="gap",
+        backbone="resnet",
+        epoch=1,
+        val={"boxes": 90 - abs(np.log10(rate) + 2), "accuracy": 50.0},
+        test=None,
+        seconds={},
+        settings={},
+        data="",
+    )
+    write_report(folder, report)
     return report
 
 
@@ -137,9 +128,11 @@ def test_the_best_is_kept_and_tested_once_and_failures_are_no_end(
     tested = []
     monkeypatch.setattr(module, "fit", pretend)
     monkeypatch.setattr(
-        module, "judge_once", lambda *given: tested.append(given) or {"boxes": 7.0, "images": 6}
+        module,
+        "evaluate_on_test",
+        lambda *given: tested.append(given) or {"boxes": 7.0, "images": 6},
     )
-    report = sweep(split_rectangles(24, test=True), tmp_path, CHOICES, SPACE, 12, say=quiet)
+    report = sweep(split_rectangles(24, test=True), tmp_path, CONFIG, SPACE, 12)
     head, *rows = csv.reader((tmp_path / "trials.csv").open(newline=""))
     assert head[:5] == ["trial", "state", "value", "lr", "cutout"] and len(rows) == 12
     failed = [row for row in rows if float(row[3]) > 0.3]
@@ -149,30 +142,29 @@ def test_the_best_is_kept_and_tested_once_and_failures_are_no_end(
     best = min(
         (row for row in rows if row not in failed), key=lambda row: abs(np.log10(float(row[3])) + 2)
     )
-    assert report["trial"] == int(best[0]) and report["trials"] == {
+    assert report is not None and report.trial == int(best[0]) and report.trials == {
         "done": 12 - len(failed), "failed": len(failed), "in work": 0
     }  # fmt: skip
-    assert len(tested) == 1 and report["test"] == {"boxes": 7.0, "images": 6}
+    assert len(tested) == 1 and report.test == {"boxes": 7.0, "images": 6}
     assert load(tmp_path / "best").class_names == ["a", "b", "c"]
-    assert json.loads((tmp_path / "best" / "results.json").read_text()) == report
+    assert json.loads((tmp_path / "best" / "results.json").read_text()) == to_json(report)
     assert not list(
         tmp_path.rglob(CHECKPOINT)
     )  # of finished trials nothing is needed but the best one's weights
     assert len(list((tmp_path / "trials").rglob("model.safetensors"))) == 1
 
-    assert sweep(split_rectangles(24, test=True), tmp_path, CHOICES, SPACE, 12, say=quiet) == report
+    assert sweep(split_rectangles(24, test=True), tmp_path, CONFIG, SPACE, 12) == report
     assert len(tested) == 1
     with pytest.raises(ValueError, match=r"\bsearch\.cutout\b.*\b0\.5\b.*\b0\.2\b"):
         sweep(
             split_rectangles(24, test=True),
             tmp_path,
-            CHOICES,
-            {**SPACE, "cutout": Range(0.0, 0.2)},
+            CONFIG,
+            {**SPACE, "cutout": SearchRange(0.0, 0.2)},
             12,
-            say=quiet,
         )
-    with pytest.raises(ValueError, match=r"\btrial\b.*\b0\b"):
-        sweep(split_rectangles(24), tmp_path, CHOICES, SPACE, 0)
+    with pytest.raises(ValueError, match=r"\btrials\b.*\b0\b"):
+        sweep(split_rectangles(24), tmp_path, CONFIG, SPACE, 0)
 
 
 def test_when_all_trials_fail_the_first_reason_is_reported(
@@ -180,7 +172,7 @@ def test_when_all_trials_fail_the_first_reason_is_reported(
 ) -> None:
     monkeypatch.setattr(module, "fit", pretend)
     with pytest.raises(Stopped, match=r"\b2 trials\b.*epoch 1, step 2"):
-        sweep(split_rectangles(24), tmp_path, CHOICES, {"lr": Range(0.5, 1.0)}, 2, say=quiet)
+        sweep(split_rectangles(24), tmp_path, CONFIG, {"lr": SearchRange(0.5, 1.0)}, 2)
 
 
 SCRIPT = """
@@ -189,19 +181,19 @@ from pathlib import Path
 from cenote.train import sweep as module
 from cenote.train.checkpoint import NAME
 from tests.synthetic import split_rectangles
-from tests.train.test_sweep import CHOICES, LOWER, pretend
+from tests.train.test_sweep import CONFIG, LOWER, pretend
 
-def training(data, folder, choices, cache, resume, say):
+def training(data, folder, config, cache, resume):
     with open(sys.argv[1] + ".log", "a") as log:
-        log.write(f"{folder.name} {choices.training().lr:.6g} {int(resume)}\\n")
+        log.write(f"{folder.name} {config.train.lr:.6g} {int(resume)}\\n")
     if folder.name == sys.argv[2]:  # until it is killed
         (folder / NAME).write_text("")
         time.sleep(600)
     time.sleep(0.05)
-    return pretend(data, folder, choices)
+    return pretend(data, folder, config)
 
 module.fit = training
-module.sweep(split_rectangles(24), Path(sys.argv[1]), CHOICES, LOWER, 6, say=lambda message: None)
+module.sweep(split_rectangles(24), Path(sys.argv[1]), CONFIG, LOWER, 6)
 """
 
 
@@ -250,17 +242,17 @@ def test_an_interrupted_trial_is_repeated_by_one_of_two_searches(
     folder, writing = tmp_path / "search", threading.Lock()
 
     def training(
-        data: Dataset, out: Path, choices: Choices, cache: Any, resume: bool, say: Any
-    ) -> dict[str, Any]:
+        data: Dataset, out: Path, config: RunConfig, cache: Any, resume: bool
+    ) -> FitReport:
         with writing, open(f"{folder}.log", "a") as file:
-            file.write(f"{out.name} {choices.training().lr:.6g} {int(resume)}\n")
+            file.write(f"{out.name} {config.train.lr:.6g} {int(resume)}\n")
         if out.name == "0002" and not resume:
             (out / CHECKPOINT).write_text("")
             raise Killed
-        return pretend(data, out, choices)
+        return pretend(data, out, config)
 
-    def search() -> dict[str, Any]:
-        return sweep(split_rectangles(24), folder, CHOICES, LOWER, 6, say=quiet)
+    def search() -> SweepReport | None:
+        return sweep(split_rectangles(24), folder, CONFIG, LOWER, 6)
 
     monkeypatch.setattr(module, "fit", training)
     with pytest.raises(Killed):
@@ -291,7 +283,7 @@ def assert_as_if_uninterrupted(folder: Path) -> None:
     for row in rows(folder):
         with alone.take(6) as taken:
             assert taken is not None and row[3:5] == [f"{value:.6g}" for value in taken[1].values()]
-        alone.tell(taken[0], 1.0)
+        alone.finish(taken[0], 1.0)
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -309,12 +301,9 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         *options,
     ]
     assert main([*command, "--search", "lr=1e-4..1e-2:log", "cutout=0..0.5"]) == 0
-    out = capsys.readouterr().out  # the one test of the sentences of this command
-    assert (
-        "trial 1 of 2: lr " in out
-        and "best: trial" in out
-        and "on 18 test images: MaxBoxAccV2 " in out
-    )
+    printed = capsys.readouterr()  # the one test of the sentences of this command
+    assert "trial 1 of 2: lr " in printed.err
+    assert "best: trial" in printed.out and "on 18 test images: MaxBoxAccV2 " in printed.out
     report = json.loads((tmp_path / "s" / "best" / "results.json").read_text())
     assert report["settings"]["select"] == "boxes" and "thresholds" in report["test"]
     assert report["settings"] == {**report["settings"], "lr": report["drawn"]["lr"]}

@@ -4,6 +4,7 @@ import copy
 import json
 import math
 import re
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -11,15 +12,16 @@ import torch
 
 from cenote.cli import main
 from cenote.models import load
-from cenote.train.config import DinoConfig
-from cenote.train.recipe_choices import choices_of
+from cenote.train.build import build_model
+from cenote.train.config import DINO, DinoConfig, MultiCropConfig
+from cenote.train.configure import configure
 from cenote.train.recipes import Recipe, list_recipes, load_recipe, parse_recipe
-from cenote.train.unlabelled import DINO, asked_for, learn, options_of
+from cenote.train.self_supervised import adapted_options, train_without_labels
 from tests.synthetic import squares
 
-from .running import quiet
+from .running import stopped_after
 
-NAMES = [name for name in list_recipes() if load_recipe(name).command in ("dino", "moco")]
+NAMES = [name for name in list_recipes() if load_recipe(name).config.command in ("dino", "moco")]
 MOCO = """
 task: moco
 model: {backbone: vit_small_patch16_224, pool: cls}
@@ -29,15 +31,6 @@ augment: {size: 224}
 data: imagenet
 paper: {}
 """
-
-
-class Enough(Exception):
-    """Ends a run at its first message."""
-
-
-def stop(messages: list[str], line: str) -> None:
-    messages.append(line)
-    raise Enough
 
 
 def moco() -> Recipe:
@@ -57,107 +50,88 @@ def test_the_three_networks_are_there() -> None:
 @pytest.mark.parametrize("name", [*NAMES, "moco"])
 def test_the_twin_trains_and_is_saved(name: str, tmp_path: Path) -> None:
     recipe = twin_of(name)
-    asked = asked_for(recipe.task, {}, recipe)
-    before = copy.deepcopy(asked.model().state_dict())
-    report = learn(squares(48), tmp_path, asked, say=quiet)
-    assert report["options"] | recipe.options == report["options"] and report["knn"] is not None
+    config = configure(recipe.config.task, recipe)
+    before = copy.deepcopy(build_model(config).state_dict())
+    report = train_without_labels(squares(48), tmp_path, config)
+    assert report.options == asdict(config.options) and report.knn is not None
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [line["epoch"] for line in lines] == [1, 2]
-    assert all(math.isfinite(line["results"][recipe.task]["loss"]) for line in lines)
+    assert all(math.isfinite(line["results"][config.task]["loss"]) for line in lines)
     model = load(tmp_path)
     after = model.state_dict()
     assert any(
         not torch.equal(before[key], after[key]) for key in before if key.startswith("backbone.")
     )
-    assert (
-        model.config["norm"] == recipe.model.get("norm", "before")
-        and model.backbone.preprocessing.size == 64
-    )
+    assert model.config["norm"] == recipe.content["model"].get("norm", "before")
+    assert model.backbone.preprocessing.size == 64
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_crops_and_head_are_the_papers(name: str) -> None:
-    asked = asked_for("dino", {}, load_recipe(name))
-    assert (asked.local, asked.size, asked.local_size) == (
-        6,
-        224,
-        96,
-    )  # C.2: six local crops; DINO's sizes
+    config = configure("dino", load_recipe(name))
+    crops = config.augment
+    assert isinstance(crops, MultiCropConfig)
+    # C.2: six local crops; DINO's sizes
+    assert (crops.local, crops.size, crops.local_size) == (6, 224, 96)
     large, small = ((0.25, 1.0), (0.05, 0.25)) if "vit" in name else ((0.14, 1.0), (0.05, 0.14))
-    assert (asked.scale, asked.local_scale) == (large, small)
-    options = options_of(asked, 1_281_167)
-    assert options == options_of(asked, 10), (
+    assert (crops.scale, crops.local_scale) == (large, small)
+    options = adapted_options(config, 1_281_167)
+    assert isinstance(options, DinoConfig)
+    assert options == adapted_options(config, 10), (
         "a recipe's numbers do not depend on how many images there are"
     )
     assert options.end_weight_decay == (1e-6 if "resnet" in name else 0.4)
     assert options.batch_norm == ("resnet" in name) and options.fixed_length == ("vit" not in name)
 
 
-def test_what_is_given_comes_before_the_recipe() -> None:
+def test_options_override_the_recipe() -> None:
     recipe = load_recipe("simpool/vit-small-dino")
-    asked = asked_for(
-        "dino",
-        {"epochs": 7, "sar": 0.01},
-        recipe,
-        pool="cls",
-        local=2,
-        options={"out": 100},
-        size=None,
-    )
-    assert (asked.settings.epochs, asked.settings.sar, asked.settings.batch, asked.local) == (
-        7,
-        0.01,
-        800,
-        2,
-    )
-    assert (
-        asked.pool_options == {}
-        and asked.options["out"] == 100
-        and asked.options["momentum"] == 0.996
-    )
-    assert asked_for("dino", {}, recipe, pool_options={"heads": 2}).pool_options == {
-        "gamma": 1.25,
-        "heads": 2,
-    }
+    given = {"epochs": 7, "sar": 0.01, "pool": "cls", "local": 2, "options": {"out": 100}}
+    config = configure("dino", recipe, **given, size=None)
+    assert (config.train.epochs, config.train.sar, config.train.batch) == (7, 0.01, 800)
+    assert config.augment.local == 2 and config.model.pool_options == {}
+    assert (config.options.out, config.options.momentum) == (100, 0.996)
+    both = configure("dino", recipe, pool_options={"heads": 2}).model.pool_options
+    assert both == {"gamma": 1.25, "heads": 2}
 
 
-def test_without_a_recipe_the_rate_grows_with_the_batch() -> None:
-    asked = asked_for("dino", {"epochs": 20, "batch": 1024})
-    assert (asked.settings.lr, asked.settings.warmup) == (pytest.approx(4 * DINO.lr), 2)
-    assert asked_for("dino", {"batch": 64}).settings.lr == DINO.lr
-    assert asked_for("dino", {"lr": 0.1, "warmup": 3.0}).settings.lr == 0.1
+def test_without_a_recipe_the_learning_rate_grows_with_the_batch() -> None:
+    train = configure("dino", epochs=20, batch=1024).train
+    assert (train.lr, train.warmup) == (pytest.approx(4 * DINO.lr), 2)
+    assert configure("dino", batch=64).train.lr == DINO.lr
+    assert configure("dino", lr=0.1, settings={"warmup": 3.0}).train.lr == 0.1
 
 
-def test_a_small_run_is_adapted_aloud_and_a_large_one_is_the_papers() -> None:
-    large = asked_for("dino", {"epochs": 100, "batch": 1024})
-    assert options_of(large, 1_281_167) == DinoConfig()
-    small = asked_for("dino", {"epochs": 10, "batch": 64}, options={"teacher_t": 0.06})
-    found = options_of(small, 2_800)  # 430 steps
-    assert found.momentum == pytest.approx(1 - 1 / 43) and found.freeze_last == pytest.approx(0.1)
-    assert (found.out, found.hidden, found.bottleneck, found.batch_norm, found.teacher_t) == (
-        256,
-        512,
-        64,
-        True,
-        0.06,
+def test_a_small_run_is_adapted_and_reported_and_a_large_one_is_the_papers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    large = configure("dino", epochs=100, batch=1024)
+    assert adapted_options(large, 1_281_167) == DinoConfig()
+    small = configure("dino", epochs=10, batch=64, options={"teacher_t": 0.06})
+
+    def adapted(images: int) -> DinoConfig:
+        options = adapted_options(small, images)
+        assert isinstance(options, DinoConfig)
+        return options
+
+    options = adapted(2_800)  # 430 steps
+    assert options.momentum == pytest.approx(1 - 1 / 43)
+    assert options.freeze_last == pytest.approx(0.1)
+    assert (options.out, options.hidden, options.bottleneck) == (256, 512, 64)
+    assert (options.batch_norm, options.teacher_t) == (True, 0.06)
+    short = adapted_options(configure("dino", epochs=10), 2_800)
+    assert isinstance(short, DinoConfig) and short.teacher_t == DinoConfig().warmup_t
+    assert adapted(16_064).momentum == DinoConfig().momentum  # 2510 steps suffice for the teacher
+    assert (adapted(64_064).out, adapted(64_064).batch_norm) == (4096, False)  # 10,010 for the head
+    config = configure(
+        "dino", epochs=1, batch=8, backbone="test_vit", size=32, local_size=16, local=2
     )
-    assert options_of(asked_for("dino", {"epochs": 10}), 2_800).teacher_t == DinoConfig().warmup_t
-    assert (
-        options_of(small, 16_064).momentum == DinoConfig().momentum
-    )  # 2510 steps are enough for the teacher
-    assert (options_of(small, 64_064).out, options_of(small, 64_064).batch_norm) == (
-        4096,
-        False,
-    )  # 10,010 for the head
-    messages: list[str] = []
-    asked = asked_for(
-        "dino", {"epochs": 1, "batch": 8}, backbone="test_vit", size=32, local_size=16, local=2
-    )
-    with pytest.raises(Enough):
-        learn(squares(24), Path("unused"), asked, say=lambda line: stop(messages, line))
-    assert re.search(r"momentum 0\.5\b.*\b0\.996\b", messages[0]) and re.search(
-        r"out 256\b.*\b65536\b", messages[0]
-    )
+    caplog.set_level("INFO")
+    with stopped_after(1):
+        train_without_labels(squares(24), tmp_path, config)
+    message = next(line for line in caplog.messages if "momentum" in line)
+    assert re.search(r"momentum 0\.5\b.*\b0\.996\b", message)
+    assert re.search(r"out 256\b.*\b65536\b", message)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +146,7 @@ def test_impossible_numbers_are_refused_before_the_images_are_read(
     options: dict, cause: str
 ) -> None:
     with pytest.raises(ValueError, match=cause):
-        options_of(asked_for("dino", {}, options=options), 0)
+        configure("dino", options=options)
 
 
 @pytest.mark.parametrize(
@@ -191,13 +165,18 @@ def test_mistakes_in_a_recipe_are_named(change: tuple[str, str], cause: str) -> 
         parse_recipe(MOCO.replace(*change), "mine")
 
 
-def test_each_command_takes_its_own_recipes() -> None:
-    with pytest.raises(ValueError, match="cenote dino --recipe simpool/vit-small-dino"):
-        choices_of(load_recipe("simpool/vit-small-dino"))
-    with pytest.raises(ValueError, match="cenote fit --recipe simpool/vit-small-supervised"):
-        asked_for("dino", {}, load_recipe("simpool/vit-small-supervised"))
-    with pytest.raises(ValueError, match="cenote dino --recipe simpool/vit-small-dino"):
-        asked_for("moco", {}, load_recipe("simpool/vit-small-dino"))
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        ("fit", "simpool/vit-small-dino"),
+        ("dino", "simpool/vit-small-supervised"),
+        ("moco", "simpool/vit-small-dino"),
+    ],
+)
+def test_each_command_takes_its_own_recipes(command: str, name: str) -> None:
+    recipe = load_recipe(name)
+    with pytest.raises(ValueError, match=f"cenote {recipe.config.command} --recipe {name}"):
+        configure(command, recipe)
 
 
 def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

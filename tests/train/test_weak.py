@@ -1,6 +1,5 @@
 """Weakly supervised training: finer maps are trained and saved, and the best epoch is chosen by its maps."""
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -17,20 +16,23 @@ from cenote.data.transforms import Cutout
 from cenote.evaluate.validators import LocalizationValidator
 from cenote.metrics import max_box_acc, pixel_average_precision, prepare_maps, resize_mask
 from cenote.models import PooledModel, load
-from cenote.train.choices import Choices
-from cenote.train.config import OptimizationConfig
+from cenote.train.build import build_augmentation
+from cenote.train.config import OptimizationConfig, RunConfig, WsolConfig
+from cenote.train.configure import configure
 from cenote.train.engine import Engine
-from cenote.train.fit import fit
-from cenote.train.recipe_choices import choices_of
+from cenote.train.fit import build_classifier, fit
 from cenote.train.recipes import load_recipe, parse_recipe
-from cenote.train.run_choices import choices_from_run
 from cenote.train.tasks.supervised import Supervised
 from tests.synthetic import ShapeImages, rectangle, split_rectangles
 from tests.toy_models import narrow_resnet
 
-from .running import quiet
-
 CPU = torch.device("cpu")
+SMALL: dict[str, Any] = {
+    "backbone": "resnet_micro",
+    "pool": "gap",
+    "scratch": True,
+    "size": 32,
+}
 RECIPE = "model: {backbone: resnet_micro, pool: gap, stride: 2}\ntrain: {epochs: 1}\ndata: cub\npaper: {}\n"
 
 
@@ -81,11 +83,9 @@ def test_images_without_boxes_are_left_out_and_none_at_all_is_an_error(tmp_path:
         "boxes": split_rectangles(24, unboxed=range(24)),
         "pixels": without_masks(),
     }.items():
-        choices = Choices(
-            "resnet_micro", "gap", scratch=True, size=32, settings={"select": by, "epochs": 1}
-        )
+        config = configure("fit", **SMALL, select=by, epochs=1)
         with pytest.raises(ValueError, match=rf"\bselect={by}\b.*\b6\b.*\brectangles\b"):
-            fit(data, tmp_path / by, choices, say=quiet)
+            fit(data, tmp_path / by, config)
 
 
 def test_a_wrong_box_or_mask_is_left_out_and_named_once(
@@ -116,13 +116,7 @@ def test_a_wrong_box_or_mask_is_left_out_and_named_once(
     data = split_rectangles(24)
     data.pixels = Broken(3, 7)
     caplog.clear()
-    settings = {"select": "pixels", "epochs": 2, "batch": 8}
-    fit(
-        data,
-        tmp_path,
-        Choices("resnet_micro", "gap", scratch=True, size=32, settings=settings),
-        say=quiet,
-    )
+    fit(data, tmp_path, configure("fit", **SMALL, select="pixels", epochs=2, batch=8))
     lines = [line for line in caplog.messages if ".png" in line]
     assert len(lines) == 2 and "3.mask.png" in lines[0]
     assert "rectangles/7.png" in lines[1] and "9 x 9" in lines[1] and "55 x 40" in lines[1]
@@ -170,47 +164,32 @@ def test_the_epoch_that_is_kept_is_the_best_by_its_maps(
 
 
 def test_fit_reports_both_and_tests_with_the_thresholds_of_val(tmp_path: Path) -> None:
-    settings = {"select": "boxes", "epochs": 2, "batch": 8, "lr": 1e-3}
-    choices = Choices(
-        "resnet_micro", "gap", scratch=True, size=32, stride=4, cutout=0.3, settings=settings
-    )
+    given = {**SMALL, "stride": 4, "cutout": 0.3, "select": "boxes", "epochs": 2, "batch": 8}
+    config = configure("fit", **given)
     data = split_rectangles(40, test=True)
-    report = fit(data, tmp_path, choices, say=quiet)
+    report = fit(data, tmp_path, config)
     model = load(tmp_path)
     assert model.config["stride"] == 4 and model.features(torch.zeros(1, 3, 32, 32)).grid == (4, 4)
     val, test = (
         LocalizationValidator(data.split(n), "boxes").evaluate(model) for n in ("val", "test")
     )
     # Loaded weights and other batches: rounding may move one box of the ten images, and so which threshold is the best.
-    one_box, thresholds = 100 / 10 / 3, report["test"]["thresholds"]
-    assert report["val"]["boxes"] == pytest.approx(100 * val.result().score, abs=one_box)
+    one_box, thresholds = 100 / 10 / 3, report.test["thresholds"]
+    assert report.val["boxes"] == pytest.approx(100 * val.result().score, abs=one_box)
     assert 100 * val.at(thresholds).score == pytest.approx(100 * val.result().score, abs=one_box)
-    assert report["test"]["boxes"] == pytest.approx(100 * test.at(thresholds).score, abs=one_box)
-    assert report["test"]["boxes_oracle"] == pytest.approx(100 * test.result().score, abs=one_box)
-    assert {"accuracy", "top5"} <= report["val"].keys() & report["test"].keys() and report["test"][
+    assert report.test["boxes"] == pytest.approx(100 * test.at(thresholds).score, abs=one_box)
+    assert report.test["boxes_oracle"] == pytest.approx(100 * test.result().score, abs=one_box)
+    assert {"accuracy", "top5"} <= report.val.keys() & report.test.keys() and report.test[
         "images"
     ] == 10
-    for change in (
-        {"stride": 2},
-        {"cutout": 0.0},
-        {"settings": {**settings, "select": "accuracy"}},
-    ):
-        (name, value), *_ = change.items()
-        with pytest.raises(ValueError, match=rf"\b{'select' if name == 'settings' else name}\b"):
-            fit(
-                data,
-                tmp_path,
-                dataclasses.replace(choices, **{name: value}),
-                resume=True,
-                say=quiet,
-            )
+    for name, value in {"stride": 2, "cutout": 0.0, "select": "accuracy"}.items():
+        with pytest.raises(ValueError, match=rf"\b{name}\b"):
+            fit(data, tmp_path, configure("fit", **{**given, name: value}), resume=True)
 
 
 def test_a_pyramid_is_trained_and_saved(tmp_path: Path) -> None:
-    choices = Choices(
-        "resnet_micro", "max", scratch=True, size=32, fpn="P3", settings={"epochs": 1, "batch": 8}
-    )
-    fit(split_rectangles(16), tmp_path, choices, say=quiet)
+    config = configure("fit", **{**SMALL, "pool": "max"}, fpn="P3", epochs=1, batch=8)
+    fit(split_rectangles(16), tmp_path, config)
     model = load(tmp_path)
     assert model.config["fpn"] == "P3" and model.features(torch.zeros(1, 3, 32, 32)).grid == (4, 4)
 
@@ -218,14 +197,14 @@ def test_a_pyramid_is_trained_and_saved(tmp_path: Path) -> None:
 def test_frozen_features_may_be_finer(tmp_path: Path) -> None:
     weights = tmp_path / "weights.pt"
     torch.save(create_backbone("resnet_micro").model.state_dict(), weights)
-    options: dict[str, Any] = {"size": 64, "rates": (1e-2,), "settings": {"epochs": 2, "batch": 8}}
-    choices = Choices("resnet_micro", "gap", freeze=True, weights=weights, stride=2, **options)
-    fit(split_rectangles(16), tmp_path / "frozen", choices, say=quiet)
+    given = {"backbone": "resnet_micro", "pool": "gap", "size": 64, "batch": 8}
+    probe = configure("fit", **given, freeze=True, weights=weights, stride=2, lr=(1e-2,), epochs=2)
+    fit(split_rectangles(16), tmp_path / "frozen", probe)
     model = load(tmp_path / "frozen")
     assert model.config["stride"] == 2 and model.features(torch.zeros(1, 3, 64, 64)).grid == (4, 4)
 
-    again = choices_from_run(tmp_path / "frozen", settings={"epochs": 1, "batch": 8})
-    begun = again.model(5)
+    again = configure("fit", weights=tmp_path / "frozen", epochs=1, batch=8)
+    begun = build_classifier(again, 5)
     assert (
         begun.head is not None
         and begun.head.classes == 5
@@ -234,8 +213,8 @@ def test_frozen_features_may_be_finer(tmp_path: Path) -> None:
     for name, value in begun.state_dict().items():
         if not name.startswith("head."):
             assert torch.equal(value, model.state_dict()[name]), name
-    report = fit(split_rectangles(16), tmp_path / "all", again, say=quiet)
-    assert (report["pool"], report["backbone"]) == ("gap", "resnet_micro")
+    report = fit(split_rectangles(16), tmp_path / "all", again)
+    assert (report.pool, report.backbone) == ("gap", "resnet_micro")
     moved = load(tmp_path / "all").state_dict()
     assert any(
         not torch.equal(moved[n], v)
@@ -243,16 +222,16 @@ def test_frozen_features_may_be_finer(tmp_path: Path) -> None:
         if n.startswith("backbone.")
     )
     recipe = parse_recipe(RECIPE, "mine")
-    by_recipe = choices_of(recipe, weights=tmp_path / "all").model(3)
+    by_recipe = build_classifier(configure("fit", recipe, weights=tmp_path / "all"), 3)
     assert all(
         torch.equal(moved[n], v)
         for n, v in by_recipe.state_dict().items()
         if not n.startswith("head.")
     )
     with pytest.raises(ValueError, match=r"\bfrozen\b.*\bpool\."):
-        choices_from_run(tmp_path / "frozen", pool="simpool").model(3)
+        build_classifier(configure("fit", weights=tmp_path / "frozen", pool="simpool"), 3)
     with pytest.raises(ValueError, match=r"\bfrozen\b.*--freeze"):
-        choices_from_run(tmp_path / "frozen", freeze=True)
+        configure("fit", weights=tmp_path / "frozen", freeze=True)
 
 
 @pytest.mark.parametrize(
@@ -266,19 +245,19 @@ def test_frozen_features_may_be_finer(tmp_path: Path) -> None:
 )
 def test_options_that_exclude_each_other_are_refused(options: dict[str, Any], cause: str) -> None:
     with pytest.raises(ValueError, match=cause):
-        Choices(**options)
+        configure("fit", **options)
 
 
 def test_a_word_that_no_setting_knows_is_refused() -> None:
     with pytest.raises(ValueError, match=r"\bselect\b.*accuracy, boxes, pixels.*'boxs'"):
-        Choices(settings={"select": "boxs"}).training()
+        configure("fit", settings={"select": "boxs"})
 
 
 def test_cutout_hides_a_part_of_the_picture() -> None:
     model = small()
     white = Image.new("RGB", (40, 40), "white")
     for cutout, hidden in ((0.0, False), (1.0, True)):
-        transform = Choices(cutout=cutout).augmentation(model)
+        transform = build_augmentation(configure("fit", cutout=cutout), model)
         torch.manual_seed(3)
         shown = torch.stack([transform(white) for _ in range(20)])
         assert bool(shown.min() < 0) == hidden  # black, where white is above 2
@@ -286,15 +265,17 @@ def test_cutout_hides_a_part_of_the_picture() -> None:
 
 def test_a_recipe_s_finer_map_and_cutout_may_be_changed() -> None:
     recipe = load_recipe("localization/cub-gap")
-    own = choices_of(recipe)
-    assert (own.stride, own.fpn, own.cutout, own.training().select) == (4, None, 0.25, "boxes")
-    twin = choices_of(recipe.scaled_down(), stride=1, fpn="P3", cutout=0.0)
-    model = twin.model(4)
+    config = configure("fit", recipe)
+    assert (config.model.stride, config.model.fpn, config.train.select) == (4, None, "boxes")
+    assert isinstance(config.augment, WsolConfig) and config.augment.cutout == 0.25
+
+    def has_cutout(config: RunConfig) -> bool:
+        steps = build_augmentation(config, build_classifier(config, 4)).transforms
+        return any(isinstance(step, Cutout) for step in steps)
+
+    twin = configure("fit", recipe.scaled_down(), stride=1, fpn="P3", cutout=0.0)
+    model = build_classifier(twin, 4)
     assert model.config["fpn"] == "P3" and model.config["stride"] == 1
-    assert not any(isinstance(step, Cutout) for step in twin.augmentation(model).transforms)
-    assert any(
-        isinstance(step, Cutout)
-        for step in choices_of(recipe.scaled_down()).augmentation(model).transforms
-    )
+    assert not has_cutout(twin) and has_cutout(configure("fit", recipe.scaled_down()))
     with pytest.raises(ValueError, match=r"simpool/vit-small-supervised.*\bcutout\b"):
-        choices_of(load_recipe("simpool/vit-small-supervised"), cutout=0.2)
+        configure("fit", load_recipe("simpool/vit-small-supervised"), cutout=0.2)

@@ -23,8 +23,7 @@ from ...predict.distributed import processes, rank
 from ...predict.feature_cache import FeatureCache, weights_digest
 from ...predict.timing import best_times
 from ...report.tournament import CandidateMaps, CandidateResult, TournamentReport
-from ..choices import PROBE
-from ..config import HARMLESS, OptimizationConfig
+from ..config import PROBE, RESUMABLE_CHANGES, OptimizationConfig
 from ..extraction import Extraction, SplitFeatures
 from ..log import write_results
 from . import ranking
@@ -248,7 +247,11 @@ def _plan(
             "val": len(features.val),
             "test": 0 if features.test is None else len(features.test),
         },
-        **{f"settings.{k}": v for k, v in asdict(config.settings).items() if k not in HARMLESS},
+        **{
+            f"settings.{k}": v
+            for k, v in asdict(config.settings).items()
+            if k not in RESUMABLE_CHANGES
+        },
     }
 
 

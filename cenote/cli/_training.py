@@ -1,0 +1,123 @@
+"""What the commands that train share: options made from the configuration tree, and how they end."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import Field, field, make_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
+
+import tyro
+
+from ..train.config import DEFAULTS, default_config, flags_of
+
+if TYPE_CHECKING:
+    from cenote.train.config import RunConfig
+    from cenote.train.recipes import Recipe
+
+Data = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
+Out = Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="RUN")]
+Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
+
+
+def options_type(command: str) -> type[Any]:
+    """Return a dataclass with the options of a command; None, () and False mean: not given."""
+    members = []
+    for name, section, item, hint in flags_of(command):
+        kind: Any = hint | None
+        default: Any = None
+        metavar = item.metadata.get("metavar") or _metavar(hint)
+        if hint is bool:
+            kind, default = Flag, False
+        elif get_origin(hint) is dict:
+            kind, default, metavar = tuple[str, ...], (), "KEY=VALUE..."
+        elif hint == tuple[float, ...]:
+            kind, default = hint, ()
+        elif get_origin(hint) is tuple:
+            kind = str | None  # names with commas
+        shown = item.metadata.get("shown") or _default(command, section, item)
+        text = tyro.conf.arg(
+            metavar=metavar,
+            help=f"{item.metadata['help']}.",
+            help_behavior_hint=f"(default: {shown})" if shown else "",
+        )
+        if hint is bool:
+            text = tyro.conf.arg(help=f"{item.metadata['help']}.", help_behavior_hint="")
+        members.append((name, Annotated[kind, text], field(default=default)))
+    return make_dataclass(f"{command.title()}Options", members, frozen=True)
+
+
+def _metavar(hint: Any) -> str:
+    kinds = [kind for kind in (get_args(hint) or (hint,)) if kind is not type(None)]
+    choices = hint if get_origin(hint) is Literal else kinds[0]
+    if get_origin(choices) is Literal:
+        return f"{{{','.join(map(str, get_args(choices)))}}}"
+    return {int: "N", float: "X"}.get(kinds[0], "NAME")
+
+
+def _default(command: str, section: str, item: Field[Any]) -> str:
+    """Describe the default of an option, with those of --freeze and --scratch where they differ."""
+    if not section:
+        return ""
+    if section != "train":
+        return _text(getattr(getattr(default_config(command), section), item.name))
+    values = {start: _text(getattr(train, item.name)) for start, train in DEFAULTS[command].items()}
+    usual = values.pop("")
+    others = [f"with --{start} {value}" for start, value in values.items() if value != usual]
+    return ", ".join([usual, *others])
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ",".join(value)
+    if value is None or value == {}:
+        return ""
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def given_options(command: str, options: Any) -> dict[str, Any]:
+    """Return the options that are given, with lists of names and KEY=VALUE pairs parsed."""
+    from cenote.train.configure import parse_pairs
+
+    given: dict[str, Any] = {}
+    for name, _, _, hint in flags_of(command):
+        value = getattr(options, name)
+        if value is None or value is False or value == ():
+            continue
+        if get_origin(hint) is dict:
+            value = parse_pairs(value)
+        elif get_origin(hint) is tuple and isinstance(value, str):
+            names = [text.strip() for text in value.split(",")]
+            value = () if names == ["none"] else tuple(dict.fromkeys(filter(None, names)))
+        given[name] = value
+    return given
+
+
+def recipe_of(options: Any) -> Recipe | None:
+    from cenote.train.recipes import load_recipe
+
+    return load_recipe(options.recipe) if options.recipe else None
+
+
+def config_of(command: str, options: Any, data: str = "") -> RunConfig:
+    """Return the validated configuration; `data` as given, since sop:FOLDER names a benchmark."""
+    from cenote.train.configure import configure
+
+    given = given_options(command, options)
+    name = given.pop("recipe", None)
+    recipe = recipe_of(options) if name else None
+    return configure(command, recipe, data.partition(":")[0], **given)
+
+
+@contextmanager
+def exit_if_stopped(command: str) -> Iterator[None]:
+    """End with code 1 and a message if a run stops before its end."""
+    from cenote.train.engine import Stopped
+
+    try:
+        yield
+    except Stopped as stop:
+        print(f"cenote {command}: {stop}", file=sys.stderr)
+        raise SystemExit(1) from stop

@@ -1,0 +1,224 @@
+"""From the options of a command, and a recipe or a saved run, to a validated `RunConfig`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from ..backbones.micro import MICRO
+from ..models import load
+from .build import build_metric_loss
+from .config import (
+    MetricConfig,
+    PreprocessingConfig,
+    RunConfig,
+    SupervisedConfig,
+    default_config,
+    flags_of,
+)
+from .recipes import Recipe, update
+from .validate import try_out, validate
+
+SAR_WEIGHT = 0.01  # [SAR Eq. 12]
+ROWS_WITH_LOSS = ("E", "F")  # of [SAR Table 1b]: the last blocks of rows A and C, with the loss
+
+
+def configure(
+    command: str, recipe: Recipe | None = None, data: str = "", **given: Any
+) -> RunConfig:
+    """Combine the defaults of a command with a recipe and the options that are given.
+
+    `given` has the options of the command line by name (None: not given), and whole sections of the
+    tree as dicts: `model`, `options`, `augment`, and `settings` for `train`. `data` selects what a
+    recipe says about one of its benchmarks.
+    """
+    given = {key: value for key, value in given.items() if value is not None}
+    weights, freeze, scratch = (given.get(key) for key in ("weights", "freeze", "scratch"))
+    changes = _sections(command, given)
+    if recipe is not None:
+        base = _recipe_config(command, recipe, data, given)
+    elif command == "fit" and weights is not None and Path(weights).is_dir():
+        base = _run_config(Path(weights), changes["model"], bool(freeze or scratch))
+        changes["model"].pop("img_size", None)
+    else:
+        base = default_config(command, bool(freeze), bool(scratch))
+    if command == "metric":
+        base = _drop_replaced(base, changes)
+    config = update(base, changes)
+    config = _start(config, recipe)
+    config = _complete(config, recipe, changes)
+    validate(config)
+    try_out(config)
+    return config
+
+
+def _sections(command: str, given: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Sort the given options into the sections of the tree."""
+    sections: dict[str, dict[str, Any]] = {
+        "model": dict(given.get("model", {})),
+        "train": {},
+        "options": {},
+        "augment": dict(given.get("augment", {})),
+    }
+    for name, section, item, _ in flags_of(command):
+        if section and name in given:
+            sections[section][item.name] = given[name]
+    if given.get("last_block") in ROWS_WITH_LOSS:
+        sections["train"].setdefault("sar", SAR_WEIGHT)
+    sections["train"] |= given.get("settings", {})
+    sections["options"] |= given.get("options", {})
+    if given.get("scratch"):
+        sections["model"]["pretrained"] = False
+        if "weights" in given and command != "fit":
+            raise ValueError("--scratch starts from random weights: leave out it or --weights")
+    if "size" in given:
+        sections["augment"]["size"] = sections["model"]["img_size"] = given["size"]
+    rates = sections["options"].get("rates", ())
+    if len(rates) == 1 and not given.get("freeze"):
+        del sections["options"]["rates"]
+        sections["train"]["lr"] = rates[0]
+    if "batch" in sections["train"] and sections["options"].get("classes_per_batch"):
+        raise ValueError(
+            "a batch is classes_per_batch x images_per_class: leave out batch or classes_per_batch"
+        )
+    return sections
+
+
+def _recipe_config(command: str, recipe: Recipe, data: str, given: dict[str, Any]) -> RunConfig:
+    if recipe.config.command != command:
+        right = f"cenote {recipe.config.command} --recipe {recipe.name}"
+        raise ValueError(f"{recipe.name} is not a recipe of cenote {command}: {right}")
+    for name in ("freeze", "scratch"):
+        if given.get(name):
+            raise ValueError(f"{recipe.name} says what is trained: leave out {name}")
+    if command in ("dino", "moco") and recipe.start is not None:
+        raise ValueError(f"{recipe.name}: cenote {command} starts from random weights: no 'start'")
+    if recipe.start is not None and "weights" not in given:
+        raise ValueError(
+            f"{recipe.name} starts from a trained model: give the folder of a run of "
+            f"{recipe.start}, or its authors' checkpoint, by --weights"
+        )
+    config = recipe.on(data).config
+    if given.get("cutout") and not hasattr(config.augment, "cutout"):
+        raise ValueError(f"the augmentation of {recipe.name} has no Cutout: leave out cutout")
+    return config
+
+
+def _run_config(folder: Path, changes: dict[str, Any], other_start: bool) -> RunConfig:
+    """Return the configuration that trains a saved model further."""
+    if other_start:
+        raise ValueError(
+            f"{folder} is a saved model, of which all weights are trained: leave out --freeze and "
+            "--scratch (--freeze takes a file of a backbone's weights)"
+        )
+    saved = load(folder)
+    block = saved.config.get("last_block")
+    if changes.get("last_block", block) != block:
+        raise ValueError(f"{folder} keeps the last block that it has: leave out --last-block")
+    config = update(default_config("fit"), {"model": saved.config})
+    preprocessing = PreprocessingConfig(**dataclasses.asdict(saved.backbone.preprocessing))
+    return dataclasses.replace(config, preprocessing=preprocessing)
+
+
+def _drop_replaced(config: RunConfig, changes: dict[str, dict[str, Any]]) -> RunConfig:
+    """Reset options of a recipe that belong to a loss, mixing or protocol that is replaced."""
+    options, given, replaced = config.options, changes["options"], set[str]()
+    if given.get("loss", options.loss) != options.loss:
+        replaced |= {"loss_options"}
+    if given.get("rival") or given.get("metrix") == ():
+        replaced |= {"metrix", "mix", "mix_options"}
+    if given.get("metrix"):
+        replaced |= {"rival"}
+        if options.rival:
+            replaced |= {"mix_options"}
+    replaced |= {"conventional": {"repeats"}, "fair": {"validate"}}.get(
+        given.get("protocol", ""), set()
+    )
+    if "batch" in changes["train"]:
+        replaced |= {"classes_per_batch"}
+    default = MetricConfig()
+    defaults = {name: getattr(default, name) for name in replaced}
+    return dataclasses.replace(config, options=dataclasses.replace(options, **defaults))
+
+
+def _start(config: RunConfig, recipe: Recipe | None) -> RunConfig:
+    """Decide what the weights are: of the backbone, or of a whole model."""
+    model = config.model
+    if model.weights is None:
+        if config.command == "clip" and model.backbone in MICRO:
+            model = dataclasses.replace(model, pretrained=False)
+        return dataclasses.replace(config, model=model)
+    whole = model.weights.is_dir() and config.command != "clip"
+    if whole and model.freeze:
+        raise ValueError("--freeze takes a file of a backbone's weights, not the folder of a run")
+    if whole or (recipe is not None and recipe.start is not None):
+        model = dataclasses.replace(model, start=model.weights, weights=None)
+    if not model.freeze:
+        model = dataclasses.replace(model, pretrained=False)
+    return dataclasses.replace(config, model=model)
+
+
+def _complete(
+    config: RunConfig, recipe: Recipe | None, changes: dict[str, dict[str, Any]]
+) -> RunConfig:
+    """Adapt defaults to what is given: shorter warm-ups, larger batches, losses with proxies."""
+    model, train, options = config.model, config.train, config.options
+    if recipe is None and config.command in ("dino", "moco", "clip"):
+        adapted: dict[str, Any] = {"warmup": min(train.warmup, train.epochs / 10)}
+        if config.command != "clip":  # the papers' learning rates are for 256 images
+            adapted["lr"] = train.lr * max(train.batch / 256, 1)
+        adapted = {k: v for k, v in adapted.items() if k not in changes["train"]}
+        train = dataclasses.replace(train, **adapted)
+    if isinstance(options, MetricConfig):
+        if "mix" in changes["options"] and not options.metrix:
+            hint = "; MoCHi has --mix-options pairs=neg-neg" if options.rival == "mochi" else ""
+            raise ValueError(f"--mix says which pairs Metrix mixes: --metrix feature{hint}")
+        # GSP is sharp (eps 5) for losses of pairs and soft (0.5) for those with proxies.
+        if model.pool == "gsp" and "eps" not in model.pool_options and _uses_proxies(options):
+            model = dataclasses.replace(model, pool_options={**model.pool_options, "eps": 0.5})
+        if config.augment.size is None and isinstance(model.img_size, int):
+            augment = dataclasses.replace(config.augment, size=model.img_size)
+            config = dataclasses.replace(config, augment=augment)
+    return dataclasses.replace(config, model=model, train=train)
+
+
+def _uses_proxies(options: MetricConfig) -> bool:
+    with torch.random.fork_rng(devices=()):
+        return build_metric_loss(options, 2).proxied
+
+
+def parse_pairs(pairs: Iterable[str]) -> dict[str, Any]:
+    """Read `gamma=2 heads=4` as {"gamma": 2, "heads": 4}, each value as YAML reads it."""
+    values = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals or not key:
+            raise ValueError(f"an option is KEY=VALUE, for example gamma=2; got '{pair}'")
+        value = yaml.safe_load(text)
+        if isinstance(value, str):
+            with suppress(ValueError):
+                value = float(value)  # YAML reads 1e-4 as text
+        values[key.strip().replace("-", "_")] = value
+    return values
+
+
+def with_values(config: RunConfig, values: dict[str, Any]) -> RunConfig:
+    """Return the configuration with other values of `train`, the learning rate, or Cutout."""
+    train = {key: value for key, value in values.items() if key not in ("lr", "cutout")}
+    changes: dict[str, dict[str, Any]] = {"train": train}
+    if "cutout" in values:
+        changes["augment"] = {"cutout": values["cutout"]}
+    if "lr" in values:
+        if config.model.freeze and isinstance(config.options, SupervisedConfig):
+            changes["options"] = {"rates": (values["lr"],)}
+        else:
+            train["lr"] = values["lr"]
+    config = update(config, changes)
+    validate(config)
+    return config

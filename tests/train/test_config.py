@@ -1,0 +1,109 @@
+"""Configurations: values get their field's type or an error with a suggestion, flags reach fields."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from cenote.cli._training import given_options, options_type
+from cenote.train.config import RunConfig, default_config, flags_of
+from cenote.train.configure import configure, parse_pairs
+from cenote.train.reports import FitReport, from_json, to_json
+from cenote.train.typed_fields import read_fields
+
+COMMANDS = ("fit", "metric", "dino", "moco", "clip")
+
+
+@dataclass(frozen=True)
+class Example:
+    count: int = 1
+    rate: float = 0.5
+    limit: float | None = None
+    kind: Literal["a", "b"] = "a"
+    choice: Literal["x"] | None = None
+    path: Path | None = None
+    ends: tuple[float, float] = (0.0, 1.0)
+    names: tuple[Literal["in", "out"], ...] = ()
+    flag: bool = False
+    options: dict[str, Any] | None = None
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("rate", "1e-3", 1e-3),  # as YAML reads it
+        ("rate", 2, 2.0),
+        ("limit", None, None),
+        ("limit", 3, 3.0),
+        ("path", "a/b", Path("a/b")),
+        ("choice", "x", "x"),
+        ("ends", [1, 2], (1.0, 2.0)),
+        ("names", ["in", "out"], ("in", "out")),
+        ("options", {"a": 1}, {"a": 1}),
+    ],
+)
+def test_values_get_the_type_of_their_field(key: str, value: Any, expected: Any) -> None:
+    found = getattr(read_fields(Example(), {key: value}, ""), key)
+    assert found == expected and type(found) is type(expected)
+
+
+@pytest.mark.parametrize(
+    ("values", "cause"),
+    [
+        ({"count": 1.5}, r"x\.count must be int, got 1\.5"),
+        ({"count": True}, r"x\.count must be int, got True"),
+        ({"rate": "fast"}, r"x\.rate must be float, got 'fast'"),
+        ({"flag": 1}, r"x\.flag must be bool, got 1"),
+        ({"limit": "low"}, r"x\.limit must be float or null"),
+        ({"kind": "c"}, r"x\.kind must be one of a, b, got 'c'"),
+        ({"names": ["inn"]}, r"got 'inn'; did you mean 'in'\?"),
+        ({"ends": [1]}, r"x\.ends"),
+        ({"counts": 1}, r"no key 'x\.counts'; did you mean 'count'\?"),
+    ],
+)
+def test_wrong_values_are_named(values: dict[str, Any], cause: str) -> None:
+    with pytest.raises(ValueError, match=cause):
+        read_fields(Example(), values, "x.")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_without_options_a_command_has_its_defaults(command: str) -> None:
+    given = given_options(command, options_type(command)())
+    assert given == {}
+    config = configure(command)
+    assert config.command == command and isinstance(config, RunConfig)
+    assert config.model.backbone == default_config(command).model.backbone
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_flag_is_the_value_of_a_field(command: str) -> None:
+    names = [name for name, *_ in flags_of(command)]
+    assert len(set(names)) == len(names)
+    examples = {"dim": 32, "epochs": 3, "seed": 5, "size": 64, "tokens": "all", "workers": 1}
+    given = {name: value for name, value in examples.items() if name in names}
+    config = configure(command, **given)
+    found = {**vars(config.model), **vars(config.options), **vars(config.augment)}
+    found |= vars(config.train)
+    assert {name: found[name] for name in given} == given and config.model.img_size == 64
+
+
+def test_pairs_are_read_as_yaml_reads_them() -> None:
+    assert parse_pairs(["a=1e-4", "b-c=[1, 2]", "d=null", "e=x"]) == {
+        "a": 1e-4,
+        "b_c": [1, 2],
+        "d": None,
+        "e": "x",
+    }
+    with pytest.raises(ValueError, match="'clip'"):
+        parse_pairs(["clip"])
+
+
+def test_a_report_is_read_as_it_was_written() -> None:
+    values: dict[str, Any] = {"pool": "gap", "backbone": "lite0", "epoch": 3, "data": "digest"}
+    scores = {"accuracy": 50.0, "images": 4}
+    report = FitReport(**values, val=scores, test=None, seconds={}, settings={"lr": 0.1})
+    content = json.loads(json.dumps(to_json(report)))
+    assert "rates" not in content and content["test"] is None
+    assert from_json(FitReport, content) == report
