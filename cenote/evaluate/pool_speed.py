@@ -59,13 +59,13 @@ class StraightGSP(nn.Module):
 
 
 @dataclass(frozen=True)
-class Candidate:
+class TimedLayer:
     label: str
     make: Callable[[int], nn.Module]
     rivals: tuple[str, ...] = ()  # labels of layers that do the same
 
 
-def candidates(pools: Sequence[str] | None = None) -> list[Candidate]:
+def candidates(pools: Sequence[str] | None = None) -> list[TimedLayer]:
     """The chosen pools (all by default), with the rivals they are measured against."""
     from timm.layers import SimPool1d  # type: ignore[attr-defined]
 
@@ -77,27 +77,27 @@ def candidates(pools: Sequence[str] | None = None) -> list[Candidate]:
                 straight, timm = f"straightforward simpool{tag}", f"timm simpool{tag}"
                 found += [
                     _pool("simpool", f"simpool{tag}", (straight, timm), gamma=gamma),
-                    Candidate(straight, partial(StraightSimPool, gamma=gamma)),
-                    Candidate(timm, partial(SimPool1d, gamma=gamma)),
+                    TimedLayer(straight, partial(StraightSimPool, gamma=gamma)),
+                    TimedLayer(timm, partial(SimPool1d, gamma=gamma)),
                 ]
         elif name == "gsp":
             rivals = {f"gsp by Prop. 4.1, {n} steps": n for n in (25, 100)}
             found.append(_pool("gsp", rivals=tuple(rivals)))
             found += [
-                Candidate(label, partial(StraightGSP, steps=n)) for label, n in rivals.items()
+                TimedLayer(label, partial(StraightGSP, steps=n)) for label, n in rivals.items()
             ]
         elif name != "gap":
             found.append(_pool(name))
     return found
 
 
-def _pool(name: str, label: str = "", rivals: tuple[str, ...] = (), **options: Any) -> Candidate:
+def _pool(name: str, label: str = "", rivals: tuple[str, ...] = (), **options: Any) -> TimedLayer:
     entry(name)  # a typo is told now, not after the first size
-    return Candidate(label or name, partial(create_pool, name, **options), rivals)
+    return TimedLayer(label or name, partial(create_pool, name, **options), rivals)
 
 
 def measure(
-    size: Size, chosen: Sequence[Candidate], rounds: int = 7, layout: str = "tokens"
+    size: Size, chosen: Sequence[TimedLayer], rounds: int = 7, layout: str = "tokens"
 ) -> dict[str, Any]:
     """Milliseconds and MiB of every candidate at one size, and the ratios to GAP and to its rivals.
 

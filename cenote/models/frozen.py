@@ -92,17 +92,20 @@ class FrozenBackbone:
         model.after, model.embedding, model.class_names = head.after, head.embedding, class_names
         model.config = {
             "backbone": self.backbone.name,
-            "pool": "cls" if head.pool is None else head.pool.name,
-            "pool_options": {} if head.pool is None else head.pool.options,
-            "num_classes": 0 if head.head is None else head.head.classes,
+            "pool": "cls",
+            "pool_options": {},
+            "num_classes": 0,
             "tokens": head.tokens,
             "keep_cls": True,
             "stride": self.stride,
             "norm": norm,
         }
+        if head.pool is not None:
+            model.config |= {"pool": head.pool.name, "pool_options": head.pool.options}
         if head.head is not None:
             head_norm = None if head.head.norm is None else "batch"
-            model.config |= {"combine": head.head.combine, "head_norm": head_norm}
+            model.config |= {"num_classes": head.head.classes, "combine": head.head.combine}
+            model.config["head_norm"] = head_norm
         if isinstance(head.embedding, Embedding):
             has_norm = not isinstance(head.embedding.norm, nn.Identity)
             model.config |= {

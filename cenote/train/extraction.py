@@ -75,8 +75,12 @@ class Extraction:
 
 
 class SplitFeatures:
-    """The cached features of every split; `test` is None if the data set has no test split."""
+    """The cached features of every split; `evaluated` is the test split, or else validation."""
 
     def __init__(self, extract: Extraction, splits: Splits) -> None:
         self.train, self.val = extract(splits.train, "train"), extract(splits.val, "val")
-        self.test = None if splits.test is None else extract(splits.test, "test")
+        self.test: CachedFeatures | None = None
+        self.evaluated, self.evaluated_split = self.val, "val"
+        if splits.test is not None:
+            self.test = extract(splits.test, "test")
+            self.evaluated, self.evaluated_split = self.test, "test"

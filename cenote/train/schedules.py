@@ -44,20 +44,25 @@ class Schedule:
 
 def count_plateaus(scores: Sequence[float], patience: int) -> int:
     """Count the runs of `patience` epochs without a new best score."""
-    plateaus, waited, best = 0, 0, -math.inf
-    for score in scores:
-        waited, best = (0, score) if score > best else (waited + 1, best)
-        if waited == patience:
-            plateaus, waited = plateaus + 1, 0
-    return plateaus
+    return sum(waited % patience == 0 for waited in epochs_without_gain(scores) if waited)
 
 
 def out_of_patience(scores: Sequence[float], patience: int | None) -> bool:
     """Return whether the last `patience` epochs brought no new best score."""
-    waited, best = 0, -math.inf
+    if patience is None or not scores:
+        return False
+    return epochs_without_gain(scores)[-1] >= patience
+
+
+def epochs_without_gain(scores: Sequence[float]) -> list[int]:
+    """Return for each epoch how many epochs ago the best score was reached first."""
+    waits, waited, best = [], 0, -math.inf
     for score in scores:
-        waited, best = (0, score) if score > best else (waited + 1, best)
-    return patience is not None and waited >= patience
+        waited += 1
+        if score > best:
+            waited, best = 0, score
+        waits.append(waited)
+    return waits
 
 
 def cosine(start: float, end: float, done: float) -> float:

@@ -78,7 +78,7 @@ class UncroppedFeatures:
         return self._cls_maps, "cls"
 
 
-class BoxScore(NamedTuple):
+class MapScore(NamedTuple):
     score: float | None = None  # MaxBoxAccV2 in percent
     kind: str | None = None  # of the map
     threshold: float | None = None  # the best one at IoU 0.5
@@ -98,17 +98,17 @@ class BoxScorer:
             for record, size in zip(records, self.image_sizes, strict=True)
         ]
 
-    def __call__(self, head: PooledHead) -> BoxScore:
+    def __call__(self, head: PooledHead) -> MapScore:
         maps, kind = self.features.maps(head)
         if maps is None:
-            return BoxScore()
+            return MapScore()
         accuracy = BoxAccuracy()
         for start in range(0, len(maps), BATCH):
             batch = slice(start, start + BATCH)
             resized = prepare_maps(maps[batch], self.size).numpy()
             accuracy.add(resized, self.boxes[batch], self.image_sizes[batch])
         best = accuracy.result()
-        return BoxScore(100 * best.score, kind, best.thresholds[accuracy.deltas.index(0.5)])
+        return MapScore(100 * best.score, kind, best.thresholds[accuracy.deltas.index(0.5)])
 
     def centred_box(self) -> float:
         """Return the score in percent of a fixed box in the middle, as a baseline."""

@@ -280,33 +280,31 @@ def _create_report(
     seconds: dict[str, float],
 ) -> TournamentReport:
     features, box_scorer = trainer.features, trainer.box_scorer
-    judged, images = "test", features.test
-    if images is None:
-        judged, images = "val", features.val
-    tied = {result.name for result in ranking.ties(results, len(images))}
+    images = len(features.evaluated)
+    tied = {result.name for result in ranking.ties(results, images)}
     order = [candidate.group for candidate in candidates]
     winners = ranking.group_winners(sorted(results, key=lambda r: order.index(r.group)))
     for result in results:
         result.tie = len(tied) > 1 and result.name in tied
         result.group_winner = winners.get(result.group) == result.name
-    choice = ranking.recommended(results, len(images))
+    choice = ranking.recommended(results, images)
     return TournamentReport(
         data=name,
         backbone=config.backbone,
         kind=config.kind,
         classes=trainer.classes,
-        judged=judged,
-        images=len(images),
+        judged=features.evaluated_split,
+        images=images,
         train_images=len(features.train),
-        box_images=0 if box_scorer is None else len(box_scorer.features),
-        centred_box=None if box_scorer is None else box_scorer.centred_box(),
+        box_images=len(box_scorer.features) if box_scorer else 0,
+        centred_box=box_scorer.centred_box() if box_scorer else None,
         dim=trainer.frozen.backbone.dim,
         grid=list(features.train.store.layout.grid),
         seeds=config.seeds,
         rates=list(config.rates),
-        recommendation=ranking.recommendation(results, len(images)),
-        recommended=None if choice is None else choice.name,
-        noise=ranking.noise(results, len(images)),
+        recommendation=ranking.recommendation(results, images),
+        recommended=choice.name if choice else None,
+        noise=ranking.noise(results, images),
         groups=winners,
         standings=results,
         seconds=seconds,

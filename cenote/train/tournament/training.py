@@ -26,7 +26,7 @@ from ..log import write_results
 from ..state import TrainState, active_states
 from ..tasks.probe import Probe
 from .candidates import Candidate
-from .maps import BoxScore, BoxScorer, UncroppedFeatures
+from .maps import BoxScorer, MapScore, UncroppedFeatures
 
 # Parameters that train at the same time: weights, gradients, two moments and the best weights so
 # far are 20 bytes each.
@@ -124,7 +124,7 @@ class CandidateTrainer:
             if state is None:
                 results[candidate.name] = SeedResult(failed=tried[0].failed, rates=outcomes)
                 continue
-            boxes = BoxScore()
+            boxes = MapScore()
             if self.box_scorer is not None and heads and rank() == 0:
                 boxes = self.box_scorer(heads[candidate.name])
             results[candidate.name] = SeedResult(
@@ -154,8 +154,8 @@ class CandidateTrainer:
     def _accuracies(self, probe: Probe, heads: dict[str, PooledHead]) -> dict[str, float]:
         if not heads:
             return {}
-        test = self.features.val if self.features.test is None else self.features.test
-        values = probe.accuracies(list(heads.values()), FeatureBatches(test, 256))
+        batches = FeatureBatches(self.features.evaluated, 256)
+        values = probe.accuracies(list(heads.values()), batches)
         return dict(zip(heads, values, strict=True))
 
     def _maps(self, heads: dict[str, PooledHead]) -> Maps:
