@@ -1,18 +1,19 @@
-"""The page under load, on loopback: `python benchmarks/serve.py [--requests 96] [--clients 1 8 64]`.
+"""Measure the web page under load: `python benchmarks/serve.py [--requests 96] [--clients 1 8 64]`.
 
-Starts a server of its own (`cenote serve`) on lite0 with SimPool and on an index of a small world by text-space, and
-lets so many clients ask, each one question after the other, none of which was asked before:
+Starts `cenote serve` with lite0 and SimPool and an index of a small synthetic data set (text-space).
+Each client sends one request after the other; no request is sent twice:
 
-look      a photograph the model does not remember: decoded, through the backbone, map, box. All are uploaded first.
-again     a photograph it does remember, at another threshold: what the slider of the page asks for. The backbone rests.
-large     the same with one photograph of 48 megapixels and 20 MB: it should take as long as a small one.
-search    a text, or an image of the index with a text (WeiCom), no two alike.
+look      a photograph that is not in the worker's cache: decode, backbone, map, box
+again     a cached photograph at another threshold, as the slider of the page does: no backbone
+large     the same with one photograph of 48 megapixels and 20 MB: should take as long as a small one
+search    a text, or an image of the index with a text (WeiCom)
 
-p50 and p99 are milliseconds from a question to its answer, waiting in the queue included: with c clients and one worker
-expect about c times the time of one, or less where looks are answered together; per second is what to compare. `wait`
-counts 503 answers, after which a client waits as it is told and asks again; `errors` must be 0. Memory is of server and
-worker together, after the table's questions and after each of two more rounds of as many: flat is where the last round
-adds less than 5%. The clients run on the same cores. About four minutes on two cores.
+p50 and p99 are milliseconds per request, waiting included: with c clients and one worker expect about
+c times the time of one client, or less where looks are computed in batches; compare "per second".
+`wait` counts 503 responses, after which a client waits and tries again; `errors` must be 0. Memory is
+that of server and worker after the table and after two more rounds of the same requests; it is flat
+if the last round adds less than 5%. The clients run on the same cores. About four minutes on two
+cores.
 """
 
 from __future__ import annotations
@@ -37,14 +38,14 @@ from PIL import Image
 from cenote.allocator import keep_memory
 
 ROOT = Path(__file__).parents[1]
-PHOTOGRAPHS = 96  # more than a worker remembers
-SLIDER = 24  # fewer
-FLAT = 0.05
-GOLDEN = 0.6180339887498949  # multiples of it never come back
+PHOTOGRAPHS = 96  # more than the worker caches
+CACHED = 24  # fewer
+MAX_GROWTH = 0.05  # of the memory, in the last round
+GOLDEN_RATIO = 0.6180339887498949  # the fractional parts of its multiples are all different
 
 
 def prepare(folder: Path) -> list[str]:
-    """A model, a world and its index; the arguments that serve them."""
+    """Create a model, a data set and its index; return the arguments of `cenote serve`."""
     from cenote.cli import main
     from cenote.data.synthetic import World, write_world
     from cenote.models import create_model, save_model
@@ -57,23 +58,23 @@ def prepare(folder: Path) -> list[str]:
     if main(
         ["index", str(folder / "world"), "-o", str(folder / "index"), "--words", "none", "--quiet"]
     ):
-        raise SystemExit("the index could not be made")
+        raise SystemExit("the index could not be created")
     return [str(folder / "run"), "--index", str(folder / "index"), "--port", "0"]
 
 
 def photographs(count: int) -> list[bytes]:
     from cenote.data.synthetic import World
 
-    world, found = World.preset("small", images=count, size=320, seed=1), []
+    world, contents = World.preset("small", images=count, size=320, seed=1), []
     for i in range(count):
         into = BytesIO()
         world.draw(i).image.save(into, "JPEG")
-        found.append(into.getvalue())
-    return found
+        contents.append(into.getvalue())
+    return contents
 
 
 def large() -> bytes:
-    """A photograph at the limits of what is taken: a drawing, with the grain of a sensor."""
+    """Return a photograph at the limits of size: a drawing with the noise of a sensor."""
     from cenote.data.synthetic import World
 
     drawn = World.preset("small", images=1, size=320, seed=1).draw(0).image.resize((8000, 6000))
@@ -82,79 +83,80 @@ def large() -> bytes:
     return into.getvalue()
 
 
-Question = Callable[["Load"], Awaitable[None]]
+SendRequest = Callable[["Load"], Awaitable[None]]
 
 
 class Load:
-    """Clients that ask one question after the other."""
+    """Clients that send one request after the other."""
 
     def __init__(self, client: httpx.AsyncClient) -> None:
         self.client = client
         self.times, self.waits, self.errors = list[float](), 0, 0
 
-    async def ask(self, path: str, **parameters: Any) -> None:
+    async def send(self, path: str, **parameters: Any) -> None:
         started = time.perf_counter()
         while True:
             try:
-                found = await self.client.get(path, params=parameters)
+                response = await self.client.get(path, params=parameters)
             except httpx.HTTPError:
                 self.errors += 1
                 return
-            if found.status_code != 503:
+            if response.status_code != 503:
                 break
             self.waits += 1
-            await asyncio.sleep(float(found.headers["retry-after"]))
+            await asyncio.sleep(float(response.headers["retry-after"]))
         self.times.append(1000 * (time.perf_counter() - started))
-        self.errors += found.status_code != 200
+        self.errors += response.status_code != 200
 
-    async def run(self, clients: int, questions: Sequence[Question]) -> str:
-        left = iter(questions)
+    async def run(self, clients: int, requests: Sequence[SendRequest]) -> str:
+        queue = iter(requests)
 
-        async def one() -> None:
-            for question in left:
-                await question(self)
+        async def client() -> None:
+            for request in queue:
+                await request(self)
 
         started = time.perf_counter()
-        await asyncio.gather(*(one() for _ in range(clients)))
+        await asyncio.gather(*(client() for _ in range(clients)))
         seconds = time.perf_counter() - started
         p50, p99 = np.percentile(self.times, [50, 99])
-        many = f"{len(questions):8d} {self.errors:6d} {self.waits:5d}"
-        return f"{clients:7d} {many} {p50:8.0f} {p99:8.0f} {len(questions) / seconds:10.1f}"
+        counts = f"{len(requests):8d} {self.errors:6d} {self.waits:5d}"
+        return f"{clients:7d} {counts} {p50:8.0f} {p99:8.0f} {len(requests) / seconds:10.1f}"
 
 
-class Asking:
-    """Questions none of which was answered before, so that none is remembered."""
+class Requests:
+    """Create requests that were not sent before, so that no answer is cached."""
 
     def __init__(self, model: str, photos: list[str], entries: list[int], words: list[str]) -> None:
         self.model, self.photos, self.entries, self.words = model, photos, entries, words
-        self.asked = 0
+        self.count = 0
 
-    def __call__(self, kind: str) -> Question:
-        self.asked += 1
+    def __call__(self, kind: str) -> SendRequest:
+        self.count += 1
         if kind == "search":
             text = {
-                "text": f"{self.words[self.asked % len(self.words)]}^{1 + self.asked / 10_000:g}"
+                "text": f"{self.words[self.count % len(self.words)]}^{1 + self.count / 10_000:g}"
             }
             image = (
-                {"entry": self.entries[self.asked % len(self.entries)], "weight": 0.5}
-                if self.asked % 2
+                {"entry": self.entries[self.count % len(self.entries)], "weight": 0.5}
+                if self.count % 2
                 else {}
             )
-            return lambda load: load.ask("/api/search", **text, **image)
-        # A worker remembers 48 photographs: of all in turn it knows none, of a few it knows each.
-        some = {
+            return lambda load: load.send("/api/search", **text, **image)
+        # The worker caches 48 photographs: none of all in turn, each of a few.
+        photos = {
             "look": self.photos[1:],
-            "again": self.photos[1 : 1 + SLIDER],
+            "again": self.photos[1 : 1 + CACHED],
             "large": self.photos[:1],
         }[kind]
-        photo, threshold = some[self.asked % len(some)], 0.2 + 0.6 * (self.asked * GOLDEN % 1)
-        return lambda load: load.ask(
+        photo = photos[self.count % len(photos)]
+        threshold = 0.2 + 0.6 * (self.count * GOLDEN_RATIO % 1)
+        return lambda load: load.send(
             "/api/look", photo=photo, model=self.model, threshold=round(threshold, 9)
         )
 
 
 async def measure(address: str, requests: int, levels: Sequence[int]) -> bool:
-    # A connection rests for less than the server's 5 seconds: no question meets one that is being closed.
+    # Idle connections end before the server closes them after 5 seconds.
     limits = httpx.Limits(max_connections=max(levels), keepalive_expiry=2)
     async with httpx.AsyncClient(
         base_url=address, timeout=300, limits=limits, trust_env=False
@@ -168,26 +170,26 @@ async def measure(address: str, requests: int, levels: Sequence[int]) -> bool:
                     "photo"
                 ]
             )
-        asking = Asking(model, photos, entries, about["index"]["classes"])
+        create = Requests(model, photos, entries, about["index"]["classes"])
         print("what     clients requests errors  wait      p50      p99 per second")
-        memory, fine = list[float](), True
-        for again in range(3):
+        memory, passed = list[float](), True
+        for repetition in range(3):
             for kind in ("look", "again", "large", "search"):
-                if known := {"again": SLIDER, "large": 1}.get(kind):
-                    await Load(client).run(1, [asking(kind) for _ in range(known)])
+                if cached := {"again": CACHED, "large": 1}.get(kind):
+                    await Load(client).run(1, [create(kind) for _ in range(cached)])
                 for clients in levels:
                     load = Load(client)
-                    told = await load.run(clients, [asking(kind) for _ in range(requests)])
-                    fine &= not load.errors
-                    if not again:
-                        print(f"{kind:8s} {told}", flush=True)
+                    row = await load.run(clients, [create(kind) for _ in range(requests)])
+                    passed &= not load.errors
+                    if not repetition:
+                        print(f"{kind:8s} {row}", flush=True)
             memory.append((await client.get("/health")).json()["memory_mb"])
-        more = memory[2] / memory[1] - 1
-        told = ", ".join(f"{each:.0f}" for each in memory)
+        growth = memory[2] / memory[1] - 1
+        values = ", ".join(f"{value:.0f}" for value in memory)
         print(
-            f"memory: {told} MB after each of three equal rounds; the last adds {100 * more:.1f}%"
+            f"memory: {values} MB after each of three equal rounds; the last adds {100 * growth:.1f}%"
         )
-        return fine and more < FLAT
+        return passed and growth < MAX_GROWTH
 
 
 def main() -> None:
@@ -198,7 +200,7 @@ def main() -> None:
         "--requests", type=int, default=96, help="of each kind and number of clients"
     )
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 64])
-    given = parser.parse_args()
+    options = parser.parse_args()
     keep_memory()
     with TemporaryDirectory() as name:
         os.environ["CENOTE_CACHE"] = str(Path(name) / "cache")
@@ -208,13 +210,13 @@ def main() -> None:
         try:
             assert server.stdout is not None
             address = next(
-                found[0] for line in server.stdout if (found := re.search(r"http://\S+", line))
+                match[0] for line in server.stdout if (match := re.search(r"http://\S+", line))
             )
-            fine = asyncio.run(measure(address, given.requests, given.clients))
+            passed = asyncio.run(measure(address, options.requests, options.clients))
         finally:
             server.terminate()
             server.wait()
-    raise SystemExit(0 if fine else 1)
+    raise SystemExit(0 if passed else 1)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from ..data.digests import digest_of
 from ..search.images import EntryImages
 from ..search.methods import METHODS
-from ..search.query import ImageInput, SearchAnswer, Searcher, SearchRequest
+from ..search.query import ImageInput, Searcher
 from ..search.store import ImageEntry
 from .photos import Photo, PhotoRequired, encode_photo, read_photo_file
 from .schemas import EntryId, IndexInfo, MethodInfo
@@ -50,8 +50,9 @@ class ServedIndex:
 
     def __init__(self, address: str) -> None:
         self.searcher = Searcher.open(address)
-        self.store, self.model = self.searcher.store, self.searcher.model
-        self.pictures = EntryImages()
+        self.store = self.searcher.store
+        self.model = self.searcher.model  # loaded now, not with the first request
+        self.images = EntryImages()
         self.files: LRUCache[str, bytes] = LRUCache(FILE_BYTES, len)  # photographs to search with
         self.sample = self.store.sample(MAX_SAMPLE)
 
@@ -92,9 +93,6 @@ class ServedIndex:
                 entries.update(rows[i * len(rows) // rounds :][:1])
         return list(entries.items())[:MAX_STARTING_ENTRIES]
 
-    def search(self, request: SearchRequest) -> SearchAnswer:
-        return self.searcher.ask(request)
-
     def image_of(
         self, photo: str | None, row: int | None, content: bytes | None
     ) -> ImageInput | None:
@@ -120,28 +118,19 @@ class ServedIndex:
         except (KeyError, ValueError):
             raise HTTPException(404, "the index does not contain this image") from None
 
-    def picture(self, row: int) -> Image.Image:
-        (entry,) = self.entries([row])
-        image = self.pictures(entry)
+    def image(self, entry: ImageEntry) -> Image.Image:
+        image = self.images(entry)
         if image is None:
-            raise _gone(entry)
+            name = os.path.basename(entry.path)
+            raise HTTPException(410, f"{name} was removed, or cannot be read any more")
         return image
 
-    def photo_of_row(self, row: int) -> Photo:
-        (entry,) = self.entries([row])
-        photo = self.photo(entry)
-        if photo is None:
-            raise _gone(entry)
-        return photo
-
-    def photo(self, entry: ImageEntry) -> Photo | None:
-        """Return an image as if it had been uploaded, or None if it cannot be read any more.
+    def photo(self, entry: ImageEntry) -> Photo:
+        """Return an image as if it had been uploaded.
 
         Its digest is not the index's if the file has changed since.
         """
-        image = self.pictures(entry)
-        if image is None:
-            return None
+        image = self.image(entry)
         content = read_photo_file(Path(entry.path), entry.time > 0)
         digest = entry.digest if content is None else digest_of(content).hex()
         return encode_photo(image, content, digest, entry.label or "")
@@ -149,8 +138,3 @@ class ServedIndex:
 
 def entry_id(row: int) -> EntryId:
     return row if row < SAFE_INTEGER else str(row)
-
-
-def _gone(entry: ImageEntry) -> HTTPException:
-    name = os.path.basename(entry.path)
-    return HTTPException(410, f"{name} was removed, or cannot be read any more")

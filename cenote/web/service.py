@@ -9,7 +9,6 @@ import json
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict
@@ -126,8 +125,11 @@ def example_photos(sources: Sources, index: ServedIndex | None) -> dict[str, Pho
         with suppress(ValueError, OSError):
             photos = photos or _photos_of_dataset(name)
     if index is not None and not photos:
-        indexed = (index.photo(entry) for _, entry in index.starting_entries())
-        photos = list(islice(filter(None, indexed), MAX_EXAMPLES))
+        for _, entry in index.starting_entries():
+            if len(photos) == MAX_EXAMPLES:
+                break
+            with suppress(HTTPException):  # its file was removed
+                photos.append(index.photo(entry))
     return {photo.digest: photo for photo in photos or _drawn_photos()}
 
 

@@ -26,7 +26,7 @@ from cenote.search.filters import Filter
 from cenote.search.query import Searcher, SearchRequest, choose_method
 from cenote.train.tournament.load import load_candidates
 from cenote.web import photos as web_photos
-from cenote.web.index import SAFE_INTEGER, ServedIndex
+from cenote.web.index import SAFE_INTEGER
 from cenote.web.models import FeatureKey, ServedModels
 from cenote.web.photos import Photo, PhotoRequired, encode_photo
 from cenote.web.service import Service, WorkerRequest, example_photos
@@ -366,7 +366,7 @@ def test_proxies_of_freedom_have_names(
     question = SearchRequest((5,), ("bird",), method="freedom", options={"k": 3})
     expected = Searcher.open(str(demo / "index")).ask(question)
     # A page cannot set options of a method.
-    monkeypatch.setattr(service.index, "search", lambda question: expected)
+    monkeypatch.setattr(Searcher, "ask", lambda self, request: expected)
     reply = answer(service, search(entry=5, text=("bird",), method="freedom", top=9))
     proxies = json.loads(reply)["why"]["proxies"]
     assert len(proxies) == 2
@@ -413,14 +413,14 @@ def test_wrong_search_requests(service: Service) -> None:
 
 def test_scores_that_json_does_not_have(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     request = search(text=("bird",))
-    index = service.index
+    ask = Searcher.ask
 
-    def nan(question: SearchRequest) -> Any:
-        found = ServedIndex.search(index, question)
+    def nan(self: Searcher, request: SearchRequest) -> Any:
+        found = ask(self, request)
         first = found.results[0]._replace(score=float("nan"))
         return found._replace(results=[first, *found.results[1:]])
 
-    monkeypatch.setattr(index, "search", nan)
+    monkeypatch.setattr(Searcher, "ask", nan)
     failure = error(service, request)
     assert failure.status_code == 400 and "NaN" in failure.detail
 

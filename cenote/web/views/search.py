@@ -82,7 +82,7 @@ class ImageSearchRequest(WorkerRequest):
             filter=Filter(self.classes, self.domain),
             options=spec.options,
         )
-        answer = service.index.search(request)
+        answer = service.index.searcher.ask(request)
         return _response(answer, service.index, start).to_json()
 
 
@@ -95,7 +95,8 @@ class PictureRequest(WorkerRequest):
     side: int
 
     def run(self, service: Service, content: bytes | None) -> bytes:
-        image = service.index.picture(self.entry)
+        (entry,) = service.index.entries([self.entry])
+        image = service.index.image(entry)
         image.thumbnail((self.side, self.side))
         return encode_jpeg(image)
 
@@ -107,7 +108,8 @@ class EntryPhotoRequest(WorkerRequest):
     entry: Row
 
     def run(self, service: Service, content: bytes | None) -> Photo:
-        return service.index.photo_of_row(self.entry)
+        (entry,) = service.index.entries([self.entry])
+        return service.index.photo(entry)
 
 
 @router.get("/api/search", response_model=SearchResponse)
