@@ -21,7 +21,7 @@ class FeatureBatch(NamedTuple):
 
 
 class FeatureBatches:
-    """ImageLoader of cached features that reads the next batch while the current one is used."""
+    """Loader of cached features that reads the next batch while the current one is used."""
 
     def __init__(
         self,
