@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps
 
+from .checks import check
 from .dataset import Dataset
 from .files import write_atomically
 from .images import BadImage
@@ -60,8 +61,7 @@ def tiled_box(image: Pixels, box: Rectangle) -> Pixels:
         strip = image[:, :left] if left > width - right else image[:, right:]
     else:
         strip = image[:top] if top > height - bottom else image[bottom:]
-    if strip.size == 0:
-        raise ValueError("the object's box covers the full image: there is no background")
+    check(strip.size != 0, "the object's box covers the full image: there is no background")
     rows, columns = -(-height // strip.shape[0]), -(-width // strip.shape[1])
     tiles = np.tile(strip, (rows, columns, 1))
     result = image.copy()
@@ -91,11 +91,9 @@ def with_background(dataset: Dataset, variant: str, seed: int = 0) -> Dataset:
     random class, mixed_next of a random image of the next class. The randomness depends on the seed
     and the image alone.
     """
-    if variant not in VARIANTS:
-        raise ValueError(f"no background variant '{variant}': {', '.join(VARIANTS)}")
+    check(variant in VARIANTS, f"no background variant '{variant}': {', '.join(VARIANTS)}")
     usable = dataset.has_masks & (dataset.labels >= 0)
-    if not usable.any():
-        raise ValueError(f"{dataset.name} has no image with both a mask and a class")
+    check(usable.any(), f"{dataset.name} has no image with both a mask and a class")
     result = dataset.select(usable)
     result.name = f"{dataset.name} ({variant})"
     result.pixels = _VariantPixels(dataset, result.rows, variant, seed)

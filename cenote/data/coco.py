@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from .checks import check
 from .dataset import Dataset, pack
 from .images import BadImage, read_image
 from .json_files import check_entries, read_json
@@ -166,11 +167,9 @@ class _CocoPixels:
 
 def _box(annotation: Object, categories: Mapping[int, str]) -> Box:
     x, y, width, height = (float(value) for value in annotation["bbox"])
-    if not (width > 0 and height > 0):  # also for NaN
-        raise ValueError(f"its box is {width:g} x {height:g} pixels")
+    check(width > 0 and height > 0, f"its box is {width:g} x {height:g} pixels")  # also for NaN
     number = annotation["category_id"]
-    if number not in categories:
-        raise ValueError(f"no category has the id {number}")
+    check(number in categories, f"no category has the id {number}")
     crowd = bool(annotation.get("iscrowd"))
     return Box(x, y, x + width, y + height, categories[number], crowd=crowd)
 

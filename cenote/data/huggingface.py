@@ -59,8 +59,9 @@ def _load(library: Any, name: str) -> dict[str, Any]:
     except Exception as error:  # network, hub, Arrow, ...: any error
         reason = " ".join(str(error).split())[:160] or type(error).__name__
         raise LayoutError(f"hf:{name} cannot be opened: expected {expected}; {reason}") from error
-    tables = dict(loaded) if isinstance(loaded, dict) else {str(loaded.split or "all"): loaded}
-    tables = {split: table for split, table in tables.items() if len(table)}
+    if not isinstance(loaded, dict):
+        loaded = {str(loaded.split or "all"): loaded}
+    tables = {split: table for split, table in loaded.items() if len(table)}
     if not tables:
         raise LayoutError(f"hf:{name} is empty: expected rows with an image column")
     return tables
@@ -92,7 +93,9 @@ class _Columns:
 
     def classes(self) -> list[str] | None:
         """Return the classes that the data set declares, None if it declares none."""
-        declared = [_class_names(self.features[self.label])] if self.label else []
+        declared = []
+        if self.label:
+            declared.append(_class_names(self.features[self.label]))
         if self.objects:
             declared.append(self.box_classes)
         if not declared or not all(declared):
@@ -162,7 +165,7 @@ class _HuggingFacePixels:
             for key in keys:
                 encoded = encoded.cast_column(key, library.Image(decode=False))
             self.tables.append(encoded)
-            self.ends.append(len(encoded) + (self.ends[-1] if self.ends else 0))
+            self.ends.append(sum(map(len, self.tables)))
 
     def image(self, row: int) -> Image.Image:
         with self._stored(row, self.image_key) as (path, content):
@@ -178,7 +181,7 @@ class _HuggingFacePixels:
     def _stored(self, row: int, key: str) -> Iterator[tuple[Path, bytes | None]]:
         """Yield path and bytes of a cell; a BadImage inside names the row."""
         number = bisect_right(self.ends, row)
-        index = row - (self.ends[number - 1] if number else 0)
+        index = row - self.ends[number] + len(self.tables[number])
         stored = self.tables[number][index][key] or {}
         try:
             yield Path(stored.get("path") or "image"), stored.get("bytes")
@@ -189,7 +192,9 @@ class _HuggingFacePixels:
 
 def _element(kind: Any) -> Any:
     """Return the type of the elements of a list type."""
-    return kind[0] if isinstance(kind, list) and kind else getattr(kind, "feature", kind)
+    if isinstance(kind, list) and kind:
+        return kind[0]
+    return getattr(kind, "feature", kind)
 
 
 def _inner(kind: Any) -> Mapping[str, Any]:
@@ -213,9 +218,9 @@ def _class_names(kind: Any) -> list[str] | None:
 
 
 def _category(value: Any, names: list[str] | None) -> str | None:
-    if value is None or not names:
-        return None if value is None else str(value)
-    return names[value] if 0 <= value < len(names) else None  # -1: a test set hides its classes
+    if value is None or (names and not 0 <= value < len(names)):
+        return None  # -1: a test set hides its classes
+    return names[value] if names else str(value)
 
 
 def _caption(value: Any) -> str | None:

@@ -17,6 +17,7 @@ import numpy as np
 from PIL import Image, ImageChops, ImageOps, UnidentifiedImageError
 
 from ..extras import MissingExtra, require
+from .checks import check
 
 # Formats that Pillow decodes by itself. Not EPS: it would run Ghostscript on an untrusted file.
 FORMATS = (
@@ -89,8 +90,8 @@ def _bad_image_errors(path: AnyPath, max_pixels: int) -> Iterator[None]:
 
 def _reason(path: AnyPath, error: Exception, max_pixels: int) -> str:
     if isinstance(error, Image.DecompressionBombError):  # Pillow's limit, of the image or a tile
-        pixels = re.search(r"\d+", str(error))
-        size = f"{int(pixels[0]) / 1e6:.0f} megapixels" if pixels else "its header declares more"
+        megapixels = [f"{int(n) / 1e6:.0f} megapixels" for n in re.findall(r"\d+", str(error))]
+        size = next(iter(megapixels), "its header declares more")
         return _too_large(size, min(max_pixels, MAX_PIXELS))
     if isinstance(error, PermissionError):
         return "no permission to read it"
@@ -201,8 +202,7 @@ def _to_rgb(image: Image.Image, plain_jpeg: bool) -> Image.Image:
 
 def _to_8_bits(values: np.ndarray, mode: str) -> np.ndarray:
     """Scale deep greyscale to uint8, by the range of its type or, without one, by its values."""
-    if not np.isfinite(values).all():
-        raise ValueError("it contains NaN or infinite values")
+    check(np.isfinite(values).all(), "it contains NaN or infinite values")
     low, high = float(values.min()), float(values.max())
     if mode.startswith("I;16") or (mode == "I" and low >= 0 and high <= 65535):
         low, high = 0.0, 65535.0  # Pillow keeps some 16-bit files in 32 bits

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import sys
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +18,7 @@ from PIL import Image
 from .dataset import Dataset, images_are_files
 from .digests import digests
 from .images import BadImage
+from .processes import available_cores, map_in_processes
 from .table import Categories, Strings
 
 MAX_OPENED = 20_000  # images; of a larger data set a sample is opened
@@ -272,19 +270,11 @@ def inspect_images(
     dataset: Dataset, positions: Sequence[int], workers: int | None = None
 ) -> Iterator[ImageInspection]:
     """Inspect images in order, in `workers` processes (default: one per core)."""
-    workers = available_cores() if workers is None else workers
-    if workers < 1 or len(positions) <= MIN_FOR_WORKERS:
-        yield from (_inspect(position, dataset) for position in positions)
-        return
-    pool = ProcessPoolExecutor(workers, initializer=_set_dataset, initargs=(dataset,))
-    chunk = max(1, min(64, len(positions) // (4 * workers)))
-    try:
-        yield from pool.map(_inspect, positions, chunksize=chunk)
-    except BrokenProcessPool as error:
-        message = "a worker process died, perhaps out of memory: try fewer workers"
-        raise OSError(message) from error
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+    if len(positions) <= MIN_FOR_WORKERS:
+        workers = 0
+    elif workers is None:
+        workers = available_cores()
+    return map_in_processes(_inspect, dataset, positions, workers)
 
 
 def find_duplicates(dataset: Dataset, inspections: Iterable[ImageInspection]) -> list[list[int]]:
@@ -305,22 +295,7 @@ def _group(items: Iterable[tuple[Any, int]]) -> list[list[int]]:
     return [group for group in groups.values() if len(group) > 1]
 
 
-def available_cores() -> int:
-    """Return the number of cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-_worker_dataset: list[Dataset] = []  # in a worker process: the data set, sent once
-
-
-def _set_dataset(dataset: Dataset) -> None:
-    _worker_dataset[:] = [dataset]
-
-
-def _inspect(position: int, dataset: Dataset | None = None) -> ImageInspection:
-    dataset = dataset or _worker_dataset[0]
+def _inspect(dataset: Dataset, position: int) -> ImageInspection:
     try:
         image = dataset.image(position)
     except BadImage as error:

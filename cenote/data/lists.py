@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
+from .checks import check
 from .dataset import Dataset, pack
 from .images import is_image_name
 from .masks import MaskCodes
@@ -183,11 +184,12 @@ def _join(first: Record, record: Record) -> Record:
 
 def _box(corners: Sequence[Any], label: str | None = None) -> Box:
     values = ", ".join(map(str, corners))
-    if len(corners) != 4 or any(value is None for value in corners):
-        raise ValueError(f"a box needs four corners x1, y1, x2, y2, got {values}")
+    check(
+        len(corners) == 4 and None not in corners,
+        f"a box needs four corners x1, y1, x2, y2, got {values}",
+    )
     x1, y1, x2, y2 = (float(value) for value in corners)
-    if not (x1 < x2 and y1 < y2):  # also for NaN
-        raise ValueError(f"a box needs x1 < x2 and y1 < y2, got {values}")
+    check(x1 < x2 and y1 < y2, f"a box needs x1 < x2 and y1 < y2, got {values}")  # also for NaN
     return Box(x1, y1, x2, y2, label)
 
 
@@ -258,8 +260,10 @@ def _json_rows(path: Path, text: str) -> Iterator[NumberedRow]:
         rows = json.loads(text)
     except ValueError as error:
         raise ValueError(f"{path} is not JSON: {error}") from error
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise ValueError(f"{path} is JSON, but neither COCO's nor a list of objects")
+    check(
+        isinstance(rows, list) and all(isinstance(row, dict) for row in rows),
+        f"{path} is JSON, but neither COCO's nor a list of objects",
+    )
     yield from enumerate(rows, 1)
 
 

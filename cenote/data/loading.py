@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, default_collate, get_worker_info
 from torch.utils.data import Dataset as TorchDataset
 
+from .checks import check
 from .dataset import Dataset
 from .images import BadImage
 from .samplers import EpochIndex, SeededBatchSampler, mix_seed
@@ -121,8 +122,10 @@ class ImageLoader(DataLoader[Any]):
 
     def seek(self, epoch: int, batch: int = 0) -> None:
         """Start the next pass at this batch of this epoch; later passes give complete epochs."""
-        if not 0 <= batch <= len(self):
-            raise ValueError(f"an epoch has {len(self)} batches, cannot start at batch {batch}")
+        check(
+            0 <= batch <= len(self),
+            f"an epoch has {len(self)} batches, cannot start at batch {batch}",
+        )
         self.batch_sampler.epoch, self.batch_sampler.start = epoch, batch
 
     def __iter__(self) -> Any:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from .checks import check
 from .images import BadImage, open_raw
 
 MaskCodes = Literal["object", "trimap", "classes", "classes from 1"]
@@ -26,8 +27,8 @@ def read_mask(
     trimap: 1 object, 2 background, 3 border to ignore.
     classes: as stored, 255 ignore. classes from 1: 0 ignore, k is class k - 1.
     """
-    if codes not in get_args(MaskCodes):
-        raise ValueError(f"no mask codes '{codes}': {', '.join(get_args(MaskCodes))}")
+    names = get_args(MaskCodes)
+    check(codes in names, f"no mask codes '{codes}': {', '.join(names)}")
     union: npt.NDArray[np.uint8] | None = None
     for path in paths:
         values = decode_mask(open_raw(path), codes)

@@ -11,6 +11,8 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
+from .checks import check
+
 LOOK_AHEAD = 50  # groups that are tried before a group is split
 Ints = npt.NDArray[np.int64]
 EpochIndex = tuple[int, int]  # epoch, position in the data set
@@ -41,10 +43,8 @@ class SeededBatchSampler:
         rank: int = 0,
         world: int = 1,
     ) -> None:
-        if batch < 1:
-            raise ValueError(f"batch must be at least 1, got {batch}")
-        if not 0 <= rank < world:
-            raise ValueError(f"rank must be from 0 to world - 1, got rank {rank} of {world}")
+        check(batch >= 1, f"batch must be at least 1, got {batch}")
+        check(0 <= rank < world, f"rank must be from 0 to world - 1, got rank {rank} of {world}")
         self.n, self.batch, self.shuffle, self.seed = n, batch, shuffle, seed
         self.rank, self.world = rank, world
         self.epoch, self.start = 0, 0
@@ -81,11 +81,11 @@ class FixedLengthEpochs(SeededBatchSampler):
     """Another sampler cut into epochs of `steps` batches; each epoch continues where one ended."""
 
     def __init__(self, sampler: SeededBatchSampler, steps: int) -> None:
-        if steps < 1 or not len(sampler):
-            raise ValueError(
-                "an epoch needs at least one step and the sampler at least one batch, "
-                f"got {steps} steps of {len(sampler)} batches"
-            )
+        check(
+            steps >= 1 and len(sampler) >= 1,
+            "an epoch needs at least one step and the sampler at least one batch, "
+            f"got {steps} steps of {len(sampler)} batches",
+        )
         super().__init__(
             sampler.n,
             sampler.batch,
@@ -128,20 +128,20 @@ class BalancedBatchSampler(SeededBatchSampler):
         world: int = 1,
     ) -> None:
         self.labels = np.asarray(labels, np.int64)
-        if min(classes, images) < 1:
-            raise ValueError(
-                f"a batch needs at least 1 class and 1 image of each, got {classes} x {images}"
-            )
+        check(
+            min(classes, images) >= 1,
+            f"a batch needs at least 1 class and 1 image of each, got {classes} x {images}",
+        )
         super().__init__(len(self.labels), classes * images, True, seed, True, rank, world)
         self.images = images
         step_classes, present = classes * world, np.unique(self.labels)
-        if len(present) and present[0] < 0:
-            raise ValueError(f"{(self.labels < 0).sum()} images have no class: leave them out")
-        if step_classes > len(present) or step_classes * images > self.n:
-            raise ValueError(
-                f"a step of {step_classes} x {images} images (classes x images per class) does not "
-                f"fit {len(present)} classes and {self.n} images: use fewer per batch"
-            )
+        unlabelled = int((self.labels < 0).sum())
+        check(not unlabelled, f"{unlabelled} images have no class: leave them out")
+        check(
+            step_classes <= len(present) and step_classes * images <= self.n,
+            f"a step of {step_classes} x {images} images (classes x images per class) does not "
+            f"fit {len(present)} classes and {self.n} images: use fewer per batch",
+        )
 
     def share(self, step: Ints) -> Ints:
         """Return the images of a step that belong to this process."""

@@ -20,6 +20,7 @@ from torchvision import tv_tensors
 from torchvision.transforms import InterpolationMode, v2
 from torchvision.transforms.v2 import functional
 
+from .checks import check
 from .record import Box
 
 Color = Sequence[float]
@@ -73,8 +74,7 @@ def train_transform(
     fraction of the side.
     """
     modes = {mode.value: mode for mode in InterpolationMode}
-    if interpolation not in modes:
-        raise ValueError(f"no interpolation '{interpolation}': {', '.join(modes)}")
+    check(interpolation in modes, f"no interpolation '{interpolation}': {', '.join(modes)}")
     crop = v2.RandomResizedCrop((size, size), scale, ratio, modes[interpolation], antialias=True)
     steps: list[Any] = [crop, v2.RandomHorizontalFlip(flip)]
     if randaugment is None:
@@ -124,8 +124,7 @@ class Cutout(v2.Transform):  # type: ignore[misc]  # torchvision has no types
 
     def __init__(self, max_size: float) -> None:
         super().__init__()
-        if not 0 <= max_size <= 1:
-            raise ValueError(f"max_size is a fraction of the side from 0 to 1, got {max_size}")
+        check(0 <= max_size <= 1, f"max_size is a fraction of the side from 0 to 1, got {max_size}")
         self.max_size = max_size
 
     def make_params(self, flat_inputs: list[Any]) -> dict[str, Any]:

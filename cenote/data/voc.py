@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
+from .checks import check
 from .dataset import Dataset, pack
 from .images import is_image_name
 from .layout import LayoutError, check_layout, list_contents
@@ -49,8 +50,7 @@ def read_annotation(path: Path) -> list[Box]:
     """Return the objects of one XML file; a ValueError says what is wrong with it."""
     try:
         content = path.read_bytes()
-        if b"<!DOCTYPE" in content.replace(b"\0", b""):  # in UTF-16, too
-            raise ValueError(DOCTYPE)
+        check(b"<!DOCTYPE" not in content.replace(b"\0", b""), DOCTYPE)  # in UTF-16, too
         parser = ElementTree.XMLParser(target=_NoDoctype())
         parser.feed(content)
         annotation: ElementTree.Element = parser.close()

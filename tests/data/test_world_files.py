@@ -72,7 +72,7 @@ def test_several_processes_draw_the_same_in_the_same_order(monkeypatch: pytest.M
     monkeypatch.setattr(generate, "MIN_IMAGES_PER_PROCESS", 10)
     plan = World(images=40, size=32)
     serial, parallel = (
-        list(generate.for_each_image(shot, plan, jobs=jobs, progress=False)) for jobs in (1, 2)
+        list(generate.for_each_image(shot, plan, 40, jobs, progress=False)) for jobs in (1, 2)
     )
     assert [pixels for pixels, _ in serial] == [pixels for pixels, _ in parallel]
     assert os.getpid() not in {process for _, process in parallel}

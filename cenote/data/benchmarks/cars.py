@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from ..checks import check
 from ..dataset import Dataset, pack
 from ..layout import check_layout
 from ..record import Record
@@ -85,8 +86,10 @@ def _records(
 ) -> Iterator[Record]:
     """Yield the records; MATLAB counts pixels from 1 and includes the last."""
     for image, number, is_test, (x1, y1, x2, y2) in rows:
-        if not 1 <= number <= len(classes):
-            raise ValueError(f"{root / image}: class {number} is not between 1 and {len(classes)}")
+        check(
+            1 <= number <= len(classes),
+            f"{root / image}: class {number} is not between 1 and {len(classes)}",
+        )
         try:
             box = make_box(max(int(x1) - 1, 0), max(int(y1) - 1, 0), int(x2), int(y2))
         except ValueError as error:

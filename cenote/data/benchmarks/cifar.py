@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from ..checks import check
 from ..dataset import Dataset, pack
 from ..layout import check_layout
 from ..record import Record
@@ -99,12 +100,14 @@ def _read(root: Path, name: str, batches: list[CifarBatch], names: Sequence[list
 def _records(root: Path, batches: list[CifarBatch], names: Sequence[list[str]]) -> Iterator[Record]:
     counts = np.array([len(known) for known in names])
     for batch in batches:
+        unknown = ((batch.labels < 0) | (batch.labels >= counts)).any(1)
+        i = int(unknown.argmax())
+        check(
+            not unknown.any(),
+            f"{root / batch.name}, image {i}: label {batch.labels[i].tolist()}, "
+            f"but there are {' and '.join(map(str, counts))} names",
+        )
         for i, numbers in enumerate(batch.labels):
-            if not ((numbers >= 0) & (numbers < counts)).all():
-                raise ValueError(
-                    f"{root / batch.name}, image {i}: label {numbers.tolist()}, "
-                    f"but there are {' and '.join(map(str, counts))} names"
-                )
             *coarse, fine = (known[k] for known, k in zip(names, numbers, strict=True))
             attributes = {"superclass": coarse[0]} if coarse else {}
             yield Record(f"{batch.name}:{i}", fine, batch.split, attributes=attributes)
@@ -119,10 +122,14 @@ def _python_batch(path: Path, split: str, *keys: str) -> CifarBatch:
     content = _read_table(path, "data", *keys)
     images, labels = content["data"], [content[key] for key in keys]
     shape: tuple[int, ...] = getattr(images, "shape", ())
-    if shape[1:] != (IMAGE_BYTES,) or images.dtype != np.uint8:
-        raise ValueError(f"{path}: expected a row of {IMAGE_BYTES} bytes per image")
-    if any(not isinstance(values, list) or len(values) != shape[0] for values in labels):
-        raise ValueError(f"{path}: expected {shape[0]} labels, one per image")
+    check(
+        shape[1:] == (IMAGE_BYTES,) and images.dtype == np.uint8,
+        f"{path}: expected a row of {IMAGE_BYTES} bytes per image",
+    )
+    check(
+        all(isinstance(values, list) and len(values) == shape[0] for values in labels),
+        f"{path}: expected {shape[0]} labels, one per image",
+    )
     return CifarBatch(path.name, split, images, np.array(labels, np.int64).T)
 
 
@@ -133,15 +140,17 @@ def _python_names(path: Path, *keys: str) -> list[list[str]]:
 
 def _read_table(path: Path, *keys: str) -> dict[str, Any]:
     content = read_pickle(path)
-    if not isinstance(content, dict) or not all(key in content for key in keys):
-        raise ValueError(f"{path}: expected a table with {', '.join(keys)}")
-    return content
+    if isinstance(content, dict) and all(key in content for key in keys):
+        return content
+    raise ValueError(f"{path}: expected a table with {', '.join(keys)}")
 
 
 def _binary_batch(path: Path, split: str, labels: int) -> CifarBatch:
     content, row = np.fromfile(path, np.uint8), IMAGE_BYTES + labels
-    if not content.size or content.size % row:
-        raise ValueError(f"{path}: {content.size} bytes are not a multiple of {row} per image")
+    check(
+        content.size and content.size % row == 0,
+        f"{path}: {content.size} bytes are not a multiple of {row} per image",
+    )
     rows = content.reshape(-1, row)
     return CifarBatch(path.name, split, rows[:, labels:], rows[:, :labels].astype(np.int64))
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from itertools import chain, zip_longest
 from pathlib import Path
 
+from ..checks import check
 from ..dataset import Dataset, pack
 from ..layout import check_layout
 from ..record import Box, Record
@@ -79,11 +80,11 @@ def _records(root: Path, classes: dict[str, str], split_of: SplitOf) -> Iterator
     boxes = parse_lines(root / "bounding_boxes.txt", lambda image, *box: (image, _box(*box)), 5)
     for i, rows in enumerate(zip_longest(paths, labels, trains, boxes), 1):
         path, label, train, box = rows
-        if None in rows or not path[0] == label[0] == train[0] == box[0]:
-            raise ValueError(
-                f"{root}: the tables of CUB do not list the same images in the same order, "
-                f"see image {i}"
-            )
+        check(
+            None not in rows and path[0] == label[0] == train[0] == box[0],
+            f"{root}: the tables of CUB do not list the same images in the same order, "
+            f"see image {i}",
+        )
         yield Record(path[1], label[2], split_of(label[1], train[1]), (box[1],))
 
 
@@ -107,8 +108,7 @@ def _validation(root: Path, classes: set[str]) -> Iterator[Record]:
 
     def record(path: str, x1: str, y1: str, x2: str, y2: str) -> Record:
         label = path.partition("/")[0]
-        if label not in classes:
-            raise ValueError(f"{label} is not a class of CUB")
+        check(label in classes, f"{label} is not a class of CUB")
         return Record(f"{folder}/{path}", label, "val", (make_box(x1, y1, x2, y2),))
 
     yield from parse_lines(table, record, 5, ",")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..checks import check
 from ..dataset import Dataset, pack
 from ..layout import check_layout
 from ..record import Record
@@ -49,15 +50,15 @@ def _records(root: Path, classes: list[str]) -> Iterator[Record]:
     (labels,) = read_mat(root / "imagelabels.mat", "labels")
     for split, numbers in zip(SPLITS, read_mat(root / "setid.mat", *SPLITS.values()), strict=True):
         for number in map(int, numbers):
-            if not 1 <= number <= len(labels):
-                raise ValueError(
-                    f"{root / 'setid.mat'}: image {number}, but imagelabels.mat has "
-                    f"{len(labels)} labels"
-                )
+            check(
+                1 <= number <= len(labels),
+                f"{root / 'setid.mat'}: image {number}, but imagelabels.mat has "
+                f"{len(labels)} labels",
+            )
             label = int(labels[number - 1])
-            if not 1 <= label <= len(classes):
-                raise ValueError(
-                    f"{root / 'imagelabels.mat'}, image {number}: label {label} is not between "
-                    f"1 and {len(classes)}"
-                )
+            check(
+                1 <= label <= len(classes),
+                f"{root / 'imagelabels.mat'}, image {number}: label {label} is not between "
+                f"1 and {len(classes)}",
+            )
             yield Record(f"jpg/image_{number:05d}.jpg", classes[label - 1], split)

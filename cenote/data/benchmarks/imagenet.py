@@ -11,6 +11,7 @@ import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
+from ..checks import check
 from ..dataset import Dataset, pack
 from ..layout import check_layout
 from ..record import Record
@@ -112,6 +113,5 @@ def _files(root: Path, folder: str, split: str, limit: int | None) -> Iterator[t
     labels = validation_wnids(root, folder)
     for name in names:
         stem = os.path.splitext(name)[0]
-        if stem not in labels:
-            raise ValueError(f"{root / folder / name} is not in the list of validation images")
+        check(stem in labels, f"{root / folder / name} is not in the list of validation images")
         yield f"{folder}/{name}", labels[stem]

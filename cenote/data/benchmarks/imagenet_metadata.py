@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from ..checks import check
 from ..record import Box
 from ..voc import read_annotation
 from .parsing import layout_error, make_box, parse_lines, read_mat, struct_rows
@@ -51,8 +52,7 @@ def _unique(names: dict[str, str]) -> dict[str, str]:
 
 
 def _wnid(text: str) -> str:
-    if not WNID.fullmatch(text):
-        raise ValueError(f"{text} is not a WordNet id")
+    check(WNID.fullmatch(text), f"{text} is not a WordNet id")
     return text
 
 
@@ -95,8 +95,7 @@ def box_reader(root: Path, split: str) -> BoxReader:
 
 
 def _solution(image: str, text: str) -> tuple[str, str]:
-    if not SOLUTION.fullmatch(text):
-        raise ValueError("expected a class and four numbers for each box")
+    check(SOLUTION.fullmatch(text), "expected a class and four numbers for each box")
     return image, text
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..checks import check
 from ..dataset import Dataset, pack
 from ..layout import check_layout
 from ..record import Box, Record
@@ -35,8 +36,7 @@ def _records(root: Path, prefix: str) -> Iterator[Record]:
     annotations = _annotations(root)
 
     def record(path: str, item: str, split: str) -> Record:
-        if split not in SPLITS:
-            raise ValueError(f"{split} is not one of {', '.join(SPLITS)}")
+        check(split in SPLITS, f"{split} is not one of {', '.join(SPLITS)}")
         # img/WOMEN/Dresses/id_00000002/02_1_front.jpg
         attributes = {"category": "/".join(path.split("/")[1:-2])}
         if path not in annotations:

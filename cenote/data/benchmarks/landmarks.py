@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from ..checks import check
 from ..dataset import Dataset, pack
 from ..layout import check_layout
 from ..record import Record, RetrievalQuery
@@ -68,7 +69,8 @@ def _read(root: Path, name: str, published: str) -> Dataset:
 
 def _query(image: int, answer: Any, images: int) -> RetrievalQuery:
     truth = {kind: tuple(int(position) for position in answer[kind]) for kind in KINDS}
-    if any(not 0 <= position < images for positions in truth.values() for position in positions):
-        raise ValueError(f"a position is not among the {images} images")
+    positions = [position for answers in truth.values() for position in answers]
+    valid = all(0 <= position < images for position in positions)
+    check(valid, f"a position is not among the {images} images")
     x1, y1, x2, y2 = (float(corner) for corner in answer["bbx"])
     return RetrievalQuery(image, truth, box=(x1, y1, x2, y2))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..checks import check
 from ..dataset import Dataset, pack
 from ..layout import check_layout
 from ..record import Record
@@ -34,8 +35,10 @@ def _records(root: Path, numbers: dict[str, int]) -> Iterator[Record]:
 
         def record(path: str, number: str, domain: str = domain, split: str = split) -> Record:
             folder, label, *_ = [*path.split("/"), ""]
-            if folder != domain or numbers.setdefault(label, int(number)) != int(number):
-                raise ValueError(f"expected an image of {domain}, and one number per class")
+            check(
+                folder == domain and numbers.setdefault(label, int(number)) == int(number),
+                f"expected an image of {domain}, and one number per class",
+            )
             return Record(path, label, split, domain=domain)
 
         yield from parse_lines(root / "splits_mini" / f"{domain}_{split}.txt", record, 2)

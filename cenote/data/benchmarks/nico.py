@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..checks import check
 from ..dataset import Dataset, pack
 from ..layout import check_layout
 from ..record import Record
@@ -35,10 +36,11 @@ def _records(root: Path, numbers: dict[str, int]) -> Iterator[Record]:
         def record(line: str, domain: str = domain, split: str = split) -> Record:
             path, _, number = line.rpartition(" ")  # classes such as "fishing rod" have spaces
             *_, folder, label, image = ["", "", *path.split("/")]
-            if folder != domain:
-                raise ValueError(f"expected NICO_DG/{domain}/CLASS/IMAGE and a number")
-            if numbers.setdefault(label, int(number)) != int(number):
-                raise ValueError(f"class {label} had number {numbers[label]} before")
+            check(folder == domain, f"expected NICO_DG/{domain}/CLASS/IMAGE and a number")
+            check(
+                numbers.setdefault(label, int(number)) == int(number),
+                f"class {label} had number {numbers[label]} before",
+            )
             return Record(f"NICO_DG/{folder}/{label}/{image}", label, split, domain=domain)
 
         yield from parse_lines(root / "NICO_DG_official" / f"{domain}_{split}.txt", record, 1)

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from ..checks import check
 from ..dataset import Dataset, pack
 from ..images import is_image_name
 from ..layout import LayoutError, check_layout, list_contents
@@ -40,8 +41,7 @@ def parse_lines(
                 continue
             values = text.split(separator, columns - 1)
             try:
-                if len(values) != columns:
-                    raise ValueError(f"expected {columns} values")
+                check(len(values) == columns, f"expected {columns} values")
                 yield parse(*values)
             except (ValueError, KeyError) as error:
                 reason = f"unknown {error}" if isinstance(error, KeyError) else error
@@ -58,8 +58,10 @@ def split_lines(
 def make_box(x1: Any, y1: Any, x2: Any, y2: Any) -> Box:
     """Return a box of two corners, the second one exclusive."""
     box = Box(float(x1), float(y1), float(x2), float(y2))
-    if not (box.x1 < box.x2 and box.y1 < box.y2):  # also for NaN
-        raise ValueError(f"a box needs x1 < x2 and y1 < y2, got {x1}, {y1}, {x2}, {y2}")
+    check(
+        box.x1 < box.x2 and box.y1 < box.y2,
+        f"a box needs x1 < x2 and y1 < y2, got {x1}, {y1}, {x2}, {y2}",
+    )  # also for NaN
     return box
 
 
@@ -84,8 +86,7 @@ def struct_rows(path: Path, struct: Any, *names: str) -> Iterator[tuple[Any, ...
 
 def _check_names(path: Path, names: tuple[str, ...], available: Any) -> None:
     missing = ", ".join(name for name in names if name not in available)
-    if missing:
-        raise ValueError(f"{path}: expected {', '.join(names)} in it; {missing} missing")
+    check(not missing, f"{path}: expected {', '.join(names)} in it; {missing} missing")
 
 
 def folders(path: Path) -> list[str]:
@@ -121,8 +122,7 @@ def read_domain_lists(root: Path, name: str, what: str, lists: SplitLists) -> Da
 
     def record(path: str, domain: str, label: str) -> Record:
         relative = path.partition("/")[2]  # without FreeDom's name of the folder
-        if not relative:
-            raise ValueError(f"{path} is not a path in the set's folder")
+        check(relative, f"{path} is not a path in the set's folder")
         return Record(relative, label, domain=domain)
 
     records = (

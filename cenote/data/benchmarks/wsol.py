@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from ..checks import check
 from ..dataset import Dataset, pack
 from ..layout import check_layout
 from ..record import Box, Record
@@ -99,8 +100,7 @@ def read_lists(
 def _numbers(path: Path) -> dict[str, int]:
     numbers = {}
     for image, number in split_lines(path, 2, ","):
-        if not number.isdigit():
-            raise ValueError(f"{path}: the class of {image} is not a number but {number!r}")
+        check(number.isdigit(), f"{path}: the class of {image} is not a number but {number!r}")
         numbers[image] = int(number)
     return numbers
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from torchvision import tv_tensors
 from torchvision.transforms import v2
 
+from ..checks import check
 from ..dataset import Dataset
 from ..samplers import mix_seed
 from .registry import Bytes, corrupt, find_corruption
@@ -35,8 +36,7 @@ def with_corruption(
     model's preprocessing. Boxes are then left out.
     """
     find_corruption(name, severity)
-    if short is not None and short < 1:
-        raise ValueError(f"short must be at least 1 pixel, got {short}")
+    check(short is None or short >= 1, f"short must be at least 1 pixel, got {short}")
     result = dataset.select(range(len(dataset)))
     result.name = f"{dataset.name} ({name} {severity})"
     result.pixels = CorruptedPixels(dataset, name, severity, seed, short, interpolation)

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from ...options import suggest
+from ..checks import check
 
 Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
@@ -68,8 +69,7 @@ def find_corruption(name: str, severity: int = 1) -> Corruption:
         names = ", ".join(entry.name for entry in registered())
         hint = suggest(name, _registry) or f": {names}"
         raise ValueError(f"no corruption '{name}'{hint}")
-    if severity not in SEVERITIES:
-        raise ValueError(f"severity must be an integer from 1 to 5, got {severity}")
+    check(severity in SEVERITIES, f"severity must be an integer from 1 to 5, got {severity}")
     return _registry[name].function
 
 
@@ -86,8 +86,7 @@ def corrupt(image: AnyImage, name: str, severity: int = 3, seed: int = 0) -> Any
 
 
 def _apply(function: Corruption, x: Bytes, severity: int, seed: int) -> Bytes:
-    if not x.size:
-        raise ValueError(f"an image without pixels cannot be corrupted: {x.shape}")
+    check(x.size, f"an image without pixels cannot be corrupted: {x.shape}")
     result = function(x, int(severity), np.random.default_rng(seed % 2**64))
     if result.dtype != np.uint8:
         result = np.clip(result, 0, 255).astype(np.uint8)  # truncated, not rounded, as published

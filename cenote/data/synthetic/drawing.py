@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from ..checks import check
 from ..record import Box, Record
 from .canvas import DENSITIES, SceneCanvas
 from .classes import DISTRACTORS, SHAPES
@@ -99,8 +100,7 @@ class World:
         """
         plan = self.plan(i).changed(changes)
         if domain is not None:
-            if domain not in DOMAINS:
-                raise ValueError(f"no domain '{domain}': {', '.join(DOMAINS)}")
+            check(domain in DOMAINS, f"no domain '{domain}': {', '.join(DOMAINS)}")
             plan = replace(plan, domain=domain)
         key = (self.settings.seed, i)
         if self.settings.collage:

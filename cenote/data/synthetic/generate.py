@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
-import signal
 import sys
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,10 +12,11 @@ import numpy as np
 from PIL import Image
 from tqdm import tqdm
 
+from ..checks import check
 from ..dataset import Dataset, pack
 from ..files import write_atomically
 from ..images import BadImage, open_raw
-from ..inspection import available_cores
+from ..processes import available_cores, map_in_processes
 from ..record import Record
 from ..table import natural
 from .drawing import Pixels, World, make_record
@@ -63,7 +61,8 @@ def world(
     side = source.settings.size
     images = np.empty((len(source), side, side, 3), np.uint8)
     masks, records = np.empty((len(source), side, side), np.uint8), []
-    for i, (pixels, mask, record) in enumerate(for_each_image(_draw, source, (), jobs, progress)):
+    drawings = for_each_image(_draw, source, len(source), jobs, progress)
+    for i, (pixels, mask, record) in enumerate(drawings):
         images[i], masks[i] = pixels, mask
         records.append(record)
     dataset = pack(records, Path(), name)
@@ -85,7 +84,7 @@ def write_world(
     """
     out = Path(out)
     _prepare(source, out)
-    records = for_each_image(_write, source, (out,), jobs, progress)
+    records = for_each_image(_write, (source, out), len(source), jobs, progress)
     lines = [_annotation(record) for record in records]
     if sheet:
         with write_atomically(out / "sheet.png") as path:
@@ -105,16 +104,14 @@ def read_settings(out: Path) -> WorldSettings:
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         message = f"{path} is damaged: remove the folder, or choose another one"
         raise ValueError(message) from error
-    if version != VERSION:
-        raise ValueError(f"{path} has version {version}, not {VERSION}: choose another folder")
+    check(version == VERSION, f"{path} has version {version}, not {VERSION}: choose another folder")
     values = {key: tuple(v) if isinstance(v, list) else v for key, v in values.items()}
     return make_settings(None, **values)
 
 
 def _prepare(source: World, out: Path) -> None:
     """Write the settings; the folder must be empty or have the same settings."""
-    if out.exists() and not out.is_dir():
-        raise ValueError(f"{out} is a file: give a folder")
+    check(out.is_dir() or not out.exists(), f"{out} is a file: give a folder")
     settings = source.settings.as_json()
     if (out / "world.json").is_file():
         existing = read_settings(out).as_json()
@@ -122,16 +119,17 @@ def _prepare(source: World, out: Path) -> None:
         if different:
             names = ", ".join(different)
             raise ValueError(f"{out} has a world with another {names}: choose another folder")
-        if settings["images"] < existing["images"]:
-            raise ValueError(
-                f"{out} has a world of {existing['images']} images, more than {settings['images']}"
-            )
+        check(
+            settings["images"] >= existing["images"],
+            f"{out} has a world of {existing['images']} images, more than {settings['images']}",
+        )
     elif out.is_dir() and any(out.iterdir()):
         raise ValueError(f"{out} is not empty and contains no world: choose another folder")
     _write_text(out / "world.json", json.dumps({"version": VERSION, **settings}, indent=1) + "\n")
 
 
-def _write(source: World, i: int, out: Path) -> Record:
+def _write(target: tuple[World, Path], i: int) -> Record:
+    source, out = target
     plan = source.plan(i)
     record = make_record(plan, i, np.zeros((1, 1), np.uint8))
     image, mask = out / record.image, out / record.masks[0]
@@ -167,50 +165,15 @@ def _annotation(record: Record) -> dict[str, Any]:
     }
 
 
-# Many processes.
-
-Task = tuple[Callable[..., Any], World, tuple[Any, ...]]
-_task: Task  # of a worker process
-
-
 def for_each_image(
-    function: Callable[..., T],
-    source: World,
-    args: tuple[Any, ...] = (),
+    function: Callable[[Any, int], T],
+    shared: Any,
+    images: int,
     jobs: int | None = None,
     progress: bool = True,
-) -> Iterator[T]:
-    """Yield `function(world, i, *args)` for every image, in order, with a progress bar."""
-    n = len(source)
-    jobs = min(jobs or available_cores(), max(n // MIN_IMAGES_PER_PROCESS, 1))
-    bar = tqdm(total=n, unit="image", disable=None if progress else True, file=sys.stderr)
-    with bar:
-        if jobs == 1 or multiprocessing.current_process().daemon:  # daemons cannot have children
-            for i in range(n):
-                yield function(source, i, *args)
-                bar.update()
-            return
-        with _pool(jobs, (function, source, args)) as pool:
-            for result in pool.imap(_run_task, range(n), chunksize=16):
-                yield result
-                bar.update()
-
-
-def _pool(jobs: int, task: Task) -> Any:
-    # Forking needs no `if __name__ == "__main__"` in the caller's script. The children only draw.
-    context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
-    with warnings.catch_warnings():
-        # Python warns of forking beside threads, which the children do not touch.
-        warnings.simplefilter("ignore", DeprecationWarning)
-        return context.Pool(jobs, _start_worker, task)
-
-
-def _start_worker(*task: Any) -> None:
-    global _task
-    _task = task
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles it and ends its children
-
-
-def _run_task(i: int) -> Any:
-    function, source, args = _task
-    return function(source, i, *args)
+) -> Iterable[T]:
+    """Return `function(shared, i)` for every image, in order, with a progress bar."""
+    jobs = min(jobs or available_cores(), max(images // MIN_IMAGES_PER_PROCESS, 1))
+    results = map_in_processes(function, shared, range(images), 0 if jobs == 1 else jobs)
+    hidden = None if progress else True
+    return tqdm(results, total=images, unit="image", disable=hidden, file=sys.stderr)

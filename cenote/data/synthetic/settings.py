@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from ...options import suggest
+from ..checks import check
 from .canvas import DENSITIES
 from .classes import SHAPES, caption
 from .domains import DOMAINS
@@ -59,21 +60,21 @@ class WorldSettings:
             weights = tuple(float(value) for value in getattr(self, key))
             object.__setattr__(self, key, weights)
             valid = len(weights) == n and all(0 <= w < 1e9 for w in weights) and sum(weights) > 0
-            _check(valid, f"{key} must be {n} weights that are not all zero, got {weights}")
+            check(valid, f"{key} must be {n} weights that are not all zero, got {weights}")
         for key in ("bias", "test_bias", "occlusion"):
             value = getattr(self, key)
-            _check(0 <= value <= 1, f"{key} must be between 0 and 1, got {value}")
-        _check(self.images >= 1, f"images must be at least 1, got {self.images}")
+            check(0 <= value <= 1, f"{key} must be between 0 and 1, got {value}")
+        check(self.images >= 1, f"images must be at least 1, got {self.images}")
         low = 64 if self.collage else 32
-        _check(low <= self.size <= 1024, f"size must be {low} to 1024 pixels, got {self.size}")
-        _check(self.size % 2 == 0, f"size must be even, got {self.size}")
-        _check(0 <= self.distractors <= 20, f"distractors must be 0 to 20, got {self.distractors}")
-        _check(self.fine or not self.unseen, "unseen=True requires fine=True")
-        _check(
+        check(low <= self.size <= 1024, f"size must be {low} to 1024 pixels, got {self.size}")
+        check(self.size % 2 == 0, f"size must be even, got {self.size}")
+        check(0 <= self.distractors <= 20, f"distractors must be 0 to 20, got {self.distractors}")
+        check(self.fine or not self.unseen, "unseen=True requires fine=True")
+        check(
             self.unseen or not self.collage,
             "collage=True requires unseen=True (a world of an older version: generate it again)",
         )
-        _check(
+        check(
             not self.collage or len(self.classes) > SHARED_CLASSES,
             f"a collage needs more than {SHARED_CLASSES} classes",
         )
@@ -104,11 +105,11 @@ def make_settings(preset: str | None, **changes: Any) -> WorldSettings:
     name = (preset or "").removeprefix("world/")
     if preset is not None:
         presets = ", ".join(f"world/{preset}" for preset in PRESETS)
-        _check(name in PRESETS, f"no world '{preset}'{suggest(name, PRESETS)}: {presets}")
+        check(name in PRESETS, f"no world '{preset}'{suggest(name, PRESETS)}: {presets}")
     names = sorted(field.name for field in fields(WorldSettings))
     for key in changes:
         message = f"a world has no setting '{key}'{suggest(key, names)}: {', '.join(names)}"
-        _check(key in names, message)
+        check(key in names, message)
     return WorldSettings(**{**PRESETS.get(name, {}), **changes})
 
 
@@ -117,20 +118,15 @@ def _select(key: str, value: Any, available: list[str]) -> tuple[str, ...]:
     names = [str(name) for name in ([value] if isinstance(value, str | int) else value)]
     if len(names) == 1 and names[0].isdigit():
         count = int(names[0])
-        _check(1 <= count <= len(available), f"{key} must be 1 to {len(available)}, got {count}")
+        check(1 <= count <= len(available), f"{key} must be 1 to {len(available)}, got {count}")
         return tuple(available[:count])
     singular = "class" if key == "classes" else key.removesuffix("s")
     for name in names:
         hint = suggest(name, available)
-        _check(name in available, f"no {singular} '{name}'{hint}: {', '.join(available)}")
-    _check(bool(names), f"{key}: give at least one of {', '.join(available)}")
-    _check(len({*names}) == len(names), f"{key}: give each only once, got {', '.join(names)}")
+        check(name in available, f"no {singular} '{name}'{hint}: {', '.join(available)}")
+    check(bool(names), f"{key}: give at least one of {', '.join(available)}")
+    check(len({*names}) == len(names), f"{key}: give each only once, got {', '.join(names)}")
     return tuple(names)
-
-
-def _check(valid: bool, message: str) -> None:
-    if not valid:
-        raise ValueError(message)
 
 
 @dataclass(frozen=True)
@@ -164,8 +160,8 @@ class ImagePlan:
         subclasses = tuple(SHAPES[self.family].subclasses)
         choices = {**ATTRIBUTES, "scene": tuple(SCENES), "subclass": subclasses}
         for key, value in changes.items():
-            _check(key in choices, f"'{key}' cannot be changed: {', '.join(choices)}")
-            _check(value in choices[key], f"no {key} '{value}': {', '.join(choices[key])}")
+            check(key in choices, f"'{key}' cannot be changed: {', '.join(choices)}")
+            check(value in choices[key], f"no {key} '{value}': {', '.join(choices[key])}")
         return replace(self, **changes)
 
 
