@@ -1,8 +1,11 @@
-"""Images a second of each corruption: `python benchmarks/corruptions.py [--side 224] [--severity 3] [--rounds 3]`.
+"""Images per second of each corruption.
 
-Against the package imagecorruptions (pip install --no-deps imagecorruptions; OpenCV and scikit-image), where it is
-installed: both in one run, one thread, in turn, the best of the rounds. Its elastic transform is another one, and its
-frost is photographs. Half a minute, nearly all of it the package's glass blur.
+    python benchmarks/corruptions.py [--side 224] [--severity 3] [--rounds 3]
+
+Compared with the package imagecorruptions, if it is installed (pip install --no-deps
+imagecorruptions; OpenCV and scikit-image): both in one process with one thread, in turn, best of
+the rounds. Its elastic transform differs, and its frost uses photographs. Takes half a minute,
+nearly all of it for the package's glass blur.
 """
 
 from __future__ import annotations
@@ -27,11 +30,11 @@ def main() -> None:
     parser.add_argument("--side", type=int, default=224)
     parser.add_argument("--severity", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=3)
-    asked = parser.parse_args()
+    args = parser.parse_args()
     torch.set_num_threads(1)
-    y, x = np.mgrid[: asked.side, : asked.side]
+    y, x = np.mgrid[: args.side, : args.side]
     smooth = np.stack(
-        [128 + 100 * np.sin(x / 17), 255 * y / asked.side, 90 + 60 * np.cos((x + y) / 11)], 2
+        [128 + 100 * np.sin(x / 17), 255 * y / args.side, 90 + 60 * np.cos((x + y) / 11)], 2
     )
     image = np.clip(smooth + np.random.default_rng(0).normal(0, 9, smooth.shape), 0, 255).astype(
         np.uint8
@@ -42,10 +45,10 @@ def main() -> None:
     print("| corruption | Cenote images/s | imagecorruptions | ratio |\n|---|---|---|---|")
     ours = theirs = 0.0
     for name in CORRUPTIONS:
-        calls = {"ours": partial(corrupt, image, name, asked.severity)}
+        calls = {"ours": partial(corrupt, image, name, args.severity)}
         if peer is not None:
-            calls["theirs"] = partial(peer, image, asked.severity, name)
-        times = best_times(calls, asked.rounds)
+            calls["theirs"] = partial(peer, image, args.severity, name)
+        times = best_times(calls, args.rounds)
         ours += times["ours"]
         line = f"| {name} | {1 / times['ours']:.0f} "
         if peer is not None:

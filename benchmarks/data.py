@@ -1,14 +1,14 @@
-"""The loader against torchvision's: `python benchmarks/data.py [--images 800] [--workers 2] [--rounds 5] [--json]`.
+"""The data loader compared with torchvision's.
 
-Three questions, on files that are made in a temporary folder:
+    python benchmarks/data.py [--images 800] [--workers 2] [--rounds 5] [--json]
 
-speed    images/s of `cenote.data.loading.load` and of `ImageFolder` + `DataLoader`, with the same transforms and
-         workers, in turn in one process; the best round of each counts, and the ratio is what to look at.
-memory   what a forked worker holds for itself (USS) and its fair share of everything (PSS) after it has gone through
-         a million samples, against the list of tuples that ImageFolder keeps. Linux only.
-opening  seconds until a list of a million lines, and a tree of a hundred thousand files, is open.
+speed    images/s of `cenote.data.loading.load` and of `ImageFolder` + `DataLoader` with the same
+         transforms and workers, in turn in one process; best round of each.
+memory   what a forked worker holds for itself (USS) and its share of everything (PSS) after it has
+         read a million samples, compared with ImageFolder's list of tuples. Linux only.
+opening  seconds to open a list of a million lines and a tree of a hundred thousand files.
 
-About three minutes on two cores.
+The files are written to a temporary folder. Takes about three minutes on two cores.
 """
 
 from __future__ import annotations
@@ -40,28 +40,28 @@ def run(
     tree: int = 100_000,
     json: bool = False,
 ) -> None:
-    """Speed, memory and time to open, ours against torchvision's.
+    """Measure speed, memory and opening time, compared with torchvision.
 
     Args:
         images: JPEGs of 500 x 375 pixels to load.
-        workers: loading processes of each.
+        workers: loading processes of each loader.
         batch: images in a batch.
-        rounds: epochs of each that are timed.
+        rounds: timed epochs of each loader.
         listed: lines of the list.
         tree: files of the tree.
         json: print JSON.
     """
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        found = {
+        results = {
             "speed": list(speed(root / "photos", images, workers, batch, rounds)),
             "opening": opening(root, listed, tree),
             "memory": memory(root / "list.csv", listed),
         }
     if json:
-        print(to_json.dumps(found, indent=2))
+        print(to_json.dumps(results, indent=2))
     else:
-        report(found)
+        report(results)
 
 
 def speed(
@@ -87,14 +87,14 @@ def speed(
             persistent_workers=workers > 0,
         )
         ours = load(read_folders(root), transform, batch, workers, shuffle=True)
-        contestants: dict[str, Any] = {"ours": ours, "theirs": theirs}
-        for loader in contestants.values():
-            epoch(loader)  # workers start, files come into the system's cache
+        loaders: dict[str, Any] = {"ours": ours, "theirs": theirs}
+        for loader in loaders.values():
+            epoch(loader)  # start workers, fill the page cache
         times: dict[str, list[float]] = {"ours": [], "theirs": []}
         for turn in range(rounds):
-            for who in sorted(contestants, reverse=bool(turn % 2)):
-                times[who].append(timed(lambda loader=contestants[who]: epoch(loader)))
-        rates = {who: images / min(each) for who, each in times.items()}
+            for library in sorted(loaders, reverse=bool(turn % 2)):
+                times[library].append(timed(lambda loader=loaders[library]: epoch(loader)))
+        rates = {library: images / min(each) for library, each in times.items()}
         yield {
             "transform": name,
             **rates,
@@ -115,32 +115,34 @@ def opening(root: Path, listed: int, tree: int) -> dict[str, Any]:
         "theirs": lambda: ImageFolder(str(root / "tree")),
     }
     for open_it in folders.values():
-        open_it()  # names come into the system's cache
+        open_it()  # fill the page cache
     return {
         "lines": listed,
         "list": min(timed(lambda: read_list(root / "list.csv")) for _ in range(2)),
         "files": tree,
-        "tree": {who: min(timed(open_it) for _ in range(2)) for who, open_it in folders.items()},
+        "tree": {
+            library: min(timed(open_it) for _ in range(2)) for library, open_it in folders.items()
+        },
     }
 
 
 def memory(path: Path, listed: int) -> dict[str, Any]:
-    """Each in a fresh process that forks two workers; megabytes of one of them."""
+    """Return megabytes of one of two forked workers, each case in a new process."""
     if not Path("/proc/self/smaps_rollup").exists():
         return {}
     fresh = multiprocessing.get_context("spawn")
-    found: dict[str, Any] = {"samples": listed}
-    for who in ("nothing", "ours", "theirs"):
+    results: dict[str, Any] = {"samples": listed}
+    for library in ("nothing", "ours", "theirs"):
         queue = fresh.Queue()
-        parent = fresh.Process(target=hold, args=(who, path, queue))
+        parent = fresh.Process(target=hold, args=(library, path, queue))
         parent.start()
-        found[who] = queue.get()
+        results[library] = queue.get()
         parent.join()
-    return found
+    return results
 
 
-def hold(who: str, path: Path, queue: Any) -> None:
-    """Open the list, and let two workers go through all samples in an order of their own."""
+def hold(library: str, path: Path, queue: Any) -> None:
+    """Open the list, and let two workers read all samples in different orders."""
     from cenote.data import read_list
 
     holders: dict[str, Callable[[], Any]] = {
@@ -148,22 +150,22 @@ def hold(who: str, path: Path, queue: Any) -> None:
         "ours": lambda: read_list(path),
         "theirs": lambda: as_image_folder(path),
     }
-    samples = holders[who]()
+    samples = holders[library]()
     fork = multiprocessing.get_context("fork")
     reports, done = fork.Queue(), fork.Event()
     workers = [
-        fork.Process(target=go_through, args=(samples, seed, reports, done)) for seed in range(2)
+        fork.Process(target=read_samples, args=(samples, seed, reports, done)) for seed in range(2)
     ]
     for worker in workers:
         worker.start()
-    told = [reports.get() for _ in workers]  # each measured while the other still lives
+    sizes = [reports.get() for _ in workers]  # each measures while the other still runs
     done.set()
     for worker in workers:
         worker.join()
-    queue.put({key: round(sum(each[key] for each in told) / len(told), 1) for key in told[0]})
+    queue.put({key: round(sum(each[key] for each in sizes) / len(sizes), 1) for key in sizes[0]})
 
 
-def go_through(samples: Any, seed: int, reports: Any, done: Any) -> None:
+def read_samples(samples: Any, seed: int, reports: Any, done: Any) -> None:
     barrier = 0
     if samples is not None:
         is_ours = not isinstance(samples, list)
@@ -172,7 +174,7 @@ def go_through(samples: Any, seed: int, reports: Any, done: Any) -> None:
                 (samples.path(int(i)), samples.table.label.codes[i]) if is_ours else samples[i]
             )
             barrier += len(str(path)) + int(label)
-    time.sleep(2)  # the other worker is as far
+    time.sleep(2)  # until the other worker is done, too
     reports.put(resident())
     done.wait()
 
@@ -185,7 +187,7 @@ def as_image_folder(path: Path) -> list[tuple[str, int]]:
 
 
 def resident() -> dict[str, float]:
-    """Megabytes: held by this process alone, and its share of what it holds with others."""
+    """Return megabytes of this process alone (USS), and with its share of shared memory (PSS)."""
     sizes = {}
     for line in Path("/proc/self/smaps_rollup").read_text().splitlines()[1:]:
         key, size, *_ = line.split()
@@ -194,7 +196,7 @@ def resident() -> dict[str, float]:
 
 
 def make_photos(root: Path, images: int) -> None:
-    """Clouds of colour with some grain: JPEGs of a photograph's size and weight."""
+    """Write JPEGs with the dimensions and file size of photographs."""
     rng = np.random.default_rng(0)
     for i in range(images):
         small = Image.fromarray(rng.integers(0, 255, (24, 32, 3), dtype=np.uint8)).resize(
@@ -236,20 +238,26 @@ def timed(work: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
-def report(found: dict[str, Any]) -> None:
+def report(results: dict[str, Any]) -> None:
     print("images/s              ours   ImageFolder   ratio")
-    for row in found["speed"]:
+    for row in results["speed"]:
         print(f"{row['transform']:18}{row['ours']:8.0f}{row['theirs']:14.0f}{row['ratio']:8.2f}")
-    opened = found["opening"]
+    opened = results["opening"]
     print(f"\nopening {opened['lines']:,} lines: {opened['list']:.1f} s")
     print(f"opening {opened['files']:,} files: {opened['tree']['ours']:.2f} s, ", end="")
     print(f"ImageFolder {opened['tree']['theirs']:.2f} s")
-    if not found["memory"]:
+    if not results["memory"]:
         print("memory: this system has no /proc/PID/smaps_rollup", file=sys.stderr)
         return
-    print(f"\nMB a worker after {found['memory']['samples']:,} samples     USS      PSS")
-    for who, name in (("nothing", "no samples"), ("ours", "ours"), ("theirs", "a list of tuples")):
-        print(f"{name:36}{found['memory'][who]['uss']:8.1f}{found['memory'][who]['pss']:9.1f}")
+    print(f"\nMB a worker after {results['memory']['samples']:,} samples     USS      PSS")
+    for library, name in (
+        ("nothing", "no samples"),
+        ("ours", "ours"),
+        ("theirs", "a list of tuples"),
+    ):
+        print(
+            f"{name:36}{results['memory'][library]['uss']:8.1f}{results['memory'][library]['pss']:9.1f}"
+        )
 
 
 if __name__ == "__main__":

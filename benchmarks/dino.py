@@ -1,10 +1,12 @@
-"""What a step of DINO costs beyond its forward and backward passes: `python benchmarks/dino.py [--batch 8]`.
+"""The overhead of a DINO training step beyond its forward and backward passes.
 
-The passes: the student and its head forward and backward on all crops, those of a size together, the teacher forward
-on the large ones. The whole is the engine's own step: crops in, loss, centre, clipping, AdamW, the teacher follows. In
-turn in one process, on random crops that lie ready; the share is the median over rounds of what a round's two differ
-by. ViT-S with 2 + 6 crops as published. Minutes; `--backbone vit_micro --size 64 --local-size 24 --out 4096` takes
-seconds, `--profile` tells where a step's time beyond the passes goes.
+    python benchmarks/dino.py [--batch 8] [--profile]
+
+The passes: the student and its head forward and backward on all crops, grouped by size, and the
+teacher forward on the large crops. The whole step is that of the engine: loss, centre, clipping,
+AdamW, update of the teacher. Both run in turn in one process on random crops; the overhead is the
+median over rounds. ViT-S with 2 + 6 crops as published takes minutes; `--backbone vit_micro
+--size 64 --local-size 24 --out 4096` takes seconds. `--profile` shows where the time is spent.
 """
 
 from __future__ import annotations
@@ -34,24 +36,24 @@ BAR = 5.0
 
 
 class Bench:
-    def __init__(self, given: argparse.Namespace, folder: Path) -> None:
+    def __init__(self, args: argparse.Namespace, folder: Path) -> None:
         torch.manual_seed(0)
         data = open_dataset("world/tiny")  # its images are not used
-        settings = replace(DINO, batch=given.batch)
-        config = configure("dino", backbone=given.backbone, pool=given.pool, size=given.size)
+        settings = replace(DINO, batch=args.batch)
+        config = configure("dino", backbone=args.backbone, pool=args.pool, size=args.size)
         model = build_model(config)
         crops = build_augmentation(config, model)
         self.task = Dino(model, data, None, settings, crops, DinoConfig())
         self.engine = Engine(self.task, settings, folder)
-        self.engine.epoch = 1  # the head's last layer learns
-        sizes = [given.size] * 2 + [given.local_size] * given.local
-        views = [torch.randn(given.batch, 3, size, size) for size in sizes]
+        self.engine.epoch = 1  # the last layer of the head is trained
+        sizes = [args.size] * 2 + [args.local_size] * args.local
+        views = [torch.randn(args.batch, 3, size, size) for size in sizes]
         self.batch = Batch(
-            views, torch.zeros(given.batch, dtype=torch.long), torch.arange(given.batch), [], []
+            views, torch.zeros(args.batch, dtype=torch.long), torch.arange(args.batch), [], []
         )
         self.crops = group_by_size(views)
-        rows = len(sizes) * given.batch
-        self.gradient = torch.randn(rows, given.out) / rows
+        rows = len(sizes) * args.batch
+        self.gradient = torch.randn(rows, args.out) / rows
 
     def passes(self) -> None:
         module = self.task.module.train()
@@ -73,19 +75,19 @@ def seconds(call: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def watch_parts(bench: Bench) -> dict[str, float]:
-    """Seconds of one step in what is not a pass."""
+def profile_step(bench: Bench) -> dict[str, float]:
+    """Return the seconds of one step outside the passes."""
     from cenote.train.tasks import dino
 
-    found: dict[str, float] = {}
+    durations: dict[str, float] = {}
 
     def timed(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
-        def run(*given: Any, **named: Any) -> Any:
+        def run(*args: Any, **named: Any) -> Any:
             started = time.perf_counter()
             try:
-                return call(*given, **named)
+                return call(*args, **named)
             finally:
-                found[name] = found.get(name, 0.0) + time.perf_counter() - started
+                durations[name] = durations.get(name, 0.0) + time.perf_counter() - started
 
         return run
 
@@ -103,9 +105,9 @@ def watch_parts(bench: Bench) -> dict[str, float]:
             place, name, timed(f"{getattr(place, '__name__', type(place).__name__)}.{name}", call)
         )
     bench.whole()
-    for place, name, call, own in before:
-        setattr(place, name, call) if own else delattr(place, name)
-    return found
+    for place, name, call, is_instance_attribute in before:
+        setattr(place, name, call) if is_instance_attribute else delattr(place, name)
+    return durations
 
 
 def main() -> None:
@@ -121,28 +123,29 @@ def main() -> None:
     parser.add_argument("--out", type=int, default=65536)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--profile", action="store_true")
-    given = parser.parse_args()
+    args = parser.parse_args()
     keep_memory()  # as `cenote dino` does
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(given, Path(folder))
+        bench = Bench(args, Path(folder))
         pairs = []
-        for i in range(given.rounds + 1):
+        for i in range(args.rounds + 1):
             order = (
                 (bench.passes, bench.whole) if i % 2 else (bench.whole, bench.passes)
-            )  # nobody always runs first
+            )  # neither always runs first
             times = {call.__name__: seconds(call) for call in order}
             pairs += [(times["passes"], times["whole"])] if i else []  # the first round warms up
         passes, whole = (min(column) for column in zip(*pairs, strict=True))
         share = median(100 * (b - a) / a for a, b in pairs)
-        crops = f"2 x {given.size} + {given.local} x {given.local_size}"
+        crops = f"2 x {args.size} + {args.local} x {args.local_size}"
         print(
             "| network | crops | batch | passes ms | whole step ms | overhead | best against best | bar |"
         )
         print("|---|---|---|---|---|---|---|---|")
-        told = f"{1000 * passes:.0f} | {1000 * whole:.0f} | {share:.1f}% | {100 * (whole / passes - 1):.1f}% | {BAR:g}%"
-        print(f"| {given.backbone}, {given.pool} | {crops} | {given.batch} | {told} |")
-        if given.profile:
-            for name, spent in sorted(watch_parts(bench).items(), key=lambda item: -item[1]):
+        overhead = f"{share:.1f}% | {100 * (whole / passes - 1):.1f}%"
+        cells = f"{1000 * passes:.0f} | {1000 * whole:.0f} | {overhead} | {BAR:g}%"
+        print(f"| {args.backbone}, {args.pool} | {crops} | {args.batch} | {cells} |")
+        if args.profile:
+            for name, spent in sorted(profile_step(bench).items(), key=lambda item: -item[1]):
                 print(
                     f"{name:32s} {1000 * spent:8.1f} ms  {100 * spent / passes:5.2f}% of the passes"
                 )

@@ -1,10 +1,12 @@
-"""Time and memory of localization: `python benchmarks/localization.py [--rounds 5] [--maps 16] [--only cuts]`.
+"""Time and memory of localization metrics and TokenCut.
 
-MaxBoxAccV2 against the loop over thresholds with OpenCV, PxAP against numpy's histograms, both as the published
-programs do it, on random maps enlarged to 224 x 224; TokenCut by Lanczos against the dense generalised eigenproblem
-that the published program solves, at 900 patches. All run in turn; the best of the rounds counts. One minute.
-`--stream 50000` also evaluates that many images one by one and prints the memory that took.
-Needs numba and opencv-python-headless.
+    python benchmarks/localization.py [--rounds 5] [--maps 16] [--only cuts] [--stream 50000]
+
+MaxBoxAccV2 compared with a loop over thresholds with OpenCV, PxAP with numpy histograms, both as in
+the published programs, on random maps enlarged to 224 x 224; TokenCut by Lanczos iteration compared
+with the dense generalised eigenproblem of the published program, at 900 patches. In turn, best of
+the rounds; takes a minute. `--stream` also evaluates that many images one by one and prints the
+memory. Needs opencv-python-headless.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ BARS = {(14, 0.01): 4, (56, 0.01): 15, (14, 0.001): 40, (56, 0.001): 40}
 
 
 def random_maps(count: int, cells: int, seed: int = 0) -> np.ndarray[Any, Any]:
-    """Noise with a blob in the middle, cells x cells, enlarged."""
+    """Return noise with a central blob, cells x cells, enlarged to SIDE."""
     grid = np.linspace(-1, 1, cells)
     blob = np.exp(-2 * (grid[:, None] ** 2 + grid**2))
     noise = np.random.default_rng(seed).random((count, cells, cells))
@@ -37,13 +39,13 @@ def random_maps(count: int, cells: int, seed: int = 0) -> np.ndarray[Any, Any]:
 
 
 def opencv_loop(maps: np.ndarray[Any, Any], interval: float) -> list[float]:
-    """The published protocol, threshold by threshold."""
+    """Compute MaxBoxAccV2 as the published protocol does, threshold by threshold."""
     thresholds = np.arange(0, 1, interval)
     scale = np.array([SIDE / IMAGE[0], SIDE / IMAGE[1]] * 2)
     truth = np.trunc(np.array(TRUTH) * scale)
     right = np.zeros((3, len(thresholds)))
-    for one in maps:
-        levels, corners, counts = (one * 255).astype(np.uint8), [], []
+    for score_map in maps:
+        levels, corners, counts = (score_map * 255).astype(np.uint8), [], []
         for t in thresholds:
             _, binary = cv2.threshold(levels, int(t * levels.max()), 255, cv2.THRESH_BINARY)
             contours = cv2.findContours(binary, cv2.RETR_TREE, cv2.CHAIN_APPROX_SIMPLE)[0]
@@ -114,7 +116,7 @@ def pixels(rounds: int, count: int) -> None:
 def patch_features(
     noise: float, shared: float = 0.0, grid: tuple[int, int] = (30, 30), dim: int = 384
 ) -> np.ndarray[Any, Any]:
-    """A ground with two objects, each with a direction of its own and one they share, in noise: (N, 384)."""
+    """Return noisy features (N, 384) of a background and two objects that share a direction."""
     rng = np.random.default_rng(0)
     kinds = np.zeros(grid, int)
     kinds[8:20, 5:17], kinds[18:26, 19:27] = 1, 2
@@ -125,7 +127,7 @@ def patch_features(
 
 
 def dense_cut(features: np.ndarray[Any, Any], grid: tuple[int, int]) -> np.ndarray[Any, Any]:
-    """The mask of TokenCut as published: every entry of D and E, LAPACK's generalised solver."""
+    """Compute the mask of TokenCut as published, with LAPACK's generalised eigenvalue solver."""
     e = np.where(graph(features, 0.2), 1.0, EPS)
     d = np.diag(e.sum(1))
     y = scipy.linalg.eigh(d - e, d, subset_by_index=[1, 2])[1][:, 0]
@@ -136,7 +138,7 @@ def dense_cut(features: np.ndarray[Any, Any], grid: tuple[int, int]) -> np.ndarr
 
 
 def cuts(rounds: int, count: int) -> None:
-    """`count` is of no use here: one image at a time."""
+    """Compare TokenCut solvers, one image at a time; `count` is unused."""
     print(
         "\n| TokenCut, 900 patches | near pairs | dense ms | Lanczos ms | ratio | bar |\n|---|---|---|---|---|---|"
     )
@@ -166,7 +168,7 @@ def cuts(rounds: int, count: int) -> None:
 
 
 def stream(images: int) -> None:
-    """Peak memory of the process before and after."""
+    """Print the peak memory before and after evaluating `images` maps."""
     few = random_maps(16, 14)
 
     def score_maps() -> Iterator[Any]:
@@ -190,13 +192,13 @@ def main() -> None:
     parser.add_argument("--maps", type=int, default=16)
     parser.add_argument("--stream", type=int, default=0, metavar="IMAGES")
     sections = {"boxes": boxes, "pixels": pixels, "cuts": cuts}
-    parser.add_argument("--only", choices=sections, help="one section alone")
-    asked = parser.parse_args()
+    parser.add_argument("--only", choices=sections, help="run only this section")
+    args = parser.parse_args()
     for name, section in sections.items():
-        if asked.only in (None, name):
-            section(asked.rounds, asked.maps)
-    if asked.stream:
-        stream(asked.stream)
+        if args.only in (None, name):
+            section(args.rounds, args.maps)
+    if args.stream:
+        stream(args.stream)
 
 
 if __name__ == "__main__":

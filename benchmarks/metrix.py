@@ -1,11 +1,13 @@
-"""What Metrix costs: `python benchmarks/metrix.py [--batch 100] [--size 224] [--rounds 3]`.
+"""The cost of Metrix.
 
-First, 8,000 mixed pairs (100 embeddings of 512 dimensions, 5 classes, anchor-negative) through the Gram matrix against
-mixing them, alone and with the loss over them, which is the same for both. Then the share that Metrix adds to a
-training step of a network: whole steps in turn, the best of the rounds; and the same from the feature maps on (loss,
-and gradient to the maps), which is all that differs and is not drowned by the noise of the rest. Memory: the most that
-torch held in a step.
-A minute a step for ResNet-50 at the default size on two cores; `--batch 10 --size 64` takes seconds.
+    python benchmarks/metrix.py [--batch 100] [--size 224] [--rounds 3]
+
+First, 8,000 mixed pairs (100 embeddings of 512 dimensions, 5 classes, anchor-negative) through the
+Gram matrix compared with explicit mixing, alone and with the loss. Then the overhead of Metrix in a
+training step: whole steps in turn, best of the rounds; and the same from the feature maps on (loss,
+and gradient to the maps), which is all that differs and is less noisy. Memory is the peak of torch
+in a step. A step of ResNet-50 at the default size takes a minute on two cores; `--batch 10 --size
+64` takes seconds.
 """
 
 from __future__ import annotations
@@ -25,16 +27,23 @@ from cenote.losses.mixing import mixed_similarity
 from cenote.pooling import MixablePool
 from cenote.predict.timing import best_times, peak_memory
 
-EVERY = 10**6  # more than any batch has: the default draws 16 where the pool has to see a mixture
+ALL_NEGATIVES = (
+    10**6
+)  # more than a batch has; by default 16 are drawn if the pool needs the mixture
 # (name, pool, Metrix or none, bar in percent of the clean step)
-RIVALS = [
+VARIANTS = [
     ("plain", "gap", None, None),
     ("embed", "gap", Metrix(("embed",)), 5),
-    ("plain once more", "gap", None, None),  # what is noise
+    ("plain once more", "gap", None, None),  # measures the noise
     ("feature, linear pool", "gap", Metrix(("feature",)), 40),
     ("feature, gap+max", "gap+max", Metrix(("feature",)), 40),
     ("feature, simpool", "simpool", Metrix(("feature",)), 40),
-    ("feature, simpool, every partner", "simpool", Metrix(("feature",), negatives=EVERY), None),
+    (
+        "feature, simpool, every partner",
+        "simpool",
+        Metrix(("feature",), negatives=ALL_NEGATIVES),
+        None,
+    ),
 ]
 
 
@@ -67,21 +76,21 @@ def gram_against_explicit(rounds: int) -> None:
     assert torch.allclose(of_gram(), of_explicit(), atol=1e-6) and torch.allclose(
         *slopes, atol=1e-6
     )
-    found = best_times(
+    durations = best_times(
         {
             "explicit": lambda: explicit().sum().backward(),
             "gram": lambda: gram().sum().backward(),
             "of explicit": lambda: of_explicit().backward(),
             "of gram": lambda: of_gram().backward(),
         },
-        max(rounds, 20),  # a millisecond is soon disturbed
+        max(rounds, 20),  # milliseconds are noisy
     )
     print(
         f"| {len(a)} mixed pairs, value and gradient | explicit ms | Gram ms | ratio | bar |\n|---|---|---|---|---|"
     )
-    for told, key, bar in (("similarities", "", "50"), ("multi-similarity of them", "of ", "")):
-        slow, fast = found[f"{key}explicit"], found[f"{key}gram"]
-        print(f"| {told} | {1e3 * slow:.1f} | {1e3 * fast:.2f} | {slow / fast:.0f} | {bar} |")
+    for cells, key, bar in (("similarities", "", "50"), ("multi-similarity of them", "of ", "")):
+        slow, fast = durations[f"{key}explicit"], durations[f"{key}gram"]
+        print(f"| {cells} | {1e3 * slow:.1f} | {1e3 * fast:.2f} | {slow / fast:.0f} | {bar} |")
     print()
 
 
@@ -119,34 +128,43 @@ def shares(batch: int, size: int, rounds: int, name: str) -> None:
     images, labels = torch.randn(batch, 3, size, size), torch.arange(batch) // 5
     loss = create_metric_loss("multi-similarity", int(labels.max()) + 1, 512)
     with torch.no_grad():
-        kept = backbone(images).flatten(2).mT.contiguous()  # (B, N, D)
-    tops = {pool: Embedder(pool, kept.shape[-1]) for _, pool, _, _ in RIVALS}
+        feature_maps = backbone(images).flatten(2).mT.contiguous()  # (B, N, D)
+    tops = {pool: Embedder(pool, feature_maps.shape[-1]) for _, pool, _, _ in VARIANTS}
 
-    def step(top: Embedder, metrix: Metrix | None, by: torch.optim.Optimizer) -> None:
-        by.zero_grad()
+    def step(top: Embedder, metrix: Metrix | None, optimizer: torch.optim.Optimizer) -> None:
+        optimizer.zero_grad()
         objective(loss, top, metrix, backbone(images).flatten(2).mT, labels).backward()
-        by.step()
+        optimizer.step()
 
     def tail(top: Embedder, metrix: Metrix | None) -> None:
-        objective(loss, top, metrix, kept.clone().requires_grad_(), labels).backward()
+        objective(loss, top, metrix, feature_maps.clone().requires_grad_(), labels).backward()
 
     steps, tails = {}, {}
-    for title, pool, metrix, _ in RIVALS:
+    for title, pool, metrix, _ in VARIANTS:
         optimizer = torch.optim.AdamW([*backbone.parameters(), *tops[pool].parameters()], lr=0)
         steps[title] = partial(step, tops[pool], metrix, optimizer)
         tails[title] = partial(tail, tops[pool], metrix)
         tails[pool] = partial(tail, tops[pool], None)
-    above, whole = best_times(tails, max(rounds, 5)), best_times(steps, rounds)
+    tail_times, step_times = best_times(tails, max(rounds, 5)), best_times(steps, rounds)
     print(f"{name}, batch {batch}, {size} px, multi-similarity, AdamW:\n")
     print(
         "| Metrix | step s | GB | more than plain % | by what follows the maps % | bar % |\n|---|---|---|---|---|---|"
     )
-    for title, pool, _, bar in RIVALS:
-        more, own = whole[title] / whole["plain"] - 1, (above[title] - above[pool]) / whole["plain"]
-        told = f"{100 * more:.1f} | {100 * own:.2f} | {bar or ''}" if title != "plain" else "| |"
+    for title, pool, _, bar in VARIANTS:
+        overhead, tail_overhead = (
+            step_times[title] / step_times["plain"] - 1,
+            (tail_times[title] - tail_times[pool]) / step_times["plain"],
+        )
+        cells = (
+            f"{100 * overhead:.1f} | {100 * tail_overhead:.2f} | {bar or ''}"
+            if title != "plain"
+            else "| |"
+        )
         backbone.zero_grad()  # gradients of the step before would be freed in this one
         tops[pool].zero_grad()
-        print(f"| {title} | {whole[title]:.2f} | {peak_memory(steps[title]) / 1e9:.2f} | {told} |")
+        print(
+            f"| {title} | {step_times[title]:.2f} | {peak_memory(steps[title]) / 1e9:.2f} | {cells} |"
+        )
 
 
 def main() -> None:
@@ -157,10 +175,10 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--backbone", default="resnet50")
-    chosen = parser.parse_args()
+    args = parser.parse_args()
     keep_memory()
-    gram_against_explicit(chosen.rounds)
-    shares(chosen.batch, chosen.size, chosen.rounds, chosen.backbone)
+    gram_against_explicit(args.rounds)
+    shares(args.batch, args.size, args.rounds, args.backbone)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,9 @@
-"""A probe on cached features against re-running the frozen backbone in every epoch: `python benchmarks/probe.py`.
+"""A probe on cached features compared with running the frozen backbone in every epoch.
 
-Both train SimPool and a head on the same images in one process; an epoch of each is timed in turn, the best counts.
+    python benchmarks/probe.py
+
+Both train SimPool and a head on the same images in one process; an epoch of each is timed in turn,
+best of the rounds.
 """
 
 from __future__ import annotations
@@ -31,30 +34,28 @@ def main() -> None:
     parser.add_argument("--backbone", default="lite0")
     parser.add_argument("--pool", default="simpool")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument(
-        "--plain", action="store_true", help="give freed memory back to the system, as Python does"
-    )
-    given = parser.parse_args()
-    if not given.plain:
+    parser.add_argument("--plain", action="store_true", help="return freed memory to the system")
+    args = parser.parse_args()
+    if not args.plain:
         keep_memory()  # as `cenote fit` does
-    data = world("small", images=given.images, progress=False)
-    frozen = FrozenBackbone(create_backbone(given.backbone, pretrained=True))
+    data = world("small", images=args.images, progress=False)
+    frozen = FrozenBackbone(create_backbone(args.backbone, pretrained=True))
     torch.manual_seed(0)
-    state = TrainState("probe", frozen.create_head(given.pool, len(data.classes)), PROBE)
+    state = TrainState("probe", frozen.create_head(args.pool, len(data.classes)), PROBE)
 
     def learn(features: object, labels: torch.Tensor) -> None:
         F.cross_entropy(state.module.train()(features), labels).backward()
         state.step(1.0, None)
 
-    def rerun(part: int) -> float:
-        """An epoch in which every image goes through the backbone; timed on a part of them."""
-        some = data.select(range(min(part, len(data))))
+    def rerun(count: int) -> float:
+        """Return the seconds of an epoch with the backbone, extrapolated from `count` images."""
+        subset = data.select(range(min(count, len(data))))
         started = time.perf_counter()
-        for batch in load(some, frozen.backbone.preprocessing.transform(), PROBE.batch):
+        for batch in load(subset, frozen.backbone.preprocessing.transform(), PROBE.batch):
             with torch.no_grad():
                 features = frozen.backbone(batch.images)
             learn(features, batch.labels)
-        return (time.perf_counter() - started) * len(data) / len(some)
+        return (time.perf_counter() - started) * len(data) / len(subset)
 
     with tempfile.TemporaryDirectory() as folder:
         started = time.perf_counter()
@@ -68,21 +69,21 @@ def main() -> None:
                 learn(features, labels)
             return time.perf_counter() - started
 
-        probe()  # the file comes into the system's cache
-        times = [(probe(), rerun(512)) for _ in range(given.rounds)]
-    epoch, whole = (min(column) for column in zip(*times, strict=True))
+        probe()  # fill the page cache
+        times = [(probe(), rerun(512)) for _ in range(args.rounds)]
+    epoch, rerun_epoch = (min(column) for column in zip(*times, strict=True))
     report = {
         "images": len(data),
-        "backbone": given.backbone,
-        "pool": given.pool,
+        "backbone": args.backbone,
+        "pool": args.pool,
         "threads": torch.get_num_threads(),
-        "freed_memory": "given back" if given.plain else "kept",
+        "freed_memory": "given back" if args.plain else "kept",
         "features_once_seconds": round(extraction, 1),
         "probe_images_per_second": round(len(data) / epoch),
-        "rerun_images_per_second": round(len(data) / whole, 1),
-        "ratio_of_an_epoch": round(whole / epoch, 1),
+        "rerun_images_per_second": round(len(data) / rerun_epoch, 1),
+        "ratio_of_an_epoch": round(rerun_epoch / epoch, 1),
         f"ratio_of_{PROBE.epochs}_epochs": round(
-            PROBE.epochs * whole / (extraction + PROBE.epochs * epoch), 1
+            PROBE.epochs * rerun_epoch / (extraction + PROBE.epochs * epoch), 1
         ),
     }
     print(json.dumps(report, indent=2))

@@ -1,15 +1,19 @@
-"""The index at 200,000 x 512: `python benchmarks/search.py [--rows 200000] [--rounds 7] [--only exact weicom ...]`.
+"""The index with 200,000 vectors of 512 dimensions.
 
-exact        top 10 of one query from the index on disk, against `X @ q` and topk on a matrix in memory; bar 1.5x.
-weicom       statistics in closed form and 500 candidates of one search, against a full scan of both modalities; bar:
-             as fast, and the same top 10. So `cenote search` asks Milvus, faiss, and a folder whose similarities do not
-             fit its budget; a smaller folder it scans.
-approximate  recall@10 and time against exact search of the same index, on clusters; bars 0.95 and 10x.
-memory       what exact search takes for itself beside the matrix, against the budget it was given. Linux only.
-reindex      `cenote index` on 10,000 images that have not changed; bar: seconds.
+    python benchmarks/search.py [--rows 200000] [--rounds 7] [--only exact weicom ...]
 
-Contenders take turns in one process, and the best round of each counts: the ratio is what to look at. Four minutes on
-two cores, of which most go into building the indexes; `--rows 20000` takes seconds. Needs faiss-cpu.
+exact        top 10 of one query from the index on disk, compared with `X @ q` and topk on a matrix
+             in memory; at most 1.5 times as long.
+weicom       statistics in closed form and 500 candidates of one search, compared with a full scan
+             of both modalities; must be as fast and return the same top 10. `cenote search` uses it
+             for Milvus, faiss and folders whose similarities exceed its memory budget.
+approximate  recall@10 and time compared with exact search of the same index, on clusters; recall at
+             least 0.95, 10 times as fast.
+memory       memory of exact search beside the matrix, compared with its budget. Linux only.
+reindex      `cenote index` on 10,000 unchanged images; must take seconds.
+
+All run in turn in one process, best round of each. Takes four minutes on two cores, most of it to
+build the indexes; `--rows 20000` takes seconds. Needs faiss-cpu.
 """
 
 from __future__ import annotations
@@ -37,16 +41,16 @@ from cenote.search.methods import compose
 from cenote.search.store import ImageEntry, IndexDescription
 from cenote.search.weicom import weicom_scores
 
-PARTS = ("exact", "weicom", "approximate", "memory", "reindex")
+SECTIONS = ("exact", "weicom", "approximate", "memory", "reindex")
 STATUS = Path("/proc/self/status")
 
 
 def clusters(rows: int, dim: int, centres: int, seed: int) -> Tensor:
-    """Around common centres, as images of things lie."""
+    """Return normalized vectors around common centres."""
     around = torch.randn(centres, dim, generator=torch.Generator().manual_seed(0))
-    draw = torch.Generator().manual_seed(seed)
-    x = around[torch.randint(centres, (rows,), generator=draw)]
-    x += 0.7 * torch.randn(rows, dim, generator=draw)
+    rng = torch.Generator().manual_seed(seed)
+    x = around[torch.randint(centres, (rows,), generator=rng)]
+    x += 0.7 * torch.randn(rows, dim, generator=rng)
     return torch.nn.functional.normalize(x, dim=1)
 
 
@@ -62,21 +66,21 @@ def index_of(folder: Path, x: Tensor) -> LocalStore:
     return index
 
 
-def take_turns(contenders: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """Seconds of the best round of each."""
-    best = dict.fromkeys(contenders, float("inf"))
+def time_in_turn(candidates: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+    """Return the seconds of the best round of each."""
+    best = dict.fromkeys(candidates, float("inf"))
     for turn in range(rounds + 1):  # the first one warms up
-        for name in sorted(contenders, reverse=bool(turn % 2)):
+        for name in sorted(candidates, reverse=bool(turn % 2)):
             start = time.perf_counter()
-            contenders[name]()
-            spent = time.perf_counter() - start
-            best[name] = min(best[name], spent) if turn else best[name]
+            candidates[name]()
+            seconds = time.perf_counter() - start
+            best[name] = min(best[name], seconds) if turn else best[name]
     return best
 
 
 def exact(index: LocalStore, x: Tensor, queries: Tensor, rounds: int) -> None:
     q = queries[0]
-    best = take_turns(
+    best = time_in_turn(
         {"bare": lambda: (x @ q).topk(10), "ours": lambda: index.nearest(q[None], 10)}, rounds
     )
     same = index.nearest(q[None], 10)[1][0].tolist() == (x @ q).topk(10).indices.tolist()
@@ -103,12 +107,12 @@ def full_scan(x: Tensor, image: Tensor, text: Tensor, weight: float) -> tuple[Te
 def both_modalities(index: LocalStore, x: Tensor, queries: Tensor, rounds: int) -> None:
     image, text = queries[1], queries[2]
     index.moments()  # kept with the index, read once
-    contenders = {
+    candidates = {
         "closed": lambda: closed_form(index, image, text, 0.4),
         "full": lambda: full_scan(x, image, text, 0.4),
     }
-    best = take_turns(contenders, rounds)
-    shared, apart = 0, 0.0
+    best = time_in_turn(candidates, rounds)
+    shared, difference = 0, 0.0
     for i in range(0, 20, 2):
         for weight in (0.3, 0.6):
             a, b = (
@@ -116,32 +120,32 @@ def both_modalities(index: LocalStore, x: Tensor, queries: Tensor, rounds: int) 
                 full_scan(x, queries[i], queries[i + 1], weight),
             )
             shared += len(set(a[1].tolist()) & set(b[1].tolist()))
-            apart = max(apart, float((a[0] - b[0]).abs().max()))
+            difference = max(difference, float((a[0] - b[0]).abs().max()))
     print(f"weicom: closed form {1e3 * best['closed']:.1f} ms, full scan {1e3 * best['full']:.1f} ms: "
           f"{best['full'] / best['closed']:.2f}x as fast (bar 1); {shared / 2:.1f}% of the top 10 shared, "
-          f"scores apart by {apart:.0e}")  # fmt: skip
+          f"scores apart by {difference:.0e}")  # fmt: skip
 
 
 def approximately(index: LocalStore, queries: Tensor, rounds: int) -> None:
     start = time.perf_counter()
     about = build(index)
-    spent = time.perf_counter() - start
+    seconds = time.perf_counter() - start
     index.open_approximate()
     if index.approximate is None:
         print(
             f"approximate: recall@10 {about['recall@10']['images']:.3f} is below {about['target']}: stays exact"
         )
         return
-    contenders = {
+    candidates = {
         "faiss": lambda: index.nearest(queries[:1], 10),
         "exact": lambda: index.exact(queries[:1], 10),
     }
-    best = take_turns(contenders, rounds)
+    best = time_in_turn(candidates, rounds)
     found, truth = index.nearest(queries, 10)[1], index.exact(queries, 10)[1]
     recall = float((found[:, :, None] == truth[:, None]).any(1).double().mean())
     print(f"approximate: recall@10 {recall:.3f} (bar 0.95; told when built {about['recall@10']['images']:.3f}), "
           f"{1e3 * best['faiss']:.2f} ms, exact {1e3 * best['exact']:.1f} ms: {best['exact'] / best['faiss']:.0f}x "
-          f"as fast (bar 10); built in {spent:.0f} s")  # fmt: skip
+          f"as fast (bar 10); built in {seconds:.0f} s")  # fmt: skip
     index.approximate = None
 
 
@@ -150,32 +154,32 @@ def memory(folder: Path, queries: Tensor, budget: int = 64 << 20) -> None:
         return
     index = LocalStore.open(folder, budget=budget)
     index.exact(queries[:2], 10)
-    for name, asked in (("1 query", queries[:1]), (f"{len(queries)} queries", queries)):
-        before, most, done = anonymous(), 0.0, threading.Event()
+    for name, args in (("1 query", queries[:1]), (f"{len(queries)} queries", queries)):
+        before, peak, done = anonymous(), 0.0, threading.Event()
 
         def watch(stop: threading.Event = done) -> None:
-            nonlocal most
+            nonlocal peak
             while not stop.wait(0.001):
-                most = max(most, anonymous())
+                peak = max(peak, anonymous())
 
         watcher = threading.Thread(target=watch)
         watcher.start()
-        index.exact(asked, 10)
+        index.exact(args, 10)
         done.set()
         watcher.join()
         print(
-            f"memory: {name}: {max(most - before, 0):.0f} MB beside the matrix, budget {budget / 2**20:.0f} MB"
+            f"memory: {name}: {max(peak - before, 0):.0f} MB beside the matrix, budget {budget / 2**20:.0f} MB"
         )
 
 
 def anonymous() -> float:
-    """Megabytes that are no file's."""
+    """Return megabytes of anonymous memory."""
     line = next(line for line in STATUS.read_text().splitlines() if line.startswith("RssAnon"))
     return int(line.split()[1]) / 1024
 
 
 class Mean:
-    """A model that costs nothing: what is timed is the walk."""
+    """A model without cost, so that the walk over the files is timed."""
 
     name = identity = "text-space"
     dim = 3
@@ -191,11 +195,11 @@ def reindex(root: Path, images: int) -> None:
     from cenote.search.index import open_images, source_of, update_index
 
     photos = root / "photos"
-    draw = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     for i in range(images):
         path = photos / f"{i % 100}" / f"{i}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(draw.integers(0, 255, (24, 32, 3), np.uint8)).save(path)
+        Image.fromarray(rng.integers(0, 255, (24, 32, 3), np.uint8)).save(path)
     index = LocalStore.open(root / "photographs", IndexDescription("text-space", "text-space", 3))
     update_index(
         index, open_images([str(photos)]), Mean(), source=source_of([str(photos)]), batch=500
@@ -214,7 +218,7 @@ def reindex(root: Path, images: int) -> None:
         if changed:
             os.remove(photos / "0" / "0.jpg")
         start, before = time.perf_counter(), os.times()
-        told = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+        output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
         after = os.times()
         cpu = (
             after.children_user
@@ -222,8 +226,8 @@ def reindex(root: Path, images: int) -> None:
             - before.children_user
             - before.children_system
         )
-        spent = f"{time.perf_counter() - start:.1f} s, {cpu:.1f} s of CPU"
-        print(f"reindex: {spent} for the whole command: {told.strip().partition(': ')[2]}")
+        seconds = f"{time.perf_counter() - start:.1f} s, {cpu:.1f} s of CPU"
+        print(f"reindex: {seconds} for the whole command: {output.strip().partition(': ')[2]}")
 
 
 def main() -> None:
@@ -234,29 +238,29 @@ def main() -> None:
     parser.add_argument("--dim", type=int, default=512)
     parser.add_argument("--images", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS)
-    asked = parser.parse_args()
+    parser.add_argument("--only", nargs="+", choices=SECTIONS, default=SECTIONS)
+    args = parser.parse_args()
     with TemporaryDirectory() as folder, torch.inference_mode():
         root = Path(folder)
-        if set(asked.only) - {"reindex"}:
-            centres = max(10, asked.rows // 100)
+        if set(args.only) - {"reindex"}:
+            centres = max(10, args.rows // 100)
             x, queries = (
-                clusters(asked.rows, asked.dim, centres, 1),
-                clusters(200, asked.dim, centres, 2),
+                clusters(args.rows, args.dim, centres, 1),
+                clusters(200, args.dim, centres, 2),
             )
             index = index_of(root / "ix", x)
-            print(f"{asked.rows} x {asked.dim} in {centres} clusters, best of {asked.rounds}")
-            if "exact" in asked.only:
-                exact(index, x, queries, asked.rounds)
-            if "weicom" in asked.only:
-                both_modalities(index, x, queries, asked.rounds)
+            print(f"{args.rows} x {args.dim} in {centres} clusters, best of {args.rounds}")
+            if "exact" in args.only:
+                exact(index, x, queries, args.rounds)
+            if "weicom" in args.only:
+                both_modalities(index, x, queries, args.rounds)
             del x
-            if "approximate" in asked.only:
-                approximately(index, queries, asked.rounds)
-            if "memory" in asked.only:
+            if "approximate" in args.only:
+                approximately(index, queries, args.rounds)
+            if "memory" in args.only:
                 memory(root / "ix", queries)
-        if "reindex" in asked.only:
-            reindex(root, asked.images)
+        if "reindex" in args.only:
+            reindex(root, args.images)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""The spatial entropy loss against a labelling map by map, and what SAR adds to a training step.
+"""The spatial entropy loss compared with labelling each map, and the cost of SAR in a training step.
 
     python benchmarks/spatial_entropy.py [--rounds 5] [--backbone vit_small_patch16_224 --batch 16]
 
-Value and gradient of both, in turn, the best of the rounds. The rival labels each map with OpenCV and makes a mask of
-each component, as the released program does. Then a step of a CLS model without and with the loss, in turn in one
-process: forward, backward, AdamW; the share is the median over rounds of what a round's two steps differ by.
-Needs opencv-python-headless. Minutes; `--batch 0` leaves the training step out: seconds.
+Value and gradient, in turn, best of the rounds. The baseline labels each map with OpenCV and makes
+a mask of each component, as the released program does. Then a training step of a CLS model without
+and with the loss, in turn in one process: forward, backward, AdamW; the overhead is the median over
+rounds. Needs opencv-python-headless. Takes minutes; `--batch 0` skips the training step.
 """
 
 from __future__ import annotations
@@ -52,16 +52,16 @@ def loss_alone(rounds: int) -> None:
         torch.manual_seed(0)
         maps = torch.randn(shape, requires_grad=True)
         assert torch.allclose(map_by_map(maps), spatial_entropy(maps), atol=1e-5)
-        found = best_times(
+        durations = best_times(
             {
                 "rival": lambda m=maps: map_by_map(m).backward(),  # type: ignore[misc]
                 "own": lambda m=maps: spatial_entropy(m).backward(),  # type: ignore[misc]
             },
             rounds,
         )
-        told = " | ".join(f"{1000 * found[name]:.1f}" for name in ("rival", "own"))
+        cells = " | ".join(f"{1000 * durations[name]:.1f}" for name in ("rival", "own"))
         print(
-            f"| {'x'.join(map(str, shape))} | {told} | {found['rival'] / found['own']:.1f} | {BAR} |"
+            f"| {'x'.join(map(str, shape))} | {cells} | {durations['rival'] / durations['own']:.1f} | {BAR} |"
         )
 
 
@@ -85,15 +85,15 @@ def training_step(backbone: str, batch: int, rounds: int) -> None:
 
     pairs = []
     for i in range(rounds + 1):
-        order = (plain, with_sar) if i % 2 else (with_sar, plain)  # nobody always runs first
+        order = (plain, with_sar) if i % 2 else (with_sar, plain)  # neither always runs first
         times = {step: seconds(step) for step in order}
         pairs += [(times[plain], times[with_sar])] if i else []  # the first round warms up
     without, with_loss = (min(column) for column in zip(*pairs, strict=True))
     share = median(100 * (b - a) / a for a, b in pairs)
     print("\n| step of | batch | without ms | with SAR ms | SAR adds | best against best | bar |")
     print("|---" * 7 + "|")
-    told = f"{share:.1f}% | {100 * (with_loss / without - 1):.1f}% | {SHARE_BAR:g}%"
-    print(f"| {backbone} | {batch} | {1000 * without:.0f} | {1000 * with_loss:.0f} | {told} |")
+    cells = f"{share:.1f}% | {100 * (with_loss / without - 1):.1f}% | {SHARE_BAR:g}%"
+    print(f"| {backbone} | {batch} | {1000 * without:.0f} | {1000 * with_loss:.0f} | {cells} |")
 
 
 def seconds(step: Callable[[], None]) -> float:
@@ -109,11 +109,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--backbone", default="vit_small_patch16_224")
     parser.add_argument("--batch", type=int, default=16)
-    given = parser.parse_args()
+    args = parser.parse_args()
     keep_memory()  # as `cenote fit` does
-    loss_alone(given.rounds)
-    if given.batch:
-        training_step(given.backbone, given.batch, given.rounds)
+    loss_alone(args.rounds)
+    if args.batch:
+        training_step(args.backbone, args.batch, args.rounds)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,12 @@
-"""The tournament of all pools against the slowest single probe: `python benchmarks/tournament.py [--images 256]`.
+"""The tournament of all pools compared with the slowest single probe.
 
-Both as the commands run them, on features that are in the cache before either begins: `cenote tournament` (three rates
-in the rehearsal, three seeds) and `cenote fit --freeze` (four rates, one seed) with each of the pools that take longest
-in a step. Also counts the images that go through the backbone. The bar is 8. Minutes on two cores; `--backbone
-vit_tiny_patch16_224 --weights FILE` for a transformer, whose pools are more alike in cost.
+    python benchmarks/tournament.py [--images 256]
+
+Both as the commands run them, on cached features: `cenote tournament` (three learning rates, three
+seeds) and `cenote fit --freeze` (four learning rates, one seed) with each of the slowest pools. Also
+counts the images that pass through the backbone. The ratio must stay below 8. Takes minutes on two
+cores; `--backbone vit_tiny_patch16_224 --weights FILE` for a transformer, whose pools have similar
+costs.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ BAR = 8.0
 
 
 def slowest(dim: int, grid: tuple[int, int], count: int) -> list[str]:
-    """The pools whose training step takes longest, all measured in turn."""
+    """Return the pools with the slowest training steps."""
     x = torch.randn(64, grid[0] * grid[1], dim)
 
     def step(pool: nn.Module) -> None:
@@ -48,18 +51,18 @@ def run(
     data: Dataset, backbone: str, weights: Path | None, epochs: int, candidates: int, boxes: int
 ) -> dict[str, Any]:
     settings = {"epochs": epochs, "batch": 128, "warmup": min(2.0, epochs / 5)}
-    through = 0
+    forwarded = 0
     forward = Backbone.forward
 
     def counted(self: Backbone, images: Tensor) -> Any:
-        nonlocal through
-        through += len(images)
+        nonlocal forwarded
+        forwarded += len(images)
         return forward(self, images)
 
     Backbone.forward = counted  # type: ignore[method-assign]
     with tempfile.TemporaryDirectory() as folder:
         root, cache = Path(folder), FeatureCache(Path(folder) / "cache")
-        game = TournamentConfig(
+        warm_up = TournamentConfig(
             backbone,
             weights,
             settings=OptimizationConfig(**settings),
@@ -68,15 +71,15 @@ def run(
             seeds=1,
             rates=(1e-3,),
         )  # type: ignore[arg-type]
-        warm = run_tournament(data, root / "warm", game, cache).report  # features of every view
-        once = through
+        warm = run_tournament(data, root / "warm", warm_up, cache).report  # features of every view
+        once = forwarded
         start = time.perf_counter()
         full = TournamentConfig(
             backbone, weights, settings=OptimizationConfig(**settings), boxes=boxes
         )  # type: ignore[arg-type]
         report = run_tournament(data, root / "tournament", full, cache).report
-        whole = time.perf_counter() - start
-        again = through - once
+        tournament_seconds = time.perf_counter() - start
+        again = forwarded - once
         probes = {}
         for pool in slowest(warm.dim, tuple(warm.grid), candidates):
             start = time.perf_counter()
@@ -92,8 +95,8 @@ def run(
             probes[pool] = time.perf_counter() - start
     Backbone.forward = forward  # type: ignore[method-assign]
     return {
-        "contenders": len(report.standings),
-        "tournament": whole,
+        "candidates": len(report.standings),
+        "tournament": tournament_seconds,
         "probes": probes,
         "once": once,
         "again": again,
@@ -105,41 +108,44 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", default="world/small")
-    parser.add_argument("--images", type=int, default=256, help="of the training split")
+    parser.add_argument("--images", type=int, default=256, help="images of the training split")
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--backbone", default="lite0")
     parser.add_argument("--weights", type=Path)
-    parser.add_argument("--candidates", type=int, default=2, help="pools that may be the slowest")
+    parser.add_argument("--candidates", type=int, default=2, help="how many slow pools are probed")
     parser.add_argument(
-        "--boxes", type=int, default=0, help="images on which maps are judged, which no probe does"
+        "--boxes",
+        type=int,
+        default=0,
+        help="images for the evaluation of maps, which a probe does not have",
     )
-    given = parser.parse_args()
-    data = open_dataset(given.data)
+    args = parser.parse_args()
+    data = open_dataset(args.data)
     shares = [
-        (name, data.split(str(name)), given.images // (1 if name == "train" else 4))
+        (name, data.split(str(name)), args.images // (1 if name == "train" else 4))
         for name in data.splits
     ]
-    keep = [int(i) for _, part, count in shares for i in part.rows[:count]]
-    found = run(
-        data.select(keep),
-        given.backbone,
-        given.weights,
-        given.epochs,
-        given.candidates,
-        given.boxes,
+    rows = [int(i) for _, part, count in shares for i in part.rows[:count]]
+    result = run(
+        data.select(rows),
+        args.backbone,
+        args.weights,
+        args.epochs,
+        args.candidates,
+        args.boxes,
     )
-    slow, seconds = max(found["probes"].items(), key=lambda item: item[1])
+    slow, seconds = max(result["probes"].items(), key=lambda item: item[1])
+    rates = f"{len(PROBE_RATES)} learning rates per probe"
+    images = f"{args.images} training images"
+    print(f"{args.backbone}, {images}, {args.epochs} epochs, {rates}")
     print(
-        f"{given.backbone}, {given.images} training images, {given.epochs} epochs, {len(PROBE_RATES)} rates a probe"
-    )
-    print(
-        f"| tournament of {found['contenders']} s | slowest probe ({slow}) s | ratio | bar |\n|---|---|---|---|"
-    )
-    print(
-        f"| {found['tournament']:.1f} | {seconds:.1f} | {found['tournament'] / seconds:.1f} | {BAR:g} |"
+        f"| tournament of {result['candidates']} s | slowest probe ({slow}) s | ratio | bar |\n|---|---|---|---|"
     )
     print(
-        f"images through the backbone: {found['once']} for the features; {found['again']} in the tournament itself"
+        f"| {result['tournament']:.1f} | {seconds:.1f} | {result['tournament'] / seconds:.1f} | {BAR:g} |"
+    )
+    print(
+        f"images through the backbone: {result['once']} for the features; {result['again']} in the tournament itself"
     )
 
 

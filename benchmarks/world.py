@@ -1,6 +1,7 @@
-"""How fast the world is drawn: `python benchmarks/world.py`.
+"""How fast synthetic images are drawn: `python benchmarks/world.py`.
 
-Images of one process, with mask and boxes, in processor time, without and with writing PNG; the best of the rounds.
+Images per second of CPU time in one process, with mask and boxes, without and with encoding as PNG;
+best of the rounds.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from cenote.data.synthetic import PRESETS, World
 
 
 def run(images: int = 100, rounds: int = 3) -> None:
-    """Args:
-    images: of a round.
-    rounds: the best counts.
+    """Print images per second for each preset.
+
+    Args:
+        images: images in a round.
+        rounds: number of rounds, of which the best counts.
     """
     print(f"{'preset':<12}{'pixels':>8}{'images/s':>10}{'with PNG':>10}")
     for name in PRESETS:

@@ -1,14 +1,16 @@
-"""GAP against GSP where every token is known (Gürbüz et al., 2023, 5.1 and 2.1): `python examples/gsp_tokens.py -o out`
+"""GAP and GSP on synthetic tokens [GSP Sec. 5.1]: `python examples/gsp_tokens.py -o out`
 
-16 classes of 4 tokens each, 4 background tokens that all classes share. A sample is 50 tokens, the share of background
-drawn from N(0.5, 0.1). The tokens themselves are trained, in the plane and within 0.3 of its axes, so that the samples
-of a pool come close to their class and away from others. Prints MAP@R, how many samples lie in the hull of a class
-that is not theirs, and the weight that background gets, of several seeds; draws the hulls of the first one.
+16 classes of 4 tokens each, and 4 background tokens that all classes share. A sample has 50 tokens;
+the share of background is drawn from N(0.5, 0.1). The tokens themselves are trained, in the plane
+and within 0.3 of its axes, so that pooled samples of a class come close to each other. Prints MAP@R,
+the share of samples in the convex hull of another class and the weight of the background over
+several seeds; draws the hulls of the first seed.
 
-From the paper: Adam, batches of 16 x 4, no normalisation, an end after 30 epochs without a better MAP@R. Ours, since
-its text has none: the plane, a contrastive loss of distances with margin 0.2, epochs of 25 steps, eps and the number of
-prototypes. Costs in this small square are a third of those in the unit ball, hence an eps of three times 20. The rate
-is ten times the paper's 1e-4, for a tenth of the steps; `--rate 1e-4 --epochs 600` is the long way.
+From the paper: Adam, batches of 16 x 4, no normalisation, early stopping after 30 epochs without a
+better MAP@R. Not given in the paper, chosen here: the plane, a contrastive loss of distances with
+margin 0.2, epochs of 25 steps, eps and the number of prototypes. Costs in this small square are a
+third of those in the unit ball, hence eps is three times 20. The learning rate is ten times the
+paper's 1e-4, for a tenth of the steps; `--rate 1e-4 --epochs 600` uses the paper's.
 """
 
 import argparse
@@ -48,7 +50,7 @@ class Hulls(NamedTuple):
 
 
 def sample(each: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Tokens (N, 50) and labels (N,), `each` samples of every class."""
+    """Draw tokens (N, 50) and labels (N,), `each` samples of every class."""
     labels = torch.arange(CLASSES).repeat(each)
     share = (0.5 + 0.1 * torch.randn(len(labels), 1, generator=generator)).clamp(0, 1)
     own = labels[:, None] * OWN + torch.randint(OWN, (len(labels), TOKENS), generator=generator)
@@ -57,7 +59,7 @@ def sample(each: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
 
 
 def contrastive(u: Tensor, labels: Tensor) -> Tensor:
-    """Distances of positives, and how far negatives are within the margin; means over what is not zero."""
+    """Compute the contrastive loss of distances, averaged over its non-zero terms."""
     distances = torch.cdist(u, u)
     same = labels[:, None] == labels
     pulled = distances[same & ~torch.eye(len(u), dtype=torch.bool)]
@@ -65,20 +67,22 @@ def contrastive(u: Tensor, labels: Tensor) -> Tensor:
     return pulled.mean() + pushed.sum() / (pushed > 0).sum().clamp_min(1)
 
 
-def train(name: str, seed: int, epochs: int, rate: float) -> tuple[dict[str, float], Hulls]:
+def train(name: str, seed: int, epochs: int, lr: float) -> tuple[dict[str, float], Hulls]:
     torch.manual_seed(seed)
     kind, options = POOLS[name]
     tokens = nn.Parameter((2 * torch.rand(len(OWNERS), 2) - 1) * RANGE)
     pool = create_pool(kind, dim=2, **options)
-    draws, judged = torch.Generator().manual_seed(seed), torch.Generator().manual_seed(1000 + seed)
+    train_rng = torch.Generator().manual_seed(seed)
+    test_rng = torch.Generator().manual_seed(1000 + seed)
     if name == "GSP":
         pool.fit(tokens[None])
-    optimizer = torch.optim.Adam([tokens, *pool.parameters()], rate)
-    val, labels = sample(16, judged)
-    best, kept, waited = -1.0, (tokens.detach().clone(), pool.state_dict(), 0), 0
+    optimizer = torch.optim.Adam([tokens, *pool.parameters()], lr)
+    val, labels = sample(16, test_rng)
+    best, epochs_without_improvement = -1.0, 0
+    best_state = (tokens.detach().clone(), pool.state_dict(), 0)
     for epoch in range(1, epochs + 1):
         for _ in range(EPOCH):
-            ids, y = sample(4, draws)
+            ids, y = sample(4, train_rng)
             loss = contrastive(pool(tokens[ids]), y)
             optimizer.zero_grad()
             loss.backward()
@@ -88,43 +92,45 @@ def train(name: str, seed: int, epochs: int, rate: float) -> tuple[dict[str, flo
                     parameter.clamp_(-RANGE, RANGE)
         with torch.no_grad():
             score = retrieval_scores(pool(tokens[val]), labels, distance="euclidean")["map@r"]
-        waited = 0 if score > best else waited + 1
+        epochs_without_improvement = 0 if score > best else epochs_without_improvement + 1
         if score > best:
             state = {key: value.clone() for key, value in pool.state_dict().items()}
-            best, kept = score, (tokens.detach().clone(), state, epoch)
-        if waited >= PATIENCE:
+            best, best_state = score, (tokens.detach().clone(), state, epoch)
+        if epochs_without_improvement >= PATIENCE:
             break
-    table, state, chosen = kept
+    token_table, state, best_epoch = best_state
     pool.load_state_dict(state)
-    return judge(name, pool, table, judged, chosen)
+    return evaluate(name, pool, token_table, test_rng, best_epoch)
 
 
 @torch.no_grad()
-def judge(
-    name: str, pool: nn.Module, table: Tensor, generator: torch.Generator, epochs: int
+def evaluate(
+    name: str, pool: nn.Module, token_table: Tensor, generator: torch.Generator, epochs: int
 ) -> tuple[dict[str, float], Hulls]:
-    """On fresh samples."""
+    """Evaluate a trained pool on new samples."""
     ids, labels = sample(40, generator)
-    x = table[ids]
+    x = token_table[ids]
     vectors = pool(x)  # (N, 2)
     weights = (
         torch.full(ids.shape, 1 / TOKENS) if name == "GAP" else pool.attend(x)[1].squeeze(1)
     )  # (N, 50)
     score = 100 * retrieval_scores(vectors, labels, distance="euclidean")["map@r"]
     background = 100 * float((weights * (OWNERS[ids] < 0)).sum(1).mean())
-    overlap = 100 * astray(vectors.double().numpy(), labels.numpy())
-    found = {
+    overlap = 100 * share_in_other_hulls(vectors.double().numpy(), labels.numpy())
+    scores = {
         "map@r": score,
         "in another hull": overlap,
         "background weight": background,
         "epochs": epochs,
     }
     title = f"{name}: MAP@R {score:.1f}, {overlap:.0f}% in another hull"
-    return found, Hulls(title, vectors.numpy(), labels.numpy(), table.numpy(), OWNERS.numpy())
+    return scores, Hulls(
+        title, vectors.numpy(), labels.numpy(), token_table.numpy(), OWNERS.numpy()
+    )
 
 
-def astray(points: np.ndarray, labels: np.ndarray) -> float:
-    """The share of samples that lie in the convex hull of another class."""
+def share_in_other_hulls(points: np.ndarray, labels: np.ndarray) -> float:
+    """Return the share of samples inside the convex hull of another class."""
     inside = np.zeros(len(points), bool)
     for label in np.unique(labels):
         planes = ConvexHull(points[labels == label], qhull_options="QJ").equations  # (F, 3)
@@ -184,18 +190,18 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=int, default=60, help="at most")
     parser.add_argument("--rate", type=float, default=1e-3)
-    asked = parser.parse_args()
-    torch.set_num_threads(1)  # the arrays are tiny
+    args = parser.parse_args()
+    torch.set_num_threads(1)  # the arrays are small
     results: dict[str, list[dict[str, float]]] = {name: [] for name in POOLS}
     first = []
-    for seed in range(asked.seeds):
+    for seed in range(args.seeds):
         for name in POOLS:
-            found, hulls = train(name, seed, asked.epochs, asked.rate)
-            results[name].append(found)
+            scores, hulls = train(name, seed, args.epochs, args.rate)
+            results[name].append(scores)
             first += [hulls] if seed == 0 else []
             print(
                 f"seed {seed}, {name}: "
-                + ", ".join(f"{key} {value:.1f}" for key, value in found.items()),
+                + ", ".join(f"{key} {value:.1f}" for key, value in scores.items()),
                 flush=True,
             )
     for name, rows in results.items():
@@ -203,11 +209,11 @@ def main() -> None:
             values = [row[key] for row in rows]
             spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
             print(f"{name:4} {key:18} {statistics.mean(values):.1f}{spread}")
-    with write_atomically(asked.out / "tokens.json") as path:
+    with write_atomically(args.out / "tokens.json") as path:
         path.write_text(json.dumps(results, indent=1))
-    with write_atomically(asked.out / "tokens.png") as path:
+    with write_atomically(args.out / "tokens.png") as path:
         draw_hulls(first).savefig(path, dpi=110)
-    print(f"{asked.out / 'tokens.png'}, {asked.out / 'tokens.json'}")
+    print(f"{args.out / 'tokens.png'}, {args.out / 'tokens.json'}")
 
 
 if __name__ == "__main__":

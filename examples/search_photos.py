@@ -1,7 +1,10 @@
-"""Find photographs by text, and by image and text: `python examples/search_photos.py [FOLDER] [--text dog] [-o OUT]`
+"""Search photographs by text, and by image and text.
 
-FOLDER has photographs; without one, a small world is drawn. In Python what `cenote index FOLDER -o OUT/index` and
-`cenote search OUT/index --text dog` do, with a model that needs no download. Run again, it embeds only what is new.
+    python examples/search_photos.py [FOLDER] [--text dog] [-o OUT]
+
+FOLDER has photographs; without it, a small synthetic data set is drawn. The same in Python as
+`cenote index FOLDER -o OUT/index` and `cenote search OUT/index --text dog`, with a model that needs
+no download. A second run embeds only new images.
 """
 
 import argparse
@@ -19,32 +22,34 @@ parser = argparse.ArgumentParser()
 parser.add_argument("folder", nargs="?", default="world/tiny")
 parser.add_argument("--text", default="dog")
 parser.add_argument("-o", "--out", type=Path, default=Path("searched"))
-asked = parser.parse_args()
+args = parser.parse_args()
 
 keep_memory()
-model = create_image_text("text-space")  # images and texts as vectors of one space
-words = remember_words(model, load_words())  # what FreeDom may call an image
-index = asked.out / "index"
+model = create_image_text("text-space")  # embeds images and texts in one space
+words = remember_words(model, load_words())  # the vocabulary of FreeDom
+index = args.out / "index"
 store = open_store(index, IndexDescription.create("text-space", model, words))
-photographs = open_images([asked.folder], skip=[asked.out])
-report = update_index(store, photographs, model, words, source=source_of([asked.folder]))
+photographs = open_images([args.folder], skip=[args.out])
+report = update_index(store, photographs, model, words, source=source_of([args.folder]))
 print(f"{len(store)} images in {index}, {report.embedded} of them new")
 
-first = ask(SearchRequest(texts=(asked.text,)), store, model, words)
-best = first.results[0]
-second = ask(
+by_text = ask(SearchRequest(texts=(args.text,)), store, model, words)
+best = by_text.results[0]
+composed = ask(
     SearchRequest(images=(best.row,), texts=("snow",)), store, model, words
 )  # this one, but in snow
 pictures = EntryImages()
 for name, answer, text, images in (
-    ("text", first, asked.text, []),
-    ("composed", second, "snow", [pictures(best.entry)]),
+    ("text", by_text, args.text, []),
+    ("composed", composed, "snow", [pictures(best.entry)]),
 ):
     print(f"\n{name}: {text}, by {answer.method}")
     for result in answer.results[:5]:
         print(f"  {result.score:.3f}  {result.entry.path}")
-    shown = [
+    pictures_found = [
         FoundImage(pictures(r.entry), Path(r.entry.path).name, r.score) for r in answer.results
     ]
-    found_sheet(shown, text, images, answer.method).save(asked.out / f"{name}.jpg", quality=90)
-print(f"\nLook at {asked.out / 'text.jpg'} and {asked.out / 'composed.jpg'}")
+    found_sheet(pictures_found, text, images, answer.method).save(
+        args.out / f"{name}.jpg", quality=90
+    )
+print(f"\nLook at {args.out / 'text.jpg'} and {args.out / 'composed.jpg'}")

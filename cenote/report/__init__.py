@@ -2,6 +2,6 @@
 
 from ..predict.resize import stretch
 from .maps import draw_box, highlight, overlay
-from .sheet import Entry, contact_sheet
+from .sheet import SheetEntry, contact_sheet
 
-__all__ = ["Entry", "contact_sheet", "draw_box", "highlight", "overlay", "stretch"]
+__all__ = ["SheetEntry", "contact_sheet", "draw_box", "highlight", "overlay", "stretch"]

@@ -1,9 +1,10 @@
-"""SimPool against GAP, CLS and the winners of SimPool's Table 2, at a scale for two cores: docs/results.md.
+"""SimPool compared with GAP, CLS and the best pools of [SimPool Table 2], for two cores: docs/results.md.
 
     python examples/evidence/run.py OUT [--pacs FOLDER] [--pets FOLDER] [--seeds 3]
 
-Every run is a `cenote fit`, judged as `cenote evaluate --on classify,localize,background` does it. Killed, it goes on
-where it was. Without the folders of PACS and Oxford-IIIT Pets only the embedded world is played.
+Every run is a `cenote fit`, evaluated as by `cenote evaluate --on classify,localize,background`. An
+interrupted command resumes. Without the folders of PACS and Oxford-IIIT Pets only the synthetic data
+set is used.
 """
 
 from __future__ import annotations
@@ -35,15 +36,9 @@ from cenote.train.fit import fit
 from cenote.train.recipes import load_recipe
 
 HERE = Path(__file__).parent
-POOLS = (
-    "gap",
-    "cls",
-    "ge",
-    "slot",
-    "cait",
-    "simpool",
-)  # S Table 2: each group's winner between baseline and SimPool
-# Objects not too small for 64 pixels, one of a class in an image; a third of them at home in their scene.
+# [SimPool Table 2]: the baselines, the best pool of each group, SimPool.
+POOLS = ("gap", "cls", "ge", "slot", "cait", "simpool")
+# One object per image, large enough for 64 pixels; a third of them in their home scene.
 WORLD: dict[str, Any] = {
     "images": 1600,
     "size": 64,
@@ -61,7 +56,7 @@ COLUMNS = {
 }
 
 
-class Match(NamedTuple):
+class Experiment(NamedTuple):
     """One table: the same data and network for every pool."""
 
     name: str
@@ -75,78 +70,83 @@ class Match(NamedTuple):
         return configure("fit", load_recipe(HERE / self.recipe), pool=pool, seed=seed)
 
 
-def matches(drawn: Path, pacs: Path | None, pets: Path | None, slow: bool) -> Iterator[Match]:
-    yield Match("the world, ResNet from scratch", drawn, "resnet.yaml")
-    yield Match("the world, ViT from scratch", drawn, "vit.yaml")
+def experiments(
+    world: Path, pacs: Path | None, pets: Path | None, slow: bool
+) -> Iterator[Experiment]:
+    yield Experiment("the world, ResNet from scratch", world, "resnet.yaml")
+    yield Experiment("the world, ViT from scratch", world, "vit.yaml")
     if pacs is not None:
-        few = ("gap", "cls", "simpool")  # within the hour
-        yield Match("PACS, ResNet from scratch", pacs, "resnet.yaml", few)
-        yield Match("PACS, ViT from scratch", pacs, "vit.yaml", few)
-    quick = tuple(pool for pool in POOLS if pool != "slot")
-    yield Match("the world, frozen lite0", drawn, None, POOLS if slow else quick)
+        pools = ("gap", "cls", "simpool")  # within the hour
+        yield Experiment("PACS, ResNet from scratch", pacs, "resnet.yaml", pools)
+        yield Experiment("PACS, ViT from scratch", pacs, "vit.yaml", pools)
+    fast_pools = tuple(pool for pool in POOLS if pool != "slot")
+    yield Experiment("the world, frozen lite0", world, None, POOLS if slow else fast_pools)
     if pets is not None:
-        yield Match("Pets, frozen lite0", pets, None, quick)
+        yield Experiment("Pets, frozen lite0", pets, None, fast_pools)
 
 
-def play(match: Match, out: Path, pool: str, seed: int) -> dict[str, float]:
-    """Train and judge once; what was done before is read."""
-    folder = out / match.name.replace(", ", "-").replace(" ", "-") / f"{pool}-{seed}"
+def run_once(experiment: Experiment, out: Path, pool: str, seed: int) -> dict[str, float]:
+    """Train and evaluate once, or read the results."""
+    folder = out / experiment.name.replace(", ", "-").replace(" ", "-") / f"{pool}-{seed}"
     path = folder / "judged.json"
     if not path.is_file():
         keep_memory()
-        torch.set_num_threads(1)  # each run has a core of its own
+        torch.set_num_threads(1)  # one core per run
         started = time.monotonic()
         if not (folder / "results.json").is_file():
-            data = open_dataset(str(match.data))
-            fit(data, folder, match.config(pool, seed), resume=folder.is_dir())
-        found = judge(match, folder, seed)
-        print(f"{match.name}, {pool}, seed {seed}: {time.monotonic() - started:.0f} s", flush=True)
+            data = open_dataset(str(experiment.data))
+            fit(data, folder, experiment.config(pool, seed), resume=folder.is_dir())
+        scores = evaluate(experiment, folder, seed)
+        print(
+            f"{experiment.name}, {pool}, seed {seed}: {time.monotonic() - started:.0f} s",
+            flush=True,
+        )
         with write_atomically(path) as temporary:
-            temporary.write_text(json.dumps(found))
+            temporary.write_text(json.dumps(scores))
     return dict(json.loads(path.read_text()))
 
 
-def judge(match: Match, folder: Path, seed: int) -> dict[str, Any]:
-    parts = split(open_dataset(str(match.data)), seed=seed, quiet=True)
+def evaluate(experiment: Experiment, folder: Path, seed: int) -> dict[str, Any]:
+    parts = split(open_dataset(str(experiment.data)), seed=seed, quiet=True)
     test, model = parts.test or parts.val, load(folder)
-    found = {"accuracy": classify(model, test).accuracy}
+    scores = {"accuracy": classify(model, test).accuracy}
     if any(record.boxes for record in test):
-        # With the thresholds that the validation images chose.
+        # With thresholds chosen on validation images.
         chosen = localize(model, test, parts.val, resamples=0, cases=0).chosen
-        found |= {
+        scores |= {
             "boxes": chosen["max_box_acc_v2"]["score"],
             "centred": chosen["centred_box"]["score"],
         }
     if test.has_masks.any():
         shares = background(model, test, ("mixed_same", "mixed_rand")).accuracy
-        found |= {"same": shares["mixed_same"], "rand": shares["mixed_rand"]}
-        found["gap"] = found["same"] - found["rand"]
-    return found
+        scores |= {"same": shares["mixed_same"], "rand": shares["mixed_rand"]}
+        scores["gap"] = scores["same"] - scores["rand"]
+    return scores
 
 
-def table(match: Match, rows: dict[str, list[dict[str, float]]]) -> Iterator[str]:
-    """A row for each pool, the mean and deviation over the seeds."""
+def table(experiment: Experiment, rows: dict[str, list[dict[str, float]]]) -> Iterator[str]:
+    """Return a Markdown table with one row per pool: mean and deviation over the seeds."""
     columns = [
         key
         for key in COLUMNS
-        if all(key in found for several in rows.values() for found in several)
+        if all(key in scores for reports in rows.values() for scores in reports)
     ]
-    yield f"**{match.name}**\n"
+    yield f"**{experiment.name}**\n"
     if "boxes" in columns:
-        fixed = fmean(found["centred"] for several in rows.values() for found in several)
-        yield f"A fixed box in the middle, which sees nothing: MaxBoxAccV2 {fixed:.1f}.\n"
+        fixed = fmean(scores["centred"] for reports in rows.values() for scores in reports)
+        yield f"A fixed box in the centre: MaxBoxAccV2 {fixed:.1f}.\n"
     yield "| pool | " + " | ".join(COLUMNS[key] for key in columns) + " |"
     yield "|---" * (len(columns) + 1) + "|"
-    for pool, several in rows.items():
+    for pool, reports in rows.items():
         yield (
             f"| {pool} | "
-            + " | ".join(spread([found[key] for found in several]) for key in columns)
+            + " | ".join(format_scores([scores[key] for scores in reports]) for key in columns)
             + " |"
         )
     yield ""
 
 
-def spread(values: list[float]) -> str:
+def format_scores(values: list[float]) -> str:
     return f"{fmean(values):.1f}" + (f" ± {stdev(values):.1f}" if len(values) > 1 else "")
 
 
@@ -162,24 +162,31 @@ def main() -> None:
     parser.add_argument(
         "--slow", action="store_true", help="also Slot over frozen lite0: ten minutes a run"
     )
-    given = parser.parse_args()
-    drawn = given.out / "world"
-    write_world(World.preset("small", **WORLD), drawn)
-    begun = time.monotonic()
-    games = [
-        (match, pool, seed)
-        for match in matches(drawn, given.pacs, given.pets, given.slow)
-        for pool in match.pools
-        for seed in range(given.seeds)
-        if pool != "cls" or match.recipe == "vit.yaml"
+    args = parser.parse_args()
+    world = args.out / "world"
+    write_world(World.preset("small", **WORLD), world)
+    started = time.monotonic()
+    runs = [
+        (experiment, pool, seed)
+        for experiment in experiments(world, args.pacs, args.pets, args.slow)
+        for pool in experiment.pools
+        for seed in range(args.seeds)
+        if pool != "cls" or experiment.recipe == "vit.yaml"
     ]
-    tables: dict[Match, dict[str, list[dict[str, float]]]] = {}
-    with ProcessPoolExecutor(given.jobs) as runners:
-        jobs = [runners.submit(play, match, given.out, pool, seed) for match, pool, seed in games]
-        for (match, pool, _), job in zip(games, jobs, strict=True):
-            tables.setdefault(match, {}).setdefault(pool, []).append(job.result())
-    print("\n".join(["", *(line for match, rows in tables.items() for line in table(match, rows))]))
-    print(f"{given.seeds} seeds, {(time.monotonic() - begun) / 60:.0f} minutes")
+    tables: dict[Experiment, dict[str, list[dict[str, float]]]] = {}
+    with ProcessPoolExecutor(args.jobs) as runners:
+        jobs = [
+            runners.submit(run_once, experiment, args.out, pool, seed)
+            for experiment, pool, seed in runs
+        ]
+        for (experiment, pool, _), job in zip(runs, jobs, strict=True):
+            tables.setdefault(experiment, {}).setdefault(pool, []).append(job.result())
+    print(
+        "\n".join(
+            ["", *(line for experiment, rows in tables.items() for line in table(experiment, rows))]
+        )
+    )
+    print(f"{args.seeds} seeds, {(time.monotonic() - started) / 60:.0f} minutes")
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from PIL import Image, ImageColor, ImageDraw
 
 from cenote.data import Dataset
-from cenote.report import Entry, contact_sheet, draw_box, overlay, stretch
+from cenote.report import SheetEntry, contact_sheet, draw_box, overlay, stretch
 from cenote.report.sheet import FADED, INK, MARGIN, PAPER, font, stacked
 
 PixelBox = tuple[int, int, int, int]
@@ -175,7 +175,7 @@ def prototype_sheet(
         largest = sorted(prototypes.tolist(), key=lambda i: -shares[i])[:2]
         note = ", ".join(f"{i + 1}: {100 * shares[i]:.0f}%" for i in largest)
         pictures = [photo, color_by_prototype(photo, transport, colours)]
-        entries.append(Entry(pictures, dataset[position].label or "", note))
+        entries.append(SheetEntry(pictures, dataset[position].label or "", note))
     heading = heading or (
         "each image, and its pooling weights in the colour of the prototype that takes most, "
         "with its share"
@@ -237,7 +237,7 @@ def collage_sheet(
             pictures.append(draw_box(overlay(photo, pool_maps[k]), tile))
             shares.append(f"{name} {100 * share_in_box(pool_maps[k], tile, photo.size):.0f}%")
         note = "on its tile: " + ", ".join(shares)
-        entries.append(Entry(pictures, f"{record.label} · {record.split}", note))
+        entries.append(SheetEntry(pictures, f"{record.label} · {record.split}", note))
     heading = heading or f"collage, then {', '.join(maps)}"
     return contact_sheet(entries, heading, columns=2, side=side)
 

@@ -1,10 +1,11 @@
-"""Metric learning on classes that were never trained on, at a scale for two cores: docs/results.md.
+"""Metric learning on unseen classes at a scale for two cores: docs/results.md.
 
     python examples/metric/run.py OUT [--cub FOLDER] [--seeds 3] [--only collages]
 
-Three losses, plain and with Metrix; Metrix beside its rivals (D Table 2.4); six pools under Proxy Anchor; the collages
-of 002 (its section 2.2: contrastive, 128 prototypes, mu = 0.2, eps = 10, the zero-shot loss at 0.5). Every run is a
-`cenote metric`. Killed, it goes on where it was. Without the folder of CUB only the embedded world is played.
+Three losses, plain and with Metrix; Metrix compared with other ways to mix [Dissertation Table 2.4];
+six pools with Proxy Anchor; the collages of [GSP Sec. 2.2 of the supplement] (contrastive, 128
+prototypes, mu = 0.2, eps = 10, the zero-shot loss at 0.5). Every run is a `cenote metric`. An
+interrupted command resumes. Without the folder of CUB only the synthetic data set is used.
 """
 
 from __future__ import annotations
@@ -36,15 +37,15 @@ POOLS: dict[str, dict[str, Any]] = {
     "gsp": {},
     "gsp, zero-shot": {"zero_shot": 0.1},
 }
-# D Table 2.4: other ways to mix beside a loss. i-mix mixes images, which a frozen backbone does not see.
-RIVALS: dict[str, dict[str, Any]] = {
+# [Dissertation Table 2.4]. i-mix mixes images, which is impossible with cached features.
+BASELINES: dict[str, dict[str, Any]] = {
     "contrastive + i-mix": {"rival": "i-mix"},
     "contrastive + MoCHi, neg-neg": {"rival": "mochi", "mix_options": {"pairs": "neg-neg"}},
     "contrastive + MoCHi, anc-neg": {"rival": "mochi", "mix_options": {"pairs": "anc-neg"}},
     "proxy-anchor + Proxy Synthesis": {"rival": "proxy-synthesis"},
 }
-CHOOSING = {"prototypes": 128, "mu": 0.2, "eps": 10.0}
-# Of the collages: a pool, its options, and the weight of the zero-shot loss.
+GSP_OPTIONS = {"prototypes": 128, "mu": 0.2, "eps": 10.0}
+# For collages: the pool, its options and the weight of the zero-shot loss.
 TILE_POOLS: dict[str, tuple[str, dict[str, Any], float]] = {
     "gap": ("gap", {}, 0.0),
     "max": ("max", {}, 0.0),
@@ -52,19 +53,19 @@ TILE_POOLS: dict[str, tuple[str, dict[str, Any], float]] = {
     "simpool": ("simpool", {}, 0.0),
     "gap, zero-shot": (
         "gsp",
-        CHOOSING | {"mu": 1.0},
+        GSP_OPTIONS | {"mu": 1.0},
         0.5,
-    ),  # with mu = 1 GSP takes everything: 002's Table 1
-    "gsp": ("gsp", CHOOSING, 0.0),
-    "gsp, zero-shot": ("gsp", CHOOSING, 0.5),
+    ),  # with mu = 1 GSP takes everything [GSP Table 1]
+    "gsp": ("gsp", GSP_OPTIONS, 0.0),
+    "gsp, zero-shot": ("gsp", GSP_OPTIONS, 0.5),
     "gsp, local": (
         "gsp",
-        CHOOSING | {"local": 128},
+        GSP_OPTIONS | {"local": 128},
         0.0,
-    ),  # embedded before it is pooled, as in 002
-    "gsp, local, zero-shot": ("gsp", CHOOSING | {"local": 128}, 0.5),
+    ),  # embedded before pooling [GSP]
+    "gsp, local, zero-shot": ("gsp", GSP_OPTIONS | {"local": 128}, 0.5),
 }
-# Thirty kinds of things, one large in each picture: half of them train and choose the epoch, the others judge.
+# Thirty classes, one large object in each image: half for training and validation, half for test.
 KINDS: dict[str, Any] = {
     "images": 2400,
     "size": 64,
@@ -80,7 +81,7 @@ FROZEN = {"backbone": "lite0", "freeze": True}
 COLUMNS = {"recall@1": "Recall@1", "r_precision": "RP", "map@r": "MAP@R"}
 
 
-class Game(NamedTuple):
+class Experiment(NamedTuple):
     table: str
     row: str
     data: Path
@@ -90,32 +91,32 @@ class Game(NamedTuple):
 
 
 def losses(*places: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each loss plain, with Metrix at these places and with Metrix's rivals, as options of `cenote metric`."""
+    """Yield each loss plain, with Metrix and with other ways to mix, as options of `cenote metric`."""
     for loss in LOSSES:
         yield loss, {"loss": loss, "dim": 128}
         for where in places:
             yield f"{loss} + Metrix/{where}", {"loss": loss, "dim": 128, "metrix": (where,)}
-        for row, rival in RIVALS.items():
+        for row, rival in BASELINES.items():
             if row.startswith(loss) and ("input" in places or rival["rival"] != "i-mix"):
                 yield row, {"loss": loss, "dim": 128, **rival}
 
 
-def games(kinds: Path, tiles: Path, cub: Path | None) -> Iterator[Game]:
-    few = {"epochs": 8, "batch": 64, "warmup": 1, "weight_decay": 0.01}
+def experiments(kinds: Path, tiles: Path, cub: Path | None) -> Iterator[Experiment]:
+    settings = {"epochs": 8, "batch": 64, "warmup": 1, "weight_decay": 0.01}
     for row, options in losses("input", "feature", "embed"):
-        yield Game("The world, ResNet from scratch", row, kinds, SCRATCH, options, few)
+        yield Experiment("The world, ResNet from scratch", row, kinds, SCRATCH, options, settings)
     probe = {"epochs": 15, "batch": 64}
     real = {} if cub is None else {"CUB, frozen lite0": cub}
     for table, data in real.items():
         for row, options in losses("feature", "embed"):
-            yield Game(table, row, data, {**FROZEN, "pool": "gap"}, options, probe)
+            yield Experiment(table, row, data, {**FROZEN, "pool": "gap"}, options, probe)
     for table, data in {
         **{f"{name}, pools": data for name, data in real.items()},
         "The world, frozen lite0": kinds,
     }.items():
         for row, options in POOLS.items():
             pool = row.partition(",")[0]
-            yield Game(
+            yield Experiment(
                 table,
                 row,
                 data,
@@ -131,15 +132,15 @@ def games(kinds: Path, tiles: Path, cub: Path | None) -> Iterator[Game]:
             "size": 256,
         }  # a tile has 4 x 4 tokens
         options = {"loss": "contrastive", "dim": 128, "zero_shot": weight}
-        yield Game(
+        yield Experiment(
             "Collages, frozen lite0", row, tiles, model, options, {"epochs": 30, "batch": 64}
         )
 
 
-def play(game: Game, out: Path, seed: int) -> dict[str, float]:
-    """Train and judge once; what was done before is read."""
+def run_once(experiment: Experiment, out: Path, seed: int) -> dict[str, float]:
+    """Train and evaluate once, or read the results."""
     name = (
-        f"{game.table}/{game.row}-{seed}".replace(", ", "-")
+        f"{experiment.table}/{experiment.row}-{seed}".replace(", ", "-")
         .replace(" ", "-")
         .replace("Metrix/", "")
     )
@@ -147,32 +148,36 @@ def play(game: Game, out: Path, seed: int) -> dict[str, float]:
     path = folder / "results.json"
     if not path.is_file():
         keep_memory()
-        torch.set_num_threads(1)  # each run has a core of its own
+        torch.set_num_threads(1)  # one core per run
         started = time.monotonic()
-        settings = {**game.settings, "seed": seed}
-        config = configure("metric", **game.model, options=game.options, settings=settings)
-        train_metric(open_dataset(str(game.data)), folder, config, resume=folder.is_dir())
+        settings = {**experiment.settings, "seed": seed}
+        config = configure(
+            "metric", **experiment.model, options=experiment.options, settings=settings
+        )
+        train_metric(open_dataset(str(experiment.data)), folder, config, resume=folder.is_dir())
         print(f"{name}: {time.monotonic() - started:.0f} s", flush=True)
     return dict(json.loads(path.read_text())["test"])
 
 
-def tables(found: dict[tuple[str, str], list[dict[str, float]]]) -> Iterator[str]:
-    """A row for each way to train, the mean and deviation over the seeds, in percent."""
-    for table in dict.fromkeys(table for table, _ in found):
+def tables(scores: dict[tuple[str, str], list[dict[str, float]]]) -> Iterator[str]:
+    """Yield Markdown tables: mean and deviation over the seeds in percent."""
+    for table in dict.fromkeys(table for table, _ in scores):
         yield f"**{table}**\n"
         yield "| | " + " | ".join(COLUMNS.values()) + " |"
         yield "|---" * (len(COLUMNS) + 1) + "|"
-        for (where, row), several in found.items():
+        for (where, row), reports in scores.items():
             if where == table:
                 yield (
                     f"| {row} | "
-                    + " | ".join(spread([one[key] for one in several]) for key in COLUMNS)
+                    + " | ".join(
+                        format_scores([report[key] for report in reports]) for key in COLUMNS
+                    )
                     + " |"
                 )
         yield ""
 
 
-def spread(values: list[float]) -> str:
+def format_scores(values: list[float]) -> str:
     return f"{fmean(values):.1f}" + (f" ± {stdev(values):.1f}" if len(values) > 1 else "")
 
 
@@ -189,23 +194,27 @@ def main() -> None:
     parser.add_argument(
         "--only", default="", help="the tables or rows that have this in their name"
     )
-    given = parser.parse_args()
-    kinds, tiles = given.out / "kinds", given.out / "tiles"
+    args = parser.parse_args()
+    kinds, tiles = args.out / "kinds", args.out / "tiles"
     write_world(World.preset("small", **KINDS), kinds)
     write_world(World.preset("collage", **TILES), tiles)
-    begun = time.monotonic()
-    every, only = games(kinds, tiles, given.cub), given.only.lower()
-    chosen = [game for game in every if only in f"{game.table}: {game.row}".lower()]
-    if not chosen:
-        parser.error(f"no table and no row has '{given.only}' in its name")
-    asked = [(game, seed) for game in chosen for seed in range(given.seeds)]
-    found: dict[tuple[str, str], list[dict[str, float]]] = {}
-    with ProcessPoolExecutor(given.jobs) as runners:
-        jobs = [runners.submit(play, game, given.out, seed) for game, seed in asked]
-        for (game, _), job in zip(asked, jobs, strict=True):
-            found.setdefault((game.table, game.row), []).append(job.result())
-    print("\n".join(["", *tables(found)]))
-    print(f"{given.seeds} seeds, {(time.monotonic() - begun) / 60:.0f} minutes")
+    started = time.monotonic()
+    all_experiments, only = experiments(kinds, tiles, args.cub), args.only.lower()
+    selected = [
+        experiment
+        for experiment in all_experiments
+        if only in f"{experiment.table}: {experiment.row}".lower()
+    ]
+    if not selected:
+        parser.error(f"no table and no row has '{args.only}' in its name")
+    runs = [(experiment, seed) for experiment in selected for seed in range(args.seeds)]
+    scores: dict[tuple[str, str], list[dict[str, float]]] = {}
+    with ProcessPoolExecutor(args.jobs) as runners:
+        jobs = [runners.submit(run_once, experiment, args.out, seed) for experiment, seed in runs]
+        for (experiment, _), job in zip(runs, jobs, strict=True):
+            scores.setdefault((experiment.table, experiment.row), []).append(job.result())
+    print("\n".join(["", *tables(scores)]))
+    print(f"{args.seeds} seeds, {(time.monotonic() - started) / 60:.0f} minutes")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from cenote.data import BadImage, Dataset
 from cenote.losses import spatial_entropy
 from cenote.models import PooledModel
 from cenote.models.attention_logits import AttentionLogits
-from cenote.report import Entry, contact_sheet, overlay
+from cenote.report import SheetEntry, contact_sheet, overlay
 
 
 @torch.no_grad()
@@ -62,7 +62,7 @@ def draw_heads(
         for name, model in models.items():
             maps, entropies = maps_by_head(model, photo, size)
             overlays = [overlay(large, a - a.min()) for a in maps]
-            entries.append(Entry([large, *overlays], name, f"H {entropies.mean():.2f}"))
+            entries.append(SheetEntry([large, *overlays], name, f"H {entropies.mean():.2f}"))
     if not entries:
         raise ValueError(
             f"no image of {dataset.name} can be drawn: give models and positions of readable images"

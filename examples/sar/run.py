@@ -1,11 +1,12 @@
-"""Does SAR hold attention together, with CLS and with SimPool, supervised and DINO? At a scale for two cores.
+"""Does SAR make attention more coherent, with CLS and SimPool, supervised and DINO? For two cores.
 
     python examples/sar/run.py OUT [--seeds 3] [--pets FOLDER --weights FILE]
 
-Every run is a `cenote fit` or a `cenote dino`, with and without `--sar 0.01`. CLS with SAR has its last block as well.
-On test images: accuracy, or 10 nearest neighbours; attention Jaccard; the spatial entropy of the maps; MaxBoxAccV2 with
-thresholds that validation images chose. Writes the maps of every head of the first seed to OUT/heads-*.png, and prints
-the tables of docs/results.md. Killed, it goes on where it was.
+Every run is a `cenote fit` or a `cenote dino`, with and without `--sar 0.01`; CLS with SAR also has
+its last block. On test images: accuracy or 10 nearest neighbours, attention Jaccard, spatial entropy
+of the maps, MaxBoxAccV2 with thresholds chosen on validation images. Writes the maps of every head of
+the first seed to OUT/heads-*.png and prints the tables of docs/results.md. An interrupted command
+resumes.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ from cenote.train.recipes import load_recipe
 from cenote.train.self_supervised import train_without_labels
 
 HERE = Path(__file__).parent
-SAR = 0.01  # A 12
-# One object, which alone tells the class: what attention should find is what the mask shows.
+SAR = 0.01  # [SAR Eq. 12]
+# One object, which alone determines the class: attention should match its mask.
 WORLD: dict[str, Any] = {
     "images": 1600,
     "size": 64,
@@ -53,7 +54,7 @@ WORLD: dict[str, Any] = {
     "counts": (1, 0, 0, 0),
 }
 WORLD |= {"scenes": 4, "bias": 0.0, "distractors": 0}
-# Without labels a network learns what crops share, which is the scene: here it goes with the class, across six styles.
+# Without labels a network learns what crops share, the scene; here it depends on the class.
 SCENES: dict[str, Any] = {
     "images": 2000,
     "size": 64,
@@ -67,15 +68,15 @@ COLUMNS = {"jaccard": "Jaccard", "entropy": "spatial entropy", "boxes": "MaxBoxA
 COLUMNS |= {"epoch": "epoch kept", "seconds": "seconds"}
 
 
-class Match(NamedTuple):
+class Experiment(NamedTuple):
     """One table: the same data and training for every row."""
 
     name: str
     data: Path
-    score: str  # what is told first: "accuracy", or "10-NN" of what never saw a label
+    score: str  # the first column: "accuracy", or "10-NN" without labels
     recipe: str
-    weights: Path | None = None  # to begin with
-    epochs: int | None = None  # other than the recipe's, to try it out
+    weights: Path | None = None  # initial weights
+    epochs: int | None = None  # instead of the recipe's, for a quick trial
 
     def rows(self) -> list[Row]:
         rows = [Row(pool, kind) for pool in TITLES for kind in ("", "sar")]
@@ -93,61 +94,61 @@ class Row(NamedTuple):
         return TITLES[self.pool] + {"": "", "sar": " + SAR", "untrained": ", untrained"}[self.kind]
 
 
-def train(match: Match, folder: Path, row: Row, seed: int) -> None:
-    """What was begun goes on."""
-    data, recipe, again = (
-        open_dataset(str(match.data)),
-        load_recipe(HERE / match.recipe),
+def train(experiment: Experiment, folder: Path, row: Row, seed: int) -> None:
+    """Train a model, or resume its training."""
+    data, recipe, resume = (
+        open_dataset(str(experiment.data)),
+        load_recipe(HERE / experiment.recipe),
         folder.is_dir(),
     )
-    given: dict[str, Any] = {"seed": seed, "sar": SAR if row.kind == "sar" else 0.0}
-    given |= {"epochs": match.epochs, "pool": row.pool}
-    # What was trained with a whole last block is fine-tuned with it (A, D.3).
-    block = "sar" if row == ("cls", "sar") and match.weights is None else None
+    args: dict[str, Any] = {"seed": seed, "sar": SAR if row.kind == "sar" else 0.0}
+    args |= {"epochs": experiment.epochs, "pool": row.pool}
+    # A model that was pretrained with a full last block keeps it [SAR Sec. D.3].
+    block = "sar" if row == ("cls", "sar") and experiment.weights is None else None
     if recipe.config.task != "dino":
-        config = configure("fit", recipe, weights=match.weights, last_block=block, **given)
-        fit(data, folder, config, resume=again)
+        config = configure("fit", recipe, weights=experiment.weights, last_block=block, **args)
+        fit(data, folder, config, resume=resume)
         return
-    config = configure("dino", recipe, last_block=block, **given)
+    config = configure("dino", recipe, last_block=block, **args)
     if row.kind == "untrained":
         save_model(build_model(config), folder)
     else:
-        train_without_labels(data, folder, config, resume=again)
+        train_without_labels(data, folder, config, resume=resume)
 
 
-def play(match: Match, out: Path, row: Row, seed: int) -> dict[str, float]:
-    """Train and judge once; what was done before is read."""
-    folder = folder_of(match, out, row, seed)
+def run_once(experiment: Experiment, out: Path, row: Row, seed: int) -> dict[str, float]:
+    """Train and evaluate once, or read the results."""
+    folder = folder_of(experiment, out, row, seed)
     path = folder / "judged.json"
     if not path.is_file():
         keep_memory()
-        torch.set_num_threads(1)  # each run has a core of its own
+        torch.set_num_threads(1)  # one core per run
         started, results = time.monotonic(), folder / "results.json"
         if not results.is_file():
-            train(match, folder, row, seed)
-        found = judge(match, folder, seed)
+            train(experiment, folder, row, seed)
+        scores = evaluate(experiment, folder, seed)
         if results.is_file():
             report = json.loads(results.read_text())
-            found |= {"epoch": report["epoch"], "seconds": report["seconds"]["training"]}
+            scores |= {"epoch": report["epoch"], "seconds": report["seconds"]["training"]}
         print(
-            f"{match.name}, {row.title}, seed {seed}: {time.monotonic() - started:.0f} s",
+            f"{experiment.name}, {row.title}, seed {seed}: {time.monotonic() - started:.0f} s",
             flush=True,
         )
         with write_atomically(path) as temporary:
-            temporary.write_text(json.dumps(found))
+            temporary.write_text(json.dumps(scores))
     return dict(json.loads(path.read_text()))
 
 
-def folder_of(match: Match, out: Path, row: Row, seed: int) -> Path:
+def folder_of(experiment: Experiment, out: Path, row: Row, seed: int) -> Path:
     return (
         out
-        / match.name.replace(", ", "-").replace(" ", "-")
+        / experiment.name.replace(", ", "-").replace(" ", "-")
         / "-".join(filter(None, (*row, str(seed))))
     )
 
 
-def judge(match: Match, folder: Path, seed: int) -> dict[str, float]:
-    parts = split(open_dataset(str(match.data)), seed=seed, quiet=True)
+def evaluate(experiment: Experiment, folder: Path, seed: int) -> dict[str, float]:
+    parts = split(open_dataset(str(experiment.data)), seed=seed, quiet=True)
     test, model = parts.test or parts.val, load(folder)
     if model.head is None:  # trained without labels
         report = knn(model, parts.train, test)
@@ -166,61 +167,61 @@ def judge(match: Match, folder: Path, seed: int) -> dict[str, float]:
 
 @torch.no_grad()
 def entropy_of_maps(model: PooledModel, dataset: Dataset) -> float:
-    """(A 9), the mean over whole images and heads, of what the softmax is given."""
+    """Return the mean spatial entropy [SAR Eq. 9] over images and heads of the attention logits."""
     total, count = 0.0, 0
     for batch in batches(dataset, model.eval().backbone.preprocessing.whole(), 64):
-        with AttentionLogits(model) as seen:
+        with AttentionLogits(model) as watched:
             model.embed(batch.images)
         total, count = (
-            total + float(spatial_entropy(seen.last())) * len(batch.labels),
+            total + float(spatial_entropy(watched.last())) * len(batch.labels),
             count + len(batch.labels),
         )
     return total / count
 
 
-def draw(match: Match, out: Path) -> Path:
-    """The first test image of each class, up to six; every head without and with SAR, of the first seed."""
-    data = open_dataset(str(match.data))
+def draw(experiment: Experiment, out: Path) -> Path:
+    """Draw every head without and with SAR for one test image of up to six classes, first seed."""
+    data = open_dataset(str(experiment.data))
     parts = split(data, seed=0, quiet=True)
     test = parts.test or parts.val
     labels = test.labels.tolist()
     positions = [labels.index(label) for label in sorted(set(labels))[:6]]
     sheets = []
-    for pool, wide in (("cls", 2), ("simpool", 4)):
+    for pool, columns in (("cls", 2), ("simpool", 4)):
         rows = [Row(pool, kind) for kind in ("", "sar")]
-        models = {row.title: load(folder_of(match, out, row, 0)) for row in rows}
-        heading = (
-            f"{match.name}: {TITLES[pool]} without and with SAR, map by map; H: spatial entropy"
-        )
-        sheets.append(draw_heads(models, test, positions, heading, columns=wide))
-    path = out / f"heads-{folder_of(match, out, rows[0], 0).parent.name}.png"
+        models = {row.title: load(folder_of(experiment, out, row, 0)) for row in rows}
+        heading = f"{experiment.name}: {TITLES[pool]} without and with SAR, map by map; H: spatial entropy"
+        sheets.append(draw_heads(models, test, positions, heading, columns=columns))
+    path = out / f"heads-{folder_of(experiment, out, rows[0], 0).parent.name}.png"
     with write_atomically(path) as temporary:
         stacked(sheets).save(temporary)
     return path
 
 
-def table(match: Match, rows: dict[Row, list[dict[str, float]]]) -> Iterator[str]:
-    """The mean and deviation over the seeds."""
-    fixed = fmean(found["centred"] for several in rows.values() for found in several)
-    yield f"**{match.name}**\n"
-    yield f"A fixed box in the middle, which sees nothing: MaxBoxAccV2 {fixed:.1f}.\n"
-    yield " | ".join(["| ", match.score, *COLUMNS.values()]) + " |"
+def table(experiment: Experiment, rows: dict[Row, list[dict[str, float]]]) -> Iterator[str]:
+    """Return a Markdown table of means and deviations over the seeds."""
+    fixed = fmean(scores["centred"] for reports in rows.values() for scores in reports)
+    yield f"**{experiment.name}**\n"
+    yield f"A fixed box in the centre: MaxBoxAccV2 {fixed:.1f}.\n"
+    yield " | ".join(["| ", experiment.score, *COLUMNS.values()]) + " |"
     yield "|---" * (len(COLUMNS) + 2) + "|"
-    for row, several in rows.items():
-        told = [
-            spread([found[key] for found in several if key in found], key)
+    for row, reports in rows.items():
+        cells = [
+            format_scores([scores[key] for scores in reports if key in scores], key)
             for key in ("score", *COLUMNS)
         ]
-        yield f"| {row.title} | " + " | ".join(told) + " |"
+        yield f"| {row.title} | " + " | ".join(cells) + " |"
     yield ""
 
 
-def spread(values: list[float], key: str) -> str:
+def format_scores(values: list[float], key: str) -> str:
     digits = {"entropy": 2, "epoch": 0, "seconds": 0}.get(key, 1)
     if not values:
         return ""
-    noted = len(values) > 1 and digits
-    return f"{fmean(values):.{digits}f}" + (f" ± {stdev(values):.{digits}f}" if noted else "")
+    show_deviation = len(values) > 1 and digits
+    return f"{fmean(values):.{digits}f}" + (
+        f" ± {stdev(values):.{digits}f}" if show_deviation else ""
+    )
 
 
 def main() -> None:
@@ -237,40 +238,47 @@ def main() -> None:
         type=Path,
         help="of timm's vit_tiny_patch16_224, which is fine-tuned on the pets",
     )
-    parser.add_argument("--epochs", type=int, help="other than the recipes', to try it out")
-    parser.add_argument("--images", type=int, help="of each world, to try it out")
+    parser.add_argument("--epochs", type=int, help="instead of the recipes', for a quick trial")
+    parser.add_argument("--images", type=int, help="images of each data set, for a quick trial")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="runs at a time")
-    given = parser.parse_args()
-    if (given.pets is None) != (given.weights is None):
+    args = parser.parse_args()
+    if (args.pets is None) != (args.weights is None):
         parser.error("--pets and --weights go together")
-    drawn, scenes, begun = given.out / "world", given.out / "scenes", time.monotonic()
-    few = {} if given.images is None else {"images": given.images}
-    write_world(World.preset("small", **WORLD | few), drawn)
-    write_world(World.preset("domains", **SCENES | few), scenes)
-    matches = [
-        Match("the world, supervised", drawn, "accuracy", "supervised.yaml"),
-        Match("the world, DINO", scenes, "10-NN", "dino.yaml"),
+    world, scenes, started = args.out / "world", args.out / "scenes", time.monotonic()
+    overrides = {} if args.images is None else {"images": args.images}
+    write_world(World.preset("small", **WORLD | overrides), world)
+    write_world(World.preset("domains", **SCENES | overrides), scenes)
+    experiments = [
+        Experiment("the world, supervised", world, "accuracy", "supervised.yaml"),
+        Experiment("the world, DINO", scenes, "10-NN", "dino.yaml"),
     ]
-    if given.pets is not None:
-        matches.append(
-            Match("Pets, fine-tuned", given.pets, "accuracy", "pets.yaml", given.weights)
+    if args.pets is not None:
+        experiments.append(
+            Experiment("Pets, fine-tuned", args.pets, "accuracy", "pets.yaml", args.weights)
         )
-    matches = [match._replace(epochs=given.epochs) for match in matches]
-    games = [
-        (match, row, seed)
-        for match in matches
-        for row in match.rows()
-        for seed in range(given.seeds)
+    experiments = [experiment._replace(epochs=args.epochs) for experiment in experiments]
+    runs = [
+        (experiment, row, seed)
+        for experiment in experiments
+        for row in experiment.rows()
+        for seed in range(args.seeds)
     ]
-    tables: dict[Match, dict[Row, list[dict[str, float]]]] = {}
-    with ProcessPoolExecutor(given.jobs) as runners:
-        jobs = [runners.submit(play, match, given.out, row, seed) for match, row, seed in games]
-        for (match, row, _), job in zip(games, jobs, strict=True):
-            tables.setdefault(match, {}).setdefault(row, []).append(job.result())
-    print("\n".join(["", *(line for match, rows in tables.items() for line in table(match, rows))]))
-    for match in matches:
-        print(draw(match, given.out))
-    print(f"{given.seeds} seeds, {(time.monotonic() - begun) / 60:.0f} minutes")
+    tables: dict[Experiment, dict[Row, list[dict[str, float]]]] = {}
+    with ProcessPoolExecutor(args.jobs) as runners:
+        jobs = [
+            runners.submit(run_once, experiment, args.out, row, seed)
+            for experiment, row, seed in runs
+        ]
+        for (experiment, row, _), job in zip(runs, jobs, strict=True):
+            tables.setdefault(experiment, {}).setdefault(row, []).append(job.result())
+    print(
+        "\n".join(
+            ["", *(line for experiment, rows in tables.items() for line in table(experiment, rows))]
+        )
+    )
+    for experiment in experiments:
+        print(draw(experiment, args.out))
+    print(f"{args.seeds} seeds, {(time.monotonic() - started) / 60:.0f} minutes")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
-"""The tables of D's chapters 4 and 5 at a scale for one core: docs/results.md.
+"""The tables of chapters 4 and 5 of the dissertation at a scale for one core: docs/results.md.
 
     python examples/search/run.py OUT [--clip RUN [RUN ...] --world DATA] [--pacs FOLDER --vocabulary FILE]
 
-RUN: what `cenote clip DATA -o RUN` wrote, several seeds of it for deviations; its test images are asked and searched,
-its training images are the other visual memory. FOLDER: shared/data/pacs, searched with text-space and the words of
-Open Images (shared/data/vocabulary/open_images_v7.csv). Killed, it goes on where it was.
+RUN: written by `cenote clip DATA -o RUN`, several seeds for deviations; its test images are the
+queries and the database, its training images the other visual memory. FOLDER: shared/data/pacs,
+searched with text-space and the words of Open Images (shared/data/vocabulary/open_images_v7.csv). An
+interrupted command resumes.
 """
 
 from __future__ import annotations
@@ -40,18 +41,18 @@ SIMPLE = [
     MethodSpec("sum", title="Text + Image"),
     MethodSpec("normalised-sum", title="Text + Image, normalised"),
 ]
-FOUND = [
+COMPOSED = [
     MethodSpec("weicom", {"weight": 0.5}, "WeiCom"),
     MethodSpec("freedom", title="FreeDom"),
     MethodSpec("basic", title="BASIC"),
 ]
-TUNED = {"lr": 2e-4, "concepts": 1}  # as D 4.4.4 found it best
+TUNED = {"lr": 2e-4, "concepts": 1}  # best in [Dissertation Sec. 4.4.4]
 RIVALS = [
     MethodSpec("pic2word", {"steps": 400}, "Pic2Word"),
     MethodSpec("searle", title="SEARLE, its settings"),
     MethodSpec("searle", TUNED, "SEARLE, D's settings"),
 ]
-PARTS = {
+COMPONENTS = {
     "E": "freedom-e",
     "E+": "freedom-e+",
     "L": "freedom-l",
@@ -64,69 +65,73 @@ ATTRIBUTES = ("scene", "colour", "texture", "count", "shape", "density")
 COUNTS = {"1": "one", "2": "two", "3": "three", "4": "four"}
 
 
-class Ledger:
-    """What was measured before is not measured again."""
+class ResultCache:
+    """Results by model, task and method, stored in a JSON file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.known: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+        self.results: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
 
-    def __call__(self, bench: TaskEvaluator, asked: MethodSpec) -> dict[str, Any]:
-        task = bench.task
+    def __call__(self, evaluator: TaskEvaluator, method: MethodSpec) -> dict[str, Any]:
+        task = evaluator.task
         key = " | ".join(
             [
-                bench.model.identity,
+                evaluator.model.identity,
                 task.dataset.name,
                 task.name,
                 str(len(task.queries)),
-                asked.name,
+                method.name,
             ]
         )
-        if key not in self.known:
-            self.known[key] = evaluate_method([bench], asked)
+        if key not in self.results:
+            self.results[key] = evaluate_method([evaluator], method)
             with write_atomically(self.path) as temporary:
-                temporary.write_text(json.dumps(self.known, indent=1))
-        found: dict[str, Any] = self.known[key]
-        return found
+                temporary.write_text(json.dumps(self.results, indent=1))
+        scores: dict[str, Any] = self.results[key]
+        return scores
 
 
-def told(values: Iterable[float], sign: str = "") -> str:
-    """Mean and deviation over the models."""
-    found = list(values)
-    return f"{fmean(found):{sign}.1f}" + (f" ± {stdev(found):.1f}" if len(found) > 1 else "")
+def mean_and_deviation(values: Iterable[float], sign: str = "") -> str:
+    """Format the mean and the deviation over the models."""
+    scores = list(values)
+    return f"{fmean(scores):{sign}.1f}" + (f" ± {stdev(scores):.1f}" if len(scores) > 1 else "")
 
 
 class Study:
-    """The same questions to one model or several seeds of it."""
+    """The tables for one model or for several seeds of it."""
 
     def __init__(
         self,
-        benches: Sequence[TaskEvaluator],
-        ledger: Ledger,
+        evaluators: Sequence[TaskEvaluator],
+        cache: ResultCache,
         memories: Sequence[MatrixDatabase] = (),
     ) -> None:
-        self.benches, self.ledger, self.memories = benches, ledger, memories
+        self.evaluators, self.cache, self.memories = evaluators, cache, memories
 
-    def columns(self, asked: MethodSpec) -> list[str]:
-        reports = [self.ledger(bench, asked) for bench in self.benches]
-        own = [
+    def columns(self, method: MethodSpec) -> list[str]:
+        reports = [self.cache(evaluator, method) for evaluator in self.evaluators]
+        scores_by_column = [
             [report["columns"][column] for report in reports]
-            for column in self.benches[0].task.columns
+            for column in self.evaluators[0].task.columns
         ]
-        return [*map(told, own), told(report["average"] for report in reports)]
+        return [
+            *map(mean_and_deviation, scores_by_column),
+            mean_and_deviation(report["average"] for report in reports),
+        ]
 
-    def average(self, asked: MethodSpec) -> list[float]:
-        return [self.ledger(bench, asked)["average"] for bench in self.benches]
+    def average(self, method: MethodSpec) -> list[float]:
+        return [self.cache(evaluator, method)["average"] for evaluator in self.evaluators]
 
-    def methods(self, asked: Iterable[MethodSpec]) -> str:
+    def methods(self, methods: Iterable[MethodSpec]) -> str:
         """Tables 4.1 and 5.2."""
-        head = ["method", *self.benches[0].task.columns, "AVG"]
-        return markdown_table(head, [[one.name, *self.columns(one)] for one in asked])
+        head = ["method", *self.evaluators[0].task.columns, "AVG"]
+        return markdown_table(head, [[method.name, *self.columns(method)] for method in methods])
 
     def grid(self) -> str:
         """Table 4.3: k against n."""
         cells = [
-            [told(self.average(MethodSpec("freedom", {"k": k, "n": n}))) for n in NS] for k in KS
+            [mean_and_deviation(self.average(MethodSpec("freedom", {"k": k, "n": n}))) for n in NS]
+            for k in KS
         ]
         return markdown_table(
             ["k \\ n", *map(str, NS)], [[str(k), *row] for k, row in zip(KS, cells, strict=True)]
@@ -135,8 +140,8 @@ class Study:
     def components(self, rivals: bool) -> str:
         """Table 4.4: m for every component."""
         rows = [
-            [part, *(told(self.average(MethodSpec(name, {"m": m}))) for m in MS)]
-            for part, name in PARTS.items()
+            [component, *(mean_and_deviation(self.average(MethodSpec(name, {"m": m}))) for m in MS)]
+            for component, name in COMPONENTS.items()
         ]
         if rivals:
             rows.insert(
@@ -144,7 +149,9 @@ class Study:
                 [
                     "SEARLE",
                     *(
-                        told(self.average(MethodSpec("searle", TUNED | {"concepts": m})))
+                        mean_and_deviation(
+                            self.average(MethodSpec("searle", TUNED | {"concepts": m}))
+                        )
                         for m in MS
                     ),
                 ],
@@ -156,47 +163,57 @@ class Study:
         rows = [
             [
                 "none",
-                told(self.average(MethodSpec("freedom", {"memory": "none"}, "freedom, no memory"))),
+                mean_and_deviation(
+                    self.average(MethodSpec("freedom", {"memory": "none"}, "freedom, no memory"))
+                ),
             ]
         ]
-        for name, whole in (
+        for name, with_database in (
             ((other, False), (f"{other} and database", True)) if self.memories else ()
         ):
-            found = []
-            for bench, memory in zip(self.benches, self.memories, strict=True):
+            scores = []
+            for evaluator, memory in zip(self.evaluators, self.memories, strict=True):
                 matrix = (
-                    torch.cat([memory.matrix, bench.database.matrix]) if whole else memory.matrix
+                    torch.cat([memory.matrix, evaluator.database.matrix])
+                    if with_database
+                    else memory.matrix
                 )
-                found.append(
-                    self.ledger(
-                        bench,
+                scores.append(
+                    self.cache(
+                        evaluator,
                         MethodSpec(
                             "freedom", {"memory": MatrixDatabase(matrix)}, f"freedom, {name}"
                         ),
                     )
                 )
-            rows.append([name, told(report["average"] for report in found)])
+            rows.append([name, mean_and_deviation(report["average"] for report in scores)])
         return markdown_table(
             ["visual memory", "AVG"],
-            [*rows, ["database", told(self.average(MethodSpec("freedom")))]],
+            [*rows, ["database", mean_and_deviation(self.average(MethodSpec("freedom")))]],
         )
 
     def injected(self) -> str:
-        """Table 4.6, and the class name alone as the bound that D calls the upper one."""
-        data = self.benches[0].task.dataset
+        """Table 4.6, and the class name as the only word, an upper bound."""
+        data = self.evaluators[0].task.dataset
         right: Callable[[EvaluationQuery], str] = lambda q: data.classes[q.label].replace("_", " ")  # noqa: E731
         wrong: Callable[[EvaluationQuery], str] = lambda q: q.column  # noqa: E731
         rows = []
-        for part in ("E+", "L+"):
-            plain = self.average(MethodSpec(PARTS[part]))
+        for component in ("E+", "L+"):
+            plain = self.average(MethodSpec(COMPONENTS[component]))
             changes = []
             for name, word in (("class", right), ("source domain", wrong)):
-                found = self.average(
-                    MethodSpec(PARTS[part], {"injected": word}, f"{PARTS[part]} with {name}")
+                scores = self.average(
+                    MethodSpec(
+                        COMPONENTS[component],
+                        {"injected": word},
+                        f"{COMPONENTS[component]} with {name}",
+                    )
                 )
-                changes.append(told((a - b for a, b in zip(found, plain, strict=True)), "+"))
-            rows.append([part, told(plain), *changes])
-        bound = told(
+                changes.append(
+                    mean_and_deviation((a - b for a, b in zip(scores, plain, strict=True)), "+")
+                )
+            rows.append([component, mean_and_deviation(plain), *changes])
+        bound = mean_and_deviation(
             self.average(
                 MethodSpec("freedom-l+", {"m": 0, "injected": right}, "the class name alone")
             )
@@ -205,51 +222,55 @@ class Study:
         return f"{table}\n\nWith the class name as the only word: {bound}."
 
     def vocabulary(self, lists: Mapping[str, Sequence[str]]) -> str:
-        """No table of D: what the text memory is made of."""
+        """Compare vocabularies of the text memory; not in the dissertation."""
         rows = []
         for name, words in lists.items():
             cells = []
             for n in (1, 7):
-                asked = MethodSpec("freedom", {"n": n}, f"freedom, n {n}, {name}")
-                benches = (
+                method = MethodSpec("freedom", {"n": n}, f"freedom, n {n}, {name}")
+                evaluators = (
                     TaskEvaluator(b.task, b.vectors, b.model, remember_words(b.model, words))
-                    for b in self.benches
+                    for b in self.evaluators
                 )
-                cells.append(told(self.ledger(bench, asked)["average"] for bench in benches))
+                cells.append(
+                    mean_and_deviation(
+                        self.cache(evaluator, method)["average"] for evaluator in evaluators
+                    )
+                )
             rows.append([name, str(len(words)), *cells])
         return markdown_table(["text memory", "words", "n = 1", "n = 7"], rows)
 
     def weights(self) -> str:
         """Table 5.3: lambda, by attribute."""
-        found = [self.columns(MethodSpec("weicom", {"weight": weight})) for weight in LAMBDAS]
+        scores = [self.columns(MethodSpec("weicom", {"weight": weight})) for weight in LAMBDAS]
         rows = [
             [name, *cells]
-            for name, *cells in zip([*self.benches[0].task.columns, "AVG"], *found, strict=True)
+            for name, *cells in zip([*self.evaluators[0].task.columns, "AVG"], *scores, strict=True)
         ]
         return markdown_table(["lambda", *(f"{weight:g}" for weight in LAMBDAS)], rows)
 
 
-def bench_of(
+def create_evaluator(
     model: ImageText, data: Dataset, make: Callable[[Dataset], RetrievalTask], words: Sequence[str]
 ) -> TaskEvaluator:
-    found = dataset_vectors(model, data)
+    embedded = dataset_vectors(model, data)
     return TaskEvaluator(
-        make(data.select(found.positions.numpy())),
-        found.vectors,
+        make(data.select(embedded.positions.numpy())),
+        embedded.vectors,
         model,
         remember_words(model, words),
     )
 
 
 def caption_words(data: Dataset) -> list[str]:
-    """Every word that the captions, classes, domains and attributes of these images have: what the model has read."""
-    said = [
+    """Return all words of the captions, classes, domains and attributes of the images."""
+    texts = [
         text
         for record in data
         for text in (record.caption, record.label, record.domain, *record.attributes.values())
     ]
     plain = (
-        " ".join(text or "" for text in said).replace("/", " ").replace("_", " ").replace(",", " ")
+        " ".join(text or "" for text in texts).replace("/", " ").replace("_", " ").replace(",", " ")
     )
     return sorted({word for word in plain.lower().split() if len(word) > 1})
 
@@ -257,11 +278,14 @@ def caption_words(data: Dataset) -> list[str]:
 def chapter_4(
     study: Study, other: str, rivals: bool, lists: Mapping[str, Sequence[str]]
 ) -> Iterable[tuple[str, str]]:
-    yield "Methods (D Table 4.1)", study.methods([*SIMPLE, *(RIVALS if rivals else []), *FOUND])
-    yield "k proxies, n words of each (D Table 4.3)", study.grid()
-    yield "m words and the components (D Table 4.4)", study.components(rivals)
-    yield "The visual memory (D Table 4.5)", study.memory(other)
-    yield "Words injected (D Table 4.6)", study.injected()
+    yield (
+        "Methods [Dissertation Table 4.1]",
+        study.methods([*SIMPLE, *(RIVALS if rivals else []), *COMPOSED]),
+    )
+    yield "k proxies, n words of each [Dissertation Table 4.3]", study.grid()
+    yield "m words and the components [Dissertation Table 4.4]", study.components(rivals)
+    yield "The visual memory [Dissertation Table 4.5]", study.memory(other)
+    yield "Words injected [Dissertation Table 4.6]", study.injected()
     yield "The text memory", study.vocabulary(lists)
 
 
@@ -276,8 +300,8 @@ def chapter_5(study: Study) -> Iterable[tuple[str, str]]:
         for weight in (0.3, 0.5, 0.6)
     ]
     rows += [MethodSpec("freedom", title="FreeDom"), MethodSpec("basic", title="BASIC")]
-    yield "Attributes (D Table 5.2)", study.methods(rows)
-    yield "The weight of the text (D Table 5.3)", study.weights()
+    yield "Attributes [Dissertation Table 5.2]", study.methods(rows)
+    yield "The weight of the text [Dissertation Table 5.3]", study.weights()
 
 
 def main() -> None:
@@ -297,28 +321,28 @@ def main() -> None:
         default=40,
         help="questions of an attribute's table, of each attribute x 10",
     )
-    asked = parser.parse_args()
-    if not asked.clip and not asked.pacs:
+    args = parser.parse_args()
+    if not args.clip and not args.pacs:
         parser.error("nothing to do: give --clip RUN --world DATA, or --pacs FOLDER")
-    if asked.clip and not asked.world:
+    if args.clip and not args.world:
         parser.error("--clip needs --world DATA: the images that the RUNs were trained on")
     keep_memory()
-    ledger = Ledger(asked.out / "search.json")
+    cache = ResultCache(args.out / "search.json")
     page: list[str] = []
-    if asked.clip:
-        data = open_dataset(asked.world)
-        models = [create_image_text(run) for run in asked.clip]
+    if args.clip:
+        data = open_dataset(args.world)
+        models = [create_image_text(run) for run in args.clip]
         words, test = caption_words(data.split("train")), data.split("test")
         rivals = all(isinstance(model, Invertible) for model in models)
-        converted: Callable[[Dataset], RetrievalTask] = lambda part: sample_queries(  # noqa: E731
-            domain_conversion(part), asked.most
+        converted: Callable[[Dataset], RetrievalTask] = lambda component: sample_queries(  # noqa: E731
+            domain_conversion(data), args.most
         )
-        changed: Callable[[Dataset], RetrievalTask] = lambda part: sample_queries(  # noqa: E731
-            attribute_modification(part, COUNTS, ATTRIBUTES), asked.most
+        changed: Callable[[Dataset], RetrievalTask] = lambda component: sample_queries(  # noqa: E731
+            attribute_modification(data, COUNTS, ATTRIBUTES), args.most
         )
         domains = Study(
-            [bench_of(model, test, converted, words) for model in models],
-            ledger,
+            [create_evaluator(model, test, converted, words) for model in models],
+            cache,
             [
                 MatrixDatabase(dataset_vectors(model, data.split("train")).vectors)
                 for model in models
@@ -330,29 +354,31 @@ def main() -> None:
             "the same without domains": [word for word in words if word not in styles],
             "the classes, as an oracle": data.classes,
         }
-        page += shown(
+        page += print_tables(
             "The world, small CLIP", domains, chapter_4(domains, "training images", rivals, lists)
         )
-        attributes = Study([bench_of(model, test, changed, words) for model in models], ledger)
-        page += shown("The world, attributes", attributes, chapter_5(attributes))
-    if asked.pacs:
+        attributes = Study(
+            [create_evaluator(model, test, changed, words) for model in models], cache
+        )
+        page += print_tables("The world, attributes", attributes, chapter_5(attributes))
+    if args.pacs:
         model = create_image_text("text-space")
-        data, given = open_dataset(asked.pacs), load_words(asked.vocabulary)
-        pacs = Study([bench_of(model, data, domain_conversion, given)], ledger)
+        data, vocabulary_words = open_dataset(args.pacs), load_words(args.vocabulary)
+        pacs = Study([create_evaluator(model, data, domain_conversion, vocabulary_words)], cache)
         lists = {
-            "the given list": given,
+            "the given list": vocabulary_words,
             "ImageNet-21k": load_words(),
             "the classes, as an oracle": data.classes,
         }
-        page += shown("PACS, text-space", pacs, chapter_4(pacs, "", False, lists))
-    with write_atomically(asked.out / "tables.md") as temporary:
+        page += print_tables("PACS, text-space", pacs, chapter_4(pacs, "", False, lists))
+    with write_atomically(args.out / "tables.md") as temporary:
         temporary.write_text("\n".join(page) + "\n", encoding="utf-8")
 
 
-def shown(title: str, study: Study, tables: Iterable[tuple[str, str]]) -> list[str]:
-    """Printed as they come."""
-    task = study.benches[0].task
-    words = study.benches[0].words
+def print_tables(title: str, study: Study, tables: Iterable[tuple[str, str]]) -> list[str]:
+    """Print the tables while they are computed; return their lines."""
+    task = study.evaluators[0].task
+    words = study.evaluators[0].words
     count = 0 if words is None else len(words.words)
     lines = [
         f"### {title}",
@@ -362,9 +388,9 @@ def shown(title: str, study: Study, tables: Iterable[tuple[str, str]]) -> list[s
     ]
     print("\n".join(lines), flush=True)
     for heading, table in tables:
-        part = [f"#### {heading}", "", table, ""]
-        print("\n".join(part), flush=True)
-        lines += part
+        section = [f"#### {heading}", "", table, ""]
+        print("\n".join(section), flush=True)
+        lines += section
     return lines
 
 

@@ -17,7 +17,7 @@ from cenote.predict.photos import (
     open_photo,
     unique_names,
 )
-from cenote.report import Entry, contact_sheet, draw_box, highlight, overlay, stretch
+from cenote.report import SheetEntry, contact_sheet, draw_box, highlight, overlay, stretch
 from cenote.report.attend import attend_photos
 
 
@@ -145,7 +145,7 @@ def test_a_box_of_any_size_is_drawn(box: tuple[int, int, int, int] | None) -> No
 def test_a_sheet_holds_any_shapes_and_captions() -> None:
     shapes = [(300, 200), (10, 400), (1, 1), (900, 20)]
     entries = [
-        Entry([Image.new("RGB", shape, "red")] * 3, "name " * 40, "note\n") for shape in shapes
+        SheetEntry([Image.new("RGB", shape, "red")] * 3, "name " * 40, "note\n") for shape in shapes
     ]
     page = contact_sheet(entries, heading="a heading " * 40)
     reds = np.asarray(page)[..., 0].astype(int) - np.asarray(page)[..., 1] > 200
