@@ -1,4 +1,4 @@
-"""What commands share: parsing of names, checks of the output folder, messages, the command line itself."""
+"""Functions that commands share: names, the output folder, messages, the command line."""
 
 from __future__ import annotations
 

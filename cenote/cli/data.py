@@ -30,7 +30,7 @@ def run(
 ) -> None:
     """Inspect a data set: counts, splits, sizes, broken and missing files, duplicates, a contact sheet.
 
-    Exit code 1: no image can be read; 2: there is no data set.
+    Exit code 1: no image can be read; 2: the data set does not exist.
 
     Args:
         data: a folder, a list (.csv, .tsv, .txt, .jsonl, .json), NAME:FOLDER of a published data

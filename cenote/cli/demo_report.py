@@ -23,7 +23,7 @@ TITLES = {
     "discover": "Objects without any labels",
     "search": f"This {CLASS}, but as a {DOMAIN}",
 }
-# Caveats for readers who take these results for more than a demonstration; only true of the defaults.
+# Caveats for a careful reader; only true of the default options.
 NOTES = {
     "tournament": "The pools were chosen for this demonstration after a look at the results: cbam "
     "ties with ep and is smaller, so that the tournament would recommend it, but its maps miss the "

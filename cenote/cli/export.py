@@ -18,7 +18,7 @@ def run(
     weights: Path | None = None,
     pretrained: bool = True,
 ) -> None:
-    """Export a model as ONNX or as a torch.export program with two outputs, and compare it with PyTorch.
+    """Export a model as ONNX or as a torch.export program, and compare it with PyTorch.
 
     Args:
         folder: a saved model (config.json and model.safetensors).

@@ -6,7 +6,7 @@ from ..pooling import landscape
 
 
 def run(style: Literal["text", "markdown", "json"] = "text") -> None:
-    """Print the landscape of pooling methods, Table 1 of SimPool, from the declarations in the code.
+    """Print the landscape of pooling methods [SimPool Table 1] from their declarations.
 
     Args:
         style: the format of the table.

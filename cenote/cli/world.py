@@ -37,7 +37,7 @@ def run(
         int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: all cores)")
     ] = None,
 ) -> None:
-    """Draw a synthetic data set with complete ground truth: classes, boxes, masks, domains, captions.
+    """Draw a synthetic data set with ground truth: classes, boxes, masks, domains, captions.
 
     Writes OUT/images, OUT/masks, annotations.jsonl, classes.txt, world.json and a contact sheet,
     sheet.png. An interrupted command resumes; with more images, it draws those that are missing.

@@ -1,4 +1,4 @@
-"""Tables of composed retrieval as in the papers: one row per method, one column per domain or attribute."""
+"""Tables of composed retrieval: one row per method, one column per domain or attribute."""
 
 from __future__ import annotations
 

@@ -12,8 +12,7 @@ from PIL import Image
 from ..data import BadImage, Dataset
 from ..predict.discovery import METHODS
 from ..predict.discovery.run import rows_mask
-from .html.blocks import Bar, Bars, Block, Boxes, PhotoWithBoxes, Table, TableColumn
-from .html.page import Page
+from .html.blocks import Bar, Bars, Block, Boxes, Page, PhotoWithBoxes, Table, TableColumn
 from .localization import boxed_photo, draw_boxes
 from .sheet import Entry, contact_sheet, stacked
 

@@ -1,4 +1,4 @@
-"""Contact sheets: many pictures on one page, the pictures of an entry side by side with a caption."""
+"""Contact sheets: many pictures on one page, with captions."""
 
 from __future__ import annotations
 

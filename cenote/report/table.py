@@ -1,6 +1,7 @@
 """Tables that are declared once, as a list of columns, and rendered as text, Markdown and HTML.
 
-A table whose columns depend on the data is a list of rows of strings: `align_columns` and `markdown_table`.
+If the columns depend on the data, a table is a list of rows of strings: see `align_columns` and
+`markdown_table`.
 """
 
 from __future__ import annotations
@@ -73,11 +74,11 @@ def _cells(columns: Sequence[Column[Row]], rows: Sequence[Row]) -> list[list[str
 
 def align_columns(rows: Sequence[Sequence[str]]) -> str:
     """Return rows as lines of text; the first column is left-aligned, the others right-aligned."""
-    first, *others = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    name_width, *widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for name, *cells in rows:
-        padded = [cell.rjust(width) for cell, width in zip(cells, others, strict=True)]
-        lines.append("  ".join([name.ljust(first), *padded]))
+        padded = [cell.rjust(width) for cell, width in zip(cells, widths, strict=True)]
+        lines.append("  ".join([name.ljust(name_width), *padded]))
     return "\n".join(lines)
 
 

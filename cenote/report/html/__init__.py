@@ -7,6 +7,7 @@ from .blocks import (
     Boxes,
     Maps,
     MapTile,
+    Page,
     Panels,
     PhotoWithBoxes,
     PhotoWithMaps,
@@ -18,8 +19,9 @@ from .blocks import (
     Table,
     TableColumn,
     Text,
+    made_with,
 )
-from .page import Page, made_with, read_page, write_page
+from .page import read_page, write_page
 from .pictures import picture_of
 from .render import render
 

@@ -1,13 +1,16 @@
-"""What a page consists of: frozen dataclasses of plain values, so that a page is JSON, too."""
+"""A page of a report and its blocks: frozen dataclasses of plain values, so that a page is JSON, too."""
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, Literal
 
 from pydantic import Field
 
+from ... import __version__
 from ..table import CellValue, Column, Row
 
 RelativeBox = tuple[float, float, float, float]  # x0, y0, x1, y1 as shares of width and height
@@ -76,7 +79,7 @@ class Scatter:
 @dataclass(frozen=True)
 class MapTile:
     name: str
-    values: tuple[tuple[float, ...], ...]  # rows from the top, 0 to 1; empty if there is no map
+    values: tuple[tuple[float, ...], ...]  # rows from the top, 0 to 1; empty without a map
     note: str = ""
 
 
@@ -138,7 +141,7 @@ class Bars:
 class SearchTile:
     picture: str  # empty if the file is missing
     caption: str
-    correct: bool | None = None  # None if there is no ground truth
+    correct: bool | None = None  # None without ground truth
 
 
 @dataclass(frozen=True)
@@ -170,3 +173,31 @@ class Picture:
 Block = Annotated[
     Text | Table | Scatter | Maps | Boxes | Bars | Panels | Picture, Field(discriminator="kind")
 ]
+
+
+def made_with() -> dict[str, str]:
+    """Return the versions and the machine behind a number."""
+    import torch
+
+    try:
+        timm = version("timm")
+    except PackageNotFoundError:  # a checkout on the path
+        timm = "unknown"
+    return {
+        "cenote": __version__,
+        "torch": torch.__version__,
+        "timm": timm,
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "threads": str(torch.get_num_threads()),
+    }
+
+
+@dataclass(frozen=True)
+class Page:
+    title: str
+    lead: str  # one sentence below the title
+    blocks: tuple[Block, ...]
+    command: str = ""  # reproduces the page
+    seconds: float | None = None
+    made_with: dict[str, str] = field(default_factory=made_with)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from .blocks import Block, Table, TableColumn
-from .page import Page
+from .blocks import Block, Page, Table, TableColumn
 
 COLUMNS = (
     TableColumn("protocol"),

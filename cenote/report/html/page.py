@@ -1,47 +1,16 @@
-"""A page of a report: its blocks, written as index.html and page.json and read back from page.json."""
+"""Write a page as index.html and page.json, and read it back from page.json."""
 
 from __future__ import annotations
 
 import json
-import platform
-from dataclasses import asdict, dataclass, field
-from importlib.metadata import PackageNotFoundError, version
+from dataclasses import asdict
 from pathlib import Path
 
-from ... import __version__
 from ...data.files import write_atomically
-from .blocks import Block
+from .blocks import Page
 from .render import render
 
 HTML, JSON = "index.html", "page.json"
-
-
-def made_with() -> dict[str, str]:
-    """Return the versions and the machine behind a number."""
-    import torch
-
-    try:
-        timm = version("timm")
-    except PackageNotFoundError:  # a checkout on the path
-        timm = "unknown"
-    return {
-        "cenote": __version__,
-        "torch": torch.__version__,
-        "timm": timm,
-        "python": platform.python_version(),
-        "platform": f"{platform.system()} {platform.machine()}",
-        "threads": str(torch.get_num_threads()),
-    }
-
-
-@dataclass(frozen=True)
-class Page:
-    title: str
-    lead: str  # one sentence below the title
-    blocks: tuple[Block, ...]
-    command: str = ""  # reproduces the page
-    seconds: float | None = None
-    made_with: dict[str, str] = field(default_factory=made_with)
 
 
 def write_page(folder: Path, page: Page) -> list[str]:

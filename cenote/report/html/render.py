@@ -1,4 +1,4 @@
-"""Render a page with Jinja2 as one HTML file: style, script and pictures inside, usable without the script."""
+"""Render a page with Jinja2 as one HTML file that contains its style, script and pictures."""
 
 from __future__ import annotations
 
@@ -7,18 +7,14 @@ import re
 from collections.abc import Sequence
 from functools import cache, partial
 from importlib.resources import files
-from typing import TYPE_CHECKING
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from ..table import CellValue
-from .blocks import Bars, RelativeBox, Scatter, Table, TableColumn
+from .blocks import Bars, Page, RelativeBox, Scatter, Table, TableColumn
 from .pictures import brightest, picture_size, veil_of
 from .scatter import lay_out, short_number
-
-if TYPE_CHECKING:
-    from .page import Page
 
 NUMBER = re.compile(r"[-+−]?\d[\d,]*\.?\d*(?:[eE][-+]?\d+)?")
 UNITS = {"k": 1e3, "M": 1e6, "G": 1e9}

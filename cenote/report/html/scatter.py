@@ -139,7 +139,7 @@ def place_names(points: Sequence[Point], x_axis: Axis, y_axis: Axis) -> list[Pix
     area = (LEFT + 2.0, float(TOP), float(WIDTH), y_axis.start - 2.0)
     placed: dict[int, PixelBox] = {}
     for i in sorted(range(len(points)), key=lambda i: (not points[i].best, -points[i].y)):
-        # There is no browser to measure with: 0.58 of the height is wide for a system font.
+        # An estimate, without a browser: 0.58 of the height is wide for a system font.
         letter = FONT_SIZE * (0.64 if points[i].best else 0.58)
         size = (len(points[i].name) * letter, FONT_SIZE * 1.15)
         placed[i] = place_label(dots[i][:2], size, list(placed.values()), dots, area, 1.25)

@@ -15,8 +15,18 @@ from ..tournament import (
     tournament_columns,
 )
 from ..tournament_figures import MAP_KINDS
-from .blocks import Bar, Bars, Block, Maps, MapTile, PhotoWithMaps, Point, Scatter, declared_table
-from .page import Page
+from .blocks import (
+    Bar,
+    Bars,
+    Block,
+    Maps,
+    MapTile,
+    Page,
+    PhotoWithMaps,
+    Point,
+    Scatter,
+    declared_table,
+)
 from .pictures import map_values, picture_of
 
 BOX_SOURCES = {
