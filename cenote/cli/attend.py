@@ -25,11 +25,11 @@ def run(
     share: float = 0.6,
     batch: int = 8,
 ) -> None:
-    """Show where a model looks: an overlay, a mask and a box for each photograph, and a contact sheet.
+    """Show where a model looks: overlay, mask and box of each photograph, and a contact sheet.
 
-    Writes NAME.overlay.jpg, NAME.mask.jpg, NAME.box.jpg, contact_sheet.jpg, attention.npz (the maps),
-    attention.json and attention.csv (boxes in pixels of the upright photograph, predicted classes).
-    Exit code 1: some photographs failed, the others are done; 2: nothing could be done.
+    Writes NAME.overlay.jpg, NAME.mask.jpg, NAME.box.jpg, contact_sheet.jpg, attention.npz (the
+    maps), attention.json and attention.csv (boxes in pixels of the upright photograph, predicted
+    classes). Exit code 1: some photographs failed, the others are done; 2: nothing could be done.
 
     Args:
         photos: files, folders (searched recursively) and globs.
@@ -38,10 +38,11 @@ def run(
         weights: a local checkpoint of the backbone.
         pool: the pooling; by default the one the backbone was trained with.
         model: a saved model, instead of backbone, weights and pool.
-        map: kind of map; auto is the pool's own map, CLS attention, or the class activation map of the
-            predicted class.
+        map: kind of map; auto is the pool's own map, CLS attention, or the class activation map of
+            the predicted class.
         head: index of the map to show if there are several.
-        size: the model sees about size x size pixels, uncropped, with the photograph's aspect ratio.
+        size: the model sees about size x size pixels, uncropped, with the photograph's aspect
+            ratio.
         share: share of the map's mass that the mask and the box contain.
         batch: photographs per batch.
     """

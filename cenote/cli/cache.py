@@ -1,4 +1,4 @@
-"""`cenote cache`: list what is kept, or remove it."""
+"""`cenote cache`: list or remove cached features."""
 
 from __future__ import annotations
 
@@ -16,44 +16,33 @@ def run(
     unused: Annotated[float | None, tyro.conf.arg(metavar="DAYS", help_behavior_hint="")] = None,
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
 ) -> None:
-    """Features of frozen backbones that are kept on disk.
+    """List or remove the cached features of frozen backbones.
 
     Args:
-        folder: where they lie (default: CENOTE_CACHE, or the user's cache folder).
-        prune: remove these; the beginning of a name is enough.
-        unused: remove what was not used for so many days; 0 removes all.
+        folder: the cache (default: CENOTE_CACHE, or one in the user's cache folder).
+        prune: remove these stores; the beginning of a name is enough.
+        unused: remove stores that were not used for this number of days; 0 removes all.
         json: print JSON.
     """
-    from cenote.predict.feature_cache import FeatureCache, cache_folder
+    from cenote.predict.feature_cache import FeatureCache
 
-    cache = FeatureCache(folder or cache_folder())
-    if prune or unused is not None:
-        unknown = [
-            name
-            for name in prune
-            if not any(store["name"].startswith(name) for store in cache.stores())
-        ]
-        if unknown:
-            raise ValueError(
-                f"nothing in {cache.folder} begins with '{unknown[0]}' (cenote cache lists what there is)"
-            )
-        removed = cache.prune(prune, unused)
-        print(
-            f"removed {len(removed)} of {len(removed) + len(cache.stores())} stores from {cache.folder}"
-        )
-        return
+    cache = FeatureCache(folder)
     stores = cache.stores()
+    if prune or unused is not None:
+        for name in prune:
+            if not any(store["name"].startswith(name) for store in stores):
+                raise ValueError(f"no store in {cache.folder} begins with '{name}' (cenote cache)")
+        removed = cache.prune(prune, unused)
+        print(f"removed {len(removed)} of {len(stores)} stores from {cache.folder}")
+        return
     if json:
         print(to_json.dumps(stores, indent=2))
         return
     print(f"{cache.folder}: {len(stores)} stores, {sum(s['bytes'] for s in stores) / 1e9:.2f} GB")
     for store in stores:
-        made, layout = store["made_by"], store["layout"]
+        layout, backbone = store["layout"], store["made_by"].get("backbone", "?")
         grid = "x".join(map(str, layout.get("grid", ())))
         used = time.strftime("%Y-%m-%d %H:%M", time.localtime(store["used"]))
-        what = (
-            f"{made.get('backbone', '?')} {grid}x{layout.get('dim', '?')} {layout.get('dtype', '')}"
-        )
-        print(
-            f"{store['name'][:12]}  {store['rows']:>9} images  {store['bytes'] / 1e9:7.2f} GB  {used}  {what}"
-        )
+        content = f"{backbone} {grid}x{layout.get('dim', '?')} {layout.get('dtype', '')}"
+        size = f"{store['rows']:>9} images  {store['bytes'] / 1e9:7.2f} GB"
+        print(f"{store['name'][:12]}  {size}  {used}  {content}")

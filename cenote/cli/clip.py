@@ -36,13 +36,13 @@ def run(
         resume: resume the run in RUN.
     """
     from cenote.data import open_dataset
-    from cenote.predict.distributed import leads
+    from cenote.predict.distributed import is_main_process
     from cenote.train.clip_run import train_clip
 
     config = config_of("clip", options)
     with exit_if_stopped("clip"):
         report = train_clip(open_dataset(data), out, config, resume=resume)
-    if leads():
+    if is_main_process():
         print(summary(report))
         print(f"saved in {out}")
 

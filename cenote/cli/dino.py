@@ -40,14 +40,14 @@ def run(
 
 def train(method: str, data: str, out: Path, options: Any, resume: bool) -> None:
     from cenote.data import open_dataset
-    from cenote.predict.distributed import leads
+    from cenote.predict.distributed import is_main_process
     from cenote.train.self_supervised import train_without_labels
 
     config = config_of(method, options)
     dataset = open_dataset(data)
     with exit_if_stopped(method):
         report = train_without_labels(dataset, out, config, resume)
-    if leads():
+    if is_main_process():
         print(f"{summary(dataset, out, report, config.train)}: saved in {out}")
 
 

@@ -53,12 +53,12 @@ def run(
     workers: int = 0,
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
 ) -> None:
-    """Find the objects in photographs without any labels: boxes and masks; CorLoc if there are true boxes.
+    """Find objects in photographs without labels: boxes and masks; CorLoc if there are true boxes.
 
     Writes boxes.json, boxes.csv (or Annotations/) and masks/, in one folder per method if there are
     several, a contact sheet, results.json, the best and worst cases if there are true boxes, and a
-    report (index.html). A killed run resumes. Exit code 1: some photographs failed, the others are done;
-    2: nothing could be done.
+    report (index.html). A killed run resumes. Exit code 1: some photographs failed, the others are
+    done; 2: nothing could be done.
 
     Args:
         images: files, folders (searched recursively), globs, or one data set as for cenote fit.
@@ -68,8 +68,8 @@ def run(
         backbone: name in timm, or lite0, whose weights need no download.
         weights: a local checkpoint of the backbone.
         model: a saved model, for instance a run of cenote fit, instead of backbone and weights.
-        size: pixels of the short side that the model sees; small photographs are enlarged to what it was
-            trained on.
+        size: pixels of the short side that the model sees; small photographs are enlarged to what
+            it was trained on.
         keys: features to compare; auto is SimPool's keys, the last block's, or the feature map of a
             convolutional network.
         head: attention map for dinoseg if there are several.
@@ -161,7 +161,7 @@ class _ResultWriter:
         methods: Sequence[str],
         formats: Sequence[str],
     ) -> None:
-        from cenote.data.truth import spread
+        from cenote.data.truth import evenly_spaced
         from cenote.predict.photos import unique_names
 
         self.dataset, self.out, self.methods = dataset, out, methods
@@ -170,7 +170,7 @@ class _ResultWriter:
         self.paths = [dataset.path(i) for i in range(len(dataset))]
         self.names = unique_names(self.paths)
         shown = max(MIN_PHOTOS, PHOTOS_PER_SHEET // len(methods))
-        self.shown = set(spread(range(len(dataset)), shown))
+        self.shown = set(evenly_spaced(range(len(dataset)), shown))
         self.entries: list[Any] = []  # of the contact sheet
         self.photos: dict[str, list[Any]] = {name: [] for name in methods}  # of the page
         self.done = self.boxes = 0

@@ -29,20 +29,21 @@ def run(
 
     classify: top-1 and top-5. knn: 10 and 20 nearest neighbours among the training images. linear: a
     linear probe on the model's vectors. retrieve: Recall@K, P@1, R-precision and MAP@R among the
-    evaluated images, or of queries against a gallery. localize: boxes and pixels of its maps, against
-    the ground truth. discover: objects found without labels. segment: a linear layer on frozen patch
-    features, if there are masks. background: ImageNet-9's eight backgrounds of images with masks.
+    evaluated images, or of queries against a gallery. localize: boxes and pixels of its maps,
+    against the ground truth. discover: objects found without labels. segment: a linear layer on
+    frozen patch features, if there are masks. background: ImageNet-9's eight backgrounds of images
+    with masks.
     corruption: ImageNet-C's fifteen corruptions at five severities, which takes 76 passes over the
     images.
 
     Args:
         folder: a saved model, for instance a run of cenote fit.
         data: as for cenote fit.
-        on: protocols, separated by commas: classify, knn, linear, retrieve, localize, discover, segment,
-            background, corruption.
+        on: protocols, separated by commas: classify, knn, linear, retrieve, localize, discover,
+            segment, background, corruption.
         out: also write results.json, pictures and an HTML report (index.html) to this folder.
-        split: the images to evaluate on; by default test, or what was held out of the data that the run
-            was trained on, or all.
+        split: the images to evaluate on; by default test, or what was held out of the data that the
+            run was trained on, or all.
         batch: images per batch.
         workers: processes that read images.
         seed: seed of backgrounds and corruptions.

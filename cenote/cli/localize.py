@@ -44,10 +44,10 @@ def run(
     """Predict boxes and masks of photographs with a model that was trained without boxes.
 
     The map of the predicted class is cut at a threshold; the box is around the largest contour. The
-    threshold is the one that `cenote evaluate RUN DATA --on localize` or `--calibrate DATA` chose and
-    stored in RUN, if there is one. A box's score is the probability of its class, times the highest
-    value of the map in it. Boxes are in pixels of the upright photograph. A killed run resumes. Exit
-    code 1: some photographs failed, the others are done; 2: nothing could be done.
+    threshold is the one that `cenote evaluate RUN DATA --on localize` or `--calibrate DATA` chose
+    and stored in RUN, if there is one. A box's score is the probability of its class, times the
+    highest value of the map in it. Boxes are in pixels of the upright photograph. A killed run
+    resumes. Exit code 1: some photographs failed, the others are done; 2: nothing could be done.
 
     Args:
         folder: a saved model, for instance a run of cenote fit.
@@ -58,10 +58,10 @@ def run(
         pictures: also write pictures/*.jpg, with contact sheets of boxes and maps.
         several: one box for every component with at least a tenth of the largest one's pixels.
         threshold: of the map, from 0 to 1.
-        calibrate: choose the threshold on the validation images of a data set with boxes, and store it
-            in RUN.
-        map: kind of map; auto is the pool's own map, CLS attention, or the class activation map of the
-            predicted class.
+        calibrate: choose the threshold on the validation images of a data set with boxes, and store
+            it in RUN.
+        map: kind of map; auto is the pool's own map, CLS attention, or the class activation map of
+            the predicted class.
         size: side of the square that the model sees.
         batch: photographs per batch.
         workers: processes that read images.
@@ -100,7 +100,7 @@ def run(
 
 
 def _calibrate(model: PooledModel, folder: Path, data: str, options: dict[str, Any]) -> Threshold:
-    """Choose the threshold on the validation split, or what the run held out of it, or all images."""
+    """Choose the threshold on the validation split, or what the run held out, or all images."""
     from tqdm import tqdm
 
     from cenote.data import open_dataset

@@ -37,13 +37,13 @@ def run(
         resume: resume the run in RUN.
     """
     from cenote.data import open_dataset
-    from cenote.predict.distributed import leads
+    from cenote.predict.distributed import is_main_process
     from cenote.train.metric_run import train_metric
 
     config = config_of("metric", options, data)
     with exit_if_stopped("metric"):
         report = train_metric(open_dataset(data), out, config, resume=resume)
-    if leads():
+    if is_main_process():
         print(table(report))
         print(f"saved in {out}")
 

@@ -69,7 +69,7 @@ def run(
         raise ValueError(f"--gamma must be positive, got {min(gamma):g}")
     from cenote.cli._arguments import command_line
     from cenote.data import open_dataset
-    from cenote.predict.distributed import leads
+    from cenote.predict.distributed import is_main_process
     from cenote.report.html import write_page
     from cenote.report.html.tournament import tournament_page
     from cenote.report.tournament import tournament_table
@@ -90,7 +90,7 @@ def run(
     except Stopped as stop:
         print(f"cenote tournament: {stop}", file=sys.stderr)
         raise SystemExit(1) from stop
-    if not leads():
+    if not is_main_process():
         return
     report = result.report
     files = write_tournament(report, out, result.photos, result.maps)

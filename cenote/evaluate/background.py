@@ -1,4 +1,4 @@
-"""Dependence on the background: accuracy on ImageNet-9's eight variants (Xiao et al., ICLR 2021)."""
+"""Dependence on the background: ImageNet-9's eight variants (Xiao et al., ICLR 2021)."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ GAP = {"mixed_same", "mixed_rand"}
 
 @dataclass
 class BackgroundReport(Report):
-    """Accuracies in percent; of the published ImageNet-9 the images of variants cannot be paired."""
+    """Accuracies in percent; the published ImageNet-9 does not pair the images of variants."""
 
     accuracy: dict[str, float]
     gap: float | None  # mixed_same - mixed_rand
@@ -235,7 +235,7 @@ def is_imagenet_9(dataset: Dataset) -> bool:
 
 
 def coarse_classifier(model: PooledModel, dataset: Dataset) -> Classifier:
-    """Return the classifier of a model of the nine classes, or of ImageNet's 1000 by the mapping."""
+    """Return the classifier of a model of nine classes, or of ImageNet's 1000 by a mapping."""
     if classes_of(model) != 1000:
         return best_of_all(model_indices(model, dataset), classes_of(model))
     coarse = torch.from_numpy(read_mapping(dataset.root / MAPPING_FILE))

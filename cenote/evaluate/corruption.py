@@ -155,9 +155,9 @@ def corruption(
 ) -> CorruptionReport:
     """Compute the accuracy by corruption and severity, their mean, and mCE if all are evaluated.
 
-    Images are resized to the model's size, then corrupted, then cropped; ImageNet-C was cropped first.
-    Of ImageNet-C the corrupted files are read, by default all corruptions that exist; its `clean`
-    images are another data set.
+    Images are resized to the model's size, then corrupted, then cropped; ImageNet-C was cropped
+    first. Of ImageNet-C the corrupted files are read, by default all corruptions that exist; its
+    `clean` images are another data set.
     """
     published = is_imagenet_c(dataset)
     if corruptions is None:

@@ -1,4 +1,4 @@
-"""Evaluate image-text models: zero-shot classes and domains, and recall between images and texts."""
+"""Evaluate image-text models: zero-shot classes and domains, recall of images and texts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention Jaccard (VOC12): how well the maps of a model's heads fit the objects of segmented images."""
+"""Attention Jaccard (VOC12): how well the maps of a model's heads fit segmented objects."""
 
 from __future__ import annotations
 
@@ -28,10 +28,12 @@ def jaccard(
     compat: bool = False,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Compute it in percent over the images with an object in their mask, resized to `size` x `size`.
+    """Compute it in percent over the images with an object in their mask, resized to `size` x
+    `size`.
 
-    Each head's mask is what contains `share` of its map, in patches; per class the best head counts, then
-    the mean over classes, then over images. `compat` counts void pixels, as the published script does.
+    Each head's mask is what contains `share` of its map, in patches; per class the best head
+    counts, then the mean over classes, then over images. `compat` counts void pixels, as the
+    published script does.
     """
     model = model.eval()
     backbone, device = backbone_of(model), device_of(model)

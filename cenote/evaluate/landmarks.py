@@ -62,7 +62,8 @@ def landmarks(
 ) -> LandmarkReport:
     """Search the database by cosine similarity to the queries, cropped to their boxes.
 
-    An image of the database that cannot be read is never retrieved; an unreadable query is not used.
+    An image of the database that cannot be read is never retrieved; an unreadable query is not
+    used.
     """
     query_images = [query.image for query in dataset.queries]
     database_images = np.setdiff1d(np.arange(len(dataset)), query_images)

@@ -85,7 +85,7 @@ def linear_probe(
 def regress(
     x: Tensor, labels: Tensor, classes: int, decay: float, start: Tensor | None = None
 ) -> Tensor:
-    """Minimize cross-entropy + decay / 2 |W|^2, which is convex: (classes, D + 1), the bias last."""
+    """Minimize cross-entropy + decay / 2 |W|^2, which is convex; return (classes, D + 1), bias last."""
     weights = torch.zeros(classes, x.shape[1] + 1) if start is None else start.clone()
     weights = weights.to(x).requires_grad_()
     solver = torch.optim.LBFGS(

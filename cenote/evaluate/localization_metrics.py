@@ -32,9 +32,9 @@ class KnownOverlaps(BoxAccuracy):
 class LocalizationMetrics:
     """Metrics of maps for the true class: MaxBoxAccV2, MaxBoxAcc, PxAP, and a centred box.
 
-    `thorough` also evaluates masks and the map of the predicted class; without it only what chooses a
-    threshold. With a `threshold`, `ious` has the IoU of each image's largest contour at it, else at
-    every threshold.
+    `thorough` also evaluates masks and the map of the predicted class; without it only what chooses
+    a threshold. With a `threshold`, `ious` has the IoU of each image's largest contour at it, else
+    at every threshold.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class LocalizationMetrics:
             self.predicted_class.add(maps[boxed], *columns)
 
     def _add_iou(self, position: int, overlaps: Array) -> None:
-        """Store the IoU at the threshold; without one at each, two bytes per threshold and image."""
+        """Store the IoU at the threshold; without one at each, as two bytes."""
         if self.threshold is not None:
             thresholds = self.largest_contour.thresholds
             overlaps = overlaps[np.abs(thresholds - self.threshold).argmin()]
@@ -149,8 +149,8 @@ class LocalizationMetrics:
     def best_threshold(self) -> float:
         """Return the middle of the longest run of thresholds with the most right boxes at IoU 0.5.
 
-        It is the safest one to use: the metric's own is the lowest of them, often 0, at which the box
-        of an image unlike these is all of it.
+        It is the safest one to use: the metric's own is the lowest of them, often 0, at which the
+        box of an image unlike these is all of it.
         """
         accuracy = self.largest_contour
         curve = accuracy.curve()[accuracy.deltas.index(0.5)]

@@ -1,8 +1,8 @@
 """Protocols of `cenote evaluate`: one class per protocol, registered under its name.
 
-A protocol runs on an `Evaluation` and returns a `Report`: a dataclass with the content of results.json,
-a table for the terminal and the figures at the top of the page. Its pictures and its blocks of the page
-are methods of the protocol, because they need the images.
+A protocol runs on an `Evaluation` and returns a `Report`: a dataclass with the content of
+results.json, a table for the terminal and the figures at the top of the page. Its pictures and its
+blocks of the page are methods of the protocol, because they need the images.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Evaluation:
             yield bar.update
 
     def identity(self, masks: bool = False) -> list[Any]:
-        """Fingerprint of everything that invalidates saved progress: model, images, classes, seed."""
+        """Fingerprint of what invalidates saved progress: model, images, classes, seed."""
         images = self.test
         classes = sha256("\n".join(images.classes).encode() + images.labels.tobytes()).hexdigest()
         files = files_digest(images, masks)

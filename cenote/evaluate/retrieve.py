@@ -188,8 +188,8 @@ def retrieve(
 ) -> RetrievalReport:
     """Search every image among the others, or in a gallery, by cosine similarity.
 
-    Images without a class are not used. `queries` and `gallery` are splits of one data set, and K is
-    by default what is published for it, else 1, 2, 4, 8.
+    Images without a class are not used. `queries` and `gallery` are splits of one data set, and K
+    is by default what is published for it, else 1, 2, 4, 8.
     """
     ks = ks or KS_OF.get(queries.name, KS)
     if gallery is not None and gallery.classes != queries.classes:

@@ -57,7 +57,7 @@ def run_protocols(
 def _draw(
     evaluation: Evaluation, out: Path, name: str, protocol: Protocol[Any], report: Report
 ) -> list[Block]:
-    """Write pictures and return blocks; a picture that fails is logged and must not cost results."""
+    """Write pictures and return blocks; a picture that fails is only logged."""
     for file, draw in protocol.pictures(evaluation, report):
         try:
             picture = draw()

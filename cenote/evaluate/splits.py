@@ -24,7 +24,7 @@ class EvaluationSplits(NamedTuple):
 
 
 def evaluation_splits(folder: Path, dataset: Dataset, name: str | None = None) -> EvaluationSplits:
-    """Choose split `name`; by default what the run in `folder` did not train on, or "test", or all."""
+    """Choose split `name`; by default what the run held out, or "test", or all."""
     run_splits = splits_of_run(folder, dataset)
     if name is None and run_splits is not None:
         if run_splits.test is None:

@@ -50,8 +50,9 @@ class KnnValidator:
 class LocalizationValidator:
     """MaxBoxAccV2 (by="boxes") or PxAP (by="pixels") of the maps for the true class.
 
-    Images are resized to a square, not cropped: a map covers the whole image. Images without box or mask
-    are not used, nor are unreadable ones and those with a wrong box or mask, which are logged once.
+    Images are resized to a square, not cropped: a map covers the whole image. Images without box or
+    mask are not used, nor are unreadable ones and those with a wrong box or mask, which are logged
+    once.
     """
 
     def __init__(self, dataset: Dataset, by: str, batch: int = 64, workers: int = 0) -> None:

@@ -1,8 +1,8 @@
 """Weakly supervised object localization: boxes from a classifier's maps.
 
-A threshold chosen on the evaluated images themselves is an oracle, as in published figures. The honest
-figure uses the threshold chosen on validation images. Both are reported, beside the score of a fixed box
-in the middle of every image.
+A threshold chosen on the evaluated images themselves is an oracle, as in published figures. The
+honest figure uses the threshold chosen on validation images. Both are reported, beside the score of
+a fixed box in the middle of every image.
 """
 
 from __future__ import annotations
@@ -69,8 +69,9 @@ class LocalizationReport(Report):
     without_truth: int
     unreadable: list[str]
     dataset: Dataset  # the evaluated images; not in results.json
-    # Threshold of the largest contour, the box to draw: chosen on validation images if there are any.
-    # Of thresholds that are equally good it is one in the middle, not the lowest as in the metric.
+    # Threshold of the largest contour, the box to draw: chosen on validation images if there are
+    # any. Of thresholds that are equally good it is one in the middle, not the lowest as in the
+    # metric.
     threshold: float | None = None
     threshold_from: str | None = None  # "val" or "test"
     chosen: dict[str, Any] | None = None
@@ -153,7 +154,7 @@ class LocalizationReport(Report):
         return figures
 
     def calibration(self, data: str, split: str, oracle: bool = False) -> Calibration:
-        """Return what is stored beside the model; `split` is the name of the images that chose it."""
+        """Return what is stored beside the model; `split` names the images that chose it."""
         if self.threshold is None or self.best is None:
             raise ValueError(f"no image of {data} has a box: no threshold can be chosen")
         images = self.images_with_boxes
@@ -254,9 +255,9 @@ def localize(
 ) -> LocalizationReport:
     """Evaluate the maps of whole images for their true classes, with thresholds chosen on `val`.
 
-    `kind` as for `model.attend`; `size` is the side of the square that images are resized to, and of
-    the maps. Images need a class that the model knows, and a box or a mask. `cases`: the number of the
-    worst, median and best images to show. `progress` counts the images of `test` and `val`.
+    `kind` as for `model.attend`; `size` is the side of the square that images are resized to, and
+    of the maps. Images need a class that the model knows, and a box or a mask. `cases`: the number
+    of the worst, median and best images to show. `progress` counts the images of `test` and `val`.
     """
     predictor = MapPredictor.create(model, kind, size, batch, workers)
     images, classes, unused = usable_images(model, test, masks=True)

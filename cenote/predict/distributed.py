@@ -12,23 +12,24 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .device import default_device
+
 
 @contextmanager
 def processes() -> Iterator[torch.device]:
-    """Joins the others if torchrun started us, and gives the device of this process."""
-    together = int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized()
-    local = int(os.environ.get("LOCAL_RANK", "0"))
-    device = torch.device("cuda", local) if torch.cuda.is_available() else torch.device("cpu")
+    """Join the process group if torchrun started this process; yield its device."""
+    joins = int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized()
+    device, backend = default_device(), "gloo"
     if device.type == "cuda":
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
-    if together:
-        dist.init_process_group(
-            "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
-        )  # counts are on the CPU
+        backend = "cpu:gloo,cuda:nccl"  # counts are on the CPU
+    if joins:
+        dist.init_process_group(backend)
     try:
         yield device
     finally:
-        if together:
+        if joins:
             dist.destroy_process_group()
 
 
@@ -36,33 +37,32 @@ def rank() -> int:
     return dist.get_rank() if dist.is_initialized() else 0
 
 
-def leads() -> bool:
-    """Whether this process speaks for all, also before they have joined and after they have parted."""
+def is_main_process() -> bool:
+    """Return whether this is the first process, also outside of the process group."""
     return int(os.environ.get("RANK", "0")) == 0
 
 
 def world() -> int:
+    """Return the number of processes."""
     return dist.get_world_size() if dist.is_initialized() else 1
 
 
-def spread(module: nn.Module) -> nn.Module:
-    """The module as all processes train it together; itself where there is one."""
+def distribute(module: nn.Module) -> nn.Module:
+    """Wrap a module so that all processes train it together."""
     if world() == 1 or not any(p.requires_grad for p in module.parameters()):
         return module
     return nn.parallel.DistributedDataParallel(module)
 
 
-def waiting(module: nn.Module) -> Any:
-    """A context in which gradients are gathered but not yet shared."""
-    return (
-        module.no_sync()
-        if isinstance(module, nn.parallel.DistributedDataParallel)
-        else nullcontext()
-    )
+def without_gradient_sync(module: nn.Module) -> Any:
+    """Return a context in which gradients are accumulated but not shared."""
+    if isinstance(module, nn.parallel.DistributedDataParallel):
+        return module.no_sync()
+    return nullcontext()
 
 
 def summed(values: Tensor) -> Tensor:
-    """Over all processes."""
+    """Sum a tensor over all processes."""
     if world() > 1:
         values = values.clone()
         dist.all_reduce(values)
@@ -70,11 +70,11 @@ def summed(values: Tensor) -> Tensor:
 
 
 def any_process(flag: bool) -> bool:
-    return bool(summed(torch.tensor(float(flag))) > 0) if world() > 1 else flag
+    return bool(summed(torch.tensor(float(flag))) > 0)
 
 
 def gathered(value: Any) -> list[Any]:
-    """One value of every process, on every process."""
+    """Gather one value of every process, on every process."""
     if world() == 1:
         return [value]
     values: list[Any] = [None] * world()
@@ -83,31 +83,30 @@ def gathered(value: Any) -> list[Any]:
 
 
 def gathered_rows(values: Tensor) -> Tensor:
-    """The rows of all processes, in the order of their ranks, as many from each; without their gradients."""
+    """Gather the rows of all processes, equally many of each, without gradients."""
     if world() == 1:
         return values
-    parts = [torch.empty_like(values) for _ in range(world())]
-    dist.all_gather(parts, values.contiguous())
-    return torch.cat(parts)
+    shares = [torch.empty_like(values) for _ in range(world())]
+    dist.all_gather(shares, values.contiguous())
+    return torch.cat(shares)
 
 
 def joined_rows(values: Tensor, counts: list[int]) -> Tensor:
-    """The rows of all processes, in the order of their ranks, so many from each; gradients flow back to theirs.
+    """Gather the rows of all processes, `counts` of each; gradients flow back to their process.
 
-    Whoever computes one and the same loss of them on every process gets the gradient of that loss where gradients are
-    averaged over processes, as DistributedDataParallel does.
+    If every process computes the same loss of them, each gets the gradient of that loss when
+    gradients are averaged over processes, as DistributedDataParallel does.
     """
     if world() == 1:
         return values
     padded = F.pad(values, [0, 0] * (values.ndim - 1) + [0, max(counts) - len(values)])
-    rows: Tensor = _Joined.apply(padded)
-    return torch.cat(
-        [part[:count] for part, count in zip(rows.chunk(world()), counts, strict=True)]
-    )
+    rows: Tensor = _JoinedRows.apply(padded)
+    shares = zip(rows.chunk(world()), counts, strict=True)
+    return torch.cat([share[:count] for share, count in shares])
 
 
-class _Joined(torch.autograd.Function):
-    """All processes' rows; back goes the sum of what all of them made of these."""
+class _JoinedRows(torch.autograd.Function):
+    """Gather rows; the backward pass sums the gradients of all processes for these rows."""
 
     @staticmethod
     def forward(context: Any, values: Tensor) -> Tensor:

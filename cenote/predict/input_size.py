@@ -23,8 +23,8 @@ Output = TypeVar("Output")
 class InputSize:
     """Map the (width, height) of an image to those the model sees: multiples of its stride.
 
-    `target` is the side of a square of the same area, or with `short_side` the shorter side. Without
-    a target the image keeps its size, between `minimum` and MAX_SHORT_SIDE.
+    `target` is the side of a square of the same area, or with `short_side` the shorter side.
+    Without a target the image keeps its size, between `minimum` and MAX_SHORT_SIDE.
     """
 
     stride: tuple[int, int]  # vertical, horizontal

@@ -42,7 +42,7 @@ def open_model(
         )
     elif pool not in (None, default_pool) and model.head is not None:
         log.info(
-            "note: the classifier of '%s' was trained with '%s': with '%s' its classes are a guess.",
+            "note: the classifier of '%s' was trained with '%s', not with '%s': classes are a guess.",
             backbone,
             default_pool,
             pool,

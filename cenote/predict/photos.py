@@ -77,8 +77,8 @@ class RawPrediction(NamedTuple):
 class PhotoPredictor:
     """Predict maps of photographs whose area is about `size` x `size` pixels for the model.
 
-    `head` is one of several maps, None their mean. `share` is how much of the map's mass the mask and
-    the box contain. `classify=False` predicts no classes, for a model that is not trained.
+    `head` is one of several maps, None their mean. `share` is how much of the map's mass the mask
+    and the box contain. `classify=False` predicts no classes, for a model that is not trained.
     """
 
     model: PooledModel
@@ -192,8 +192,9 @@ def open_photo(
 ) -> Photograph:
     """Read a photograph once, for the model and for the pictures.
 
-    The class is predicted at the size the model was trained at, because its confidence falls with the
-    size (lite0 at twice its size says "pizza" with 8% instead of 67%), while its map gets finer.
+    The class is predicted at the size the model was trained at, because its confidence falls with
+    the size (lite0 at twice its size says "pizza" with 8% instead of 67%), while its map gets
+    finer.
     """
     image = read_image(path)
     size = image.size
@@ -208,7 +209,8 @@ def open_photo(
 
 
 def combine_maps(maps: Array, head: int | None = None) -> Array:
-    """Return (H, W), non-negative, of maps (m, H, W): one of them, or their mean with equal weights.
+    """Return (H, W), non-negative, of maps (m, H, W): one of them, or their mean with equal
+    weights.
 
     Of a class activation map only positive values count; without any, the values above the lowest.
     """

@@ -29,7 +29,7 @@ class ProgressFile(Generic[T]):
         to_json: Callable[[T], list[Any]],
         from_json: Callable[[list[Any]], T],
     ) -> None:
-        """`to_json` returns more than two entries, the position first: two are an unreadable image."""
+        """`to_json` returns the position and at least two more entries."""
         self.path, self.digest, self.to_json, self.from_json = path, digest, to_json, from_json
         self.done = self._check() if path.is_file() else 0
 

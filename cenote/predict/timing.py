@@ -1,4 +1,4 @@
-"""Time and memory of functions, measured side by side."""
+"""Measure time and memory of functions side by side."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ Call = Callable[[], object]
 
 
 def best_times(calls: dict[str, Call], rounds: int) -> dict[str, float]:
-    """Best seconds of each call. Every round runs all of them in turn, so that noise falls on all alike."""
+    """Return the best time of each call in seconds; every round runs all calls in turn."""
     if rounds < 1:
         raise ValueError(f"rounds must be at least 1, got {rounds}")
     best = dict.fromkeys(calls, float("inf"))
     for i in range(rounds + 1):
-        turn = list(calls.items())
-        for name, call in turn[i % len(turn) :] + turn[: i % len(turn)]:  # nobody always runs first
+        order = list(calls.items())
+        start_at = i % len(order)  # another call is first in every round
+        for name, call in order[start_at:] + order[:start_at]:
             start = time.perf_counter()
             call()
             if i > 0:  # the first round warms up
@@ -28,7 +29,7 @@ def best_times(calls: dict[str, Call], rounds: int) -> dict[str, float]:
 
 
 def peak_memory(call: Call) -> int:
-    """Most bytes that torch's CPU allocator held during the call, above what it held before."""
+    """Return the peak of torch's CPU memory during the call, in bytes above that before it."""
     with (
         _silent_stderr(),
         profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded,
@@ -36,21 +37,21 @@ def peak_memory(call: Call) -> int:
         call()
     assert recorded.profiler is not None and recorded.profiler.kineto_results is not None
     events = [e for e in recorded.profiler.kineto_results.events() if e.name() == "[memory]"]
-    held = peak = 0
+    allocated = peak = 0
     for event in sorted(events, key=lambda e: e.start_ns()):
-        held += event.nbytes()
-        peak = max(peak, held)
+        allocated += event.nbytes()
+        peak = max(peak, allocated)
     return peak
 
 
 @contextmanager
 def _silent_stderr() -> Iterator[None]:
-    """The profiler's C++ side writes a line of log to stderr at every start and stop."""
-    saved, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
+    """Hide what the profiler's C++ code writes to stderr at every start and stop."""
+    saved, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 2)
     try:
         yield
     finally:
         os.dup2(saved, 2)
         os.close(saved)
-        os.close(nowhere)
+        os.close(null)

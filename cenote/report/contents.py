@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from ..data import BadImage, Box, Dataset, Record, write_atomically
-from ..data.truth import spread
+from ..data.truth import evenly_spaced
 from .maps import BOX_COLOUR
 from .sheet import SheetEntry, contact_sheet, font
 
@@ -64,12 +64,12 @@ def choose_positions(dataset: Dataset, positions: Sequence[int], limit: int) -> 
     groups: dict[tuple[int, int], list[int]] = {}
     for position in positions:
         groups.setdefault((int(labels[position]), int(domains[position])), []).append(position)
-    keys, counts = spread(sorted(groups), limit), {}
+    keys, counts = evenly_spaced(sorted(groups), limit), {}
     # Small groups first: what they do not use is left for the others.
     for i, key in enumerate(sorted(keys, key=lambda key: len(groups[key]))):
         counts[key] = min(len(groups[key]), limit // (len(keys) - i))
         limit -= counts[key]
-    return [position for key in keys for position in spread(groups[key], counts[key])]
+    return [position for key in keys for position in evenly_spaced(groups[key], counts[key])]
 
 
 def draw_truth(

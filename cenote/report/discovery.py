@@ -39,7 +39,7 @@ def draw_discovered(
     truth: BoxArray = (),
     side: int = 320,
 ) -> Image.Image:
-    """Draw a photograph, dark outside of the masks (H, W, in patches); boxes amber, true ones blue."""
+    """Draw a photograph, dark outside of the masks (in patches); true boxes are blue."""
     scale = side / max(photo.size)
     size = (max(1, round(photo.width * scale)), max(1, round(photo.height * scale)))
     small = photo.resize(size, Image.Resampling.LANCZOS)

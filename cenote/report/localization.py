@@ -37,7 +37,7 @@ SOURCES = {"val": "chosen on validation images", "test": "an oracle's, chosen on
 
 @dataclass(frozen=True)
 class LocalizationCase:
-    """An image: its map for the true class, the box at the threshold, and the true boxes, in pixels."""
+    """An image with its map for the true class, the box at the threshold, and the true boxes."""
 
     group: str  # of GROUPS
     position: int  # in the data set
@@ -63,7 +63,8 @@ class LocalizationCase:
 
 
 def draw_curves(report: Mapping[str, Any], thresholds: Any, curves: Mapping[str, Any]) -> Figure:
-    """Draw right boxes over the threshold for each IoU: solid for test images, dotted for validation.
+    """Draw right boxes over the threshold for each IoU: solid for test images, dotted for
+    validation.
 
     Dashes are a box in the middle. A disc is the threshold chosen on validation images, a ring the
     best one for the test images. `report` is a localization report of results.json.

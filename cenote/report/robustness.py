@@ -239,7 +239,7 @@ def _annotate(
 def _label_bars(
     axes: Any, names: Sequence[str], values: Sequence[float], right: bool = False
 ) -> None:
-    """Put the first bar on top, names beside the bars, values in them or in a column at the right."""
+    """Put the first bar on top, names beside the bars, values in them or at the right."""
     axes.set_yticks(range(len(names)), names, color=INK)
     axes.set_ylim(len(names) - 0.4, -1.1 if right else -0.6)
     axes.set_xlim(0, 100)

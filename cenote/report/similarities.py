@@ -1,4 +1,4 @@
-"""Histograms of similarities (D Fig. 4.3): does a method tell the images apart that are right in both ways?"""
+"""Histograms of similarities [Dissertation Fig. 4.3] by how far an image matches the query."""
 
 from __future__ import annotations
 
@@ -14,30 +14,31 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BINS = 40
-ACROSS = 3  # panels in a row
-# In the order in which they are drawn, the right ones last and on top.
+PANELS_PER_ROW = 3
+# In drawing order: the right ones are on top.
 COLOURS = {"neither": "#b8b5ae", "class": "#ee8866", "value": "#228833", "both": "#4477aa"}
 
 
 def draw_similarities(
     panels: Mapping[str, Mapping[str, Any]], title: str, names: Mapping[str, str]
 ) -> Figure:
-    """A panel for each method: {"scores": {group: values}, "precision"}; `names` says what the groups are.
+    """Draw a panel for each method: {"scores": {group: values}, "precision"}.
 
-    Each group has the same area, so that few right images are seen beside many wrong ones.
+    `names` are the names of the groups. Each group has the same area, so that few right images are
+    visible beside many wrong ones.
     """
     from matplotlib.figure import Figure
 
     if not panels:
         raise ValueError("histograms of similarities: nothing to draw")
-    down, across = -(-len(panels) // ACROSS), min(len(panels), ACROSS)
+    down, across = -(-len(panels) // PANELS_PER_ROW), min(len(panels), PANELS_PER_ROW)
     figure = Figure(figsize=(4.2 * across, 2.5 * down + 1.0), facecolor=PAPER, layout="constrained")
     grid = figure.subplots(down, across, squeeze=False).flatten()
-    for axes, (method, found) in zip(grid, panels.items(), strict=False):
+    for axes, (method, panel) in zip(grid, panels.items(), strict=False):
         axes.set_facecolor(PAPER)
-        edges = _edges(found["scores"])
+        edges = _edges(panel["scores"])
         for group, colour in COLOURS.items():
-            values = found["scores"].get(group, ())
+            values = panel["scores"].get(group, ())
             if len(values):
                 weights = np.full(len(values), 1 / len(values))
                 axes.hist(values, edges, weights=weights, color=colour, alpha=0.35)
@@ -45,7 +46,7 @@ def draw_similarities(
                     values, edges, weights=weights, color=colour, histtype="step", linewidth=1.4
                 )
         axes.set_title(
-            f"{method} · AP {100 * found['precision']:.1f}", loc="left", color=INK, fontsize=11
+            f"{method} · AP {100 * panel['precision']:.1f}", loc="left", color=INK, fontsize=11
         )
         axes.spines[["top", "right", "left"]].set_visible(False)
         axes.set_yticks([])
@@ -58,9 +59,11 @@ def draw_similarities(
 
 
 def _edges(scores: Mapping[str, Any]) -> npt.NDArray[np.float64]:
-    values = np.concatenate([np.asarray(part, float) for part in scores.values()])
-    low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 1.0)
-    return np.linspace(low, high if high > low else low + 1e-6, BINS + 1)
+    values = np.concatenate([np.asarray(group, float) for group in scores.values()])
+    if not len(values):
+        return np.linspace(0, 1, BINS + 1)
+    low, high = float(values.min()), float(values.max())
+    return np.linspace(low, max(high, low + 1e-6), BINS + 1)
 
 
 def _legend(

@@ -16,7 +16,15 @@ import torch
 from torch import Tensor, nn
 
 from ..data import Dataset
-from ..predict.distributed import any_process, gathered, rank, spread, summed, waiting, world
+from ..predict.distributed import (
+    any_process,
+    distribute,
+    gathered,
+    rank,
+    summed,
+    without_gradient_sync,
+    world,
+)
 from .checkpoint import NAME, load_checkpoint, save_checkpoint
 from .config import OptimizationConfig, refuse_changes
 from .log import RunLog
@@ -143,7 +151,7 @@ class Engine:
         self.epoch = self.step = 0  # completed epochs, and completed steps of the current one
         self.loss_sums = torch.zeros(len(task.states), dtype=torch.float64)  # over `images`
         self.images = self.unreadable = 0  # of the current epoch
-        self.modules = [spread(state.module) for state in task.states]
+        self.modules = [distribute(state.module) for state in task.states]
         self.log = RunLog(folder, settings)
         self.saved_at = time.monotonic()
 
@@ -204,7 +212,7 @@ class Engine:
         total = torch.zeros(())
         for number, inputs in enumerate(micro_batches, 1):
             # Processes share their gradients once, after the last micro-batch.
-            sync = nullcontext() if number == len(micro_batches) else waiting(module)
+            sync = nullcontext() if number == len(micro_batches) else without_gradient_sync(module)
             with sync, self._autocast(state):
                 loss = self.task.loss(module, inputs) * (len(inputs) / images)
                 state.scaler.scale(loss).backward()

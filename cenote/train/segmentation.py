@@ -1,7 +1,7 @@
 """Linear segmentation: a 1x1 layer learns the class of every pixel from frozen patch features.
 
-It is a protocol of `cenote evaluate`, but lives in `train` because the layer is trained by the engine, with
-its schedule, checkpoints and processes.
+It is a protocol of `cenote evaluate`, but lives in `train` because the layer is trained by the
+engine, with its schedule, checkpoints and processes.
 """
 
 from __future__ import annotations
@@ -219,8 +219,8 @@ def _quiet() -> Iterator[None]:
 class PixelLabels:
     """Class indices (size, size) of the pixels of an image, IGNORE for those that do not count.
 
-    `kind`: the "classes" in the masks; "object" against background; "labels", the object as the image's
-    class. "auto" is the first that the masks allow. `names` are the names of the classes.
+    `kind`: the "classes" in the masks; "object" against background; "labels", the object as the
+    image's class. "auto" is the first that the masks allow. `names` are the names of the classes.
     """
 
     def __init__(self, dataset: Dataset, size: int, kind: LabelKind = "auto") -> None:
@@ -363,7 +363,7 @@ def _cached(
 
 
 class SegmentationTask(Task):
-    """Cross-entropy over the pixels that count; without validation, the last weights are the result."""
+    """Cross-entropy over the pixels that count, without validation."""
 
     def __init__(
         self,

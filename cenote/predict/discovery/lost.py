@@ -1,4 +1,4 @@
-"""LOST (Siméoni et al., Localizing objects with self-supervised transformers and no labels, 2021)."""
+"""LOST: Localizing objects with self-supervised transformers and no labels (Siméoni 2021)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def _discover(patches: PatchFeatures, name: str) -> list[PatchObject]:
 
 
 def lost(features: Any, grid: Grid, k: int = 100, name: str = "the image") -> PatchObject:
-    """Find the object from the keys (N, D) of the patches: those similar to the least similar patch.
+    """Find the object from the keys (N, D) of the patches: those similar to the least similar
+    patch.
 
     The published program excludes the diagonal of A from the degrees. That lowers all degrees by
     one and changes only the order of features that are zero.

@@ -1,5 +1,4 @@
-"""MaskCut (Wang et al., Cut and learn for unsupervised object detection and instance segmentation,
-2023)."""
+"""MaskCut: Cut and learn for unsupervised object detection and segmentation (Wang et al. 2023)."""
 
 from __future__ import annotations
 

@@ -42,9 +42,10 @@ class ResizeWhole:
 class PatchFeatureExtractor:
     """Extract patch features image by image; a model that cannot is refused at construction.
 
-    `size` is that of the short side. `source` is where keys come from (`last_keys`); `head` is one of
-    several maps, None their mean. `centre` subtracts the mean over an image's patches from its keys;
-    None does so for features without negative values, such as behind a ReLU, which are all similar.
+    `size` is that of the short side. `source` is where keys come from (`last_keys`); `head` is one
+    of several maps, None their mean. `centre` subtracts the mean over an image's patches from its
+    keys; None does so for features without negative values, such as behind a ReLU, which are all
+    similar.
     """
 
     def __init__(
@@ -121,7 +122,7 @@ def attention_kind(model: nn.Module) -> str:
 
 
 def head_maps(model: nn.Module, pixels: Tensor, kind: str) -> Tensor:
-    """Return the maps (heads, H, W) of one image: CLS attention of a backbone, else of this kind."""
+    """Return the maps (heads, H, W) of one image: CLS attention of a bare backbone."""
     if not isinstance(model, PooledModel):
         return cls_attention(model, pixels, heads="all")[0]
     options: dict[str, Any] = {"heads": "all"} if kind == "cls" else {}

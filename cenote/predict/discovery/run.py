@@ -46,8 +46,9 @@ def discover_objects(
 ) -> tuple[PatchFeatureExtractor, Iterator[DiscoveryResult | UnreadableImage]]:
     """Return the extractor and an iterator over the images, in order.
 
-    An image that cannot be read, or whose features are not finite, yields a `UnreadableImage`. `options` are those
-    of `PatchFeatureExtractor`. With a progress file, which the caller removes, a killed run resumes.
+    An image that cannot be read, or whose features are not finite, yields a `UnreadableImage`.
+    `options` are those of `PatchFeatureExtractor`. With a progress file, which the caller removes,
+    a killed run resumes.
     """
     extractor = extractor_for(model, methods, **options)
 

@@ -1,5 +1,4 @@
-"""TokenCut (Wang et al., Self-supervised transformers for unsupervised object discovery using
-normalized cut, 2022)."""
+"""TokenCut: unsupervised object discovery using normalized cut (Wang et al. 2022)."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...data import Dataset
 from ...data.loading import load
-from ...data.truth import corners, own_boxes, spread
+from ...data.truth import clip_boxes, evenly_spaced, own_boxes
 from ...metrics import BoxAccuracy, prepare_maps
 from ...metrics.centred import CentredBox
 from ...models.class_map import map_of_features
@@ -94,7 +94,7 @@ class BoxScorer:
         self.image_sizes = [dataset.image(i).size for i in range(len(features))]
         records = (dataset[i] for i in range(len(features)))
         self.boxes = [
-            corners(own_boxes(record.boxes, record.label), size)
+            clip_boxes(own_boxes(record.boxes, record.label), size)
             for record, size in zip(records, self.image_sizes, strict=True)
         ]
 
@@ -121,6 +121,6 @@ class BoxScorer:
 def example_photos(dataset: Dataset, count: int = 6) -> Dataset:
     """Select images of different classes, evenly spread."""
     first_of_class = [int(i) for i in np.unique(dataset.labels, return_index=True)[1]]
-    positions = spread(first_of_class, count)
+    positions = evenly_spaced(first_of_class, count)
     others = [i for i in range(len(dataset)) if i not in set(positions)]
-    return dataset.select(sorted([*positions, *spread(others, count - len(positions))]))
+    return dataset.select(sorted([*positions, *evenly_spaced(others, count - len(positions))]))

@@ -1,0 +1,271 @@
+"""Time and memory of pools and of whole models, next to GAP and to other implementations."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..models import create_model
+from ..pooling import create_pool, list_pools
+from ..pooling.registry import entry
+from ..predict.timing import best_times, peak_memory
+
+Size = tuple[int, int, int, int]  # B, C, H, W
+SIZES: tuple[Size, ...] = ((64, 384, 14, 14), (32, 2048, 7, 7), (64, 768, 14, 14), (8, 384, 56, 56))
+GAMMAS = (None, 2.0, 1.25)
+
+
+class MeasuredNetwork(NamedTuple):
+    """A network of [SimPool Table 8] with millions of parameters and GFLOPs of the table."""
+
+    gamma: float  # SimPool's: 2 for convolutions, 1.25 for transformers
+    has_cls: bool
+    baseline: tuple[float, float]  # with the network's own pooling
+    simpool: tuple[float, float]
+
+
+NETWORKS = {
+    "vit_small_patch16_224": MeasuredNetwork(1.25, True, (22.1, 4.24), (22.3, 4.26)),
+    "resnet50": MeasuredNetwork(2.0, False, (25.6, 4.13), (33.9, 4.34)),
+    "convnext_small": MeasuredNetwork(2.0, False, (50.2, 8.68), (51.4, 8.71)),
+}
+
+
+class StraightforwardSimPool(nn.Module):
+    """[SimPool Algorithm 2] line by line, keys and powers written out."""
+
+    def __init__(self, dim: int, gamma: float | None) -> None:
+        super().__init__()
+        self.norm, self.gamma = nn.LayerNorm(dim, eps=1e-6), gamma
+        self.q, self.k = nn.Linear(dim, dim, bias=False), nn.Linear(dim, dim, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        query: Tensor = self.q(x.mean(1, keepdim=True))  # (B, 1, D)
+        x = self.norm(x)
+        a: Tensor = (query @ self.k(x).mT * x.shape[-1] ** -0.5).softmax(-1)  # (B, 1, N)
+        if self.gamma is None:
+            return (a @ x).squeeze(1)
+        v = x - x.amin((1, 2), keepdim=True)
+        return (a @ v.pow(self.gamma)).pow(1 / self.gamma).squeeze(1)
+
+
+class StraightforwardGSP(nn.Module):
+    """[GSP Proposition 4.1] with a fixed number of steps, differentiated by autograd."""
+
+    def __init__(self, dim: int, steps: int, mu: float = 0.3, eps: float = 5.0) -> None:
+        super().__init__()
+        self.prototypes = nn.Parameter(torch.randn(64, dim) * dim**-0.5)
+        self.steps, self.mu, self.eps = steps, mu, eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        w = self.prototypes / self.prototypes.norm(dim=-1, keepdim=True).clamp_min(1)
+        distance = torch.cdist(w, x / x.norm(dim=-1, keepdim=True).clamp_min(1))
+        kernel = (-self.eps * distance).exp()  # (B, m, N)
+        n, t = x.shape[1], torch.ones_like(kernel[:, :1, :1])
+        for _ in range(self.steps):
+            rho = 1 / n / (1 + t * kernel.sum(1, keepdim=True))
+            t = self.mu / (kernel * rho).sum((1, 2), keepdim=True)
+        return ((1 / n - rho) / self.mu @ x).squeeze(1)
+
+
+@dataclass(frozen=True)
+class MeasuredPool:
+    label: str
+    create: Callable[[int], nn.Module]
+    rivals: tuple[str, ...] = ()  # labels of layers that compute the same
+
+
+def measured_pools(names: Sequence[str] | None = None) -> list[MeasuredPool]:
+    """Return the pools (all by default), with the implementations they are compared with."""
+    from timm.layers import SimPool1d  # type: ignore[attr-defined]
+
+    pools = [_registered_pool("gap")]
+    for name in names or list_pools():
+        if name == "simpool":
+            for gamma in GAMMAS:
+                suffix = "" if gamma is None else f" gamma={gamma:g}"
+                straight, timm = f"straightforward simpool{suffix}", f"timm simpool{suffix}"
+                pools += [
+                    _registered_pool(name, f"simpool{suffix}", (straight, timm), gamma=gamma),
+                    MeasuredPool(straight, partial(StraightforwardSimPool, gamma=gamma)),
+                    MeasuredPool(timm, partial(SimPool1d, gamma=gamma)),
+                ]
+        elif name == "gsp":
+            rivals = {f"gsp by Prop. 4.1, {n} steps": n for n in (25, 100)}
+            pools.append(_registered_pool(name, rivals=tuple(rivals)))
+            for label, steps in rivals.items():
+                pools.append(MeasuredPool(label, partial(StraightforwardGSP, steps=steps)))
+        elif name != "gap":
+            pools.append(_registered_pool(name))
+    return pools
+
+
+def _registered_pool(
+    name: str, label: str = "", rivals: tuple[str, ...] = (), **options: Any
+) -> MeasuredPool:
+    entry(name)  # raises for an unknown name before anything is measured
+    return MeasuredPool(label or name, partial(create_pool, name, **options), rivals)
+
+
+def measure_pools(
+    size: Size, pools: Sequence[MeasuredPool], rounds: int = 7, layout: str = "tokens"
+) -> dict[str, Any]:
+    """Measure milliseconds and MiB of every pool, and the ratios to GAP and to its rivals.
+
+    A ratio to GAP above one is slower than GAP; a ratio to a rival above one is faster than the
+    rival. Memory is what the call needs in addition to its input and weights, with results and
+    gradients.
+    """
+    b, c, h, w = size
+    torch.manual_seed(0)
+    x = torch.randn(b, h * w, c) if layout == "tokens" else torch.randn(b, c, h * w).mT
+    runs = {pool.label: _PoolRun(pool.create(c), x, (h, w)) for pool in pools}
+    forward = best_times({label: run.forward for label, run in runs.items()}, rounds)
+    training = best_times({label: run.training for label, run in runs.items()}, rounds)
+    rows: dict[str, dict[str, Any]] = {}
+    for label, run in runs.items():
+        rows[label] = {
+            "pool": label,
+            "forward_ms": forward[label] * 1e3,
+            "training_ms": training[label] * 1e3,
+            "forward_mib": peak_memory(run.forward) / 2**20,
+            "training_mib": peak_memory(run.training) / 2**20,
+        }
+    for pool in pools:
+        row = rows[pool.label]
+        row["forward_to_gap"] = row["forward_ms"] / rows["gap"]["forward_ms"]
+        row["training_to_gap"] = row["training_ms"] / rows["gap"]["training_ms"]
+        row["rivals"] = {rival: _compare(row, rows[rival]) for rival in pool.rivals}
+    return {"size": list(size), "pools": list(rows.values())}
+
+
+def _compare(row: dict[str, Any], rival: dict[str, Any]) -> dict[str, float]:
+    ratios = {}
+    for mode in ("forward", "training"):
+        ratios[f"{mode}_speedup"] = rival[f"{mode}_ms"] / row[f"{mode}_ms"]
+        ratios[f"{mode}_memory"] = row[f"{mode}_mib"] / rival[f"{mode}_mib"]
+    return ratios
+
+
+class _PoolRun:
+    """A layer and its input."""
+
+    def __init__(self, layer: nn.Module, x: Tensor, grid: tuple[int, int]) -> None:
+        self.layer, self.x = layer, x.requires_grad_()
+        self.arguments = (grid,) if hasattr(layer, "attend") else ()
+
+    def forward(self) -> None:
+        with torch.no_grad():
+            self.layer(self.x, *self.arguments)
+
+    def training(self) -> None:
+        self.layer(self.x, *self.arguments).sum().backward()
+        self.layer.zero_grad()
+        self.x.grad = None
+
+
+def measure_network(name: str, batch: int = 4, rounds: int = 20, size: int = 224) -> dict[str, Any]:
+    """Measure inference of a network with every pooling, in turn in every round."""
+    if name not in NETWORKS:
+        raise ValueError(f"no measured network '{name}': {', '.join(NETWORKS)}")
+    network = NETWORKS[name]
+    torch.manual_seed(0)
+    options = {"gamma": network.gamma}
+    models = {
+        "gap": create_model(name, "gap", 1000),
+        "simpool": create_model(name, "simpool", 1000, pool_options=options),
+    }
+    if network.has_cls:
+        models["cls"] = create_model(name, "cls", 1000)
+        models["gap, CLS kept"] = create_model(name, "gap", 1000, keep_cls=True)
+    images = torch.randn(batch, 3, size, size)
+    with torch.inference_mode():
+        times = best_times({pool: partial(m.eval(), images) for pool, m in models.items()}, rounds)
+        rows = []
+        for pool, model in models.items():
+            rows.append(
+                {
+                    "pool": pool,
+                    "ms": times[pool] * 1e3,
+                    "images_per_second": batch / times[pool],
+                    "to_gap": times[pool] / times["gap"],
+                    "parameters": sum(p.numel() for p in model.parameters()),
+                    "gflops": multiply_adds(model, images[:1]) / 1e9,
+                    "paper": network.simpool if pool == "simpool" else network.baseline,
+                }
+            )
+    return {"network": name, "gamma": network.gamma, "batch": batch, "size": size, "models": rows}
+
+
+def multiply_adds(model: nn.Module, images: Tensor) -> int:
+    """Count as [SimPool Table 8]: convolutions and linear layers, not a ViT's attention products."""
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False) as counter:
+        model(images)
+    counts = counter.get_flop_counts()["Global"]
+    return sum(int(n) for operation, n in counts.items() if "attention" not in str(operation)) // 2
+
+
+def parse_size(text: str) -> Size:
+    """'64x384x14x14' -> (64, 384, 14, 14)."""
+    numbers = text.lower().split("x")
+    if len(numbers) != 4 or not all(n.isdigit() and int(n) > 0 for n in numbers):
+        raise ValueError(f"a size must be BxCxHxW, e.g. 64x384x14x14, got '{text}'")
+    b, c, h, w = map(int, numbers)
+    return b, c, h, w
+
+
+def pool_table(report: dict[str, Any]) -> str:
+    """Return one size as text."""
+    heads = ("forward ms", "training ms", "fwd MiB", "train MiB", "fwd/GAP", "train/GAP")
+    widths = (11, 12, 9, 10, 9, 10)
+    title = "x".join(map(str, report["size"]))
+    lines = [title, f"{'pool':<34}" + "".join(map(str.rjust, heads, widths))]
+    for row in report["pools"]:
+        lines.append(
+            f"{row['pool']:<34}{row['forward_ms']:>11.2f}{row['training_ms']:>12.2f}"
+            f"{row['forward_mib']:>9.1f}{row['training_mib']:>10.1f}"
+            f"{row['forward_to_gap']:>9.1f}{row['training_to_gap']:>10.1f}"
+        )
+    for row in report["pools"]:
+        for rival, ratio in row["rivals"].items():
+            lines.append(
+                f"  {row['pool']} against {rival}: {ratio['forward_speedup']:.1f}x as fast "
+                f"forward, {ratio['training_speedup']:.1f}x in training, at "
+                f"{ratio['forward_memory']:.2f} and {ratio['training_memory']:.2f} of the memory"
+            )
+    return "\n".join([*lines, ""])
+
+
+def network_table(report: dict[str, Any]) -> str:
+    """Return one network as text."""
+    size = report["size"]
+    heads = f"{'ms':>9}{'images/s':>10}{'to GAP':>9}{'Mparams':>9}{'GFLOPs':>8}   SimPool Table 8"
+    lines = [
+        f"{report['network']}, batch {report['batch']} of {size}x{size}, gamma {report['gamma']:g}",
+        f"{'pooling':<16}{heads}",
+    ]
+    for row in report["models"]:
+        parameters, flops = row["paper"]
+        lines.append(
+            f"{row['pool']:<16}{row['ms']:>9.2f}{row['images_per_second']:>10.1f}"
+            f"{row['to_gap']:>9.3f}{row['parameters'] / 1e6:>9.1f}{row['gflops']:>8.2f}"
+            f"   {parameters} / {flops}"
+        )
+    return "\n".join([*lines, ""])
+
+
+def machine() -> dict[str, Any]:
+    """Describe the machine that was measured."""
+    return {
+        "torch": torch.__version__,
+        "machine": platform.machine(),
+        "threads": torch.get_num_threads(),
+    }
