@@ -63,6 +63,7 @@ def script(words: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
     """`python FILE ...` of this project."""
     path = ROOT / words[1]
     monkeypatch.setattr(sys, "argv", [str(path), *words[2:]])
+    monkeypatch.syspath_prepend(path.parent)  # as Python does
     try:
         runpy.run_path(str(path), run_name="__main__")
     except SystemExit as stop:
