@@ -12,6 +12,7 @@ from .composition import (
     CompositionContext,
     Scorer,
     image_vectors,
+    query_statistics,
     single,
     text_vectors,
 )
@@ -43,16 +44,12 @@ def average(queries: Sequence[ComposedQuery], context: CompositionContext) -> li
 
 def product(queries: Sequence[ComposedQuery], context: CompositionContext) -> list[Scorer]:
     """s_t s_i."""
-    t, y = text_vectors(context.model, queries), image_vectors(queries)
-    moments = context.database.moments()
-    (mu_t, sigma_t), (mu_i, sigma_i) = moments.statistics(t), moments.statistics(y)
-    s_t, s_i = (mu_t + TANGENT_AT * sigma_t).float(), (mu_i + TANGENT_AT * sigma_i).float()
-    directions = s_i[:, None] * t + s_t[:, None] * y  # d(s_t s_i) = s_i ds_t + s_t ds_i
-    zero = torch.zeros(2)
-    return [
-        Scorer(torch.stack(pair), zero, _multiply, direction, {})
-        for *pair, direction in zip(t, y, directions, strict=True)
-    ]
+    vectors, means, deviations = query_statistics(queries, context)
+    tangent = (means + TANGENT_AT * deviations).float()  # (Q, 2)
+    # d(s_t s_i) = s_i ds_t + s_t ds_i
+    directions = (tangent.flip(1)[:, :, None] * vectors).sum(1)
+    pairs, zero = zip(vectors, directions, strict=True), torch.zeros(2)
+    return [Scorer(pair, zero, _multiply, direction, {}) for pair, direction in pairs]
 
 
 def _multiply(similarities: Tensor) -> Tensor:
@@ -61,9 +58,7 @@ def _multiply(similarities: Tensor) -> Tensor:
 
 def normalised_sum(queries: Sequence[ComposedQuery], context: CompositionContext) -> list[Scorer]:
     """(s_t - mu_t) / sigma_t + (s_i - mu_i) / sigma_i over the database: WeiCom without Phi."""
-    t, y = text_vectors(context.model, queries), image_vectors(queries)
-    moments = context.database.moments()
-    (mu_t, sigma_t), (mu_i, sigma_i) = moments.statistics(t), moments.statistics(y)
-    vectors = (t / sigma_t[:, None] + y / sigma_i[:, None]).float()
-    offsets = -(mu_t / sigma_t + mu_i / sigma_i)
-    return [single(v, offset=float(o)) for v, o in zip(vectors, offsets, strict=True)]
+    vectors, means, deviations = query_statistics(queries, context)
+    sums = (vectors / deviations[:, :, None]).sum(1).float()
+    offsets = -(means / deviations).sum(1)
+    return [single(v, offset=float(o)) for v, o in zip(sums, offsets, strict=True)]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..models.image_text import ImageText
     from .words import WordMemory
 
-MAX_TEXTS = 50_000  # texts in a cache; the oldest are dropped first
+MAX_TEXTS = 50_000  # in the cache of a model; the oldest are dropped first
 
 
 class ComposedQuery(NamedTuple):
@@ -68,41 +68,24 @@ def _first(similarities: Tensor) -> Tensor:
     return similarities[0]
 
 
-class TextCache:
-    """Vectors of the texts that a model has encoded.
-
-    It holds no reference to the model: it is stored under a weak reference to it.
-    """
-
-    def __init__(self, dim: int, max_texts: int = MAX_TEXTS) -> None:
-        self.dim, self.max_texts, self.encoded = dim, max_texts, 0
-        self.cached: dict[str, Tensor] = {}
-
-    def encode(self, model: ImageText, texts: Sequence[str]) -> Tensor:
-        """Return vectors (N, D); texts that are not cached are encoded together."""
-        if not texts:
-            return torch.empty(0, self.dim)
-        missing = [text for text in dict.fromkeys(texts) if text not in self.cached]
-        vectors = {text: self.cached[text] for text in texts if text in self.cached}
-        if missing:
-            with torch.no_grad():
-                encoded = model.embed_texts(missing).float().cpu()
-            vectors |= zip(missing, encoded.unbind(), strict=True)
-            self.cached |= {text: vectors[text] for text in missing}
-            self.encoded += len(missing)
-            for text in list(self.cached)[: max(len(self.cached) - self.max_texts, 0)]:
-                del self.cached[text]
-        return torch.stack([vectors[text] for text in texts])
-
-
-_caches: WeakKeyDictionary[object, TextCache] = WeakKeyDictionary()
+# Vectors by text, of each model as long as it exists.
+_text_caches: WeakKeyDictionary[object, dict[str, Tensor]] = WeakKeyDictionary()
 
 
 def encode_texts(model: ImageText, texts: Sequence[str]) -> Tensor:
-    """Return vectors (N, D) of unit length; a model encodes each text once."""
-    if model not in _caches:
-        _caches[model] = TextCache(model.dim)
-    return _caches[model].encode(model, texts)
+    """Return vectors (N, D) of unit length; texts that are not cached are encoded together."""
+    if not texts:
+        return torch.empty(0, model.dim)
+    cached = _text_caches.setdefault(model, {})
+    missing = [text for text in dict.fromkeys(texts) if text not in cached]
+    if missing:
+        with torch.no_grad():
+            encoded = model.embed_texts(missing).float().cpu()
+        cached |= zip(missing, encoded.unbind(), strict=True)
+    vectors = torch.stack([cached[text] for text in texts])
+    for text in list(cached)[: max(len(cached) - MAX_TEXTS, 0)]:
+        del cached[text]
+    return vectors
 
 
 def weighted_texts(query: ComposedQuery) -> list[tuple[str, float]]:
@@ -146,3 +129,19 @@ def text_vectors(model: ImageText, queries: Sequence[ComposedQuery]) -> Tensor:
 def image_vectors(queries: Sequence[ComposedQuery]) -> Tensor:
     """Return the image vectors (Q, D)."""
     return torch.stack([query.image for query in queries if query.image is not None])
+
+
+class QueryStatistics(NamedTuple):
+    """Text and image vectors of queries, and their similarities to the whole database."""
+
+    vectors: Tensor  # (Q, 2, D): text, image
+    means: Tensor  # (Q, 2) of the similarities, in double precision
+    deviations: Tensor  # (Q, 2)
+
+
+def query_statistics(
+    queries: Sequence[ComposedQuery], context: CompositionContext
+) -> QueryStatistics:
+    vectors = torch.stack([text_vectors(context.model, queries), image_vectors(queries)], 1)
+    means, deviations = context.database.moments().statistics(vectors.flatten(0, 1))
+    return QueryStatistics(vectors, means.view(-1, 2), deviations.view(-1, 2))

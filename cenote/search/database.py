@@ -105,10 +105,6 @@ class MatrixDatabase:
     """
 
     def __init__(self, vectors: Tensor, words: Tensor | None = None, budget: int = BUDGET) -> None:
-        if vectors.ndim != 2 or not vectors.is_floating_point():
-            raise ValueError(f"vectors must be (images, D) of floats, got {tuple(vectors.shape)}")
-        if words is not None and (words.ndim != 2 or len(words) != len(vectors)):
-            raise ValueError(f"words must be ({len(vectors)}, n), got {tuple(words.shape)}")
         self.matrix, self.word_ids, self.budget = vectors, words, budget
 
     @property
@@ -134,8 +130,6 @@ class MatrixDatabase:
     def _moments(self) -> Moments:
         """Compute the mean first and then the scatter around it: nothing cancels."""
         count, dim = self.matrix.shape
-        if not count:
-            raise ValueError("an empty database has no statistics: index some images first")
         mean = self.matrix.new_zeros(dim, dtype=torch.double)
         for block in self.matrix.split(BLOCK):
             mean += block.double().sum(0)

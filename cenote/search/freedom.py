@@ -61,7 +61,6 @@ def freedom(
     `memory` is "database", "none" (no expansion) or another Database. `template` combines
     {word} and {text}. `injected` adds a word of weight 1 to each query [Table 4.6].
     """
-    _check_queries(queries, injected)
     inverted = invert(queries, context, k, n, m, memory)
     named = [_weighted_words(image, weights) for image in inverted]
     if injected is not None:
@@ -105,15 +104,6 @@ def check_freedom(
     if "{word}" not in template or "{text}" not in template:
         example = "'a {text} of {word}'"
         raise ValueError(f"template needs {{word}} and {{text}}, as {example}, got '{template}'")
-
-
-def _check_queries(queries: Sequence[ComposedQuery], injected: Sequence[str | None] | None) -> None:
-    if injected is not None and len(injected) != len(queries):
-        raise ValueError(f"{len(queries)} queries need as many injected words, got {len(injected)}")
-    if any(not query.texts for query in queries):
-        raise ValueError("FreeDom composes words: give the query's texts, not only a vector")
-    if any(all(weight < 0 for _, weight in weighted_texts(query)) for query in queries):
-        raise ValueError("FreeDom needs a text that is wanted: give one, or use weicom")
 
 
 def frequent_words(

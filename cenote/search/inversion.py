@@ -61,7 +61,6 @@ def searle(
 ) -> list[Scorer]:
     """Fit a pseudo-word to each image, then compose one sentence for each query."""
     model = invertible(context.model, "searle")
-    _check_texts(queries, "searle")
     images, digest = image_vectors(queries), context.words.digest if context.words else ""
     settings = repr((steps, lr, concepts, regularisation, seed, digest)).encode()
     words = _fitted_words.setdefault(model, {})
@@ -187,7 +186,6 @@ def pic2word(
 ) -> list[Scorer]:
     """Map each image to its pseudo-word; without a `mapping` train one on the database, once."""
     model = invertible(context.model, "pic2word")
-    _check_texts(queries, "pic2word")
     if mapping is None:
         mappings = _trained_mappings.setdefault(context.database, {})
         key = (model.identity, steps, seed)
@@ -282,13 +280,6 @@ def invertible(model: ImageText, method: str) -> Invertible:
 def _check_template(template: str) -> None:
     if "{text}" not in template or template.count("$") != 1:
         raise ValueError(f"template needs {{text}} and one $, as '{COMPOSED}', got '{template}'")
-
-
-def _check_texts(queries: Sequence[ComposedQuery], method: str) -> None:
-    if any(not query.texts for query in queries):
-        raise ValueError(f"'{method}' writes the text into a sentence: give words, not a vector")
-    if any(all(weight < 0 for _, weight in weighted_texts(query)) for query in queries):
-        raise ValueError(f"'{method}' needs a text that is wanted: give one, or use weicom")
 
 
 def _compose_sentences(

@@ -40,7 +40,6 @@ from .store import (
 )
 
 BUDGET = 256 << 20  # bytes of a search, beside the matrix that the system maps into memory
-MIN_BUDGET = 1 << 20
 GATHER_BELOW = 4  # views of less than a quarter of the rows are gathered, larger ones masked
 MAX_LENGTH_ERROR = 1e-3  # of vectors of unit length
 COPY_ROWS = 8192  # rows that compaction copies at a time
@@ -54,8 +53,6 @@ class LocalStore(Store):
     dtypes: ClassVar[tuple[str, ...]] = ("float32", "float16")
 
     def __init__(self, folder: Path, description: IndexDescription, budget: int = BUDGET) -> None:
-        if budget < MIN_BUDGET:
-            raise ValueError(f"budget must be at least {MIN_BUDGET} bytes, got {budget}")
         self.folder, self.description, self.budget = folder, description, budget
         self.where = str(folder)
         self.approximate: ApproximateIndex | None = None
@@ -78,10 +75,7 @@ class LocalStore(Store):
 
     @classmethod
     def open(
-        cls,
-        address: str | Path,
-        description: IndexDescription | None = None,
-        budget: int = BUDGET,
+        cls, address: str | Path, description: IndexDescription | None = None, budget: int = BUDGET
     ) -> Self:
         folder = Path(address).expanduser()
         if (folder / "index.json").is_file():
@@ -157,10 +151,6 @@ class LocalStore(Store):
             view.filtered = True
         return view
 
-    @property
-    def is_approximate(self) -> bool:
-        return self.approximate is not None and not self.filtered
-
     def nearest(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Search approximately if such an index is open and nothing is filtered, else exactly."""
         check_queries(queries, self.dim)
@@ -219,7 +209,8 @@ class LocalStore(Store):
 
     def scan(self, vectors: Tensor) -> tuple[Tensor, Tensor] | None:
         check_queries(vectors, self.dim)
-        if self.is_approximate or 16 * len(vectors) * len(self) > self.budget:
+        is_approximate = self.approximate is not None and not self.filtered
+        if is_approximate or 16 * len(vectors) * len(self) > self.budget:
             return None
         rows = torch.arange(len(self.matrix)) if self.rows is None else self.rows
         blocks = [similarities for similarities, _ in self._similarities(vectors.float(), 0)]
@@ -349,12 +340,11 @@ class LocalWriter(StoreWriter):
         self.db.count = count + len(places)
 
     def _check(self, count: int, vectors: Tensor, words: Tensor | None) -> None:
-        expected, n = (count, self.description.dim), self.description.words_per_image
-        if vectors.shape != expected:
-            raise ValueError(f"vectors must be {expected}, got {tuple(vectors.shape)}")
-        words_shape = None if words is None else tuple(words.shape)
-        if words_shape != ((count, n) if n else None):
-            raise ValueError(f"this index stores {n} words per image, got {words_shape}")
+        n = self.description.words_per_image
+        expected = (count, self.description.dim), (count, n) if n else None
+        shapes = tuple(vectors.shape), None if words is None else tuple(words.shape)
+        if shapes != expected:
+            raise ValueError(f"vectors and words must have the shapes {expected}, got {shapes}")
         lengths = vectors.float().norm(dim=1)
         if not bool(((lengths - 1).abs() < MAX_LENGTH_ERROR).all()):
             raise ValueError("vectors of an index must be finite and of length 1")

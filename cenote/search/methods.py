@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..options import check_names, check_number, suggest
 from . import baselines
 from .basic import basic, check_basic
-from .composition import ComposedQuery, CompositionContext, Scorer
-from .database import Database
+from .composition import ComposedQuery, CompositionContext, Scorer, weighted_texts
+from .database import Database, check_queries
 from .freedom import check_freedom, freedom
 from .inversion import check_pic2word, check_searle, invertible, pic2word, searle
 from .weicom import check_weicom, weicom
@@ -167,16 +167,12 @@ def apply_method(
     options: Mapping[str, Any],
 ) -> list[Scorer]:
     """Return the scorers of many queries, with options that have been checked."""
-    composition, dim = find_method(method), context.database.dim
+    composition = find_method(method)
     check_model(method, context.model)
     for query in queries:
-        if composition.image and query.image is None:
-            raise ValueError(f"'{method}' needs an image: give one, or use the method 'text'")
-        if composition.text and not query.texts and query.text is None:
-            raise ValueError(f"'{method}' needs a text: give one, or use the method 'image'")
-        if query.image is not None and query.image.shape != (dim,):
-            shape = tuple(query.image.shape)
-            raise ValueError(f"the image vector must be ({dim},) as the database, got {shape}")
+        _check_query(query, method, composition)
+        if query.image is not None:
+            check_queries(query.image[None], context.database.dim)
     if not len(context.database):
         raise ValueError("the database is empty: index some images first")
     if composition.words and context.words is None:
@@ -184,3 +180,13 @@ def apply_method(
     if not queries:
         return []
     return composition.function(queries, context, **{**composition.preset, **options})
+
+
+def _check_query(query: ComposedQuery, name: str, method: CompositionMethod) -> None:
+    if method.image and query.image is None:
+        raise ValueError(f"'{name}' needs an image: give one, or use the method 'text'")
+    if method.text and not query.texts and query.text is None:
+        raise ValueError(f"'{name}' needs a text: give one, or use the method 'image'")
+    writes_words = method.words or method.pseudo_words
+    if writes_words and all(weight < 0 for _, weight in weighted_texts(query)):
+        raise ValueError(f"'{name}' combines words: give a text that is wanted, or use weicom")

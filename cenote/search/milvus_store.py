@@ -16,7 +16,7 @@ import logging
 import os
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
@@ -31,14 +31,7 @@ from ..data.digests import digest_of
 from ..extras import require
 from .database import Moments, MomentSums, check_queries
 from .filters import Filter
-from .store import (
-    ImageEntry,
-    IndexDamaged,
-    IndexDescription,
-    IndexedImage,
-    Store,
-    StoreWriter,
-)
+from .store import ImageEntry, IndexDamaged, IndexDescription, IndexedImage, Store, StoreWriter
 
 COLLECTION = "cenote"  # name of the collection, unless the address has one
 PROPERTY = "cenote"  # property of the collection that holds the description
@@ -93,39 +86,52 @@ class MilvusAddress(NamedTuple):
         uri = f"{url.scheme}://{url.hostname}:{url.port or 19530}"
         return cls(uri, name, index_type, token)
 
-    def connect(self) -> Any:
-        """Return a client; for a file, create it if it does not exist."""
+    def connect(self) -> MilvusConnection:
+        """Connect; a file is created if it does not exist."""
         os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # before the import: no messages on stderr
-        milvus = _pymilvus()
+        milvus = require("pymilvus", extra="milvus")
         for logger in ("pymilvus", "milvus_lite"):  # they also print what they raise
             logging.getLogger(logger).setLevel(logging.CRITICAL)
         with milvus_errors(self.uri):
             if not self.is_file:
-                return milvus.MilvusClient(uri=self.uri, token=self.token, timeout=TIMEOUT)
+                client = milvus.MilvusClient(uri=self.uri, token=self.token, timeout=TIMEOUT)
+                return MilvusConnection(client, self.uri)
             require("milvus_lite", extra="milvus")
             Path(self.uri).parent.mkdir(parents=True, exist_ok=True)
-            return milvus.MilvusClient(uri=self.uri)
+            return MilvusConnection(milvus.MilvusClient(uri=self.uri), self.uri)
 
 
-def without_password(address: str) -> str:
-    return re.sub("//[^/]*@", "//", address)
+class MilvusConnection:
+    """A `MilvusClient` whose errors are messages with the address."""
 
+    def __init__(self, client: Any, where: str) -> None:
+        self.client, self.where = client, where
+        self.types = require("pymilvus", extra="milvus").DataType
 
-def _pymilvus() -> Any:
-    return require("pymilvus", extra="milvus")
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = getattr(self.client, name)
+
+        def call(*args: Any, **options: Any) -> Any:
+            with milvus_errors(self.where):
+                return method(*args, **options)
+
+        return call
 
 
 @contextmanager
 def milvus_errors(where: str) -> Iterator[None]:
-    """Turn errors of Milvus into messages with the address."""
     try:
         yield
-    except _pymilvus().MilvusException as error:
+    except require("pymilvus", extra="milvus").MilvusException as error:
         message = " ".join(str(error.message or error).split())[:200]
         is_locked = "lock" in message.lower() or "local milvus" in message.lower()
         if where.endswith(".db") and is_locked:
             message = "another process may have it open: Milvus Lite allows one at a time"
-        raise OSError(f"Milvus at {without_password(where)}: {message}") from error
+        raise OSError(f"Milvus at {where}: {message}") from error
+
+
+def without_password(address: str) -> str:
+    return re.sub("//[^/]*@", "//", address)
 
 
 def _batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
@@ -139,7 +145,9 @@ class MilvusStore(Store):
 
     fixed_description: ClassVar[bool] = True
 
-    def __init__(self, client: Any, where: str, name: str, description: IndexDescription) -> None:
+    def __init__(
+        self, client: MilvusConnection, where: str, name: str, description: IndexDescription
+    ) -> None:
         self.client, self.where, self.name = client, without_password(where), name
         self.description = description
         self.expression, self.use_words = "", bool(description.words)
@@ -154,10 +162,9 @@ class MilvusStore(Store):
         if parsed.is_file and not Path(parsed.uri).exists():  # connecting would create it
             return None
         client, name = parsed.connect(), parsed.name
-        with milvus_errors(where):
-            if not client.has_collection(name):
-                return None
-            collection = client.describe_collection(name)
+        if not client.has_collection(name):
+            return None
+        collection = client.describe_collection(name)
         # Milvus Lite does not keep the description of a schema.
         stored = collection.get("properties", {}).get(PROPERTY) or collection["description"]
         try:
@@ -166,8 +173,7 @@ class MilvusStore(Store):
             raise IndexDamaged(
                 f"the collection '{name}' at {where} is not an index of Cenote: name another"
             ) from None
-        with milvus_errors(where):
-            client.load_collection(name)
+        client.load_collection(name)
         return cls(client, address, name, description)
 
     @classmethod
@@ -183,8 +189,7 @@ class MilvusStore(Store):
             )
         parsed = MilvusAddress.parse(address)
         client = parsed.connect()
-        with milvus_errors(address):
-            _create_collection(client, parsed.name, description, parsed.index_type)
+        _create_collection(client, parsed.name, description, parsed.index_type)
         return cls(client, address, parsed.name, description)
 
     def __len__(self) -> int:
@@ -201,16 +206,15 @@ class MilvusStore(Store):
         parameters = {"metric_type": "IP", "params": {"ef": max(64, 2 * k)}}
         scores, rows = list[list[float]](), list[list[int]]()
         for group in queries.float().split(QUERY_BATCH):
-            with milvus_errors(self.where):
-                results = self.client.search(
-                    self.name,
-                    group.tolist(),
-                    self.expression,
-                    min(k, MAX_HITS),
-                    ["row"],
-                    parameters,
-                    consistency_level="Strong",
-                )
+            results = self.client.search(
+                self.name,
+                group.tolist(),
+                self.expression,
+                min(k, MAX_HITS),
+                ["row"],
+                parameters,
+                consistency_level="Strong",
+            )
             for hits in results:
                 ranked = sorted((-hit["distance"], hit["entity"]["row"]) for hit in hits)
                 scores.append([-distance for distance, _ in ranked])
@@ -277,17 +281,16 @@ class MilvusStore(Store):
     def stored_sums(self) -> MomentSums | None:
         """Return None if there are none, or if they are of another number of images."""
         rows = 2 * (self.dim + 1)
-        with milvus_errors(self.where):
-            if not self.client.has_collection(self.sums_name):
-                return None
-            self.client.load_collection(self.sums_name)
-            entities = self.client.query(
-                self.sums_name,
-                filter="row >= 0",
-                output_fields=["row", "vector", "images"],
-                limit=rows,
-                consistency_level="Strong",
-            )
+        if not self.client.has_collection(self.sums_name):
+            return None
+        self.client.load_collection(self.sums_name)
+        entities = self.client.query(
+            self.sums_name,
+            filter="row >= 0",
+            output_fields=["row", "vector", "images"],
+            limit=rows,
+            consistency_level="Strong",
+        )
         counts = {entity["images"] for entity in entities}
         if len(entities) != rows or counts != {len(self)}:
             return None
@@ -304,27 +307,24 @@ class MilvusStore(Store):
         rows = torch.cat([high, (table - high.double()).float()]).tolist()
         entities = [{"row": i, "vector": v, "images": sums.count} for i, v in enumerate(rows)]
         self.reset_sums(mark)
-        with milvus_errors(self.where):
-            for batch in _batches(entities, WRITE_BATCH):
-                self.client.insert(self.sums_name, batch)
+        for batch in _batches(entities, WRITE_BATCH):
+            self.client.insert(self.sums_name, batch)
 
     def reset_sums(self, mark: int) -> None:
         """Replace the sums by the mark of a writer; they are valid again when all rows are."""
-        with milvus_errors(self.where):
-            _create_sums(self.client, self.sums_name, self.dim, mark)
+        _create_sums(self.client, self.sums_name, self.dim, mark)
 
     def read_mark(self) -> int | None:
         """Return the mark of the writer that last began to change the index, if any."""
-        with milvus_errors(self.where):
-            if not self.client.has_collection(self.sums_name):
-                return None
-            self.client.load_collection(self.sums_name)
-            entities = self.client.query(
-                self.sums_name,
-                filter=f"row == {MARK_ROW}",
-                output_fields=["images"],
-                consistency_level="Strong",
-            )
+        if not self.client.has_collection(self.sums_name):
+            return None
+        self.client.load_collection(self.sums_name)
+        entities = self.client.query(
+            self.sums_name,
+            filter=f"row == {MARK_ROW}",
+            output_fields=["images"],
+            consistency_level="Strong",
+        )
         return int(entities[0]["images"]) if entities else None
 
     def by_row(self, rows: Sequence[int], fields: list[str]) -> dict[int, dict[str, Any]]:
@@ -336,21 +336,20 @@ class MilvusStore(Store):
         return entities
 
     def _query(self, expression: str, fields: list[str]) -> list[dict[str, Any]]:
-        with milvus_errors(self.where):
-            entities = self.client.query(
-                self.name, filter=expression, output_fields=fields, consistency_level="Strong"
-            )
+        entities = self.client.query(
+            self.name, filter=expression, output_fields=fields, consistency_level="Strong"
+        )
         return list(entities)
 
     def _pages(self, expression: str, fields: list[str]) -> Iterator[dict[str, Any]]:
+        pages = self.client.query_iterator(
+            self.name,
+            PAGE,
+            filter=expression or "row >= 0",
+            output_fields=["row", *fields],
+            consistency_level="Strong",
+        )
         with milvus_errors(self.where):
-            pages = self.client.query_iterator(
-                self.name,
-                PAGE,
-                filter=expression or "row >= 0",
-                output_fields=["row", *fields],
-                consistency_level="Strong",
-            )
             while page := pages.next():
                 yield from page
             pages.close()
@@ -407,9 +406,8 @@ class MilvusWriter(StoreWriter):
 
     def remove(self, paths: Iterable[str]) -> int:
         rows = self._begin_change([row_of(path) for path in paths])
-        with milvus_errors(self.store.where):
-            for page in _batches(rows, PAGE):
-                self.client.delete(self.store.name, ids=page)
+        for page in _batches(rows, PAGE):
+            self.client.delete(self.store.name, ids=page)
         return len(rows)
 
     def _begin_change(self, rows: list[int]) -> list[int]:
@@ -427,51 +425,53 @@ class MilvusWriter(StoreWriter):
         return list(stored)
 
     def _upsert(self, entities: list[dict[str, Any]]) -> None:
-        with milvus_errors(self.store.where):
-            for batch in _batches(entities, WRITE_BATCH):
-                self.client.upsert(self.store.name, batch)
+        for batch in _batches(entities, WRITE_BATCH):
+            self.client.upsert(self.store.name, batch)
 
 
 def _create_collection(
-    client: Any, name: str, description: IndexDescription, index_type: str
+    client: MilvusConnection, name: str, description: IndexDescription, index_type: str
 ) -> None:
-    types = _pymilvus().DataType
-    stored = json.dumps(description.asdict())
-    schema = client.create_schema(description=stored)
-    schema.add_field("row", types.INT64, is_primary=True)
-    schema.add_field("vector", types.FLOAT_VECTOR, dim=description.dim)
-    schema.add_field("words", types.ARRAY, element_type=types.INT32, max_capacity=64)
+    types, stored = client.types, json.dumps(description.asdict())
+    fields: dict[str, dict[str, Any]] = {
+        "words": {"datatype": types.ARRAY, "element_type": types.INT32, "max_capacity": 64},
+        "date": {"datatype": types.DOUBLE},
+        "attributes": {"datatype": types.JSON},
+    }
     for text, length in TEXT_LENGTHS.items():
-        schema.add_field(text, types.VARCHAR, max_length=length)
-    for number in NUMBERS:
-        schema.add_field(number, types.INT64)
-    schema.add_field("date", types.DOUBLE)
-    schema.add_field("attributes", types.JSON)
-    _create(client, name, schema, index_type, {PROPERTY: stored})
+        fields[text] = {"datatype": types.VARCHAR, "max_length": length}
+    fields |= {number: {"datatype": types.INT64} for number in NUMBERS}
+    _create(client, name, description.dim, fields, index_type, {PROPERTY: stored})
 
 
-def _create_sums(client: Any, name: str, dim: int, mark: int) -> None:
-    types = _pymilvus().DataType
+def _create_sums(client: MilvusConnection, name: str, dim: int, mark: int) -> None:
     if client.has_collection(name):
         client.drop_collection(name)
-    schema = client.create_schema()
-    schema.add_field("row", types.INT64, is_primary=True)
-    schema.add_field("vector", types.FLOAT_VECTOR, dim=dim)
-    schema.add_field("images", types.INT64)
-    _create(client, name, schema, "FLAT", {})
+    _create(client, name, dim, {"images": {"datatype": client.types.INT64}}, "FLAT", {})
     client.insert(name, [{"row": MARK_ROW, "vector": [0.0] * dim, "images": mark}])
 
 
 def _create(
-    client: Any, name: str, schema: Any, index_type: str, properties: dict[str, str]
+    client: MilvusConnection,
+    name: str,
+    dim: int,
+    fields: dict[str, dict[str, Any]],
+    index_type: str,
+    properties: dict[str, str],
 ) -> None:
+    """Create a collection of rows and vectors with more fields, and load it."""
+    schema = client.create_schema(description=properties.get(PROPERTY, ""))
+    schema.add_field("row", client.types.INT64, is_primary=True)
+    schema.add_field("vector", client.types.FLOAT_VECTOR, dim=dim)
+    for field, options in fields.items():
+        schema.add_field(field, **options)
     client.create_collection(name, schema=schema, consistency_level="Strong", properties=properties)
     index = client.prepare_index_params()
     parameters = {"M": 32, "efConstruction": 200} if index_type == "HNSW" else {}
     index.add_index("vector", index_type=index_type, metric_type="IP", params=parameters)
     try:
         client.create_index(name, index)
-    except _pymilvus().MilvusException:
+    except OSError:
         # Milvus Lite reports that an index "already exists" that it has just created.
         if "vector" not in client.list_indexes(name):
             raise

@@ -8,6 +8,7 @@ Sec. 4.4.8]: an image and a sentence that describe another image (FashionIQ, CIR
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -132,52 +133,28 @@ def domain_conversion(
     if len(names) < 2:
         listed = ", ".join(map(repr, names)) or "none"
         raise ValueError(f"domain conversion needs two domains, {dataset.name} has {listed}")
-    known = DOMAIN_WORDS if dataset.name in WITH_DOMAIN_WORDS else {}
-    texts = _texts(names, words, known)
-    name_of_text = {text: name for name, text in texts.items()}
-    sources = [
-        source if source in names else name_of_text.get(source, source) for source in sources
-    ]
+    domain_words = DOMAIN_WORDS if dataset.name in WITH_DOMAIN_WORDS else {}
+    texts = _texts(names, words, domain_words)
+    name_of_text = {text: name for name, text in texts.items()} | {name: name for name in names}
+    sources = [name_of_text.get(source, source) for source in sources]
     for source in sources:
         _check_name(source, names, "domain", dataset.name)
     query_positions, database = _query_and_database(dataset)
     labels, domains = dataset.labels, dataset.domains.codes.astype(np.int64)
     codes = {name: dataset.domains.names.index(name) for name in names}
-    rows, no_rows = (
-        _rows_by_class_and_value(labels[database], domains[database]),
-        np.empty(0, np.int64),
-    )
+    rows = _rows_by_class_and_value(labels[database], domains[database])
+    labelled = query_positions[labels[query_positions] >= 0]
     queries = []
     for source in sources or names:
-        for image in query_positions[domains[query_positions] == codes[source]].tolist():
-            label = int(labels[image])
-            for target in names if label >= 0 else ():
-                if target != source:
-                    relevant = rows.get((label, codes[target]), no_rows)
-                    column = texts[target if len(sources) == 1 else source]
-                    queries.append(
-                        EvaluationQuery(
-                            image,
-                            texts[target],
-                            relevant,
-                            column,
-                            texts[target],
-                            label,
-                            codes[target],
-                        )
-                    )
-    _check_queries(queries, dataset, "domain conversion")
+        positions = labelled[domains[labelled] == codes[source]].tolist()
+        for image, target in product(positions, [name for name in names if name != source]):
+            text, label, code = texts[target], int(labels[image]), codes[target]
+            relevant = rows.get((label, code), np.empty(0, np.int64))
+            column = text if len(sources) == 1 else texts[source]
+            queries.append(EvaluationQuery(image, text, relevant, column, text, label, code))
     columns = sorted({query.column for query in queries}, key=str.casefold)
-    return RetrievalTask(
-        "domain conversion",
-        "trapezoid",
-        dataset,
-        database,
-        queries,
-        columns,
-        labels[database],
-        dict.fromkeys(columns, domains[database]),
-    )
+    values = dict.fromkeys(columns, domains[database])
+    return _make_task("domain conversion", "trapezoid", dataset, database, queries, labels, values)
 
 
 def attribute_modification(
@@ -203,18 +180,25 @@ def attribute_modification(
             rows = _rows_by_class_and_value(labels[database], codes[database])
             value_texts = [texts[value] for value in column.names]
             queries += _attribute_queries(name, query_positions, labels, codes, rows, value_texts)
-    _check_queries(queries, dataset, "attribute modification")
-    used = {query.column for query in queries}
-    return RetrievalTask(
-        "attribute modification",
-        "standard",
-        dataset,
-        database,
-        queries,
-        [name for name in values if name in used],
-        labels[database],
-        values,
+    return _make_task(
+        "attribute modification", "standard", dataset, database, queries, labels, values
     )
+
+
+def _make_task(
+    name: str,
+    kind: str,
+    dataset: Dataset,
+    database: Codes,
+    queries: list[EvaluationQuery],
+    labels: Codes,
+    values: Mapping[str, Codes],
+) -> RetrievalTask:
+    if not queries:
+        raise ValueError(f"{dataset.name} has no query of {name}: no class has two values")
+    used = {query.column for query in queries}
+    columns = [column for column in values if column in used]
+    return RetrievalTask(name, kind, dataset, database, queries, columns, labels[database], values)
 
 
 def _attribute_queries(
@@ -361,11 +345,6 @@ def _check_name(name: str, choices: Sequence[str], noun: str, owner: str) -> Non
     if name not in choices:
         hint = suggest(name, choices)
         raise ValueError(f"no {noun} '{name}' in {owner}{hint} ({', '.join(choices)})")
-
-
-def _check_queries(queries: Sequence[EvaluationQuery], dataset: Dataset, protocol: str) -> None:
-    if not queries:
-        raise ValueError(f"{dataset.name} has no query of {protocol}: no class has two values")
 
 
 def _query_and_database(dataset: Dataset) -> tuple[Codes, Codes]:

@@ -21,13 +21,7 @@ from .filters import Filter
 from .freedom import K, M, N
 from .load import load_model, load_word_memory
 from .methods import MethodSpec, apply_method, find_method, parse_method
-from .ranking import (
-    SORT_KEYS,
-    RankedImage,
-    best_results,
-    results_without_duplicates,
-    sort_results,
-)
+from .ranking import SORT_KEYS, RankedImage, best_results, results_without_duplicates, sort_results
 from .store import Store
 from .words import load_words
 

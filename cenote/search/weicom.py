@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..options import check_number
-from .composition import ComposedQuery, CompositionContext, Scorer, image_vectors, text_vectors
+from .composition import ComposedQuery, CompositionContext, Scorer, query_statistics
 
 WEIGHT = 0.5  # lambda, of the text; the paper's best are 0.3 for CLIP and 0.6 for RemoteCLIP
 
@@ -23,13 +23,10 @@ def weicom(
 
     [Dissertation Eq. 5.2]
     """
-    t, y = text_vectors(context.model, queries), image_vectors(queries)
-    moments = context.database.moments()
-    (mu_t, sigma_t), (mu_i, sigma_i) = moments.statistics(t), moments.statistics(y)
-    vectors = torch.stack([t, y], 1)  # (Q, 2, D)
-    means, sigmas = torch.stack([mu_t, mu_i], 1), torch.stack([sigma_t, sigma_i], 1)  # (Q, 2)
+    vectors, means, sigmas = query_statistics(queries, context)
+    weights = torch.tensor([weight, 1 - weight], dtype=torch.double)
     # Its 500 nearest contain the true top 10; 500 of each modality alone would not.
-    directions = (weight * t / sigmas[:, :1] + (1 - weight) * y / sigmas[:, 1:]).float()
+    directions = ((weights / sigmas)[:, :, None] * vectors).sum(1).float()
     return [
         Scorer(v, -mu, partial(_combine, weight, sigma), direction, _why(weight, mu, sigma))
         for v, mu, sigma, direction in zip(vectors, means, sigmas, directions, strict=True)

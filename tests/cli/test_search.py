@@ -336,10 +336,7 @@ def test_milvus_lite_by_its_address(
         (["--text", "cat", "--cut", "nan"], "cut is a number, got nan"),
         (["--text", "cat", "--not", "cat"], "cancel each other: cat, cat"),
         (["--text", "cat^x"], "'cat^x' is not a search term"),
-        (
-            ["--image", "none.jpg", "--text", "cat", "--method", "text"],
-            "'text' ignores an image",
-        ),
+        (["--image", "none.jpg", "--text", "cat", "--method", "text"], "'text' ignores an image"),
         (
             ["--image", "none.jpg", "--text", "cat", "--weight", "2"],
             "the weight of the text is a number",

@@ -95,10 +95,7 @@ def test_a_class_leaves_with_its_last_image(tmp_path: Path) -> None:
     index, _ = filled(tmp_path / "ix", 3)
     assert index.distinct_values("label") == ["c0", "c1", "c2"] and index.distinct_values(
         "domain"
-    ) == [
-        "photo",
-        "sketch",
-    ]
+    ) == ["photo", "sketch"]
     with index.writer() as writer:
         writer.remove([entry(1).path])
         writer.put([entry(5)._replace(label="new")], unit_rows(1), ids(1))

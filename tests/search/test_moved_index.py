@@ -16,12 +16,7 @@ from cenote.search.load import check_model_file, load_model, load_word_memory
 from cenote.search.local_store import LocalStore
 from cenote.search.metadata_db import Relocation
 from cenote.search.query import SearchRequest, ask
-from cenote.search.store import (
-    ImageEntry,
-    IndexDescription,
-    absolute_model_name,
-    split_model_name,
-)
+from cenote.search.store import ImageEntry, IndexDescription, absolute_model_name, split_model_name
 from cenote.search.words import words_digest
 from tests.toy_models import COLOURS, SHAPES, ColourModel, CountingColourModel, picture
 
