@@ -110,7 +110,7 @@ def test_the_saved_model_is_as_right_as_the_report_says(tmp_path: Path, weights:
     report = run_tournament(data, tmp_path, config(weights, "gap", "max")).report
     row = next(row for row in report.standings if row.name == report.recommended)
     # Cached features are half floats, which may turn the answer for one of the 18 images.
-    accuracy = classify(cenote.load(tmp_path), data.split("test"))["accuracy"]
+    accuracy = classify(cenote.load(tmp_path), data.split("test")).accuracy
     assert accuracy == pytest.approx(row.accuracy[0], abs=100 / 18 + 1e-6)
 
 

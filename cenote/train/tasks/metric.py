@@ -240,7 +240,7 @@ class Metric(Task):
         self.settings, self.device = settings, device or torch.device("cpu")
         self.loader: Any = loader
         self.validator, self.score = validator, score
-        self.class_indices = class_indices(np.asarray(train.labels))
+        self.label_to_index = label_to_index(np.asarray(train.labels))
         self.module = module.to(self.device)
         kind = LastEpochState if validator is None else TrainState
         self.states = [kind(NAME, self.module, settings)]
@@ -249,7 +249,7 @@ class Metric(Task):
     def prepare(self, batch: Batch | FeatureBatch, chunks: int) -> list[MetricInputs]:
         if not len(batch.labels):
             return []
-        labels = self.class_indices[batch.labels].to(self.device)
+        labels = self.label_to_index[batch.labels].to(self.device)
         if isinstance(batch, FeatureBatch):
             return [MetricInputs(batch.features.to(self.device), labels)]
         return [MetricInputs(batch.images.to(self.device, non_blocking=True), labels)]
@@ -296,7 +296,7 @@ class Metric(Task):
         return file_names(self.loader.dataset.dataset, batch.indices.tolist())
 
 
-def class_indices(labels: Any) -> Tensor:
+def label_to_index(labels: Any) -> Tensor:
     """Return a table from label to index among the labels that occur: losses need 0 to C - 1."""
     present = np.unique(labels)
     indices = torch.full((int(present[-1]) + 1,), -1)
