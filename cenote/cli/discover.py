@@ -206,14 +206,14 @@ class _ResultWriter:
     def _draw(self, result: DiscoveryResult) -> None:
         from cenote.report.discovery import draw_discovered
         from cenote.report.localization import boxed_photo
-        from cenote.report.sheet import Entry
+        from cenote.report.sheet import SheetEntry
 
         photo, name = self.dataset.image(result.position), self.paths[result.position].name
         pictures = []
         for method, objects in result.objects.items():
             pictures.append(draw_discovered(photo, objects.boxes, objects.masks))
             self.photos[method].append(boxed_photo(photo, objects.boxes, name))
-        self.entries.append(Entry(pictures, name))
+        self.entries.append(SheetEntry(pictures, name))
 
     def finish(self) -> None:
         from cenote.data import write_atomically

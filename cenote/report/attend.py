@@ -19,7 +19,7 @@ from .. import __version__
 from ..data import find_images, write_atomically
 from ..predict.photos import FailedPhoto, PhotoPrediction, PhotoPredictor
 from .maps import draw_box, highlight, overlay
-from .sheet import Entry, contact_sheet
+from .sheet import SheetEntry, contact_sheet
 
 log = logging.getLogger(__name__)
 PICTURES = ("overlay", "mask", "box")
@@ -87,7 +87,7 @@ class AttendWriter:
         self.out = out
         self.rows: list[dict[str, Any]] = []
         self.maps: list[np.ndarray] = []
-        self.entries: list[Entry] = []  # of the current contact sheet
+        self.entries: list[SheetEntry] = []  # of the current contact sheet
         self.sheets: list[str] = []
         model, kind, share = predictor.model, predictor.kind, predictor.share
         pool = "cls" if model.pool is None else model.pool.name
@@ -132,7 +132,7 @@ class AttendWriter:
         for image in pictures.values():
             image.thumbnail((THUMBNAIL, THUMBNAIL), Image.Resampling.LANCZOS)
         shown = [pictures[kind] for kind in ("box", "overlay", "mask")]
-        self.entries.append(Entry(shown, photo.path.name, note))
+        self.entries.append(SheetEntry(shown, photo.path.name, note))
         if len(self.entries) == PHOTOS_PER_SHEET:
             self._save_sheet()
 

@@ -14,7 +14,7 @@ from ..predict.discovery import METHODS
 from ..predict.discovery.run import rows_mask
 from .html.blocks import Bar, Bars, Block, Boxes, Page, PhotoWithBoxes, Table, TableColumn
 from .localization import boxed_photo, draw_boxes
-from .sheet import Entry, contact_sheet, stacked
+from .sheet import SheetEntry, contact_sheet, stacked
 
 MAX_CASES = 6  # of a group, on the page
 BASELINE = "centre"
@@ -75,7 +75,7 @@ def discovery_page(report: Mapping[str, Any], dataset: Dataset, method: str) -> 
             masks = [rows_mask(rows) for rows in case["masks"]]
             picture = draw_discovered(photo, case["boxes"], masks, case["truth"])
             note = f"IoU {case['overlap'] / 100:.2f}"
-            entries.append(Entry([picture], Path(case["image"]).name, note))
+            entries.append(SheetEntry([picture], Path(case["image"]).name, note))
         if entries:
             sheets.append(contact_sheet(entries, heading, columns=6))
     return stacked(sheets) if sheets else None

@@ -15,7 +15,7 @@ from .html.blocks import Bar, Bars, Block, Boxes, Maps, MapTile, PhotoWithBoxes,
 from .html.pictures import picture_of, shrink_map
 from .maps import draw_box, overlay
 from .palette import COLOURS, FADED, INK, PAPER
-from .sheet import Entry, contact_sheet, stacked
+from .sheet import SheetEntry, contact_sheet, stacked
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -208,7 +208,7 @@ class Gallery:
 
     def __init__(self, folder: Path, heading: str) -> None:
         self.folder, self.heading = folder, heading
-        self.entries: list[Entry] = []
+        self.entries: list[SheetEntry] = []
         self.sheets = 0
 
     def add(
@@ -218,7 +218,7 @@ class Gallery:
         self._save(draw_boxes(_thumbnail(photo, 1024), boxes, [], photo.size), f"{name}.jpg")
         small = _thumbnail(photo)
         pictures = [draw_boxes(small, boxes, [], photo.size), overlay(small, score_map)]
-        self.entries.append(Entry(pictures, title, note))
+        self.entries.append(SheetEntry(pictures, title, note))
         if len(self.entries) == PHOTOS_PER_SHEET:
             self.save_sheet()
 
@@ -235,14 +235,14 @@ class Gallery:
             image.save(path, quality=92, subsampling=0)
 
 
-def _entry(case: LocalizationCase, photo: Image.Image) -> Entry:
+def _entry(case: LocalizationCase, photo: Image.Image) -> SheetEntry:
     small = _thumbnail(photo)
     pictures = [
         draw_boxes(picture, case.boxes, case.truth, photo.size)
         for picture in (small, overlay(small, case.map))
     ]
     note = f"IoU {case.iou:.2f}"
-    return Entry(pictures, case.name, f"class wrong · {note}" if case.wrong_class else note)
+    return SheetEntry(pictures, case.name, f"class wrong · {note}" if case.wrong_class else note)
 
 
 def _photo_with_boxes(case: LocalizationCase, photo: Image.Image) -> PhotoWithBoxes:

@@ -11,7 +11,7 @@ from PIL import Image, ImageOps
 from ..data import BadImage, Dataset
 from .html.blocks import Block, Panels, SearchPanel, SearchTile
 from .html.pictures import picture_of
-from .sheet import FADED, PAPER, Entry, contact_sheet, stacked
+from .sheet import FADED, PAPER, SheetEntry, contact_sheet, stacked
 
 RIGHT, WRONG = (0, 158, 115), (213, 60, 20)  # they differ in lightness for the colour-blind
 SIDE, FRAME = 150, 6
@@ -78,7 +78,7 @@ def _note(case: RetrievalCase) -> str:
     return f"MAP@R {100 * case.map_at_r:.0f}, {case.matches} to find"
 
 
-def _entry(case: RetrievalCase, queries: Dataset, gallery: Dataset) -> Entry | None:
+def _entry(case: RetrievalCase, queries: Dataset, gallery: Dataset) -> SheetEntry | None:
     query = _framed(queries, case.position, PAPER)
     if query is None:
         return None
@@ -86,7 +86,7 @@ def _entry(case: RetrievalCase, queries: Dataset, gallery: Dataset) -> Entry | N
     for near in case.neighbours:
         picture = _framed(gallery, near.position, RIGHT if near.right else WRONG)
         pictures.append(picture or Image.new("RGB", (SIDE, SIDE), FADED))
-    return Entry(pictures, f"{case.label} · {Path(case.file).name}", _note(case))
+    return SheetEntry(pictures, f"{case.label} · {Path(case.file).name}", _note(case))
 
 
 def _panel(case: RetrievalCase, queries: Dataset, gallery: Dataset) -> SearchPanel:

@@ -15,7 +15,7 @@ from ..data.corruptions import CORRUPTIONS, GROUPS, SEVERITIES
 from .html.blocks import Bar, Bars, Block, Picture
 from .html.pictures import picture_of
 from .palette import COLOURS, FADED, INK, PAPER
-from .sheet import Entry, contact_sheet
+from .sheet import SheetEntry, contact_sheet
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -72,7 +72,7 @@ def variant_sheet(dataset: Dataset, position: int, seed: int = 0, side: int = 22
             picture, note = changed.image(int((changed.rows == row).argmax())), ""
         except BadImage as error:
             picture, note = Image.new("RGB", (side, side), PAPER), error.reason
-        entries.append(Entry([picture], VARIANT_NAMES[variant], note))
+        entries.append(SheetEntry([picture], VARIANT_NAMES[variant], note))
     heading = f"{dataset[position].label} · {path.name}"
     return contact_sheet(entries, heading, columns=4, side=side)
 
@@ -81,9 +81,9 @@ def corruption_sheet(
     image: Image.Image, corrupted: CorruptedImage, severity: int = 3, side: int = 200
 ) -> Image.Image:
     """Draw an image and its corruptions."""
-    entries = [Entry([image], "original")]
+    entries = [SheetEntry([image], "original")]
     for name in CORRUPTIONS:
-        entries.append(Entry([corrupted(name, severity)], corruption_title(name)))
+        entries.append(SheetEntry([corrupted(name, severity)], corruption_title(name)))
     heading = f"ImageNet-C's corruptions, severity {severity} of 5"
     return contact_sheet(entries, heading, columns=4, side=side)
 
@@ -93,7 +93,8 @@ def severity_sheet(
 ) -> Image.Image:
     """Draw an image in all severities of each corruption, weakest first."""
     entries = [
-        Entry([corrupted(name, k) for k in SEVERITIES], corruption_title(name)) for name in names
+        SheetEntry([corrupted(name, k) for k in SEVERITIES], corruption_title(name))
+        for name in names
     ]
     columns = 3 if len(names) > 4 else 1
     return contact_sheet(entries, "severities 1 to 5", columns=columns, side=side)

@@ -11,7 +11,7 @@ from PIL import Image
 
 from ..data import Dataset
 from ..metrics import resize_mask
-from .sheet import Entry, contact_sheet
+from .sheet import SheetEntry, contact_sheet
 
 
 def segmentation_page(
@@ -31,7 +31,7 @@ def segmentation_page(
                 truth[truth == 1] = 1 + int(dataset.labels[position])
             pictures.insert(1, coloured(photo, truth))
         note = f"mIoU {scores[position]:.0f}"
-        entries.append(Entry(pictures, dataset.path(position).name, note))
+        entries.append(SheetEntry(pictures, dataset.path(position).name, note))
     return contact_sheet(entries, f"{heading} · photograph, truth, prediction", columns=2)
 
 

@@ -19,9 +19,6 @@ class SheetEntry(NamedTuple):
     note: str = ""  # smaller, right-aligned
 
 
-Entry = SheetEntry  # until every module uses the new name
-
-
 def contact_sheet(
     entries: Sequence[SheetEntry], heading: str = "", columns: int = 0, side: int = 220
 ) -> Image.Image:

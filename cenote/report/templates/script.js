@@ -1,4 +1,4 @@
-// Light or dark as the system says, until the reader says otherwise; remembered where the browser allows it.
+// Theme: the system preference until the reader changes it; stored where the browser allows it.
 {
   const root = document.documentElement, button = document.querySelector(".theme"), key = "cenote-theme";
   const system = matchMedia("(prefers-color-scheme: dark)");
@@ -6,7 +6,7 @@
     try {
       return value === undefined ? localStorage.getItem(key) : localStorage.setItem(key, value);
     } catch {
-      return null; // a file in a browser that keeps nothing for files
+      return null; // some browsers have no storage for local files
     }
   };
   const dark = () => (root.dataset.theme ?? (system.matches ? "dark" : "light")) === "dark";
@@ -21,7 +21,7 @@
   tell();
   button.hidden = false;
 }
-// Columns become buttons. Numbers sort the largest first, words from A; what has no number stays last.
+// Sortable columns: numbers start with the largest, words with A; empty cells are last.
 for (const table of document.querySelectorAll("table.sortable")) {
   const body = table.tBodies[0];
   table.querySelectorAll("thead th").forEach((head, place) => {
@@ -48,7 +48,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
     });
   });
 }
-// The sliders over the maps. A veil holds 1 - value in its alpha; filters of the page turn that into what is seen.
+// The sliders of the maps. The alpha of a veil is 1 - value; SVG filters threshold or colour it.
 {
   const steps = 101;
   const table = (value) => Array.from({ length: steps }, (_, i) => value(i / (steps - 1))).join(" ");
@@ -72,11 +72,11 @@ for (const table of document.querySelectorAll("table.sortable")) {
       cut.setAttribute("aria-valuetext", cut.nextElementSibling.value);
     };
     controls.addEventListener("input", show);
-    show(); // a reload keeps the sliders where they were
+    show(); // browsers restore sliders on reload
     controls.hidden = false;
   }
 }
-// Pictures open in a dialogue. Each gallery is one stop of the Tab key; arrows go from picture to picture.
+// Enlarged pictures. Each gallery is one tab stop; arrow keys move between its pictures.
 {
   const dialog = document.createElement("dialog");
   dialog.innerHTML = `<div class="bar"><p></p><button type="button" data-step="-1" aria-label="Previous">←</button>
@@ -127,7 +127,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
     });
   }
 }
-// The command to the clipboard; where the browser refuses, it is selected for the reader's own copy.
+// Copies the command; where the browser refuses, selects it for manual copying.
 for (const button of document.querySelectorAll("button.copy")) {
   const code = button.parentNode.querySelector("code");
   button.hidden = false;
