@@ -1,4 +1,4 @@
-"""Images and labels as they lie on disk."""
+"""Images and their annotations: data sets, readers, loading."""
 
 from .dataset import Dataset, Pixels, pack
 from .files import write_atomically
