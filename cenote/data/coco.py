@@ -47,11 +47,10 @@ def read_coco(
     file's name, as in instances_val2017.json.
     """
     path = Path(json_path)
-    file = CocoFile(path, Path(images) if images else None, Path(captions) if captions else None)
     folder = path.resolve().parent
     if folder.name == "annotations":
         folder = folder.parent
-    return read_coco_files([file], name or folder.name)
+    return read_coco_files([CocoFile(path, images, captions)], name or folder.name)
 
 
 def read_coco_files(files: Sequence[CocoFile], name: str) -> Dataset:
@@ -63,8 +62,8 @@ def read_coco_files(files: Sequence[CocoFile], name: str) -> Dataset:
     reader = _CocoReader(root)
     dataset = pack(reader.records(sources), root, name, classes)
     if not len(dataset):
-        problem = dataset.problems[0] if dataset.problems else "none listed"
-        raise ValueError(f"{files[0].path} contains no image: {problem}")
+        problems = dataset.problems or ["none listed"]
+        raise ValueError(f"{files[0].path} contains no image: {problems[0]}")
     if reader.segmentations.rows:
         dataset.pixels = _CocoPixels(root, dataset.table.image, reader)
     return dataset
@@ -178,11 +177,11 @@ def _read_content(path: Path) -> dict[str, Any]:
     content = read_json(path)
     if isinstance(content, dict) and "images" in content:
         return content
-    found = f"a {type(content).__name__}"
+    kind = f"a {type(content).__name__}"
     if isinstance(content, dict):
-        found = ", ".join(list(content)[:6])
+        kind = ", ".join(list(content)[:6])
     raise ValueError(
-        f"{path} is not COCO's: expected an object with images and annotations, found {found}"
+        f"{path} is not COCO's: expected an object with images and annotations, found {kind}"
     )
 
 
@@ -198,17 +197,17 @@ def _tag(path: Path) -> str:
 
 def _find_images(path: Path, listed: Sequence[Object]) -> Path:
     """Return the first of the usual folders that contains one of the first images."""
-    here, tag = path.absolute().parent, _tag(path)
+    parent, tag = path.absolute().parent, _tag(path)
     folders = [
         folder
-        for base in (here, here.parent)
+        for base in (parent, parent.parent)
         for folder in (base / tag, base / "images" / tag, base / "images", base)
     ]
     names = [name for image in listed[:20] if (name := _file_name(image))]
     if not names:
-        return here
+        return parent
     for folder in folders:
         if any((folder / name).is_file() for name in names):
             return folder
-    tried = ", ".join(str(os.path.relpath(folder, here)) for folder in folders)
+    tried = ", ".join(str(os.path.relpath(folder, parent)) for folder in folders)
     raise LayoutError(f"{path}: its images were not found: no {names[0]} in {tried} beside it")

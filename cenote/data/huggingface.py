@@ -74,9 +74,9 @@ class _Columns:
         self.name, self.features = name, features
         images = [key for key, kind in features.items() if isinstance(kind, library.Image)]
         if not images:
-            found = ", ".join(f"{key} ({type(kind).__name__})" for key, kind in features.items())
+            columns = ", ".join(f"{key} ({type(kind).__name__})" for key, kind in features.items())
             raise LayoutError(
-                f"hf:{name} contains no images: expected a column of type Image, found {found}"
+                f"hf:{name} contains no images: expected a column of type Image, found {columns}"
             )
         self.image = next((key for key in ("image", "img") if key in images), images[0])
         self.mask = next((key for key in MASKS if key in images and key != self.image), None)

@@ -28,8 +28,8 @@ def check_entries(
 ) -> list[Mapping[str, Any]]:
     """Return `entries` if it is a list of objects with these keys, else raise a ValueError."""
     if not isinstance(entries, list):
-        found = type(entries).__name__
-        raise ValueError(f"{path}: expected a list of objects, one per {what}, found {found}")
+        kind = type(entries).__name__
+        raise ValueError(f"{path}: expected a list of objects, one per {what}, found {kind}")
     for number, entry in enumerate(entries, 1):
         missing = [k for k in keys if k not in entry] if isinstance(entry, dict) else ["an object"]
         if missing:

@@ -62,8 +62,8 @@ def read_list(
         class_order=lambda label: reader.class_order.get(label, natural(label)),
     )
     if not len(dataset):
-        problem = dataset.problems[0] if dataset.problems else "it has no lines"
-        raise ValueError(f"{path} contains no image: {problem}")
+        problems = dataset.problems or ["it has no lines"]
+        raise ValueError(f"{path} contains no image: {problems[0]}")
     return dataset
 
 
@@ -85,9 +85,9 @@ class _ListReader:
             key: next((plain[n] for n in names if n in plain), "") for key, names in COLUMNS.items()
         }
         if not self.names["image"]:
-            expected, found = ", ".join(COLUMNS["image"]), ", ".join([*self.columns][:12])
+            names, columns = ", ".join(COLUMNS["image"]), ", ".join([*self.columns][:12])
             raise ValueError(
-                f"{self.path} has no column of images (one of {expected}): found {found}"
+                f"{self.path} has no column of images (one of {names}): found {columns}"
             )
         class_id = plain.get("class_id")
         self.class_id = class_id if self.names["label"] != class_id else None

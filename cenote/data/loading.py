@@ -23,11 +23,7 @@ from .images import BadImage
 from .samplers import EpochIndex, SeededBatchSampler, mix_seed
 
 # Modules whose transforms draw from torch's generator only.
-TORCH_ONLY = (
-    "torchvision.transforms.v2.",
-    "cenote.data.transforms.",
-    "cenote.data.corruptions.",
-)
+TORCH_ONLY = ("torchvision.transforms.v2.", "cenote.data.transforms.", "cenote.data.corruptions.")
 
 
 class UnreadableImage(NamedTuple):

@@ -98,8 +98,8 @@ class _Array(np.ndarray[Any, Any]):
         real = _numpy_dtype(dtype)
         contents = _as_bytes(contents)
         expected = list if real.kind == "O" else bytes
-        found = type(contents).__name__
-        _require(isinstance(contents, expected), f"an array of {real} is filled with {found}")
+        kind = type(contents).__name__
+        _require(isinstance(contents, expected), f"an array of {real} is filled with {kind}")
         if isinstance(contents, list):  # NumPy checks the length of bytes
             count = len(contents)
             _require(count == math.prod(shape), f"an array of {shape} has {count} values")

@@ -90,8 +90,8 @@ def _open_folder(path: Path) -> Dataset:
 def _open_file(path: Path) -> Dataset:
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
-        known = ", ".join(SUFFIXES)
-        raise LayoutError(f"{path} is not a list of images: expected {known}, or a folder")
+        suffixes = ", ".join(SUFFIXES)
+        raise LayoutError(f"{path} is not a list of images: expected {suffixes}, or a folder")
     if suffix == ".json" and _is_coco(path):
         from .coco import read_coco
 

@@ -98,7 +98,7 @@ def _read(root: Path, name: str, batches: list[CifarBatch], names: Sequence[list
 
 
 def _records(root: Path, batches: list[CifarBatch], names: Sequence[list[str]]) -> Iterator[Record]:
-    counts = np.array([len(known) for known in names])
+    counts = np.array([len(words) for words in names])
     for batch in batches:
         unknown = ((batch.labels < 0) | (batch.labels >= counts)).any(1)
         i = int(unknown.argmax())
@@ -108,7 +108,7 @@ def _records(root: Path, batches: list[CifarBatch], names: Sequence[list[str]]) 
             f"but there are {' and '.join(map(str, counts))} names",
         )
         for i, numbers in enumerate(batch.labels):
-            *coarse, fine = (known[k] for known, k in zip(names, numbers, strict=True))
+            *coarse, fine = (words[k] for words, k in zip(names, numbers, strict=True))
             attributes = {"superclass": coarse[0]} if coarse else {}
             yield Record(f"{batch.name}:{i}", fine, batch.split, attributes=attributes)
 

@@ -106,8 +106,8 @@ def images(path: Path) -> list[str]:
 def layout_error(root: Path, what: str, expected: str) -> LayoutError:
     """Return the error for a folder whose reader cannot list the exact names it needs."""
     if root.is_dir():
-        found = list_contents(root)
-        return LayoutError(f"{root} is not {what}: expected {expected}, found {found}")
+        contents = list_contents(root)
+        return LayoutError(f"{root} is not {what}: expected {expected}, found {contents}")
     problem = "a file" if root.exists() else "missing"
     return LayoutError(f"{root} is {problem}: {what} is a folder with {expected}")
 

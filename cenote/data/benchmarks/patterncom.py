@@ -80,9 +80,9 @@ def _rows(path: Path) -> Iterator[tuple[str, str]]:
     with open(path, encoding="utf-8", newline="") as file:
         for line, row in enumerate(csv.reader(file), 1):
             if len(row) not in (0, 3):
-                found = ",".join(row)[:80]
+                text = ",".join(row)[:80]
                 raise ValueError(
-                    f"{path}, line {line}: expected FILE,{path.stem},VALUE, found {found!r}"
+                    f"{path}, line {line}: expected FILE,{path.stem},VALUE, found {text!r}"
                 )
             if row:
                 yield row[0].strip(), row[2].strip()

@@ -118,8 +118,8 @@ class Corrupt(v2.Transform):  # type: ignore[misc]  # torchvision has no types
         if not (isinstance(inpt, tv_tensors.Image) or type(inpt) is Tensor):
             return inpt
         if inpt.dtype != torch.uint8 or inpt.ndim != 3:
-            found = f"{inpt.dtype} {tuple(inpt.shape)}"
-            raise ValueError(f"Corrupt needs 8-bit images (3, H, W), got {found}")
+            kind = f"{inpt.dtype} {tuple(inpt.shape)}"
+            raise ValueError(f"Corrupt needs 8-bit images (3, H, W), got {kind}")
         pixels = np.ascontiguousarray(inpt.permute(1, 2, 0).numpy())
         corrupted = corrupt(pixels, self.name, self.severity, params["seed"])
         result = torch.from_numpy(corrupted).permute(2, 0, 1)

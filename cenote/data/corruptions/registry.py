@@ -80,8 +80,8 @@ def corrupt(image: AnyImage, name: str, severity: int = 3, seed: int = 0) -> Any
         return Image.fromarray(_apply(function, np.asarray(image.convert("RGB")), severity, seed))
     pixels = np.asarray(image)
     if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3:
-        found = f"{type(image).__name__} {pixels.dtype} {pixels.shape}"
-        raise ValueError(f"expected a Pillow image or uint8 (H, W, 3), got {found}")
+        kind = f"{type(image).__name__} {pixels.dtype} {pixels.shape}"
+        raise ValueError(f"expected a Pillow image or uint8 (H, W, 3), got {kind}")
     return _apply(function, pixels, severity, seed)
 
 

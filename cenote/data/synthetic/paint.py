@@ -63,12 +63,7 @@ class Pose:
 
 
 def paint(
-    canvas: Image.Image,
-    shape: ObjectShape,
-    subclass: str,
-    pose: Pose,
-    look: Appearance,
-    flat: bool,
+    canvas: Image.Image, shape: ObjectShape, subclass: str, pose: Pose, look: Appearance, flat: bool
 ) -> tuple[tuple[int, int], Image.Image]:
     """Paint an object and return its silhouette: position on the canvas, and a mask of 0 and 255.
 
