@@ -1,4 +1,4 @@
-"""What recipes do to a picture beyond `cenote.data.transforms`: timm's policies, several views of one crop."""
+"""Augmentation of the recipes beyond `cenote.data.transforms`: timm's policies, views of one crop."""
 
 from __future__ import annotations
 
@@ -26,62 +26,52 @@ def augmentation(
     erasing: float = 0.0,
     views: int = 1,
 ) -> Any:
-    """A random part of the picture, perhaps mirrored, changed by a policy in timm's words, perhaps erased in part.
+    """Return a random resized crop, possibly mirrored, changed by a policy of timm's and erased.
 
-    `policy`: "rand-m9-mstd0.5-inc1" and its like; colour jitter is off beside it, as in timm. `interpolation` may be
-    "random", one of two for each picture. `views` above one: a list of tensors of the same crop, the first of them
-    without policy and erasing.
+    `policy` is timm's name, such as "rand-m9-mstd0.5-inc1"; there is no color jitter beside it, as
+    in timm. `interpolation` may be "random", one of the two for each image. With several `views` the
+    result is a list of tensors of the same crop, the first of them without policy and erasing.
     """
-    crop = [_crop(size, scale, ratio, mode) for mode in _modes(interpolation)]
-    geometry = v2.Compose(
-        [crop[0] if len(crop) == 1 else v2.RandomChoice(crop), v2.RandomHorizontalFlip(flip)]
-    )
-    pixels = [
+    crops = [
+        v2.RandomResizedCrop((size, size), tuple(scale), tuple(ratio), mode, antialias=True)
+        for mode in _interpolation_modes(interpolation)
+    ]
+    crop = crops[0] if len(crops) == 1 else v2.RandomChoice(crops)
+    geometry = v2.Compose([crop, v2.RandomHorizontalFlip(flip)])
+    to_tensor = [
         v2.ToImage(),
         v2.ToDtype(torch.float32, scale=True),
         v2.Normalize(list(mean), list(std)),
     ]
-    noise = [v2.RandomErasing(erasing, value="random")] if erasing else []
-    changed = [*_policy(policy, size, mean, interpolation), *pixels, *noise, v2.ToPureTensor()]
+    erase = [v2.RandomErasing(erasing, value="random")] if erasing else []
+    steps = [*_policy(policy, size, mean, interpolation), *to_tensor, *erase, v2.ToPureTensor()]
     if views == 1:
-        return v2.Compose([geometry, *changed])
-    return Views(geometry, v2.Compose([*pixels, v2.ToPureTensor()]), v2.Compose(changed), views)
+        return v2.Compose([geometry, *steps])
+    clean = v2.Compose([*to_tensor, v2.ToPureTensor()])
+    return Views(geometry, [clean, *[v2.Compose(steps)] * (views - 1)])
 
 
 class Views:
-    """One crop, clean and then changed in several ways: what JSD compares."""
+    """One crop, clean and then augmented in several ways: the inputs of the JSD loss."""
 
-    def __init__(self, geometry: Any, clean: Any, changed: Any, views: int) -> None:
-        self.geometry, self.clean, self.changed, self.views = (
-            geometry,
-            clean,
-            changed,
-            [clean, *[changed] * (views - 1)],
-        )
+    def __init__(self, geometry: Any, views: list[Any]) -> None:
+        self.geometry, self.views = geometry, views
 
     def __call__(self, image: Any) -> list[Tensor]:
         image = self.geometry(image)
         return [view(image) for view in self.views]
 
 
-def _modes(interpolation: str) -> list[InterpolationMode]:
-    if interpolation != "random" and interpolation not in INTERPOLATIONS:
-        raise ValueError(
-            f"no interpolation '{interpolation}': {', '.join(INTERPOLATIONS)} or random"
-        )
-    return (
-        list(INTERPOLATIONS.values())
-        if interpolation == "random"
-        else [INTERPOLATIONS[interpolation]]
-    )
-
-
-def _crop(size: int, scale: Range, ratio: Range, mode: InterpolationMode) -> v2.RandomResizedCrop:
-    return v2.RandomResizedCrop((size, size), tuple(scale), tuple(ratio), mode, antialias=True)
+def _interpolation_modes(name: str) -> list[InterpolationMode]:
+    if name == "random":
+        return list(INTERPOLATIONS.values())
+    if name not in INTERPOLATIONS:
+        raise ValueError(f"no interpolation '{name}': {', '.join(INTERPOLATIONS)} or random")
+    return [INTERPOLATIONS[name]]
 
 
 def _policy(policy: str | None, size: int, mean: Color, interpolation: str) -> list[Any]:
-    """With the settings that timm's own training gives it."""
+    """Create a policy with the settings of timm's own training."""
     if policy is None:
         return []
     from timm.data.auto_augment import auto_augment_transform, rand_augment_transform
@@ -93,23 +83,24 @@ def _policy(policy: str | None, size: int, mean: Color, interpolation: str) -> l
     }
     if interpolation != "random":
         settings["interpolation"] = str_to_pil_interp(interpolation)
-    make = rand_augment_transform if policy.startswith("rand") else auto_augment_transform
+    create = rand_augment_transform if policy.startswith("rand") else auto_augment_transform
     try:
-        made = make(policy, settings)
+        transform = create(policy, settings)
     except (AssertionError, KeyError, ValueError, IndexError) as error:
         raise ValueError(
-            f"timm knows no policy '{policy}': for example rand-m9-mstd0.5-inc1"
+            f"timm has no policy '{policy}': for example rand-m9-mstd0.5-inc1"
         ) from error
-    for op in getattr(made, "ops", None) or [
-        op for ops in getattr(made, "policy", ()) for op in ops
-    ]:
-        if op.name.startswith("Posterize"):
-            op.aug_fn = _posterize
-    return [made]
+    operations = list(getattr(transform, "ops", ()))
+    for sub_policy in getattr(transform, "policy", ()):
+        operations += sub_policy
+    for operation in operations:
+        if operation.name.startswith("Posterize"):
+            operation.aug_fn = _posterize
+    return [transform]
 
 
 def _posterize(image: Image.Image, bits: int, **_: Any) -> Image.Image:
-    """timm asks for 0 bits at the strongest level. Pillow made that black, and refuses it in later versions."""
+    """Replace timm's operation, which asks for 0 bits at most: later versions of Pillow refuse it."""
     if bits >= 8:
         return image
     return ImageOps.posterize(image, bits) if bits > 0 else Image.new(image.mode, image.size)

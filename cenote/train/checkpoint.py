@@ -13,6 +13,7 @@ import torch
 
 from ..data.files import write_atomically
 from ..predict.distributed import gathered, rank, world
+from .config import RESUMABLE_CHANGES
 
 NAME = "checkpoint.pt"
 logger = logging.getLogger(__name__)
@@ -88,3 +89,27 @@ def restore_random(state: dict[str, Any]) -> None:
     np.random.set_state((name, keys.numpy().astype(np.uint32), *position))
     version, internal, next_gauss = state["python"]
     random.setstate((version, tuple(internal), next_gauss))
+
+
+def refuse_changes(before: dict[str, object], now: dict[str, object]) -> None:
+    """Raise if a resumed run would continue with other settings than it began with."""
+    changes = [
+        change
+        for name, value in now.items()
+        if name not in RESUMABLE_CHANGES and name in before and before[name] != value
+        for change in _differences(name, before[name], value)
+    ]
+    if changes:
+        raise ValueError(f"a resumed run must keep its settings: {'; '.join(changes)}")
+
+
+def _differences(name: str, before: object, now: object) -> list[str]:
+    """Describe what differs, inside sections as well."""
+    if not (isinstance(before, dict) and isinstance(now, dict) and before.keys() == now.keys()):
+        return [f"{name} was {before!r} and is now {now!r}"]
+    return [
+        change
+        for key in now
+        if before[key] != now[key]
+        for change in _differences(f"{name}.{key}", before[key], now[key])
+    ]

@@ -149,6 +149,10 @@ class OptimizationConfig:
             )
 
 
+# Settings that may change between the beginning of a run and its resumption.
+RESUMABLE_CHANGES = ("workers", "checkpoint_minutes", "tensorboard", "wandb")
+
+
 # Augmentations. `size` is that of the crops and of evaluation; None: the backbone's own.
 
 
@@ -500,31 +504,3 @@ def flags_of(command: str) -> Iterator[tuple[str, str, Field[Any], Any]]:
         for item in dataclasses.fields(kind):
             if command in item.metadata.get("commands", ()):
                 yield item.metadata.get("name", item.name), section, item, hints[item.name]
-
-
-# Settings that may change between the beginning of a run and its resumption.
-RESUMABLE_CHANGES = ("workers", "checkpoint_minutes", "tensorboard", "wandb")
-
-
-def refuse_changes(before: dict[str, object], now: dict[str, object]) -> None:
-    """Raise if a resumed run would continue with other settings than it began with."""
-    changes = [
-        change
-        for name, value in now.items()
-        if name not in RESUMABLE_CHANGES and name in before and before[name] != value
-        for change in _differences(name, before[name], value)
-    ]
-    if changes:
-        raise ValueError(f"a resumed run must keep its settings: {'; '.join(changes)}")
-
-
-def _differences(name: str, before: object, now: object) -> list[str]:
-    """Describe what differs, inside sections as well."""
-    if not (isinstance(before, dict) and isinstance(now, dict) and before.keys() == now.keys()):
-        return [f"{name} was {before!r} and is now {now!r}"]
-    return [
-        change
-        for key in now
-        if before[key] != now[key]
-        for change in _differences(f"{name}.{key}", before[key], now[key])
-    ]

@@ -25,8 +25,8 @@ from ..predict.distributed import (
     without_gradient_sync,
     world,
 )
-from .checkpoint import NAME, load_checkpoint, save_checkpoint
-from .config import OptimizationConfig, refuse_changes
+from .checkpoint import NAME, load_checkpoint, refuse_changes, save_checkpoint
+from .config import OptimizationConfig
 from .log import RunLog
 from .schedules import Schedule, out_of_patience
 from .state import TrainState, active_states, device_of

@@ -22,7 +22,8 @@ from ..options import suggest
 from ..predict.distributed import processes
 from ..predict.feature_cache import FeatureCache
 from .checkpoint import NAME as CHECKPOINT
-from .config import RunConfig, refuse_changes
+from .checkpoint import refuse_changes
+from .config import RunConfig
 from .configure import with_values
 from .engine import Diverged, Stopped
 from .fit import evaluate_on_test, fit, identity

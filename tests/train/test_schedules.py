@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from cenote.train.config import OptimizationConfig, refuse_changes
+from cenote.train.checkpoint import refuse_changes
+from cenote.train.config import OptimizationConfig
 from cenote.train.engine import create_schedule
 from cenote.train.schedules import Schedule, out_of_patience
 
