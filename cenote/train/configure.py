@@ -13,6 +13,7 @@ import yaml
 
 from ..backbones.micro import MICRO
 from ..models import load
+from ..options import check_names
 from .build import build_metric_loss
 from .config import (
     MetricConfig,
@@ -39,10 +40,14 @@ def configure(
     recipe says about one of its benchmarks.
     """
     given = {key: value for key, value in given.items() if value is not None}
+    names = [name for name, *_ in flags_of(command)]
+    check_names(f"cenote {command}", given, [*names, "model", "augment", "options", "settings"])
     weights, freeze, scratch = (given.get(key) for key in ("weights", "freeze", "scratch"))
     changes = _sections(command, given)
     if recipe is not None:
         base = _recipe_config(command, recipe, data, given)
+        if not hasattr(base.augment, "cutout"):
+            changes["augment"].pop("cutout", None)
     elif command == "fit" and weights is not None and Path(weights).is_dir():
         base = _run_config(Path(weights), changes["model"], bool(freeze or scratch))
         changes["model"].pop("img_size", None)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib.resources import files
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,6 @@ class Recipe:
     about: str  # the comment at the top of the file
     config: RunConfig
     content: dict[str, Any]  # the file as YAML reads it
-    scaled: bool = False
 
     @property
     def data(self) -> str:
@@ -94,7 +94,6 @@ class Recipe:
             self,
             config=scaled_down(self.config, size, self.name),
             content={**self.content, **changes},
-            scaled=True,
         )
 
 
@@ -154,10 +153,8 @@ def parse_recipe(text: str, name: str) -> Recipe:
         base = RunConfig(task, ModelConfig(), OptimizationConfig(), TASKS[task](), augment)
         config = update(base, content)
         _check(config)
-    about = "\n".join(
-        line.removeprefix("#").removeprefix(" ").rstrip()
-        for line in text[: _end_of_comment(text)].splitlines()
-    )
+    comment = takewhile(lambda line: line.startswith("#"), text.splitlines())
+    about = "\n".join(line.removeprefix("#").removeprefix(" ").rstrip() for line in comment)
     recipe = Recipe(name, about, config, content)
     for data, changes in recipe.sets.items():
         with _errors_of(f"{name}: sets.{data}"):
@@ -251,15 +248,6 @@ def _errors_of(name: str) -> Iterator[None]:
         yield
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
-
-
-def _end_of_comment(text: str) -> int:
-    end = 0
-    for line in text.splitlines(keepends=True):
-        if not line.startswith("#"):
-            break
-        end += len(line)
-    return end
 
 
 # Small versions, for tests and for a first try.

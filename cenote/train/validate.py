@@ -138,6 +138,8 @@ def try_out(config: RunConfig) -> None:
     for path in (model.weights, model.start):
         if path is not None and not path.exists():
             raise FileNotFoundError(2, "no such weights file", str(path))
+    if config.command == "clip" and model.weights is not None and model.weights.is_dir():
+        raise ValueError(f"--weights takes a file of a backbone's weights, got {model.weights}")
     with torch.random.fork_rng(devices=()):
         if model.stride != 1 or model.fpn is not None:
             backbone = create_finer_backbone(
