@@ -1,4 +1,4 @@
-"""What the commands that train share: options made from the configuration tree, and how they end."""
+"""What the commands that train share: options made from the configuration, and their end."""
 
 from __future__ import annotations
 

@@ -12,12 +12,13 @@ if TYPE_CHECKING:
     from cenote.train.reports import ClipReport
 
 ClipOptions = options_type("clip")
+Options = Annotated[Any, tyro.conf.arg(name="", constructor=ClipOptions)]
 
 
 def run(
     data: Data,
     out: Out,
-    options: Annotated[Any, tyro.conf.arg(name="", constructor=ClipOptions)] = ClipOptions(),  # noqa: B008
+    options: Options = ClipOptions(),  # noqa: B008
     resume: Flag = False,
 ) -> None:
     """Train a small image-text model with a contrastive loss, as CLIP does.

@@ -15,12 +15,13 @@ if TYPE_CHECKING:
     from cenote.train.reports import SelfSupervisedReport
 
 DinoOptions = options_type("dino")
+Options = Annotated[Any, tyro.conf.arg(name="", constructor=DinoOptions)]
 
 
 def run(
     data: Data,
     out: Out,
-    options: Annotated[Any, tyro.conf.arg(name="", constructor=DinoOptions)] = DinoOptions(),  # noqa: B008
+    options: Options = DinoOptions(),  # noqa: B008
     resume: Flag = False,
 ) -> None:
     """Train a model without labels (DINO): small crops predict a teacher's output for large ones.

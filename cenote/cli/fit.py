@@ -10,12 +10,13 @@ from ._training import Data, Flag, Out, config_of, exit_if_stopped, options_type
 
 METRICS = {"boxes": "MaxBoxAccV2", "pixels": "PxAP"}
 FitOptions = options_type("fit")
+Options = Annotated[Any, tyro.conf.arg(name="", constructor=FitOptions)]
 
 
 def run(
     data: Data,
     out: Out,
-    options: Annotated[Any, tyro.conf.arg(name="", constructor=FitOptions)] = FitOptions(),  # noqa: B008
+    options: Options = FitOptions(),  # noqa: B008
     resume: Flag = False,
 ) -> None:
     """Train a model on labelled images and save it.

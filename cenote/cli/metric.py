@@ -14,12 +14,13 @@ if TYPE_CHECKING:
 
 TITLES = {"p@1": "P@1", "r_precision": "RP", "map@r": "MAP@R"}
 MetricOptions = options_type("metric")
+Options = Annotated[Any, tyro.conf.arg(name="", constructor=MetricOptions)]
 
 
 def run(
     data: Data,
     out: Out,
-    options: Annotated[Any, tyro.conf.arg(name="", constructor=MetricOptions)] = MetricOptions(),  # noqa: B008
+    options: Options = MetricOptions(),  # noqa: B008
     resume: Flag = False,
 ) -> None:
     """Train embeddings that separate classes, and test them on classes that were never seen.
@@ -32,7 +33,8 @@ def run(
     processes, whose images are compared with each other.
 
     Args:
-        data: a folder of class folders, a list, NAME:FOLDER (cub-retrieval, cars-retrieval, sop, inshop), world/small.
+        data: a folder of class folders, a list, NAME:FOLDER (cub-retrieval, cars-retrieval, sop,
+            inshop), world/small.
         out: folder of the run.
         resume: resume the run in RUN.
     """

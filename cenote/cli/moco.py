@@ -10,12 +10,13 @@ from ._training import Data, Flag, Out, options_type
 from .dino import train
 
 MocoOptions = options_type("moco")
+Options = Annotated[Any, tyro.conf.arg(name="", constructor=MocoOptions)]
 
 
 def run(
     data: Data,
     out: Out,
-    options: Annotated[Any, tyro.conf.arg(name="", constructor=MocoOptions)] = MocoOptions(),  # noqa: B008
+    options: Options = MocoOptions(),  # noqa: B008
     resume: Flag = False,
 ) -> None:
     """Train a model without labels (MoCo-v3): a view of an image is found among those of a batch.

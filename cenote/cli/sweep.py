@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import tyro
 
 from ._training import Data, config_of, exit_if_stopped, given_options, recipe_of
-from .fit import METRICS, FitOptions
+from .fit import METRICS, FitOptions, Options
 
 
 def run(
@@ -21,14 +21,14 @@ def run(
         tuple[str, ...],
         tyro.conf.arg(metavar="KEY=LOW..HIGH[:log]...", help_behavior_hint="(default: see above)"),
     ] = (),
-    options: Annotated[Any, tyro.conf.arg(name="", constructor=FitOptions)] = FitOptions(),  # noqa: B008
+    options: Options = FitOptions(),  # noqa: B008
 ) -> None:
     """Train many times with random settings, save the best on validation, and test it once.
 
-    By default lr (1e-5..1, log), weight_decay (1e-7..1e-1, log) and cutout (0..0.5) are drawn, as in
-    "Beyond Global Average Pooling"; a recipe may name others. The same command again resumes the
-    search, and may run in several processes at once: they share the trials in FOLDER. FOLDER/best
-    is the saved model, trials.csv the table.
+    By default lr (1e-5..1, log), weight_decay (1e-7..1e-1, log) and cutout (0..0.5) are drawn, as
+    in "Beyond Global Average Pooling"; a recipe may name others. The same command again resumes
+    the search, and may run in several processes at once: they share the trials in FOLDER.
+    FOLDER/best is the saved model, trials.csv the table.
 
     Args:
         data: as for cenote fit.

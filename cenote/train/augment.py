@@ -1,4 +1,4 @@
-"""Augmentation of the recipes beyond `cenote.data.transforms`: timm's policies, views of one crop."""
+"""Augmentation of the recipes: timm's policies, and several views of one crop."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def augmentation(
     """Return a random resized crop, possibly mirrored, changed by a policy of timm's and erased.
 
     `policy` is timm's name, such as "rand-m9-mstd0.5-inc1"; there is no color jitter beside it, as
-    in timm. `interpolation` may be "random", one of the two for each image. With several `views` the
-    result is a list of tensors of the same crop, the first of them without policy and erasing.
+    in timm. `interpolation` may be "random", one of the two for each image. With several `views`
+    the result is a list of tensors of the same crop, the first without policy and erasing.
     """
     crops = [
         v2.RandomResizedCrop((size, size), tuple(scale), tuple(ratio), mode, antialias=True)
@@ -100,7 +100,7 @@ def _policy(policy: str | None, size: int, mean: Color, interpolation: str) -> l
 
 
 def _posterize(image: Image.Image, bits: int, **_: Any) -> Image.Image:
-    """Replace timm's operation, which asks for 0 bits at most: later versions of Pillow refuse it."""
+    """Replace timm's operation: it may ask for 0 bits, which later versions of Pillow refuse."""
     if bits >= 8:
         return image
     return ImageOps.posterize(image, bits) if bits > 0 else Image.new(image.mode, image.size)

@@ -1,4 +1,4 @@
-"""Build what a configuration describes: the model, its augmentation, and the parts of a metric loss."""
+"""Build what a configuration describes: model, augmentation, and parts of a metric loss."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ from .config import (
     CropConfig,
     MetricConfig,
     MultiCropConfig,
+    Options,
     PlainCropConfig,
     RunConfig,
     SupervisedConfig,
@@ -52,7 +53,7 @@ def build_model(config: RunConfig, classes: int = 0) -> PooledModel:
     return model
 
 
-def model_arguments(config: RunConfig) -> dict[str, Any]:
+def model_arguments(config: RunConfig) -> Options:
     """Return the arguments of `create_model`, without the number of classes."""
     values = {item.name: getattr(config.model, item.name) for item in fields(config.model)}
     timm_options = values.pop("backbone_options")
@@ -62,8 +63,8 @@ def model_arguments(config: RunConfig) -> dict[str, Any]:
     return {**values, **embedding_arguments(config), **timm_options}
 
 
-def embedding_arguments(config: RunConfig) -> dict[str, Any]:
-    """Return the embedding after the pool: none if the pool embeds every position [GSP Sec. 4.4]."""
+def embedding_arguments(config: RunConfig) -> Options:
+    """Return the embedding after the pool; none if the pool has its own [GSP Sec. 4.4]."""
     model, options = config.model, config.options
     if isinstance(options, ClipConfig):
         return {"embedding_dim": options.dim}
@@ -145,7 +146,7 @@ def build_augmentation(config: RunConfig, model: PooledModel) -> Any:
     """Build the transform of training images, with the size and the colours of evaluation."""
     augment, evaluation = config.augment, model.backbone.preprocessing
     size = evaluation.size
-    colors: dict[str, Any] = {"mean": evaluation.mean, "std": evaluation.std}
+    colors: Options = {"mean": evaluation.mean, "std": evaluation.std}
     if isinstance(augment, PlainCropConfig):
         # Pretrained weights have learned from whole objects: gentle crops.
         smallest = augment.min_scale or (0.08 if config.model.from_scratch else 0.35)
@@ -190,7 +191,7 @@ def build_mixing(options: MetricConfig) -> Any:
     if not (options.metrix or options.rival):
         return None
     kind: Any = Metrix
-    arguments: dict[str, Any] = {"where": options.metrix, "pairs": options.mix}
+    arguments: Options = {"where": options.metrix, "pairs": options.mix}
     if options.rival:
         kind, arguments = RIVALS[options.rival], {}
     names = [item.name for item in fields(kind) if item.name not in arguments]

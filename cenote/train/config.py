@@ -1,4 +1,4 @@
-"""The configuration of a training run: one typed tree for the command line, YAML recipes and Python.
+"""The configuration of a run: one typed tree for the command line, YAML recipes and Python.
 
 `RunConfig` holds a section for the model, its optimization, the augmentation, the preprocessing and
 the options of the task. A recipe has the same sections. A field declared with `flag` is also an
@@ -18,6 +18,8 @@ from .schedules import ScheduleName
 from .typed_fields import check_choices, check_minimum
 
 Interval = tuple[float, float]
+Options = dict[str, Any]  # values by name, such as those of a pool
+Sections = dict[str, Options]  # changes of some sections of a RunConfig
 ALL = "fit metric dino moco clip"  # the commands that train; `sweep` has the options of `fit`
 
 
@@ -42,7 +44,7 @@ class ModelConfig:
         "enough to train from scratch on two cores",
     )
     pool: str = flag("gap", "pool (cenote pools lists them), or cls")
-    pool_options: dict[str, Any] = flag({}, "options of the pool, such as gamma=2")
+    pool_options: Options = flag({}, "options of the pool, such as gamma=2")
     tokens: Literal["patches", "all", "cls"] = flag(
         "patches", "tokens to pool: patches, all (CLS and patches), or cls"
     )
@@ -85,7 +87,7 @@ class ModelConfig:
     head_norm: str | None = None
     embedding_dim: int | None = None
     embedding_norm: str | None = None
-    backbone_options: dict[str, Any] = field(default_factory=dict)  # other arguments, for timm
+    backbone_options: Options = field(default_factory=dict)  # other arguments, for timm
 
     @property
     def from_scratch(self) -> bool:
@@ -302,7 +304,7 @@ class MetricConfig:
         "cenote losses lists them; pml/NAME is a loss of pytorch-metric-learning",
         "metric",
     )
-    loss_options: dict[str, Any] = flag(
+    loss_options: Options = flag(
         {}, "options of the loss, such as beta=18 gamma=75 m=0.77", "metric"
     )
     metrix: tuple[Literal["input", "feature", "embed"], ...] = flag(
@@ -318,14 +320,14 @@ class MetricConfig:
     rival: Literal["i-mix", "mochi", "proxy-synthesis"] | None = flag(
         None, "another way to mix, instead of Metrix", "metric"
     )
-    mix_options: dict[str, Any] = flag(
+    mix_options: Options = flag(
         {},
         "options of mixing: weight=0.4 alpha=2; of Metrix also hardest=20 (negatives of an anchor; "
         "3 for input), negatives=16 (partners, at random), chunk=64; of MoCHi pairs=neg-neg",
         "metric",
     )
     zero_shot: float = flag(0.0, "weight of GSP's zero-shot loss; the paper's is 0.1", "metric")
-    zero_shot_options: dict[str, Any] = field(default_factory=dict)
+    zero_shot_options: Options = field(default_factory=dict)
     xbm: int = flag(0, "embeddings of earlier steps to compare with (cross-batch memory)", "metric")
     xbm_after: int = flag(0, "steps before the memory is used", "metric")
     images_per_class: int = flag(4, "images of each class in a step; 0: random batches", "metric")
@@ -419,7 +421,7 @@ class RunConfig:
         """The command that runs it."""
         return "fit" if TASKS[self.task] is SupervisedConfig else self.task
 
-    def identity(self) -> dict[str, Any]:
+    def identity(self) -> Options:
         """Everything that a resumed run must share with its beginning, except `train`."""
         sections = dataclasses.asdict(self)
         sections["options"].pop("rates", None)  # they name the models that are trained side by side
@@ -440,10 +442,10 @@ class Shortcuts:
     )
     scratch: bool = flag(False, "start from random weights", "fit metric clip")
     size: int | None = flag(None, "side of an image in pixels", shown="the backbone's")
-    options: dict[str, Any] = flag(
+    options: Options = flag(
         {}, "options of the method, such as out=4096 momentum=0.99", "dino moco"
     )
-    settings: dict[str, Any] = flag(
+    settings: Options = flag(
         {},
         "other settings of the optimization, such as optimizer=sgd clip=1 ema=0.999 amp=bf16 "
         "tensorboard=true",

@@ -17,8 +17,10 @@ from ..options import check_names
 from .build import build_metric_loss
 from .config import (
     MetricConfig,
+    Options,
     PreprocessingConfig,
     RunConfig,
+    Sections,
     SupervisedConfig,
     default_config,
     flags_of,
@@ -63,9 +65,9 @@ def configure(
     return config
 
 
-def _sections(command: str, given: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def _sections(command: str, given: Options) -> Sections:
     """Sort the given options into the sections of the tree."""
-    sections: dict[str, dict[str, Any]] = {
+    sections: Sections = {
         "model": dict(given.get("model", {})),
         "train": {},
         "options": {},
@@ -95,7 +97,7 @@ def _sections(command: str, given: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return sections
 
 
-def _recipe_config(command: str, recipe: Recipe, data: str, given: dict[str, Any]) -> RunConfig:
+def _recipe_config(command: str, recipe: Recipe, data: str, given: Options) -> RunConfig:
     if recipe.config.command != command:
         right = f"cenote {recipe.config.command} --recipe {recipe.name}"
         raise ValueError(f"{recipe.name} is not a recipe of cenote {command}: {right}")
@@ -115,7 +117,7 @@ def _recipe_config(command: str, recipe: Recipe, data: str, given: dict[str, Any
     return config
 
 
-def _run_config(folder: Path, changes: dict[str, Any], other_start: bool) -> RunConfig:
+def _run_config(folder: Path, changes: Options, other_start: bool) -> RunConfig:
     """Return the configuration that trains a saved model further."""
     if other_start:
         raise ValueError(
@@ -131,7 +133,7 @@ def _run_config(folder: Path, changes: dict[str, Any], other_start: bool) -> Run
     return dataclasses.replace(config, preprocessing=preprocessing)
 
 
-def _drop_replaced(config: RunConfig, changes: dict[str, dict[str, Any]]) -> RunConfig:
+def _drop_replaced(config: RunConfig, changes: Sections) -> RunConfig:
     """Reset options of a recipe that belong to a loss, mixing or protocol that is replaced."""
     options, given, replaced = config.options, changes["options"], set[str]()
     if given.get("loss", options.loss) != options.loss:
@@ -169,13 +171,11 @@ def _start(config: RunConfig, recipe: Recipe | None) -> RunConfig:
     return dataclasses.replace(config, model=model)
 
 
-def _complete(
-    config: RunConfig, recipe: Recipe | None, changes: dict[str, dict[str, Any]]
-) -> RunConfig:
+def _complete(config: RunConfig, recipe: Recipe | None, changes: Sections) -> RunConfig:
     """Adapt defaults to what is given: shorter warm-ups, larger batches, losses with proxies."""
     model, train, options = config.model, config.train, config.options
     if recipe is None and config.command in ("dino", "moco", "clip"):
-        adapted: dict[str, Any] = {"warmup": min(train.warmup, train.epochs / 10)}
+        adapted: Options = {"warmup": min(train.warmup, train.epochs / 10)}
         if config.command != "clip":  # the papers' learning rates are for 256 images
             adapted["lr"] = train.lr * max(train.batch / 256, 1)
         adapted = {k: v for k, v in adapted.items() if k not in changes["train"]}
@@ -198,7 +198,7 @@ def _uses_proxies(options: MetricConfig) -> bool:
         return build_metric_loss(options, 2).proxied
 
 
-def parse_pairs(pairs: Iterable[str]) -> dict[str, Any]:
+def parse_pairs(pairs: Iterable[str]) -> Options:
     """Read `gamma=2 heads=4` as {"gamma": 2, "heads": 4}, each value as YAML reads it."""
     values = {}
     for pair in pairs:
@@ -213,10 +213,10 @@ def parse_pairs(pairs: Iterable[str]) -> dict[str, Any]:
     return values
 
 
-def with_values(config: RunConfig, values: dict[str, Any]) -> RunConfig:
+def with_values(config: RunConfig, values: Options) -> RunConfig:
     """Return the configuration with other values of `train`, the learning rate, or Cutout."""
     train = {key: value for key, value in values.items() if key not in ("lr", "cutout")}
-    changes: dict[str, dict[str, Any]] = {"train": train}
+    changes: Sections = {"train": train}
     if "cutout" in values:
         changes["augment"] = {"cutout": values["cutout"]}
     if "lr" in values:

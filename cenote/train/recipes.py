@@ -1,4 +1,4 @@
-"""Configurations by name with the papers' numbers: `load_recipe("simpool/vit-small-supervised")`."""
+"""Configurations with the papers' numbers by name, such as "simpool/vit-small-supervised"."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ from .config import (
     ModelConfig,
     MultiCropConfig,
     OptimizationConfig,
+    Options,
     PlainCropConfig,
     RunConfig,
+    Sections,
     SupervisedConfig,
     WsolConfig,
 )
@@ -46,7 +48,7 @@ class Recipe:
     name: str
     about: str  # the comment at the top of the file
     config: RunConfig
-    content: dict[str, Any]  # the file as YAML reads it
+    content: Options  # the file as YAML reads it
 
     @property
     def data(self) -> str:
@@ -58,20 +60,20 @@ class Recipe:
         return self.content.get("start")
 
     @property
-    def paper(self) -> dict[str, Any]:
+    def paper(self) -> Options:
         return dict(self.content["paper"])
 
     @property
-    def cost(self) -> dict[str, Any]:
+    def cost(self) -> Options:
         return dict(self.content.get("cost", {}))
 
     @property
-    def search(self) -> dict[str, Any]:
+    def search(self) -> Options:
         """What the paper searched for, and where."""
         return dict(self.content.get("search", {}))
 
     @property
-    def sets(self) -> dict[str, dict[str, Any]]:
+    def sets(self) -> Sections:
         """By benchmark: the sections that differ on it."""
         return dict(self.content.get("sets", {}))
 
@@ -88,8 +90,8 @@ class Recipe:
         return dataclasses.replace(self, config=config, content=content | {"data": data})
 
     def scaled_down(self, size: int = 64) -> Recipe:
-        """Return the same training with a small network, small images and batches, and two epochs."""
-        changes: dict[str, Any] = {"data": "world/tiny", "sets": {}, "start": None}
+        """Return the same training with a small network, small images and two epochs."""
+        changes: Options = {"data": "world/tiny", "sets": {}, "start": None}
         return dataclasses.replace(
             self,
             config=scaled_down(self.config, size, self.name),
@@ -198,7 +200,7 @@ def update(config: RunConfig, sections: Mapping[str, Any]) -> RunConfig:
     )
 
 
-def _check_model(model: dict[str, Any]) -> None:
+def _check_model(model: Options) -> None:
     """Raise if a key looks like a misspelt one; other unknown keys are arguments of timm's."""
     for key in model:
         near = difflib.get_close_matches(key, MODEL_KEYS, 1, 0.8)
@@ -206,7 +208,7 @@ def _check_model(model: dict[str, Any]) -> None:
             raise ValueError(f"no key 'model.{key}'; did you mean '{near[0]}'?")
 
 
-def _default_augmentation(task: str, section: dict[str, Any] | None) -> Any:
+def _default_augmentation(task: str, section: Options | None) -> Any:
     """Return the augmentation of the kind that a recipe names."""
     if task == "metric" and not section:
         return PlainCropConfig()
@@ -253,8 +255,8 @@ def _errors_of(name: str) -> Iterator[None]:
 # Small versions, for tests and for a first try.
 
 EPOCHS, BATCH, PARTS = 2, 16, 2
-# The smallest network of each family. `depth` is create_model's: the number of blocks is 12 + depth.
-SMALL_NETWORKS: dict[str, dict[str, Any]] = {
+# The smallest network of each family. `depth` is create_model's: 12 + depth blocks.
+SMALL_NETWORKS: Sections = {
     "resnet": {"layers": [1, 1, 1, 1], "channels": [8, 8, 16, 16]},
     "convnext": {"depths": [1, 1, 1, 1], "dims": [8, 8, 16, 16]},
     "vit": {"embed_dim": 24, "num_heads": 2, "depth": -10},
@@ -282,7 +284,7 @@ def scaled_down(config: RunConfig, size: int, name: str = "") -> RunConfig:
     if family is None:
         known = ", ".join(SMALL_NETWORKS)
         raise ValueError(f"{name}: '{model.backbone}' has no small version, but {known} have")
-    sections: dict[str, dict[str, Any]] = {
+    sections: Sections = {
         "model": {**SMALL_NETWORKS[family], "pretrained": False},
         "augment": {"size": size},
         "options": {},
@@ -332,12 +334,12 @@ def recipe_page(name: str) -> str:
     return f"{recipe.name}\n\n{recipe.about}\n\n{body}".rstrip()
 
 
-def recipe_json(recipe: Recipe) -> dict[str, Any]:
+def recipe_json(recipe: Recipe) -> Options:
     """Return the keys of the file; of `train` the values that differ from the default."""
     default, train = asdict(OptimizationConfig()), asdict(recipe.config.train)
     always = ("epochs", "batch", "lr", "optimizer", "weight_decay")
     changed = {key: value for key, value in train.items() if value != default[key]}
-    empty: dict[str, Any] = {"task": "supervised", "start": None, "left_out": []}
+    empty: Options = {"task": "supervised", "start": None, "left_out": []}
     content = {key: recipe.content.get(key, empty.get(key, {})) for key in KEYS}
     return content | {"train": changed | {key: train[key] for key in always}}
 

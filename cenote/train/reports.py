@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from .config import Options
 from .log import write_results
 
 Report = TypeVar("Report")
@@ -26,7 +27,7 @@ class FitReport:
     test: Scores | None
     rates: dict[str, float | str] | None = field(default=None, metadata=OPTIONAL)
     seconds: Scores
-    settings: dict[str, Any]
+    settings: Options
     data: str  # fingerprint of the images
 
 
@@ -49,9 +50,9 @@ class SelfSupervisedReport:
     knn: float | None  # accuracy of 10 nearest neighbours, where images have classes
     knn_untrained: float | None
     images: int
-    options: dict[str, Any]
+    options: Options
     seconds: Scores
-    settings: dict[str, Any]
+    settings: Options
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,9 +65,9 @@ class MetricReport:
     val: Scores | None
     test: Scores
     classes: dict[str, list[str]]
-    options: dict[str, Any]
+    options: Options
     seconds: Scores
-    settings: dict[str, Any]
+    settings: Options
     data: str
 
 
@@ -82,7 +83,7 @@ class FairReport:
     concatenated: Scores
     folds: list[MetricReport]
     classes: dict[str, list[str]]
-    settings: dict[str, Any]
+    settings: Options
     fold: str  # the folder of the model that is saved for all
     collections: int | None = field(default=None, metadata=OPTIONAL)
     deviation: dict[str, Scores] | None = field(default=None, metadata=OPTIONAL)
@@ -100,18 +101,18 @@ class ClipReport:
     texts: int
     identity: str
     seconds: Scores
-    settings: dict[str, Any]
+    settings: Options
     data: str
 
 
-def to_json(report: Any) -> dict[str, Any]:
+def to_json(report: Any) -> Options:
     """Return a report as plain values; optional fields that are None are left out."""
     names = [f.name for f in dataclasses.fields(report) if f.metadata.get("optional")]
     content = dataclasses.asdict(report)
     return {k: v for k, v in content.items() if v is not None or k not in names}
 
 
-def from_json(kind: type[Report], content: dict[str, Any]) -> Report:
+def from_json(kind: type[Report], content: Options) -> Report:
     """Return the report that `to_json` wrote."""
     names = {f.name for f in dataclasses.fields(kind)}  # type: ignore[arg-type]
     return kind(**{key: value for key, value in content.items() if key in names})

@@ -71,13 +71,13 @@ def train_without_labels(
 
 
 def adapted_options(config: RunConfig, images: int) -> DinoConfig | MocoConfig:
-    """Return the options of the method, those of DINO adapted to a run much smaller than the paper's.
+    """Return the options of the method; those of DINO are adapted to a small run.
 
     Options that are set explicitly stay. The temperature warms up in at most a third of the epochs.
-    Few images need fewer than 65,536 outputs and a narrower head. In a short run the teacher averages
-    over at most a tenth of it, its temperature stays low, the last layer is frozen for a hundredth of
-    the epochs, and the head learns quickly: 256 outputs and BatchNorm (without both, `vit_micro`
-    hardly improves in ten epochs of world/small).
+    Few images need fewer than 65,536 outputs and a narrower head. In a short run the teacher
+    averages over at most a tenth of it, its temperature stays low, the last layer is frozen for a
+    hundredth of the epochs, and the head learns quickly: 256 outputs and BatchNorm (without both,
+    `vit_micro` hardly improves in ten epochs of world/small).
     """
     options, epochs = config.options, config.train.epochs
     if not isinstance(options, DinoConfig):

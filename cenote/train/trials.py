@@ -106,7 +106,7 @@ class Trials:
         return lock
 
     def _draw(self, trial: Any) -> dict[str, Any]:
-        """Draw from the seed and the trial's number alone: the process and the time do not matter."""
+        """Draw values that depend on the seed and the trial's number alone."""
         with self.locked():
             self.study.sampler = self.optuna.samplers.RandomSampler(
                 seed=mix_seed(self.seed, trial.number) % 2**32
@@ -136,7 +136,7 @@ class Trials:
         return sorted(self.study.get_trials(deepcopy=False), key=lambda trial: trial.number)
 
     def best(self) -> Any:
-        """Return the trial with the highest value; ties keep the first. None if none is complete."""
+        """Return the complete trial with the highest value, or None; ties keep the first."""
         complete = [trial for trial in self.all() if trial.state == self.states.COMPLETE]
         return max(complete, key=lambda trial: (trial.value, -trial.number), default=None)
 

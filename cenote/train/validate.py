@@ -1,4 +1,4 @@
-"""Check a configuration before any image is read: what excludes each other, and what cannot work."""
+"""Check a configuration before any image is read."""
 
 from __future__ import annotations
 
