@@ -65,7 +65,7 @@ def _default(command: str, section: str, item: Field[Any]) -> str:
         return _text(getattr(getattr(default_config(command), section), item.name))
     values = {start: _text(getattr(train, item.name)) for start, train in DEFAULTS[command].items()}
     usual = values.pop("")
-    others = [f"with --{start} {value}" for start, value in values.items() if value != usual]
+    others = [f"with --{start} {v or 'none'}" for start, v in values.items() if v != usual]
     return ", ".join([usual, *others])
 
 
