@@ -20,7 +20,14 @@ import tyro
 
 from .. import __version__
 from ._arguments import check_output_folder, command_line, parse_names, print_message
-from .demo_report import find_query, format_minutes, read_json, test_images, winner, write_report
+from .demo_report import (
+    choose_test_images,
+    find_query,
+    format_minutes,
+    read_json,
+    winner,
+    write_report,
+)
 
 MARKER = "demo.json"  # only a folder with this file may be cleared
 MAX_LOG_LINES = 4  # of a failed stage
@@ -88,7 +95,9 @@ PLACEHOLDERS: dict[str, Callable[[DemoOptions], Sequence[str]]] = {
     "SEEDS": lambda demo: [str(demo.seeds)],
     "POOL": lambda demo: [winner(demo.folder)["pool"]],
     "LR": lambda demo: [f"{winner(demo.folder)['lr']:g}"],
-    "PHOTOS": lambda demo: [f"{demo.folder}/world/{name}" for name in test_images(demo.folder)],
+    "PHOTOS": lambda demo: [
+        f"{demo.folder}/world/{name}" for name in choose_test_images(demo.folder)
+    ],
     "QUERY": lambda demo: [f"{demo.folder}/world/{find_query(demo.folder)['file']}"],
 }
 
@@ -157,7 +166,7 @@ def run_stages(demo: DemoOptions) -> None:
             records = {stage.name: run_stage(stage, demo) for stage in stages}
     except Timeout:
         raise ValueError(f"another demo is running in {folder}: wait for it to end") from None
-    is_default = (demo.images, demo.pools, demo.seeds) == (1000, POOLS, 3)
+    is_default = demo == DemoOptions(folder)
     write_json(folder / "results.json", write_report(folder, records, command_line(), is_default))
 
 

@@ -160,8 +160,8 @@ def format_pools(results: Mapping[str, Any]) -> str:
         if name == results["recommended"]:
             name += " (recommended)"
         rows.append([name, accuracy, _number(pool["boxes"])])
-    others = len(results["pools"]) - MAX_POOLS
-    return align_columns(rows) + (f"\nand {others} more" if others > 0 else "")
+    remaining = len(results["pools"]) - MAX_POOLS
+    return align_columns(rows) + (f"\nand {remaining} more" if remaining > 0 else "")
 
 
 def _stage_table(records: Mapping[str, Mapping[str, Any]], sentences: Mapping[str, str]) -> Block:
@@ -243,10 +243,9 @@ def winner(folder: Path) -> dict[str, Any]:
 
 
 def find_query(folder: Path) -> dict[str, Any]:
-    """Return the annotation of the largest single cat in a photograph, in a test image if possible."""
-    candidates = [
-        a for a in read_json(folder / ANNOTATIONS) if (a["label"], a["domain"]) == (CLASS, "photo")
-    ]
+    """Return the annotation of the largest single cat in a photograph, a test image if possible."""
+    photos = [a for a in read_json(folder / ANNOTATIONS) if a["domain"] == "photo"]
+    candidates = [annotation for annotation in photos if annotation["label"] == CLASS]
     if not candidates:
         raise ValueError(f"no photograph of a {CLASS} was drawn: --images needs a larger number")
 
@@ -257,7 +256,7 @@ def find_query(folder: Path) -> dict[str, Any]:
     return max(candidates, key=clarity)
 
 
-def test_images(folder: Path, limit: int = 8) -> list[str]:
+def choose_test_images(folder: Path, limit: int = 8) -> list[str]:
     """Return test images of different classes, photographs first."""
     annotations = [a for a in read_json(folder / ANNOTATIONS) if a["split"] == "test"]
     files: dict[str, str] = {}
