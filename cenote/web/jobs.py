@@ -72,18 +72,20 @@ class WorkerProcess:
     async def run(self, batch: Batch, seconds: float) -> list[Any]:
         """Answer requests of one class; send files only where the worker does not have them."""
         replies = await self._submit(dict.fromkeys(batch), seconds)
-        missing = [i for i, reply in enumerate(replies) if isinstance(reply, PhotoRequired)]
+        missing = {
+            request: batch[request]
+            for request, reply in replies.items()
+            if isinstance(reply, PhotoRequired)
+        }
         if missing:
-            requests = list(batch)
-            files = {requests[i]: batch[requests[i]] for i in missing}
-            for i, reply in zip(missing, await self._submit(files, seconds), strict=True):
-                replies[i] = reply
-        return replies
+            replies |= await self._submit(missing, seconds)
+        return list(replies.values())
 
-    async def _submit(self, batch: Batch, seconds: float) -> list[Any]:
+    async def _submit(self, batch: Batch, seconds: float) -> dict[WorkerRequest, Any]:
         if self.pool is None:
             raise BrokenProcessPool
-        return list(await self._wait(self.pool.submit(_answer, batch), seconds))
+        replies = await self._wait(self.pool.submit(_answer, batch), seconds)
+        return dict(zip(batch, replies, strict=True))
 
     async def _wait(self, future: Future[Any], seconds: float) -> Any:
         try:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.exceptions import HTTPException
 
 from .photos import Photo, encode_photo, read_photo_file
@@ -106,7 +106,8 @@ class Service:
 def _to_http_error(error: Exception) -> HTTPException:
     if isinstance(error, HTTPException):
         return error
-    if isinstance(error, ValueError | ImportError):
+    is_bug = isinstance(error, ValidationError)  # a response that does not fit its schema
+    if isinstance(error, ValueError | ImportError) and not is_bug:
         return HTTPException(400, strip_directories(describe_error(error)))
     logger.error("A request failed", exc_info=error)
     return HTTPException(500, f"this request failed ({type(error).__name__}): see the server's log")

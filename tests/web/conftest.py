@@ -17,7 +17,7 @@ THINGS = ("bird", "cat", "boat", "car", "tree", "house", "cup", "dog")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The first test here waits for the demo's folder and the server too."""
+    """The first test also waits for the demo's folder and the server."""
     for item in items:
         if item.path.is_relative_to(Path(__file__).parent):
             item.add_marker(pytest.mark.timeout(600))
@@ -33,8 +33,8 @@ class Server:
         return httpx.Client(base_url=self.address, timeout=170, trust_env=False, **options)  # type: ignore[arg-type]
 
     def children(self) -> list[int]:
-        """The worker alone: the tracker of multiprocessing is another kind of process."""
-        # Wide: ps cuts its lines at COLUMNS, and a long path to Python leaves nothing of the rest.
+        """Return the worker, without the resource tracker of multiprocessing."""
+        # -ww: ps would cut its lines at COLUMNS.
         listed = subprocess.run(
             ["ps", "-ww", "-o", "pid=,args=", "--ppid", str(self.process.pid)],
             capture_output=True,
@@ -66,8 +66,8 @@ def serve(
     assert process.stdout is not None
     try:
         for line in process.stdout:
-            if found := re.search(r"http://\S+:\d+", line):
-                return Server(process, found[0], log)
+            if match := re.search(r"http://\S+:\d+", line):
+                return Server(process, match[0], log)
         process.wait(20)
     except BaseException:  # also of a test that is timed out
         process.kill()

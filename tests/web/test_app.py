@@ -169,11 +169,11 @@ def test_an_upload_is_cut_off_while_it_comes() -> None:
             sent += 10_000
             yield b"x" * 10_000
 
-    found = get(
+    response = get(
         state_of(limits=Limits(bytes=20_000)), "/api/photos", method="POST", content=forever(),
         headers={"content-type": "multipart/form-data; boundary=x"},
     )  # fmt: skip
-    assert found.status_code == 413 and "0.02 MB" in sentence(found) and sent < 200_000
+    assert response.status_code == 413 and "0.02 MB" in sentence(response) and sent < 200_000
 
 
 def test_a_slow_upload_ends_and_many_at_once_are_asked_to_come_again(
@@ -188,17 +188,19 @@ def test_a_slow_upload_ends_and_many_at_once_are_asked_to_come_again(
 
     async def test(client: httpx.AsyncClient) -> list[httpx.Response]:
         headers = {"content-type": "multipart/form-data; boundary=x"}
-        several = [
+        uploads = [
             client.post("/api/photos", content=slow(), headers=headers)
             for _ in range(photos.MAX_UPLOADS + 1)
         ]
-        return await asyncio.gather(*several)
+        return await asyncio.gather(*uploads)
 
-    found = call(state, test)
-    assert sorted(each.status_code for each in found) == [408] * photos.MAX_UPLOADS + [503]
+    responses = call(state, test)
+    assert sorted(response.status_code for response in responses) == [408] * photos.MAX_UPLOADS + [
+        503
+    ]
     assert state.uploads == 0
-    last = next(each for each in found if each.status_code == 503)
-    assert last.headers["retry-after"] == "1"
+    refused = next(response for response in responses if response.status_code == 503)
+    assert refused.headers["retry-after"] == "1"
 
 
 def test_a_client_that_leaves_takes_its_question_with_it() -> None:
@@ -254,17 +256,17 @@ def test_an_upload_that_is_abandoned(caplog: pytest.LogCaptureFixture) -> None:
 def test_headers_that_do_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection that says nothing, or a byte at a time, is closed; one that asks is not."""
     monkeypatch.setattr(server, "HEADER_SECONDS", 1.0)
-    asked = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    request = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
     async def main() -> None:
         async with listening(state_of()) as port:
             silent, slow, good = [
                 await asyncio.open_connection("127.0.0.1", port) for _ in range(3)
             ]
-            good[1].write(asked)
+            good[1].write(request)
             assert b"200 OK" in await good[0].readuntil(b"\r\n\r\n")
-            good[1].write(asked[:20])  # its second question is slow
-            slow[1].write(asked[:20])
+            good[1].write(request[:20])  # its second request is slow
+            slow[1].write(request[:20])
             for reader, writer in (silent, slow, good):
                 await asyncio.wait_for(reader.read(), 20)  # to the end
                 writer.close()
@@ -274,8 +276,8 @@ def test_headers_that_do_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_filters_have_an_end() -> None:
     long = [("class", "x" * 500)] * 9
-    found = get(state_of(), "/api/search", params=[("text", "a"), *long])
-    assert found.status_code == 400 and sentence(found)
+    response = get(state_of(), "/api/search", params=[("text", "a"), *long])
+    assert response.status_code == 400 and sentence(response)
     assert get(state_of(), "/api/search", params=[("text", "a"), *long[:8]]).status_code == 200
 
 

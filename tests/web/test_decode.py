@@ -1,4 +1,4 @@
-"""Any photograph is shown as our own upright JPEG without metadata; whatever is none is refused with a sentence."""
+"""Every photograph is shown as an upright JPEG without metadata; other files are refused."""
 
 import re
 from io import BytesIO
@@ -47,11 +47,11 @@ GOOD = {
 @pytest.mark.parametrize("name", GOOD)
 def test_photographs_of_every_kind(name: str) -> None:
     content, size = GOOD[name]
-    found = decode("x.jpg", content, 50_000_000)
-    assert isinstance(found, Photo) and (found.width, found.height) == size
-    assert found.content == b"", "models see the file itself"
+    photo = decode("x.jpg", content, 50_000_000)
+    assert isinstance(photo, Photo) and (photo.width, photo.height) == size
+    assert photo.content == b"", "models see the file itself"
     share = max(size) / min(max(size), MAX_SIDE)
-    with Image.open(BytesIO(found.shown)) as image:
+    with Image.open(BytesIO(photo.shown)) as image:
         assert image.format == "JPEG" and image.mode == "RGB" and not image.getexif()
         assert image.size == tuple(max(1, round(side / share)) for side in size)
         if name == "alpha":
@@ -69,7 +69,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_what_is_no_photograph(name: str) -> None:
+def test_files_that_are_not_photographs(name: str) -> None:
     content, status = BAD[name]
     with pytest.raises(HTTPException) as raised:
         decode("photo.jpg", content, 1_000_000)
@@ -80,17 +80,17 @@ def test_what_is_no_photograph(name: str) -> None:
         )
 
 
-def test_telephones_photographs() -> None:
+def test_heic_photographs() -> None:
     heif = pytest.importorskip("pillow_heif", reason="HEIC needs cenote[photos]")
     heif.register_heif_opener()
-    found = decode("photo.heic", saved(Image.new("RGB", (64, 48), "red"), "HEIF"), 1_000_000)
-    assert (found.width, found.height) == (64, 48)
+    photo = decode("photo.heic", saved(Image.new("RGB", (64, 48), "red"), "HEIF"), 1_000_000)
+    assert (photo.width, photo.height) == (64, 48)
 
 
-def test_what_only_its_name_explains_is_kept_as_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_raw_files_are_stored_as_pixels(monkeypatch: pytest.MonkeyPatch) -> None:
     """A camera's raw data looks like a TIFF, and a photograph's name is not kept."""
     pixels = Image.effect_noise((90, 60), 80).convert("RGB")
     monkeypatch.setattr("cenote.data.read_image", lambda *given: pixels.copy())
-    found = decode("photo.DNG", b"raw", 1_000_000)
-    with Image.open(BytesIO(found.content)) as image:
+    photo = decode("photo.DNG", b"raw", 1_000_000)
+    with Image.open(BytesIO(photo.content)) as image:
         assert image.format == "PNG" and (np.asarray(image) == np.asarray(pixels)).all()

@@ -1,4 +1,4 @@
-"""Only requests for this server are answered, only its own pages may post, and every answer has strict headers."""
+"""Only requests for this server are answered, only its own pages may post, and every response has strict headers."""
 
 import re
 from base64 import b64encode
@@ -20,9 +20,9 @@ TRAVERSALS = [
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:8000", "8.8.8.8",
                                   "", "[", "10.0.0.5:8000", "localhost@evil.example", "[::1"])  # fmt: skip
 def test_other_names_are_refused(host: str) -> None:
-    found = get(state_of(), "/api/about", headers={"host": host})
-    assert found.status_code == 400 and found.json()["detail"]
-    assert found.headers["content-security-policy"].startswith("default-src 'none'")
+    response = get(state_of(), "/api/about", headers={"host": host})
+    assert response.status_code == 400 and response.json()["detail"]
+    assert response.headers["content-security-policy"].startswith("default-src 'none'")
 
 
 @pytest.mark.parametrize(
@@ -60,14 +60,14 @@ def test_names_and_addresses_that_were_given() -> None:
 def test_only_own_pages_post(origin: str | None, status: int) -> None:
     headers = {"host": "127.0.0.1:8000"} | ({} if origin is None else {"origin": origin})
     jobs = StubJobs()
-    found = get(
+    response = get(
         state_of(jobs),
         "/api/photos",
         method="POST",
         headers=headers,
         files={"file": ("a.jpg", b"abc")},
     )
-    assert found.status_code == status
+    assert response.status_code == status
     assert bool(jobs.submitted) is (status == 201), "what is refused is not read either"
 
 
@@ -77,14 +77,16 @@ def test_other_sites_may_link_here_and_no_more(site: str) -> None:
     jobs = StubJobs()
     for mode, path in (("no-cors", "/api/search?text=a"), ("cors", "/health"), ("navigate", "/api/search?text=a"),
                        ("no-cors", "/report"), ("no-cors", "/")):  # fmt: skip
-        found = get(state_of(jobs), path, headers={"sec-fetch-site": site, "sec-fetch-mode": mode})
-        assert found.status_code == 403 and found.json()["detail"], path
+        response = get(
+            state_of(jobs), path, headers={"sec-fetch-site": site, "sec-fetch-mode": mode}
+        )
+        assert response.status_code == 403 and response.json()["detail"], path
     assert not jobs.submitted
     for path in ("/", "/look?photo=1", "/search", "/tournament", "/api"):
-        found = get(
+        response = get(
             state_of(), path, headers={"sec-fetch-site": site, "sec-fetch-mode": "navigate"}
         )
-        assert found.status_code == 200, path
+        assert response.status_code == 200, path
     for own in ("same-origin", "none"):
         assert (
             get(state_of(), "/api/search?text=a", headers={"sec-fetch-site": own}).status_code
@@ -96,14 +98,14 @@ def test_an_unforeseen_error_is_told_as_every_other() -> None:
     def fail(question: object) -> None:
         raise KeyError("secret")
 
-    found = get(state_of(StubJobs(fail)), "/api/search?text=a")
+    response = get(state_of(StubJobs(fail)), "/api/search?text=a")
     assert (
-        found.status_code == 500
-        and "KeyError" in found.json()["detail"]
-        and "secret" not in found.text
+        response.status_code == 500
+        and "KeyError" in response.json()["detail"]
+        and "secret" not in response.text
     )
-    assert found.headers["content-security-policy"].startswith("default-src 'none'")
-    assert found.headers["x-content-type-options"] == "nosniff"
+    assert response.headers["content-security-policy"].startswith("default-src 'none'")
+    assert response.headers["x-content-type-options"] == "nosniff"
 
 
 PATHS = [
@@ -139,9 +141,9 @@ def test_headers_of_every_answer(path: str) -> None:
 def test_a_report_may_run_its_own_script_and_ask_nobody(tmp_path: Path) -> None:
     script = "\n  document.title = 'é'\n"
     page = f"<title>r</title><script type=module>{script}</script><p>x</p><SCRIPT>1</SCRIPT>"
-    found = get(state_of(report=report_in(tmp_path, page)), "/report")
-    assert found.text == page
-    policy = found.headers["content-security-policy"]
+    response = get(state_of(report=report_in(tmp_path, page)), "/report")
+    assert response.text == page
+    policy = response.headers["content-security-policy"]
     for text in (script, "1"):
         assert f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'" in policy
     allowed = re.search("script-src ([^;]*);", policy)
@@ -152,8 +154,10 @@ def test_a_report_may_run_its_own_script_and_ask_nobody(tmp_path: Path) -> None:
         and "connect-src" not in policy
     )
     assert policy.endswith("; sandbox allow-scripts"), "it is nobody's page, this server's neither"
-    assert found.headers["cross-origin-opener-policy"] == "unsafe-none"
-    assert "frame-ancestors 'self'" in policy and found.headers["x-frame-options"] == "SAMEORIGIN"
+    assert response.headers["cross-origin-opener-policy"] == "unsafe-none"
+    assert (
+        "frame-ancestors 'self'" in policy and response.headers["x-frame-options"] == "SAMEORIGIN"
+    )
     assert get(state_of(report=tmp_path / "later.html"), "/report").status_code == 404
 
 
@@ -161,16 +165,18 @@ def test_a_report_may_run_its_own_script_and_ask_nobody(tmp_path: Path) -> None:
 def test_no_path_of_a_request_reaches_the_file_system(path: str) -> None:
     state = state_of()
     for address in (f"/static/{path}", f"/{path}", f"/api/photos/{path}", f"/api/entries/{path}"):
-        found = get(state, address)
-        assert found.status_code in (404, 422), address
-        assert found.headers["content-type"] == "application/json" and "root:" not in found.text
+        response = get(state, address)
+        assert response.status_code in (404, 422), address
+        assert (
+            response.headers["content-type"] == "application/json" and "root:" not in response.text
+        )
     for name, address in (
         ("photo", "/api/look?model=m&"),
         ("photo", "/api/search?"),
         ("entry", "/api/search?"),
     ):
-        found = get(state, address, params={name: path, "model": "m"})
-        assert found.status_code == 422 and found.json()["detail"].startswith(name)
+        response = get(state, address, params={name: path, "model": "m"})
+        assert response.status_code == 422 and response.json()["detail"].startswith(name)
 
 
 def test_the_page_s_files_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +184,9 @@ def test_the_page_s_files_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None
     get(state, "/")
     monkeypatch.setattr(Path, "read_bytes", lambda self: pytest.fail("a request read a file"))
     for name, file in files.items():
-        found = get(state, f"/static/{name}")
-        assert found.content == file.content and found.headers["content-type"] == file.media_type
-        again = get(state, f"/static/{name}", headers={"if-none-match": found.headers["etag"]})
+        response = get(state, f"/static/{name}")
+        assert (
+            response.content == file.content and response.headers["content-type"] == file.media_type
+        )
+        again = get(state, f"/static/{name}", headers={"if-none-match": response.headers["etag"]})
         assert again.status_code == 304 and not again.content

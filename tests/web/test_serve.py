@@ -1,4 +1,4 @@
-"""A real server: it answers while clients leave and its worker is killed, and ends without leaving anything behind."""
+"""A real server: it answers while clients leave and its worker is killed, and leaves no process behind."""
 
 import asyncio
 import csv
@@ -32,22 +32,22 @@ from .conftest import Server, serve
 
 def until(true: Callable[[], Any], seconds: float = 170) -> Any:
     end = time.monotonic() + seconds
-    while not (found := true()):
+    while not (value := true()):
         assert time.monotonic() < end, "waited in vain"
         time.sleep(0.05)
-    return found
+    return value
 
 
-def patient(
+def request_patiently(
     client: httpx.Client, path: str, seconds: float = 170, **options: Any
 ) -> httpx.Response:
-    """Comes again when it is told to."""
+    """Send a request again while the server is busy."""
     end = time.monotonic() + seconds
     while True:
-        found = client.request(options.pop("method", "GET"), path, **options)
-        if found.status_code != 503 or time.monotonic() > end:
-            return found
-        time.sleep(min(float(found.headers["retry-after"]), 1))
+        response = client.request(options.pop("method", "GET"), path, **options)
+        if response.status_code != 503 or time.monotonic() > end:
+            return response
+        time.sleep(min(float(response.headers["retry-after"]), 1))
 
 
 def alive(pid: int) -> bool:
@@ -64,7 +64,7 @@ def noise(seed: int, side: int = 90) -> bytes:
     return into.getvalue()
 
 
-def test_every_shape(server: Server) -> None:
+def test_every_response(server: Server) -> None:
     with server.client() as client:
         about = client.get("/api/about").json()
         AboutResponse.model_validate(about)
@@ -78,11 +78,11 @@ def test_every_shape(server: Server) -> None:
         photo = PhotoInfo.model_validate(uploaded.json()).photo
         assert uploaded.status_code == 201
         for model in about["models"]:
-            found = client.get("/api/look", params={"photo": photo, "model": model["id"]})
-            LookResponse.model_validate(found.json())
+            response = client.get("/api/look", params={"photo": photo, "model": model["id"]})
+            LookResponse.model_validate(response.json())
         entry = about["index"]["entries"][0]
-        found = client.get("/api/search", params={"entry": entry, "text": "sketch", "top": 5})
-        results = SearchResponse.model_validate(found.json()).results
+        response = client.get("/api/search", params={"entry": entry, "text": "sketch", "top": 5})
+        results = SearchResponse.model_validate(response.json()).results
         assert len(results) == 5
         taken = PhotoInfo.model_validate(client.post(f"/api/entries/{entry}").json())
         assert (
@@ -109,7 +109,7 @@ def test_a_model_sees_what_the_file_holds(server: Server, demo: Path, tmp_path: 
     notes = PngInfo()
     notes.add_text("place", "59.91 N")
     noisy.save(tmp_path / "a.png", pnginfo=notes, compress_level=1)
-    found = main(
+    code = main(
         [
             "localize",
             str(demo / "run"),
@@ -120,7 +120,7 @@ def test_a_model_sees_what_the_file_holds(server: Server, demo: Path, tmp_path: 
             "0.5",
         ]
     )
-    assert found == 0
+    assert code == 0
     (expected,) = csv.DictReader((tmp_path / "out" / "boxes.csv").open())
     with server.client() as client:
         uploaded = client.post(
@@ -148,12 +148,14 @@ def test_a_killed_worker_is_replaced_in_the_middle_of_questions(server: Server) 
     with server.client() as client, ThreadPoolExecutor(6) as threads:
         photo = client.post("/api/photos", files={"file": ("a.png", noise(1))}).json()["photo"]
         (before,) = server.children()
-        asked = [
-            threads.submit(patient, client, f"/api/look?photo={photo}&model=run&threshold=0.{i}1")
+        requests = [
+            threads.submit(
+                request_patiently, client, f"/api/look?photo={photo}&model=run&threshold=0.{i}1"
+            )
             for i in range(1, 7)
         ]
         os.kill(before, signal.SIGKILL)
-        assert [each.result().status_code for each in asked] == [200] * 6
+        assert [request.result().status_code for request in requests] == [200] * 6
         assert (
             until(server.children) != [before] and client.get("/health").json()["status"] == "ready"
         )
@@ -180,7 +182,7 @@ def test_clients_that_leave_are_forgotten(server: Server) -> None:
 
 
 def test_two_hundred_at_once(server: Server) -> None:
-    """All are answered in the end, or asked to come again; memory does not follow their number."""
+    """All are answered in the end, or with 503; memory does not grow with their number."""
 
     async def one(client: httpx.AsyncClient, i: int, about: dict[str, Any]) -> int:
         photo = about["examples"][i % len(about["examples"])]["photo"]
@@ -192,9 +194,9 @@ def test_two_hundred_at_once(server: Server) -> None:
             "/api/about",
         ]
         for _ in range(200):
-            found = await client.get(paths[i % 4])
-            if found.status_code != 503:
-                return found.status_code
+            response = await client.get(paths[i % 4])
+            if response.status_code != 503:
+                return response.status_code
             await asyncio.sleep(0.3)
         return 503
 
@@ -234,7 +236,7 @@ def test_a_tournament_that_still_runs_and_signals(demo: Path, tmp_path: Path) ->
             for name in ("seed-0", "config.json", "model.safetensors", "results.json"):
                 (tmp_path / name).rename(running / name)
             standing = until(
-                lambda: (found := client.get("/api/tournament").json())["report"] and found
+                lambda: (body := client.get("/api/tournament").json())["report"] and body
             )
             assert standing["stage"] == "finished" and standing["report"] == json.loads(
                 (running / "results.json").read_text()

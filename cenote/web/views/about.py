@@ -73,8 +73,7 @@ async def get_about(state: State) -> AboutResponse:
         models=state.contents.models,
         examples=examples,
         index=state.contents.index,
-        tournament=tournament
-        and TournamentInfo(**tournament.model_dump(include={"name", "running"})),
+        tournament=tournament,
         report=state.has_report(),
         limits=state.limits,
     )

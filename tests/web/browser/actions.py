@@ -1,4 +1,4 @@
-"""What the tests do in several rooms: wait until the page is at rest, read a canvas, let a slider go."""
+"""Actions of the tests: wait until the page is idle, read a canvas, move a slider."""
 
 from typing import Any
 

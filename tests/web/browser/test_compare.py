@@ -1,4 +1,4 @@
-"""Compare in a real browser: two contenders on the same photographs, the wipe, and a number that means something."""
+"""Compare in a real browser: two models on the same photographs, the divider, and their agreement."""
 
 import re
 from typing import Any

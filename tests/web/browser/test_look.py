@@ -1,4 +1,4 @@
-"""Look in a real browser: something to see at once, photographs of one's own, the overlay, the patches, the address."""
+"""Look in a real browser: the first view, uploads, the overlay, the patches, the URL."""
 
 import re
 from pathlib import Path

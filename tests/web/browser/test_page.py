@@ -1,4 +1,4 @@
-"""The page as a whole: phones, dark colours, rooms without anything in them, the worker's death, the API's page."""
+"""The page as a whole: phones, dark colours, empty views, the worker's death, the API's page."""
 
 import os
 import re
@@ -11,23 +11,23 @@ import pytest
 from tests.web.browser.actions import BROWSER, at_rest, expect, overflow, paste
 
 pytestmark = BROWSER
-ROOMS = ("look", "compare", "search", "tournament")
+VIEWS = ("look", "compare", "search", "tournament")
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_a_room_can_be_used_by_anybody(page: Any, room: str, keep: Any) -> None:
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_view_is_accessible(page: Any, view: str, keep: Any) -> None:
     """With a screen reader, with weak eyes, in both colour schemes, on a phone."""
-    page.goto(f"/{room}")
-    _settled(page, room)
+    page.goto(f"/{view}")
+    _settled(page, view)
     _check_names(page)
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)
         _check_contrast(page, scheme)
     page.emulate_media(color_scheme="light")
     page.set_viewport_size({"width": 360, "height": 740})
-    _settled(page, room)
+    _settled(page, view)
     assert overflow(page) == 0
-    keep(f"{room}-phone")
+    keep(f"{view}-phone")
 
 
 def _check_names(page: Any) -> None:
@@ -76,7 +76,7 @@ def test_dark_and_light(page: Any, keep: Any) -> None:
     assert page.evaluate(ground) == light  # it is remembered
 
 
-def test_the_rooms_are_links(page: Any) -> None:
+def test_the_views_are_links(page: Any) -> None:
     page.goto("/")
     at_rest(page)
     page.get_by_role("link", name="Tournament").click()
@@ -127,7 +127,7 @@ def test_the_worker_is_killed(page: Any, server: Any) -> None:
 
 
 def test_an_index_alone(page: Any, context: Any, keep: Any) -> None:
-    """Without a model the page begins with Search, and the other rooms say what they need. Then the server is gone."""
+    """Without a model the page begins with Search, and the other views say what they need. Then the server is gone."""
     page.allowed = ["Failed to load resource"]
 
     def about(route: Any) -> None:
@@ -137,8 +137,8 @@ def test_an_index_alone(page: Any, context: Any, keep: Any) -> None:
     page.route(re.compile("/api/about"), about)
     page.goto("/")
     expect(page.locator(".result").first).to_be_visible()
-    for room, thing in (("Look", "model"), ("Compare", "model"), ("Tournament", "tournament")):
-        page.get_by_role("link", name=room).click()
+    for view, thing in (("Look", "model"), ("Compare", "model"), ("Tournament", "tournament")):
+        page.get_by_role("link", name=view).click()
         expect(page.locator(".lead")).to_contain_text(thing)
     context.set_offline(True)
     page.get_by_role("link", name="Search").click()
@@ -159,8 +159,8 @@ def test_the_api_has_a_page(page: Any, keep: Any) -> None:
     keep("api")
 
 
-def _settled(page: Any, room: str) -> None:
-    if room in ("look", "compare"):
+def _settled(page: Any, view: str) -> None:
+    if view in ("look", "compare"):
         at_rest(page)
     else:
         expect(page.locator(".result, .standings tbody tr").first).to_be_visible()
