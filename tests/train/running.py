@@ -1,4 +1,4 @@
-"""Run training without output, or stop it in the middle of an epoch."""
+"""Stop a training in the middle of an epoch."""
 
 import os
 import signal
@@ -12,13 +12,9 @@ from cenote.train.engine import Stopped
 from cenote.train.state import TrainState
 
 
-def quiet(message: str) -> None:
-    """Discard progress messages."""
-
-
 @contextmanager
 def stopped_after(steps: int) -> Iterator[pytest.ExceptionInfo[Stopped]]:
-    """Interrupt the training inside after `steps` steps of one model, as Ctrl-C does; fail if it ends before that."""
+    """Interrupt the training inside after `steps` steps, as Ctrl-C does; fail if it ends before."""
     step, done = TrainState.step, 0
 
     def interrupt(self: TrainState, *arguments: Any) -> bool:

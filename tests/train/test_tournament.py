@@ -372,7 +372,7 @@ def test_noise_is_two_standard_errors_of_a_difference() -> None:
     ]
     assert (
         np.mean(apart) < 0.15
-    )  # equals are seldom told apart, though only six numbers say how much they scatter
+    )  # equal candidates seldom differ by more, although only six numbers estimate the noise
 
 
 @pytest.mark.parametrize(
