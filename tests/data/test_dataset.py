@@ -1,4 +1,4 @@
-"""What is packed comes out as it went in, at any size, in any process, and after any selection."""
+"""Records come back from the table unchanged, in any process and after any selection."""
 
 import os
 import pickle

@@ -1,4 +1,4 @@
-"""What a survey says of data whose every fault was put there: each is found, named, and nothing else is."""
+"""Inspection of data with known faults: each is reported, and nothing else is."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""A batch has P classes of K images where sizes allow; images come once an epoch; seed and epoch decide all."""
+"""Batches have P classes of K images, every image once per epoch, in an order given by seed and epoch."""
 
 from collections import Counter
 from itertools import chain

@@ -1,4 +1,4 @@
-"""A world in memory, on disk, and on disk after an accident is one and the same."""
+"""A world is the same in memory, on disk, and on disk after a killed run."""
 
 import json
 import os
@@ -82,7 +82,7 @@ def shot(plan: World, i: int) -> tuple[bytes, int]:
     return plan.draw(i).pixels.tobytes(), os.getpid()
 
 
-def test_a_killed_run_goes_on_to_the_same_result(
+def test_a_killed_run_resumes_to_the_same_result(
     tmp_path: Path, memory: Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A child process is killed while it writes its 20th file."""

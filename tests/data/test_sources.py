@@ -1,4 +1,4 @@
-"""What Cenote wrote is not taken for photographs; what others keep in folders of the same names is."""
+"""Files that Cenote wrote are not opened as photographs; files of others in such folders are."""
 
 from pathlib import Path
 

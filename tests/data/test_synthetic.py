@@ -1,4 +1,4 @@
-"""The laws of the world: an image is a function of the settings and its number, and its truths are true."""
+"""Synthetic images are functions of the settings and their number, and their annotations are correct."""
 
 import hashlib
 import subprocess
@@ -49,7 +49,7 @@ def test_order_and_process_do_not_matter() -> None:
     forwards = [digest(World(size=64).draw(i)) for i in range(6)]
     backwards = [digest(World(size=64).draw(i)) for i in reversed(range(6))]
     assert forwards == backwards[::-1]
-    code = "from tests.data.test_world import *; print(digest(World(size=64).draw(5)))"
+    code = "from tests.data.test_synthetic import *; print(digest(World(size=64).draw(5)))"
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert other.stdout.strip() == forwards[5]
 
