@@ -32,12 +32,12 @@ def run(
     workers: int = 0,
     quiet: Annotated[bool, FlagCreatePairsOff] = False,
 ) -> None:
-    """Make images searchable, or bring an index up to date: only new and changed files are embedded.
+    """Make images searchable, or bring an index up to date.
 
-    Moved files are recognized by their contents, deleted ones are removed, unreadable ones are
-    tried again next time. The command can be killed at any moment; the same command resumes. Exit
-    code 1: some images failed and the others are indexed, or another process is writing; 2:
-    nothing could be done.
+    Only new and changed files are embedded. Moved files are recognized by their contents, deleted
+    ones are removed, unreadable ones are tried again next time. The command can be killed at any
+    moment; the same command resumes. Exit code 1: some images failed and the others are indexed,
+    or another process is writing; 2: nothing could be done.
 
     Args:
         data: files, folders (searched recursively), globs, or one data set as for cenote fit.

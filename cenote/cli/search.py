@@ -47,7 +47,7 @@ def run(
     json: Flag = False,
     why: Flag = False,
 ) -> None:
-    """Find images by image ("more like this"), by text, or by both: this image, but as that text says.
+    """Find images by image ("more like this"), by text, or by both ("this, but as a sketch").
 
     Scores are cosines to the query, or to the sum that represents it; WeiCom's are from 0 to 1,
     those of product, basic and normalised-sum have scales of their own. Near-duplicates are hidden

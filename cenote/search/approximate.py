@@ -70,13 +70,13 @@ class ApproximateIndex:
         for i, query in enumerate(queries):
             old = candidates[i][candidates[i] >= 0]
             old = old[store.mask[old]].sort().values
-            found = torch.cat([old, new_rows[i]])
+            merged = torch.cat([old, new_rows[i]])
             values = torch.cat([store.vectors(old) @ query, new_scores[i]])
-            if len(found) < k:  # most candidates have been removed
+            if len(merged) < k:  # most candidates have been removed
                 scores[i : i + 1], rows[i : i + 1] = store.exact(query[None], k)
                 continue
             order = values.sort(descending=True, stable=True).indices[:k]
-            scores[i], rows[i] = values[order], found[order]
+            scores[i], rows[i] = values[order], merged[order]
         return scores, rows
 
 

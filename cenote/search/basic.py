@@ -161,7 +161,7 @@ def _scatter(rows: Tensor) -> Tensor:
 def contextualize(
     model: ImageText, queries: Sequence[ComposedQuery], subjects: Sequence[str]
 ) -> Tensor:
-    """Return (Q, D): the mean of "subject text" and "text subject" over the subjects, normalized."""
+    """Return the mean (Q, D) of "subject text" and "text subject" over the subjects, normalized."""
     rows = []
     for query in queries:
         if query.text is not None and not query.texts:

@@ -326,15 +326,15 @@ class LocalWriter(StoreWriter):
         self, entries: Sequence[ImageEntry], vectors: Tensor, words: Tensor | None = None
     ) -> None:
         self._check(len(entries), vectors, words)
-        last = {entry.path: i for i, entry in enumerate(entries)}  # of equal paths the last
-        places = list(last.values())
+        positions = {entry.path: i for i, entry in enumerate(entries)}  # of equal paths the last
+        places = list(positions.values())
         with self.db.transaction():
             count = int(self.db.state("count"))
             rows = vectors.detach().cpu().numpy()[places].astype(self.description.dtype)
             self._append("vectors", count, rows)
             if words is not None:
                 self._append("words", count, words.cpu().numpy()[places].astype(np.int32))
-            self.db.remove(self.db.rows_of(last))
+            self.db.remove(self.db.rows_of(positions))
             self.db.insert(count, [entries[i] for i in places])
             self.db.set_state(count=count + len(places))
         self.db.count = count + len(places)

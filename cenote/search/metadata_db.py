@@ -238,14 +238,16 @@ class MetadataDb:
 
     def _store_present_paths(self) -> None:
         stored = self._select("select row, path, source from images order by row")
-        taken = {path for _, path, _ in stored}
+        used_paths = {path for _, path, _ in stored}
         duplicates, changes = list[int](), list[tuple[bytes, bytes, int]]()
         for row, path, source in stored:
             new = os.fsencode(self.relocation.path(os.fsdecode(path)))
-            if new != path and new in taken:  # the same file was indexed in its new place as well
+            if (
+                new != path and new in used_paths
+            ):  # the same file was indexed in its new place as well
                 duplicates.append(row)
                 continue
-            taken.add(new)
+            used_paths.add(new)
             present = self.relocation.source(os.fsdecode(source or b""))
             changes.append((new, os.fsencode(present), row))
         self.remove(duplicates)
@@ -298,6 +300,7 @@ def _connect_read_only(path: Path) -> sqlite3.Connection:
 
 
 def _values(entry: ImageEntry) -> tuple[Any, ...]:
-    attributes = json.dumps(dict(entry.attributes)) if entry.attributes else None
-    path, source = os.fsencode(entry.path), os.fsencode(entry.source)
-    return tuple(entry._replace(path=path, source=source, attributes=attributes))  # type: ignore[arg-type]
+    values: dict[str, Any] = entry._asdict()
+    values["path"], values["source"] = os.fsencode(entry.path), os.fsencode(entry.source)
+    values["attributes"] = json.dumps(dict(entry.attributes)) if entry.attributes else None
+    return tuple(values.values())

@@ -44,8 +44,8 @@ class CompositionMethod(NamedTuple):
         check_names(name, options, self.options)
         if self.check_values is not None:
             values = {**self._defaults(), **options}
-            wanted = inspect.signature(self.check_values).parameters
-            self.check_values(**{key: values[key] for key in wanted})
+            names = inspect.signature(self.check_values).parameters
+            self.check_values(**{key: values[key] for key in names})
 
     def _defaults(self) -> dict[str, Any]:
         parameters = list(inspect.signature(self.function).parameters.values())[2:]
@@ -99,7 +99,7 @@ class MethodSpec(NamedTuple):
 
 def parse_method(text: str) -> MethodSpec:
     """Parse `weicom:weight=0.3` or `freedom:k=10:m=3` and check names and values."""
-    name, *assignments = [part.strip() for part in text.split(":")]
+    name, *assignments = [field.strip() for field in text.split(":")]
     method, options = find_method(name), dict[str, Any]()
     defaults = method.options
     for assignment in assignments:

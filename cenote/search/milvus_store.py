@@ -387,16 +387,16 @@ class MilvusWriter(StoreWriter):
     def put(
         self, entries: Sequence[ImageEntry], vectors: Tensor, words: Tensor | None = None
     ) -> None:
-        last = {entry.path: i for i, entry in enumerate(entries)}  # of equal paths the last
+        positions = {entry.path: i for i, entry in enumerate(entries)}  # of equal paths the last
         ids = torch.empty(len(entries), 0) if words is None else words
         entities = [
             entity_of(entries[i]) | {"vector": vectors[i].tolist(), "words": ids[i].int().tolist()}
-            for i in last.values()
+            for i in positions.values()
         ]
         self._begin_change([entity["row"] for entity in entities])
         self._upsert(entities)
         if self.sums is not None:
-            self.sums.add(vectors[list(last.values())].float().cpu())
+            self.sums.add(vectors[list(positions.values())].float().cpu())
 
     def update(self, entries: Sequence[ImageEntry]) -> None:
         rows = [row_of(entry.path) for entry in entries]

@@ -94,7 +94,7 @@ def evaluation_split(dataset: Dataset, split: str | None = None) -> Dataset:
     names = dataset.splits
     if triplet_queries(dataset):
         splits = (dataset.split(name) for name in ("test", "val") if name in names)
-        return next((part for part in splits if triplet_queries(part)), dataset)
+        return next((subset for subset in splits if triplet_queries(subset)), dataset)
     if ("query" in names and "gallery" in names) or "test" not in names:
         return dataset
     return dataset.split("test")
@@ -326,7 +326,7 @@ def parse_texts(assignments: Iterable[str]) -> dict[str, str]:
     """Parse 'art_painting=art painting' and so on."""
     texts = {}
     for assignment in assignments:
-        name, _, text = (part.strip() for part in assignment.partition("="))
+        name, _, text = (side.strip() for side in assignment.partition("="))
         if not name or not text:
             example = "art_painting='art painting'"
             raise ValueError(f"texts are NAME=WORDS, such as {example}, got '{assignment}'")

@@ -205,8 +205,8 @@ def _answer(
     if request.near_duplicates == "hide":  # the query images are known to the user as well
         rank = results_without_duplicates
         query_rows = torch.tensor([row for image in images for row in image.rows])
-        others = ~torch.isin(rows, query_rows.long())
-        rows, scores = rows[others], scores[others]
+        is_other = ~torch.isin(rows, query_rows.long())
+        rows, scores = rows[is_other], scores[is_other]
     results = sort_results(rank(scores, rows, view, request.top), request.sort)
     why |= scorer.why
     proxies = why.get("proxies", ())

@@ -100,11 +100,11 @@ class IndexDescription:
     def check_model(self, model: ImageText, where: str) -> None:
         """Raise ValueError if the index at `where` was made with another model."""
         if model.identity != self.identity:
-            other = f"'{model.name}'"
+            used_model = f"'{model.name}'"
             if model.identity.rpartition(" ")[0] == self.identity.rpartition(" ")[0]:
-                other = "other weights of that name"
+                used_model = "other weights of that name"
             raise ValueError(
-                f"{where} was made with the model '{self.model}', not with {other}: "
+                f"{where} was made with the model '{self.model}', not with {used_model}: "
                 "name another index"
             )
 
@@ -248,13 +248,13 @@ class Store(ABC):
 
 def split_model_name(name: str) -> tuple[str, str]:
     """Split a model's name into a prefix and its file or folder: "open_clip/ViT-B-32/", "w.pt"."""
-    kind, _, rest = name.partition("/")
-    if kind == "text-space" or rest.startswith("hf-hub:"):
+    kind, _, remainder = name.partition("/")
+    if kind == "text-space" or remainder.startswith("hf-hub:"):
         return name, ""
     if kind != "open_clip":
         return "", name
-    mark = ":" if rest.startswith("local-dir:") else "/"
-    model, mark, weights = rest.partition(mark)
+    mark = ":" if remainder.startswith("local-dir:") else "/"
+    model, mark, weights = remainder.partition(mark)
     return f"{kind}/{model}{mark}", weights
 
 
