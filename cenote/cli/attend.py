@@ -55,8 +55,10 @@ def run(
     network, trained = open_model(backbone, weights, pool, model)
     predictor = PhotoPredictor(network, map, size, share, batch, head, classify=trained)
     outcome = attend_photos(predictor, photos, out)
-    done = f"{outcome.done} photograph{'s' * (outcome.done != 1)}"
-    print(f"{done}: {out / 'contact_sheet.jpg'}, attention.npz, attention.json, attention.csv")
+    photographs = f"{outcome.done} photograph{'s' * (outcome.done != 1)}"
+    print(
+        f"{photographs}: {out / 'contact_sheet.jpg'}, attention.npz, attention.json, attention.csv"
+    )
     if outcome.failed:
         print(f"cenote attend: {len(outcome.failed)} failed, see above", file=sys.stderr)
         raise SystemExit(1)

@@ -75,15 +75,15 @@ def run(
         without_match=without_match,
     )
     log_fold(folder)
-    done = 0
+    finished = 0
     try:
         for name, report in run_protocols(evaluation, names, command_line()):
             if not json:
                 title = f"{name}\n" if len(names) > 1 else ""
-                print("\n" * (done > 0) + title + report.table(splits.name))
-            done += 1
+                print("\n" * (finished > 0) + title + report.table(splits.name))
+            finished += 1
     except KeyboardInterrupt:
-        if out is not None and PROTOCOLS[names[done]].resumable:
+        if out is not None and PROTOCOLS[names[finished]].resumable:
             print_message("interrupted; the same command resumes")
         raise
     if json:

@@ -81,13 +81,16 @@ def run(
     model = load(folder).eval().to(default_device())
     if calibrate is not None:
         options = {"kind": map, "size": size, "batch": batch, "workers": workers}
-        chosen = _calibrate(model, folder, calibrate, options)
+        box_threshold = _calibrate(model, folder, calibrate, options)
     else:
-        chosen = threshold_for(model, folder, threshold, map, size)
-    for message in (f"threshold {chosen.value:.2f}: {chosen.source}", *chosen.doubts):
+        box_threshold = threshold_for(model, folder, threshold, map, size)
+    for message in (
+        f"threshold {box_threshold.value:.2f}: {box_threshold.source}",
+        *box_threshold.doubts,
+    ):
         print_message(message)
-    predictor = MapPredictor(model, chosen.kind, chosen.size, batch, workers)
-    writer = _Writer(predictor, out, format, masks, pictures, chosen.value)
+    predictor = MapPredictor(model, box_threshold.kind, box_threshold.size, batch, workers)
+    writer = _Writer(predictor, out, format, masks, pictures, box_threshold.value)
     writer.predict(images, several)
     boxes, photographs = (
         pluralize(writer.boxes, "box", "boxes"),

@@ -112,16 +112,10 @@ class Background(Protocol[BackgroundReport]):
         test = evaluation.test
         published = is_imagenet_9(test)
         passes = 1 if published else len(VARIANTS)
-        with evaluation.progress("background", len(test) * passes) as progress:
-            return background(
-                evaluation.model,
-                test,
-                seed=evaluation.seed,
-                batch=evaluation.batch,
-                workers=evaluation.workers,
-                progress=progress,
-                finished=evaluation.finished_passes("background", masks=not published),
-            )
+        with evaluation.loading("background", len(test) * passes) as options:
+            finished = evaluation.finished_passes("background", masks=not published)
+            options |= {"seed": evaluation.seed, "finished": finished}
+            return background(evaluation.model, test, **options)
 
     def pictures(self, evaluation: Evaluation, report: BackgroundReport) -> Iterable[Picture]:
         test, values = evaluation.test, vars(report)
@@ -179,13 +173,15 @@ def background(
             same_images=False,  # a published mixed image does not name its original
         )
     indices = model_indices(model, dataset)
-    known, counts = select_known(dataset, indices)
-    masked = with_background(known, variants[0], seed)  # raises if no image has a mask
-    counts["no_mask"] = len(known) - len(masked)
+    usable, counts = select_known(dataset, indices)
+    masked = with_background(usable, variants[0], seed)  # raises if no image has a mask
+    counts["no_mask"] = len(usable) - len(masked)
     if progress:
         progress((len(dataset) - len(masked)) * len(variants))
-    made = {variant: partial(with_background, known, variant, seed) for variant in variants}
-    passes = check(model, made, best_of_all(indices, classes_of(model)))
+    variant_sets = {
+        variant: partial(with_background, usable, variant, seed) for variant in variants
+    }
+    passes = check(model, variant_sets, best_of_all(indices, classes_of(model)))
     readable = readable_in_all(passes)
     messages = _messages(passes)
     if not readable.any():
@@ -246,7 +242,7 @@ def read_mapping(path: Path) -> npt.NDArray[np.int64]:
     """Read (1000,): the coarse class of each of ImageNet's, -1 for none of the nine."""
     if not path.is_file():
         raise ValueError(
-            f"{path} is missing: a model of ImageNet's 1000 classes needs the mapping to the nine, from "
+            f"{path} is missing: a model of ImageNet's 1000 classes needs the mapping to the nine of "
             f"the ImageNet-9 repository (github.com/MadryLab/backgrounds_challenge/{MAPPING_FILE})"
         )
     try:

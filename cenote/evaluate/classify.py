@@ -44,10 +44,8 @@ class ClassificationReport(Report):
 @register("classify")
 class Classify(Protocol[ClassificationReport]):
     def run(self, evaluation: Evaluation) -> ClassificationReport:
-        with evaluation.progress("classify", len(evaluation.test)) as progress:
-            return classify(
-                evaluation.model, evaluation.test, evaluation.batch, evaluation.workers, progress
-            )
+        with evaluation.loading("classify", len(evaluation.test)) as options:
+            return classify(evaluation.model, evaluation.test, **options)
 
 
 def classify(
@@ -63,14 +61,14 @@ def classify(
     labelled = dataset.select(dataset.labels >= 0)
     outputs = predict_logits(model, labelled, batch, workers, progress)
     labels = class_indices(model, dataset)[outputs.labels(labelled)]
-    known = labels >= 0
-    logits, labels = outputs.vectors[known], labels[known]
+    has_class = labels >= 0
+    logits, labels = outputs.vectors[has_class], labels[has_class]
     top = logits.topk(min(5, logits.shape[1]), 1).indices == labels[:, None]
     return ClassificationReport(
         accuracy=100 * float(top[:, 0].float().mean()),
         top5=100 * float(top.any(1).float().mean()),
         images=len(labels),
-        unknown_class=int((~known).sum()),
+        unknown_class=int((~has_class).sum()),
         unreadable=outputs.bad,
     )
 

@@ -50,11 +50,12 @@ from .protocol import (
 
 CLEAN = "clean"
 MAX_MESSAGES = 5  # unreadable files that are named
-OTHER_DATA = "mCE divides by AlexNet's errors on ImageNet: on other data it compares models, but not with papers"
-OWN_FROST = "frost is drawn here, not photographed: its error and mCE are not comparable with published ones"
-INCOMPLETE = (
-    "mCE is the mean over ImageNet-C's 15 corruptions and 5 severities: not all were evaluated"
+OTHER_DATA = (
+    "mCE divides by AlexNet's errors on ImageNet: on other data it compares models with each other, "
+    "but not with papers"
 )
+OWN_FROST = "frost is drawn here, not photographed: its error and mCE are not comparable with published ones"
+INCOMPLETE = "mCE needs all 15 corruptions of ImageNet-C at all 5 severities"
 
 
 @dataclass
@@ -109,16 +110,10 @@ class Corruption(Protocol[CorruptionReport]):
     def run(self, evaluation: Evaluation) -> CorruptionReport:
         test = evaluation.test
         passes = 1 if is_imagenet_c(test) else len(CORRUPTIONS) * len(SEVERITIES) + 1
-        with evaluation.progress("corruption", len(test) * passes) as progress:
-            return corruption(
-                evaluation.model,
-                test,
-                seed=evaluation.seed,
-                batch=evaluation.batch,
-                workers=evaluation.workers,
-                progress=progress,
-                finished=evaluation.finished_passes("corruption"),
-            )
+        with evaluation.loading("corruption", len(test) * passes) as options:
+            finished = evaluation.finished_passes("corruption")
+            options |= {"seed": evaluation.seed, "finished": finished}
+            return corruption(evaluation.model, test, **options)
 
     def pictures(self, evaluation: Evaluation, report: CorruptionReport) -> Iterable[Picture]:
         test = evaluation.test
@@ -171,10 +166,10 @@ def corruption(
         check_variants, batch=batch, workers=workers, progress=progress, finished=finished
     )
     indices, classes = model_indices(model, dataset), classes_of(model)
-    known, counts = select_known(dataset, indices)
-    corrupt = partial(_read_corrupted, known)
+    usable, counts = select_known(dataset, indices)
+    corrupt = partial(_read_corrupted, usable)
     if not published:
-        corrupt = partial(corrupt_for, model, known, seed)
+        corrupt = partial(corrupt_for, model, usable, seed)
     variants: dict[str, Callable[[], Dataset]] = {
         f"{name}/{severity}": partial(corrupt, name, severity)
         for name, severity in product(corruptions, severities)
@@ -185,13 +180,13 @@ def corruption(
         images = max(result.readable() for result in passes.values())
         if clean is not None:
             clean_indices = model_indices(model, clean)
-            known_clean, _ = select_known(clean, clean_indices)
+            usable_clean, _ = select_known(clean, clean_indices)
             classifier = best_of_all(clean_indices, classes)
-            passes |= check(model, {CLEAN: lambda: known_clean}, classifier)
+            passes |= check(model, {CLEAN: lambda: usable_clean}, classifier)
     else:
         if progress:
-            progress((len(dataset) - len(known)) * (len(variants) + 1))
-        passes = check(model, {CLEAN: lambda: known, **variants}, best_of_all(indices, classes))
+            progress((len(dataset) - len(usable)) * (len(variants) + 1))
+        passes = check(model, {CLEAN: lambda: usable, **variants}, best_of_all(indices, classes))
         readable = readable_in_all(passes)
         images = int(readable.sum())
         if not images:

@@ -111,15 +111,10 @@ class Discover(Protocol[DiscoveryReport]):
         progress_file = None
         if evaluation.out is not None:
             progress_file = evaluation.out / ".sightings.jsonl"
-        with evaluation.progress("discover", len(evaluation.test)) as progress:
-            return discover(
-                evaluation.model,
-                evaluation.test,
-                list(METHODS),
-                workers=evaluation.workers,
-                progress=progress,
-                progress_file=progress_file,
-            )
+        with evaluation.loading("discover", len(evaluation.test)) as options:
+            del options["batch"]  # images have different sizes
+            options["progress_file"] = progress_file
+            return discover(evaluation.model, evaluation.test, list(METHODS), **options)
 
     def pictures(self, evaluation: Evaluation, report: DiscoveryReport) -> Iterable[Picture]:
         return report.pictures(evaluation.test)

@@ -17,11 +17,11 @@ def among_own_classes(model: PooledModel, dataset: Dataset, **options: Any) -> d
     `options`: `batch`, `workers` and `progress`.
     """
     indices = model_indices(model, dataset)
-    known, left_out = select_known(dataset, indices)
+    usable, left_out = select_known(dataset, indices)
     present = torch.zeros(len(indices), dtype=torch.bool)
-    present[torch.from_numpy(known.labels)] = True
+    present[torch.from_numpy(usable.labels)] = True
     classifier = best_of_known(torch.where(present, indices, -1))
-    result = check_images(model, known, classifier, **options)
+    result = check_images(model, usable, classifier, **options)
     if not result.readable():
         raise ValueError(f"no image of {dataset.name} could be read: {result.bad[0]}")
     return {

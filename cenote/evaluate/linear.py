@@ -46,7 +46,7 @@ class LinearProbe(Protocol[LinearReport]):
         train, val = evaluation.training_images("a linear probe"), evaluation.splits.val
         if val is None:
             raise ValueError(
-                f"a linear probe needs validation images in {evaluation.test.name} to choose its decay"
+                f"a linear probe needs validation images in {evaluation.test.name} for its decay"
             )
         return linear_probe(
             evaluation.model, train, val, evaluation.test, evaluation.batch, evaluation.workers
@@ -85,7 +85,7 @@ def linear_probe(
 def regress(
     x: Tensor, labels: Tensor, classes: int, decay: float, start: Tensor | None = None
 ) -> Tensor:
-    """Minimize cross-entropy + decay / 2 |W|^2, which is convex; return (classes, D + 1), bias last."""
+    """Minimize cross-entropy + decay / 2 |W|^2, which is convex: (classes, D + 1), bias last."""
     weights = torch.zeros(classes, x.shape[1] + 1) if start is None else start.clone()
     weights = weights.to(x).requires_grad_()
     solver = torch.optim.LBFGS(

@@ -161,16 +161,16 @@ class LocalizationMetrics:
         return float(accuracy.thresholds[(starts[longest] + ends[longest] - 1) // 2])
 
     def scores(self, chosen_on: LocalizationMetrics | None = None) -> dict[str, Any]:
-        """Return scores in percent, at the thresholds of other images or else at the best ones."""
-        other = chosen_on or self
+        """Return scores in percent, at the thresholds of source images or else at the best ones."""
+        source = chosen_on or self
         scores = {
-            "max_box_acc_v2": _box_score(self.all_contours, other.all_contours),
-            "max_box_acc": _box_score(self.largest_contour, other.largest_contour),
+            "max_box_acc_v2": _box_score(self.all_contours, source.all_contours),
+            "max_box_acc": _box_score(self.largest_contour, source.largest_contour),
         }
         if self.predicted_class.count:  # at the same thresholds, which do not depend on the class
-            thresholds = other.all_contours.result().thresholds
+            thresholds = source.all_contours.result().thresholds
             scores["predicted_class"] = {"score": 100 * self.predicted_class.at(thresholds).score}
-        box = _box_score(self.centred_box, other.centred_box)
+        box = _box_score(self.centred_box, source.centred_box)
         sides = [round(1 - t, 4) for t in box.pop("thresholds")]
         return {**scores, "centred_box": {**box, "sides": sides}}
 

@@ -134,15 +134,15 @@ def model_indices(model: PooledModel, dataset: Dataset) -> Tensor:
 def best_of_all(indices: Tensor, classes: int) -> Classifier:
     """Return the model's best class, as a class of the data set."""
     class_of = torch.full((classes,), -1)
-    known = indices >= 0
-    class_of[indices[known]] = torch.arange(len(indices))[known]
+    in_model = indices >= 0
+    class_of[indices[in_model]] = torch.arange(len(indices))[in_model]
     return lambda logits: class_of[logits.argmax(1)]
 
 
 def best_of_known(indices: Tensor) -> Classifier:
     """Return the model's best class among the data set's classes."""
-    known = torch.nonzero(indices >= 0).flatten()
-    return lambda logits: known[logits[:, indices[known]].argmax(1)]
+    in_model = torch.nonzero(indices >= 0).flatten()
+    return lambda logits: in_model[logits[:, indices[in_model]].argmax(1)]
 
 
 def select_known(dataset: Dataset, indices: Tensor) -> tuple[Dataset, dict[str, int]]:

@@ -22,7 +22,6 @@ from tqdm import tqdm
 
 from ..data import BadImage, Dataset
 from ..models import PooledModel
-from ..predict.batches import Progress
 from ..predict.progress_file import FinishedPasses, files_digest
 from ..predict.thresholds import model_digest
 from ..report.html import Block
@@ -97,10 +96,10 @@ class Evaluation:
         return self.splits.train
 
     @contextmanager
-    def progress(self, name: str, images: int) -> Iterator[Progress]:
-        """Show a progress bar."""
+    def loading(self, name: str, images: int) -> Iterator[dict[str, Any]]:
+        """Show a progress bar; yield the keyword arguments batch, workers and progress."""
         with tqdm(total=images, desc=name, unit="image", disable=None, leave=False) as bar:
-            yield bar.update
+            yield {"batch": self.batch, "workers": self.workers, "progress": bar.update}
 
     def identity(self, masks: bool = False) -> list[Any]:
         """Fingerprint of what invalidates saved progress: model, images, classes, seed."""

@@ -101,7 +101,8 @@ class RetrievalReport(Report):
             lines.append(f"{treatment}: {self.without_match} {noun} with nothing to find")
         if self.alignment is not None and self.uniformity is not None:
             lines.append(
-                f"alignment {self.alignment:.3f}, uniformity {self.uniformity:.3f} (lower is better)"
+                f"alignment {self.alignment:.3f}, uniformity {self.uniformity:.3f} "
+                "(lower is better)"
             )
         if self.no_class:
             lines.append(f"left out: {count_images(self.no_class)} without a class")
@@ -130,17 +131,16 @@ class Retrieve(Protocol[Any]):
     searched: Dataset
 
     def run(self, evaluation: Evaluation) -> RetrievalReport | LandmarkReport:
-        data, options = evaluation.data, (evaluation.batch, evaluation.workers)
+        model, data = evaluation.model, evaluation.data
         if data is not None and are_landmarks(data):
-            with evaluation.progress("retrieve", len(data)) as progress:
-                return landmarks(evaluation.model, data, *options, progress)
+            with evaluation.loading("retrieve", len(data)) as options:
+                return landmarks(model, data, **options)
         queries, gallery, name = self._sets(evaluation)
         self.queries, self.searched = queries, queries if gallery is None else gallery
         images = len(queries) + (0 if gallery is None else len(gallery))
-        with evaluation.progress("retrieve", images) as progress:
-            report = retrieve(
-                evaluation.model, queries, gallery, None, evaluation.without_match, *options, progress
-            )  # fmt: skip
+        with evaluation.loading("retrieve", images) as options:
+            options["without_match"] = evaluation.without_match
+            report = retrieve(model, queries, gallery, **options)
         report.of = name
         return report
 
@@ -248,14 +248,14 @@ def _extremes(scores: QueryScores, labels: Tensor) -> list[tuple[str, int]]:
     map_at_r, matches = scores.map_at_r.tolist(), scores.matches.tolist()
     best = sorted(rows, key=lambda i: (-map_at_r[i], -matches[i], i))
     worst = sorted(rows, key=lambda i: (map_at_r[i], -matches[i], i))
-    cases, taken = list[tuple[str, int]](), set[int]()
+    cases, used = list[tuple[str, int]](), set[int]()
     for group, ordered in (("best", best), ("worst", worst)):
         classes = set[int]()
         for row in ordered:
             label = int(labels[row])
-            if len(classes) < CASES and label not in classes and row not in taken:
+            if len(classes) < CASES and label not in classes and row not in used:
                 classes.add(label)
-                taken.add(row)
+                used.add(row)
                 cases.append((group, row))
     return cases
 
@@ -268,8 +268,8 @@ def _case(
     nearest = [i for i in scores.nearest[row].tolist() if i >= 0]
     neighbours = []
     for i in searched.embeddings.positions[nearest].tolist():
-        other = searched.dataset[i].label
-        neighbours.append(Neighbour(i, str(searched.dataset.path(i)), other, other == label))
+        name = searched.dataset[i].label
+        neighbours.append(Neighbour(i, str(searched.dataset.path(i)), name, name == label))
     return QueryCase(
         group,
         position,

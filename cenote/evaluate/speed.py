@@ -204,7 +204,7 @@ def measure_network(name: str, batch: int = 4, rounds: int = 20, size: int = 224
 
 
 def multiply_adds(model: nn.Module, images: Tensor) -> int:
-    """Count as [SimPool Table 8]: convolutions and linear layers, not a ViT's attention products."""
+    """Count convolutions and linear layers, but no attention products, as [SimPool Table 8]."""
     from torch.utils.flop_counter import FlopCounterMode
 
     with FlopCounterMode(display=False) as counter:

@@ -81,10 +81,10 @@ class LocalizationValidator:
             bad += [message for _, message in batch.bad]
             if batch.positions:
                 bad += self._add(metric, predictor.scores(batch.maps), batch)
-        (total, messages), *others = gathered((metric, bad))
-        for other, more in others:
-            total.merge(other)
-            messages += more
+        (total, messages), *shares = gathered((metric, bad))
+        for share, share_messages in shares:
+            total.merge(share)
+            messages += share_messages
         self._log(messages)
         if not total.count:
             reason = messages[0] if messages else f"they have no {NEEDED[self.by]}"
@@ -141,7 +141,7 @@ def select_with_truth(dataset: Dataset, by: str) -> Dataset:
         return with_boxes(dataset)
     if dataset.mask_codes.startswith("classes"):
         raise ValueError(
-            f"the masks of {dataset.name} have classes: select=pixels needs masks of one object each"
+            f"the masks of {dataset.name} have classes: select=pixels needs masks of objects"
         )
     return dataset.select(dataset.has_masks)
 

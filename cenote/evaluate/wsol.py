@@ -127,7 +127,7 @@ class LocalizationReport(Report):
         best = self.best
         if best is not None and best["centred_box"]["score"] >= best["max_box_acc_v2"]["score"]:
             lines.append(
-                "a fixed box in the middle of every image scores no less: these maps find nothing yet"
+                "a fixed box in the middle of every image scores no less: the maps find nothing yet"
             )
         if self.unknown_class:
             images = count_images(self.unknown_class)
@@ -191,11 +191,8 @@ class Localize(Protocol[LocalizationReport]):
     def run(self, evaluation: Evaluation) -> LocalizationReport:
         test, val = evaluation.test, evaluation.splits.val
         images = len(test) + (0 if val is None else len(val))
-        with evaluation.progress("localize", images) as progress:
-            report = localize(
-                evaluation.model, test, val, batch=evaluation.batch, workers=evaluation.workers,
-                progress=progress,
-            )  # fmt: skip
+        with evaluation.loading("localize", images) as options:
+            report = localize(evaluation.model, test, val, **options)
         save_threshold(evaluation, report)
         return report
 
@@ -313,15 +310,15 @@ def usable_images(
         no_class = torch.tensor([-1])  # at index -1, the label of images without a class
         indices = torch.cat([class_indices(model, dataset), no_class])
         classes = indices[torch.from_numpy(dataset.labels)]
-    known = (classes >= 0).numpy()
+    has_class = (classes >= 0).numpy()
     has_truth = np.array([bool(own_boxes(r.boxes, r.label)) for r in dataset], bool).reshape(-1)
     if masks and not dataset.mask_codes.startswith("classes"):
         has_truth |= dataset.has_masks
     counts = {
-        "unknown_class": int((~known).sum()),
-        "without_truth": int((known & ~has_truth).sum()),
+        "unknown_class": int((~has_class).sum()),
+        "without_truth": int((has_class & ~has_truth).sum()),
     }
-    positions = np.flatnonzero(known & has_truth)
+    positions = np.flatnonzero(has_class & has_truth)
     return dataset.select(positions), classes[positions], counts
 
 

@@ -124,12 +124,12 @@ def _collect(
 ) -> Embeddings:
     """Collect the vectors in one preallocated array of at most `images` rows."""
     vectors, positions, bad = torch.empty(0, 0), torch.empty(images, dtype=torch.long), list[str]()
-    done = 0
+    filled = 0
     for batch, output in predict_batches(batches, embed, bad, progress):
         u = output.flatten(1).float().cpu()
-        if not done:
+        if not filled:
             vectors = torch.empty(images, u.shape[1])
-        rows = slice(done, done + len(u))
+        rows = slice(filled, filled + len(u))
         vectors[rows], positions[rows] = u, torch.as_tensor(batch.indices)
-        done += len(u)
-    return Embeddings(vectors[:done], positions[:done], bad)
+        filled += len(u)
+    return Embeddings(vectors[:filled], positions[:filled], bad)

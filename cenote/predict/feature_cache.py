@@ -156,13 +156,13 @@ class FeatureCache:
         bad = [f"{dataset.path(i)}: no such file" for i, name in enumerate(names) if name is None]
         rows = store.find(names)
         missing = [i for i, name in enumerate(names) if name is not None and rows[i] < 0]
-        done = 0
+        computed = 0
 
         def report(images: int) -> None:
-            nonlocal done
-            done += images
+            nonlocal computed
+            computed += images
             if progress:
-                progress(done, len(missing))
+                progress(computed, len(missing))
 
         batches = load(dataset.select(missing), transform, batch, workers)
         for loaded, values in predict_batches(batches, lambda b: forward(b.images), bad, report):

@@ -51,20 +51,22 @@ def stride_of(backbone: Backbone) -> tuple[int, int]:
 
 
 def supported_size(
-    backbone: Backbone, wanted: InputSize, forward: Callable[[Tensor], Output]
+    backbone: Backbone, preferred: InputSize, forward: Callable[[Tensor], Output]
 ) -> tuple[InputSize, Output]:
     """Try `forward` on an empty image, so that errors show before any work.
 
-    Returns the wanted size, or the backbone's own size if it takes no other, and the output.
+    Returns the preferred size, or the backbone's own size if it takes no other, and the output.
     """
-    device, own = device_of(backbone), backbone.preprocessing.size
-    width, height = wanted((4 * wanted.stride[1], 3 * wanted.stride[0]))
+    device, size = device_of(backbone), backbone.preprocessing.size
+    width, height = preferred((4 * preferred.stride[1], 3 * preferred.stride[0]))
     try:
-        return wanted, forward(torch.zeros(1, 3, height, width, device=device))
+        return preferred, forward(torch.zeros(1, 3, height, width, device=device))
     except ValueError as error:
         try:
-            output = forward(torch.zeros(1, 3, own, own, device=device))
+            output = forward(torch.zeros(1, 3, size, size, device=device))
         except ValueError:
             raise error from None
-    log.info("'%s' takes %d x %d pixels only: images are resized to that", backbone.name, own, own)
-    return InputSize(wanted.stride, None, fixed=own), output
+    log.info(
+        "'%s' takes %d x %d pixels only: images are resized to that", backbone.name, size, size
+    )
+    return InputSize(preferred.stride, None, fixed=size), output

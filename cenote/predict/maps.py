@@ -92,8 +92,8 @@ class MapPredictor:
         for loaded in image_batches(dataset, self.transform(), self.batch, self.workers):
             if len(loaded.indices):
                 images, sizes = loaded.images
-                wanted = None if classes is None else classes[loaded.indices]
-                yield self._predict_batch(images, sizes, loaded.indices, wanted, loaded.bad)
+                batch_classes = None if classes is None else classes[loaded.indices]
+                yield self._predict_batch(images, sizes, loaded.indices, batch_classes, loaded.bad)
             else:
                 yield MapBatch([], [], torch.empty(0, 1, 1), torch.empty(0, 1, 1), None, loaded.bad)
 

@@ -102,9 +102,9 @@ class PhotoPredictor:
             model.pool.check_finite = True
         if self.kind == "auto":
             self.kind = next(iter(possible(model)), "auto")
-        wanted = InputSize(stride_of(model.backbone), self.size)
+        preferred = InputSize(stride_of(model.backbone), self.size)
         self.input_size, (maps, _) = supported_size(
-            model.backbone, wanted, lambda images: self._forward(images, images)
+            model.backbone, preferred, lambda images: self._forward(images, images)
         )
         if self.head is not None and not 0 <= self.head < maps.shape[1]:
             raise ValueError(
@@ -225,7 +225,7 @@ def combine_maps(maps: Array, head: int | None = None) -> Array:
 
 def unique_names(paths: Sequence[Path]) -> list[str]:
     """Name each file's pictures by its stem, with folder and suffix if the stem is taken."""
-    taken: set[str] = set()
+    used: set[str] = set()
     names = []
     for path in paths:
         stem, folder = path.stem[:100], path.resolve().parent.name[:60]
@@ -233,8 +233,8 @@ def unique_names(paths: Sequence[Path]) -> list[str]:
         numbered = (f"{full}-{i}" for i in range(2, len(paths) + 2))
         candidates = (stem, f"{folder}-{stem}", full, *numbered)
         # Some file systems ignore case.
-        name = next(name for name in candidates if name.casefold() not in taken)
-        taken.add(name.casefold())
+        name = next(name for name in candidates if name.casefold() not in used)
+        used.add(name.casefold())
         names.append(name)
     return names
 

@@ -434,10 +434,10 @@ def _evaluate(
             confusion.merge(image_confusion)
             if image_confusion.pixels.any():
                 image_miou[int(i)] = 100 * image_confusion.result().miou
-    for process, (other, more) in enumerate(gathered((confusion, image_miou))):
+    for process, share in enumerate(gathered((confusion, image_miou))):
         if process != rank():
-            confusion.merge(other)
-            image_miou |= more
+            confusion.merge(share[0])
+            image_miou |= share[1]
     return confusion, image_miou
 
 

@@ -40,18 +40,18 @@ def mask_cut(
     if objects < 1:
         raise ValueError(f"MaskCut needs at least one object, got objects={objects}")
     f = patch_array(features, grid, name).copy()
-    taken = np.zeros(grid, bool)
+    covered = np.zeros(grid, bool)
     results: list[PatchObject] = []
     for _ in range(objects):
         mask, seed = _cut(graph(f, tau), grid)
         if results and (_iou(mask, results[-1].mask) > MAX_IOU or mask.mean() <= MIN_AREA):
             break
-        mask &= ~taken
+        mask &= ~covered
         if not mask.any():
             break
         results.append(patch_object(mask, seed))
-        taken |= mask
-        f[taken.ravel()] = 0  # from now on all their edges weigh EPS
+        covered |= mask
+        f[covered.ravel()] = 0  # from now on all their edges weigh EPS
     return results
 
 

@@ -69,8 +69,8 @@ class PatchFeatureExtractor:
                 f"size, of the short side, must be from {stride[0]} (one patch) to {MAX_SIZE}"
                 f" pixels, got {size}"
             )
-        wanted = InputSize(stride, size, short_side=True, minimum=self.preprocessing.size)
-        self.input_size, _ = supported_size(backbone, wanted, self.extract)
+        preferred = InputSize(stride, size, short_side=True, minimum=self.preprocessing.size)
+        self.input_size, _ = supported_size(backbone, preferred, self.extract)
 
     def __call__(
         self, dataset: Dataset, workers: int = 0

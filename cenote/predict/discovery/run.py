@@ -100,8 +100,8 @@ def in_pixels(objects: Sequence[PatchObject], patches: PatchFeatures) -> Discove
 
 def to_json(result: DiscoveryResult) -> list[Any]:
     objects = {
-        method: [found.boxes.tolist(), [mask_rows(mask) for mask in found.masks]]
-        for method, found in result.objects.items()
+        method: [discovered.boxes.tolist(), [mask_rows(mask) for mask in discovered.masks]]
+        for method, discovered in result.objects.items()
     }
     return [result.position, *result.size, objects]
 
