@@ -1,4 +1,4 @@
-"""A page of a report and its blocks: frozen dataclasses of plain values that are written as JSON."""
+"""A page of a report and its blocks: frozen dataclasses of plain values, written as JSON."""
 
 from __future__ import annotations
 
