@@ -55,8 +55,8 @@ class SimPool(Pool):
         u0 = x.mean(1, keepdim=True)  # (B, 1, D) [SimPool Eq. 12]
         q = self.wq(u0)  # [SimPool Eq. 13]
         x = self.norm(x)
-        s = q @ self.wk.weight @ x.mT  # (B, 1, N): K^T q without the keys K [SimPool Eq. 14]
-        a = (s * self.dim**-0.5).softmax(-1)  # [SimPool Eq. 15]
+        t = q @ self.wk.weight * self.dim**-0.5  # K^T q = X^T (W_K^T q) [SimPool Eq. 14]
+        a = (t @ x.mT).softmax(-1)  # (B, 1, N) [SimPool Eq. 15]
         return self.shift(power(self.gamma)(self.lift(x), a)), a  # [SimPool Eqs. 16, 17]
 
     def algorithm(self) -> Algorithm:
