@@ -9,7 +9,7 @@ import numpy as np
 
 from ..compiled import compiled
 from .arrays import Array
-from .pixel_precision import bin_edges
+from .score_maps import bin_edges
 from .sweep import unsigned
 
 BLOCK = 4096  # pixels at a time: what is noted of them stays in the nearest cache

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..compiled import available
 from .arrays import Array, named, numpy_array, side_by_side
-from .score_maps import check_score_map
+from .score_maps import bin_edges, check_score_map
 
 IGNORE = 255
 
@@ -25,10 +25,6 @@ def join_masks(instances: Iterable[Any], ignore: Any = None) -> Array:
     if ignore is not None:
         joined[(numpy_array(ignore) > 0.5) & (joined == 0)] = IGNORE
     return joined
-
-
-def bin_edges(bin_width: float) -> Array:
-    return np.append(np.arange(0, 1, bin_width), [1.0, 2.0, 3.0])
 
 
 class PixelPrecision:

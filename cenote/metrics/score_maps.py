@@ -92,3 +92,8 @@ def resize_mask(mask: Any, size: tuple[int, int] | int = 224) -> Array:
     rows = np.minimum(np.arange(height) * array.shape[0] // height, array.shape[0] - 1)
     columns = np.minimum(np.arange(width) * array.shape[1] // width, array.shape[1] - 1)
     return array[rows[:, None], columns]
+
+
+def bin_edges(bin_width: float) -> Array:
+    """Return the edges of the histograms of PxAP: 0, w, 2w, ... below 1, then 1, 2, 3."""
+    return np.append(np.arange(0, 1, bin_width), [1.0, 2.0, 3.0])

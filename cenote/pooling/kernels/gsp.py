@@ -40,11 +40,11 @@ def weights(costs: Tensor, mu: float, eps: float) -> Tensor:
 
 def gsp_blocked(x: Tensor, w: Tensor, mu: float, eps: float) -> tuple[Tensor, Tensor]:
     """X (B, N, D), clipped prototypes (m, D) -> u (B, D), p (B, N)."""
-    u, p = _Blocked.apply(x, w, mu, eps)
+    u, p = _BlockedGSP.apply(x, w, mu, eps)
     return u, p
 
 
-class _Blocked(torch.autograd.Function):
+class _BlockedGSP(torch.autograd.Function):
     @staticmethod
     @torch.amp.custom_fwd(device_type="cpu")  # type: ignore[untyped-decorator]
     def forward(ctx: Any, x: Tensor, w: Tensor, mu: float, eps: float) -> tuple[Tensor, Tensor]:

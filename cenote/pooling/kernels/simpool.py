@@ -29,11 +29,11 @@ def simpool_blocked(
     gamma: float | None,
 ) -> tuple[Tensor, Tensor]:
     """X (B, N, D) -> u (B, D), a (B, N): Algorithm 2 with the minimum taken per image."""
-    u, a = _Blocked.apply(x, w_q, w_k, weight, bias, eps, gamma)
+    u, a = _BlockedSimPool.apply(x, w_q, w_k, weight, bias, eps, gamma)
     return u, a
 
 
-class _Blocked(torch.autograd.Function):
+class _BlockedSimPool(torch.autograd.Function):
     @staticmethod
     @torch.amp.custom_fwd(device_type="cpu")  # type: ignore[untyped-decorator]
     def forward(
