@@ -162,7 +162,8 @@ def test_pictures_are_enlarged_and_left_again(browser: Any, index: Path) -> None
         assert dialog.locator("p").inner_text() == "gap · dog 0"
         page.keyboard.press("Escape")
         assert not dialog.is_visible()
-        assert "gap" in page.evaluate("document.activeElement.getAttribute('aria-label')")
+        # The browser sends the event "close" later: wait for the focus.
+        page.wait_for_function("document.activeElement.ariaLabel?.includes('gap')")
 
 
 def test_dark_and_light(browser: Any, index: Path, tmp_path: Path) -> None:
