@@ -2,6 +2,7 @@ import ctypes
 import gc
 import os
 import resource
+import signal
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -24,6 +25,11 @@ if "OMP_NUM_THREADS" in os.environ:
     torch.set_num_threads(
         int(os.environ["OMP_NUM_THREADS"])
     )  # torch itself never takes more than there are cores
+
+
+# A shell starts background jobs with SIGINT ignored, which tests send and child processes inherit.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
