@@ -102,7 +102,17 @@ class SimPoolAblation(SimPool):
         self.beta = nn.Parameter(torch.zeros(1)) if beta else None
 
     def pool(self, x: Tensor, grid: Grid | None) -> tuple[Tensor, Tensor]:
-        return self.algorithm().run(x, grid)
+        if not self._has_default_layers():
+            return self.algorithm().run(x, grid)
+        u0 = self._initial(Variables(x, grid))  # as SimPool.pool, with another start or exponent
+        x = self.norm(x)
+        a = (self.wq(u0) @ self.wk.weight * self.dim**-0.5 @ x.mT).softmax(-1)  # without the keys
+        return self.shift(power(self._exponent())(self.lift(x), a)), a
+
+    def _has_default_layers(self) -> bool:
+        one_step = self.steps == self.heads == self.k == 1 and not self.tied
+        layers = self.linear == {"q", "k"} and self.normalised == {"k", "v"}
+        return one_step and layers and (self.similarity, self.attention) == ("dot", "softmax")
 
     def algorithm(self) -> Algorithm:
         return Algorithm(
