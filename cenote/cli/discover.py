@@ -161,7 +161,7 @@ class _ResultWriter:
         methods: Sequence[str],
         formats: Sequence[str],
     ) -> None:
-        from cenote.data.truth import evenly_spaced
+        from cenote.data.ground_truth import evenly_spaced
         from cenote.predict.photos import unique_names
 
         self.dataset, self.out, self.methods = dataset, out, methods

@@ -13,11 +13,9 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from .checks import check
+from .checks import LayoutError, check, check_entries, read_json
 from .dataset import Dataset, pack
 from .images import BadImage, read_image
-from .json_files import check_entries, read_json
-from .layout import LayoutError
 from .polygons import SegmentationsBuilder
 from .record import SPLITS, Box, Problem, Record
 from .table import Strings

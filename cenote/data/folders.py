@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from .checks import LayoutError, list_contents
 from .dataset import Dataset, pack
 from .images import is_image_name
-from .layout import LayoutError, list_contents
 from .record import SPLITS, Problem, Record
 from .table import natural
 

@@ -13,9 +13,9 @@ import numpy.typing as npt
 from PIL import Image
 
 from ..extras import require
+from .checks import LayoutError
 from .dataset import Dataset, pack
 from .images import BadImage, open_raw, read_image
-from .layout import LayoutError
 from .masks import decode_mask
 from .record import Box, Problem, Record
 

@@ -8,10 +8,10 @@ from functools import cache
 from itertools import islice
 from pathlib import Path
 
+from .checks import LayoutError
 from .dataset import Dataset, pack
 from .folders import read_folders
 from .images import find_images
-from .layout import LayoutError
 from .lists import SUFFIXES, read_list
 from .record import Record
 from .write_boxes import CSV_HEADER

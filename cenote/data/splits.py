@@ -1,4 +1,4 @@
-"""Split a data set into images to train on, to validate on and to test on."""
+"""Split a data set into images, or classes, to train on, to validate on and to test on."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from .checks import check
 from .dataset import Dataset
 from .digests import digest_of
 
 TRAIN, VAL, TEST = ("train", "trainval", "train2017"), ("val", "val2017"), ("test",)
 UNBALANCED = 10  # ratio of the largest to the smallest class from which a message is logged
+FOLDS = 4  # Musgrave et al. (2020)
+MIN_CLASSES = 2  # of a split: among images of one class, every neighbour is right
 log = logging.getLogger(__name__)
 
 
@@ -38,13 +41,12 @@ def split(dataset: Dataset, share: float = 0.2, seed: int = 0, quiet: bool = Fal
     if len(labelled) < len(dataset):
         missing = len(dataset) - len(labelled)
         messages.append(f"{missing} of {len(dataset)} images have no class and are not used")
-    if not len(labelled):
-        raise ValueError(f"{dataset.name} has no image with a class to train on")
+    check(len(labelled), f"{dataset.name} has no image with a class to train on")
     train, val, test = (_first_split(labelled, names) for names in (TRAIN, VAL, TEST))
     if train is None:
-        if any(name is not None for name in labelled.splits):
-            names = ", ".join(map(str, labelled.splits))
-            raise ValueError(f"{dataset.name} has splits {names}, but none to train on")
+        names = ", ".join(map(str, labelled.splits))
+        without = set(labelled.splits) == {None}
+        check(without, f"{dataset.name} has splits {names}, but none to train on")
         train = labelled
     if val is None:
         held_out = _hold_out(train, share, seed)
@@ -53,8 +55,8 @@ def split(dataset: Dataset, share: float = 0.2, seed: int = 0, quiet: bool = Fal
             f"no validation split: {len(val)} images of the training split are held out "
             f"({share:.0%} of each class)"
         )
-    if len(np.unique(train.labels)) < 2:
-        raise ValueError(f"all training images of {dataset.name} have the same class")
+    several = len(np.unique(train.labels)) > 1
+    check(several, f"all training images of {dataset.name} have the same class")
     messages += _balance_messages(train)
     if not quiet:
         for message in messages:
@@ -68,8 +70,7 @@ def _first_split(dataset: Dataset, names: tuple[str, ...]) -> Dataset | None:
 
 def _hold_out(dataset: Dataset, share: float, seed: int) -> npt.NDArray[np.bool_]:
     """Select a share of each class, at least one image of each class that has two."""
-    if not 0 < share < 1:
-        raise ValueError(f"the share to hold out must be between 0 and 1, got {share}")
+    check(0 < share < 1, f"the share to hold out must be between 0 and 1, got {share}")
     held_out, labels = np.zeros(len(dataset), bool), dataset.labels
     names = (record.image or str(i) for i, record in enumerate(dataset))
     keys = np.array([digest_of(f"{seed}/{name}".encode()) for name in names])
@@ -77,8 +78,7 @@ def _hold_out(dataset: Dataset, share: float, seed: int) -> npt.NDArray[np.bool_
         members = np.flatnonzero(labels == label)
         count = min(max(round(share * len(members)), 1), len(members) - 1)
         held_out[members[np.argsort(keys[members], kind="stable")[:count]]] = True
-    if not held_out.any():
-        raise ValueError(f"no class of {dataset.name} has two images: none can be held out")
+    check(held_out.any(), f"no class of {dataset.name} has two images: none can be held out")
     return held_out
 
 
@@ -97,3 +97,122 @@ def _balance_messages(train: Dataset) -> list[str]:
             f" images, '{train.classes[smallest]}' {counts[smallest]}"
         )
     return messages
+
+
+# Splits by class for metric learning: no class is in two of training, validation and test.
+
+
+class ClassSplits(NamedTuple):
+    """Splits without common classes; a split without a gallery is searched in itself."""
+
+    train: Dataset
+    val: Dataset | None  # selects the epoch; None: the last epoch is kept
+    test: Dataset
+    gallery: Dataset | None  # searched by the test images
+    val_gallery: Dataset | None = None
+
+
+def first_half(dataset: Dataset) -> tuple[Dataset, Dataset]:
+    """Train on the first half of the classes, in the order of `classes`, and hold out the others.
+
+    The middle one of an odd number trains.
+    """
+    present = _present_classes(dataset, 2 * MIN_CLASSES, "two halves")
+    return _without_and_with(dataset, present[-(-len(present) // 2) :])
+
+
+def folds(dataset: Dataset) -> list[tuple[Dataset, Dataset]]:
+    """Hold out each of four runs of classes once (Musgrave et al., 2020)."""
+    present = _present_classes(dataset, FOLDS * MIN_CLASSES, f"{FOLDS} folds")
+    return [_without_and_with(dataset, classes) for classes in np.array_split(present, FOLDS)]
+
+
+def class_splits(data: Dataset) -> ClassSplits:
+    """Return the data set's splits if they share no class; else train on half of the classes."""
+    labelled = data.select(data.labels >= 0)
+    check(len(labelled), f"{data.name} has no labelled image: nothing can be learned from it")
+    names = labelled.splits.keys()
+    if {"train", "query", "gallery"} <= names:
+        query, gallery = labelled.split("query"), labelled.split("gallery")
+        return ClassSplits(labelled.split("train"), None, query, gallery)
+    if not {"train", "test"} <= names or not _share_no_class(
+        labelled.split("train"), labelled.split("test")
+    ):
+        train, test = first_half(labelled)
+        return ClassSplits(train, None, test, None)
+    test = labelled.split("test")
+    in_test = np.isin(labelled.rows, test.rows) | np.isin(labelled.labels, test.labels)
+    train = labelled.select(~in_test)
+    if "val" in names:
+        val = labelled.split("val")
+        if _share_no_class(labelled.split("train"), val) and _share_no_class(val, test):
+            return ClassSplits(train.select(~np.isin(train.rows, val.rows)), val, test, None)
+    return ClassSplits(train, None, test, None)
+
+
+def metric_splits(splits: ClassSplits, validate: str) -> ClassSplits:
+    """Choose the images that select the epoch.
+
+    `validate`: "classes" holds out some training classes unless there is a validation split,
+    "test" uses the test split, and "last" keeps the last epoch.
+    """
+    if validate == "test":
+        return splits._replace(val=splits.test, val_gallery=splits.gallery)
+    if validate != "classes":
+        return splits._replace(val=None)
+    if splits.val is None:
+        try:
+            train, val = folds(splits.train)[-1]
+        except ValueError:
+            count = len(np.unique(splits.train.labels))
+            problem = "are too few to hold some out: keeping the last epoch, not the best"
+            log.info("%d training classes %s", count, problem)
+        else:
+            return splits._replace(train=train, val=val)
+    return splits
+
+
+def fold_splits(splits: ClassSplits) -> list[ClassSplits]:
+    """Return the splits of the four models of the fair protocol, each validated on its own fold."""
+    return [splits._replace(train=train, val=val) for train, val in folds(splits.train)]
+
+
+def check_matches(splits: ClassSplits) -> None:
+    """Raise ValueError if no query of a split has another image of its class to find."""
+    for name, queries, gallery, remedy in (
+        ("validation", splits.val, splits.val_gallery, "; use --validate last"),
+        ("test", splits.test, splits.gallery, ""),
+    ):
+        if queries is None:
+            continue
+        searched, needed = (queries, 2) if gallery is None else (gallery, 1)
+        labels, counts = np.unique(searched.labels, return_counts=True)
+        match = "another image" if gallery is None else "an image in the gallery"
+        check(
+            np.isin(labels[counts >= needed], queries.labels).any(),
+            f"no {name} image has {match} of its class to find{remedy}",
+        )
+
+
+def class_names(dataset: Dataset | None) -> list[str]:
+    """Return the names of the classes that have images."""
+    if dataset is None:
+        return []
+    return [dataset.classes[int(i)] for i in np.unique(dataset.labels) if i >= 0]
+
+
+def _present_classes(dataset: Dataset, needed: int, purpose: str) -> npt.NDArray[np.int64]:
+    present = np.unique(dataset.labels)
+    present = present[present >= 0]  # unlabelled images are in no split
+    counts = f"has images of {len(present)} classes: {purpose} need at least {needed}"
+    check(len(present) >= needed, f"{dataset.name} {counts}")
+    return present
+
+
+def _without_and_with(dataset: Dataset, classes: npt.NDArray[np.int64]) -> tuple[Dataset, Dataset]:
+    held_out = np.isin(dataset.labels, classes)
+    return dataset.select(~held_out & (dataset.labels >= 0)), dataset.select(held_out)
+
+
+def _share_no_class(first: Dataset, second: Dataset) -> bool:
+    return not np.intersect1d(first.labels, second.labels).size

@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
-from .checks import check
+from .checks import LayoutError, check, check_layout, list_contents
 from .dataset import Dataset, pack
 from .images import is_image_name
-from .layout import LayoutError, check_layout, list_contents
 from .record import Box, Problem, Record
 
 IMAGE_FOLDERS = ("JPEGImages", "images", "Images", "")  # the official name first

@@ -14,8 +14,8 @@ import numpy as np
 from torch import nn
 
 from ..data import Box, Dataset
+from ..data.ground_truth import visible
 from ..data.loading import UnreadableImage
-from ..data.truth import visible
 from ..metrics import CorLoc, bootstrap_interval, box_iou
 from ..metrics.arrays import Array
 from ..predict.batches import Progress

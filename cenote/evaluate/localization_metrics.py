@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from ..data import BadImage, Dataset
-from ..data.truth import boxes_of, mask_of
+from ..data.ground_truth import boxes_of, mask_of
 from ..metrics import BoxAccuracy, PixelPrecision, class_ranks, resize_mask
 from ..metrics.arrays import Array
 from ..metrics.box_accuracy import KINDS

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..data import Dataset
-from ..data.class_splits import class_names, class_splits
-from ..data.splits import TRAIN, VAL, Splits, split
+from ..data.splits import TRAIN, VAL, Splits, class_names, class_splits, split
 
 log = logging.getLogger(__name__)
 

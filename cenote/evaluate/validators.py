@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..data import Dataset
-from ..data.truth import boxes_of, mask_of, with_boxes
+from ..data.ground_truth import boxes_of, mask_of, with_boxes
 from ..metrics import BoxAccuracy, PixelPrecision, resize_mask
 from ..metrics.arrays import Array
 from ..metrics.retrieval import KS, retrieval_scores

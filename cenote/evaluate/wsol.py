@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ..data import Dataset
-from ..data.truth import boxes_of, own_boxes
+from ..data.ground_truth import boxes_of, own_boxes
 from ..metrics import boxes_at
 from ..metrics.arrays import Array
 from ..models import PooledModel

@@ -11,7 +11,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from ..data import BadImage, Box, Dataset, Record, write_atomically
-from ..data.truth import evenly_spaced
+from ..data.ground_truth import evenly_spaced
 from .maps import BOX_COLOUR
 from .sheet import SheetEntry, contact_sheet, font
 

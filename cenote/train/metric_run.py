@@ -14,18 +14,17 @@ import numpy as np
 import torch
 
 from ..data import Dataset
-from ..data.class_splits import (
+from ..data.loading import load
+from ..data.samplers import BalancedBatchSampler, FixedLengthEpochs, SeededBatchSampler
+from ..data.splits import (
     ClassSplits,
-    MetricSplits,
+    Splits,
     check_matches,
     class_names,
     class_splits,
     fold_splits,
     metric_splits,
 )
-from ..data.loading import load
-from ..data.samplers import BalancedBatchSampler, FixedLengthEpochs, SeededBatchSampler
-from ..data.splits import Splits
 from ..evaluate.validators import (
     COUNTS,
     RetrievalValidator,
@@ -95,7 +94,7 @@ class MetricRun:
     def __init__(
         self,
         config: RunConfig,
-        splits: MetricSplits,
+        splits: ClassSplits,
         folder: Path,
         device: torch.device,
         resume_folder: Path | None = None,

@@ -36,8 +36,8 @@ from torch import Tensor
 from cenote.allocator import keep_memory
 from cenote.backbones import Features
 from cenote.data import Dataset, open_dataset
-from cenote.data.class_splits import ClassSplits, class_names, class_splits
 from cenote.data.loading import load as batches_of
+from cenote.data.splits import ClassSplits, class_names, class_splits
 from cenote.losses import mixtures_of, positivity
 from cenote.metrics import (
     alignment,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from cenote.data.class_splits import class_splits, metric_splits
+from cenote.data.splits import class_splits, metric_splits
 from cenote.losses.metrix import Mixable
 from cenote.models import load
 from cenote.models.embedding import Embedding

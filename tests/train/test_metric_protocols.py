@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from cenote.backbones import create_backbone
 from cenote.data import Dataset
-from cenote.data.class_splits import class_names, class_splits, fold_splits, metric_splits
+from cenote.data.splits import class_names, class_splits, fold_splits, metric_splits
 from cenote.metrics.retrieval import retrieval_scores
 from cenote.models import load
 from cenote.predict.embedding import embed_dataset

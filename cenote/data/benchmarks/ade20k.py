@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..checks import check_layout
 from ..dataset import Dataset, pack
 from ..folders import walk
-from ..layout import check_layout
 from ..record import Record
 from .parsing import split_lines
 from .registry import benchmark

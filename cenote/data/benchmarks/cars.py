@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ..checks import check
+from ..checks import check, check_layout
 from ..dataset import Dataset, pack
-from ..layout import check_layout
 from ..record import Record
 from .parsing import make_box, read_mat, struct_rows
 from .registry import benchmark

@@ -10,9 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from ..checks import check
+from ..checks import check, check_layout
 from ..dataset import Dataset, pack
-from ..layout import check_layout
 from ..record import Record
 from ..safe_pickle import read_pickle
 from .registry import benchmark

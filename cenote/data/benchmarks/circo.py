@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..checks import check_entries, check_layout, read_entries, read_json
 from ..dataset import Dataset, pack
-from ..json_files import check_entries, read_entries, read_json
-from ..layout import check_layout
 from ..record import Record, RetrievalQuery
 from .registry import benchmark
 

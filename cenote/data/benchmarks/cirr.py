@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ..checks import LayoutError, check_layout, read_entries, read_json
 from ..dataset import Dataset, pack
-from ..json_files import read_entries, read_json
-from ..layout import LayoutError, check_layout
 from ..record import Record, RetrievalQuery
 from .parsing import layout_error
 from .registry import benchmark

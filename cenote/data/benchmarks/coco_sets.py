@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from ..checks import check_layout
 from ..coco import CocoFile, read_coco_files
 from ..dataset import Dataset
-from ..layout import check_layout
 from .parsing import parse_lines
 from .registry import benchmark
 

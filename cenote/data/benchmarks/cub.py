@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator
 from itertools import chain, zip_longest
 from pathlib import Path
 
-from ..checks import check
+from ..checks import check, check_layout
 from ..dataset import Dataset, pack
-from ..layout import check_layout
 from ..record import Box, Record
 from .parsing import layout_error, make_box, parse_lines
 from .registry import benchmark

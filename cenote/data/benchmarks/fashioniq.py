@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..checks import check_layout, read_entries, read_json
 from ..dataset import Dataset, pack
-from ..json_files import read_entries, read_json
-from ..layout import check_layout
 from ..record import Record, RetrievalQuery
 from .registry import benchmark
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..checks import check
+from ..checks import check, check_layout
 from ..dataset import Dataset, pack
-from ..layout import check_layout
 from ..record import Record
 from .parsing import read_mat
 from .registry import benchmark

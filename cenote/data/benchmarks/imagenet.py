@@ -11,9 +11,8 @@ import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from ..checks import check
+from ..checks import check, check_layout
 from ..dataset import Dataset, pack
-from ..layout import check_layout
 from ..record import Record
 from .imagenet_metadata import box_reader, class_names, validation_wnids, wnids_in
 from .parsing import folders, images, layout_error, parse_lines

@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 
 from ..backgrounds import VARIANTS
+from ..checks import check_layout
 from ..dataset import Dataset, pack
-from ..layout import check_layout
 from ..record import Record
 from .imagenet_metadata import class_names, wnids_in
 from .parsing import FREEDOM, FULL, folders, images, layout_error, read_domain_lists

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..checks import check
+from ..checks import check, check_layout
 from ..dataset import Dataset, pack
-from ..layout import check_layout
 from ..record import Box, Record
 from .parsing import make_box, parse_lines
 from .registry import benchmark

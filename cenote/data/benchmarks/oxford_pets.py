@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from ..checks import check_layout
 from ..dataset import Dataset, pack
-from ..layout import check_layout
 from ..record import Box, Record
 from ..voc import read_annotation
 from .parsing import parse_lines

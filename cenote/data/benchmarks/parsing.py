@@ -9,10 +9,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..checks import check
+from ..checks import LayoutError, check, check_layout, list_contents
 from ..dataset import Dataset, pack
 from ..images import is_image_name
-from ..layout import LayoutError, check_layout, list_contents
 from ..record import Box, Record
 
 T = TypeVar("T")

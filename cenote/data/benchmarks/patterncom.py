@@ -8,9 +8,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from ..checks import LayoutError, check_layout
 from ..dataset import Dataset, pack
 from ..folders import walk
-from ..layout import LayoutError, check_layout
 from ..record import Record, RetrievalQuery
 from .registry import benchmark
 

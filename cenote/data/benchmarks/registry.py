@@ -10,8 +10,8 @@ from pathlib import Path
 from pkgutil import iter_modules
 
 from ...options import suggest
+from ..checks import LayoutError, list_contents
 from ..dataset import Dataset
-from ..layout import LayoutError, list_contents
 
 Reader = Callable[[Path], Dataset]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ..checks import check_layout
 from ..dataset import Dataset, pack
-from ..layout import check_layout
 from ..record import Record
 from ..voc import read_names, read_voc
 from .registry import benchmark

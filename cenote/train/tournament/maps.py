@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from ...data import Dataset
+from ...data.ground_truth import clip_boxes, evenly_spaced, own_boxes
 from ...data.loading import load
-from ...data.truth import clip_boxes, evenly_spaced, own_boxes
 from ...metrics import BoxAccuracy, prepare_maps
 from ...metrics.centred import CentredBox
 from ...models.class_map import map_of_features

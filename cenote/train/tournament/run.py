@@ -15,8 +15,8 @@ import torch
 from ...backbones import create_backbone
 from ...data import Dataset
 from ...data.files import write_atomically
+from ...data.ground_truth import with_boxes
 from ...data.splits import split
-from ...data.truth import with_boxes
 from ...models import save_model
 from ...models.frozen import FrozenBackbone, PooledHead
 from ...predict.distributed import processes, rank
