@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..data import Dataset
-from ..data.benchmarks.parsing import DOMAIN_WORDS
+from ..data.benchmarks.domains import DOMAIN_WORDS
 from ..data.benchmarks.patterncom import MERGED
 from ..data.record import RetrievalQuery
 from ..options import check_number, suggest

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,49 +24,44 @@ SOURCE = (
 )
 CORNERS = ("bbox_x1", "bbox_y1", "bbox_x2", "bbox_y2")
 TEST_LABELS = "cars_test_annos_withlabels.mat"
+NEEDS = ("cars_annos.mat|devkit/cars_meta.mat",)
 Row = tuple[str, int, bool, tuple[Any, ...]]  # image, class from 1, is it a test image, corners
-SplitOf = Callable[[int, bool], str]  # of the class from 1, and whether it is a test image
 
 
 @benchmark(
-    "cars", "Cars196, classification: the official split, 8,144 train and 8,041 test", TREE, SOURCE
+    "cars",
+    "Cars196, classification: the official split, 8,144 train and 8,041 test",
+    TREE,
+    SOURCE,
+    NEEDS,
 )
-def read_cars(root: Path) -> Dataset:
-    return _read(root, "cars", lambda number, is_test: "test" if is_test else "train")
-
-
 @benchmark(
     "cars-retrieval",
     "Cars196, retrieval: the first 98 classes train, the others test",
     TREE,
     SOURCE,
+    NEEDS,
+    train_classes=98,
 )
-def read_cars_retrieval(root: Path) -> Dataset:
-    return _read(root, "cars-retrieval", lambda number, _: "train" if number <= 98 else "test")
-
-
-def _read(root: Path, name: str, split_of: SplitOf) -> Dataset:
-    check_layout(root, "Cars196", "cars_annos.mat|devkit/cars_meta.mat")
+def read_cars(root: Path, train_classes: int | None = None) -> Dataset:
+    """Read the official split, or the first `train_classes` as train."""
     path = root / "cars_annos.mat"
     if path.is_file():
         check_layout(root, "Cars196", "cars_annos.mat", "car_ims/")
         names, annotations = read_mat(path, "class_names", "annotations")
-        rows = _rows(path, annotations, "relative_im_path")
+        fields = ("relative_im_path", "class", "test", *CORNERS)
+        rows: Iterable[Row] = (
+            (str(name), int(number), bool(test), tuple(box))
+            for name, number, test, *box in struct_rows(path, annotations, *fields)
+        )
     else:
         devkit = ("devkit/cars_meta.mat", "devkit/cars_train_annos.mat")
         test_labels = f"{TEST_LABELS}|devkit/{TEST_LABELS}"
         check_layout(root, "Cars196", "cars_train/", "cars_test/", *devkit, test_labels)
         (names,) = read_mat(root / "devkit" / "cars_meta.mat", "class_names")
         rows = _split_rows(root)
-    classes = [str(title) for title in names]
-    return pack(_records(root, rows, classes, split_of), root, name, classes)
-
-
-def _rows(path: Path, annotations: Any, image: str) -> Iterator[Row]:
-    for name, number, test, *box in struct_rows(
-        path, annotations, image, "class", "test", *CORNERS
-    ):
-        yield str(name), int(number), bool(test), tuple(box)
+    classes = [str(name) for name in names]
+    return pack(_records(root, rows, classes, train_classes), root, "Cars196", classes)
 
 
 def _split_rows(root: Path) -> Iterator[Row]:
@@ -81,16 +76,15 @@ def _split_rows(root: Path) -> Iterator[Row]:
 
 
 def _records(
-    root: Path, rows: Iterator[Row], classes: list[str], split_of: SplitOf
+    root: Path, rows: Iterable[Row], classes: list[str], train_classes: int | None
 ) -> Iterator[Record]:
     """Yield the records; MATLAB counts pixels from 1 and includes the last."""
     for image, number, is_test, (x1, y1, x2, y2) in rows:
-        check(
-            1 <= number <= len(classes),
-            f"{root / image}: class {number} is not between 1 and {len(classes)}",
-        )
+        if train_classes is not None:
+            is_test = number > train_classes
         try:
+            check(1 <= number <= len(classes), f"class {number} of {len(classes)}")
             box = make_box(max(int(x1) - 1, 0), max(int(y1) - 1, 0), int(x2), int(y2))
         except ValueError as error:
             raise ValueError(f"{root / image}: {error}") from error
-        yield Record(image, classes[number - 1], split_of(number, is_test), (box,))
+        yield Record(image, classes[number - 1], "test" if is_test else "train", (box,))

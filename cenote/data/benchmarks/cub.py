@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import chain, zip_longest
 from pathlib import Path
 
 from ..checks import check, check_layout
 from ..dataset import Dataset, pack
 from ..record import Box, Record
-from .parsing import layout_error, make_box, parse_lines
+from .parsing import make_box, parse_lines
 from .registry import benchmark
 
 TREE = """\
@@ -23,51 +23,38 @@ V2_TREE = """
 CUBV2/001.Black_footed_Albatross/*.jpg (optional, here or beside the folder: validation images)
 CUBV2/localization.txt or metadata/CUB/val/localization.txt (their boxes)"""
 SOURCE = "CaltechDATA, CUB-200-2011 (CUB_200_2011.tgz)"
+NEEDS = (*TREE.splitlines()[:-1], "images/")
 FLAGS = {"0": False, "1": True}
-SplitOf = Callable[[int, bool], str]  # of the class from 1, and whether the image is for training
 
 
-@benchmark("cub", "CUB-200-2011, classification: the official split", TREE, SOURCE)
-def read_cub(root: Path) -> Dataset:
-    classes = _classes(root)
-    return pack(_records(root, classes, _official), root, "cub", list(classes.values()))
-
-
+@benchmark("cub", "CUB-200-2011, classification: the official split", TREE, SOURCE, NEEDS)
 @benchmark(
     "cub-retrieval",
     "CUB-200-2011, retrieval: the first 100 classes train, the others test",
     TREE,
     SOURCE,
+    NEEDS,
+    train_classes=100,
 )
-def read_cub_retrieval(root: Path) -> Dataset:
-    classes = _classes(root)
-    records = _records(root, classes, lambda number, _: "train" if number <= 100 else "test")
-    return pack(records, root, "cub-retrieval", list(classes.values()))
-
-
 @benchmark(
     "cub-localization",
     "CUB-200-2011, localization: the official split, and CUBV2's 1,000 images to select thresholds",
     TREE + V2_TREE,
     f"{SOURCE}; CUBV2: github.com/clovaai/wsolevaluation",
+    NEEDS,
+    v2=True,
 )
-def read_cub_localization(root: Path) -> Dataset:
-    classes = _classes(root)
-    records = chain(_records(root, classes, _official), _validation(root, set(classes.values())))
-    return pack(records, root, "cub-localization", list(classes.values()))
+def read_cub(root: Path, train_classes: int | None = None, v2: bool = False) -> Dataset:
+    """Read the official split, or the first `train_classes` as train; `v2` adds CUBV2 as val."""
+    rows = parse_lines(root / "classes.txt", lambda number, name: (str(int(number)), name), 2)
+    classes = dict(rows)  # by number, in the order of the file
+    records = _records(root, classes, train_classes)
+    if v2:
+        records = chain(records, _validation(root, set(classes.values())))
+    return pack(records, root, "CUB", list(classes.values()))
 
 
-def _official(number: int, is_training: bool) -> str:
-    return "train" if is_training else "test"
-
-
-def _classes(root: Path) -> dict[str, str]:
-    """Return names by number, in the order of the file."""
-    check_layout(root, "CUB-200-2011", *TREE.splitlines()[:-1], "images/")
-    return dict(parse_lines(root / "classes.txt", lambda number, name: (str(int(number)), name), 2))
-
-
-def _records(root: Path, classes: dict[str, str], split_of: SplitOf) -> Iterator[Record]:
+def _records(root: Path, classes: dict[str, str], train_classes: int | None) -> Iterator[Record]:
     """Yield the records; the four tables list the same images in the same order."""
 
     def label_row(image: str, number: str) -> tuple[str, int, str]:
@@ -81,10 +68,10 @@ def _records(root: Path, classes: dict[str, str], split_of: SplitOf) -> Iterator
         path, label, train, box = rows
         check(
             None not in rows and path[0] == label[0] == train[0] == box[0],
-            f"{root}: the tables of CUB do not list the same images in the same order, "
-            f"see image {i}",
+            f"{root}: the tables do not list the same images in the same order, see image {i}",
         )
-        yield Record(path[1], label[2], split_of(label[1], train[1]), (box[1],))
+        is_train = train[1] if train_classes is None else label[1] <= train_classes
+        yield Record(path[1], label[2], "train" if is_train else "test", (box[1],))
 
 
 def _box(x: str, y: str, w: str, h: str) -> Box:
@@ -96,14 +83,10 @@ def _validation(root: Path, classes: set[str]) -> Iterator[Record]:
     folder = next((name for name in ("CUBV2", "../CUBV2") if (root / name).is_dir()), None)
     if folder is None:
         return
-    tables = [
-        root / name / "localization.txt"
-        for name in (folder, "metadata/CUB/val", "../metadata/CUB/val")
-    ]
-    table = next((path for path in tables if path.is_file()), None)
-    if table is None:
-        expected = "localization.txt in it, or metadata/CUB/val/localization.txt beside it"
-        raise layout_error(root / folder, "CUBV2 with boxes", expected)
+    lists = (folder, "metadata/CUB/val", "../metadata/CUB/val")
+    tables = [f"{name}/localization.txt" for name in lists]
+    check_layout(root, "CUB-200-2011 with the boxes of CUBV2", "|".join(tables))
+    table = next(root / name for name in tables if (root / name).is_file())
 
     def record(path: str, x1: str, y1: str, x2: str, y2: str) -> Record:
         label = path.partition("/")[0]

@@ -7,15 +7,18 @@ and every image has its wnid as an attribute.
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Collection, Iterator
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 
-from ..checks import check, check_layout
+from ..checks import LayoutError, check
 from ..dataset import Dataset, pack
-from ..record import Record
-from .imagenet_metadata import box_reader, class_names, validation_wnids, wnids_in
-from .parsing import folders, images, layout_error, parse_lines
+from ..record import Box, Record
+from ..voc import read_annotation
+from .parsing import folders, images, make_box, parse_lines, read_mat, struct_rows
 from .registry import benchmark
 
 TREE = """\
@@ -24,7 +27,11 @@ val/n01440764/*.JPEG (or val/*.JPEG with LOC_val_solution.csv or ILSVRC2012_devk
 or ILSVRC/Data/CLS-LOC/train/ and val/, as Kaggle has them
 LOC_synset_mapping.txt, LOC_train_solution.csv, LOC_val_solution.csv (optional: names, boxes)"""
 SOURCE = "image-net.org, ILSVRC 2012; or Kaggle, imagenet-object-localization-challenge"
+NEEDS = ("train/|val/|ILSVRC/Data/CLS-LOC/",)
 IMAGES_20PC = 260  # per class: a fifth of the usual 1,300, as SimPool's authors take them
+WNID = re.compile(r"n\d{8}")
+DEVKIT = "ILSVRC2012_devkit_t12/data"
+SOLUTION = re.compile(r"(n\d{8}( -?\d+){4}\s*)+")  # wnid and box, for each object
 
 # The classes of Contrastive Multiview Coding, the usual ImageNet-100.
 IMAGENET_100 = """
@@ -42,75 +49,166 @@ n04517823 n04589890 n04592741 n07714571 n07715103 n07753275 n07831146 n07836838 
 
 
 @benchmark(
-    "imagenet", "ImageNet-1k: training and validation images, boxes if available", TREE, SOURCE
+    "imagenet",
+    "ImageNet-1k: training and validation images, boxes if available",
+    TREE,
+    SOURCE,
+    NEEDS,
 )
-def read_imagenet(root: Path) -> Dataset:
-    return _read(root, "imagenet")
-
-
 @benchmark(
     "imagenet-20pc",
     f"ImageNet-20%: the first {IMAGES_20PC} training images of each class, all of val",
     TREE,
     SOURCE,
+    ("train/|ILSVRC/Data/CLS-LOC/train/",),
+    limit=IMAGES_20PC,
 )
-def read_imagenet_20pc(root: Path) -> Dataset:
-    return _read(root, "imagenet-20pc", limit=IMAGES_20PC)
-
-
 @benchmark(
     "imagenet-100",
     "ImageNet-100: the 100 classes of CMC, or those of imagenet100.txt",
     f"{TREE}\nimagenet100.txt (optional: other classes, one wnid per line)",
     SOURCE,
+    NEEDS,
+    wnids=set(IMAGENET_100.split()),
 )
-def read_imagenet_100(root: Path) -> Dataset:
-    path = root / "imagenet100.txt"
-    wnids = parse_lines(path, str, 1) if path.is_file() else IMAGENET_100.split()
-    return _read(root, "imagenet-100", only=set(wnids))
-
-
-def _read(
-    root: Path, name: str, limit: int | None = None, only: Collection[str] | None = None
+def read_imagenet(
+    root: Path, limit: int | None = None, wnids: Collection[str] | None = None
 ) -> Dataset:
-    check_layout(root, "ImageNet-1k", "train/|val/|ILSVRC/Data/CLS-LOC/")
-    prefix = "" if (root / "train").is_dir() or (root / "val").is_dir() else "ILSVRC/Data/CLS-LOC/"
-    if limit is not None and not (root / prefix / "train").is_dir():
-        raise layout_error(root / prefix, "ImageNet-1k with training images", "train/")
-    titles = class_names(root).items()
-    names = {wnid: title for wnid, title in titles if only is None or wnid in only}
-    records = _records(root, prefix, names, limit, only)
-    dataset = pack(records, root, name, list(names.values()) or None)
-    if not len(dataset):
-        expected = "class folders such as train/n01440764/ or val/n01440764/"
-        raise layout_error(root / prefix, "ImageNet-1k", expected)
-    return dataset
+    """Read at most `limit` training images of each class, of the classes `wnids`."""
+    if wnids and (root / "imagenet100.txt").is_file():
+        wnids = set(parse_lines(root / "imagenet100.txt", str, 1))
+    names = {wnid: name for wnid, name in class_names(root).items() if not wnids or wnid in wnids}
+    records = _records(root, names, limit, wnids)
+    return pack(records, root, "ImageNet", list(names.values()) or None)
 
 
 def _records(
-    root: Path, prefix: str, names: dict[str, str], limit: int | None, only: Collection[str] | None
+    root: Path, names: dict[str, str], limit: int | None, wnids: Collection[str] | None
 ) -> Iterator[Record]:
+    prefix = "" if (root / "train").is_dir() or (root / "val").is_dir() else "ILSVRC/Data/CLS-LOC/"
     for split in ("train", "val"):
         folder = f"{prefix}{split}"
         if not (root / folder).is_dir():
             continue
-        boxes = box_reader(root, split)
-        for path, wnid in _files(root, folder, split, limit if split == "train" else None):
-            if only is None or wnid in only:
-                label, stem = names.get(wnid, wnid), os.path.splitext(os.path.basename(path))[0]
-                yield Record(path, label, split, boxes(stem, wnid), attributes={"wnid": wnid})
+        boxes = _box_reader(root, split)
+        for path, wnid in _files(root, folder, limit if split == "train" else None):
+            if not wnids or wnid in wnids:
+                label, attributes = names.get(wnid, wnid), {"wnid": wnid}
+                yield Record(path, label, split, boxes(_stem(path), wnid), attributes=attributes)
 
 
-def _files(root: Path, folder: str, split: str, limit: int | None) -> Iterator[tuple[str, str]]:
+def _files(root: Path, folder: str, limit: int | None) -> Iterator[tuple[str, str]]:
     """Yield paths with their wnids, from class folders or, for val, from the list of labels."""
-    wnids = wnids_in(folders(root / folder))
+    wnids = wnids_in(root / folder)
     for wnid in wnids:
         for name in images(root / folder / wnid)[:limit]:
             yield f"{folder}/{wnid}/{name}", wnid
-    if wnids or split != "val" or not (names := images(root / folder)):
+    if wnids or not folder.endswith("val") or not (names := images(root / folder)):
         return
-    labels = validation_wnids(root, folder)
+    labels = _validation_wnids(root, folder)
     for name in names:
-        stem = os.path.splitext(name)[0]
-        check(stem in labels, f"{root / folder / name} is not in the list of validation images")
-        yield f"{folder}/{name}", labels[stem]
+        path, stem = f"{folder}/{name}", _stem(name)
+        check(stem in labels, f"{root / path} is not in the list of validation images")
+        yield path, labels[stem]
+
+
+def _stem(path: str) -> str:
+    return os.path.splitext(os.path.basename(path))[0]
+
+
+def wnids_in(path: Path) -> list[str]:
+    """Return the folders whose names are WordNet ids."""
+    return [name for name in folders(path) if WNID.fullmatch(name)]
+
+
+def class_names(root: Path) -> dict[str, str]:
+    """Return names by wnid, sorted by wnid, from the first file that has them; else nothing."""
+    if (path := root / "LOC_synset_mapping.txt").is_file():
+        return _unique(dict(parse_lines(path, lambda wnid, names: (_wnid(wnid), names), 2)))
+    if (path := root / "imagenet_class_index.json").is_file():
+        try:
+            index = json.loads(path.read_bytes())
+            return _unique({_wnid(wnid): name for wnid, name in index.values()})
+        except (ValueError, TypeError, AttributeError) as error:
+            raise ValueError(f"{path} is not an index of classes ({error})") from error
+    if (path := root / DEVKIT / "meta.mat").is_file():
+        return _unique({wnid: name for _, wnid, name in _synsets(path)})
+    if (path := root / "README.txt").is_file():  # of ImageNet-A and -R
+        lines = path.read_text("utf-8", "replace").splitlines()
+        pairs = [line.split(maxsplit=1) for line in lines]
+        return _unique(dict(pair for pair in pairs if len(pair) == 2 and WNID.fullmatch(pair[0])))
+    return {}
+
+
+def _unique(names: dict[str, str]) -> dict[str, str]:
+    """Return the first name of each class, with the wnid if two classes share it (crane)."""
+    items = sorted(names.items())
+    first = {wnid: name.split(",")[0].replace("_", " ").strip() for wnid, name in items}
+    count = Counter(first.values())
+    return {wnid: name if count[name] == 1 else f"{name} ({wnid})" for wnid, name in first.items()}
+
+
+def _wnid(text: str) -> str:
+    check(WNID.fullmatch(text), f"{text} is not a WordNet id")
+    return text
+
+
+def _synsets(path: Path) -> list[tuple[int, str, str]]:
+    """Return number, wnid and words of the 1000 classes: the synsets without children."""
+    (synsets,) = read_mat(path, "synsets")
+    rows = struct_rows(path, synsets, "num_children", "ILSVRC2012_ID", "WNID", "words")
+    return [(int(k), str(wnid), str(words)) for children, k, wnid, words in rows if not children]
+
+
+def _validation_wnids(root: Path, folder: str) -> dict[str, str]:
+    """Return the wnid of each validation image by its name without suffix."""
+    if (path := root / "LOC_val_solution.csv").is_file():
+        rows = parse_lines(path, lambda image, text: (image, _wnid(text.split()[0])), 2, ",", 1)
+        return dict(rows)
+    path = root / DEVKIT / "ILSVRC2012_validation_ground_truth.txt"
+    if path.is_file() and (root / DEVKIT / "meta.mat").is_file():
+        numbers = {str(number): wnid for number, wnid, _ in _synsets(root / DEVKIT / "meta.mat")}
+        wnids = parse_lines(path, lambda number: numbers[number], 1)
+        return {f"ILSVRC2012_val_{k:08d}": wnid for k, wnid in enumerate(wnids, 1)}
+    raise LayoutError(
+        f"{root} has no validation labels: expected class folders in {folder}/, or "
+        f"LOC_val_solution.csv, or {DEVKIT}/"
+    )
+
+
+def _box_reader(root: Path, split: str) -> Callable[[str, str], tuple[Box, ...]]:
+    """Return a reader of the boxes of an image's class, from LOC_*_solution.csv or XML, if any.
+
+    ImageNet counts pixels from 0 and includes the last: one is added to the right and the bottom.
+    """
+    table = root / f"LOC_{split}_solution.csv"
+    if table.is_file():
+        solutions = dict(parse_lines(table, _solution, 2, ",", skip=1))
+        return lambda image, wnid: tuple(_boxes(solutions.get(image, ""), wnid))
+    xml = root / "ILSVRC" / "Annotations" / "CLS-LOC" / split
+    if not xml.is_dir():
+        return lambda image, wnid: ()
+    if split == "train":
+        return lambda image, wnid: _xml_boxes(xml / wnid / f"{image}.xml", wnid)
+    return lambda image, wnid: _xml_boxes(xml / f"{image}.xml", wnid)
+
+
+def _solution(image: str, text: str) -> tuple[str, str]:
+    check(SOLUTION.fullmatch(text), "expected a class and four numbers for each box")
+    return image, text
+
+
+def _boxes(solution: str, wnid: str) -> Iterable[Box]:
+    values = solution.split()
+    for k in range(0, len(values), 5):
+        if values[k] == wnid:
+            x1, y1, x2, y2 = map(int, values[k + 1 : k + 5])
+            yield make_box(x1, y1, x2 + 1, y2 + 1)
+
+
+def _xml_boxes(path: Path, wnid: str) -> tuple[Box, ...]:
+    if not path.is_file():  # only 42% of the training images have one
+        return ()
+    boxes = [box for box in read_annotation(path) if box.label == wnid]
+    # The reader of VOC subtracted 1 from the first corner.
+    return tuple(Box(b.x1 + 1, b.y1 + 1, b.x2 + 1, b.y2 + 1) for b in boxes)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ..backgrounds import VARIANTS
-from ..checks import check_layout
 from ..dataset import Dataset, pack
 from ..record import Record
-from .imagenet_metadata import class_names, wnids_in
-from .parsing import FREEDOM, FULL, folders, images, layout_error, read_domain_lists
+from .imagenet import class_names, wnids_in
+from .parsing import folders, images
 from .registry import benchmark
 
 BACKGROUNDS = (
@@ -28,49 +26,42 @@ CORRUPTIONS = {
 }
 
 
-@benchmark(
+def read_imagenet_9(root: Path, variants: Sequence[str]) -> Dataset:
+    """Read the variants that exist, each a domain; the class folders are such as 00_dog."""
+    paths = [
+        (variant, split, folder)
+        for variant in variants
+        for split in ("train", "val")
+        for folder in folders(root / variant / split)
+        if folder[:2].isdigit() and folder[2:3] == "_"
+    ]
+    records = (
+        Record(f"{variant}/{split}/{folder}/{image}", folder[3:], split, domain=variant)
+        for variant, split, folder in paths
+        for image in images(root / variant / split / folder)
+    )
+    classes = [folder[3:] for folder in sorted({folder for _, _, folder in paths})]
+    return pack(records, root, "ImageNet-9", classes)
+
+
+benchmark(
     "imagenet-9",
     "ImageNet-9: all variants in the folder, each a domain",
     "\n".join(f"{variant}/val/00_dog/*.JPEG" for variant in VARIANTS),
     BACKGROUNDS,
-)
-def read_imagenet_9(root: Path) -> Dataset:
-    check_layout(root, "ImageNet-9", "|".join(f"{variant}/" for variant in VARIANTS))
-    variants = [variant for variant in VARIANTS if (root / variant).is_dir()]
-    return _read_variants(root, "imagenet-9", variants)
-
-
-def _read_variant(variant: str, root: Path) -> Dataset:
-    check_layout(root, "ImageNet-9", f"{variant}/")
-    return _read_variants(root, f"imagenet-9-{variant.replace('_', '-')}", [variant])
-
-
+    ["|".join(f"{variant}/" for variant in VARIANTS)],
+    variants=VARIANTS,
+)(read_imagenet_9)
 for _variant in VARIANTS:
-    _name, _tree = _variant.replace("_", "-"), f"{_variant}/val/00_dog/*.JPEG"
-    _title = f"ImageNet-9, {_name.title().replace('Fg', 'FG').replace('Bg', 'BG')} only"
-    benchmark(f"imagenet-9-{_name}", _title, _tree, BACKGROUNDS)(partial(_read_variant, _variant))
-
-
-def _read_variants(root: Path, name: str, variants: list[str]) -> Dataset:
-    paths = [f"{variant}/{split}" for variant in variants for split in ("train", "val")]
-    numbered = sorted({folder for path in paths for folder in _numbered(root / path)})
-    if not numbered:
-        expected = "class folders such as val/00_dog/"
-        raise layout_error(root / variants[0], "a variant of ImageNet-9", expected)
-
-    def records() -> Iterator[Record]:
-        for path in paths:
-            variant, _, split = path.partition("/")
-            for folder in _numbered(root / path):
-                for image in images(root / path / folder):
-                    yield Record(f"{path}/{folder}/{image}", folder[3:], split, domain=variant)
-
-    return pack(records(), root, name, [folder[3:] for folder in numbered])
-
-
-def _numbered(path: Path) -> list[str]:
-    """Return the class folders, such as 00_dog."""
-    return [folder for folder in folders(path) if folder[:2].isdigit() and folder[2:3] == "_"]
+    _name = _variant.replace("_", "-")
+    benchmark(
+        f"imagenet-9-{_name}",
+        f"ImageNet-9, {_name.title().replace('Fg', 'FG').replace('Bg', 'BG')} only",
+        f"{_variant}/val/00_dog/*.JPEG",
+        BACKGROUNDS,
+        [f"{_variant}/"],
+        variants=[_variant],
+    )(read_imagenet_9)
 
 
 @benchmark(
@@ -78,55 +69,26 @@ def _numbered(path: Path) -> list[str]:
     "ImageNet-A: natural adversarial examples of 200 classes",
     "n01498041/*.jpg\nREADME.txt (optional: names)",
     "github.com/hendrycks/natural-adv-examples (imagenet-a.tar)",
+    domains=False,
 )
-def read_imagenet_a(root: Path) -> Dataset:
-    return _read_folders(root, "ImageNet-A", "n01498041/", lambda image: None)
-
-
 @benchmark(
     "imagenet-r",
     "ImageNet-R: renditions of 200 classes, the kind of rendition as domain",
     "n01443537/art_0.jpg\nREADME.txt (optional: names)",
     "github.com/hendrycks/imagenet-r (imagenet-r.tar)",
+    domains=True,
 )
-def read_imagenet_r(root: Path) -> Dataset:
-    return _read_folders(
-        root, "ImageNet-R", "n01443537/", lambda image: image.rpartition("_")[0] or None
-    )
+def read_class_folders(root: Path, domains: bool) -> Dataset:
+    """Read folders of classes; with `domains`, an image's name starts with its domain: art_0.jpg."""
+    wnids, names = wnids_in(root), class_names(root)
 
+    def record(wnid: str, image: str) -> Record:
+        domain = image.rpartition("_")[0] if domains else ""
+        path, label = f"{wnid}/{image}", names.get(wnid, wnid)
+        return Record(path, label, "test", domain=domain or None, attributes={"wnid": wnid})
 
-@benchmark(
-    "imagenet-r-conversion",
-    "ImageNet-R and ImageNet photographs, domain conversion: every image is a query and in the "
-    "database",
-    "full_files.csv\nimagenet-r/n01443537/*.jpg\nreal/n01443537/*.JPEG",
-    f"{FREEDOM}; ImageNet-R; ImageNet's validation images",
-)
-def read_imagenet_r_conversion(root: Path) -> Dataset:
-    what = "ImageNet-R for domain conversion"
-    check_layout(root, what, "imagenet-r/", "real/", "full_files.csv")
-    return read_domain_lists(root, "imagenet-r-conversion", what, FULL)
-
-
-def _read_folders(
-    root: Path, what: str, example: str, domain_of: Callable[[str], str | None]
-) -> Dataset:
-    wnids = wnids_in(folders(root))
-    if not wnids:
-        raise layout_error(root, what, f"class folders such as {example}")
-    names = class_names(root)
-    records = (
-        Record(
-            f"{wnid}/{image}",
-            names.get(wnid, wnid),
-            "test",
-            domain=domain_of(image),
-            attributes={"wnid": wnid},
-        )
-        for wnid in wnids
-        for image in images(root / wnid)
-    )
-    return pack(records, root, what.lower(), [names.get(wnid, wnid) for wnid in wnids])
+    records = (record(wnid, image) for wnid in wnids for image in images(root / wnid))
+    return pack(records, root, "ImageNet", [names.get(wnid, wnid) for wnid in wnids])
 
 
 @benchmark(
@@ -145,16 +107,13 @@ def read_imagenet_c(root: Path) -> Dataset:
         for path in (corruption, f"{group}/{corruption}")
         if (root / path).is_dir()
     ]
-    if not paths:
-        expected = "folders of corruptions such as gaussian_noise/1/ or noise/gaussian_noise/1/"
-        raise layout_error(root, "ImageNet-C", expected)
     names = class_names(root)
 
     def records() -> Iterator[Record]:
         for path in paths:
             domain = path.rpartition("/")[2]
-            for severity in (name for name in folders(root / path) if name in SEVERITIES):
-                for wnid in wnids_in(folders(root / path / severity)):
+            for severity in SEVERITIES:
+                for wnid in wnids_in(root / path / severity):
                     label, attributes = names.get(wnid, wnid), {"severity": severity, "wnid": wnid}
                     for image in images(root / path / severity / wnid):
                         file = f"{path}/{severity}/{wnid}/{image}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ..checks import check, check_layout
+from ..checks import check
 from ..dataset import Dataset, pack
 from ..record import Record, RetrievalQuery
 from ..safe_pickle import read_pickle
@@ -23,45 +23,35 @@ KINDS = ("easy", "hard", "junk")  # of correct answers
     "ROxford: 4,993 images, 70 queries",
     "gnd_roxford5k.pkl\njpg/all_souls_000001.jpg, ... (flat)",
     SOURCE,
+    ("gnd_roxford5k.pkl", "jpg/"),
+    file="gnd_roxford5k.pkl",
 )
-def read_roxford(root: Path) -> Dataset:
-    return _read(root, "roxford", "roxford5k")
-
-
 @benchmark(
     "rparis",
     "RParis: 6,322 images, 70 queries",
     "gnd_rparis6k.pkl\njpg/paris_defense_000000.jpg, ... (flat)",
     SOURCE,
+    ("gnd_rparis6k.pkl", "jpg/"),
+    file="gnd_rparis6k.pkl",
 )
-def read_rparis(root: Path) -> Dataset:
-    return _read(root, "rparis", "rparis6k")
-
-
-def _read(root: Path, name: str, published: str) -> Dataset:
+def read_landmarks(root: Path, file: str) -> Dataset:
     """Read the database, in the order of the ground truth's positions, then the queries."""
-    path = root / f"gnd_{published}.pkl"
-    check_layout(root, published, path.name, "jpg/")
-    content = read_pickle(path)
+    content = read_pickle(root / file)
     try:
         database, query_images, answers = (content[key] for key in ("imlist", "qimlist", "gnd"))
-        splits = [
-            *((image, "gallery") for image in database),
-            *((q, "query") for q in query_images),
+        records = [
+            *(Record(f"jpg/{image}.jpg", split="gallery") for image in database),
+            *(Record(f"jpg/{image}.jpg", split="query") for image in query_images),
         ]
-        records = [Record(f"jpg/{image}.jpg", split=split) for image, split in splits]
         n = len(database)
-        pairs = zip(range(n, len(records)), answers, strict=False)
+        pairs = zip(range(n, len(records)), answers, strict=True)
         queries = [_query(image, answer, n) for image, answer in pairs]
     except (TypeError, KeyError, IndexError, ValueError) as error:
         raise ValueError(
-            f"{path} is not a ground truth: expected imlist, qimlist and gnd of easy, hard, junk "
-            f"and bbx; {type(error).__name__} {error}"
+            f"{root / file} is not a ground truth: expected imlist, qimlist and gnd of easy, hard, "
+            f"junk and bbx; {type(error).__name__} {error}"
         ) from error
-    if len(queries) != len(query_images):
-        counts = f"{len(query_images)} queries, but the answers to {len(queries)}"
-        raise ValueError(f"{path} has {counts}")
-    dataset = pack(records, root, name)
+    dataset = pack(records, root, "landmarks")
     dataset.queries = queries
     return dataset
 

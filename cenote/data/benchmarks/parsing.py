@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-from ..checks import LayoutError, check, check_layout, list_contents
-from ..dataset import Dataset, pack
+from ..checks import check
 from ..images import is_image_name
-from ..record import Box, Record
+from ..record import Box
 
 T = TypeVar("T")
-SplitLists = Mapping[str | None, str]  # the file of each split
-
-# The lists of FreeDom for domain conversion.
-FREEDOM = "github.com/NikosEfth/freedom (data/ and set_dataset.py)"
-QUERY_AND_DATABASE: SplitLists = {"query": "query_files.csv", "gallery": "database_files.csv"}
-FULL: SplitLists = {None: "full_files.csv"}
-# Words of the text queries, where they are not the names of the domains.
-DOMAIN_WORDS = {"real": "photo", "dim": "dimlight", "New": "Today", "Old": "Archive"}
 
 
 def parse_lines(
@@ -57,10 +48,8 @@ def split_lines(
 def make_box(x1: Any, y1: Any, x2: Any, y2: Any) -> Box:
     """Return a box of two corners, the second one exclusive."""
     box = Box(float(x1), float(y1), float(x2), float(y2))
-    check(
-        box.x1 < box.x2 and box.y1 < box.y2,
-        f"a box needs x1 < x2 and y1 < y2, got {x1}, {y1}, {x2}, {y2}",
-    )  # also for NaN
+    valid = box.x1 < box.x2 and box.y1 < box.y2  # false for NaN
+    check(valid, f"a box needs x1 < x2 and y1 < y2, got {x1}, {y1}, {x2}, {y2}")
     return box
 
 
@@ -100,33 +89,3 @@ def images(path: Path) -> list[str]:
     """Return the sorted names of the images in a folder."""
     names = sorted(os.listdir(path))
     return [name for name in names if not name.startswith(".") and is_image_name(name)]
-
-
-def layout_error(root: Path, what: str, expected: str) -> LayoutError:
-    """Return the error for a folder whose reader cannot list the exact names it needs."""
-    if root.is_dir():
-        contents = list_contents(root)
-        return LayoutError(f"{root} is not {what}: expected {expected}, found {contents}")
-    problem = "a file" if root.exists() else "missing"
-    return LayoutError(f"{root} is {problem}: {what} is a folder with {expected}")
-
-
-def read_domain_lists(root: Path, name: str, what: str, lists: SplitLists) -> Dataset:
-    """Read FreeDom's lists, in the folder of the images: `set/path domain class` per line.
-
-    The protocol makes queries of them: each image of the split `query` (of the full set if there
-    are no splits) with each other domain; the images of its class in that domain are correct.
-    """
-    check_layout(root, what, *lists.values())
-
-    def record(path: str, domain: str, label: str) -> Record:
-        relative = path.partition("/")[2]  # without FreeDom's name of the folder
-        check(relative, f"{path} is not a path in the set's folder")
-        return Record(relative, label, domain=domain)
-
-    records = (
-        parsed._replace(split=split)
-        for split, file in lists.items()
-        for parsed in parse_lines(root / file, record, 3)
-    )
-    return pack(records, root, name)

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from ..checks import LayoutError, check_layout
+from ..checks import check
 from ..dataset import Dataset, pack
 from ..folders import walk
 from ..record import Record, RetrievalQuery
@@ -32,9 +32,16 @@ MERGED = {
     "PatternNet: 30,400 aerial images of 38 classes",
     IMAGES,
     "the PatternNet page of Weixun Zhou",
+    ["images/"],
 )
-def read_patternnet(root: Path) -> Dataset:
-    return _read(root, "patternnet", {})
+def read_patternnet(
+    root: Path, attributes: Mapping[str, Mapping[str, str]] | None = None
+) -> Iterator[Record]:
+    """Read images in images/CLASS/, with the attributes of some of them by file name."""
+    for path in walk(root, "images/"):
+        if path.count("/") > 1:
+            values = (attributes or {}).get(Path(path).name, {})
+            yield Record(path, path.split("/")[1], attributes=values)
 
 
 @benchmark(
@@ -42,16 +49,16 @@ def read_patternnet(root: Path) -> Dataset:
     "PatternCom: PatternNet with queries of an image and another value of an attribute",
     "\n".join((IMAGES, *TABLES.values())),
     "the PatternNet page of Weixun Zhou, and GitHub, billpsomas/rscir (PatternCom)",
+    ("images/", *TABLES.values()),
 )
 def read_patterncom(root: Path) -> Dataset:
     """Read PatternCom; the group of a query is its attribute."""
-    check_layout(root, "PatternNet with PatternCom", "images/", *TABLES.values())
     tables = {name: list(_rows(root / path)) for name, path in TABLES.items()}
     values: defaultdict[str, dict[str, str]] = defaultdict(dict)
     for attribute, rows in tables.items():
         for image, value in rows:
             values[image][attribute] = value
-    dataset = _read(root, "patterncom", values)
+    dataset = pack(read_patternnet(root, values), root, "PatternCom")
     positions = {Path(record.image).name: i for i, record in enumerate(dataset)}
     for attribute, rows in tables.items():
         missing = [image for image, _ in rows if image not in positions]
@@ -62,29 +69,13 @@ def read_patterncom(root: Path) -> Dataset:
     return dataset
 
 
-def _read(root: Path, name: str, attributes: Mapping[str, dict[str, str]]) -> Dataset:
-    check_layout(root, "PatternNet", "images/")
-    records = (
-        Record(path, path.split("/")[1], attributes=attributes.get(Path(path).name, {}))
-        for path in walk(root, "images/")
-        if path.count("/") > 1
-    )
-    dataset = pack(records, root, name)
-    if not len(dataset):
-        raise LayoutError(f"{root} is not PatternNet: expected images in images/CLASS/*.jpg")
-    return dataset
-
-
 def _rows(path: Path) -> Iterator[tuple[str, str]]:
     """Yield image and value of lines FILE,ATTRIBUTE,VALUE; there is no header."""
     with open(path, encoding="utf-8", newline="") as file:
         for line, row in enumerate(csv.reader(file), 1):
-            if len(row) not in (0, 3):
-                text = ",".join(row)[:80]
-                raise ValueError(
-                    f"{path}, line {line}: expected FILE,{path.stem},VALUE, found {text!r}"
-                )
             if row:
+                expected = f"expected FILE,{path.stem},VALUE, found {','.join(row)[:80]!r}"
+                check(len(row) == 3, f"{path}, line {line}: {expected}")
                 yield row[0].strip(), row[2].strip()
 
 
@@ -92,17 +83,13 @@ def _queries(
     attribute: str, rows: list[tuple[str, str]], positions: Mapping[str, int]
 ) -> Iterator[RetrievalQuery]:
     """Yield, for every listed image, a query for every other value that its class has."""
-    lists: defaultdict[str, defaultdict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    targets: defaultdict[str, defaultdict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for image, value in rows:
-        lists[_class(image)][value].append(positions[image])
-    targets = {
-        label: {value: tuple(images) for value, images in by_value.items()}
-        for label, by_value in lists.items()
-    }
+        targets[_class(image)][value].append(positions[image])
     for image, image_value in rows:
         for value, images in targets[_class(image)].items():
             if value != image_value:
-                truth = {"targets": images}
+                truth = {"targets": tuple(images)}
                 yield RetrievalQuery(positions[image], truth, value, group=attribute)
 
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
+from typing import Any, TypeVar
 
 from ...options import suggest
-from ..checks import LayoutError, list_contents
-from ..dataset import Dataset
+from ..checks import LayoutError, check_layout, list_contents
+from ..dataset import Dataset, pack
+from ..record import Record
 
-Reader = Callable[[Path], Dataset]
+Reader = TypeVar("Reader", bound=Callable[..., Dataset | Iterable[Record]])
 
 
 @dataclass(frozen=True)
@@ -24,29 +27,54 @@ class Benchmark:
     title: str
     tree: str  # what the root must contain, one path per line
     source: str  # where to get it
-    read: Reader
+    read: Callable[[Path], Dataset]
 
 
 _benchmarks: dict[str, Benchmark] = {}
 
 
-def benchmark(name: str, title: str, tree: str, source: str) -> Callable[[Reader], Reader]:
-    """Register a reader: a function of the root folder. A data set without images is an error."""
+def benchmark(
+    name: str,
+    title: str,
+    tree: str,
+    source: str,
+    needs: Sequence[str] = (),
+    inside: Sequence[str] = (),
+    **options: Any,
+) -> Callable[[Reader], Reader]:
+    """Register a reader: a function of the root folder and `options` that returns records or a set.
 
-    def register(read: Reader) -> Reader:
-        @wraps(read)
-        def read_nonempty(root: Path) -> Dataset:
-            dataset = read(root)
-            if not len(dataset):
-                short_title = title.split(",")[0].split(":")[0]
-                problems = dataset.problems or [f"found {list_contents(root)}"]
-                raise LayoutError(f"{root} has no image of {short_title}: {problems[0]}")
-            return dataset
+    The paths that the reader `needs` are checked first (see `check_layout`). The root is the first
+    folder of `inside` that exists, such as the folder in the archive. Stacked decorators register
+    several sets with one reader.
+    """
+    what = re.split("[,:;]", title)[0]
 
-        _benchmarks[name] = Benchmark(name, title, tree, source, read_nonempty)
-        return read_nonempty
+    def read(reader: Callable[..., Dataset | Iterable[Record]], root: Path) -> Dataset:
+        root = first_folder(root, *inside)
+        expected = "; ".join(tree.splitlines())
+        if not root.is_dir():
+            problem = "a file" if root.exists() else "missing"
+            raise LayoutError(f"{root} is {problem}: {what} is a folder with {expected}")
+        check_layout(root, what, *needs)
+        data = reader(root, **options)
+        dataset = data if isinstance(data, Dataset) else pack(data, root, name)
+        dataset.name = name
+        if not len(dataset):
+            problems = dataset.problems or [f"expected {expected}, found {list_contents(root)}"]
+            raise LayoutError(f"{root} has no image of {what}: {problems[0]}")
+        return dataset
+
+    def register(reader: Reader) -> Reader:
+        _benchmarks[name] = Benchmark(name, title, tree, source, partial(read, reader))
+        return reader
 
     return register
+
+
+def first_folder(root: Path, *names: str) -> Path:
+    """Return the first of these folders that exists in the root, else the root."""
+    return next((root / name for name in names if (root / name).is_dir()), root)
 
 
 def benchmarks() -> dict[str, Benchmark]:

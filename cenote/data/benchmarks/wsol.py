@@ -1,7 +1,12 @@
-"""Lists in the format of wsolevaluation: a folder of text files for each of train, val and test."""
+"""Lists in the format of wsolevaluation: a folder of text files for each of train, val and test.
+
+CUB-200-2011, ImageNet-1k and OpenImages30k (100 classes, masks of the objects and of pixels to
+ignore) are published in it.
+"""
 
 from __future__ import annotations
 
+import csv
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -9,12 +14,14 @@ from pathlib import Path
 from ..checks import check, check_layout
 from ..dataset import Dataset, pack
 from ..record import Box, Record
-from .parsing import layout_error, split_lines
+from .parsing import parse_lines, split_lines
 from .registry import benchmark
 
 SPLITS = ("train", "val", "test")  # in the paper: train-weaksup, train-fullsup and test
 SOURCE = "GitHub, clovaai/wsolevaluation (metadata/, and dataset/ by its scripts)"
-FORMAT = "expected PATH,X1,Y1,X2,Y2 or PATH,MASK,IGNORE"
+# Names of Open Images' classes.
+DESCRIPTIONS = ("class-descriptions-boxable.csv", "oidv7-class-descriptions.csv")
+MASKS = "*_m01226z_*.png, *_ignore.png"
 
 
 def metadata_tree(name: str) -> str:
@@ -30,21 +37,32 @@ def metadata_tree(name: str) -> str:
     "CUB-200-2011 for localization; val is CUBV2",
     f"{metadata_tree('CUB')}\ndataset/CUB/001.Black_footed_Albatross/*.jpg",
     SOURCE,
+    ("metadata/CUB/", "dataset/CUB/"),
+    metadata="metadata/CUB",
+    images="dataset/CUB",
 )
-def read_wsol_cub(root: Path) -> Dataset:
-    return read_published(root, "wsol-cub", "CUB")
-
-
 @benchmark(
     "wsol-ilsvrc",
     "ImageNet-1k for localization; val is ImageNetV2, test the official validation",
     f"{metadata_tree('ILSVRC')}\ndataset/ILSVRC/val/*.JPEG",
     SOURCE,
+    ("metadata/ILSVRC/", "dataset/ILSVRC/"),
+    metadata="metadata/ILSVRC",
+    images="dataset/ILSVRC",
 )
-def read_wsol_ilsvrc(root: Path) -> Dataset:
-    return read_published(root, "wsol-ilsvrc", "ILSVRC")
-
-
+@benchmark(
+    "openimages",
+    "OpenImages30k (wsolevaluation): 29,819 train, 2,500 val, 5,000 test, masks and ignore regions",
+    f"""\
+{metadata_tree("OpenImages")}
+dataset/OpenImages/train/01226z/*.jpg
+dataset/OpenImages/val/01226z/*.jpg, {MASKS}
+dataset/OpenImages/test/01226z/*.jpg, {MASKS}""",
+    "GitHub, clovaai/wsolevaluation (dataset/prepare_openimages.sh)",
+    ("metadata/OpenImages/", "dataset/OpenImages/"),
+    metadata="metadata/OpenImages",
+    images="dataset/OpenImages",
+)
 @benchmark(
     "wsol",
     "any data with lists in the format of wsolevaluation",
@@ -57,51 +75,48 @@ metadata/val/...
 images/...""",
     "your own: image_ids.txt (PATH), class_labels.txt (PATH,NUMBER), localization.txt "
     "(PATH,X1,Y1,X2,Y2 or PATH,MASK,IGNORE)",
+    ("metadata/", "images/"),
+    metadata="metadata",
+    images="images",
 )
-def read_wsol(root: Path) -> Dataset:
-    check_layout(root, "a set with lists in the format of wsolevaluation", "metadata/", "images/")
-    return read_lists(root, "wsol", "metadata", "images")
-
-
-def read_published(
-    root: Path, name: str, folder: str, titles: Mapping[str, str] | None = None
-) -> Dataset:
-    """Read one of the three sets in the layout of wsolevaluation's scripts."""
-    metadata, images = f"metadata/{folder}", f"dataset/{folder}"
-    what = "a checkout of wsolevaluation with its data"
-    check_layout(root, what, f"{metadata}/", f"{images}/")
-    return read_lists(root, name, metadata, images, titles)
-
-
-def read_lists(
-    root: Path, name: str, metadata: str, images: str, titles: Mapping[str, str] | None = None
-) -> Dataset:
+def read_wsol(root: Path, metadata: str, images: str) -> Dataset:
     """Read the lists; a class is named by its folder, or by its number if that says nothing.
 
-    `titles` gives folders readable names.
+    With a list of Open Images itself in the root, its classes have words as names.
     """
-    splits = [split for split in SPLITS if (root / metadata / split / "image_ids.txt").is_file()]
-    if not splits:
-        expected = "train/image_ids.txt, val/image_ids.txt or test/image_ids.txt"
-        raise layout_error(root / metadata, "metadata of wsolevaluation", expected)
+    lists = {split: f"{metadata}/{split}/image_ids.txt" for split in SPLITS}
+    check_layout(root, "with lists of wsolevaluation", "|".join(lists.values()))
+    splits = [split for split, path in lists.items() if (root / path).is_file()]
     for split in splits:
         check_layout(root, "complete", f"{metadata}/{split}/class_labels.txt")
-    numbers = {split: _numbers(root / metadata / split / "class_labels.txt") for split in splits}
-    classes = _class_names(numbers, titles or {})
+    numbers = {
+        split: dict(
+            parse_lines(root / metadata / split / "class_labels.txt", _class_number, 2, ",")
+        )
+        for split in splits
+    }
+    classes = _class_names(numbers, _titles(root))
     records = (
         record._replace(split=split)
         for split in splits
         for record in _records(root / metadata / split, f"{images}/", numbers[split], classes)
     )
-    return pack(records, root, name, classes=list(classes.values()))
+    return pack(records, root, "wsol", classes=list(classes.values()))
 
 
-def _numbers(path: Path) -> dict[str, int]:
-    numbers = {}
-    for image, number in split_lines(path, 2, ","):
-        check(number.isdigit(), f"{path}: the class of {image} is not a number but {number!r}")
-        numbers[image] = int(number)
-    return numbers
+def _titles(root: Path) -> dict[str, str]:
+    """Return the words of Open Images for folders, from the last list that exists."""
+    titles = {}
+    for path in (root / name for name in DESCRIPTIONS):
+        if path.is_file():
+            with open(path, encoding="utf-8", newline="") as file:
+                rows = [row for row in csv.reader(file) if len(row) > 1]
+            titles = {row[0].removeprefix("/m/"): row[1] for row in rows}
+    return titles
+
+
+def _class_number(image: str, number: str) -> tuple[str, int]:
+    return image, int(number)
 
 
 def _class_names(
@@ -128,22 +143,18 @@ def _records(
     masks: defaultdict[str, list[str]] = defaultdict(list)
     ignores: dict[str, str] = {}
     path = folder / "localization.txt"
-    for line, (image, *values) in enumerate(_localization(path), 1):
-        try:
-            if len(values) == 4:
-                x1, y1, x2, y2 = map(float, values)  # as stored: CUB's are x, y, x + w, y + h
-                boxes[image].append(Box(x1, y1, x2, y2))
-            else:
-                mask, ignore = values
-                masks[image].append(images + mask)
-                if ignore:
-                    ignores[image] = images + ignore
-        except ValueError:
-            raise ValueError(f"{path}, line {line}: {FORMAT}, found {values}") from None
+    if path.is_file():  # training images need no boxes
+        for image, value in parse_lines(path, _box_or_masks, 1):
+            if isinstance(value, Box):
+                boxes[image].append(value)
+                continue
+            mask, ignore = value
+            masks[image].append(images + mask)
+            if ignore:
+                ignores[image] = images + ignore
+    path = folder / "class_labels.txt"
     for (image,) in split_lines(folder / "image_ids.txt", 1):
-        if image not in numbers:
-            path = folder / "class_labels.txt"
-            raise ValueError(f"{path} has no class for {image}, which image_ids.txt lists")
+        check(image in numbers, f"{path} has no class for {image}, which image_ids.txt lists")
         yield Record(
             images + image,
             classes[numbers[image]],
@@ -153,8 +164,10 @@ def _records(
         )
 
 
-def _localization(path: Path) -> Iterator[list[str]]:
-    """Yield the rows, none without the file: training images need no boxes."""
-    if path.is_file():
-        for (line,) in split_lines(path, 1):
-            yield line.split(",")
+def _box_or_masks(line: str) -> tuple[str, Box | list[str]]:
+    image, *values = line.split(",")
+    check(len(values) in (2, 4), "expected PATH,X1,Y1,X2,Y2 or PATH,MASK,IGNORE")
+    if len(values) == 2:
+        return image, values
+    x1, y1, x2, y2 = map(float, values)  # as stored: CUB's are x, y, x + w, y + h
+    return image, Box(x1, y1, x2, y2)
