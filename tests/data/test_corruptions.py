@@ -10,11 +10,9 @@ from PIL import Image
 from scipy import ndimage
 
 from cenote.data.corruptions import CORRUPTIONS, corrupt
-from cenote.data.corruptions.blur import blur_along_line, disk, zoom
-from cenote.data.corruptions.elastic import sample_at, smooth
-from cenote.data.corruptions.frost import TEXTURES, ice_texture
-from cenote.data.corruptions.glass import source_pixels
-from cenote.data.corruptions.weather import plasma
+from cenote.data.corruptions.blur import blur_along_line, disk, source_pixels, zoom
+from cenote.data.corruptions.digital import sample_at, smooth
+from cenote.data.corruptions.weather import TEXTURES, ice_texture, plasma
 from cenote.metrics.robustness import ALEXNET_ERRORS
 from tests.data.peer_corruptions import load_peer
 

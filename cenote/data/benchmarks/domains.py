@@ -19,7 +19,7 @@ from .registry import benchmark
 
 FREEDOM = "github.com/NikosEfth/freedom (data/ and set_dataset.py)"
 QUERY_AND_DATABASE = {"query": "query_files.csv", "gallery": "database_files.csv"}
-FULL = {None: "full_files.csv"}
+FULL: dict[str | None, str] = {None: "full_files.csv"}
 # Words of the text queries, where they are not the names of the domains.
 DOMAIN_WORDS = {"real": "photo", "dim": "dimlight", "New": "Today", "Old": "Archive"}
 

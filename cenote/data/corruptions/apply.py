@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -39,35 +40,32 @@ def with_corruption(
     check(short is None or short >= 1, f"short must be at least 1 pixel, got {short}")
     result = dataset.select(range(len(dataset)))
     result.name = f"{dataset.name} ({name} {severity})"
-    result.pixels = CorruptedPixels(dataset, name, severity, seed, short, interpolation)
+    plain = interpolation.partition("-")[0].upper()  # "nearest-exact" is Pillow's nearest
+    # Unknown names such as timm's "random", which is for training, are bicubic, as there.
+    resampling = getattr(Image.Resampling, plain, Image.Resampling.BICUBIC)
+    rows = dataset.all_rows()
+    result.pixels = CorruptedPixels(rows, name, severity, seed, short, resampling)
     if short is not None:
         result.table = dataset.table._replace(boxes=None)
     return result
 
 
+@dataclass
 class CorruptedPixels:
     """Images and masks by row of the table, for `Dataset.pixels`."""
 
-    def __init__(
-        self,
-        dataset: Dataset,
-        name: str,
-        severity: int,
-        seed: int,
-        short: int | None,
-        interpolation: str = "bicubic",
-    ) -> None:
-        self.dataset = dataset.all_rows()
-        self.name, self.severity, self.seed, self.short = name, severity, seed, short
-        plain = interpolation.partition("-")[0].upper()  # "nearest-exact" is Pillow's nearest
-        # Unknown names such as timm's "random", which is for training, are bicubic, as there.
-        self.interpolation = getattr(Image.Resampling, plain, Image.Resampling.BICUBIC)
+    dataset: Dataset
+    name: str
+    severity: int
+    seed: int
+    short: int | None
+    resampling: Image.Resampling
 
     def image(self, row: int) -> Image.Image:
         image = self.dataset.image(row)
         if self.short is not None:
             crop = centre_crop(image.size)
-            image = image.resize(resized(crop, self.short), self.interpolation, box=crop)
+            image = image.resize(resized(crop, self.short), self.resampling, box=crop)
         return corrupt(image, self.name, self.severity, mix_seed(self.seed, row))
 
     def mask(self, row: int) -> Bytes | None:

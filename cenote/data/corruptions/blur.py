@@ -1,4 +1,4 @@
-"""Defocus, motion and zoom blur."""
+"""Defocus, glass, motion and zoom blur."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from torch.nn.functional import interpolate
 from .registry import Array, Bytes, Rng, corruption
 
 Floats = npt.NDArray[np.float32]
+Positions = npt.NDArray[np.int64]
+
+FLAT = np.float32(1e-3)  # added so that truncation keeps the value of a flat area
 
 
 @corruption("blur", order=4)
@@ -28,7 +31,7 @@ def defocus_blur(x: Bytes, severity: int, rng: Rng) -> Array:
     spectrum = fft.rfft2(padded, size) * fft.rfft2(kernel, size)
     blurred = fft.irfft2(spectrum, size)[:, 2 * reach :, 2 * reach :][:, : x.shape[0], : x.shape[1]]
     result: Array = blurred.transpose(1, 2, 0)
-    return result + np.float32(1e-3)  # so that truncation keeps the value of a flat area
+    return result + FLAT
 
 
 @cache
@@ -48,6 +51,48 @@ def disk(radius: int, smoothing: float) -> Floats:
         inside = ndimage.correlate1d(inside, weights, axis, mode="mirror")
     kernel: Floats = (inside / (x**2 + y**2 <= radius**2).sum()).astype(np.float32)
     return kernel
+
+
+@corruption("blur", order=5)
+def glass_blur(x: Bytes, severity: int, rng: Rng) -> Array:
+    """Blur, copy random neighbours several times, blur again."""
+    settings = ((0.7, 1, 2), (0.9, 2, 1), (1, 2, 3), (1.1, 3, 2), (1.5, 4, 2))
+    sigma, reach, rounds = settings[severity - 1]
+    pixels = _smooth(x, sigma).astype(np.uint8)
+    for _ in range(rounds):
+        # Down and across; the upper end is excluded.
+        steps = rng.integers(-reach, reach, (2, *x.shape[:2]))
+        pixels = pixels.reshape(-1, 3)[source_pixels(steps, reach)].reshape(x.shape)
+    return _smooth(pixels, sigma)
+
+
+def source_pixels(steps: Positions, reach: int) -> Positions:
+    """Return (H, W) flat positions of the pixel whose value each pixel ends up with.
+
+    The published loop runs from the last pixel to the first and intends to swap each with the one
+    that is `steps` away. Its assignment, between two views of one array, copies instead: pixel <-
+    neighbour. ImageNet-C was made by copying, so this copies. A pixel whose neighbour was processed
+    before takes what that one had taken: a chain, followed for all pixels at once, twice as far in
+    each iteration.
+    """
+    height, width = steps.shape[1:]
+    y, x = np.mgrid[:height, :width]
+    inside = (y > reach) & (y <= height - reach) & (x > reach) & (x <= width - reach)
+    position = y * width + x
+    target = np.where(inside, position + steps[0] * width + steps[1], position)
+    target = np.minimum(target, height * width - 1)  # for pixels that are not inside
+    processed_before = inside & inside.reshape(-1)[target] & (target > position)
+    # The next pixel of each chain; the end of a chain points to itself.
+    following = np.where(processed_before, target, position).reshape(-1)
+    while not np.array_equal(farther := following[following], following):
+        following = farther
+    return target.reshape(-1)[following].reshape(height, width)
+
+
+def _smooth(x: Bytes, sigma: float) -> Floats:
+    pixels = x.astype(np.float32)
+    blurred: Floats = ndimage.gaussian_filter(pixels, (sigma, sigma, 0), mode="nearest")
+    return blurred + FLAT
 
 
 @corruption("blur", order=6)
@@ -81,16 +126,15 @@ def blur_along_line(x: Floats, radius: int, sigma: float, angle: float) -> Float
 @corruption("blur", order=7)
 def zoom_blur(x: Bytes, severity: int, rng: Rng) -> Array:
     """Average the image and its centre at increasing magnification."""
-    stop, step = ((1.11, 0.01), (1.16, 0.01), (1.21, 0.02), (1.26, 0.02), (1.31, 0.03))[
-        severity - 1
-    ]
+    settings = ((1.11, 0.01), (1.16, 0.01), (1.21, 0.02), (1.26, 0.02), (1.31, 0.03))
+    stop, step = settings[severity - 1]
     # Rounding includes `stop` in some of these, as in the published program.
     factors = np.arange(1, stop, step)
     planes = np.ascontiguousarray(x.transpose(2, 0, 1), np.float32)
     total = planes.copy()
     for factor in factors:
         total += zoom(planes, float(factor))
-    return total.transpose(1, 2, 0) / (len(factors) + 1) + np.float32(1e-3)
+    return total.transpose(1, 2, 0) / (len(factors) + 1) + FLAT
 
 
 def zoom(planes: Floats, factor: float) -> Floats:

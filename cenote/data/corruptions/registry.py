@@ -5,7 +5,7 @@ Perturbations", ICLR 2019. The constants are those of the program that made Imag
 on crops of 224 x 224. They count pixels: the same constants are milder on a larger image
 (`with_corruption(short=...)` resizes images to the model's size first). These follow the image's
 size: elastic_transform's displacements (as published at 224), pixelate's grid, zoom_blur's crops,
-fog's map, contrast's mean. Frost's texture is ours (see frost.py). ImageNet-C also stored every
+fog's map, contrast's mean. Frost's texture is ours (see weather.py). ImageNet-C also stored every
 result as JPEG of quality 85, which is not repeated here.
 """
 
@@ -75,19 +75,14 @@ def find_corruption(name: str, severity: int = 1) -> Corruption:
 
 def corrupt(image: AnyImage, name: str, severity: int = 3, seed: int = 0) -> AnyImage:
     """Return a corrupted copy of an RGB image, uint8 (H, W, 3) or Pillow's."""
-    function = find_corruption(name, severity)
     if isinstance(image, Image.Image):
-        return Image.fromarray(_apply(function, np.asarray(image.convert("RGB")), severity, seed))
-    pixels = np.asarray(image)
-    if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3:
-        kind = f"{type(image).__name__} {pixels.dtype} {pixels.shape}"
-        raise ValueError(f"expected a Pillow image or uint8 (H, W, 3), got {kind}")
-    return _apply(function, pixels, severity, seed)
-
-
-def _apply(function: Corruption, x: Bytes, severity: int, seed: int) -> Bytes:
-    check(x.size, f"an image without pixels cannot be corrupted: {x.shape}")
-    result = function(x, int(severity), np.random.default_rng(seed % 2**64))
+        pixels = np.asarray(image.convert("RGB"))
+        return Image.fromarray(corrupt(pixels, name, severity, seed))
+    function, pixels = find_corruption(name, severity), np.asarray(image)
+    valid = pixels.dtype == np.uint8 and pixels.ndim == 3 and pixels.shape[2] == 3 and pixels.size
+    kind = f"{type(image).__name__} {pixels.dtype} {pixels.shape}"
+    check(valid, f"expected a Pillow image or uint8 (H, W, 3) with pixels, got {kind}")
+    result = function(pixels, int(severity), np.random.default_rng(seed % 2**64))
     if result.dtype != np.uint8:
         result = np.clip(result, 0, 255).astype(np.uint8)  # truncated, not rounded, as published
     return result
