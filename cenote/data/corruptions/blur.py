@@ -86,7 +86,8 @@ def source_pixels(steps: Positions, reach: int) -> Positions:
     following = np.where(processed_before, target, position).reshape(-1)
     while not np.array_equal(farther := following[following], following):
         following = farther
-    return target.reshape(-1)[following].reshape(height, width)
+    sources: Positions = target.reshape(-1)[following].reshape(height, width)
+    return sources
 
 
 def _smooth(x: Bytes, sigma: float) -> Floats:
