@@ -51,7 +51,7 @@ def prepare(folder: Path) -> list[str]:
     from cenote.models import create_model, save_model
 
     world = World.preset("small", images=240, domains=("photo", "sketch"))
-    write_world(world, folder / "world", progress=False, sheet=False)
+    write_world(world, folder / "world", progress=False)
     model = create_model("lite0", "simpool", len(world.labels), pretrained=True)
     model.class_names = list(world.labels)
     save_model(model, folder / "run")

@@ -64,7 +64,9 @@ def run(
             OUT/backgrounds.
         jobs: the number of processes.
     """
+    from ..data import open_dataset
     from ..data.synthetic import World, write_world
+    from ..report.contents import write_contents
 
     settings: dict[str, Any] = {
         "images": images,
@@ -83,10 +85,10 @@ def run(
     changes = {name: value for name, value in settings.items() if value is not None}
     world = World.preset(preset, **changes)
     write_world(world, out, jobs)
+    write_contents(open_dataset(out), out / "sheet.png")
     annotations = f"{out / 'annotations.jsonl'}, {out / 'sheet.png'}"
     print(f"{len(world)} images of {len(world.labels)} classes: {annotations}")
     if variants:
-        from ..data import open_dataset
         from ..data.backgrounds import VARIANTS, write_variants
 
         for message in write_variants(open_dataset(out, "test"), out / "backgrounds", seed):

@@ -26,9 +26,7 @@ THINGS = ("cat", "bird", "sketch", "photo")
 def moved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """world/, clip/, words.txt and index/, as in the folder of a demo, which was moved after that."""
     folder = tmp_path_factory.mktemp("demo") / "old"
-    write_world(
-        World.preset("tiny", images=24), folder / "world", jobs=1, progress=False, sheet=False
-    )
+    write_world(World.preset("tiny", images=24), folder / "world", jobs=1, progress=False)
     torch.manual_seed(0)
     words = Words.of(THINGS, context=8)
     tower = TextTower(len(words), 16, 8, width=16, layers=1, heads=2)

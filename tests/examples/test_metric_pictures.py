@@ -25,7 +25,6 @@ def test_pictures_of_runs(
         tmp_path / "tiles",
         jobs=1,
         progress=False,
-        sheet=False,
     )
     for pool in ("gsp", "gap"):
         save_model(create_model("resnet_micro", pool, 0, embedding_dim=8), tmp_path / pool)

@@ -103,7 +103,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Path:
 
     folder = tmp_path_factory.mktemp("demo")
     plan = World.preset("tiny", images=48, domains=("photo", "sketch"))
-    write_world(plan, folder / "world", jobs=1, progress=False, sheet=False)
+    write_world(plan, folder / "world", jobs=1, progress=False)
     torch.manual_seed(0)
     model = create_model("resnet_micro", "simpool", num_classes=len(plan.labels))
     model.class_names = list(plan.labels)

@@ -12,12 +12,10 @@ from PIL import Image
 
 from ..checks import check
 from ..record import Box, Record
-from .canvas import DENSITIES, SceneCanvas
-from .classes import DISTRACTORS, SHAPES
 from .domains import DOMAINS, FLAT_DOMAINS
 from .paint import COLOURS, RGB, STRETCHES, TEXTURES, Appearance, Pose, paint
 from .rng import DIRECTIONS, PortableRng
-from .scenes import SCENES
+from .scenes import DENSITIES, SCENES, SceneCanvas
 from .settings import (
     SHARED_CLASSES,
     SIZES,
@@ -25,9 +23,10 @@ from .settings import (
     WorldSettings,
     labels,
     make_plan,
-    make_settings,
+    preset_settings,
     subclasses_in,
 )
+from .shapes import DISTRACTORS, SHAPES
 
 SUPERSAMPLING = 2  # painted at twice the size and averaged: soft edges from integer arithmetic
 # Half of an object's longer side, as a fraction of the image's: a single object, or one of several.
@@ -47,7 +46,6 @@ class SyntheticImage:
     mask: Pixels  # (H, W)
     record: Record
     plain_background: Pixels = field(repr=False)  # before the domain is applied
-    domain: str = field(repr=False)
     domain_key: Key = field(repr=False)
 
     @property
@@ -56,25 +54,20 @@ class SyntheticImage:
 
     @cached_property
     def background(self) -> Pixels:
-        return DOMAINS[self.domain](self.plain_background, PortableRng(*self.domain_key))
+        domain = DOMAINS[self.record.domain or ""]
+        return domain(self.plain_background, PortableRng(*self.domain_key))
 
 
 class World:
     """Images that are functions of the settings and their number: `World(images=100).draw(7)`."""
 
-    def __init__(self, images: int = 4000, size: int = 128, seed: int = 0, **settings: Any) -> None:
-        self.settings = make_settings(None, images=images, size=size, seed=seed, **settings)
-
-    @classmethod
-    def of(cls, settings: WorldSettings) -> World:
-        world = cls.__new__(cls)
-        world.settings = settings
-        return world
+    def __init__(self, **settings: Any) -> None:
+        self.settings = WorldSettings(**settings)
 
     @classmethod
     def preset(cls, name: str, **changes: Any) -> World:
         """Return a preset with some settings changed: `World.preset("hard", images=500)`."""
-        return cls.of(make_settings(name, **changes))
+        return cls(**{**preset_settings(name), **changes})
 
     def __len__(self) -> int:
         return self.settings.images
@@ -110,7 +103,7 @@ class World:
         domain_key = (*key, "film")
         pixels = DOMAINS[plan.domain](pixels, PortableRng(*domain_key))
         record = make_record(plan, i, mask)
-        return SyntheticImage(pixels, mask, record, background, plan.domain, domain_key)
+        return SyntheticImage(pixels, mask, record, background, domain_key)
 
 
 def make_record(plan: ImagePlan, i: int, mask: Pixels) -> Record:

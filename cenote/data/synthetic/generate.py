@@ -18,10 +18,8 @@ from ..files import write_atomically
 from ..images import BadImage, open_raw
 from ..processes import available_cores, map_in_processes
 from ..record import Record
-from ..table import natural
 from .drawing import Pixels, World, make_record
-from .settings import WorldSettings, make_settings
-from .sheet import draw_sheet
+from .settings import WorldSettings
 
 T = TypeVar("T")
 VERSION = 1  # of the drawing: changes when the same settings give other pixels
@@ -31,42 +29,31 @@ PALETTE = (0, 0, 0, 236, 120, 80, 92, 170, 220, 240, 210, 90, 140, 200, 120)
 
 
 class SyntheticPixels:
-    """Images (N, H, W, 3) and masks (N, H, W) of a world; the masks number the objects from 1."""
+    """Image (H, W, 3) and mask (H, W) of each row; the masks number the objects from 1."""
 
-    def __init__(self, images: Pixels, masks: Pixels) -> None:
-        self.images, self.masks = images, masks
+    def __init__(self, layers: list[tuple[Pixels, Pixels]]) -> None:
+        self.layers = layers
 
     def image(self, row: int) -> Image.Image:
-        return Image.fromarray(self.images[row])
+        return Image.fromarray(self.layers[row][0])
 
     def mask(self, row: int) -> Pixels:
-        return np.asarray(self.masks[row] > 0, np.uint8)
+        return np.asarray(self.layers[row][1] > 0, np.uint8)
 
 
 def world(
-    source: str | World | WorldSettings,
-    jobs: int | None = None,
-    progress: bool = True,
-    **changes: Any,
+    source: str | World, jobs: int | None = None, progress: bool = True, **changes: Any
 ) -> Dataset:
-    """Draw a world into memory: `world("world/small")`, `world("tiny", seed=1)`, `world(World())`."""
+    """Draw a world into memory: `world("tiny", seed=1)`, `world(World(images=10))`."""
     name = "world"
     if isinstance(source, str):
         name = f"world/{source.removeprefix('world/')}"
         source = World.preset(source, **changes)
-    elif changes:
-        raise ValueError(f"settings ({', '.join(changes)}) can only change a preset")
-    if isinstance(source, WorldSettings):
-        source = World.of(source)
-    side = source.settings.size
-    images = np.empty((len(source), side, side, 3), np.uint8)
-    masks, records = np.empty((len(source), side, side), np.uint8), []
-    drawings = for_each_image(_draw, source, len(source), jobs, progress)
-    for i, (pixels, mask, record) in enumerate(drawings):
-        images[i], masks[i] = pixels, mask
-        records.append(record)
-    dataset = pack(records, Path(), name)
-    dataset.pixels = SyntheticPixels(images, masks)
+    else:
+        check(not changes, f"settings ({', '.join(changes)}) can only change a preset")
+    drawings = list(for_each_image(_draw, source, len(source), jobs, progress))
+    dataset = pack((record for _, _, record in drawings), Path(), name)
+    dataset.pixels = SyntheticPixels([(pixels, mask) for pixels, mask, _ in drawings])
     return dataset
 
 
@@ -75,24 +62,19 @@ def _draw(source: World, i: int) -> tuple[Pixels, Pixels, Record]:
     return drawn.pixels, drawn.mask, drawn.record
 
 
-def write_world(
-    source: World, out: Path, jobs: int | None = None, progress: bool = True, sheet: bool = True
-) -> None:
-    """Write OUT/images, OUT/masks, annotations.jsonl, classes.txt, world.json and sheet.png.
+def write_world(source: World, out: Path, jobs: int | None = None, progress: bool = True) -> None:
+    """Write OUT/images, OUT/masks, annotations.jsonl, classes.txt and world.json.
 
     It can be stopped and resumed, and images can be added to a finished world.
     """
     out = Path(out)
     _prepare(source, out)
-    records = for_each_image(_write, (source, out), len(source), jobs, progress)
-    lines = [_annotation(record) for record in records]
-    if sheet:
-        with write_atomically(out / "sheet.png") as path:
-            draw_sheet(source).save(path)
-    classes = sorted({line["label"] for line in lines}, key=natural)
+    records = list(for_each_image(_write, (source, out), len(source), jobs, progress))
+    classes = sorted({record.label or "" for record in records})
     _write_text(out / "classes.txt", "".join(f"{label}\n" for label in classes))
     # The list is written last: if it exists, the world is complete.
-    _write_text(out / "annotations.jsonl", "".join(f"{json.dumps(line)}\n" for line in lines))
+    lines = (f"{json.dumps(_annotation(record))}\n" for record in records)
+    _write_text(out / "annotations.jsonl", "".join(lines))
 
 
 def read_settings(out: Path) -> WorldSettings:
@@ -106,7 +88,7 @@ def read_settings(out: Path) -> WorldSettings:
         raise ValueError(message) from error
     check(version == VERSION, f"{path} has version {version}, not {VERSION}: choose another folder")
     values = {key: tuple(v) if isinstance(v, list) else v for key, v in values.items()}
-    return make_settings(None, **values)
+    return WorldSettings(**values)
 
 
 def _prepare(source: World, out: Path) -> None:
@@ -116,15 +98,15 @@ def _prepare(source: World, out: Path) -> None:
     if (out / "world.json").is_file():
         existing = read_settings(out).as_json()
         different = [k for k in settings if k != "images" and settings[k] != existing[k]]
-        if different:
-            names = ", ".join(different)
-            raise ValueError(f"{out} has a world with another {names}: choose another folder")
+        names, images = ", ".join(different), existing["images"]
+        check(not different, f"{out} has a world with another {names}: choose another folder")
         check(
-            settings["images"] >= existing["images"],
-            f"{out} has a world of {existing['images']} images, more than {settings['images']}",
+            settings["images"] >= images,
+            f"{out} has a world of {images} images, more than {settings['images']}",
         )
-    elif out.is_dir() and any(out.iterdir()):
-        raise ValueError(f"{out} is not empty and contains no world: choose another folder")
+    else:
+        empty = not out.is_dir() or not any(out.iterdir())
+        check(empty, f"{out} is not empty and contains no world: choose another folder")
     _write_text(out / "world.json", json.dumps({"version": VERSION, **settings}, indent=1) + "\n")
 
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 from ...options import suggest
 from ..checks import check
-from .canvas import DENSITIES
-from .classes import SHAPES, caption
 from .domains import DOMAINS
 from .paint import COLOURS, STRETCHES, TEXTURES
 from .rng import PortableRng
-from .scenes import SCENES
-from .shapes import SUBCLASSES
+from .scenes import DENSITIES, SCENES
+from .shapes import SHAPES, SUBCLASSES
 
 SHARED_CLASSES = 4  # classes of a collage that every image may show, as distraction
 SIZES = ("small", "medium", "large")
@@ -22,6 +20,12 @@ COUNTS = ("1", "2", "3", "4")
 # 70, 10 and 20 % of the images; of subclasses, two, one and two.
 SPLIT_CYCLE = ["train", "train", "test", "train", "val", "train", "train", "test", "train", "train"]
 SPLIT_OF_SUBCLASS = ("train", "train", "val", "test", "test")
+LIMITS = {
+    **dict.fromkeys(("bias", "test_bias", "occlusion"), (0, 1)),
+    **{"images": (1, 10**9), "size": (32, 1024), "distractors": (0, 20)},
+}
+NUMBERS = {"2": "two", "3": "three", "4": "four"}
+SURROUNDINGS = {"sparse": ", with little around", "medium": "", "dense": ", with much around"}
 ATTRIBUTES = {
     "colour": tuple(COLOURS),
     "size": SIZES,
@@ -61,23 +65,16 @@ class WorldSettings:
             object.__setattr__(self, key, weights)
             valid = len(weights) == n and all(0 <= w < 1e9 for w in weights) and sum(weights) > 0
             check(valid, f"{key} must be {n} weights that are not all zero, got {weights}")
-        for key in ("bias", "test_bias", "occlusion"):
+        for key, (low, high) in LIMITS.items():
             value = getattr(self, key)
-            check(0 <= value <= 1, f"{key} must be between 0 and 1, got {value}")
-        check(self.images >= 1, f"images must be at least 1, got {self.images}")
-        low = 64 if self.collage else 32
-        check(low <= self.size <= 1024, f"size must be {low} to 1024 pixels, got {self.size}")
+            check(low <= value <= high, f"{key} must be {low} to {high}, got {value}")
         check(self.size % 2 == 0, f"size must be even, got {self.size}")
-        check(0 <= self.distractors <= 20, f"distractors must be 0 to 20, got {self.distractors}")
         check(self.fine or not self.unseen, "unseen=True requires fine=True")
-        check(
-            self.unseen or not self.collage,
-            "collage=True requires unseen=True (a world of an older version: generate it again)",
-        )
-        check(
-            not self.collage or len(self.classes) > SHARED_CLASSES,
-            f"a collage needs more than {SHARED_CLASSES} classes",
-        )
+        if self.collage:
+            check(self.unseen, "collage=True requires unseen=True")
+            check(self.size >= 64, f"a collage has at least 64 pixels, got size {self.size}")
+            more = len(self.classes) > SHARED_CLASSES
+            check(more, f"a collage needs more than {SHARED_CLASSES} classes")
 
     def as_json(self) -> dict[str, Any]:
         """Return the settings with lists in place of tuples."""
@@ -100,17 +97,12 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-def make_settings(preset: str | None, **changes: Any) -> WorldSettings:
-    """Return a preset (`small` or `world/small`) with some settings changed."""
-    name = (preset or "").removeprefix("world/")
-    if preset is not None:
-        presets = ", ".join(f"world/{preset}" for preset in PRESETS)
-        check(name in PRESETS, f"no world '{preset}'{suggest(name, PRESETS)}: {presets}")
-    names = sorted(field.name for field in fields(WorldSettings))
-    for key in changes:
-        message = f"a world has no setting '{key}'{suggest(key, names)}: {', '.join(names)}"
-        check(key in names, message)
-    return WorldSettings(**{**PRESETS.get(name, {}), **changes})
+def preset_settings(preset: str) -> dict[str, Any]:
+    """Return the settings of a preset: `small` or `world/small`."""
+    name = preset.removeprefix("world/")
+    names = ", ".join(f"world/{name}" for name in PRESETS)
+    check(name in PRESETS, f"no world '{preset}'{suggest(name, PRESETS)}: {names}")
+    return PRESETS[name]
 
 
 def _select(key: str, value: Any, available: list[str]) -> tuple[str, ...]:
@@ -120,12 +112,11 @@ def _select(key: str, value: Any, available: list[str]) -> tuple[str, ...]:
         count = int(names[0])
         check(1 <= count <= len(available), f"{key} must be 1 to {len(available)}, got {count}")
         return tuple(available[:count])
-    singular = "class" if key == "classes" else key.removesuffix("s")
     for name in names:
         hint = suggest(name, available)
-        check(name in available, f"no {singular} '{name}'{hint}: {', '.join(available)}")
-    check(bool(names), f"{key}: give at least one of {', '.join(available)}")
-    check(len({*names}) == len(names), f"{key}: give each only once, got {', '.join(names)}")
+        check(name in available, f"no '{name}' in {key}{hint}: {', '.join(available)}")
+    different = 0 < len(names) == len({*names})
+    check(different, f"{key} must be one or more different names, got {', '.join(names)}")
     return tuple(names)
 
 
@@ -153,7 +144,18 @@ class ImagePlan:
 
     @property
     def caption(self) -> str:
-        return caption(self.family, self.subclass, self.attributes)
+        """Caption like "two small slim red striped crested birds in a meadow".
+
+        The usual values are omitted: medium, regular, plain.
+        """
+        values = (self.size, self.shape, self.colour, self.texture, self.subclass)
+        words = [value for value in values if value not in ("medium", "regular", "plain")]
+        shape = SHAPES[self.family]
+        number, noun = NUMBERS.get(self.count), shape.plural
+        if number is None:
+            number, noun = "an" if words[0][0] in "aeiou" else "a", shape.name
+        place = SCENES[self.scene][0] + SURROUNDINGS[self.density]
+        return f"{number} {' '.join([*words, noun])} {place}"
 
     def changed(self, changes: dict[str, str]) -> ImagePlan:
         """Return the same plan with other attributes."""
@@ -200,16 +202,12 @@ def subclasses_in(settings: WorldSettings, family: str, split: str) -> list[str]
     return [SHAPES[family].subclasses[k] for k, name in splits if name == split]
 
 
+@lru_cache(64)
 def home_scenes(settings: WorldSettings) -> list[str]:
     """Return the home scene of each label; every scene is home to equally many labels."""
-    return _home_scenes(settings.seed, settings.scenes, len(labels(settings)))
-
-
-@lru_cache(64)
-def _home_scenes(seed: int, scenes: tuple[str, ...], count: int) -> list[str]:
-    order = PortableRng(seed, "homes").shuffled(range(count))
-    shuffled = PortableRng(seed, "scenes").shuffled(scenes)
-    return [shuffled[k % len(shuffled)] for k in order]
+    order = PortableRng(settings.seed, "homes").shuffled(range(len(labels(settings))))
+    scenes = PortableRng(settings.seed, "scenes").shuffled(settings.scenes)
+    return [scenes[k % len(scenes)] for k in order]
 
 
 @lru_cache(1024)

@@ -1,11 +1,14 @@
-"""Shapes as lists of filled polygons; shapes.txt declares them with the functions below."""
+"""Classes of objects as lists of filled polygons; shapes.txt declares them with functions of this file."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from importlib.resources import files
+from itertools import zip_longest
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -208,3 +211,69 @@ def badges(x: float, y: float, r: float) -> dict[str, Polygons]:
         ),
         "smiling": (disc, curve("ink", r * 0.35, *smile)),
     }
+
+
+FUNCTIONS: dict[str, Any] = {
+    function.__name__: function
+    for function in (poly, box, oval, blob, line, curve, star, eye, wheel, window, legs, leaf)
+}
+
+
+def _read_shapes() -> dict[str, list[ObjectShape]]:
+    """Read the shapes of each group; the file's first lines describe its format."""
+    text = (files(__package__) / "shapes.txt").read_text("utf-8")
+    groups: dict[str, list[ObjectShape]] = {}
+    for section in text.partition("\n\n")[2].split("[")[1:]:
+        title, _, paragraphs = section.partition("]\n\n")
+        groups[title] = [_parse_shape(text) for text in paragraphs.strip().split("\n\n")]
+    return groups
+
+
+def _parse_shape(text: str) -> ObjectShape:
+    body, *marks = text.split("\n  + ")
+    header, _, lines = body.partition("\n")
+    name, _, options = header.partition(":")
+    words = options.split()
+    subclasses = {}
+    for mark in marks:
+        key, _, polygons = mark.partition("\n")
+        subclasses[key] = tuple(_parse_polygons(polygons.splitlines()))
+    if "spot" in words:
+        x, y, radius = map(int, words[1:4])
+        for key, badge in badges(x, y, radius).items():
+            if len(subclasses) < SUBCLASSES - 1:
+                subclasses[key] = badge
+    plural = words[words.index("plural") + 1] if "plural" in words else f"{name}s"
+    outline = tuple(_parse_polygons(lines.splitlines()))
+    return ObjectShape(name, outline, subclasses, "any-orientation" not in words, plural)
+
+
+def _parse_polygons(lines: list[str]) -> Iterator[Any]:
+    mirrored_polygons: Polygons = ()
+    for line, following in zip_longest(lines, lines[1:], fillvalue=""):
+        word, *values = line.split()
+        if word == "mirrored":
+            continue
+        polygons = FUNCTIONS[word](*map(_number, values))
+        if isinstance(polygons, RolePolygon):
+            polygons = (polygons,)
+        if not line.startswith("      "):
+            yield from polygons
+            continue
+        mirrored_polygons += polygons
+        if not following.startswith("      "):
+            yield from mirrored(*mirrored_polygons)
+            mirrored_polygons = ()
+
+
+def _number(text: str) -> int | float | str:
+    if not text[-1].isdigit():
+        return text
+    return float(text) if "." in text else int(text)
+
+
+_groups = _read_shapes()
+DISTRACTORS = _groups.pop("distractors")
+# One of each group in turn: a world of few classes has some of every kind.
+_rows = zip_longest(*_groups.values())
+SHAPES = {shape.name: shape for row in _rows for shape in row if shape is not None}
