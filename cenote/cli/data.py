@@ -51,11 +51,10 @@ def run(
             "name a folder, a list or NAME:FOLDER; --list shows the published data sets"
         )
     from cenote.data import open_dataset, write_atomically
-    from cenote.data.inspection import inspect_dataset
-    from cenote.data.inspection_text import report_text
+    from cenote.data.inspection import inspect_dataset, report_text
 
     dataset = open_dataset(data, split)
-    report = inspect_dataset(dataset, all, workers, progress=True)
+    report = inspect_dataset(dataset, all, workers)
     if json:
         print(to_json.dumps(report.as_json(), indent=2, ensure_ascii=False))
     else:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,11 +18,11 @@ from PIL import Image
 from .checks import LayoutError, check, check_entries, read_json
 from .dataset import Dataset, pack
 from .images import BadImage, read_image
-from .polygons import SegmentationsBuilder
 from .record import SPLITS, Box, Problem, Record
-from .table import Strings
+from .table import Strings, StringsBuilder
 
 Object = Mapping[str, Any]
+Mask = npt.NDArray[np.bool_]
 
 
 class CocoFile(NamedTuple):
@@ -32,23 +34,17 @@ class CocoFile(NamedTuple):
     only: Sequence[int] | None = None  # ids of the images to read, in this order
 
 
-def read_coco(
-    json_path: Path,
-    images: Path | None = None,
-    name: str | None = None,
-    captions: Path | None = None,
-) -> Dataset:
+def read_coco(path: Path, images: Path | None = None, captions: Path | None = None) -> Dataset:
     """Read one JSON file; masks are drawn when they are read, 255 where there is only a crowd.
 
     `images` is the folder that the file names are relative to; by default the usual ones are
     tried. Several captions of an image are separated by newlines. The split is taken from the
     file's name, as in instances_val2017.json.
     """
-    path = Path(json_path)
     folder = path.resolve().parent
     if folder.name == "annotations":
         folder = folder.parent
-    return read_coco_files([CocoFile(path, images, captions)], name or folder.name)
+    return read_coco_files([CocoFile(path, images, captions)], folder.name)
 
 
 def read_coco_files(files: Sequence[CocoFile], name: str) -> Dataset:
@@ -59,11 +55,12 @@ def read_coco_files(files: Sequence[CocoFile], name: str) -> Dataset:
     classes = list(dict.fromkeys(names[number] for number in sorted(names)))
     reader = _CocoReader(root)
     dataset = pack(reader.records(sources), root, name, classes)
-    if not len(dataset):
-        problems = dataset.problems or ["none listed"]
-        raise ValueError(f"{files[0].path} contains no image: {problems[0]}")
-    if reader.segmentations.rows:
-        dataset.pixels = _CocoPixels(root, dataset.table.image, reader)
+    problems = dataset.problems or ["none listed"]
+    check(len(dataset), f"{files[0].path} contains no image: {problems[0]}")
+    segmentations = reader.segmentations.build(len(dataset))
+    if segmentations is not None:
+        sizes = np.array(reader.sizes).reshape(-1, 2)
+        dataset.pixels = _CocoPixels(root, dataset.table.image, segmentations, sizes)
     return dataset
 
 
@@ -99,11 +96,11 @@ class _Annotations:
 
 
 class _CocoReader:
-    """Makes the records; collects segmentations and sizes on the way."""
+    """Makes the records; collects segmentations (as JSON) and sizes on the way."""
 
     def __init__(self, root: Path) -> None:
-        self.root, self.rows = root, 0
-        self.segmentations, self.sizes = SegmentationsBuilder(), array("q")
+        self.root = root
+        self.segmentations, self.sizes = StringsBuilder(), array("q")
 
     def records(self, sources: Sequence[_Annotations]) -> Iterator[Record | Problem]:
         for source in sources:
@@ -118,48 +115,54 @@ class _CocoReader:
                     yield Problem(f"{source.path}: image {image['id']} has no file_name")
 
     def _record(self, source: _Annotations, image: Object, path: str) -> Iterator[Record | Problem]:
-        boxes, captions = [], []
+        boxes, captions, segmentations = [], [], []
         for annotation in source.by_image.get(image["id"], ()):
             try:
                 if "caption" in annotation:
                     captions.append(" ".join(str(annotation["caption"]).split()))
                     continue
                 boxes.append(_box(annotation, source.categories))
-                if annotation.get("segmentation"):
-                    crowd = boxes[-1].crowd
-                    self.segmentations.add(self.rows, annotation["segmentation"], crowd)
+                parts = _segmentation(annotation.get("segmentation") or [])
+                segmentations += [(part, boxes[-1].crowd) for part in parts]
             except (ValueError, TypeError, LookupError) as error:
                 reason = f"{error} is missing" if isinstance(error, KeyError) else error
                 number = annotation.get("id")
                 yield Problem(f"{source.path}: annotation {number} of {path}: {reason}")
+        if segmentations:
+            self.segmentations.put(len(self.sizes) // 2, json.dumps(segmentations))
         self.sizes.extend(int(image.get(side) or 0) for side in ("height", "width"))
-        self.rows += 1
         caption = "\n".join(captions) or None
         yield Record(path, split=source.split, boxes=tuple(boxes), caption=caption)
 
 
-class _CocoPixels:
+class _CocoPixels(NamedTuple):
     """Images from their files, masks from their segmentations."""
 
-    files = True
-
-    def __init__(self, root: Path, paths: Strings, reader: _CocoReader) -> None:
-        self.root, self.paths = root, paths
-        self.segmentations = reader.segmentations.build(reader.rows)
-        self.sizes = np.array(reader.sizes).reshape(-1, 2)
+    root: Path
+    paths: Strings
+    segmentations: Strings
+    sizes: npt.NDArray[np.int64]  # (N, 2) height and width, 0 where the file does not say
+    files: bool = True
 
     def image(self, row: int) -> Image.Image:
         return read_image(self.root / (self.paths[row] or ""))
 
     def mask(self, row: int) -> npt.NDArray[np.uint8] | None:
-        height, width = (int(side) for side in self.sizes[row])
+        """Draw a mask: 0 background, 1 object, 255 crowd without object; None if it has none."""
+        text = self.segmentations[row]
+        if text is None:
+            return None
+        height, width = self.sizes[row].tolist()
         if not (height and width):
             width, height = self.image(row).size
+        union = np.zeros((height, width), np.uint8)
         try:
-            return self.segmentations.mask(row, height, width)
+            for segmentation, crowd in json.loads(text):
+                union[_draw(segmentation, height, width) & (union != 1)] = 255 if crowd else 1
         except ValueError as error:
             path = self.root / (self.paths[row] or "")
             raise BadImage(path, f"a segmentation does not fit: {error}") from error
+        return union
 
 
 def _box(annotation: Object, categories: Mapping[int, str]) -> Box:
@@ -173,14 +176,12 @@ def _box(annotation: Object, categories: Mapping[int, str]) -> Box:
 
 def _read_content(path: Path) -> dict[str, Any]:
     content = read_json(path)
-    if isinstance(content, dict) and "images" in content:
-        return content
-    kind = f"a {type(content).__name__}"
-    if isinstance(content, dict):
-        kind = ", ".join(list(content)[:6])
-    raise ValueError(
-        f"{path} is not COCO's: expected an object with images and annotations, found {kind}"
+    kind = ", ".join(list(content)[:6]) if isinstance(content, dict) else type(content).__name__
+    check(
+        isinstance(content, dict) and "images" in content,
+        f"{path} is not COCO's: expected an object with images and annotations, found {kind}",
     )
+    return content  # type: ignore[no-any-return]
 
 
 def _file_name(image: Object) -> str | None:
@@ -209,3 +210,82 @@ def _find_images(path: Path, listed: Sequence[Object]) -> Path:
             return folder
     tried = ", ".join(str(os.path.relpath(folder, parent)) for folder in folders)
     raise LayoutError(f"{path}: its images were not found: no {names[0]} in {tried} beside it")
+
+
+# Segmentations: polygons, or lengths of runs.
+
+
+def _segmentation(value: Any) -> list[Any]:
+    """Return the polygons, or one object of run lengths; anything else is a ValueError."""
+    if isinstance(value, dict):
+        height, width = (int(side) for side in value["size"])
+        counts = value["counts"]
+        runs = unpack_runs(counts) if isinstance(counts, str) else [int(n) for n in counts]
+        return [{"size": (height, width), "counts": runs}]
+    check(isinstance(value, list), f"neither polygons nor run lengths but {str(value)[:40]}")
+    for polygon in value:
+        # NaN and infinity show in the sum.
+        pairs = len(polygon) % 2 == 0 and isfinite(sum(polygon))
+        check(pairs, f"a polygon needs pairs of numbers, got {str(polygon)[:40]}")
+    return [polygon for polygon in value if len(polygon) >= 6]  # fewer corners enclose nothing
+
+
+def _draw(segmentation: Any, height: int, width: int) -> Mask:
+    if isinstance(segmentation, list):
+        corners = np.array(segmentation, np.float32).reshape(-1, 2)
+        return fill_polygon(corners, height, width)
+    rows, columns = segmentation["size"]
+    sizes = f"{columns} x {rows} pixels, not {width} x {height}"
+    check((rows, columns) == (height, width), f"its run lengths are for {sizes}")
+    return read_runs(np.array(segmentation["counts"], np.int64), height, width)
+
+
+def fill_polygon(corners: npt.NDArray[np.floating[Any]], height: int, width: int) -> Mask:
+    """Fill the pixels whose centre, at .5, is inside of the (N, 2) corners x, y (even-odd rule)."""
+    (x1, y1), (x2, y2) = corners.astype(float).T, np.roll(corners, -1, axis=0).astype(float).T
+    # The rows whose centre line an edge crosses: its upper end is included, its lower end is not,
+    # so that corners count once.
+    first_row = _first_centre(np.minimum(y1, y2), height)
+    counts = _first_centre(np.maximum(y1, y2), height) - first_row
+    edge = np.repeat(np.arange(len(x1)), counts)
+    row = np.arange(counts.sum()) - np.repeat(counts.cumsum() - counts, counts) + first_row[edge]
+    crossing = x1[edge] + (row + 0.5 - y1[edge]) * (x2 - x1)[edge] / (y2 - y1)[edge]
+    column = _first_centre(crossing, width)
+    # Inside: an odd number of edges to the left.
+    crossings = np.bincount(row * (width + 1) + column, minlength=height * (width + 1))
+    odd = crossings.reshape(height, width + 1).cumsum(axis=1)[:, :width] % 2
+    return odd.astype(bool)
+
+
+def _first_centre(position: npt.NDArray[np.float64], size: int) -> npt.NDArray[np.int64]:
+    """Return the first pixel whose centre is not before this position."""
+    return np.clip(np.ceil(position - 0.5), 0, size).astype(np.int64)
+
+
+def read_runs(counts: npt.NDArray[np.int64], height: int, width: int) -> Mask:
+    """Decode lengths of runs of 0, 1, 0, ... down the columns."""
+    fit = (counts >= 0).all() and counts.sum() == height * width
+    check(fit, f"its runs cover {counts.sum()} pixels, the image has {height * width}")
+    values = np.arange(len(counts)) % 2 == 1
+    return np.repeat(values, counts).reshape(width, height).T
+
+
+def unpack_runs(text: str) -> list[int]:
+    """Decompress run lengths: five bits per character, from "0" on; the sixth bit means "more".
+
+    From the fourth run on, the difference to the run two before is stored, in two's complement.
+    """
+    runs: list[int] = []
+    value = shift = 0
+    for character in text:
+        bits = ord(character) - 48
+        check(0 <= bits < 64, f"{character!r} is not a character of compressed run lengths")
+        value |= (bits & 31) << shift
+        shift += 5
+        if not bits & 32:
+            if bits & 16:
+                value -= 1 << shift
+            runs.append(value + (runs[-2] if len(runs) > 2 else 0))
+            value = shift = 0
+    check(not shift, "it ends in the middle of a run")
+    return runs

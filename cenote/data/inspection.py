@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import sys
+import textwrap
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,10 +15,11 @@ import numpy.typing as npt
 from PIL import Image
 
 from .dataset import Dataset, images_are_files
-from .digests import digests
+from .digests import digest_of
+from .ground_truth import mask_of
 from .images import BadImage
 from .processes import available_cores, map_in_processes
-from .table import Categories, Strings
+from .table import Categories
 
 MAX_OPENED = 20_000  # images; of a larger data set a sample is opened
 MIN_FOR_WORKERS = 64  # images that are opened sooner than processes are started
@@ -28,6 +28,8 @@ NO_SPLIT = "(no split)"
 DEEP_MODES = ("I", "F", "I;16", "I;16B", "I;16L", "I;16N")
 TRANSPARENT_MODES = ("LA", "La", "PA", "RGBA", "RGBa")
 SAME_FORMAT = {"MPO": "JPEG", "DIB": "BMP"}
+WIDTH, INDENT = 100, 14  # of the text, in characters
+MAX_LISTED = 8  # items of a list in the text; the JSON report has all
 
 Ints = npt.NDArray[np.int64]
 
@@ -130,29 +132,22 @@ class DatasetReport:
 
 
 def inspect_dataset(
-    dataset: Dataset, all: bool = False, workers: int | None = None, progress: bool = False
+    dataset: Dataset, all: bool = False, workers: int | None = None
 ) -> DatasetReport:
     """Count everything and open every image; unless `all`, of more than 20,000 a fixed sample."""
     from tqdm import tqdm
 
     report = _count(dataset)
-    positions = sample_positions(len(dataset), None if all else MAX_OPENED)
-    inspections = tqdm(
-        inspect_images(dataset, positions, workers),
-        total=len(positions),
-        unit="image",
-        disable=None if progress else True,
-        delay=1,
-        leave=False,
-        file=sys.stderr,
-    )
-    _add_inspections(report, list(inspections), dataset)
+    positions = sample_positions(len(dataset), len(dataset) if all else MAX_OPENED)
+    inspections = inspect_images(dataset, positions, workers)
+    bar = tqdm(inspections, unit="image", disable=None, delay=1, leave=False, total=len(positions))
+    _add_inspections(report, list(bar), dataset)
     return report
 
 
-def sample_positions(n: int, limit: int | None) -> list[int]:
+def sample_positions(n: int, limit: int) -> list[int]:
     """Return all positions, or a random sample of `limit`, always the same."""
-    if limit is None or n <= limit:
+    if n <= limit:
         return list(range(n))
     return [int(p) for p in np.sort(np.random.default_rng(0).choice(n, limit, replace=False))]
 
@@ -163,18 +158,19 @@ def sample_positions(n: int, limit: int | None) -> list[int]:
 def _count(dataset: Dataset) -> DatasetReport:
     table, labels = dataset.table, dataset.labels
     box_labels, boxes_per_image = _count_boxes(dataset)
+    captions = [] if table.caption is None else [table.caption[row] for row in dataset.rows]
     return DatasetReport(
         name=dataset.name,
         root=str(dataset.root),
         images=len(dataset),
         unlabelled=int((labels < 0).sum()),
-        splits=_count_splits(dataset, labels),
+        splits=_count_splits(dataset),
         balance=class_balance(labels, dataset.classes),
         box_balance=class_balance(box_labels, dataset.classes),
         with_boxes=int((boxes_per_image > 0).sum()),
         boxes=int(boxes_per_image.sum()),
         with_masks=int(dataset.has_masks.sum()),
-        with_captions=_count_present(table.caption, dataset.rows),
+        with_captions=sum(caption is not None for caption in captions),
         domains=_count_names(dataset.domains),
         attributes={key: _count_names(dataset.attribute(key)) for key in table.attributes},
         queries=_count_queries(dataset),
@@ -203,17 +199,16 @@ def class_balance(labels: Ints, classes: list[str]) -> Balance | None:
     )
 
 
-def _count_splits(dataset: Dataset, labels: Ints) -> dict[str, SplitCounts]:
-    splits = dataset.table.split.select(dataset.rows)
-    codes = {name: code for code, name in enumerate(splits.names)}
-    classes = {name: np.unique(labels[splits.codes == code]) for name, code in codes.items()}
-    train = classes.get("train", np.zeros(0, np.int64))
+def _count_splits(dataset: Dataset) -> dict[str, SplitCounts]:
+    column, labels = dataset.table.split.select(dataset.rows), dataset.labels
+    names = np.array([*column.names, NO_SPLIT])[column.codes]  # code -1 is the last name
+    train = {*labels[names == "train"].tolist()} - {-1}
     counts = {}
-    for split, images in dataset.splits.items():
-        present = np.unique(labels[splits.codes == codes.get(split or "", -1)])
-        present = present[present >= 0]
-        unseen = len(np.setdiff1d(present, train)) if (train >= 0).any() else 0
-        counts[split or NO_SPLIT] = SplitCounts(images, len(present), unseen)
+    for name, images in dataset.splits.items():
+        split = name or NO_SPLIT
+        classes = {*labels[names == split].tolist()} - {-1}
+        unseen = len(classes - train) if train else 0
+        counts[split] = SplitCounts(images, len(classes), unseen)
     return counts
 
 
@@ -232,12 +227,6 @@ def _count_names(column: Categories) -> dict[str, int]:
     return {name: int(n) for name, n in zip(column.names, counts, strict=True) if n}
 
 
-def _count_present(column: Strings | None, rows: Ints) -> int:
-    if column is None:
-        return 0
-    return len(rows) if column.present is None else int(column.present[rows].sum())
-
-
 def _count_queries(dataset: Dataset) -> dict[str, int]:
     """Return the number of queries and of correct answers of each kind."""
     if not dataset.queries:
@@ -253,17 +242,15 @@ def _count_queries(dataset: Dataset) -> dict[str, int]:
 
 
 class ImageInspection(NamedTuple):
-    """Facts about one image; if `reason` says why it cannot be read, nothing else is known."""
+    """Facts about one image."""
 
     position: int
-    reason: str | None = None
-    size: tuple[int, int] = (0, 0)  # upright
-    content: int | str = 0  # bytes of the file, or the hash of the pixels without a file
+    size: tuple[int, int] | None = None  # upright; None: it cannot be read
+    digest: bytes = b""  # of the file, or of the pixels without a file
     format: str | None = None
     odd: tuple[str, ...] = ()  # unusual but handled
-    mask_problem: str | None = None
     has_mask: bool = False
-    box_problems: tuple[str, ...] = ()
+    problems: tuple[tuple[str, str], ...] = ()  # a list of the report, and the reason
 
 
 def inspect_images(
@@ -277,43 +264,33 @@ def inspect_images(
     return map_in_processes(_inspect, dataset, positions, workers)
 
 
-def find_duplicates(dataset: Dataset, inspections: Iterable[ImageInspection]) -> list[list[int]]:
-    """Return groups of images with the same bytes; only files of equal length are read again."""
-    groups = _group((i.content, i.position) for i in inspections if i.reason is None)
-    if not images_are_files(dataset.pixels):
-        return sorted(groups)
-    candidates = sorted(position for group in groups for position in group)
-    hashed = zip(digests(dataset.select(candidates)), candidates, strict=True)
-    return sorted(_group((digest, position) for digest, position in hashed if digest))
-
-
-def _group(items: Iterable[tuple[Any, int]]) -> list[list[int]]:
-    """Return the positions that share a key with another position."""
-    groups: dict[Any, list[int]] = {}
-    for key, position in items:
-        groups.setdefault(key, []).append(position)
-    return [group for group in groups.values() if len(group) > 1]
+def find_duplicates(inspections: Iterable[ImageInspection]) -> list[list[int]]:
+    """Return groups of images with the same bytes."""
+    groups: dict[bytes, list[int]] = {}
+    for inspection in inspections:
+        groups.setdefault(inspection.digest, []).append(inspection.position)
+    return sorted(group for group in groups.values() if len(group) > 1)
 
 
 def _inspect(dataset: Dataset, position: int) -> ImageInspection:
     try:
         image = dataset.image(position)
     except BadImage as error:
-        return ImageInspection(position, error.reason)
-    has_mask, mask_problem = _check_mask(dataset, position, image.size)
-    inspection = ImageInspection(
-        position,
-        size=image.size,
-        mask_problem=mask_problem,
-        has_mask=has_mask,
-        box_problems=tuple(_check_boxes(dataset, position, image.size)),
-    )
+        return ImageInspection(position, problems=(("broken", error.reason),))
+    problems = [("box_faults", text) for text in _check_boxes(dataset, position, image.size)]
+    has_mask = True
+    try:
+        has_mask = mask_of(dataset, position, image.size) is not None
+    except BadImage as error:
+        reason = error.reason if error.path == dataset.path(position) else str(error)
+        problems.append(("mask_faults", reason))
+    inspection = ImageInspection(position, image.size, has_mask=has_mask, problems=tuple(problems))
     if not images_are_files(dataset.pixels):
-        content = hashlib.blake2b(image.tobytes(), digest_size=16).hexdigest()
-        return inspection._replace(content=content)
+        return inspection._replace(digest=digest_of(image.tobytes()))
     path = dataset.path(position)
     file_format, odd = _inspect_header(path)
-    return inspection._replace(content=path.stat().st_size, format=file_format, odd=odd)
+    digest = digest_of(path.read_bytes())
+    return inspection._replace(digest=digest, format=file_format, odd=odd)
 
 
 def _inspect_header(path: Path) -> tuple[str | None, tuple[str, ...]]:
@@ -344,18 +321,6 @@ def _inspect_header(path: Path) -> tuple[str | None, tuple[str, ...]]:
     return file_format, tuple(name for name, applies in checks.items() if applies)
 
 
-def _check_mask(dataset: Dataset, position: int, size: tuple[int, int]) -> tuple[bool, str | None]:
-    """Return whether there is a mask, and what is wrong with it."""
-    try:
-        mask = dataset.mask(position)
-    except BadImage as error:
-        return True, str(error)
-    if mask is None or mask.shape == size[::-1]:
-        return mask is not None, None
-    height, width = mask.shape
-    return True, f"the mask is {width} x {height} pixels, the image {size[0]} x {size[1]}"
-
-
 def _check_boxes(dataset: Dataset, position: int, size: tuple[int, int]) -> Iterator[str]:
     """Yield what is wrong with the boxes; a pixel beyond the border is rounding, more is not."""
     for x1, y1, x2, y2, *_ in dataset[position].boxes:
@@ -372,26 +337,156 @@ def _add_inspections(
     def name(position: int) -> str:
         return dataset[position].image or f"image {position}"
 
-    readable = [inspection for inspection in inspections if inspection.reason is None]
+    readable = [inspection for inspection in inspections if inspection.size]
     report.opened, report.readable = len(inspections), len(readable)
     report.good = np.array([i.position for i in readable], np.int64)
     report.formats = dict(Counter(i.format for i in readable if i.format).most_common())
     if dataset.pixels:  # only now it is known which images have one
         report.with_masks = sum(i.has_mask for i in readable)
-    if readable:
-        width, height = (int(side) for side in np.median([i.size for i in readable], 0))
-        by_area = sorted((i.size for i in readable), key=lambda size: (size[0] * size[1], size))
-        report.sizes = ImageSizes(by_area[0], (width, height), by_area[-1])
+    sizes = sorted((i.size for i in readable if i.size), key=lambda size: (size[0] * size[1], size))
+    if sizes:
+        width, height = (int(side) for side in np.median(sizes, 0))
+        report.sizes = ImageSizes(sizes[0], (width, height), sizes[-1])
     for inspection in inspections:
         file = name(inspection.position)
-        if inspection.reason is not None:
-            report.broken.append(FileProblem(file, inspection.reason))
         for kind in inspection.odd:
             report.odd.setdefault(kind, []).append(file)
-        if inspection.mask_problem is not None:
-            report.mask_faults.append(FileProblem(file, inspection.mask_problem))
-        report.box_faults += [FileProblem(file, reason) for reason in inspection.box_problems]
-    for group in find_duplicates(dataset, readable):
+        for key, reason in inspection.problems:
+            getattr(report, key).append(FileProblem(file, reason))
+    for group in find_duplicates(readable):
         records = [dataset[position] for position in group]
         splits, labels = [r.split or NO_SPLIT for r in records], [r.label or "" for r in records]
         report.twins.append(Duplicates([name(position) for position in group], splits, labels))
+
+
+# The report as text.
+
+
+def report_text(report: DatasetReport) -> str:
+    """Format a report: facts, warnings, then problems per file."""
+    lines = [f"{report.name}: {_plural(report.images, 'image')} in {report.root}", ""]
+    for heading, text in _facts(report):
+        first = f"  {heading}".ljust(INDENT)
+        lines += textwrap.wrap(text, WIDTH, initial_indent=first, subsequent_indent=" " * INDENT)
+    for heading, items in _sections(report):
+        if items:
+            lines += ["", heading, *(f"  {item}" for item in items[:MAX_LISTED])]
+        if len(items) > MAX_LISTED:
+            lines.append(f"  and {len(items) - MAX_LISTED:,} more: see --json or --out")
+    return "\n".join(lines)
+
+
+def _facts(report: DatasetReport) -> Iterator[tuple[str, str]]:
+    if set(report.splits) != {NO_SPLIT}:
+        yield "splits", " · ".join(_split_text(*item) for item in report.splits.items())
+    if report.balance is not None:
+        yield from _balance_text("classes", report.balance, "image")
+    if report.unlabelled:
+        yield "no class", _plural(report.unlabelled, "image")
+    if report.sizes is not None:
+        small, median, large = ("{} x {}".format(*size) for size in vars(report.sizes).values())
+        sizes = f"all {small}" if small == large else f"{small} to {large}, median {median}"
+        yield "sizes", " · ".join([f"{sizes} pixels", *_counted(report.formats)])
+    if report.boxes:
+        yield "boxes", f"{report.boxes:,} on {_share(report.with_boxes, report.images)}"
+    if report.box_balance is not None:
+        yield from _balance_text("", report.box_balance, "box")
+    for heading, count in (("masks", report.with_masks), ("captions", report.with_captions)):
+        if count:
+            yield heading, f"on {_share(count, report.images)}"
+    if report.domains:
+        yield "domains", _values_text(report.domains)
+    for i, (key, values) in enumerate(report.attributes.items()):
+        yield "" if i else "attributes", f"{key}: {_values_text(values)}"
+    if report.queries:
+        yield "queries", ", ".join(f"{n:,} {kind}" for kind, n in report.queries.items() if n)
+    yield "opened", _opened_text(report)
+    if report.odd:
+        yield "handled", ", ".join(_counted({k: len(files) for k, files in report.odd.items()}))
+
+
+def _sections(report: DatasetReport) -> Iterator[tuple[str, list[str]]]:
+    """Yield the lists below the facts, each with its heading."""
+    across, relabelled = report.across_splits, report.two_labels
+    yield (
+        f"WARNING: {_plural(len(across), 'image')} in more than one split: "
+        "the test images include training images",
+        [_annotated(twins.files, twins.splits) for twins in across],
+    )
+    yield (
+        f"WARNING: {_plural(len(relabelled), 'image')} with two different labels",
+        [_annotated(twins.files, twins.labels) for twins in relabelled],
+    )
+    for problems, noun, what in (
+        (report.broken, "file", "that cannot be read"),
+        (report.mask_faults, "mask", "that cannot be used"),
+        (report.box_faults, "box", "outside the image or empty"),
+    ):
+        heading = f"{_plural(len(problems), noun)} {what}:"
+        yield heading, [f"{problem.file}: {problem.reason}" for problem in problems]
+    skipped = _plural(len(report.problems), "line or file", "lines or files")
+    yield f"{skipped} that the reader skipped:", report.problems
+    copies = [t for t in report.twins if len(set(t.splits)) == 1 and t not in relabelled]
+    heading = f"{_plural(len(copies), 'image')} more than once:"
+    yield heading, [" = ".join(twins.files) for twins in copies]
+
+
+def _annotated(files: Sequence[str], notes: Sequence[str]) -> str:
+    return " = ".join(f"{file} [{note}]" for file, note in zip(files, notes, strict=True))
+
+
+def _opened_text(report: DatasetReport) -> str:
+    unreadable = report.opened - report.readable
+    result = f"{unreadable:,} cannot be read" if unreadable else "all can be read"
+    if report.opened < report.images:
+        sample = f"a sample of {report.opened:,} of {report.images:,}"
+        return f"{sample} (--all opens every image): {result}"
+    return f"all {report.opened:,}: {result}"
+
+
+def _split_text(name: str, split: SplitCounts) -> str:
+    if not split.classes:
+        return f"{name} {split.images:,}"
+    unseen = f", {split.not_in_train} of them not in train" if split.not_in_train else ""
+    return f"{name} {split.images:,} ({_plural(split.classes, 'class')}{unseen})"
+
+
+def _balance_text(heading: str, balance: Balance, noun: str) -> Iterator[tuple[str, str]]:
+    classes, largest = _plural(balance.classes, "class"), ", ".join(_counted(balance.largest))
+    if balance.least == balance.most:
+        yield heading, f"{classes}, {_plural(balance.least, noun)} each"
+    else:
+        spread = f"{balance.least:,} to {_plural(balance.most, noun)} each"
+        ratio = f"the largest {balance.ratio:.3g} times the smallest"
+        yield heading, f"{classes}, {spread}, median {balance.median:g}, {ratio}"
+        if balance.classes <= EXTREMES:
+            yield "", largest
+        else:
+            yield "", f"most: {largest}"
+            yield "", f"fewest: {', '.join(_counted(balance.smallest))}"
+    if balance.empty:
+        names = ", ".join(balance.empty[:MAX_LISTED])
+        more = len(balance.empty) - MAX_LISTED
+        names += f" and {more} more" * (more > 0)
+        yield "", f"{_plural(len(balance.empty), 'class')} without any: {names}"
+
+
+def _counted(counts: Mapping[str, int] | Sequence[tuple[str, int]]) -> list[str]:
+    return [f"{name} {n:,}" for name, n in dict(counts).items()]
+
+
+def _values_text(values: Mapping[str, int]) -> str:
+    if len(values) > MAX_LISTED:
+        return f"{len(values):,} values ({', '.join(list(values)[:3])}, ...)"
+    return ", ".join(_counted(values))
+
+
+def _share(count: int, images: int) -> str:
+    return f"all {images:,} images" if count == images else f"{count:,} of {images:,} images"
+
+
+def _plural(count: int, singular: str, plural: str | None = None) -> str:
+    if count == 1:
+        return f"1 {singular}"
+    suffix = "es" if singular.endswith(("s", "x")) else "s"
+    return f"{count:,} {plural or singular + suffix}"

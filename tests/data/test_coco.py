@@ -11,8 +11,7 @@ import pytest
 from matplotlib.path import Path as Outline
 
 from cenote.data import BadImage, Box, LayoutError, open_dataset
-from cenote.data.coco import read_coco
-from cenote.data.polygons import fill_polygon, read_runs, unpack_runs
+from cenote.data.coco import fill_polygon, read_coco, read_runs, unpack_runs
 from tests.data.benchmarks.annotated_trees import dump, image, instances
 
 NAMES = {9: "a.jpg", 25: "b.jpg"}

@@ -13,8 +13,6 @@ import pytest
 from cenote.data.safe_pickle import load_pickle, read_pickle
 from tests.data.benchmarks.labelled_trees import python2_pickle
 
-OBJECTS = np.empty(2, object)
-OBJECTS[:] = [1, [2, np.arange(3)]]
 PLAIN: dict[str, Any] = {
     "grid": np.arange(6).reshape(2, 3),
     "by columns": np.asfortranarray(np.linspace(0, 1, 6).reshape(2, 3)),
@@ -46,13 +44,6 @@ def test_plain_data_comes_back(protocol: int, key: str) -> None:
         again[0][...] = again[0]  # writable
     else:
         assert again[0] == value
-
-
-@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-def test_arrays_in_arrays_of_objects(protocol: int) -> None:
-    again = load_pickle(pickle.dumps(OBJECTS, protocol))
-    assert type(again) is np.ndarray and again[0] == 1 and type(again[1][1]) is np.ndarray
-    assert again[1][1].tolist() == [0, 1, 2]
 
 
 def test_pickles_of_python_2(tmp_path: Path) -> None:
@@ -89,7 +80,6 @@ EVIL = {
     "an attribute": Calls(getattr, "a", "upper"),
     "an import": Calls(__import__, "antigravity"),
     "an object": OnlyHere(),
-    "a class": np.ndarray,
     "an empty array": Calls(np.ndarray, (10**9,)),
     "bytes of a number": Calls(bytes, 10**9),
     "an array from a file": Calls(np.fromfile, __file__),
@@ -97,8 +87,7 @@ EVIL = {
     "dates": np.array(["2020-01-01"], "datetime64[D]"),
     "records": np.zeros(2, "i4,f4"),
     "a function in a list": [1, {"a": len}],
-    "a class as a key": {np.ndarray: 1},
-    "a class in a set": {(np.dtype,)},
+    "objects": np.array([None]),
 }
 
 
@@ -119,14 +108,18 @@ def test_bytes_are_never_taken_for_objects() -> None:
     honest = pickle.dumps(np.array([1.0]), 2)
     forged = honest.replace(b"f8", b"O8")
     assert forged != honest
-    with pytest.raises(ValueError, match=r"object.*bytes"):
+    with pytest.raises(ValueError, match="O8"):
         load_pickle(forged)
+    flags = honest.replace(b"K\x00t", b"K\x3ft")  # of an object, with the code of a number
+    assert flags != honest and load_pickle(flags).tolist() == [1.0]
 
 
-def test_an_array_of_objects_has_as_many_as_its_shape_says() -> None:
-    forged = pickle.dumps(np.array([None] * 7), 2).replace(b"K\x07\x85", b"K\x63\x85")
-    with pytest.raises(ValueError, match=r"\(99,\).*\b7\b"):
-        load_pickle(forged)
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_names_are_inert(protocol: int) -> None:
+    assert load_pickle(pickle.dumps([np.ndarray, {np.dtype: 1}], protocol)) == [
+        "numpy.ndarray",
+        {"numpy.dtype": 1},
+    ]
 
 
 def test_references_outside_are_refused() -> None:
@@ -140,14 +133,12 @@ def test_references_outside_are_refused() -> None:
         load_pickle(buffer.getvalue())
 
 
-def test_what_a_pickle_does_to_the_stand_ins_does_not_outlive_it() -> None:
+def test_attributes_cannot_be_set() -> None:
     """The opcode BUILD sets attributes of whatever lies on the stack."""
     attack = b"\x80\x02cnumpy\nndarray\nN}X\x08\x00\x00\x00functioncbuiltins\nset\ns\x86b."
     pickletools.dis(attack, io.StringIO())  # well formed
     with pytest.raises(ValueError):
         load_pickle(attack)
-    with pytest.raises(ValueError):
-        load_pickle(pickle.dumps(EVIL["an empty array"], 2))
 
 
 @pytest.mark.parametrize("cut", [0, 1, 10, 50, -1])
@@ -165,6 +156,5 @@ def test_nesting_and_sharing_without_end() -> None:
     for _ in range(200):
         laughs = (laughs, laughs)  # 2^200 leaves, 200 objects
     assert len(load_pickle(pickle.dumps(laughs))) == 2
-    deep = b"(" * 100_000 + b"t" * 100_000 + b"."
-    with pytest.raises(ValueError):
-        load_pickle(deep)
+    deep = load_pickle(b"(" * 100_000 + b"t" * 100_000 + b".")
+    assert type(deep) is tuple
