@@ -6,11 +6,11 @@ Names are imported when they are first used: `import cenote` and `cenote -h` do 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .version import __version__
+
 if TYPE_CHECKING:
     from .models import create_model, load
     from .pooling import Pool, create_pool, landscape, list_pools
-
-__version__ = "0.1.0"
 
 _HOME = {
     "Pool": "cenote.pooling",

@@ -31,7 +31,7 @@ def run(
         pretrained: whether the backbone has pretrained weights.
     """
     from ..models import create_model, load
-    from ..models.export import describe, export_model
+    from ..models.export import export_model
 
     if bool(folder) == bool(backbone):
         raise ValueError("name either a folder of a saved model or a backbone (--backbone lite0)")
@@ -39,4 +39,4 @@ def run(
         model = load(folder)
     else:
         model = create_model(backbone, pool, weights=weights, pretrained=pretrained)
-    print(describe(export_model(model, out, format, output)))
+    print(export_model(model, out, format, output))

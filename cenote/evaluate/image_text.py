@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..data import Dataset
 from ..data.image_texts import ImageTexts, as_phrase
-from ..models.image_text.small import SmallClip
+from ..models.image_text.small_clip import SmallClip
 from ..predict.device import device_of
 from ..predict.embedding import EmbeddingSource, embed_source
 from ..predict.feature_batches import FeatureBatch

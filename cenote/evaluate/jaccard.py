@@ -11,8 +11,7 @@ from torch import nn
 from ..data import BadImage, Dataset
 from ..metrics import AttentionJaccard, mass_mask, resize_mask
 from ..models import PooledModel
-from ..models.attend import possible
-from ..models.attention_hooks import backbone_of
+from ..models.attention_maps import backbone_of
 from ..predict.batches import Progress
 from ..predict.device import device_of
 from ..predict.discovery.patch_features import head_maps
@@ -41,7 +40,7 @@ def jaccard(
     transform = backbone.preprocessing.whole(
         (round(size / down) * down, round(size / across) * across)
     )
-    kind = next(iter(possible(model)), "auto") if isinstance(model, PooledModel) else "cls"
+    kind = next(iter(model.map_kinds()), "auto") if isinstance(model, PooledModel) else "cls"
     masked = np.flatnonzero(dataset.has_masks).tolist()
     if not masked:
         raise ValueError(f"attention Jaccard needs masks: {dataset.name} has none")

@@ -3,8 +3,8 @@
 from .attention_maps import last_qkv
 from .checkpoints import load_released
 from .head import Head
-from .pooled import PooledModel, create_model, replace_pool
-from .saving import load, save_model
+from .pooled import PooledModel, create_model, load, replace_pool
+from .saving import save_model
 
 __all__ = [
     "Head",

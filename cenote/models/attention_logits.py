@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from ..backbones import Features
-from .attention_hooks import AttentionCall, AttentionHook, fused
-from .attention_maps import refuse_differential
-from .pooled import PooledModel, pool_tokens
+from .attention_maps import AttentionCall, AttentionHook, fused, refuse_differential
+from .pooled import PooledModel
 
 
 class AttentionLogits:
@@ -26,12 +25,12 @@ class AttentionLogits:
     def __init__(self, model: PooledModel) -> None:
         if model.pool is not None and model.pool.no_attention:
             raise ValueError(
-                f"'{model.pool.name}' has no attention of its own to hold together: {model.pool.no_attention}; "
-                "take a pool with a map (simpool), or the CLS token"
+                f"'{model.pool.name}' has no attention of its own ({model.pool.no_attention}): take"
+                " a pool with a map (simpool), or the CLS token"
             )
         self.model = model
         self.features: Features | None = None
-        self.watch: AttentionHook[Tensor] | None = None
+        self.hook: AttentionHook[Tensor] | None = None
         self.rows: Tensor | None = None
         if model.pool is None:
             refuse_differential(model.backbone)
@@ -42,7 +41,7 @@ class AttentionLogits:
         self.stack.callback(handle.remove)
         if self.model.pool is None:
             self.stack.enter_context(fused(self.model.backbone))
-            self.watch = self.stack.enter_context(AttentionHook(_of_cls, keep=1))
+            self.hook = self.stack.enter_context(AttentionHook(AttentionCall.cls_scores, keep=1))
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -50,28 +49,20 @@ class AttentionLogits:
 
     def _keep(self, module: nn.Module, inputs: Any, features: Features) -> None:
         self.features = features
-        if self.watch is not None:  # now: a teacher may run next
-            self.rows = self.watch.seen[-1] if self.watch.seen else None
+        if self.hook is not None:  # now: a teacher may run next
+            self.rows = self.hook.seen[-1] if self.hook.seen else None
 
     def last(self) -> Tensor:
         assert self.features is not None, "the model has not run"
-        tokens, grid, _ = self.features
-        if self.watch is None:
-            a = pool_tokens(self.model.pool, self.model.tokens, self.features)[1]
+        if self.hook is None:
+            a = self.model.pool_features(self.features)[1]
             assert a is not None
             return a.float().clamp_min(torch.finfo(torch.float32).tiny).log()  # (B, queries, H, W)
-        name, rows = self.model.backbone.name, self.rows
-        patches = grid[0] * grid[1]
-        if (
-            rows is None
-            or rows.shape[-1] != patches + self.model.backbone.prefix
-            or len(rows) != len(tokens)
-        ):
+        tokens, grid, _ = self.features
+        patches, backbone, rows = grid[0] * grid[1], self.model.backbone, self.rows
+        if rows is None or (len(rows), rows.shape[-1]) != (len(tokens), patches + backbone.prefix):
             raise ValueError(
-                f"the last attention of '{name}' is not one of CLS over all patches: a pool can take its place"
+                f"the last attention of '{backbone.name}' is not one of CLS over all patches: a "
+                "pool can take its place"
             )
         return rows[..., -patches:].unflatten(-1, grid)
-
-
-def _of_cls(call: AttentionCall) -> Tensor:
-    return call.scores(slice(0, 1))[..., 0, :]  # (B, h, prefix + N)

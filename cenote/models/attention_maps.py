@@ -1,25 +1,124 @@
 """The attention of any ViT, recomputed from the queries and keys that fused attention is given.
 
-Fused attention stays on. Only the rows that are asked for are computed again (watch.py), so a map
-costs about as much as one more token.
+Fused attention stays on, and the backbone runs as it always does: a hook sees what its layers hand
+to `scaled_dot_product_attention`. Queries and keys come after rotation and normalisation, with
+position biases and registers, whatever the family adds. Only the rows that are asked for are
+computed again, so a map costs about as much as one more token.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
-from ..backbones import Backbone
+from ..backbones import Backbone, Features
 from ..backbones.families import LATE_BLOCKS
 from ..pooling.simpool import SimPool
-from .attention_hooks import AttentionCall, backbone_of, run_with_hook
 
+T = TypeVar("T")
 Source = Literal["pool", "block", "map"]
 SOURCES = ("auto", "pool", "block", "map")
+
+
+class AttentionCall(NamedTuple):
+    """One call of attention: q (B, h, Nq, d), k and v (B, h, N, d)."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    mask: Tensor | None = None
+    scale: float | None = None
+
+    def scores(self, rows: slice = slice(None)) -> Tensor:
+        """What the softmax gets, for some queries: q k^T / sqrt d plus the position biases,
+        (B, h, rows, N).
+        """
+        scale = self.q.shape[-1] ** -0.5 if self.scale is None else self.scale
+        scores = self.q[..., rows, :] @ self.k.mT * scale
+        if self.mask is None:
+            return scores
+        mask = self.mask if self.mask.shape[-2] == 1 else self.mask[..., rows, :]
+        return scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
+
+    def cls_scores(self) -> Tensor:
+        """<q_CLS, k> / sqrt d over all tokens, (B, h, prefix + N)."""
+        return self.scores(slice(0, 1))[..., 0, :]
+
+
+class AttentionHook(TorchFunctionMode, Generic[T]):
+    """While it is on, `seen` collects `look(call)` of every attention, the last `keep` of them."""
+
+    def __init__(self, look: Callable[[AttentionCall], T], keep: int | None = None) -> None:
+        super().__init__()
+        self.look = look
+        self.seen: deque[T] = deque(maxlen=keep)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        is_attention = func is F.scaled_dot_product_attention and not kwargs.get("is_causal")
+        if is_attention and args[0].ndim == 4:  # five dimensions are windows, in their own order
+            self.seen.append(self.look(_call(*args, **kwargs)))
+        return func(*args, **kwargs)
+
+
+def _call(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> AttentionCall:
+    if enable_gqa:  # several query heads share one key head
+        groups = query.shape[-3] // key.shape[-3]
+        key, value = key.repeat_interleave(groups, -3), value.repeat_interleave(groups, -3)
+    return AttentionCall(query, key, value, attn_mask, scale)
+
+
+@contextmanager
+def fused(model: nn.Module) -> Iterator[None]:
+    """Fused attention in every layer that can, for this run: it is the place where we look."""
+    off = [m for m in model.modules() if getattr(m, "fused_attn", None) is False]
+    for module in off:
+        module.fused_attn = True  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        for module in off:
+            module.fused_attn = False  # type: ignore[assignment]
+
+
+def run_with_hook(
+    backbone: Backbone, images: Tensor, look: Callable[[AttentionCall], T], keep: int | None = None
+) -> tuple[Features, list[T]]:
+    """Run the backbone once: its features, and what was seen."""
+    refuse_differential(backbone)
+    with fused(backbone), AttentionHook(look, keep) as hook:
+        features: Features = backbone(images)
+    return features, list(hook.seen)
+
+
+def backbone_of(model: nn.Module) -> Backbone:
+    backbone = getattr(model, "backbone", model)
+    if not isinstance(backbone, Backbone):
+        raise TypeError(
+            f"attention maps take a model of create_model or a backbone, got {type(model).__name__}"
+        )
+    return backbone
+
+
+def refuse_differential(backbone: Backbone) -> None:
+    if any(type(m).__name__.startswith("Diff") for m in backbone.modules()):
+        raise ValueError(f"the attention of '{backbone.name}' is a difference of two maps, not one")
 
 
 def cls_attention(
@@ -32,16 +131,16 @@ def cls_attention(
     """Where the CLS token looks: (B, m, H, W), the softmax over all tokens, shown for the patches.
 
     One block, or all of them in a row (`block=None`); the mean over heads, or each head. The rest
-    of the mass lies on CLS itself and on registers; `normalise=True` gives the patches the whole.
+    of the mass is on CLS itself and on registers; `normalise=True` gives the patches the whole.
     """
     if heads not in ("mean", "all"):
         raise ValueError(f"heads is 'mean' or 'all', got '{heads}'")
     scores, grid = cls_scores(model, images, block)
-    a = [s.softmax(-1)[..., -grid[0] * grid[1] :] for s in scores]
-    maps = torch.cat([x.mean(1, keepdim=True) if heads == "mean" else x for x in a], 1).unflatten(
-        -1, grid
-    )
-    return maps / maps.sum((-2, -1), keepdim=True) if normalise else maps
+    maps = [s.softmax(-1)[..., -grid[0] * grid[1] :].unflatten(-1, grid) for s in scores]
+    if heads == "mean":
+        maps = [a.mean(1, keepdim=True) for a in maps]
+    a = torch.cat(maps, 1)
+    return a / a.sum((-2, -1), keepdim=True) if normalise else a
 
 
 def cls_scores(
@@ -51,14 +150,11 @@ def cls_scores(
     block; the grid.
     """
     backbone = backbone_of(model)
-    refuse_differential(backbone)
     if not backbone.has_cls:
         raise ValueError(
             f"'{backbone.name}' has no CLS token (or it was removed: keep_cls=True keeps it)"
         )
-    features, all_scores = run_with_hook(
-        backbone, images, lambda call: call.scores(slice(0, 1))[..., 0, :]
-    )
+    features, all_scores = run_with_hook(backbone, images, AttentionCall.cls_scores)
     tokens = features.grid[0] * features.grid[1] + backbone.prefix
     # Late class attention (CaiT, XCiT) has blocks before it that mix channels, or part of the
     # tokens.
@@ -69,7 +165,7 @@ def cls_scores(
         return rows, features.grid
     if not -len(rows) <= block < len(rows):
         raise ValueError(
-            f"'{backbone.name}' has {len(rows)} blocks in which CLS attends, there is no block {block}"
+            f"'{backbone.name}' has {len(rows)} blocks in which CLS attends, got block={block}"
         )
     return [rows[block]], features.grid
 
@@ -82,11 +178,10 @@ def rollout(model: nn.Module, images: Tensor) -> Tensor:
     CLS.
     """
     backbone = backbone_of(model)
-    refuse_differential(backbone)
     if backbone.family in LATE_BLOCKS:
         raise ValueError(
-            f"rollout follows attention between all tokens through all blocks; '{backbone.name}' has it only in its "
-            "last, class-attention blocks"
+            f"rollout needs attention between all tokens in all blocks; '{backbone.name}' has it in"
+            " its last, class-attention blocks only"
         )
     features, calls = run_with_hook(
         backbone, images, lambda call: call._replace(v=call.v.new_empty(0))
@@ -102,9 +197,7 @@ def rollout(model: nn.Module, images: Tensor) -> Tensor:
         row[..., backbone.prefix :] = 1 / patches
     blocks: Any = getattr(backbone.model, "blocks", [None])
     skip = getattr(blocks[-1], "msa_skip", True)  # SAR's last block has no skip connection
-    for call in reversed(
-        calls
-    ):  # only one row of the product is wanted: vectors times matrices, from the left
+    for call in reversed(calls):  # one row of the product: vectors times matrices, from the left
         row = (row + _step(row, call)) / 2 if skip else _step(row, call)
         skip = True
     return row[..., backbone.prefix :].unflatten(-1, features.grid)
@@ -140,22 +233,31 @@ def last_qkv(model: nn.Module, images: Tensor, rotated: bool = True) -> QKV:
     `rotated=False` takes them before the rotation, so that likeness does not fade with distance.
     """
     backbone = backbone_of(model)
-    refuse_differential(backbone)
+    qkv = _last_qkv(backbone, images, rotated)[1]
+    if qkv is None:
+        raise ValueError(_unseen(backbone))
+    return qkv
+
+
+def _last_qkv(backbone: Backbone, images: Tensor, rotated: bool) -> tuple[Features, QKV | None]:
+    """The features, and q, k and v of the last block if it attends over all patches."""
     with before_rotation(backbone) as plain:
         features, calls = run_with_hook(backbone, images, lambda call: call, keep=1)
     patches = features.grid[0] * features.grid[1]
-    call = calls[-1] if calls else None
-    if call is None or call.k.shape[-2] != patches + backbone.prefix or len(call.k) != len(images):
-        raise ValueError(_unseen(backbone))
-    q, k = call.q, call.k
+    if not calls or calls[-1].k.shape[-2] != patches + backbone.prefix:
+        return features, None
+    q, k, v, *_ = calls[-1]
+    if len(k) != len(images):
+        return features, None
     if not rotated:
-        q, k = plain.get("q_norm", q), plain.get("k_norm", k)
+        pairs = (("q_norm", q), ("k_norm", k))
+        q, k = (y if (y := plain.get(n, x)).shape == x.shape else x for n, x in pairs)
 
     def of_patches(x: Tensor) -> Tensor:
         return x[..., -patches:, :].transpose(1, 2).flatten(2)  # (B, h, N, d) -> (B, N, h d)
 
     queries = of_patches(q) if q.shape[-2] == k.shape[-2] else None
-    return QKV(queries, of_patches(k), of_patches(call.v), features.grid)
+    return features, QKV(queries, of_patches(k), of_patches(v), features.grid)
 
 
 class PatchKeys(NamedTuple):
@@ -175,29 +277,20 @@ def last_keys(model: nn.Module, images: Tensor, source: str = "auto") -> PatchKe
         raise ValueError(f"keys come from one of {', '.join(SOURCES)}, got '{source}'")
     pool = getattr(model, "pool", None)
     backbone = backbone_of(model)
-    if source == "pool" or (source == "auto" and isinstance(pool, SimPool)):
-        if not isinstance(pool, SimPool):
-            raise ValueError(
-                f"this model has no SimPool whose keys could be read: source is one of {SOURCES[2:]}"
-            )
-        tokens, grid, _ = backbone(images)
-        return PatchKeys(pool.keys(tokens), grid, "pool")
+    if isinstance(pool, SimPool) and source in ("auto", "pool"):
+        features = backbone(images)
+        return PatchKeys(pool.keys(features.tokens), features.grid, "pool")
+    if source == "pool":
+        raise ValueError(f"this model has no SimPool: keys come from one of {SOURCES[2:]}")
     if source == "map":
-        tokens, grid, _ = backbone(images)
-        return PatchKeys(tokens, grid, "map")
-    refuse_differential(backbone)
-    with before_rotation(backbone) as plain:
-        (tokens, grid, _), keys = run_with_hook(backbone, images, lambda call: call.k, keep=1)
-    count = grid[0] * grid[1]
-    if not keys or keys[-1].shape[-2] != count + backbone.prefix or len(keys[-1]) != len(images):
-        if source == "block":
-            raise ValueError(
-                f"no attention over all patches was seen in '{backbone.name}': its keys are its map"
-            )
-        return PatchKeys(tokens, grid, "map")  # convolutions, windows
-    k, before = keys[-1], plain.get("k_norm")  # (B, h, prefix + N, d)
-    k = before if before is not None and before.shape == k.shape else k
-    return PatchKeys(k[..., -count:, :].transpose(1, 2).flatten(2), grid, "block")
+        features = backbone(images)
+        return PatchKeys(features.tokens, features.grid, "map")
+    features, qkv = _last_qkv(backbone, images, rotated=False)
+    if qkv is not None:
+        return PatchKeys(qkv.k, qkv.grid, "block")
+    if source == "block":
+        raise ValueError(_unseen(backbone))
+    return PatchKeys(features.tokens, features.grid, "map")  # convolutions, windows
 
 
 @contextmanager
@@ -211,9 +304,8 @@ def before_rotation(backbone: Backbone) -> Iterator[dict[str, Tensor]]:
 
         return hook
 
-    ends = ("q_norm", "k_norm")
     named = [(n.rpartition(".")[2], m) for n, m in backbone.named_modules()]
-    handles = [m.register_forward_hook(keep(n)) for n, m in named if n in ends]
+    handles = [m.register_forward_hook(keep(n)) for n, m in named if n in ("q_norm", "k_norm")]
     try:
         yield outputs
     finally:
@@ -221,15 +313,8 @@ def before_rotation(backbone: Backbone) -> Iterator[dict[str, Tensor]]:
             handle.remove()
 
 
-def refuse_differential(backbone: Backbone) -> None:
-    if any(type(m).__name__.startswith("Diff") for m in backbone.modules()):
-        raise ValueError(
-            f"the attention of '{backbone.name}' is a difference of two: it is no single map"
-        )
-
-
 def _unseen(backbone: Backbone) -> str:
     return (
-        f"no attention over all patches was seen in '{backbone.name}': it has none, attends within windows, "
-        "or computes it by its own means (a class activation map, kind='cam', needs none)"
+        f"no attention over all patches was seen in '{backbone.name}': it has none, attends within "
+        "windows, or computes it by its own means (a class activation map, kind='cam', needs none)"
     )

@@ -12,13 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..backbones.weights import read_weights
 from .pooled import PooledModel
 
 # Where a checkpoint keeps its networks, the one to prefer first: DINO's teacher, a supervised run's
 # average.
 WRAPPERS = ("teacher", "state_dict_ema", "state_dict", "model", "student")
-# Their pool, in the DINO networks and in the supervised ViT, ResNet and ConvNeXt; and what it
-# holds.
+# Their pool, in the DINO networks and in the supervised ViT, ResNet and ConvNeXt; and its tensors.
 POOLS = ("simpool", "gp", "global_pool.pool", "head.global_pool.pool")
 POOL_TENSORS = ("norm_patches", "wq", "wk", "beta")
 HEADS = ("head", "fc", "head.fc")
@@ -31,15 +31,15 @@ CONVNEXT = (
     (r"\.dwconv\.", ".conv_dw."),
     (r"\.pwconv(\d)\.", r".mlp.fc\1."),
 )
-# What lies beside the networks in those files. They are read as nothing: not one of them is called.
+# Objects beside the networks in those files. They are read as nothing: not one of them is called.
 BESIDES = (
-    *(
-        "argparse.Namespace",
-        "numpy.dtype",
-        "numpy.core.multiarray.scalar",
-        "numpy._core.multiarray.scalar",
-    ),
-    *("numpy.dtypes.Float64DType", "numpy.dtypes.Float32DType", "numpy.dtypes.Int64DType"),
+    "argparse.Namespace",
+    "numpy.dtype",
+    "numpy.core.multiarray.scalar",
+    "numpy._core.multiarray.scalar",
+    "numpy.dtypes.Float64DType",
+    "numpy.dtypes.Float32DType",
+    "numpy.dtypes.Int64DType",
 )
 
 
@@ -64,96 +64,75 @@ def load_released(model: PooledModel, path: str | Path) -> str:
     if any("downsample_layers." in name for name in tensors):
         tensors = {_convnext_name(name): value for name, value in tensors.items()}
     prefix = _prefix(tensors, model.backbone.model, path)
-    matched, used = _match(model, tensors, prefix)
+    norm_after = not isinstance(model.after, nn.Identity)
+    theirs = {
+        _our_name(name.removeprefix(prefix), norm_after): name
+        for name in tensors
+        if name.startswith(prefix)
+    }
     state = model.state_dict()
-    wrong = [n for n, value in matched.items() if n in state and state[n].shape != value.shape]
-    needed = [
-        n for n in state if not n.startswith("head.") and not n.endswith("num_batches_tracked")
-    ]
-    lacking = [n for n in needed if n not in matched]
-    misfits = [
-        f"{n} is {tuple(matched[n].shape)} there, {tuple(state[n].shape)} here"
-        for n in wrong
-        if n in needed
-    ]
-    if lacking or misfits:
-        absent = [f"no tensor for {n}" for n in lacking]
+    fitting = {n: tensors[name] for n, name in theirs.items()}
+    problems = []
+    for name, value in state.items():
+        needed = not name.startswith("head.") and not name.endswith("num_batches_tracked")
+        if name not in fitting:
+            problems += [f"no tensor for {name}"] * needed
+        elif fitting[name].shape != value.shape:
+            shape = tuple(fitting.pop(name).shape)
+            problems += [f"{name} is {shape} there, {tuple(value.shape)} here"] * needed
+    if problems:
         raise ValueError(
-            f"{path} does not fit '{model.backbone.name}' with simpool: {_few(absent + misfits)}"
+            f"{path} does not fit '{model.backbone.name}' with simpool: {_few(problems)}"
         )
-    fitting = {n: value for n, value in matched.items() if n not in wrong}
     model.load_state_dict(fitting, strict=False)
-    if "pool.beta" in fitting:
-        model.pool.options["beta"] = (
-            True  # the model is now one with an offset, also when it is saved
-        )
+    if "pool.beta" in fitting:  # the model is now one with an offset, also when it is saved
+        model.pool.options["beta"] = True
         model.config["pool_options"] = model.pool.options
-    unused = [n for n in tensors if n not in {used[n] for n in fitting}]
-    unfilled = [n for n in state if n.startswith("head.") and n not in fitting]
-    sentences = {"not in the model": unused, "not in the file": unfilled}
-    return "; ".join(f"{what}: {_few(names)}" for what, names in sentences.items() if names)
+    used = {theirs[name] for name in fitting}
+    leftover = {
+        "not in the model": [name for name in tensors if name not in used],
+        "not in the file": [n for n in state if n.startswith("head.") and n not in fitting],
+    }
+    return "; ".join(f"{what}: {_few(names)}" for what, names in leftover.items() if names)
 
 
 def read_released(path: Path) -> dict[str, Tensor]:
     """The tensors of the network in the file. Nothing in the file is executed."""
-    from ..backbones.weights import read_weights
-
     if path.suffix == ".safetensors" or not path.is_file():
         return read_weights(path)
     try:
         with torch.serialization.safe_globals([(Nothing, name) for name in BESIDES]):
             state: Any = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # whatever a damaged or malicious file makes the reader raise
-        reason = (
-            "code in it is not run"
-            if "weights" in str(error).lower()
-            else (str(error).splitlines() or ["?"])[0]
-        )
+        reason = (str(error).splitlines() or ["?"])[0]
+        if "weights" in str(error).lower():
+            reason = "code in it is not run"
         raise ValueError(f"{path} is not a readable checkpoint: {reason[:200]}") from error
     for wrapper in WRAPPERS:
         if isinstance(state, dict) and isinstance(state.get(wrapper), dict):
             state = state[wrapper]
             break
-    tensors = (
-        {n: v for n, v in state.items() if isinstance(n, str) and isinstance(v, Tensor)}
-        if state
-        else {}
-    )
+    pairs = state.items() if isinstance(state, dict) else ()
+    tensors = {n: v for n, v in pairs if isinstance(n, str) and isinstance(v, Tensor)}
     if not tensors:
         raise ValueError(f"{path} holds no network: a dictionary of tensors was expected")
     return tensors
 
 
 def _prefix(tensors: dict[str, Tensor], backbone: nn.Module, path: Path) -> str:
-    """What stands before the backbone's names, "module.backbone." for instance: whatever most of
-    them agree on.
+    """What stands before the backbone's names, such as "module.backbone.": what most of them agree
+    on.
     """
     votes: Counter[str] = Counter()
-    for name_here in backbone.state_dict():
+    for our_name in backbone.state_dict():
         votes.update(
-            name.removesuffix(name_here)
-            for name in tensors
-            if name == name_here or name.endswith(f".{name_here}")
+            name.removesuffix(our_name) for name in tensors if f".{name}".endswith(f".{our_name}")
         )
     if not votes:
         raise ValueError(
             f"{path} has no tensor of this backbone: its names begin with {_few(list(tensors))}"
         )
     return votes.most_common(1)[0][0]
-
-
-def _match(
-    model: PooledModel, tensors: dict[str, Tensor], prefix: str
-) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Our names -> their tensors, and our names -> their names."""
-    matched, used = {}, {}
-    after = not isinstance(model.after, nn.Identity)
-    for name, value in tensors.items():
-        if not name.startswith(prefix):
-            continue
-        ours = _our_name(name.removeprefix(prefix), after)
-        matched[ours], used[ours] = value, name
-    return matched, used
 
 
 def _our_name(name: str, norm_after: bool) -> str:

@@ -1,10 +1,9 @@
-"""The arguments of `create_model` as they stand in a saved model's config.json: written, checked,
-used.
-"""
+"""The arguments of `create_model` as they stand in a saved model's config.json, and their checks."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -12,46 +11,75 @@ from torch import nn
 
 from ..pooling import Pool, create_pool, list_pools
 from ..pooling import registry as pools
-from . import pooled
-from .pooled import PooledModel
 
 # Weights come from the folder alone: none of these may say otherwise, least of all a path of
 # somebody else's choice.
 OTHER_WEIGHTS = re.compile(
     "pretrained.*|weights|checkpoint_path|cache_dir|.*_filter(_fn)?|(model|feature)_cfg|config"
 )
-NAME = re.compile(
-    r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)?"
-)  # no "hf-hub:..." and no "local-dir:...", which timm would follow
+# No "hf-hub:..." and no "local-dir:...", which timm would follow.
+BACKBONE = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)?")
 LARGEST = 1 << 20  # beyond any width or number of classes
-DEEPEST = (
-    1 << 10
-)  # blocks, layers, iterations: more would take hours to build before the weights could disagree
+# Of blocks, layers, iterations: more would take hours to build before the weights could disagree.
+DEEPEST = 1 << 10
 
 
-def arguments_of(model: PooledModel) -> dict[str, Any]:
-    """What makes this model again; refused with a sentence if it would make another one."""
-    arguments = _plain(
-        {**model.config, "pool_options": {} if model.pool is None else pool_options(model.pool)}
-    )
-    if not arguments.get("backbone"):
-        raise ValueError("this model has no config: models come from create_model or replace_pool")
-    check_arguments(arguments, "model.config")
-    with torch.random.fork_rng(devices=[]):  # saving must not change what training draws next
-        twin = rebuild(arguments, "model.config")
-    if difference := _difference(model, twin):
-        raise ValueError(
-            f"model.config makes a model that differs from this one ({difference}): the options that '"
-            f"{arguments['backbone']}' was made with belong into create_model(...), or into model.config"
-        )
-    return arguments
+def argument_problems(arguments: Any) -> Iterator[str]:
+    """What keeps arguments from being a saved model's: plain values under known names, none of which
+    leads out of the folder. Only the first problem counts, later checks rely on the earlier ones.
+    """
+    if not isinstance(arguments, dict):
+        yield f"'model' holds the arguments of create_model, got {arguments!r:.80}"
+    for name, pattern in (("backbone", BACKBONE), ("pool", re.compile("[a-z0-9_+]+"))):
+        value = arguments.get(name)
+        if not isinstance(value, str) or not pattern.fullmatch(value):
+            yield f"{name} is a name, got {value!r:.80}"
+    for name, value in arguments.items():
+        if not re.fullmatch("[a-z][a-z0-9_]*", name) or OTHER_WEIGHTS.fullmatch(name):
+            yield f"a saved model has no argument '{name:.80}'"
+        if not _is_plain(value, nested=name == "pool_options"):
+            yield f"{name} is {value!r:.80}, which no saved model has"
+    if arguments["pool"] not in ("cls", *list_pools()):
+        yield f"this version of Cenote has no pool '{arguments['pool']:.80}'"
+    options = arguments.get("pool_options", {})
+    if not isinstance(options, dict):
+        yield f"pool_options is a table of options, got {options!r:.80}"
+    for name, value in {"depth": arguments.get("depth"), **options}.items():
+        if type(value) is int and abs(value) > DEEPEST and not name.endswith("dim"):
+            yield f"{name} is {value}, which no saved model has"
+
+
+def _is_plain(value: Any, nested: bool = False) -> bool:
+    if isinstance(value, dict):
+        keys_are_names = all(isinstance(key, str) for key in value)
+        return nested and keys_are_names and all(map(_is_plain, value.values()))
+    if isinstance(value, list):
+        return len(value) <= 64 and all(map(_is_plain, value))
+    if type(value) in (int, float):
+        return abs(value) <= LARGEST
+    if isinstance(value, str):
+        return not set(value) & set("/\\:")
+    return value is None or type(value) is bool
+
+
+def with_lists(value: Any) -> Any:
+    """Tuples become lists: JSON has no tuples."""
+    if isinstance(value, dict):
+        return {key: with_lists(inner) for key, inner in value.items()}
+    return [with_lists(inner) for inner in value] if isinstance(value, tuple | list) else value
+
+
+def with_tuples(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: with_tuples(inner) for key, inner in value.items()}
+    return tuple(with_tuples(inner) for inner in value) if isinstance(value, list) else value
 
 
 def pool_options(pool: Pool) -> dict[str, Any]:
     """The options that make this pool again, also for one that was not made by `create_pool`."""
     if not pools.is_registered(pool):
         raise ValueError(
-            f"{type(pool).__name__} is not a registered pool, so no file can name it: @register it first"
+            f"{type(pool).__name__} is not a registered pool, so no file can name it: @register it"
         )
     options = dict(pool.options)
     for key, parameter in pools.options(pool.name).items():
@@ -71,111 +99,33 @@ def pool_options(pool: Pool) -> dict[str, Any]:
     return options
 
 
-def check_arguments(arguments: Any, source: object) -> None:
-    """Plain values under known names, none of which leads out of the folder."""
-    if not isinstance(arguments, dict):
-        raise ValueError(
-            f"{source}: 'model' holds the arguments of create_model, got {arguments!r:.80}"
-        )
-    for name, pattern in (("backbone", NAME), ("pool", re.compile("[a-z0-9_+]+"))):
-        value = arguments.get(name)
-        if not isinstance(value, str) or not pattern.fullmatch(value):
-            raise ValueError(f"{source}: {name} is a name, got {value!r:.80}")
-    for name, value in arguments.items():
-        if not re.fullmatch("[a-z][a-z0-9_]*", name) or OTHER_WEIGHTS.fullmatch(name):
-            raise ValueError(f"{source}: a saved model has no argument '{name:.80}'")
-        if not _is_plain(value, nested=name == "pool_options"):
-            raise ValueError(f"{source}: {name} is {value!r:.80}, which no saved model has")
-    if arguments["pool"] not in ("cls", *list_pools()):
-        raise ValueError(f"{source}: this version of Cenote has no pool '{arguments['pool']:.80}'")
-    options = arguments.get("pool_options", {})
-    if not isinstance(options, dict):
-        raise ValueError(f"{source}: pool_options is a table of options, got {options!r:.80}")
-    for name, value in {"depth": arguments.get("depth"), **options}.items():
-        if (
-            type(value) is int and abs(value) > DEEPEST and not name.endswith("dim")
-        ):  # a width may be larger
-            raise ValueError(f"{source}: {name} is {value}, which no saved model has")
+def difference(model: nn.Module, twin: nn.Module) -> str:
+    """The first thing in which two models differ, or nothing.
 
-
-def rebuild(arguments: dict[str, Any], source: object) -> PooledModel:
-    """`create_model` without weights; what it does not know or cannot do is a sentence about the
-    file.
+    Strides, epsilons and activations have no tensors, but every layer prints its own.
     """
-    try:
-        return pooled.create_model(**_tuples(arguments), pretrained=False)
-    except (
-        Exception
-    ) as error:  # timm raises whatever its models happen to raise on arguments that make no sense
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ValueError(
-            f"{source} describes a model that cannot be made: {reason[:300]}"
-        ) from error
+    for describe in (_shapes, _layers):
+        ours, theirs = describe(model), describe(twin)
+        for name in [*ours, *theirs]:
+            if ours.get(name) != theirs.get(name):
+                return f"{name} is {ours.get(name, 'absent')}, not {theirs.get(name, 'there')}"
+    return ""
 
 
-def _is_plain(value: Any, nested: bool = False) -> bool:
-    if isinstance(value, dict):
-        return nested and all(
-            isinstance(key, str) and _is_plain(inner) for key, inner in value.items()
-        )
-    if isinstance(value, list):
-        return len(value) <= 64 and all(_is_plain(inner) for inner in value)
-    if type(value) in (int, float):
-        return abs(value) <= LARGEST
-    return (
-        value is None
-        or type(value) is bool
-        or (isinstance(value, str) and not set(value) & set("/\\:"))
-    )
-
-
-def _plain(value: Any) -> Any:
-    """Tuples become lists: JSON knows no others."""
-    if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in value.items()}
-    return [_plain(inner) for inner in value] if isinstance(value, tuple | list) else value
-
-
-def _tuples(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _tuples(inner) for key, inner in value.items()}
-    return tuple(_tuples(inner) for inner in value) if isinstance(value, list) else value
-
-
-def _shapes(module: nn.Module) -> dict[str, tuple[int, ...]]:
+def _shapes(module: nn.Module) -> dict[str, Any]:
     return {name: tuple(value.shape) for name, value in module.state_dict().items()}
+
+
+def _layers(model: nn.Module) -> dict[str, Any]:
+    """What each layer says of itself; dropout is left out, it is for training only."""
+    layers = {}
+    for name, layer in model.named_modules():
+        kind = type(layer).__name__.replace("SyncBatchNorm", "BatchNorm2d")
+        if not any(True for _ in layer.children()) and "drop" not in f"{name} {kind}".lower():
+            layers[name] = f"{kind}({layer.extra_repr()})"
+    return layers
 
 
 def _settings(pool: Pool) -> dict[str, Any]:
     plain = (int, float, str, bool, type(None), frozenset)
-    return {
-        key: value
-        for key, value in vars(pool).items()
-        if type(value) in plain and key != "training"
-    }
-
-
-def _difference(model: nn.Module, twin: nn.Module) -> str:
-    """The first thing in which two models differ, or nothing."""
-    shapes, twin_shapes = _shapes(model), _shapes(twin)
-    for name in [*shapes, *twin_shapes]:
-        if shapes.get(name) != twin_shapes.get(name):
-            return f"{name} is {shapes.get(name, 'absent')}, not {twin_shapes.get(name, 'there')}"
-    # Strides, epsilons and activations have no tensors, but every layer prints its own.
-    layers, twin_layers = _layers(model), _layers(twin)
-    for name in [*layers, *twin_layers]:
-        if layers.get(name) != twin_layers.get(name):
-            return f"{name} is {layers.get(name, 'absent')}, not {twin_layers.get(name, 'there')}"
-    return ""
-
-
-def _layers(model: nn.Module) -> dict[str, str]:
-    """What each layer says of itself; dropout is left out, it is for training only."""
-    return {
-        name: f"{type(layer).__name__}({layer.extra_repr()})".replace(
-            "SyncBatchNorm", "BatchNorm2d"
-        )
-        for name, layer in model.named_modules()
-        if not next(layer.children(), None)
-        and "drop" not in f"{name} {type(layer).__name__}".lower()
-    }
+    return {k: v for k, v in vars(pool).items() if type(v) in plain and k != "training"}

@@ -23,7 +23,8 @@ from ..extras import require
 from .pooled import PooledModel
 
 OPSET = 20  # the newest that PyTorch's exporter writes without converting
-TOLERANCE = 1e-4
+TOLERANCE = {torch.float32: 1e-4}
+HALF_TOLERANCE = 1e-2
 Output = Literal["logits", "embedding"]
 Format = Literal["onnx", "torch"]
 
@@ -33,6 +34,8 @@ class OutputAndMap(nn.Module):
 
     def __init__(self, model: PooledModel, output: Output = "logits") -> None:
         super().__init__()
+        if output not in ("logits", "embedding"):
+            raise ValueError(f"output is 'logits' or 'embedding', got '{output}'")
         if output == "logits" and model.head is None:
             raise ValueError("this model has no head, so it gives no logits: output='embedding'")
         self.model, self.output = model, output
@@ -58,6 +61,40 @@ class Exported:
     step: int
     difference: float  # the largest to PyTorch, at another batch and size than the traced one
 
+    def __str__(self) -> str:
+        lines = [f"{self.path}  {self.path.stat().st_size / 1e6:.1f} MB"]
+        for kind, shapes in (("input ", self.inputs), ("output", self.outputs)):
+            lines += [f"  {kind}  {name} ({', '.join(shape)})" for name, shape in shapes.items()]
+        if self.step > 1:
+            lines.append(f"  height and width are multiples of {self.step}")
+        return "\n".join([*lines, f"  largest difference to PyTorch: {self.difference:.1e}"])
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A traced model, the image size that it was traced with, what sizes are multiples of, and
+    whether they are free at all.
+    """
+
+    program: ExportedProgram
+    size: tuple[int, int]
+    step: int
+    free: bool
+
+    def another_shape(self) -> tuple[int, int, int, int]:
+        """A batch and a size that were not traced, square as users' images are."""
+        side = self.size[0] + 2 * self.step
+        return (3, 3, side, side) if self.free else (3, 3, *self.size)
+
+    def input_shape(self) -> tuple[str, ...]:
+        return ("batch", "3", *(("height", "width") if self.free else map(str, self.size)))
+
+    def output_shape(self, name: str, shape: torch.Size) -> tuple[str, ...]:
+        sizes = [str(size) for size in shape[1:]]
+        if name == "map" and self.free:
+            sizes[-2:] = ["rows", "columns"]
+        return ("batch", *sizes)
+
 
 def export_model(
     model: PooledModel, path: str | Path, format: Format = "onnx", output: Output = "logits"
@@ -65,8 +102,6 @@ def export_model(
     """Trace, check against PyTorch, and only then let the file have its name."""
     if format not in ("onnx", "torch"):
         raise ValueError(f"format is 'onnx' or 'torch', got '{format}'")
-    if output not in ("logits", "embedding"):
-        raise ValueError(f"output is 'logits' or 'embedding', got '{output}'")
     path = Path(path)
     if format == "onnx":
         for module in ("onnx", "onnxscript", "onnxruntime"):
@@ -75,77 +110,56 @@ def export_model(
         raise FileNotFoundError(2, "no such folder", str(path.parent))
     training = model.training
     wrapper = OutputAndMap(model, output).eval()
+    suffix = ".onnx" if format == "onnx" else ".pt2"
+    partial = path.with_name(f".{path.stem[:80]}-{uuid4().hex}{suffix}")
     try:
         with torch.no_grad():
-            program, size, step, free = trace(wrapper)
-            partial = path.with_name(
-                f".{path.stem[:80]}-{uuid4().hex}{'.onnx' if format == 'onnx' else '.pt2'}"
-            )
-            try:
-                (_write_onnx if format == "onnx" else _write_program)(program, partial, output)
-                difference, shapes = _compare(wrapper, partial, format, _another(size, step, free))
-                with partial.open("rb") as file:
-                    os.fsync(file.fileno())
-                os.replace(partial, path)
-            finally:
-                partial.unlink(missing_ok=True)
+            traced = trace(wrapper)
+            if format == "onnx":
+                _write_onnx(traced.program, partial, output)
+            else:
+                torch.export.save(traced.program, partial)
+            difference, shapes = _compare(wrapper, partial, traced.another_shape())
+        with partial.open("rb") as file:
+            os.fsync(file.fileno())
+        os.replace(partial, path)
     finally:
+        partial.unlink(missing_ok=True)
         model.train(training)
-    height, width = ("height", "width") if free else map(str, size)
-    names = dict(zip((output, "map"), shapes, strict=False))
-    return Exported(
-        path, {"images": ("batch", "3", height, width)}, _named(names, free), step, difference
-    )
+    names = zip((output, "map"), shapes, strict=False)
+    outputs = {name: traced.output_shape(name, shape) for name, shape in names}
+    return Exported(path, {"images": traced.input_shape()}, outputs, traced.step, difference)
 
 
-def trace(wrapper: OutputAndMap) -> tuple[ExportedProgram, tuple[int, int], int, bool]:
-    """The program, the traced image size, what sizes are multiples of, and whether they are free at
-    all.
-    """
+def trace(wrapper: OutputAndMap) -> Trace:
+    """Trace with free image sizes, or with the native one where the model does not allow it."""
     backbone = wrapper.model.backbone
     native = backbone.preprocessing.size
     step = math.ceil(max(backbone.stride()))
     height = max(native // step, 3) * step
-    size = (
-        height,
-        height + step,
-    )  # not square and not the native size: neither may become a condition
+    size = (height, height + step)  # not square, not native: neither may become a condition
     padded = any("Same" in type(module).__name__ for module in backbone.modules())
-    if (
-        padded
-    ):  # its padding depends on the size, and is a constant for multiples of the stride only
-        sides: Any = (step * Dim("rows", min=2), step * Dim("columns", min=2))
-    else:
-        sides = (Dim.AUTO, Dim.AUTO)
+    sides: Any = (Dim.AUTO, Dim.AUTO)
+    if padded:  # its padding depends on the size, and is constant for multiples of the stride only
+        sides = (step * Dim("rows", min=2), step * Dim("columns", min=2))
     parameter = next(wrapper.parameters(), torch.empty(0))
     with _without_conditions(backbone.model), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the exporter, about itself
         with suppress(Exception):
-            program = _export(
-                wrapper,
-                parameter.new_zeros(2, 3, *size),
-                {0: Dim.DYNAMIC, 2: sides[0], 3: sides[1]},
-            )
+            shapes = {0: Dim.DYNAMIC, 2: sides[0], 3: sides[1]}
+            program = _export(wrapper, parameter.new_zeros(2, 3, *size), shapes)
             if not any(isinstance(side, int) for side in _input_shape(program)[2:]):
-                return (
-                    program,
-                    size,
-                    step if padded or hasattr(backbone.model, "patch_embed") else 1,
-                    True,
-                )
+                has_patches = hasattr(backbone.model, "patch_embed")
+                return Trace(program, size, step if padded or has_patches else 1, True)
         size = (native // step * step or step,) * 2
         try:
-            return (
-                _export(wrapper, parameter.new_zeros(2, 3, *size), {0: Dim.DYNAMIC}),
-                size,
-                step,
-                False,
-            )
+            program = _export(wrapper, parameter.new_zeros(2, 3, *size), {0: Dim.DYNAMIC})
         except Exception as error:
             reason = (str(error).splitlines() or [""])[0][:300]
             raise ValueError(
                 f"'{backbone.name}' cannot be exported: {type(error).__name__}: {reason}"
             ) from error
+    return Trace(program, size, step, False)
 
 
 def _export(wrapper: OutputAndMap, images: Tensor, shapes: dict[int, Any]) -> ExportedProgram:
@@ -154,10 +168,8 @@ def _export(wrapper: OutputAndMap, images: Tensor, shapes: dict[int, Any]) -> Ex
 
 def _input_shape(program: ExportedProgram) -> tuple[Any, ...]:
     (name,) = program.graph_signature.user_inputs
-    node = next(
-        node for node in program.graph.nodes if node.op == "placeholder" and node.name == name
-    )
-    return tuple(node.meta["val"].shape)
+    inputs = (node for node in program.graph.nodes if node.op == "placeholder")
+    return tuple(next(node for node in inputs if node.name == name).meta["val"].shape)
 
 
 @contextmanager
@@ -169,23 +181,23 @@ def _without_conditions(encoder: nn.Module) -> Iterator[None]:
     "Same" padding is computed anew for every size: for multiples of the stride it is always the
     same.
     """
-    places: list[tuple[Any, str, Any]] = [
+
+    def same_padding(x: Any, kernel: int, stride: int, dilation: int) -> int:
+        return max((kernel - 1) * dilation + 1 - stride, 0)
+
+    originals = []
+    for module, name, ours in (
         (sys.modules[type(encoder).__module__], "resample_abs_pos_embed", _resample),
-        (
-            padding,
-            "get_same_padding",
-            lambda x, kernel, stride, dilation: max((kernel - 1) * dilation + 1 - stride, 0),
-        ),
-    ]
-    places = [place for place in places if hasattr(place[0], place[1])]
-    originals = [getattr(module, name) for module, name, _ in places]
-    for module, name, ours in places:
-        setattr(module, name, ours)
+        (padding, "get_same_padding", same_padding),
+    ):
+        if hasattr(module, name):
+            originals.append((module, name, getattr(module, name)))
+            setattr(module, name, ours)
     try:
         yield
     finally:
-        for (module, name, _), function in zip(places, originals, strict=True):
-            setattr(module, name, function)
+        for original in originals:
+            setattr(*original)
 
 
 def _resample(
@@ -197,25 +209,13 @@ def _resample(
     antialias: bool = True,
     verbose: bool = False,
 ) -> Tensor:
-    prefix, patches = (
-        posemb[:, :num_prefix_tokens],
-        posemb[:, num_prefix_tokens:],
-    )  # (1, p, D), (1, N, D)
+    """timm's `resample_abs_pos_embed`, without its question whether the size is the same."""
+    prefix, patches = posemb[:, :num_prefix_tokens], posemb[:, num_prefix_tokens:]  # (1, N, D)
     side = round(patches.shape[1] ** 0.5)
-    grid = (
-        patches.float().unflatten(1, tuple(old_size or (side, side))).permute(0, 3, 1, 2)
-    )  # (1, D, H, W)
+    grid = patches.float().unflatten(1, tuple(old_size or (side, side)))
+    grid = grid.permute(0, 3, 1, 2)  # (1, D, H, W)
     grid = F.interpolate(grid, size=list(new_size), mode=interpolation, antialias=antialias)
     return torch.cat([prefix, grid.flatten(2).mT.to(posemb.dtype)], 1)
-
-
-def _another(size: tuple[int, int], step: int, free: bool) -> tuple[int, int, int, int]:
-    """A batch and a size that were not traced, square as users' images are."""
-    return (3, 3, *size) if not free else (3, 3, size[0] + 2 * step, size[0] + 2 * step)
-
-
-def _write_program(program: ExportedProgram, path: Path, output: str) -> None:
-    torch.export.save(program, path)
 
 
 def _write_onnx(program: ExportedProgram, path: Path, output: str) -> None:
@@ -236,56 +236,34 @@ def _write_onnx(program: ExportedProgram, path: Path, output: str) -> None:
 
 
 def _compare(
-    wrapper: OutputAndMap, path: Path, format: Format, size: tuple[int, int, int, int]
-) -> tuple[float, list[tuple[int, ...]]]:
+    wrapper: OutputAndMap, path: Path, shape: tuple[int, int, int, int]
+) -> tuple[float, list[torch.Size]]:
     """The largest difference of the written file to PyTorch, relative where values exceed 1, and
     PyTorch's shapes.
     """
     like = next(wrapper.parameters(), torch.empty(0))
-    images = torch.rand(size, generator=torch.Generator().manual_seed(0)).to(like)
+    images = torch.rand(shape, generator=torch.Generator().manual_seed(0)).to(like)
     expected = wrapper(images)
-    outputs = (
-        _run_onnx(path, images) if format == "onnx" else torch.export.load(path).module()(images)
-    )
+    run = _run_onnx if path.suffix == ".onnx" else _run_program
     worst = 0.0
-    for reference, output in zip(expected, outputs, strict=True):
+    for reference, output in zip(expected, run(path, images), strict=True):
         scale = max(1.0, float(reference.abs().max()))
         difference = float((reference.float() - output.float()).abs().max()) / scale
-        if not difference <= (
-            TOLERANCE if reference.dtype == torch.float32 else 1e-2
-        ):  # NaN is not small either
+        if not difference <= TOLERANCE.get(reference.dtype, HALF_TOLERANCE):  # NaN is refused, too
             raise RuntimeError(
                 f"the exported file differs from PyTorch by {difference:.1e}: it was not kept"
             )
         worst = max(worst, difference)
-    return worst, [tuple(reference.shape) for reference in expected]
+    return worst, [reference.shape for reference in expected]
 
 
-def _run_onnx(path: Path, images: Tensor) -> list[Tensor]:
+def _run_program(path: Path, images: Tensor) -> tuple[Tensor, ...]:
+    outputs: tuple[Tensor, ...] = torch.export.load(path).module()(images)
+    return outputs
+
+
+def _run_onnx(path: Path, images: Tensor) -> tuple[Tensor, ...]:
     runtime: Any = require("onnxruntime", extra="onnx")
     session = runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    return [
-        torch.from_numpy(value) for value in session.run(None, {"images": images.cpu().numpy()})
-    ]
-
-
-def _named(shapes: dict[str, tuple[int, ...]], free: bool) -> dict[str, tuple[str, ...]]:
-    named = {}
-    for name, (_, *sizes) in shapes.items():
-        sides = ["rows", "columns"] if name == "map" and free else list(map(str, sizes[-2:]))
-        named[name] = (
-            ("batch", *map(str, sizes[:-2]), *sides)
-            if name == "map"
-            else ("batch", *map(str, sizes))
-        )
-    return named
-
-
-def describe(exported: Exported) -> str:
-    """The file, its inputs and outputs, and how far it is from PyTorch, in lines."""
-    lines = [f"{exported.path}  {exported.path.stat().st_size / 1e6:.1f} MB"]
-    for kind, shapes in (("input ", exported.inputs), ("output", exported.outputs)):
-        lines += [f"  {kind}  {name} ({', '.join(shape)})" for name, shape in shapes.items()]
-    if exported.step > 1:
-        lines.append(f"  height and width are multiples of {exported.step}")
-    return "\n".join([*lines, f"  largest difference to PyTorch: {exported.difference:.1e}"])
+    outputs = session.run(None, {"images": images.cpu().numpy()})
+    return tuple(torch.from_numpy(value) for value in outputs)

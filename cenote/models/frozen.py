@@ -9,12 +9,11 @@ from torch import Tensor, nn
 
 from ..backbones import Backbone, Features
 from ..pooling import Pool, create_pool
-from . import Head, PooledModel
-from .embedding import Embedding
-from .pooled import assemble, pool_tokens
+from .head import Embedding, Head, PoolAndHead
+from .pooled import Assembly, PooledModel, assemble
 
 
-class PooledHead(nn.Module):
+class PooledHead(PoolAndHead):
     """A `PooledModel` without its backbone: features -> logits, or vectors if there is no head.
 
     Its modules have the names that they have in a `PooledModel`.
@@ -32,17 +31,8 @@ class PooledHead(nn.Module):
         self.pool, self.after, self.head, self.tokens = pool, after, head, tokens
         self.embedding = embedding or nn.Identity()
 
-    def embed_features(self, features: Features) -> Tensor:
-        return self.refine(pool_tokens(self.pool, self.tokens, features)[0])
-
-    def refine(self, u: Tensor) -> Tensor:
-        """Apply the last norm and the embedding to pooled vectors."""
-        vectors: Tensor = self.embedding(self.after(u))
-        return vectors
-
     def forward(self, features: Features) -> Tensor:
-        u = self.embed_features(features)
-        return u if self.head is None else self.head(u)
+        return self.classify(features)
 
 
 class FrozenBackbone:
@@ -50,7 +40,8 @@ class FrozenBackbone:
 
     def __init__(self, backbone: Backbone, stride: int = 1) -> None:
         self.stride = stride  # with which the backbone was created, for the config
-        model = assemble(backbone, "cls" if backbone.has_cls else "gap", 0, keep_cls=True)
+        pool = "cls" if backbone.has_cls else "gap"
+        model = assemble(backbone, pool, 0, Assembly(keep_cls=True))
         self.backbone = model.backbone.requires_grad_(False).eval()
         self.after, self.norm = model.after, model.norm
 
@@ -103,9 +94,11 @@ class FrozenBackbone:
         if head.pool is not None:
             model.config |= {"pool": head.pool.name, "pool_options": head.pool.options}
         if head.head is not None:
-            head_norm = None if head.head.norm is None else "batch"
-            model.config |= {"num_classes": head.head.classes, "combine": head.head.combine}
-            model.config["head_norm"] = head_norm
+            model.config |= {
+                "num_classes": head.head.classes,
+                "combine": head.head.combine,
+                "head_norm": None if head.head.norm is None else "batch",
+            }
         if isinstance(head.embedding, Embedding):
             has_norm = not isinstance(head.embedding.norm, nn.Identity)
             model.config |= {

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
 from ..backbones import Backbone, Features
+from ..metrics import largest_box, mass_mask
 from ..pooling import Pool, create_pool
-from . import attend
-from .embedding import Embedding
-from .head import Head
-from .hub import Saved
-from .surgery.last_block import replace_last_block
-from .surgery.last_norm import place_norm
-from .surgery.pyramid import Pyramid
-from .surgery.stride import create_finer_backbone
+from .attention_maps import cls_attention, rollout
+from .cam import cam, grad_cam, minmax, why_no_cam
+from .head import Embedding, Head
+from .saving import SavedModel
+from .surgery import Pyramid, create_finer_backbone, place_norm, replace_last_block
 
-TOKENS = ("patches", "all", "cls")
-NORMS = ("auto", "before", "after", "none")
+KINDS = ("auto", "pool", "cls", "rollout", "cam", "gradcam")
 
 
-class PooledModel(nn.Module, Saved):
+class PooledModel(SavedModel):
     """`model(images)` logits, `model.embed(images)` vectors, `model.attend(images)` maps.
 
     `tokens`: what is pooled, the "patches", "all" of [CLS; patches], or nothing: the "cls" token is
@@ -41,23 +39,17 @@ class PooledModel(nn.Module, Saved):
         norm: str = "before",
     ) -> None:
         super().__init__()
-        self.backbone, self.pool, self.head, self.tokens, self.norm = (
-            backbone,
-            pool,
-            head,
-            tokens,
-            norm,
-        )
-        self.after: nn.Module = (
-            nn.Identity()
-        )  # the LayerNorm behind the pool, where it stands there
-        self.embedding: nn.Module = (
-            nn.Identity()
-        )  # the linear layer behind that, where vectors are made to be compared
-        self.class_names: list[str] | None = None
-        self.config: dict[
-            str, Any
-        ] = {}  # the arguments of `create_model` that make this model again
+        # The order of the modules is that of the parameters in saved states of optimizers.
+        self.backbone, self.pool, self.head = backbone, pool, head
+        self.after, self.embedding = nn.Identity(), nn.Identity()
+        self.tokens, self.norm = tokens, norm
+        self.class_names, self.config = None, {}
+
+    @classmethod
+    def create(cls, **arguments: Any) -> Self:
+        model = create_model(**arguments)
+        assert isinstance(model, cls)
+        return model
 
     @property
     def vector_dim(self) -> int:
@@ -71,42 +63,26 @@ class PooledModel(nn.Module, Saved):
         return features
 
     def forward(self, images: Tensor) -> Tensor:
-        u = self.embed(images)
-        return u if self.head is None else self.head(u)
+        return self.classify(self.features(images))
 
     def embed(self, images: Tensor) -> Tensor:
         """(B, D), or (B, k, D) for a pool of k vectors: what the head sees."""
         return self.embed_features(self.features(images))
 
-    def embed_features(self, features: Features) -> Tensor:
-        """The vectors of features computed before, for instance from a cache."""
-        return self.refine(self.pool_features(features)[0])
-
-    def refine(self, u: Tensor) -> Tensor:
-        """What stands between pool and head: the last norm, the embedding."""
-        vectors: Tensor = self.embedding(self.after(u))
-        return vectors
-
-    def pool_features(self, features: Features) -> tuple[Tensor, Tensor | None]:
-        """Vectors, and the pool's own maps (B, m, H, W) or None."""
-        return pool_tokens(self.pool, self.tokens, features)
-
     def no_weight_decay(self) -> set[str]:
         """What the backbone wants undecayed: position embeddings, tokens. timm's optimizers ask."""
-        ask = getattr(self.backbone.model, "no_weight_decay", set)
-        return {f"backbone.model.{name}" for name in ask()}
+        names: set[str] = getattr(self.backbone.model, "no_weight_decay", set)()
+        return {f"backbone.model.{name}" for name in names}
 
     def group_matcher(self, coarse: bool = False) -> Callable[[str], int]:
-        """The layer of a parameter, counted from the input, for rates that decay by layer; pool and
-        head come last.
+        """The layer of a parameter, counted from the input, for learning rates that decay by layer;
+        pool and head come last.
         """
         from timm.models import group_parameters
 
         encoder: Any = self.backbone.model
         if not hasattr(encoder, "group_matcher"):
-            raise ValueError(
-                f"'{self.backbone.name}' does not say which layer a parameter belongs to: no layer decay"
-            )
+            raise ValueError(f"'{self.backbone.name}' has no layers to decay a learning rate by")
         layers = group_parameters(encoder, encoder.group_matcher(coarse=coarse), reverse=True)
         last_layer = max(layers.values(), default=0) + 1
         return lambda name: layers.get(name.removeprefix("backbone.model."), last_layer)
@@ -120,32 +96,95 @@ class PooledModel(nn.Module, Saved):
         method=...; needs grad-cam). "auto" is the pool's own where it has one, CLS attention for a
         CLS model, else CAM.
         """
-        return attend.attend(self, images, kind, **options)
+        if kind not in KINDS:
+            raise ValueError(f"kind is one of {', '.join(KINDS)}, got '{kind}'")
+        possible = self.map_kinds()
+        if kind == "auto":
+            kind = possible[0] if possible else "pool"
+        if kind in ("pool", "cls") and kind not in possible:
+            remedy = ", ".join(possible) or "none (num_classes=... gives it a CAM)"
+            raise ValueError(f"{self._why_not(kind)}. Possible here: {remedy}")
+        if kind == "cls":
+            return cls_attention(self.backbone, images, **options)
+        if kind == "rollout":
+            return rollout(self.backbone, images, **options)
+        if kind == "gradcam":
+            return grad_cam(self, self.backbone, images, **options)
+        if kind == "cam":
+            return cam(self, self.features(images), **options)
+        if options:
+            raise TypeError(f"the pool's own map takes no options, got {', '.join(options)}")
+        maps = self.pool_features(self.features(images))[1]
+        assert maps is not None
+        return maps
+
+    def map_kinds(self) -> list[str]:
+        """The kinds of maps of this model, the most telling first. (Whether there is attention to
+        roll out shows when it runs.)
+        """
+        kinds = []
+        if self.pool is None:
+            kinds.append("cls")
+        elif not self.pool.no_attention:
+            kinds.append("pool")
+        if not why_no_cam(self):
+            kinds.append("cam")
+        if self.pool is not None and self.backbone.has_cls:
+            kinds.append("cls")
+        return [*kinds, "gradcam"] if self.head is not None else kinds
+
+    def _why_not(self, kind: str) -> str:
+        if kind == "cls":
+            name = self.backbone.name
+            return f"'{name}' has no CLS token, or the pool replaced it (keep_cls=True keeps it)"
+        if self.pool is None:
+            return "this model takes the CLS token, there is no pool with a map of its own"
+        return f"'{self.pool.name}' has no attention map of its own: {self.pool.no_attention}"
 
     def localize(
         self, images: Tensor, share: float = 0.6, kind: str = "auto", **options: Any
     ) -> Tensor:
-        """Boxes (B, 4), x0 y0 x1 y1 in pixels of the input, around what holds `share` of the map's
-        mass.
+        """Boxes (B, 4), x0 y0 x1 y1 in pixels of the input: around the largest component of the
+        mask that keeps `share` of the map's mass. Several maps are averaged; of a CAM only what
+        speaks for the class counts.
         """
-        return attend.localize(self, images, share, kind, **options)
+        with torch.no_grad():
+            maps = self.attend(images, kind, **options).float().mean(1)  # (B, H, W)
+        positive = maps.clamp_min(0)
+        # A class that nothing speaks for still has its best place.
+        positive = torch.where(positive.sum((-2, -1), keepdim=True) > 0, positive, minmax(maps))
+        (h, w), (rows, columns) = images.shape[-2:], maps.shape[-2:]
+        cells = [largest_box(mask) or (0, 0, columns, rows) for mask in mass_mask(positive, share)]
+        pixels = torch.tensor([w / columns, h / rows, w / columns, h / rows])
+        return (torch.tensor(cells) * pixels).to(images.device)
 
 
-def pool_tokens(pool: Pool | None, which: str, features: Features) -> tuple[Tensor, Tensor | None]:
-    """Vectors and maps (B, m, H, W) of the "patches", of "all" of [CLS; patches], or the CLS token
-    without a pool.
-    """
-    tokens, grid, cls = features
-    if pool is None:
-        assert cls is not None
-        return cls, None
-    if which == "all":
-        assert cls is not None
-        u, a = pool.vectors_and_maps(torch.cat([cls[:, None], tokens], 1), None)
-        a = None if a is None else a[..., 1:]  # the map is over the patches; CLS has no place in it
-    else:
-        u, a = pool.vectors_and_maps(tokens, grid)
-    return u, None if a is None else a.unflatten(-1, grid)
+@dataclass(frozen=True)
+class Assembly:
+    """How a model is put together from a backbone and a pool: options of `create_model`."""
+
+    tokens: str = "patches"  # "patches", "all" of [CLS; patches], or the "cls" token
+    keep_cls: bool = False
+    norm: str = "auto"  # "before" the pool, "after" it, "none", or where the encoder has it
+    depth: int = 0
+    last_block: str | None = None
+    fpn: str | None = None
+    fpn_dim: int = 512
+    combine: Any = "max"  # of the head, see there
+    head_norm: Any = None
+    embedding_dim: int | None = None
+    embedding_norm: str | None = None
+    pool_options: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        for name, known in (
+            ("tokens", ("patches", "all", "cls")),
+            ("norm", ("auto", "before", "after", "none")),
+        ):
+            if getattr(self, name) not in known:
+                raise ValueError(
+                    f"{name} is one of {', '.join(known)}, got '{getattr(self, name)}'"
+                )
 
 
 def create_model(
@@ -156,58 +195,34 @@ def create_model(
     pretrained: bool = False,
     weights: str | Path | None = None,
     img_size: int | tuple[int, int] | None = None,
-    tokens: str = "patches",
-    keep_cls: bool = False,
-    norm: str = "auto",
-    depth: int = 0,
-    last_block: str | None = None,
     stride: int = 1,
-    fpn: str | None = None,
-    fpn_dim: int = 512,
-    combine: str = "max",
-    head_norm: str | None = None,
-    embedding_dim: int | None = None,
-    embedding_norm: str | None = None,
-    pool_options: dict[str, Any] | None = None,
-    **backbone_options: Any,
+    **options: Any,
 ) -> PooledModel:
     """A timm backbone (or "lite0"), a pool by name and a linear head.
 
     `num_classes=None` keeps the backbone's own classifier where it fits the pooled vector; 0 means
-    no head. `pool="cls"` takes the CLS token, as `tokens="cls"` does. A pool over the patches
-    removes the CLS token from the encoder; `keep_cls=True` leaves it there, unused. `depth` drops
-    (-b) or adds (+b) blocks; `last_block="sar"`, or a row A-F of SAR's Table 1(b), takes skip
-    connections out of the last one. A finer map: `stride=2` or `4` removes the stride of the last
-    one or two stages, `fpn="P2"`, "P3" or "P4" pools a level of a feature pyramid. `embedding_dim`
-    puts a linear embedding behind the pool (timm's own `embed_dim` is the width of a ViT), and
-    `embedding_norm="layer"` a LayerNorm before it.
+    no head. `stride=2` or `4` removes the stride of the last one or two stages: a finer map. The
+    options of `Assembly`:
+
+    - `tokens`, `norm`: see `PooledModel`; `pool="cls"` is `tokens="cls"`. A pool over the patches
+      removes the CLS token from the encoder; `keep_cls=True` leaves it there, unused.
+    - `depth` drops (-b) or adds (+b) blocks; `last_block="sar"`, or a row A-F of SAR's Table 1(b),
+      takes skip connections out of the last one.
+    - `fpn="P2"`, "P3" or "P4" pools a level of a feature pyramid of `fpn_dim` channels.
+    - `combine`, `head_norm`: `combine` and `norm` of `Head`.
+    - `embedding_dim` puts a linear embedding behind the pool (timm's own `embed_dim` is the width
+      of a ViT), and `embedding_norm="layer"` a LayerNorm before it.
+    - `pool_options`: a dictionary for `create_pool`.
+
+    All other options are timm's.
     """
+    names = {item.name for item in fields(Assembly)} & options.keys()
+    assembly = Assembly(**{name: options.pop(name) for name in names})
     base = create_finer_backbone(
-        backbone,
-        stride,
-        pretrained=pretrained,
-        weights=weights,
-        img_size=img_size,
-        **backbone_options,
+        backbone, stride, pretrained=pretrained, weights=weights, img_size=img_size, **options
     )
-    model = assemble(
-        base,
-        pool,
-        num_classes,
-        tokens=tokens,
-        keep_cls=keep_cls,
-        norm=norm,
-        depth=depth,
-        last_block=last_block,
-        fpn=fpn,
-        fpn_dim=fpn_dim,
-        combine=combine,
-        head_norm=head_norm,
-        embedding_dim=embedding_dim,
-        embedding_norm=embedding_norm,
-        pool_options=pool_options,
-    )
-    model.config |= {"img_size": img_size, "stride": stride, **backbone_options}
+    model = assemble(base, pool, num_classes, assembly)
+    model.config |= {"img_size": img_size, "stride": stride, **options}
     return model
 
 
@@ -215,95 +230,68 @@ def replace_pool(
     timm_model: nn.Module, pool: str | Pool, num_classes: int | None = None, **options: Any
 ) -> PooledModel:
     """The same for a timm model you already have: `replace_pool(model, "simpool")`."""
-    name = (getattr(timm_model, "pretrained_cfg", None) or {}).get(
-        "architecture", type(timm_model).__name__
-    )
-    return assemble(Backbone(timm_model, name), pool, num_classes, **options)
+    settings = getattr(timm_model, "pretrained_cfg", None) or {}
+    name = settings.get("architecture", type(timm_model).__name__)
+    return assemble(Backbone(timm_model, name), pool, num_classes, Assembly(**options))
 
 
 def assemble(
     backbone: Backbone,
     pool: str | Pool,
-    num_classes: int | None,
-    *,
-    tokens: str = "patches",
-    keep_cls: bool = False,
-    norm: str = "auto",
-    depth: int = 0,
-    last_block: str | None = None,
-    fpn: str | None = None,
-    fpn_dim: int = 512,
-    combine: str = "max",
-    head_norm: str | None = None,
-    embedding_dim: int | None = None,
-    embedding_norm: str | None = None,
-    pool_options: dict[str, Any] | None = None,
+    num_classes: int | None = None,
+    options: Assembly | None = None,
 ) -> PooledModel:
-    tokens = "cls" if pool == "cls" else tokens
-    if tokens not in TOKENS:
-        raise ValueError(f"tokens is one of {', '.join(TOKENS)}, got '{tokens}'")
-    if norm not in NORMS:
-        raise ValueError(f"norm is one of {', '.join(NORMS)}, got '{norm}'")
+    options = options or Assembly()
+    tokens = "cls" if pool == "cls" else options.tokens
     if tokens != "patches" and not backbone.has_cls:
         raise ValueError(f"'{backbone.name}' has no CLS token: tokens must be 'patches'")
-    if fpn is not None:
-        backbone = Pyramid(backbone, fpn, fpn_dim)
+    if options.fpn is not None:
+        backbone = Pyramid(backbone, options.fpn, options.fpn_dim)
     classifier = backbone.classifier()
-    if tokens == "patches" and not keep_cls and backbone.has_cls:
+    if tokens == "patches" and not options.keep_cls and backbone.has_cls:
         backbone.remove_cls()
-    if depth:
-        backbone.set_depth(depth)
-    if last_block is not None:
-        replace_last_block(backbone, last_block)
+    if options.depth:
+        backbone.set_depth(options.depth)
+    if options.last_block is not None:
+        replace_last_block(backbone, options.last_block)
     layer: Pool | None = None
+    dim, k = backbone.dim, 1
     if tokens != "cls":
-        layer = (
-            create_pool(pool, backbone.dim, **(pool_options or {}))
-            if isinstance(pool, str)
-            else pool
-        )
-    dim, k = (backbone.dim, 1) if layer is None else (layer.out_dim, layer.k)
-    embedding = None if embedding_dim is None else Embedding(dim * k, embedding_dim, embedding_norm)
-    if (
-        embedding_dim is not None
-    ):  # the backbone's own classifier is for its vector, not for an embedding
-        dim, k, classifier = embedding_dim, 1, None
-    head = _head(classifier, dim, k, num_classes, combine, head_norm)
+        pool_options = options.pool_options or {}
+        layer = create_pool(pool, dim, **pool_options) if isinstance(pool, str) else pool
+        dim, k = layer.out_dim, layer.k
+    norm, after = place_norm(backbone, options.norm, dim)
+    embedding = None
+    if options.embedding_dim is not None:  # the backbone's own classifier is not for an embedding
+        embedding = Embedding(dim * k, options.embedding_dim, options.embedding_norm)
+        dim, k, classifier = options.embedding_dim, 1, None
+    head = _head(classifier, dim, k, num_classes, options)
     model = PooledModel(backbone, layer, head, tokens, norm)
-    model.embedding = embedding or model.embedding
-    place_norm(model, norm)
+    model.after, model.embedding = after, embedding or model.embedding
     _drop_classifier(backbone)
     model.config = {
         "backbone": backbone.name,
         "pool": "cls" if layer is None else layer.name,
         "pool_options": {} if layer is None else layer.options,
         "num_classes": 0 if head is None else head.classes,
-        "tokens": tokens,
-        "keep_cls": keep_cls,
-        "norm": model.norm,
-        "depth": depth,
-        "last_block": last_block,
-        "fpn": fpn,
-        "fpn_dim": fpn_dim,
-        "combine": combine,
-        "head_norm": head_norm,
     }
-    if embedding is not None:
-        model.config |= {"embedding_dim": embedding_dim, "embedding_norm": embedding_norm}
+    unset = ("pool_options", *(() if embedding else ("embedding_dim", "embedding_norm")))
+    settings = asdict(options) | {"tokens": tokens, "norm": norm}
+    model.config |= {name: value for name, value in settings.items() if name not in unset}
     return model
 
 
 def _head(
-    classifier: nn.Linear | None, dim: int, k: int, num_classes: int | None, combine: Any, norm: Any
+    classifier: nn.Linear | None, dim: int, k: int, num_classes: int | None, options: Assembly
 ) -> Head | None:
-    if num_classes == 0 or (
-        num_classes is None and (classifier is None or classifier.in_features != dim)
-    ):
-        return None
     if num_classes is not None:
-        return Head(dim, num_classes, k, combine, norm)
-    assert classifier is not None
-    head = Head(dim, classifier.out_features, k, combine, norm, bias=classifier.bias is not None)
+        if num_classes == 0:
+            return None
+        return Head(dim, num_classes, k, options.combine, options.head_norm)
+    if classifier is None or classifier.in_features != dim:
+        return None
+    classes, bias = classifier.out_features, classifier.bias is not None
+    head = Head(dim, classes, k, options.combine, options.head_norm, bias)
     head.linear.load_state_dict(classifier.state_dict())
     return head
 
@@ -319,3 +307,8 @@ def _drop_classifier(backbone: Backbone) -> None:
         reset(0, "")
     except AssertionError:  # some families pool in one way only, and say so
         reset(0)
+
+
+def load(folder: str | Path) -> PooledModel:
+    """The model that `save_model` wrote, in evaluation mode."""
+    return PooledModel.read(Path(folder))

@@ -19,9 +19,15 @@ class DinoHead(nn.Module):
     """
 
     def __init__(
-        self, dim: int, out: int = 65536, hidden: int = 2048, bottleneck: int = 256, layers: int = 3,
-        batch_norm: bool = False, fixed_length: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        dim: int,
+        out: int = 65536,
+        hidden: int = 2048,
+        bottleneck: int = 256,
+        layers: int = 3,
+        batch_norm: bool = False,
+        fixed_length: bool = True,
+    ) -> None:
         super().__init__()
         sizes = [dim, *[hidden] * (layers - 1), bottleneck]
         self.mlp = _mlp(sizes, nn.GELU, batch_norm)

@@ -1,5 +1,5 @@
-"""A model in a folder: config.json and model.safetensors. Nothing in it is pickled, nothing in it
-is run.
+"""A model in a folder: config.json and model.safetensors; the same two files on the Hugging Face
+hub. Nothing in them is pickled, nothing in them is run.
 """
 
 from __future__ import annotations
@@ -8,23 +8,24 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable
-from dataclasses import asdict, fields
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from hashlib import file_digest
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from uuid import uuid4
 
 import timm
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from huggingface_hub import ModelHubMixin, snapshot_download
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from .. import __version__
-from ..backbones import Preprocessing
-from .config import arguments_of, check_arguments, rebuild
-from .pooled import PooledModel
+from ..backbones import Backbone, Preprocessing
+from ..version import __version__
+from .config import argument_problems, difference, pool_options, with_lists, with_tuples
+from .head import PoolAndHead
 
 FORMAT = 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
@@ -32,63 +33,158 @@ KEYS = {"format", "model", "class_names", "preprocessing", "versions", "sha256"}
 PENDING = re.compile(r"\.(cenote-[0-9a-f]{32}|model\.[0-9a-f]{64}\.safetensors)")
 
 
-def save_model(model: PooledModel, folder: str | Path) -> None:
+class SavedModel(
+    PoolAndHead, ModelHubMixin, library_name="cenote", tags=["image-feature-extraction", "pooling"]
+):
+    """`save(folder)`, `from_pretrained(folder or repository)`, `save_pretrained`, `push_to_hub` of
+    a model that `create` makes.
+    """
+
+    backbone: Backbone
+    class_names: list[str] | None
+    config: dict[str, Any]  # the arguments of `create` that make this model again
+
+    @classmethod
+    def create(cls, **arguments: Any) -> Self:
+        raise NotImplementedError
+
+    def save(self, folder: str | Path) -> None:
+        """Write config.json and model.safetensors into the folder; `cenote.load(folder)` reads
+        them.
+        """
+        save_model(self, folder)
+
+    def save_pretrained(
+        self, save_directory: str | Path, *, push_to_hub: bool = False, **options: Any
+    ) -> str | None:
+        """As the mixin does, but it begins by deleting config.json, and a kill then would leave
+        half a model.
+        """
+        folder = Path(save_directory)
+        self.save(folder)
+        if not (folder / "README.md").exists():
+            card = self.generate_model_card(**(options.get("model_card_kwargs") or {}))
+            card.save(folder / "README.md")
+        if not push_to_hub:
+            return None
+        return self.push_to_hub(options.pop("repo_id", None) or folder.name, **options)
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **options: Any) -> Self:
+        """A model from a folder, or from a repository of the hub by name (revision=, token=,
+        cache_dir=, ...).
+        """
+        folder = Path(pretrained_model_name_or_path)
+        if not folder.is_dir():  # otherwise the network is not asked
+            name, files = str(pretrained_model_name_or_path), [CONFIG, WEIGHTS]
+            folder = Path(snapshot_download(name, allow_patterns=files, **options))
+        return cls.read(folder)
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """The model that `save_model` wrote, in evaluation mode. Whatever is wrong with the files
+        is one sentence.
+        """
+        if not folder.is_dir():
+            raise FileNotFoundError(2, "no such model folder", str(folder))
+        for _ in range(3):  # a save may finish while the two files are read: then read both again
+            config = read_config(folder / CONFIG)
+            state = _read_weights(folder, config.get("sha256"))
+            if state is not None and read_config(folder / CONFIG) == config:
+                break
+        else:
+            raise ValueError(
+                f"{folder / WEIGHTS} is not what {CONFIG} describes: the digests differ"
+            )
+        assert state is not None
+        model = cls.rebuild(config["model"], folder / CONFIG)
+        _fill(model, state, folder / WEIGHTS)
+        model.class_names = config["class_names"]
+        model.backbone.preprocessing = Preprocessing(**config["preprocessing"])
+        return model.eval()
+
+    @classmethod
+    def rebuild(cls, arguments: dict[str, Any], source: object) -> Self:
+        """The model without its weights; arguments that make no model are a sentence about the
+        file.
+        """
+        try:
+            return cls.create(**with_tuples(arguments))
+        except Exception as error:  # timm raises anything on arguments that make no sense
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise ValueError(
+                f"{source} describes a model that cannot be made: {reason[:300]}"
+            ) from error
+
+
+def arguments_of(model: SavedModel) -> dict[str, Any]:
+    """What makes this model again; refused with a sentence if it would make another one."""
+    options = {} if model.pool is None else pool_options(model.pool)
+    arguments: dict[str, Any] = with_lists({**model.config, "pool_options": options})
+    if not arguments.get("backbone"):
+        raise ValueError("this model has no config: models come from create_model or replace_pool")
+    for problem in argument_problems(arguments):
+        raise ValueError(f"model.config: {problem}")
+    with torch.random.fork_rng(devices=[]):  # saving must not change what training draws next
+        twin = type(model).rebuild(arguments, "model.config")
+    if differing := difference(model, twin):
+        raise ValueError(
+            f"model.config makes a model that differs from this one ({differing}): the options of "
+            f"'{arguments['backbone']}' belong into create_model(...), or into model.config"
+        )
+    return arguments
+
+
+def save_model(model: SavedModel, folder: str | Path) -> None:
     """Write the two files so that a kill at any moment leaves the old model or the new one, never a
     mixture.
 
     config.json carries the digest of its weights, and replacing it is the one moment at which the
-    new model counts: the new weights lie beside it by then, under a name made of that digest.
+    new model counts: the new weights are beside it by then, under a name made of that digest.
     """
-    arguments = arguments_of(model)
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
     config = {
         "format": FORMAT,
-        "model": arguments,
+        "model": arguments_of(model),
         "class_names": model.class_names,
         "preprocessing": asdict(model.backbone.preprocessing),
         "versions": {"cenote": __version__, "torch": torch.__version__, "timm": timm.__version__},
     }
+    folder = Path(folder)
+    # A folder of its own: safetensors may leave another file beside the one it writes.
+    temporary = folder / f".cenote-{uuid4().hex}"
+    temporary.mkdir(parents=True)
     try:
-        written = _write(
-            folder, lambda path: save_file(_tensors(model), path, metadata={"format": "pt"})
-        )
-        config["sha256"] = digest = _digest(written)
-        pending = _pending(folder, digest)
-        os.replace(written, pending)
+        save_file(_tensors(model), temporary / WEIGHTS, metadata={"format": "pt"})
+        config["sha256"] = digest = _digest(temporary / WEIGHTS)
         text = json.dumps(config, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-        described = _write(folder, lambda path: path.write_text(text, encoding="utf-8"))
+        (temporary / CONFIG).write_text(text, encoding="utf-8")
+        _sync(temporary / WEIGHTS)
+        _sync(temporary / CONFIG)
+        pending = _pending(folder, digest)
+        os.replace(temporary / WEIGHTS, pending)
         _sync(folder)
-        os.replace(described, folder / CONFIG)  # from here on the new model counts
+        os.replace(temporary / CONFIG, folder / CONFIG)  # from here on the new model counts
         _sync(folder)
         os.replace(pending, folder / WEIGHTS)
         _sync(folder)
     finally:
-        for file in folder.iterdir():  # of this attempt, or of one that was killed
-            if PENDING.fullmatch(file.name):
-                _discard(file, folder)
+        _clean(folder)
 
 
-def load(folder: str | Path) -> PooledModel:
-    """The model that `save_model` wrote, in evaluation mode. Whatever is wrong with the files is
-    one sentence.
+def _clean(folder: Path) -> None:
+    """Remove what this save, or one that was killed, left behind; not the weights that config.json
+    waits for.
     """
-    folder = Path(folder)
-    if not folder.is_dir():
-        raise FileNotFoundError(2, "no such model folder", str(folder))
-    for _ in range(3):  # a save may finish while the two files are read: then both are read again
-        config = read_config(folder / CONFIG)
-        state = _read_weights(folder, config.get("sha256"))
-        if state is not None and read_config(folder / CONFIG) == config:
-            break
-    else:
-        raise ValueError(f"{folder / WEIGHTS} is not what {CONFIG} describes: the digests differ")
-    assert state is not None
-    model = rebuild(config["model"], folder / CONFIG)
-    _fill(model, state, folder / WEIGHTS)
-    model.class_names = config["class_names"]
-    model.backbone.preprocessing = Preprocessing(**config["preprocessing"])
-    return model.eval()
+    try:
+        awaited = _pending(folder, read_config(folder / CONFIG).get("sha256"))
+    except (ValueError, OSError):
+        awaited = None
+    for path in folder.iterdir():
+        if PENDING.fullmatch(path.name) and path != awaited:
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -96,83 +192,71 @@ def read_config(path: Path) -> dict[str, Any]:
     another file.
     """
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise FileNotFoundError(2, "no such file, so this is no saved model", str(path)) from None
+        raise FileNotFoundError(2, "no such file, so not a saved model", str(path)) from None
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON: {error}") from None
-    if not isinstance(config, dict) or "format" not in config:
-        raise ValueError(f"{path} is not a Cenote model's: it has no 'format'")
-    if type(config["format"]) is not int or config["format"] < 1:
-        raise ValueError(f"{path}: format is a number from 1, got {config['format']!r:.80}")
-    if config["format"] > FORMAT:
-        raise ValueError(
-            f"{path} has format {config['format']}, made by a newer Cenote: this one reads up to {FORMAT}"
-        )
-    if unknown := sorted(set(config) - KEYS):
-        raise ValueError(f"{path} has the unknown key '{unknown[0]:.80}'")
-    if lacking := sorted(KEYS - set(config) - {"sha256", "versions"}):
-        raise ValueError(f"{path} lacks '{lacking[0]}'")
-    digest = config.get("sha256", "0" * 64)
-    if not isinstance(digest, str) or not re.fullmatch("[0-9a-f]{64}", digest):
-        raise ValueError(f"{path}: sha256 is 64 hexadecimal digits, got {digest!r:.80}")
-    names = config["class_names"]
-    if names is not None and not (
-        isinstance(names, list) and all(isinstance(name, str) for name in names)
-    ):
-        raise ValueError(f"{path}: class_names is a list of names or null")
-    _check_preprocessing(config["preprocessing"], path)
-    check_arguments(config["model"], path)
-    if names is not None and len(names) != config["model"].get("num_classes"):
-        raise ValueError(
-            f"{path} names {len(names)} classes, the model has {config['model'].get('num_classes')}"
-        )
+    for problem in _config_problems(config):
+        raise ValueError(f"{path}: {problem}")
     return config
 
 
-def _check_preprocessing(values: Any, path: Path) -> None:
-    names = {field.name for field in fields(Preprocessing)}
-    if not isinstance(values, dict) or set(values) != names:
-        raise ValueError(f"{path}: preprocessing has exactly the keys {', '.join(sorted(names))}")
+def _config_problems(config: Any) -> Iterator[str]:
+    """Yield what is wrong; only the first counts, later checks rely on the earlier ones."""
+    if not isinstance(config, dict) or "format" not in config:
+        yield "not a Cenote model's, it has no 'format'"
+    number = config["format"]
+    if type(number) is not int or not 1 <= number <= FORMAT:
+        yield f"format is {number!r:.80}; this Cenote reads formats up to {FORMAT}"
+    if unknown := sorted(set(config) - KEYS):
+        yield f"unknown key '{unknown[0]:.80}'"
+    if lacking := sorted(KEYS - set(config) - {"sha256", "versions"}):
+        yield f"'{lacking[0]}' is missing"
+    digest = config.get("sha256", "0" * 64)
+    if not isinstance(digest, str) or not re.fullmatch("[0-9a-f]{64}", digest):
+        yield f"sha256 is 64 hexadecimal digits, got {digest!r:.80}"
+    values = config["preprocessing"]
+    if not isinstance(values, dict) or set(values) != set(PREPROCESSING):
+        yield f"preprocessing has exactly the keys {', '.join(sorted(PREPROCESSING))}"
+    for key, fits in PREPROCESSING.items():
+        if not fits(values[key]):
+            yield f"preprocessing.{key} is {values[key]!r:.80}, which no saved model has"
+    yield from argument_problems(config["model"])
+    names, classes = config["class_names"], config["model"].get("num_classes")
+    if names is None:
+        return
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        yield "class_names is a list of names or null"
+    if len(names) != classes:
+        yield f"class_names has {len(names)} names, the model {classes} classes"
 
-    def number(value: Any) -> bool:
-        return type(value) in (int, float)
 
-    for name in ("mean", "std"):
-        if not (
-            isinstance(values[name], list)
-            and len(values[name]) == 3
-            and all(map(number, values[name]))
-        ):
-            raise ValueError(
-                f"{path}: preprocessing.{name} is three numbers, got {values[name]!r:.80}"
-            )
-    if type(values["size"]) is not int or not 1 <= values["size"] <= 1 << 16:
-        raise ValueError(
-            f"{path}: preprocessing.size is a number of pixels, got {values['size']!r:.80}"
-        )
-    if not number(values["crop"]) or not 0 < values["crop"] <= 4:
-        raise ValueError(
-            f"{path}: preprocessing.crop is a share above 0, got {values['crop']!r:.80}"
-        )
-    if not isinstance(values["interpolation"], str):
-        raise ValueError(
-            f"{path}: preprocessing.interpolation is a name, got {values['interpolation']!r:.80}"
-        )
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float)
+
+
+def _are_three_numbers(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 3 and all(map(_is_number, value))
+
+
+PREPROCESSING: dict[str, Callable[[Any], bool]] = {
+    "size": lambda value: type(value) is int and 1 <= value <= 1 << 16,
+    "crop": lambda value: _is_number(value) and 0 < value <= 4,
+    "mean": _are_three_numbers,
+    "std": _are_three_numbers,
+    "interpolation": lambda value: isinstance(value, str),
+}
 
 
 def _read_weights(folder: Path, digest: str | None) -> dict[str, Tensor] | None:
     """The tensors of this digest; None if the file there has another."""
     path = folder / WEIGHTS
     if digest is not None and _pending(folder, digest).is_file():
-        path = _pending(
-            folder, digest
-        )  # killed between the two renames: the new weights still wait for their name
+        path = _pending(folder, digest)  # killed before the new weights were given their name
     try:
-        if digest is not None and _digest(path) != digest and _looks_whole(path):
-            return None
-        with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  not a dictionary
+        state = load_file(path)
+        return state if digest in (None, _digest(path)) else None
     except FileNotFoundError:
         if path.name != WEIGHTS:
             return None  # it has just been given its name
@@ -181,49 +265,25 @@ def _read_weights(folder: Path, digest: str | None) -> dict[str, Tensor] | None:
         raise ValueError(f"{path} is not a whole safetensors file: {str(error)[:200]}") from None
 
 
-def _looks_whole(path: Path) -> bool:
-    with safe_open(path, framework="pt"):
-        return True
-
-
-def _fill(model: PooledModel, state: dict[str, Tensor], path: Path) -> None:
-    """Every tensor of the model from the file, and no other: else a sentence that counts and names
-    them.
-    """
-    shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
-    saved_shapes = {name: tuple(value.shape) for name, value in state.items()}
-    complaints = []
-    for what, names in (
-        ("lacks", sorted(shapes.keys() - saved_shapes.keys())),
-        ("has besides", sorted(saved_shapes.keys() - shapes.keys())),
-        (
-            "has in other shapes",
-            sorted(n for n in shapes.keys() & saved_shapes.keys() if shapes[n] != saved_shapes[n]),
-        ),
-    ):
-        if names:
-            complaints.append(
-                f"{what} {', '.join(names[:3])}{f' and {len(names) - 3} more' if names[3:] else ''}"
-            )
-    if complaints:
-        named = f"'{model.config['backbone']}' with '{model.config['pool']}'"
-        raise ValueError(
-            f"{path} does not fit {named}, which {CONFIG} names: it {'; it '.join(complaints)}"
-        )
+def _fill(model: SavedModel, state: dict[str, Tensor], path: Path) -> None:
+    """Every tensor of the model from the file, and no other."""
     for name, value in model.state_dict().items():
-        if state[name].dtype != value.dtype and not (
-            state[name].is_floating_point() and value.is_floating_point()
-        ):
+        if name in state and state[name].is_floating_point() != value.is_floating_point():
             raise ValueError(f"{path}: '{name}' holds {state[name].dtype}, the model {value.dtype}")
     kinds = {value.dtype for value in state.values() if value.is_floating_point()}
     if len(kinds) == 1:
         model.to(kinds.pop())  # a model saved in half precision comes back in it
-    model.load_state_dict(state)
+    try:
+        model.load_state_dict(state)
+    except RuntimeError as error:
+        names = f"'{model.config['backbone']}' with '{model.config['pool']}'"
+        reason = " ".join(str(error).split()).partition(": ")[2]
+        raise ValueError(f"{path} does not fit {names} of {CONFIG}: {reason[:400]}") from None
 
 
-def _tensors(model: PooledModel) -> dict[str, Tensor]:
-    """The state dict with a copy for every tensor that shares memory: the format has no other word
-    for tied ones.
+def _tensors(model: SavedModel) -> dict[str, Tensor]:
+    """The state dict with a copy for every tensor that shares memory: the format cannot describe
+    tied ones.
     """
     storages: set[int] = set()
     tensors = {}
@@ -235,31 +295,7 @@ def _tensors(model: PooledModel) -> dict[str, Tensor]:
     return tensors
 
 
-def _write(folder: Path, write: Callable[[Path], object]) -> Path:
-    """A new file, on the disk and not merely on its way there; alone, for safetensors may leave
-    another beside it.
-    """
-    path = folder / f".cenote-{uuid4().hex}" / "new"
-    path.parent.mkdir()
-    write(path)
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-    return path
-
-
-def _discard(path: Path, folder: Path) -> None:
-    """What is pending, unless config.json is waiting for just this one."""
-    try:
-        digest = read_config(folder / CONFIG).get("sha256")
-    except (ValueError, OSError):
-        digest = None
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    elif digest is None or path != _pending(folder, digest):
-        path.unlink(missing_ok=True)
-
-
-def _pending(folder: Path, digest: str) -> Path:
+def _pending(folder: Path, digest: str | None) -> Path:
     return folder / f".model.{digest}.safetensors"
 
 
@@ -268,9 +304,10 @@ def _digest(path: Path) -> str:
         return file_digest(file, "sha256").hexdigest()
 
 
-def _sync(folder: Path) -> None:
+def _sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
     if os.name == "posix":  # elsewhere a folder cannot be opened
-        handle = os.open(folder, os.O_RDONLY)
+        handle = os.open(path, os.O_RDONLY)
         try:
             os.fsync(handle)
         finally:

@@ -18,7 +18,6 @@ from ..metrics import largest_box, mass_mask
 from ..metrics.arrays import Array
 from ..metrics.masks import Box
 from ..models import PooledModel
-from ..models.attend import possible
 from .device import device_of
 from .input_size import InputSize, stride_of, supported_size
 from .open_model import class_names
@@ -101,7 +100,7 @@ class PhotoPredictor:
         if model.pool is not None:
             model.pool.check_finite = True
         if self.kind == "auto":
-            self.kind = next(iter(possible(model)), "auto")
+            self.kind = next(iter(model.map_kinds()), "auto")
         preferred = InputSize(stride_of(model.backbone), self.size)
         self.input_size, (maps, _) = supported_size(
             model.backbone, preferred, lambda images: self._forward(images, images)

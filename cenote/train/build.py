@@ -22,9 +22,8 @@ from ..losses.xbm import CrossBatchMemory
 from ..losses.zero_shot import ZeroShot
 from ..models import PooledModel, create_model, load, load_released
 from ..models.frozen import FrozenBackbone, PooledHead
-from ..models.image_text.text_tower import TextTower
-from ..models.image_text.words import Words
-from ..models.surgery.stride import create_finer_backbone
+from ..models.image_text.text_encoder import TextTower, Words
+from ..models.surgery import create_finer_backbone
 from ..options import check_names
 from ..pooling.gsp import GSP
 from .augment import augmentation

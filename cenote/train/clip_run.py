@@ -18,9 +18,8 @@ from ..data.loading import load
 from ..data.splits import TEST, TRAIN, VAL
 from ..evaluate.image_text import ImageTextValidator
 from ..models.frozen import FrozenBackbone
-from ..models.image_text.saving import save_image_text
-from ..models.image_text.small import SmallClip
-from ..models.image_text.words import Words
+from ..models.image_text.small_clip import SmallClip, save_image_text
+from ..models.image_text.text_encoder import Words
 from ..predict.distributed import processes, rank, world
 from ..predict.feature_batches import FeatureBatches
 from ..predict.feature_cache import CachedFeatures, FeatureCache

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 
 from ..losses.metrix import Mixable
-from ..models.image_text.words import Words
-from ..models.surgery.pyramid import Pyramid
-from ..models.surgery.stride import create_finer_backbone
+from ..models.image_text.text_encoder import Words
+from ..models.surgery import Pyramid, create_finer_backbone
 from ..options import check_names, check_number, suggest
 from ..pooling import list_pools, registry
 from .build import (

@@ -16,7 +16,6 @@ from torch import Tensor
 from ..backbones import Features
 from ..data import read_image
 from ..models import PooledModel, load
-from ..models.attend import possible
 from ..predict.maps import MapPredictor
 from ..predict.open_model import class_names
 from ..predict.thresholds import FILE, Threshold, threshold_for
@@ -161,7 +160,7 @@ def _model_info(
         pool="cls" if model.pool is None else model.pool.name,
         backbone=model.backbone.name,
         classes=len(class_names(model) or ()),
-        maps=[kind for kind in possible(model) if kind != "gradcam" or has_grad_cam],
+        maps=[kind for kind in model.map_kinds() if kind != "gradcam" or has_grad_cam],
         accuracy=accuracy,
         recommended=recommended,
     )
@@ -210,7 +209,7 @@ def _tournament_threshold(
 ) -> Threshold | None:
     """Return the threshold of a candidate's best boxes, if boxes were evaluated, not calibrated."""
     value, kind = row.get("threshold"), row.get("map")
-    if value is None or kind not in possible(model) or (folder / FILE).is_file():
+    if value is None or kind not in model.map_kinds() or (folder / FILE).is_file():
         return None
     source = "the best on the images on which the tournament evaluated boxes, an oracle's"
     return Threshold(value, kind, model.backbone.preprocessing.size, source)

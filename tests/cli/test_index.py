@@ -13,10 +13,8 @@ import torch
 from cenote.cli import main
 from cenote.data.synthetic import World, write_world
 from cenote.models import create_model
-from cenote.models.image_text.saving import save_image_text
-from cenote.models.image_text.small import SmallClip
-from cenote.models.image_text.text_tower import TextTower
-from cenote.models.image_text.words import Words
+from cenote.models.image_text.small_clip import SmallClip, save_image_text
+from cenote.models.image_text.text_encoder import TextTower, Words
 from cenote.search.local_store import LocalStore
 
 THINGS = ("cat", "bird", "sketch", "photo")

@@ -18,10 +18,8 @@ from PIL import Image, ImageOps
 
 from cenote.cli import main
 from cenote.models import create_model, image_text
-from cenote.models.image_text.saving import save_image_text
-from cenote.models.image_text.small import SmallClip
-from cenote.models.image_text.text_tower import TextTower
-from cenote.models.image_text.words import Words
+from cenote.models.image_text.small_clip import SmallClip, save_image_text
+from cenote.models.image_text.text_encoder import TextTower, Words
 
 ROOT = Path(__file__).parents[2]
 CONTENTS = {

@@ -15,7 +15,6 @@ from torch.testing import assert_close
 from cenote.metrics import largest_box, mass_mask
 from cenote.models import PooledModel, create_model, replace_pool
 from cenote.models.attention_maps import cls_attention, rollout
-from cenote.models.cam import cam
 from tests.shared_data import shared_data
 from tests.toy_models import narrow_resnet
 
@@ -35,7 +34,7 @@ def test_auto_is_the_pool_s_own_then_cls_then_cam() -> None:
     simpool, cls, gap = vit("simpool"), vit("cls"), vit("gap")
     assert_close(simpool.attend(IMAGES), simpool.pool_features(simpool.features(IMAGES))[1])
     assert_close(cls.attend(IMAGES), cls_attention(cls, IMAGES))
-    assert_close(gap.attend(IMAGES), cam(gap, IMAGES))
+    assert_close(gap.attend(IMAGES), gap.attend(IMAGES, "cam"))
     for model in (simpool, cls, gap):
         assert model.attend(IMAGES).shape == (2, 1, 4, 6)
         assert_close(model.attend(IMAGES), model.attend(IMAGES), rtol=0, atol=0)
@@ -78,7 +77,7 @@ def test_boxes_lie_around_the_mass(monkeypatch: pytest.MonkeyPatch) -> None:
     maps = torch.full((2, 1, 4, 6), 0.001)
     maps[0, 0, 1:3, 2:5] = 1  # rows 1-2, columns 2-4
     maps[1, 0, 3, 0] = 1
-    monkeypatch.setattr("cenote.models.attend.attend", lambda *a, **k: maps)
+    monkeypatch.setattr(model, "attend", lambda *a, **k: maps)
     assert model.localize(IMAGES, share=0.9).tolist() == [[32, 16, 80, 48], [0, 48, 16, 64]]
 
 
@@ -86,7 +85,7 @@ def test_boxes_of_maps_without_mass(monkeypatch: pytest.MonkeyPatch) -> None:
     model = vit("gap")
     maps = torch.full((2, 1, 4, 6), -2.0)  # a class that nothing speaks for
     maps[1, 0, 0, 5] = -1
-    monkeypatch.setattr("cenote.models.attend.attend", lambda *a, **k: maps)
+    monkeypatch.setattr(model, "attend", lambda *a, **k: maps)
     assert model.localize(IMAGES).tolist() == [[0, 0, 96, 64], [80, 0, 96, 16]]
 
 

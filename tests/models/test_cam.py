@@ -9,7 +9,8 @@ from torch import Tensor
 
 from cenote.backbones import Features
 from cenote.models import PooledModel, create_model, replace_pool
-from cenote.models.cam import cam, cam_of_features, minmax
+from cenote.models.cam import Classes, minmax
+from cenote.models.cam import cam as cam_of_features
 from cenote.pooling import list_pools
 from tests.toy_models import narrow_resnet
 
@@ -19,6 +20,10 @@ IMAGES = torch.randn(3, 3, 64, 96, generator=torch.Generator().manual_seed(0))
 def assert_close(actual: Tensor, expected: Tensor, rtol: float = 1e-4, atol: float = 1e-4) -> None:
     """float32 sums over hundreds of channels and positions, in different orders."""
     torch.testing.assert_close(actual, expected, rtol=rtol, atol=atol)
+
+
+def cam(model: PooledModel, images: Tensor, classes: Classes = None) -> Tensor:
+    return cam_of_features(model, model.features(images), classes)
 
 
 def with_statistics(model: PooledModel) -> PooledModel:
@@ -62,7 +67,6 @@ def test_mean_of_the_map_plus_bias_is_the_logit_of_gap(which: str) -> None:
     assert_close(cam(model, IMAGES), maps[torch.arange(3), logits.argmax(-1)][:, None])
     assert_close(cam(model, IMAGES, 2), maps[:, 2:3])
     assert_close(cam(model, IMAGES, [4, 0, 1]), maps[torch.arange(3), [4, 0, 1]][:, None])
-    assert_close(cam(model, IMAGES, every, positive=True), maps.relu())
 
 
 @torch.no_grad()
@@ -164,12 +168,10 @@ def test_grad_cam_of_a_linear_head_over_gap_is_cam() -> None:
     """The gradient of the logit by every position is w_c / N: the positive part of CAM, from 0 to
     1.
     """
-    from cenote.models.grad_cam import grad_cam
-
     model, images = grad_cam_inputs()
     with torch.no_grad():
-        expected = minmax(cam(model, images, 3, positive=True))
-    assert_close(grad_cam(model, images, 3), expected, rtol=1e-3, atol=1e-3)
+        expected = minmax(cam(model, images, 3).relu())
+    assert_close(model.attend(images, "gradcam", classes=3), expected, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("pool", ["gap", "simpool", "cls"])

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from cenote.models import PooledModel, create_model
-from cenote.models.class_map import ForwardPass, depends_on_class, map_of_features, resolve_map_kind
+from cenote.models.cam import map_of_features
+from cenote.models.class_map import ForwardPass, depends_on_class, resolve_map_kind
 from tests.toy_models import narrow_resnet
 
 IMAGES = torch.randn(3, 3, 64, 64, generator=torch.Generator().manual_seed(0))

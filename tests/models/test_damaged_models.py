@@ -73,7 +73,7 @@ CONFIG_FAULTS: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
     ),
     (lambda c: c.update(sha256="../../x"), r"sha256\b.*\b64\b.*'\.\./\.\./x'"),
     (lambda c: c.update(sha256="0" * 64), r"model\.safetensors.*config\.json"),
-    (lambda c: c["model"].update(num_classes=4), r"head\.linear\.bias, head\.linear\.weight"),
+    (lambda c: c["model"].update(num_classes=4), r"head\.linear\.weight.*head\.linear\.bias"),
     (lambda c: c["model"].update(pool="gap", pool_options={}), r"'gap'.*pool\.norm\.bias"),
     (lambda c: c["model"].update(backbone="resnet26"), "'resnet26'"),
 ]

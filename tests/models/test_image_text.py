@@ -17,9 +17,8 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from cenote.models.image_text import ImageText, Invertible, create_image_text
-from cenote.models.image_text.text_space import CLASS_TEXTS, TextSpace, class_vectors
-from cenote.models.image_text.word_vectors import WordVectors
-from cenote.models.image_text.words import Words
+from cenote.models.image_text.text_encoder import Words
+from cenote.models.image_text.text_space import CLASS_TEXTS, TextSpace, WordVectors, class_vectors
 
 TEXTS = ["dog", "a photo of a dog", "Ein Hund, 12 Katzen!", "x" * 300]
 

@@ -155,7 +155,7 @@ def test_push_and_pull(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         return str(tmp_path / "hub")
 
     monkeypatch.setattr("huggingface_hub.hub_mixin.HfApi", Api)
-    monkeypatch.setattr("cenote.models.hub.snapshot_download", snapshot)
+    monkeypatch.setattr("cenote.models.saving.snapshot_download", snapshot)
     model = narrow_resnet()
     assert model.push_to_hub("me/model") == "pushed"
     assert_same_model(model, PooledModel.from_pretrained("me/model", revision="v1"))

@@ -10,10 +10,14 @@ import torch
 
 from cenote.models import create_model, load
 from cenote.models.image_text import ImageText, Invertible, create_image_text
-from cenote.models.image_text.saving import TEXT, TEXT_WEIGHTS, load_image_text, save_image_text
-from cenote.models.image_text.small import SmallClip
-from cenote.models.image_text.text_tower import TextTower
-from cenote.models.image_text.words import BYTES, FIRST_WORD, PAD, Words
+from cenote.models.image_text.small_clip import (
+    TEXT,
+    TEXT_WEIGHTS,
+    SmallClip,
+    load_image_text,
+    save_image_text,
+)
+from cenote.models.image_text.text_encoder import BYTES, FIRST_WORD, PAD, TextTower, Words
 
 SAID = ["a sketch of a cat", "two red birds in a meadow", "dog, sketch", "bird"]
 

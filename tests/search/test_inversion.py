@@ -11,9 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cenote.models import create_model
-from cenote.models.image_text.small import SmallClip
-from cenote.models.image_text.text_tower import TextTower
-from cenote.models.image_text.words import Words
+from cenote.models.image_text.small_clip import SmallClip
+from cenote.models.image_text.text_encoder import TextTower, Words
 from cenote.search import ComposedQuery, MatrixDatabase, WordMemory, compose, compose_all
 from cenote.search.inversion import (
     INITIAL_STD,

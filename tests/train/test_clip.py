@@ -19,7 +19,7 @@ from cenote.data.image_texts import ImageTexts, as_phrase, text_groups
 from cenote.evaluate.image_text import selection_score, zero_shot
 from cenote.models import load
 from cenote.models.image_text import create_image_text
-from cenote.models.image_text.words import Words
+from cenote.models.image_text.text_encoder import Words
 from cenote.train.build import build_frozen
 from cenote.train.clip_run import build_clip, clip_splits, train_clip
 from cenote.train.config import RunConfig

@@ -11,7 +11,7 @@ import torch
 from cenote.data.splits import class_splits, metric_splits
 from cenote.losses.metrix import Mixable
 from cenote.models import load
-from cenote.models.embedding import Embedding
+from cenote.models.head import Embedding
 from cenote.train.build import build_augmentation, build_metric_module, build_model
 from cenote.train.config import RunConfig
 from cenote.train.configure import configure

@@ -11,7 +11,7 @@ from cenote.data.transforms import train_transform
 from cenote.losses import spatial_entropy
 from cenote.models import PooledModel, create_model, load
 from cenote.models.attention_logits import AttentionLogits
-from cenote.models.surgery.last_block import ROWS, LastBlock
+from cenote.models.surgery import ROWS, LastBlock
 from cenote.train.config import OptimizationConfig
 from cenote.train.configure import configure
 from cenote.train.engine import Engine

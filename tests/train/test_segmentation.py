@@ -12,7 +12,7 @@ from torch import Tensor
 from cenote.backbones import Backbone, Features
 from cenote.metrics import segmentation_scores
 from cenote.models import create_model
-from cenote.models.surgery.stride import create_finer_backbone
+from cenote.models.surgery import create_finer_backbone
 from cenote.train.config import OptimizationConfig
 from cenote.train.segmentation import (
     IGNORE,

@@ -94,10 +94,8 @@ def demo(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Path:
     from cenote.data import open_dataset
     from cenote.data.synthetic import World, write_world
     from cenote.models import create_model, save_model
-    from cenote.models.image_text.saving import save_image_text
-    from cenote.models.image_text.small import SmallClip
-    from cenote.models.image_text.text_tower import TextTower
-    from cenote.models.image_text.words import Words
+    from cenote.models.image_text.small_clip import SmallClip, save_image_text
+    from cenote.models.image_text.text_encoder import TextTower, Words
     from cenote.train.config import OptimizationConfig
     from cenote.train.tournament.run import TournamentConfig, run_tournament
 

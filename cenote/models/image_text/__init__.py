@@ -1,6 +1,58 @@
-"""Images and texts as vectors of one space."""
+"""Images and texts as vectors of one space: an image-text model by name."""
 
-from .create import create_image_text
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ...options import check_names, suggest
 from .interface import ImageText, Invertible
 
 __all__ = ["ImageText", "Invertible", "create_image_text"]
+
+
+def create_image_text(name: str, **options: Any) -> ImageText:
+    """`"text-space"` needs no download; `"open_clip/ViT-L-14/openai"`,
+    `"open_clip/ViT-L-14/RemoteCLIP.pt"`; a folder.
+
+    Options are those of TextSpace and OpenClip.
+    """
+    kind, _, detail = str(name).partition("/")
+    if kind == "text-space":
+        from .text_space import TextSpace
+
+        return _create(TextSpace, name, options, *([detail] if detail else []))
+    if kind == "open_clip":
+        from .open_clip import OpenClip
+
+        return _create(OpenClip, name, options, *_model_and_weights(detail))
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        from .small_clip import load_image_text
+
+        return _create(load_image_text, name, options, folder)
+    raise ValueError(
+        f"no image-text model '{name}'{suggest(kind, ['text-space', 'open_clip'])} (text-space, "
+        "open_clip/MODEL/WEIGHTS, or a folder that `cenote clip` wrote)"
+    )
+
+
+def _model_and_weights(detail: str) -> tuple[str, ...]:
+    if detail.startswith(("hf-hub:", "local-dir:")):  # open_clip's names of repositories, folders
+        return (detail,)
+    model, _, weights = detail.partition("/")
+    if not model or not weights:
+        raise ValueError(
+            f"'open_clip/{detail}' does not name its weights: open_clip/MODEL/TAG or "
+            "open_clip/MODEL/FILE, such as open_clip/ViT-L-14/openai"
+        )
+    return model, weights
+
+
+def _create(
+    make: Callable[..., ImageText], name: str, options: dict[str, Any], *arguments: Any
+) -> ImageText:
+    check_names(name, options, list(inspect.signature(make).parameters)[len(arguments) :])
+    return make(*arguments, **options)

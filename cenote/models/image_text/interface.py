@@ -1,8 +1,11 @@
-"""What an image-text model is. All vectors are float32, rows of length one."""
+"""What an image-text model is, and what its text encoders share: batches of texts, and made-up
+words. All vectors are float32, rows of length one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from hashlib import blake2b
 from typing import Any, Protocol, runtime_checkable
 
@@ -10,9 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from ...backbones.preprocessing import Transform
+from ...unit import unit
 
 WORD = "$"  # stands for a made-up word in a template: "a photo of $"
 BATCH = 256  # texts at a time
+# Each pair is two words of one token each in any vocabulary: a text with one and the other differs
+# in one place.
+PLACEHOLDERS = (("dog", "cat"), ("a", "b"))
 
 
 @runtime_checkable
@@ -51,44 +58,84 @@ class Invertible(ImageText, Protocol):
         """The vectors (B, word_dim) in the place of `$` -> (B, dim), with gradients to the word."""
 
 
-def checked(texts: Sequence[str]) -> list[str]:
+def identity_of(name: str, *parts: nn.Module | Any) -> str:
+    """The name and a digest: of modules their tensors, of anything else its repr."""
+    state = blake2b(digest_size=16)
+    for part in parts:
+        if not isinstance(part, nn.Module):
+            state.update(repr(part).encode())
+            continue
+        for key, value in part.state_dict().items():  # one at a time: there are models of gigabytes
+            state.update(key.encode())
+            state.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return f"{name} {state.hexdigest()}"
+
+
+def encode_texts(
+    encode: Callable[[list[str]], Tensor], texts: Sequence[str], empty: Callable[[], Tensor]
+) -> Tensor:
+    """Vectors of length one (N, dim), a batch of texts at a time; `empty()` for no text."""
     if isinstance(texts, str):  # would be taken letter by letter
         raise ValueError(f"texts is a list of texts, got the text '{texts:.40}'")
     for text in texts:
         if not isinstance(text, str) or not text.strip():
-            raise ValueError(
-                f"a text to be embedded has at least one character that is no space, got {text!r:.40}"
-            )
-    return list(texts)
+            raise ValueError(f"a text to embed has at least one character, got {text!r:.40}")
+    starts = range(0, len(texts), BATCH)
+    rows = [unit(encode(list(texts[start : start + BATCH]))) for start in starts]
+    return torch.cat(rows) if rows else empty()
 
 
-def in_batches(texts: Sequence[str], size: int = BATCH) -> Iterator[Sequence[str]]:
-    return (texts[start : start + size] for start in range(0, len(texts), size))
+# A text encoder is given a vector in the place of a word. The vector is put where the encoder looks
+# its words up, so that masks, the place of the end of the text, padding and pooling are its own.
 
 
-def parts_of(template: str) -> tuple[str, str]:
-    """What stands before and after the made-up word."""
+def encode_with_word(
+    encode: Callable[[Tensor], Tensor],
+    tokenize: Callable[[list[str]], Tensor],
+    embedding: nn.Embedding,
+    template: str,
+    word: Tensor,
+) -> Tensor:
+    """The vectors of the template with the rows of `word` (B, word_dim) in the place of `$`."""
+    if word.ndim != 2 or word.shape[1] != embedding.embedding_dim:
+        raise ValueError(
+            f"made-up words are rows of {embedding.embedding_dim} numbers, got {tuple(word.shape)}"
+        )
     if template.count(WORD) != 1:
         raise ValueError(
             f"a template has the sign {WORD} once, such as 'a photo of {WORD}', got '{template}'"
         )
-    before, _, after = template.partition(WORD)
-    return before, after
+    ids, place = _place_of_word(tokenize, template)
+    with _with_word(embedding, word, place):
+        return unit(encode(ids.to(word.device).expand(len(word), -1)))
 
 
-def check_word(word: Tensor, dim: int) -> None:
-    if word.ndim != 2 or word.shape[1] != dim:
-        raise ValueError(f"made-up words are rows of {dim} numbers here, got {tuple(word.shape)}")
+def _place_of_word(tokenize: Callable[[list[str]], Tensor], template: str) -> tuple[Tensor, int]:
+    """The template's tokens (1, L) with a placeholder, and where that is."""
+    for words in PLACEHOLDERS:
+        ids = tokenize([template.replace(WORD, word) for word in words])
+        differ = (ids[0] != ids[1]).nonzero().flatten()
+        if len(differ) == 1:
+            return ids[:1], int(differ[0])
+        if not len(differ):
+            raise ValueError(
+                f"the text encoder does not read as far as the made-up word: '{template:.60}' is "
+                "too long"
+            )
+    raise ValueError(f"the made-up word must stand for itself in the template, got '{template}'")
 
 
-def identity_of(name: str, *parts: nn.Module | Any) -> str:
-    """The name and a digest: of modules their tensors, of anything else its repr."""
-    state = blake2b(digest_size=16)
-    for text in parts:
-        if not isinstance(text, nn.Module):
-            state.update(repr(text).encode())
-            continue
-        for key, value in text.state_dict().items():  # one at a time: there are models of gigabytes
-            state.update(key.encode())
-            state.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    return f"{name} {state.hexdigest()}"
+@contextmanager
+def _with_word(embedding: nn.Embedding, word: Tensor, place: int) -> Iterator[None]:
+    """While this lasts, what `embedding` finds for row i has `word[i]` at this place."""
+
+    def put(module: nn.Module, inputs: Any, embeddings: Tensor) -> Tensor:
+        embeddings = embeddings.clone()
+        embeddings[:, place] = word.to(embeddings.dtype)
+        return embeddings
+
+    handle = embedding.register_forward_hook(put)
+    try:
+        yield
+    finally:
+        handle.remove()

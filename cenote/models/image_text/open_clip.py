@@ -21,8 +21,7 @@ from ...backbones.weights import read_weights
 from ...extras import require
 from ...options import suggest
 from ...unit import unit
-from .interface import check_word, checked, identity_of, in_batches, parts_of
-from .made_up_word import input_embedding, place_of_word, with_word
+from .interface import encode_texts, encode_with_word, identity_of
 
 ELSEWHERE = ("hf-hub:", "local-dir:")  # such a name says where its weights are, too
 
@@ -41,10 +40,8 @@ class OpenClip(nn.Module):
         self.identity = identity_of(
             f"open_clip/{model}", self.clip, sorted(self.preprocess.items(), key=str)
         )
-        self._words = input_embedding(self.clip)
-        if (
-            self._words is not None
-        ):  # else this model cannot be given a made-up word, and is not Invertible
+        self._words = _input_embedding(self.clip)
+        if self._words is not None:  # otherwise it takes no made-up word, and is not Invertible
             self.word_dim = self._words.embedding_dim
         self.dim = self.embed_texts(["x"]).shape[1]
 
@@ -62,30 +59,36 @@ class OpenClip(nn.Module):
     @torch.no_grad()
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
         device = self.clip.logit_scale.device
-        rows = [
-            unit(self.clip.encode_text(self.tokenizer(some).to(device)))
-            for some in in_batches(checked(texts))
-        ]
-        return torch.cat(rows) if rows else torch.empty(0, self.dim, device=device)
+        return encode_texts(
+            lambda batch: self.clip.encode_text(self.tokenizer(batch).to(device)),
+            texts,
+            lambda: torch.empty(0, self.dim, device=device),
+        )
 
     def embed_with_word(self, template: str, word: Tensor) -> Tensor:
         if self._words is None:
             raise ValueError(f"the text encoder of '{self.name}' cannot be given a made-up word")
-        check_word(word, self.word_dim)
-        before, after = parts_of(template)
-        ids, place = place_of_word(lambda texts: self.tokenizer(list(texts)), before, after)
-        with with_word(self._words, word, place):
-            return unit(self.clip.encode_text(ids.to(word.device).expand(len(word), -1)))
+        return encode_with_word(self.clip.encode_text, self.tokenizer, self._words, template, word)
+
+
+def _input_embedding(model: Any) -> nn.Embedding | None:
+    """Where a model of open_clip looks its words up."""
+    tower = getattr(model, "text", model)
+    embedding = getattr(tower, "token_embedding", None)
+    transformer: Any = getattr(tower, "transformer", None)
+    if embedding is None and hasattr(transformer, "get_input_embeddings"):  # Hugging Face's
+        embedding = transformer.get_input_embeddings()
+    return embedding if isinstance(embedding, nn.Embedding) else None
 
 
 def _create(open_clip: Any, model: str, weights: str | None) -> Any:
     options: dict[str, Any] = {}
     if not model.startswith(ELSEWHERE):
-        options = {"pretrained": _checked_weights(open_clip, model, weights)}
-        tag = open_clip.get_pretrained_cfg(model, options["pretrained"])
+        _check_weights(open_clip, model, weights)
+        tag = open_clip.get_pretrained_cfg(model, weights)
         # Since 2.29 open_clip only warns where the weights were trained with QuickGELU: every
         # number is quietly wrong.
-        options["force_quick_gelu"] = bool(tag.get("quick_gelu"))
+        options = {"pretrained": weights, "force_quick_gelu": bool(tag.get("quick_gelu"))}
     is_file = weights is not None and os.path.isfile(weights)
     try:
         with warnings.catch_warnings(), nullcontext() if is_file else without_retries():
@@ -95,47 +98,42 @@ def _create(open_clip: Any, model: str, weights: str | None) -> Any:
         raise ValueError(
             f"'{model}' does not go with the weights '{weights}': {mismatch}"
         ) from mismatch
-    except (
-        Exception
-    ) as error:  # whatever damaged files, other models' files and networks make open_clip raise
+    except Exception as error:  # whatever damaged or foreign files and networks make it raise
         if is_file:
             read_weights(Path(str(weights)))  # says what is wrong with the file itself
-        reason = (
-            " ".join(line.strip() for line in str(error).splitlines()[:3])[:300]
-            or type(error).__name__
-        )
+        reason = " ".join(line.strip() for line in str(error).splitlines()[:3])[:300]
+        reason = reason or type(error).__name__
         if is_file or model.startswith("local-dir:"):
             raise ValueError(
                 f"{weights or model} does not fit open_clip's '{model}': {reason}"
             ) from error
+        name = "/".join(("open_clip", model, *([weights] if weights else [])))
         raise OSError(
-            f"the weights of 'open_clip/{model}{f'/{weights}' if weights else ''}' could not be had ({reason}): "
-            "without network give a local file (open_clip/MODEL/FILE), or use text-space"
+            f"the weights of '{name}' could not be had ({reason}): without network give a local "
+            "file (open_clip/MODEL/FILE), or use text-space"
         ) from error
 
 
-def _checked_weights(open_clip: Any, model: str, weights: str | None) -> str:
-    if model not in open_clip.list_models():
-        raise ValueError(
-            f"open_clip has no model '{model}'{suggest(model, open_clip.list_models())}"
-        )
+def _check_weights(open_clip: Any, model: str, weights: str | None) -> None:
+    models = open_clip.list_models()
+    if model not in models:
+        raise ValueError(f"open_clip has no model '{model}'{suggest(model, models)}")
     tags = open_clip.list_pretrained_tags_by_model(model)
-    tags_text = f"it has {', '.join(tags)}" if tags else "it has none"
+    has = f"it has {', '.join(tags) or 'none'}"
     if weights is None:
-        raise ValueError(f"which weights of open_clip's '{model}'? A tag ({tags_text}), or a file")
+        raise ValueError(f"which weights of open_clip's '{model}'? A tag ({has}), or a file")
     if os.path.isfile(weights):
         quick = f"{model}-quickgelu"
-        if quick in open_clip.list_models() and is_script(weights):
+        if quick in models and is_script(weights):
             raise ValueError(
                 f"{weights} is a TorchScript archive as OpenAI publishes, trained with QuickGELU: "
                 f"write open_clip/{quick}/{weights}"
             )
-        return weights
-    if not open_clip.get_pretrained_cfg(model, weights):
+    elif not open_clip.get_pretrained_cfg(model, weights):
         raise ValueError(
-            f"'{weights}' is no file, and no weights of open_clip's '{model}'{suggest(weights, tags)} ({tags_text})"
+            f"'{weights}' is neither a file nor weights of open_clip's '{model}'"
+            f"{suggest(weights, tags)} ({has})"
         )
-    return weights
 
 
 def is_script(path: str) -> bool:

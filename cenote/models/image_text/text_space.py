@@ -9,22 +9,75 @@ examples/search/text_space.py measures it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from ...backbones import create_backbone
 from ...backbones.preprocessing import Transform
+from ...extras import MissingExtra
 from ...options import check_number
 from ...unit import unit
-from .interface import identity_of
-from .word_vectors import WordVectors
+from .interface import encode_texts, identity_of
 
 CLASS_TEXTS = ("first name", "names", "names and definitions")
+WEIGHTS = Path("weights") / "l2_supercat_256.safetensors"
+TOKENIZER = Path("tokenizers") / "l2_supercat_tokenizer_config.json"
+
+
+class WordVectors(nn.Module):
+    """`words(texts)` -> (N, 256): the mean of WordLlama's vectors of their tokens, which are in its
+    wheel. Nothing is downloaded, ever.
+
+    The files are read without importing the package, which would set up logging.
+    """
+
+    table: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        spec = find_spec("wordllama")
+        if spec is None or not spec.submodule_search_locations:
+            raise MissingExtra(
+                "the text-space model needs the word vectors of 'wordllama': pip install wordllama"
+            )
+        folder = Path(spec.submodule_search_locations[0])
+        if lacking := [str(path) for path in (WEIGHTS, TOKENIZER) if not (folder / path).is_file()]:
+            raise ValueError(
+                f"the installed wordllama has no {lacking[0]}: pip install -U wordllama"
+            )
+        from tokenizers import Tokenizer
+
+        self.tokenizer: Any = Tokenizer.from_file(str(folder / TOKENIZER))
+        self.tokenizer.no_padding()
+        self.tokenizer.no_truncation()
+        self.register_buffer("table", load_file(folder / WEIGHTS)["embedding.weight"].float())
+        self.dim = int(self.table.shape[1])
+
+    @torch.no_grad()
+    def forward(self, texts: Sequence[str]) -> Tensor:
+        return encode_texts(
+            self._means, texts, lambda: torch.empty(0, self.dim, device=self.table.device)
+        )
+
+    def _means(self, texts: list[str]) -> Tensor:
+        encoded = self.tokenizer.encode_batch(texts, add_special_tokens=False)
+        ids = [torch.tensor(text.ids, dtype=torch.long) for text in encoded]
+        lengths = torch.tensor([len(tokens) for tokens in ids])
+        starts, device = lengths.cumsum(0) - lengths, self.table.device
+        return nn.functional.embedding_bag(
+            torch.cat(ids).to(device), self.table, starts.to(device), mode="mean"
+        )
 
 
 class TextSpace(nn.Module):
-    """`top` classes of the softmax at this `temperature`; classes told by `class_texts`."""
+    """`top` classes of the softmax at this `temperature`; `class_texts` describes the classes."""
+
+    classes: Tensor
 
     def __init__(
         self,
@@ -42,15 +95,13 @@ class TextSpace(nn.Module):
         self.top, self.temperature = top, temperature
         self.register_buffer("classes", classes, persistent=False)
         encoder = create_backbone(backbone, pretrained=True)
-        self.preprocessing, self.classifier = (
-            encoder.preprocessing,
-            encoder.model.eval().requires_grad_(False),
-        )
+        self.preprocessing = encoder.preprocessing
+        self.classifier = encoder.model.eval().requires_grad_(False)
         outputs = getattr(self.classifier, "num_classes", 0)
         if outputs != len(classes):
-            problem = f"'{backbone}' has {outputs}"
             raise ValueError(
-                f"text-space needs a classifier of ImageNet's {len(classes)} classes, {problem}"
+                f"text-space needs a classifier of ImageNet's {len(classes)} classes, '{backbone}' "
+                f"has {outputs}"
             )
         self.name = f"text-space/{backbone}"
         self.identity = identity_of(
@@ -69,7 +120,6 @@ class TextSpace(nn.Module):
         one.
         """
         best, which = (logits.float() / self.temperature).topk(self.top)  # (B, top)
-        assert isinstance(self.classes, Tensor)
         return unit(torch.einsum("bt,btd->bd", best.softmax(1), self.classes[which]))
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
@@ -85,21 +135,13 @@ def class_vectors(words: WordVectors, texts: str = "names and definitions") -> T
 
     if texts not in CLASS_TEXTS:
         raise ValueError(f"class_texts is one of {', '.join(CLASS_TEXTS)}, got '{texts}'")
-    descriptions = [
-        text.partition(": ") for text in ImageNetInfo().label_descriptions(detailed=True)
-    ]
-    names = [all_names.split(", ") for all_names, _, _ in descriptions]
+    described = [line.partition(": ") for line in ImageNetInfo().label_descriptions(detailed=True)]
+    names = [all_names.split(", ") for all_names, _, _ in described]
     if texts == "first name":
-        first: Tensor = words([synonyms[0] for synonyms in names])
-        return first
+        names = [synonyms[:1] for synonyms in names]
     each = words([name for synonyms in names for name in synonyms])
-    named = unit(
-        torch.stack(
-            [of_class.mean(0) for of_class in each.split([len(synonyms) for synonyms in names])]
-        )
-    )
-    return (
-        named
-        if texts == "names"
-        else unit(named + words([definition for _, _, definition in descriptions]))
-    )
+    means = [vectors.mean(0) for vectors in each.split([len(synonyms) for synonyms in names])]
+    named = unit(torch.stack(means))
+    if texts != "names and definitions":
+        return named
+    return unit(named + words([definition for _, _, definition in described]))

@@ -14,9 +14,7 @@ from ...backbones import Preprocessing
 from ...data import Dataset
 from ...data.loading import UnreadableImage, load
 from ...models import PooledModel
-from ...models.attend import possible
-from ...models.attention_hooks import backbone_of
-from ...models.attention_maps import cls_attention, last_keys
+from ...models.attention_maps import backbone_of, cls_attention, last_keys
 from ...models.cam import minmax
 from ..device import device_of
 from ..input_size import InputSize, stride_of, supported_size
@@ -113,7 +111,7 @@ def attention_kind(model: nn.Module) -> str:
     """Return the kind of map that is the model's attention."""
     if not isinstance(model, PooledModel):
         return "cls"
-    kinds = possible(model)
+    kinds = model.map_kinds()
     if not kinds:
         raise ValueError(
             "this model has no attention map: neither an attention pool, nor CLS, nor a head"

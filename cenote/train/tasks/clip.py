@@ -14,7 +14,7 @@ from ...data.image_texts import ImageTexts
 from ...data.loading import Batch
 from ...data.samplers import mix_seed
 from ...evaluate.image_text import ImageTextValidator, selection_score
-from ...models.image_text.small import SmallClip
+from ...models.image_text.small_clip import SmallClip
 from ...predict.distributed import gathered, joined_rows
 from ...predict.feature_batches import FeatureBatch
 from ...unit import unit

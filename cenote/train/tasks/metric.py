@@ -20,8 +20,8 @@ from ...losses.metrix import Metrix, Mixable
 from ...losses.xbm import CrossBatchMemory
 from ...losses.zero_shot import ZeroShot
 from ...models import PooledModel
-from ...models.embedding import Embedding
 from ...models.frozen import PooledHead
+from ...models.head import Embedding
 from ...pooling import MixablePool
 from ...pooling.gsp import GSP
 from ...predict.distributed import gathered, joined_rows, rank, world

@@ -13,7 +13,7 @@ from ...data.ground_truth import clip_boxes, evenly_spaced, own_boxes
 from ...data.loading import load
 from ...metrics import BoxAccuracy, prepare_maps
 from ...metrics.centred import CentredBox
-from ...models.class_map import map_of_features
+from ...models.cam import map_of_features
 from ...models.frozen import FrozenBackbone, PooledHead
 from ...predict.feature_cache import FeatureCache, cached_features
 
@@ -49,14 +49,13 @@ class UncroppedFeatures:
         """
         if head.pool is None:
             return self._cls_attention()
-        model = self.frozen.create_model(head)
         maps = []
         for start in range(0, len(self), BATCH):
             positions = list(range(start, min(start + BATCH, len(self))))
             features = self.cached.features(positions).to(self.device)
             labels = self.cached.labels[positions].to(self.device)
             try:
-                batch = map_of_features(model, features, labels)
+                batch = map_of_features(head, features, labels)
             except ValueError:  # the head does not fit the unpooled tokens
                 return None, None
             if batch is None:

@@ -1,0 +1,229 @@
+"""Changes of an encoder: stride, feature pyramid, last block, last norm."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Any
+
+from torch import Tensor, nn
+from torchvision.ops import FeaturePyramidNetwork
+
+from ..backbones import Backbone, Features, create_backbone
+from ..backbones.families import LATE_BLOCKS
+
+
+def create_finer_backbone(name: str, gain: int, **options: Any) -> Backbone:
+    """`create_backbone` with a map `gain` times finer: the last one or two stages keep their
+    resolution, and dilation their receptive field (timm's output_stride, whose weights are the
+    same).
+
+    Every `gain`-th position of a ResNet's new map is a position of the old one. (Not quite for the
+    d-variants at 4: timm does not dilate the average pooling in their shortcuts. Nor where a block
+    looks at the whole map, as SE does.)
+    """
+    if gain not in (1, 2, 4):
+        raise ValueError(f"stride is 1 (as it is), 2 or 4 (times finer), got {gain!r}")
+    if gain == 1:
+        return create_backbone(name, **options)
+    refusal = ValueError(
+        f"the stride of '{name}' cannot be removed: ResNet, RegNet, ConvNeXt, EfficientNet and "
+        "their kin can"
+    )
+    try:
+        backbone = create_backbone(name, **options, output_stride=32 // gain)
+    except (AssertionError, TypeError, NotImplementedError) as error:  # timm's way of saying no
+        raise refusal from error
+    except ValueError as error:
+        raise (refusal if "output_stride" in str(error) else error) from error
+    info = getattr(backbone.model, "feature_info", None)
+    if not info or info[-1]["reduction"] != 32 // gain:  # the option was ignored
+        raise refusal
+    return backbone
+
+
+LEVELS = ("P2", "P3", "P4", "P5")
+
+
+class Pyramid(Backbone):
+    """C2..C5 of a backbone, and torchvision's FeaturePyramidNetwork over them: `level` is its map,
+    finer than the last stage and as deep.
+
+    The backbone's own last norm and classifier do not fit the pyramid's channels and are dropped.
+    """
+
+    def __init__(self, backbone: Backbone, level: str, dim: int = 512) -> None:
+        if level not in LEVELS:
+            raise ValueError(f"fpn is one of {', '.join(LEVELS)}, got '{level}'")
+        if dim < 1:
+            raise ValueError(f"fpn_dim must be at least 1, got {dim}")
+        model: Any = backbone.model
+        indices, channels = _stages(backbone)
+        super().__init__(model, backbone.name, backbone.preprocessing)
+        self.level, self.indices, self.dim = level, indices, dim
+        model.prune_intermediate_layers(self.indices, prune_norm=True, prune_head=True)
+        # Nobody would use finer levels than the chosen one: the pyramid starts at it. Nor the
+        # output convolutions of the coarser levels.
+        self.fpn = FeaturePyramidNetwork(channels[LEVELS.index(level) :], dim)
+        for i in range(1, len(self.fpn.layer_blocks)):
+            self.fpn.layer_blocks[i] = nn.Identity()
+
+    @property
+    def has_cls(self) -> bool:
+        return False
+
+    def classifier(self) -> nn.Linear | None:
+        return None
+
+    def final_norm(self) -> nn.Module | None:
+        return None
+
+    def forward(self, images: Tensor) -> Features:
+        model: Any = self.model
+        maps = model.forward_intermediates(images, indices=self.indices, intermediates_only=True)
+        levels = maps[LEVELS.index(self.level) :]
+        x = self.fpn(OrderedDict((str(i), m) for i, m in enumerate(levels)))["0"]  # (B, dim, H, W)
+        return Features(x.flatten(2).transpose(1, 2), (x.shape[2], x.shape[3]))
+
+
+def _stages(backbone: Backbone) -> tuple[list[int], list[int]]:
+    """Which of timm's intermediate maps are C2..C5, and their channels."""
+    model: Any = backbone.model
+    info = list(getattr(model, "feature_info", None) or [])
+    able = hasattr(model, "forward_intermediates") and hasattr(model, "prune_intermediate_layers")
+    strides = [stage["reduction"] for stage in info][-4:]
+    if not able or len(info) < 4 or strides[:2] != [4, 8] or sorted(strides) != strides:
+        raise ValueError(
+            f"'{backbone.name}' has no stages of stride 4, 8, 16 and 32 to build a pyramid on: "
+            "ResNet, ConvNeXt, EfficientNet, Swin and their kin have"
+        )
+    return list(range(len(info) - 4, len(info))), [stage["num_chs"] for stage in info[-4:]]
+
+
+# Rows of SAR's Table 1(b): which of (skip around the MSA, LN before the MLP, skip around the MLP)
+# the last block keeps. E and F are A and C trained with the spatial entropy loss, which is the
+# task's business, not the block's.
+ROWS = {
+    "A": (True, True, True),
+    "B": (False, True, True),
+    "C": (False, False, True),
+    "D": (False, False, False),
+    "E": (True, True, True),
+    "F": (False, False, True),
+}
+
+
+class LastBlock(nn.Module):
+    """SAR's last block, where the patches' way around the attention is closed [SAR Eqs. 10-11]:
+    z' = MSA(LN(z)) (10), z = MLP(z') + z' (11), and the other rows of the table.
+
+    The parts are those of a timm block, under the same names. LayerScale and drop path exist to
+    weigh a branch against its skip connection, and go with it: alone they would only shrink the
+    tokens, or erase them.
+    """
+
+    def __init__(self, block: Any, msa_skip: bool, norm: bool, mlp_skip: bool) -> None:
+        super().__init__()
+        self.msa_skip, self.mlp_skip = msa_skip, mlp_skip
+        self.norm1, self.attn, self.mlp = block.norm1, block.attn, block.mlp
+        self.norm2 = block.norm2 if norm else nn.Identity()
+        self.drop_path1 = block.drop_path1 if msa_skip else nn.Identity()
+        self.drop_path2 = block.drop_path2 if mlp_skip else nn.Identity()
+        if hasattr(block, "ls1"):  # ViT: LayerScale is a layer
+            self.ls1 = block.ls1 if msa_skip else nn.Identity()
+            self.ls2 = block.ls2 if mlp_skip else nn.Identity()
+        else:  # BEiT and EVA: a parameter or None
+            self.gamma_1: Tensor | None = block.gamma_1 if msa_skip else None
+            self.gamma_2: Tensor | None = block.gamma_2 if mlp_skip else None
+
+    def forward(self, z: Tensor, **positions: Any) -> Tensor:
+        msa = self.drop_path1(self._scaled(1, self.attn(self.norm1(z), **positions)))
+        z = msa + z if self.msa_skip else msa  # (10)
+        mlp = self.drop_path2(self._scaled(2, self.mlp(self.norm2(z))))
+        return mlp + z if self.mlp_skip else mlp  # (11)
+
+    def _scaled(self, which: int, x: Tensor) -> Tensor:
+        if hasattr(self, "ls1"):
+            x = getattr(self, f"ls{which}")(x)
+        elif (gamma := getattr(self, f"gamma_{which}")) is not None:
+            x = gamma * x
+        return x
+
+
+def replace_last_block(backbone: Backbone, row: str) -> None:
+    """`row`: "sar", or a letter A-F of Table 1(b)."""
+    letter = "C" if row == "sar" else row
+    if letter not in ROWS:
+        raise ValueError(
+            f"last_block is 'sar' or a row of SAR's Table 1(b), {', '.join(ROWS)}, got '{row}'"
+        )
+    blocks: Any = getattr(backbone.model, "blocks", None)
+    is_list = isinstance(blocks, nn.Sequential | nn.ModuleList) and len(blocks) > 0
+    if not is_list or not _is_plain(blocks[-1]) or backbone.family in LATE_BLOCKS:
+        raise ValueError(
+            f"'{backbone.name}' does not end in a plain transformer block: last_block needs a ViT"
+        )
+    if ROWS[letter] != ROWS["A"]:
+        blocks[-1] = LastBlock(blocks[-1], *ROWS[letter])
+
+
+def _is_plain(block: nn.Module) -> bool:
+    """LN, attention, LN, MLP, one after the other: timm's blocks of ViT, DeiT, DINOv2 and 3, BEiT
+    and EVA.
+    """
+    layers = ("norm1", "attn", "norm2", "mlp", "drop_path1", "drop_path2")
+    scaled = hasattr(block, "ls1") or hasattr(block, "gamma_1")
+    is_known = type(block).__name__ in ("Block", "EvaBlock")
+    return is_known and scaled and all(hasattr(block, name) for name in layers)
+
+
+def place_norm(backbone: Backbone, norm: str, out_dim: int) -> tuple[str, nn.Module]:
+    """Put the encoder's last LayerNorm where `norm` says: "before" the pool, "after" it, or "none".
+
+    Return what "auto" came to, and the norm behind a pool of `out_dim` channels.
+    """
+    encoder: Any = backbone.model
+    inside, behind = backbone.final_norm(), _take_norm_behind(encoder)
+    if isinstance(backbone, Pyramid):
+        behind = None  # it was for the channels of the last stage, not for the pyramid's
+    if norm == "auto":
+        norm = "before" if inside is not None else "after" if behind is not None else "none"
+    if norm == "before" and inside is None and behind is not None:
+        raise ValueError(f"'{backbone.name}' normalises behind its pooling: norm='after' or 'none'")
+    norm_layer = behind if inside is None else inside
+    if norm != "none" and norm_layer is None:
+        raise ValueError(
+            f"'{backbone.name}' has no final LayerNorm to put {norm} the pool: norm='none'"
+        )
+    if inside is not None and norm != "before":
+        encoder.norm = nn.Identity()
+    if norm != "after":
+        return norm, nn.Identity()
+    if out_dim != backbone.dim:
+        raise ValueError(
+            f"the pool gives {out_dim} channels, the last LayerNorm of '{backbone.name}' is for "
+            f"{backbone.dim}: norm='none' or 'before'"
+        )
+    assert norm_layer is not None
+    return norm, _on_vectors(norm_layer)
+
+
+def _take_norm_behind(encoder: Any) -> nn.Module | None:
+    """The norm that the encoder has behind its own pooling. It is taken out: there, nothing would
+    use it.
+    """
+    taken_norm = None
+    for holder, name in ((getattr(encoder, "head", None), "norm"), (encoder, "fc_norm")):
+        norm = getattr(holder, name, None)  # ConvNeXt and others; ViTs made for average pooling
+        if isinstance(norm, nn.Module) and not isinstance(norm, nn.Identity):
+            taken_norm = norm
+            setattr(holder, name, nn.Identity())
+    return taken_norm
+
+
+def _on_vectors(norm: nn.Module) -> nn.Module:
+    """A norm over channels of maps, as one over the channels of vectors, with the same weights."""
+    if not isinstance(norm, nn.LayerNorm):
+        return norm
+    copy = nn.LayerNorm(norm.normalized_shape, norm.eps, norm.elementwise_affine)
+    copy.load_state_dict(norm.state_dict())
+    return copy
