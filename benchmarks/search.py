@@ -34,7 +34,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from cenote.search.approximate import build
+from cenote.search.approximate import build_approximate
 from cenote.search.composition import ComposedQuery
 from cenote.search.local_store import LocalStore
 from cenote.search.methods import compose
@@ -128,7 +128,7 @@ def both_modalities(index: LocalStore, x: Tensor, queries: Tensor, rounds: int) 
 
 def approximately(index: LocalStore, queries: Tensor, rounds: int) -> None:
     start = time.perf_counter()
-    about = build(index)
+    about = build_approximate(index)
     seconds = time.perf_counter() - start
     index.open_approximate()
     if index.approximate is None:
@@ -152,7 +152,8 @@ def approximately(index: LocalStore, queries: Tensor, rounds: int) -> None:
 def memory(folder: Path, queries: Tensor, budget: int = 64 << 20) -> None:
     if not STATUS.exists():
         return
-    index = LocalStore.open(folder, budget=budget)
+    index = LocalStore.open(folder)
+    index.budget = budget
     index.exact(queries[:2], 10)
     for name, args in (("1 query", queries[:1]), (f"{len(queries)} queries", queries)):
         before, peak, done = anonymous(), 0.0, threading.Event()

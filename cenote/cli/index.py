@@ -52,9 +52,8 @@ def run(
         quiet: print only failures, as for a scheduled job.
     """
     from cenote.options import check_number
-    from cenote.search.backends import find_backend
     from cenote.search.index import Indexer, open_images, source_of
-    from cenote.search.load import IndexSetup
+    from cenote.search.load import IndexSetup, find_backend
     from cenote.search.store import IndexBusy
 
     if not data:

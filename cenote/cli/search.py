@@ -13,8 +13,7 @@ from ._arguments import pluralize, print_message
 
 if TYPE_CHECKING:
     from cenote.search.filters import Filter
-    from cenote.search.query import SearchAnswer, SearchRequest
-    from cenote.search.ranking import RankedImage
+    from cenote.search.query import RankedImage, SearchAnswer, SearchRequest
 
 MAX_PROXIES = 8  # file names of neighbours that --why prints
 Repeated = Annotated[tuple[str, ...], UseAppendAction]

@@ -1,11 +1,11 @@
 """Search images by image, by text, or by both (composed retrieval)."""
 
-from .backends import open_store
 from .composition import ComposedQuery, Scorer
 from .database import Database, MatrixDatabase, Moments
 from .filters import Filter
 from .freedom import frequent_words
 from .index import update_index
+from .load import open_store
 from .methods import METHODS, compose, compose_all
 from .query import Searcher, SearchRequest, ask
 from .store import Store

@@ -9,13 +9,16 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from ..data.files import write_atomically
 from ..extras import MissingExtra, require
+
+if TYPE_CHECKING:
+    from .local_store import LocalStore
 
 MIN_IMAGES = 100_000  # in mode auto; exact search of fewer takes hundredths of a second
 TARGET_RECALL, TOP = 0.95, 10  # recall@10
@@ -26,50 +29,23 @@ NUMBERS = ("rows", "generation", "probes")  # fields without which the descripti
 FILE, DESCRIPTION = "approximate.faiss", "approximate.json"
 
 
-class MatrixRows(Protocol):
-    """The part of a local store that approximate search uses."""
-
-    folder: Path
-    matrix: Tensor  # (rows, D), removed rows included
-    rows: Tensor | None  # of the view, ascending; None: all
-    budget: int
-
-    @property
-    def dim(self) -> int: ...
-
-    @property
-    def generation(self) -> int: ...
-
-    @property
-    def mask(self) -> Tensor:
-        """Return (rows,): which rows of the matrix are in the view."""
-
-    def __len__(self) -> int: ...
-
-    def vectors(self, rows: Tensor) -> Tensor: ...
-
-    def exact(self, queries: Tensor, k: int, first: int = 0) -> tuple[Tensor, Tensor]: ...
-
-
 class ApproximateIndex:
     """A faiss index of the first `rows` rows of the matrix."""
 
-    def __init__(self, index: Any, rows: int, probes: int) -> None:
-        self.index, self.rows = index, rows
-        self.index.nprobe = probes
+    def __init__(self, index: Any, probes: int) -> None:
+        self.index, self.rows = index, int(index.ntotal)
+        index.nprobe = probes
 
-    def nearest(self, store: MatrixRows, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    def nearest(self, store: LocalStore, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Return exact dot products and rows (Q, k) of candidates that faiss finds, best first."""
         k, queries = min(k, len(store)), queries.float().contiguous()
         count = min(max(100, 4 * k), self.rows)  # codes are coarse: candidates for re-ranking
-        # (Q, count), -1 for none
-        candidates = torch.from_numpy(self.index.search(queries.numpy(), count)[1])
+        candidates = torch.from_numpy(self.index.search(queries.numpy(), count)[1])  # -1 for none
         new_scores, new_rows = store.exact(queries, k, self.rows)
-        scores = queries.new_empty(len(queries), k)
-        rows = torch.empty(len(queries), k, dtype=torch.long)
+        scores, rows = queries.new_empty(len(queries), k), new_rows.new_empty(len(queries), k)
         for i, query in enumerate(queries):
-            old = candidates[i][candidates[i] >= 0]
-            old = old[store.mask[old]].sort().values
+            places = torch.searchsorted(store.rows, candidates[i]).clamp(max=len(store) - 1)
+            old = candidates[i][store.rows[places] == candidates[i]].sort().values
             merged = torch.cat([old, new_rows[i]])
             values = torch.cat([store.vectors(old) @ query, new_scores[i]])
             if len(merged) < k:  # most candidates have been removed
@@ -80,64 +56,60 @@ class ApproximateIndex:
         return scores, rows
 
 
-def read_approximate(store: MatrixRows) -> ApproximateIndex | None:
+def read_approximate(store: LocalStore) -> ApproximateIndex | None:
     """Return the index built for these rows, if it reaches the target and faiss is installed."""
-    description = _read_description(store.folder)
-    if not description.get("good") or description["generation"] != store.generation:
+    description = _read_description(store)
+    if not description.get("good"):
         return None
     try:
         faiss = require("faiss", extra="faiss")
         index = faiss.read_index(str(store.folder / FILE))
     except (MissingExtra, RuntimeError):
         return None
-    rows = description["rows"]
     # A build that was killed between its two files leaves files that do not match.
-    if index.ntotal != rows or rows > len(store.matrix):
+    if index.ntotal != description["rows"] or index.ntotal > len(store.matrix):
         return None
-    return ApproximateIndex(index, rows, description["probes"])
+    return ApproximateIndex(index, description["probes"])
 
 
-def build_approximate(
-    store: MatrixRows, texts: Tensor | None = None, target: float = TARGET_RECALL, seed: int = 0
-) -> dict[str, Any]:
+def build_approximate(store: LocalStore, texts: Tensor | None = None) -> dict[str, Any]:
     """Train, fill and measure an index; return its description.
 
     The recall is measured with images of the store and with `texts` (N, D), if given.
     """
     faiss = require("faiss", extra="faiss")
-    rng, n = torch.Generator().manual_seed(seed), len(store.matrix)
+    rng, n = torch.Generator().manual_seed(0), len(store.matrix)
     lists = 2 ** max(0, round(math.log2(2 * math.sqrt(n))))
     codes = next(m for m in range(max(store.dim // 8, 1), 0, -1) if store.dim % m == 0)
     index = faiss.index_factory(store.dim, f"IVF{lists},PQ{codes}x4fs", faiss.METRIC_INNER_PRODUCT)
     sample = torch.randperm(n, generator=rng)[: max(64 * lists, 1024)].sort().values
     index.train(store.vectors(sample).numpy())
-    step = max(1, store.budget // (8 * store.dim))
-    for start in range(0, n, step):
-        index.add(store.matrix[start : start + step].float().numpy())
-    rows = torch.arange(n) if store.rows is None else store.rows
-    images = rows[torch.randperm(len(rows), generator=rng)[:RECALL_QUERIES]]
+    for block in store.matrix.split(max(1, store.budget // (8 * store.dim))):
+        index.add(block.float().numpy())
+    images = store.rows[torch.randperm(len(store), generator=rng)[:RECALL_QUERIES]]
     queries = {"images": store.vectors(images)}
     if texts is not None:
         places = torch.randperm(len(texts), generator=rng)[:RECALL_QUERIES]
         queries["words"] = texts[places].float()
     truth = {name: store.exact(vectors, TOP + 1)[1] for name, vectors in queries.items()}
-    recall, probes = dict[str, float](), 0
+    recall, probes, is_good = dict[str, float](), 0, False
     for probes in [p for p in PROBES if p <= lists] or [1]:
-        approximate = ApproximateIndex(index, n, probes)
+        approximate = ApproximateIndex(index, probes)
         for name, vectors in queries.items():
             nearest = approximate.nearest(store, vectors, TOP + 1)[1]
             recall[name] = _recall(nearest, truth[name], skip=int(name == "images"))
-        if min(recall.values()) >= target:
+        is_good = min(recall.values()) >= TARGET_RECALL
+        if is_good:
             break
     description = {
         "rows": n,
-        "generation": store.generation,
+        "generation": store.db.generation,
         "lists": lists,
         "codes": codes,
         "probes": probes,
         "recall@10": recall,
-        "target": target,
-        "good": min(recall.values()) >= target,
+        "target": TARGET_RECALL,
+        "good": is_good,
     }
     with write_atomically(store.folder / FILE) as temporary:
         faiss.write_index(index, str(temporary))
@@ -153,7 +125,7 @@ def _recall(rows: Tensor, truth: Tensor, skip: int) -> float:
     return float(hits.double().mean())
 
 
-def update_approximate(store: MatrixRows, mode: str, texts: Tensor | None) -> str | None:
+def update_approximate(store: LocalStore, mode: str, texts: Tensor | None) -> str | None:
     """Build an index if `mode` wants one and there is no recent one; return a message, if any."""
     if mode == "no":
         for name in (DESCRIPTION, FILE):
@@ -161,8 +133,7 @@ def update_approximate(store: MatrixRows, mode: str, texts: Tensor | None) -> st
         return None
     if len(store) < (MIN_IMAGES if mode == "auto" else 1):
         return None
-    description = _read_description(store.folder)
-    if description.get("generation") == store.generation:
+    if description := _read_description(store):
         rows = description["rows"]
         if len(store.matrix) - rows <= MAX_NEW_ROWS * rows:
             return None
@@ -180,12 +151,13 @@ def update_approximate(store: MatrixRows, mode: str, texts: Tensor | None) -> st
     return message if description["good"] else f"{message}; too low, search stays exact"
 
 
-def _read_description(folder: Path) -> dict[str, Any]:
-    """Return the fields of the description, none if it is missing or damaged."""
+def _read_description(store: LocalStore) -> dict[str, Any]:
+    """Return the description of the index of this generation; {} if missing or damaged."""
+    path: Path = store.folder / DESCRIPTION
     try:
-        fields: Any = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        fields: Any = json.loads(path.read_text(encoding="utf-8"))
+        is_current = bool(fields["generation"] == store.db.generation)
+    except (OSError, ValueError, TypeError, KeyError):
         return {}
-    if not isinstance(fields, dict):
-        return {}
-    return fields if all(isinstance(fields.get(name), int) for name in NUMBERS) else {}
+    is_valid = all(isinstance(fields.get(name), int) for name in NUMBERS)
+    return fields if is_current and is_valid else {}

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from ..options import check_number
 from ..unit import unit
 from .composition import (
     ComposedQuery,
@@ -103,16 +102,6 @@ def basic(
         Scorer(v, offset, combine, direction, why)
         for v, offset, direction in zip(vectors, offsets, directions, strict=True)
     ]
-
-
-def check_basic(
-    contrast: float, components: int, expansion: int, contextual: int, harris: float
-) -> None:
-    check_number("components", components, whole=True, least=1)
-    check_number("expansion", expansion, whole=True, least=0)
-    check_number("contextual", contextual, whole=True, least=0)
-    check_number("contrast", contrast, least=0, most=1)
-    check_number("harris", harris, least=0)
 
 
 def fuse(minima: Tensor, harris: float, similarities: Tensor) -> Tensor:

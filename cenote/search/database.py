@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from functools import cached_property
 from io import BytesIO
 from typing import NamedTuple, Protocol
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-BUDGET = 256 << 20  # bytes for similarities
+BUDGET = 256 << 20  # bytes of a search, beside the matrix
 BLOCK = 4096  # rows converted to double at a time
 
 
@@ -48,7 +48,7 @@ class MomentSums:
     def add(self, vectors: Tensor, sign: int = 1) -> None:
         """Add rows (N, D), or subtract them with a sign of -1."""
         for block in vectors.split(BLOCK):
-            x = block.double()
+            x = block.double().cpu()
             self.count += sign * len(x)
             self.first += sign * x.sum(0)
             self.second.addmm_(x.T, x, alpha=sign)
@@ -104,8 +104,8 @@ class MatrixDatabase:
     `words` (N, n) are the ids of each row's nearest words, if they are known.
     """
 
-    def __init__(self, vectors: Tensor, words: Tensor | None = None, budget: int = BUDGET) -> None:
-        self.matrix, self.word_ids, self.budget = vectors, words, budget
+    def __init__(self, vectors: Tensor, words: Tensor | None = None) -> None:
+        self.matrix, self.word_ids = vectors, words
 
     @property
     def dim(self) -> int:
@@ -115,7 +115,7 @@ class MatrixDatabase:
         return len(self.matrix)
 
     def nearest(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        return nearest_rows(queries, self.matrix, k, self.budget)
+        return nearest_rows(queries, self.matrix, k)
 
     def vectors(self, rows: Tensor) -> Tensor:
         return self.matrix[rows]
@@ -128,17 +128,9 @@ class MatrixDatabase:
 
     @cached_property
     def _moments(self) -> Moments:
-        """Compute the mean first and then the scatter around it: nothing cancels."""
-        count, dim = self.matrix.shape
-        mean = self.matrix.new_zeros(dim, dtype=torch.double)
-        for block in self.matrix.split(BLOCK):
-            mean += block.double().sum(0)
-        mean /= count
-        scatter = self.matrix.new_zeros(dim, dim, dtype=torch.double)
-        for block in self.matrix.split(BLOCK):
-            centred = block.double() - mean
-            scatter.addmm_(centred.T, centred)
-        return Moments(count, mean, scatter / max(count - 1, 1))
+        sums = MomentSums(self.dim)
+        sums.add(self.matrix)
+        return sums.moments()
 
 
 def check_queries(queries: Tensor, dim: int) -> None:
@@ -147,46 +139,52 @@ def check_queries(queries: Tensor, dim: int) -> None:
 
 
 def nearest_rows(
-    queries: Tensor, vectors: Tensor, k: int, budget: int = BUDGET
+    queries: Tensor, matrix: Tensor, k: int, budget: int = BUDGET, rows: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return dot products and rows (Q, k) of `vectors` (N, D), best first, in `budget` bytes.
+    """Return dot products and rows (Q, k) of `matrix` (N, D), best first, in `budget` bytes.
 
-    Ties keep the lower row.
+    Ties keep the lower row. Only `rows` are searched, if they are given, in ascending order.
     """
-    check_queries(queries, vectors.shape[1])
-    k = min(k, len(vectors))
-    width = max(min(len(vectors), budget // 8), 1)  # rows at a time: similarities and a copy
-    height = max(budget // (8 * width), 1)  # queries at a time
-    if not len(queries):
-        return vectors.new_empty(0, k), torch.empty(0, k, dtype=torch.long, device=vectors.device)
+    check_queries(queries, matrix.shape[1])
+    if rows is None:
+        rows = torch.arange(len(matrix), device=matrix.device)
+    queries = queries.to(torch.promote_types(matrix.dtype, torch.float32))
+    height = max(1, budget // (64 * matrix.shape[1]))  # queries at a time
     groups = []
-    for group in queries.to(vectors.dtype).split(height):
-        blocks = (
-            (group @ vectors[start : start + width].T, start)
-            for start in range(0, len(vectors), width)
-        )
-        groups.append(top_k_of_blocks(blocks, group, k))
-    scores, rows = zip(*groups, strict=True)
-    return torch.cat(scores), torch.cat(rows)
+    for group in queries.split(height):
+        best = group.new_empty(len(group), 0), rows.new_empty(len(group), 0)
+        for similarities, block in similarity_blocks(group, matrix, rows, budget):
+            values, places = top_k(similarities, k)
+            scores, nearest = (
+                torch.cat([best[0], values], 1),
+                torch.cat([best[1], block[places]], 1),
+            )
+            # Earlier blocks come first and have the lower rows: a stable sort keeps ties in order.
+            scores, order = scores.sort(dim=1, descending=True, stable=True)
+            best = scores[:, :k], nearest.gather(1, order)[:, :k]
+        groups.append(best)
+    all_scores, all_rows = zip(*groups, strict=True)
+    return torch.cat(all_scores), torch.cat(all_rows)
 
 
-def top_k_of_blocks(
-    blocks: Iterable[tuple[Tensor, int | Tensor]], queries: Tensor, k: int
-) -> tuple[Tensor, Tensor]:
-    """Return the k best scores and rows (Q, k) over blocks of similarities (Q, n).
+def similarity_blocks(
+    queries: Tensor, matrix: Tensor, rows: Tensor, budget: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield similarities (Q, n) with their rows (n,), ascending, within the budget.
 
-    Each block comes with its first row, or with its rows (n,); blocks are in ascending order.
+    It holds their similarities, what is selected from them, and copies of the rows: one if they
+    are gathered, and with several queries one that each thread of the product makes.
     """
-    scores = queries.new_empty(len(queries), 0)
-    rows = torch.empty(len(queries), 0, dtype=torch.long, device=queries.device)
-    for similarities, block_rows in blocks:
-        values, places = top_k(similarities, k)
-        places = places + block_rows if isinstance(block_rows, int) else block_rows[places]
-        # Earlier blocks come first and have the lower rows: a stable sort keeps ties in order.
-        scores, order = torch.cat([scores, values], 1).sort(dim=1, descending=True, stable=True)
-        rows = torch.cat([rows, places], 1).gather(1, order)[:, :k]
-        scores = scores[:, :k]
-    return scores, rows
+    copies = 1 + (torch.get_num_threads() if len(queries) > 1 else 0)
+    width = max(1, budget // (16 * len(queries) + 8 * matrix.shape[1] * copies))
+    for block in rows.split(width) if len(rows) else ():
+        first, end = int(block[0]), int(block[-1]) + 1
+        is_slice = end - first == len(block)  # not copied
+        vectors = (matrix[first:end] if is_slice else matrix[block]).to(queries.dtype)
+        if len(queries) == 1:  # twice as fast
+            yield (vectors @ queries[0])[None], block
+        else:
+            yield queries @ vectors.T, block
 
 
 def top_k(similarities: Tensor, k: int) -> tuple[Tensor, Tensor]:

@@ -21,7 +21,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..data.digests import digest_of
-from ..options import check_number
 from ..unit import unit
 from .composition import (
     ComposedQuery,
@@ -42,6 +41,8 @@ PHOTO = "a photo of $"  # the sentence in which the word should mean the image
 PHRASES = (PHOTO, "a picture of $ outside", "there is $ in the middle", "$ and nothing else")
 COMPOSED = "a {text} of $"  # "a sketch of $" [Dissertation Sec. 4.4.2]
 INITIAL_STD = 0.02  # of the words that optimization starts from
+DECAY, AVERAGE = 0.01, 0.99  # SEARLE: weight decay, and the share of earlier words in the result
+MAPPING_LR, MAPPING_DECAY, SCALE = 1e-3, 0.1, 100.0  # Pic2Word; the scale is of the logits
 DIRECTIONS, IMAGES_PER_DIRECTION = 16, 4096  # sample that a mapping is trained on
 
 
@@ -79,24 +80,6 @@ def searle(
 _fitted_words: WeakKeyDictionary[Invertible, dict[bytes, Tensor]] = WeakKeyDictionary()
 
 
-def check_searle(
-    template: str,
-    steps: int,
-    lr: float,
-    concepts: int,
-    regularisation: float,
-    batch: int,
-    seed: int,
-) -> None:
-    _check_template(template)
-    check_number("steps", steps, whole=True, least=0)
-    check_number("concepts", concepts, whole=True, least=1)
-    check_number("batch", batch, whole=True, least=1)
-    check_number("seed", seed, whole=True, least=0)
-    check_number("lr", lr, above=0)
-    check_number("regularisation", regularisation, least=0)
-
-
 def fit_words(
     model: Invertible,
     images: Tensor,
@@ -105,22 +88,18 @@ def fit_words(
     lr: float = 2e-2,
     concepts: int = 15,
     regularisation: float = 0.5,
-    decay: float = 0.01,
-    ema: float = 0.99,
     seed: int = 0,
 ) -> Tensor:
     """Return pseudo-words (B, word_dim) of images (B, D).
 
     An image's word does not depend on the batch: all start alike and use the same random draws.
     """
-    if regularisation and memory is None:
-        raise ValueError("'searle' needs a word list, or regularisation=0")
     rng = torch.Generator().manual_seed(seed)
     initial = INITIAL_STD * torch.randn(1, model.word_dim, generator=rng)
     word = initial.repeat(len(images), 1).to(images.device)
     mean = word.clone()
     word.requires_grad_()
-    optimizer = torch.optim.AdamW([word], lr=lr, weight_decay=decay)
+    optimizer = torch.optim.AdamW([word], lr=lr, weight_decay=DECAY)
     targets = None
     if memory is not None and regularisation:
         targets = _concept_sentences(model, images, memory, concepts)
@@ -134,7 +113,7 @@ def fit_words(
         # The model's own weights get no gradient.
         (word.grad,) = torch.autograd.grad(loss / (1 + regularisation), word)
         optimizer.step()
-        mean = ema * mean + (1 - ema) * word.detach()
+        mean = AVERAGE * mean + (1 - AVERAGE) * word.detach()
     return mean.cpu()
 
 
@@ -203,12 +182,6 @@ _trained_mappings: WeakKeyDictionary[Database, dict[tuple[str, int, int], WordMa
 )
 
 
-def check_pic2word(template: str, steps: int, seed: int) -> None:
-    _check_template(template)
-    check_number("steps", steps, whole=True, least=1)
-    check_number("seed", seed, whole=True, least=0)
-
-
 def _training_images(database: Database, seed: int) -> Tensor:
     """Return vectors of all images, or of those nearest to random directions if there are many."""
     rng = torch.Generator().manual_seed(seed)
@@ -222,10 +195,6 @@ def train_mapping(
     images: Tensor,
     steps: int = 1000,
     batch: int = 128,
-    lr: float = 1e-3,
-    decay: float = 0.1,
-    scale: float = 100.0,
-    hidden: int = 512,
     dropout: float = 0.1,
     seed: int = 0,
 ) -> WordMapping:
@@ -237,15 +206,15 @@ def train_mapping(
         raise ValueError(f"a mapping needs at least 2 different images, got {len(images)}")
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(seed)
-        mapping = WordMapping(images.shape[1], model.word_dim, hidden, dropout).to(images.device)
+        mapping = WordMapping(images.shape[1], model.word_dim, dropout=dropout).to(images.device)
         parameters = list(mapping.parameters())
-        optimizer = torch.optim.AdamW(parameters, lr=lr, weight_decay=decay)
+        optimizer = torch.optim.AdamW(parameters, lr=MAPPING_LR, weight_decay=MAPPING_DECAY)
         schedule = torch.optim.lr_scheduler.OneCycleLR(
-            optimizer, lr, total_steps=steps, pct_start=0.1
+            optimizer, MAPPING_LR, total_steps=steps, pct_start=0.1
         )
         for _ in range(steps):
             sample = images[torch.randperm(len(images))[:batch]]
-            gradients = torch.autograd.grad(mapping_loss(model, mapping, sample, scale), parameters)
+            gradients = torch.autograd.grad(mapping_loss(model, mapping, sample), parameters)
             for parameter, gradient in zip(parameters, gradients, strict=True):
                 parameter.grad = gradient
             optimizer.step()
@@ -254,7 +223,7 @@ def train_mapping(
 
 
 def mapping_loss(
-    model: Invertible, mapping: WordMapping, images: Tensor, scale: float = 100.0
+    model: Invertible, mapping: WordMapping, images: Tensor, scale: float = SCALE
 ) -> Tensor:
     """Compute the symmetric InfoNCE loss between images (B, D) and the sentences of their words."""
     logits = scale * images @ model.embed_with_word(PHOTO, mapping(images)).T
@@ -275,11 +244,6 @@ def invertible(model: ImageText, method: str) -> Invertible:
             f"'{model.name}' does not: use an open_clip model or a folder of cenote clip"
         )
     return model
-
-
-def _check_template(template: str) -> None:
-    if "{text}" not in template or template.count("$") != 1:
-        raise ValueError(f"template needs {{text}} and one $, as '{COMPOSED}', got '{template}'")
 
 
 def _compose_sentences(

@@ -1,4 +1,4 @@
-"""Load the model and the word list of an index."""
+"""Open an index by its address, and load its model and its word list."""
 
 from __future__ import annotations
 
@@ -8,15 +8,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..options import suggest
-from .backends import find_store, open_store
 from .filters import Filter
+from .local_store import LocalStore
+from .milvus_store import MilvusStore
 from .store import IndexDescription, Store, absolute_model_name, split_model_name
 from .words import WordMemory, load_words, remember_words, words_digest
 
 if TYPE_CHECKING:
     from ..models.image_text import ImageText
 
+BACKENDS: list[type[Store]] = [MilvusStore, LocalStore]  # the first that accepts an address
 MAX_NAMES = 12  # of a list in a message
+
+
+def find_backend(address: str | Path) -> type[Store]:
+    return next(backend for backend in BACKENDS if backend.accepts(str(address)))
+
+
+def open_store(address: str | Path, description: IndexDescription | None = None) -> Store:
+    """Open a folder or Milvus (`http://host:19530/name`, a `*.db` file).
+
+    With a description the index is created if it does not exist.
+    """
+    return find_backend(address).open(address, description)
+
+
+def find_store(address: str | Path) -> Store | None:
+    """Open the index at this address, or return None if there is none."""
+    return find_backend(address).find(str(address))
 
 
 def load_model(store: Store) -> ImageText:
@@ -44,21 +63,19 @@ def load_word_memory(store: Store, model: ImageText, word_list: str | None = Non
     """Load the word list of an index, or another one; the index stores no words of the latter."""
     stored = store.description.words
     if word_list or not stored:
-        memory = remember_words(model, load_words(word_list, model))
+        words = load_words(word_list, model)
+        store.use_words = words_digest(words) == stored.get("digest")
     else:
-        memory = remember_words(model, _stored_word_list(store, model))
-    if memory.digest != stored.get("digest"):
-        store.drop_words()
-    return memory
+        words = _stored_word_list(store, stored["name"], model)
+    return remember_words(model, words)
 
 
-def _stored_word_list(store: Store, model: ImageText) -> list[str]:
-    name, digest = store.description.words["name"], store.description.words.get("digest")
+def _stored_word_list(store: Store, name: str, model: ImageText) -> list[str]:
     if name and not os.path.exists(name):
         reason = f"is not in {name} any longer"
     else:
         words = load_words(name or None, model)
-        if words_digest(words) == digest:
+        if words_digest(words) == store.description.words.get("digest"):
             return words
         reason = f"in {name or 'the default list'} has changed"
     raise ValueError(f"the word list of {store.where} {reason}: give it with --words")
@@ -100,7 +117,7 @@ class IndexSetup:
         words: str | None = None,
         dtype: str | None = None,
     ) -> None:
-        self.address, self.dtype = address, dtype or "float32"
+        self.address, self.dtype = address, dtype
         self.store = find_store(address)
         self.loaded: tuple[ImageText, WordMemory | None] | None = None
         self.word_list: str | None = ""  # empty: the default list; None: no words
@@ -111,46 +128,32 @@ class IndexSetup:
             return
         existing = self.store.description
         self.model_name = absolute_model_name(model or existing.model)
-        self._check_options(existing, words, dtype)
-        if (self.model_name, self.word_list) != (existing.model, existing.words.get("name")):
-            self._store_location()
-
-    def _check_options(
-        self, existing: IndexDescription, words: str | None, dtype: str | None
-    ) -> None:
         stored = existing.words.get("name")
         if words is None:
             self.word_list = stored
         elif self.word_list != stored and not self._is_list_of(existing):
-            raise ValueError(
-                f"{self.address} was made with {_list_name(stored)}: "
-                "leave --words out, or name a new index"
-            )
+            made_with = "no word list"
+            if stored is not None:
+                made_with = f"the word list {stored}" if stored else "the default word list"
+            raise ValueError(_other_option(address, made_with, "--words"))
         if dtype not in (None, existing.dtype):
-            raise ValueError(
-                f"{self.address} was made with {existing.dtype}: "
-                "leave --precision out, or name a new index"
-            )
+            raise ValueError(_other_option(address, existing.dtype, "--precision"))
+        if (self.model_name, self.word_list) != (existing.model, stored):
+            self.load()  # rejects another model
+            new_words = existing.words and {**existing.words, "name": self.word_list}
+            self.store.describe(replace(existing, model=self.model_name, words=new_words))
 
     def _is_list_of(self, existing: IndexDescription) -> bool:
         if not self.word_list:
             return False
         return words_digest(load_words(self.word_list)) == existing.words.get("digest")
 
-    def _store_location(self) -> None:
-        """Store where the same model or word list is now; `load` rejects another one."""
-        self.load()
-        assert self.store is not None
-        description = self.store.description
-        words = description.words and {**description.words, "name": self.word_list}
-        self.store.describe(replace(description, model=self.model_name, words=words))
-
     def open(self) -> Store:
         """Return the index; a new one is created."""
         if self.store is None:
             model, memory = self.load()
             description = IndexDescription.create(
-                self.model_name, model, memory, self.word_list or "", self.dtype
+                self.model_name, model, memory, self.word_list or "", self.dtype or "float32"
             )
             self.store = open_store(self.address, description)
         return self.store
@@ -160,13 +163,11 @@ class IndexSetup:
         if self.loaded is None:
             model, memory = self._load_model(), None
             if self.word_list is not None:
-                memory = remember_words(model, load_words(self.word_list or None, model))
-                digest = self.store and self.store.description.words["digest"]
-                if digest not in (None, memory.digest):
-                    raise ValueError(
-                        f"{_list_name(self.word_list)} is not what {self.address} was made with: "
-                        "name a new index"
-                    )
+                if self.store is None:
+                    words = load_words(self.word_list or None, model)
+                else:
+                    words = _stored_word_list(self.store, self.word_list, model)
+                memory = remember_words(model, words)
             self.loaded = model, memory
         return self.loaded
 
@@ -181,7 +182,5 @@ class IndexSetup:
         return model
 
 
-def _list_name(word_list: str | None) -> str:
-    if word_list is None:
-        return "no word list"
-    return f"the word list {word_list}" if word_list else "the default word list"
+def _other_option(address: str, made_with: str, option: str) -> str:
+    return f"{address} was made with {made_with}: leave {option} out, or name a new index"

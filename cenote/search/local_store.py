@@ -10,14 +10,12 @@ next writer overwrites, and the rows of a reader never change.
 from __future__ import annotations
 
 import copy
-import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Any, ClassVar, Self
+from typing import IO, Any, Self
 
 import numpy as np
 import torch
@@ -26,7 +24,7 @@ from torch import Tensor
 
 from ..data.files import write_atomically
 from .approximate import ApproximateIndex, read_approximate, update_approximate
-from .database import Moments, MomentSums, check_queries, top_k_of_blocks
+from .database import BUDGET, Moments, MomentSums, check_queries, nearest_rows, similarity_blocks
 from .filters import Filter
 from .metadata_db import FILE, MetadataDb, damaged
 from .store import (
@@ -39,10 +37,8 @@ from .store import (
     StoreWriter,
 )
 
-BUDGET = 256 << 20  # bytes of a search, beside the matrix that the system maps into memory
-GATHER_BELOW = 4  # views of less than a quarter of the rows are gathered, larger ones masked
 MAX_LENGTH_ERROR = 1e-3  # of vectors of unit length
-COPY_ROWS = 8192  # rows that compaction copies at a time
+COPY_ROWS = 8192  # rows that are copied at a time
 COMPACT_ABOVE = 0.25  # share of removed rows
 OPEN_ATTEMPTS = 5
 
@@ -50,15 +46,14 @@ OPEN_ATTEMPTS = 5
 class LocalStore(Store):
     """An index as it was when it was opened; `refresh` reads it again."""
 
-    dtypes: ClassVar[tuple[str, ...]] = ("float32", "float16")
+    budget = BUDGET  # bytes of a search, beside the matrix that the system maps into memory
 
-    def __init__(self, folder: Path, description: IndexDescription, budget: int = BUDGET) -> None:
-        self.folder, self.description, self.budget = folder, description, budget
-        self.where = str(folder)
+    def __init__(self, folder: Path, description: IndexDescription) -> None:
+        self.folder, self.where, self.description = folder, str(folder), description
         self.approximate: ApproximateIndex | None = None
         self.snapshot = True  # False while a writer of this store is at work
         self.refresh()
-        self.description = description.with_files(self.db.model_relocation.path)
+        self.description = description.with_files(self.db.relocation.path)
 
     @classmethod
     def accepts(cls, address: str) -> bool:
@@ -71,164 +66,95 @@ class LocalStore(Store):
     @classmethod
     def find(cls, address: str) -> Self | None:
         folder = cls.folder_of(address)
-        return cls.open(folder) if (folder / "index.json").is_file() else None
+        return cls(folder, read_description(folder)) if (folder / "index.json").is_file() else None
 
     @classmethod
-    def open(
-        cls, address: str | Path, description: IndexDescription | None = None, budget: int = BUDGET
-    ) -> Self:
-        folder = Path(address).expanduser()
-        if (folder / "index.json").is_file():
-            return cls(folder, read_description(folder), budget)
-        if description is None:
-            reason = "is not an index" if folder.exists() else "does not exist"
-            raise ValueError(f"{folder} {reason}: `cenote index PHOTOS -o {folder}` creates one")
-        if description.dtype not in cls.dtypes:
-            allowed = " or ".join(cls.dtypes)
-            raise ValueError(f"vectors are stored as {allowed}, not as {description.dtype}")
-        if folder.exists() and any(
-            not path.name.startswith((".", FILE)) for path in folder.iterdir()
-        ):
+    def create(cls, address: str, description: IndexDescription) -> Self:
+        folder = cls.folder_of(address)
+        names = [path.name for path in folder.iterdir()] if folder.exists() else []
+        if not all(name.startswith((".", FILE)) for name in names):
             raise ValueError(f"{folder} contains other files: name a new folder for the index")
         with write_atomically(folder / FILE) as temporary:
             MetadataDb.create(temporary, folder)
         write_description(folder, description)  # the last file: it makes the folder an index
-        return cls(folder, description, budget)
+        return cls(folder, description)
 
     def describe(self, description: IndexDescription) -> None:
-        write_description(self.folder, description)
+        with self.writer():  # which stores the present paths of an index that was moved
+            write_description(self.folder, description)
         self.description = description
-        MetadataDb(self.folder, snapshot=False).settle_model()
 
     def refresh(self) -> None:
+        n = self.description.words_per_image
         for attempt in range(OPEN_ATTEMPTS):
             self.db = MetadataDb(self.folder, self.snapshot)
             try:
                 self.matrix = self._map("vectors", self.description.dtype, self.dim)
-                n = self.description.words_per_image
-                self.word_ids = self._map("words", "int32", n) if n else None
+                self.word_ids = self._map("words", "int32", n)
                 break
             except FileNotFoundError:  # compacted after the database was opened
                 self.db.close()
                 if attempt == OPEN_ATTEMPTS - 1:
                     raise damaged(self.folder, "its vectors are missing") from None
-        self.rows: Tensor | None = None  # of the view, ascending; None: the whole matrix
-        if removed := [row for _, row in self.db.removed()]:
-            valid = np.ones(self.db.count, bool)
-            valid[removed] = False
-            self.rows = torch.from_numpy(np.flatnonzero(valid))
+        removed = np.array([row for _, row in self.db.removed()], np.int64)
+        # Of the view, ascending.
+        self.rows = torch.from_numpy(np.delete(np.arange(self.db.count), removed))
         self.filtered = False
-        self._clear_cached()
+        self.__dict__.pop("_moments", None)
         if self.approximate is not None:
             self.open_approximate()
 
-    def _clear_cached(self) -> None:
-        for name in ("mask", "_moments"):
-            self.__dict__.pop(name, None)
-
     def _map(self, name: str, dtype: str, width: int) -> Tensor:
-        rows, path = self.db.count, self.folder / f"{name}-{self.generation}.bin"
-        if not rows:
-            return torch.from_numpy(np.empty((0, width), dtype))
+        rows, path = self.db.count, self.folder / f"{name}-{self.db.generation}.bin"
+        if not rows or not width:
+            return torch.from_numpy(np.empty((rows, width), dtype))
         expected, size = rows * width * np.dtype(dtype).itemsize, path.stat().st_size
         if size < expected:
             raise damaged(self.folder, f"{path.name} has {size} of {expected} bytes")
         # Copy on write, although nobody writes: torch rejects read-only arrays.
         return torch.from_numpy(np.memmap(path, dtype, "c", shape=(rows, width)))
 
-    @property
-    def generation(self) -> int:
-        return self.db.generation
-
     def __len__(self) -> int:
-        return len(self.matrix) if self.rows is None else len(self.rows)
+        return len(self.rows)
 
     def select(self, filter: Filter) -> Self:
         view = copy.copy(self)
-        view._clear_cached()
         if filter:
             view.rows = torch.tensor(self.db.rows(filter), dtype=torch.long)
             view.filtered = True
+            view.__dict__.pop("_moments", None)
         return view
+
+    @property
+    def is_approximate(self) -> bool:
+        return self.approximate is not None and not self.filtered
 
     def nearest(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Search approximately if such an index is open and nothing is filtered, else exactly."""
         check_queries(queries, self.dim)
-        if self.approximate is not None and not self.filtered:
+        if self.approximate is not None and self.is_approximate:
             return self.approximate.nearest(self, queries, k)
         return self.exact(queries, k)
 
     def exact(self, queries: Tensor, k: int, first: int = 0) -> tuple[Tensor, Tensor]:
         """Search the rows from `first` on exactly; ties keep the lower row."""
-        available = int(self.mask[first:].sum()) if first else len(self)
-        k = min(k, available)
-        if not k or not len(queries):
-            return torch.empty(len(queries), k), torch.empty(len(queries), k, dtype=torch.long)
-        height = max(1, min(len(queries), self.budget // (64 * self.dim)))  # queries at a time
-        groups = [
-            top_k_of_blocks(self._similarities(group, first), group, k)
-            for group in queries.float().split(height)
-        ]
-        scores, rows = zip(*groups, strict=True)
-        return torch.cat(scores), torch.cat(rows)
-
-    def _similarities(self, queries: Tensor, first: int) -> Iterator[tuple[Tensor, int | Tensor]]:
-        """Yield similarities (Q, n) with their first row or their rows, within the budget.
-
-        Rows of the matrix that are not in the view have a similarity of -inf.
-        """
-        if self.rows is not None and len(self.rows) * GATHER_BELOW < len(self.matrix):
-            width = self._block_rows(len(queries), copied=True)
-            for rows in self.rows[self.rows >= first].split(width):
-                yield _dot_products(queries, self.matrix[rows]), rows
-            return
-        mask = None if self.rows is None else self.mask
-        width = self._block_rows(len(queries), copied=self.matrix.dtype != torch.float32)
-        for start in range(first, len(self.matrix), width):
-            similarities = _dot_products(queries, self.matrix[start : start + width])
-            if mask is not None:
-                similarities.masked_fill_(~mask[start : start + width], -torch.inf)
-            yield similarities, start
-
-    def _block_rows(self, queries: int, copied: bool) -> int:
-        """Return how many rows fit the budget.
-
-        It holds their similarities, what is selected from them, and copies of the rows: one if
-        they are gathered, and with several queries one that each thread of the product makes.
-        """
-        copies = copied + (torch.get_num_threads() if queries > 1 else 0)
-        return max(1, self.budget // (16 * queries + 8 * self.dim * copies))
-
-    @cached_property
-    def mask(self) -> Tensor:
-        """Which rows of the matrix are in the view (rows,)."""
-        mask = torch.full((len(self.matrix),), self.rows is None)
-        if self.rows is not None:
-            mask[self.rows] = True
-        return mask
+        rows = self.rows[self.rows >= first] if first else self.rows
+        return nearest_rows(queries, self.matrix, k, self.budget, rows)
 
     def scan(self, vectors: Tensor) -> tuple[Tensor, Tensor] | None:
-        check_queries(vectors, self.dim)
-        is_approximate = self.approximate is not None and not self.filtered
-        if is_approximate or 16 * len(vectors) * len(self) > self.budget:
+        if self.is_approximate or 16 * len(vectors) * len(self) > self.budget:
             return None
-        rows = torch.arange(len(self.matrix)) if self.rows is None else self.rows
-        blocks = [similarities for similarities, _ in self._similarities(vectors.float(), 0)]
-        if not blocks:
-            return torch.empty(len(vectors), 0), rows
-        similarities = torch.cat(blocks, 1)
-        if similarities.shape[1] != len(rows):
-            similarities = similarities[:, rows]
-        return similarities, rows
+        blocks = similarity_blocks(vectors.float(), self.matrix, self.rows, self.budget)
+        similarities = [vectors.new_empty(len(vectors), 0), *(block for block, _ in blocks)]
+        return torch.cat(similarities, 1), self.rows
 
     def vectors(self, rows: Tensor) -> Tensor:
         return self.matrix[rows].float()
 
     def words(self, rows: Tensor) -> Tensor | None:
-        return None if self.word_ids is None else self.word_ids[rows].long()
-
-    def drop_words(self) -> None:
-        self.word_ids = None
+        if not self.use_words or not self.word_ids.shape[1]:
+            return None
+        return self.word_ids[rows].long()
 
     def entries(self, rows: Tensor) -> list[ImageEntry]:
         return self.db.entries(rows.tolist())
@@ -238,9 +164,7 @@ class LocalStore(Store):
 
     def sample(self, count: int) -> list[IndexedImage]:
         places = torch.linspace(0, max(len(self) - 1, 0), min(count, len(self)))
-        rows = places.round().long().unique()
-        if self.rows is not None:
-            rows = self.rows[rows]
+        rows = self.rows[places.round().long().unique()]
         return [IndexedImage(*pair) for pair in zip(rows.tolist(), self.entries(rows), strict=True)]
 
     def rows_with_digest(self, digest: str) -> list[int]:
@@ -254,10 +178,10 @@ class LocalStore(Store):
 
     @cached_property
     def _moments(self) -> Moments:
-        if not self.filtered or self.rows is None:
+        if not self.filtered:
             return current_sums(self.db, self.matrix)[0].moments()
         sums = MomentSums(self.dim)
-        for rows in self.rows.split(self._block_rows(1, copied=True)):
+        for rows in self.rows.split(COPY_ROWS):
             sums.add(self.vectors(rows))
         return sums.moments()
 
@@ -270,13 +194,6 @@ class LocalStore(Store):
 
     def writer(self) -> LocalWriter:
         return LocalWriter(self)
-
-
-def _dot_products(queries: Tensor, block: Tensor) -> Tensor:
-    block = block.float()
-    if len(queries) == 1:  # twice as fast
-        return (block @ queries[0])[None]
-    return queries @ block.T
 
 
 class LocalWriter(StoreWriter):
@@ -302,52 +219,45 @@ class LocalWriter(StoreWriter):
             self.store.snapshot = False
             self.store.refresh()
         except BaseException:
-            self.store.snapshot = True
-            self.lock.release()
+            self._release()
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         try:
-            if not isinstance(error, IndexDamaged):
+            if kind is None or not issubclass(kind, IndexDamaged):
                 self._store_sums()
         finally:
             self.db.close()
-            self.lock.release()
-            self.store.snapshot = True
+            self._release()
         self.store.refresh()
+
+    def _release(self) -> None:
+        self.lock.release()
+        self.store.snapshot = True
 
     def put(
         self, entries: Sequence[ImageEntry], vectors: Tensor, words: Tensor | None = None
     ) -> None:
-        self._check(len(entries), vectors, words)
-        positions = {entry.path: i for i, entry in enumerate(entries)}  # of equal paths the last
-        places = list(positions.values())
-        with self.db.transaction():
-            count = int(self.db.state("count"))
-            rows = vectors.detach().cpu().numpy()[places].astype(self.description.dtype)
-            self._append("vectors", count, rows)
-            if words is not None:
-                self._append("words", count, words.cpu().numpy()[places].astype(np.int32))
-            self.db.remove(self.db.rows_of(positions))
-            self.db.insert(count, [entries[i] for i in places])
-            self.db.set_state(count=count + len(places))
-        self.db.count = count + len(places)
-
-    def _check(self, count: int, vectors: Tensor, words: Tensor | None) -> None:
         n = self.description.words_per_image
-        expected = (count, self.description.dim), (count, n) if n else None
-        shapes = tuple(vectors.shape), None if words is None else tuple(words.shape)
+        ids = torch.empty(len(entries), 0) if words is None else words
+        expected = (len(entries), self.store.dim), (len(entries), n)
+        shapes = tuple(vectors.shape), tuple(ids.shape)
         if shapes != expected:
             raise ValueError(f"vectors and words must have the shapes {expected}, got {shapes}")
         lengths = vectors.float().norm(dim=1)
         if not bool(((lengths - 1).abs() < MAX_LENGTH_ERROR).all()):
             raise ValueError("vectors of an index must be finite and of length 1")
+        positions = {entry.path: i for i, entry in enumerate(entries)}  # of equal paths the last
+        places = list(positions.values())
+        with self.db.transaction():
+            count = int(self.db.state("count"))
+            for (name, dtype, _), values in zip(self._files(), (vectors, ids), strict=False):
+                self._append(name, count, values.detach().cpu().numpy()[places].astype(dtype))
+            self.db.remove(self.db.rows_of(positions))
+            self.db.insert(count, [entries[i] for i in places])
+            self.db.set_state(count=count + len(places))
+        self.db.count = count + len(places)
 
     def update(self, entries: Sequence[ImageEntry]) -> None:
         with self.db.transaction():
@@ -381,10 +291,14 @@ class LocalWriter(StoreWriter):
         self._delete_old_generations()
         return True
 
-    def _files(self) -> Iterator[tuple[str, str, int]]:
-        yield "vectors", self.description.dtype, self.description.dim
-        if n := self.description.words_per_image:
-            yield "words", "int32", n
+    def _files(self) -> list[tuple[str, str, int]]:
+        """Return name, type and width of each file of rows."""
+        description = self.description
+        files = [
+            ("vectors", description.dtype, description.dim),
+            ("words", "int32", description.words_per_image),
+        ]
+        return [(name, dtype, width) for name, dtype, width in files if width]
 
     def _append(self, name: str, count: int, values: Any) -> None:
         path = self.folder / f"{name}-{self.db.generation}.bin"
@@ -398,23 +312,19 @@ class LocalWriter(StoreWriter):
 
     def _store_sums(self) -> None:
         """Store the moments, once per writer: they are megabytes."""
-        self.db.count = int(self.db.state("count"))
-        if not self.db.count:
-            return
-        path = self.folder / f"vectors-{self.db.generation}.bin"
-        shape = (self.db.count, self.description.dim)
-        matrix = torch.from_numpy(np.memmap(path, self.description.dtype, "c", shape=shape))
-        sums, rows, number = current_sums(self.db, matrix)
-        if (rows, number) != (self.db.state("sums_rows"), self.db.state("sums_gone")):
+        self.store.refresh()
+        sums, rows, number = current_sums(self.db, self.store.matrix)
+        stored = self.db.state("sums_rows"), self.db.state("sums_gone")
+        if rows and (rows, number) != stored:
             with self.db.transaction():
                 self.db.set_state(sums=sums.to_bytes(), sums_rows=rows, sums_gone=number)
 
     def _settle(self) -> None:
-        """Store the present paths of an index that was moved."""
-        if self.db.model_relocation.moved:
+        """Store the present paths of an index that was moved, and its present folder."""
+        if self.db.relocation.moved:
             stored = read_description(self.folder)
-            write_description(self.folder, stored.with_files(self.db.model_relocation.path))
-        if self.db.relocation.moved or self.db.model_relocation.moved or not self.db.state("home"):
+            write_description(self.folder, stored.with_files(self.db.relocation.path))
+        if self.db.relocation.moved or not self.db.state("home"):
             self.db.settle()
 
     def _delete_old_generations(self) -> None:
@@ -446,26 +356,16 @@ def current_sums(db: MetadataDb, matrix: Tensor) -> tuple[MomentSums, int, int]:
 
 def write_description(folder: Path, description: IndexDescription) -> None:
     with write_atomically(folder / "index.json") as temporary:
-        temporary.write_text(json.dumps(description.asdict(), indent=2) + "\n", encoding="utf-8")
+        temporary.write_text(description.to_json(), encoding="utf-8")
 
 
 def read_description(folder: Path) -> IndexDescription:
     try:
-        text = (folder / "index.json").read_text(encoding="utf-8")
-        description = IndexDescription(**json.loads(text))
-        is_valid = (
-            description.dtype in LocalStore.dtypes
-            and isinstance(description.dim, int)
-            and description.dim > 0
-            and isinstance(description.words, dict)
-            and isinstance(description.words.get("n", 0), int)
-        )
+        description = IndexDescription.from_json((folder / "index.json").read_text("utf-8"))
     except (ValueError, TypeError, OSError) as error:
         raise damaged(folder, f"index.json: {error}") from None
     if description.format != IndexDescription.format:
         raise ValueError(
             f"{folder} has format {description.format} of a newer Cenote: update Cenote"
         )
-    if not is_valid:
-        raise damaged(folder, "index.json has wrong values")
     return description

@@ -6,7 +6,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,6 @@ create table gone (number integer primary key autoincrement, row int not null);
 create table state (name text primary key, value);
 """
 COLUMNS = ", ".join(ImageEntry._fields)
-MAX_PARAMETERS = 900  # of one SQLite statement
 
 
 class Relocation:
@@ -42,7 +41,9 @@ class Relocation:
     def __init__(self, folder: Path, home: bytes | None) -> None:
         self.folder = os.path.realpath(folder)
         self.home = self.folder if home is None else os.fsdecode(home)
-        self.moved = self.home != self.folder and not _is_same_folder(self.home, self.folder)
+        self.moved = self.home != self.folder
+        with suppress(OSError):  # the old folder does not exist
+            self.moved = not os.path.samefile(self.home, self.folder)
 
     def path(self, path: str) -> str:
         if not self.moved or not os.path.isabs(path):
@@ -63,13 +64,6 @@ class Relocation:
         return name + colon + self.path(folder)
 
 
-def _is_same_folder(first: str, second: str) -> bool:
-    try:
-        return os.path.samefile(first, second)
-    except OSError:
-        return False
-
-
 class MetadataDb:
     """One connection. With `snapshot` it sees the index as it was when it was opened."""
 
@@ -84,19 +78,10 @@ class MetadataDb:
             if snapshot:
                 self.connection.execute("begin")
             try:
-                self.count, self.generation = (
-                    int(self.state("count")),
-                    int(self.state("generation")),
-                )
+                self.count, self.generation = map(int, map(self.state, ("count", "generation")))
             except (TypeError, ValueError):
                 raise damaged(folder, "the number of images is lost") from None
-            self._read_homes()
-
-    def _read_homes(self) -> None:
-        home = self.state("home")
-        self.relocation = Relocation(self.folder, home)
-        # Separate, because `cenote index --model` stores a new location of the model alone.
-        self.model_relocation = Relocation(self.folder, self.state("model_home", home))
+            self.relocation = Relocation(folder, self.state("home"))
 
     @staticmethod
     def create(path: Path, folder: Path) -> None:
@@ -175,12 +160,9 @@ class MetadataDb:
         ]
 
     def entries(self, rows: Sequence[int]) -> list[ImageEntry]:
-        entries = dict[int, ImageEntry]()
-        for start in range(0, len(rows), MAX_PARAMETERS):
-            block = rows[start : start + MAX_PARAMETERS]
-            marks = ",".join("?" * len(block))
-            query = f"select row, {COLUMNS} from images where row in ({marks})"
-            entries |= {row: self._entry(values) for row, *values in self._select(query, block)}
+        query = f"select row, {COLUMNS} from images where row in (select value from json_each(?))"
+        stored = self._select(query, [json.dumps(rows)])
+        entries = {row: self._entry(values) for row, *values in stored}
         try:
             return [entries[row] for row in rows]
         except KeyError as row:
@@ -232,9 +214,8 @@ class MetadataDb:
         with self.transaction():
             if self.relocation.moved:
                 self._store_present_paths()
-            home = os.fsencode(self.relocation.folder)
-            self.set_state(home=home, model_home=home)
-        self._read_homes()
+            self.set_state(home=os.fsencode(self.relocation.folder))
+        self.relocation = Relocation(self.folder, self.state("home"))
 
     def _store_present_paths(self) -> None:
         stored = self._select("select row, path, source from images order by row")
@@ -242,9 +223,7 @@ class MetadataDb:
         duplicates, changes = list[int](), list[tuple[bytes, bytes, int]]()
         for row, path, source in stored:
             new = os.fsencode(self.relocation.path(os.fsdecode(path)))
-            if (
-                new != path and new in used_paths
-            ):  # the same file was indexed in its new place as well
+            if new != path and new in used_paths:  # the file was indexed in its new place as well
                 duplicates.append(row)
                 continue
             used_paths.add(new)
@@ -252,12 +231,6 @@ class MetadataDb:
             changes.append((new, os.fsencode(present), row))
         self.remove(duplicates)
         self.connection.executemany("update images set path = ?, source = ? where row = ?", changes)
-
-    def settle_model(self) -> None:
-        """Store that the paths of the model and the word list are those of the present folder."""
-        with self.transaction():
-            self.set_state(model_home=os.fsencode(self.relocation.folder))
-        self._read_homes()
 
     def _entry(self, values: Sequence[Any]) -> ImageEntry:
         entry = ImageEntry(*values)

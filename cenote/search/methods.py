@@ -7,17 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..options import check_names, check_number, suggest
-from . import baselines
-from .basic import basic, check_basic
+from . import weicom
+from .basic import basic
 from .composition import ComposedQuery, CompositionContext, Scorer, weighted_texts
 from .database import Database, check_queries
-from .freedom import check_freedom, freedom
-from .inversion import check_pic2word, check_searle, invertible, pic2word, searle
-from .weicom import check_weicom, weicom
+from .freedom import freedom
+from .inversion import invertible, pic2word, searle
 
 if TYPE_CHECKING:
     from ..models.image_text import ImageText
     from .words import WordMemory
+
+POSITIVE, NOT_NEGATIVE, SHARE = {"least": 1}, {"least": 0}, weicom.WEIGHT_LIMITS
 
 
 class CompositionMethod(NamedTuple):
@@ -29,52 +30,104 @@ class CompositionMethod(NamedTuple):
     words: bool = False  # a word list is needed
     pseudo_words: bool = False  # the model's text encoder must accept pseudo-words
     preset: Mapping[str, Any] = {}  # options that define a variant
-    check_values: Callable[..., None] | None = None  # of its options, by name
+    # Of the options: limits of a number, or the values of a text.
+    limits: Mapping[str, Mapping[str, float] | tuple[str, ...]] = {}
+    template: tuple[str, ...] = ()  # what the option `template` must contain
 
     @property
     def options(self) -> dict[str, Any]:
         """Return names and defaults of the options that a user can set."""
-        defaults = self._defaults()
+        parameters = list(inspect.signature(self.function).parameters.values())[2:]
+        defaults = {p.name: self.preset.get(p.name, p.default) for p in parameters}
         if "fusion" in self.preset:
             defaults.pop("fusion")
         return defaults
 
     def check(self, name: str, options: Mapping[str, Any]) -> None:
         """Raise ValueError for a wrong name or value of an option."""
-        check_names(name, options, self.options)
-        if self.check_values is not None:
-            values = {**self._defaults(), **options}
-            names = inspect.signature(self.check_values).parameters
-            self.check_values(**{key: values[key] for key in names})
+        defaults = self.options
+        check_names(name, options, defaults)
+        for key, value in options.items():
+            limits, what = self.limits.get(key, {}), f"{name}'s {key}"
+            if isinstance(limits, tuple):
+                if isinstance(value, str) and value not in limits:
+                    raise ValueError(f"{what} is one of {', '.join(limits)}, got '{value}'")
+            elif isinstance(defaults[key], int | float):
+                if key == "m" and options.get("injected"):
+                    limits = NOT_NEGATIVE  # the injected word is enough
+                check_number(what, value, whole=isinstance(defaults[key], int), **limits)
+        template = str(options.get("template", "".join(self.template)))
+        if not all(part in template for part in self.template) or template.count("$") > 1:
+            parts = " and ".join(self.template)
+            raise ValueError(f"{name}'s template needs {parts}, each once, got '{template}'")
 
-    def _defaults(self) -> dict[str, Any]:
-        parameters = list(inspect.signature(self.function).parameters.values())[2:]
-        return {p.name: self.preset.get(p.name, p.default) for p in parameters}
+    def check_inputs(self, name: str, has_image: bool, has_text: bool) -> None:
+        """Raise ValueError if an image or a text is missing."""
+        if self.image and not has_image:
+            raise ValueError(f"'{name}' needs an image: give one, or use the method 'text'")
+        if self.text and not has_text:
+            raise ValueError(f"'{name}' needs a text: give one, or use the method 'image'")
 
 
 def _freedom_variant(**preset: Any) -> CompositionMethod:
-    return CompositionMethod(freedom, words=True, preset=preset, check_values=check_freedom)
+    limits = {
+        "k": POSITIVE,
+        "n": POSITIVE,
+        "m": POSITIVE,
+        "weights": ("frequency", "uniform"),
+        "memory": ("database", "none"),
+    }
+    return CompositionMethod(
+        freedom, words=True, preset=preset, limits=limits, template=("{word}", "{text}")
+    )
 
 
 # FreeDom's variants are the components of [Dissertation Table 4.4].
 _ALONE = {"memory": "none", "weights": "uniform"}
 METHODS: dict[str, CompositionMethod] = {
-    "text": CompositionMethod(baselines.text, image=False),
-    "image": CompositionMethod(baselines.image, text=False),
-    "sum": CompositionMethod(baselines.added),
-    "average": CompositionMethod(baselines.average),
-    "product": CompositionMethod(baselines.product),
-    "normalised-sum": CompositionMethod(baselines.normalised_sum),
-    "weicom": CompositionMethod(weicom, check_values=check_weicom),
+    "text": CompositionMethod(weicom.text, image=False),
+    "image": CompositionMethod(weicom.image, text=False),
+    "sum": CompositionMethod(weicom.added),
+    "average": CompositionMethod(weicom.average),
+    "product": CompositionMethod(weicom.product),
+    "normalised-sum": CompositionMethod(weicom.normalised_sum),
+    "weicom": CompositionMethod(weicom.weicom, limits={"weight": SHARE}),
     "freedom-word": _freedom_variant(fusion="word", m=1, **_ALONE),  # Eq. 4.7
     "freedom-e": _freedom_variant(fusion="early", **_ALONE),  # Eq. 4.9
     "freedom-l": _freedom_variant(fusion="late", **_ALONE),  # Eq. 4.11
     "freedom-e+": _freedom_variant(fusion="early", weights="uniform"),  # Eq. 4.15
     "freedom-l+": _freedom_variant(fusion="late", weights="uniform"),  # Eq. 4.16
     "freedom": _freedom_variant(fusion="late"),  # Eq. 4.17
-    "basic": CompositionMethod(basic, check_values=check_basic),
-    "searle": CompositionMethod(searle, words=True, pseudo_words=True, check_values=check_searle),
-    "pic2word": CompositionMethod(pic2word, pseudo_words=True, check_values=check_pic2word),
+    "basic": CompositionMethod(
+        basic,
+        limits={
+            "contrast": SHARE,
+            "components": POSITIVE,
+            "expansion": NOT_NEGATIVE,
+            "contextual": NOT_NEGATIVE,
+            "harris": NOT_NEGATIVE,
+        },
+    ),
+    "searle": CompositionMethod(
+        searle,
+        words=True,
+        pseudo_words=True,
+        limits={
+            "steps": NOT_NEGATIVE,
+            "lr": {"above": 0},
+            "concepts": POSITIVE,
+            "regularisation": NOT_NEGATIVE,
+            "batch": POSITIVE,
+            "seed": NOT_NEGATIVE,
+        },
+        template=("{text}", "$"),
+    ),
+    "pic2word": CompositionMethod(
+        pic2word,
+        pseudo_words=True,
+        limits={"steps": POSITIVE, "seed": NOT_NEGATIVE},
+        template=("{text}", "$"),
+    ),
 }
 
 
@@ -103,24 +156,20 @@ def parse_method(text: str) -> MethodSpec:
     method, options = find_method(name), dict[str, Any]()
     defaults = method.options
     for assignment in assignments:
-        key, equals, value = assignment.partition("=")
+        key, equals, value = (part.strip() for part in assignment.partition("="))
         if not equals:
             example = f"{name}:{next(iter(defaults), 'k')}=3"
             raise ValueError(f"options are NAME=VALUE, such as {example}, got '{assignment}'")
-        options[key.strip()] = _parse_value(value.strip())
-    check_names(name, options, defaults)
-    for key, value in options.items():
-        if isinstance(defaults[key], str):
-            options[key] = str(value)
-        elif isinstance(defaults[key], int | float):
-            check_number(f"{name}'s {key}", value, whole=isinstance(defaults[key], int))
-        else:
+        options[key] = value
+        if isinstance(defaults.get(key), int | float):
+            options[key] = _parse_number(value)
+        elif key in defaults and not isinstance(defaults[key], str):
             raise ValueError(f"{name}'s {key} can be set in Python only")
     method.check(name, options)
     return MethodSpec(name, options)
 
 
-def _parse_value(text: str) -> int | float | str:
+def _parse_number(text: str) -> int | float | str:
     for kind in (int, float):
         try:
             return kind(text)
@@ -156,37 +205,22 @@ def compose_all(
     **options: Any,
 ) -> list[Scorer]:
     """Return the scorers of many queries: texts are encoded and neighbours searched together."""
-    find_method(method).check(method, options)
-    return apply_method(method, queries, CompositionContext(database, model, words), options)
-
-
-def apply_method(
-    method: str,
-    queries: Sequence[ComposedQuery],
-    context: CompositionContext,
-    options: Mapping[str, Any],
-) -> list[Scorer]:
-    """Return the scorers of many queries, with options that have been checked."""
     composition = find_method(method)
-    check_model(method, context.model)
+    composition.check(method, options)
+    check_model(method, model)
     for query in queries:
-        _check_query(query, method, composition)
+        has_text = bool(query.texts) or query.text is not None
+        composition.check_inputs(method, query.image is not None, has_text)
         if query.image is not None:
-            check_queries(query.image[None], context.database.dim)
-    if not len(context.database):
+            check_queries(query.image[None], database.dim)
+        writes_words = composition.words or composition.pseudo_words
+        if writes_words and all(weight < 0 for _, weight in weighted_texts(query)):
+            raise ValueError(f"'{method}' combines words: give a wanted text, or use weicom")
+    if not len(database):
         raise ValueError("the database is empty: index some images first")
-    if composition.words and context.words is None:
+    if composition.words and words is None:
         raise ValueError(f"'{method}' needs a text memory: remember_words(model, load_words())")
     if not queries:
         return []
+    context = CompositionContext(database, model, words)
     return composition.function(queries, context, **{**composition.preset, **options})
-
-
-def _check_query(query: ComposedQuery, name: str, method: CompositionMethod) -> None:
-    if method.image and query.image is None:
-        raise ValueError(f"'{name}' needs an image: give one, or use the method 'text'")
-    if method.text and not query.texts and query.text is None:
-        raise ValueError(f"'{name}' needs a text: give one, or use the method 'image'")
-    writes_words = method.words or method.pseudo_words
-    if writes_words and all(weight < 0 for _, weight in weighted_texts(query)):
-        raise ValueError(f"'{name}' combines words: give a text that is wanted, or use weicom")

@@ -2,10 +2,10 @@
 
 One collection holds an entity per image: its vector (FLAT: exact), its words and its entry; the
 row is the primary key, 63 bits of the path's digest. A second one, NAME_sums, holds the sums of
-the database's first two moments, each number as two floats. Before its first change a writer
-replaces them by its mark, and after its last change it stores them again: a writer that was killed
-leaves none, and the next reader reads all vectors once. Readers see changes at once; a writer that
-finds another's mark instead of its own does not trust its sums any longer.
+the database's first two moments, each number as two floats. Before a change a writer replaces them
+by its mark, and after its last change it computes them again, unless another writer has left its
+own mark. Without sums, after a writer was killed, readers read all vectors. They see changes at
+once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 from urllib.parse import parse_qs, urlsplit
 
@@ -31,7 +30,15 @@ from ..data.digests import digest_of
 from ..extras import require
 from .database import Moments, MomentSums, check_queries
 from .filters import Filter
-from .store import ImageEntry, IndexDamaged, IndexDescription, IndexedImage, Store, StoreWriter
+from .store import (
+    ImageEntry,
+    IndexDamaged,
+    IndexDescription,
+    IndexedImage,
+    Store,
+    StoreWriter,
+    without_password,
+)
 
 COLLECTION = "cenote"  # name of the collection, unless the address has one
 PROPERTY = "cenote"  # property of the collection that holds the description
@@ -52,6 +59,7 @@ WRITE_BATCH = 500  # entities per call, which takes 64 MB
 QUERY_BATCH = 64
 PAGE = 4000  # entities per query
 MAX_HITS = 16384  # of a Milvus search
+Entity = dict[str, Any]  # the fields of an image
 Item = TypeVar("Item")
 
 
@@ -71,17 +79,16 @@ class MilvusAddress(NamedTuple):
     def parse(cls, address: str) -> MilvusAddress:
         if "://" not in address:
             return cls(str(Path(address).expanduser()))
-        url, visible = urlsplit(address), without_password(address)
+        url = urlsplit(address)
         name = url.path.strip("/") or COLLECTION
         index_type = parse_qs(url.query).get("index", ["flat"])[0].upper()
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,200}", name) or not url.hostname:
             raise ValueError(
-                f"'{visible}' is not an address of an index: use http://HOST:19530/NAME, "
-                "where NAME has letters, digits and _"
+                f"'{without_password(address)}' is not an address of an index: "
+                "use http://HOST:19530/NAME, where NAME has letters, digits and _"
             )
         if index_type not in INDEX_TYPES:
-            choices = ", ".join(INDEX_TYPES).lower()
-            raise ValueError(f"no index '{index_type.lower()}' in {visible}: {choices}")
+            raise ValueError(f"no index '{index_type.lower()}' of Milvus: use flat or hnsw")
         token = f"{url.username}:{url.password}" if url.username else ""
         uri = f"{url.scheme}://{url.hostname}:{url.port or 19530}"
         return cls(uri, name, index_type, token)
@@ -92,13 +99,13 @@ class MilvusAddress(NamedTuple):
         milvus = require("pymilvus", extra="milvus")
         for logger in ("pymilvus", "milvus_lite"):  # they also print what they raise
             logging.getLogger(logger).setLevel(logging.CRITICAL)
-        with milvus_errors(self.uri):
-            if not self.is_file:
-                client = milvus.MilvusClient(uri=self.uri, token=self.token, timeout=TIMEOUT)
-                return MilvusConnection(client, self.uri)
+        options: dict[str, Any] = {"token": self.token, "timeout": TIMEOUT}
+        if self.is_file:
             require("milvus_lite", extra="milvus")
             Path(self.uri).parent.mkdir(parents=True, exist_ok=True)
-            return MilvusConnection(milvus.MilvusClient(uri=self.uri), self.uri)
+            options = {}
+        with milvus_errors(self.uri):
+            return MilvusConnection(milvus.MilvusClient(uri=self.uri, **options), self.uri)
 
 
 class MilvusConnection:
@@ -130,10 +137,6 @@ def milvus_errors(where: str) -> Iterator[None]:
         raise OSError(f"Milvus at {where}: {message}") from error
 
 
-def without_password(address: str) -> str:
-    return re.sub("//[^/]*@", "//", address)
-
-
 def _batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
     iterator = iter(items)
     while batch := list(islice(iterator, size)):
@@ -143,6 +146,7 @@ def _batches(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
 class MilvusStore(Store):
     """A collection of Milvus; readers see changes at once."""
 
+    dtypes: ClassVar[tuple[str, ...]] = ("float32",)
     fixed_description: ClassVar[bool] = True
 
     def __init__(
@@ -150,7 +154,7 @@ class MilvusStore(Store):
     ) -> None:
         self.client, self.where, self.name = client, without_password(where), name
         self.description = description
-        self.expression, self.use_words = "", bool(description.words)
+        self.expression = ""
 
     @classmethod
     def accepts(cls, address: str) -> bool:
@@ -168,7 +172,7 @@ class MilvusStore(Store):
         # Milvus Lite does not keep the description of a schema.
         stored = collection.get("properties", {}).get(PROPERTY) or collection["description"]
         try:
-            description = IndexDescription(**json.loads(stored))
+            description = IndexDescription.from_json(stored)
         except (ValueError, TypeError):
             raise IndexDamaged(
                 f"the collection '{name}' at {where} is not an index of Cenote: name another"
@@ -177,23 +181,14 @@ class MilvusStore(Store):
         return cls(client, address, name, description)
 
     @classmethod
-    def open(cls, address: str | Path, description: IndexDescription | None = None) -> Self:
-        address = str(address)
-        store = cls.find(address)
-        if store is not None:
-            return store
-        if description is None:
-            raise ValueError(
-                f"there is no index at {without_password(address)}: "
-                "`cenote index PHOTOS -o ADDRESS` creates one"
-            )
+    def create(cls, address: str, description: IndexDescription) -> Self:
         parsed = MilvusAddress.parse(address)
         client = parsed.connect()
         _create_collection(client, parsed.name, description, parsed.index_type)
         return cls(client, address, parsed.name, description)
 
     def __len__(self) -> int:
-        return int(self._query(self.expression, ["count(*)"])[0]["count(*)"])
+        return int(self._query(self.name, self.expression, ["count(*)"])[0]["count(*)"])
 
     def select(self, filter: Filter) -> Self:
         view = copy.copy(self)
@@ -222,22 +217,16 @@ class MilvusStore(Store):
         shape = (len(queries), len(rows[0]) if rows else 0)
         return torch.tensor(scores).view(shape), torch.tensor(rows, dtype=torch.long).view(shape)
 
-    def scan(self, vectors: Tensor) -> None:
-        return None
-
     def vectors(self, rows: Tensor) -> Tensor:
         entities = self.by_row(rows.tolist(), ["vector"])
         return torch.tensor([entities[row]["vector"] for row in rows.tolist()]).view(-1, self.dim)
 
     def words(self, rows: Tensor) -> Tensor | None:
-        if not self.use_words:
+        if not self.use_words or not self.description.words:
             return None
         entities = self.by_row(rows.tolist(), ["words"])
         ids = [list(entities[row]["words"]) for row in rows.tolist()]
         return torch.tensor(ids, dtype=torch.long)
-
-    def drop_words(self) -> None:
-        self.use_words = False
 
     def entries(self, rows: Tensor) -> list[ImageEntry]:
         entities = self.by_row(rows.tolist(), list(ImageEntry._fields))
@@ -253,7 +242,7 @@ class MilvusStore(Store):
         return [] if len(self) > 10 * count else list(self.images().values())
 
     def rows_with_digest(self, digest: str) -> list[int]:
-        entities = self._query(f"digest == {json.dumps(digest)}", ["row"])
+        entities = self._query(self.name, f"digest == {json.dumps(digest)}", ["row"])
         return sorted(entity["row"] for entity in entities)
 
     def distinct_values(self, column: str) -> list[str]:
@@ -281,20 +270,11 @@ class MilvusStore(Store):
     def stored_sums(self) -> MomentSums | None:
         """Return None if there are none, or if they are of another number of images."""
         rows = 2 * (self.dim + 1)
-        if not self.client.has_collection(self.sums_name):
-            return None
-        self.client.load_collection(self.sums_name)
-        entities = self.client.query(
-            self.sums_name,
-            filter="row >= 0",
-            output_fields=["row", "vector", "images"],
-            limit=rows,
-            consistency_level="Strong",
-        )
+        entities = self._query_sums("row >= 0", ["row", "vector", "images"], limit=rows)
         counts = {entity["images"] for entity in entities}
         if len(entities) != rows or counts != {len(self)}:
             return None
-        entities = sorted(entities, key=lambda entity: entity["row"])
+        entities.sort(key=lambda entity: int(entity["row"]))
         table = torch.tensor([entity["vector"] for entity in entities]).double()
         table = table[: self.dim + 1] + table[self.dim + 1 :]  # high and low halves
         sums = MomentSums(self.dim)
@@ -311,37 +291,39 @@ class MilvusStore(Store):
             self.client.insert(self.sums_name, batch)
 
     def reset_sums(self, mark: int) -> None:
-        """Replace the sums by the mark of a writer; they are valid again when all rows are."""
-        _create_sums(self.client, self.sums_name, self.dim, mark)
+        """Replace the sums by the mark of a writer."""
+        client, name = self.client, self.sums_name
+        if client.has_collection(name):
+            client.drop_collection(name)
+        _create(client, name, self.dim, {"images": {"datatype": client.types.INT64}}, "FLAT", {})
+        client.insert(name, [{"row": MARK_ROW, "vector": [0.0] * self.dim, "images": mark}])
 
     def read_mark(self) -> int | None:
         """Return the mark of the writer that last began to change the index, if any."""
-        if not self.client.has_collection(self.sums_name):
-            return None
-        self.client.load_collection(self.sums_name)
-        entities = self.client.query(
-            self.sums_name,
-            filter=f"row == {MARK_ROW}",
-            output_fields=["images"],
-            consistency_level="Strong",
-        )
+        entities = self._query_sums(f"row == {MARK_ROW}", ["images"])
         return int(entities[0]["images"]) if entities else None
 
-    def by_row(self, rows: Sequence[int], fields: list[str]) -> dict[int, dict[str, Any]]:
+    def _query_sums(self, expression: str, fields: list[str], **options: int) -> list[Entity]:
+        if not self.client.has_collection(self.sums_name):
+            return []
+        self.client.load_collection(self.sums_name)
+        return self._query(self.sums_name, expression, fields, **options)
+
+    def by_row(self, rows: Sequence[int], fields: list[str]) -> dict[int, Entity]:
         """Return the entities of those rows that exist."""
-        entities = dict[int, dict[str, Any]]()
+        entities = dict[int, Entity]()
         for page in _batches(dict.fromkeys(rows), PAGE):
-            for entity in self._query(f"row in {page}", ["row", *fields]):
+            for entity in self._query(self.name, f"row in {page}", ["row", *fields]):
                 entities[entity["row"]] = entity
         return entities
 
-    def _query(self, expression: str, fields: list[str]) -> list[dict[str, Any]]:
+    def _query(self, name: str, expression: str, fields: list[str], **options: int) -> list[Entity]:
         entities = self.client.query(
-            self.name, filter=expression, output_fields=fields, consistency_level="Strong"
+            name, filter=expression, output_fields=fields, consistency_level="Strong", **options
         )
         return list(entities)
 
-    def _pages(self, expression: str, fields: list[str]) -> Iterator[dict[str, Any]]:
+    def _pages(self, expression: str, fields: list[str]) -> Iterator[Entity]:
         pages = self.client.query_iterator(
             self.name,
             PAGE,
@@ -362,26 +344,13 @@ class MilvusWriter(StoreWriter):
         self.store, self.client, self.has_written = store, store.client, False
         self.mark = secrets.randbits(63)
 
-    def __enter__(self) -> Self:
-        # Before the sums are read: a writer in between is noticed.
-        self.expected_mark = self.store.read_mark()
-        self.sums = self.store.stored_sums()
-        if self.sums is None and not len(self.store):
-            self.sums = MomentSums(self.store.dim)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         if kind is not None or not self.has_written:
             return
-        sums = self.sums or self.store.compute_sums()
+        sums = self.store.compute_sums()
         if self.store.read_mark() != self.mark:
             self.store.reset_sums(self.mark)  # another's sums may lack what was put here
-        elif sums.count and sums.count == len(self.store):
+        elif sums.count == len(self.store):
             self.store.store_sums(sums, self.mark)
 
     def put(
@@ -393,10 +362,8 @@ class MilvusWriter(StoreWriter):
             entity_of(entries[i]) | {"vector": vectors[i].tolist(), "words": ids[i].int().tolist()}
             for i in positions.values()
         ]
-        self._begin_change([entity["row"] for entity in entities])
+        self._begin_change()
         self._upsert(entities)
-        if self.sums is not None:
-            self.sums.add(vectors[list(positions.values())].float().cpu())
 
     def update(self, entries: Sequence[ImageEntry]) -> None:
         rows = [row_of(entry.path) for entry in entries]
@@ -405,26 +372,19 @@ class MilvusWriter(StoreWriter):
         self._upsert([stored[row] | entity_of(entry) for row, entry in pairs if row in stored])
 
     def remove(self, paths: Iterable[str]) -> int:
-        rows = self._begin_change([row_of(path) for path in paths])
+        self._begin_change()
+        rows = self.store.by_row([row_of(path) for path in paths], [])
         for page in _batches(rows, PAGE):
             self.client.delete(self.store.name, ids=page)
         return len(rows)
 
-    def _begin_change(self, rows: list[int]) -> list[int]:
-        """Invalidate the stored sums, subtract these rows, and return those that exist."""
-        stored = self.store.by_row(rows, ["vector"])
-        mark = self.store.read_mark()
-        if mark != self.expected_mark:  # another writer has changed the index
-            self.sums = None
-        if not self.has_written or mark != self.expected_mark:
+    def _begin_change(self) -> None:
+        """Invalidate the stored sums."""
+        if self.store.read_mark() != self.mark:
             self.store.reset_sums(self.mark)
-        self.has_written, self.expected_mark = True, self.mark
-        if self.sums is not None and stored:
-            vectors = [list(entity["vector"]) for entity in stored.values()]
-            self.sums.add(torch.tensor(vectors), -1)
-        return list(stored)
+        self.has_written = True
 
-    def _upsert(self, entities: list[dict[str, Any]]) -> None:
+    def _upsert(self, entities: list[Entity]) -> None:
         for batch in _batches(entities, WRITE_BATCH):
             self.client.upsert(self.store.name, batch)
 
@@ -432,7 +392,7 @@ class MilvusWriter(StoreWriter):
 def _create_collection(
     client: MilvusConnection, name: str, description: IndexDescription, index_type: str
 ) -> None:
-    types, stored = client.types, json.dumps(description.asdict())
+    types, stored = client.types, description.to_json()
     fields: dict[str, dict[str, Any]] = {
         "words": {"datatype": types.ARRAY, "element_type": types.INT32, "max_capacity": 64},
         "date": {"datatype": types.DOUBLE},
@@ -442,13 +402,6 @@ def _create_collection(
         fields[text] = {"datatype": types.VARCHAR, "max_length": length}
     fields |= {number: {"datatype": types.INT64} for number in NUMBERS}
     _create(client, name, description.dim, fields, index_type, {PROPERTY: stored})
-
-
-def _create_sums(client: MilvusConnection, name: str, dim: int, mark: int) -> None:
-    if client.has_collection(name):
-        client.drop_collection(name)
-    _create(client, name, dim, {"images": {"datatype": client.types.INT64}}, "FLAT", {})
-    client.insert(name, [{"row": MARK_ROW, "vector": [0.0] * dim, "images": mark}])
 
 
 def _create(
@@ -483,9 +436,9 @@ def row_of(path: str) -> int:
     return int.from_bytes(digest_of(os.fsencode(path))[:8], "little") >> 1
 
 
-def entity_of(entry: ImageEntry) -> dict[str, Any]:
+def entity_of(entry: ImageEntry) -> Entity:
     """Convert an entry; Milvus 2.3 has no null: None becomes an empty text."""
-    entity: dict[str, Any] = {"row": row_of(entry.path)}
+    entity: Entity = {"row": row_of(entry.path)}
     for name, length in TEXT_LENGTHS.items():
         # UTF-8 of at most `length` bytes; a file name need not be text.
         encoded = os.fsencode(getattr(entry, name) or "")[:length]
@@ -494,7 +447,7 @@ def entity_of(entry: ImageEntry) -> dict[str, Any]:
     return entity | {"date": float(entry.date), "attributes": dict(entry.attributes)}
 
 
-def _entry_of(entity: dict[str, Any]) -> ImageEntry:
+def _entry_of(entity: Entity) -> ImageEntry:
     empty = [name for name in ("label", "domain", "split", "caption") if not entity[name]]
     fields = {name: entity[name] for name in ImageEntry._fields}
     return ImageEntry(**fields | dict.fromkeys(empty))

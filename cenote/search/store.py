@@ -1,16 +1,17 @@
 """What an index stores about images, and the interface that every back end implements.
 
-A new back end is one file with a subclass of `Store` and one line in backends.py.
+A new back end is one file with a subclass of `Store` and one line in load.py.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 from torch import Tensor
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from ..models.image_text import ImageText
     from .words import WordMemory
 
+DTYPES = ("float32", "float16")  # of stored vectors
 STORED_WORDS = 7  # nearest words of each image in an index; FreeDom's n
 
 
@@ -88,8 +90,20 @@ class IndexDescription:
     def words_per_image(self) -> int:
         return int(self.words.get("n", 0))
 
-    def asdict(self) -> dict[str, Any]:
-        return asdict(self)
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> IndexDescription:
+        """Raise ValueError or TypeError if the text does not describe an index."""
+        description = cls(**json.loads(text))
+        if (
+            description.dim < 1
+            or description.words_per_image < 0
+            or description.dtype not in DTYPES
+        ):
+            raise ValueError("wrong values")
+        return description
 
     def with_files(self, resolve: Callable[[str], str]) -> IndexDescription:
         """Apply `resolve` to the paths of the model and of the word list."""
@@ -116,12 +130,7 @@ class StoreWriter(ABC):
         return self
 
     @abstractmethod
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None: ...
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None: ...
 
     @abstractmethod
     def put(
@@ -145,10 +154,11 @@ class StoreWriter(ABC):
 class Store(ABC):
     """An index: image vectors (a `Database`), the entries of the images, and a description."""
 
-    dtypes: ClassVar[tuple[str, ...]] = ("float32",)  # of stored vectors
+    dtypes: ClassVar[tuple[str, ...]] = DTYPES
     fixed_description: ClassVar[bool] = False  # `describe` has no effect
     where: str  # folder or address, without a password
     description: IndexDescription
+    use_words = True  # False: another word list is in use, the stored words are ignored
 
     @classmethod
     @abstractmethod
@@ -157,13 +167,23 @@ class Store(ABC):
 
     @classmethod
     @abstractmethod
-    def open(cls, address: str | Path, description: IndexDescription | None = None) -> Self:
-        """Open an index; with a description, create it if it does not exist."""
+    def find(cls, address: str) -> Self | None:
+        """Open an index, or return None if there is none; creates nothing."""
 
     @classmethod
     @abstractmethod
-    def find(cls, address: str) -> Self | None:
-        """Open an index, or return None if there is none; creates nothing."""
+    def create(cls, address: str, description: IndexDescription) -> Self: ...
+
+    @classmethod
+    def open(cls, address: str | Path, description: IndexDescription | None = None) -> Self:
+        """Open an index; with a description, create it if it does not exist."""
+        store = cls.find(str(address))
+        if store is None and description is not None:
+            store = cls.create(str(address), description)
+        if store is None:
+            where = without_password(str(address))
+            raise ValueError(f"no index at {where}: `cenote index PHOTOS -o {where}` creates one")
+        return store
 
     @classmethod
     def folder_of(cls, address: str) -> Path | None:
@@ -184,22 +204,18 @@ class Store(ABC):
     @abstractmethod
     def nearest(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]: ...
 
-    @abstractmethod
     def scan(self, vectors: Tensor) -> tuple[Tensor, Tensor] | None:
         """Return similarities (V, N) of `vectors` (V, D) to every image, and the rows (N,).
 
         None if that would be too slow or too large: then only candidates are ranked.
         """
+        return None
 
     @abstractmethod
     def vectors(self, rows: Tensor) -> Tensor: ...
 
     @abstractmethod
     def words(self, rows: Tensor) -> Tensor | None: ...
-
-    @abstractmethod
-    def drop_words(self) -> None:
-        """Ignore the stored words from now on: another word list is in use."""
 
     @abstractmethod
     def moments(self) -> Moments: ...
@@ -244,6 +260,10 @@ class Store(ABC):
         `mode` is auto, yes or no; `texts` (N, D) are queries to measure the recall with.
         """
         return None
+
+
+def without_password(address: str) -> str:
+    return re.sub("//[^/]*@", "//", address)
 
 
 def split_model_name(name: str) -> tuple[str, str]:

@@ -1,4 +1,7 @@
-"""WeiCom [Dissertation Sec. 5.2]: both similarities on the same scale, then weighted."""
+"""Functions of the text's and the image's similarity: WeiCom [Dissertation Sec. 5.2] and simple ones.
+
+The simple ones [Dissertation Sec. 4.4.2, 5.3.2] take one modality alone or combine both.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,63 @@ import torch
 from torch import Tensor
 
 from ..options import check_number
-from .composition import ComposedQuery, CompositionContext, Scorer, query_statistics
+from .composition import (
+    ComposedQuery,
+    CompositionContext,
+    Scorer,
+    image_vectors,
+    query_statistics,
+    single,
+    text_vectors,
+)
 
 WEIGHT = 0.5  # lambda, of the text; the paper's best are 0.3 for CLIP and 0.6 for RemoteCLIP
+WEIGHT_LIMITS = {"least": 0, "most": 1}
+# Deviations above the mean at which a product is linearized: where the best images are.
+TANGENT_AT = 3.0
+
+
+def text(queries: Sequence[ComposedQuery], context: CompositionContext) -> list[Scorer]:
+    """s_t."""
+    return [single(t) for t in text_vectors(context.model, queries)]
+
+
+def image(queries: Sequence[ComposedQuery], context: CompositionContext) -> list[Scorer]:
+    """s_i."""
+    return [single(y) for y in image_vectors(queries)]
+
+
+def added(queries: Sequence[ComposedQuery], context: CompositionContext) -> list[Scorer]:
+    """s_t + s_i = (g(t) + f(y)) . x."""
+    return [single(v) for v in image_vectors(queries) + text_vectors(context.model, queries)]
+
+
+def average(queries: Sequence[ComposedQuery], context: CompositionContext) -> list[Scorer]:
+    """(s_t + s_i) / 2 [Dissertation Eq. 5.1]: ranks like the sum."""
+    sums = image_vectors(queries) + text_vectors(context.model, queries)
+    return [single(v) for v in sums / 2]
+
+
+def product(queries: Sequence[ComposedQuery], context: CompositionContext) -> list[Scorer]:
+    """s_t s_i."""
+    vectors, means, deviations = query_statistics(queries, context)
+    tangent = (means + TANGENT_AT * deviations).float()  # (Q, 2)
+    # d(s_t s_i) = s_i ds_t + s_t ds_i
+    directions = (tangent.flip(1)[:, :, None] * vectors).sum(1)
+    pairs, zero = zip(vectors, directions, strict=True), torch.zeros(2)
+    return [Scorer(pair, zero, _multiply, direction, {}) for pair, direction in pairs]
+
+
+def _multiply(similarities: Tensor) -> Tensor:
+    return similarities[0] * similarities[1]
+
+
+def normalised_sum(queries: Sequence[ComposedQuery], context: CompositionContext) -> list[Scorer]:
+    """(s_t - mu_t) / sigma_t + (s_i - mu_i) / sigma_i over the database: WeiCom without Phi."""
+    vectors, means, deviations = query_statistics(queries, context)
+    sums = (vectors / deviations[:, :, None]).sum(1).float()
+    offsets = -(means / deviations).sum(1)
+    return [single(v, offset=float(o)) for v, o in zip(sums, offsets, strict=True)]
 
 
 def weicom(
@@ -33,16 +90,12 @@ def weicom(
     ]
 
 
-def check_weicom(weight: float) -> None:
-    check_number("the weight of the text", weight, least=0, most=1)
-
-
 def weicom_scores(image_similarities: Any, text_similarities: Any, weight: float = WEIGHT) -> Any:
     """Return scores (..., N) for similarities (..., N) to the whole database, in double precision.
 
     This form needs all similarities; `weicom` does not. Arrays give an array, tensors a tensor.
     """
-    check_weicom(weight)
+    check_number("the weight of the text", weight, **WEIGHT_LIMITS)
     s_t, s_i = (torch.as_tensor(s).double() for s in (text_similarities, image_similarities))
     if s_t.shape != s_i.shape or not s_t.ndim:
         shapes = f"{tuple(s_t.shape)} and {tuple(s_i.shape)}"

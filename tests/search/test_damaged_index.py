@@ -4,12 +4,13 @@ import json
 import os
 import shutil
 import sqlite3
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 import torch
 
-from cenote.search.backends import open_store
+from cenote.search.load import open_store
 from cenote.search.local_store import LocalStore
 from cenote.search.store import IndexDamaged
 
@@ -39,7 +40,7 @@ def test_no_index_and_damaged_ones(tmp_path: Path) -> None:
     damaged("index.json", b"{")
     for key, value in (("dtype", "float99"), ("dim", "wide"), ("dim", 0), ("words", {"n": "x"})):
         shutil.rmtree(tmp_path / "of index.json")
-        damaged("index.json", json.dumps(MADE.asdict() | {key: value}).encode())
+        damaged("index.json", json.dumps(asdict(MADE) | {key: value}).encode())
 
 
 @pytest.mark.parametrize(

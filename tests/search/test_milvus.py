@@ -19,9 +19,9 @@ pytest.importorskip("pymilvus", reason="needs pymilvus: install cenote[milvus]")
 pytest.importorskip("milvus_lite", reason="needs milvus-lite: install cenote[milvus]")
 
 from cenote.data import read_folders
-from cenote.search.backends import find_store, open_store
 from cenote.search.filters import Filter
 from cenote.search.index import update_index
+from cenote.search.load import find_store, open_store
 from cenote.search.local_store import LocalStore
 from cenote.search.milvus_store import MilvusStore, row_of
 from cenote.search.query import SearchRequest, ask

@@ -10,8 +10,7 @@ from cenote.data import read_folders
 from cenote.search.images import difference_hash
 from cenote.search.index import update_index
 from cenote.search.local_store import LocalStore
-from cenote.search.query import SearchRequest, ask
-from cenote.search.ranking import results_without_duplicates
+from cenote.search.query import SearchRequest, ask, results_without_duplicates
 from cenote.search.store import ImageEntry, IndexDescription
 from cenote.unit import unit
 from tests.toy_models import COLOURS, ColourModel, picture
