@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ..models.image_text import ImageText
     from .words import WordMemory
 
+Limits = Mapping[str, float] | tuple[str, ...]  # of a number, or the values of a text
 POSITIVE, NOT_NEGATIVE, SHARE = {"least": 1}, {"least": 0}, weicom.WEIGHT_LIMITS
 
 
@@ -30,8 +31,7 @@ class CompositionMethod(NamedTuple):
     words: bool = False  # a word list is needed
     pseudo_words: bool = False  # the model's text encoder must accept pseudo-words
     preset: Mapping[str, Any] = {}  # options that define a variant
-    # Of the options: limits of a number, or the values of a text.
-    limits: Mapping[str, Mapping[str, float] | tuple[str, ...]] = {}
+    limits: Mapping[str, Limits] = {}  # of its options
     template: tuple[str, ...] = ()  # what the option `template` must contain
 
     @property
@@ -70,7 +70,7 @@ class CompositionMethod(NamedTuple):
 
 
 def _freedom_variant(**preset: Any) -> CompositionMethod:
-    limits = {
+    limits: dict[str, Limits] = {
         "k": POSITIVE,
         "n": POSITIVE,
         "m": POSITIVE,

@@ -95,7 +95,7 @@ def weicom_scores(image_similarities: Any, text_similarities: Any, weight: float
 
     This form needs all similarities; `weicom` does not. Arrays give an array, tensors a tensor.
     """
-    check_number("the weight of the text", weight, **WEIGHT_LIMITS)
+    check_number("the weight of the text", weight, whole=False, **WEIGHT_LIMITS)
     s_t, s_i = (torch.as_tensor(s).double() for s in (text_similarities, image_similarities))
     if s_t.shape != s_i.shape or not s_t.ndim:
         shapes = f"{tuple(s_t.shape)} and {tuple(s_i.shape)}"
