@@ -3,11 +3,10 @@
 from .checks import LayoutError, check_layout
 from .dataset import Dataset, Pixels, pack
 from .files import write_atomically
-from .folders import read_folders
 from .images import BadImage, find_images, read_image
 from .lists import read_list
 from .record import Box, Problem, Record, RetrievalQuery
-from .sources import open_dataset
+from .sources import open_dataset, read_folders
 
 __all__ = [
     "BadImage",

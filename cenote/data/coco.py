@@ -58,7 +58,7 @@ def read_coco_files(files: Sequence[CocoFile], name: str) -> Dataset:
     problems = dataset.problems or ["none listed"]
     check(len(dataset), f"{files[0].path} contains no image: {problems[0]}")
     segmentations = reader.segmentations.build(len(dataset))
-    if segmentations is not None:
+    if segmentations.present.any():
         sizes = np.array(reader.sizes).reshape(-1, 2)
         dataset.pixels = _CocoPixels(root, dataset.table.image, segmentations, sizes)
     return dataset

@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from .images import read_image
-from .masks import MaskCodes, read_mask
+from .checks import check
+from .images import MaskCodes, read_image, read_mask
 from .record import Problem, Record, RetrievalQuery
 from .table import Categories, RecordTable, RecordTableBuilder, natural
 
-MAX_PROBLEMS = 1000  # messages stored; further problems are counted
+MAX_PROBLEMS = 1000  # messages kept; further problems are counted
 
 
 class Pixels(Protocol):
@@ -38,7 +38,7 @@ class Dataset(Sequence[Record]):
 
     def __init__(self, table: RecordTable, root: Path, name: str, classes: list[str]) -> None:
         self.table, self.root, self.name, self.classes = table, root, name, classes
-        self.rows: npt.NDArray[np.int64] = np.arange(len(table.label))
+        self.rows: npt.NDArray[np.int64] = np.arange(len(table.label.codes))
         self.pixels: Pixels | None = None
         self.mask_codes: MaskCodes = "object"
         self.queries: list[RetrievalQuery] = []
@@ -64,12 +64,7 @@ class Dataset(Sequence[Record]):
     @property
     def has_masks(self) -> npt.NDArray[np.bool_]:
         """Which images have a mask; all may have one if `pixels` is set."""
-        column = self.table.masks
-        if self.pixels or (column is not None and column.present is None):
-            return np.ones(len(self), bool)
-        if column is None or column.present is None:
-            return np.zeros(len(self), bool)
-        return column.present[self.rows]
+        return self.table.masks.present[self.rows] | (self.pixels is not None)
 
     @property
     def domains(self) -> Categories:
@@ -87,10 +82,9 @@ class Dataset(Sequence[Record]):
 
     def attribute(self, key: str) -> Categories:
         """Return one attribute of all images."""
-        if key not in self.table.attributes:
-            available = ", ".join(self.table.attributes) or "none"
-            raise ValueError(f"no attribute '{key}' in {self.name}: {available}")
-        return self.table.attributes[key].select(self.rows)
+        available = self.table.attributes
+        check(key in available, f"no attribute '{key}' in {self.name}: {', '.join(available)}")
+        return available[key].select(self.rows)
 
     def path(self, i: int) -> Path:
         """Return the path of an image's file."""
@@ -120,9 +114,8 @@ class Dataset(Sequence[Record]):
     def split(self, name: str) -> Dataset:
         """Return the images of one split."""
         column = self.table.split
-        if name not in column.names:
-            available = ", ".join(column.names) or "it has none"
-            raise ValueError(f"{self.name} has no split '{name}': {available}")
+        available = ", ".join(column.names) or "it has none"
+        check(name in column.names, f"{self.name} has no split '{name}': {available}")
         return self.select(np.flatnonzero(column.codes[self.rows] == column.names.index(name)))
 
     def select(self, positions: Iterable[int] | npt.NDArray[Any]) -> Dataset:
@@ -141,7 +134,7 @@ class Dataset(Sequence[Record]):
     def all_rows(self) -> Dataset:
         """Return the data set before any selection: its positions are rows of the table."""
         full = self.select(())
-        full.rows = np.arange(len(self.table.label))
+        full.rows = np.arange(len(self.table.label.codes))
         return full
 
 
@@ -158,23 +151,18 @@ def pack(
     `classes` fixes the classes and their order, and may contain some that no image has; otherwise
     they are sorted by `class_order`.
     """
-    builder, unreported = RecordTableBuilder(), 0
-    problems: list[str] = []
+    builder, problems = RecordTableBuilder(), []
     for record in records:
         if isinstance(record, Record):
             builder.add(record)
-        elif len(problems) < MAX_PROBLEMS:
-            problems.append(record.message)
         else:
-            unreported += 1
+            problems.append(record.message)
+    if len(problems) > MAX_PROBLEMS:
+        problems[MAX_PROBLEMS:] = [f"and {len(problems) - MAX_PROBLEMS} more"]
     if classes is None:
         classes = sorted(builder.labels, key=class_order)
-    elif unknown := sorted(builder.labels.difference(classes)):
-        raise ValueError(
-            f"{name}: classes that are not among its {len(classes)}: {', '.join(unknown[:5])}"
-        )
-    if unreported:
-        problems.append(f"and {unreported} more")
+    unknown = ", ".join(sorted(builder.labels.difference(classes))[:5])
+    check(not unknown, f"{name}: classes that are not among its {len(classes)}: {unknown}")
     dataset = Dataset(builder.build(classes), root, name, classes)
     dataset.mask_codes, dataset.problems = mask_codes, problems
     return dataset

@@ -15,8 +15,7 @@ from PIL import Image
 from ..extras import require
 from .checks import LayoutError
 from .dataset import Dataset, pack
-from .images import BadImage, open_raw, read_image
-from .masks import decode_mask
+from .images import BadImage, decode_mask, open_raw, read_image
 from .record import Box, Problem, Record
 
 # Names of columns in use, the preferred name first.

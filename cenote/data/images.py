@@ -1,4 +1,4 @@
-"""Read any image file as upright 8-bit RGB, and find image files."""
+"""Read any image file as upright 8-bit RGB, read masks, and find image files."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ import os
 import re
 import stat
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from io import BytesIO
 from pathlib import Path
+from typing import Literal, get_args
 
 import numpy as np
+import numpy.typing as npt
 from PIL import Image, ImageChops, ImageOps, UnidentifiedImageError
 
 from ..extras import MissingExtra, require
 from .checks import check
+from .table import natural
 
 # Formats that Pillow decodes by itself. Not EPS: it would run Ghostscript on an untrusted file.
 FORMATS = (
@@ -34,6 +37,9 @@ SUFFIXES = {
 MAX_PIXELS = 178_956_970  # Pillow's limit; half a gigabyte as RGB
 
 AnyPath = str | os.PathLike[str]
+MaskCodes = Literal["object", "trimap", "classes", "classes from 1"]
+MASK_IGNORE = 255
+TRIMAP = np.array([0, 1, 0, MASK_IGNORE], np.uint8)
 
 
 class BadImage(ValueError):
@@ -214,7 +220,8 @@ def _to_8_bits(values: np.ndarray, mode: str) -> np.ndarray:
 
 def _expand(text: str) -> Iterator[Path]:
     if os.path.isdir(text):
-        yield from _walk(text, set())
+        for name in walk(Path(text), ""):
+            yield Path(text, name)
     elif os.path.lexists(text):  # before globs: a file may be named "cat [1].jpg"
         yield Path(text)
     else:
@@ -223,17 +230,85 @@ def _expand(text: str) -> Iterator[Path]:
                 yield Path(match)
 
 
-def _walk(folder: str, visited: set[str]) -> Iterator[Path]:
-    """Yield the images below a folder, without hidden ones; links are followed, cycles are not."""
-    real = os.path.realpath(folder)
-    if real in visited:
+def walk(root: Path, prefix: str, parents: frozenset[str] = frozenset()) -> Iterator[str]:
+    """Yield the images below `root/prefix`, sorted, as paths relative to the root.
+
+    Hidden files are left out, and a link to a parent folder is not followed.
+    """
+    real = os.path.realpath(root / prefix)
+    if real in parents:
         return
-    visited.add(real)
-    for name in sorted(os.listdir(folder)):
-        path = os.path.join(folder, name)
-        if name.startswith("."):
-            continue
-        if os.path.isdir(path):
-            yield from _walk(path, visited)
+    for name, is_folder in list_folder(root / prefix):
+        if is_folder:
+            yield from walk(root, f"{prefix}{name}/", parents | {real})
         elif is_image_name(name):
-            yield Path(path)
+            yield prefix + name
+
+
+def list_folder(folder: Path) -> list[tuple[str, bool]]:
+    """Return the names in a folder, sorted and without hidden ones; is it a folder?"""
+    with os.scandir(folder) as entries:
+        visible = [(e.name, e.is_dir()) for e in entries if not e.name.startswith(".")]
+    return sorted(visible, key=lambda entry: natural(entry[0]))
+
+
+# Masks: 0 background, 1 object or class ids, 255 ignore.
+
+
+def read_mask(
+    paths: Sequence[Path], ignore: Path | None = None, codes: MaskCodes = "object"
+) -> npt.NDArray[np.uint8]:
+    """Return the union of masks; background pixels where the `ignore` mask is set become 255.
+
+    object: all values but 0 are object; a file with nothing but 1, 2 and 3 is read as a trimap.
+    trimap: 1 object, 2 background, 3 border to ignore.
+    classes: as stored, 255 ignore. classes from 1: 0 ignore, k is class k - 1.
+    """
+    names = get_args(MaskCodes)
+    check(codes in names, f"no mask codes '{codes}': {', '.join(names)}")
+    union: npt.NDArray[np.uint8] | None = None
+    for path in paths:
+        values = decode_mask(open_raw(path), codes)
+        if union is not None:
+            _check_size(path, values, union)
+            values = np.where(values > 0, values, union)
+        union = values
+    if ignore is not None:
+        ignored = _values(open_raw(ignore)) > 0
+        union = np.zeros(ignored.shape, np.uint8) if union is None else union
+        _check_size(ignore, ignored, union)
+        union = np.where(ignored & (union == 0), np.uint8(MASK_IGNORE), union)
+    assert union is not None, "a mask has at least one file"
+    return union
+
+
+def decode_mask(image: Image.Image, codes: MaskCodes = "object") -> npt.NDArray[np.uint8]:
+    """Convert one mask file, opened with `open_raw`."""
+    values = _values(image)
+    if codes == "classes":
+        return values
+    if codes == "classes from 1":
+        return values - np.uint8(1)  # 0 becomes 255
+    if codes == "trimap" or _is_trimap(values):
+        return TRIMAP[np.minimum(values, 3)]
+    return (values > 0).astype(np.uint8)
+
+
+def _is_trimap(values: npt.NDArray[np.uint8]) -> bool:
+    if not values.size or values.min() < 1 or values.max() > 3:
+        return False
+    return bool((values == 2).any())
+
+
+def _values(image: Image.Image) -> npt.NDArray[np.uint8]:
+    """Return the values as stored: the index of a palette, the brightest channel of a color."""
+    values: npt.NDArray[np.generic] = np.asarray(image)
+    if values.ndim == 3:
+        values = values[..., :3].max(-1)
+    return np.asarray(values if values.dtype == bool else np.minimum(values, 255), np.uint8)
+
+
+def _check_size(path: Path, mask: npt.NDArray[np.generic], union: npt.NDArray[np.uint8]) -> None:
+    if mask.shape != union.shape:
+        size, other_size = (f"{x.shape[1]} x {x.shape[0]}" for x in (mask, union))
+        raise BadImage(path, f"this mask is {size} pixels, another mask of the image {other_size}")

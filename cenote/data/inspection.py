@@ -158,7 +158,6 @@ def sample_positions(n: int, limit: int) -> list[int]:
 def _count(dataset: Dataset) -> DatasetReport:
     table, labels = dataset.table, dataset.labels
     box_labels, boxes_per_image = _count_boxes(dataset)
-    captions = [] if table.caption is None else [table.caption[row] for row in dataset.rows]
     return DatasetReport(
         name=dataset.name,
         root=str(dataset.root),
@@ -170,7 +169,7 @@ def _count(dataset: Dataset) -> DatasetReport:
         with_boxes=int((boxes_per_image > 0).sum()),
         boxes=int(boxes_per_image.sum()),
         with_masks=int(dataset.has_masks.sum()),
-        with_captions=sum(caption is not None for caption in captions),
+        with_captions=int(table.caption.present[dataset.rows].sum()),
         domains=_count_names(dataset.domains),
         attributes={key: _count_names(dataset.attribute(key)) for key in table.attributes},
         queries=_count_queries(dataset),

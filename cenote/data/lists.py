@@ -8,10 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
-from .checks import check
+from .checks import check, check_entries
 from .dataset import Dataset, pack
 from .images import is_image_name
-from .masks import MaskCodes
 from .record import Box, Problem, Record
 from .table import natural
 
@@ -35,43 +34,40 @@ CORNERS = (
 )
 NO_ATTRIBUTES = {
     *("w", "h", "width", "height", "id", "image_id", "class_id", "index"),
-    *("attributes", "polygons"),
+    *("attributes", "polygons", ""),
 }
+ABSENT = "\0"  # in place of a column's name
 MAX_VALUES = 10_000  # of an attribute; a column with more is an identifier
 
 Row = Mapping[str, Any]
 NumberedRow = tuple[int, Row | Problem]
 
 
-def read_list(
-    path: Path, name: str | None = None, box: str | None = None, mask_codes: MaskCodes = "object"
-) -> Dataset:
+def read_list(path: Path) -> Dataset:
     """Read a list; paths are relative to its folder.
 
     Adjacent lines of one image become one record with all their boxes. Corner columns may have a
-    prefix (`head_x1`): `box` selects one, by default those without a prefix or else the first.
-    Columns without another meaning become attributes.
+    prefix (`head_x1`): those without a prefix are read, or else the first. Columns without another
+    meaning become attributes.
     """
     path = Path(path)
-    reader = _ListReader(path, box)
+    reader = _ListReader(path)
     dataset = pack(
         reader.records(_rows(path)),
         path.parent,
-        name or path.resolve().parent.name,
-        mask_codes=mask_codes,
+        path.resolve().parent.name,
         class_order=lambda label: reader.class_order.get(label, natural(label)),
     )
-    if not len(dataset):
-        problems = dataset.problems or ["it has no lines"]
-        raise ValueError(f"{path} contains no image: {problems[0]}")
+    problems = dataset.problems or ["it has no lines"]
+    check(len(dataset), f"{path} contains no image: {problems[0]}")
     return dataset
 
 
 class _ListReader:
     """Maps columns to the fields of records."""
 
-    def __init__(self, path: Path, box: str | None) -> None:
-        self.path, self.box = path, box
+    def __init__(self, path: Path) -> None:
+        self.path = path
         self.class_order: dict[str, tuple[int, int, str]] = {}  # by class_id, where there is one
         self.columns: dict[str, None] = {}
         self.attributes: dict[str, set[str]] = {}  # columns, with their values
@@ -82,20 +78,20 @@ class _ListReader:
         self.columns.update(dict.fromkeys(columns))
         plain = {column.strip().lower(): column for column in self.columns}
         self.names = {
-            key: next((plain[n] for n in names if n in plain), "") for key, names in COLUMNS.items()
+            key: next((plain[n] for n in names if n in plain), ABSENT)
+            for key, names in COLUMNS.items()
         }
-        if not self.names["image"]:
-            names, columns = ", ".join(COLUMNS["image"]), ", ".join([*self.columns][:12])
-            raise ValueError(
-                f"{self.path} has no column of images (one of {names}): found {columns}"
-            )
-        class_id = plain.get("class_id")
-        self.class_id = class_id if self.names["label"] != class_id else None
-        self.texts = [(key, self.names[key]) for key in TEXT_COLUMNS if self.names[key]]
-        self.corners = _corner_columns(self.path, plain, self.box)
+        expected, found = ", ".join(COLUMNS["image"]), ", ".join([*self.columns][:12])
+        check(
+            self.names["image"] != ABSENT,
+            f"{self.path} has no column of images (one of {expected}): found {found}",
+        )
+        self.class_id = plain.get("class_id", ABSENT)
+        self.corners = _corner_columns(plain)
         used = {*self.names.values(), *self.corners}
-        for column in self.columns:
-            if column not in used and _may_be_attribute(column.strip().lower()):
+        for name, column in plain.items():
+            is_corner = any(name.endswith(names) for names in CORNERS)
+            if column not in used and name not in NO_ATTRIBUTES and not is_corner:
                 self.attributes.setdefault(column, set())
 
     def records(self, rows: Iterable[NumberedRow]) -> Iterator[Record | Problem]:
@@ -120,7 +116,7 @@ class _ListReader:
 
     def _parse(self, line: int, row: Row | Problem) -> Record | Problem:
         if isinstance(row, Problem):
-            return row
+            return Problem(f"{self.path}, line {line}: {row.message}")
         if not row.keys() <= self.columns.keys():
             self.learn(row)
         try:
@@ -129,16 +125,15 @@ class _ListReader:
             return Problem(f"{self.path}, line {line}: {error}")
 
     def _record(self, row: Row) -> Record:
-        values = {key: row.get(column) for key, column in self.texts}
-        texts = {key: str(v).strip() or None for key, v in values.items() if v is not None}
-        image, label = texts.pop("image", None), texts.get("label")
-        if image is None:
-            raise ValueError("no image")
-        if label is not None and self.class_id and str(row.get(self.class_id, "")).isdigit():
-            self.class_order.setdefault(label, (0, int(row[self.class_id]), label))
+        texts = {key: _text(row.get(self.names[key])) for key in TEXT_COLUMNS}
+        image, label = texts.pop("image"), texts["label"]
+        check(image, "no image")
+        number = _text(row.get(self.class_id))
+        if label and number and number.isdigit():
+            self.class_order.setdefault(label, (0, int(number), label))
         masks = row.get(self.names["masks"]) or ()
         return Record(
-            image,
+            image or "",
             boxes=tuple(self._boxes(row)),
             masks=(masks,) if isinstance(masks, str) else tuple(masks),
             attributes=self._attributes(row),
@@ -146,8 +141,9 @@ class _ListReader:
         )
 
     def _boxes(self, row: Row) -> Iterator[Box]:
-        if self.corners and any(str(row.get(c) or "").strip() for c in self.corners):
-            yield _box([row.get(c) for c in self.corners])
+        corners = [row.get(column) for column in self.corners]
+        if any(_text(corner) for corner in corners):
+            yield _box(corners)
         boxes = row.get(self.names["boxes"]) or ()
         if isinstance(boxes, str):
             boxes = json.loads(boxes)
@@ -163,14 +159,17 @@ class _ListReader:
         objects = row.get("attributes") or {}
         attributes = {key: str(value) for key, value in objects.items() if value is not None}
         for column, values in self.attributes.items():
-            value = row.get(column)
-            text = "" if value is None else str(value).strip()
+            text = _text(row.get(column))
             if text and column not in self.identifiers:
                 values.add(text)
                 attributes[column] = text
                 if len(values) > MAX_VALUES:
                     self.identifiers.add(column)
         return attributes
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value).strip() or None
 
 
 def _join(first: Record, record: Record) -> Record:
@@ -184,33 +183,22 @@ def _join(first: Record, record: Record) -> Record:
 
 def _box(corners: Sequence[Any], label: str | None = None) -> Box:
     values = ", ".join(map(str, corners))
-    check(
-        len(corners) == 4 and None not in corners,
-        f"a box needs four corners x1, y1, x2, y2, got {values}",
-    )
+    complete = len(corners) == 4 and None not in corners
+    check(complete, f"a box needs four corners x1, y1, x2, y2, got {values}")
     x1, y1, x2, y2 = (float(value) for value in corners)
     check(x1 < x2 and y1 < y2, f"a box needs x1 < x2 and y1 < y2, got {values}")  # also for NaN
     return Box(x1, y1, x2, y2, label)
 
 
-def _corner_columns(path: Path, plain: Mapping[str, str], box: str | None) -> tuple[str, ...]:
-    """Return the four columns of the selected box, or none."""
+def _corner_columns(plain: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the four columns of corners without a prefix, or else the first with one."""
     by_prefix: dict[str, tuple[str, ...]] = {}
     for names in CORNERS:
         for column in plain:
             prefix = column.removesuffix(names[0])
             if column.endswith(names[0]) and all(prefix + n in plain for n in names):
-                by_prefix.setdefault(prefix.rstrip("_"), tuple(plain[prefix + n] for n in names))
-    if box is None:
-        return by_prefix.get("", next(iter(by_prefix.values()), ()))
-    if box not in by_prefix:
-        available = ", ".join(by_prefix) or "no corner columns"
-        raise ValueError(f"{path} has no box '{box}': {available}")
-    return by_prefix[box]
-
-
-def _may_be_attribute(column: str) -> bool:
-    return column not in NO_ATTRIBUTES and not any(column.endswith(names) for names in CORNERS)
+                by_prefix.setdefault(prefix, tuple(plain[prefix + n] for n in names))
+    return by_prefix.get("", next(iter(by_prefix.values()), ()))
 
 
 def _rows(path: Path) -> Iterator[NumberedRow]:
@@ -218,13 +206,13 @@ def _rows(path: Path) -> Iterator[NumberedRow]:
     suffix = path.suffix.lower()
     with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
         if suffix in (".jsonl", ".ndjson"):
-            yield from _jsonl_rows(path, file)
+            yield from _jsonl_rows(file)
         elif suffix == ".json":
             yield from _json_rows(path, file.read())
         elif suffix == ".txt":
             yield from _text_rows(file)
         else:
-            yield from _csv_rows(path, file)
+            yield from _csv_rows(file)
 
 
 def _text_rows(file: TextIO) -> Iterator[NumberedRow]:
@@ -239,20 +227,16 @@ def _text_rows(file: TextIO) -> Iterator[NumberedRow]:
             yield line, {"file": image, "label": label}
 
 
-def _csv_rows(path: Path, file: TextIO) -> Iterator[NumberedRow]:
-    header = file.readline()
-    delimiter = max(",;\t", key=header.count)
+def _csv_rows(file: TextIO) -> Iterator[NumberedRow]:
+    delimiter = max(",;\t", key=file.readline().count)
     file.seek(0)
     reader = csv.DictReader((line.replace("\0", "") for line in file), delimiter=delimiter)
-    problem = "more values than columns"
     try:
         for row in reader:
-            if None in row:
-                yield reader.line_num, Problem(f"{path}, line {reader.line_num}: {problem}")
-            else:
-                yield reader.line_num, row
+            extra = Problem("more values than columns")
+            yield reader.line_num, extra if None in row else row
     except csv.Error as error:
-        yield reader.line_num, Problem(f"{path}, line {reader.line_num}: {error}")
+        yield reader.line_num, Problem(str(error))
 
 
 def _json_rows(path: Path, text: str) -> Iterator[NumberedRow]:
@@ -260,23 +244,18 @@ def _json_rows(path: Path, text: str) -> Iterator[NumberedRow]:
         rows = json.loads(text)
     except ValueError as error:
         raise ValueError(f"{path} is not JSON: {error}") from error
-    check(
-        isinstance(rows, list) and all(isinstance(row, dict) for row in rows),
-        f"{path} is JSON, but neither COCO's nor a list of objects",
-    )
-    yield from enumerate(rows, 1)
+    yield from enumerate(check_entries(path, rows), 1)
 
 
-def _jsonl_rows(path: Path, file: TextIO) -> Iterator[NumberedRow]:
+def _jsonl_rows(file: TextIO) -> Iterator[NumberedRow]:
     for line, text in enumerate(file, 1):
         if not text.strip():
             continue
         try:
             row = json.loads(text)
         except ValueError as error:
-            yield line, Problem(f"{path}, line {line}: not JSON ({error})")
-            continue
-        if isinstance(row, dict):
+            row = Problem(f"not JSON ({error})")
+        if isinstance(row, dict | Problem):
             yield line, row
         else:
-            yield line, Problem(f"{path}, line {line}: not an object but {text.strip()[:40]}")
+            yield line, Problem(f"not an object but {text.strip()[:40]}")

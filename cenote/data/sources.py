@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import islice
 from pathlib import Path
 
-from .checks import LayoutError
+from .checks import LayoutError, list_contents
 from .dataset import Dataset, pack
-from .folders import read_folders
-from .images import find_images
+from .images import find_images, is_image_name, list_folder, walk
 from .lists import SUFFIXES, read_list
-from .record import Record
+from .record import SPLITS, Problem, Record
 from .write_boxes import CSV_HEADER
 
 # Lists that a folder may contain beside its images; "metadata" is Hugging Face's name.
@@ -103,6 +103,57 @@ def _is_coco(path: Path) -> bool:
     """Whether the JSON file is an object, like COCO's; a list of images is an array."""
     with open(path, encoding="utf-8-sig", errors="replace") as file:
         return file.read(4096).lstrip()[:1] == "{"
+
+
+def read_folders(root: Path) -> Dataset:
+    """Read class folders with images at any depth, or splits (train/, val/) of class folders.
+
+    Images outside of class folders have no class.
+    """
+    root = Path(root)
+    if not root.is_dir():
+        raise LayoutError(f"{root} is not a folder")
+    dataset = pack(_records(root), root, root.resolve().name)
+    if not len(dataset):
+        raise LayoutError(
+            f"{root} contains no images: expected class folders with images in them, "
+            f"found {list_contents(root)}"
+        )
+    return dataset
+
+
+def _records(root: Path) -> Iterator[Record | Problem]:
+    folders = [name for name, is_folder in list_folder(root) if is_folder]
+    splits = [name for name in folders if name.lower() in SPLITS]
+    kinds = {SPLITS[name.lower()] for name in splits}
+    only_splits = len(splits) == len(folders) or ("train" in kinds and len(kinds) > 1)
+    if not splits or not only_splits:
+        yield from _class_folders(root, "", None)
+        return
+    for name in splits:
+        yield from _class_folders(root, f"{name}/", SPLITS[name.lower()])
+    for name in folders:
+        if name not in splits:
+            yield Problem(f"{root / name}: not a split like {', '.join(splits)}, skipped")
+
+
+def _class_folders(root: Path, prefix: str, split: str | None) -> Iterator[Record | Problem]:
+    parents = frozenset({os.path.realpath(root), os.path.realpath(root / prefix)})
+    for name, is_folder in list_folder(root / prefix):
+        if not is_folder:
+            if is_image_name(name):
+                yield Record(prefix + name, None, split)
+            continue
+        images = 0
+        try:
+            for image in walk(root, f"{prefix}{name}/", parents):
+                images += 1
+                yield Record(image, name, split)
+        except PermissionError as error:
+            yield Problem(f"{error.filename}: no permission to read this folder")
+            continue
+        if not images:
+            yield Problem(f"{root / prefix / name}: no images in this class folder")
 
 
 def open_photographs(

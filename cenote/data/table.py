@@ -9,7 +9,8 @@ from __future__ import annotations
 from array import array
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,19 +20,16 @@ from .record import SPLITS, Box, Record
 Ints = npt.NDArray[np.int64]
 
 
+@dataclass(frozen=True)
 class Strings:
     """Column of strings, concatenated in one buffer; `present` is False where a value is None."""
 
-    def __init__(
-        self, text: npt.NDArray[np.uint8], ends: Ints, present: npt.NDArray[np.bool_] | None
-    ) -> None:
-        self.text, self.ends, self.present = text, ends, present
-
-    def __len__(self) -> int:
-        return len(self.ends)
+    text: npt.NDArray[np.uint8]
+    ends: Ints
+    present: npt.NDArray[np.bool_]
 
     def __getitem__(self, row: int) -> str | None:
-        if self.present is not None and not self.present[row]:
+        if not self.present[row]:
             return None
         start = self.ends[row - 1] if row else 0
         encoded = self.text[start : self.ends[row]].tobytes()
@@ -50,27 +48,20 @@ class StringsBuilder:
         self.rows.append(row)
         self.lengths.append(len(encoded))
 
-    def build(self, rows: int) -> Strings | None:
-        """Return the column, or None if it has no value."""
-        if not self.rows:
-            return None
-        positions, lengths = np.array(self.rows), np.zeros(rows, np.int64)
-        lengths[positions] = self.lengths
-        present = None
-        if len(positions) < rows:
-            present = np.zeros(rows, bool)
-            present[positions] = True
+    def build(self, rows: int) -> Strings:
+        if not self.rows:  # costs no memory
+            return Strings(np.empty(0, np.uint8), np.empty(0, int), np.broadcast_to(False, rows))
+        lengths, present = np.zeros(rows, np.int64), np.zeros(rows, bool)
+        lengths[np.array(self.rows)], present[np.array(self.rows)] = self.lengths, True
         return Strings(np.frombuffer(bytes(self.text), np.uint8), lengths.cumsum(), present)
 
 
+@dataclass(frozen=True)
 class Categories:
     """Column of few different strings: `codes` into `names`, -1 for None."""
 
-    def __init__(self, codes: npt.NDArray[np.int32], names: list[str]) -> None:
-        self.codes, self.names = codes, names
-
-    def __len__(self) -> int:
-        return len(self.codes)
+    codes: npt.NDArray[np.int32]
+    names: list[str]
 
     def __getitem__(self, row: int) -> str | None:
         code = self.codes[row]
@@ -94,13 +85,11 @@ class CategoriesBuilder:
 
     def build(self, rows: int, order: list[str] | None = None) -> Categories:
         """Return the column with its names in this order, by default sorted by `natural`."""
-        names = list(self.index)
-        order = sorted(names, key=natural) if order is None else order
+        order = sorted(self.index, key=natural) if order is None else order
         positions = {name: position for position, name in enumerate(order)}
+        lookup = np.array([positions[name] for name in self.index], np.int32)
         codes = np.full(rows, -1, np.int32)
-        if names:
-            lookup = np.array([positions[name] for name in names], np.int32)
-            codes[np.array(self.rows)] = lookup[np.array(self.codes)]
+        codes[np.array(self.rows)] = lookup[np.array(self.codes)]
         return Categories(codes, order)
 
 
@@ -112,6 +101,14 @@ class BoxTable(NamedTuple):
     labels: Categories
     flags: npt.NDArray[np.uint8]  # bits: difficult, truncated, crowd
 
+    def of_row(self, row: int) -> tuple[Box, ...]:
+        boxes = []
+        for k in range(self.ends[row - 1] if row else 0, self.ends[row]):
+            x1, y1, x2, y2 = self.corners[k].tolist()
+            flags = (bool(self.flags[k] >> bit & 1) for bit in range(3))
+            boxes.append(Box(x1, y1, x2, y2, self.labels[k], *flags))
+        return tuple(boxes)
+
 
 class RecordTable(NamedTuple):
     """Columns of a data set, one for each field of `Record`."""
@@ -120,38 +117,27 @@ class RecordTable(NamedTuple):
     label: Categories
     split: Categories
     boxes: BoxTable | None
-    masks: Strings | None  # paths, separated by newlines
-    ignore: Strings | None
+    masks: Strings  # paths, separated by newlines
+    ignore: Strings
     domain: Categories
     attributes: Mapping[str, Categories]
-    caption: Strings | None
+    caption: Strings
 
     def record(self, row: int) -> Record:
         """Return one row."""
-        masks = _value(self.masks, row)
+        masks = self.masks[row]
         attributes = {key: column[row] for key, column in self.attributes.items()}
         return Record(
             image=self.image[row] or "",
             label=self.label[row],
             split=self.split[row],
-            boxes=self._boxes(row),
+            boxes=() if self.boxes is None else self.boxes.of_row(row),
             masks=tuple(masks.split("\n")) if masks else (),
-            ignore=_value(self.ignore, row),
+            ignore=self.ignore[row],
             domain=self.domain[row],
             attributes={key: value for key, value in attributes.items() if value is not None},
-            caption=_value(self.caption, row),
+            caption=self.caption[row],
         )
-
-    def _boxes(self, row: int) -> tuple[Box, ...]:
-        if self.boxes is None:
-            return ()
-        ends, corners, labels, flags = self.boxes
-        boxes = []
-        for k in range(ends[row - 1] if row else 0, ends[row]):
-            x1, y1, x2, y2 = corners[k].tolist()
-            difficult, truncated, crowd = (bool(flags[k] >> bit & 1) for bit in range(3))
-            boxes.append(Box(x1, y1, x2, y2, labels[k], difficult, truncated, crowd))
-        return tuple(boxes)
 
 
 class RecordTableBuilder:
@@ -171,25 +157,19 @@ class RecordTableBuilder:
         return {*self.names["label"].index, *self.box_labels.index}
 
     def add(self, record: Record) -> None:
-        image, label, split, boxes, masks, ignore, domain, attributes, caption = record
-        row = self.rows
+        row, split = self.rows, record.split
         self.rows += 1
-        self.strings["image"].put(row, image)
-        if label is not None:
-            self.names["label"].put(row, label)
-        if split is not None:
-            self.names["split"].put(row, SPLITS.get(split.lower(), split))
-        if domain is not None:
-            self.names["domain"].put(row, domain)
-        if masks:
-            self.strings["masks"].put(row, "\n".join(masks))
-        if ignore is not None:
-            self.strings["ignore"].put(row, ignore)
-        if caption is not None:
-            self.strings["caption"].put(row, caption)
-        for key, value in attributes.items():
+        values = record._asdict() | {
+            "masks": "\n".join(record.masks) or None,
+            "split": split and SPLITS.get(split.lower(), split),
+        }
+        columns: dict[str, Any] = {**self.strings, **self.names}
+        for key, column in columns.items():
+            if values[key] is not None:
+                column.put(row, values[key])
+        for key, value in record.attributes.items():
             self.attributes[key].put(row, value)
-        for box in boxes:
+        for box in record.boxes:
             if box.label is not None:
                 self.box_labels.put(len(self.flags), box.label)
             self.box_rows.append(row)
@@ -198,25 +178,20 @@ class RecordTableBuilder:
 
     def build(self, classes: list[str]) -> RecordTable:
         """Return the table, its labels numbered by `classes`."""
-        boxes = None
-        if self.flags:
-            boxes = BoxTable(
-                np.bincount(np.array(self.box_rows), minlength=self.rows).cumsum(),
-                np.array(self.corners).reshape(-1, 4),
-                self.box_labels.build(len(self.flags), classes),
-                np.array(self.flags, np.uint8),
-            )
-        empty = Strings(np.zeros(0, np.uint8), np.zeros(0, np.int64), None)
+        counts = np.bincount(np.array(self.box_rows, np.int64), minlength=self.rows)
+        boxes = BoxTable(
+            counts.cumsum(),
+            np.array(self.corners).reshape(-1, 4),
+            self.box_labels.build(len(self.flags), classes),
+            np.array(self.flags, np.uint8),
+        )
         return RecordTable(
-            image=self.strings["image"].build(self.rows) or empty,
             label=self.names["label"].build(self.rows, classes),
             split=self.names["split"].build(self.rows),
-            boxes=boxes,
-            masks=self.strings["masks"].build(self.rows),
-            ignore=self.strings["ignore"].build(self.rows),
             domain=self.names["domain"].build(self.rows),
+            boxes=boxes if self.flags else None,
             attributes={key: column.build(self.rows) for key, column in self.attributes.items()},
-            caption=self.strings["caption"].build(self.rows),
+            **{key: column.build(self.rows) for key, column in self.strings.items()},
         )
 
 
@@ -225,7 +200,3 @@ def natural(name: str) -> tuple[int, int, str]:
     if name.isascii() and name.isdigit():
         return 0, int(name), name
     return 1, 0, name
-
-
-def _value(column: Strings | None, row: int) -> str | None:
-    return None if column is None else column[row]

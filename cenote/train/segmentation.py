@@ -27,8 +27,8 @@ from tqdm import tqdm
 
 from ..backbones import Backbone, Features, Preprocessing
 from ..data import BadImage, Dataset, write_atomically
+from ..data.images import MASK_IGNORE
 from ..data.loading import load
-from ..data.masks import MASK_IGNORE
 from ..data.splits import Splits
 from ..evaluate.protocol import (
     Evaluation,

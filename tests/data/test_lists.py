@@ -102,9 +102,6 @@ def test_boxes_by_prefix(tmp_path: Path) -> None:
         "file,head_x1,head_y1,head_x2,head_y2,body_x1,body_y1,body_x2,body_y2\na,1,1,2,2,0,0,9,9\n",
     )
     assert read_list(path)[0].boxes == (Box(1, 1, 2, 2),) and not read_list(path)[0].attributes
-    assert read_list(path, box="body")[0].boxes == (Box(0, 0, 9, 9),)
-    with pytest.raises(ValueError, match=r"'tail'.*head, body"):
-        read_list(path, box="tail")
 
 
 def test_bad_lines_are_named_and_left_out(tmp_path: Path) -> None:

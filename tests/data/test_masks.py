@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from cenote.data import BadImage
-from cenote.data.masks import read_mask
+from cenote.data.images import read_mask
 
 
 def save(path: Path, values: list[list[int]], mode: str = "L") -> Path:

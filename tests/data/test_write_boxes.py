@@ -12,7 +12,7 @@ from PIL import Image
 
 from cenote.data import open_dataset, read_list
 from cenote.data.coco import read_coco, read_runs
-from cenote.data.masks import read_mask
+from cenote.data.images import read_mask
 from cenote.data.voc import read_annotation
 from cenote.data.write_boxes import ImageBoxes, open_writers, run_lengths
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ..checks import check
 from ..dataset import Dataset, pack
-from ..folders import walk
+from ..images import walk
 from ..record import Record, RetrievalQuery
 from .registry import benchmark
 

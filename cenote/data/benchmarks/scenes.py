@@ -10,7 +10,7 @@ from pathlib import Path
 from ..checks import check_layout
 from ..coco import CocoFile, read_coco_files
 from ..dataset import Dataset, pack
-from ..folders import walk
+from ..images import walk
 from ..record import Record
 from ..voc import read_names, read_voc
 from .parsing import parse_lines, split_lines
