@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -28,24 +27,6 @@ VARIANTS = (
 MAX_DONORS = 10  # images tried for a background
 Rectangle = tuple[int, int, int, int]  # left, top, right, bottom; right and bottom exclusive
 Pixels = npt.NDArray[np.uint8]
-
-
-def only_foreground(image: Pixels, mask: Pixels) -> Pixels:
-    """Return the object on black (Only-FG)."""
-    return np.where((mask == 1)[..., None], image, np.uint8(0))
-
-
-def no_foreground(image: Pixels, mask: Pixels) -> Pixels:
-    """Return the image with object and uncertain border in black (No-FG)."""
-    return np.where((mask == 0)[..., None], image, np.uint8(0))
-
-
-def black_box(image: Pixels, box: Rectangle) -> Pixels:
-    """Return the image with the object's box in black (Only-BG-B)."""
-    left, top, right, bottom = box
-    result = image.copy()
-    result[top:bottom, left:right] = 0
-    return result
 
 
 def tiled_box(image: Pixels, box: Rectangle) -> Pixels:
@@ -100,21 +81,17 @@ def with_background(dataset: Dataset, variant: str, seed: int = 0) -> Dataset:
     return result
 
 
-def write_variants(
-    dataset: Dataset, out: Path, seed: int = 0, variants: Sequence[str] = VARIANTS
-) -> list[str]:
+def write_variants(dataset: Dataset, out: Path, seed: int = 0) -> list[str]:
     """Write a folder with a list for each variant; return messages about images left out."""
     from tqdm import tqdm
 
     messages = []
-    for variant in variants:
+    for variant in VARIANTS:
         changed = with_background(dataset, variant, seed)
         lines = []
         for i in tqdm(range(len(changed)), desc=variant, unit="image", disable=None, leave=False):
             record = changed[i]
-            name = f"{i:06d}"
-            if record.image:
-                name = Path(record.image).with_suffix("").as_posix().replace("/", "_")
+            name = Path(record.image or f"{i:06d}").with_suffix("").as_posix().replace("/", "_")
             try:
                 image = changed.image(i)
             except BadImage as error:
@@ -150,11 +127,14 @@ class _VariantPixels:
         pixels = np.asarray(image)
         mask = self._mask(row, pixels)
         if self.variant == "only_fg":
-            return only_foreground(pixels, mask)
-        if self.variant == "no_fg":
-            return no_foreground(pixels, mask)
+            return np.where((mask == 1)[..., None], pixels, np.uint8(0))
+        if self.variant == "no_fg":  # nor its uncertain border
+            return np.where((mask == 0)[..., None], pixels, np.uint8(0))
         if self.variant == "only_bg_b":
-            return black_box(pixels, object_box(mask))
+            left, top, right, bottom = object_box(mask)
+            black = pixels.copy()
+            black[top:bottom, left:right] = 0
+            return black
         if self.variant == "only_bg_t":
             return self._tiled(row)
         return replace_background(pixels, mask, self._donor_background(row))

@@ -5,7 +5,6 @@ They depend neither on the number of workers nor on where in an epoch a run was 
 
 from __future__ import annotations
 
-import ctypes
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -17,13 +16,12 @@ from torch import Tensor
 from torch.utils.data import DataLoader, default_collate, get_worker_info
 from torch.utils.data import Dataset as TorchDataset
 
+from ..allocator import keep_memory
 from .checks import check
 from .dataset import Dataset
+from .ground_truth import mask_of
 from .images import BadImage
 from .samplers import EpochIndex, SeededBatchSampler, mix_seed
-
-# Modules whose transforms draw from torch's generator only.
-TORCH_ONLY = ("torchvision.transforms.v2.", "cenote.data.transforms.", "cenote.data.corruptions.")
 
 
 class UnreadableImage(NamedTuple):
@@ -56,7 +54,7 @@ class TransformedImages(TorchDataset[Sample | UnreadableImage]):
     """Map-style torch data set. Its key is a position, or a pair of epoch and position.
 
     The generators of torch, NumPy and Python are seeded for every image; outside of workers their
-    state is restored. Generators that the transform cannot draw from are not touched.
+    state is restored.
     """
 
     def __init__(
@@ -64,7 +62,6 @@ class TransformedImages(TorchDataset[Sample | UnreadableImage]):
     ) -> None:
         self.dataset, self.transform, self.seed, self.targets = dataset, transform, seed, targets
         self.labels = dataset.labels
-        self.torch_only = draws_from_torch_only(transform)
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -75,7 +72,7 @@ class TransformedImages(TorchDataset[Sample | UnreadableImage]):
     def __getitems__(self, keys: Sequence[int | EpochIndex]) -> list[Sample | UnreadableImage]:
         """Return a batch of samples: torch calls this instead of `__getitem__`."""
         pairs = [key if isinstance(key, tuple) else (0, int(key)) for key in keys]
-        with _generators_restored(self.torch_only):
+        with _generators_restored():
             return [self._sample(epoch, index) for epoch, index in pairs]
 
     def _sample(self, epoch: int, index: int) -> Sample | UnreadableImage:
@@ -86,7 +83,7 @@ class TransformedImages(TorchDataset[Sample | UnreadableImage]):
                 targets = self._targets(index, image.size)
         except BadImage as error:
             return UnreadableImage(index, str(error))
-        _seed(mix_seed(self.seed, epoch, index), self.torch_only)
+        _seed(mix_seed(self.seed, epoch, index))
         label = int(self.labels[index])
         if targets is None:
             return Sample(self.transform(image), label, index)
@@ -96,10 +93,7 @@ class TransformedImages(TorchDataset[Sample | UnreadableImage]):
     def _targets(self, index: int, size: tuple[int, int]) -> Any:
         from .transforms import make_targets
 
-        mask = self.dataset.mask(index)
-        if mask is not None and mask.shape != size[::-1]:
-            sizes = f"{mask.shape[1]} x {mask.shape[0]} pixels, the image {size[0]} x {size[1]}"
-            raise BadImage(self.dataset.path(index), f"its mask has {sizes}")
+        mask = mask_of(self.dataset, index, size)
         return make_targets(self.dataset[index].boxes, mask, size)
 
 
@@ -118,10 +112,8 @@ class ImageLoader(DataLoader[Any]):
 
     def seek(self, epoch: int, batch: int = 0) -> None:
         """Start the next pass at this batch of this epoch; later passes give complete epochs."""
-        check(
-            0 <= batch <= len(self),
-            f"an epoch has {len(self)} batches, cannot start at batch {batch}",
-        )
+        exists = 0 <= batch <= len(self)
+        check(exists, f"an epoch has {len(self)} batches, cannot start at batch {batch}")
         self.batch_sampler.epoch, self.batch_sampler.start = epoch, batch
 
     def __iter__(self) -> Any:
@@ -142,26 +134,22 @@ def load(
     targets: bool = False,
     rank: int = 0,
     world: int = 1,
-    start_method: str | None = None,
     sampler: SeededBatchSampler | None = None,
 ) -> ImageLoader:
     """Return a loader of batches of `batch` images on each of `world` processes.
 
-    `targets` passes boxes and mask to the transform, too. `start_method` is "fork", "spawn" or
-    "forkserver". A `sampler` replaces batch, shuffle, drop_last, rank and world.
+    `targets` passes boxes and mask to the transform, too. A `sampler` replaces batch, shuffle,
+    drop_last, rank and world.
     """
     if sampler is None:
         sampler = SeededBatchSampler(len(dataset), batch, shuffle, seed, drop_last, rank, world)
-    elif sampler.n != len(dataset):
-        raise ValueError(f"the sampler has {sampler.n} images, {dataset.name} has {len(dataset)}")
     return ImageLoader(
         TransformedImages(dataset, transform, seed, targets),
         batch_sampler=sampler,
         num_workers=workers,
         collate_fn=collate,
-        worker_init_fn=_keep_freed_memory,
+        worker_init_fn=_start_worker,
         persistent_workers=workers > 0,
-        multiprocessing_context=start_method if workers else None,
         pin_memory=torch.cuda.is_available(),
         # A generator of its own: torch would draw from the default one and change training.
         generator=torch.Generator(),
@@ -191,40 +179,18 @@ def _to_tensors(batch: Batch) -> Batch:
     return batch._replace(labels=labels, indices=torch.as_tensor(batch.indices).contiguous())
 
 
-def _keep_freed_memory(worker: int) -> None:
-    """Tell glibc to reuse the memory of a decoded image for the next one.
-
-    By default it returns each to the system and takes it back page by page, which costs a tenth of
-    a worker's time.
-    """
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError, TypeError):  # another C library
-        return
-    mallopt(-3, 32 << 20)  # M_MMAP_THRESHOLD, its maximum
-    mallopt(-1, 128 << 20)  # M_TRIM_THRESHOLD
+def _start_worker(worker: int) -> None:
+    keep_memory()  # of a decoded image, for the next one
 
 
-def draws_from_torch_only(transform: Any) -> bool:
-    """Whether a transform consists of torchvision's and our transforms only.
-
-    Then the other generators need no seed, which would cost as much as everything else here that
-    is not decoding.
-    """
-    steps = [*getattr(transform, "transforms", ()), *getattr(transform, "views", ())]
-    trusted = f"{type(transform).__module__}.".startswith(TORCH_ONLY)
-    return trusted and not hasattr(transform, "lambd") and all(map(draws_from_torch_only, steps))
-
-
-def _seed(seed: int, torch_only: bool) -> None:
+def _seed(seed: int) -> None:
     torch.default_generator.manual_seed(seed)  # torch.manual_seed also seeds every accelerator
-    if not torch_only:
-        np.random.seed(seed & 0xFFFFFFFF)
-        random.seed(seed)
+    np.random.seed(seed & 0xFFFFFFFF)
+    random.seed(seed)
 
 
 @contextmanager
-def _generators_restored(torch_only: bool) -> Iterator[None]:
+def _generators_restored() -> Iterator[None]:
     """Restore the generators' states afterwards; in a worker nothing else uses them."""
     if get_worker_info() is not None:
         yield
@@ -235,6 +201,5 @@ def _generators_restored(torch_only: bool) -> Iterator[None]:
         yield
     finally:
         torch.set_rng_state(torch_state)
-        if not torch_only:
-            np.random.set_state(numpy_state)
-            random.setstate(python_state)
+        np.random.set_state(numpy_state)
+        random.setstate(python_state)

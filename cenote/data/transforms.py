@@ -8,7 +8,7 @@ moves boxes and mask along.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, TypedDict
 
 import numpy as np
@@ -107,14 +107,6 @@ def wsol_eval_transform(size: int = 224, mean: Color = MEAN, std: Color = STD) -
     return _pipeline([v2.ToImage(), squeeze], mean, std)
 
 
-def wsol_boxes(
-    boxes: Iterable[Sequence[Any]], size: tuple[int, int], to: int = 224
-) -> npt.NDArray[np.int64]:
-    """Scale boxes of an image of `size` (width, height) to `to` pixels, truncated as published."""
-    corners = np.array([box[:4] for box in boxes], np.float64).reshape(-1, 4)
-    return (corners * to / np.array([*size, *size], np.float64)).astype(np.int64)
-
-
 class Cutout(v2.Transform):  # type: ignore[misc]  # torchvision has no types
     """Black square with a side from 0 to `max_size` of the image's shorter side, anywhere.
 
@@ -137,15 +129,11 @@ class Cutout(v2.Transform):  # type: ignore[misc]  # torchvision has no types
 
     def transform(self, inpt: Any, params: dict[str, Any]) -> Any:
         left, top, right, bottom = params["box"]
-        if isinstance(inpt, Image.Image):
-            result = inpt.copy()
-            result.paste(0, params["box"])
-            return result
         if not (isinstance(inpt, tv_tensors.Image) or type(inpt) is Tensor):
             return inpt
-        pixels = inpt.as_subclass(Tensor).clone()
+        pixels = inpt.clone()
         pixels[..., top:bottom, left:right] = 0
-        return pixels if type(inpt) is Tensor else tv_tensors.wrap(pixels, like=inpt)
+        return pixels
 
 
 def _pipeline(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from .checks import check
 from .files import write_atomically
 
 Mask = npt.NDArray[np.bool_]
@@ -35,14 +35,7 @@ class ImageBoxes(NamedTuple):
     masks: Sequence[Mask] = ()  # (H, W), one per box
 
 
-class BoxWriter(ABC):
-    """Writes images one by one; a file of all images gets its name when it is complete."""
-
-    @abstractmethod
-    def add(self, image: ImageBoxes) -> None: ...
-
-
-class VocWriter(BoxWriter):
+class VocWriter:
     """Writes Annotations/NAME.xml: pixels are counted from 1, the last one is included."""
 
     def __init__(self, folder: Path) -> None:
@@ -67,7 +60,7 @@ class VocWriter(BoxWriter):
             ElementTree.ElementTree(root).write(path, encoding="utf-8")
 
 
-class MaskWriter(BoxWriter):
+class MaskWriter:
     """Writes masks/NAME.png: 255 where an object is, else 0."""
 
     def __init__(self, folder: Path) -> None:
@@ -81,7 +74,7 @@ class MaskWriter(BoxWriter):
             Image.fromarray(union.astype(np.uint8) * 255).save(path)
 
 
-class CsvWriter(BoxWriter):
+class CsvWriter:
     """Writes one line per box; an image without boxes has a line without corners."""
 
     def __init__(self, file: TextIO, folder: Path) -> None:
@@ -96,7 +89,7 @@ class CsvWriter(BoxWriter):
             self.lines.writerow([*columns, "", "", "", "", ""])
 
 
-class CocoWriter(BoxWriter):
+class CocoWriter:
     """Writes instances with scores; annotations are written at once, the images at the end."""
 
     def __init__(self, file: TextIO, folder: Path, classes: Sequence[str]) -> None:
@@ -139,6 +132,9 @@ class CocoWriter(BoxWriter):
         self.file.write(f'],\n"images": {images},\n"categories": {json.dumps(categories)}}}\n')
 
 
+BoxWriter = VocWriter | MaskWriter | CsvWriter | CocoWriter
+
+
 @contextmanager
 def open_writers(
     folder: Path, formats: Sequence[str], masks: bool = False, classes: Sequence[str] = ("object",)
@@ -147,26 +143,26 @@ def open_writers(
 
     Paths in boxes.json and boxes.csv are relative to the folder. `classes` are all possible labels.
     """
-    unknown = [name for name in formats if name not in FORMATS]
-    if unknown:
-        raise ValueError(f"no format '{unknown[0]}': {', '.join(FORMATS)}")
+    for name in formats:
+        check(name in FORMATS, f"no format '{name}': {', '.join(FORMATS)}")
     folder.mkdir(parents=True, exist_ok=True)
     _remove_unfinished(folder)
     writers: list[BoxWriter] = []
+    if "voc" in formats:
+        writers.append(VocWriter(folder))
+    if masks:
+        writers.append(MaskWriter(folder))
     with ExitStack() as files:
-        if "voc" in formats:
-            writers.append(VocWriter(folder))
-        if masks:
-            writers.append(MaskWriter(folder))
         if "csv" in formats:
             file = files.enter_context(_open_atomically(folder / "boxes.csv"))
             writers.append(CsvWriter(file, folder))
         if "coco" in formats:
             file = files.enter_context(_open_atomically(folder / "boxes.json"))
-            writers.append(CocoWriter(file, folder, classes))
+            coco = CocoWriter(file, folder, classes)
+            writers.append(coco)
         yield writers
-        if "coco" in formats and isinstance(writers[-1], CocoWriter):
-            writers[-1].finish()
+        if "coco" in formats:
+            coco.finish()
 
 
 def _remove_unfinished(folder: Path) -> None:

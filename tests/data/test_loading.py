@@ -2,19 +2,16 @@
 
 import random
 from collections import Counter
-from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torchvision.transforms import v2
 
 from cenote.data import Box, Dataset, Record, pack
-from cenote.data.loading import Batch, ImageLoader, TransformedImages, draws_from_torch_only, load
+from cenote.data.loading import Batch, ImageLoader, TransformedImages, load
 from cenote.data.samplers import FixedLengthEpochs, SeededBatchSampler
 from cenote.data.transforms import MultiCrop, train_transform, wsol_eval_transform
 
@@ -87,8 +84,8 @@ def test_workers_change_nothing(good: Dataset, workers: int, method: str) -> Non
         workers,
         shuffle=True,
         seed=7,
-        start_method=method,
     )
+    many.multiprocessing_context = method
     for number in (0, 3):
         assert same(epoch(alone, number), epoch(many, number))
 
@@ -100,27 +97,6 @@ def test_every_generator_is_seeded_for_every_image(good: Dataset) -> None:
     assert (
         len(drawn.unique(dim=0)) == N and (drawn.std(0) > 0.15).all()
     )  # nobody draws what a neighbour drew
-
-
-@pytest.mark.parametrize(
-    ("transform", "alone"),
-    [
-        (train_transform(randaugment=(2, 9), erasing=0.5, cutout=0.5), True),
-        (MultiCrop(), True),
-        (v2.Compose([v2.RandomApply([v2.ColorJitter(0.4)])]), True),
-        (Dice(), False),
-        (v2.Compose([v2.RandomHorizontalFlip(), v2.RandomChoice([Dice()])]), False),
-        (v2.Lambda(Dice()), False),
-    ],
-)
-def test_only_known_transforms_are_trusted_to_draw_from_torch_alone(
-    good: Dataset, transform: Callable[..., Any], alone: bool
-) -> None:
-    assert draws_from_torch_only(transform) is alone
-    states = np.random.get_state()[1].copy(), random.getstate()
-    if alone:  # and indeed they leave the others as they are
-        transform(good.image(0))
-        assert (np.random.get_state()[1] == states[0]).all() and random.getstate() == states[1]
 
 
 @pytest.mark.parametrize("change", [{"seed": 1}, {"epoch": 1}])

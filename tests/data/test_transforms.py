@@ -17,7 +17,6 @@ from cenote.data.transforms import (
     Cutout,
     make_targets,
     train_transform,
-    wsol_boxes,
     wsol_eval_transform,
     wsol_train_transform,
 )
@@ -94,12 +93,6 @@ def test_evaluation_of_wsol_is_the_whole_picture_as_preprocessing_gives_it() -> 
     torch.testing.assert_close(wsol_eval_transform()(image), whole)
 
 
-def test_boxes_of_wsol_are_truncated() -> None:
-    boxes = [Box(48.2, 19.4, 198.3, 195.0), Box(0, 0, 335, 224)]
-    assert wsol_boxes(boxes, (335, 224)).tolist() == [[32, 19, 132, 195], [0, 0, 224, 224]]
-    assert wsol_boxes([], (10, 10)).shape == (0, 4)
-
-
 def test_wsol_trains_on_crops_of_a_squeezed_picture() -> None:
     """224 of 256: the corner of the crop is one of 33 x 33, and the scale is the squeezed picture's."""
     x = np.tile(np.arange(256, dtype=np.uint8)[None, :, None], (256, 1, 3))
@@ -158,16 +151,11 @@ def test_cutout_is_black_before_normalisation_and_leaves_the_truth() -> None:
     assert torch.equal(same["boxes"], truth["boxes"]) and torch.equal(same["mask"], truth["mask"])
 
 
-def test_cutout_leaves_its_input_alone_and_takes_pillow_s_pictures() -> None:
+def test_cutout_leaves_its_input_alone() -> None:
     pixels = tv_tensors.Image(torch.full((3, 16, 16), 9, dtype=torch.uint8))
-    white = Image.new("RGB", (16, 16), "white")
     torch.manual_seed(1)
     out = Cutout(1.0)(pixels)
-    torch.manual_seed(1)
-    picture = Cutout(1.0)(white)
     assert isinstance(out, tv_tensors.Image) and (pixels == 9).all() and (out == 0).any()
-    assert np.array_equal(np.asarray(picture)[..., 0] == 0, (out[0] == 0).numpy())
-    assert np.asarray(white).min() == 255
     with pytest.raises(ValueError, match=r"\b1\.5\b"):
         Cutout(1.5)
 
