@@ -21,7 +21,6 @@ import pytest
 
 from cenote.cli import main
 from cenote.cli.demo import STAGES, DemoOptions, command_of
-from cenote.cli.demo_report import NOTES
 from cenote.report.html import read_page
 
 # Two minutes of one core; a machine that is shared may take ten times as long.
@@ -148,7 +147,6 @@ def test_the_report_holds_every_stage(finished: tuple[Path, str, str]) -> None:
     text = (folder / "index.html").read_text(encoding="utf-8")
     for row in json.loads((folder / "results.json").read_text())["stages"]:
         assert row["command"].split(" > ")[0] in text
-    assert NOTES["discover"] not in text  # true of the default demo only
     assert "The photograph: the largest cat" in text
     assert page.command == f"cenote demo -o {folder} --images 96 --pools gap simpool --seeds 1"
 
