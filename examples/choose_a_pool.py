@@ -13,8 +13,7 @@ from pathlib import Path
 import cenote
 from cenote.allocator import keep_memory
 from cenote.data import open_dataset
-from cenote.report.tournament import tournament_table
-from cenote.report.tournament_figures import write_tournament
+from cenote.report.tournament import tournament_table, write_tournament
 from cenote.train.config import PROBE
 from cenote.train.tournament.run import TournamentConfig, run_tournament
 

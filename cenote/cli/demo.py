@@ -26,7 +26,7 @@ from ._arguments import (
 )
 
 if TYPE_CHECKING:
-    from cenote.report.html import Block
+    from cenote.report.blocks import Block
 
 MARKER = "demo.json"  # only a folder with this file may be cleared
 MAX_LOG_LINES = 4  # of a failed stage
@@ -241,7 +241,8 @@ def record_path(stage: Stage, demo: DemoOptions) -> Path:
 
 def write_report(demo: DemoOptions, records: Mapping[str, Mapping[str, Any]], command: str) -> None:
     """Write results.json and the page, and print a summary."""
-    from cenote.report.html import Page, Table, TableColumn, Text, write_page
+    from cenote.report.blocks import Page, Table, TableColumn, Text
+    from cenote.report.html import write_page
 
     folder, results = demo.folder, collect_results(demo.folder)
     sentences = describe_results(results)
@@ -341,7 +342,8 @@ def stage_blocks(name: str, folder: Path) -> list[Block]:
     """Return the blocks of the page of a stage, or its pictures."""
     from PIL import Image
 
-    from cenote.report.html import Panels, Picture, SearchPanel, SearchTile, picture_of, read_page
+    from cenote.report.blocks import Panels, Picture, SearchPanel, SearchTile, picture_of
+    from cenote.report.html import read_page
 
     pages = {"tournament": "tournament", "evaluate": "evaluation", "discover": "found"}
     if name in pages:

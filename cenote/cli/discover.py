@@ -204,8 +204,8 @@ class _ResultWriter:
             self.writers[name] = self.files.enter_context(writers)
 
     def _draw(self, result: DiscoveryResult) -> None:
+        from cenote.report.blocks import boxed_photo
         from cenote.report.discovery import draw_discovered
-        from cenote.report.localization import boxed_photo
         from cenote.report.sheet import SheetEntry
 
         photo, name = self.dataset.image(result.position), self.paths[result.position].name

@@ -71,9 +71,7 @@ def run(
     from cenote.data import open_dataset
     from cenote.predict.distributed import is_main_process
     from cenote.report.html import write_page
-    from cenote.report.html.tournament import tournament_page
-    from cenote.report.tournament import tournament_table
-    from cenote.report.tournament_figures import write_tournament
+    from cenote.report.tournament import tournament_page, tournament_table, write_tournament
     from cenote.train.config import PROBE
     from cenote.train.engine import Stopped
     from cenote.train.tournament.run import TournamentConfig, run_tournament

@@ -21,7 +21,7 @@ from ..metrics.robustness import background_gap
 from ..models import PooledModel
 from ..predict.batches import Progress
 from ..predict.progress_file import FinishedPasses
-from ..report.html import Block
+from ..report.blocks import Block
 from ..report.robustness import VARIANT_NAMES, background_blocks, draw_variant_bars, variant_sheet
 from .per_image_correct import (
     CORRECT,

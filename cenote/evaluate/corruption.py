@@ -19,7 +19,7 @@ from ..metrics.robustness import ALEXNET_ERRORS, corruption_error
 from ..models import PooledModel
 from ..predict.batches import Progress
 from ..predict.progress_file import FinishedPasses
-from ..report.html import Block
+from ..report.blocks import Block
 from ..report.robustness import (
     corruption_blocks,
     corruption_sheet,

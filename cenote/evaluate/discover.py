@@ -21,8 +21,8 @@ from ..metrics.arrays import Array
 from ..predict.batches import Progress
 from ..predict.discovery import METHODS, DiscoveredObjects, DiscoveryResult, discover_objects
 from ..predict.discovery.run import mask_rows
+from ..report.blocks import Block
 from ..report.discovery import BASELINE, discovery_blocks, discovery_page, method_title
-from ..report.html import Block
 from .protocol import (
     Evaluation,
     Figure,

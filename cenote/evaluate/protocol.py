@@ -24,7 +24,7 @@ from ..data import BadImage, Dataset
 from ..models import PooledModel
 from ..predict.progress_file import FinishedPasses, files_digest
 from ..predict.thresholds import model_digest
-from ..report.html import Block
+from ..report.blocks import Block
 from .splits import EvaluationSplits
 
 log = logging.getLogger(__name__)

@@ -16,8 +16,8 @@ from ..metrics.retrieval import KS, KS_OF, QueryScores, mean_scores, query_score
 from ..models import PooledModel
 from ..predict.batches import Progress
 from ..predict.embedding import Embeddings, embed_dataset
-from ..report.html import Block
-from ..report.retrieval import retrieval_blocks, retrieval_page
+from ..report.blocks import Block
+from ..report.retrieval import Neighbour, QueryCase, retrieval_blocks, retrieval_page
 from .landmarks import LandmarkReport, are_landmarks, landmarks
 from .protocol import (
     Evaluation,
@@ -36,27 +36,6 @@ TITLES = {"p@1": "P@1", "r_precision": "R-precision", "map@r": "MAP@R"}
 NEIGHBOURS = 6  # shown for a query
 CASES = 6  # best and worst queries
 ONE_CLASS = "all images are of one class: every neighbour is right, these figures mean nothing"
-
-
-@dataclass(frozen=True)
-class Neighbour:
-    position: int  # in the gallery, or among the queries if they are searched themselves
-    file: str
-    label: str | None
-    right: bool
-
-
-@dataclass(frozen=True)
-class QueryCase:
-    """A query and its nearest images, best first."""
-
-    group: str  # best or worst
-    position: int
-    file: str
-    label: str | None
-    map_at_r: float
-    matches: int
-    neighbours: list[Neighbour]
 
 
 @dataclass

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from ..data import write_atomically
-from ..report.html import Block, write_page
-from ..report.html.evaluation import evaluation_page
+from ..report.blocks import Block
+from ..report.html import evaluation_page, write_page
 from .protocol import PROTOCOLS, Evaluation, Protocol, Report
 
 for _module in pkgutil.iter_modules([str(Path(__file__).parent)]):
@@ -43,10 +43,9 @@ def run_protocols(
                 path.write_text(json.dumps(evaluation.results, indent=2, allow_nan=False) + "\n")
             seconds = time.monotonic() - evaluation.started
             try:
-                page = evaluation_page(
-                    evaluation.title, evaluation.splits.name, len(evaluation.test), reports, blocks,
-                    command, seconds,
-                )  # fmt: skip
+                images = f"{len(evaluation.test)} images of {evaluation.splits.name}"
+                lead = f"{images}: {', '.join(reports)}."
+                page = evaluation_page(evaluation.title, lead, reports, blocks, command, seconds)
                 write_page(evaluation.out, page)
             except Exception as error:  # a page that fails must not cost the results
                 log.warning("index.html was not written: %s", error)

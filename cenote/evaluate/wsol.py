@@ -24,7 +24,7 @@ from ..models import PooledModel
 from ..predict.batches import Progress
 from ..predict.maps import MapPredictor
 from ..predict.thresholds import FILE, Calibration, read_threshold
-from ..report.html import Block
+from ..report.blocks import Block
 from ..report.localization import LocalizationCase, case_page, draw_curves, localization_blocks
 from .classify import class_indices
 from .localization_metrics import LocalizationMetrics

@@ -12,19 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 from tqdm import tqdm
 
 from .. import __version__
 from ..data import find_images, write_atomically
 from ..predict.photos import FailedPhoto, PhotoPrediction, PhotoPredictor
 from .maps import draw_box, highlight, overlay
-from .sheet import SheetEntry, contact_sheet
+from .sheet import THUMBNAIL, SheetEntry, SheetWriter, fit, save_picture
 
 log = logging.getLogger(__name__)
 PICTURES = ("overlay", "mask", "box")
-PHOTOS_PER_SHEET = 40
-THUMBNAIL = 320  # pixels: the pictures of a contact sheet are kept in memory until it is full
 COLUMNS = ("file", "width", "height", "x0", "y0", "x1", "y1", "class_id", "class", "score")
 
 
@@ -55,9 +52,7 @@ def attend_photos(
 
     files = [f for f in find_images(paths, on_missing=skip_missing) if not is_output(f, out)]
     if not files:
-        if outcome.failed:
-            raise ValueError("no photographs found")
-        raise ValueError("no photographs: name files, folders or globs")
+        raise ValueError("no photographs found: name files, folders or globs")
     writer = AttendWriter(out, predictor)
     with tqdm(total=len(files), unit="photo", disable=None, file=sys.stderr) as bar:
         for prediction in predictor(files):
@@ -87,24 +82,17 @@ class AttendWriter:
         self.out = out
         self.rows: list[dict[str, Any]] = []
         self.maps: list[np.ndarray] = []
-        self.entries: list[SheetEntry] = []  # of the current contact sheet
-        self.sheets: list[str] = []
         model, kind, share = predictor.model, predictor.kind, predictor.share
-        pool = "cls" if model.pool is None else model.pool.name
-        self.settings = {
-            "backbone": model.backbone.name,
-            "pool": pool,
-            "map": kind,
-            "size": predictor.size,
-            "share": share,
-        }
-        self.heading = (
-            f"{model.backbone.name} · {pool} · {kind} map · box and mask: {share:.0%} of its mass"
-        )
+        backbone, pool = model.backbone.name, "cls"
+        if model.pool is not None:
+            pool = model.pool.name
+        names = {"backbone": backbone, "pool": pool, "map": kind}
+        self.settings = {**names, "size": predictor.size, "share": share}
+        heading = f"{backbone} · {pool} · {kind} map · box and mask: {share:.0%} of its mass"
+        self.sheets = SheetWriter(out, heading, "contact_sheet.jpg")
 
     def add(self, prediction: PhotoPrediction) -> None:
-        photo, classified = prediction.photo, prediction.class_id is not None
-        self.out.mkdir(parents=True, exist_ok=True)
+        photo, box, note = prediction.photo, prediction.box, ""
         pictures = {
             "overlay": overlay(photo.picture, prediction.map),
             "mask": highlight(photo.picture, prediction.mask),
@@ -112,8 +100,7 @@ class AttendWriter:
         }
         files = {kind: f"{photo.name}.{kind}.jpg" for kind in PICTURES}
         for kind, image in pictures.items():
-            self._save(image, files[kind])
-        box, note = prediction.box, ""
+            save_picture(image, self.out / files[kind])
         row = {
             "file": str(photo.path),
             "width": photo.size[0],
@@ -124,26 +111,37 @@ class AttendWriter:
             "score": None,
             "pictures": files,
         }
-        if classified:
+        if prediction.class_id is not None:
             row |= {"class": prediction.class_name, "score": round(prediction.score, 4)}
             note = f"{prediction.class_name.split(',')[0]} {prediction.score:.0%}"
         self.rows.append(row)
         self.maps.append(prediction.maps)
-        for image in pictures.values():
-            image.thumbnail((THUMBNAIL, THUMBNAIL), Image.Resampling.LANCZOS)
-        shown = [pictures[kind] for kind in ("box", "overlay", "mask")]
-        self.entries.append(SheetEntry(shown, photo.path.name, note))
-        if len(self.entries) == PHOTOS_PER_SHEET:
-            self._save_sheet()
+        shown = [fit(pictures[kind], THUMBNAIL) for kind in ("box", "overlay", "mask")]
+        self.sheets.add(SheetEntry(shown, photo.path.name, note))
 
     def finish(self, failed: list[FailedPhoto]) -> None:
-        if self.entries:
-            self._save_sheet()
+        self.sheets.save()
         for stale in self.out.glob("contact_sheet_*.jpg"):  # of an earlier run with more sheets
-            if stale.name not in self.sheets:
+            if stale.name not in self.sheets.names:
                 stale.unlink()
-        self._save_json(failed)
-        self._save_csv()
+        report = {
+            "cenote": __version__,
+            **self.settings,
+            "sheets": self.sheets.names,
+            "photographs": self.rows,
+            "failed": [{"file": path, "reason": reason} for path, reason in failed],
+        }
+        with write_atomically(self.out / "attention.json") as path:
+            path.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+        with (
+            write_atomically(self.out / "attention.csv") as path,
+            path.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,
+        ):
+            writer = csv.DictWriter(file, COLUMNS, extrasaction="ignore")
+            writer.writeheader()
+            for row in self.rows:
+                corners = row["box"] or [""] * 4
+                writer.writerow(row | dict(zip(("x0", "y0", "x1", "y1"), corners, strict=True)))
         self._save_maps()
 
     def _save_maps(self) -> None:
@@ -162,39 +160,6 @@ class AttendWriter:
                 class_names=column("class", ""),
                 scores=column("score", np.nan),
             )
-
-    def _save_json(self, failed: list[FailedPhoto]) -> None:
-        report = {
-            "cenote": __version__,
-            **self.settings,
-            "sheets": self.sheets,
-            "photographs": self.rows,
-            "failed": [{"file": path, "reason": reason} for path, reason in failed],
-        }
-        with write_atomically(self.out / "attention.json") as path:
-            path.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-
-    def _save_csv(self) -> None:
-        with (
-            write_atomically(self.out / "attention.csv") as path,
-            path.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,
-        ):
-            writer = csv.DictWriter(file, COLUMNS, extrasaction="ignore")
-            writer.writeheader()
-            for row in self.rows:
-                corners = row["box"] or [""] * 4
-                writer.writerow(row | dict(zip(("x0", "y0", "x1", "y1"), corners, strict=True)))
-
-    def _save_sheet(self) -> None:
-        number = len(self.sheets) + 1
-        name = f"contact_sheet_{number}.jpg" if number > 1 else "contact_sheet.jpg"
-        self._save(contact_sheet(self.entries, self.heading), name)
-        self.sheets.append(name)
-        self.entries = []
-
-    def _save(self, image: Image.Image, name: str) -> None:
-        with write_atomically(self.out / name) as path:
-            image.save(path, quality=92, subsampling=0)
 
 
 def _stack(maps: list[np.ndarray]) -> np.ndarray:

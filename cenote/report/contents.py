@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw
 
-from ..data import BadImage, Box, Dataset, Record, write_atomically
+from ..data import BadImage, Box, Dataset, Record
 from ..data.ground_truth import evenly_spaced
 from .maps import BOX_COLOUR
-from .sheet import SheetEntry, contact_sheet, font
+from .sheet import SheetEntry, contact_sheet, fit, font, save_picture
 
 Size = tuple[int, int]
 Corners = tuple[int, int, int, int]
@@ -35,19 +35,15 @@ def write_contents(dataset: Dataset, path: Path, positions: Sequence[int] | None
     """Write a contact sheet of the images at these positions, by default of all."""
     if path.suffix.lower() not in (".jpg", ".jpeg", ".png", ".webp"):
         raise ValueError(f"{path}: a contact sheet is a .jpg, .png or .webp file")
-    page = contents_sheet(dataset, positions)
-    with write_atomically(path) as temporary:
-        page.save(temporary, quality=92, subsampling=0)  # ignored by formats without them
+    save_picture(contents_sheet(dataset, positions), path)
 
 
-def contents_sheet(
-    dataset: Dataset, positions: Sequence[int] | None = None, limit: int = MAX_IMAGES
-) -> Image.Image:
-    """Draw at most `limit` images of as many classes as possible, with their ground truth."""
+def contents_sheet(dataset: Dataset, positions: Sequence[int] | None = None) -> Image.Image:
+    """Draw at most 40 images of as many classes as possible, with their ground truth."""
     entries = []
     if positions is None:
         positions = range(len(dataset))
-    for position in choose_positions(dataset, positions, limit):
+    for position in choose_positions(dataset, positions, MAX_IMAGES):
         with suppress(BadImage):  # listed in the report
             entries.append(_entry(dataset, position))
     if not entries:
@@ -72,14 +68,10 @@ def choose_positions(dataset: Dataset, positions: Sequence[int], limit: int) -> 
     return [position for key in keys for position in evenly_spaced(groups[key], counts[key])]
 
 
-def draw_truth(
-    image: Image.Image, record: Record, mask: np.ndarray | None, side: int = 2 * SIDE
-) -> Image.Image:
-    """Draw the mask and the boxes on an image that is resized to between SIDE and `side` pixels."""
+def draw_truth(image: Image.Image, record: Record, mask: np.ndarray | None) -> Image.Image:
+    """Draw the mask and the boxes on an image, resized to between 220 and 440 pixels."""
     # Lines would hide a tiny image.
-    scale = min(max(1.0, SIDE / max(image.size)), side / max(image.size))
-    size = [max(1, round(length * scale)) for length in image.size]
-    picture = image.resize(size, Image.Resampling.LANCZOS)
+    picture = fit(image, min(max(SIDE, max(image.size)), 2 * SIDE))
     if mask is not None:
         picture = _tint(picture, mask)
     factors = (picture.width / image.width, picture.height / image.height)

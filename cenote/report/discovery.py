@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from ..data import BadImage, Dataset
+from ..data import Dataset
 from ..predict.discovery import METHODS
 from ..predict.discovery.run import rows_mask
-from .html.blocks import Bar, Bars, Block, Boxes, Page, PhotoWithBoxes, Table, TableColumn
-from .localization import boxed_photo, draw_boxes
-from .sheet import SheetEntry, contact_sheet, stacked
+from .blocks import Bar, Bars, Block, Boxes, Page, PhotoWithBoxes, Table, TableColumn, boxed_photo
+from .maps import draw_boxes
+from .sheet import THUMBNAIL, SheetEntry, fit, grouped_sheet, readable
 
 MAX_CASES = 6  # of a group, on the page
 BASELINE = "centre"
@@ -33,22 +33,14 @@ def method_title(name: str) -> str:
 
 
 def draw_discovered(
-    photo: Image.Image,
-    boxes: BoxArray,
-    masks: Sequence[Any],
-    truth: BoxArray = (),
-    side: int = 320,
+    photo: Image.Image, boxes: BoxArray, masks: Sequence[Any], truth: BoxArray = ()
 ) -> Image.Image:
     """Draw a photograph, dark outside of the masks (in patches); true boxes are blue."""
-    scale = side / max(photo.size)
-    size = (max(1, round(photo.width * scale)), max(1, round(photo.height * scale)))
-    small = photo.resize(size, Image.Resampling.LANCZOS)
+    small = fit(photo, THUMBNAIL)
     if len(masks):
-        union = np.any([np.asarray(mask, bool) for mask in masks], 0)
-        inside = Image.fromarray(union.astype(np.uint8) * 255)
+        union = enlarged(np.any([np.asarray(mask, bool) for mask in masks], 0), small.size)
         dark = Image.eval(small.convert("L"), lambda v: int(v * 0.45)).convert("RGB")
-        outside = Image.blend(dark, small, 0.15)
-        small = Image.composite(small, outside, inside.resize(size, Image.Resampling.NEAREST))
+        small = Image.composite(small, Image.blend(dark, small, 0.15), Image.fromarray(union))
     return draw_boxes(small, boxes, truth, photo.size)
 
 
@@ -68,17 +60,14 @@ def discovery_page(report: Mapping[str, Any], dataset: Dataset, method: str) -> 
         "amber: found, blue: true",
         "worst": "the worst",
     }
-    sheets = []
+    groups: dict[str, list[SheetEntry]] = {heading: [] for heading in headings.values()}
     for group, heading in headings.items():
-        entries = []
-        for case, photo in _readable(score[group], dataset):
+        for case, photo in readable(score[group], dataset, lambda case: case["position"]):
             masks = [rows_mask(rows) for rows in case["masks"]]
             picture = draw_discovered(photo, case["boxes"], masks, case["truth"])
             note = f"IoU {case['overlap'] / 100:.2f}"
-            entries.append(SheetEntry([picture], Path(case["image"]).name, note))
-        if entries:
-            sheets.append(contact_sheet(entries, heading, columns=6))
-    return stacked(sheets) if sheets else None
+            groups[heading].append(SheetEntry([picture], Path(case["image"]).name, note))
+    return grouped_sheet(groups, columns=6)
 
 
 def discovery_blocks(report: Mapping[str, Any], dataset: Dataset) -> list[Block]:
@@ -105,11 +94,10 @@ def discovery_blocks(report: Mapping[str, Any], dataset: Dataset) -> list[Block]
     ]
     name, best = methods[0]
     for group in ("best", "worst"):
-        photos = [
-            boxed_photo(photo, case["boxes"], Path(case["image"]).name, case["truth"], iou)
-            for case, photo in _readable(best[group][:MAX_CASES], dataset)
-            for iou in [case["overlap"] / 100]
-        ]
+        photos = []
+        for case, photo in readable(best[group][:MAX_CASES], dataset, lambda c: c["position"]):
+            name_and_truth = Path(case["image"]).name, case["truth"]
+            photos.append(boxed_photo(photo, case["boxes"], *name_and_truth, case["overlap"] / 100))
         if photos:
             blocks.append(Boxes(f"{method_title(name)}: the {group}", tuple(photos)))
     return blocks
@@ -132,16 +120,3 @@ def discover_command_page(
     photographs = report["images"] + report["without_box"]
     lead = f"{boxes} boxes in {photographs} photographs by {names}, with {report['backbone']}."
     return Page(f"Objects in {report['data']}", lead, tuple(blocks), command, seconds)
-
-
-def _readable(
-    cases: Sequence[Mapping[str, Any]], dataset: Dataset
-) -> list[tuple[Mapping[str, Any], Image.Image]]:
-    """Return the cases with their images, without those that cannot be read any more."""
-    pairs = []
-    for case in cases:
-        try:
-            pairs.append((case, dataset.image(case["position"])))
-        except BadImage:
-            continue
-    return pairs

@@ -7,22 +7,36 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from PIL import Image, ImageDraw
+from PIL import Image
 
-from ..data import BadImage, Dataset, write_atomically
-from .html.blocks import Bar, Bars, Block, Boxes, Maps, MapTile, PhotoWithBoxes, PhotoWithMaps
-from .html.pictures import picture_of, shrink_map
-from .maps import draw_box, overlay
-from .palette import COLOURS, FADED, INK, PAPER
-from .sheet import SheetEntry, contact_sheet, stacked
+from ..data import Dataset
+from .blocks import (
+    Bar,
+    Bars,
+    Block,
+    Boxes,
+    Maps,
+    MapTile,
+    PhotoWithMaps,
+    boxed_photo,
+    picture_of,
+    shrink_map,
+)
+from .maps import draw_boxes, overlay
+from .plots import COLOURS, FADED, INK, PAPER, new_figure
+from .sheet import (
+    THUMBNAIL,
+    SheetEntry,
+    SheetWriter,
+    fit,
+    grouped_sheet,
+    readable,
+    save_picture,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TRUTH = (90, 220, 255)  # light blue, beside the amber of predicted boxes
-THUMBNAIL = 320  # pixels
-PHOTOS_PER_SHEET = 40
 IOUS = (0.3, 0.5, 0.7)
 KINDS = {
     "pool": "the pool's own map",
@@ -69,44 +83,34 @@ def draw_curves(report: Mapping[str, Any], thresholds: Any, curves: Mapping[str,
     Dashes are a box in the middle. A disc is the threshold chosen on validation images, a ring the
     best one for the test images. `report` is a localization report of results.json.
     """
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10, 6), facecolor=PAPER, layout="constrained")
-    axes = figure.subplots()
-    axes.set_facecolor(PAPER)
     chosen, oracle = report["chosen"], report["oracle"]
-    centred = (chosen or oracle)["centred_box"]["per_iou"]
-    for i, (iou, colour) in enumerate(zip(IOUS, COLOURS[:3], strict=True)):
-        line: dict[str, Any] = {"color": colour, "linewidth": 2, "label": f"IoU ≥ {iou:g}"}
-        axes.plot(thresholds, 100 * curves["test"][i], **line)
-        if "val" in curves:
-            val = 100 * curves["val"][i]
-            axes.plot(thresholds, val, ":", color=colour, linewidth=1.2, alpha=0.8)
-        axes.axhline(centred[i], color=colour, linewidth=0.9, alpha=0.55, linestyle=(0, (6, 3)))
-        disc: dict[str, Any] = {"markerfacecolor": colour, "markersize": 7, "zorder": 5}
-        ring: dict[str, Any] = {"markerfacecolor": PAPER, "markersize": 10, "zorder": 4}
-        for scores, marker in ((oracle, ring), (chosen, disc)):
-            if scores is not None:
-                best = scores["max_box_acc_v2"]
-                point = best["thresholds"][i], best["per_iou"][i]
-                axes.plot(*point, "o", color=colour, markeredgewidth=1.8, **marker)
+    scores, source = chosen or oracle, "oracle threshold"
     legend = [
         "ring: the best threshold for these very images (oracle)",
         "dashes: a fixed box in the middle",
     ]
-    source = "oracle threshold"
     if chosen is not None:
         legend = ["disc: chosen on validation images (dotted)", *legend]
         source = "threshold from validation"
-    score = (chosen or oracle)["max_box_acc_v2"]["score"]
-    axes.set_title(f"MaxBoxAccV2 {score:.1f}, {source}", loc="left", color=INK, fontsize=13)
+    title = f"MaxBoxAccV2 {scores['max_box_acc_v2']['score']:.1f}, {source}"
+    figure, axes = new_figure(10, 6, title)
+    for i, (iou, colour) in enumerate(zip(IOUS, COLOURS[:3], strict=True)):
+        style: dict[str, Any] = {"color": colour}
+        axes.plot(thresholds, 100 * curves["test"][i], linewidth=2, label=f"IoU ≥ {iou:g}", **style)
+        if "val" in curves:
+            axes.plot(thresholds, 100 * curves["val"][i], ":", linewidth=1.2, alpha=0.8, **style)
+        centred = scores["centred_box"]["per_iou"][i]
+        axes.axhline(centred, linewidth=0.9, alpha=0.55, linestyle=(0, (6, 3)), **style)
+        for score, fill, size in ((oracle, PAPER, 10), (chosen, colour, 7)):
+            if score is not None:
+                best = score["max_box_acc_v2"]
+                style |= {"markerfacecolor": fill, "markersize": size, "markeredgewidth": 1.8}
+                axes.plot(best["thresholds"][i], best["per_iou"][i], "o", zorder=5, **style)
     axes.set_xlabel(f"threshold of the map (steps of {report['interval']:g})", color=INK)
     axes.set_ylabel(f"right boxes (% of {report['images_with_boxes']} images)", color=INK)
     figure.supxlabel(" · ".join(legend), color=FADED, fontsize=9)
     axes.set_xlim(-0.02, 1)  # a ring at threshold 0 is complete
     axes.set_ylim(0, 102)
-    axes.grid(alpha=0.25, linewidth=0.6)
-    axes.spines[["top", "right"]].set_visible(False)
     axes.legend(loc="upper right", facecolor=PAPER, edgecolor="none", framealpha=1)
     return figure
 
@@ -115,20 +119,27 @@ def case_page(
     cases: Sequence[LocalizationCase], dataset: Dataset, report: Mapping[str, Any]
 ) -> Image.Image | None:
     """Draw the worst, median and best: true (blue) and predicted (amber) boxes, and the map."""
-    sheets: list[Image.Image] = []
+    groups: dict[str, list[SheetEntry]] = {}
+    about = (
+        f" · {KINDS.get(report['kind'], report['kind'])} · {_threshold(report)}"
+        " · amber: found, blue: true"
+    )
     for group, name in GROUPS.items():
         same_group = [case for case in cases if case.group == group]
-        photos = [(case, _photo(dataset, case.position)) for case in same_group]
-        entries = [_entry(case, photo) for case, photo in photos if photo is not None]
+        entries = []
+        for case, photo in readable(same_group, dataset, lambda case: case.position):
+            small = fit(photo, THUMBNAIL)
+            pictures = [
+                draw_boxes(picture, case.boxes, case.truth, photo.size)
+                for picture in (small, overlay(small, case.map))
+            ]
+            wrong = "class wrong · " if case.wrong_class else ""
+            entries.append(SheetEntry(pictures, case.name, f"{wrong}IoU {case.iou:.2f}"))
         if entries:
             heading = f"the {len(entries)} {name} of {report['images_with_boxes']} images"
-            if not sheets:
-                kind = KINDS.get(report["kind"], report["kind"])
-                source = SOURCES[report["threshold_from"]]
-                heading += f" · {kind} · threshold {report['threshold']:.2f}, {source}"
-                heading += " · amber: found, blue: true"
-            sheets.append(contact_sheet(entries, heading, columns=3))
-    return stacked(sheets) if sheets else None
+            groups[heading + about] = entries
+            about = ""  # only on top
+    return grouped_sheet(groups, columns=3)
 
 
 def localization_blocks(
@@ -149,121 +160,47 @@ def localization_blocks(
     note = f"Right boxes in percent of {images}; no box was used for training."
     blocks: list[Block] = [Bars("Boxes from where it looks", "%", tuple(bars), (note,))]
     best_first = sorted(cases, key=lambda case: -list(GROUPS).index(case.group))
-    photos = [(case, _photo(dataset, case.position)) for case in best_first]
-    readable = [(case, photo) for case, photo in photos if photo is not None]
-    if not readable:
+    photos = readable(best_first, dataset, lambda case: case.position)
+    if not photos:
         return blocks
-    threshold = f"the threshold is {report['threshold']:.2f}, {SOURCES[report['threshold_from']]}"
-    note = f"The best, those in the middle and the worst; {threshold}."
-    with_boxes = [_photo_with_boxes(case, photo) for case, photo in readable]
-    blocks.append(Boxes("Boxes against truth", tuple(with_boxes), (note,)))
-    kind = KINDS.get(report["kind"], report["kind"])
-    with_maps = []
+    boxed = []
+    for case, photo in photos:
+        name = f"{case.name}, taken for {case.predicted}" if case.wrong_class else case.name
+        caption = f"{name} ({GROUPS[case.group]})"
+        boxed.append(boxed_photo(photo, case.boxes, caption, case.truth, case.iou))
+    note = f"The best, those in the middle and the worst; the {_threshold(report)}."
+    blocks.append(Boxes("Boxes against truth", tuple(boxed), (note,)))
+    maps = []
     for group in reversed(GROUPS):
-        first_two = [pair for pair in readable if pair[0].group == group][:2]
-        with_maps += [_photo_with_map(case, photo, kind) for case, photo in first_two[::-1]]
-    note = f"Boxes are drawn around what is above a threshold: {threshold}."
-    blocks.append(Maps("Where it looks", tuple(with_maps), (note,)))
+        for case, photo in [pair for pair in photos if pair[0].group == group][1::-1]:
+            kind = KINDS.get(report["kind"], report["kind"])
+            tile = MapTile(kind, shrink_map(case.map), f"IoU {case.iou:.2f}")
+            maps.append(PhotoWithMaps(picture_of(photo), case.name, (tile,)))
+    note = f"Boxes are drawn around what is above a threshold: the {_threshold(report)}."
+    blocks.append(Maps("Where it looks", tuple(maps), (note,)))
     return blocks
 
 
-def boxed_photo(
-    photo: Image.Image, boxes: Any, caption: str, truth: Any = (), iou: float | None = None
-) -> PhotoWithBoxes:
-    """Return a photograph for the page; boxes are in its pixels."""
-    width, height = photo.size
-    scale = np.array([width, height, width, height])
-
-    def relative(pixel_boxes: Any) -> tuple[Any, ...]:
-        shares = np.asarray(pixel_boxes, np.float64).reshape(-1, 4) / scale
-        return tuple(tuple(box) for box in shares.round(4).tolist())
-
-    return PhotoWithBoxes(picture_of(photo), relative(truth), relative(boxes), caption, iou)
-
-
-def draw_boxes(
-    picture: Image.Image,
-    boxes: Sequence[Sequence[float]],
-    truth: Sequence[Sequence[float]],
-    size: tuple[int, int],
-) -> Image.Image:
-    """Draw boxes in pixels of an image of `size` on a picture of it: true blue, predicted amber."""
-    scale = np.array([picture.width, picture.height] * 2) / np.array([*size] * 2)
-    picture = picture.copy()
-    draw = ImageDraw.Draw(picture)
-    line = max(2, round(min(picture.size) / 75))
-    for box in truth:
-        x0, y0, x1, y1 = np.rint(np.asarray(box) * scale).tolist()
-        corners = (x0, y0, max(x0, x1 - 1), max(y0, y1 - 1))
-        draw.rectangle(corners, outline=(0, 0, 0), width=line + 1)
-        draw.rectangle(corners, outline=TRUTH, width=line)
-    for box in boxes:
-        x0, y0, x1, y1 = (int(v) for v in np.rint(np.asarray(box) * scale))
-        picture = draw_box(picture, (x0, y0, x1, y1))
-    return picture
+def _threshold(report: Mapping[str, Any]) -> str:
+    return f"threshold {report['threshold']:.2f}, {SOURCES[report['threshold_from']]}"
 
 
 class Gallery:
     """Write pictures of predicted boxes: one per photograph, and contact sheets with the maps."""
 
     def __init__(self, folder: Path, heading: str) -> None:
-        self.folder, self.heading = folder, heading
-        self.entries: list[SheetEntry] = []
-        self.sheets = 0
+        self.folder, self.sheets = folder, SheetWriter(folder, heading)
 
     def add(
         self, photo: Image.Image, name: str, boxes: Any, score_map: Any, title: str, note: str = ""
     ) -> None:
         """Add a photograph; boxes are in its pixels."""
-        self._save(draw_boxes(_thumbnail(photo, 1024), boxes, [], photo.size), f"{name}.jpg")
-        small = _thumbnail(photo)
+        large = fit(photo, min(1024, max(photo.size)))
+        save_picture(draw_boxes(large, boxes, [], photo.size), self.folder / f"{name}.jpg")
+        small = fit(photo, THUMBNAIL)
         pictures = [draw_boxes(small, boxes, [], photo.size), overlay(small, score_map)]
-        self.entries.append(SheetEntry(pictures, title, note))
-        if len(self.entries) == PHOTOS_PER_SHEET:
-            self.save_sheet()
+        self.sheets.add(SheetEntry(pictures, title, note))
 
     def save_sheet(self) -> None:
-        """Write the contact sheet, if it has any photographs."""
-        if self.entries:
-            self.sheets += 1
-            sheet = contact_sheet(self.entries, self.heading)
-            self._save(sheet, f"contact_sheet_{self.sheets}.jpg")
-            self.entries = []
-
-    def _save(self, image: Image.Image, name: str) -> None:
-        with write_atomically(self.folder / name) as path:
-            image.save(path, quality=92, subsampling=0)
-
-
-def _entry(case: LocalizationCase, photo: Image.Image) -> SheetEntry:
-    small = _thumbnail(photo)
-    pictures = [
-        draw_boxes(picture, case.boxes, case.truth, photo.size)
-        for picture in (small, overlay(small, case.map))
-    ]
-    note = f"IoU {case.iou:.2f}"
-    return SheetEntry(pictures, case.name, f"class wrong · {note}" if case.wrong_class else note)
-
-
-def _photo_with_boxes(case: LocalizationCase, photo: Image.Image) -> PhotoWithBoxes:
-    name = f"{case.name}, taken for {case.predicted}" if case.wrong_class else case.name
-    return boxed_photo(photo, case.boxes, f"{name} ({GROUPS[case.group]})", case.truth, case.iou)
-
-
-def _photo_with_map(case: LocalizationCase, photo: Image.Image, kind: str) -> PhotoWithMaps:
-    tile = MapTile(kind, shrink_map(case.map), f"IoU {case.iou:.2f}")
-    return PhotoWithMaps(picture_of(photo), case.name, (tile,))
-
-
-def _photo(dataset: Dataset, position: int) -> Image.Image | None:
-    """Return an image, None if it cannot be read any more."""
-    try:
-        return dataset.image(position)
-    except BadImage:
-        return None
-
-
-def _thumbnail(photo: Image.Image, side: int = THUMBNAIL) -> Image.Image:
-    small = photo.copy()
-    small.thumbnail((side, side), Image.Resampling.LANCZOS)
-    return small
+        """Write the last contact sheet, if it has any photographs."""
+        self.sheets.save()

@@ -1,8 +1,9 @@
-"""Draw a map, a mask or a box on a photograph."""
+"""Draw a map, a mask or boxes on a photograph."""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 import numpy as np
 from PIL import Image, ImageDraw
@@ -11,11 +12,10 @@ from ..metrics.masks import Box
 from ..predict.resize import stretch
 
 BOX_COLOUR = (255, 196, 0)  # amber on a dark rim: visible on grass, fur, sky and snow
+TRUTH = (90, 220, 255)  # light blue, beside the amber of predicted boxes
 
 
-def overlay(
-    photo: Image.Image, a: np.ndarray, opacity: float = 0.8, colours: str = "inferno"
-) -> Image.Image:
+def overlay(photo: Image.Image, a: np.ndarray) -> Image.Image:
     """Draw a map over a photograph: the larger the value, the brighter and the more opaque."""
     if a.shape != photo.size[::-1]:
         a = stretch(a, photo.size)
@@ -23,23 +23,17 @@ def overlay(
     # everything else dark.
     peak = max(float(np.quantile(a, 0.99)), float(a.max()) / 3)
     value = np.clip(a / peak, 0, 1) if peak > 0 else np.zeros_like(a)  # (h, w)
-    colour = _palette(colours)[np.rint(value * 255).astype(np.uint8)]  # (h, w, 3)
+    colour = _inferno()[np.rint(value * 255).astype(np.uint8)]  # (h, w, 3)
     # Half of the photograph's saturation is removed, so that the colours of the map stand out.
     photo = Image.blend(photo.convert("L").convert("RGB"), photo, 0.5)
-    alpha = np.rint(255 * opacity * (0.6 + 0.4 * value)).astype(np.uint8)
+    alpha = np.rint(255 * 0.8 * (0.6 + 0.4 * value)).astype(np.uint8)
     return Image.composite(Image.fromarray(colour), photo, Image.fromarray(alpha))
 
 
-def highlight(photo: Image.Image, mask: np.ndarray, dim: float = 0.3) -> Image.Image:
+def highlight(photo: Image.Image, mask: np.ndarray) -> Image.Image:
     """Make everything outside the mask (h, w) grey and dark."""
-    mask = np.asarray(mask, dtype=bool)
-    if mask.shape != photo.size[::-1]:
-        raise ValueError(
-            f"the mask is {mask.shape[1]} x {mask.shape[0]} pixels, the photograph "
-            f"{photo.width} x {photo.height}"
-        )
-    outside = Image.eval(photo.convert("L"), lambda v: int(v * dim)).convert("RGB")
-    return Image.composite(photo, outside, Image.fromarray(mask))
+    outside = Image.eval(photo.convert("L"), lambda v: int(v * 0.3)).convert("RGB")
+    return Image.composite(photo, outside, Image.fromarray(np.asarray(mask, dtype=bool)))
 
 
 def draw_box(photo: Image.Image, box: Box | None) -> Image.Image:
@@ -57,14 +51,32 @@ def draw_box(photo: Image.Image, box: Box | None) -> Image.Image:
     return picture
 
 
+def draw_boxes(
+    picture: Image.Image,
+    boxes: Sequence[Sequence[float]],
+    truth: Sequence[Sequence[float]],
+    size: tuple[int, int],
+) -> Image.Image:
+    """Draw boxes in pixels of an image of `size` on a picture of it: true blue, predicted amber."""
+    scale = np.array([picture.width, picture.height] * 2) / np.array([*size] * 2)
+    picture = picture.copy()
+    draw = ImageDraw.Draw(picture)
+    line = max(2, round(min(picture.size) / 75))
+    for box in truth:
+        x0, y0, x1, y1 = np.rint(np.asarray(box) * scale).tolist()
+        corners = (x0, y0, max(x0, x1 - 1), max(y0, y1 - 1))
+        draw.rectangle(corners, outline=(0, 0, 0), width=line + 1)
+        draw.rectangle(corners, outline=TRUTH, width=line)
+    for box in boxes:
+        x0, y0, x1, y1 = (int(v) for v in np.rint(np.asarray(box) * scale))
+        picture = draw_box(picture, (x0, y0, x1, y1))
+    return picture
+
+
 @functools.cache
-def _palette(name: str) -> np.ndarray:
-    """Return a colour map of matplotlib as 256 colours."""
+def _inferno() -> np.ndarray:
+    """Return matplotlib's colour map as 256 colours."""
     import matplotlib
 
-    if name not in matplotlib.colormaps:
-        raise ValueError(
-            f"matplotlib has no colour map '{name}' (inferno, viridis, magma, cividis, turbo, ...)"
-        )
-    colours = matplotlib.colormaps[name](np.linspace(0, 1, 256))[:, :3]
+    colours = matplotlib.colormaps["inferno"](np.linspace(0, 1, 256))[:, :3]
     return np.asarray(np.rint(colours * 255), dtype=np.uint8)

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from PIL import Image, ImageDraw, ImageFont
 
+from ..data import BadImage, Dataset, write_atomically
+
 PAPER, INK, FADED = (250, 249, 246), (28, 28, 30), (120, 118, 114)
 GAP, MARGIN = 6, 28  # pixels between the pictures of an entry, and around entries
+ENTRIES_PER_SHEET = 40
+THUMBNAIL = 320  # pixels: pictures of a contact sheet are kept in memory until it is full
+Case = TypeVar("Case")
 
 
 class SheetEntry(NamedTuple):
@@ -23,8 +29,6 @@ def contact_sheet(
     entries: Sequence[SheetEntry], heading: str = "", columns: int = 0, side: int = 220
 ) -> Image.Image:
     """Draw `columns` entries in a row; every picture fits into a square of `side` pixels."""
-    if not entries:
-        raise ValueError("a contact sheet needs at least one entry")
     pictures = max(len(entry.pictures) for entry in entries)
     columns = min(len(entries), columns or max(1, 6 // pictures))
     width = pictures * side + (pictures - 1) * GAP
@@ -45,6 +49,18 @@ def contact_sheet(
     return page
 
 
+def grouped_sheet(
+    groups: Mapping[str, Sequence[SheetEntry]], columns: int, side: int = 220
+) -> Image.Image | None:
+    """Draw a contact sheet for each heading, below each other; None without any entry."""
+    sheets = [
+        contact_sheet(entries, heading, columns, side)
+        for heading, entries in groups.items()
+        if entries
+    ]
+    return stacked(sheets) if sheets else None
+
+
 def stacked(sheets: Sequence[Image.Image]) -> Image.Image:
     """Put pages below each other."""
     page = Image.new("RGB", (max(s.width for s in sheets), sum(s.height for s in sheets)), PAPER)
@@ -56,7 +72,7 @@ def stacked(sheets: Sequence[Image.Image]) -> Image.Image:
 
 
 def _draw_entry(entry: SheetEntry, width: int, side: int) -> Image.Image:
-    small = [_fit(picture, side) for picture in entry.pictures]
+    small = [fit(picture, side) for picture in entry.pictures]
     height = max(picture.height for picture in small)
     strip = Image.new("RGB", (width, height + 26), PAPER)
     step = max(picture.width for picture in small) + GAP
@@ -71,12 +87,6 @@ def _draw_entry(entry: SheetEntry, width: int, side: int) -> Image.Image:
         title_width -= draw.textlength(note, font(13)) + 12
     draw.text((0, height + 6), shorten(entry.title, title_width, 14, draw), INK, font(14))
     return strip
-
-
-def _fit(picture: Image.Image, side: int) -> Image.Image:
-    scale = side / max(picture.size)
-    size = (max(1, round(picture.width * scale)), max(1, round(picture.height * scale)))
-    return picture.resize(size, Image.Resampling.LANCZOS)
 
 
 def shorten(text: str, width: float, size: int, draw: ImageDraw.ImageDraw) -> str:
@@ -98,3 +108,50 @@ def font(size: int) -> ImageFont.FreeTypeFont:
 
     path = Path(matplotlib.get_data_path()) / "fonts" / "ttf" / "DejaVuSans.ttf"
     return ImageFont.truetype(path, size)
+
+
+def fit(picture: Image.Image, side: int) -> Image.Image:
+    """Resize a picture so that its longer side has `side` pixels."""
+    scale = side / max(picture.size)
+    size = (max(1, round(picture.width * scale)), max(1, round(picture.height * scale)))
+    return picture.resize(size, Image.Resampling.LANCZOS)
+
+
+def save_picture(picture: Image.Image, path: Path) -> None:
+    """Write a picture in the format of the suffix."""
+    with write_atomically(path) as temporary:
+        picture.save(temporary, quality=92, subsampling=0)  # ignored by formats without them
+
+
+def readable(
+    cases: Iterable[Case], dataset: Dataset, position: Callable[[Case], int]
+) -> list[tuple[Case, Image.Image]]:
+    """Return cases with their images, without those that cannot be read any more."""
+    pairs = []
+    for case in cases:
+        with suppress(BadImage):
+            pairs.append((case, dataset.image(position(case))))
+    return pairs
+
+
+class SheetWriter:
+    """Write contact sheets of at most 40 entries each, as the entries come."""
+
+    def __init__(self, folder: Path, heading: str, first: str = "contact_sheet_1.jpg") -> None:
+        self.folder, self.heading, self.first = folder, heading, first
+        self.entries: list[SheetEntry] = []
+        self.names: list[str] = []
+
+    def add(self, entry: SheetEntry) -> None:
+        self.entries.append(entry)
+        if len(self.entries) == ENTRIES_PER_SHEET:
+            self.save()
+
+    def save(self) -> None:
+        """Write the sheet, if it has any entries."""
+        if self.entries:
+            number = len(self.names) + 1
+            self.names.append(f"contact_sheet_{number}.jpg" if number > 1 else self.first)
+            sheet = contact_sheet(self.entries, self.heading)
+            save_picture(sheet, self.folder / self.names[-1])
+            self.entries = []

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from .palette import FADED, INK, PAPER
+from .plots import FADED, INK, PAPER
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

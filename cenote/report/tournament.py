@@ -1,18 +1,48 @@
-"""The report of a tournament: its results as dataclasses, and the table and files made of them."""
+"""The report of a tournament: its results as dataclasses, and the table, files and page of them."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
+from PIL import Image, ImageDraw
 
-from .table import Column, render_markdown, render_text, table_json, used_columns
+from ..data import Dataset, write_atomically
+from .blocks import (
+    Bar,
+    Bars,
+    Block,
+    Maps,
+    MapTile,
+    Page,
+    PhotoWithMaps,
+    Point,
+    Scatter,
+    declared_table,
+    map_values,
+    picture_of,
+)
+from .maps import overlay
+from .plots import draw_scatter
+from .sheet import FADED, GAP, INK, MARGIN, PAPER, font, readable, save_picture, shorten
+from .table import Column, render_markdown, render_text, short_number, table_json, used_columns
 
 CandidateMaps = tuple[str, np.ndarray[Any, Any]]  # the kind of map, and (photographs, H, W)
 MAP_NAMES = {"pool": "own", "cam": "CAM", "cls": "CLS"}
+MAP_KINDS = {"pool": "own map", "cam": "CAM", "cls": "CLS attention"}
+BOX_SOURCES = {
+    "pool": "from the pool's own map",
+    "cam": "from the CAM of the true class",
+    "cls": "from CLS attention",
+}
+MAX_MAPS = 12  # candidates whose maps are on the page
+TILE, MAX_COLUMNS = 132, 12  # of pictures.jpg: pixels, and candidates side by side
+NAME_HEIGHT, TITLE_HEIGHT = 40, 40
 
 
 @dataclass
@@ -214,14 +244,164 @@ def explanations(report: TournamentReport) -> list[str]:
     return notes
 
 
-def short_number(number: int) -> str:
-    """1234567 -> 1.2M."""
-    for size, letter in ((1e6, "M"), (1e3, "k")):
-        if number >= size:
-            return f"{number / size:.1f}{letter}"
-    return str(number)
-
-
 def _marks(result: CandidateResult) -> str:
     tie = "=" if result.tie else ""
     return f"{tie}*" if result.group_winner else tie
+
+
+def write_tournament(
+    report: TournamentReport, folder: Path, photos: Dataset, maps: Mapping[str, CandidateMaps]
+) -> list[str]:
+    """Write table.txt, table.md, plot.png, plot.svg and pictures.jpg; return the written names."""
+    tables = {
+        "table.txt": tournament_table(report),
+        "table.md": tournament_table(report, "markdown"),
+    }
+    for name, text in tables.items():
+        with write_atomically(folder / name) as temporary:
+            temporary.write_text(text + "\n", encoding="utf-8")
+    names = list(tables)
+    if report.ranked:
+        figure = draw_scatter(accuracy_plot(report), report.title)
+        for name in ("plot.png", "plot.svg"):
+            with write_atomically(folder / name) as temporary:
+                figure.savefig(temporary, dpi=150)
+            names.append(name)
+    pictures = draw_pictures(report, photos, maps)
+    if pictures is not None:
+        save_picture(pictures, folder / "pictures.jpg")
+        names.append("pictures.jpg")
+    return names
+
+
+def accuracy_plot(report: TournamentReport) -> Scatter:
+    """Return accuracy against parameters [SimPool Fig. 3], or against gamma."""
+    y_label = f"accuracy on {report.images} {report.judged} images (%)"
+    note, by_gamma = "Lines are standard deviations over the seeds", report.kind == "gamma"
+    title, x_label = "Accuracy against parameters", "trained parameters (pool and head)"
+    if by_gamma:
+        title, x_label = "Accuracy against γ", "exponent γ"
+    else:
+        note += "; stars are winners of their groups"
+    points = []
+    for r in report.ranked:
+        x = r.gamma if by_gamma else float(r.trained)
+        best = r.group_winner and not by_gamma
+        points.append(Point(r.name, x, r.mean, r.deviation, r.group, best))
+    notes = (f"{note}.",)
+    return Scatter(title, x_label, y_label, tuple(points), not by_gamma, notes, report.noise)
+
+
+def draw_pictures(
+    report: TournamentReport, photos: Dataset, maps: Mapping[str, CandidateMaps]
+) -> Image.Image | None:
+    """Draw the maps of all candidates on the same photographs, in bands of twelve candidates.
+
+    None if there is no map or no photograph.
+    """
+    results = report.ranked
+    images = readable(range(len(photos)), photos, lambda i: i)
+    if not images or not any(result.name in maps for result in results):
+        return None
+    # As the backbone saw them: uncropped and squeezed to a square.
+    thumbnails = {i: photo.resize((TILE, TILE), Image.Resampling.LANCZOS) for i, photo in images}
+    bands = [results[i : i + MAX_COLUMNS] for i in range(0, len(results), MAX_COLUMNS)]
+    step = TILE + GAP
+    width = 2 * MARGIN + step * (1 + len(bands[0])) - GAP
+    height = NAME_HEIGHT + step * len(thumbnails)
+    size = (width, MARGIN + TITLE_HEIGHT + len(bands) * (height + MARGIN))
+    page = Image.new("RGB", size, PAPER)
+    draw = ImageDraw.Draw(page)
+    title = f"{report.data} · {report.backbone}, frozen · maps for the true class, the best first"
+    draw.text((MARGIN, MARGIN - 6), shorten(title, width - 2 * MARGIN, 18, draw), INK, font(18))
+    for number, band in enumerate(bands):
+        top = MARGIN + TITLE_HEIGHT + number * (height + MARGIN)
+        for row, (position, thumbnail) in enumerate(thumbnails.items()):
+            y = top + NAME_HEIGHT + row * step
+            page.paste(thumbnail, (MARGIN, y))
+            for column, result in enumerate(band, 1):
+                page.paste(
+                    _tile(thumbnail, maps.get(result.name), position), (MARGIN + column * step, y)
+                )
+        for column, result in enumerate(band, 1):
+            left = MARGIN + column * step
+            draw.text((left, top), shorten(result.name, TILE, 14, draw), INK, font(14))
+            note = shorten(_map_note(result, maps), TILE, 12, draw)
+            draw.text((left, top + 19), note, FADED, font(12))
+    return page
+
+
+def _tile(thumbnail: Image.Image, maps: CandidateMaps | None, photo: int) -> Image.Image:
+    if maps is not None:
+        values = np.nan_to_num(maps[1][photo])
+        # Negative values of a CAM are against the class.
+        low = 0 if values.min() < 0 < values.max() else values.min()
+        return overlay(thumbnail, np.clip(values - low, 0, None))
+    tile = Image.new("RGB", (TILE, TILE), (238, 236, 231))
+    ImageDraw.Draw(tile).text((TILE / 2, TILE / 2), "no map", FADED, font(12), anchor="mm")
+    return tile
+
+
+def _map_note(result: CandidateResult, maps: Mapping[str, CandidateMaps]) -> str:
+    kind, _ = maps.get(result.name, ("", None))
+    return f"{result.mean:.1f}% · {MAP_KINDS.get(kind, 'no map')}"
+
+
+def tournament_page(
+    report: TournamentReport,
+    photos: Dataset,
+    maps: Mapping[str, CandidateMaps],
+    command: str = "",
+    seconds: float | None = None,
+) -> Page:
+    """Return the page of a tournament; the arguments are those of `write_tournament`."""
+    recommended = [i for i, r in enumerate(report.standings) if r.name == report.recommended]
+    notes = [*failures(report), *explanations(report)]
+    if recommended:
+        notes.insert(0, "In bold: the recommended one.")
+    columns = tournament_columns(report)
+    blocks: list[Block] = [
+        declared_table("Standings", columns, report.standings, notes, recommended)
+    ]
+    if report.ranked:
+        blocks.append(accuracy_plot(report))
+    blocks += [*_maps_blocks(report, photos, maps), *_box_blocks(report)]
+    lead = f"{report.recommendation} The backbone, {report.backbone}, is frozen."
+    title = f"Which pooling suits {report.data}?"
+    return Page(title, lead, tuple(blocks), command, seconds)
+
+
+def _maps_blocks(
+    report: TournamentReport, photos: Dataset, maps: Mapping[str, CandidateMaps]
+) -> list[Block]:
+    # Group winners and the recommended one first, then the best of the others.
+    preferred = sorted(
+        report.ranked, key=lambda r: not (r.group_winner or r.name == report.recommended)
+    )
+    names = {result.name for result in preferred[:MAX_MAPS]}
+    shown = [result for result in report.ranked if result.name in names]
+    rows = []
+    for i, photo in readable(range(len(photos)), photos, lambda i: i):
+        tiles = []
+        for result in shown:
+            values = map_values(maps[result.name][1][i]) if result.name in maps else ()
+            tiles.append(MapTile(result.name, values, _map_note(result, maps)))
+        caption = photos[i].label or photos.path(i).name
+        rows.append(PhotoWithMaps(picture_of(photo), caption, tuple(tiles)))
+    if not rows or not names & maps.keys():
+        return []
+    notes = ["Maps for the true class: light where the model attends, dark elsewhere."]
+    if len(report.ranked) > len(names):
+        notes.append(f"{len(report.ranked) - len(names)} more candidates are in pictures.jpg.")
+    return [Maps("Attention maps", tuple(rows), tuple(notes))]
+
+
+def _box_blocks(report: TournamentReport) -> list[Block]:
+    boxed = [result for result in report.standings if result.boxes]
+    if not boxed or report.centred_box is None:
+        return []
+    bars = [Bar(r.name, fmean(r.boxes), None, BOX_SOURCES.get(r.map or "", "")) for r in boxed]
+    bars.sort(key=lambda bar: -bar.value)
+    note = f"MaxBoxAccV2 on {report.box_images} uncropped images, without training on any box."
+    baseline = Bar("a fixed box in the middle:", report.centred_box)
+    return [Bars("Boxes without box labels", "%", tuple(bars), (note,), baseline)]

@@ -48,8 +48,7 @@ from ..predict.distributed import gathered, processes, rank, world
 from ..predict.feature_batches import FeatureBatch, FeatureBatches
 from ..predict.feature_cache import CachedFeatures, FeatureCache, cached_features, weights_digest
 from ..predict.progress_file import files_digest
-from ..report.html import Block
-from ..report.robustness import picture_blocks
+from ..report.blocks import Block, picture_blocks
 from ..report.segmentation import segmentation_page
 from .config import OptimizationConfig
 from .engine import Engine, Stopped, Task, file_names

@@ -125,22 +125,17 @@ def test_the_sheet_has_classes_in_turn_and_leaves_broken_files_out(mess: Path) -
 
 
 def test_boxes_and_masks_are_drawn_where_they_are() -> None:
-    image = Image.new("RGB", (100, 80), "white")
-    mask = np.zeros((80, 100), np.uint8)
-    mask[20:60, 30:70] = 1
-    mask[:, 90:] = 255
-    drawn = np.asarray(
-        draw_truth(image, Record("", boxes=(Box(10, 10, 90, 70),)), mask, side=100)
-    ).astype(int)
+    image = Image.new("RGB", (300, 240), "white")
+    mask = np.zeros((240, 300), np.uint8)
+    mask[60:180, 90:210] = 1
+    mask[:, 270:] = 255
+    record = Record("", boxes=(Box(30, 30, 270, 210),))
+    drawn = np.asarray(draw_truth(image, record, mask)).astype(int)
     tinted = (drawn[..., 0] - drawn[..., 1]) > 40
-    assert (
-        tinted[40, 50] and not tinted[5, 50] and not tinted[40, 20]
-    )  # pink inside, nothing outside
-    assert (drawn[40, 10:12] != 255).any() and (
-        drawn[10:12, 50] != 255
-    ).any()  # the box's left and top
-    assert drawn[5, 5].tolist() == [255, 255, 255]
-    assert len(set(drawn[5, 95].tolist())) == 1 and drawn[5, 95, 0] < 240  # ignored pixels are grey
+    assert tinted[120, 150] and not tinted[15, 150] and not tinted[120, 60]  # pink only inside
+    assert (drawn[120, 30:33] != 255).any() and (drawn[30:33, 150] != 255).any()  # left and top
+    assert drawn[15, 15].tolist() == [255, 255, 255]
+    assert len(set(drawn[15, 285].tolist())) == 1 and drawn[15, 285, 0] < 240  # ignored: grey
     outside = draw_truth(
         noise(0), Record("", boxes=(Box(-50, -50, 500, 500, "a"), Box(900, 900, 950, 950))), None
     )

@@ -34,7 +34,8 @@ from cenote.cli.demo import (
     run_stage,
     winner,
 )
-from cenote.report.html import Page, Text, read_page, write_page
+from cenote.report.blocks import Page, Text
+from cenote.report.html import read_page, write_page
 
 SMALL = ["--images", "96", "--pools", "gap", "simpool", "--seeds", "1"]
 FIRST = Stage("first", "first", "print the version", "--version", output="out.txt")

@@ -122,8 +122,6 @@ def test_overlay_is_brightest_where_the_map_is() -> None:
     shown = np.asarray(overlay(photo, a).convert("L")).astype(int)
     assert abs(shown[30, 110] - shown.max()) <= 3 and shown[80, 20] < 60
     assert overlay(photo, np.zeros((5, 7))).size == photo.size  # a map without mass is no error
-    with pytest.raises(ValueError, match="'infrared'"):
-        overlay(photo, a, colours="infrared")
 
 
 def test_highlight_keeps_the_inside_and_dims_the_outside() -> None:
@@ -131,8 +129,6 @@ def test_highlight_keeps_the_inside_and_dims_the_outside() -> None:
     mask[2:5, 3:9] = True
     shown = np.asarray(highlight(photo, mask))
     assert (shown[mask] == (200, 100, 50)).all() and shown[~mask].max() < 60
-    with pytest.raises(ValueError, match=r"3 x 4.*20 x 10"):
-        highlight(photo, np.zeros((4, 3), bool))
 
 
 @pytest.mark.parametrize("box", [(0, 0, 20, 10), (3, 2, 4, 3), None])
@@ -150,8 +146,6 @@ def test_a_sheet_holds_any_shapes_and_captions() -> None:
     page = contact_sheet(entries, heading="a heading " * 40)
     reds = np.asarray(page)[..., 0].astype(int) - np.asarray(page)[..., 1] > 200
     assert page.width == 2 * (3 * 220 + 2 * 6) + 3 * 28 and reds.any()
-    with pytest.raises(ValueError):
-        contact_sheet([])
 
 
 def test_input_sizes_keep_the_shape_and_whole_strides() -> None:
@@ -221,7 +215,7 @@ def test_maps_of_different_grids_lie_in_one_array(tmp_path: Path) -> None:
 
 
 def test_pages_of_an_earlier_longer_run_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cenote.report.attend.PHOTOS_PER_SHEET", 2)
+    monkeypatch.setattr("cenote.report.sheet.ENTRIES_PER_SHEET", 2)
     for i in range(5):
         Image.new("RGB", (64, 64), "white").save(tmp_path / f"{i}.png")
     out = tmp_path / "out"

@@ -38,22 +38,22 @@ def test_what_is_outside_the_mask_goes_dark() -> None:
     mask = np.zeros((4, 4), bool)
     mask[1:3, 1:3] = True
     pixels = np.asarray(
-        draw_discovered(Image.new("RGB", (200, 100), (200, 200, 200)), [], [mask], side=400)
+        draw_discovered(Image.new("RGB", (200, 100), (200, 200, 200)), [], [mask])
     ).astype(int)
-    assert pixels.shape == (200, 400, 3)
+    assert pixels.shape == (160, 320, 3)
     bright = pixels[..., 0] > 150
-    assert np.array_equal(bright, enlarged(mask, (400, 200)))
-    assert bright[50:150, 100:300].all() and bright.sum() == 100 * 200
+    assert np.array_equal(bright, enlarged(mask, (320, 160)))
+    assert bright[40:120, 80:240].all() and bright.sum() == 80 * 160
 
 
 def test_found_boxes_are_amber_and_true_ones_blue() -> None:
     picture = draw_discovered(
-        Image.new("RGB", (200, 100)), [[50, 25, 150, 75]], [], [[10, 5, 190, 95]], side=400
+        Image.new("RGB", (200, 100)), [[50, 25, 150, 75]], [], [[10, 5, 190, 95]]
     )
     pixels = np.asarray(picture).astype(int)
     amber = (pixels[..., 0] > 200) & (pixels[..., 2] < 60)
     blue = (pixels[..., 2] > 200) & (pixels[..., 0] < 150)
-    for colour, (x0, y0, x1, y1) in ((amber, (100, 50, 300, 150)), (blue, (20, 10, 380, 190))):
+    for colour, (x0, y0, x1, y1) in ((amber, (80, 40, 240, 120)), (blue, (16, 8, 304, 152))):
         ys, xs = np.nonzero(colour)
         assert (
             np.abs(

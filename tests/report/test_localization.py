@@ -11,15 +11,12 @@ from PIL import Image
 
 from cenote.evaluate.wsol import LocalizationReport, localize
 from cenote.report.localization import (
-    PHOTOS_PER_SHEET,
-    TRUTH,
     Gallery,
     case_page,
-    draw_boxes,
     draw_curves,
 )
-from cenote.report.maps import BOX_COLOUR
-from cenote.report.sheet import MARGIN
+from cenote.report.maps import BOX_COLOUR, TRUTH, draw_boxes
+from cenote.report.sheet import ENTRIES_PER_SHEET, MARGIN
 from tests.synthetic import rectangles
 from tests.toy_models import localizer
 
@@ -104,7 +101,7 @@ def test_the_table_has_the_report_s_numbers(result: LocalizationReport) -> None:
 def test_the_gallery_turns_pages(tmp_path: Path) -> None:
     gallery = Gallery(tmp_path, "heading")
     photo, seen = Image.new("RGB", (60, 40), (90, 90, 90)), np.eye(8, dtype=np.float32)
-    for i in range(PHOTOS_PER_SHEET + 1):
+    for i in range(ENTRIES_PER_SHEET + 1):
         gallery.add(photo, f"p{i}", [(0, 0, 30, 20)], seen, f"p{i}.jpg")
     assert (tmp_path / "contact_sheet_1.jpg").exists() and not (
         tmp_path / "contact_sheet_2.jpg"
@@ -115,4 +112,4 @@ def test_the_gallery_turns_pages(tmp_path: Path) -> None:
         "contact_sheet_1.jpg",
         "contact_sheet_2.jpg",
     ]
-    assert len(list(tmp_path.glob("p*.jpg"))) == PHOTOS_PER_SHEET + 1
+    assert len(list(tmp_path.glob("p*.jpg"))) == ENTRIES_PER_SHEET + 1

@@ -69,13 +69,14 @@ def test_sheets_of_corruptions() -> None:
     rows = severity_sheet(corrupted, ["fog", "snow"], side=SIDE)
     for place, name in enumerate(("fog", "snow")):
         for severity in SEVERITIES:
-            shown = cell(rows, place, 1, (severity - 1) * (SIDE + GAP))
+            width = 5 * (SIDE + GAP) - GAP + MARGIN
+            shown = cell(rows, 0, 1, place * width + (severity - 1) * (SIDE + GAP))
             assert np.array_equal(shown, np.asarray(corrupt(image, name, severity, 1)))
     assert severity_sheet(corrupted, side=20).width > 15 * 20
 
 
 def lengths(figure: Any) -> list[float]:
-    return [bar.get_width() for bar in figure.axes[0].patches]
+    return [bar.get_width() for bar in figure.axes[0].containers[0]]
 
 
 def test_bars() -> None:
@@ -100,6 +101,8 @@ def test_bars() -> None:
         "clean": 70.0,
         "mean_accuracy": 40.0,
         "mce": None,
+        "images": 9,
+        "notes": [],
     }
     figure = draw_corruption_bars(whole)
     assert lengths(figure) == [40.0, 40.0]

@@ -10,14 +10,17 @@ from PIL import Image
 
 from cenote.data import Record, pack
 from cenote.pooling import list_pools
-from cenote.report.labels import place_label
+from cenote.report.plots import draw_scatter, place_label
 from cenote.report.tournament import (
+    TILE,
     CandidateResult,
     TournamentReport,
+    accuracy_plot,
+    draw_pictures,
     tournament_columns,
     tournament_table,
+    write_tournament,
 )
-from cenote.report.tournament_figures import TILE, draw_pictures, draw_plot, write_tournament
 
 
 class Grey:
@@ -141,7 +144,7 @@ def _text_box(annotation: Any, renderer: Any) -> Any:
 
 @pytest.mark.parametrize("count", [2, 12, 33])
 def test_no_two_names_of_the_plot_overlap(count: int) -> None:
-    figure = draw_plot(report(count))
+    figure = draw_scatter(accuracy_plot(report(count)))
     boxes = annotations(figure)
     assert [name for name, _ in boxes] and len(boxes) == count
     for i, (one, a) in enumerate(boxes):
@@ -156,7 +159,7 @@ def test_the_gamma_plot_is_over_gamma() -> None:
     found = report(4, kind="gamma")
     for row, gamma in zip(found.standings, (2.0, 1.25, 1.0), strict=False):
         row.options = {"gamma": gamma}
-    axes = draw_plot(found).axes[0]
+    axes = draw_scatter(accuracy_plot(found)).axes[0]
     assert "γ" in axes.get_xlabel() and axes.get_xscale() == "linear"
     assert axes.get_xlim()[0] < 1 < 2 < axes.get_xlim()[1]
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from cenote.report.html import (
+from cenote.report.blocks import (
     Bar,
     Bars,
     Boxes,

@@ -11,21 +11,19 @@ import pytest
 from PIL import Image
 
 import cenote.report
-from cenote.report.html import (
+from cenote.report.blocks import (
     Bar,
     Bars,
     Boxes,
     Page,
     PhotoWithBoxes,
-    Point,
     Table,
+    TableColumn,
+    map_values,
     picture_of,
-    render,
+    shrink_map,
 )
-from cenote.report.html.blocks import TableColumn
-from cenote.report.html.pictures import brightest, map_values, shrink_map, veil_of
-from cenote.report.html.render import sort_key
-from cenote.report.html.scatter import LEFT, WIDTH, Axis, place_names, short_number
+from cenote.report.html import brightest, render, sort_key, veil_of
 from tests.report.html.pages import Parsed, hill, photo
 
 
@@ -61,49 +59,6 @@ def test_a_table_says_all_it_was_given() -> None:
         "row",
     ]
     assert [one.get("data-sort") for one in parsed.all("td")] == ["1.0", None, "2.5"]
-
-
-POSITIVE = [[3.0, 97.0], [50.0], [0.1, 0.2, 0.35], [1e6, 1.2e6]]
-
-
-@pytest.mark.parametrize(
-    ("values", "log"),
-    [([-4.0, 4.0], False), *((values, log) for values in POSITIVE for log in (False, True))],
-)
-def test_ticks_of_an_axis(values: list[float], log: bool) -> None:
-    axis = Axis.around(values, 100, 900, log)
-    ticks = axis.ticks()
-    assert 2 <= len(ticks) <= 10 and all(axis.low <= tick <= axis.high for tick in ticks)
-    places = [axis(tick) for tick in ticks]
-    assert places == sorted(places) and all(100 < axis(value) < 900 for value in values)
-    assert len({short_number(tick) for tick in ticks}) == len(ticks)
-
-
-def test_short_numbers() -> None:
-    assert [short_number(x) for x in (950, 20_000, 1.5e6, 0.25, 50)] == [
-        "950",
-        "20k",
-        "1.5M",
-        "0.25",
-        "50",
-    ]
-
-
-@pytest.mark.parametrize("count", [1, 9, 35])
-def test_names_of_a_plot_never_touch(count: int) -> None:
-    draw = np.random.default_rng(0)
-    points = [Point(f"pool {i}", float(10 ** draw.uniform(4, 6.5)), float(draw.normal(70, 2)), 1.0, "", i < 3)
-              for i in range(count)]  # fmt: skip
-    height = 420 + 9 * max(0, count - 12)
-    across, up = (
-        Axis.around([p.x for p in points], LEFT, WIDTH - 24, True),
-        Axis.around([p.y for p in points], height - 54, 18),
-    )
-    spots = place_names(points, across, up)
-    for i, a in enumerate(spots):
-        assert a[0] >= LEFT and a[2] <= WIDTH
-        for b in spots[i + 1 :]:
-            assert min(a[2], b[2]) <= max(a[0], b[0]) or min(a[3], b[3]) <= max(a[1], b[1])
 
 
 def test_a_veil_is_clear_where_the_map_is_one() -> None:

@@ -14,7 +14,8 @@ from safetensors.torch import save_file
 from cenote.cli import main
 from cenote.metrics.boxes import box_iou
 from cenote.models import save_model
-from cenote.report.html import Bars, Boxes, Maps, Page, Panels, Scatter, Table, read_page
+from cenote.report.blocks import Bars, Boxes, Maps, Page, Panels, Scatter, Table
+from cenote.report.html import read_page
 from tests.cli.test_discover import ball
 from tests.cli.test_evaluate import write_images
 from tests.report.html.pages import Parsed

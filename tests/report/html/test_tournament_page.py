@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from cenote.data import BadImage
-from cenote.report.html import Bars, Maps, Page, Scatter, Table, read_page, render, write_page
-from cenote.report.html.tournament import MAX_MAPS, tournament_page
-from cenote.report.tournament import TournamentReport
+from cenote.report.blocks import Bars, Maps, Page, Scatter, Table
+from cenote.report.html import read_page, render, write_page
+from cenote.report.tournament import MAX_MAPS, TournamentReport, tournament_page
 from tests.report.html.pages import HOSTILE, Parsed
 from tests.report.test_tournament import Grey, failed, photos, report
 
@@ -96,6 +96,7 @@ def test_without_boxes_and_over_gamma(photos: Any) -> None:
         2.0,
         1.25,
         1.0,
+        None,
     ]
 
 

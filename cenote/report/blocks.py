@@ -1,19 +1,26 @@
-"""A page of a report and its blocks: frozen dataclasses of plain values, written as JSON."""
+"""A page of a report, its blocks and their pictures: plain values, written as JSON."""
 
 from __future__ import annotations
 
 import platform
+from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
-from typing import Annotated, Literal
+from io import BytesIO
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
+import numpy as np
+from PIL import Image
 from pydantic import Field
 
-from ... import __version__
-from ..table import CellValue, Column, Row
+from .. import __version__
+from .sheet import fit
+from .table import CellValue, Column, Row
 
 RelativeBox = tuple[float, float, float, float]  # x0, y0, x1, y1 as shares of width and height
+MapRows = tuple[tuple[float, ...], ...]  # from the top, 0 to 1
+MAX_CELLS = 28  # of a map, in each direction
 
 
 @dataclass(frozen=True)
@@ -58,7 +65,7 @@ def declared_table(
 @dataclass(frozen=True)
 class Point:
     name: str
-    x: float
+    x: float | None  # without x it is a horizontal line
     y: float
     deviation: float = 0.0  # of y, drawn to both sides
     group: str = ""
@@ -73,13 +80,14 @@ class Scatter:
     points: tuple[Point, ...]
     log_x: bool = True
     notes: tuple[str, ...] = ()
+    band: float = 0.0  # differences to the best y that are noise
     kind: Literal["scatter"] = "scatter"
 
 
 @dataclass(frozen=True)
 class MapTile:
     name: str
-    values: tuple[tuple[float, ...], ...]  # rows from the top, 0 to 1; empty without a map
+    values: MapRows  # empty without a map
     note: str = ""
 
 
@@ -177,16 +185,13 @@ Block = Annotated[
 
 def made_with() -> dict[str, str]:
     """Return the versions and the machine behind a number."""
+    import timm
     import torch
 
-    try:
-        timm = version("timm")
-    except PackageNotFoundError:  # a checkout on the path
-        timm = "unknown"
     return {
         "cenote": __version__,
         "torch": torch.__version__,
-        "timm": timm,
+        "timm": timm.__version__,
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
         "threads": str(torch.get_num_threads()),
@@ -201,3 +206,60 @@ class Page:
     command: str = ""  # reproduces the page
     seconds: float | None = None
     made_with: dict[str, str] = field(default_factory=made_with)
+
+
+def picture_of(image: Image.Image, side: int = 320) -> str:
+    """Return a JPEG data URI; the longer side has at most `side` pixels."""
+    small = image.convert("RGB")
+    if max(small.size) > side:
+        small = fit(small, side)
+    return data_uri(small, "jpeg", quality=82, optimize=True, progressive=False)
+
+
+def data_uri(image: Image.Image, format: str, **options: object) -> str:
+    buffer = BytesIO()
+    image.save(buffer, format, **options)
+    return f"data:image/{format};base64,{b64encode(buffer.getvalue()).decode()}"
+
+
+def picture_blocks(path: Path, title: str, alt: str) -> list[Block]:
+    """Return a block with a picture that is written already, nothing if it is not there."""
+    try:
+        with Image.open(path) as sheet:
+            return [Picture(title, picture_of(sheet, 1200), alt)]
+    except OSError:
+        return []
+
+
+def boxed_photo(
+    photo: Image.Image, boxes: Any, caption: str, truth: Any = (), iou: float | None = None
+) -> PhotoWithBoxes:
+    """Return a photograph for the page; boxes are in its pixels."""
+
+    def relative(pixel_boxes: Any) -> tuple[Any, ...]:
+        shares = np.asarray(pixel_boxes, np.float64).reshape(-1, 4) / [*photo.size, *photo.size]
+        return tuple(tuple(box) for box in shares.round(4).tolist())
+
+    return PhotoWithBoxes(picture_of(photo), relative(truth), relative(boxes), caption, iou)
+
+
+def map_values(a: Any) -> MapRows:
+    """Scale a map of any range to rows of 0 to 1.
+
+    Negative values of a class activation map count against the class and become 0; a map without
+    them starts at its minimum. A constant map gives no rows.
+    """
+    a = np.nan_to_num(np.asarray(a, np.float32), posinf=0, neginf=0)
+    a = np.clip(a, 0, None) if a.min() < 0 < a.max() else a - a.min()
+    # A single spike, as some transformers have, must not leave everything else dark.
+    peak = max(float(np.quantile(a, 0.99)), float(a.max()) / 3)
+    return shrink_map(np.clip(a / peak, 0, 1)) if peak > 0 else ()
+
+
+def shrink_map(a: Any) -> MapRows:
+    """Average a map with values from 0 to 1 to at most 28 cells wide and high."""
+    a = np.asarray(a, np.float32)
+    rows, columns = (min(MAX_CELLS, n) for n in a.shape)
+    if (rows, columns) != a.shape:
+        a = np.asarray(Image.fromarray(a).resize((columns, rows), Image.Resampling.BOX))
+    return tuple(tuple(round(float(v), 3) for v in row) for row in a)
