@@ -22,8 +22,7 @@ from cenote.backbones import create_backbone
 from cenote.data.loading import load
 from cenote.data.synthetic import world
 from cenote.models.frozen import FrozenBackbone
-from cenote.predict.feature_batches import FeatureBatches
-from cenote.predict.feature_cache import FeatureCache, cached_features
+from cenote.predict.feature_cache import FeatureBatches, FeatureCache, cached_features
 from cenote.train.config import PROBE
 from cenote.train.state import TrainState
 

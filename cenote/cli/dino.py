@@ -57,15 +57,17 @@ def summary(
 ) -> str:
     """Evaluate the saved model with a linear probe where images have classes."""
     from cenote.data.splits import split
-    from cenote.evaluate.linear import linear_probe
+    from cenote.evaluate.probes import linear_probe
     from cenote.models import load
+    from cenote.predict.embedding import Loading
     from cenote.train.self_supervised import unlabelled_splits
 
     train, val = unlabelled_splits(dataset)
     if val is None:
         return f"{report.images} images, none with a class to evaluate"
     splits = split(train, quiet=True)  # held-out training images select the weight decay
-    probe = linear_probe(load(out), splits.train, splits.val, val, settings.batch, settings.workers)
+    loading = Loading(settings.batch, settings.workers)
+    probe = linear_probe(load(out), splits.train, splits.val, val, loading)
     return (
         f"{len(val)} images: 10 nearest neighbours {report.knn:.2f} "
         f"({report.knn_untrained:.2f} untrained), linear probe {probe.linear:.2f}"

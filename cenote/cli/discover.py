@@ -86,6 +86,7 @@ def run(
     from cenote.evaluate.discover import discover
     from cenote.evaluate.run import save_picture
     from cenote.predict.discovery import METHODS
+    from cenote.predict.embedding import Loading
     from cenote.predict.open_model import open_model
     from cenote.report.discovery import discover_command_page
     from cenote.report.html import write_page
@@ -111,8 +112,7 @@ def run(
             dataset,
             methods,
             hard=not skip_hard,
-            workers=workers,
-            progress=bar.update,
+            loading=Loading(workers=workers, progress=bar.update),
             on_result=writer.add,
             progress_file=out / ".sightings.jsonl",
             size=size,

@@ -57,7 +57,7 @@ def run(
     from cenote.evaluate.run import run_protocols
     from cenote.evaluate.splits import evaluation_splits, log_fold
     from cenote.models import load
-    from cenote.predict.device import default_device
+    from cenote.predict.distributed import default_device
 
     names = parse_names(on, PROTOCOLS, "protocol")
     check_output_folder(out)

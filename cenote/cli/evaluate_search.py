@@ -82,7 +82,7 @@ def run(
     from cenote.data import open_dataset
     from cenote.models.image_text import create_image_text
     from cenote.options import check_number
-    from cenote.predict.device import default_device
+    from cenote.predict.distributed import default_device
     from cenote.report.composed import table_markdown, table_text
     from cenote.search.evaluation import TaskEvaluator, dataset_vectors
     from cenote.search.methods import check_model, find_method, parse_method

@@ -67,7 +67,7 @@ def run(
         workers: processes that read images.
     """
     from cenote.models import load
-    from cenote.predict.device import default_device
+    from cenote.predict.distributed import default_device
     from cenote.predict.maps import MapPredictor
     from cenote.predict.thresholds import threshold_for
 
@@ -109,7 +109,7 @@ def _calibrate(model: PooledModel, folder: Path, data: str, options: dict[str, A
     from cenote.data import open_dataset
     from cenote.evaluate.splits import splits_of_run
     from cenote.evaluate.wsol import localize
-    from cenote.predict.thresholds import FILE
+    from cenote.predict.embedding import Loading
 
     dataset = open_dataset(data)
     name, images = "all", dataset
@@ -121,18 +121,12 @@ def _calibrate(model: PooledModel, folder: Path, data: str, options: dict[str, A
     with tqdm(
         total=len(images), unit="image", desc="calibrating", disable=None, leave=False
     ) as bar:
-        report = localize(model, images, cases=0, resamples=0, progress=bar.update, **options)
+        loading = Loading(options.pop("batch"), options.pop("workers"), bar.update)
+        report = localize(model, images, cases=0, resamples=0, loading=loading, **options)
     for message in report.unreadable:
         print_message(f"left out: {message}")
     calibration = report.calibration(dataset.name, name)
-    try:
-        calibration.save(folder)
-    except OSError as error:  # a shared model may be read-only; the photographs can still be done
-        reason = f"{folder / FILE}: {error.strerror or error}"
-        print_message(
-            f"the threshold was not stored ({reason}): "
-            f"--threshold {calibration.threshold:.2f} uses it again"
-        )
+    calibration.save(folder)
     return calibration.as_threshold()
 
 

@@ -19,21 +19,18 @@ from ..data.backgrounds import VARIANTS, with_background
 from ..metrics.intervals import bootstrap_interval
 from ..metrics.robustness import background_gap
 from ..models import PooledModel
-from ..predict.batches import Progress
+from ..predict.embedding import Loading
 from ..predict.progress_file import FinishedPasses
 from ..report.blocks import Block
 from ..report.robustness import VARIANT_NAMES, background_blocks, draw_variant_bars, variant_sheet
 from .per_image_correct import (
     CORRECT,
-    REASONS,
     Classifier,
     PerImageCorrect,
-    best_of_all,
     check_variants,
     classes_of,
-    model_indices,
+    known_images,
     readable_in_all,
-    select_known,
 )
 from .protocol import (
     Evaluation,
@@ -86,13 +83,8 @@ class BackgroundReport(Report):
         if isinstance(self.images, int):
             images = count_images(self.images)
             lines.append(f"accuracy in percent on the same {images} in every variant")
-        if self.dropped:
-            images = count_images(self.dropped)
-            lines.append(f"left out: {images} of which some variant cannot be made")
-        for reason, count in (self.left_out or {}).items():
-            if count:
-                lines.append(f"left out: {count_images(count)} {REASONS[reason]}")
-        return "\n".join([*lines, *left_out(self.unreadable, MAX_MESSAGES)])
+        counts = {"dropped": self.dropped, **(self.left_out or {})}
+        return "\n".join([*lines, *left_out(self.unreadable, MAX_MESSAGES, **counts)])
 
     def figures(self) -> list[Figure]:
         unit = "points, Mixed-Same − Mixed-Rand"
@@ -109,13 +101,12 @@ class Background(Protocol[BackgroundReport]):
     resumable = True
 
     def run(self, evaluation: Evaluation) -> BackgroundReport:
-        test = evaluation.test
+        model, test = evaluation.model, evaluation.test
         published = is_imagenet_9(test)
         passes = 1 if published else len(VARIANTS)
-        with evaluation.loading("background", len(test) * passes) as options:
-            finished = evaluation.finished_passes("background", masks=not published)
-            options |= {"seed": evaluation.seed, "finished": finished}
-            return background(evaluation.model, test, **options)
+        finished = evaluation.finished_passes("background", masks=not published)
+        with evaluation.loading("background", len(test) * passes) as loading:
+            return background(model, test, seed=evaluation.seed, loading=loading, finished=finished)
 
     def pictures(self, evaluation: Evaluation, report: BackgroundReport) -> Iterable[Picture]:
         test, values = evaluation.test, vars(report)
@@ -136,9 +127,7 @@ def background(
     dataset: Dataset,
     variants: Sequence[str] = VARIANTS,
     seed: int = 0,
-    batch: int = 64,
-    workers: int = 0,
-    progress: Progress | None = None,
+    loading: Loading = Loading(),
     finished: FinishedPasses | None = None,
 ) -> BackgroundReport:
     """Compute the accuracy on each variant, and the gap mixed_same - mixed_rand with its interval.
@@ -147,14 +136,6 @@ def background(
     the variants are made on the fly and evaluated on the same images: an image that fails in one
     variant is not used in any.
     """
-    if not variants:
-        raise ValueError(f"at least one background variant: {', '.join(VARIANTS)}")
-    for variant in variants:
-        if variant not in VARIANTS:
-            raise ValueError(f"no background variant '{variant}': {', '.join(VARIANTS)}")
-    check = partial(
-        check_variants, batch=batch, workers=workers, progress=progress, finished=finished
-    )
     if is_imagenet_9(dataset):
         domains = dataset.domains
         published = {
@@ -162,7 +143,8 @@ def background(
             for v in variants
             if v in domains.names
         }
-        passes = check(model, published, coarse_classifier(model, dataset))
+        classifier = coarse_classifier(model, dataset)
+        passes = check_variants(model, published, classifier, loading, finished)
         accuracy = {variant: result.accuracy() for variant, result in passes.items()}
         return BackgroundReport(
             accuracy=accuracy,
@@ -172,16 +154,13 @@ def background(
             unreadable=[message for result in passes.values() for message in result.bad],
             same_images=False,  # a published mixed image does not name its original
         )
-    indices = model_indices(model, dataset)
-    usable, counts = select_known(dataset, indices)
-    masked = with_background(usable, variants[0], seed)  # raises if no image has a mask
-    counts["no_mask"] = len(usable) - len(masked)
-    if progress:
-        progress((len(dataset) - len(masked)) * len(variants))
-    variant_sets = {
-        variant: partial(with_background, usable, variant, seed) for variant in variants
+    known = known_images(model, dataset)
+    masked = with_background(known.images, variants[0], seed)  # raises if no image has a mask
+    loading.advance((len(dataset) - len(masked)) * len(variants))
+    changed = {
+        variant: partial(with_background, known.images, variant, seed) for variant in variants
     }
-    passes = check(model, variant_sets, best_of_all(indices, classes_of(model)))
+    passes = check_variants(model, changed, known.classifier, loading, finished)
     readable = readable_in_all(passes)
     messages = _messages(passes)
     if not readable.any():
@@ -195,7 +174,7 @@ def background(
         unreadable=messages,
         same_images=True,
         dropped=int((~readable).sum()),
-        left_out=counts,
+        left_out={**known.left_out, "no_mask": len(known.images) - len(masked)},
         seed=seed,
     )
 
@@ -225,15 +204,14 @@ def _gap_interval(
 def is_imagenet_9(dataset: Dataset) -> bool:
     """Return whether the domains of a data set are the published variants."""
     domains = dataset.domains
-    if not domains.names or not set(domains.names) <= set(VARIANTS):
-        return False
-    return bool((domains.codes >= 0).all())
+    are_variants = bool(domains.names) and set(domains.names) <= set(VARIANTS)
+    return are_variants and bool((domains.codes >= 0).all())
 
 
 def coarse_classifier(model: PooledModel, dataset: Dataset) -> Classifier:
     """Return the classifier of a model of nine classes, or of ImageNet's 1000 by a mapping."""
     if classes_of(model) != 1000:
-        return best_of_all(model_indices(model, dataset), classes_of(model))
+        return known_images(model, dataset).classifier
     coarse = torch.from_numpy(read_mapping(dataset.root / MAPPING_FILE))
     return lambda logits: coarse[logits.argmax(1)]
 

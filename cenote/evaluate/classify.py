@@ -9,8 +9,7 @@ from torch import Tensor
 
 from ..data import Dataset
 from ..models import PooledModel
-from ..predict.batches import Progress
-from ..predict.embedding import predict_logits
+from ..predict.embedding import Loading, predict_logits
 from .protocol import Evaluation, Figure, Protocol, Report, count_images, left_out, register
 
 
@@ -25,10 +24,7 @@ class ClassificationReport(Report):
     unreadable: list[str]
 
     def table(self, split: str) -> str:
-        lines = left_out(self.unreadable)
-        if self.unknown_class:
-            images = count_images(self.unknown_class)
-            lines.append(f"left out: {images} of classes that the model does not know")
+        lines = left_out(self.unreadable, unknown_class=self.unknown_class)
         images = f"{count_images(self.images)} of {split}"
         lines.append(f"{images}: top-1 {self.accuracy:.2f}, top-5 {self.top5:.2f}")
         return "\n".join(lines)
@@ -44,22 +40,18 @@ class ClassificationReport(Report):
 @register("classify")
 class Classify(Protocol[ClassificationReport]):
     def run(self, evaluation: Evaluation) -> ClassificationReport:
-        with evaluation.loading("classify", len(evaluation.test)) as options:
-            return classify(evaluation.model, evaluation.test, **options)
+        with evaluation.loading("classify", len(evaluation.test)) as loading:
+            return classify(evaluation.model, evaluation.test, loading)
 
 
 def classify(
-    model: PooledModel,
-    dataset: Dataset,
-    batch: int = 64,
-    workers: int = 0,
-    progress: Progress | None = None,
+    model: PooledModel, dataset: Dataset, loading: Loading = Loading()
 ) -> ClassificationReport:
     """Compute top-1 and top-5 accuracy."""
     if model.head is None:
         raise ValueError("a model without a head predicts no classes: evaluate it with knn")
     labelled = dataset.select(dataset.labels >= 0)
-    outputs = predict_logits(model, labelled, batch, workers, progress)
+    outputs = predict_logits(model, labelled, loading)
     labels = class_indices(model, dataset)[outputs.labels(labelled)]
     has_class = labels >= 0
     logits, labels = outputs.vectors[has_class], labels[has_class]

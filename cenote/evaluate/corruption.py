@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -17,25 +17,12 @@ from ..data.corruptions import CORRUPTIONS, SEVERITIES, with_corruption
 from ..data.corruptions.registry import find_corruption
 from ..metrics.robustness import ALEXNET_ERRORS, corruption_error
 from ..models import PooledModel
-from ..predict.batches import Progress
+from ..predict.embedding import Loading
 from ..predict.progress_file import FinishedPasses
+from ..report import robustness
 from ..report.blocks import Block
-from ..report.robustness import (
-    corruption_blocks,
-    corruption_sheet,
-    corruption_title,
-    draw_corruption_bars,
-    severity_sheet,
-)
-from .per_image_correct import (
-    REASONS,
-    best_of_all,
-    check_variants,
-    classes_of,
-    model_indices,
-    readable_in_all,
-    select_known,
-)
+from ..report.robustness import corruption_title
+from .per_image_correct import check_variants, known_images, readable_in_all
 from .protocol import (
     Evaluation,
     Figure,
@@ -90,10 +77,7 @@ class CorruptionReport(Report):
                 line += f", relative mCE {self.relative_mce:.1f}"
             lines.append(line)
         lines += [f"note: {note}" for note in self.notes]
-        for reason, count in self.left_out.items():
-            if count:
-                lines.append(f"left out: {count_images(count)} {REASONS[reason]}")
-        return "\n".join([*lines, *left_out(self.unreadable, MAX_MESSAGES)])
+        return "\n".join([*lines, *left_out(self.unreadable, MAX_MESSAGES, **self.left_out)])
 
     def figures(self) -> list[Figure]:
         return [
@@ -108,32 +92,30 @@ class Corruption(Protocol[CorruptionReport]):
     resumable = True
 
     def run(self, evaluation: Evaluation) -> CorruptionReport:
-        test = evaluation.test
+        model, test = evaluation.model, evaluation.test
         passes = 1 if is_imagenet_c(test) else len(CORRUPTIONS) * len(SEVERITIES) + 1
-        with evaluation.loading("corruption", len(test) * passes) as options:
-            finished = evaluation.finished_passes("corruption")
-            options |= {"seed": evaluation.seed, "finished": finished}
-            return corruption(evaluation.model, test, **options)
+        finished = evaluation.finished_passes("corruption")
+        with evaluation.loading("corruption", len(test) * passes) as loading:
+            return corruption(model, test, seed=evaluation.seed, loading=loading, finished=finished)
 
     def pictures(self, evaluation: Evaluation, report: CorruptionReport) -> Iterable[Picture]:
-        test = evaluation.test
-        yield "corruption.png", lambda: draw_corruption_bars(vars(report), evaluation.title)
-        if is_imagenet_c(test):
-            return
+        test, bars = evaluation.test, robustness.draw_corruption_bars
+        yield "corruption.png", lambda: bars(vars(report), evaluation.title)
         position = first_readable(test, range(len(test)))
-        if position is None:
+        if is_imagenet_c(test) or position is None:
             return
 
         def corrupted(name: str, severity: int) -> Image.Image:
             dataset = corrupt_for(evaluation.model, test, evaluation.seed, name, severity)
             return dataset.image(position)
 
-        yield "corruptions.jpg", lambda: corruption_sheet(test.image(position), corrupted, 3)
-        yield "severities.jpg", lambda: severity_sheet(corrupted)
+        sheet = partial(robustness.corruption_sheet, severity=3)
+        yield "corruptions.jpg", lambda: sheet(test.image(position), corrupted)
+        yield "severities.jpg", lambda: robustness.severity_sheet(corrupted)
 
     def blocks(self, evaluation: Evaluation, report: CorruptionReport) -> list[Block]:
         assert evaluation.out is not None
-        return corruption_blocks(vars(report), evaluation.out / "corruptions.jpg")
+        return robustness.corruption_blocks(vars(report), evaluation.out / "corruptions.jpg")
 
 
 def corruption(
@@ -142,53 +124,34 @@ def corruption(
     corruptions: Sequence[str] | None = None,
     severities: Sequence[int] = SEVERITIES,
     seed: int = 0,
-    clean: Dataset | None = None,
-    batch: int = 64,
-    workers: int = 0,
-    progress: Progress | None = None,
+    loading: Loading = Loading(),
     finished: FinishedPasses | None = None,
 ) -> CorruptionReport:
     """Compute the accuracy by corruption and severity, their mean, and mCE if all are evaluated.
 
     Images are resized to the model's size, then corrupted, then cropped; ImageNet-C was cropped
-    first. Of ImageNet-C the corrupted files are read, by default all corruptions that exist; its
-    `clean` images are another data set.
+    first. Of ImageNet-C the corrupted files are read, by default all corruptions that exist.
     """
     published = is_imagenet_c(dataset)
     if corruptions is None:
         present = set(dataset.domains.names) if published else set(CORRUPTIONS)
         corruptions = [name for name in CORRUPTIONS if name in present]
-    if not corruptions or not severities:
-        raise ValueError("at least one corruption and one severity are needed")
-    for name, severity in product(corruptions, severities):
+    pairs = list(product(corruptions, severities))
+    for name, severity in pairs:
         find_corruption(name, severity)
-    check = partial(
-        check_variants, batch=batch, workers=workers, progress=progress, finished=finished
-    )
-    indices, classes = model_indices(model, dataset), classes_of(model)
-    usable, counts = select_known(dataset, indices)
-    corrupt = partial(_read_corrupted, usable)
-    if not published:
-        corrupt = partial(corrupt_for, model, usable, seed)
-    variants: dict[str, Callable[[], Dataset]] = {
-        f"{name}/{severity}": partial(corrupt, name, severity)
-        for name, severity in product(corruptions, severities)
-    }
-    readable = None
+    known = known_images(model, dataset)
+    corrupt = partial(corrupt_for, model, known.images, seed)
+    variants: dict[str, Any] = {CLEAN: lambda: known.images}
     if published:
-        passes = check(model, variants, best_of_all(indices, classes))
-        images = max(result.readable() for result in passes.values())
-        if clean is not None:
-            clean_indices = model_indices(model, clean)
-            usable_clean, _ = select_known(clean, clean_indices)
-            classifier = best_of_all(clean_indices, classes)
-            passes |= check(model, {CLEAN: lambda: usable_clean}, classifier)
-    else:
-        if progress:
-            progress((len(dataset) - len(usable)) * (len(variants) + 1))
-        passes = check(model, {CLEAN: lambda: usable, **variants}, best_of_all(indices, classes))
+        corrupt, variants = partial(_read_corrupted, known.images), {}
+    variants |= {f"{name}/{severity}": partial(corrupt, name, severity) for name, severity in pairs}
+    if not published:
+        loading.advance((len(dataset) - len(known.images)) * len(variants))
+    passes = check_variants(model, variants, known.classifier, loading, finished)
+    readable, clean, images = None, None, max(result.readable() for result in passes.values())
+    if not published:
         readable = readable_in_all(passes)
-        images = int(readable.sum())
+        clean, images = passes[CLEAN].accuracy(readable), int(readable.sum())
         if not images:
             raise ValueError(f"no image of {dataset.name} could be read: {passes[CLEAN].bad[0]}")
     accuracy = {
@@ -196,15 +159,14 @@ def corruption(
         for name in corruptions
     }
     means = {name: float(np.mean(list(shares.values()))) for name, shares in accuracy.items()}
-    clean_accuracy = passes[CLEAN].accuracy(readable) if CLEAN in passes else None
     return CorruptionReport(
-        clean=clean_accuracy,
+        clean=clean,
         accuracy=accuracy,
         by_corruption=means,
         mean_accuracy=float(np.mean(list(means.values()))),
-        **_corruption_errors(accuracy, clean_accuracy, published),
+        **_corruption_errors(accuracy, clean, published),
         images=images,
-        left_out=counts,
+        left_out=known.left_out,
         unreadable=sorted({message for result in passes.values() for message in result.bad}),
         seed=None if published else seed,
     )
@@ -215,12 +177,8 @@ def _corruption_errors(
 ) -> dict[str, Any]:
     """Return mCE and relative mCE in percent, and notes; further corruptions do not count."""
     mce = relative_mce = None
-    all_severities = {str(severity) for severity in SEVERITIES}
-    complete = set(accuracy) >= set(ALEXNET_ERRORS) and all(
-        set(accuracy[name]) == all_severities for name in ALEXNET_ERRORS
-    )
-    notes = [] if complete else [INCOMPLETE]
-    if complete:
+    notes = []
+    if all(len(accuracy.get(name, ())) == len(SEVERITIES) for name in ALEXNET_ERRORS):
         errors = {n: [1 - share / 100 for share in accuracy[n].values()] for n in ALEXNET_ERRORS}
         score = corruption_error(errors, None if clean is None else 1 - clean / 100)
         mce = 100 * score.mce
@@ -228,6 +186,8 @@ def _corruption_errors(
             relative_mce = 100 * score.relative_mce
         if not published:
             notes.append(OTHER_DATA)
+    else:
+        notes.append(INCOMPLETE)
     if not published and "frost" in accuracy:
         notes.append(OWN_FROST)
     return {"mce": mce, "relative_mce": relative_mce, "notes": notes}
@@ -238,14 +198,9 @@ def corrupt_for(
 ) -> Dataset:
     """Corrupt a data set at the size that the model sees."""
     preprocessing = model.backbone.preprocessing
-    return with_corruption(
-        dataset,
-        name,
-        severity,
-        seed,
-        short=math.floor(preprocessing.size / preprocessing.crop),
-        interpolation=preprocessing.interpolation,
-    )
+    short = math.floor(preprocessing.size / preprocessing.crop)
+    interpolation = preprocessing.interpolation
+    return with_corruption(dataset, name, severity, seed, short=short, interpolation=interpolation)
 
 
 def _read_corrupted(dataset: Dataset, name: str, severity: int) -> Dataset:
@@ -264,6 +219,5 @@ def _read_corrupted(dataset: Dataset, name: str, severity: int) -> Dataset:
 
 def is_imagenet_c(dataset: Dataset) -> bool:
     """Return whether the domains of a data set are corruptions, with their severity."""
-    if "severity" not in dataset.table.attributes:
-        return False
-    return bool(set(dataset.domains.names) & set(CORRUPTIONS))
+    has_severity = "severity" in dataset.table.attributes
+    return has_severity and bool(set(dataset.domains.names) & set(CORRUPTIONS))

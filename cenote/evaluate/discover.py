@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import heapq
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from torch import nn
@@ -18,21 +17,13 @@ from ..data.ground_truth import visible
 from ..data.loading import UnreadableImage
 from ..metrics import CorLoc, bootstrap_interval, box_iou
 from ..metrics.arrays import Array
-from ..predict.batches import Progress
 from ..predict.discovery import METHODS, DiscoveredObjects, DiscoveryResult, discover_objects
-from ..predict.discovery.run import mask_rows
-from ..report.blocks import Block
+from ..predict.embedding import Loading
 from ..report.discovery import BASELINE, discovery_blocks, discovery_page, method_title
-from .protocol import (
-    Evaluation,
-    Figure,
-    Picture,
-    Protocol,
-    Report,
-    count_images,
-    register,
-)
+from ..report.blocks import Block
+from .protocol import Evaluation, Figure, Picture, Protocol, Report, count_images, register
 
+DELTA = 0.5  # the IoU from which a box is right
 CASES = 6  # images to show of the best and of the worst
 
 
@@ -111,10 +102,9 @@ class Discover(Protocol[DiscoveryReport]):
         progress_file = None
         if evaluation.out is not None:
             progress_file = evaluation.out / ".sightings.jsonl"
-        with evaluation.loading("discover", len(evaluation.test)) as options:
-            del options["batch"]  # images have different sizes
-            options["progress_file"] = progress_file
-            return discover(evaluation.model, evaluation.test, list(METHODS), **options)
+        model, test, methods = evaluation.model, evaluation.test, list(METHODS)
+        with evaluation.loading("discover", len(test)) as loading:
+            return discover(model, test, methods, loading=loading, progress_file=progress_file)
 
     def pictures(self, evaluation: Evaluation, report: DiscoveryReport) -> Iterable[Picture]:
         return report.pictures(evaluation.test)
@@ -126,10 +116,7 @@ class Discover(Protocol[DiscoveryReport]):
 def true_boxes(
     boxes: Sequence[Box], size: tuple[int, int], hard: bool = True, name: str = "the image"
 ) -> Array:
-    """Return (k, 4) of any class, without crowds, and without hard ones unless `hard`.
-
-    Hard ones are difficult or truncated.
-    """
+    """Return (k, 4) of any class but crowds; `hard` includes difficult and truncated objects."""
     used = [b for b in boxes if not b.crowd and (hard or not (b.difficult or b.truncated))]
     return visible(used, size, name)
 
@@ -139,9 +126,7 @@ def discover(
     dataset: Dataset,
     methods: Sequence[str] = ("tokencut",),
     hard: bool = True,
-    delta: float = 0.5,
-    workers: int = 0,
-    progress: Progress | None = None,
+    loading: Loading = Loading(),
     on_result: Callable[[DiscoveryResult], None] | None = None,
     progress_file: Path | None = None,
     **options: Any,
@@ -153,13 +138,12 @@ def discover(
     source, head, centre. With a progress file a killed run resumes.
     """
     extractor, results = discover_objects(
-        model, dataset, methods, workers, progress_file, **options
+        model, dataset, methods, loading.workers, progress_file, **options
     )
-    scores = {method: _RunningScore(delta) for method in (*methods, BASELINE)}
+    scores = {method: _RunningScore() for method in (*methods, BASELINE)}
     images, wrong, bad = 0, 0, list[str]()
     for result in results:
-        if progress:
-            progress(1)
+        loading.advance(1)
         if isinstance(result, UnreadableImage):
             bad.append(result.message)
             continue
@@ -187,66 +171,41 @@ def discover(
         images=counted,
         without_box=images - counted - wrong,
         unreadable=bad,
-        delta=delta,
+        delta=DELTA,
         keys=extractor.key_source,
         attention=extractor.map_kind,
     )
 
 
-def centred_box(size: tuple[int, int], area: float = 0.5) -> DiscoveredObjects:
-    """Return the baseline: photographers place the object in the middle."""
+def centred_box(size: tuple[int, int]) -> DiscoveredObjects:
+    """Return the baseline, half of the area: photographers place the object in the middle."""
     half = np.array([*size, *size]) / 2
-    return DiscoveredObjects((half + np.sqrt(area) * half * [-1, -1, 1, 1])[None], [])
-
-
-class _Candidate(NamedTuple):
-    """An image that may be shown; the smallest is dropped first."""
-
-    rank: float  # the overlap, or minus it
-    place: int  # minus the position: ties keep the first images
-    objects: DiscoveredObjects
-    truth: Array
-    name: str
-
-    def case(self) -> DiscoveryCase:
-        return DiscoveryCase(
-            position=-self.place,
-            image=self.name,
-            overlap=100 * abs(self.rank),
-            boxes=self.objects.boxes.round(1).tolist(),
-            truth=self.truth.round(1).tolist(),
-            masks=[mask_rows(mask) for mask in self.objects.masks],
-        )
+    return DiscoveredObjects((half + np.sqrt(0.5) * half * [-1, -1, 1, 1])[None], [])
 
 
 class _RunningScore:
     """CorLoc of one method, one number per image, and the best and the worst images."""
 
-    def __init__(self, delta: float) -> None:
-        self.corloc, self.overlaps = CorLoc(delta), array("d")
-        self.best: list[_Candidate] = []
-        self.worst: list[_Candidate] = []
+    def __init__(self) -> None:
+        self.corloc, self.overlaps = CorLoc(DELTA), array("d")
+        self.best: list[DiscoveryCase] = []
+        self.worst: list[DiscoveryCase] = []
 
     def add(self, position: int, objects: DiscoveredObjects, truth: Array, name: str) -> None:
         self.corloc.add(objects.boxes, truth, name)
         overlap = float(box_iou(objects.boxes, truth).max(initial=0))
         self.overlaps.append(overlap)
-        for heap, rank in ((self.best, overlap), (self.worst, -overlap)):
-            heapq.heappush(heap, _Candidate(rank, -position, objects, truth, name))
-            if len(heap) > CASES:
-                heapq.heappop(heap)
+        boxes, true_boxes = objects.boxes.round(1).tolist(), truth.round(1).tolist()
+        masks = [
+            ["".join("01"[cell] for cell in row) for row in mask.astype(int)]
+            for mask in objects.masks
+        ]
+        case = DiscoveryCase(position, name, 100 * overlap, boxes, true_boxes, masks)
+        self.best = sorted([*self.best, case], key=lambda c: (-c.overlap, c.position))[:CASES]
+        self.worst = sorted([*self.worst, case], key=lambda c: (c.overlap, c.position))[:CASES]
 
     def result(self) -> MethodScore:
         overlaps = np.array(self.overlaps)
-        low, high = bootstrap_interval(overlaps >= self.corloc.delta)
-        best, worst = (
-            [candidate.case() for candidate in sorted(heap, key=lambda c: c[:2], reverse=True)]
-            for heap in (self.best, self.worst)
-        )
-        return MethodScore(
-            corloc=100 * self.corloc.result(),
-            interval=[100 * low, 100 * high],
-            mean_overlap=100 * float(overlaps.mean()),
-            best=best,
-            worst=worst,
-        )
+        interval = [100 * bound for bound in bootstrap_interval(overlaps >= DELTA)]
+        corloc, mean = 100 * self.corloc.result(), 100 * float(overlaps.mean())
+        return MethodScore(corloc, interval, mean, self.best, self.worst)

@@ -11,9 +11,9 @@ from torch import Tensor
 from ..data import Dataset
 from ..data.image_texts import ImageTexts, as_phrase
 from ..models.image_text.small_clip import SmallClip
-from ..predict.device import device_of
-from ..predict.embedding import EmbeddingSource, embed_source
-from ..predict.feature_batches import FeatureBatch
+from ..predict.distributed import device_of
+from ..predict.embedding import EmbeddingSource, Loading, embed_source
+from ..predict.feature_cache import FeatureBatch
 from ..unit import unit
 from .validators import UnreadableCallback
 
@@ -33,7 +33,7 @@ class ImageTextValidator:
         name: str = "val",
         on_unreadable: UnreadableCallback = lambda bad, images, name: None,
     ) -> None:
-        self.source, self.texts, self.batch, self.workers = source, texts, batch, workers
+        self.source, self.texts, self.loading = source, texts, Loading(batch, workers)
         self.name, self.on_unreadable = name, on_unreadable
         self.dataset = source if isinstance(source, Dataset) else source.dataset
         self.images: int | None = None  # readable images of the last pass
@@ -48,7 +48,7 @@ class ImageTextValidator:
                 return unit(model.image.embed_features(batch.features.to(device)))
             return model.embed_images(batch.images.to(device))
 
-        output = embed_source(self.source, embed, model.transform(), self.batch, self.workers)
+        output = embed_source(self.source, embed, model.transform(), self.loading)
         self.on_unreadable(output.bad, len(self.dataset), self.name)
         positions, vectors = output.positions.tolist(), output.vectors.to(device)
         self.images = len(positions)

@@ -10,11 +10,10 @@ from torch import nn
 
 from ..data import BadImage, Dataset
 from ..metrics import AttentionJaccard, mass_mask, resize_mask
-from ..models import PooledModel
 from ..models.attention_maps import backbone_of
-from ..predict.batches import Progress
-from ..predict.device import device_of
-from ..predict.discovery.patch_features import head_maps
+from ..predict.discovery.patch_features import attention_kind, head_maps
+from ..predict.distributed import device_of
+from ..predict.embedding import Progress
 from ..predict.input_size import stride_of
 
 
@@ -27,8 +26,7 @@ def jaccard(
     compat: bool = False,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
-    """Compute it in percent over the images with an object in their mask, resized to `size` x
-    `size`.
+    """Compute it in percent over the images with an object in their mask, resized to a square.
 
     Each head's mask is what contains `share` of its map, in patches; per class the best head
     counts, then the mean over classes, then over images. `compat` counts void pixels, as the
@@ -40,7 +38,7 @@ def jaccard(
     transform = backbone.preprocessing.whole(
         (round(size / down) * down, round(size / across) * across)
     )
-    kind = next(iter(model.map_kinds()), "auto") if isinstance(model, PooledModel) else "cls"
+    kind = attention_kind(model)
     masked = np.flatnonzero(dataset.has_masks).tolist()
     if not masked:
         raise ValueError(f"attention Jaccard needs masks: {dataset.name} has none")

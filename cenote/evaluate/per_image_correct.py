@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,19 +13,14 @@ from torch import Tensor
 from ..data import Dataset
 from ..data.loading import load
 from ..models import PooledModel
-from ..predict.batches import Progress, predict_batches
-from ..predict.device import device_of
+from ..predict.distributed import device_of
+from ..predict.embedding import Loading, predict_batches
 from ..predict.progress_file import FinishedPasses
 from .classify import class_indices
 
 # Logits (B, classes of the model) -> (B,) classes of the data set, -1 for none of them.
 Classifier = Callable[[Tensor], Tensor]
 CORRECT, WRONG, UNREADABLE = "1", "0", "-"
-REASONS = {
-    "no_class": "without a class",
-    "unknown_class": "of classes that the model does not know",
-    "no_mask": "without a mask",
-}
 
 
 class PerImageCorrect(NamedTuple):
@@ -49,25 +44,20 @@ class PerImageCorrect(NamedTuple):
 
 @torch.inference_mode()
 def check_images(
-    model: PooledModel,
-    dataset: Dataset,
-    classifier: Classifier,
-    batch: int = 64,
-    workers: int = 0,
-    progress: Progress | None = None,
+    model: PooledModel, dataset: Dataset, classifier: Classifier, loading: Loading
 ) -> PerImageCorrect:
     """Classify a data set; nothing of an image is stored but whether it is correct."""
-    model = model.eval()
+    model, device = model.eval(), device_of(model)
     marks: npt.NDArray[np.str_] = np.full(len(dataset), UNREADABLE)
     bad: list[str] = []
-    device = device_of(model)
-    batches = load(dataset, model.backbone.preprocessing.transform(), batch, workers)
+    transform = model.backbone.preprocessing.transform()
+    batches = load(dataset, transform, loading.batch, loading.workers)
 
-    def forward(loaded: object) -> Tensor:
-        logits: Tensor = model(loaded.images.to(device))  # type: ignore[attr-defined]
+    def forward(loaded: Any) -> Tensor:
+        logits: Tensor = model(loaded.images.to(device))
         return logits.cpu()
 
-    for loaded, logits in predict_batches(batches, forward, bad, progress):
+    for loaded, logits in predict_batches(batches, forward, bad, loading.progress):
         correct = classifier(logits) == loaded.labels
         marks[loaded.indices.numpy()] = np.where(correct.numpy(), CORRECT, WRONG)
     return PerImageCorrect("".join(marks.tolist()), bad)
@@ -77,9 +67,7 @@ def check_variants(
     model: PooledModel,
     variants: Mapping[str, Callable[[], Dataset]],
     classifier: Classifier,
-    batch: int = 64,
-    workers: int = 0,
-    progress: Progress | None = None,
+    loading: Loading,
     finished: FinishedPasses | None = None,
 ) -> dict[str, PerImageCorrect]:
     """Classify each variant of a data set in one pass, except those that `finished` has."""
@@ -90,11 +78,10 @@ def check_variants(
         saved = finished.results.get(name, {})
         if len(saved.get("correct", "")) == len(dataset):
             passes[name] = PerImageCorrect(saved["correct"], list(saved.get("bad", ())))
-            if progress:
-                progress(len(dataset))
-            continue
-        passes[name] = check_images(model, dataset, classifier, batch, workers, progress)
-        finished.save(name, passes[name]._asdict())
+            loading.advance(len(dataset))
+        else:
+            passes[name] = check_images(model, dataset, classifier, loading)
+            finished.save(name, passes[name]._asdict())
     return passes
 
 
@@ -104,6 +91,35 @@ def readable_in_all(passes: Mapping[str, PerImageCorrect]) -> npt.NDArray[np.boo
         [result.array() != UNREADABLE for result in passes.values()], axis=0
     )
     return readable
+
+
+class KnownImages(NamedTuple):
+    """The images of a data set whose class the model knows, and the model as their classifier."""
+
+    images: Dataset
+    classifier: Classifier
+    classes: Tensor  # of the data set that the classifier may predict
+    left_out: dict[str, int]  # the number of other images by reason
+
+
+def known_images(model: PooledModel, dataset: Dataset, own_classes: bool = False) -> KnownImages:
+    """Select the images whose class the model knows.
+
+    The classifier chooses among all classes of the model, or with `own_classes` among those of the
+    selected images.
+    """
+    indices, labels = model_indices(model, dataset), torch.from_numpy(dataset.labels)
+    labelled = labels >= 0
+    usable = labelled & (indices[labels.clamp_min(0)] >= 0)
+    if not usable.any():
+        raise ValueError(f"{dataset.name} has no image of a class that the model knows")
+    unknown = labelled & ~usable
+    counts = {"no_class": int((~labelled).sum()), "unknown_class": int(unknown.sum())}
+    known, classifier = torch.nonzero(indices >= 0).flatten(), best_of_all(model, indices)
+    if own_classes:
+        known = labels[usable].unique()
+        classifier = best_of_known(indices, known)
+    return KnownImages(dataset.select(usable.numpy()), classifier, known, counts)
 
 
 def classes_of(model: PooledModel) -> int:
@@ -131,29 +147,34 @@ def model_indices(model: PooledModel, dataset: Dataset) -> Tensor:
     return torch.where(indices < classes_of(model), indices, -1)
 
 
-def best_of_all(indices: Tensor, classes: int) -> Classifier:
+def best_of_all(model: PooledModel, indices: Tensor) -> Classifier:
     """Return the model's best class, as a class of the data set."""
-    class_of = torch.full((classes,), -1)
-    in_model = indices >= 0
-    class_of[indices[in_model]] = torch.arange(len(indices))[in_model]
+    class_of = torch.full((classes_of(model),), -1)
+    known = torch.nonzero(indices >= 0).flatten()
+    class_of[indices[known]] = known
     return lambda logits: class_of[logits.argmax(1)]
 
 
-def best_of_known(indices: Tensor) -> Classifier:
-    """Return the model's best class among the data set's classes."""
-    in_model = torch.nonzero(indices >= 0).flatten()
-    return lambda logits: in_model[logits[:, indices[in_model]].argmax(1)]
+def best_of_known(indices: Tensor, known: Tensor) -> Classifier:
+    """Return the model's best class among `known`, classes of the data set."""
+    return lambda logits: known[logits[:, indices[known]].argmax(1)]
 
 
-def select_known(dataset: Dataset, indices: Tensor) -> tuple[Dataset, dict[str, int]]:
-    """Select the images whose class the model knows; also count the others by reason."""
-    labels = torch.from_numpy(dataset.labels)
-    labelled = labels >= 0
-    usable = labelled & (indices[labels.clamp_min(0)] >= 0)
-    counts = {
-        "no_class": int((~labelled).sum()),
-        "unknown_class": int((labelled & ~usable).sum()),
+def among_own_classes(
+    model: PooledModel, dataset: Dataset, loading: Loading = Loading()
+) -> dict[str, Any]:
+    """Compute the accuracy in percent if only the data set's classes can be predicted.
+
+    So a model of ImageNet's 1000 classes is evaluated on the 200 of ImageNet-A or ImageNet-R.
+    """
+    known = known_images(model, dataset, own_classes=True)
+    result = check_images(model, known.images, known.classifier, loading)
+    if not result.readable():
+        raise ValueError(f"no image of {dataset.name} could be read: {result.bad[0]}")
+    return {
+        "accuracy": result.accuracy(),
+        "classes": len(known.classes),
+        "images": result.readable(),
+        "left_out": known.left_out,
+        "unreadable": result.bad,
     }
-    if not usable.any():
-        raise ValueError(f"{dataset.name} has no image of a class that the model knows")
-    return dataset.select(usable.numpy()), counts

@@ -7,13 +7,12 @@ blocks of the page are methods of the protocol, because they need the images.
 
 from __future__ import annotations
 
-import logging
 import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
@@ -22,12 +21,19 @@ from tqdm import tqdm
 
 from ..data import BadImage, Dataset
 from ..models import PooledModel
+from ..predict.embedding import Loading
 from ..predict.progress_file import FinishedPasses, files_digest
 from ..predict.thresholds import model_digest
 from ..report.blocks import Block
 from .splits import EvaluationSplits
 
-log = logging.getLogger(__name__)
+REASONS = {  # why images are left out
+    "no_class": "without a class",
+    "unknown_class": "of classes that the model does not know",
+    "no_mask": "without a mask",
+    "without_truth": "without a box or mask",
+    "dropped": "of which some variant cannot be made",
+}
 
 
 class Figure(NamedTuple):
@@ -42,11 +48,12 @@ class Report(ABC):
     """Base of the dataclasses that protocols return."""
 
     unreadable: list[str]
+    not_in_json: ClassVar[tuple[str, ...]] = ()  # fields
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of results.json; JSON has no NaN: it becomes null."""
-        report: dict[str, Any] = without_nan(asdict(self))  # type: ignore[call-overload]
-        return report
+        fields = {name: v for name, v in vars(self).items() if name not in self.not_in_json}
+        return dict(without_nan(fields))
 
     @abstractmethod
     def table(self, split: str) -> str:
@@ -96,19 +103,17 @@ class Evaluation:
         return self.splits.train
 
     @contextmanager
-    def loading(self, name: str, images: int) -> Iterator[dict[str, Any]]:
-        """Show a progress bar; yield the keyword arguments batch, workers and progress."""
+    def loading(self, name: str, images: int) -> Iterator[Loading]:
+        """Show a progress bar of this number of images while they are read."""
         with tqdm(total=images, desc=name, unit="image", disable=None, leave=False) as bar:
-            yield {"batch": self.batch, "workers": self.workers, "progress": bar.update}
+            yield Loading(self.batch, self.workers, bar.update)
 
     def identity(self, masks: bool = False) -> list[Any]:
         """Fingerprint of what invalidates saved progress: model, images, classes, seed."""
         images = self.test
         classes = sha256("\n".join(images.classes).encode() + images.labels.tobytes()).hexdigest()
-        files = files_digest(images, masks)
-        return [
-            model_digest(self.folder), images.name, self.splits.name, files, classes, self.seed
-        ]  # fmt: skip
+        names = [model_digest(self.folder), images.name, self.splits.name]
+        return [*names, files_digest(images, masks), classes, self.seed]
 
     def finished_passes(self, protocol: str, masks: bool = False) -> FinishedPasses:
         """Open the results of finished passes: a killed run resumes after them."""
@@ -117,11 +122,6 @@ class Evaluation:
         path = self.out / f".{protocol}.json"
         self.progress_files.append(path)
         return FinishedPasses(path, self.identity(masks))
-
-    def remove_progress_files(self) -> None:
-        for path in self.progress_files:
-            path.unlink(missing_ok=True)
-        self.progress_files.clear()
 
 
 Picture = tuple[str, Callable[[], Any]]  # file name, function that draws a figure or an image
@@ -159,7 +159,9 @@ def register(name: str) -> Callable[[P], P]:
 
 
 def without_nan(value: Any) -> Any:
-    """Replace NaN and infinite numbers in nested dicts and lists by None."""
+    """Return nested dataclasses, dicts and lists for JSON: NaN and infinite numbers are None."""
+    if is_dataclass(value):
+        value = vars(value)
     if isinstance(value, dict):
         return {key: without_nan(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -169,12 +171,13 @@ def without_nan(value: Any) -> Any:
     return value
 
 
-def left_out(messages: Iterable[str], limit: int | None = None) -> list[str]:
-    """Return the lines of a table about images that were not used."""
-    lines = [f"left out: {message}" for message in messages]
-    if limit is None or len(lines) <= limit:
-        return lines
-    return [*lines[:limit], f"left out: {len(lines) - limit} more"]
+def left_out(unreadable: Iterable[str] = (), limit: int | None = None, **counts: int) -> list[str]:
+    """Return the lines of a table about images that were not used; `counts` by reason."""
+    lines = [f"left out: {count_images(n)} {REASONS[reason]}" for reason, n in counts.items() if n]
+    messages = [f"left out: {message}" for message in unreadable]
+    if limit is not None and len(messages) > limit:
+        messages[limit:] = [f"left out: {len(messages) - limit} more"]
+    return lines + messages
 
 
 def count_images(number: int) -> str:

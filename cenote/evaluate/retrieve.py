@@ -3,38 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
-from ..data import Dataset
+from ..data import BadImage, Dataset, Record, pack
+from ..metrics import landmark_scores
 from ..metrics.embedding import alignment, uniformity
 from ..metrics.retrieval import KS, KS_OF, QueryScores, mean_scores, query_scores
+from ..metrics.vectors import unit
 from ..models import PooledModel
-from ..predict.batches import Progress
-from ..predict.embedding import Embeddings, embed_dataset
+from ..predict.embedding import Embeddings, Loading, embed_dataset
 from ..report.blocks import Block
 from ..report.retrieval import Neighbour, QueryCase, retrieval_blocks, retrieval_page
-from .landmarks import LandmarkReport, are_landmarks, landmarks
-from .protocol import (
-    Evaluation,
-    Figure,
-    Picture,
-    Protocol,
-    Report,
-    count_images,
-    left_out,
-    register,
-    without_nan,
-)
+from .protocol import Evaluation, Figure, Picture, Protocol, Report, left_out, register, without_nan
 from .splits import held_out_classes
 
 TITLES = {"p@1": "P@1", "r_precision": "R-precision", "map@r": "MAP@R"}
 NEIGHBOURS = 6  # shown for a query
 CASES = 6  # best and worst queries
+DIFFICULTIES = ("easy", "medium", "hard")
 ONE_CLASS = "all images are of one class: every neighbour is right, these figures mean nothing"
 
 
@@ -57,9 +49,9 @@ class RetrievalReport(Report):
     of: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        report = asdict(self)
-        scores = report.pop("scores")
-        return dict(without_nan(scores | report))
+        report = super().to_json()
+        scores: dict[str, Any] = report.pop("scores")
+        return scores | report
 
     def table(self, split: str) -> str:
         heads = [
@@ -83,9 +75,7 @@ class RetrievalReport(Report):
                 f"alignment {self.alignment:.3f}, uniformity {self.uniformity:.3f} "
                 "(lower is better)"
             )
-        if self.no_class:
-            lines.append(f"left out: {count_images(self.no_class)} without a class")
-        lines += left_out(self.unreadable)
+        lines += left_out(self.unreadable, no_class=self.no_class)
         if self.classes == 1 and self.gallery is None:
             lines.append(ONE_CLASS)
         return "\n".join(lines)
@@ -103,7 +93,7 @@ class Retrieve(Protocol[Any]):
     """Every image is a query among the others, or In-Shop's queries search their gallery.
 
     A metric learning run on this data set is evaluated on the classes it held out. The revisited
-    Oxford and Paris have their own protocol, `landmarks`.
+    Oxford and Paris have their own scores, `landmarks`.
     """
 
     queries: Dataset
@@ -112,14 +102,14 @@ class Retrieve(Protocol[Any]):
     def run(self, evaluation: Evaluation) -> RetrievalReport | LandmarkReport:
         model, data = evaluation.model, evaluation.data
         if data is not None and are_landmarks(data):
-            with evaluation.loading("retrieve", len(data)) as options:
-                return landmarks(model, data, **options)
+            with evaluation.loading("retrieve", len(data)) as loading:
+                return landmarks(model, data, loading)
         queries, gallery, name = self._sets(evaluation)
         self.queries, self.searched = queries, queries if gallery is None else gallery
         images = len(queries) + (0 if gallery is None else len(gallery))
-        with evaluation.loading("retrieve", images) as options:
-            options["without_match"] = evaluation.without_match
-            report = retrieve(model, queries, gallery, **options)
+        with evaluation.loading("retrieve", images) as loading:
+            treatment = evaluation.without_match
+            report = retrieve(model, queries, gallery, without_match=treatment, loading=loading)
         report.of = name
         return report
 
@@ -161,9 +151,7 @@ def retrieve(
     gallery: Dataset | None = None,
     ks: Sequence[int] | None = None,
     without_match: str = "exclude",
-    batch: int = 64,
-    workers: int = 0,
-    progress: Progress | None = None,
+    loading: Loading = Loading(),
 ) -> RetrievalReport:
     """Search every image among the others, or in a gallery, by cosine similarity.
 
@@ -175,11 +163,11 @@ def retrieve(
         raise ValueError(
             f"{queries.name} and {gallery.name} have different classes: use splits of one data set"
         )
-    asking = _embed_labelled(model, queries, batch, workers, progress)
+    asking = _embed_labelled(model, queries, loading)
     vectors, labels = asking.embeddings.vectors, asking.labels
     searched, gallery_vectors, gallery_labels = asking, None, None
     if gallery is not None:
-        searched = _embed_labelled(model, gallery, batch, workers, progress)
+        searched = _embed_labelled(model, gallery, loading)
         gallery_vectors, gallery_labels = searched.embeddings.vectors, searched.labels
     scores = query_scores(vectors, labels, ks, gallery_vectors, gallery_labels, keep=NEIGHBOURS)
     means = mean_scores(scores, ks, without_match)
@@ -202,13 +190,11 @@ def retrieve(
     )
 
 
-def _embed_labelled(
-    model: PooledModel, dataset: Dataset, batch: int, workers: int, progress: Progress | None
-) -> EmbeddedImages:
+def _embed_labelled(model: PooledModel, dataset: Dataset, loading: Loading) -> EmbeddedImages:
     positions = np.flatnonzero(dataset.labels >= 0)
     if not len(positions):
         raise ValueError(f"{dataset.name} has no image with a class to retrieve by")
-    output = embed_dataset(model, dataset.select(positions), batch, workers, progress)
+    output = embed_dataset(model, dataset.select(positions), loading)
     output = output._replace(positions=torch.from_numpy(positions)[output.positions])
     return EmbeddedImages(dataset, output)
 
@@ -249,12 +235,87 @@ def _case(
     for i in searched.embeddings.positions[nearest].tolist():
         name = searched.dataset[i].label
         neighbours.append(Neighbour(i, str(searched.dataset.path(i)), name, name == label))
-    return QueryCase(
-        group,
-        position,
-        str(asking.dataset.path(position)),
-        label,
-        float(scores.map_at_r[row]),
-        int(scores.matches[row]),
-        neighbours,
-    )
+    file, map_at_r = str(asking.dataset.path(position)), float(scores.map_at_r[row])
+    return QueryCase(group, position, file, label, map_at_r, int(scores.matches[row]), neighbours)
+
+
+@dataclass
+class LandmarkReport(Report):
+    """For each difficulty mAP, mP@1, mP@5 and mP@10 in percent, and the number of queries."""
+
+    scores: dict[str, dict[str, float]]
+    images: int
+    unreadable: list[str]
+
+    def to_json(self) -> dict[str, Any]:
+        images = {"images": self.images, "unreadable": self.unreadable}
+        return dict(without_nan(self.scores | images))
+
+    def table(self, split: str) -> str:
+        names = [name for name in self.scores["medium"] if name != "queries"]
+        heads = [name.replace("map", "mAP").replace("mp", "mP") for name in names]
+        lines = [f"{'':10}" + "".join(f"{head:>8}" for head in heads) + f"{'queries':>9}"]
+        for difficulty in DIFFICULTIES:
+            score = self.scores[difficulty]
+            values = "".join(f"{score[name]:8.2f}" for name in names)
+            lines.append(f"{difficulty:10}{values}{int(score['queries']):9d}")
+        lines.append(f"percent; {self.images} images in the database")
+        return "\n".join([*lines, *left_out(self.unreadable)])
+
+    def figures(self) -> list[Figure]:
+        return [Figure(f"mAP, {name}", self.scores[name]["map"], "%") for name in DIFFICULTIES]
+
+
+def are_landmarks(dataset: Dataset) -> bool:
+    """Return whether the queries of a data set name easy, hard and junk images."""
+    needed = {"easy", "hard", "junk"}
+    return bool(dataset.queries) and all(set(query.truth) >= needed for query in dataset.queries)
+
+
+def landmarks(model: PooledModel, dataset: Dataset, loading: Loading = Loading()) -> LandmarkReport:
+    """Search the revisited Oxford or Paris by cosine similarity to queries cropped to their boxes.
+
+    An image of the database that cannot be read is never retrieved; an unreadable query is not
+    used.
+    """
+    query_images = [query.image for query in dataset.queries]
+    database_images = np.setdiff1d(np.arange(len(dataset)), query_images)
+    queries = embed_dataset(model, crop_queries(dataset), loading)
+    database = embed_dataset(model, dataset.select(database_images), loading)
+    similarity = unit(queries.vectors) @ unit(database.vectors).T  # (queries, images)
+    order = similarity.argsort(dim=1, descending=True, stable=True).numpy()
+    ranking = database_images[database.positions.numpy()][order]
+    truth = [dataset.queries[i].truth for i in queries.positions.tolist()]
+    scores: dict[str, dict[str, float]] = {}
+    for name, score in landmark_scores(ranking, truth).items():
+        precision = {f"mp@{k}": 100 * share for k, share in score.mp.items()}
+        scores[name] = {"map": 100 * score.map, "queries": score.queries, **precision}
+    return LandmarkReport(scores, ranking.shape[1], queries.bad + database.bad)
+
+
+def crop_queries(dataset: Dataset) -> Dataset:
+    """Return an image for each query, in their order: the inside of its box."""
+    records = (Record(dataset[query.image].image) for query in dataset.queries)
+    cropped = pack(records, dataset.root, f"{dataset.name} queries")
+    cropped.pixels = _CroppedQueries(dataset)
+    return cropped
+
+
+class _CroppedQueries:
+    def __init__(self, dataset: Dataset) -> None:
+        self.dataset = dataset
+
+    def image(self, row: int) -> Image.Image:
+        query = self.dataset.queries[row]
+        image = self.dataset.image(query.image)
+        if query.box is None:
+            return image
+        x1, y1, x2, y2 = (round(corner) for corner in query.box)
+        box = (max(x1, 0), max(y1, 0), min(x2, image.width), min(y2, image.height))
+        if box[0] >= box[2] or box[1] >= box[3]:
+            path = self.dataset.path(query.image)
+            raise BadImage(path, f"the query's box {query.box} is outside of the image")
+        return image.crop(box)
+
+    def mask(self, row: int) -> None:
+        return None

@@ -49,7 +49,8 @@ def run_protocols(
                 write_page(evaluation.out, page)
             except Exception as error:  # a page that fails must not cost the results
                 log.warning("index.html was not written: %s", error)
-            evaluation.remove_progress_files()
+            while evaluation.progress_files:
+                evaluation.progress_files.pop().unlink(missing_ok=True)
         yield name, report
 
 

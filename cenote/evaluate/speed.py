@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import torch
@@ -15,10 +15,12 @@ from ..models import create_model
 from ..pooling import create_pool, list_pools
 from ..pooling.registry import entry
 from ..predict.timing import best_times, peak_memory
+from ..report.table import Column, render_text
 
 Size = tuple[int, int, int, int]  # B, C, H, W
 SIZES: tuple[Size, ...] = ((64, 384, 14, 14), (32, 2048, 7, 7), (64, 768, 14, 14), (8, 384, 56, 56))
 GAMMAS = (None, 2.0, 1.25)
+SIDE = 224  # of the images of networks
 
 
 class MeasuredNetwork(NamedTuple):
@@ -58,10 +60,10 @@ class StraightforwardSimPool(nn.Module):
 class StraightforwardGSP(nn.Module):
     """[GSP Proposition 4.1] with a fixed number of steps, differentiated by autograd."""
 
-    def __init__(self, dim: int, steps: int, mu: float = 0.3, eps: float = 5.0) -> None:
+    def __init__(self, dim: int, steps: int) -> None:
         super().__init__()
         self.prototypes = nn.Parameter(torch.randn(64, dim) * dim**-0.5)
-        self.steps, self.mu, self.eps = steps, mu, eps
+        self.steps, self.mu, self.eps = steps, 0.3, 5.0
 
     def forward(self, x: Tensor) -> Tensor:
         w = self.prototypes / self.prototypes.norm(dim=-1, keepdim=True).clamp_min(1)
@@ -74,43 +76,39 @@ class StraightforwardGSP(nn.Module):
         return ((1 / n - rho) / self.mu @ x).squeeze(1)
 
 
-@dataclass(frozen=True)
-class MeasuredPool:
+class MeasuredPool(NamedTuple):
     label: str
     create: Callable[[int], nn.Module]
     rivals: tuple[str, ...] = ()  # labels of layers that compute the same
 
 
-def measured_pools(names: Sequence[str] | None = None) -> list[MeasuredPool]:
+def measured_pools(names: Sequence[str] = ()) -> list[MeasuredPool]:
     """Return the pools (all by default), with the implementations they are compared with."""
     from timm.layers import SimPool1d  # type: ignore[attr-defined]
 
-    pools = [_registered_pool("gap")]
+    pools = [MeasuredPool("gap", partial(create_pool, "gap"))]
     for name in names or list_pools():
+        entry(name)  # raises for an unknown name before anything is measured
+        create = partial(create_pool, name)
         if name == "simpool":
             for gamma in GAMMAS:
                 suffix = "" if gamma is None else f" gamma={gamma:g}"
-                straight, timm = f"straightforward simpool{suffix}", f"timm simpool{suffix}"
-                pools += [
-                    _registered_pool(name, f"simpool{suffix}", (straight, timm), gamma=gamma),
-                    MeasuredPool(straight, partial(StraightforwardSimPool, gamma=gamma)),
-                    MeasuredPool(timm, partial(SimPool1d, gamma=gamma)),
-                ]
+                rivals = {
+                    f"straightforward simpool{suffix}": StraightforwardSimPool,
+                    f"timm simpool{suffix}": SimPool1d,
+                }
+                layer = partial(create, gamma=gamma)
+                pools.append(MeasuredPool(f"simpool{suffix}", layer, tuple(rivals)))
+                pools += [MeasuredPool(n, partial(r, gamma=gamma)) for n, r in rivals.items()]
         elif name == "gsp":
-            rivals = {f"gsp by Prop. 4.1, {n} steps": n for n in (25, 100)}
-            pools.append(_registered_pool(name, rivals=tuple(rivals)))
-            for label, steps in rivals.items():
-                pools.append(MeasuredPool(label, partial(StraightforwardGSP, steps=steps)))
+            steps = {f"gsp by Prop. 4.1, {n} steps": n for n in (25, 100)}
+            pools.append(MeasuredPool(name, create, tuple(steps)))
+            pools += [
+                MeasuredPool(k, partial(StraightforwardGSP, steps=n)) for k, n in steps.items()
+            ]
         elif name != "gap":
-            pools.append(_registered_pool(name))
+            pools.append(MeasuredPool(name, create))
     return pools
-
-
-def _registered_pool(
-    name: str, label: str = "", rivals: tuple[str, ...] = (), **options: Any
-) -> MeasuredPool:
-    entry(name)  # raises for an unknown name before anything is measured
-    return MeasuredPool(label or name, partial(create_pool, name, **options), rivals)
 
 
 def measure_pools(
@@ -126,21 +124,16 @@ def measure_pools(
     torch.manual_seed(0)
     x = torch.randn(b, h * w, c) if layout == "tokens" else torch.randn(b, c, h * w).mT
     runs = {pool.label: _PoolRun(pool.create(c), x, (h, w)) for pool in pools}
-    forward = best_times({label: run.forward for label, run in runs.items()}, rounds)
-    training = best_times({label: run.training for label, run in runs.items()}, rounds)
-    rows: dict[str, dict[str, Any]] = {}
-    for label, run in runs.items():
-        rows[label] = {
-            "pool": label,
-            "forward_ms": forward[label] * 1e3,
-            "training_ms": training[label] * 1e3,
-            "forward_mib": peak_memory(run.forward) / 2**20,
-            "training_mib": peak_memory(run.training) / 2**20,
-        }
+    rows: dict[str, dict[str, Any]] = {label: {"pool": label} for label in runs}
+    for mode in ("forward", "training"):
+        calls = {label: getattr(run, mode) for label, run in runs.items()}
+        times = best_times(calls, rounds)
+        for label, row in rows.items():
+            row[f"{mode}_ms"] = times[label] * 1e3
+            row[f"{mode}_mib"] = peak_memory(calls[label]) / 2**20
+            row[f"{mode}_to_gap"] = times[label] / times["gap"]
     for pool in pools:
         row = rows[pool.label]
-        row["forward_to_gap"] = row["forward_ms"] / rows["gap"]["forward_ms"]
-        row["training_to_gap"] = row["training_ms"] / rows["gap"]["training_ms"]
         row["rivals"] = {rival: _compare(row, rows[rival]) for rival in pool.rivals}
     return {"size": list(size), "pools": list(rows.values())}
 
@@ -170,7 +163,7 @@ class _PoolRun:
         self.x.grad = None
 
 
-def measure_network(name: str, batch: int = 4, rounds: int = 20, size: int = 224) -> dict[str, Any]:
+def measure_network(name: str, batch: int, rounds: int) -> dict[str, Any]:
     """Measure inference of a network with every pooling, in turn in every round."""
     if name not in NETWORKS:
         raise ValueError(f"no measured network '{name}': {', '.join(NETWORKS)}")
@@ -184,23 +177,22 @@ def measure_network(name: str, batch: int = 4, rounds: int = 20, size: int = 224
     if network.has_cls:
         models["cls"] = create_model(name, "cls", 1000)
         models["gap, CLS kept"] = create_model(name, "gap", 1000, keep_cls=True)
-    images = torch.randn(batch, 3, size, size)
+    images = torch.randn(batch, 3, SIDE, SIDE)
     with torch.inference_mode():
         times = best_times({pool: partial(m.eval(), images) for pool, m in models.items()}, rounds)
-        rows = []
-        for pool, model in models.items():
-            rows.append(
-                {
-                    "pool": pool,
-                    "ms": times[pool] * 1e3,
-                    "images_per_second": batch / times[pool],
-                    "to_gap": times[pool] / times["gap"],
-                    "parameters": sum(p.numel() for p in model.parameters()),
-                    "gflops": multiply_adds(model, images[:1]) / 1e9,
-                    "paper": network.simpool if pool == "simpool" else network.baseline,
-                }
-            )
-    return {"network": name, "gamma": network.gamma, "batch": batch, "size": size, "models": rows}
+        rows = [
+            {
+                "pool": pool,
+                "ms": times[pool] * 1e3,
+                "images_per_second": batch / times[pool],
+                "to_gap": times[pool] / times["gap"],
+                "parameters": sum(p.numel() for p in model.parameters()),
+                "gflops": multiply_adds(model, images[:1]) / 1e9,
+                "paper": network.simpool if pool == "simpool" else network.baseline,
+            }
+            for pool, model in models.items()
+        ]
+    return {"network": name, "gamma": network.gamma, "batch": batch, "size": SIDE, "models": rows}
 
 
 def multiply_adds(model: nn.Module, images: Tensor) -> int:
@@ -222,18 +214,40 @@ def parse_size(text: str) -> Size:
     return b, c, h, w
 
 
+def _columns(first: str, numbers: Sequence[tuple[str, str, str]]) -> list[Column[dict[str, Any]]]:
+    """Return the columns of a table: the pool, and numbers by title, key and format."""
+    columns = [Column[dict[str, Any]](first, itemgetter("pool"), numeric=False)]
+    columns += [Column(title, itemgetter(key), form.format) for title, key, form in numbers]
+    return columns
+
+
+POOL_COLUMNS = _columns(
+    "pool",
+    [
+        ("forward ms", "forward_ms", "{:.2f}"),
+        ("training ms", "training_ms", "{:.2f}"),
+        ("fwd MiB", "forward_mib", "{:.1f}"),
+        ("train MiB", "training_mib", "{:.1f}"),
+        ("fwd/GAP", "forward_to_gap", "{:.1f}"),
+        ("train/GAP", "training_to_gap", "{:.1f}"),
+    ],
+)
+NETWORK_COLUMNS = _columns(
+    "pooling",
+    [
+        ("ms", "ms", "{:.2f}"),
+        ("images/s", "images_per_second", "{:.1f}"),
+        ("to GAP", "to_gap", "{:.3f}"),
+        ("Mparams", "mparams", "{:.1f}"),
+        ("GFLOPs", "gflops", "{:.2f}"),
+        ("SimPool Table 8", "paper", "{0[0]} / {0[1]}"),
+    ],
+)
+
+
 def pool_table(report: dict[str, Any]) -> str:
     """Return one size as text."""
-    heads = ("forward ms", "training ms", "fwd MiB", "train MiB", "fwd/GAP", "train/GAP")
-    widths = (11, 12, 9, 10, 9, 10)
-    title = "x".join(map(str, report["size"]))
-    lines = [title, f"{'pool':<34}" + "".join(map(str.rjust, heads, widths))]
-    for row in report["pools"]:
-        lines.append(
-            f"{row['pool']:<34}{row['forward_ms']:>11.2f}{row['training_ms']:>12.2f}"
-            f"{row['forward_mib']:>9.1f}{row['training_mib']:>10.1f}"
-            f"{row['forward_to_gap']:>9.1f}{row['training_to_gap']:>10.1f}"
-        )
+    lines = ["x".join(map(str, report["size"])), render_text(POOL_COLUMNS, report["pools"])]
     for row in report["pools"]:
         for rival, ratio in row["rivals"].items():
             lines.append(
@@ -246,20 +260,10 @@ def pool_table(report: dict[str, Any]) -> str:
 
 def network_table(report: dict[str, Any]) -> str:
     """Return one network as text."""
-    size = report["size"]
-    heads = f"{'ms':>9}{'images/s':>10}{'to GAP':>9}{'Mparams':>9}{'GFLOPs':>8}   SimPool Table 8"
-    lines = [
-        f"{report['network']}, batch {report['batch']} of {size}x{size}, gamma {report['gamma']:g}",
-        f"{'pooling':<16}{heads}",
-    ]
-    for row in report["models"]:
-        parameters, flops = row["paper"]
-        lines.append(
-            f"{row['pool']:<16}{row['ms']:>9.2f}{row['images_per_second']:>10.1f}"
-            f"{row['to_gap']:>9.3f}{row['parameters'] / 1e6:>9.1f}{row['gflops']:>8.2f}"
-            f"   {parameters} / {flops}"
-        )
-    return "\n".join([*lines, ""])
+    size = f"{report['size']}x{report['size']}"
+    title = f"{report['network']}, batch {report['batch']} of {size}, gamma {report['gamma']:g}"
+    rows = [{**row, "mparams": row["parameters"] / 1e6} for row in report["models"]]
+    return f"{title}\n{render_text(NETWORK_COLUMNS, rows)}\n"
 
 
 def machine() -> dict[str, Any]:

@@ -18,10 +18,10 @@ from ..metrics.retrieval import KS, retrieval_scores
 from ..models import PooledModel
 from ..models.frozen import PooledHead
 from ..predict.distributed import gathered, rank
-from ..predict.embedding import EmbeddingSource, embed_source
-from ..predict.feature_batches import FeatureBatch
+from ..predict.embedding import EmbeddingSource, Loading, embed_source
+from ..predict.feature_cache import FeatureBatch
 from ..predict.maps import MapBatch, MapPredictor
-from .knn import knn
+from .probes import knn
 
 log = logging.getLogger(__name__)
 MAX_MEMORY = 50_000  # images whose vectors are held in memory for k-NN
@@ -39,12 +39,11 @@ class KnnValidator:
         if not len(labelled) or not len(self.queries):
             raise ValueError(f"k-NN needs labelled images in train and val of {train.name}")
         self.memory = labelled.select(range(0, len(labelled), -(-len(labelled) // MAX_MEMORY)))
-        self.batch, self.workers = batch, workers
+        self.loading = Loading(batch, workers)
 
     def __call__(self, model: PooledModel) -> dict[str, float]:
         """Return {"knn_10": ..., "knn_20": ...} in percent."""
-        report = knn(model, self.memory, self.queries, batch=self.batch, workers=self.workers)
-        return report.to_json()
+        return knn(model, self.memory, self.queries, self.loading).to_json()
 
 
 class LocalizationValidator:
@@ -250,7 +249,7 @@ class RetrievalValidator:
             assert isinstance(model, PooledModel)
             return model.embed(batch.images.to(device))
 
-        output = embed_source(source, embed, transform, self.batch, self.workers)
+        output = embed_source(source, embed, transform, Loading(self.batch, self.workers))
         if isinstance(source, Dataset):
             self.on_unreadable(output.bad, len(source), name)
         dataset = source if isinstance(source, Dataset) else source.dataset

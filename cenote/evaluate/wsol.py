@@ -7,7 +7,6 @@ a fixed box in the middle of every image.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,18 +15,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..data import Dataset
-from ..data.ground_truth import boxes_of, own_boxes
-from ..metrics import boxes_at
+from ..data import BadImage, Dataset
+from ..data.ground_truth import boxes_of, mask_of, own_boxes
+from ..metrics import BoxAccuracy, PixelPrecision, boxes_at, class_ranks, resize_mask
 from ..metrics.arrays import Array
+from ..metrics.box_accuracy import KINDS
+from ..metrics.centred import CentredBox
 from ..models import PooledModel
-from ..predict.batches import Progress
-from ..predict.maps import MapPredictor
+from ..predict.embedding import Loading
+from ..predict.maps import MapBatch, MapPredictor
 from ..predict.thresholds import FILE, Calibration, read_threshold
 from ..report.blocks import Block
 from ..report.localization import LocalizationCase, case_page, draw_curves, localization_blocks
 from .classify import class_indices
-from .localization_metrics import LocalizationMetrics
 from .protocol import (
     Evaluation,
     Figure,
@@ -37,10 +37,10 @@ from .protocol import (
     count_images,
     left_out,
     register,
-    without_nan,
 )
 
-log = logging.getLogger(__name__)
+INTERVAL = 0.01  # between thresholds
+BIN_WIDTH = 0.01  # of PxAP
 ROWS = {
     "max_box_acc_v2": "MaxBoxAccV2, all contours",
     "max_box_acc": "MaxBoxAcc, largest contour",
@@ -51,6 +51,7 @@ TITLES = {
     "chosen": "thresholds chosen on validation images, applied here",
     "oracle": "oracle: thresholds chosen on these very images",
 }
+Scores = dict[str, dict[str, Any]]  # of the keys of ROWS, in percent
 
 
 @dataclass
@@ -68,38 +69,37 @@ class LocalizationReport(Report):
     unknown_class: int
     without_truth: int
     unreadable: list[str]
-    dataset: Dataset  # the evaluated images; not in results.json
+    dataset: Dataset  # the evaluated images
     # Threshold of the largest contour, the box to draw: chosen on validation images if there are
     # any. Of thresholds that are equally good it is one in the middle, not the lowest as in the
     # metric.
     threshold: float | None = None
     threshold_from: str | None = None  # "val" or "test"
-    chosen: dict[str, Any] | None = None
-    oracle: dict[str, Any] | None = None
+    chosen: Scores | None = None
+    oracle: Scores | None = None
     val: dict[str, Any] | None = None
     accuracy: dict[str, float] | None = None  # top1, top5
     mean_iou: float | None = None
-    # Not in results.json:
     positions: list[int] = field(default_factory=list)  # of the images with boxes, in `dataset`
     ious: Array | None = None  # (n,): of their largest contour at the threshold
     thresholds: Array | None = None  # (T,)
     curves: dict[str, Array] = field(default_factory=dict)  # "test", "val": (3, T), right boxes
     cases: list[LocalizationCase] = field(default_factory=list)
+    not_in_json = ("dataset", "positions", "ious", "thresholds", "curves", "cases")
 
     @property
-    def best(self) -> dict[str, Any] | None:
+    def best(self) -> Scores | None:
         """The scores to compare with: the honest ones if there are any."""
         return self.chosen or self.oracle
 
     def to_json(self) -> dict[str, Any]:
-        arrays = ("dataset", "positions", "ious", "thresholds", "curves", "cases")
-        report = {key: value for key, value in vars(self).items() if key not in arrays}
+        report = super().to_json()
         for key in ("accuracy", "mean_iou"):
             if report[key] is None:
                 del report[key]
         if self.mean_iou is not None:
             report["cases"] = [case_row(case) for case in self.cases]
-        return dict(without_nan(report))
+        return report
 
     def table(self, split: str) -> str:
         lines = left_out(self.unreadable)
@@ -107,8 +107,7 @@ class LocalizationReport(Report):
         if self.accuracy is not None:
             summary += f"; class right: top-1 {self.accuracy['top1']:.1f}"
         lines.append(summary)
-        for key, title in TITLES.items():
-            scores = getattr(self, key)
+        for title, scores in zip(TITLES.values(), (self.chosen, self.oracle), strict=True):
             if scores is not None:
                 heads = f"{'IoU 0.3':>9}{'0.5':>7}{'0.7':>7}{'Top-1':>8}{'Top-5':>7}"
                 lines += ["", f"{title:<52}{heads}", *_score_rows(scores)]
@@ -119,21 +118,14 @@ class LocalizationReport(Report):
             source = "validation images"
             if self.threshold_from == "test":
                 source = "these images (an oracle's)"
-            lines += [
-                "",
-                f"largest contour at threshold {self.threshold:.2f}, from {source}: "
-                f"mean IoU {self.mean_iou:.1f}",
-            ]
+            threshold = f"largest contour at threshold {self.threshold:.2f}, from {source}"
+            lines += ["", f"{threshold}: mean IoU {self.mean_iou:.1f}"]
         best = self.best
         if best is not None and best["centred_box"]["score"] >= best["max_box_acc_v2"]["score"]:
             lines.append(
                 "a fixed box in the middle of every image scores no less: the maps find nothing yet"
             )
-        if self.unknown_class:
-            images = count_images(self.unknown_class)
-            lines.append(f"left out: {images} of classes the model does not know")
-        if self.without_truth:
-            lines.append(f"left out: {count_images(self.without_truth)} without a box or mask")
+        lines += left_out(unknown_class=self.unknown_class, without_truth=self.without_truth)
         return "\n".join(lines)
 
     def figures(self) -> list[Figure]:
@@ -146,9 +138,8 @@ class LocalizationReport(Report):
                 "centred_box": "MaxBoxAccV2 of a fixed box in the middle",
             }
             figures = [Figure(name, self.best[key]["score"], unit) for key, name in names.items()]
-            figures.append(
-                Figure("mean IoU", self.mean_iou, f"% of {self.images_with_boxes} images")
-            )
+            images = f"% of {self.images_with_boxes} images"
+            figures.append(Figure("mean IoU", self.mean_iou, images))
         if self.pxap is not None:
             figures.append(Figure("PxAP", self.pxap, f"% of {self.images_with_masks} masks"))
         return figures
@@ -170,13 +161,10 @@ class LocalizationReport(Report):
         )
 
 
-def _score_rows(scores: dict[str, Any]) -> Iterator[str]:
-    for key, name in ROWS.items():
-        if key not in scores:
-            continue
-        score = scores[key]
+def _score_rows(scores: Scores) -> Iterator[str]:
+    for key, score in scores.items():
         interval = "[{:.1f}, {:.1f}]".format(*score["interval95"]) if "interval95" in score else ""
-        row = f"  {name:<28}{score['score']:6.1f}  {interval:<14}"
+        row = f"  {ROWS[key]:<28}{score['score']:6.1f}  {interval:<14}"
         if "per_iou" in score:
             by_iou = dict(zip(score["iou"], score["per_iou"], strict=True))
             cells = [f"{by_iou[iou]:.1f}" if iou in by_iou else "" for iou in (0.3, 0.5, 0.7)]
@@ -191,9 +179,10 @@ class Localize(Protocol[LocalizationReport]):
     def run(self, evaluation: Evaluation) -> LocalizationReport:
         test, val = evaluation.test, evaluation.splits.val
         images = len(test) + (0 if val is None else len(val))
-        with evaluation.loading("localize", images) as options:
-            report = localize(evaluation.model, test, val, **options)
-        save_threshold(evaluation, report)
+        with evaluation.loading("localize", images) as loading:
+            report = localize(evaluation.model, test, val, loading=loading)
+        if report.threshold is not None:
+            _save_threshold(evaluation, report)
         return report
 
     def pictures(self, evaluation: Evaluation, report: LocalizationReport) -> Iterable[Picture]:
@@ -209,10 +198,8 @@ class Localize(Protocol[LocalizationReport]):
         return localization_blocks(report.to_json(), report.cases, report.dataset)
 
 
-def save_threshold(evaluation: Evaluation, report: LocalizationReport) -> None:
+def _save_threshold(evaluation: Evaluation, report: LocalizationReport) -> None:
     """Store the threshold for `cenote localize`; an oracle's only if no other is stored."""
-    if report.threshold is None:
-        return
     folder, oracle = evaluation.folder, report.threshold_from != "val"
     split = evaluation.splits.name if oracle else "val"
     calibration = report.calibration(evaluation.test.name, split, oracle)
@@ -222,17 +209,9 @@ def save_threshold(evaluation: Evaluation, report: LocalizationReport) -> None:
         stored = None
     if oracle and stored is not None:
         reason = f"it is an oracle's, and {folder / FILE} has one: {stored.source}"
+        calibration.log_not_stored(reason)
     else:
-        try:
-            calibration.save(folder)
-            return
-        except OSError as error:  # a shared model may be read-only
-            reason = f"{folder / FILE}: {error.strerror or error}"
-    log.info(
-        "the threshold was not stored (%s): cenote localize --threshold %.2f uses it",
-        reason,
-        report.threshold,
-    )
+        calibration.save(folder)
 
 
 @torch.no_grad()
@@ -241,40 +220,43 @@ def localize(
     test: Dataset,
     val: Dataset | None = None,
     kind: str = "auto",
-    interval: float = 0.01,
     size: int | None = None,
-    batch: int = 32,
-    workers: int = 0,
-    bin_width: float = 0.01,
     resamples: int = 1000,
     cases: int = 6,
-    progress: Progress | None = None,
+    loading: Loading = Loading(32),
 ) -> LocalizationReport:
     """Evaluate the maps of whole images for their true classes, with thresholds chosen on `val`.
 
     `kind` as for `model.attend`; `size` is the side of the square that images are resized to, and
     of the maps. Images need a class that the model knows, and a box or a mask. `cases`: the number
-    of the worst, median and best images to show. `progress` counts the images of `test` and `val`.
+    of the worst, median and best images to show. The images of `test` and `val` are progress.
     """
-    predictor = MapPredictor.create(model, kind, size, batch, workers)
+    predictor = MapPredictor.create(model, kind, size, loading.batch, loading.workers)
     images, classes, unused = usable_images(model, test, masks=True)
     if not len(images):
         raise ValueError(
             f"no image of {test.name} has both a class that the model knows and a box or a mask"
         )
-    if progress:
-        progress(len(test) - len(images))
-    val_metrics = None if val is None else _choose(predictor, val, interval, progress)
-    threshold = None if val_metrics is None else val_metrics.best_threshold()
-    metrics = LocalizationMetrics(interval, bin_width, resamples, threshold)
-    metrics.run(predictor, images, classes, progress)
+    loading.advance(len(test) - len(images))
+    chosen_on = None
+    if val is not None:
+        val_images, val_classes, _ = usable_images(model, val, masks=False)
+        loading.advance(len(val) - len(val_images))
+        chosen_on = LocalizationMetrics(threshold=0.0, thorough=False)
+        chosen_on.run(predictor, val_images, val_classes, loading)
+    if chosen_on is None or not chosen_on.all_contours.count:
+        chosen_on, threshold = None, None
+    else:
+        threshold = middle_threshold(chosen_on.largest_contour)
+    metrics = LocalizationMetrics(resamples, threshold)
+    metrics.run(predictor, images, classes, loading)
     if not metrics.images:
         reason = (metrics.bad or ["none has a box or a mask"])[0]
         raise ValueError(f"no image of {test.name} could be evaluated: {reason}")
     report = LocalizationReport(
         kind=predictor.kind,
         size=predictor.size,
-        interval=interval,
+        interval=INTERVAL,
         images=metrics.images,
         images_with_boxes=metrics.all_contours.count,
         pxap=metrics.pxap(),
@@ -289,11 +271,10 @@ def localize(
     if model.head is not None:
         top1, top5 = metrics.top1 / metrics.images, metrics.top5 / metrics.images
         report.accuracy = {"top1": 100 * top1, "top5": 100 * top5}
-    if val_metrics is not None:
-        count = val_metrics.all_contours.count
-        report.val = {"images": count, "unreadable": val_metrics.bad}
+    if chosen_on is not None:
+        report.val = {"images": chosen_on.all_contours.count, "unreadable": chosen_on.bad}
     if metrics.all_contours.count:
-        _add_boxes(report, metrics, val_metrics)
+        _add_boxes(report, metrics, chosen_on)
         report.cases = _select_cases(predictor, report, classes, cases)
     return report
 
@@ -322,43 +303,173 @@ def usable_images(
     return dataset.select(positions), classes[positions], counts
 
 
-def _choose(
-    predictor: MapPredictor, val: Dataset, interval: float, progress: Progress | None
-) -> LocalizationMetrics | None:
-    """Evaluate validation images to choose thresholds; None if they have no boxes."""
-    images, classes, _ = usable_images(predictor.model, val, masks=False)
-    if progress:
-        progress(len(val) - len(images))
-    metrics = LocalizationMetrics(interval, threshold=0.0, thorough=False)
-    metrics.run(predictor, images, classes, progress)
-    return metrics if metrics.all_contours.count else None
-
-
 def _add_boxes(
-    report: LocalizationReport,
-    metrics: LocalizationMetrics,
-    val_metrics: LocalizationMetrics | None,
+    report: LocalizationReport, metrics: LocalizationMetrics, chosen_on: LocalizationMetrics | None
 ) -> None:
-    if val_metrics is None:
-        report.threshold, report.threshold_from = metrics.best_threshold(), "test"
-        thresholds = metrics.largest_contour.thresholds
-        column = int(np.abs(thresholds - report.threshold).argmin())
+    report.positions, report.oracle = metrics.positions, metrics.scores(metrics)
+    report.curves = {"test": metrics.all_contours.curve()}
+    if chosen_on is None:
+        accuracy = metrics.largest_contour
+        report.threshold, report.threshold_from = middle_threshold(accuracy), "test"
+        column = int(np.abs(accuracy.thresholds - report.threshold).argmin())
         report.ious = np.array([curve[column] for curve in metrics.ious], np.float32)
     else:
         report.threshold, report.threshold_from = metrics.threshold, "val"
         report.ious = np.array(metrics.ious, np.float32)
-        report.chosen = metrics.scores(val_metrics)
-    report.positions = metrics.positions
-    report.curves = {"test": metrics.all_contours.curve()}
-    if val_metrics is not None:
-        report.curves["val"] = val_metrics.all_contours.curve()
+        report.chosen = metrics.scores(chosen_on)
+        report.curves["val"] = chosen_on.all_contours.curve()
     report.mean_iou = 100 * float(report.ious.mean())
-    report.oracle = metrics.scores()
+
+
+def middle_threshold(accuracy: BoxAccuracy) -> float:
+    """Return the middle of the longest run of thresholds with the most right boxes at IoU 0.5.
+
+    It is the safest one to use: the metric's own is the lowest of them, often 0, at which the box
+    of an image unlike these is all of it.
+    """
+    curve = accuracy.curve()[accuracy.deltas.index(0.5)]
+    best = np.diff(curve == curve.max(), prepend=False, append=False)
+    edges = np.flatnonzero(best)  # starts and ends of runs, in turn
+    starts, ends = edges[::2], edges[1::2]
+    longest = int((ends - starts).argmax())
+    return float(accuracy.thresholds[(starts[longest] + ends[longest] - 1) // 2])
+
+
+class LocalizationMetrics:
+    """Metrics of maps for the true class: MaxBoxAccV2, MaxBoxAcc, PxAP, and a centred box.
+
+    `thorough` also evaluates masks and the map of the predicted class; without it only what chooses
+    a threshold. With a `threshold`, `ious` has the IoU of each image's largest contour at it, else
+    at every threshold.
+    """
+
+    def __init__(
+        self, resamples: int = 0, threshold: float | None = None, thorough: bool = True
+    ) -> None:
+        self.all_contours = BoxAccuracy(INTERVAL, 2, resamples)
+        self.largest_contour = BoxAccuracy(INTERVAL, 1, resamples)
+        self.centred_box = CentredBox(INTERVAL, 2, resamples)
+        self.predicted_class = BoxAccuracy(INTERVAL, 2)
+        self.pixels = PixelPrecision(BIN_WIDTH)
+        self.threshold, self.thorough = threshold, thorough
+        self.positions: list[int] = []  # of the images with boxes
+        self.ious: list[Array] = []  # as two bytes
+        self.images = self.top1 = self.top5 = 0  # images, and those classified correctly
+        self.without_truth = 0
+        self.bad: list[str] = []
+
+    def run(
+        self, predictor: MapPredictor, dataset: Dataset, classes: Tensor, loading: Loading
+    ) -> None:
+        """Add a data set; `classes` (n,) are the model's indices of the images' classes."""
+        for batch in predictor.iterate(dataset, classes):
+            self.bad += [message for _, message in batch.bad]
+            if batch.positions:
+                self._add(predictor, dataset, batch, classes[batch.positions])
+            loading.advance(len(batch.positions) + len(batch.bad))
+
+    def _add(
+        self, predictor: MapPredictor, dataset: Dataset, batch: MapBatch, classes: Tensor
+    ) -> None:
+        maps, finite, ranks = predictor.scores(batch.maps), batch.finite(), None
+        if batch.logits is not None:
+            ranks = np.asarray(class_ranks(batch.logits, classes))
+        boxed, boxes, names = list[int](), list[Array](), list[str]()
+        for i, position in enumerate(batch.positions):
+            name, messages = str(dataset.path(position)), len(self.bad)
+            if not finite[i]:
+                self.bad.append(f"{name}: its features are NaN or infinite")
+                continue
+            useful = self.thorough and self._add_mask(maps[i], dataset, position, batch.sizes[i])
+            try:
+                truth = boxes_of(dataset, position, batch.sizes[i])
+            except ValueError as error:
+                self.bad.append(str(error))
+                truth = np.empty((0, 4))
+            if len(truth):
+                boxed.append(i)
+                boxes.append(truth)
+                names.append(name)
+            if useful or len(truth):
+                self.images += 1
+                if ranks is not None:
+                    self.top1 += int(ranks[i] < 1)
+                    self.top5 += int(ranks[i] < 5)
+            elif len(self.bad) == messages:  # neither a box nor a mask
+                self.without_truth += 1
+        if not boxed:
+            return
+        self.positions += [batch.positions[i] for i in boxed]
+        columns: tuple[Any, ...] = (boxes, [batch.sizes[i] for i in boxed])
+        columns += (None if ranks is None else ranks[boxed], names)
+        self.all_contours.add(maps[boxed], *columns)
+        self.centred_box.add(maps[boxed], *columns)
+        overlaps = self.largest_contour.add(maps[boxed], *columns)  # (n, T)
+        if self.threshold is not None:
+            thresholds = self.largest_contour.thresholds
+            overlaps = overlaps[:, np.abs(thresholds - self.threshold).argmin()]
+        self.ious += list(overlaps.astype(np.float16))
+        if self.thorough and batch.logits is not None:
+            if batch.predicted_class_maps is not batch.maps:
+                maps = predictor.scores(batch.predicted_class_maps)
+            self.predicted_class.add(maps[boxed], *columns)
+
+    def _add_mask(
+        self, score_map: Array, dataset: Dataset, position: int, size: tuple[int, int]
+    ) -> bool:
+        """Add the pixels of an image; return whether it has a mask of its object."""
+        if dataset.mask_codes.startswith("classes"):  # of a scene, not of the image's object
+            return False
+        try:
+            mask = mask_of(dataset, position, size)
+        except BadImage as error:
+            self.bad.append(str(error))
+            return False
+        if mask is None:
+            return False
+        truth = resize_mask(mask, score_map.shape)
+        self.pixels.add(score_map, truth, str(dataset.path(position)))
+        return True
+
+    def scores(self, chosen_on: LocalizationMetrics) -> Scores:
+        """Return scores in percent at the best thresholds of `chosen_on`, which may be itself."""
+        scores = {
+            "max_box_acc_v2": _box_score(self.all_contours, chosen_on.all_contours),
+            "max_box_acc": _box_score(self.largest_contour, chosen_on.largest_contour),
+        }
+        if self.predicted_class.count:  # at the same thresholds, which do not depend on the class
+            thresholds = chosen_on.all_contours.result().thresholds
+            scores["predicted_class"] = {"score": 100 * self.predicted_class.at(thresholds).score}
+        box = _box_score(self.centred_box, chosen_on.centred_box)
+        box["sides"] = [round(1 - t, 4) for t in box.pop("thresholds")]
+        return {**scores, "centred_box": box}
+
+    def pxap(self) -> float | None:
+        """Return PxAP in percent, None if no mask has an object."""
+        return 100 * self.pixels.result() if self.pixels.pixels[1].any() else None
+
+
+def _box_score(accuracy: BoxAccuracy, chosen_on: BoxAccuracy) -> dict[str, Any]:
+    best, oracle = accuracy.at(chosen_on.result().thresholds), chosen_on is accuracy
+    report: dict[str, Any] = {
+        "score": 100 * best.score,
+        "iou": list(accuracy.deltas),
+        "per_iou": [100 * share for share in best.per_iou],
+        "thresholds": [round(t, 6) for t in best.thresholds],
+    }
+    if accuracy.resamples is not None:
+        bounds = accuracy.bounds(thresholds=None if oracle else best.thresholds)
+        report["interval95"] = [100 * bound for bound in bounds]
+    if accuracy.ranked == accuracy.count:
+        for kind in KINDS[1:]:
+            score = accuracy.result(kind) if oracle else accuracy.at(best.thresholds, kind)
+            report[kind] = 100 * score.score
+    return report
 
 
 def pick_cases(ious: Array, count: int) -> dict[int, str]:
     """Return the indices of at most `count` of the worst, median and best; ties keep the order."""
-    order = np.argsort(ious, kind="stable")
+    order = np.argsort(ious, kind="stable").tolist()
     middle = max(0, (len(order) - count) // 2)
     groups = {
         "worst": order[:count],
@@ -367,8 +478,7 @@ def pick_cases(ious: Array, count: int) -> dict[int, str]:
     }
     group_of: dict[int, str] = {}
     for group, indices in groups.items():
-        for index in indices.tolist():
-            group_of.setdefault(index, group)
+        group_of |= {index: group for index in indices if index not in group_of}
     return group_of
 
 
@@ -379,33 +489,29 @@ def _select_cases(
     assert report.ious is not None and report.threshold is not None
     picked = pick_cases(report.ious, count)
     positions = [report.positions[index] for index in picked]
-    ious = [float(report.ious[index]) for index in picked]
-    groups, names = list(picked.values()), predictor.model.class_names
+    pairs, names = list(picked.items()), predictor.model.class_names
     images = report.dataset.select(positions)
     cases = []
     for batch in predictor.iterate(images, classes[positions]):
-        if not batch.positions:
-            continue
-        maps = predictor.scores(batch.maps)
+        maps = predictor.scores(batch.maps) if batch.positions else ()
         for i, index in enumerate(batch.positions):
             size, predicted = batch.sizes[i], None
             boxes = boxes_at(maps[i], report.threshold) * np.array([*size, *size]) / predictor.size
             if batch.logits is not None:
-                predicted = str(int(batch.logits[i].argmax()))
-                predicted = predicted if names is None else names[int(predicted)]
-            cases.append(
-                LocalizationCase(
-                    group=groups[index],
-                    position=positions[index],
-                    file=str(images.path(index)),
-                    iou=ious[index],
-                    box=tuple(boxes[0].tolist()) if len(boxes) else None,
-                    truth=boxes_of(images, index, size),
-                    map=maps[i],
-                    label=images[index].label,
-                    predicted=predicted,
-                )
+                best = int(batch.logits[i].argmax())
+                predicted = str(best) if names is None else names[best]
+            case = LocalizationCase(
+                group=pairs[index][1],
+                position=positions[index],
+                file=str(images.path(index)),
+                iou=float(report.ious[pairs[index][0]]),
+                box=tuple(boxes[0].tolist()) if len(boxes) else None,
+                truth=boxes_of(images, index, size),
+                map=maps[i],
+                label=images[index].label,
+                predicted=predicted,
             )
+            cases.append(case)
     return cases
 
 

@@ -91,13 +91,14 @@ class BoxAccuracy:
         return best[(self.thresholds * levels.max()).astype(np.int64)]
 
     def add(self, score_maps: Iterable[Any], boxes: Iterable[Any], image_sizes: Iterable[Any],
-            ranks: Iterable[int] | None = None, names: Iterable[str] | None = None) -> None:  # fmt: skip
+            ranks: Iterable[int] | None = None, names: Iterable[str] | None = None) -> Array:  # fmt: skip
         """Images one by one: score maps (H, W) in [0, 1] of their true class, true boxes in image
         pixels, sizes (w, h).
 
         `ranks`, the place of the true class among the predictions (0: first), are for Top-1 and
-        Top-5.
+        Top-5. Returns (n, T), the `overlaps` of each image.
         """
+        added = [np.empty((0, len(self.thresholds)))]
         columns: dict[str, Iterable[Any]] = {
             "score_maps": score_maps,
             "boxes": boxes,
@@ -125,6 +126,8 @@ class BoxAccuracy:
             self.count += len(pairs)
             if self.resamples is not None:
                 self.resamples.add(hits)
+            added.append(overlaps)
+        return np.concatenate(added)
 
     def merge(self, other: BoxAccuracy) -> None:
         """Add what another process counted."""

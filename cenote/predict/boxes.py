@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -61,7 +60,7 @@ def predict_boxes(
     predictions = predict_maps(predictor, dataset)
     if progress_file is not None:
         digest = run_digest(predictor.model, dataset, kind=predictor.kind, size=predictor.size)
-        file = ProgressFile(progress_file, digest, _to_json, _from_json)
+        file = ProgressFile(progress_file, digest, _from_json)
         predictions = file.resume(dataset, lambda images: predict_maps(predictor, images))
     for prediction in predictions:
         if isinstance(prediction, UnreadableImage):
@@ -102,16 +101,9 @@ def boxes_from_map(
     return BoxPrediction(*prediction[:4], boxes, scores, score_map, objects)
 
 
-def _to_json(prediction: MapPrediction) -> list[Any]:
-    position, size, class_id, probability, raw = prediction
-    numbers = b64encode(raw.astype("<f4").tobytes()).decode()
-    return [position, *size, class_id, probability, *raw.shape, numbers]
-
-
 def _from_json(entry: list[Any]) -> MapPrediction:
-    position, width, height, class_id, probability, rows, columns, numbers = entry
-    raw = np.frombuffer(b64decode(numbers), "<f4").astype(np.float32).reshape(rows, columns)
-    return MapPrediction(position, (width, height), class_id, probability, raw)
+    position, (width, height), *rest = entry
+    return MapPrediction(position, (width, height), *rest)
 
 
 def objects_at(score_map: Array, threshold: float, several: bool = False) -> tuple[Array, Array]:

@@ -1,4 +1,4 @@
-"""One process, or many under torchrun."""
+"""The device that models run on, and one process or many under torchrun."""
 
 from __future__ import annotations
 
@@ -12,7 +12,15 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .device import default_device
+
+def default_device() -> torch.device:
+    """Return the GPU if there is one, else the CPU."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Return the device of the model's parameters."""
+    return next(model.parameters()).device
 
 
 @contextmanager

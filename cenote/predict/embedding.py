@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -11,13 +12,25 @@ from torch import Tensor
 from ..data import Dataset
 from ..data.loading import ImageLoader, load
 from ..models import PooledModel
-from .batches import Progress, predict_batches
-from .device import device_of
-from .distributed import gathered, rank, world
-from .feature_batches import FeatureBatches
-from .feature_cache import CachedFeatures
+from .distributed import device_of, gathered, rank, world
+from .feature_cache import CachedFeatures, FeatureBatches
 
+Output = TypeVar("Output")
+Progress = Callable[[int], object]  # receives the number of images since the last call
 EmbeddingSource = Dataset | CachedFeatures
+
+
+@dataclass(frozen=True)
+class Loading:
+    """How the images of a data set are read."""
+
+    batch: int = 64
+    workers: int = 0  # processes that read images
+    progress: Progress | None = None
+
+    def advance(self, images: int) -> None:
+        if self.progress:
+            self.progress(images)
 
 
 class Embeddings(NamedTuple):
@@ -32,47 +45,30 @@ class Embeddings(NamedTuple):
         return torch.from_numpy(dataset.labels)[self.positions]
 
 
-def embed_dataset(
-    model: PooledModel,
-    dataset: Dataset,
-    batch: int = 64,
-    workers: int = 0,
-    progress: Progress | None = None,
-) -> Embeddings:
+def embed_dataset(model: PooledModel, dataset: Dataset, loading: Loading = Loading()) -> Embeddings:
     """Embed all readable images; under torchrun each process embeds its share and all get all.
 
     An image with several vectors contributes them concatenated. Raises ValueError if no image
     can be read.
     """
-    return _predict_dataset(model, model.embed, dataset, batch, workers, progress)
+    return _predict_dataset(model, model.embed, dataset, loading)
 
 
 def predict_logits(
-    model: PooledModel,
-    dataset: Dataset,
-    batch: int = 64,
-    workers: int = 0,
-    progress: Progress | None = None,
+    model: PooledModel, dataset: Dataset, loading: Loading = Loading()
 ) -> Embeddings:
     """Predict the logits (N, classes) of all readable images, as `embed_dataset` does vectors."""
-    return _predict_dataset(model, model, dataset, batch, workers, progress)
+    return _predict_dataset(model, model, dataset, loading)
 
 
 @torch.no_grad()
 def _predict_dataset(
-    model: PooledModel,
-    forward: Callable[[Tensor], Tensor],
-    dataset: Dataset,
-    batch: int,
-    workers: int,
-    progress: Progress | None,
+    model: PooledModel, forward: Callable[[Tensor], Tensor], dataset: Dataset, loading: Loading
 ) -> Embeddings:
     device, training = device_of(model), model.training
-    batches = image_batches(dataset, model.backbone.preprocessing.transform(), batch, workers)
+    transform = model.backbone.preprocessing.transform()
     model.eval()
-    outputs = embed_batches(
-        batches, lambda loaded: forward(loaded.images.to(device)), len(dataset), progress
-    )
+    outputs = embed_source(dataset, lambda b: forward(b.images.to(device)), transform, loading)
     model.train(training)
     if not len(outputs.positions):
         reason = outputs.bad[0] if outputs.bad else "it is empty"
@@ -88,48 +84,57 @@ def image_batches(
     return load(dataset, transform, share, workers, rank=rank(), world=world())
 
 
+def predict_batches(
+    batches: Iterable[Any],
+    forward: Callable[[Any], Output],
+    bad: list[str],
+    progress: Progress | None = None,
+) -> Iterator[tuple[Any, Output]]:
+    """Yield each batch that has readable images with the result of `forward(batch)`.
+
+    A batch has `indices`, and `bad` if images may be unreadable: their error messages are
+    appended to `bad`. The caller disables gradients.
+    """
+    for batch in batches:
+        count, messages = len(batch.indices), [message for _, message in getattr(batch, "bad", ())]
+        bad += messages
+        if count:
+            yield batch, forward(batch)
+        if progress:
+            progress(count + len(messages))
+
+
 def embed_source(
     source: EmbeddingSource,
     embed: Callable[[Any], Tensor],
     transform: Callable[..., Any] | None,
-    batch: int,
-    workers: int,
+    loading: Loading,
 ) -> Embeddings:
-    """Embed a data set or its cached features with a function of a batch."""
-    if isinstance(source, CachedFeatures):
-        return embed_batches(FeatureBatches(source, max(batch, 256)), embed, len(source))
-    assert transform is not None
-    return embed_batches(image_batches(source, transform, batch, workers), embed, len(source))
+    """Embed a data set, or its cached features, with a function of a batch.
 
-
-def embed_batches(
-    batches: Iterable[Any],
-    embed: Callable[[Any], Tensor],
-    images: int,
-    progress: Progress | None = None,
-) -> Embeddings:
-    """Apply `embed` to this process's batches and gather the vectors of all processes.
-
-    `images` is the size of the data set, of all processes together.
+    Each process embeds its share, and all get the vectors of all.
     """
-    shares = gathered(_collect(batches, embed, -(-images // world()), progress))
-    filled = [share for share in shares if len(share.positions)] or shares[:1]
-    bad = [message for share in shares for message in share.bad]
-    vectors, positions = (torch.cat([share[i] for share in filled]) for i in range(2))
-    return Embeddings(vectors, positions, bad)
-
-
-def _collect(
-    batches: Iterable[Any], embed: Callable[[Any], Tensor], images: int, progress: Progress | None
-) -> Embeddings:
-    """Collect the vectors in one preallocated array of at most `images` rows."""
-    vectors, positions, bad = torch.empty(0, 0), torch.empty(images, dtype=torch.long), list[str]()
+    batches: Iterable[Any]
+    if isinstance(source, CachedFeatures):
+        batches = FeatureBatches(source, max(loading.batch, 256))
+    else:
+        assert transform is not None
+        batches = image_batches(source, transform, loading.batch, loading.workers)
+    # One preallocated array: a list of vectors and their concatenation would need twice the memory.
+    rows = -(-len(source) // world())
+    vectors, positions, bad = torch.empty(0, 0), torch.empty(rows, dtype=torch.long), list[str]()
     filled = 0
-    for batch, output in predict_batches(batches, embed, bad, progress):
+    for batch, output in predict_batches(batches, embed, bad, loading.progress):
         u = output.flatten(1).float().cpu()
         if not filled:
-            vectors = torch.empty(images, u.shape[1])
-        rows = slice(filled, filled + len(u))
-        vectors[rows], positions[rows] = u, torch.as_tensor(batch.indices)
+            vectors = torch.empty(rows, u.shape[1])
+        place = slice(filled, filled + len(u))
+        vectors[place], positions[place] = u, torch.as_tensor(batch.indices)
         filled += len(u)
-    return Embeddings(vectors[:filled], positions[:filled], bad)
+    shares = gathered(Embeddings(vectors[:filled], positions[:filled], bad))
+    nonempty = [share for share in shares if len(share.positions)] or shares[:1]
+    return Embeddings(
+        torch.cat([share.vectors for share in nonempty]),
+        torch.cat([share.positions for share in nonempty]),
+        [message for share in shares for message in share.bad],
+    )

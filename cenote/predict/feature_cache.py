@@ -13,7 +13,8 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,8 +29,8 @@ from ..data import Dataset
 from ..data.digests import DIGEST_BYTES, digest_of, digests
 from ..data.files import write_atomically
 from ..data.loading import load
-from .batches import predict_batches
-from .device import device_of
+from ..data.samplers import SeededBatchSampler
+from .distributed import device_of, rank, world
 
 DTYPES = ("float16", "float32")
 VIEWS = ("plain", "flip", "whole")  # whole: resized to a square without cropping
@@ -156,18 +157,15 @@ class FeatureCache:
         bad = [f"{dataset.path(i)}: no such file" for i, name in enumerate(names) if name is None]
         rows = store.find(names)
         missing = [i for i, name in enumerate(names) if name is not None and rows[i] < 0]
-        computed = 0
-
-        def report(images: int) -> None:
-            nonlocal computed
-            computed += images
+        done = 0
+        for loaded in load(dataset.select(missing), transform, batch, workers):
+            bad += [message for _, message in loaded.bad]
+            if len(loaded.indices):
+                appended = [names[missing[i]] or b"" for i in loaded.indices.tolist()]
+                store.append(appended, forward(loaded.images).float().cpu().numpy())
+            done += len(loaded.indices) + len(loaded.bad)
             if progress:
-                progress(computed, len(missing))
-
-        batches = load(dataset.select(missing), transform, batch, workers)
-        for loaded, values in predict_batches(batches, lambda b: forward(b.images), bad, report):
-            appended = [names[missing[i]] or b"" for i in loaded.indices.tolist()]
-            store.append(appended, values.float().cpu().numpy())
+                progress(done, len(missing))
         return store.find(names), bad
 
     def stores(self) -> list[dict[str, Any]]:
@@ -222,6 +220,56 @@ class CachedFeatures:
         layout = self.store.layout
         tokens = values[:, : layout.grid[0] * layout.grid[1]]
         return Features(tokens, layout.grid, values[:, -1] if layout.cls else None)
+
+
+class FeatureBatch(NamedTuple):
+    features: Features
+    labels: Tensor
+    indices: list[int]
+
+
+class FeatureBatches:
+    """Loader of cached features that reads the next batch while the current one is used."""
+
+    def __init__(
+        self,
+        cached: CachedFeatures,
+        batch: int,
+        shuffle: bool = False,
+        seed: int = 0,
+        order: SeededBatchSampler | None = None,
+    ) -> None:
+        self.cached = cached
+        if order is None:
+            share = max(min(batch, len(cached)) // world(), 1)
+            drop_last = shuffle and world() > 1
+            order = SeededBatchSampler(
+                len(cached), share, shuffle, seed, drop_last, rank(), world()
+            )
+        self.order = order
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def seek(self, epoch: int, batch: int = 0) -> None:
+        """Start the next pass at this batch of this epoch."""
+        self.order.epoch, self.order.start = epoch, batch
+
+    def __iter__(self) -> Iterator[FeatureBatch]:
+        batches = iter(self.order)
+        self.order.start = 0
+        with ThreadPoolExecutor(1) as thread:
+            pending = None
+            for positions in batches:
+                upcoming = thread.submit(self._read, [index for _, index in positions])
+                if pending is not None:
+                    yield pending.result()
+                pending = upcoming
+            if pending is not None:
+                yield pending.result()
+
+    def _read(self, indices: list[int]) -> FeatureBatch:
+        return FeatureBatch(self.cached.features(indices), self.cached.labels[indices], indices)
 
 
 @torch.inference_mode()

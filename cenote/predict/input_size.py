@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..backbones import Backbone
-from .device import device_of
+from .distributed import device_of
 
 log = logging.getLogger(__name__)
 MAX_SHORT_SIDE = 640  # by default: the number of pairs of patches grows with its fourth power

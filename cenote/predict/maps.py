@@ -16,7 +16,7 @@ from ..metrics import prepare_maps
 from ..metrics.arrays import Array
 from ..models import PooledModel
 from ..models.class_map import ForwardPass, depends_on_class, resolve_map_kind
-from .device import device_of
+from .distributed import device_of
 from .embedding import image_batches
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from ..backbones import create_backbone
 from ..models import PooledModel, load
 from ..models.pooled import assemble
-from .device import default_device
+from .distributed import default_device
 
 log = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,15 +17,15 @@ from ..data import BadImage, read_image
 from ..metrics import largest_box, mass_mask
 from ..metrics.arrays import Array
 from ..metrics.masks import Box
+from ..metrics.score_maps import stretch
 from ..models import PooledModel
-from .device import device_of
+from .distributed import device_of
 from .input_size import InputSize, stride_of, supported_size
 from .open_model import class_names
-from .resize import stretch
 
-T = TypeVar("T")
 MAX_PICTURE = 1024  # longest side of the pictures that are drawn; boxes are in pixels of the file
 CHUNK = 4  # batches of photographs that are read before they are grouped by size
+RawPrediction = tuple[Tensor, Tensor | None]  # maps (m, H, W) and logits of one photograph
 
 
 @dataclass(frozen=True)
@@ -65,11 +65,6 @@ class PhotoPrediction:
 class FailedPhoto(NamedTuple):
     path: str
     reason: str
-
-
-class RawPrediction(NamedTuple):
-    maps: Tensor  # (m, H, W)
-    logits: Tensor | None
 
 
 @dataclass
@@ -112,24 +107,23 @@ class PhotoPredictor:
 
     def __call__(self, paths: Sequence[Path]) -> Iterator[PhotoPrediction | FailedPhoto]:
         """Predict each photograph; the order of the failed ones may change."""
-        names = class_names(self.model) if self.classify else None
-        for chunk in _chunks(
-            list(zip(paths, unique_names(paths), strict=True)), CHUNK * self.batch
-        ):
+        class_titles = class_names(self.model) if self.classify else None
+        preprocessing = self.model.backbone.preprocessing
+        names, chunk = unique_names(paths), CHUNK * self.batch
+        for start in range(0, len(paths), chunk):
             photos = []
-            for path, name in chunk:
+            for i in range(start, min(start + chunk, len(paths))):
                 try:
-                    photos.append(
-                        open_photo(path, name, self.model.backbone.preprocessing, self.input_size)
-                    )
+                    photos.append(open_photo(paths[i], names[i], preprocessing, self.input_size))
                 except BadImage as error:
-                    yield FailedPhoto(str(path), error.reason)
+                    yield FailedPhoto(str(paths[i]), error.reason)
             predictions = self._predict(photos)
             for photo in photos:
-                raw = predictions[photo.name]
-                tensors = [tensor for tensor in raw if tensor is not None]
-                if all(bool(torch.isfinite(tensor).all()) for tensor in tensors):
-                    yield self._interpret(photo, raw, names)
+                maps, logits = predictions[photo.name]
+                if bool(maps.isfinite().all()) and (
+                    logits is None or bool(logits.isfinite().all())
+                ):
+                    yield self._interpret(photo, maps.numpy(), logits, class_titles)
                 else:
                     yield FailedPhoto(str(photo.path), "its features are NaN or infinite")
 
@@ -140,12 +134,11 @@ class PhotoPredictor:
             by_size.setdefault((photo.pixels.shape, photo.class_pixels.shape), []).append(photo)
         predictions: dict[str, RawPrediction] = {}
         for same_size in by_size.values():
-            for batch in _chunks(same_size, self.batch):
-                names = (photo.name for photo in batch)
-                predictions |= dict(zip(names, self._predict_batch(batch), strict=True))
+            for start in range(0, len(same_size), self.batch):
+                predictions |= self._predict_batch(same_size[start : start + self.batch])
         return predictions
 
-    def _predict_batch(self, photos: Sequence[Photograph]) -> list[RawPrediction]:
+    def _predict_batch(self, photos: Sequence[Photograph]) -> dict[str, RawPrediction]:
         device = device_of(self.model)
         images = torch.stack([photo.pixels for photo in photos]).to(device)
         class_images = torch.stack([photo.class_pixels for photo in photos]).to(device)
@@ -153,15 +146,14 @@ class PhotoPredictor:
             maps, logits = self._forward(images, class_images)
         except ValueError:  # features that are not finite: repeat the other photographs without it
             if len(photos) == 1:
-                return [RawPrediction(torch.full((1, 1, 1), torch.nan), None)]
-            return [prediction for photo in photos for prediction in self._predict_batch([photo])]
-        if logits is None:
-            return [RawPrediction(image_maps.float().cpu(), None) for image_maps in maps]
-        pairs = zip(maps, logits, strict=True)
-        return [RawPrediction(m.float().cpu(), scores.float().cpu()) for m, scores in pairs]
+                return {photos[0].name: (torch.full((1, 1, 1), torch.nan), None)}
+            return {n: p for photo in photos for n, p in self._predict_batch([photo]).items()}
+        maps = maps.float().cpu()
+        rows = [None] * len(photos) if logits is None else logits.float().cpu()
+        return {photo.name: (maps[i], rows[i]) for i, photo in enumerate(photos)}
 
     @torch.no_grad()
-    def _forward(self, images: Tensor, class_images: Tensor) -> tuple[Tensor, Tensor | None]:
+    def _forward(self, images: Tensor, class_images: Tensor) -> RawPrediction:
         """Return maps (B, m, H, W) of `images` and logits of `class_images`."""
         logits, options = None, {}
         if self.model.head is not None:
@@ -171,19 +163,16 @@ class PhotoPredictor:
         return self.model.attend(images, kind=self.kind, **options).detach(), logits
 
     def _interpret(
-        self, photo: Photograph, raw: RawPrediction, names: Sequence[str] | None
+        self, photo: Photograph, maps: Array, logits: Tensor | None, names: Sequence[str] | None
     ) -> PhotoPrediction:
-        maps = raw.maps.numpy()
         score_map = stretch(combine_maps(maps, self.head), photo.picture.size)
         mask = mass_mask(score_map, self.share).numpy()
         prediction = PhotoPrediction(photo, maps, score_map, mask, largest_box(mask))
-        if raw.logits is None or names is None:
+        if logits is None or names is None:
             return prediction
-        score, best = raw.logits.softmax(-1).max(-1)
-        class_id = int(best)
-        return replace(
-            prediction, class_id=class_id, class_name=names[class_id], score=float(score)
-        )
+        score, best = logits.softmax(-1).max(-1)
+        name = names[int(best)]
+        return replace(prediction, class_id=int(best), class_name=name, score=float(score))
 
 
 def open_photo(
@@ -208,8 +197,7 @@ def open_photo(
 
 
 def combine_maps(maps: Array, head: int | None = None) -> Array:
-    """Return (H, W), non-negative, of maps (m, H, W): one of them, or their mean with equal
-    weights.
+    """Return (H, W), non-negative: one of the maps (m, H, W), or their mean with equal weights.
 
     Of a class activation map only positive values count; without any, the values above the lowest.
     """
@@ -236,7 +224,3 @@ def unique_names(paths: Sequence[Path]) -> list[str]:
         used.add(name.casefold())
         names.append(name)
     return names
-
-
-def _chunks(items: Sequence[T], n: int) -> Iterator[Sequence[T]]:
-    return (items[i : i + n] for i in range(0, len(items), n))

@@ -4,33 +4,33 @@ from __future__ import annotations
 
 import hashlib
 import json
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+import numpy as np
 import torch
 from torch import nn
 
 from ..data import Dataset
 from ..data.files import write_atomically
 from ..data.loading import UnreadableImage
+from ..metrics.arrays import Array
 
-T = TypeVar("T", bound=Any)  # a named tuple with a position
+FORMAT = 2  # of the lines of a ProgressFile
+T = TypeVar("T", bound=Any)  # a named tuple with a position and at least two more fields
 
 
 class ProgressFile(Generic[T]):
-    """One JSON line per image, in the order of the data set, after a line with the run's digest."""
+    """One JSON line per image, in the order of the data set, after a line with the run's digest.
 
-    def __init__(
-        self,
-        path: Path,
-        digest: str,
-        to_json: Callable[[T], list[Any]],
-        from_json: Callable[[list[Any]], T],
-    ) -> None:
-        """`to_json` returns the position and at least two more entries."""
-        self.path, self.digest, self.to_json, self.from_json = path, digest, to_json, from_json
+    A result is a named tuple of JSON values and arrays; `from_json` makes it from a list of them.
+    """
+
+    def __init__(self, path: Path, digest: str, from_json: Callable[[list[Any]], T]) -> None:
+        self.path, self.digest, self.from_json = path, digest, from_json
         self.done = self._check() if path.is_file() else 0
 
     def _check(self) -> int:
@@ -60,20 +60,29 @@ class ProgressFile(Generic[T]):
                     yield self._parse(line)
         for result in predict(dataset.select(range(self.done, len(dataset)))):
             moved = result._replace(position=result.position + self.done)
-            self._append(list(moved) if isinstance(moved, UnreadableImage) else self.to_json(moved))
+            # The file is created with the first result: an error before it leaves nothing behind.
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("a", encoding="utf-8") as file:
+                if not file.tell():
+                    file.write(f"{self.digest}\n")
+                file.write(json.dumps(moved, default=_encode_array) + "\n")
             yield moved
 
-    def _append(self, entry: list[Any]) -> None:
-        # The file is created with the first result: an error before it leaves nothing behind.
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("a", encoding="utf-8") as file:
-            if not file.tell():
-                file.write(f"{self.digest}\n")
-            file.write(json.dumps(entry) + "\n")
-
     def _parse(self, line: bytes) -> T | UnreadableImage:
-        entry = json.loads(line)
+        entry = json.loads(line, object_hook=_decode_array)
         return UnreadableImage(*entry) if len(entry) == 2 else self.from_json(entry)
+
+
+def _encode_array(array: Array) -> dict[str, Any]:
+    content = b64encode(array.tobytes()).decode()
+    return {"dtype": array.dtype.str, "shape": array.shape, "content": content}
+
+
+def _decode_array(entry: dict[str, Any]) -> Any:
+    if "dtype" not in entry:
+        return entry
+    values = np.frombuffer(b64decode(entry["content"]), entry["dtype"])
+    return values.reshape(entry["shape"]).copy()  # writable
 
 
 class FinishedPasses:
@@ -103,7 +112,8 @@ class FinishedPasses:
 
 def run_digest(model: nn.Module, dataset: Dataset, **options: Any) -> str:
     """Return a digest of everything that invalidates saved results: model, images, options."""
-    digest = hashlib.blake2b(json.dumps(options, sort_keys=True).encode(), digest_size=16)
+    settings = json.dumps({"format": FORMAT, **options}, sort_keys=True)
+    digest = hashlib.blake2b(settings.encode(), digest_size=16)
     for name, value in model.state_dict().items():
         digest.update(name.encode())
         digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ from ..data.files import write_atomically
 from ..models import PooledModel
 from .maps import MapPredictor
 
+log = logging.getLogger(__name__)
 FILE = "localization.json"
 # Without calibration: near the best of two data sets (docs/localization.md), not of yours. A class
 # activation map is broad, attention has peaks: the same box is at a lower share of its height.
@@ -50,25 +52,29 @@ class Calibration:
         source = f"{images} {noun} of {self.chosen_on['data']}, {self.chosen_on['split']}"
         if self.chosen_on.get("oracle"):
             source += ", an oracle's: it was also evaluated on them"
-        doubts = []
-        if self.threshold < MIN_THRESHOLD:
-            doubts.append(
-                f"the threshold is below {MIN_THRESHOLD:g}: most boxes will be the whole photograph"
-            )
-        if images < MIN_IMAGES:
-            doubts.append(f"the threshold was chosen on fewer than {MIN_IMAGES} images")
-        if self.centred_box >= self.max_box_acc:
-            doubts.append(
-                "a fixed box in the middle of every image was right as often as these boxes"
-            )
-        return Threshold(self.threshold, self.kind, self.size, source, tuple(doubts))
+        reasons = {
+            f"the threshold is below {MIN_THRESHOLD:g}: "
+            "most boxes will be the whole photograph": self.threshold < MIN_THRESHOLD,
+            f"the threshold was chosen on fewer than {MIN_IMAGES} images": images < MIN_IMAGES,
+            "a fixed box in the middle of every image was right as often as these boxes": (
+                self.centred_box >= self.max_box_acc
+            ),
+        }
+        doubts = tuple(reason for reason, applies in reasons.items() if applies)
+        return Threshold(self.threshold, self.kind, self.size, source, doubts)
 
-    def save(self, folder: Path) -> Path:
-        """Write what `read_threshold` reads."""
+    def save(self, folder: Path) -> None:
+        """Write what `read_threshold` reads; a shared model may be read-only, which is logged."""
         content = {**asdict(self), "model": model_digest(folder)}
-        with write_atomically(folder / FILE) as path:
-            path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-        return folder / FILE
+        try:
+            with write_atomically(folder / FILE) as path:
+                path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        except OSError as error:
+            self.log_not_stored(f"{folder / FILE}: {error.strerror or error}")
+
+    def log_not_stored(self, reason: str) -> None:
+        remedy = f"cenote localize --threshold {self.threshold:.2f} uses it"
+        log.info("the threshold was not stored (%s): %s", reason, remedy)
 
 
 def read_threshold(folder: Path) -> Threshold | None:
@@ -109,9 +115,8 @@ def threshold_for(
     reason = "no threshold was calibrated for this model"
     if stored is not None:
         reason = f"{folder / FILE} is for {stored.kind} maps of {stored.size} pixels"
-    source = f"a default, because {reason}"
-    default = DEFAULTS[predictor.kind]
-    return Threshold(default, predictor.kind, predictor.size, source, default=True)
+    source, value = f"a default, because {reason}", DEFAULTS[predictor.kind]
+    return Threshold(value, predictor.kind, predictor.size, source, default=True)
 
 
 def model_digest(folder: Path) -> str:

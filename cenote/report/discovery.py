@@ -11,7 +11,6 @@ from PIL import Image
 
 from ..data import Dataset
 from ..predict.discovery import METHODS
-from ..predict.discovery.run import rows_mask
 from .blocks import Bar, Bars, Block, Boxes, Page, PhotoWithBoxes, Table, TableColumn, boxed_photo
 from .maps import draw_boxes
 from .sheet import THUMBNAIL, SheetEntry, fit, grouped_sheet, readable
@@ -63,7 +62,7 @@ def discovery_page(report: Mapping[str, Any], dataset: Dataset, method: str) -> 
     groups: dict[str, list[SheetEntry]] = {heading: [] for heading in headings.values()}
     for group, heading in headings.items():
         for case, photo in readable(score[group], dataset, lambda case: case["position"]):
-            masks = [rows_mask(rows) for rows in case["masks"]]
+            masks = [np.array([list(row) for row in rows]) == "1" for rows in case["masks"]]
             picture = draw_discovered(photo, case["boxes"], masks, case["truth"])
             note = f"IoU {case['overlap'] / 100:.2f}"
             groups[heading].append(SheetEntry([picture], Path(case["image"]).name, note))

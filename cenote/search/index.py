@@ -19,7 +19,7 @@ from ..data.dataset import images_are_files
 from ..data.digests import digest_of, digests
 from ..data.loading import load
 from ..data.sources import open_photographs
-from ..predict.batches import predict_batches
+from ..predict.embedding import predict_batches
 from .images import ImageInfoTransform
 from .store import ImageEntry, Store
 

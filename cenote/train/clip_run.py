@@ -21,8 +21,7 @@ from ..models.frozen import FrozenBackbone
 from ..models.image_text.small_clip import SmallClip, save_image_text
 from ..models.image_text.text_encoder import Words
 from ..predict.distributed import processes, rank, world
-from ..predict.feature_batches import FeatureBatches
-from ..predict.feature_cache import CachedFeatures, FeatureCache
+from ..predict.feature_cache import CachedFeatures, FeatureBatches, FeatureCache
 from .build import build_augmentation, build_frozen, build_head, build_model, build_text_tower
 from .config import OptimizationConfig, RunConfig
 from .engine import Engine

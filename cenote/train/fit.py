@@ -15,8 +15,7 @@ from ..data.splits import Splits, split
 from ..evaluate.validators import localization_on_test
 from ..models import PooledModel, save_model
 from ..predict.distributed import processes, rank
-from ..predict.feature_batches import FeatureBatches
-from ..predict.feature_cache import FeatureCache
+from ..predict.feature_cache import FeatureBatches, FeatureCache
 from .build import (
     build_augmentation,
     build_frozen,

@@ -36,8 +36,7 @@ from ..models import PooledModel, save_model
 from ..models import load as load_model
 from ..predict.distributed import processes, rank, world
 from ..predict.embedding import EmbeddingSource
-from ..predict.feature_batches import FeatureBatches
-from ..predict.feature_cache import FeatureCache
+from ..predict.feature_cache import FeatureBatches, FeatureCache
 from .build import (
     build_augmentation,
     build_frozen,

@@ -43,10 +43,15 @@ from ..evaluate.protocol import (
 )
 from ..metrics import Confusion, resize_mask
 from ..models import PooledModel
-from ..predict.device import device_of
-from ..predict.distributed import gathered, processes, rank, world
-from ..predict.feature_batches import FeatureBatch, FeatureBatches
-from ..predict.feature_cache import CachedFeatures, FeatureCache, cached_features, weights_digest
+from ..predict.distributed import device_of, gathered, processes, rank, world
+from ..predict.feature_cache import (
+    CachedFeatures,
+    FeatureBatch,
+    FeatureBatches,
+    FeatureCache,
+    cached_features,
+    weights_digest,
+)
 from ..predict.progress_file import files_digest
 from ..report.blocks import Block, picture_blocks
 from ..report.segmentation import segmentation_page

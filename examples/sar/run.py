@@ -31,7 +31,7 @@ from cenote.data.splits import split
 from cenote.data.synthetic import World, write_world
 from cenote.evaluate.classify import classify
 from cenote.evaluate.jaccard import jaccard
-from cenote.evaluate.knn import knn
+from cenote.evaluate.probes import knn
 from cenote.evaluate.wsol import localize
 from cenote.losses import spatial_entropy
 from cenote.models import PooledModel, load, save_model

@@ -160,21 +160,21 @@ def test_an_interrupted_run_resumes(
     (photos / "broken.jpg").unlink()
     for name in ("b.jpg", "c.jpg"):
         ball(photos / name)
-    seen: list[str] = []
+    seen: list[int] = []
     plain = METHODS["tokencut"]
 
-    def counting(look: Any, name: str) -> Any:
-        seen.append(Path(name).name)
+    def counting(patches: Any) -> Any:
+        seen.append(patches.position)
         if stop and len(seen) == 3:
             raise KeyboardInterrupt
-        return plain.find(look, name)
+        return plain.find(patches)
 
     monkeypatch.setitem(METHODS, "tokencut", replace(plain, find=counting))
     stop = True
     assert discover(photos, "-o", tmp_path / "out") == 130
     stop = False
     assert discover(photos, "-o", tmp_path / "out") == 0
-    assert seen == ["b.jpg", "ball.jpg", "c.jpg", "c.jpg", "ball.jpg"]
+    assert seen == [0, 1, 2, 0, 1]  # the third of four is the first that is left
     assert len(json.loads((tmp_path / "out" / "boxes.json").read_text())["images"]) == 4
 
 
@@ -184,8 +184,7 @@ def test_a_changed_file_invalidates_saved_progress(photos: Path, tmp_path: Path)
 
     from cenote.data.loading import UnreadableImage
     from cenote.data.sources import open_photographs
-    from cenote.predict.discovery import DiscoveredObjects, DiscoveryResult
-    from cenote.predict.discovery.run import from_json, to_json
+    from cenote.predict.discovery import DiscoveredObjects, DiscoveryResult, from_json
     from cenote.predict.progress_file import ProgressFile, run_digest
 
     def name() -> str:
@@ -210,8 +209,8 @@ def test_a_changed_file_invalidates_saved_progress(photos: Path, tmp_path: Path)
     ]
     images = open_photographs([str(photos)], []).select([0] * 5)
     file = tmp_path / "progress"
-    list(ProgressFile(file, "run", to_json, from_json).resume(images, lambda _: iter(lines)))
-    progress = ProgressFile(file, "run", to_json, from_json)
+    list(ProgressFile(file, "run", from_json).resume(images, lambda _: iter(lines)))
+    progress = ProgressFile(file, "run", from_json)
     again = list(progress.resume(images, lambda missing: iter([result] * len(missing))))
     assert (
         progress.done == 3

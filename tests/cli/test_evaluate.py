@@ -149,7 +149,7 @@ def test_pictures_show_what_was_judged(
             }
         )
 
-    monkeypatch.setattr("cenote.evaluate.corruption.severity_sheet", sheet)
+    monkeypatch.setattr("cenote.report.robustness.severity_sheet", sheet)
     assert evaluate(run, data, "--on", "corruption", "--seed", 5, "-o", tmp_path / "out") == 0
     judged, model = open_dataset(str(data)).split("test"), load(run)
     for (name, k), picture in seen.items():
@@ -304,15 +304,15 @@ def test_interrupted_discovery_resumes(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     """With a folder for its journal; without one there is nothing to resume."""
-    seen: list[str] = []
+    seen: list[int] = []
     stop = True
     plain = METHODS["lost"]
 
-    def recording(look: Any, name: str) -> Any:
-        seen.append(Path(name).name)
+    def recording(patches: Any) -> Any:
+        seen.append(patches.position)
         if stop and len(seen) == 2:
             raise KeyboardInterrupt
-        return plain.find(look, name)
+        return plain.find(patches)
 
     for name in set(METHODS) - {"lost"}:
         monkeypatch.delitem(METHODS, name)
@@ -323,7 +323,7 @@ def test_interrupted_discovery_resumes(
         assert len(capfd.readouterr().err.splitlines()) == lines  # that the same command resumes
     stop = False
     assert evaluate(run, data, "--on", "discover", "-o", tmp_path / "out") == 0
-    assert seen == ["3.png", "4.png", "4.png", "5.png"]
+    assert seen == [0, 1, 0, 1]  # the second of three is the first that is left
     assert results(tmp_path / "out")["discover"]["images"] == 3 and not list(
         (tmp_path / "out").glob(".*")
     )

@@ -14,6 +14,7 @@ from cenote.data.backgrounds import VARIANTS, with_background
 from cenote.data.benchmarks.imagenet_variants import read_imagenet_9
 from cenote.evaluate.background import background, coarse_classifier
 from cenote.metrics.robustness import coarse_accuracy
+from cenote.predict.embedding import Loading
 from cenote.predict.progress_file import FinishedPasses
 from tests.synthetic import CLASS_COLOURS, coloured_images
 from tests.toy_models import PixelClassifier
@@ -22,7 +23,9 @@ from tests.toy_models import PixelClassifier
 def test_what_is_seen_is_what_counts(tmp_path: Path) -> None:
     dataset = coloured_images(tmp_path)
     steps: list[int] = []
-    object_alone = background(PixelClassifier((16, 16)), dataset, progress=steps.append, batch=5)  # type: ignore[arg-type]
+    object_alone = background(
+        PixelClassifier((16, 16)), dataset, loading=Loading(5, progress=steps.append)
+    )  # type: ignore[arg-type]
     found = object_alone.accuracy
     assert list(found) == list(VARIANTS) and object_alone.images == 12 and object_alone.gap == 0
     assert all(
@@ -83,7 +86,9 @@ def test_a_killed_run_resumes(tmp_path: Path) -> None:
     finished = FinishedPasses(file, "run")
     assert list(finished.results) == list(VARIANTS[:3])
     steps: list[int] = []
-    resumed = background(model, dataset, finished=finished, batch=4, progress=steps.append)
+    resumed = background(
+        model, dataset, loading=Loading(4, progress=steps.append), finished=finished
+    )
     assert resumed == background(model, dataset)
     assert steps == [0] + [12] * 3 + [4] * 3 * 5  # three passes are read from the file
     assert FinishedPasses(file, "another run").results == {}
@@ -143,8 +148,6 @@ def test_refusals(tmp_path: Path) -> None:
     dataset = coloured_images(tmp_path)
     with pytest.raises(ValueError, match=r"'blue'.*original"):
         background(PixelClassifier((2, 2)), dataset, variants=("blue",))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="original, only_fg"):
-        background(PixelClassifier((2, 2)), dataset, variants=())  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"\bbare\b"):
         background(PixelClassifier((2, 2)), pack([Record("0.png", "a")], tmp_path, "bare"))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"made.*x, y, z"):

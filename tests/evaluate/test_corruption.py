@@ -14,9 +14,9 @@ from cenote.data.benchmarks.imagenet_variants import read_imagenet_a, read_image
 from cenote.data.corruptions import CORRUPTIONS, corrupt
 from cenote.data.samplers import mix_seed
 from cenote.evaluate.corruption import corrupt_for, corruption
-from cenote.evaluate.imagenet_a import among_own_classes
-from cenote.evaluate.per_image_correct import best_of_known
+from cenote.evaluate.per_image_correct import among_own_classes, best_of_known
 from cenote.metrics.robustness import corruption_error, subset_accuracy
+from cenote.predict.embedding import Loading
 from cenote.predict.progress_file import FinishedPasses
 from tests.synthetic import CLASS_COLOURS, coloured_images
 from tests.toy_models import PixelClassifier
@@ -35,7 +35,12 @@ def test_accuracies_are_those_of_single_images(tmp_path: Path) -> None:
     dataset, model = faint(tmp_path), PixelClassifier((16, 16))
     steps: list[int] = []
     report = corruption(
-        model, dataset, ["gaussian_noise", "contrast"], (1, 5), seed=7, progress=steps.append
+        model,
+        dataset,
+        ["gaussian_noise", "contrast"],
+        (1, 5),
+        seed=7,
+        loading=Loading(progress=steps.append),
     )  # type: ignore[arg-type]
     assert report.clean == 100 and sum(steps) == 30 * 5 and report.mce is None
     assert "15" in report.notes[0]
@@ -198,7 +203,7 @@ def test_imagenet_a_is_asked_for_its_own_classes(tmp_path: Path) -> None:
         torch.tensor([3, 9, 4]),
     )
     labels = torch.arange(40) % 3
-    right = (best_of_known(own)(logits) == labels).float().mean()
+    right = (best_of_known(own, torch.arange(3))(logits) == labels).float().mean()
     assert float(right) == pytest.approx(subset_accuracy(logits, own[labels], own.tolist()))
 
 

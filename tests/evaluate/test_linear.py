@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from cenote.data import open_dataset
-from cenote.evaluate.linear import linear_probe, regress
+from cenote.evaluate.probes import linear_probe, regress
 from cenote.models import create_model
 
 

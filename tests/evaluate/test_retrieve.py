@@ -10,11 +10,10 @@ from PIL import Image
 
 from cenote.data import Dataset, Record, pack
 from cenote.data.benchmarks import find_benchmark
-from cenote.evaluate.landmarks import are_landmarks, crop_queries, landmarks
-from cenote.evaluate.retrieve import retrieve
+from cenote.evaluate.retrieve import are_landmarks, crop_queries, landmarks, retrieve
 from cenote.metrics import alignment, landmark_scores, retrieval_scores, uniformity
 from cenote.models import PooledModel
-from cenote.predict.embedding import embed_dataset
+from cenote.predict.embedding import Loading, embed_dataset
 from tests.data.benchmarks import annotated_trees
 from tests.synthetic import ShapeImages, rectangle, rectangles
 from tests.toy_models import localizer
@@ -58,7 +57,7 @@ def test_every_image_against_the_others(model: PooledModel) -> None:
 
 def test_the_batch_does_not_matter(model: PooledModel) -> None:
     data = rectangles(15, bad=(4,))
-    alone, together = embed_dataset(model, data, batch=1), embed_dataset(model, data)
+    alone, together = embed_dataset(model, data, Loading(1)), embed_dataset(model, data)
     torch.testing.assert_close(alone.vectors, together.vectors, rtol=1e-4, atol=1e-5)
 
 

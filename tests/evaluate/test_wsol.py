@@ -10,23 +10,26 @@ import pytest
 import torch
 
 from cenote.data import Box, Dataset
-from cenote.evaluate.localization_metrics import LocalizationMetrics
-from cenote.evaluate.wsol import localize
+from cenote.evaluate.wsol import LocalizationMetrics, localize, middle_threshold
 from cenote.metrics import (
     BoxAccuracy,
+    box_accuracy,
     boxes_at,
     max_box_acc,
+    overlaps,
     pixel_average_precision,
     prepare_maps,
     resize_mask,
 )
 from cenote.models import PooledModel
+from cenote.predict.embedding import Loading
+from cenote.predict.maps import MapPredictor
 from tests.synthetic import rectangle, rectangles
 from tests.toy_models import localizer
 
 OPTIONS: dict[str, Any] = {"resamples": 50, "cases": 2}
 # A batch of one: the oracles see single images, too, and in other batches rounding could move a contour by a pixel.
-ALONE: dict[str, Any] = {**OPTIONS, "batch": 1}
+ALONE: dict[str, Any] = {**OPTIONS, "loading": Loading(1)}
 
 
 @pytest.fixture(scope="module")
@@ -150,10 +153,9 @@ def test_without_validation_images_the_threshold_is_an_oracle_and_says_so(
 def test_the_threshold_to_draw_with_is_in_the_middle_of_the_best(
     right: list[int], middle: float
 ) -> None:
-    metrics = LocalizationMetrics(0.1)
-    accuracy = metrics.largest_contour
+    accuracy = BoxAccuracy(0.1, 1)
     accuracy.count, accuracy.right[0, 0] = 10, right
-    assert metrics.best_threshold() == pytest.approx(middle)
+    assert middle_threshold(accuracy) == pytest.approx(middle)
     assert accuracy.result().thresholds[0] == pytest.approx(
         0.1 * int(np.argmax(right))
     )  # the metric's own
@@ -192,7 +194,9 @@ def test_the_cases_are_the_worst_the_median_and_the_best(model: PooledModel, hon
 def test_the_batch_does_not_matter(model: PooledModel) -> None:
     """Up to one image: with other rounding, a contour may be a pixel larger and the box then right or wrong."""
     test = rectangles()
-    one, *others = (localize(model, test, test, batch=n, **OPTIONS).to_json() for n in (1, 7, 64))
+    one, *others = (
+        localize(model, test, test, loading=Loading(n), **OPTIONS).to_json() for n in (1, 7, 64)
+    )
     for other in others:
         for key in ("chosen", "oracle"):
             for name in ("max_box_acc_v2", "max_box_acc", "centred_box"):
@@ -271,3 +275,29 @@ def test_a_pool_with_a_map_of_its_own(model: PooledModel) -> None:
         and "top1" not in report["oracle"]["max_box_acc_v2"]
         and report["images"] == 6
     )
+
+
+def test_contours_of_an_image_are_followed_once_for_each_version(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    versions: list[int] = []
+
+    def counted(levels: object, truth: object, version: int) -> object:
+        versions.append(version)
+        return overlaps.contour_overlaps(levels, truth, version)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(box_accuracy, "contour_overlaps", counted)
+    model, dataset = localizer(), rectangles(6)
+    labels = torch.from_numpy(dataset.labels)
+    predictor = MapPredictor(model, "cam", 64, batch=6)
+    metrics, plain = LocalizationMetrics(thorough=False), BoxAccuracy(0.01, 1)
+    metrics.largest_contour.deltas = plain.deltas = (0.1,)  # random weights find little
+    metrics.run(predictor, dataset, labels, Loading())
+    assert sorted(versions) == [1] * 6 + [2] * 6
+    with torch.no_grad():
+        images = torch.stack([predictor.transform()(dataset.image(i))[0] for i in range(6)])
+        maps = predictor.scores(predictor.predict(images).maps(labels))
+    sizes = [dataset.image(i).size for i in range(6)]
+    plain.add(maps, [[box[:4] for box in dataset[i].boxes] for i in range(6)], sizes)
+    counted = metrics.largest_contour
+    assert counted.count == 6 and (counted.right[0] == plain.right[0]).all() and plain.right.any()

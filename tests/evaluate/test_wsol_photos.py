@@ -7,6 +7,7 @@ import torch
 from cenote.data import Record, open_dataset, pack
 from cenote.evaluate.wsol import localize
 from cenote.models import create_model
+from cenote.predict.embedding import Loading
 from tests.shared_data import shared_data
 
 
@@ -30,8 +31,7 @@ def test_pets() -> None:
         dataset,
         dataset.select(range(0, len(dataset), 2)),
         resamples=100,
-        batch=4,
-        progress=seen.append,
+        loading=Loading(4, progress=seen.append),
     )
     report = result.to_json()
     assert sum(seen) == len(dataset) + (len(dataset) + 1) // 2 and not report["unreadable"]

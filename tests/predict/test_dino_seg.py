@@ -61,11 +61,10 @@ def test_a_map_without_mass_holds_nothing() -> None:
 @pytest.mark.parametrize(
     ("a", "values"),
     [
-        (np.array([[1.0, np.nan]]), r"cat\.jpg.*NaN"),
-        (np.array([[1.0, -1.0]]), r"cat\.jpg.*negative"),
-        (np.ones((1, 2, 3)), r"cat\.jpg.*\(1, 2, 3\)"),
+        (np.array([[1.0, np.nan]]), "NaN"),
+        (np.array([[1.0, -1.0]]), "negative"),
     ],
 )
 def test_what_is_not_a_map_is_refused(a: np.ndarray, values: str) -> None:
     with pytest.raises(ValueError, match=values):
-        dino_seg(a, name="cat.jpg")
+        dino_seg(a)

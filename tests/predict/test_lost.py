@@ -73,14 +73,14 @@ def test_one_patch_and_no_features() -> None:
 @pytest.mark.parametrize(
     ("features", "grid", "values"),
     [
-        (np.full((4, 3), np.nan), (2, 2), r"bird\.jpg.*NaN"),
-        (np.array([[1.0], [np.inf]]), (1, 2), r"bird\.jpg.*infinite"),
-        (np.ones((5, 3)), (2, 2), r"bird\.jpg.*\b2 x 2\b.*\(5, 3\)"),
-        (np.ones((0, 3)), (0, 2), r"bird\.jpg.*\b0 x 2\b.*\(0, 3\)"),
+        (np.full((4, 3), np.nan), (2, 2), r".*NaN"),
+        (np.array([[1.0], [np.inf]]), (1, 2), r".*infinite"),
+        (np.ones((5, 3)), (2, 2), r".*\b2 x 2\b.*\(5, 3\)"),
+        (np.ones((0, 3)), (0, 2), r".*\b0 x 2\b.*\(0, 3\)"),
     ],
 )
 def test_wrong_features_are_refused(
     features: np.ndarray, grid: tuple[int, int], values: str
 ) -> None:
     with pytest.raises(ValueError, match=values):
-        lost(features, grid, name="bird.jpg")
+        lost(features, grid)

@@ -9,8 +9,7 @@ import pytest
 from PIL import Image
 
 from cenote.data import Dataset, Record, pack
-from cenote.evaluate.landmarks import LandmarkReport
-from cenote.evaluate.retrieve import RetrievalReport
+from cenote.evaluate.retrieve import LandmarkReport, RetrievalReport
 from cenote.report.retrieval import FRAME, RIGHT, SIDE, WRONG, Neighbour, QueryCase, retrieval_page
 
 SCORES = {"recall@1": 50.0, "recall@2": 75.0, "p@1": 50.0, "r_precision": 40.25, "map@r": 30.5}

@@ -1,6 +1,92 @@
 """Object discovery without labels: one file per method, registered under its name."""
 
-from .base import METHODS
-from .run import DiscoveredObjects, DiscoveryResult, discover_objects
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from torch import nn
+
+from ...data import Dataset
+from ...data.loading import UnreadableImage
+from ...metrics.arrays import Array
+from ..progress_file import ProgressFile, run_digest
+from .base import METHODS, PatchFeatures, PatchObject
+from .patch_features import PatchFeatureExtractor
 
 __all__ = ["METHODS", "DiscoveredObjects", "DiscoveryResult", "discover_objects"]
+
+for _module in pkgutil.iter_modules(__path__):
+    import_module(f"{__name__}.{_module.name}")  # registers its methods
+
+
+class DiscoveredObjects(NamedTuple):
+    """Objects that one method found in one image."""
+
+    boxes: Array  # (k, 4) in pixels of the image
+    masks: list[Array]  # k of (H, W), in patches
+
+
+class DiscoveryResult(NamedTuple):
+    position: int  # in the data set
+    size: tuple[int, int]  # (w, h)
+    objects: dict[str, DiscoveredObjects]  # by method
+
+
+def discover_objects(
+    model: nn.Module,
+    dataset: Dataset,
+    methods: Sequence[str] = ("tokencut",),
+    workers: int = 0,
+    progress_file: Path | None = None,
+    **options: Any,
+) -> tuple[PatchFeatureExtractor, Iterator[DiscoveryResult | UnreadableImage]]:
+    """Return the extractor and an iterator over the images, in order.
+
+    An image that cannot be read, or whose features are not finite, yields a `UnreadableImage`.
+    `options` are those of `PatchFeatureExtractor`. With a progress file, which the caller removes,
+    a killed run resumes.
+    """
+    unknown = [method for method in methods if method not in METHODS]
+    if unknown or not methods:
+        raise ValueError(f"no discovery method '{', '.join(unknown)}': {', '.join(METHODS)}")
+    used = {METHODS[method].uses for method in methods}
+    extractor = PatchFeatureExtractor(model, "keys" in used, "attention" in used, **options)
+
+    def discover(images: Dataset) -> Iterator[DiscoveryResult | UnreadableImage]:
+        for patches in extractor(images, workers):
+            if isinstance(patches, UnreadableImage):
+                yield patches
+                continue
+            try:
+                objects = {m: _in_pixels(METHODS[m].find(patches), patches) for m in methods}
+            except ValueError as error:
+                path = images.path(patches.position)
+                yield UnreadableImage(patches.position, f"{path}: {error}")
+            else:
+                yield DiscoveryResult(patches.position, patches.size, objects)
+
+    if progress_file is None:
+        return extractor, discover(dataset)
+    digest = run_digest(model, dataset, methods=list(methods), **options)
+    return extractor, ProgressFile(progress_file, digest, from_json).resume(dataset, discover)
+
+
+def _in_pixels(objects: Sequence[PatchObject], patches: PatchFeatures) -> DiscoveredObjects:
+    """Scale boxes in patches to pixels: the grid covers the whole image."""
+    boxed = [(item.box, item.mask) for item in objects if item.box is not None]
+    (width, height), (rows, columns) = patches.size, patches.grid
+    patch = np.array([width / columns, height / rows] * 2)
+    boxes = np.array([box for box, _ in boxed], np.float64).reshape(-1, 4) * patch
+    return DiscoveredObjects(boxes, [mask for _, mask in boxed])
+
+
+def from_json(entry: list[Any]) -> DiscoveryResult:
+    """Return the result of a line of the progress file."""
+    position, (width, height), objects = entry
+    found = {method: DiscoveredObjects(*pair) for method, pair in objects.items()}
+    return DiscoveryResult(position, (width, height), found)

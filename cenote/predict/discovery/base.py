@@ -33,22 +33,23 @@ class PatchObject(NamedTuple):
     seed: int | None = None  # the patch it grew from, in reading order
 
 
+Find = Callable[[PatchFeatures], list[PatchObject]]
+
+
 @dataclass(frozen=True)
 class DiscoveryMethod:
     title: str
     uses: Literal["keys", "attention"]
-    find: Callable[[PatchFeatures, str], list[PatchObject]]  # the string names the image in errors
+    find: Find  # raises ValueError about an image in which nothing can be found
 
 
 METHODS: dict[str, DiscoveryMethod] = {}
 
 
-def register(
-    name: str, title: str, uses: Literal["keys", "attention"]
-) -> Callable[[Callable[[PatchFeatures, str], list[PatchObject]]], Any]:
+def register(name: str, title: str, uses: Literal["keys", "attention"]) -> Callable[[Find], Find]:
     """Register a function as a discovery method."""
 
-    def decorate(find: Callable[[PatchFeatures, str], list[PatchObject]]) -> Any:
+    def decorate(find: Find) -> Find:
         METHODS[name] = DiscoveryMethod(title, uses, find)
         return find
 
@@ -73,15 +74,15 @@ def component(mask: Array, seed: int) -> Array:
     return np.asarray((labels == label) & (label > 0))
 
 
-def patch_array(features: Any, grid: Grid, name: str) -> Array:
+def patch_array(features: Any, grid: Grid) -> Array:
     """Return features (N, D) of a grid of N patches as floats; raise if they are not finite."""
     array = numpy_array(features)
     if array.ndim != 2 or array.shape[0] != grid[0] * grid[1] or not array.size:
         raise ValueError(
-            f"{name}: {grid[0]} x {grid[1]} patches need features (N, D), got shape {array.shape}"
+            f"{grid[0]} x {grid[1]} patches need features (N, D), got shape {array.shape}"
         )
     if not np.issubdtype(array.dtype, np.floating):
         array = array.astype(np.float64)
     if not np.isfinite(array).all():
-        raise ValueError(f"{name}: its features are NaN or infinite, so nothing can be found in it")
+        raise ValueError("its features are NaN or infinite, so nothing can be found in it")
     return array

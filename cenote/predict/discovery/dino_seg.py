@@ -12,18 +12,16 @@ from .base import PatchFeatures, PatchObject, patch_object, register
 
 
 @register("dinoseg", "DINO-seg", uses="attention")
-def _discover(patches: PatchFeatures, name: str) -> list[PatchObject]:
-    return [dino_seg(patches.attention, name=name)]
+def _discover(patches: PatchFeatures) -> list[PatchObject]:
+    return [dino_seg(patches.attention)]
 
 
 @register("dinoseg-compat", "DINO-seg (compat)", uses="attention")
-def _discover_compat(patches: PatchFeatures, name: str) -> list[PatchObject]:
-    return [dino_seg(patches.attention, compat=True, name=name)]
+def _discover_compat(patches: PatchFeatures) -> list[PatchObject]:
+    return [dino_seg(patches.attention, compat=True)]
 
 
-def dino_seg(
-    attention: Any, share: float = 0.6, compat: bool = False, name: str = "the image"
-) -> PatchObject:
+def dino_seg(attention: Any, share: float = 0.6, compat: bool = False) -> PatchObject:
     """Return the largest 4-connected component of the patches with `share` of a map (H, W).
 
     Ties keep the first component in reading order. `compat` reproduces the published program, whose
@@ -32,13 +30,7 @@ def dino_seg(
     """
     from scipy import ndimage
 
-    a = numpy_array(attention)
-    if a.ndim != 2 or not a.size:
-        raise ValueError(f"{name}: an attention map must be (H, W), got shape {a.shape}")
-    try:
-        mask = mass_mask(a, share).numpy()
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
+    mask = mass_mask(numpy_array(attention), share).numpy()
     labels, count = ndimage.label(mask)
     areas = np.bincount(labels.ravel(), minlength=count + 1)[1:]
     if compat:

@@ -6,32 +6,21 @@ from typing import Any
 
 import numpy as np
 
-from .base import (
-    Grid,
-    PatchFeatures,
-    PatchObject,
-    component,
-    patch_array,
-    patch_object,
-    register,
-)
+from .base import Grid, PatchFeatures, PatchObject, component, patch_array, patch_object, register
 
 
 @register("lost", "LOST", uses="keys")
-def _discover(patches: PatchFeatures, name: str) -> list[PatchObject]:
-    return [lost(patches.keys, patches.grid, name=name)]
+def _discover(patches: PatchFeatures) -> list[PatchObject]:
+    return [lost(patches.keys, patches.grid)]
 
 
-def lost(features: Any, grid: Grid, k: int = 100, name: str = "the image") -> PatchObject:
-    """Find the object from the keys (N, D) of the patches: those similar to the least similar
-    patch.
+def lost(features: Any, grid: Grid, k: int = 100) -> PatchObject:
+    """Find the object from the keys (N, D) of the patches: those similar to the least similar one.
 
     The published program excludes the diagonal of A from the degrees. That lowers all degrees by
     one and changes only the order of features that are zero.
     """
-    if k < 1:
-        raise ValueError(f"LOST needs at least one seed patch, got k={k}")
-    f = patch_array(features, grid, name)
+    f = patch_array(features, grid)
     a = f @ f.T  # (N, N), not normalised
     degree = (a > 0).sum(1)
     order = np.argsort(degree, kind="stable")  # an object has fewer patches than the background

@@ -7,15 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...metrics.arrays import Array
-from .base import (
-    Grid,
-    PatchFeatures,
-    PatchObject,
-    component,
-    patch_array,
-    patch_object,
-    register,
-)
+from .base import Grid, PatchFeatures, PatchObject, component, patch_array, patch_object, register
 from .token_cut import first_largest, graph, second_vector
 
 MIN_AREA = 0.01  # share of the image, for a further object
@@ -23,13 +15,11 @@ MAX_IOU = 0.5  # of a further object with the one before: above it the cut is a 
 
 
 @register("maskcut", "MaskCut", uses="keys")
-def _discover(patches: PatchFeatures, name: str) -> list[PatchObject]:
-    return mask_cut(patches.keys, patches.grid, name=name)
+def _discover(patches: PatchFeatures) -> list[PatchObject]:
+    return mask_cut(patches.keys, patches.grid)
 
 
-def mask_cut(
-    features: Any, grid: Grid, objects: int = 3, tau: float = 0.15, name: str = "the image"
-) -> list[PatchObject]:
+def mask_cut(features: Any, grid: Grid, objects: int = 3, tau: float = 0.15) -> list[PatchObject]:
     """Find up to `objects` objects, one cut after the other, each without the patches before it.
 
     The published program inverts a cut if its side has three corners, with the eigenvector as the
@@ -37,9 +27,7 @@ def mask_cut(
     rejected cut, with nothing changed; here that is the end. Its smoothing in pixels (a CRF) is not
     implemented.
     """
-    if objects < 1:
-        raise ValueError(f"MaskCut needs at least one object, got objects={objects}")
-    f = patch_array(features, grid, name).copy()
+    f = patch_array(features, grid).copy()
     covered = np.zeros(grid, bool)
     results: list[PatchObject] = []
     for _ in range(objects):

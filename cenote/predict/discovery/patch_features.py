@@ -16,7 +16,7 @@ from ...data.loading import UnreadableImage, load
 from ...models import PooledModel
 from ...models.attention_maps import backbone_of, cls_attention, last_keys
 from ...models.cam import minmax
-from ..device import device_of
+from ..distributed import device_of
 from ..input_size import InputSize, stride_of, supported_size
 from ..maps import WithSize
 from .base import PatchFeatures

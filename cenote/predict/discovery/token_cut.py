@@ -7,15 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...metrics.arrays import Array
-from .base import (
-    Grid,
-    PatchFeatures,
-    PatchObject,
-    component,
-    patch_array,
-    patch_object,
-    register,
-)
+from .base import Grid, PatchFeatures, PatchObject, component, patch_array, patch_object, register
 
 EPS = 1e-5  # weight of an edge between dissimilar patches
 TIE = 1e-6  # relative difference below which values of an eigenvector are equal
@@ -26,16 +18,16 @@ SPARSE = 0.1  # share of similar pairs below which the graph is stored as a spar
 
 
 @register("tokencut", "TokenCut", uses="keys")
-def _discover(patches: PatchFeatures, name: str) -> list[PatchObject]:
-    return [token_cut(patches.keys, patches.grid, name=name)]
+def _discover(patches: PatchFeatures) -> list[PatchObject]:
+    return [token_cut(patches.keys, patches.grid)]
 
 
-def token_cut(features: Any, grid: Grid, tau: float = 0.2, name: str = "the image") -> PatchObject:
+def token_cut(features: Any, grid: Grid, tau: float = 0.2) -> PatchObject:
     """Find the object: one side of the normalized cut of the patches by cosines of keys (N, D).
 
     If no cut is better than another (all patches similar, or none), the object is the whole image.
     """
-    y = second_vector(graph(patch_array(features, grid, name), tau))
+    y = second_vector(graph(patch_array(features, grid), tau))
     if y is None:
         return patch_object(np.ones(grid, bool), 0)
     seed = first_largest(y)

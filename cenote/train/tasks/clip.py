@@ -16,7 +16,7 @@ from ...data.samplers import mix_seed
 from ...evaluate.image_text import ImageTextValidator, selection_score
 from ...models.image_text.small_clip import SmallClip
 from ...predict.distributed import gathered, joined_rows
-from ...predict.feature_batches import FeatureBatch
+from ...predict.feature_cache import FeatureBatch
 from ...unit import unit
 from ..config import OptimizationConfig
 from ..engine import Task, file_names

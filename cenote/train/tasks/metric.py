@@ -26,7 +26,7 @@ from ...pooling import MixablePool
 from ...pooling.gsp import GSP
 from ...predict.distributed import gathered, joined_rows, rank, world
 from ...predict.embedding import EmbeddingSource
-from ...predict.feature_batches import FeatureBatch
+from ...predict.feature_cache import FeatureBatch
 from ..config import OptimizationConfig
 from ..engine import Task, file_names
 from ..state import TrainState

@@ -12,8 +12,7 @@ from torch import Tensor, nn
 from ...backbones import Features
 from ...models.frozen import PooledHead
 from ...predict.distributed import summed
-from ...predict.feature_batches import FeatureBatch, FeatureBatches
-from ...predict.feature_cache import CachedFeatures
+from ...predict.feature_cache import CachedFeatures, FeatureBatch, FeatureBatches
 from ..config import OptimizationConfig
 from ..engine import Diverged, Task, file_names
 from ..state import TrainState, active_states

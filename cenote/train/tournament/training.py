@@ -16,7 +16,7 @@ import torch
 from ...data.files import write_atomically
 from ...models.frozen import FrozenBackbone, PooledHead
 from ...predict.distributed import rank
-from ...predict.feature_batches import FeatureBatches
+from ...predict.feature_cache import FeatureBatches
 from ...report.tournament import CandidateMaps
 from ..checkpoint import NAME as CHECKPOINT
 from ..config import OptimizationConfig

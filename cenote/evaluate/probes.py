@@ -1,8 +1,7 @@
-"""Linear probe: logistic regression on a frozen model's vectors."""
+"""What a frozen model's vectors tell about classes: k nearest neighbours, and a linear probe."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,12 +10,51 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..data import Dataset
+from ..metrics.neighbours import knn_accuracy
 from ..models import PooledModel
-from ..predict.embedding import embed_dataset
+from ..predict.embedding import Loading, embed_dataset
 from .protocol import Evaluation, Figure, Protocol, Report, register
 
+KS = (10, 20)  # numbers of neighbours
 # Strongest first: each solution is the start of the next one.
 DECAYS = (1e1, 1e0, 1e-1, 1e-2, 1e-3, 1e-4, 1e-5)
+
+
+@dataclass
+class KnnReport(Report):
+    """Accuracy in percent for each number of neighbours."""
+
+    accuracy: dict[int, float]
+    unreadable: list[str] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        return {f"knn_{k}": share for k, share in self.accuracy.items()}
+
+    def table(self, split: str) -> str:
+        return "\n".join(f"{k} nearest neighbours: {v:.2f}" for k, v in self.accuracy.items())
+
+    def figures(self) -> list[Figure]:
+        return [Figure(f"{k} nearest neighbours", v, "%") for k, v in self.accuracy.items()]
+
+
+@register("knn")
+class Knn(Protocol[KnnReport]):
+    def run(self, evaluation: Evaluation) -> KnnReport:
+        memory = evaluation.training_images("k-NN")
+        loading = Loading(evaluation.batch, evaluation.workers)
+        return knn(evaluation.model, memory, evaluation.test, loading)
+
+
+def knn(
+    model: PooledModel, memory: Dataset, queries: Dataset, loading: Loading = Loading()
+) -> KnnReport:
+    """Classify the labelled queries by the votes of the nearest labelled images of the memory."""
+    memory, queries = (images.select(images.labels >= 0) for images in (memory, queries))
+    voting, voted = (embed_dataset(model, images, loading) for images in (memory, queries))
+    shares = knn_accuracy(
+        voting.vectors, voting.labels(memory), voted.vectors, voted.labels(queries), KS
+    )
+    return KnnReport({k: 100 * share for k, share in shares.items()})
 
 
 @dataclass
@@ -27,11 +65,7 @@ class LinearReport(Report):
     linear_val: float
     linear_decay: float
     unreadable: list[str] = field(default_factory=list)
-
-    def to_json(self) -> dict[str, Any]:
-        report = super().to_json()
-        del report["unreadable"]
-        return report
+    not_in_json = ("unreadable",)
 
     def table(self, split: str) -> str:
         return f"linear probe: {self.linear:.2f} (decay {self.linear_decay:g})"
@@ -48,23 +82,16 @@ class LinearProbe(Protocol[LinearReport]):
             raise ValueError(
                 f"a linear probe needs validation images in {evaluation.test.name} for its decay"
             )
-        return linear_probe(
-            evaluation.model, train, val, evaluation.test, evaluation.batch, evaluation.workers
-        )
+        loading = Loading(evaluation.batch, evaluation.workers)
+        return linear_probe(evaluation.model, train, val, evaluation.test, loading)
 
 
 def linear_probe(
-    model: PooledModel,
-    train: Dataset,
-    val: Dataset,
-    test: Dataset,
-    batch: int = 64,
-    workers: int = 0,
-    decays: Sequence[float] = DECAYS,
+    model: PooledModel, train: Dataset, val: Dataset, test: Dataset, loading: Loading = Loading()
 ) -> LinearReport:
     """Train a logistic regression on `train` with the weight decay that is best on `val`."""
     splits = [images.select(images.labels >= 0) for images in (train, val, test)]
-    outputs = [embed_dataset(model, images, batch, workers) for images in splits]
+    outputs = [embed_dataset(model, images, loading) for images in splits]
     y, y_val, y_test = (
         output.labels(images) for output, images in zip(outputs, splits, strict=True)
     )
@@ -73,8 +100,8 @@ def linear_probe(
     x, x_val, x_test = ((output.vectors - mean) / scale for output in outputs)
     classes = len(train.classes)
     weights = torch.zeros(classes, x.shape[1] + 1)
-    best_share, best_weights, best_decay = -1.0, weights, decays[0]
-    for decay in decays:
+    best_share, best_weights, best_decay = -1.0, weights, DECAYS[0]
+    for decay in DECAYS:
         weights = regress(x, y.clone(), classes, decay, weights)
         share = _accuracy(weights, x_val, y_val)
         if share > best_share:
