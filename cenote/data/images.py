@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from io import BytesIO
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -312,3 +312,13 @@ def _check_size(path: Path, mask: npt.NDArray[np.generic], union: npt.NDArray[np
     if mask.shape != union.shape:
         size, other_size = (f"{x.shape[1]} x {x.shape[0]}" for x in (mask, union))
         raise BadImage(path, f"this mask is {size} pixels, another mask of the image {other_size}")
+
+
+def stretch(a: npt.NDArray[Any], size: tuple[int, int]) -> npt.NDArray[Any]:
+    """Resize a map (H, W) to a picture of `size` (width, height): smooth and non-negative.
+
+    Cells are areas, not points: the centre of cell i is at (i + 1/2) / W of the width.
+    """
+    picture = Image.fromarray(np.ascontiguousarray(a, dtype=np.float32))
+    resized = np.asarray(picture.resize(size, Image.Resampling.BICUBIC))
+    return np.asarray(np.clip(resized, 0, None))  # bicubic dips below zero next to a peak

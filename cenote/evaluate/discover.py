@@ -19,8 +19,8 @@ from ..metrics import CorLoc, bootstrap_interval, box_iou
 from ..metrics.arrays import Array
 from ..predict.discovery import METHODS, DiscoveredObjects, DiscoveryResult, discover_objects
 from ..predict.embedding import Loading
-from ..report.discovery import BASELINE, discovery_blocks, discovery_page, method_title
 from ..report.blocks import Block
+from ..report.discovery import BASELINE, discovery_blocks, discovery_page, method_title
 from .protocol import Evaluation, Figure, Picture, Protocol, Report, count_images, register
 
 DELTA = 0.5  # the IoU from which a box is right

@@ -6,7 +6,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
 from .arrays import Array, numpy_array
@@ -98,13 +97,3 @@ def resize_mask(mask: Any, size: tuple[int, int] | int = 224) -> Array:
 def bin_edges(bin_width: float) -> Array:
     """Return the edges of the histograms of PxAP: 0, w, 2w, ... below 1, then 1, 2, 3."""
     return np.append(np.arange(0, 1, bin_width), [1.0, 2.0, 3.0])
-
-
-def stretch(a: Array, size: tuple[int, int]) -> Array:
-    """Resize a map (H, W) to a picture of `size` (width, height): smooth and non-negative.
-
-    Cells are areas, not points: the centre of cell i is at (i + 1/2) / W of the width.
-    """
-    picture = Image.fromarray(np.ascontiguousarray(a, dtype=np.float32))
-    resized = np.asarray(picture.resize(size, Image.Resampling.BICUBIC))
-    return np.asarray(np.clip(resized, 0, None))  # bicubic dips below zero next to a peak

@@ -1,6 +1,6 @@
 """Pictures: maps over photographs, masks, boxes, contact sheets."""
 
-from ..metrics.score_maps import stretch
+from ..data.images import stretch
 from .maps import draw_box, highlight, overlay
 from .sheet import SheetEntry, contact_sheet
 
