@@ -9,8 +9,7 @@ import os
 import sys
 from pathlib import Path
 
-from cenote.backbones.catalogue import CHECKED, checked
-from cenote.backbones.survey import families_table
+from cenote.backbones.survey import CHECKED, checked, families_table
 
 PAGE = Path(__file__).with_name("backbones.md")
 INTRODUCTION = """\
@@ -36,8 +35,7 @@ def check() -> None:
     import timm
     from tqdm import tqdm
 
-    from cenote.backbones.catalogue import select
-    from cenote.backbones.survey import confirmed, summary, survey
+    from cenote.backbones.survey import confirmed, select, summary, survey
 
     names, smallest, jobs = select(every=True), select(), os.cpu_count() or 1
     checks = list(

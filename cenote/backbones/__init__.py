@@ -1,8 +1,7 @@
-"""Everything foreign becomes Features(tokens, grid, cls)."""
+"""timm encoders as Features(tokens, grid, cls)."""
 
-from .backbone import Backbone
+from .backbone import Backbone, Features
 from .create import create_backbone
-from .features import Features
 from .preprocessing import Preprocessing
 
 __all__ = ["Backbone", "Features", "Preprocessing", "create_backbone"]

@@ -4,28 +4,38 @@ from __future__ import annotations
 
 import copy
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from .cls import class_tokens, remove_class_tokens
 from .families import DIMS, MERGES, READERS, STRIDES, family_of
-from .features import Features
 from .preprocessing import Preprocessing
 
 
+class Features(NamedTuple):
+    """Patch tokens, their grid, and a CLS token where there is one."""
+
+    tokens: Tensor  # (B, N, D), N = H W, in reading order; registers are not among them
+    grid: tuple[int, int]  # (H, W)
+    cls: Tensor | None = None  # (B, D)
+
+    def to(self, device: torch.device) -> Features:
+        cls = None if self.cls is None else self.cls.to(device)
+        return Features(self.tokens.to(device), self.grid, cls)
+
+
 class Backbone(nn.Module):
-    """A timm model up to its last feature map. `dim` channels; `classifier` is what it had behind
-    the pooling.
-    """
+    """A timm model up to its last feature map of `dim` channels."""
 
     def __init__(
         self, model: nn.Module, name: str, preprocessing: Preprocessing | None = None
     ) -> None:
         super().__init__()
         self.model, self.name, self.family = model, name, family_of(model)
-        self.dim = DIMS[self.family](model) if self.family in DIMS else int(model.num_features)  # type: ignore[arg-type]
+        num_features = DIMS.get(self.family, lambda model: model.num_features)
+        self.dim = int(num_features(model))
         self.preprocessing = preprocessing or Preprocessing.of(model)
 
     @property
@@ -36,11 +46,7 @@ class Backbone(nn.Module):
     def prefix(self) -> int:
         """Tokens in front of the patches: CLS and registers."""
         count = getattr(self.model, "num_prefix_tokens", None)
-        return (
-            int(count)
-            if count
-            else sum(token.shape[1] for token in class_tokens(self.model).values())
-        )
+        return int(count or sum(token.shape[1] for token in class_tokens(self.model).values()))
 
     def forward(self, images: Tensor) -> Features:
         size = (images.shape[-2], images.shape[-1])
@@ -63,7 +69,7 @@ class Backbone(nn.Module):
     def as_features(
         self, out: Tensor, size: tuple[int, int], cls: Tensor | None = None
     ) -> Features:
-        """What the model gave for images of this height and width."""
+        """Return the features from the model's output for images of this height and width."""
         if not isinstance(out, Tensor):
             raise ValueError(f"'{self.name}' returns {type(out).__name__}, not one feature map")
         if out.ndim == 4:
@@ -76,79 +82,77 @@ class Backbone(nn.Module):
             tokens = out[:, self.prefix :]
             grid = self._grid(tokens.shape[1], size)
         else:
-            raise ValueError(
-                f"'{self.name}' keeps no spatial map: its features are {tuple(out.shape)}"
-            )
+            raise ValueError(f"'{self.name}' has no spatial map: its output is {tuple(out.shape)}")
         if tokens.shape[2] != self.dim:
             raise ValueError(
-                f"'{self.name}' promises {self.dim} channels and gives {tuple(out.shape)}"
+                f"'{self.name}' should have {self.dim} channels, its output is {tuple(out.shape)}"
             )
         return Features(tokens, grid, cls)
 
     def _grid(self, n: int, size: tuple[int, int]) -> tuple[int, int]:
-        """Where the tokens lie: image size over patch size (or stride), never the root of N."""
+        """Return the grid of n tokens: image size over stride, never the root of n."""
         h, w = self.stride()
-        merged = self._merged()
-        for k in (1, merged) if merged > 1 else (1,):
+        for k in (1, self._merged()):
             for rounded in (math.floor, math.ceil):
                 grid = rounded(size[0] / (h * k)), rounded(size[1] / (w * k))
                 if grid[0] * grid[1] == n:
                     return grid
-        raise ValueError(
-            f"'{self.name}' gives {n} tokens for {size[0]}x{size[1]} pixels: no grid of its stride {h:g}"
-        )
+        pixels = f"{size[0]}x{size[1]} pixels"
+        raise ValueError(f"'{self.name}' has {n} tokens for {pixels}: no grid of its stride {h:g}")
 
     def stride(self) -> tuple[float, float]:
-        """Pixels from one place of the map to the next, down and across."""
+        """Return the pixels from one position of the map to the next, down and across."""
         info = getattr(self.model, "feature_info", None)
-        patch = getattr(getattr(self.model, "patch_embed", None), "patch_size", None)
         if self.family in STRIDES:
             stride: Any = STRIDES[self.family](self.model)
         else:
-            stride = (info[-1]["reduction"] if info else 0) or patch
+            stride = (info[-1]["reduction"] if info else 0) or self._of_patches("patch_size")
         if not stride:
-            raise ValueError(f"'{self.name}' says neither its stride nor its patch size")
+            raise ValueError(f"'{self.name}' has neither a stride nor a patch size")
         return (stride, stride) if isinstance(stride, int | float) else (stride[0], stride[1])
 
     def _merged(self) -> int:
-        attribute = MERGES.get(self.family, "")
-        return (
-            next((getattr(m, attribute) for m in self.model.modules() if hasattr(m, attribute)), 1)
-            if attribute
-            else 1
+        """Return how many patches become one token, in each direction."""
+        attribute = MERGES.get(self.family)
+        if attribute is None:
+            return 1
+        return next(
+            (getattr(m, attribute) for m in self.model.modules() if hasattr(m, attribute)), 1
         )
 
+    def _of_patches(self, attribute: str) -> Any:
+        return getattr(getattr(self.model, "patch_embed", None), attribute, None)
+
     def _own_size(self) -> tuple[int, int]:
-        size = getattr(getattr(self.model, "patch_embed", None), "img_size", None)
-        return (size[0], size[1]) if size else (self.preprocessing.size, self.preprocessing.size)
+        size = self._of_patches("img_size") or [self.preprocessing.size] * 2
+        return size[0], size[1]
 
     def _bad_size(self, size: tuple[int, int], error: Exception) -> str:
-        what = f"'{self.name}' cannot take images of {size[0]}x{size[1]} pixels"
-        patch = getattr(getattr(self.model, "patch_embed", None), "patch_size", None)
+        problem = f"'{self.name}' cannot take images of {size[0]}x{size[1]} pixels"
+        patch = self._of_patches("patch_size")
         if patch is not None:
             m = (patch if isinstance(patch, int) else patch[0]) * self._merged()
             if size[0] % m or size[1] % m:
-                near = [max(round(s / m), 1) * m for s in size]
-                return f"{what}: height and width must be multiples of {m}, for example {near[0]}x{near[1]}"
-        size, first = self._own_size(), (str(error).splitlines() or [""])[0]
-        return f"{what}, its size is {size[0]}x{size[1]} (img_size=... makes it with another): {first[:200]}"
+                h, w = (max(round(side / m), 1) * m for side in size)
+                return f"{problem}: height and width must be multiples of {m}, for example {h}x{w}"
+        (h, w), reason = self._own_size(), (str(error).splitlines() or [""])[0][:200]
+        return f"{problem}, its size is {h}x{w} (img_size=... makes it with another): {reason}"
 
     def classifier(self) -> nn.Linear | None:
-        """The model's own last linear layer, if it has one for features of `dim` channels."""
+        """Return the model's last linear layer, if it has one for features of `dim` channels."""
         get = getattr(self.model, "get_classifier", None)
         layer = get() if get else None
         return layer if isinstance(layer, nn.Linear) and layer.in_features == self.dim else None
 
     def remove_cls(self) -> None:
-        """Take the CLS token out of the encoder, not merely out of its output. Registers stay."""
+        """Remove the CLS token from the encoder, not only from its output. Registers stay."""
         remove_class_tokens(self.model, self.name)
 
     def set_depth(self, change: int) -> None:
         """Drop the last `-change` blocks, or add `change` new ones [SimPool Table 9]."""
-        blocks = getattr(self.model, "blocks", None)
-        if not isinstance(blocks, nn.Sequential | nn.ModuleList) or not hasattr(
-            self.model, "patch_embed"
-        ):
+        blocks: Any = getattr(self.model, "blocks", None)
+        stacked = isinstance(blocks, nn.Sequential | nn.ModuleList)
+        if not stacked or not hasattr(self.model, "patch_embed"):
             raise ValueError(
                 f"'{self.name}' is not a plain stack of transformer blocks: depth cannot change"
             )
@@ -156,11 +160,11 @@ class Backbone(nn.Module):
             raise ValueError(f"'{self.name}' has {len(blocks)} blocks, {-change} cannot be dropped")
         if change < 0:
             self.model.blocks = blocks[:change]
-        for _ in range(max(change, 0)):
+        for _ in range(change):
             blocks.append(_fresh_copy(blocks[-1]))
 
     def final_norm(self) -> nn.Module | None:
-        """The last LayerNorm inside `forward_features`, if there is one."""
+        """Return the last LayerNorm inside `forward_features`, if there is one."""
         norm = getattr(self.model, "norm", None)
         return norm if isinstance(norm, nn.Module) and not isinstance(norm, nn.Identity) else None
 

@@ -1,6 +1,4 @@
-"""The CLS token: how many there are, and taking them out of the encoder, not merely out of its
-output.
-"""
+"""Class tokens: find them, and remove them from the encoder, not only from its output."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from .families import CLASS_TOKENS, CLS_OPTIONAL, CLS_STAYS, LATE_BLOCKS, family
 
 
 def class_tokens(model: nn.Module) -> dict[str, nn.Parameter]:
-    """The CLS token, and DeiT's distillation token behind it, by name."""
+    """Return the CLS token, and DeiT's distillation token behind it, by name."""
     holder = _holder(model)
     names = CLASS_TOKENS.get(family_of(model), ("cls_token", "dist_token"))
     tokens = {name: getattr(holder, name, None) for name in names}
@@ -21,16 +19,13 @@ def class_tokens(model: nn.Module) -> dict[str, nn.Parameter]:
 
 
 def remove_class_tokens(model: Any, name: str) -> None:
-    """The patch tokens' attention no longer sees CLS. Registers and everything else stay as they
-    are.
-    """
+    """Remove CLS from the attention of the patch tokens. Registers and all else stay."""
     family, holder, tokens = family_of(model), _holder(model), class_tokens(model)
     if not tokens:
         return
     if family in CLS_STAYS:
-        raise ValueError(
-            f"the CLS token of '{name}' cannot be removed, {CLS_STAYS[family]}: keep_cls=True leaves it in"
-        )
+        reason = f"the CLS token of '{name}' cannot be removed, {CLS_STAYS[family]}"
+        raise ValueError(f"{reason}: keep_cls=True leaves it in")
     removed = sum(token.shape[1] for token in tokens.values())
     _cut_positions(model, removed)
     for token_name, token in tokens.items():
@@ -43,14 +38,15 @@ def remove_class_tokens(model: Any, name: str) -> None:
         attribute, nothing = LATE_BLOCKS[family]
         setattr(model, attribute, nn.ModuleList() if nothing == () else nothing)
     for module in model.modules():
-        _tell(module, removed)
+        _update_counts(module, removed)
     if isinstance(getattr(model, "patch_embed", None), nn.Module):
         model.patch_embed.register_forward_hook(_in_order)
 
 
 def _in_order(module: nn.Module, given: Any, out: Any) -> Any:
-    """Joining CLS to the patches used to copy them. Without that copy every block would work on the
-    transposed map of the patch embedding, which costs more than the token saves.
+    """Copy the transposed map of the patch embedding, as joining CLS to the patches did.
+
+    Without the copy every block would be slower than the token made it.
     """
     return out.contiguous() if isinstance(out, torch.Tensor) else out
 
@@ -60,24 +56,18 @@ def _holder(model: Any) -> Any:
 
 
 def _cut_positions(model: Any, removed: int) -> None:
-    """Position embeddings of [CLS; patches] lose the rows of CLS; those of patches alone have
-    none.
-    """
+    """Remove the rows of CLS from position embeddings of [CLS; patches], if there are any."""
     positions = getattr(model, "pos_embed", None)
-    if (
-        isinstance(positions, nn.Parameter)
-        and positions.ndim == 3
-        and not getattr(model, "no_embed_class", False)
-    ):
-        patches = model.patch_embed.num_patches
-        if positions.shape[1] > patches:
-            model.pos_embed = nn.Parameter(positions.detach()[:, removed:].clone())
+    if not isinstance(positions, nn.Parameter) or positions.ndim != 3:
+        return
+    if getattr(model, "no_embed_class", False):
+        return
+    if positions.shape[1] > model.patch_embed.num_patches:
+        model.pos_embed = nn.Parameter(positions.detach()[:, removed:].clone())
 
 
-def _tell(module: Any, removed: int) -> None:
-    """Modules that count on the tokens in front: rotary attention, MViT's pooling, relative
-    positions.
-    """
+def _update_counts(module: Any, removed: int) -> None:
+    """Update modules that count tokens: rotary attention, MViT's pooling, relative positions."""
     if getattr(module, "num_prefix_tokens", 0):
         module.num_prefix_tokens -= removed
     for flag in ("has_class_token", "has_cls_token"):

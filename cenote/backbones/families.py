@@ -1,6 +1,4 @@
-"""timm's families, and the few of them that speak a dialect: everything special about a family
-stands here.
-"""
+"""Everything special about a family of timm's models."""
 
 from __future__ import annotations
 
@@ -9,20 +7,18 @@ from typing import Any
 
 from torch import Tensor
 
-Read = tuple[
-    Tensor, Tensor | None
-]  # a map or a sequence of tokens, and a CLS token that is not in front of them
+# A map or a sequence of tokens, and a CLS token that is not in front of them.
+Read = tuple[Tensor, Tensor | None]
 
 
 def family_of(model: Any) -> str:
-    """The timm module that defines the model's class."""
+    """Return the timm module that defines the model's class."""
     return type(model).__module__.rpartition(".")[2]
 
 
 def last_map(model: Any, images: Tensor) -> Read:
-    return model.forward_intermediates(
-        images, indices=1, output_fmt="NCHW", intermediates_only=True
-    )[0], None
+    options = {"indices": 1, "output_fmt": "NCHW", "intermediates_only": True}
+    return model.forward_intermediates(images, **options)[0], None
 
 
 def map_and_cls(model: Any, images: Tensor) -> Read:

@@ -14,11 +14,7 @@ Transform = Callable[[Any], Tensor]  # a PIL image -> (3, H, W)
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """Evaluation: resize the short side to `size / crop`, crop `size` in the centre, scale to mean
-    and deviation.
-
-    `dataclasses.asdict` and `Preprocessing(**those)` carry it through JSON.
-    """
+    """Resize the short side to `size / crop`, crop `size` in the centre, scale to mean and std."""
 
     size: int = 224
     crop: float = 0.875
@@ -27,12 +23,12 @@ class Preprocessing:
     std: tuple[float, float, float] = (0.229, 0.224, 0.225)
 
     def __post_init__(self) -> None:
-        for name in ("mean", "std"):  # JSON knows lists only
+        for name in ("mean", "std"):  # JSON has lists only
             object.__setattr__(self, name, tuple(getattr(self, name)))
 
     @classmethod
     def of(cls, timm_model: Any) -> Preprocessing:
-        """What a timm model's own configuration asks for."""
+        """Return the preprocessing of a timm model's configuration."""
         config = getattr(timm_model, "pretrained_cfg", None) or {}
         return cls(
             size=config.get("input_size", (3, cls.size, cls.size))[-1],
@@ -43,7 +39,7 @@ class Preprocessing:
         )
 
     def transform(self) -> Transform:
-        """PIL image -> (3, size, size), as for classification."""
+        """Return PIL image -> (3, size, size), as for classification."""
         from torchvision.transforms import v2
 
         short_side = math.floor(self.size / self.crop)
@@ -51,26 +47,23 @@ class Preprocessing:
         return self._pipeline(resize, v2.CenterCrop(self.size))
 
     def whole(self, size: tuple[int, int] | None = None) -> Transform:
-        """PIL image -> (3, h, w) without a crop, for maps over the whole picture."""
+        """Return PIL image -> (3, h, w) without a crop, for maps over the whole picture."""
         from torchvision.transforms import v2
 
-        return self._pipeline(
-            v2.Resize(size or (self.size, self.size), self._interpolation(), antialias=True)
-        )
+        size = size or (self.size, self.size)
+        return self._pipeline(v2.Resize(size, self._interpolation(), antialias=True))
 
     def _interpolation(self) -> Any:
         from torchvision.transforms import InterpolationMode
 
         modes = {mode.value: mode for mode in InterpolationMode}
-        return modes.get(
-            self.interpolation, InterpolationMode.BICUBIC
-        )  # timm's "random" is for training
+        # timm's "random" is for training.
+        return modes.get(self.interpolation, InterpolationMode.BICUBIC)
 
     def _pipeline(self, *geometry: Any) -> Transform:
         import torch
         from torchvision.transforms import v2
 
         pixels = [v2.ToDtype(torch.float32, scale=True), v2.Normalize(self.mean, self.std)]
-        return cast(
-            Transform, v2.Compose([v2.ToImage(), v2.RGB(), *geometry, *pixels, v2.ToPureTensor()])
-        )
+        steps = [v2.ToImage(), v2.RGB(), *geometry, *pixels, v2.ToPureTensor()]
+        return cast(Transform, v2.Compose(steps))

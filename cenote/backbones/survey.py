@@ -1,35 +1,99 @@
-"""The check of many architectures, side by side, and its tables."""
+"""Which architectures of timm work as backbones: list them, run them, and print the results.
+
+checked.json has the results of the last check of all of them (docs/check_backbones.py).
+"""
 
 from __future__ import annotations
 
 import json
 import multiprocessing
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, replace
-from functools import partial
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from fnmatch import fnmatch
+from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
-from ..pooling.catalogue import markdown_table
-from .catalogue import checked
-from .check import ONE_SIZE, WHEN_MADE, Check, check_backbone
+import timm
+import torch
+from timm.models import _registry
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
-HEADS = (
-    "Architecture",
-    "Family",
-    "Works",
-    "Parameters",
-    "Channels",
-    "Map",
-    "CLS",
-    "Any size",
-    "Note",
-)
+from ..pooling.catalogue import markdown_table
+from .backbone import Backbone, Features
+from .cls import class_tokens
+from .create import create_backbone
+
+CHECKED = Path(__file__).with_name("checked.json")
+MAX_PARAMETERS = 600e6  # of an architecture that is run with values
+ONE_SIZE, WHEN_MADE = "one size only", "another size only when it is made (img_size)"
+NEEDS_VALUES = "too large to run for a check"
+Size = tuple[int, int]
+
+
+@cache
+def families() -> dict[str, list[str]]:
+    """Return every architecture of timm by the module that defines it."""
+    by_family: dict[str, list[str]] = {}
+    for name in timm.list_models():
+        by_family.setdefault(_registry._model_to_module[name], []).append(name)
+    return dict(sorted(by_family.items()))
+
+
+@cache
+def checked() -> dict[str, Any]:
+    """Return the results of the last check: {"timm": version, "families": [a row for each]}."""
+    if not CHECKED.exists():
+        return {"timm": "", "families": []}
+    return json.loads(CHECKED.read_text(encoding="utf-8"))
+
+
+def select(pattern: str = "", every: bool = False) -> list[str]:
+    """Return architectures by name or family ("vit_*"), all, or the smallest of every family."""
+    if not pattern and not every:
+        smallest = {row["smallest"] for row in checked()["families"]}
+        # timm may be newer or older than the last check: then the first of the family.
+        return [
+            next((name for name in names if name in smallest), names[0])
+            for names in families().values()
+        ]
+    names = [
+        name
+        for family, names in families().items()
+        for name in names
+        if every or fnmatch(name, pattern) or fnmatch(family, pattern)
+    ]
+    if not names:
+        raise ValueError(
+            f"no architecture and no family of timm matches '{pattern}' (for example 'vit_*')"
+        )
+    return names
+
+
+@dataclass
+class Check:
+    """Result of the check of one architecture."""
+
+    name: str
+    family: str  # timm's module
+    ok: bool = False
+    parameters: int = 0
+    dim: int = 0
+    grid: Size = (0, 0)  # at the architecture's own input size
+    cls: bool = False
+    cls_removable: bool = False
+    any_size: bool = False  # another size, and not a square one, at run time
+    why: str = ""  # what does not work
 
 
 def survey(names: Sequence[str], values: bool = True, jobs: int = 1) -> Iterator[Check]:
-    """Check one after another, or `jobs` at a time, in the order of the names."""
+    """Check architectures in this order, `jobs` at a time."""
     if jobs <= 1 or len(names) == 1:
         yield from (check_backbone(name, values) for name in names)
         return
@@ -40,135 +104,263 @@ def survey(names: Sequence[str], values: bool = True, jobs: int = 1) -> Iterator
 def _one_thread() -> None:
     import warnings
 
-    import torch
-
     warnings.filterwarnings("ignore")  # timm's, about names that are going to change
     torch.set_num_threads(1)
 
 
-def confirmed(checks: Sequence[Check], earnest: Sequence[Check]) -> list[Check]:
-    """Shapes do not see an index out of range: where a family's smallest, run in earnest, takes
-    fewer sizes, all do.
+def check_backbone(name: str, values: bool = True) -> Check:
+    """Create an architecture with random weights and run it.
+
+    With `values` it is run on the CPU, and the patch tokens must be where the picture changes.
+    Without, or if it is large, only shapes are computed, on the meta device.
     """
-    truth = {check.family: check for check in earnest}
-    fixed = []
+    if values:
+        with shapes_only():
+            values = _parameters(create_backbone(name)) <= MAX_PARAMETERS
+    check = _check(name, values)
+    if check.why == NEEDS_VALUES and check.parameters <= MAX_PARAMETERS:
+        return _check(name, values=True)
+    return check
+
+
+def _parameters(backbone: Backbone) -> int:
+    return sum(p.numel() for p in backbone.parameters())
+
+
+def _check(name: str, values: bool) -> Check:
+    family = next((family for family, names in families().items() if name in names), "")
+    check = Check(name, family)
+    try:
+        with torch.no_grad() if values else shapes_only():
+            backbone = create_backbone(name).eval()
+            check.parameters = _parameters(backbone)
+            config: Any = backbone.model.pretrained_cfg
+            size = (config["input_size"][1], config["input_size"][2])
+            features = _run(backbone, size, values)
+            check.dim, check.grid = backbone.dim, features.grid
+            check.cls = features.cls is not None
+            notes = [_remove_cls(backbone, size, values, check), _other_size(backbone, size, check)]
+        check.ok, check.why = True, "; ".join(filter(None, notes))
+    except Exception as error:  # any error is the result of the check
+        if not values and "meta tensors" in str(error):
+            return Check(name, family, parameters=check.parameters, why=NEEDS_VALUES)
+        check.why = (str(error).splitlines() or [""])[0][:160]
+        if not isinstance(error, ValueError):
+            check.why = f"{type(error).__name__}: {check.why}"
+    return check
+
+
+def _run(backbone: Backbone, size: Size, values: bool) -> Features:
+    """Return the features of one image, after a check of their shapes and, if any, values."""
+    images = torch.randn(1, 3, *size)
+    features: Features = backbone(images)
+    tokens, grid, cls = features
+    if tokens.shape != (1, grid[0] * grid[1], backbone.dim):
+        raise ValueError(f"tokens {tuple(tokens.shape)} do not fit the grid {grid[0]}x{grid[1]}")
+    down, across = (side / places for side, places in zip(size, grid, strict=True))
+    if max(grid) > 1 and abs(down / across - 1) > 0.35:
+        shapes = f"the grid {grid[0]}x{grid[1]} does not have the shape of {size[0]}x{size[1]}"
+        raise ValueError(f"{shapes} pixels")
+    if cls is not None and cls.shape != (1, backbone.dim):
+        raise ValueError(f"the CLS token is {tuple(cls.shape)}")
+    if values and not tokens.isfinite().all():
+        raise ValueError("its features are not finite with random weights")
+    if values and min(grid) > 2 and not _follows_the_picture(backbone, images, features):
+        raise ValueError(
+            "its tokens are not where the picture changes: their order is not that of the grid"
+        )
+    return features
+
+
+def _follows_the_picture(backbone: Backbone, images: Tensor, before: Features) -> bool:
+    """Change one corner of the picture: the token that changes most is in that quarter."""
+    h, w = images.shape[-2:]
+    changed = images.clone()
+    changed[..., : h // 4, -(w // 4) :] += 2.0  # above, on the right
+    after: Features = backbone(changed)
+    difference = (after.tokens - before.tokens).norm(dim=-1).view(before.grid)
+    if difference.max() < 2 * difference.mean():
+        return True  # every token sees everything (LeViT): no verdict
+    y, x = divmod(int(difference.argmax()), before.grid[1])
+    return y < (before.grid[0] + 1) // 2 and x >= before.grid[1] // 2
+
+
+def _remove_cls(backbone: Backbone, size: Size, values: bool, check: Check) -> str:
+    """Remove CLS: the registers and the grid must stay. Return why CLS must stay, if so."""
+    if not backbone.has_cls:
+        return ""
+    removed = sum(token.shape[1] for token in class_tokens(backbone.model).values())
+    registers = backbone.prefix - removed
+    try:
+        backbone.remove_cls()
+    except ValueError as refusal:
+        return "CLS stays: " + re.sub(r".*cannot be removed, (.*): keep_cls.*", r"\1", str(refusal))
+    features = _run(backbone, size, values)
+    parameters = [name for name, p in backbone.named_parameters() if p.numel()]
+    left = [name for name in parameters if re.search(r"(cls|dist)_token", name)]
+    if features.cls is not None or left:
+        raise ValueError(f"CLS is still there after its removal: {', '.join(left)}")
+    if features.grid != check.grid or backbone.prefix != registers:
+        raise ValueError("removing CLS changed the patch tokens or the registers")
+    check.cls_removable = True
+    return ""
+
+
+def _other_size(backbone: Backbone, size: Size, check: Check) -> str:
+    """Run a lower, wider picture. Return the limit, if it works only in a model made for it."""
+    h, w = (max(round(s / g), 1) for s, g in zip(size, check.grid, strict=True))
+    new_size = (max(size[0] // h - 2, 1) * h, (size[1] // w + 1) * w)
+    try:
+        _run(backbone, new_size, values=False)
+    except Exception as error:
+        if "meta tensors" in str(error):
+            raise
+        try:
+            _run(create_backbone(check.name, img_size=new_size).eval(), new_size, values=False)
+        except Exception:
+            return ONE_SIZE
+        return WHEN_MADE
+    check.any_size = True
+    return ""
+
+
+# These return their first argument's shape. On the meta device torch computes each out of its
+# parts, in Python.
+SAME_SHAPE: set[Any] = {
+    *(F.layer_norm, F.batch_norm, F.group_norm, F.rms_norm, torch.layer_norm, torch.batch_norm),
+    *(F.gelu, F.relu, F.silu, F.hardswish, F.hardsigmoid, F.softmax),
+    *(torch.relu, torch.sigmoid, torch.softmax, torch.clamp),
+    *(Tensor.softmax, Tensor.sigmoid, Tensor.relu_, Tensor.normal_, Tensor.uniform_),
+    *(Tensor.zero_, Tensor.fill_, Tensor.clamp_, Tensor.erfinv_),
+    *(fill for name, fill in vars(nn.init).items() if name.endswith("_") and name[0] != "_"),
+}
+
+
+class _SameShape(TorchFunctionMode):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in SAME_SHAPE and args and isinstance(args[0], Tensor) and args[0].is_meta:
+            return args[0]
+        if func is F.linear and len(args) > 1 and args[0].is_meta:
+            x, weight = args[:2]
+            if x.shape[-1] == weight.shape[1]:
+                return x.new_empty(*x.shape[:-1], weight.shape[0])
+        return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def shapes_only() -> Iterator[None]:
+    """Compute shapes without values: a model of any size is made and run in about a second."""
+    with torch.device("meta"), _SameShape(), torch.no_grad():
+        yield
+
+
+def confirmed(checks: Sequence[Check], with_values: Sequence[Check]) -> list[Check]:
+    """Return checks of shapes, corrected by those of each family's smallest with values.
+
+    Shapes do not show an index out of range: where the smallest takes fewer sizes, all do.
+    """
+    by_family = {check.family: check for check in with_values}
+    corrected = []
     for check in checks:
-        answer = truth.get(check.family, check)
-        if check.ok and not answer.any_size and (check.any_size or ONE_SIZE in answer.why):
-            reasons = [
-                note for note in check.why.split("; ") if note and note not in (ONE_SIZE, WHEN_MADE)
-            ]
-            size = ONE_SIZE if ONE_SIZE in answer.why else WHEN_MADE
-            check = replace(check, any_size=False, why="; ".join([*reasons, size]))
-        fixed.append(check)
-    return fixed
+        smallest = by_family.get(check.family, check)
+        size = ONE_SIZE if ONE_SIZE in smallest.why else WHEN_MADE
+        if check.ok and not smallest.any_size and (check.any_size or size == ONE_SIZE):
+            notes = [note for note in _notes(check) if note not in (ONE_SIZE, WHEN_MADE)]
+            check = replace(check, any_size=False, why="; ".join([*notes, size]))
+        corrected.append(check)
+    return corrected
+
+
+def _notes(check: Check) -> list[str]:
+    return [note for note in check.why.split("; ") if note]
 
 
 def summary(checks: Iterable[Check]) -> list[dict[str, Any]]:
-    """A row for every family, its smallest architecture in front: what `checked.json` keeps."""
+    """Return a row for every family, as in `checked.json`; its smallest architecture comes first."""
     groups: dict[str, list[Check]] = {}
-    for check in checks:
+    for check in sorted(checks, key=lambda c: (c.family, not c.ok, c.parameters, c.name)):
         groups.setdefault(check.family, []).append(check)
-    rows = []
-    for family, members in sorted(groups.items()):
-        members = sorted(members, key=lambda c: (not c.ok, c.parameters, c.name))
-        rows.append(
-            {
-                "family": family,
-                "smallest": members[0].name,
-                "parameters": members[0].parameters,
-                "architectures": len(members),
-                "work": sum(c.ok for c in members),
-                "cls": sum(c.cls for c in members),
-                "cls_removable": sum(c.cls_removable for c in members),
-                "any_size": sum(c.any_size for c in members),
-                "notes": dict(
-                    Counter(note for c in members if c.ok for note in c.why.split("; ") if note)
-                ),
-                "broken": {c.name: c.why for c in members if not c.ok},
-            }
-        )
-    return rows
+    return [
+        {
+            "family": family,
+            "smallest": members[0].name,
+            "parameters": members[0].parameters,
+            "architectures": len(members),
+            "work": sum(c.ok for c in members),
+            "cls": sum(c.cls for c in members),
+            "cls_removable": sum(c.cls_removable for c in members),
+            "any_size": sum(c.any_size for c in members),
+            "notes": dict(Counter(note for c in members if c.ok for note in _notes(c))),
+            "broken": {c.name: c.why for c in members if not c.ok},
+        }
+        for family, members in groups.items()
+    ]
 
 
 def checks_table(checks: Sequence[Check], style: str = "text") -> str:
-    """A row for every architecture."""
+    """Return a table with a row for every architecture."""
     if style == "json":
         return json.dumps([asdict(c) for c in checks], indent=2)
+    heads = [
+        "Architecture",
+        "Family",
+        "Works",
+        "Parameters",
+        "Channels",
+        "Map",
+        "CLS",
+        "Any size",
+        "Note",
+    ]
+    yes, removable = {True: "yes", False: ""}, {True: "removable", False: "stays"}
     rows = [
         (
-            c.name,
-            c.family,
-            "yes" if c.ok else "no",
-            f"{c.parameters / 1e6:.1f}M",
-            str(c.dim or ""),
-            "x".join(map(str, c.grid)) if c.ok else "",
-            ("removable" if c.cls_removable else "stays") if c.cls else "",
-            "yes" if c.any_size else "",
+            *(c.name, c.family, yes[c.ok] or "no", f"{c.parameters / 1e6:.1f}M", str(c.dim or "")),
+            "x".join(map(str, c.grid)) * c.ok,
+            removable[c.cls_removable] * c.cls,
+            yes[c.any_size],
             c.why,
         )
         for c in checks
     ]
     works = f"{sum(c.ok for c in checks)} of {len(checks)} architectures work."
-    return _table(HEADS, rows, style) + "\n\n" + works
+    return f"{_table(heads, rows, style)}\n\n{works}"
 
 
 def families_table(style: str = "text") -> str:
-    """A row for every family, from the last check of all."""
+    """Return a table with a row for every family, from the last check of all."""
     results = checked()
     if style == "json":
         return json.dumps(results, indent=2)
     heads = ("Family", "Smallest", "Parameters", "Work", "CLS", "Any size", "Notes")
-    rows = []
+    rows = [_family_row(row) for row in results["families"]]
+    count = Counter[str]()
     for row in results["families"]:
-        n = row["architectures"]
-        cls = f"{row['cls_removable']} of {row['cls']} removable" if row["cls"] else ""
-        notes = [
-            text if count == n else f"{text} ({count})" for text, count in row["notes"].items()
-        ]
-        notes += (
-            [f"{len(row['broken'])} not: {next(iter(row['broken'].values()))}"]
-            if row["broken"]
-            else []
-        )
-        size = (
-            "yes"
-            if row["any_size"] == n
-            else f"{row['any_size']} of {n}"
-            if row["any_size"]
-            else "no"
-        )
-        rows.append(
-            (
-                row["family"],
-                row["smallest"],
-                f"{row['parameters'] / 1e6:.1f}M",
-                f"{row['work']} of {n}",
-                cls,
-                size,
-                "; ".join(notes),
-            )
-        )
-    return _table(heads, rows, style) + "\n\n" + totals()
-
-
-def totals() -> str:
-    results = checked()
-    count = {
-        key: sum(row[key] for row in results["families"])
-        for key in ("architectures", "work", "cls", "cls_removable", "any_size")
-    }
-    return (
-        f"{count['work']} of {count['architectures']} architectures of timm {results['timm']} work, in "
-        f"{sum(row['work'] > 0 for row in results['families'])} of {len(results['families'])} families. "
-        f"{count['cls']} have a CLS token, {count['cls_removable']} of them without it too. "
-        f"{count['any_size']} take any size at run time."
+        count.update({key: row[key] for key in row if isinstance(row[key], int)})
+    working = sum(row["work"] > 0 for row in results["families"])
+    totals = (
+        f"{count['work']} of {count['architectures']} architectures of timm {results['timm']} work, "
+        f"in {working} of {len(rows)} families. {count['cls']} have a CLS token, "
+        f"{count['cls_removable']} of them without it too. {count['any_size']} take any size at run "
+        "time."
     )
+    return f"{_table(heads, rows, style)}\n\n{totals}"
+
+
+def _family_row(row: dict[str, Any]) -> tuple[str, ...]:
+    n, broken = row["architectures"], row["broken"]
+    cls = f"{row['cls_removable']} of {row['cls']} removable" if row["cls"] else ""
+    notes = [text if count == n else f"{text} ({count})" for text, count in row["notes"].items()]
+    if broken:
+        notes.append(f"{len(broken)} not: {next(iter(broken.values()))}")
+    size = {0: "no", n: "yes"}.get(row["any_size"], f"{row['any_size']} of {n}")
+    parameters, work = f"{row['parameters'] / 1e6:.1f}M", f"{row['work']} of {n}"
+    return row["family"], row["smallest"], parameters, work, cls, size, "; ".join(notes)
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]], style: str) -> str:
     if style == "markdown":
         return markdown_table(heads, rows)
-    widths = [max(len(row[i]) for row in [heads, *rows]) for i in range(len(heads))]
-    lines = [heads, tuple("-" * w for w in widths), *rows]
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    lines = [heads, ["-" * width for width in widths], *rows]
     return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)

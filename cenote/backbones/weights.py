@@ -1,10 +1,15 @@
-"""Weights from a file on this machine. Nothing in the file is executed."""
+"""Weights from a file on this machine, of which nothing is executed, or from the hub."""
 
 from __future__ import annotations
 
+import socket
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +26,7 @@ def load_weights(model: nn.Module, path: Path) -> None:
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """The tensors of a file by name."""
+    """Return the tensors of a file by name."""
     if not path.is_file():
         raise FileNotFoundError(2, "no such weights file", str(path))
     try:
@@ -31,26 +36,20 @@ def read_weights(path: Path) -> dict[str, Tensor]:
             state: Any = load_file(path)
         else:
             state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # whatever a damaged or malicious file makes the readers raise
+    except Exception as error:  # a damaged or malicious file may raise anything
         raise ValueError(f"{path} is not a readable weights file: {_reason(error)}") from error
     for wrapper in ("state_dict", "model"):
         if isinstance(state, dict) and isinstance(state.get(wrapper), dict):
             state = state[wrapper]
-    if (
-        not isinstance(state, dict)
-        or not state
-        or not all(isinstance(value, Tensor) for value in state.values())
-    ):
-        raise ValueError(f"{path} holds no weights: a dictionary of tensors was expected")
-    return {
-        name.removeprefix("module."): value for name, value in state.items()
-    }  # as DistributedDataParallel saves
+    tensors = isinstance(state, dict) and all(isinstance(value, Tensor) for value in state.values())
+    if not tensors or not state:
+        raise ValueError(f"{path} has no weights: expected a dictionary of tensors")
+    # DistributedDataParallel saves names with "module.".
+    return {name.removeprefix("module."): value for name, value in state.items()}
 
 
 def _as_model_expects(state: dict[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
-    """Other authors' names and other image sizes, by the filter that timm has for the model's
-    family.
-    """
+    """Convert other authors' names and other image sizes by timm's filter for the family."""
     shapes = {name: value.shape for name, value in model.state_dict().items()}
     if {name: value.shape for name, value in state.items()} == shapes:
         return state
@@ -61,5 +60,35 @@ def _as_model_expects(state: dict[str, Tensor], model: nn.Module) -> dict[str, T
 def _reason(error: Exception) -> str:
     first = (str(error).splitlines() or [""])[0]
     if "weights only" in str(error).lower() or "Unsupported" in first:
-        return "it holds more than tensors, and code in it is not run"
+        return "it contains more than tensors, and code in it is not run"
     return first[:200] or type(error).__name__
+
+
+def hub_answers(seconds: float = 5.0) -> bool:
+    """Return whether the Hugging Face hub answers; true behind a proxy, which alone can know."""
+    from huggingface_hub import constants
+
+    if getproxies():
+        return True
+    address = urlsplit(constants.ENDPOINT)
+    try:
+        socket.create_connection((address.hostname or "", address.port or 443), seconds).close()
+    except OSError:
+        return False
+    return True
+
+
+@contextmanager
+def without_retries() -> Iterator[None]:
+    """Read only the hub's local cache if there is no network.
+
+    Otherwise the hub is asked six times for every file, for a minute.
+    """
+    from huggingface_hub import constants
+
+    before = constants.HF_HUB_OFFLINE
+    constants.HF_HUB_OFFLINE = before or not hub_answers()
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before

@@ -28,14 +28,12 @@ def run(
         jobs: how many architectures are checked at a time.
         style: the format of the table.
     """
-    from cenote.backbones.survey import checks_table, families_table, survey
+    from cenote.backbones.survey import checks_table, families_table, select, survey
 
     if not (pattern or check or all):
         print(families_table(style))
         return
     from tqdm import tqdm
-
-    from cenote.backbones.catalogue import select
 
     names = select(pattern, all)
     checks = list(

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import yaml
 
-from ..backbones.micro import MICRO
+from ..backbones.create import MICRO
 from ..models import load
 from ..options import check_names
 from .build import build_metric_loss

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from cenote.backbones import Backbone, create_backbone
-from cenote.backbones.check import check_backbone
 from cenote.backbones.cls import class_tokens
+from cenote.backbones.survey import check_backbone
 
 # name -> (grid, CLS, removable, any size)
 MEMBERS = {

@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from cenote.backbones import Backbone, Preprocessing, create_backbone, hub
+from cenote.backbones import Backbone, Preprocessing, create_backbone, weights
 from cenote.backbones.weights import load_weights
 from tests.shared_data import shared_data
 
@@ -65,7 +65,7 @@ def test_without_network_the_hub_is_not_asked(
 ) -> None:
     from huggingface_hub import constants
 
-    monkeypatch.setattr(hub, "reachable", lambda: False)
+    monkeypatch.setattr(weights, "hub_answers", lambda: False)
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(
         "socket.socket.connect", lambda *_: pytest.fail("the hub was asked, with its slow retries")
@@ -76,9 +76,9 @@ def test_without_network_the_hub_is_not_asked(
 
 
 def test_a_hub_that_does_not_answer_is_not_reachable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hub, "getproxies", dict)
+    monkeypatch.setattr(weights, "getproxies", dict)
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
-    assert not hub.reachable(1.0)
+    assert not weights.hub_answers(1.0)
 
 
 class Evil:

@@ -243,7 +243,7 @@ def test_openai_weights_come_with_quick_gelu(monkeypatch: pytest.MonkeyPatch) ->
         raise OSError("no network")
 
     monkeypatch.setattr(open_clip, "create_model", create)
-    monkeypatch.setattr("cenote.backbones.hub.reachable", lambda: False)
+    monkeypatch.setattr("cenote.backbones.weights.hub_answers", lambda: False)
     for model, tag, quick in (
         ("ViT-L-14", "openai", True), ("ViT-L-14-quickgelu", "openai", True), ("ViT-B-32", "laion2b_s34b_b79k", False)
     ):  # fmt: skip
@@ -263,7 +263,7 @@ def test_a_mismatch_that_open_clip_warns_of_is_an_error(monkeypatch: pytest.Monk
         )
 
     monkeypatch.setattr(open_clip, "create_model", create)
-    monkeypatch.setattr("cenote.backbones.hub.reachable", lambda: False)
+    monkeypatch.setattr("cenote.backbones.weights.hub_answers", lambda: False)
     with pytest.raises(ValueError, match=r"'ViT-B-32'.*'openai'.*QuickGELU"):
         create_image_text("open_clip/ViT-B-32/openai")
 

@@ -15,9 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...backbones.hub import without_retries
 from ...backbones.preprocessing import Transform
-from ...backbones.weights import read_weights
+from ...backbones.weights import read_weights, without_retries
 from ...extras import require
 from ...options import suggest
 from ...unit import unit
