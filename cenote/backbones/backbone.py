@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from .cls import class_tokens, remove_class_tokens
-from .families import DIMS, MERGES, READERS, STRIDES, family_of
+from .families import MERGES, READERS, STRIDES, family_of, num_channels
 from .preprocessing import Preprocessing
 
 
@@ -34,8 +34,7 @@ class Backbone(nn.Module):
     ) -> None:
         super().__init__()
         self.model, self.name, self.family = model, name, family_of(model)
-        num_features = DIMS.get(self.family, lambda model: model.num_features)
-        self.dim = int(num_features(model))
+        self.dim = num_channels(model)
         self.preprocessing = preprocessing or Preprocessing.of(model)
 
     @property

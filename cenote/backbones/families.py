@@ -16,6 +16,14 @@ def family_of(model: Any) -> str:
     return type(model).__module__.rpartition(".")[2]
 
 
+def num_channels(model: Any) -> int:
+    if family_of(model) == "crossvit":
+        return int(model.embed_dim[-1])
+    if family_of(model) == "efficientvim":
+        return int(model.feature_info[-1]["num_chs"])
+    return int(model.num_features)
+
+
 def last_map(model: Any, images: Tensor) -> Read:
     options = {"indices": 1, "output_fmt": "NCHW", "intermediates_only": True}
     return model.forward_intermediates(images, **options)[0], None
@@ -42,10 +50,6 @@ READERS: dict[str, Callable[[Any, Tensor], Read]] = {
     "coat": last_scale,  # several scales: the last one, with its own CLS token
     "crossvit": last_scale,  # two branches: the wider one, of the coarser patches
     "efficientvim": last_scale_first,  # the hidden states of all stages, then the map
-}
-DIMS: dict[str, Callable[[Any], int]] = {
-    "crossvit": lambda model: model.embed_dim[-1],
-    "efficientvim": lambda model: model.feature_info[-1]["num_chs"],
 }
 STRIDES: dict[str, Callable[[Any], float]] = {
     "coat": lambda model: 32,

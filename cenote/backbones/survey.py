@@ -51,7 +51,7 @@ def checked() -> dict[str, Any]:
     """Return the results of the last check: {"timm": version, "families": [a row for each]}."""
     if not CHECKED.exists():
         return {"timm": "", "families": []}
-    return json.loads(CHECKED.read_text(encoding="utf-8"))
+    return dict(json.loads(CHECKED.read_text(encoding="utf-8")))
 
 
 def select(pattern: str = "", every: bool = False) -> list[str]:
