@@ -1,17 +1,14 @@
-"""What training minimises beside, or in the place of, cross-entropy: pure functions of tensors."""
+"""Losses beside, or instead of, cross-entropy: functions of tensors."""
 
 from .catalogue import create_metric_loss, list_metric_losses, loss_table
-from .dino import answer_spread, dino_loss
 from .generic import generic_loss
-from .i_mix import IMix
 from .metric import MetricLoss
-from .metrix import Metrix, Mixable
-from .mochi import MoCHi
-from .moco import moco_loss
+from .metrix import Metrix
+from .mixing import Mixable
 from .positivity import mixtures_of, positivity
-from .proxy_synthesis import ProxySynthesis
-from .spatial_entropy import spatial_entropy
-from .total_variation import total_variation
+from .rivals import IMix, MoCHi, ProxySynthesis
+from .self_supervised import answer_spread, dino_loss, moco_loss
+from .spatial_entropy import spatial_entropy, total_variation
 from .xbm import CrossBatchMemory
 from .zero_shot import ZeroShot
 

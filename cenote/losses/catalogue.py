@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from ..options import check_names, check_number
-from .forms import FORMS, Form, form_named
-from .metric import GenericLoss, MetricLoss, generic_options
+from .forms import EXP, EXP_TOO, FORMS, form_named
+from .metric import GenericLoss, MetricLoss
 from .pml import PmlLoss
 
 HEADINGS = {
@@ -31,63 +32,65 @@ these are as first published (options m_neg, softmax). Any loss of pytorch-metri
 
 
 def list_metric_losses() -> list[str]:
-    """The losses that take soft labels, in the table's order; `pml/NAME` comes beside them."""
+    """Return the losses that take soft labels, in the table's order, without `pml/NAME`."""
     return list(FORMS)
 
 
 def create_metric_loss(name: str, classes: int, dim: int, **options: Any) -> MetricLoss:
-    """A loss by name, for embeddings of `dim` dimensions: `create_metric_loss("multi-similarity",
-    100, 512, m=0.5)`.
+    """Create a loss by name: `create_metric_loss("multi-similarity", 100, 512, m=0.5)`.
 
-    `pml/NAME` is any loss of pytorch-metric-learning with its own options.
+    `dim` is that of the embeddings. `pml/NAME` is any loss of pytorch-metric-learning with its own
+    options.
     """
     if str(name).startswith("pml/"):
         return PmlLoss(name, classes, dim, **options)
-    defaults = loss_options(name)
-    check_names(name, options, defaults)
+    form, settings = form_named(name), loss_options(name)
+    check_names(name, options, settings)
     if name == "proxy-anchor" and "m" in options:
         check_number(f"m of '{name}'", options["m"])
-        defaults["m_neg"] = -options["m"]  # its authors have one margin
-    form, loss_arguments = generic_options(name, FORMS[name], {**defaults, **options})
-    return GenericLoss(name, form, classes, dim, **loss_arguments)
+        settings["m_neg"] = -options["m"]  # its authors have one margin
+    settings.update(options)
+    if "softmax" in settings:
+        together = settings.pop("softmax")
+        if not isinstance(together, bool):
+            raise ValueError(f"softmax of '{name}' is true or false, got {together!r}")
+        form = replace(form, together=together, rho_neg=EXP_TOO if together else EXP)
+    return GenericLoss(name, form, classes, dim, **settings)
 
 
-def loss_options(name: str) -> dict[str, float]:
-    """The options of a loss with their defaults."""
+def loss_options(name: str) -> dict[str, Any]:
+    """Return the options of a loss with their defaults."""
     form = form_named(name)
-    proxies: dict[str, float] = {"proxies": 10} if form.other == "proxies" else {}
+    options: dict[str, Any] = dict(form.settings)
+    if form.other == "proxies":
+        options["proxies"] = 10
     if name in ("nca", "proxy-nca", "proxy-nca++"):
-        proxies["softmax"] = form.together
-    return {**form.settings, **proxies}
+        options["softmax"] = form.together
+    return options
 
 
 def loss_rows() -> list[dict[str, str]]:
-    """One dict per loss, column -> text."""
-    return [_row(name, form) for name, form in FORMS.items()]
+    """Return one row per loss, column -> text."""
+    parts = ("tau", "sigma_pos", "sigma_neg", "rho_pos", "rho_neg")
+    return [
+        {
+            "name": name,
+            "anchor": form.anchor,
+            "other": form.other,
+            **{part: getattr(form, part).text for part in parts},
+            "settings": ", ".join(f"{k}={_text(value)}" for k, value in loss_options(name).items()),
+            "source": form.source,
+        }
+        for name, form in FORMS.items()
+    ]
 
 
-def _row(name: str, form: Form) -> dict[str, str]:
-    functions = ("tau", "sigma_pos", "sigma_neg", "rho_pos", "rho_neg")
-    settings = ", ".join(f"{key}={value}" for key, value in _symbols(loss_options(name)).items())
-    return {
-        "name": name,
-        "anchor": form.anchor,
-        "other": form.other,
-        **{function: getattr(form, function).text for function in functions},
-        "settings": settings,
-        "source": form.source,
-    }
-
-
-def _symbols(options: dict[str, float]) -> dict[str, str]:
-    return {
-        key: str(value).lower() if isinstance(value, bool) else f"{value:g}"
-        for key, value in options.items()
-    }
+def _text(value: float | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}"
 
 
 def loss_table(style: str = "text") -> str:
-    """The ten losses as "text", "markdown" or "json"."""
+    """Return the ten losses as "text", "markdown" or "json"."""
     rows = loss_rows()
     if style == "json":
         return json.dumps(rows, ensure_ascii=False, indent=2)
@@ -97,10 +100,7 @@ def loss_table(style: str = "text") -> str:
         return "\n".join([lines[0], "|---" * len(HEADINGS) + "|", *lines[1:], "", LEGEND])
     if style != "text":
         raise ValueError(f"no style '{style}': text, markdown or json")
-    widths = [max(len(line[i]) for line in table) for i in range(len(HEADINGS))]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in table
-    ]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    lines = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in table]
     rule = "-" * max(map(len, lines))
     return "\n".join([lines[0], rule, *lines[1:], rule, LEGEND])

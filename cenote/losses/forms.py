@@ -1,5 +1,6 @@
-"""Table 2.1 of D: ten losses, each five small functions and who plays the anchor and who the
-positive and negative.
+"""Table 2.1 of the dissertation: ten losses, each five small functions.
+
+A row also says what is the anchor, and what are the positives and negatives.
 """
 
 from __future__ import annotations
@@ -25,27 +26,21 @@ class Part:
 
 @dataclass(frozen=True)
 class Form:
-    """A row. Sums of exponentials stay in the log domain: there, ρ gives log ρ and σ takes the
-    logarithm of its sum.
-    """
+    """A row. Sums of exponentials stay in the log domain: ρ is log ρ, and σ takes log of the sum."""
 
     title: str
     source: str
     anchor: str  # "example" or "proxy"
-    other: (
-        str  # who is positive or negative: "example", "proxy", or "proxies" (several of each class)
-    )
+    other: str  # positives and negatives: "example", "proxy", or "proxies" (several of each class)
     tau: Part
     sigma_pos: Part
     sigma_neg: Part
     rho_pos: Part
     rho_neg: Part
     settings: dict[str, float] = field(default_factory=dict)
-    additive: bool = False  # ρ itself is summed, it is no exponential
+    additive: bool = False  # ρ itself is summed, it is not an exponential
     together: bool = False  # σ⁻ sums the positives as well: a softmax over all
-    select: str = (
-        ""  # "easy": the nearest positive against the nearest negative that is farther away
-    )
+    select: str = ""  # "easy": the nearest positive against the nearest negative beyond it
 
     @property
     def proxied(self) -> bool:
@@ -53,14 +48,13 @@ class Form:
 
     @property
     def needs_positive(self) -> bool:
-        """An anchor without a positive has no loss: it would be -log 0."""
+        """Whether an anchor without a positive has no loss: it would be -log 0."""
         return self.sigma_pos is MINUS_LOG
 
 
 def softplus(x: Tensor) -> Tensor:
-    return torch.logaddexp(
-        x, torch.zeros_like(x)
-    )  # exact also where F.softplus changes to a straight line
+    # Exact also where F.softplus changes to a straight line.
+    return torch.logaddexp(x, torch.zeros_like(x))
 
 
 SAME = Part("x", lambda x, o: x)
@@ -74,9 +68,8 @@ LOG_1_GAMMA = Part("log(1+x)/γ", lambda x, o: softplus(x) / o["gamma"])
 PULL = Part("exp(-β(s-m))", lambda s, o: -o["beta"] * (s - o["m"]))
 PUSH = Part("exp(γ(s-m))", lambda s, o: o["gamma"] * (s - o["m"]))
 EXP = Part("exp(s/T)", lambda s, o: s / o["temperature"])
-EXP_TOO = Part(
-    "exp(s₊/T) + exp(s/T)", EXP.of
-)  # "together": what stands before the + is added where sums are made
+# "together": what stands before the + is added where sums are made
+EXP_TOO = Part("exp(s₊/T) + exp(s/T)", EXP.of)
 CENTRES = Part("exp(β(s-m))", lambda s, o: o["beta"] * (s - o["m"]))
 CENTRES_TOO = Part("exp(β(s₊-m)) + exp(βs)", lambda s, o: o["beta"] * s)
 
@@ -100,14 +93,14 @@ FORMS = {
     ),
     "proxy-anchor": Form(
         "Proxy Anchor", "Kim 2020", P, X, SAME, LOG_1_BETA, LOG_1_GAMMA,
-        # D prints one margin for both sides; its authors push negatives below -m, and so does this.
-        # m_neg = m: D.
+        # The dissertation prints one margin for both sides (m_neg = m); the loss's authors push
+        # negatives below -m, and so does this.
         PULL, Part("exp(γ(s-m₋))", lambda s, o: o["gamma"] * (s - o["m_neg"])),
         {"beta": 32.0, "gamma": 32.0, "m": 0.1, "m_neg": -0.1},
     ),
-    # D prints negatives alone in the denominator of all three: so ProxyNCA was published; the other
-    # two are a softmax over all. The option `softmax` of each chooses; per anchor, the one with is
-    # log(1 + exp(the one without)).
+    # The dissertation prints negatives alone in the denominator of all three: so ProxyNCA was
+    # published; the other two are a softmax over all. The option `softmax` of each chooses; per
+    # anchor, the loss with it is log(1 + exp(the loss without)).
     "nca": Form(
         "NCA", "Goldberger 2004", X, X, SAME, MINUS_LOG, LOG, EXP, EXP_TOO, {"temperature": 1.0}, together=True,
     ),

@@ -8,13 +8,12 @@ import torch
 from torch import Tensor
 
 from ..options import check_names
+from ..unit import wide
 from .forms import Form, Settings, form_named
 
 
 class Terms(NamedTuple):
-    """What an anchor's positives and its negatives say, (A,) each, before τ; 0 where there are
-    none.
-    """
+    """The terms σ⁺ and σ⁻ of each anchor, (A,), before τ; 0 where it has no positive or negative."""
 
     pos: Tensor
     neg: Tensor
@@ -29,67 +28,51 @@ def generic_loss(
     settings: Settings | None = None,
     mask: Tensor | None = None,
 ) -> Tensor:
-    """Cosines (A, N) and labels (A, N) in [0, 1] -> the mean over anchors; `mask`: who is compared
-    with whom.
+    """Return the mean over anchors for cosines (A, N) and labels (A, N) in [0, 1].
 
-    An anchor with no example at all says 0. In the forms with -log an anchor without a positive
-    says nothing and does not count; with proxies as anchors each term is a mean over the anchors
-    that have it, as Proxy Anchor published.
+    `mask` (A, N) says which are compared. An anchor without examples has the loss 0. In the forms
+    with -log an anchor without a positive does not count; with proxies as anchors each term is a
+    mean over the anchors that have it, as Proxy Anchor published.
     """
-    form, settings = _chosen(form, settings)
-    if (
-        label.numel()
-        and label.dtype != torch.bool
-        and not 0 <= float(label.min()) <= float(label.max()) <= 1
-    ):
-        raise ValueError(
-            f"labels are from 0 to 1, got {float(label.min()):g} to {float(label.max()):g}"
-        )
+    if isinstance(form, str):
+        form = form_named(form)
+    check_names(form.title, settings or {}, form.settings)
+    settings = {**form.settings, **(settings or {})}
+    low, high = (float(label.min()), float(label.max())) if label.numel() else (0, 1)
+    if not 0 <= low <= high <= 1:
+        raise ValueError(f"labels are from 0 to 1, got {low:g} to {high:g}")
     return mean_loss(similarity, label, form, settings, mask)
 
 
 def mean_loss(
     similarity: Tensor, label: Tensor, form: Form, settings: Settings, mask: Tensor | None = None
 ) -> Tensor:
-    """The same of labels that are known to be right: to look at them, a GPU would have to be waited
-    for.
-    """
+    """Return the same without a check of the labels, which would wait for a GPU."""
     terms = generic_terms(similarity, label, form, settings, mask)
     if form.anchor == "proxy":
         return _mean(terms.pos, terms.has_pos) + _mean(terms.neg, terms.has_neg)
     each = per_anchor(terms, form, settings)
-    counted = _speaks(terms) if form.needs_positive else torch.ones_like(terms.has_pos)
-    return _mean(each, counted)
+    return _mean(each, _counts(terms, form))
 
 
 def per_anchor(terms: Terms, form: Form, settings: Settings) -> Tensor:
-    """τ(σ⁺ + σ⁻), (A,); 0 for an anchor that lacks what the form needs."""
+    """Return τ(σ⁺ + σ⁻), (A,); 0 for an anchor that lacks what the form needs."""
     each = form.tau.of(terms.pos + terms.neg, settings)
-    return each.masked_fill(~_speaks(terms), 0) if form.needs_positive else each
+    return each.masked_fill(~_counts(terms, form), 0)
 
 
 def generic_terms(
-    similarity: Tensor,
-    label: Tensor,
-    form: Form | str,
-    settings: Settings | None = None,
-    mask: Tensor | None = None,
+    similarity: Tensor, label: Tensor, form: Form, settings: Settings, mask: Tensor | None = None
 ) -> Terms:
-    """The two terms of each anchor. Always in float32 or wider: e^(γ(s-m)) at γ = 75 leaves nothing
-    of a half float.
+    """Return the two terms of each anchor.
+
+    Always in float32 or wider: e^(γ(s-m)) at γ = 75 leaves nothing of a half float.
     """
-    form, settings = _chosen(form, settings)
-    if (
-        similarity.ndim != 2
-        or similarity.shape != label.shape
-        or (mask is not None and mask.shape != label.shape)
-    ):
-        shapes = [tuple(t.shape) for t in (similarity, label, *([] if mask is None else [mask]))]
-        raise ValueError(
-            f"similarities, labels and mask are (anchors, examples) alike, got {shapes}"
-        )
+    shapes = [tuple(t.shape) for t in (similarity, label, mask) if t is not None]
+    if similarity.ndim != 2 or len(set(shapes)) > 1:
+        raise ValueError(f"similarities, labels and mask are (anchors, examples), got {shapes}")
     with torch.autocast(similarity.device.type, enabled=False):
-        s = similarity if similarity.dtype == torch.float64 else similarity.float()
+        s = wide(similarity)
         y = label.to(s.dtype)
         weight_pos, weight_neg = y, 1 - y
         if mask is not None:
@@ -108,11 +91,10 @@ def generic_terms(
 
 
 def log_sum(z: Tensor, weight: Tensor) -> Tensor:
-    """log Σ w e^z over the last dimension; where all weights are 0, very small and without a
-    gradient.
+    """Return log Σ w e^z over the last dimension.
 
-    A plain logsumexp(z + log w) would give NaN gradients there, from the difference of two
-    infinities.
+    Where all weights are 0 it is very small, without a gradient. A plain logsumexp(z + log w) would
+    give NaN gradients there, from the difference of two infinities.
     """
     nothing = torch.finfo(z.dtype).min / 4
     some = weight > 0
@@ -120,16 +102,11 @@ def log_sum(z: Tensor, weight: Tensor) -> Tensor:
     return torch.where(some.any(-1), total, nothing)
 
 
-def _speaks(terms: Terms) -> Tensor:
-    return terms.has_pos & terms.has_neg
+def _counts(terms: Terms, form: Form) -> Tensor:
+    if form.needs_positive:
+        return terms.has_pos & terms.has_neg
+    return torch.ones_like(terms.has_pos)
 
 
 def _mean(values: Tensor, counted: Tensor) -> Tensor:
     return values.masked_fill(~counted, 0).sum() / counted.sum().clamp(min=1)
-
-
-def _chosen(form: Form | str, settings: Settings | None) -> tuple[Form, Settings]:
-    if isinstance(form, str):
-        form = form_named(form)
-    check_names(form.title, settings or {}, form.settings)
-    return form, {**form.settings, **(settings or {})}

@@ -1,10 +1,10 @@
-"""Metrix [Dissertation Eqs. 2.4-2.10]: every loss with soft labels also sees interpolated images,
-features or embeddings.
+"""Metrix [Dissertation Eqs. 2.4-2.10]: losses with soft labels over interpolated examples, too.
+
+Images, features or embeddings are interpolated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,76 +16,68 @@ from ..options import check_number, check_words
 from ..unit import unit, wide
 from .metric import GenericLoss, Memory, MetricLoss
 from .mixing import (
+    Mixable,
     at_most,
     beta_draws,
+    device,
     largest,
     mixed_scale,
     mixed_similarity,
     mixed_vectors,
     rows_of,
+    takes_soft_labels,
 )
 
 WHERE = ("input", "feature", "embed")
 PAIRS = ("pos-neg", "anc-neg", "pos-pos")
-# Partners of an example where every mixture costs something, if not told otherwise:
-OF_MAPS = 16  # a pass through the pool: 13 % of a ResNet-50 step for SimPool (benchmarks/metrix.py)
+# Defaults for the partners of an example where every mixture costs something:
+# a pass through the pool: 13 % of a ResNet-50 step for SimPool (benchmarks/metrix.py)
+OF_MAPS = 16
 # mixtures, where the pool need not see them: all of 100 images; they are compared with every anchor
 MOST = 20_000
 # negatives of an anchor, where a mixture is a pass through the network [Dissertation Sec. 2.4.2]
 HARDEST = 3
-# at least, where a mixture is a row of similarities to all proxies, of which there may be ten
-# thousand
+# at least, where a mixture is a row of similarities to all proxies, which can be ten thousand
 OF_PROXIES = 4
 # such similarities of a step, 80 MB: all pairs of 100 images and 100 classes take a million
 TO_PROXIES = 20_000_000
 
 
-class Mixable(NamedTuple):
-    """What a training step has at hand."""
+class _Draw(NamedTuple):
+    """What one call mixes."""
 
-    labels: Tensor  # (B,)
-    z: Tensor  # (B, D), not normalised
-    maps: Tensor | None = None  # (B, ...) of the last layer
-    images: Tensor | None = None  # (B, 3, H, W)
-    embed: Callable[[Tensor], Tensor] | None = None  # maps -> z: pool and embedding
-    network: Callable[[Tensor], Tensor] | None = None  # images -> z
-    # pool and embedding are linear (GAP, Linear): mixed maps give mixed z, nothing is built
-    linear: bool = False
-    mixed: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor] | None = (
-        None  # (maps, b, c, lam) -> z, nothing built
-    )
+    where: str
+    pairs: str
+    built: bool  # the mixtures pass through the pool or the network
+    autocast: torch.autocast  # of the step: pool and network run under it, the loss does not
+    generator: torch.Generator | None
 
 
 @dataclass(frozen=True)
 class Metrix:
-    """clean + weight * mixed [Dissertation Eq. 2.10]. Of several `where` or `pairs`, one is drawn
-    uniformly in each call.
+    """clean + weight * mixed [Dissertation Eq. 2.10].
 
-    Mixed examples are shared: b and c mixed with one λ meet every anchor for which b is positive
-    and c negative. Mixing maps under a pool that has to see them keeps `chunk` of them at a time,
-    forward and backward: 26 MB for 64 maps of 7 x 7 x 2048, and what the pool makes of them. Mean
-    and maximum need not see them: all pairs of 100 images take 0.3 GB. The backbone runs once,
-    except for "input": there the mixed images pass through it. Pool and network see mixed batches
-    too, and a batch norm in them counts these.
+    Of several `where` or `pairs`, one is drawn uniformly in each call. Mixed examples are shared: b
+    and c mixed with one λ meet every anchor for which b is positive and c negative. Mixing maps
+    under a pool that has to see them takes memory for `chunk` of them at a time, forward and
+    backward: 26 MB for 64 maps of 7 x 7 x 2048, and what the pool makes of them. Mean and maximum
+    need not see them: all pairs of 100 images take 0.3 GB. The backbone runs once, except for
+    "input": there the mixed images pass through it. Pool and network see mixed batches too, and a
+    batch norm in them counts these.
     """
 
     where: tuple[str, ...] = ("feature",)
     pairs: tuple[str, ...] = ("pos-neg", "anc-neg")
     weight: float = 0.4  # w
     alpha: float = 2.0  # λ ~ Beta(α, α), one for each mixed example [Dissertation Eq. 2.8]
-    hardest: int | None = (
-        # negatives of an anchor [Dissertation Sec. 2.4.4], in the place of `negatives`; None:
-        # HARDEST of images
-        None
-    )
-    negatives: int | None = (
-        None  # partners of an example, drawn at random; None: all where they cost little
-    )
+    # negatives of an anchor [Dissertation Sec. 2.4.4], instead of `negatives`; None: HARDEST of images
+    hardest: int | None = None
+    negatives: int | None = None  # random partners of an example; None: all where they cost little
     chunk: int = 64  # mixed maps in memory at a time
 
     def __post_init__(self) -> None:
-        for name, values, choices in (("where", self.where, WHERE), ("pairs", self.pairs, PAIRS)):
-            check_words(f"{name} of Metrix", values, choices)
+        check_words("where of Metrix", self.where, WHERE)
+        check_words("pairs of Metrix", self.pairs, PAIRS)
         for name in ("hardest", "chunk", "negatives"):
             if name == "chunk" or getattr(self, name) is not None:
                 check_number(f"{name} of Metrix", getattr(self, name), whole=True, least=1)
@@ -101,7 +93,7 @@ class Metrix:
         return "feature" in self.where
 
     def silent(self, loss: MetricLoss, labels: Tensor) -> str | None:
-        """A sentence, if a batch with these labels cannot be mixed at all."""
+        """Return a sentence if a batch with these labels cannot be mixed at all."""
         classes = len(labels.unique())
         if classes == 1 and "pos-pos" not in self.pairs:
             return "all images of a batch are of one class: Metrix has no negatives to mix"
@@ -122,48 +114,30 @@ class Metrix:
     def mixed(
         self, loss: MetricLoss, batch: Mixable, generator: torch.Generator | None = None
     ) -> Tensor:
-        """The loss over mixed examples [Dissertation Eq. 2.9]."""
+        """Return the loss over mixed examples [Dissertation Eq. 2.9]."""
         generic = takes_soft_labels(loss, "Metrix")
         generic.check(batch.z, batch.labels)
         where, pairs = (_one_of(words, generator) for words in (self.where, self.pairs))
-        if where == "feature" and not batch.linear and (batch.maps is None or batch.embed is None):
-            raise ValueError(
-                "Metrix mixes features: it needs the maps of the batch and what embeds them"
-            )
-        if where == "input" and (batch.images is None or batch.network is None):
-            raise ValueError(
-                "Metrix mixes images: it needs the images of the batch and the network"
-            )
-        embed, network, mixed = (
-            _as_now(run, batch.z) for run in (batch.embed, batch.network, batch.mixed)
-        )
-        batch = batch._replace(
-            labels=batch.labels.long(), embed=embed, network=network, mixed=mixed
-        )
-        with torch.autocast(batch.z.device.type, enabled=False):
-            if generic.form.other != "example":
-                return self._against_proxies(generic, batch, where, pairs, generator)
-            return self._against_examples(generic, batch, where, pairs, generator)
-
-    def _against_examples(
-        self,
-        loss: GenericLoss,
-        batch: Mixable,
-        where: str,
-        pairs: str,
-        generator: torch.Generator | None,
-    ) -> Tensor:
-        """Anchors are the examples of the batch, or the proxies; what they meet is mixed."""
-        labels, x = batch.labels, unit(batch.z)
         built = where == "input" or (where == "feature" and not batch.linear)
-        source = (
-            x if where == "embed" else _scaled(batch.z)
-        )  # maps that a linear pool mixes are mixed z as it is
+        kind = batch.z.device.type
+        enabled, dtype = torch.is_autocast_enabled(kind), torch.get_autocast_dtype(kind)
+        autocast = torch.autocast(kind, dtype, enabled=enabled)
+        draw = _Draw(where, pairs, built, autocast, generator)
+        batch = batch._replace(labels=batch.labels.long())
+        with torch.autocast(kind, enabled=False):
+            if generic.form.other != "example":
+                return self._against_proxies(generic, batch, draw)
+            return self._against_examples(generic, batch, draw)
+
+    def _against_examples(self, loss: GenericLoss, batch: Mixable, draw: _Draw) -> Tensor:
+        """Anchors are the examples of the batch, or the proxies; what they meet is mixed."""
+        labels, x, pairs = batch.labels, unit(batch.z), draw.pairs
+        source = _source(x, batch, draw)
         firsts, first_labels = source, labels
         if loss.form.anchor == "proxy":
             anchors, of = unit(loss.proxies).to(x), torch.arange(loss.classes, device=labels.device)
             is_self = torch.zeros(len(of), len(labels), dtype=torch.bool, device=labels.device)
-            if pairs == "anc-neg" and where != "embed":
+            if pairs == "anc-neg" and draw.where != "embed":
                 pairs = "pos-neg"  # a proxy has neither a map nor pixels
             if pairs == "anc-neg":
                 firsts, first_labels = anchors, of
@@ -172,169 +146,138 @@ class Metrix:
                 anchors, of, is_self = anchors[present], present, is_self[present]
         else:
             anchors, of, is_self = x, labels, torch.eye(len(x), dtype=torch.bool, device=x.device)
+        draw = draw._replace(pairs=pairs)
         same = of[:, None] == labels  # (A, B)
         itself = torch.eye(len(anchors), dtype=torch.bool, device=x.device)
         pos = itself if pairs == "anc-neg" else same & ~is_self  # (A, F): who is b
         neg = same & ~is_self if pairs == "pos-pos" else ~same  # (A, B): who is c
-        if hardest := self._hardest(where, pairs):
+        if hardest := self._hardest(draw):
             neg = largest(anchors @ x.T, neg, hardest)
-        max_partners = self._of_maps(batch, where, first_labels)
-        allowed_pairs = at_most(
-            _allowed(first_labels, labels, pairs), self._most(where, pairs, max_partners), generator
-        )  # (F, B)
-        lam = beta_draws(self.alpha, tuple(allowed_pairs.shape), generator, x)
+        partners = self._partners_of_maps(batch, draw, len(first_labels))
+        allowed_pairs = self._allowed_pairs(first_labels, labels, draw, partners)  # (F, B)
+        lam = beta_draws(self.alpha, tuple(allowed_pairs.shape), draw.generator, x)
         clean = (anchors @ x.T, ~same) if pairs == "pos-pos" and loss.form.needs_positive else None
-        if not built:
+        if not draw.built:
             which, is_pair = rows_of(pos)
             mask = is_pair[..., None] & neg[:, None] & allowed_pairs[which]  # (A, K, B)
             s = mixed_similarity(anchors, firsts, source, which, lam).flatten(1)
-            return _judged(loss, s, _label(lam[which].flatten(1), pairs), mask.flatten(1), clean)
-        b, c = (allowed_pairs & (pos.to(x).T @ neg.to(x) > 0)).nonzero(
-            as_tuple=True
-        )  # each pair that any anchor meets, once
+            return _judged(loss, s, lam[which].flatten(1), mask.flatten(1), pairs, clean)
+        # Each pair that any anchor meets, once.
+        b, c = (allowed_pairs & (pos.to(x).T @ neg.to(x) > 0)).nonzero(as_tuple=True)
         if not len(b):
             return batch.z.sum() * 0
-        s = anchors @ unit(self._built(batch, where, b, c, lam[b, c])).T  # (A, M)
-        return _judged(loss, s, _label(lam[b, c].expand_as(s), pairs), pos[:, b] & neg[:, c], clean)
+        s = anchors @ unit(self._built(batch, draw, b, c, lam[b, c])).T  # (A, M)
+        return _judged(loss, s, lam[b, c].expand_as(s), pos[:, b] & neg[:, c], pairs, clean)
 
-    def _against_proxies(
-        self,
-        loss: GenericLoss,
-        batch: Mixable,
-        where: str,
-        pairs: str,
-        generator: torch.Generator | None,
-    ) -> Tensor:
-        """Positives and negatives are proxies: a mixture is the anchor, λ the label of b's proxy
-        and 1-λ that of c's.
+    def _against_proxies(self, loss: GenericLoss, batch: Mixable, draw: _Draw) -> Tensor:
+        """Positives and negatives are proxies, and a mixture is the anchor.
 
-        Here pos-neg and anc-neg are the same: b is any example and c one of another class.
+        λ is the label of b's proxy and 1-λ that of c's. Here pos-neg and anc-neg are the same: b is
+        any example and c one of another class.
         """
         labels, x = batch.labels, unit(batch.z)
-        max_partners = None
-        if where != "input":
-            max_partners = max(OF_PROXIES, TO_PROXIES // max(len(labels) * len(loss.proxies), 1))
-            max_partners = min(max_partners, self._of_maps(batch, where, labels) or max_partners)
-        allowed_pairs = at_most(
-            _allowed(labels, labels, pairs), self._most(where, pairs, max_partners), generator
-        )
-        if hardest := self._hardest(where, pairs):
+        partners = None
+        if draw.where != "input":
+            partners = max(OF_PROXIES, TO_PROXIES // max(len(labels) * len(loss.proxies), 1))
+            partners = min(partners, self._partners_of_maps(batch, draw, len(labels)) or partners)
+        allowed_pairs = self._allowed_pairs(labels, labels, draw, partners)
+        if hardest := self._hardest(draw):
             allowed_pairs = largest(x @ x.T, allowed_pairs, hardest)
-        lam = beta_draws(self.alpha, tuple(allowed_pairs.shape), generator, x)
+        lam = beta_draws(self.alpha, tuple(allowed_pairs.shape), draw.generator, x)
         b, c = allowed_pairs.nonzero(as_tuple=True)
         if not len(b):
             return batch.z.sum() * 0
         lams = lam[b, c][:, None]  # (M, 1)
-        if where == "input" or (where == "feature" and not batch.linear):
-            s = loss.to_classes(unit(self._built(batch, where, b, c, lam[b, c])))
+        if draw.built:
+            s = loss.to_classes(unit(self._built(batch, draw, b, c, lam[b, c])))
         else:
-            source = x if where == "embed" else _scaled(batch.z)
+            source = _source(x, batch, draw)
             to = source @ unit(loss.proxies).to(x).T  # (B, proxies)
             scale = mixed_scale(source, source, source @ source.T, lam)[b, c][:, None]
-            s = loss.of_centres(
-                (lams * to.index_select(0, b) + (1 - lams) * to.index_select(0, c)) * scale
-            )
+            mixed = lams * to.index_select(0, b) + (1 - lams) * to.index_select(0, c)
+            s = loss.of_centres(mixed * scale)
         label = torch.zeros_like(s).scatter_add(1, labels[b][:, None], lams)
         return loss.judge(s, label.scatter_add(1, labels[c][:, None], 1 - lams).clamp(max=1))
 
-    def _of_maps(self, batch: Mixable, where: str, firsts: Tensor) -> int | None:
-        """Partners of an example, if its map is mixed and that costs something."""
-        if where != "feature" or batch.linear:
+    def _partners_of_maps(self, batch: Mixable, draw: _Draw, firsts: int) -> int | None:
+        """Return the partners of an example, if its map is mixed and that costs something."""
+        if draw.where != "feature" or batch.linear:
             return None
-        return OF_MAPS if batch.mixed is None else max(OF_MAPS, MOST // max(len(firsts), 1))
+        return OF_MAPS if batch.mixed is None else max(OF_MAPS, MOST // max(firsts, 1))
 
-    def _hardest(self, where: str, pairs: str) -> int | None:
-        if pairs == "pos-pos":
+    def _hardest(self, draw: _Draw) -> int | None:
+        if draw.pairs == "pos-pos":
             return None
-        return self.hardest or (HARDEST if where == "input" else None)
+        return self.hardest or (HARDEST if draw.where == "input" else None)
 
-    def _most(self, where: str, pairs: str, few: int | None) -> int | None:
-        """Partners drawn for an example; all, where the hardest are taken: a draw before would lose
-        them.
+    def _allowed_pairs(
+        self, firsts: Tensor, seconds: Tensor, draw: _Draw, partners: int | None
+    ) -> Tensor:
+        """Return (F, B) bool: which c may be mixed with b.
+
+        Partners are drawn at random, but not before the hardest are taken, which would lose them.
         """
-        return None if self._hardest(where, pairs) else self.negatives or few
+        same = firsts[:, None] == seconds
+        allowed = same.triu(1) if draw.pairs == "pos-pos" else ~same
+        most = None if self._hardest(draw) else self.negatives or partners
+        return at_most(allowed, most, draw.generator)
 
-    def _built(self, batch: Mixable, where: str, b: Tensor, c: Tensor, lam: Tensor) -> Tensor:
-        """The embeddings (M, D) of mixed images or maps."""
-        if where == "input":
-            assert batch.images is not None and batch.network is not None
-            # As many at a time as the batch has: a batch norm sees what it is used to.
-            return mixed_vectors(batch.images, b, c, lam, batch.network, len(batch.z), again=False)
-        assert batch.maps is not None and batch.embed is not None
-        if batch.mixed is not None and len(b) <= MOST:
-            return batch.mixed(batch.maps, b, c, lam)
-        if batch.mixed is not None:
+    def _built(self, batch: Mixable, draw: _Draw, b: Tensor, c: Tensor, lam: Tensor) -> Tensor:
+        """Return the embeddings (M, D) of mixed images or maps."""
+        with draw.autocast:
+            if draw.where == "input":
+                images, network = batch.images, batch.network
+                if images is None or network is None:
+                    raise ValueError("Metrix mixes images: it needs images and the network")
+                # At most a batch at a time: a batch norm sees the usual number.
+                return mixed_vectors(images, b, c, lam, network, len(batch.z), again=False)
+            maps, embed = batch.maps, batch.embed
+            if maps is None or embed is None:
+                raise ValueError("Metrix mixes features: it needs maps and what embeds them")
+            if batch.mixed is None:
+                again = torch.is_grad_enabled()
+                return mixed_vectors(maps, b, c, lam, embed, self.chunk, again)
+            if len(b) <= MOST:
+                return batch.mixed(maps, b, c, lam)
             chunks = zip(b.split(MOST), c.split(MOST), lam.split(MOST), strict=True)
             return torch.cat(
-                [
-                    checkpoint(batch.mixed, batch.maps, *chunk, use_reentrant=False)
-                    for chunk in chunks
-                ]
+                [checkpoint(batch.mixed, maps, *chunk, use_reentrant=False) for chunk in chunks]
             )
-        return mixed_vectors(
-            batch.maps, b, c, lam, batch.embed, self.chunk, again=torch.is_grad_enabled()
-        )
-
-
-Run = Callable[..., Tensor]
-
-
-def _as_now(run: Run | None, z: Tensor) -> Run | None:
-    """The model's own part stays under the autocast of the step; the loss around it does not."""
-    kind = z.device.type
-    if run is None or not torch.is_autocast_enabled(kind):
-        return run
-    dtype = torch.get_autocast_dtype(kind)
-
-    def inside(*given: Tensor) -> Tensor:
-        with torch.autocast(kind, dtype):
-            return run(*given)
-
-    return inside
-
-
-def takes_soft_labels(loss: MetricLoss, who: str) -> GenericLoss:
-    if not isinstance(loss, GenericLoss):
-        raise ValueError(
-            f"{who} needs a loss with soft labels (cenote losses lists them), and '{loss.name}' has none"
-        )
-    return loss
 
 
 def _one_of(words: tuple[str, ...], generator: torch.Generator | None) -> str:
     if len(words) == 1:
         return words[0]
-    home = "cpu" if generator is None else generator.device
-    return words[int(torch.randint(len(words), (), generator=generator, device=home))]
-
-
-def _allowed(firsts: Tensor, seconds: Tensor, pairs: str) -> Tensor:
-    """(F, B) bool: which c may be mixed with b."""
-    same = firsts[:, None] == seconds
-    return same.triu(1) if pairs == "pos-pos" else ~same
+    return words[int(torch.randint(len(words), (), generator=generator, device=device(generator)))]
 
 
 def _judged(
     loss: GenericLoss,
     s: Tensor,
-    label: Tensor,
+    lam: Tensor,
     mask: Tensor,
+    pairs: str,
     negatives: tuple[Tensor, Tensor] | None,
 ) -> Tensor:
-    """With the clean negatives beside, if given: of positives alone, -log of their share is 0
-    whatever they do.
+    """Return the loss of mixtures, with the clean negatives (similarities and mask) if given.
+
+    Of positives alone, -log of their share is 0 for all similarities.
     """
+    label = torch.ones_like(lam) if pairs == "pos-pos" else lam  # mix(1, 1), mix(1, 0)
     if negatives is not None:
         s, mask = (torch.cat(both, 1) for both in zip((s, mask), negatives, strict=True))
         label = torch.cat([label, torch.zeros_like(negatives[0])], 1)
     return loss.judge(s, label, mask)
 
 
-def _label(lam: Tensor, pairs: str) -> Tensor:
-    return torch.ones_like(lam) if pairs == "pos-pos" else lam  # mix(1, 1), mix(1, 0)
+def _source(x: Tensor, batch: Mixable, draw: _Draw) -> Tensor:
+    """Return the vectors that are mixed where nothing is built.
 
-
-def _scaled(z: Tensor) -> Tensor:
-    """Its largest entry 1: directions stay, and squares neither overflow nor vanish."""
-    largest = z.detach().abs().max() if z.numel() else z.new_zeros(())
-    return wide(z) / torch.where(largest > 0, largest, 1)
+    Maps that a linear pool mixes are mixed z, here with 1 as its largest entry: directions stay,
+    and squares neither overflow nor vanish.
+    """
+    if draw.where == "embed":
+        return x
+    z = batch.z
+    top = z.detach().abs().max() if z.numel() else z.new_zeros(())
+    return wide(z) / torch.where(top > 0, top, 1)

@@ -1,67 +1,98 @@
-"""Interpolated examples: how much of each, whom with whom, and what they are like without building
-them.
-"""
+"""Interpolated examples: λ, which examples are mixed, and similarities without building mixtures."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from .metric import GenericLoss, MetricLoss
+
+
+class Mixable(NamedTuple):
+    """A batch of a training step, and how to embed mixtures of it."""
+
+    labels: Tensor  # (B,)
+    z: Tensor  # (B, D), not normalised
+    maps: Tensor | None = None  # (B, ...) of the last layer
+    images: Tensor | None = None  # (B, 3, H, W)
+    embed: Callable[[Tensor], Tensor] | None = None  # maps -> z: pool and embedding
+    network: Callable[[Tensor], Tensor] | None = None  # images -> z
+    # pool and embedding are linear (GAP, Linear): mixed maps give mixed z, nothing is built
+    linear: bool = False
+    # (maps, b, c, lam) -> z, nothing is built
+    mixed: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor] | None = None
+
+
+def takes_soft_labels(loss: MetricLoss, user: str) -> GenericLoss:
+    if not isinstance(loss, GenericLoss):
+        raise ValueError(
+            f"{user} needs a loss with soft labels (see `cenote losses`), '{loss.name}' has none"
+        )
+    return loss
+
+
+# Random numbers are drawn on the generator's device, then moved: the same on every device.
+
 
 def beta_draws(
     alpha: float, shape: tuple[int, ...], generator: torch.Generator | None, like: Tensor
 ) -> Tensor:
-    """λ ~ Beta(α, α). Drawn where the generator lives, then moved: the same on every device."""
-    concentration = torch.full((2, *shape), alpha, dtype=torch.float64, device=_home(generator))
+    """Draw λ ~ Beta(α, α)."""
+    concentration = torch.full((2, *shape), alpha, dtype=torch.float64, device=device(generator))
     g = torch._standard_gamma(concentration, generator=generator).clamp(min=1e-300)
     return (g[0] / g.sum(0)).to(like)
 
 
+def uniform_draws(
+    shape: tuple[int, ...], generator: torch.Generator | None, like: Tensor
+) -> Tensor:
+    return torch.rand(shape, generator=generator, device=device(generator)).to(like)
+
+
+def device(generator: torch.Generator | None) -> torch.device:
+    return torch.device("cpu") if generator is None else generator.device
+
+
 def at_most(allowed: Tensor, most: int | None, generator: torch.Generator | None) -> Tensor:
-    """(F, B) bool -> the same with at most so many True in a row, chosen at random."""
+    """Keep at most this number of True in each row of (F, B), chosen at random."""
     if most is None or most >= allowed.shape[1]:
         return allowed
-    noise = torch.rand(allowed.shape, generator=generator, device=_home(generator)).to(
-        allowed.device
-    )
-    return largest(noise, allowed, most)
+    noise = torch.rand(allowed.shape, generator=generator, device=device(generator))
+    return largest(noise.to(allowed.device), allowed, most)
 
 
 def largest(values: Tensor, allowed: Tensor, most: int) -> Tensor:
-    """(F, B) -> bool: the `most` largest allowed values of each row."""
-    places = (
-        values.detach().masked_fill(~allowed, -torch.inf).topk(min(most, allowed.shape[1])).indices
-    )
-    return torch.zeros_like(allowed).scatter(1, places, True) & allowed
+    """Return (F, B) bool: the `most` largest allowed values of each row."""
+    values = values.detach().masked_fill(~allowed, -torch.inf)
+    columns = values.topk(min(most, allowed.shape[1])).indices
+    return torch.zeros_like(allowed).scatter(1, columns, True) & allowed
 
 
 def mixed_similarity(
     anchors: Tensor, firsts: Tensor, seconds: Tensor, which: Tensor, lam: Tensor
 ) -> Tensor:
-    """Cosines of anchors (A, D), of length one, and mix(b, c), b one of firsts (F, D) and c any of
-    seconds (B, D).
+    """Return cosines (A, K, B) of anchors (A, D), of length one, and mix(b, c).
 
-    which (A, K): the rows b that each anchor is compared with; lam (F, B): how much of b is in it.
-    -> (A, K, B). With l = lam: (l <a,b> + (1-l) <a,c>) / |l b + (1-l) c|; all of it follows from
-    inner products, no mixture is built.
+    b is one of firsts (F, D) and c any of seconds (B, D). which (A, K): the rows b that each anchor
+    is compared with; lam (F, B): how much of b is in the mixture. With l = lam:
+    (l <a,b> + (1-l) <a,c>) / |l b + (1-l) c|; all of it follows from inner products, no mixture is
+    built.
     """
     # (F, B); one product is enough where anchors, firsts and seconds are the same
     gram = _Gram.apply(firsts) if firsts is seconds else firsts @ seconds.T
     to_second = gram if anchors is firsts else anchors @ seconds.T  # (A, B)
     to_first = to_second if firsts is seconds else anchors @ firsts.T  # (A, F)
     scale = mixed_scale(firsts, seconds, gram, lam)  # (F, B)
-    return (
-        torch.lerp(to_second[:, None], to_first.gather(1, which)[..., None], lam[which])
-        * scale[which]
-    )  # (A, K, B)
+    mixed = torch.lerp(to_second[:, None], to_first.gather(1, which)[..., None], lam[which])
+    return mixed * scale[which]  # (A, K, B)
 
 
 def mixed_scale(firsts: Tensor, seconds: Tensor, gram: Tensor, lam: Tensor) -> Tensor:
-    """1 / |l b + (1-l) c| of every pair, (F, B), from their inner products."""
+    """Return 1 / |l b + (1-l) c| of every pair, (F, B), from their inner products."""
     c = gram.diagonal() if firsts is seconds else seconds.square().sum(1)
     b = c if firsts is seconds else firsts.square().sum(1)
     complement = 1 - lam
@@ -100,8 +131,10 @@ def mixed_vectors(
     chunk: int,
     again: bool,
 ) -> Tensor:
-    """run(mix(source[b], source[c])) in equal chunks, (M, D), none of a single mixture if there are
-    more: a batch norm cannot do with one. `again`: computed once more for the gradient, not kept.
+    """Return run(mix(source[b], source[c])), (M, D), computed in equal chunks.
+
+    No chunk has a single mixture if there are more: a batch norm needs two. `again`: compute them
+    once more for the gradient instead of keeping them in memory.
     """
 
     def one(source: Tensor, b: Tensor, c: Tensor, lam: Tensor) -> Tensor:
@@ -111,22 +144,14 @@ def mixed_vectors(
     chunks = []
     count = max(min(-(-len(b) // chunk), len(b) // 2), 1)
     for rows in torch.arange(len(b), device=b.device).tensor_split(count):
-        arguments = (source, b[rows], c[rows], lam[rows])
-        chunks.append(
-            checkpoint(one, *arguments, use_reentrant=False) if again else one(*arguments)
-        )
+        mixture = (source, b[rows], c[rows], lam[rows])
+        chunks.append(checkpoint(one, *mixture, use_reentrant=False) if again else one(*mixture))
     return torch.cat(chunks)
 
 
 def rows_of(mask: Tensor) -> tuple[Tensor, Tensor]:
-    """(A, B) bool -> the columns that are True in each row, padded to (A, K), and which of them are
-    meant.
-    """
+    """Return the columns that are True in each row of (A, B), padded to (A, K), and which count."""
     count = mask.sum(1)
     width = max(int(count.max()), 1) if len(count) else 1
     which = mask.to(torch.int8).sort(dim=1, descending=True, stable=True).indices[:, :width]
     return which, torch.arange(width, device=mask.device) < count[:, None]
-
-
-def _home(generator: torch.Generator | None) -> torch.device:
-    return torch.device("cpu") if generator is None else generator.device

@@ -1,6 +1,4 @@
-"""Any loss of pytorch-metric-learning (Musgrave et al., 2020) by its class name:
-`pml/TripletMarginLoss`.
-"""
+"""Any loss of pytorch-metric-learning (Musgrave et al., 2020): `pml/TripletMarginLoss`."""
 
 from __future__ import annotations
 
@@ -12,10 +10,11 @@ from torch import Tensor
 
 from ..extras import require
 from ..options import check_names, check_number, suggest
+from ..unit import wide
 from .metric import Memory, MetricLoss
 
-# What some constructors ask for:
-WANTED = {"num_classes": "classes", "embedding_size": "dim", "descriptors_dim": "dim", "l": "dim"}
+NOT_LOSSES = ("BaseMetricLossFunction", "GenericPairLoss", "WeightRegularizerMixin")  # bases
+DIM = ("embedding_size", "descriptors_dim", "l")  # names of the size of embeddings
 
 
 class PmlLoss(MetricLoss):
@@ -25,23 +24,28 @@ class PmlLoss(MetricLoss):
         losses = pml_losses()
         kind = losses.get(name.removeprefix("pml/"))
         if kind is None:
-            near = suggest(name, (f"pml/{signature}" for signature in losses))
+            near = suggest(name, (f"pml/{loss}" for loss in losses))
+            available = ", ".join(sorted(losses))
             raise ValueError(
-                f"pytorch-metric-learning has no loss '{name}'{near} (it has {', '.join(sorted(losses))})"
+                f"pytorch-metric-learning has no loss '{name}'{near} (it has {available})"
             )
-        required = {"classes": classes, "dim": dim}
-        takes = _parameters(kind)
-        check_names(name, options, sorted(set(takes) - set(WANTED)))
+        given = {"num_classes": classes, **dict.fromkeys(DIM, dim)}
+        parameters = _parameters(kind)
+        check_names(name, options, sorted(set(parameters) - set(given)))
         for key, value in options.items():
-            _check(f"{key} of '{name}'", value, takes[key].default)
-        arguments = {key: required[ours] for key, ours in WANTED.items() if key in takes} | options
-        signature = inspect.signature(
-            kind
-        ).parameters.values()  # not its bases': these get theirs from it
-        if missing := [p.name for p in signature if _required(p) and p.name not in arguments]:
-            raise ValueError(
-                f"'{name}' needs the options {', '.join(missing)}, which have no usual value"
-            )
+            _check(f"{key} of '{name}'", value, parameters[key].default)
+        arguments = {k: value for k, value in given.items() if k in parameters} | options
+        # Those of the class itself: its bases get theirs from it.
+        own = inspect.signature(kind).parameters.values()
+        missing = [
+            p.name
+            for p in own
+            if p.default is p.empty
+            and p.kind is p.POSITIONAL_OR_KEYWORD
+            and p.name not in arguments
+        ]
+        if missing:
+            raise ValueError(f"'{name}' needs the options {', '.join(missing)}, without defaults")
         try:
             self.loss = kind(**arguments)
         except (TypeError, AssertionError) as error:
@@ -49,75 +53,54 @@ class PmlLoss(MetricLoss):
         self.proxied = any(True for _ in self.loss.parameters())
 
     def forward(self, z: Tensor, labels: Tensor, memory: Memory | None = None) -> Tensor:
-        """With a memory, the loss within the batch and that against the memory are added, as XBM
-        published.
-        """
+        """With a memory, add the loss against it to that within the batch, as XBM published."""
         with torch.autocast(z.device.type, enabled=False):
-            z = z if z.dtype == torch.float64 else z.float()
+            z = wide(z)
             loss = self.loss(z, labels)
             if memory is not None and len(memory[0]):
                 against, of = memory[0].detach().to(z), memory[1].to(labels)
                 try:
                     loss = loss + self.loss(z, labels, ref_emb=against, ref_labels=of)
                 except (ValueError, TypeError) as error:
-                    raise ValueError(
-                        f"'{self.name}' cannot be used with a memory: {error}"
-                    ) from None
-        return (
-            loss if loss.requires_grad else loss + 0 * z.sum()
-        )  # it gives a bare 0 if it has nothing to say
+                    raise ValueError(f"'{self.name}' cannot use a memory: {error}") from None
+        # The library returns a bare 0 if there is nothing to compare.
+        return loss if loss.requires_grad else loss + 0 * z.sum()
 
 
 def pml_losses() -> dict[str, Any]:
+    """Return the library's losses by name, without those that wrap another loss."""
     losses = require("pytorch_metric_learning.losses", extra="metric")
+    base = losses.BaseMetricLossFunction
+    classes = {name: kind for name, kind in vars(losses).items() if inspect.isclass(kind)}
     return {
         name: kind
-        for name, kind in vars(losses).items()
-        if inspect.isclass(kind)
-        and issubclass(kind, losses.BaseMetricLossFunction)
-        and _usable(name)
+        for name, kind in classes.items()
+        if issubclass(kind, base) and name not in NOT_LOSSES
     }
 
 
-def _usable(name: str) -> bool:
-    """Not the bases, nor what wraps another loss."""
-    return name not in ("BaseMetricLossFunction", "GenericPairLoss", "WeightRegularizerMixin")
-
-
-def _check(what: str, value: Any, usual: Any) -> None:
-    """Of the kind that the usual value is: the library itself would complain in the first step, or
-    never.
-    """
-    if isinstance(usual, bool):
+def _check(what: str, value: Any, default: Any) -> None:
+    """Check the type of an option: the library itself would complain in the first step, or never."""
+    if isinstance(default, bool):
         if not isinstance(value, bool):
             raise ValueError(f"{what} is true or false, got {value!r}")
-    elif isinstance(usual, int | float) or isinstance(value, float):
+    elif isinstance(default, int | float) or isinstance(value, float):
         check_number(what, value)
-    elif usual is None and isinstance(value, str):
-        raise ValueError(
-            f"{what} is an object of the library, which only Python can give, got {value!r}"
-        )
-
-
-def _required(parameter: inspect.Parameter) -> bool:
-    return (
-        parameter.default is parameter.empty and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
-    )
+    elif default is None and isinstance(value, str):
+        raise ValueError(f"{what} is an object, which can be given in Python only, got {value!r}")
 
 
 def _parameters(kind: type) -> dict[str, inspect.Parameter]:
-    """What the constructor takes by name, its bases' included: they pass **kwargs on."""
+    """Return the constructor's parameters, with those of its bases where it has **kwargs."""
     by_name: dict[str, inspect.Parameter] = {}
     for base in kind.__mro__:
         init = base.__dict__.get("__init__")
         if init is None or base.__module__.startswith("torch."):
             continue
         parameters = inspect.signature(init).parameters.values()
-        named = {
-            p.name: p for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
-        }
-        by_name = {**named, **by_name}
+        for p in parameters:
+            if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name != "self":
+                by_name.setdefault(p.name, p)
         if not any(p.kind is p.VAR_KEYWORD for p in parameters):
             break
-    by_name.pop("self", None)
     return by_name

@@ -1,6 +1,4 @@
-"""Positivity [Dissertation Eqs. 2.14-2.23]: how often a mixture of a positive and a negative is
-pulled, against λ.
-"""
+"""Positivity [Dissertation Eqs. 2.14-2.23]: how often positive-negative mixtures are pulled, by λ."""
 
 from __future__ import annotations
 
@@ -18,8 +16,7 @@ from .mixing import beta_draws, mixed_similarity, rows_of
 
 class Positivity(NamedTuple):
     lam: Tensor  # (bins,) the middle of each
-    # the share of mixtures whose derivative is not positive [Dissertation Eq. 2.16], NaN in an
-    # empty bin
+    # share of mixtures whose derivative is not positive [Dissertation Eq. 2.16], NaN in an empty bin
     empirical: Tensor
     theoretical: Tensor  # F_λ at the threshold [Dissertation Eq. 2.23]
     total: Tensor  # mixtures in a bin
@@ -36,37 +33,26 @@ class Mixtures(NamedTuple):
 def positivity(
     batches: Sequence[Mixtures], settings: Settings | None = None, bins: int = 20
 ) -> Positivity:
-    """Of multi-similarity [Dissertation Eq. 2.13], over the mixtures of one batch or more."""
+    """Return the curve of multi-similarity [Dissertation Eq. 2.13] over mixtures of batches."""
     if bins < 1 or not batches:
-        raise ValueError(
-            f"positivity needs at least one bin and one batch, got {bins} and {len(batches)}"
-        )
-    shares: list[Tensor] = []
-    expected: list[Tensor] = []
-    lam: list[Tensor] = []
+        raise ValueError(f"positivity needs a bin and a batch, got {bins} and {len(batches)}")
+    rows = []  # empirical, theoretical, λ of each mixture
     for batch in batches:
         if batch.similarity.shape != batch.lam.shape or batch.lam.shape != batch.mask.shape:
-            raise ValueError(
-                f"similarities, λ and mask are alike, got {[tuple(t.shape) for t in batch]}"
-            )
-        for collected, values in zip(
-            (shares, expected, lam), (*positive(batch, settings), batch.lam), strict=True
-        ):
-            collected.append(values[batch.mask].double())
-    share = torch.cat(lam)
-    place = (share * bins).long().clamp(0, bins - 1)
+            shapes = [tuple(t.shape) for t in batch]
+            raise ValueError(f"similarities, λ and mask have one shape, got {shapes}")
+        columns = (*positive(batch, settings), batch.lam)
+        rows.append(torch.stack([column[batch.mask].double() for column in columns]))
+    empirical, theoretical, lam = torch.cat(rows, 1)
+    place = (lam * bins).long().clamp(0, bins - 1)
     count = torch.bincount(place, minlength=bins)
-    rates = [
-        torch.bincount(place, torch.cat(t), minlength=bins) / count for t in (shares, expected)
-    ]
-    middle = (torch.arange(bins, dtype=torch.float64, device=share.device) + 0.5) / bins
-    return Positivity(middle, rates[0], rates[1], count)
+    shares = [torch.bincount(place, t, minlength=bins) / count for t in (empirical, theoretical)]
+    middle = (torch.arange(bins, dtype=torch.float64, device=lam.device) + 0.5) / bins
+    return Positivity(middle, shares[0], shares[1], count)
 
 
 def positive(mixtures: Mixtures, settings: Settings | None = None) -> tuple[Tensor, Tensor]:
-    """Whether each mixture behaves as positive, by the derivative of the loss and by the threshold,
-    (A, V) bool.
-    """
+    """Return whether each mixture acts as positive, (A, V) bool, by the derivative and the threshold."""
     s, lam, mask = (t.double() for t in mixtures)
     o = {**FORMS["multi-similarity"].settings, **(settings or {})}
     t = s - o["m"]
@@ -84,7 +70,7 @@ def positive(mixtures: Mixtures, settings: Settings | None = None) -> tuple[Tens
 def mixtures_of(
     z: Tensor, labels: Tensor, alpha: float = 2.0, generator: torch.Generator | None = None
 ) -> Mixtures:
-    """All positive-negative embedding mixtures of a batch, as Metrix/embed meets them."""
+    """Return all positive-negative mixtures of embeddings in a batch, as Metrix/embed meets them."""
     x = unit(z)
     same = labels[:, None] == labels
     which, is_pair = rows_of(same & ~torch.eye(len(x), dtype=torch.bool, device=x.device))

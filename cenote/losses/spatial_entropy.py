@@ -1,40 +1,42 @@
-"""The spatial entropy of attention maps [SAR Eqs. 4-9]: few large blobs have little of it,
-scattered crumbs much.
+"""Regularization of attention maps: SAR's spatial entropy, and total variation beside it.
+
+Few large blobs have a low spatial entropy, scattered crumbs a high one [SAR Eqs. 4-9].
 """
 
 from __future__ import annotations
 
+import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from .components import label
+# Neighbours in a map, none in the maps before and after it: all maps are one array of three
+# dimensions.
+IN_PLANE = np.zeros((3, 3, 3), np.int8)
+IN_PLANE[1] = 1
 
 
 def spatial_entropy(maps: Tensor, reduction: str = "mean") -> Tensor:
-    """(B, heads, H, W) scores before the softmax -> the mean over images and heads, or "none":
-    (B, heads).
+    """Return the mean over images and heads of scores before the softmax, (B, heads, H, W).
 
-    The grid may have any shape. Which positions form a component is not differentiated, their sums
-    are; the mean that is taken off is (its gradient over the positions of a map sums to zero). A
-    constant map has none, and no gradient.
+    With the reduction "none", (B, heads). The grid may have any shape. Which positions form a
+    component is not differentiated, their sums are; so is the mean that is subtracted (its gradient
+    over the positions of a map sums to zero). A constant map has no entropy, and no gradient.
     """
     if maps.ndim < 3:
         raise ValueError(f"maps are (B, heads, H, W), got shape {tuple(maps.shape)}")
     if reduction not in ("mean", "none"):
         raise ValueError(f"reduction is mean or none, got '{reduction}'")
-    s = maps.flatten(
-        0, -3
-    ).float()  # (M, H, W); half floats would lose small components in the sums
+    s = maps.flatten(0, -3).float()  # (M, H, W); half floats would lose small components
     b = (s - s.mean((-2, -1), keepdim=True)).relu()  # [SAR Eq. 5]
-    foreground = b.detach() > _rounding(s)
-    numbers, count = label(foreground)  # [SAR Eq. 6]
-    mass = s.new_zeros(count + 1).index_add(0, numbers.flatten(), b.flatten())[
-        1:
-    ]  # [SAR Eq. 7], (count,)
+    # A constant map may rise above its mean by rounding, (M, 1, 1).
+    rounding = 4 * torch.finfo(s.dtype).eps * s.detach().abs().amax((-2, -1), keepdim=True)
+    numbers, count = components(b.detach() > rounding)  # [SAR Eq. 6]
+    mass = s.new_zeros(count + 1).index_add(0, numbers.flatten(), b.flatten())
+    mass = mass[1:]  # [SAR Eq. 7], (count,)
     # A component's map: that of any of its positions, for instance the last one written.
-    owner = numbers.new_empty(count + 1)
     of = torch.arange(len(s), device=s.device)[:, None, None].expand_as(numbers)
-    owner = owner.scatter(0, numbers.flatten(), of.flatten())[1:]
+    owner = numbers.new_empty(count + 1).scatter(0, numbers.flatten(), of.flatten())[1:]
     # From the masses, not from b: the only component of a map must have the share 1 exactly.
     total = s.new_zeros(len(s)).index_add(0, owner, mass)
     p = mass / total[owner]  # [SAR Eq. 8]
@@ -42,6 +44,43 @@ def spatial_entropy(maps: Tensor, reduction: str = "mean") -> Tensor:
     return h.mean() if reduction == "mean" else h.view(maps.shape[:-2])
 
 
-def _rounding(s: Tensor) -> Tensor:
-    """What a constant map may seem to rise above its mean, (M, 1, 1)."""
-    return 4 * torch.finfo(s.dtype).eps * s.detach().abs().amax((-2, -1), keepdim=True)
+def components(masks: Tensor) -> tuple[Tensor, int]:
+    """Number the 8-connected components of masks (M, H, W) from 1; return their count, too.
+
+    The numbers (M, H, W) differ in different maps, and are 0 outside.
+    """
+    if masks.device.type != "cpu":
+        return components_by_flooding(masks)
+    from scipy import ndimage
+
+    numbers, count = ndimage.label(masks.numpy(), IN_PLANE)
+    return torch.from_numpy(numbers).long(), int(count)
+
+
+def components_by_flooding(masks: Tensor) -> tuple[Tensor, int]:
+    """Do the same on any device: each position takes the largest index around it, then that one's.
+
+    The second step doubles the reach each time, so that a winding component takes few rounds.
+    """
+    inside = masks[:, None]
+    pixel_ids = torch.arange(1, masks.numel() + 1, device=masks.device).view_as(inside)
+    labels = torch.where(inside, pixel_ids, 0)
+    while True:
+        largest = F.max_pool2d(labels.double(), 3, 1, 1).long()  # exact up to 2^53 positions
+        spread = torch.where(inside, largest, 0)
+        spread = torch.cat([spread.new_zeros(1), spread.flatten()])[spread]  # (M, 1, H, W)
+        if torch.equal(spread, labels):
+            break
+        labels = spread
+    # The components' largest indices become 1, 2, ...; 0 stays 0.
+    with_zero = torch.cat([labels.new_zeros(1), labels.flatten()])
+    present, numbers = with_zero.unique(return_inverse=True)
+    return numbers[1:].view(masks.shape), len(present) - 1
+
+
+def total_variation(maps: Tensor) -> Tensor:
+    """Sum the absolute differences of neighbours over a map (..., H, W); return the mean over maps."""
+    s = maps.float()
+    across = (s[..., :, 1:] - s[..., :, :-1]).abs().sum((-2, -1))
+    down = (s[..., 1:, :] - s[..., :-1, :]).abs().sum((-2, -1))
+    return (across + down).mean()  # [SAR Eq. 14]

@@ -1,6 +1,4 @@
-"""Cross-batch memory (Wang et al., 2020): the vectors of the last batches, to be compared with as
-well.
-"""
+"""Cross-batch memory (Wang et al., 2020): vectors of the last batches, to compare with."""
 
 from __future__ import annotations
 
@@ -11,12 +9,11 @@ from ..options import check_number
 
 
 class CrossBatchMemory(nn.Module):
-    """A ring of the last `size` vectors and labels. All of it is in the state dict: a run resumes
-    to the same bits.
+    """Ring buffer of the last `size` vectors and labels, all of it in the state dict.
 
-    `get` gives views, not copies. Hence the order of a step: get, loss, backward, add; autograd
-    complains if `add` comes before `backward`. Many processes add what all of them have, in the
-    order of their ranks.
+    `get` returns views, not copies. Hence the order of a step: get, loss, backward, add; autograd
+    complains if `add` comes before `backward`. Several processes add the vectors of all of them, in
+    the order of their ranks.
     """
 
     vectors: Tensor
@@ -36,9 +33,7 @@ class CrossBatchMemory(nn.Module):
 
     @torch.no_grad()
     def add(self, z: Tensor, labels: Tensor) -> None:
-        """Vectors (B, dim) and labels (B,) take the place of the oldest; of more than `size`, the
-        last stay.
-        """
+        """Replace the oldest by vectors (B, dim) and labels (B,); of more than `size`, the last stay."""
         if z.ndim != 2 or z.shape[1] != self.dim or labels.shape != z.shape[:1]:
             shapes = f"{tuple(z.shape)} and {tuple(labels.shape)}"
             raise ValueError(f"memory: vectors are (B, {self.dim}) and labels (B,), got {shapes}")
@@ -50,6 +45,6 @@ class CrossBatchMemory(nn.Module):
         self.filled.add_(len(z)).clamp_(max=self.size)
 
     def get(self) -> tuple[Tensor, Tensor]:
-        """What has been added so far, without gradients: (M, dim), (M,), in no particular order."""
+        """Return vectors (M, dim) and labels (M,) so far, without gradients, in no particular order."""
         n = int(self.filled)
         return self.vectors[:n], self.labels[:n]

@@ -13,11 +13,9 @@ from torch import nn
 from ..backbones import Backbone
 from ..data.transforms import MultiCrop, train_transform, wsol_train_transform
 from ..losses.catalogue import create_metric_loss
-from ..losses.i_mix import IMix
 from ..losses.metric import MetricLoss
 from ..losses.metrix import Metrix
-from ..losses.mochi import MoCHi
-from ..losses.proxy_synthesis import ProxySynthesis
+from ..losses.rivals import IMix, MoCHi, ProxySynthesis
 from ..losses.xbm import CrossBatchMemory
 from ..losses.zero_shot import ZeroShot
 from ..models import PooledModel, create_model, load, load_released

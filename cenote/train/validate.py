@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from ..losses.metrix import Mixable
+from ..losses.mixing import Mixable
 from ..models.image_text.text_encoder import Words
 from ..models.surgery import Pyramid, create_finer_backbone
 from ..options import check_names, check_number, suggest

@@ -21,8 +21,8 @@ from cenote.losses import (
     positivity,
 )
 from cenote.losses.mixing import at_most, beta_draws
-from cenote.losses.mochi import pair_similarity
 from cenote.losses.positivity import Mixtures, positive
+from cenote.losses.rivals import pair_similarity
 
 LABELS = torch.tensor([0, 0, 1, 1, 2, 2])
 

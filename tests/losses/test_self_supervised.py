@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from cenote.losses import answer_spread, dino_loss, moco_loss
-from cenote.losses.dino import teacher_probabilities
+from cenote.losses.self_supervised import teacher_probabilities
 
 
 @pytest.mark.parametrize(("views", "large"), [(2, 2), (8, 2), (4, 1)])

@@ -10,7 +10,7 @@ from scipy import ndimage
 from torch import Tensor
 
 from cenote.losses import spatial_entropy, total_variation
-from cenote.losses.components import by_flooding, label
+from cenote.losses.spatial_entropy import components, components_by_flooding
 
 
 def slow(maps: Tensor) -> Tensor:
@@ -91,7 +91,7 @@ def test_one_value_for_each_head() -> None:
 def test_flooding_finds_the_components_that_scipy_finds(density: float) -> None:
     torch.manual_seed(0)
     masks = torch.rand(12, 13, 9) < density
-    (one, count), (other, also) = label(masks), by_flooding(masks)  # on the CPU `label` is scipy's
+    (one, count), (other, also) = components(masks), components_by_flooding(masks)
     assert count == also
     pairs = {(int(a), int(b)) for a, b in zip(one.flatten(), other.flatten(), strict=True)}
     assert len(pairs) == len({a for a, _ in pairs}) == len({b for _, b in pairs})  # a renaming
@@ -107,7 +107,7 @@ def test_flooding_follows_a_spiral() -> None:
             y, x = y + dy, x + dx
             spiral[0, y, x] = True
         dy, dx = dx, -dy
-    assert by_flooding(spiral)[1] == label(spiral)[1] == 1
+    assert components_by_flooding(spiral)[1] == components(spiral)[1] == 1
 
 
 def test_total_variation_by_hand() -> None:

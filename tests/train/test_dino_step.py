@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from cenote.losses import answer_spread
-from cenote.losses.dino import teacher_probabilities
+from cenote.losses.self_supervised import teacher_probabilities
 from cenote.train.build import build_augmentation, build_model
 from cenote.train.config import DinoConfig, OptimizationConfig
 from cenote.train.configure import configure

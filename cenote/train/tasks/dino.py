@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...losses.dino import Spread, answer_spread, dino_loss, teacher_probabilities
+from ...losses.self_supervised import Spread, answer_spread, dino_loss, teacher_probabilities
 from ...models import PooledModel
 from ...models.projection import DinoHead
 from ...predict.distributed import summed

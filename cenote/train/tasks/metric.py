@@ -16,7 +16,8 @@ from ...backbones import Features
 from ...data.loading import Batch
 from ...data.samplers import mix_seed
 from ...evaluate.validators import RetrievalValidator
-from ...losses.metrix import Metrix, Mixable
+from ...losses.metrix import Metrix
+from ...losses.mixing import Mixable
 from ...losses.xbm import CrossBatchMemory
 from ...losses.zero_shot import ZeroShot
 from ...models import PooledModel
