@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -49,4 +48,4 @@ def run(
         check_number(name, value, whole=True, least=1)
     sources = find_sources(runs, index)
     limits = Limits(bytes=max_bytes, pixels=max_pixels, queue=queue)
-    serve(sources, host, port, allow_host, limits, on_ready=partial(print, flush=True))
+    serve(sources, host, port, allow_host, limits)

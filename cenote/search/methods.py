@@ -131,6 +131,24 @@ METHODS: dict[str, CompositionMethod] = {
 }
 
 
+DESCRIPTIONS = {
+    "text": "images that fit the text",
+    "image": "images similar to this one",
+    "sum": "sum of the image vector and the text vector",
+    "average": "mean of the image vector and the text vector",
+    "product": "image score times text score",
+    "normalised-sum": "sum of the image score and the text score, normalized",
+    "weicom": "weighted sum of the image score and the text score, normalized",
+    "freedom": "the image is translated into words, each combined with the text",
+    "freedom-e": "FreeDom, words and text combined before encoding",
+    "freedom-l": "FreeDom without the neighbours of the image",
+    "freedom-e+": "FreeDom, words combined before encoding, with the neighbours of the image",
+    "freedom-l+": "FreeDom with the neighbours of the image, all words with equal weight",
+    "freedom-word": "FreeDom with the nearest word only",
+    "basic": "product of centred image and text scores",
+}
+
+
 def find_method(name: str) -> CompositionMethod:
     if name not in METHODS:
         raise ValueError(f"no method '{name}'{suggest(name, METHODS) or ': ' + ', '.join(METHODS)}")

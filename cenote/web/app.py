@@ -1,28 +1,30 @@
-"""The HTTP application: static files and pages, the views' endpoints, and error messages."""
+"""The HTTP application: accepted requests, static files and pages, endpoints, error messages."""
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import re
 from base64 import b64encode
 from collections.abc import Iterable
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple
+from urllib.parse import urlsplit
 
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .. import __version__
-from .middleware import SecurityMiddleware
+from . import about, look, photos, search
 from .schemas import ERRORS
 from .state import ServerState, State
-from .views import routers
 
+PAGES = ("/", "/look", "/compare", "/search", "/tournament")
 STATIC = Path(__file__).parent / "static"
 COLOURS = Path(__file__).parents[1] / "report" / "templates" / "colours.css"
 MEDIA_TYPES = {
@@ -31,25 +33,21 @@ MEDIA_TYPES = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-PAGE_LINK = re.compile(rb'<a href="(/\w+)" data-view>')
 SCRIPT = re.compile(rb"<script\b[^>]*>(.*?)</script>", re.S | re.I)
-
-
-class StaticFile(NamedTuple):
-    content: bytes
-    media_type: str
-    etag: str
-
-
-def read_static() -> dict[str, StaticFile]:
-    """Read all static files once: names in requests never become paths."""
-    files = {}
-    paths = [path for path in sorted(STATIC.iterdir()) if path.suffix in MEDIA_TYPES]
-    for path in (COLOURS, *paths):
-        content = path.read_bytes()
-        etag = f'"{sha256(content).hexdigest()[:20]}"'
-        files[path.name] = StaticFile(content, MEDIA_TYPES[path.suffix], etag)
-    return files
+HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
+        "connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), microphone=(), geolocation=()",
+    "cache-control": "no-cache",
+}
 
 
 def create_app(
@@ -68,13 +66,11 @@ def create_app(
     app.router.redirect_slashes = False
     app.add_exception_handler(RequestValidationError, _validation_error)
     app.add_exception_handler(Exception, _internal_error)
-    static = read_static()
-    pages = ["/", *(path.decode() for path in PAGE_LINK.findall(static["index.html"].content))]
-    app.include_router(_site(static, pages))
-    for router in routers():
-        app.include_router(router)
+    app.include_router(_site(read_static()))
+    for module in (about, look, photos, search):
+        app.include_router(module.router)
     # Outside of the app, so that responses to internal errors get the headers, too.
-    return SecurityMiddleware(app, [*pages, "/report", "/api"], host, allowed_hosts)
+    return SecurityMiddleware(app, host, allowed_hosts)
 
 
 async def _validation_error(request: Request, error: Exception) -> Response:
@@ -89,21 +85,79 @@ async def _internal_error(request: Request, error: Exception) -> Response:
     return JSONResponse({"detail": message}, 500)
 
 
-def _site(static: dict[str, StaticFile], pages: Iterable[str]) -> APIRouter:
+class SecurityMiddleware:
+    """Accept requests for this host only (against DNS rebinding), and from its own pages only.
+
+    Other sites may link to pages, and nothing else. Starlette's TrustedHostMiddleware knows
+    neither IPv6 addresses nor "any address", which listening on 0.0.0.0 needs.
+    """
+
+    def __init__(self, app: ASGIApp, host: str, allowed_hosts: Iterable[str] = ()) -> None:
+        self.app = app
+        self.hosts = {"localhost", host.lower(), *(name.lower() for name in allowed_hosts)}
+        self.any_address = host in ("0.0.0.0", "::")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        app = self._refusal(scope) or self.app
+        await app(scope, receive, send_with_headers)
+
+    def _refusal(self, scope: Scope) -> ASGIApp | None:
+        headers, method = Headers(scope=scope), scope["method"]
+        hosts = headers.getlist("host")
+        if len(hosts) != 1 or not self._is_allowed(hosts[0]):
+            message = "unknown host name: open the address that cenote serve printed"
+            return JSONResponse({"detail": message}, 400)
+        origin = headers.get("origin")
+        changes = method not in ("GET", "HEAD")
+        is_foreign = changes and bool(origin) and urlsplit(origin).netloc != hosts[0]
+        # Another port of this machine is "same-site".
+        if headers.get("sec-fetch-site") in ("cross-site", "same-site"):
+            navigates = method == "GET" and headers.get("sec-fetch-mode") == "navigate"
+            is_foreign |= not navigates or scope["path"] not in (*PAGES, "/report", "/api")
+        if is_foreign:
+            message = "pages of other sites may not request this: use this server's page"
+            return JSONResponse({"detail": message}, 403)
+        return None
+
+    def _is_allowed(self, host: str) -> bool:
+        try:
+            name = (urlsplit(f"//{host}").hostname or "").lower()
+            # Nobody can rebind a number.
+            return name in self.hosts or (
+                ipaddress.ip_address(name).is_loopback or self.any_address
+            )
+        except ValueError:
+            return False
+
+
+def read_static() -> dict[str, bytes]:
+    """Read all static files once: names in requests never become paths."""
+    paths = [path for path in STATIC.iterdir() if path.suffix in MEDIA_TYPES]
+    return {path.name: path.read_bytes() for path in (COLOURS, *paths)}
+
+
+def _site(static: dict[str, bytes]) -> APIRouter:
     """Return the routes of the pages, their static files and the report."""
     router = APIRouter(include_in_schema=False)
 
     async def respond(name: str, request: Request) -> Response:
         if name not in static:
             raise HTTPException(404, "the page has no such file")
-        file = static[name]
-        headers = {"etag": file.etag}
-        if request.headers.get("if-none-match") == file.etag:
-            return Response(status_code=304, headers=headers)
-        return Response(file.content, media_type=file.media_type, headers=headers)
+        return Response(static[name], media_type=MEDIA_TYPES[Path(name).suffix])
 
     router.add_api_route("/static/{name}", respond)
-    names = dict.fromkeys(pages, "index.html") | {"/api": "api.html", "/favicon.ico": "favicon.svg"}
+    names = dict.fromkeys(PAGES, "index.html") | {"/api": "api.html", "/favicon.ico": "favicon.svg"}
     for path, name in names.items():
         router.add_route(path, partial(respond, name))
 

@@ -4,45 +4,30 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import torch
-from cachetools import LRUCache
 from PIL import Image
 from starlette.exceptions import HTTPException
 
-from ..data.digests import digest_of
+from ..data.images import RAW
+from ..search.filters import Filter
 from ..search.images import EntryImages
-from ..search.methods import METHODS
-from ..search.query import ImageInput, Searcher
+from ..search.methods import DESCRIPTIONS, METHODS
+from ..search.query import ImageInput, Searcher, SearchRequest, choose_method
 from ..search.store import ImageEntry
-from .photos import Photo, PhotoRequired, encode_photo, read_photo_file
-from .schemas import EntryId, IndexInfo, MethodInfo
+from .photos import encode_photo, file_digest
+from .schemas import EntryId, IndexInfo, MethodInfo, Photo
+from .search import ImageSearchRequest, SearchResponse, SearchResult
 
 SAFE_INTEGER = 2**53  # larger numbers, which Milvus has, lose digits in JavaScript
 MAX_SAMPLE = 5000  # rows that classes and suggestions are read from
 MAX_STARTING_ENTRIES = 24
 MAX_NAMES = 400  # of classes, and of domains
-FILE_BYTES = 64 << 20  # of all cached photographs
-DESCRIPTIONS = {
-    "text": "images that fit the text",
-    "image": "images similar to this one",
-    "sum": "sum of the image vector and the text vector",
-    "average": "mean of the image vector and the text vector",
-    "product": "image score times text score",
-    "normalised-sum": "sum of the image score and the text score, normalized",
-    "weicom": "weighted sum of the image score and the text score, normalized",
-    "freedom": "the image is translated into words, each combined with the text",
-    "freedom-e": "FreeDom, words and text combined before encoding",
-    "freedom-l": "FreeDom without the neighbours of the image",
-    "freedom-e+": "FreeDom, words combined before encoding, with the neighbours of the image",
-    "freedom-l+": "FreeDom with the neighbours of the image, all words with equal weight",
-    "freedom-word": "FreeDom with the nearest word only",
-    "basic": "product of centred image and text scores",
-}
 
 
 class ServedIndex:
@@ -53,64 +38,82 @@ class ServedIndex:
         self.store = self.searcher.store
         self.model = self.searcher.model  # loaded now, not with the first request
         self.images = EntryImages()
-        self.files: LRUCache[str, bytes] = LRUCache(FILE_BYTES, len)  # photographs to search with
         self.sample = self.store.sample(MAX_SAMPLE)
+        step = max(1, len(self.sample) // MAX_STARTING_ENTRIES)
+        self.starting_entries = self.sample[::step][:MAX_STARTING_ENTRIES]
 
     def info(self) -> IndexInfo:
-        classes = Counter(entry.label for _, entry in self.sample if entry.label)
+        classes = {entry.label for _, entry in self.sample if entry.label}
         domains = Counter(entry.domain for _, entry in self.sample if entry.domain)
         names = sorted(classes)[:MAX_NAMES]
         rarest_domains = [name for name, _ in domains.most_common()[::-1][:3]]
-        methods = [
-            MethodInfo(
-                name=name,
-                about=DESCRIPTIONS.get(name, name),
-                image=method.image,
-                text=method.text,
-            )
-            for name, method in METHODS.items()
-            if not method.pseudo_words
-        ]
         return IndexInfo(
             images=len(self.store),
             model=os.path.basename(self.store.description.model),
-            methods=methods,
+            methods=[
+                MethodInfo(name=name, about=DESCRIPTIONS[name], image=method.image, text=method.text)
+                for name, method in METHODS.items()
+                if not method.pseudo_words
+            ],
             classes=names,
             domains=sorted(domains)[:MAX_NAMES],
-            entries=[entry_id(row) for row, _ in self.starting_entries()],
+            entries=[entry_id(row) for row, _ in self.starting_entries],
             suggestions=[*names[:: max(1, len(names) // 8)][:8], *rarest_domains],
         )
 
-    def starting_entries(self) -> list[tuple[int, ImageEntry]]:
-        """Choose entries of every class in turn, spread over the index."""
-        by_class = dict[str | None, list[tuple[int, ImageEntry]]]()
-        for row, entry in self.sample:
-            by_class.setdefault(entry.label, []).append((row, entry))
-        rounds = math.ceil(MAX_STARTING_ENTRIES / max(len(by_class), 1))
-        entries = dict[int, ImageEntry]()
-        for i in range(rounds):
-            for rows in by_class.values():
-                entries.update(rows[i * len(rows) // rounds :][:1])
-        return list(entries.items())[:MAX_STARTING_ENTRIES]
-
-    def image_of(
-        self, photo: str | None, row: int | None, content: bytes | None
-    ) -> ImageInput | None:
-        """Return what to search with: a row of the index, a file, or None for a text alone."""
-        if row is not None:
-            self.entries([row])
-            return row
-        if photo is None:
-            return None
-        if rows := self.store.rows_with_digest(photo):  # by the digest of the file
-            return rows[0]
-        if content is None:
-            content = self.files.get(photo)
-        if content is None:
-            raise PhotoRequired
-        with suppress(ValueError):  # larger than the cache
-            self.files[photo] = content
-        return content
+    def search(self, request: ImageSearchRequest, content: bytes) -> SearchResponse:
+        start = time.perf_counter()
+        images: tuple[ImageInput, ...] = ()
+        if request.entry is not None:
+            self.entries([request.entry])
+            images = (request.entry,)
+        elif request.photo is not None:  # its content may be a PNG of the file's pixels
+            images = (next(iter(self.store.rows_with_digest(request.photo)), content),)
+        _refuse_slow(request.method)
+        method = choose_method(request.method, request.weight)
+        answer = self.searcher.ask(
+            SearchRequest(
+                images,
+                request.text,
+                request.without,
+                method.method,
+                request.top,
+                filter=Filter(request.classes, request.domain),
+                options=method.options,
+            )
+        )
+        if not all(math.isfinite(result.score) for result in answer.results):
+            raise ValueError("the scores are NaN or infinite: use other weights, or another method")
+        hidden = ("images", "proxies", "method")
+        why = {name: value for name, value in answer.why.items() if name not in hidden}
+        if answer.proxies:
+            proxies = zip(answer.proxies, self.entries(answer.proxies), strict=True)
+            why["proxies"] = [
+                {"entry": entry_id(row), "name": file_name(entry)} for row, entry in proxies
+            ]
+        return SearchResponse(
+            method=answer.method,
+            relevant=answer.relevant,
+            searched=answer.searched,
+            exact=answer.exact,
+            results=[
+                SearchResult(
+                    entry=entry_id(result.row),
+                    score=round(result.score, 6),
+                    missing=result.missing,
+                    duplicates=len(result.duplicates),
+                    name=file_name(result.entry),
+                    label=result.entry.label,
+                    domain=result.entry.domain,
+                    caption=result.entry.caption,
+                    width=result.entry.width,
+                    height=result.entry.height,
+                )
+                for result in answer.results
+            ],
+            why=why,
+            seconds=round(time.perf_counter() - start, 4),
+        )
 
     def entries(self, rows: Sequence[int]) -> list[ImageEntry]:
         try:
@@ -121,8 +124,7 @@ class ServedIndex:
     def image(self, entry: ImageEntry) -> Image.Image:
         image = self.images(entry)
         if image is None:
-            name = os.path.basename(entry.path)
-            raise HTTPException(410, f"{name} was removed, or cannot be read any more")
+            raise HTTPException(410, f"{file_name(entry)} was removed, or cannot be read any more")
         return image
 
     def photo(self, entry: ImageEntry) -> Photo:
@@ -130,10 +132,36 @@ class ServedIndex:
 
         Its digest is not the index's if the file has changed since.
         """
-        image = self.image(entry)
-        content = read_photo_file(Path(entry.path), entry.time > 0)
-        digest = entry.digest if content is None else digest_of(content).hex()
+        image, path = self.image(entry), Path(entry.path)
+        content, digest = None, entry.digest
+        if entry.time > 0 and path.suffix.lower() not in RAW:  # a file that has no special decoder
+            content = path.read_bytes()
+            digest = file_digest(content)
         return encode_photo(image, content, digest, entry.label or "")
+
+    def photos(self, count: int) -> list[Photo]:
+        """Return some images of the index, without those whose file was removed."""
+        photos = []
+        for _, entry in self.starting_entries[:: len(self.starting_entries) // count or 1]:
+            with suppress(HTTPException):
+                photos.append(self.photo(entry))
+        return photos[:count]
+
+
+def _refuse_slow(method: str) -> None:
+    """Refuse what would block the only worker: training a mapping, or unlimited options."""
+    name, options, _ = method.partition(":")
+    if options:
+        message = "options of a method, except for weight, work with `cenote search` only"
+        raise HTTPException(400, message)
+    if name in METHODS and METHODS[name].pseudo_words:
+        message = f"'{name}' takes too long for a page: use `cenote search --method {name}`"
+        raise HTTPException(400, message)
+
+
+def file_name(entry: ImageEntry) -> str:
+    """Return what clients may know of a path, or of SOURCE:NAME."""
+    return entry.path.replace(":", "/").rpartition("/")[2]
 
 
 def entry_id(row: int) -> EntryId:

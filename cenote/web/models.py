@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import time
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from cachetools import LRUCache
 from starlette.exceptions import HTTPException
@@ -15,17 +16,32 @@ from torch import Tensor
 
 from ..backbones import Features
 from ..data import read_image
+from ..metrics.arrays import Array
+from ..metrics.score_maps import quantise
 from ..models import PooledModel, load
+from ..models.cam import minmax
+from ..models.class_map import ForwardPass
+from ..predict.boxes import MapPrediction, boxes_from_map
 from ..predict.maps import MapPredictor
 from ..predict.open_model import class_names
 from ..predict.thresholds import FILE, Threshold, threshold_for
 from ..train.tournament.load import finished_passes, load_candidates, read_plan
-from .photos import PhotoRequired
+from .look import (
+    AttentionMap,
+    ClassProbability,
+    LookRequest,
+    LookResponse,
+    MapThreshold,
+    PixelBox,
+    ScoreMap,
+)
 from .schemas import ModelInfo
 from .sources import Sources, strip_directories
 
 MAX_SAVED_MODELS = 4  # in memory; candidates share one backbone and stay
 MAX_FEATURES = 48  # photographs whose features are cached
+MAX_SCORE_SIDE = 64  # of the scores that the page thresholds by itself
+TOP_CLASSES = 5
 
 
 class ServedModel(NamedTuple):
@@ -33,12 +49,6 @@ class ServedModel(NamedTuple):
     folder: Path  # of a calibrated threshold, if there is one
     family: str  # models of one family share their backbone
     threshold: Threshold | None = None  # of a candidate, from the tournament's report
-
-
-class FeatureKey(NamedTuple):
-    family: str
-    size: int
-    photo: str  # digest
 
 
 class PhotoFeatures(NamedTuple):
@@ -59,7 +69,8 @@ class ServedModels:
         self.candidates: dict[str, ServedModel] = {}
         self.trained: list[Path] | None = None  # files of the candidates
         self.thresholds: dict[tuple[str, str, bool], Threshold] = {}
-        self.features: LRUCache[FeatureKey, PhotoFeatures] = LRUCache(MAX_FEATURES)
+        # By family, image size, and digest of the photograph.
+        self.features: LRUCache[tuple[str, int, str], PhotoFeatures] = LRUCache(MAX_FEATURES)
         self.saved_rows: list[ModelInfo] = []
         for folder in sources.models:
             name = _unique(folder.resolve().name, self.saved_rows)
@@ -93,9 +104,8 @@ class ServedModels:
         if name in self.candidates:
             return self.candidates[name]
         if name not in self.folders:
-            raise HTTPException(
-                404, f"there is no model '{name[:80]}': /api/about lists the models"
-            )
+            message = f"there is no model '{name[:80]}': /api/about lists the models"
+            raise HTTPException(404, message)
         if name not in self.saved:
             folder = self.folders[name]
             self.saved[name] = ServedModel(load(folder).eval(), folder, name)
@@ -119,26 +129,91 @@ class ServedModels:
             return self.thresholds[key]
         return self.thresholds[key]._replace(value=value)
 
-    def photo_features(
-        self, wanted: Mapping[FeatureKey, tuple[MapPredictor, bytes | None]]
-    ) -> dict[FeatureKey, PhotoFeatures]:
-        """Return features of photographs; those not in the cache are computed, in one batch.
+    @torch.no_grad()
+    def look(self, request: LookRequest, content: bytes) -> LookResponse:
+        start = time.perf_counter()
+        served = self.get(request.model)
+        threshold = self.threshold(request.model, request.map, request.threshold)
+        predictor = MapPredictor(served.model, threshold.kind, threshold.size)
+        key = served.family, threshold.size, request.photo
+        if key not in self.features:
+            self.features[key] = _compute_features(predictor, content)
+        photo = self.features[key]
+        forward = ForwardPass(served.model, photo.images, threshold.kind, photo.features)
+        probabilities = torch.ones(1)
+        if forward.logits is not None:
+            probabilities = forward.logits.float().softmax(1)[0]
+        raw = forward.maps(probabilities.argmax()[None])[0].float()
+        if not (torch.isfinite(raw).all() and torch.isfinite(probabilities).all()):
+            raise ValueError("the features of this photograph are NaN or infinite in this model")
+        best = float(probabilities.max())
+        prediction = MapPrediction(0, photo.size, None, best, raw.cpu().numpy())
+        objects = boxes_from_map(predictor, prediction, threshold.value)
+        rows, columns = raw.shape
+        return LookResponse(
+            photo=request.photo,
+            model=request.model,
+            width=photo.size[0],
+            height=photo.size[1],
+            classes=_top_classes(served.model, probabilities),
+            map=AttentionMap(
+                kind=threshold.kind, rows=rows, columns=columns, weights=_normalized(raw)
+            ),
+            scores=_score_map(objects.map),
+            threshold=MapThreshold(
+                value=threshold.value,
+                source="; ".join((threshold.source, *threshold.doubts)),
+                default=threshold.default,
+            ),
+            boxes=[
+                PixelBox(x0=x0, y0=y0, x1=x1, y1=y1, score=round(float(score), 6))
+                for (x0, y0, x1, y1), score in zip(
+                    objects.boxes.tolist(), objects.scores, strict=True
+                )
+            ],
+            seconds=round(time.perf_counter() - start, 4),
+        )
 
-        Raises PhotoRequired where a photograph is in the cache no more and its file is None.
-        """
-        available = {key: self.features[key] for key in wanted if key in self.features}
-        batches = dict[tuple[str, int], list[FeatureKey]]()
-        for key, (_, content) in wanted.items():
-            if key not in available:
-                if content is None:
-                    raise PhotoRequired
-                batches.setdefault((key.family, key.size), []).append(key)
-        for keys in batches.values():
-            predictor = wanted[keys[0]][0]
-            computed = _compute_features(predictor, [wanted[key][1] for key in keys])
-            available.update(zip(keys, computed, strict=True))
-        self.features.update(available)
-        return available
+
+def _compute_features(predictor: MapPredictor, content: bytes) -> PhotoFeatures:
+    image, size = predictor.transform()(read_image("the photograph", content=content))
+    width, height = size.tolist()
+    return PhotoFeatures(image[None], (width, height), predictor.model.features(image[None]))
+
+
+def _top_classes(model: PooledModel, probabilities: Tensor) -> list[ClassProbability]:
+    names = class_names(model)
+    if names is None:
+        return []
+    values, classes = probabilities.topk(min(TOP_CLASSES, len(names)))
+    return [
+        ClassProbability(name=names[i], probability=round(value, 6))
+        for value, i in zip(values.tolist(), classes.tolist(), strict=True)
+    ]
+
+
+def _normalized(raw: Tensor) -> list[list[float]]:
+    """Scale a map to sum to 1; of a class activation map only what speaks for the class counts."""
+    weights = raw.clamp_min(0)
+    if not weights.sum() > 0:
+        weights = minmax(raw[None, None])[0, 0]
+    if not weights.sum() > 0:
+        weights = torch.ones_like(weights)
+    weights = weights / weights.sum()
+    return [[round(value, 7) for value in row] for row in weights.tolist()]
+
+
+def _score_map(scores: Array) -> ScoreMap:
+    """Quantize the scores; a large map is averaged over blocks first."""
+    size = len(scores)
+    side = min(MAX_SCORE_SIDE, size)
+    if side < size:
+        edges = np.linspace(0, size, side + 1).round().astype(int)[:-1]
+        sums = np.add.reduceat(np.add.reduceat(scores, edges, 0), edges, 1)
+        counts = np.diff([*edges, size])
+        scores = sums / np.outer(counts, counts)
+        scores = scores / (scores.max() or 1)
+    return ScoreMap(side=side, values=quantise(scores).ravel().tolist())
 
 
 def _load_candidates(folder: Path) -> dict[str, PooledModel]:
@@ -170,25 +245,6 @@ def _unique(name: str, rows: list[ModelInfo]) -> str:
     """Number models of the same name."""
     names = [name, *(f"{name} ({i})" for i in range(2, len(rows) + 2))]
     return next(name for name in names if name not in [row.id for row in rows])
-
-
-def _compute_features(predictor: MapPredictor, contents: list[bytes | None]) -> list[PhotoFeatures]:
-    transform = predictor.transform()
-    loaded = [transform(read_image("the photograph", content=content)) for content in contents]
-    images = torch.stack([image for image, _ in loaded])
-    features = predictor.model.features(images)
-    results = []
-    for i, (_, size) in enumerate(loaded):
-        width, height = size.tolist()
-        cls = None if features.cls is None else _row(features.cls, i)
-        single = Features(_row(features.tokens, i), features.grid, cls)
-        results.append(PhotoFeatures(_row(images, i), (width, height), single))
-    return results
-
-
-def _row(batch: Tensor, i: int) -> Tensor:
-    """Copy one row: a view would keep the whole batch in memory."""
-    return batch[i : i + 1].clone()
 
 
 def _trained_files(folder: Path) -> list[Path]:

@@ -1,75 +1,143 @@
-"""Photographs in memory, and the JPEGs of them that are shown."""
+"""Photographs: encoding, and the endpoints POST and GET /api/photos."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncGenerator
+from hashlib import blake2b
 from io import BytesIO
-from pathlib import Path
-from typing import NamedTuple
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Annotated
 
-from cachetools import LRUCache
+from fastapi import APIRouter, Path, Query, Request, Response
 from PIL import Image
+from pydantic import Field
+from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import ClientDisconnect
 
-from .schemas import PhotoInfo
+from .jobs import busy
+from .schemas import JPEG, Photo, PhotoInfo, WorkerRequest
+from .state import State
 
-STORE_BYTES = 256 << 20  # of all uploaded photographs
+if TYPE_CHECKING:
+    from .service import Service
+
+MAX_UPLOADS = 8  # that are read at the same time
+UPLOAD_SECONDS = 120.0
+FORM_BYTES = 64 << 10  # of an upload, around the file: names and separators
 MAX_FILE_BYTES = 20_000_000  # of a photograph that was not uploaded
 MAX_SIDE = 1600  # pixels of the longer side of what is shown
+IMMUTABLE = {"cache-control": "private, max-age=86400, immutable"}
+FILE = {"type": "string", "format": "binary", "description": "an image file"}
+FORM = {"type": "object", "required": ["file"], "properties": {"file": FILE}}
+UPLOAD_BODY = {  # FastAPI cannot generate it, because the body is parsed here
+    "requestBody": {"required": True, "content": {"multipart/form-data": {"schema": FORM}}}
+}
+
+PhotoDigest = Annotated[
+    str,
+    Field(pattern="^[0-9a-f]{32}$", description="digest of a photograph, from POST /api/photos"),
+]
+Side = Annotated[int, Query(ge=16, le=MAX_SIDE, description="longer side at most, in pixels")]
+
+router = APIRouter()
 
 
-class Photo(NamedTuple):
-    """A photograph in memory.
+class DecodeRequest(WorkerRequest):
+    """Decode an uploaded file, in the worker: a decoder that crashes must not end the server."""
 
-    Models get the file. Clients never do, because it may contain where the photograph was taken.
-    """
+    queue_share = 1 / 8  # files are large
+    digest: str
+    name: str
+    max_pixels: int
 
-    digest: str  # of the file
-    content: bytes  # the file; empty in the worker's answer to an upload, where the server has it
-    width: int  # after the EXIF rotation
-    height: int
-    shown: bytes  # a JPEG of at most MAX_SIDE pixels, without metadata
-    name: str = ""
+    def run(self, service: Service, content: bytes) -> Photo:
+        from ..data import BadImage, read_image
+        from ..data.images import RAW
 
-    def info(self) -> PhotoInfo:
-        return PhotoInfo(photo=self.digest, width=self.width, height=self.height)
-
-
-class PhotoRequired(HTTPException):
-    """The worker does not have a photograph: the server sends the request again with the file."""
-
-    def __init__(self) -> None:
-        super().__init__(404, "this photograph is not stored here: upload it again")
+        try:
+            image = read_image(self.name, self.max_pixels, content)
+        except BadImage as error:
+            status = 413 if error.reason.startswith("too large") else 415
+            raise HTTPException(status, str(error)) from None
+        is_raw = PurePath(self.name).suffix.lower() in RAW  # cannot be decoded without its name
+        return encode_photo(image, None if is_raw else b"", self.digest)
 
 
-class PhotoStore:
-    """Uploaded photographs, the least recently used of which are dropped, and the examples."""
-
-    def __init__(self, examples: dict[str, Photo], max_bytes: int = STORE_BYTES) -> None:
-        self.examples = examples
-        self.uploads: LRUCache[str, Photo] = LRUCache(
-            max_bytes, lambda photo: len(photo.content) + len(photo.shown)
-        )
-
-    def __contains__(self, digest: str) -> bool:
-        return digest in self.examples or digest in self.uploads
-
-    def get(self, digest: str) -> Photo:
-        photo = self.examples.get(digest) or self.uploads.get(digest)
-        if photo is None:
-            message = "this photograph is no longer stored: upload it again, or choose another one"
-            raise HTTPException(404, message)
-        return photo
-
-    def put(self, photo: Photo) -> None:
-        if photo.digest not in self.examples:
-            self.uploads[photo.digest] = photo
+@router.post("/api/photos", status_code=201, openapi_extra=UPLOAD_BODY)
+async def upload_photo(request: Request, state: State) -> PhotoInfo:
+    """Keep a photograph in memory, under the digest of its file."""
+    if state.uploads >= MAX_UPLOADS:
+        raise busy("many photographs are being uploaded: try again in a moment")
+    state.uploads += 1
+    try:
+        async with asyncio.timeout(UPLOAD_SECONDS):
+            name, content = await read_upload(request, state.limits.bytes)
+    except TimeoutError:
+        message = f"the upload took longer than {UPLOAD_SECONDS:g} seconds"
+        raise HTTPException(408, message) from None
+    finally:
+        state.uploads -= 1
+    digest = await asyncio.to_thread(file_digest, content)
+    if digest not in state.photos:
+        decode = DecodeRequest(digest=digest, name=name, max_pixels=state.limits.pixels)
+        photo: Photo = await state.answer(request, decode, content)
+        state.photos[digest] = photo._replace(content=photo.content or content)
+    return state.photos[digest].info()
 
 
-def read_photo_file(path: Path, is_image_file: bool = True) -> bytes | None:
-    """Return the file, or None where its bytes alone do not tell how to decode them (raw files)."""
-    from ..data.images import RAW  # imports numpy, which the server does not need
+@router.get("/api/photos/{photo}", response_class=Response, responses=JPEG)
+async def get_photo(
+    state: State, photo: Annotated[PhotoDigest, Path()], side: Side = MAX_SIDE
+) -> Response:
+    """Return an uploaded photograph, or an example."""
+    content = await asyncio.to_thread(shrink_jpeg, state.photos[photo].shown, side)
+    return Response(content, media_type="image/jpeg", headers=IMMUTABLE)
 
-    return path.read_bytes() if is_image_file and path.suffix.lower() not in RAW else None
+
+class _InMemoryParser(MultiPartParser):
+    spool_max_size = 1 << 40  # never write to disk: read_upload limits the size
+
+
+async def read_upload(request: Request, max_bytes: int) -> tuple[str, bytes]:
+    """Return the name, without directories, and the content of one uploaded file."""
+    if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
+        raise HTTPException(415, "an upload must be multipart/form-data with a part named 'file'")
+    too_large = HTTPException(413, f"the file is larger than the limit of {max_bytes / 1e6:g} MB")
+
+    async def limited_stream() -> AsyncGenerator[bytes, None]:
+        received = 0
+        async for chunk in request.stream():
+            received += len(chunk)
+            if received > max_bytes + FORM_BYTES:
+                raise too_large
+            yield chunk
+
+    try:
+        parser = _InMemoryParser(request.headers, limited_stream(), max_files=1, max_fields=8)
+        form = await parser.parse()
+    except ClientDisconnect:
+        raise HTTPException(499, "the client has disconnected") from None
+    except (MultiPartException, KeyError, ValueError) as error:
+        message = getattr(error, "message", error)
+        raise HTTPException(400, f"the upload cannot be parsed ({message})") from None
+    file = form.get("file")
+    if not isinstance(file, UploadFile):
+        raise HTTPException(400, "the upload has no file in a part named 'file'")
+    content = await file.read()
+    if len(content) > max_bytes:
+        raise too_large
+    if not content:
+        raise HTTPException(400, "the file is empty")
+    name = (file.filename or "").replace("\\", "/").rpartition("/")[2][-80:]
+    return name.replace("\0", "") or "the file", content
+
+
+def file_digest(content: bytes) -> str:
+    """Return the digest by which an index, too, finds the file."""
+    return blake2b(content, digest_size=16).hexdigest()
 
 
 def encode_photo(image: Image.Image, content: bytes | None, digest: str, name: str = "") -> Photo:

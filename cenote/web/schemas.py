@@ -1,19 +1,19 @@
-"""Schemas of HTTP responses that several views share."""
+"""Messages that clients, the server and the worker process exchange."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
+
+if TYPE_CHECKING:
+    from .service import Service
 
 EntryId = int | str  # row number in the index; a string where JavaScript's numbers are too small
 
 
 class Schema(BaseModel):
     model_config = ConfigDict(extra="forbid")
-
-    def to_json(self) -> bytes:
-        return self.model_dump_json().encode()
 
 
 class ErrorResponse(Schema):
@@ -52,6 +52,49 @@ class PhotoInfo(Schema):
     photo: str
     width: int
     height: int
+
+
+class Photo(NamedTuple):
+    """A photograph in memory.
+
+    Models get the file. Clients never do, because it may contain where the photograph was taken.
+    """
+
+    digest: str  # of the file
+    content: bytes  # the file; empty in the worker's answer to an upload, where the server has it
+    width: int  # after the EXIF rotation
+    height: int
+    shown: bytes  # a JPEG of at most MAX_SIDE pixels, without metadata
+    name: str = ""
+
+    def info(self) -> PhotoInfo:
+        return PhotoInfo(photo=self.digest, width=self.width, height=self.height)
+
+
+class Contents(Schema):
+    models: list[ModelInfo]
+    index: IndexInfo | None
+
+
+class Startup(NamedTuple):
+    """What the worker reports when it is ready."""
+
+    contents: Contents
+    examples: dict[str, Photo]  # by digest
+    pool_groups: dict[str, str]
+
+
+class WorkerRequest(BaseModel):
+    """A request that the worker answers; `content` is the file of the photograph that it names.
+
+    Equal requests have equal answers: they share one computation, and an answer of bytes is cached.
+    """
+
+    model_config = ConfigDict(frozen=True)
+    queue_share: ClassVar[float] = 1  # of the queue's limit, for requests of this class
+
+    def run(self, service: Service, content: bytes) -> Any:
+        raise NotImplementedError
 
 
 ERRORS: dict[int | str, dict[str, Any]] = {

@@ -4,40 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures.process import BrokenProcessPool
-from typing import Any
 
-import h11
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from .app import create_app
 from .jobs import JobQueue, WorkerProcess
-from .service import Contents
 from .sources import Sources
 from .state import Limits, ServerState
 
 SHUTDOWN_SECONDS = 3  # for open requests, when the server stops
 MAX_CONNECTIONS = 512  # more are answered with 503
-BACKLOG = 1024  # connections that wait to be accepted
-HEADER_SECONDS = 10.0  # from the connection, or from its next request's first byte
 
 
 def serve(
-    sources: Sources,
-    host: str = "127.0.0.1",
-    port: int = 8000,
-    allowed_hosts: Sequence[str] = (),
-    limits: Limits | None = None,
-    on_ready: Callable[[str], None] = print,
+    sources: Sources, host: str, port: int, allowed_hosts: Sequence[str], limits: Limits
 ) -> None:
-    """Serve until SIGINT or SIGTERM. What cannot be served raises ValueError before that.
-
-    `on_ready` gets a line with the address, once that can be opened.
-    """
-    listener = _bind(host, port)
-    asyncio.run(_serve(sources, listener, host, allowed_hosts, limits or Limits(), on_ready))
+    """Serve until SIGINT or SIGTERM. What cannot be served raises ValueError before that."""
+    asyncio.run(_serve(sources, _bind(host, port), host, allowed_hosts, limits))
 
 
 async def _serve(
@@ -46,31 +31,35 @@ async def _serve(
     host: str,
     allowed_hosts: Sequence[str],
     limits: Limits,
-    on_ready: Callable[[str], None],
 ) -> None:
     jobs = JobQueue(WorkerProcess(sources), limits.queue)
     try:
         startup = await jobs.start()
     except (BrokenProcessPool, TimeoutError) as error:
         raise RuntimeError(f"the worker process did not start ({error})") from None
-    app = create_app(ServerState(sources, jobs, startup, limits), host, allowed_hosts)
+    state = ServerState(sources, jobs, startup, limits)
     config = uvicorn.Config(
-        app,
+        create_app(state, host, allowed_hosts),
         log_level="warning",
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
-        backlog=BACKLOG,
         h11_max_incomplete_event_size=64 << 10,
         limit_concurrency=MAX_CONNECTIONS,
-        http=HeaderTimeoutProtocol,
+        http="h11",
     )
-    listener.listen(BACKLOG)
-    on_ready(f"{_summary(sources, startup.contents)}: {address(listener)}")
+    listener.listen(config.backlog)
+    contents = {
+        "models": len(startup.contents.models),
+        "indexed images": startup.contents.index.images if startup.contents.index else 0,
+        "tournaments": len(sources.tournaments),
+    }
+    served = ", ".join(f"{name}: {number}" for name, number in contents.items() if number)
+    print(f"Serving at {address(listener)} ({served})", flush=True)
     try:
         await _Server(config, jobs).serve([listener])
     finally:
-        jobs.worker.close()
+        jobs.close()
 
 
 class _Server(uvicorn.Server):
@@ -81,39 +70,8 @@ class _Server(uvicorn.Server):
         self.jobs = jobs
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        await self.jobs.close()
+        self.jobs.close()
         await super().shutdown(sockets)
-
-
-class HeaderTimeoutProtocol(H11Protocol):
-    """Close connections whose headers do not arrive in time; uvicorn has no setting for it."""
-
-    timeout: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
-        self._start_timeout()
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]:  # incomplete headers
-            self._start_timeout()
-        else:
-            self._cancel_timeout()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._cancel_timeout()
-        super().connection_lost(exc)
-
-    def _start_timeout(self) -> None:
-        """Keep a timeout that runs already: more bytes do not give more time."""
-        if self.timeout is None:
-            self.timeout = self.loop.call_later(HEADER_SECONDS, self.transport.close)
-
-    def _cancel_timeout(self) -> None:
-        if self.timeout is not None:
-            self.timeout.cancel()
-            self.timeout = None
 
 
 def address(listener: socket.socket) -> str:
@@ -134,14 +92,3 @@ def _bind(host: str, port: int) -> socket.socket:
         reason = getattr(error, "strerror", None) or error
         message = f"cannot listen on {host}:{port} ({reason}): choose another --port or --host"
         raise ValueError(message) from None
-
-
-def _summary(sources: Sources, contents: Contents) -> str:
-    items = []
-    if contents.models:
-        items.append(f"{len(contents.models)} model{'s' * (len(contents.models) != 1)}")
-    if contents.index is not None:
-        items.append(f"{contents.index.images} images to search")
-    if sources.tournaments:
-        items.append("a tournament")
-    return ", ".join(items) or "the page"

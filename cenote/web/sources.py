@@ -1,4 +1,4 @@
-"""What is served: the folders of models, tournaments, an index and example photographs."""
+"""What is served: the folders of models, tournaments and an index."""
 
 from __future__ import annotations
 
@@ -17,38 +17,29 @@ class Sources:
     models: list[Path] = field(default_factory=list)  # saved models
     tournaments: list[Path] = field(default_factory=list)
     index: str | None = None
-    datasets: list[Path] = field(default_factory=list)  # example photographs are taken from these
+    world: Path | None = None  # a demo's data set, whose test images are examples
     report: Path | None = None  # an index.html, which may be written later
     title: str = "Cenote"
 
-    def add(self, folder: Path) -> None:
-        """Add a folder of `cenote fit`, `cenote tournament` or `cenote demo`."""
+    def add(self, folder: Path) -> bool:
+        """Add a folder of `cenote fit` or `cenote tournament`; return whether it is one."""
         if (folder / PLAN).is_file():
             self.tournaments.append(folder)
         elif (folder / CONFIG).is_file():
             self.models.append(folder)
-            if not (folder / REPORT).is_file():
-                return
-        elif not self._add_demo(folder):
-            problem = "is not a run" if folder.exists() else "does not exist"
-            raise ValueError(f"{folder} {problem}: give a folder of cenote fit, tournament or demo")
-        self.report = self.report or folder / REPORT
+        else:
+            return False
+        return True
 
-    def _add_demo(self, folder: Path) -> bool:
+    def add_demo(self, folder: Path) -> bool:
         """Add what a demo has written so far; return whether there was anything."""
-        run, tournament, index = (folder / name for name in ("run", "tournament", "index"))
-        has_model = (run / CONFIG).is_file()
-        has_tournament = (tournament / PLAN).is_file()
+        index, world = folder / "index", folder / "world"
         has_index = (index / INDEX).is_file()
-        if has_model:
-            self.models.append(run)
-        if has_tournament:
-            self.tournaments.append(tournament)
         if has_index:
             self.index = self.index or str(index)
-        if (folder / "world").is_dir():
-            self.datasets.append(folder / "world")
-        return has_model or has_tournament or has_index
+        if (world / "annotations.jsonl").is_file():
+            self.world = world
+        return any([self.add(folder / "run"), self.add(folder / "tournament"), has_index])
 
 
 def find_sources(folders: Sequence[Path], index: str | None = None) -> Sources:
@@ -57,24 +48,21 @@ def find_sources(folders: Sequence[Path], index: str | None = None) -> Sources:
         raise ValueError(
             "nothing to serve: give a folder of cenote fit, tournament or demo, or --index"
         )
+    is_milvus = index is not None and ("://" in index or index.endswith(".db"))
+    if index is not None and not is_milvus and not (Path(index).expanduser() / INDEX).is_file():
+        raise ValueError(f"{index} is not an index: `cenote index IMAGES -o {index}` creates one")
     sources = Sources(index=index)
     for folder in folders:
         if (folder / INDEX).is_file():
             raise ValueError(f"{folder} is an index: use cenote serve --index {folder}")
-        sources.add(folder)
+        if not (sources.add(folder) or sources.add_demo(folder)):
+            problem = "is not a run" if folder.exists() else "does not exist"
+            raise ValueError(f"{folder} {problem}: give a folder of cenote fit, tournament or demo")
+        if folder not in sources.models or (folder / REPORT).is_file():
+            sources.report = sources.report or folder / REPORT
     if folders:
         sources.title = folders[0].resolve().name
-    if index is not None and not _may_be_index(index):
-        raise ValueError(
-            f"{index} is not an index: `cenote index PHOTOGRAPHS -o {index}` creates one"
-        )
     return sources
-
-
-def _may_be_index(address: str) -> bool:
-    """Milvus is contacted by the worker, not here."""
-    is_milvus = "://" in address or address.endswith(".db")
-    return is_milvus or (Path(address).expanduser() / INDEX).is_file()
 
 
 def strip_directories(message: str) -> str:

@@ -1,23 +1,19 @@
-"""What the server keeps between requests, and how its views reach it."""
+"""What the server keeps between requests, and how its endpoints reach it."""
 
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Annotated, Any
 
-from cachetools import LRUCache, TTLCache
+from cachetools import LRUCache
 from fastapi import Depends, Request
 from starlette.exceptions import HTTPException
 
 from .jobs import JobQueue
-from .photos import STORE_BYTES, PhotoStore, shrink_jpeg
-from .schemas import Schema
-from .service import Startup, WorkerRequest
+from .schemas import Photo, Schema, Startup, WorkerRequest
 from .sources import Sources
 
-THUMBNAIL_BYTES = 32 << 20  # of all cached thumbnails
-STANDINGS_SECONDS = 1.0  # until the folder of a tournament is read again
+STORE_BYTES = 256 << 20  # of all uploaded photographs
 
 
 class Limits(Schema):
@@ -26,24 +22,32 @@ class Limits(Schema):
     queue: int = 64  # requests that may wait
 
 
+class PhotoStore(LRUCache[str, Photo]):
+    """Uploaded photographs, the least recently used of which are dropped, and the examples."""
+
+    def __init__(self, examples: dict[str, Photo], max_bytes: int) -> None:
+        super().__init__(max_bytes, lambda photo: len(photo.content) + len(photo.shown))
+        self.examples = examples
+
+    def __missing__(self, digest: str) -> Photo:
+        if digest in self.examples:
+            return self.examples[digest]
+        message = "this photograph is no longer stored: upload it again, or choose another one"
+        raise HTTPException(404, message)
+
+
 class ServerState:
     def __init__(
         self, sources: Sources, jobs: JobQueue, startup: Startup, limits: Limits | None = None
     ) -> None:
         self.sources, self.jobs, self.limits = sources, jobs, limits or Limits()
-        self.contents = startup.contents
-        self.pool_groups = startup.pool_groups
+        self.contents, examples, self.pool_groups = startup
         largest = 2 * self.limits.bytes  # a file and the JPEG that is shown
-        self.photos = PhotoStore(startup.examples, max(STORE_BYTES, largest))
+        self.photos = PhotoStore(examples, max(STORE_BYTES, largest))
         self.complete = not sources.tournaments  # a running tournament adds models
         self.uploads = 0  # that are being read
-        self.standings: TTLCache[Path, Any] = TTLCache(maxsize=1, ttl=STANDINGS_SECONDS)
-        self.standings_lock = asyncio.Lock()
-        self.thumbnails: LRUCache[tuple[str, int], bytes] = LRUCache(THUMBNAIL_BYTES, len)
 
-    async def answer(
-        self, request: Request, job: WorkerRequest, content: bytes | None = None
-    ) -> Any:
+    async def answer(self, request: Request, job: WorkerRequest, content: bytes = b"") -> Any:
         """Let the worker answer; give up when the client disconnects."""
 
         async def disconnect() -> None:
@@ -60,16 +64,6 @@ class ServerState:
         finally:
             answer.cancel()
             disconnected.cancel()
-
-    async def jpeg(self, digest: str, side: int) -> bytes:
-        """Return a photograph as a JPEG of at most `side` pixels."""
-        photo = self.photos.get(digest)
-        if max(photo.width, photo.height) <= side:
-            return photo.shown
-        if (digest, side) not in self.thumbnails:
-            content = await asyncio.to_thread(shrink_jpeg, photo.shown, side)
-            self.thumbnails[digest, side] = content
-        return self.thumbnails[digest, side]
 
     def has_report(self) -> bool:
         return self.sources.report is not None and self.sources.report.is_file()

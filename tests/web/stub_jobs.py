@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,21 +13,15 @@ import httpx
 import uvicorn
 from PIL import Image
 
+from cenote.web.about import ContentsRequest
 from cenote.web.app import create_app
-from cenote.web.photos import Photo, encode_jpeg
-from cenote.web.server import HeaderTimeoutProtocol
-from cenote.web.service import Contents, Startup, WorkerRequest
+from cenote.web.photos import DecodeRequest, encode_jpeg
+from cenote.web.schemas import Contents, Photo, Startup, WorkerRequest
+from cenote.web.search import EntryPhotoRequest, PictureRequest
 from cenote.web.sources import Sources
 from cenote.web.state import Limits, ServerState
-from cenote.web.views.about import ContentsRequest
-from cenote.web.views.photos import DecodeRequest
-from cenote.web.views.search import EntryPhotoRequest, PictureRequest
 
 EXAMPLE = "a" * 32
-
-
-class StubWorker:
-    pid = None
 
 
 class StubJobs:
@@ -36,12 +31,11 @@ class StubJobs:
 
     def __init__(self, answer: Callable[[WorkerRequest], Any] | None = None) -> None:
         self.answer = answer
-        self.submitted: dict[WorkerRequest, bytes | None] = {}
-        self.waiting: dict[WorkerRequest, Any] = {}
+        self.submitted: dict[WorkerRequest, bytes] = {}
+        self.waiting = Counter[str]()
         self.cache: dict[WorkerRequest, bytes] = {}
-        self.worker = StubWorker()
 
-    async def submit(self, request: WorkerRequest, content: bytes | None = None) -> Any:
+    async def submit(self, request: WorkerRequest, content: bytes = b"") -> Any:
         self.submitted[request] = content
         if self.answer is not None:
             answer = self.answer(request)
@@ -102,11 +96,7 @@ async def listening(state: ServerState) -> AsyncIterator[int]:
     """Listen as `cenote serve` does, on a port of its own."""
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
-        create_app(state),
-        log_level="warning",
-        access_log=False,
-        http=HeaderTimeoutProtocol,
-        log_config=None,
+        create_app(state), log_level="warning", access_log=False, log_config=None
     )
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server.serve([listener]))

@@ -13,18 +13,15 @@ import pytest
 from PIL import Image
 from starlette.exceptions import HTTPException
 
-from cenote.web import server
+from cenote.web import photos
+from cenote.web.about import ContentsRequest
 from cenote.web.app import create_app
 from cenote.web.jobs import busy
-from cenote.web.photos import Photo, PhotoStore, shrink_jpeg
-from cenote.web.schemas import ModelInfo
-from cenote.web.service import Contents
-from cenote.web.state import Limits
-from cenote.web.views import photos
-from cenote.web.views.about import ContentsRequest
-from cenote.web.views.look import LookRequest
-from cenote.web.views.photos import DecodeRequest
-from cenote.web.views.search import ImageSearchRequest
+from cenote.web.look import LookRequest
+from cenote.web.photos import DecodeRequest, shrink_jpeg
+from cenote.web.schemas import Contents, ModelInfo, Photo
+from cenote.web.search import ImageSearchRequest
+from cenote.web.state import Limits, PhotoStore
 
 from .stub_jobs import EXAMPLE, StubJobs, call, get, jpeg, listening, state_of, until
 
@@ -78,7 +75,7 @@ def test_parameters_reach_the_worker() -> None:
     response = get(state, f"/api/look?photo={EXAMPLE}&model=a%20b&map=cam&threshold=0.25")
     assert response.json() == {"answered": True}
     expected = LookRequest(photo=EXAMPLE, model="a b", map="cam", threshold=0.25)
-    assert jobs.submitted == {expected: state.photos.get(EXAMPLE).content}
+    assert jobs.submitted == {expected: state.photos[EXAMPLE].content}
     get(
         state,
         "/api/search?entry=9223372036854775807&text=dog%5E2&text=red&not=cat&weight=0.5&top=3"
@@ -125,7 +122,7 @@ def test_an_upload_has_the_address_of_its_contents() -> None:
         assert response.status_code == 201
         assert response.json() == {"photo": digest, "width": 40, "height": 30}
     assert [type(request) for request in jobs.submitted] == [DecodeRequest]
-    assert state.photos.get(digest).content == b"contents", "models get the uploaded file"
+    assert state.photos[digest].content == b"contents", "models get the uploaded file"
     assert get(state, f"/api/photos/{digest}").content == jpeg(), "and clients do not"
     picture = get(state, f"/api/photos/{digest}?side=16")
     assert picture.headers["content-type"] == "image/jpeg"
@@ -253,27 +250,6 @@ def test_an_upload_that_is_abandoned(caplog: pytest.LogCaptureFixture) -> None:
     assert not caplog.records
 
 
-def test_headers_that_do_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A connection that says nothing, or a byte at a time, is closed; one that asks is not."""
-    monkeypatch.setattr(server, "HEADER_SECONDS", 1.0)
-    request = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
-
-    async def main() -> None:
-        async with listening(state_of()) as port:
-            silent, slow, good = [
-                await asyncio.open_connection("127.0.0.1", port) for _ in range(3)
-            ]
-            good[1].write(request)
-            assert b"200 OK" in await good[0].readuntil(b"\r\n\r\n")
-            good[1].write(request[:20])  # its second request is slow
-            slow[1].write(request[:20])
-            for reader, writer in (silent, slow, good):
-                await asyncio.wait_for(reader.read(), 20)  # to the end
-                writer.close()
-
-    asyncio.run(main())
-
-
 def test_filters_have_an_end() -> None:
     long = [("class", "x" * 500)] * 9
     response = get(state_of(), "/api/search", params=[("text", "a"), *long])
@@ -284,16 +260,16 @@ def test_filters_have_an_end() -> None:
 def test_photographs_make_room_and_examples_stay() -> None:
     store = PhotoStore({"e": Photo("e", b"x" * 900, 1, 1, b"")}, max_bytes=1000)
     for i in range(5):
-        store.put(Photo(str(i), b"x" * 400, 1, 1, b""))
-        store.get("0")  # the one that is used
-    assert set(store.uploads) == {"4", "0"} and store.uploads.currsize == 800 and "e" in store
-    store.put(Photo("0", b"y" * 300, 1, 1, b"z" * 100))
-    assert store.uploads.currsize == 800
+        store[str(i)] = Photo(str(i), b"x" * 400, 1, 1, b"")
+        _ = store["0"]  # the one that is used
+    assert set(store) == {"4", "0"} and store.currsize == 800 and store["e"].digest == "e"
+    store["0"] = Photo("0", b"y" * 300, 1, 1, b"z" * 100)
+    assert store.currsize == 800
 
 
 def test_the_largest_upload_fits_into_the_store() -> None:
     state = state_of(limits=Limits(bytes=1 << 30))
-    assert state.photos.uploads.maxsize >= 1 << 30
+    assert state.photos.maxsize >= 1 << 30
 
 
 def test_a_smaller_picture() -> None:

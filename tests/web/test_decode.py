@@ -8,8 +8,8 @@ import pytest
 from PIL import Image
 from starlette.exceptions import HTTPException
 
-from cenote.web.photos import MAX_SIDE, Photo
-from cenote.web.views.photos import DecodeRequest
+from cenote.web.photos import MAX_SIDE, DecodeRequest
+from cenote.web.schemas import Photo
 
 
 def decode(name: str, content: bytes, max_pixels: int) -> Photo:

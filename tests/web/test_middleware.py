@@ -183,10 +183,5 @@ def test_the_page_s_files_are_read_once(monkeypatch: pytest.MonkeyPatch) -> None
     state, files = state_of(), read_static()
     get(state, "/")
     monkeypatch.setattr(Path, "read_bytes", lambda self: pytest.fail("a request read a file"))
-    for name, file in files.items():
-        response = get(state, f"/static/{name}")
-        assert (
-            response.content == file.content and response.headers["content-type"] == file.media_type
-        )
-        again = get(state, f"/static/{name}", headers={"if-none-match": response.headers["etag"]})
-        assert again.status_code == 304 and not again.content
+    for name, content in files.items():
+        assert get(state, f"/static/{name}").content == content

@@ -26,20 +26,20 @@ from cenote.search.filters import Filter
 from cenote.search.query import Searcher, SearchRequest, choose_method
 from cenote.train.tournament.load import load_candidates
 from cenote.web import photos as web_photos
+from cenote.web.about import ContentsRequest
 from cenote.web.index import SAFE_INTEGER
-from cenote.web.models import FeatureKey, ServedModels
-from cenote.web.photos import Photo, PhotoRequired, encode_photo
-from cenote.web.service import Service, WorkerRequest, example_photos
-from cenote.web.sources import Sources, find_sources
-from cenote.web.views.about import ContentsRequest
-from cenote.web.views.look import LookRequest, LookResponse
-from cenote.web.views.photos import file_digest
-from cenote.web.views.search import (
+from cenote.web.look import LookRequest, LookResponse
+from cenote.web.models import ServedModels
+from cenote.web.photos import encode_photo, file_digest
+from cenote.web.schemas import Photo, WorkerRequest
+from cenote.web.search import (
     EntryPhotoRequest,
     ImageSearchRequest,
     PictureRequest,
     SearchResponse,
 )
+from cenote.web.service import Service, example_photos
+from cenote.web.sources import Sources, find_sources
 
 # Of scores, weights and probabilities of the demo's small networks in float32: batches of another
 # size are summed in another order, and the scores of an almost constant map are its differences,
@@ -61,15 +61,14 @@ def search(**options: Any) -> ImageSearchRequest:
     return ImageSearchRequest(**{names.get(name, name): value for name, value in options.items()})
 
 
-def answer(service: Service, request: WorkerRequest, content: bytes | None = None) -> Any:
-    (reply,) = service.answer({request: content})
-    return reply
+def answer(service: Service, request: WorkerRequest, content: bytes = b"") -> Any:
+    return service.answer(request, content)
 
 
-def error(service: Service, request: WorkerRequest, content: bytes | None = None) -> HTTPException:
-    reply = answer(service, request, content)
-    assert isinstance(reply, HTTPException), reply
-    return reply
+def error(service: Service, request: WorkerRequest, content: bytes = b"") -> HTTPException:
+    with pytest.raises(HTTPException) as raised:
+        service.answer(request, content)
+    return raised.value
 
 
 @pytest.fixture(scope="module")
@@ -171,8 +170,10 @@ def test_boxes_are_those_of_localize(
     same_cells = distance_to_cut(maps, int(255 * threshold.value)) > 255 * TOLERANCE
     names = class_names(model)
     assert names is not None and (default or same_cells)
-    batch = {look(content, map=kind, threshold=value): content for content in photos.values()}
-    replies = service.answer(batch)
+    replies = [
+        answer(service, look(content, map=kind, threshold=value), content)
+        for content in photos.values()
+    ]
     for expected, reply in zip(
         predict_boxes(predictor, dataset, threshold.value), replies, strict=True
     ):
@@ -215,47 +216,18 @@ def test_weights_are_on_the_grid_of_the_model(
     assert torch.allclose(weights, expected / expected.sum(), atol=1e-5)
 
 
-@pytest.fixture
-def looks(
-    service: Service, photos: dict[str, bytes], dataset: Dataset
-) -> dict[WorkerRequest, bytes | None]:
-    """Every photograph with every kind of map of every model."""
-    return {
-        look(content, model, map=kind, threshold=threshold): content
-        for (model, kind), threshold in clear_thresholds(service, dataset).items()
-        for content in photos.values()
-    }
-
-
-def test_answers_do_not_depend_on_the_batch(
-    service: Service, looks: dict[WorkerRequest, bytes | None]
-) -> None:
-    service.models.features.clear()
-    replies = service.answer(looks)
-    for cached in service.models.features.values():  # a view would keep the batch in memory
-        for tensor in (cached.images, cached.features.tokens):
-            assert tensor.untyped_storage().nbytes() == tensor.nbytes
-    service.models.features.clear()
-    for (request, content), reply in zip(looks.items(), replies, strict=True):
-        assert_same_look(reply, answer(service, request, content))
-
-
 def test_cached_features_answer_as_the_file_does(
-    service: Service, photos: dict[str, bytes], looks: dict[WorkerRequest, bytes | None]
+    service: Service, photos: dict[str, bytes], dataset: Dataset
 ) -> None:
-    """Without them, the file is required."""
+    """Every photograph with every kind of map of every model."""
     features = service.models.features
-    features.clear()
-    replies = service.answer(dict.fromkeys(looks))
-    assert all(isinstance(reply, PhotoRequired) for reply in replies) and not features
-    for request, content in looks.items():
-        features.clear()
-        reply = answer(service, request, content)
-        assert_same_look(answer(service, request), reply)
-    for i in range(int(features.maxsize) + 1):  # others make it the least recently used
-        model, size, _ = next(iter(features))
-        features[FeatureKey(model, size, f"{i:032}")] = next(iter(features.values()))
-    assert isinstance(answer(service, look(photos["wide"])), PhotoRequired)
+    for (model, kind), threshold in clear_thresholds(service, dataset).items():
+        for content in photos.values():
+            features.clear()
+            request = look(content, model, map=kind, threshold=threshold)
+            reply = answer(service, request, content)
+            assert len(features) == 1
+            assert_same_look(answer(service, request), reply)
 
 
 def test_contenders_share_a_backbone_and_are_what_the_tournament_saved(
@@ -286,12 +258,10 @@ def test_wrong_look_requests(service: Service, photos: dict[str, bytes]) -> None
         look(content, "nobody"),
         look(content, "run", map="cls"),
         look(content, "gap", map="pool"),
-        look(content, "run"),
     ]
-    *errors, fine = service.answer(dict.fromkeys(requests, content))
+    errors = [error(service, request, content) for request in requests]
     assert [error.status_code for error in errors] == [404, 400, 400]
     assert "'nobody'" in errors[0].detail and "cls" in errors[1].detail
-    assert isinstance(fine, bytes), "an error does not affect the others of its batch"
 
 
 QUESTIONS: list[dict[str, Any]] = [
@@ -377,18 +347,15 @@ def test_proxies_of_freedom_have_names(
 def test_a_photograph_that_is_in_the_index_is_found_by_its_digest(
     service: Service, photos: dict[str, bytes]
 ) -> None:
-    def results(request: ImageSearchRequest, content: bytes | None = None) -> Any:
+    def results(request: ImageSearchRequest, content: bytes = b"") -> Any:
         return json.loads(answer(service, request, content))["results"]
 
     (entry,) = service.index.store.entries(torch.tensor([7]))
     by_digest, by_row = search(photo=entry.digest, top=9), search(entry=7, top=9)
     assert results(by_digest, b"not read") == results(by_digest) == results(by_row)
     assert 7 not in [result["entry"] for result in results(by_row)]
-    unknown = answer(service, search(photo="f" * 32))
-    assert isinstance(unknown, PhotoRequired), "the index does not contain it"
-    new = search(photo="e" * 32)
-    first = results(new, photos["small"])
-    assert results(new) == first, "the file is cached"
+    assert error(service, search(photo="f" * 32), b"not an image").status_code == 400
+    assert results(search(photo="f" * 32), photos["small"])
 
 
 def test_wrong_search_requests(service: Service) -> None:
@@ -454,8 +421,10 @@ def test_no_path_of_a_model_is_sent(
     (run / "localization.json").write_text(text)
     service = Service(Sources(models=[run]))
     for kind in ("pool", "cam"):
-        reply = answer(service, look(photos["wide"], map=kind), photos["wide"])
-        message = reply.detail if isinstance(reply, HTTPException) else reply.decode()
+        try:
+            message = answer(service, look(photos["wide"], map=kind), photos["wide"]).decode()
+        except HTTPException as failure:
+            message = failure.detail
         assert str(tmp_path) not in message
         assert "localization.json" in message or re.search(r"\bcats\b.*\bval\b", message)
 
@@ -512,7 +481,7 @@ def test_contents_and_examples(service: Service, demo: Path) -> None:
 
 
 def test_examples_without_any_data() -> None:
-    photos = example_photos(Sources(), None)
+    photos = example_photos(None, None)
     assert len(photos) == 2 and all(photo.width == 256 for photo in photos.values())
 
 
@@ -520,8 +489,8 @@ def test_examples_are_the_files(service: Service, demo: Path) -> None:
     """Of a data set and of an index; a file that is too large for the worker is made smaller."""
     contents = [path.read_bytes() for path in (demo / "world").rglob("*.png")]
     files = {digest_of(content).hex(): content for content in contents}
-    for sources in (Sources(datasets=[demo / "world"]), Sources()):
-        for digest, photo in example_photos(sources, service.index).items():
+    for world in (demo / "world", None):
+        for digest, photo in example_photos(world, service.index).items():
             assert photo.content == files[digest] and photo.shown[:2] == b"\xff\xd8"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(web_photos, "MAX_FILE_BYTES", 10)
