@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Any
 
 from .. import __version__
 from ..allocator import keep_memory
 from ..extras import MissingExtra
 from ..options import suggest
-from ._arguments import ARGUMENTS
-from ._logging import show_messages
+from ._arguments import ARGUMENTS, show_messages
 
-# Each command is the function `run` of the module of its name in this package, parsed by tyro.
+# Each command is the function `run` of the module of its name in this package, or a function of
+# `listings`, parsed by tyro.
 COMMANDS = {
     "demo": "Try everything in a few minutes without a download, then read the report.",
     "landscape": "Print the landscape of pooling methods, one row of Algorithm 1 each.",
@@ -44,6 +43,7 @@ COMMANDS = {
     "export": "Export a model as ONNX or as a torch.export program.",
     "bench": "Measure time and memory of pools and models, against GAP and other libraries.",
 }
+LISTINGS = ("landscape", "losses", "models", "pools", "recipes")
 HELP = """\
 usage: cenote <command> [options]
 
@@ -86,7 +86,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def dispatch(command: str, arguments: list[str]) -> int:
     """Print the help or the version, or run the command."""
     if command in ("-h", "--help"):
-        print(help_text())
+        lines = [f"  {name:15}  {summary}" for name, summary in COMMANDS.items()]
+        print(HELP.format(commands="\n".join(lines)))
         return 0
     if command == "--version":
         print(f"cenote {__version__}")
@@ -97,20 +98,15 @@ def dispatch(command: str, arguments: list[str]) -> int:
         return 2
     import tyro  # only now: the help must not wait for it
 
-    tyro.cli(command_module(command).run, prog=f"cenote {command}", args=arguments)
+    tyro.cli(command_function(command), prog=f"cenote {command}", args=arguments)
     return 0
 
 
-def command_module(command: str) -> Any:
-    """Import the module of a command."""
-    return import_module(f"{__name__}.{command.replace('-', '_')}")
-
-
-def help_text() -> str:
-    """Return the list of commands."""
-    width = max(map(len, COMMANDS))
-    lines = [f"  {name.ljust(width)}  {summary}" for name, summary in COMMANDS.items()]
-    return HELP.format(commands="\n".join(lines))
+def command_function(command: str) -> Callable[..., None]:
+    """Import a command."""
+    if command in LISTINGS:
+        return getattr(import_module(f"{__name__}.listings"), command)
+    return import_module(f"{__name__}.{command.replace('-', '_')}").run
 
 
 def report_error(command: str, error: Exception) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shlex
 import sys
@@ -44,18 +45,18 @@ def check_output_folder(folder: Path | None) -> None:
         raise ValueError(f"-o {folder}: {existing} is not writable")
 
 
-def print_message(message: str) -> None:
-    """Print a line on stderr above a running progress bar."""
-    from tqdm import tqdm
-
-    tqdm.write(message, file=sys.stderr)
-
-
 def pluralize(number: int, noun: str, plural: str = "") -> str:
     """Return '1 box' or '2 boxes'."""
     if number != 1:
         noun = plural or f"{noun}s"
     return f"{number} {noun}"
+
+
+def print_message(message: str) -> None:
+    """Print a line on stderr above a running progress bar."""
+    from tqdm import tqdm
+
+    tqdm.write(message, file=sys.stderr)
 
 
 @contextmanager
@@ -66,3 +67,18 @@ def report_interrupt() -> Iterator[None]:
     except KeyboardInterrupt:
         print_message("interrupted; the same command resumes")
         raise
+
+
+class MessageHandler(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        print_message(self.format(record))
+
+
+def show_messages() -> None:
+    """Print the library's log messages; under torchrun only those of the first process."""
+    logger = logging.getLogger("cenote")
+    logger.setLevel(logging.INFO)
+    if not any(isinstance(handler, MessageHandler) for handler in logger.handlers):
+        handler = MessageHandler()
+        handler.addFilter(lambda _: os.environ.get("RANK", "0") == "0")
+        logger.addHandler(handler)

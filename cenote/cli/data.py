@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as to_json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import tyro
 
@@ -55,16 +55,18 @@ def run(
 
     dataset = open_dataset(data, split)
     report = inspect_dataset(dataset, all, workers)
-    if json:
-        print(to_json.dumps(report.as_json(), indent=2, ensure_ascii=False))
-    else:
-        print(report_text(report))
+    as_json = to_json.dumps(report.as_json(), indent=2, ensure_ascii=False)
+    print(as_json if json else report_text(report))
     for path in (sheet, out and out / "sheet.jpg"):
         if path and report.readable:
-            _draw(dataset, report, path, quiet=json)
+            from cenote.report.contents import write_contents
+
+            write_contents(dataset, path, report.good.tolist())
+            if not json:
+                print(f"\ncontact sheet: {path}")
     if out:
         with write_atomically(out / "report.json") as temporary:
-            temporary.write_text(to_json.dumps(report.as_json(), indent=2) + "\n", encoding="utf-8")
+            temporary.write_text(as_json + "\n", encoding="utf-8")
     if not report.readable:
         print("cenote data: no image can be read", file=sys.stderr)
         raise SystemExit(1)
@@ -79,11 +81,3 @@ def _list_benchmarks(json: bool) -> None:
     fields = ("name", "title", "tree", "source")
     rows = [{key: getattr(benchmark, key) for key in fields} for benchmark in benchmarks().values()]
     print(to_json.dumps(rows, indent=2, ensure_ascii=False))
-
-
-def _draw(dataset: Any, report: Any, path: Path, quiet: bool) -> None:
-    from cenote.report.contents import write_contents
-
-    write_contents(dataset, path, report.good)
-    if not quiet:
-        print(f"\ncontact sheet: {path}")

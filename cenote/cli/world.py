@@ -68,21 +68,13 @@ def run(
     from ..data.synthetic import World, write_world
     from ..report.contents import write_contents
 
-    settings: dict[str, Any] = {
-        "images": images,
-        "size": size,
-        "seed": seed,
-        "bias": bias,
-        "test_bias": test_bias,
-        "distractors": distractors,
-        "occlusion": occlusion,
-        "classes": classes or None,
-        "scenes": scenes or None,
-        "domains": domain or None,
-    }
+    numbers = {"images": images, "size": size, "seed": seed, "distractors": distractors}
+    shares = {"bias": bias, "test_bias": test_bias, "occlusion": occlusion}
+    names = {"classes": classes, "scenes": scenes, "domains": domain}
+    settings: dict[str, Any] = {**numbers, **shares, **names}
+    changes = {name: value for name, value in settings.items() if value not in (None, ())}
     if labels != "preset":
-        settings |= {"fine": labels != "classes", "unseen": labels == "unseen"}
-    changes = {name: value for name, value in settings.items() if value is not None}
+        changes |= {"fine": labels != "classes", "unseen": labels == "unseen"}
     world = World.preset(preset, **changes)
     write_world(world, out, jobs)
     write_contents(open_dataset(out), out / "sheet.png")

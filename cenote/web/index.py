@@ -51,7 +51,9 @@ class ServedIndex:
             images=len(self.store),
             model=os.path.basename(self.store.description.model),
             methods=[
-                MethodInfo(name=name, about=DESCRIPTIONS[name], image=method.image, text=method.text)
+                MethodInfo(
+                    name=name, about=DESCRIPTIONS[name], image=method.image, text=method.text
+                )
                 for name, method in METHODS.items()
                 if not method.pseudo_words
             ],

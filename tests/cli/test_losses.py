@@ -5,12 +5,12 @@ import json
 import pytest
 import tyro
 
-from cenote.cli.losses import run
+from cenote.cli.listings import losses
 from cenote.losses import list_metric_losses
 
 
 def printed(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
-    tyro.cli(run, args=list(argv))
+    tyro.cli(losses, args=list(argv))
     return capsys.readouterr().out
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import tyro
 
-from cenote.cli import COMMANDS, command_module, main
+from cenote.cli import COMMANDS, command_function, main
 from cenote.cli._training import config_of
 from tests.docs.reading import ROOT
 from tests.docs.shrinking import TRAIN, shrunk
@@ -106,7 +106,7 @@ def parse_ours(words: list[str]) -> None:
     assert command in COMMANDS, f"no command '{command}'"
     if rest == ["-h"]:
         return
-    target = command_module(command).run
+    target = command_function(command)
     given: dict[str, Any] = {}
 
     @functools.wraps(target)

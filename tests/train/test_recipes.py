@@ -346,7 +346,7 @@ def test_the_full_size_models_can_be_created() -> None:
 
 
 def test_pages_are_complete(capsys: pytest.CaptureFixture[str]) -> None:
-    from cenote.cli import recipes as command
+    from cenote.cli.listings import recipes
 
     plain, markdown = recipe_table(), recipe_table("markdown")
     assert all(name in plain and f"`{name}`" in markdown for name in NAMES)
@@ -356,9 +356,9 @@ def test_pages_are_complete(capsys: pytest.CaptureFixture[str]) -> None:
         opening, about, body = text.partition(recipe.about)
         assert opening.strip() == name and about
         assert yaml.safe_load(body)["train"]["lr"] == recipe.config.train.lr
-    command.run(NAMES[0], style="json")
+    recipes(NAMES[0], style="json")
     assert json.loads(capsys.readouterr().out)["name"] == NAMES[0]
-    command.run()
+    recipes()
     assert NAMES[-1] in capsys.readouterr().out
 
 
