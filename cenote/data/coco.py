@@ -53,14 +53,14 @@ def read_coco_files(files: Sequence[CocoFile], name: str) -> Dataset:
     root = Path(os.path.commonpath([source.images for source in sources]))
     names = {number: name for source in sources for number, name in source.categories.items()}
     classes = list(dict.fromkeys(names[number] for number in sorted(names)))
-    reader = _CocoReader(root)
-    dataset = pack(reader.records(sources), root, name, classes)
+    segmentations, sizes = StringsBuilder(), array("q")
+    dataset = pack(_records(sources, root, segmentations, sizes), root, name, classes)
     problems = dataset.problems or ["none listed"]
     check(len(dataset), f"{files[0].path} contains no image: {problems[0]}")
-    segmentations = reader.segmentations.build(len(dataset))
-    if segmentations.present.any():
-        sizes = np.array(reader.sizes).reshape(-1, 2)
-        dataset.pixels = _CocoPixels(root, dataset.table.image, segmentations, sizes)
+    if segmentations.rows:
+        column = segmentations.build(len(dataset))
+        size_array = np.array(sizes).reshape(-1, 2)
+        dataset.pixels = _CocoPixels(root, dataset.table.image, column, size_array)
     return dataset
 
 
@@ -95,44 +95,39 @@ class _Annotations:
             yield by_id.get(number) or Problem(f"{self.path}: no image has the id {number}")
 
 
-class _CocoReader:
-    """Makes the records; collects segmentations (as JSON) and sizes on the way."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self.segmentations, self.sizes = StringsBuilder(), array("q")
-
-    def records(self, sources: Sequence[_Annotations]) -> Iterator[Record | Problem]:
-        for source in sources:
-            prefix = os.path.relpath(source.images, self.root)
-            for image in source.selected():
-                if isinstance(image, Problem):
-                    yield image
-                elif name := _file_name(image):
-                    path = name if prefix == "." else f"{prefix}/{name}"
-                    yield from self._record(source, image, path)
-                else:
-                    yield Problem(f"{source.path}: image {image['id']} has no file_name")
-
-    def _record(self, source: _Annotations, image: Object, path: str) -> Iterator[Record | Problem]:
-        boxes, captions, segmentations = [], [], []
-        for annotation in source.by_image.get(image["id"], ()):
-            try:
-                if "caption" in annotation:
-                    captions.append(" ".join(str(annotation["caption"]).split()))
-                    continue
-                boxes.append(_box(annotation, source.categories))
-                parts = _segmentation(annotation.get("segmentation") or [])
-                segmentations += [(part, boxes[-1].crowd) for part in parts]
-            except (ValueError, TypeError, LookupError) as error:
-                reason = f"{error} is missing" if isinstance(error, KeyError) else error
-                number = annotation.get("id")
-                yield Problem(f"{source.path}: annotation {number} of {path}: {reason}")
-        if segmentations:
-            self.segmentations.put(len(self.sizes) // 2, json.dumps(segmentations))
-        self.sizes.extend(int(image.get(side) or 0) for side in ("height", "width"))
-        caption = "\n".join(captions) or None
-        yield Record(path, split=source.split, boxes=tuple(boxes), caption=caption)
+def _records(
+    sources: Sequence[_Annotations], root: Path, segmentations: StringsBuilder, sizes: array[int]
+) -> Iterator[Record | Problem]:
+    """Yield the records; collect segmentations (as JSON) and sizes on the way."""
+    for source in sources:
+        prefix = os.path.relpath(source.images, root)
+        for image in source.selected():
+            if isinstance(image, Problem):
+                yield image
+                continue
+            name = _file_name(image)
+            if not name:
+                yield Problem(f"{source.path}: image {image['id']} has no file_name")
+                continue
+            path = name if prefix == "." else f"{prefix}/{name}"
+            boxes, captions, outlines = [], [], []
+            for annotation in source.by_image.get(image["id"], ()):
+                try:
+                    if "caption" in annotation:
+                        captions.append(" ".join(str(annotation["caption"]).split()))
+                        continue
+                    boxes.append(_box(annotation, source.categories))
+                    parts = _segmentation(annotation.get("segmentation") or [])
+                    outlines += [(part, boxes[-1].crowd) for part in parts]
+                except (ValueError, TypeError, LookupError) as error:
+                    reason = f"{error} is missing" if isinstance(error, KeyError) else error
+                    number = annotation.get("id")
+                    yield Problem(f"{source.path}: annotation {number} of {path}: {reason}")
+            if outlines:
+                segmentations.put(len(sizes) // 2, json.dumps(outlines))
+            sizes.extend(int(image.get(side) or 0) for side in ("height", "width"))
+            caption = "\n".join(captions) or None
+            yield Record(path, split=source.split, boxes=tuple(boxes), caption=caption)
 
 
 class _CocoPixels(NamedTuple):

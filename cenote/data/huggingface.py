@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,7 @@ from .checks import LayoutError
 from .dataset import Dataset, pack
 from .images import BadImage, decode_mask, open_raw, read_image
 from .record import Box, Problem, Record
+from .table import Strings
 
 # Names of columns in use, the preferred name first.
 LABELS = ("label", "labels", "fine_label", "class", "category", "target")
@@ -39,7 +39,11 @@ def read_huggingface(name: str) -> Dataset:
     tables = _load(library, name)
     columns = _Columns(library, name, next(iter(tables.values())).features)
     dataset = pack(columns.records(tables), Path(name), name, columns.classes())
-    dataset.pixels = _HuggingFacePixels(library, name, tables, columns)
+    keys = [key for key in (columns.image, columns.mask) if key]
+    table = library.concatenate_datasets([part.select_columns(keys) for part in tables.values()])
+    for key in keys:
+        table = table.cast_column(key, library.Image(decode=False))
+    dataset.pixels = _HuggingFacePixels(name, dataset.table.image, table, columns)
     return dataset
 
 
@@ -92,40 +96,42 @@ class _Columns:
 
     def classes(self) -> list[str] | None:
         """Return the classes that the data set declares, None if it declares none."""
-        declared = []
-        if self.label:
-            declared.append(_class_names(self.features[self.label]))
+        declared = [self._names(self.label)] if self.label else []
         if self.objects:
             declared.append(self.box_classes)
         if not declared or not all(declared):
             return None
         return list(dict.fromkeys(name for names in declared for name in names or ()))
 
+    def _names(self, key: str) -> list[str] | None:
+        return _class_names(self.features[key])
+
     def records(self, tables: Mapping[str, Any]) -> Iterator[Record | Problem]:
         keys = [key for key in (self.label, self.caption, self.objects, *self.attributes) if key]
         for split, table in tables.items():
             rows = table.select_columns(keys) if keys else ({} for _ in range(len(table)))
             for number, row in enumerate(rows):
-                boxes = []
-                for box in self._boxes(row):
-                    if isinstance(box, Box):
-                        boxes.append(box)
-                    else:
+                boxes = list(self._boxes(row))
+                for box in boxes:
+                    if isinstance(box, str):
                         yield Problem(f"hf:{self.name}, {split}, row {number}: {box}")
-                words = {key: self._word(key, row) for key in self.attributes}
+                words = {
+                    key: _category(row[key], self._names(key))
+                    for key in (self.label, *self.attributes)
+                    if key
+                }
+                label = words.pop(self.label or "", None)
+                caption = row.get(self.caption)
+                if isinstance(caption, list):
+                    caption = "\n".join(map(str, caption))
                 yield Record(
                     f"{split}/{number}",
-                    self._word(self.label, row),
-                    {"validation": "val"}.get(split, split),
-                    tuple(boxes),
+                    label,
+                    split,
+                    tuple(box for box in boxes if isinstance(box, Box)),
                     attributes={key: word for key, word in words.items() if word is not None},
-                    caption=_caption(row.get(self.caption)),
+                    caption=caption or None,
                 )
-
-    def _word(self, key: str | None, row: Mapping[str, Any]) -> str | None:
-        if key is None:
-            return None
-        return _category(row.get(key), _class_names(self.features[key]))
 
     def _boxes(self, row: Mapping[str, Any]) -> Iterator[Box | str]:
         """Yield boxes, or a message in place of a box."""
@@ -151,20 +157,9 @@ class _Columns:
 class _HuggingFacePixels:
     """Images and masks as the tables store them: encoded bytes or paths, decoded here."""
 
-    def __init__(
-        self, library: Any, name: str, tables: Mapping[str, Any], columns: _Columns
-    ) -> None:
-        self.name, self.image_key, self.mask_key = name, columns.image, columns.mask
-        keys = [key for key in (columns.image, columns.mask) if key]
-        self.splits = list(tables)
-        self.tables: list[Any] = []
-        self.ends: list[int] = []
-        for table in tables.values():
-            encoded = table.select_columns(keys)
-            for key in keys:
-                encoded = encoded.cast_column(key, library.Image(decode=False))
-            self.tables.append(encoded)
-            self.ends.append(sum(map(len, self.tables)))
+    def __init__(self, name: str, rows: Strings, table: Any, columns: _Columns) -> None:
+        self.name, self.rows, self.table = name, rows, table
+        self.image_key, self.mask_key = columns.image, columns.mask
 
     def image(self, row: int) -> Image.Image:
         with self._stored(row, self.image_key) as (path, content):
@@ -179,13 +174,12 @@ class _HuggingFacePixels:
     @contextmanager
     def _stored(self, row: int, key: str) -> Iterator[tuple[Path, bytes | None]]:
         """Yield path and bytes of a cell; a BadImage inside names the row."""
-        number = bisect_right(self.ends, row)
-        index = row - self.ends[number] + len(self.tables[number])
-        stored = self.tables[number][index][key] or {}
+        stored = self.table[row][key] or {}
         try:
             yield Path(stored.get("path") or "image"), stored.get("bytes")
         except BadImage as error:
-            place = f"hf:{self.name}, {self.splits[number]}, row {index}, {key}"
+            split, _, number = (self.rows[row] or "").rpartition("/")
+            place = f"hf:{self.name}, {split}, row {number}, {key}"
             raise BadImage(place, error.reason if stored else "there is none") from error
 
 
@@ -220,10 +214,3 @@ def _category(value: Any, names: list[str] | None) -> str | None:
     if value is None or (names and not 0 <= value < len(names)):
         return None  # -1: a test set hides its classes
     return names[value] if names else str(value)
-
-
-def _caption(value: Any) -> str | None:
-    """Return the caption; several are separated by newlines."""
-    if isinstance(value, list):
-        value = "\n".join(str(text) for text in value)
-    return value or None

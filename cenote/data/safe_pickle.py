@@ -65,8 +65,8 @@ class _Unpickler(pickle._Unpickler):
         else:
             check(type(value) is np.ndarray, "it sets attributes")
             version, shape, dtype, fortran_order, contents = state
-            state = (version, shape, _plain_dtype(dtype), fortran_order, _as_bytes(contents))
-            value.__setstate__(state)
+            check(isinstance(dtype, np.dtype), "it contains an array of an unknown kind")
+            value.__setstate__((version, shape, dtype, fortran_order, _as_bytes(contents)))
 
     dispatch[pickle.REDUCE[0]] = load_reduce
     dispatch[pickle.BUILD[0]] = load_build
@@ -77,11 +77,6 @@ def _dtype(code: str, *_: Any) -> np.dtype[Any]:
     return np.dtype(code, copy=True)  # a copy: BUILD changes its byte order
 
 
-def _plain_dtype(dtype: Any) -> np.dtype[Any]:
-    check(isinstance(dtype, np.dtype), "it contains an array of an unknown kind")
-    return dtype  # type: ignore[no-any-return]
-
-
 def _as_bytes(contents: Any) -> bytes:
     """Encode strings: Python 2's were bytes."""
     encoded = contents.encode("latin1") if isinstance(contents, str) else contents
@@ -89,18 +84,9 @@ def _as_bytes(contents: Any) -> bytes:
     return bytes(encoded)
 
 
-def _empty_array(*_: Any) -> npt.NDArray[Any]:
-    return np.empty(0, np.uint8)
-
-
-def _scalar(dtype: Any, contents: Any) -> Any:
-    (value,) = np.frombuffer(_as_bytes(contents), _plain_dtype(dtype))
-    return value
-
-
-def _from_buffer(contents: Any, dtype: Any, shape: Any, order: Any, *_: Any) -> npt.NDArray[Any]:
-    flat = np.frombuffer(_as_bytes(contents), _plain_dtype(dtype))
-    return flat.reshape(shape, order=order).copy()
+def _array(contents: Any, dtype: Any, shape: Any, order: Any = "C", *_: Any) -> npt.NDArray[Any]:
+    check(isinstance(dtype, np.dtype), "it contains an array of an unknown kind")
+    return np.frombuffer(_as_bytes(contents), dtype).reshape(shape, order=order).copy()
 
 
 def _encode(text: str, encoding: str) -> bytes:
@@ -109,19 +95,15 @@ def _encode(text: str, encoding: str) -> bytes:
     return text.encode("latin1")
 
 
-def _empty_bytes() -> bytes:  # with an argument n, `bytes` would allocate n of them
-    return b""
-
-
 FUNCTIONS: dict[str, Any] = {
     "numpy.dtype": _dtype,
     "numpy.ndarray": None,  # only an argument of _reconstruct
-    "numpy._core.multiarray._reconstruct": _empty_array,
-    "numpy._core.multiarray.scalar": _scalar,
-    "numpy._core.numeric._frombuffer": _from_buffer,
+    "numpy._core.multiarray._reconstruct": lambda *_: np.empty(0, np.uint8),
+    "numpy._core.multiarray.scalar": lambda dtype, contents: _array(contents, dtype, (1,))[0],
+    "numpy._core.numeric._frombuffer": _array,
     "_codecs.encode": _encode,
     "collections.OrderedDict": dict,
-    "builtins.bytes": _empty_bytes,
+    "builtins.bytes": lambda: b"",  # bytes(n) would allocate n of them
     "builtins.set": set,
     "builtins.frozenset": frozenset,
     "builtins.complex": complex,

@@ -143,19 +143,13 @@ def _span(a: Point, b: Point, c: Point, d: Point) -> Points:
     points = []
     for k in range(CURVE_STEPS):
         t = k / CURVE_STEPS
-        weights = (
-            -t + 2 * t * t - t * t * t,
-            2 - 5 * t * t + 3 * t * t * t,
-            t + 4 * t * t - 3 * t * t * t,
-            t * t * t - t * t,
+        w0, w1 = -t + 2 * t * t - t * t * t, 2 - 5 * t * t + 3 * t * t * t
+        w2, w3 = t + 4 * t * t - 3 * t * t * t, t * t * t - t * t
+        x, y = (
+            (w0 * p + w1 * q + w2 * r + w3 * s) / 2 for p, q, r, s in zip(a, b, c, d, strict=True)
         )
-        x, y = (_weighted(weights, *values) for values in zip(a, b, c, d, strict=True))
         points.append((x, y))
     return tuple(points)
-
-
-def _weighted(w: tuple[float, ...], p: float, q: float, r: float, s: float) -> float:
-    return (w[0] * p + w[1] * q + w[2] * r + w[3] * s) / 2
 
 
 def _stroke(path: Points, half: float) -> Points:
