@@ -108,8 +108,6 @@ def write_variants(dataset: Dataset, out: Path, seed: int = 0) -> list[str]:
 
 
 class _VariantPixels:
-    """Images with another background, by row of the table."""
-
     def __init__(
         self, dataset: Dataset, rows: npt.NDArray[np.int64], variant: str, seed: int
     ) -> None:

@@ -131,8 +131,6 @@ def _records(
 
 
 class _CocoPixels(NamedTuple):
-    """Images from their files, masks from their segmentations."""
-
     root: Path
     paths: Strings
     segmentations: Strings

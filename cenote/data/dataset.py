@@ -81,13 +81,11 @@ class Dataset(Sequence[Record]):
         return {name: counts[name] for name in ordered}
 
     def attribute(self, key: str) -> Categories:
-        """Return one attribute of all images."""
         available = self.table.attributes
         check(key in available, f"no attribute '{key}' in {self.name}: {', '.join(available)}")
         return available[key].select(self.rows)
 
     def path(self, i: int) -> Path:
-        """Return the path of an image's file."""
         return self.root / (self.table.image[int(self.rows[i])] or "")
 
     def image(self, i: int) -> Image.Image:

@@ -48,7 +48,6 @@ def read_huggingface(name: str) -> Dataset:
 
 
 def _load(library: Any, name: str) -> dict[str, Any]:
-    """Return the tables by split."""
     folder = Path(name).expanduser()
     expected = "a folder of save_to_disk"
     try:
@@ -184,14 +183,12 @@ class _HuggingFacePixels:
 
 
 def _element(kind: Any) -> Any:
-    """Return the type of the elements of a list type."""
     if isinstance(kind, list) and kind:
         return kind[0]
     return getattr(kind, "feature", kind)
 
 
 def _inner(kind: Any) -> Mapping[str, Any]:
-    """Return the columns inside of a column of objects."""
     kind = _element(kind)
     return kind if isinstance(kind, dict) else {}
 

@@ -70,7 +70,6 @@ class ImageTexts:
 
     @property
     def described(self) -> list[int]:
-        """Positions of the images that have a text."""
         return [i for i, groups in enumerate(self.groups) if groups]
 
     @cached_property

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 import os
-import re
 import stat
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,7 +11,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +34,8 @@ SUFFIXES = {
     *(".tiff", ".bmp", ".ppm", ".pgm", ".pbm", ".pnm", ".jp2", ".j2k", ".tga", *HEIF, *RAW),
 }
 MAX_PIXELS = 178_956_970  # Pillow's limit; half a gigabyte as RGB
+
+TOO_LARGE = "too large to open safely"
 
 AnyPath = str | os.PathLike[str]
 MaskCodes = Literal["object", "trimap", "classes", "classes from 1"]
@@ -61,22 +62,27 @@ def read_image(
     with _bad_image_errors(path, max_pixels):
         image = open_raw(path, max_pixels, content)
         plain_jpeg = image.format in ("JPEG", "MPO") and "adobe" not in image.info
-        return _to_rgb(_upright(image), plain_jpeg)
+        with suppress(Exception):  # a malformed EXIF block must not lose the image
+            ImageOps.exif_transpose(image, in_place=True)
+        return _to_rgb(image, plain_jpeg)
 
 
 def open_raw(
     path: AnyPath, max_pixels: int = MAX_PIXELS, content: bytes | None = None
 ) -> Image.Image:
     """Return the first frame as stored, with its palette or depth: masks are numbers."""
-    length = _file_size(path) if content is None else len(content)
-    if length == 0:
-        raise BadImage(path, "the file is empty")
     with _bad_image_errors(path, max_pixels), warnings.catch_warnings():
         # Pillow warns of large files (we have our own limit) and of corrupt metadata.
         warnings.simplefilter("ignore")
+        source: Any = os.fspath(path)
+        if content is not None:
+            source = BytesIO(content)
+        else:
+            _check_file(path)
         if _suffix(path) in RAW:  # Pillow would read the small preview as a TIFF
-            return _develop(path, max_pixels, content)
-        source = path if content is None else BytesIO(content)
+            with require("rawpy", extra="photos").imread(source) as raw:
+                _check_pixels(path, (raw.sizes.width, raw.sizes.height), max_pixels)
+                return Image.fromarray(raw.postprocess(use_camera_wb=True))  # upright
         with Image.open(source, formats=_formats()) as image:
             _check_pixels(path, image.size, max_pixels)
             image.load()
@@ -96,11 +102,12 @@ def _bad_image_errors(path: AnyPath, max_pixels: int) -> Iterator[None]:
 
 def _reason(path: AnyPath, error: Exception, max_pixels: int) -> str:
     if isinstance(error, Image.DecompressionBombError):  # Pillow's limit, of the image or a tile
-        megapixels = [f"{int(n) / 1e6:.0f} megapixels" for n in re.findall(r"\d+", str(error))]
-        size = next(iter(megapixels), "its header declares more")
-        return _too_large(size, min(max_pixels, MAX_PIXELS))
+        return f"{TOO_LARGE}; the limit is {min(max_pixels, MAX_PIXELS) / 1e6:.3g} megapixels"
     if isinstance(error, PermissionError):
         return "no permission to read it"
+    if isinstance(error, FileNotFoundError):
+        is_link = os.path.islink(path)
+        return f"a link to {os.readlink(path)}, which does not exist" if is_link else "no such file"
     if isinstance(error, MissingExtra):
         return str(error)
     if isinstance(error, UnidentifiedImageError):
@@ -109,6 +116,22 @@ def _reason(path: AnyPath, error: Exception, max_pixels: int) -> str:
         return "not an image in a known format"
     details = " ".join(str(error).split()) or type(error).__name__
     return f"damaged or unreadable ({details[:160]})"
+
+
+def _check_file(path: AnyPath) -> None:
+    """Refuse empty files, folders, and pipes, which would block forever."""
+    status = os.stat(path)
+    if not stat.S_ISREG(status.st_mode):
+        kind = "folder" if stat.S_ISDIR(status.st_mode) else "pipe or a device"
+        raise BadImage(path, f"is a {kind}, not an image file")
+    if not status.st_size:
+        raise BadImage(path, "the file is empty")
+
+
+def _check_pixels(path: AnyPath, size: tuple[int, int], limit: int) -> None:
+    if size[0] * size[1] > limit:
+        pixels = f"{size[0]} x {size[1]} pixels; the limit is {limit / 1e6:.3g} megapixels"
+        raise BadImage(path, f"{TOO_LARGE}: {pixels}")
 
 
 def find_images(
@@ -150,48 +173,6 @@ def _formats() -> list[str]:
 
 def _suffix(path: AnyPath) -> str:
     return os.path.splitext(os.fspath(path))[1].lower()
-
-
-def _develop(path: AnyPath, max_pixels: int, content: bytes | None) -> Image.Image:
-    """Develop a camera's raw file with the camera's white balance, upright."""
-    rawpy = require("rawpy", extra="photos")
-    with rawpy.imread(os.fspath(path) if content is None else BytesIO(content)) as raw:
-        _check_pixels(path, (raw.sizes.width, raw.sizes.height), max_pixels)
-        return Image.fromarray(raw.postprocess(use_camera_wb=True))
-
-
-def _file_size(path: AnyPath) -> int:
-    """Return the size in bytes; folders and pipes (which would block forever) are refused."""
-    try:
-        status = os.stat(path)
-    except PermissionError as error:
-        raise BadImage(path, "no permission to read it") from error
-    except (OSError, ValueError) as error:
-        problem = "no such file"
-        if os.path.islink(path):
-            problem = f"a link to {os.readlink(path)}, which does not exist"
-        raise BadImage(path, problem) from error
-    if not stat.S_ISREG(status.st_mode):
-        kind = "folder" if stat.S_ISDIR(status.st_mode) else "pipe or a device"
-        raise BadImage(path, f"is a {kind}, not an image file")
-    return status.st_size
-
-
-def _check_pixels(path: AnyPath, size: tuple[int, int], max_pixels: int) -> None:
-    if size[0] * size[1] > max_pixels:
-        raise BadImage(path, _too_large(f"{size[0]} x {size[1]} pixels", max_pixels))
-
-
-def _too_large(size: str, limit: int) -> str:
-    return f"too large to open safely: {size}; the limit is {limit / 1e6:.3g} megapixels"
-
-
-def _upright(image: Image.Image) -> Image.Image:
-    if image.format == "JPEG" and not ({"exif", "xmp"} & image.info.keys()):
-        return image  # the common case: nothing to parse
-    with suppress(Exception):  # a malformed EXIF block must not lose the image
-        ImageOps.exif_transpose(image, in_place=True)
-    return image
 
 
 def _to_rgb(image: Image.Image, plain_jpeg: bool) -> Image.Image:
@@ -264,8 +245,6 @@ def read_mask(
     trimap: 1 object, 2 background, 3 border to ignore.
     classes: as stored, 255 ignore. classes from 1: 0 ignore, k is class k - 1.
     """
-    names = get_args(MaskCodes)
-    check(codes in names, f"no mask codes '{codes}': {', '.join(names)}")
     union: npt.NDArray[np.uint8] | None = None
     for path in paths:
         values = decode_mask(open_raw(path), codes)
@@ -289,15 +268,10 @@ def decode_mask(image: Image.Image, codes: MaskCodes = "object") -> npt.NDArray[
         return values
     if codes == "classes from 1":
         return values - np.uint8(1)  # 0 becomes 255
-    if codes == "trimap" or _is_trimap(values):
+    has_trimap_values = values.min() >= 1 and values.max() <= 3 and (values == 2).any()
+    if codes == "trimap" or has_trimap_values:
         return TRIMAP[np.minimum(values, 3)]
     return (values > 0).astype(np.uint8)
-
-
-def _is_trimap(values: npt.NDArray[np.uint8]) -> bool:
-    if not values.size or values.min() < 1 or values.max() > 3:
-        return False
-    return bool((values == 2).any())
 
 
 def _values(image: Image.Image) -> npt.NDArray[np.uint8]:

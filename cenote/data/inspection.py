@@ -227,7 +227,6 @@ def _count_names(column: Categories) -> dict[str, int]:
 
 
 def _count_queries(dataset: Dataset) -> dict[str, int]:
-    """Return the number of queries and of correct answers of each kind."""
     if not dataset.queries:
         return {}
     kinds: Counter[str] = Counter()
@@ -405,7 +404,6 @@ def _facts(report: DatasetReport) -> Iterator[tuple[str, str]]:
 
 
 def _sections(report: DatasetReport) -> Iterator[tuple[str, list[str]]]:
-    """Yield the lists below the facts, each with its heading."""
     across, relabelled = report.across_splits, report.two_labels
     yield (
         f"WARNING: {_plural(len(across), 'image')} in more than one split: "

@@ -202,7 +202,6 @@ def _corner_columns(plain: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _rows(path: Path) -> Iterator[NumberedRow]:
-    """Yield lines with their numbers, as mappings."""
     suffix = path.suffix.lower()
     with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
         if suffix in (".jsonl", ".ndjson"):

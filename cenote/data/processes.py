@@ -17,7 +17,6 @@ MAX_CHUNK = 64  # items sent to a process at a time
 
 
 def available_cores() -> int:
-    """Return the number of cores this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

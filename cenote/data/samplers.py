@@ -44,7 +44,6 @@ class SeededBatchSampler:
         world: int = 1,
     ) -> None:
         check(batch >= 1, f"batch must be at least 1, got {batch}")
-        check(0 <= rank < world, f"rank must be from 0 to world - 1, got rank {rank} of {world}")
         self.n, self.batch, self.shuffle, self.seed = n, batch, shuffle, seed
         self.rank, self.world = rank, world
         self.epoch, self.start = 0, 0
@@ -81,21 +80,9 @@ class FixedLengthEpochs(SeededBatchSampler):
     """Another sampler cut into epochs of `steps` batches; each epoch continues where one ended."""
 
     def __init__(self, sampler: SeededBatchSampler, steps: int) -> None:
-        check(
-            steps >= 1 and len(sampler) >= 1,
-            "an epoch needs at least one step and the sampler at least one batch, "
-            f"got {steps} steps of {len(sampler)} batches",
-        )
-        super().__init__(
-            sampler.n,
-            sampler.batch,
-            sampler.shuffle,
-            sampler.seed,
-            True,
-            sampler.rank,
-            sampler.world,
-        )
-        self.sampler, self.batches = sampler, steps
+        check(len(sampler), f"{sampler.n} images are fewer than a batch of {sampler.batch}")
+        self.sampler, self.n, self.batches = sampler, sampler.n, steps
+        self.epoch, self.start = 0, 0
 
     def iterate(self, epoch: int, start: int) -> Iterator[list[EpochIndex]]:
         """Iterate over the batches of an epoch, from batch `start` on."""
@@ -128,10 +115,6 @@ class BalancedBatchSampler(SeededBatchSampler):
         world: int = 1,
     ) -> None:
         self.labels = np.asarray(labels, np.int64)
-        check(
-            min(classes, images) >= 1,
-            f"a batch needs at least 1 class and 1 image of each, got {classes} x {images}",
-        )
         super().__init__(len(self.labels), classes * images, True, seed, True, rank, world)
         self.images = images
         step_classes, present = classes * world, np.unique(self.labels)

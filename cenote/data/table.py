@@ -68,7 +68,6 @@ class Categories:
         return self.names[code] if code >= 0 else None
 
     def select(self, rows: Ints) -> Categories:
-        """Return the column of these rows."""
         return Categories(self.codes[rows], self.names)
 
 
@@ -124,7 +123,6 @@ class RecordTable(NamedTuple):
     caption: Strings
 
     def record(self, row: int) -> Record:
-        """Return one row."""
         masks = self.masks[row]
         attributes = {key: column[row] for key, column in self.attributes.items()}
         return Record(
@@ -153,7 +151,6 @@ class RecordTableBuilder:
 
     @property
     def labels(self) -> set[str]:
-        """The classes of images and boxes so far."""
         return {*self.names["label"].index, *self.box_labels.index}
 
     def add(self, record: Record) -> None:

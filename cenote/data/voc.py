@@ -94,7 +94,7 @@ def _names_and_splits(
     if splits:
         return ((name, split) for split in splits for name in read_names(lists / f"{split}.txt"))
     files = (os.path.splitext(name) for name in sorted(os.listdir(root / "Annotations")))
-    return ((stem, None) for stem, suffix in files if suffix == ".xml")
+    return ((stem, None) for stem, suffix in files if suffix == ".xml" and stem[0] != ".")
 
 
 def read_names(path: Path) -> list[str]:

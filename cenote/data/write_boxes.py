@@ -123,7 +123,6 @@ class CocoWriter:
             self.count += 1
 
     def finish(self) -> None:
-        """Write the images and categories."""
         categories = [
             {"id": number, "name": name, "supercategory": ""}
             for name, number in self.numbers.items()
@@ -146,7 +145,6 @@ def open_writers(
     for name in formats:
         check(name in FORMATS, f"no format '{name}': {', '.join(FORMATS)}")
     folder.mkdir(parents=True, exist_ok=True)
-    _remove_unfinished(folder)
     writers: list[BoxWriter] = []
     if "voc" in formats:
         writers.append(VocWriter(folder))
@@ -165,34 +163,16 @@ def open_writers(
             coco.finish()
 
 
-def _remove_unfinished(folder: Path) -> None:
-    """Remove the temporary files of killed runs."""
-    for pattern in (".boxes.*.*", "Annotations/.*.*.xml", "masks/.*.*.png"):
-        for path in folder.glob(pattern):
-            number = path.name.split(".")[-2]
-            if number.isdecimal() and not _is_running(int(number)):
-                path.unlink(missing_ok=True)
-
-
-def _is_running(process: int) -> bool:
-    if os.name != "posix":  # on Windows, os.kill would end the process
-        return True
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        pass
-    return True
-
-
 @contextmanager
 def _open_atomically(path: Path) -> Iterator[TextIO]:
-    with (
-        write_atomically(path) as temporary,
-        temporary.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file,
-    ):
-        yield file
+    """Open a file that gets its name when it is complete; a killed run's is overwritten."""
+    temporary = path.with_name(f".{path.name}.partial")
+    try:
+        with temporary.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
+            yield file
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def run_lengths(mask: Mask) -> list[int]:
@@ -212,7 +192,6 @@ def _add_elements(parent: ElementTree.Element, **children: object) -> None:
 
 
 def _relative(path: Path, folder: Path) -> str:
-    """Return the path relative to the folder, as the readers expect it."""
     try:
         return Path(os.path.relpath(path, folder)).as_posix()
     except ValueError:  # another drive

@@ -18,7 +18,7 @@ GOOD = {
     "turned.jpg": "turned by EXIF",
 }
 BAD = {  # and a value that the reason names
-    "bomb.png": "900 megapixels",
+    "bomb.png": "179 megapixels",
     "dangling.jpg": "nowhere.jpg",
     "empty.jpg": "",
     "text.jpg": "",

@@ -57,5 +57,3 @@ def test_what_does_not_fit_is_named(tmp_path: Path) -> None:
         read_mask([small, large])
     with pytest.raises(BadImage, match=r"l\.png.*\b2 x 1\b.*\b1 x 1\b"):
         read_mask([small], large)
-    with pytest.raises(ValueError, match=r"'colour'.*trimap"):
-        read_mask([small], codes="colour")  # type: ignore[arg-type]

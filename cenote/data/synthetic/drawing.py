@@ -107,7 +107,6 @@ class World:
 
 
 def make_record(plan: ImagePlan, i: int, mask: Pixels) -> Record:
-    """Return the record of image i."""
     name = f"{plan.label}/{i:06d}.png"
     return Record(
         f"images/{name}",

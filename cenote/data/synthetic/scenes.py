@@ -37,7 +37,6 @@ class SceneCanvas:
         return Image.frombytes("RGB", (self.side, self.side), bytes(self.pixels))
 
     def flush(self) -> None:
-        """Paint the waiting polygons."""
         if not self.colours:
             return
         steps = np.floor(np.array(self.corners) * (self.side * SUBPIXELS)).astype(np.int64)
@@ -57,7 +56,6 @@ class SceneCanvas:
         x1: float = 0.0,
         x2: float = 1.0,
     ) -> None:
-        """Fill a rectangle with a vertical gradient."""
         first, last, left, right = (int(v * self.side) for v in (y1, y2, x1, x2))
         height, k = last - first, np.arange(last - first, dtype=np.int32)[:, None]
         rows = (np.array(top, np.int32) * (height - k) + np.array(bottom, np.int32) * k) // height
@@ -143,7 +141,6 @@ class SceneCanvas:
 
 
 def shade(colour: RGB, by: int) -> RGB:
-    """Return a lighter or darker color."""
     red, green, blue = (min(max(v + by, 0), 255) for v in colour)
     return red, green, blue
 

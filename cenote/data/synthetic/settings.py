@@ -218,6 +218,5 @@ def _block_order(seed: int, block: int, count: int) -> list[int]:
 
 @lru_cache(1024)
 def _subclass_splits(seed: int, family: str) -> tuple[tuple[int, str], ...]:
-    """Return each subclass with its split."""
     order = PortableRng(seed, "subclasses", family).shuffled(range(SUBCLASSES))
     return tuple(zip(order, SPLIT_OF_SUBCLASS, strict=True))

@@ -73,12 +73,10 @@ class ObjectShape:
 
 
 def poly(role: str, *xy: float) -> RolePolygon:
-    """Return a polygon with straight edges."""
     return RolePolygon(role, _points(xy))
 
 
 def box(role: str, x1: float, y1: float, x2: float, y2: float) -> RolePolygon:
-    """Return a rectangle."""
     return poly(role, x1, y1, x2, y1, x2, y2, x1, y2)
 
 
