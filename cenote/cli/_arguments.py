@@ -82,3 +82,19 @@ def show_messages() -> None:
         handler = MessageHandler()
         handler.addFilter(lambda _: os.environ.get("RANK", "0") == "0")
         logger.addHandler(handler)
+
+
+class Failures:
+    """Photographs that failed: each is printed at once, and the exit code is 1 at the end."""
+
+    def __init__(self, command: str) -> None:
+        self.command, self.count = command, 0
+
+    def __call__(self, message: str) -> None:
+        self.count += 1
+        print_message(f"skipped {message}")
+
+    def exit(self) -> None:
+        if self.count:
+            print_message(f"cenote {self.command}: {self.count} failed, see above")
+            raise SystemExit(1)

@@ -6,28 +6,22 @@ import json as to_json
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
 from ._arguments import (
+    Failures,
     check_output_folder,
     command_line,
     parse_names,
     pluralize,
-    print_message,
     report_interrupt,
 )
 
 if TYPE_CHECKING:
     from cenote.data import Dataset
-    from cenote.predict.discovery import DiscoveryResult
-
-PHOTOS_PER_SHEET = 40
-MIN_PHOTOS = 12  # on the contact sheet, for each of several methods
-FILES = {"coco": "boxes.json", "voc": "Annotations/", "csv": "boxes.csv"}
 
 
 def run(
@@ -84,46 +78,45 @@ def run(
 
     from cenote.data import write_atomically
     from cenote.evaluate.discover import discover
-    from cenote.evaluate.run import save_picture
     from cenote.predict.discovery import METHODS
     from cenote.predict.embedding import Loading
     from cenote.predict.open_model import open_model
+    from cenote.report.box_files import FILES, DiscoveredFiles
     from cenote.report.discovery import discover_command_page
     from cenote.report.html import write_page
+    from cenote.report.sheet import save_picture
 
     started = time.monotonic()
     methods = parse_names(method, [*METHODS, "all"], "method")
     if "all" in methods:
         methods = list(METHODS)
     check_output_folder(out)
-    failed: list[str] = []
-    dataset = _open(images, out, methods, failed)
+    failures = Failures("discover")
+    dataset = _open(images, out, methods, failures)
     if split is not None:
         dataset = dataset.split(split)
     network, _ = open_model(backbone, weights, None, model)
     with (
         report_interrupt(),
         tqdm(total=len(dataset), unit="photo", disable=None, file=sys.stderr) as bar,
-        ExitStack() as files,
+        DiscoveredFiles(dataset, out, format, methods) as files,
     ):
-        writer = _ResultWriter(dataset, out, files, methods, format)
         report = discover(
             network,
             dataset,
             methods,
             hard=not skip_hard,
             loading=Loading(workers=workers, progress=bar.update),
-            on_result=writer.add,
+            on_result=files.write,
             progress_file=out / ".sightings.jsonl",
             size=size,
             source=keys,
             head=head,
             centre=centre or None,
         )
-        writer.finish()
     report.details = {"data": dataset.name, "backbone": network.backbone.name, "size": size}
     for message in report.unreadable:
-        print_message(f"skipped {message}")
+        failures(message)
     written = [*(FILES[kind] for kind in format), "masks/", "found.jpg"]
     for name, draw in report.pictures(dataset):
         picture = draw()
@@ -133,107 +126,25 @@ def run(
     results = report.to_json()
     with write_atomically(out / "results.json") as path:
         path.write_text(to_json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    seconds = time.monotonic() - started
     page = discover_command_page(
-        results, dataset, writer.photos, writer.boxes, command_line(), time.monotonic() - started
+        results, dataset, files.photos, files.boxes, command_line(), seconds
     )
     written += write_page(out, page)
     if json:
         print(to_json.dumps(results, indent=2))
     else:
+        boxes = pluralize(files.boxes, "box", "boxes")
+        photographs = pluralize(files.done, "photograph")
         print(report.table())
-        boxes = pluralize(writer.boxes, "box", "boxes")
-        photographs = pluralize(writer.done, "photograph")
         print(f"{boxes} in {photographs}: {', '.join(written)} in {out}")
-    failed += report.unreadable
-    if failed:
-        print_message(f"cenote discover: {len(failed)} failed, see above")
-        raise SystemExit(1)
+    failures.exit()
 
 
-class _ResultWriter:
-    """Write boxes and masks of every image as they come, and a contact sheet at the end."""
-
-    def __init__(
-        self,
-        dataset: Dataset,
-        out: Path,
-        files: ExitStack,
-        methods: Sequence[str],
-        formats: Sequence[str],
-    ) -> None:
-        from cenote.data.ground_truth import evenly_spaced
-        from cenote.predict.photos import unique_names
-
-        self.dataset, self.out, self.methods = dataset, out, methods
-        self.files, self.formats = files, formats
-        self.writers: dict[str, Any] = {}
-        self.paths = [dataset.path(i) for i in range(len(dataset))]
-        self.names = unique_names(self.paths)
-        shown = max(MIN_PHOTOS, PHOTOS_PER_SHEET // len(methods))
-        self.shown = set(evenly_spaced(range(len(dataset)), shown))
-        self.entries: list[Any] = []  # of the contact sheet
-        self.photos: dict[str, list[Any]] = {name: [] for name in methods}  # of the page
-        self.done = self.boxes = 0
-
-    def add(self, result: DiscoveryResult) -> None:
-        from cenote.data.write_boxes import ImageBoxes
-        from cenote.report.discovery import enlarged
-
-        i, size = result.position, result.size
-        if not self.writers:
-            self._open_writers()
-        for method, objects in result.objects.items():
-            masks = [enlarged(mask, size) for mask in objects.masks]
-            boxes = objects.boxes.round().astype(int).tolist()
-            scores = [1.0] * len(boxes)
-            entry = ImageBoxes(self.paths[i], self.names[i], size, None, boxes, scores, masks)
-            for writer in self.writers[method]:
-                writer.add(entry)
-            self.boxes += len(boxes)
-        if i in self.shown:
-            self._draw(result)
-        self.done += 1
-
-    def _open_writers(self) -> None:
-        """Open the files with the first image: an error before it leaves nothing behind."""
-        from cenote.data.write_boxes import open_writers
-
-        for name in self.methods:
-            folder = self.out / name if len(self.methods) > 1 else self.out
-            writers = open_writers(folder, self.formats, True)
-            self.writers[name] = self.files.enter_context(writers)
-
-    def _draw(self, result: DiscoveryResult) -> None:
-        from cenote.report.blocks import boxed_photo
-        from cenote.report.discovery import draw_discovered
-        from cenote.report.sheet import SheetEntry
-
-        photo, name = self.dataset.image(result.position), self.paths[result.position].name
-        pictures = []
-        for method, objects in result.objects.items():
-            pictures.append(draw_discovered(photo, objects.boxes, objects.masks))
-            self.photos[method].append(boxed_photo(photo, objects.boxes, name))
-        self.entries.append(SheetEntry(pictures, name))
-
-    def finish(self) -> None:
-        from cenote.data import write_atomically
-        from cenote.report.discovery import method_title
-        from cenote.report.sheet import contact_sheet
-
-        if self.entries:
-            heading = " · ".join(method_title(name) for name in self.methods)
-            with write_atomically(self.out / "found.jpg") as path:
-                contact_sheet(self.entries, heading).save(path, quality=92, subsampling=0)
-
-
-def _open(images: Sequence[str], out: Path, methods: Sequence[str], failed: list[str]) -> Dataset:
+def _open(images: Sequence[str], out: Path, methods: Sequence[str], failures: Failures) -> Dataset:
     """Open a data set with boxes, or photographs without the pictures that an earlier run wrote."""
     from cenote.data import LayoutError, open_dataset
     from cenote.data.sources import open_photographs
-
-    def skip(message: str) -> None:
-        failed.append(message)
-        print_message(f"skipped {message}")
 
     if len(images) == 1 and Path(images[0]).is_dir():
         try:
@@ -242,13 +153,9 @@ def _open(images: Sequence[str], out: Path, methods: Sequence[str], failed: list
                 return dataset
         except LayoutError:
             pass
-    masks = [out / "masks", *(out / name / "masks" for name in methods)]
-    dataset = open_photographs(images, masks, skip)
-    pictures = {"found.jpg", *(f"discover_{name}.jpg" for name in methods)}
-    written = {(out / name).resolve() for name in pictures}
-    positions = [i for i in range(len(dataset)) if dataset.path(i).resolve() not in written]
-    if not positions:
-        if failed:
-            raise ValueError("no photographs found")
-        raise ValueError("no photographs: name files, folders or globs")
-    return dataset.select(positions)
+    written = ["masks", "found.jpg", *(f"{name}/masks" for name in methods)]
+    written += [f"discover_{name}.jpg" for name in methods]
+    dataset = open_photographs(images, [out / name for name in written], failures)
+    if not len(dataset):
+        raise ValueError("no photographs found: name files, folders or globs")
+    return dataset

@@ -23,6 +23,7 @@ from ..predict.embedding import Loading
 from ..predict.progress_file import FinishedPasses
 from ..report.blocks import Block
 from ..report.robustness import VARIANT_NAMES, background_blocks, draw_variant_bars, variant_sheet
+from ..report.sheet import first_readable
 from .per_image_correct import (
     CORRECT,
     Classifier,
@@ -32,17 +33,7 @@ from .per_image_correct import (
     known_images,
     readable_in_all,
 )
-from .protocol import (
-    Evaluation,
-    Figure,
-    Picture,
-    Protocol,
-    Report,
-    count_images,
-    first_readable,
-    left_out,
-    register,
-)
+from .protocol import Evaluation, Figure, Picture, Protocol, Report, count_images, left_out
 
 MAPPING_FILE = "in_to_in9.json"
 MAX_MESSAGES = 5  # unreadable files that are named
@@ -96,8 +87,7 @@ class BackgroundReport(Report):
         ]
 
 
-@register("background")
-class Background(Protocol[BackgroundReport]):
+class Background(Protocol[BackgroundReport], name="background"):
     resumable = True
 
     def run(self, evaluation: Evaluation) -> BackgroundReport:

@@ -10,7 +10,7 @@ from torch import Tensor
 from ..data import Dataset
 from ..models import PooledModel
 from ..predict.embedding import Loading, predict_logits
-from .protocol import Evaluation, Figure, Protocol, Report, count_images, left_out, register
+from .protocol import Evaluation, Figure, Protocol, Report, count_images, left_out
 
 
 @dataclass
@@ -37,8 +37,7 @@ class ClassificationReport(Report):
         ]
 
 
-@register("classify")
-class Classify(Protocol[ClassificationReport]):
+class Classify(Protocol[ClassificationReport], name="classify"):
     def run(self, evaluation: Evaluation) -> ClassificationReport:
         with evaluation.loading("classify", len(evaluation.test)) as loading:
             return classify(evaluation.model, evaluation.test, loading)

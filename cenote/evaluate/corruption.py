@@ -22,18 +22,9 @@ from ..predict.progress_file import FinishedPasses
 from ..report import robustness
 from ..report.blocks import Block
 from ..report.robustness import corruption_title
+from ..report.sheet import first_readable
 from .per_image_correct import check_variants, known_images, readable_in_all
-from .protocol import (
-    Evaluation,
-    Figure,
-    Picture,
-    Protocol,
-    Report,
-    count_images,
-    first_readable,
-    left_out,
-    register,
-)
+from .protocol import Evaluation, Figure, Picture, Protocol, Report, count_images, left_out
 
 CLEAN = "clean"
 MAX_MESSAGES = 5  # unreadable files that are named
@@ -87,8 +78,7 @@ class CorruptionReport(Report):
         ]
 
 
-@register("corruption")
-class Corruption(Protocol[CorruptionReport]):
+class Corruption(Protocol[CorruptionReport], name="corruption"):
     resumable = True
 
     def run(self, evaluation: Evaluation) -> CorruptionReport:

@@ -21,7 +21,7 @@ from ..predict.discovery import METHODS, DiscoveredObjects, DiscoveryResult, dis
 from ..predict.embedding import Loading
 from ..report.blocks import Block
 from ..report.discovery import BASELINE, discovery_blocks, discovery_page, method_title
-from .protocol import Evaluation, Figure, Picture, Protocol, Report, count_images, register
+from .protocol import Evaluation, Figure, Picture, Protocol, Report, count_images
 
 DELTA = 0.5  # the IoU from which a box is right
 CASES = 6  # images to show of the best and of the worst
@@ -94,8 +94,7 @@ class DiscoveryReport(Report):
                 yield f"discover_{method}.jpg", draw
 
 
-@register("discover")
-class Discover(Protocol[DiscoveryReport]):
+class Discover(Protocol[DiscoveryReport], name="discover"):
     resumable = True
 
     def run(self, evaluation: Evaluation) -> DiscoveryReport:

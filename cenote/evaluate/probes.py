@@ -13,7 +13,7 @@ from ..data import Dataset
 from ..metrics.neighbours import knn_accuracy
 from ..models import PooledModel
 from ..predict.embedding import Loading, embed_dataset
-from .protocol import Evaluation, Figure, Protocol, Report, register
+from .protocol import Evaluation, Figure, Protocol, Report
 
 KS = (10, 20)  # numbers of neighbours
 # Strongest first: each solution is the start of the next one.
@@ -37,8 +37,7 @@ class KnnReport(Report):
         return [Figure(f"{k} nearest neighbours", v, "%") for k, v in self.accuracy.items()]
 
 
-@register("knn")
-class Knn(Protocol[KnnReport]):
+class Knn(Protocol[KnnReport], name="knn"):
     def run(self, evaluation: Evaluation) -> KnnReport:
         memory = evaluation.training_images("k-NN")
         loading = Loading(evaluation.batch, evaluation.workers)
@@ -74,8 +73,7 @@ class LinearReport(Report):
         return [Figure("linear probe", self.linear, "%")]
 
 
-@register("linear")
-class LinearProbe(Protocol[LinearReport]):
+class LinearProbe(Protocol[LinearReport], name="linear"):
     def run(self, evaluation: Evaluation) -> LinearReport:
         train, val = evaluation.training_images("a linear probe"), evaluation.splits.val
         if val is None:

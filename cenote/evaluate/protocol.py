@@ -1,4 +1,4 @@
-"""Protocols of `cenote evaluate`: one class per protocol, registered under its name.
+"""Protocols of `cenote evaluate`: one class per protocol, with its name.
 
 A protocol runs on an `Evaluation` and returns a `Report`: a dataclass with the content of
 results.json, a table for the terminal and the figures at the top of the page. Its pictures and its
@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from tqdm import tqdm
 
-from ..data import BadImage, Dataset
+from ..data import Dataset
 from ..models import PooledModel
 from ..predict.embedding import Loading
 from ..predict.progress_file import FinishedPasses, files_digest
@@ -127,10 +127,19 @@ class Evaluation:
 Picture = tuple[str, Callable[[], Any]]  # file name, function that draws a figure or an image
 
 
+PROTOCOLS: dict[str, type[Protocol[Any]]] = {}
+
+
 class Protocol(ABC, Generic[R]):
-    """One way to evaluate a model. A protocol instance is used for one evaluation."""
+    """One way to evaluate a model, by the name that `--on` takes; an instance for one evaluation.
+
+    class Classify(Protocol[ClassificationReport], name="classify")
+    """
 
     resumable: ClassVar[bool] = False  # with an output folder, after an interruption
+
+    def __init_subclass__(cls, name: str) -> None:
+        PROTOCOLS[name] = cls
 
     @abstractmethod
     def run(self, evaluation: Evaluation) -> R: ...
@@ -142,20 +151,6 @@ class Protocol(ABC, Generic[R]):
     def blocks(self, evaluation: Evaluation, report: R) -> list[Block]:
         """Return blocks of the HTML page; called after the pictures are written."""
         return []
-
-
-PROTOCOLS: dict[str, type[Protocol[Any]]] = {}
-P = TypeVar("P", bound=type[Protocol[Any]])
-
-
-def register(name: str) -> Callable[[P], P]:
-    """Register a protocol class under the name that `--on` takes."""
-
-    def decorate(protocol: P) -> P:
-        PROTOCOLS[name] = protocol
-        return protocol
-
-    return decorate
 
 
 def without_nan(value: Any) -> Any:
@@ -182,14 +177,3 @@ def left_out(unreadable: Iterable[str] = (), limit: int | None = None, **counts:
 
 def count_images(number: int) -> str:
     return "1 image" if number == 1 else f"{number} images"
-
-
-def first_readable(dataset: Dataset, positions: Iterable[int]) -> int | None:
-    """Return the first position whose image can be read, for an example picture."""
-    for position in positions:
-        try:
-            dataset.image(position)
-        except BadImage:
-            continue
-        return position
-    return None

@@ -20,7 +20,7 @@ from ..models import PooledModel
 from ..predict.embedding import Embeddings, Loading, embed_dataset
 from ..report.blocks import Block
 from ..report.retrieval import Neighbour, QueryCase, retrieval_blocks, retrieval_page
-from .protocol import Evaluation, Figure, Picture, Protocol, Report, left_out, register, without_nan
+from .protocol import Evaluation, Figure, Picture, Protocol, Report, left_out, without_nan
 from .splits import held_out_classes
 
 TITLES = {"p@1": "P@1", "r_precision": "R-precision", "map@r": "MAP@R"}
@@ -88,8 +88,7 @@ class RetrievalReport(Report):
         ]
 
 
-@register("retrieve")
-class Retrieve(Protocol[Any]):
+class Retrieve(Protocol[Any], name="retrieve"):
     """Every image is a query among the others, or In-Shop's queries search their gallery.
 
     A metric learning run on this data set is evaluated on the classes it held out. The revisited

@@ -14,6 +14,7 @@ from typing import Any
 from ..data import write_atomically
 from ..report.blocks import Block
 from ..report.html import evaluation_page, write_page
+from ..report.sheet import save_picture
 from .protocol import PROTOCOLS, Evaluation, Protocol, Report
 
 for _module in pkgutil.iter_modules([str(Path(__file__).parent)]):
@@ -70,12 +71,3 @@ def _draw(
     except Exception as error:
         log.warning("%s is not on the page: %s", name, error)
         return []
-
-
-def save_picture(picture: Any, path: Path) -> None:
-    """Save a matplotlib figure or a PIL image."""
-    with write_atomically(path) as temporary:
-        if hasattr(picture, "savefig"):
-            picture.savefig(temporary, dpi=110)
-        else:
-            picture.save(temporary, quality=92)

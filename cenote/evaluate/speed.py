@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Sequence
 from functools import partial
-from operator import itemgetter
+from itertools import product
 from typing import Any, NamedTuple
 
 import torch
@@ -15,7 +15,7 @@ from ..models import create_model
 from ..pooling import create_pool, list_pools
 from ..pooling.registry import entry
 from ..predict.timing import best_times, peak_memory
-from ..report.table import Column, render_text
+from ..report.table import align_columns
 
 Size = tuple[int, int, int, int]  # B, C, H, W
 SIZES: tuple[Size, ...] = ((64, 384, 14, 14), (32, 2048, 7, 7), (64, 768, 14, 14), (8, 384, 56, 56))
@@ -134,16 +134,11 @@ def measure_pools(
             row[f"{mode}_to_gap"] = times[label] / times["gap"]
     for pool in pools:
         row = rows[pool.label]
-        row["rivals"] = {rival: _compare(row, rows[rival]) for rival in pool.rivals}
+        row["rivals"] = {name: {} for name in pool.rivals}
+        for (name, ratios), mode in product(row["rivals"].items(), ("forward", "training")):
+            ratios[f"{mode}_speedup"] = rows[name][f"{mode}_ms"] / row[f"{mode}_ms"]
+            ratios[f"{mode}_memory"] = row[f"{mode}_mib"] / rows[name][f"{mode}_mib"]
     return {"size": list(size), "pools": list(rows.values())}
-
-
-def _compare(row: dict[str, Any], rival: dict[str, Any]) -> dict[str, float]:
-    ratios = {}
-    for mode in ("forward", "training"):
-        ratios[f"{mode}_speedup"] = rival[f"{mode}_ms"] / row[f"{mode}_ms"]
-        ratios[f"{mode}_memory"] = row[f"{mode}_mib"] / rival[f"{mode}_mib"]
-    return ratios
 
 
 class _PoolRun:
@@ -214,62 +209,37 @@ def parse_size(text: str) -> Size:
     return b, c, h, w
 
 
-def _columns(first: str, numbers: Sequence[tuple[str, str, str]]) -> list[Column[dict[str, Any]]]:
-    """Return the columns of a table: the pool, and numbers by title, key and format."""
-    columns = [Column[dict[str, Any]](first, itemgetter("pool"), numeric=False)]
-    columns += [Column(title, itemgetter(key), form.format) for title, key, form in numbers]
-    return columns
-
-
-POOL_COLUMNS = _columns(
-    "pool",
-    [
-        ("forward ms", "forward_ms", "{:.2f}"),
-        ("training ms", "training_ms", "{:.2f}"),
-        ("fwd MiB", "forward_mib", "{:.1f}"),
-        ("train MiB", "training_mib", "{:.1f}"),
-        ("fwd/GAP", "forward_to_gap", "{:.1f}"),
-        ("train/GAP", "training_to_gap", "{:.1f}"),
-    ],
-)
-NETWORK_COLUMNS = _columns(
-    "pooling",
-    [
-        ("ms", "ms", "{:.2f}"),
-        ("images/s", "images_per_second", "{:.1f}"),
-        ("to GAP", "to_gap", "{:.3f}"),
-        ("Mparams", "mparams", "{:.1f}"),
-        ("GFLOPs", "gflops", "{:.2f}"),
-        ("SimPool Table 8", "paper", "{0[0]} / {0[1]}"),
-    ],
-)
-
-
 def pool_table(report: dict[str, Any]) -> str:
     """Return one size as text."""
-    lines = ["x".join(map(str, report["size"])), render_text(POOL_COLUMNS, report["pools"])]
+    digits = {"ms": 2, "mib": 1, "to_gap": 1}
+    rows = [["pool", "forward ms", "training ms", "fwd MiB", "train MiB", "fwd/GAP", "train/GAP"]]
+    ratios = []
     for row in report["pools"]:
+        pairs = product(digits, ("forward", "training"))
+        numbers = [f"{row[f'{mode}_{unit}']:.{digits[unit]}f}" for unit, mode in pairs]
+        rows.append([row["pool"], *numbers])
         for rival, ratio in row["rivals"].items():
-            lines.append(
+            ratios.append(
                 f"  {row['pool']} against {rival}: {ratio['forward_speedup']:.1f}x as fast "
                 f"forward, {ratio['training_speedup']:.1f}x in training, at "
                 f"{ratio['forward_memory']:.2f} and {ratio['training_memory']:.2f} of the memory"
             )
-    return "\n".join([*lines, ""])
+    return "\n".join(["x".join(map(str, report["size"])), align_columns(rows), *ratios, ""])
 
 
 def network_table(report: dict[str, Any]) -> str:
     """Return one network as text."""
     size = f"{report['size']}x{report['size']}"
     title = f"{report['network']}, batch {report['batch']} of {size}, gamma {report['gamma']:g}"
-    rows = [{**row, "mparams": row["parameters"] / 1e6} for row in report["models"]]
-    return f"{title}\n{render_text(NETWORK_COLUMNS, rows)}\n"
+    rows = [["pooling", "ms", "images/s", "to GAP", "Mparams", "GFLOPs", "SimPool Table 8"]]
+    for row in report["models"]:
+        times = f"{row['ms']:.2f}", f"{row['images_per_second']:.1f}", f"{row['to_gap']:.3f}"
+        sizes = f"{row['parameters'] / 1e6:.1f}", f"{row['gflops']:.2f}"
+        rows.append([row["pool"], *times, *sizes, "{} / {}".format(*row["paper"])])
+    return f"{title}\n{align_columns(rows)}\n"
 
 
 def machine() -> dict[str, Any]:
     """Describe the machine that was measured."""
-    return {
-        "torch": torch.__version__,
-        "machine": platform.machine(),
-        "threads": torch.get_num_threads(),
-    }
+    threads = torch.get_num_threads()
+    return {"torch": torch.__version__, "machine": platform.machine(), "threads": threads}

@@ -36,7 +36,6 @@ from .protocol import (
     Report,
     count_images,
     left_out,
-    register,
 )
 
 INTERVAL = 0.01  # between thresholds
@@ -174,8 +173,7 @@ def _score_rows(scores: Scores) -> Iterator[str]:
         yield row.rstrip()
 
 
-@register("localize")
-class Localize(Protocol[LocalizationReport]):
+class Localize(Protocol[LocalizationReport], name="localize"):
     def run(self, evaluation: Evaluation) -> LocalizationReport:
         test, val = evaluation.test, evaluation.splits.val
         images = len(test) + (0 if val is None else len(val))

@@ -24,8 +24,6 @@ from .input_size import InputSize, stride_of, supported_size
 from .open_model import class_names
 
 MAX_PICTURE = 1024  # longest side of the pictures that are drawn; boxes are in pixels of the file
-CHUNK = 4  # batches of photographs that are read before they are grouped by size
-RawPrediction = tuple[Tensor, Tensor | None]  # maps (m, H, W) and logits of one photograph
 
 
 @dataclass(frozen=True)
@@ -36,6 +34,10 @@ class Photograph:
     picture: Image.Image  # at most MAX_PICTURE pixels wide and high
     pixels: Tensor  # (3, h, w): for the map
     class_pixels: Tensor  # (3, h, w): for the class
+
+    @property
+    def shapes(self) -> tuple[torch.Size, torch.Size]:
+        return self.pixels.shape, self.class_pixels.shape
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,7 @@ class PhotoPredictor:
     head: int | None = None
     classify: bool = True
     input_size: InputSize = field(init=False)
+    names: list[str] | None = field(init=False, default=None)  # of the classes
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:
@@ -96,6 +99,8 @@ class PhotoPredictor:
             model.pool.check_finite = True
         if self.kind == "auto":
             self.kind = next(iter(model.map_kinds()), "auto")
+        if self.classify:
+            self.names = class_names(model)
         preferred = InputSize(stride_of(model.backbone), self.size)
         self.input_size, (maps, _) = supported_size(
             model.backbone, preferred, lambda images: self._forward(images, images)
@@ -106,54 +111,45 @@ class PhotoPredictor:
             )
 
     def __call__(self, paths: Sequence[Path]) -> Iterator[PhotoPrediction | FailedPhoto]:
-        """Predict each photograph; the order of the failed ones may change."""
-        class_titles = class_names(self.model) if self.classify else None
-        preprocessing = self.model.backbone.preprocessing
-        names, chunk = unique_names(paths), CHUNK * self.batch
-        for start in range(0, len(paths), chunk):
-            photos = []
-            for i in range(start, min(start + chunk, len(paths))):
-                try:
-                    photos.append(open_photo(paths[i], names[i], preprocessing, self.input_size))
-                except BadImage as error:
-                    yield FailedPhoto(str(paths[i]), error.reason)
-            predictions = self._predict(photos)
-            for photo in photos:
-                maps, logits = predictions[photo.name]
-                if bool(maps.isfinite().all()) and (
-                    logits is None or bool(logits.isfinite().all())
-                ):
-                    yield self._interpret(photo, maps.numpy(), logits, class_titles)
-                else:
-                    yield FailedPhoto(str(photo.path), "its features are NaN or infinite")
+        """Predict photographs, those of equal size that follow each other in batches.
 
-    def _predict(self, photos: Sequence[Photograph]) -> dict[str, RawPrediction]:
-        """Predict photographs in batches of equal size; the result is keyed by name."""
-        by_size: dict[tuple[torch.Size, torch.Size], list[Photograph]] = {}
-        for photo in photos:
-            by_size.setdefault((photo.pixels.shape, photo.class_pixels.shape), []).append(photo)
-        predictions: dict[str, RawPrediction] = {}
-        for same_size in by_size.values():
-            for start in range(0, len(same_size), self.batch):
-                predictions |= self._predict_batch(same_size[start : start + self.batch])
-        return predictions
+        A photograph that cannot be read may come before earlier ones.
+        """
+        preprocessing, batch = self.model.backbone.preprocessing, list[Photograph]()
+        for path, name in zip(paths, unique_names(paths), strict=True):
+            try:
+                photo = open_photo(path, name, preprocessing, self.input_size)
+            except BadImage as error:
+                yield FailedPhoto(str(path), error.reason)
+                continue
+            if batch and (len(batch) == self.batch or photo.shapes != batch[0].shapes):
+                yield from self._predict(batch)
+                batch = []
+            batch.append(photo)
+        if batch:
+            yield from self._predict(batch)
 
-    def _predict_batch(self, photos: Sequence[Photograph]) -> dict[str, RawPrediction]:
+    def _predict(self, photos: Sequence[Photograph]) -> Iterator[PhotoPrediction | FailedPhoto]:
         device = device_of(self.model)
         images = torch.stack([photo.pixels for photo in photos]).to(device)
         class_images = torch.stack([photo.class_pixels for photo in photos]).to(device)
         try:
             maps, logits = self._forward(images, class_images)
         except ValueError:  # features that are not finite: repeat the other photographs without it
-            if len(photos) == 1:
-                return {photos[0].name: (torch.full((1, 1, 1), torch.nan), None)}
-            return {n: p for photo in photos for n, p in self._predict_batch([photo]).items()}
-        maps = maps.float().cpu()
-        rows = [None] * len(photos) if logits is None else logits.float().cpu()
-        return {photo.name: (maps[i], rows[i]) for i, photo in enumerate(photos)}
+            if len(photos) > 1:
+                for photo in photos:
+                    yield from self._predict([photo])
+                return
+            maps, logits = torch.full((1, 1, 1, 1), torch.nan), None
+        for i, photo in enumerate(photos):
+            outputs = [output[i].float().cpu() for output in (maps, logits) if output is not None]
+            if all(bool(output.isfinite().all()) for output in outputs):
+                yield self._interpret(photo, *outputs)
+            else:
+                yield FailedPhoto(str(photo.path), "its features are NaN or infinite")
 
     @torch.no_grad()
-    def _forward(self, images: Tensor, class_images: Tensor) -> RawPrediction:
+    def _forward(self, images: Tensor, class_images: Tensor) -> tuple[Tensor, Tensor | None]:
         """Return maps (B, m, H, W) of `images` and logits of `class_images`."""
         logits, options = None, {}
         if self.model.head is not None:
@@ -163,15 +159,15 @@ class PhotoPredictor:
         return self.model.attend(images, kind=self.kind, **options).detach(), logits
 
     def _interpret(
-        self, photo: Photograph, maps: Array, logits: Tensor | None, names: Sequence[str] | None
+        self, photo: Photograph, maps: Tensor, logits: Tensor | None = None
     ) -> PhotoPrediction:
-        score_map = stretch(combine_maps(maps, self.head), photo.picture.size)
+        score_map = stretch(combine_maps(maps.numpy(), self.head), photo.picture.size)
         mask = mass_mask(score_map, self.share).numpy()
-        prediction = PhotoPrediction(photo, maps, score_map, mask, largest_box(mask))
-        if logits is None or names is None:
+        prediction = PhotoPrediction(photo, maps.numpy(), score_map, mask, largest_box(mask))
+        if logits is None or self.names is None:
             return prediction
         score, best = logits.softmax(-1).max(-1)
-        name = names[int(best)]
+        name = self.names[int(best)]
         return replace(prediction, class_id=int(best), class_name=name, score=float(score))
 
 

@@ -6,11 +6,14 @@ import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from PIL import Image, ImageDraw, ImageFont
 
 from ..data import BadImage, Dataset, write_atomically
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 PAPER, INK, FADED = (250, 249, 246), (28, 28, 30), (120, 118, 114)
 GAP, MARGIN = 6, 28  # pixels between the pictures of an entry, and around entries
@@ -117,10 +120,22 @@ def fit(picture: Image.Image, side: int) -> Image.Image:
     return picture.resize(size, Image.Resampling.LANCZOS)
 
 
-def save_picture(picture: Image.Image, path: Path) -> None:
-    """Write a picture in the format of the suffix."""
+def save_picture(picture: Image.Image | Figure, path: Path) -> None:
+    """Save a PIL image or a matplotlib figure."""
     with write_atomically(path) as temporary:
-        picture.save(temporary, quality=92, subsampling=0)  # ignored by formats without them
+        if isinstance(picture, Image.Image):
+            picture.save(temporary, quality=92, subsampling=0)
+        else:
+            picture.savefig(temporary, dpi=110)
+
+
+def first_readable(dataset: Dataset, positions: Iterable[int]) -> int | None:
+    """Return the first position whose image can be read, for an example picture."""
+    for position in positions:
+        with suppress(BadImage):
+            dataset.image(position)
+            return position
+    return None
 
 
 def readable(

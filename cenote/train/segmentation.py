@@ -38,7 +38,6 @@ from ..evaluate.protocol import (
     Report,
     count_images,
     left_out,
-    register,
     without_nan,
 )
 from ..metrics import Confusion, resize_mask
@@ -103,8 +102,7 @@ class SegmentationReport(Report):
         return [Figure("mIoU", self.miou, unit), Figure("pixel accuracy", self.aacc, "%")]
 
 
-@register("segment")
-class Segment(Protocol[SegmentationReport]):
+class Segment(Protocol[SegmentationReport], name="segment"):
     resumable = True
 
     def run(self, evaluation: Evaluation) -> SegmentationReport:
