@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from ..data import Dataset
@@ -24,15 +23,7 @@ from ..predict.progress_file import FinishedPasses
 from ..report.blocks import Block
 from ..report.robustness import VARIANT_NAMES, background_blocks, draw_variant_bars, variant_sheet
 from ..report.sheet import first_readable
-from .per_image_correct import (
-    CORRECT,
-    Classifier,
-    PerImageCorrect,
-    check_variants,
-    classes_of,
-    known_images,
-    readable_in_all,
-)
+from .per_image_correct import Classifier, check_variants, classes_of, known_images, readable_in_all
 from .protocol import Evaluation, Figure, Picture, Protocol, Report, count_images, left_out
 
 MAPPING_FILE = "in_to_in9.json"
@@ -152,14 +143,21 @@ def background(
     }
     passes = check_variants(model, changed, known.classifier, loading, finished)
     readable = readable_in_all(passes)
-    messages = _messages(passes)
+    counts = Counter(message for result in passes.values() for message in set(result.bad))
+    messages = sorted(f"{message} ({n} of {len(passes)} variants)" for message, n in counts.items())
     if not readable.any():
         raise ValueError(f"no image of {dataset.name} has all its variants: {messages[0]}")
     accuracy = {variant: result.accuracy(readable) for variant, result in passes.items()}
+    gap = interval = None
+    if set(accuracy) >= GAP:
+        gap = background_gap(accuracy)
+        # Both variants have the same images, so their differences are resampled.
+        same, rand = (passes[v].right(readable) for v in ("mixed_same", "mixed_rand"))
+        interval = list(bootstrap_interval(100 * (same.astype(float) - rand)))
     return BackgroundReport(
         accuracy=accuracy,
-        gap=background_gap(accuracy) if set(accuracy) >= GAP else None,
-        gap_interval=_gap_interval(passes, readable) if set(accuracy) >= GAP else None,
+        gap=gap,
+        gap_interval=interval,
         images=int(readable.sum()),
         unreadable=messages,
         same_images=True,
@@ -167,28 +165,6 @@ def background(
         left_out={**known.left_out, "no_mask": len(known.images) - len(masked)},
         seed=seed,
     )
-
-
-def _messages(passes: Mapping[str, PerImageCorrect]) -> list[str]:
-    """Return each error message once, with the variants in which it occurred."""
-    variants_of: dict[str, list[str]] = {}
-    for variant, result in passes.items():
-        for message in dict.fromkeys(result.bad):
-            variants_of.setdefault(message, []).append(variant)
-    return sorted(
-        f"{names[0]}: {message}" if len(names) == 1 else f"{message} ({len(names)} variants)"
-        for message, names in variants_of.items()
-    )
-
-
-def _gap_interval(
-    passes: Mapping[str, PerImageCorrect], readable: npt.NDArray[np.bool_]
-) -> list[float]:
-    """Bootstrap the gap; both variants have the same images, so their differences are resampled."""
-    same, rand = (
-        (passes[variant].array() == CORRECT)[readable] for variant in ("mixed_same", "mixed_rand")
-    )
-    return list(bootstrap_interval(100 * (same.astype(float) - rand)))
 
 
 def is_imagenet_9(dataset: Dataset) -> bool:
@@ -202,12 +178,7 @@ def coarse_classifier(model: PooledModel, dataset: Dataset) -> Classifier:
     """Return the classifier of a model of nine classes, or of ImageNet's 1000 by a mapping."""
     if classes_of(model) != 1000:
         return known_images(model, dataset).classifier
-    coarse = torch.from_numpy(read_mapping(dataset.root / MAPPING_FILE))
-    return lambda logits: coarse[logits.argmax(1)]
-
-
-def read_mapping(path: Path) -> npt.NDArray[np.int64]:
-    """Read (1000,): the coarse class of each of ImageNet's, -1 for none of the nine."""
+    path = dataset.root / MAPPING_FILE
     if not path.is_file():
         raise ValueError(
             f"{path} is missing: a model of ImageNet's 1000 classes needs the mapping to the nine of "
@@ -215,8 +186,9 @@ def read_mapping(path: Path) -> npt.NDArray[np.int64]:
         )
     try:
         pairs = {int(key): int(value) for key, value in json.loads(path.read_bytes()).items()}
-        return np.array([pairs[number] for number in range(1000)], np.int64)
+        coarse = torch.tensor([pairs[number] for number in range(1000)])  # -1: none of the nine
     except (ValueError, TypeError, AttributeError, KeyError) as error:
         raise ValueError(
             f"{path} does not map the numbers 0 to 999 to coarse classes ({error})"
         ) from error
+    return lambda logits: coarse[logits.argmax(1)]

@@ -20,6 +20,7 @@ from .classify import class_indices
 
 # Logits (B, classes of the model) -> (B,) classes of the data set, -1 for none of them.
 Classifier = Callable[[Tensor], Tensor]
+Selection = npt.NDArray[np.bool_]
 CORRECT, WRONG, UNREADABLE = "1", "0", "-"
 
 
@@ -32,11 +33,16 @@ class PerImageCorrect(NamedTuple):
     def array(self) -> npt.NDArray[np.str_]:
         return np.array(list(self.correct))
 
-    def accuracy(self, selected: npt.NDArray[np.bool_] | None = None) -> float:
-        """Return the accuracy in percent of the readable images, or of those selected."""
+    def right(self, selected: Selection | None = None) -> Selection:
+        """Return whether each readable image, or each of those selected, is classified correctly."""
         marks = self.array()
-        marks = marks[marks != UNREADABLE] if selected is None else marks[selected]
-        return 100 * float((marks == CORRECT).mean()) if len(marks) else float("nan")
+        chosen: Selection = marks[marks != UNREADABLE if selected is None else selected] == CORRECT
+        return chosen
+
+    def accuracy(self, selected: Selection | None = None) -> float:
+        """Return the accuracy in percent of the readable images, or of those selected."""
+        right = self.right(selected)
+        return 100 * float(right.mean()) if len(right) else float("nan")
 
     def readable(self) -> int:
         return len(self.correct) - len(self.bad)
@@ -85,11 +91,9 @@ def check_variants(
     return passes
 
 
-def readable_in_all(passes: Mapping[str, PerImageCorrect]) -> npt.NDArray[np.bool_]:
+def readable_in_all(passes: Mapping[str, PerImageCorrect]) -> Selection:
     """Select the images that were readable in every pass; all passes have the same images."""
-    readable: npt.NDArray[np.bool_] = np.all(
-        [result.array() != UNREADABLE for result in passes.values()], axis=0
-    )
+    readable: Selection = np.all([p.array() != UNREADABLE for p in passes.values()], axis=0)
     return readable
 
 

@@ -72,7 +72,10 @@ class LocalizationValidator:
 
     def evaluate(self, model: PooledModel) -> BoxAccuracy | PixelPrecision:
         """Return the metric of all images, on every process."""
-        predictor = self.predictor(model)
+        if self.kind == "auto":
+            self.kind = MapPredictor.create(model).kind
+        size = model.backbone.preprocessing.size
+        predictor = MapPredictor(model.eval(), self.kind, size, self.batch, self.workers)
         metric = BoxAccuracy() if self.by == "boxes" else PixelPrecision()
         bad: list[str] = []
         classes = torch.from_numpy(self.dataset.labels)
@@ -84,19 +87,17 @@ class LocalizationValidator:
         for share, share_messages in shares:
             total.merge(share)
             messages += share_messages
-        self._log(messages)
+        new = [message for message in dict.fromkeys(messages) if message not in self.bad]
+        self.bad += new  # every epoch has the same ones
+        if rank() == 0:
+            for message in new:
+                log.info("left out of %s: %s", self.by, message)
         if not total.count:
             reason = messages[0] if messages else f"they have no {NEEDED[self.by]}"
             raise ValueError(
                 f"select={self.by}: no image of {self.dataset.name} could be evaluated: {reason}"
             )
         return total  # type: ignore[no-any-return]
-
-    def predictor(self, model: PooledModel) -> MapPredictor:
-        if self.kind == "auto":
-            self.kind = MapPredictor.create(model).kind
-        size = model.backbone.preprocessing.size
-        return MapPredictor(model.eval(), self.kind, size, self.batch, self.workers)
 
     def _add(self, metric: BoxAccuracy | PixelPrecision, maps: Array, batch: MapBatch) -> list[str]:
         """Add the images of a batch; return messages about those whose box or mask is wrong."""
@@ -118,14 +119,6 @@ class LocalizationValidator:
         for score_map, mask, name in zip(maps[valid], truths, names, strict=True):
             metric.add(score_map, resize_mask(mask, score_map.shape), name)
         return bad
-
-    def _log(self, messages: list[str]) -> None:
-        """Log new messages: every epoch has the same ones."""
-        new = [message for message in dict.fromkeys(messages) if message not in self.bad]
-        self.bad += new
-        if rank() == 0:
-            for message in new:
-                log.info("left out of %s: %s", self.by, message)
 
 
 def localization_score(metric: BoxAccuracy | PixelPrecision) -> float:
@@ -179,14 +172,9 @@ class SearchVectors(NamedTuple):
 
     def scores(self, ks: Sequence[int], without_match: str = "exclude") -> dict[str, float]:
         """Return retrieval scores in percent, and the number of queries they are means of."""
-        scores = retrieval_scores(
-            self.vectors,
-            self.labels,
-            tuple(ks),
-            self.gallery,
-            self.gallery_labels,
-            without_match=without_match,
-        )
+        gallery = {"gallery": self.gallery, "gallery_labels": self.gallery_labels}
+        options: dict[str, Any] = {"without_match": without_match, **gallery}
+        scores = retrieval_scores(self.vectors, self.labels, ks, **options)
         return {name: v if name in COUNTS else 100 * float(v) for name, v in scores.items()}
 
 

@@ -267,8 +267,8 @@ def localize(
         thresholds=metrics.all_contours.thresholds,
     )
     if model.head is not None:
-        top1, top5 = metrics.top1 / metrics.images, metrics.top5 / metrics.images
-        report.accuracy = {"top1": 100 * top1, "top5": 100 * top5}
+        ranks = np.array(metrics.ranks)
+        report.accuracy = {f"top{k}": 100 * float((ranks < k).mean()) for k in (1, 5)}
     if chosen_on is not None:
         report.val = {"images": chosen_on.all_contours.count, "unreadable": chosen_on.bad}
     if metrics.all_contours.count:
@@ -352,8 +352,8 @@ class LocalizationMetrics:
         self.threshold, self.thorough = threshold, thorough
         self.positions: list[int] = []  # of the images with boxes
         self.ious: list[Array] = []  # as two bytes
-        self.images = self.top1 = self.top5 = 0  # images, and those classified correctly
-        self.without_truth = 0
+        self.ranks: list[int] = []  # of the true class, 0 is the best
+        self.images = self.without_truth = 0
         self.bad: list[str] = []
 
     def run(
@@ -390,9 +390,7 @@ class LocalizationMetrics:
                 names.append(name)
             if useful or len(truth):
                 self.images += 1
-                if ranks is not None:
-                    self.top1 += int(ranks[i] < 1)
-                    self.top5 += int(ranks[i] < 5)
+                self.ranks += [] if ranks is None else [int(ranks[i])]
             elif len(self.bad) == messages:  # neither a box nor a mask
                 self.without_truth += 1
         if not boxed:
