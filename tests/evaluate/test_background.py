@@ -11,7 +11,6 @@ from PIL import Image
 
 from cenote.data import Record, open_dataset, pack
 from cenote.data.backgrounds import VARIANTS, with_background
-from cenote.data.benchmarks.imagenet_variants import read_imagenet_9
 from cenote.evaluate.background import background, coarse_classifier
 from cenote.metrics.robustness import coarse_accuracy
 from cenote.predict.embedding import Loading
@@ -105,7 +104,7 @@ def test_imagenet_9_itself(tmp_path: Path) -> None:
                 Image.new("RGB", (32, 32), CLASS_COLOURS[(k + (shift if i == 0 else 0)) % 3]).save(
                     folder / f"{i}.JPEG"
                 )
-    dataset = read_imagenet_9(tmp_path)
+    dataset = open_dataset(f"imagenet-9:{tmp_path}")
 
     class Thousand(PixelClassifier):
         def __init__(self) -> None:

@@ -9,8 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from cenote.data import Record, pack
-from cenote.data.benchmarks.imagenet_variants import read_imagenet_a, read_imagenet_c
+from cenote.data import Record, open_dataset, pack
 from cenote.data.corruptions import CORRUPTIONS, corrupt
 from cenote.data.samplers import mix_seed
 from cenote.evaluate.corruption import corrupt_for, corruption
@@ -173,7 +172,7 @@ def test_imagenet_c_as_published(tmp_path: Path) -> None:
                     folder / f"{i}.JPEG"
                 )
     model: Any = Thousand()
-    dataset = read_imagenet_c(tmp_path)
+    dataset = open_dataset(f"imagenet-c:{tmp_path}")
     report = corruption(model, dataset, severities=(1, 3))
     assert report.accuracy == {"shot_noise": {"1": 100, "3": 50}}  # all that is there
     assert report.clean is None and report.images == 6 and report.seed is None
@@ -190,7 +189,7 @@ def test_imagenet_a_is_asked_for_its_own_classes(tmp_path: Path) -> None:
             Image.new("RGB", (32, 32), CLASS_COLOURS[(k + (i == 1 and k == 0)) % 3]).save(
                 tmp_path / wnid / f"{i}.jpg"
             )
-    dataset = read_imagenet_a(tmp_path)
+    dataset = open_dataset(f"imagenet-a:{tmp_path}")
     model: Any = Thousand(force=9.0)  # would always say class 0, which is none of the three
     report = among_own_classes(model, dataset)
     assert (
