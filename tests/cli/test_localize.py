@@ -207,7 +207,7 @@ def test_several_objects_in_an_image(model: Path, photos: Path, tmp_path: Path) 
         ),
         (["--calibrate", "nowhere"], "nowhere"),
         (["--map", "pool"], "'gap' has no attention map of its own"),
-        (["--map", "cls"], "there is no CLS token"),
+        (["--map", "cls"], "has no CLS token"),
         (["--format", "yolo"], "invalid choice"),
         (["--format"], "nothing would be written"),
         (["--batch", "0"], "batch must be at least 1"),
