@@ -104,7 +104,7 @@ def run(
         check_number("--most", most, whole=True, least=1)
     check_output_folder(out)
     dataset, texts = evaluation_split(open_dataset(data), split), parse_texts(say_as)
-    protocol_name = find_protocol(dataset, None if protocol == "auto" else protocol)
+    protocol_name = find_protocol(dataset) if protocol == "auto" else protocol
     # An error before the model is loaded.
     make_tasks(dataset, protocol_name, texts, attributes, sources)
     image_text = create_image_text(model)

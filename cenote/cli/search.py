@@ -12,8 +12,8 @@ from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
 from ._arguments import pluralize, print_message
 
 if TYPE_CHECKING:
-    from cenote.search.filters import Filter
     from cenote.search.query import RankedImage, SearchAnswer, SearchRequest
+    from cenote.search.store import Filter
 
 MAX_PROXIES = 8  # file names of neighbours that --why prints
 Repeated = Annotated[tuple[str, ...], UseAppendAction]
@@ -127,7 +127,7 @@ def _filter(
     min_size: str | None,
     max_size: str | None,
 ) -> Filter:
-    from cenote.search.filters import Filter, parse_date, parse_size
+    from cenote.search.store import Filter, parse_date, parse_size
 
     # "world/tiny:cats" is the beginning of names in a data set; anything else is a path.
     prefixes = [
@@ -221,7 +221,7 @@ def _reasons(why: dict[str, Any]) -> str:
 def _draw(request: SearchRequest, answer: SearchAnswer, path: Path) -> None:
     from cenote.data import write_atomically
     from cenote.report.found import FoundImage, found_sheet
-    from cenote.search.images import EntryImages
+    from cenote.search.index import EntryImages
 
     images = EntryImages()
     results = []

@@ -2,13 +2,12 @@
 
 from .composition import ComposedQuery, Scorer
 from .database import Database, MatrixDatabase, Moments
-from .filters import Filter
 from .freedom import frequent_words
 from .index import update_index
 from .load import open_store
 from .methods import METHODS, compose, compose_all
 from .query import Searcher, SearchRequest, ask
-from .store import Store
+from .store import Filter, Store
 from .weicom import weicom_scores
 from .words import WordMemory, load_words, remember_words
 

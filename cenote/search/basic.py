@@ -25,7 +25,7 @@ from .composition import (
     weighted_texts,
 )
 from .database import Database
-from .words import WordMemory, imagenet_names, remember_words
+from .words import WordMemory, imagenet_names, remember_words, unique_words
 
 if TYPE_CHECKING:
     from ..models.image_text import ImageText
@@ -86,7 +86,9 @@ def basic(
 ) -> list[Scorer]:
     """Fuse the similarities of the contextualized text and of the projected, expanded image."""
     model, database = context.model, context.database
-    positive = remember_words(model, imagenet_names() if subjects is None else subjects)
+    if subjects is None:
+        subjects = unique_words(name for names in imagenet_names() for name in names)
+    positive = remember_words(model, subjects)
     negative = remember_words(model, STYLES if styles is None else styles)
     space = basic_space(database, positive, negative, contrast, components)
     t = contextualize(model, queries, positive.words[:contextual]) - space.text_mean  # (Q, D)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from io import BytesIO
 from typing import NamedTuple, Protocol
@@ -37,13 +38,18 @@ class Moments(NamedTuple):
         return mu, variance.masked_fill(constant, 1).sqrt()
 
 
+@dataclass
 class MomentSums:
     """Sums in double precision from which moments follow; rows can be added and subtracted."""
 
-    def __init__(self, dim: int) -> None:
-        self.count = 0
-        self.first = torch.zeros(dim, dtype=torch.double)
-        self.second = torch.zeros(dim, dim, dtype=torch.double)
+    count: int
+    first: Tensor  # (D,)
+    second: Tensor  # (D, D)
+
+    @classmethod
+    def zeros(cls, dim: int) -> MomentSums:
+        double = torch.double
+        return cls(0, torch.zeros(dim, dtype=double), torch.zeros(dim, dim, dtype=double))
 
     def add(self, vectors: Tensor, sign: int = 1) -> None:
         """Add rows (N, D), or subtract them with a sign of -1."""
@@ -68,11 +74,8 @@ class MomentSums:
     @classmethod
     def from_bytes(cls, data: bytes) -> MomentSums:
         with np.load(BytesIO(data), allow_pickle=False) as arrays:
-            sums = cls(len(arrays["first"]))
-            sums.count = int(arrays["count"])
-            sums.first = torch.from_numpy(arrays["first"])
-            sums.second = torch.from_numpy(arrays["second"])
-        return sums
+            first, second = (torch.from_numpy(arrays[name]) for name in ("first", "second"))
+            return cls(int(arrays["count"]), first, second)
 
 
 class Database(Protocol):
@@ -128,7 +131,7 @@ class MatrixDatabase:
 
     @cached_property
     def _moments(self) -> Moments:
-        sums = MomentSums(self.dim)
+        sums = MomentSums.zeros(self.dim)
         sums.add(self.matrix)
         return sums.moments()
 

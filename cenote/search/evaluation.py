@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -73,20 +73,11 @@ class TaskEvaluator:
         self.database = MatrixDatabase(vectors[torch.from_numpy(task.database)])
         self.rows = task.rows
 
-    def store_words(self, n: int = N) -> None:
-        """Find the words of every image once for all variants of FreeDom."""
-        if self.words is None:
-            return
-        stored = self.database.word_ids
-        if stored is None or stored.shape[1] < min(n, len(self.words.words)):
-            self.database.word_ids = self.words.nearest(self.database.matrix, n)
-
     def composed_queries(self, queries: Sequence[EvaluationQuery]) -> list[ComposedQuery]:
         """Return vectors and texts; a query in the database stays there as a distractor."""
+        vectors, rows = self.vectors, self.rows
         return [
-            ComposedQuery(
-                self.vectors[query.image], (query.text,), inside=self.rows.get(query.image)
-            )
+            ComposedQuery(vectors[query.image], (query.text,), inside=rows.get(query.image))
             for query in queries
         ]
 
@@ -96,8 +87,11 @@ class TaskEvaluator:
             key: [value(query) for query in queries] if callable(value) else value
             for key, value in spec.options.items()
         }
-        if find_method(spec.method).words:
-            self.store_words(int(options.get("n", N)))
+        if find_method(spec.method).words and self.words is not None:
+            # The words of every image are found once for all variants of FreeDom.
+            n, stored = int(options.get("n", N)), self.database.word_ids
+            if stored is None or stored.shape[1] < min(n, len(self.words.words)):
+                self.database.word_ids = self.words.nearest(self.database.matrix, n)
         composed = self.composed_queries(queries)
         return compose_all(spec.method, composed, self.database, self.model, self.words, **options)
 
@@ -110,10 +104,13 @@ class TaskEvaluator:
             chunk = queries[start : start + CHUNK]
             all_scores = score_all(self.scorers(spec, chunk), self.database.matrix)
             for query, scores in zip(chunk, all_scores, strict=True):
-                row = self.rows.get(query.image)
+                row, in_group = self.rows.get(query.image), None
                 if not self.task.ranks_query and row is not None:
                     scores[row] = -np.inf
-                yield places_of(scores, query.relevant), _places_in_group(scores, query)
+                if query.group is not None:
+                    relevant = np.flatnonzero(np.isin(query.group, query.relevant))
+                    in_group = places_of(scores[query.group], relevant)
+                yield places_of(scores, query.relevant), in_group
             if progress:
                 progress(len(chunk))
 
@@ -137,17 +134,13 @@ def score_all(
     scorers: Sequence[Scorer], images: Tensor, budget: int = BUDGET
 ) -> Iterator[npt.NDArray[Any]]:
     """Yield the scores (N,) of each scorer; similarities are computed for many at once."""
-    max_vectors = max(budget // (4 * max(len(images), 1)), 1)
-    group, count = list[Scorer](), 0
-    for i, scorer in enumerate(scorers):
-        group.append(scorer)
-        count += len(scorer.vectors)
-        if count >= max_vectors or i == len(scorers) - 1:
-            similarities = torch.cat([member.vectors for member in group]) @ images.T
-            blocks = similarities.split([len(member.vectors) for member in group])
-            for member, block in zip(group, blocks, strict=True):
-                yield member.of_similarities(block).numpy()
-            group, count = [], 0
+    count = max(budget // (8 * max(len(images), 1)), 1)  # a scorer has at most two vectors
+    for start in range(0, len(scorers), count):
+        group = scorers[start : start + count]
+        similarities = torch.cat([scorer.vectors for scorer in group]) @ images.T
+        blocks = similarities.split([len(scorer.vectors) for scorer in group])
+        for scorer, block in zip(group, blocks, strict=True):
+            yield scorer.of_similarities(block).numpy()
 
 
 def places_of(scores: npt.NDArray[Any], relevant: Codes) -> Codes:
@@ -159,13 +152,6 @@ def places_of(scores: npt.NDArray[Any], relevant: Codes) -> Codes:
     for i in np.flatnonzero(not_higher - lower > 1):  # ties
         places[i] += int((scores[: relevant[i]] == values[i]).sum())
     return np.sort(places)
-
-
-def _places_in_group(scores: npt.NDArray[Any], query: EvaluationQuery) -> Codes | None:
-    if query.group is None:
-        return None
-    relevant = np.flatnonzero(np.isin(query.group, query.relevant))
-    return places_of(scores[query.group], relevant)
 
 
 def _recall(places: Codes, k: int) -> float:
@@ -195,25 +181,17 @@ def evaluate_method(
             of_places(ranks[ranks < k], min(len(ranks), k), kind) for ranks in places
         ]
     tables = {name: average_by_cell(queries, columns, v) for name, v in values.items()}
-    grouped = [
-        (query, in_group)
-        for query, (_, in_group) in zip(queries, ranked, strict=True)
-        if in_group is not None
-    ]
+    grouped = {i: in_group for i, (_, in_group) in enumerate(ranked) if in_group is not None}
     for k in SUBSET_SIZES if grouped else ():
-        recalls = [_recall(in_group, k) for _, in_group in grouped]
-        table = average_by_cell([query for query, _ in grouped], columns, recalls)
+        recalls = [_recall(in_group, k) for in_group in grouped.values()]
+        table = average_by_cell([queries[i] for i in grouped], columns, recalls)
         tables[f"recall_subset@{k}"] = table
-    description = {"method": spec.method, "options": _plain(spec.options), **tables.pop("")}
-    return description | tables | {"seconds": time.perf_counter() - start}
-
-
-def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options for JSON: the type's name of what is not a number or text."""
-    return {
+    options = {  # for JSON: the type's name of what is not a number or text
         key: value if isinstance(value, int | float | str) else type(value).__name__
-        for key, value in options.items()
+        for key, value in spec.options.items()
     }
+    description = {"method": spec.method, "options": options, **tables.pop("")}
+    return description | tables | {"seconds": time.perf_counter() - start}
 
 
 def average_by_cell(

@@ -6,28 +6,32 @@ import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from fnmatch import fnmatchcase
-from functools import cache
 from glob import has_magic
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from PIL import Image
 
-from ..data import Dataset, LayoutError, open_dataset
+from ..data import BadImage, Dataset, LayoutError, open_dataset, read_image
 from ..data.dataset import images_are_files
 from ..data.digests import digest_of, digests
 from ..data.loading import load
 from ..data.sources import open_photographs
 from ..predict.embedding import predict_batches
-from .images import ImageInfoTransform
 from .store import ImageEntry, Store
 
 if TYPE_CHECKING:
+    from ..backbones.preprocessing import Transform
     from ..models.image_text import ImageText
     from .words import WordMemory
 
 CHUNK = 2000  # images whose contents are compared with the index at a time
+# EXIF tags; DateTimeOriginal is in the block EXIF_IFD.
+DATE_TIME_ORIGINAL, DATE_TIME, EXIF_IFD = 36867, 306, 0x8769
 RECORD_FIELDS = ("label", "domain", "split", "caption", "attributes")  # from the data set
 Progress = Callable[[int, int], None]  # images done, of how many
 LoadModel = Callable[[], "tuple[ImageText, WordMemory | None]"]  # called if images are embedded
@@ -107,8 +111,14 @@ class Indexer:
             self.stored = self.store.images()  # inside the writer: nobody else changes it
             # A row for each digest: the vector of images with the same contents.
             self.rows = {image.entry.digest: image.row for image in self.stored.values()}
-            changed = [i for path, i in positions.items() if not self._is_unchanged(path)]
-            self._update_records(positions, set(changed))
+            changed, relabelled = list[int](), list[ImageEntry]()
+            for path, i in positions.items():
+                entry = self.stored[path].entry if path in self.stored else None
+                if entry is None or self.file_states.get(path) != (entry.size, entry.time):
+                    changed.append(i)
+                elif (new := entry._replace(**self._record(i))) != entry:
+                    relabelled.append(new)
+            self._update(relabelled)
             self.total = len(changed)
             for start in range(0, len(changed), CHUNK):
                 self._index_chunk(changed[start : start + CHUNK])
@@ -142,28 +152,15 @@ class Indexer:
             return os.path.abspath(self.dataset.path(i))
         return f"{self.dataset.name}:{self.dataset[i].image}"
 
-    def _is_unchanged(self, path: str) -> bool:
-        image = self.stored.get(path)
-        if image is None:
-            return False
-        return self.file_states.get(path) == (image.entry.size, image.entry.time)
-
     def _record(self, i: int) -> dict[str, Any]:
         record = self.dataset[i]
         return {name: getattr(record, name) for name in RECORD_FIELDS}
 
-    def _update_records(self, positions: dict[str, int], changed: set[int]) -> None:
-        """Store new labels of unchanged images."""
-        updated = []
-        for path, i in positions.items():
-            if i not in changed:
-                entry = self.stored[path].entry
-                relabelled = entry._replace(**self._record(i))
-                if relabelled != entry:
-                    updated.append(relabelled)
-        if updated:
-            self.writer.update(updated)
-        self.report.noted += len(updated)
+    def _update(self, entries: list[ImageEntry]) -> None:
+        """Store new labels or times of images whose contents are the same."""
+        if entries:
+            self.writer.update(entries)
+            self.report.noted += sum(self.stored[entry.path].entry != entry for entry in entries)
 
     def _index_chunk(self, positions: list[int]) -> None:
         """Read these images and treat each by its contents: known, a copy, or new."""
@@ -184,26 +181,21 @@ class Indexer:
                 copies.append(entry)
             else:
                 new[entry.digest] = i, entry
-        if touched:
-            self.writer.update(touched)
-            self.report.noted += sum(self.stored[entry.path].entry != entry for entry in touched)
+        self._update(touched)
         self._advance(len(touched) + len(unreadable))
         self._copy([entry for entry in copies if entry.digest in self.rows])
         if new:
             unreadable += self._embed(list(new.values()))
-        self._copy(self._find_originals([entry for entry in copies if entry.digest in new]))
+        twins = [entry for entry in copies if entry.digest in new]
+        if twins:  # of images that have just been embedded
+            self.store.refresh()
+        for entry in twins:
+            if rows := self.store.rows_with_digest(entry.digest):
+                self.rows[entry.digest] = rows[0]
+        self._copy([entry for entry in twins if entry.digest in self.rows])
         removed = [path for path in unreadable if path in self.stored]
         self._remove(removed)
         self._forget_rows(removed)
-
-    def _find_originals(self, entries: list[ImageEntry]) -> list[ImageEntry]:
-        """Return those whose contents have been embedded in this chunk."""
-        if entries:
-            self.store.refresh()
-        for entry in entries:
-            if rows := self.store.rows_with_digest(entry.digest):
-                self.rows[entry.digest] = rows[0]
-        return [entry for entry in entries if entry.digest in self.rows]
 
     def _copy(self, entries: list[ImageEntry]) -> None:
         """Add images whose contents are in the index under another path."""
@@ -295,11 +287,10 @@ class IndexSources:
         self.folders_of_files = {
             os.path.dirname(path) for path, argument in arguments.items() if argument == path
         }
-        self.is_unreadable = cache(_is_unreadable)
 
     def is_lost(self, entry: ImageEntry) -> bool:
         """Return whether an image that is not listed leaves; images of other DATA stay."""
-        return self._came_from_here(entry) and not self.is_unreadable(os.path.dirname(entry.path))
+        return self._came_from_here(entry) and not _is_unreadable(os.path.dirname(entry.path))
 
     def _came_from_here(self, entry: ImageEntry) -> bool:
         argument = self._argument(entry.path)
@@ -326,8 +317,67 @@ def _is_unreadable(folder: str) -> bool:
     """Return whether permission to list the folder is missing."""
     try:
         os.scandir(folder).close()
-    except PermissionError:
-        return True
-    except OSError:
-        return False
+    except OSError as error:
+        return isinstance(error, PermissionError)
     return False
+
+
+class ImageInfoTransform:
+    """Apply a transform and keep what it discards; a class, so that workers can receive it."""
+
+    def __init__(self, transform: Transform) -> None:
+        self.transform = transform
+
+    def __call__(self, image: Image.Image) -> dict[str, Any]:
+        return {
+            "pixels": self.transform(image),
+            "size": torch.tensor(image.size),
+            "date": torch.tensor(date_taken(image), dtype=torch.double),
+            "look": difference_hash(image),
+        }
+
+
+def date_taken(image: Image.Image) -> float:
+    """Return seconds since 1970 by the camera's clock, read as local time; NaN if unknown."""
+    try:
+        exif = image.getexif()
+        text = exif.get_ifd(EXIF_IFD).get(DATE_TIME_ORIGINAL) or exif.get(DATE_TIME)
+        return datetime.strptime(str(text).strip("\0 ")[:19], "%Y:%m:%d %H:%M:%S").timestamp()
+    except Exception:  # Pillow raises anything for a malformed block
+        return float("nan")
+
+
+def difference_hash(image: Image.Image) -> int:
+    """Return 64 bits: whether a cell is lighter than its left neighbour, by more than 2 of 255.
+
+    Scaling and JPEG change few bits; the threshold keeps the noise of a plain sky out.
+    """
+    small = image.convert("L").resize((9, 8), Image.Resampling.BOX, reducing_gap=3.0)
+    grey = np.asarray(small, np.int16)
+    bits = np.packbits(grey[:, 1:] > grey[:, :-1] + 2)
+    return int(bits.view(np.int64)[0])
+
+
+class EntryImages:
+    """Load the pictures of entries: files, or images of a data set, which is opened once."""
+
+    def __init__(self) -> None:
+        self.datasets: dict[str, tuple[Dataset, dict[str, int]]] = {}
+
+    def file(self, path: str | Path) -> Image.Image | None:
+        """Return None if the file does not exist or is not an image."""
+        try:
+            return read_image(path)
+        except BadImage:
+            return None
+
+    def __call__(self, entry: ImageEntry) -> Image.Image | None:
+        if entry.time:
+            return self.file(entry.path)
+        if entry.source not in self.datasets:
+            dataset = open_dataset(entry.source)
+            positions = {dataset[i].image: i for i in range(len(dataset))}
+            self.datasets[entry.source] = dataset, positions
+        dataset, positions = self.datasets[entry.source]
+        position = positions.get(entry.path.partition(":")[2])
+        return None if position is None else dataset.image(position)

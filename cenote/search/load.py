@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..options import suggest
-from .filters import Filter
 from .local_store import LocalStore
 from .milvus_store import MilvusStore
-from .store import IndexDescription, Store, absolute_model_name, split_model_name
+from .store import Filter, IndexDescription, Store, absolute_model_name, split_model_name
 from .words import WordMemory, load_words, remember_words, words_digest
 
 if TYPE_CHECKING:

@@ -25,9 +25,9 @@ from torch import Tensor
 from ..data.files import write_atomically
 from .approximate import ApproximateIndex, read_approximate, update_approximate
 from .database import BUDGET, Moments, MomentSums, check_queries, nearest_rows, similarity_blocks
-from .filters import Filter
 from .metadata_db import FILE, MetadataDb, damaged
 from .store import (
+    Filter,
     ImageEntry,
     IndexBusy,
     IndexDamaged,
@@ -180,7 +180,7 @@ class LocalStore(Store):
     def _moments(self) -> Moments:
         if not self.filtered:
             return current_sums(self.db, self.matrix)[0].moments()
-        sums = MomentSums(self.dim)
+        sums = MomentSums.zeros(self.dim)
         for rows in self.rows.split(COPY_ROWS):
             sums.add(self.vectors(rows))
         return sums.moments()
@@ -346,7 +346,7 @@ def current_sums(db: MetadataDb, matrix: Tensor) -> tuple[MomentSums, int, int]:
     Returns also the number of rows and the number of the last removal that they include.
     """
     stored = db.state("sums")
-    sums = MomentSums(matrix.shape[1]) if stored is None else MomentSums.from_bytes(stored)
+    sums = MomentSums.zeros(matrix.shape[1]) if stored is None else MomentSums.from_bytes(stored)
     rows, number = int(db.state("sums_rows", 0)), int(db.state("sums_gone", 0))
     removed = db.removed(number)
     sums.add(matrix[rows : db.count])

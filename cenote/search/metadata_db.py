@@ -11,8 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from .filters import Filter
-from .store import ImageEntry, IndexDamaged, IndexedImage
+from .store import Filter, ImageEntry, IndexDamaged, IndexedImage
 
 FILE = "images.sqlite"
 SCHEMA = """
@@ -96,12 +95,11 @@ class MetadataDb:
         connection.close()
 
     def close(self) -> None:
-        self.connection.close()
-
-    def __del__(self) -> None:
         # A connection refers to itself: it would stay open until the garbage collection.
         if hasattr(self, "connection"):
             self.connection.close()
+
+    __del__ = close
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

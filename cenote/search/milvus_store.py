@@ -2,10 +2,9 @@
 
 One collection holds an entity per image: its vector (FLAT: exact), its words and its entry; the
 row is the primary key, 63 bits of the path's digest. A second one, NAME_sums, holds the sums of
-the database's first two moments, each number as two floats. Before a change a writer replaces them
-by its mark, and after its last change it computes them again, unless another writer has left its
-own mark. Without sums, after a writer was killed, readers read all vectors. They see changes at
-once.
+the database's first two moments, each number as two floats. A writer drops them before a change
+and computes them again after its last one; without them, after a writer was killed, readers read
+all vectors. Readers see changes at once.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import json
 import logging
 import os
 import re
-import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -29,8 +27,8 @@ from torch import Tensor
 from ..data.digests import digest_of
 from ..extras import require
 from .database import Moments, MomentSums, check_queries
-from .filters import Filter
 from .store import (
+    Filter,
     ImageEntry,
     IndexDamaged,
     IndexDescription,
@@ -42,7 +40,6 @@ from .store import (
 
 COLLECTION = "cenote"  # name of the collection, unless the address has one
 PROPERTY = "cenote"  # property of the collection that holds the description
-INDEX_TYPES = ("FLAT", "HNSW")
 TEXT_LENGTHS = {
     "path": 4096,
     "source": 8192,
@@ -53,7 +50,6 @@ TEXT_LENGTHS = {
     "caption": 16384,
 }
 NUMBERS = ("size", "time", "width", "height", "look")
-MARK_ROW = -1  # row of the sums that identifies the last writer
 TIMEOUT = 30.0  # seconds per call
 WRITE_BATCH = 500  # entities per call, which takes 64 MB
 QUERY_BATCH = 64
@@ -71,10 +67,6 @@ class MilvusAddress(NamedTuple):
     index_type: str = "FLAT"
     token: str = ""
 
-    @property
-    def is_file(self) -> bool:
-        return "://" not in self.uri
-
     @classmethod
     def parse(cls, address: str) -> MilvusAddress:
         if "://" not in address:
@@ -87,7 +79,7 @@ class MilvusAddress(NamedTuple):
                 f"'{without_password(address)}' is not an address of an index: "
                 "use http://HOST:19530/NAME, where NAME has letters, digits and _"
             )
-        if index_type not in INDEX_TYPES:
+        if index_type not in ("FLAT", "HNSW"):
             raise ValueError(f"no index '{index_type.lower()}' of Milvus: use flat or hnsw")
         token = f"{url.username}:{url.password}" if url.username else ""
         uri = f"{url.scheme}://{url.hostname}:{url.port or 19530}"
@@ -100,7 +92,7 @@ class MilvusAddress(NamedTuple):
         for logger in ("pymilvus", "milvus_lite"):  # they also print what they raise
             logging.getLogger(logger).setLevel(logging.CRITICAL)
         options: dict[str, Any] = {"token": self.token, "timeout": TIMEOUT}
-        if self.is_file:
+        if "://" not in self.uri:
             require("milvus_lite", extra="milvus")
             Path(self.uri).parent.mkdir(parents=True, exist_ok=True)
             options = {}
@@ -162,8 +154,8 @@ class MilvusStore(Store):
 
     @classmethod
     def find(cls, address: str) -> Self | None:
-        parsed, where = MilvusAddress.parse(address), without_password(address)
-        if parsed.is_file and not Path(parsed.uri).exists():  # connecting would create it
+        parsed = MilvusAddress.parse(address)
+        if "://" not in address and not Path(parsed.uri).exists():  # connecting would create it
             return None
         client, name = parsed.connect(), parsed.name
         if not client.has_collection(name):
@@ -175,7 +167,7 @@ class MilvusStore(Store):
             description = IndexDescription.from_json(stored)
         except (ValueError, TypeError):
             raise IndexDamaged(
-                f"the collection '{name}' at {where} is not an index of Cenote: name another"
+                f"the collection '{name}' at {parsed.uri} is not an index of Cenote: name another"
             ) from None
         client.load_collection(name)
         return cls(client, address, name, description)
@@ -255,7 +247,7 @@ class MilvusStore(Store):
 
     def compute_sums(self) -> MomentSums:
         """Read all vectors."""
-        sums = MomentSums(self.dim)
+        sums = MomentSums.zeros(self.dim)
         for entities in _batches(self._pages(self.expression, ["vector"]), PAGE):
             sums.add(torch.tensor([entity["vector"] for entity in entities]))
         return sums
@@ -269,45 +261,33 @@ class MilvusStore(Store):
 
     def stored_sums(self) -> MomentSums | None:
         """Return None if there are none, or if they are of another number of images."""
-        rows = 2 * (self.dim + 1)
-        entities = self._query_sums("row >= 0", ["row", "vector", "images"], limit=rows)
+        if not self.client.has_collection(self.sums_name):
+            return None
+        self.client.load_collection(self.sums_name)
+        rows, fields = 2 * (self.dim + 1), ["row", "vector", "images"]
+        entities = self._query(self.sums_name, "row >= 0", fields, limit=rows)
         counts = {entity["images"] for entity in entities}
         if len(entities) != rows or counts != {len(self)}:
             return None
         entities.sort(key=lambda entity: int(entity["row"]))
         table = torch.tensor([entity["vector"] for entity in entities]).double()
         table = table[: self.dim + 1] + table[self.dim + 1 :]  # high and low halves
-        sums = MomentSums(self.dim)
-        sums.count, sums.first, sums.second = counts.pop(), table[0], table[1:]
-        return sums
+        return MomentSums(counts.pop(), table[0], table[1:])
 
-    def store_sums(self, sums: MomentSums, mark: int) -> None:
+    def store_sums(self, sums: MomentSums) -> None:
         table = torch.cat([sums.first[None], sums.second])
         high = table.float()
         rows = torch.cat([high, (table - high.double()).float()]).tolist()
         entities = [{"row": i, "vector": v, "images": sums.count} for i, v in enumerate(rows)]
-        self.reset_sums(mark)
+        self.drop_sums()
+        fields = {"images": {"datatype": self.client.types.INT64}}
+        _create(self.client, self.sums_name, self.dim, fields)
         for batch in _batches(entities, WRITE_BATCH):
             self.client.insert(self.sums_name, batch)
 
-    def reset_sums(self, mark: int) -> None:
-        """Replace the sums by the mark of a writer."""
-        client, name = self.client, self.sums_name
-        if client.has_collection(name):
-            client.drop_collection(name)
-        _create(client, name, self.dim, {"images": {"datatype": client.types.INT64}}, "FLAT", {})
-        client.insert(name, [{"row": MARK_ROW, "vector": [0.0] * self.dim, "images": mark}])
-
-    def read_mark(self) -> int | None:
-        """Return the mark of the writer that last began to change the index, if any."""
-        entities = self._query_sums(f"row == {MARK_ROW}", ["images"])
-        return int(entities[0]["images"]) if entities else None
-
-    def _query_sums(self, expression: str, fields: list[str], **options: int) -> list[Entity]:
-        if not self.client.has_collection(self.sums_name):
-            return []
-        self.client.load_collection(self.sums_name)
-        return self._query(self.sums_name, expression, fields, **options)
+    def drop_sums(self) -> None:
+        if self.client.has_collection(self.sums_name):
+            self.client.drop_collection(self.sums_name)
 
     def by_row(self, rows: Sequence[int], fields: list[str]) -> dict[int, Entity]:
         """Return the entities of those rows that exist."""
@@ -338,20 +318,14 @@ class MilvusStore(Store):
 
 
 class MilvusWriter(StoreWriter):
-    """Changes a collection without a lock: Milvus orders the changes, marks protect the sums."""
+    """Changes a collection without a lock: Milvus orders the changes of several writers."""
 
     def __init__(self, store: MilvusStore) -> None:
         self.store, self.client, self.has_written = store, store.client, False
-        self.mark = secrets.randbits(63)
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
-        if kind is not None or not self.has_written:
-            return
-        sums = self.store.compute_sums()
-        if self.store.read_mark() != self.mark:
-            self.store.reset_sums(self.mark)  # another's sums may lack what was put here
-        elif sums.count == len(self.store):
-            self.store.store_sums(sums, self.mark)
+        if kind is None and self.has_written:
+            self.store.store_sums(self.store.compute_sums())
 
     def put(
         self, entries: Sequence[ImageEntry], vectors: Tensor, words: Tensor | None = None
@@ -379,10 +353,8 @@ class MilvusWriter(StoreWriter):
         return len(rows)
 
     def _begin_change(self) -> None:
-        """Invalidate the stored sums."""
-        if self.store.read_mark() != self.mark:
-            self.store.reset_sums(self.mark)
         self.has_written = True
+        self.store.drop_sums()
 
     def _upsert(self, entities: list[Entity]) -> None:
         for batch in _batches(entities, WRITE_BATCH):
@@ -392,8 +364,8 @@ class MilvusWriter(StoreWriter):
 def _create_collection(
     client: MilvusConnection, name: str, description: IndexDescription, index_type: str
 ) -> None:
-    types, stored = client.types, description.to_json()
-    fields: dict[str, dict[str, Any]] = {
+    types = client.types
+    fields: dict[str, Entity] = {
         "words": {"datatype": types.ARRAY, "element_type": types.INT32, "max_capacity": 64},
         "date": {"datatype": types.DOUBLE},
         "attributes": {"datatype": types.JSON},
@@ -401,23 +373,24 @@ def _create_collection(
     for text, length in TEXT_LENGTHS.items():
         fields[text] = {"datatype": types.VARCHAR, "max_length": length}
     fields |= {number: {"datatype": types.INT64} for number in NUMBERS}
-    _create(client, name, description.dim, fields, index_type, {PROPERTY: stored})
+    _create(client, name, description.dim, fields, index_type, description.to_json())
 
 
 def _create(
     client: MilvusConnection,
     name: str,
     dim: int,
-    fields: dict[str, dict[str, Any]],
-    index_type: str,
-    properties: dict[str, str],
+    fields: dict[str, Entity],
+    index_type: str = "FLAT",
+    description: str = "",
 ) -> None:
     """Create a collection of rows and vectors with more fields, and load it."""
-    schema = client.create_schema(description=properties.get(PROPERTY, ""))
+    schema = client.create_schema(description=description)
     schema.add_field("row", client.types.INT64, is_primary=True)
     schema.add_field("vector", client.types.FLOAT_VECTOR, dim=dim)
     for field, options in fields.items():
         schema.add_field(field, **options)
+    properties = {PROPERTY: description} if description else {}
     client.create_collection(name, schema=schema, consistency_level="Strong", properties=properties)
     index = client.prepare_index_params()
     parameters = {"M": 32, "efConstruction": 200} if index_type == "HNSW" else {}

@@ -21,7 +21,6 @@ from ..data.record import RetrievalQuery
 from ..options import check_number, suggest
 
 Codes = npt.NDArray[np.int64]
-PROTOCOLS = ("domains", "attributes", "triplets")
 # Data sets of FreeDom's lists, in which a domain's word differs from its name.
 WITH_DOMAIN_WORDS = ("imagenet-r-conversion", "minidomainnet-conversion", "nico-conversion", "ltll")
 
@@ -59,11 +58,8 @@ class RetrievalTask(NamedTuple):
         return {int(position): row for row, position in enumerate(self.database)}
 
 
-def find_protocol(dataset: Dataset, name: str | None = None) -> str:
-    """Return the protocol by name, or the one that the data set has ground truth for."""
-    if name is not None:
-        _check_name(name, PROTOCOLS, "protocol", "cenote")
-        return name
+def find_protocol(dataset: Dataset) -> str:
+    """Return the protocol that the data set has ground truth for."""
     attributes = dataset.table.attributes
     if any(query.group in attributes for query in dataset.queries):
         return "attributes"
@@ -107,8 +103,11 @@ def make_tasks(
     attributes: Sequence[str] = (),
     sources: Sequence[str] = (),
 ) -> list[RetrievalTask]:
-    """Make one task for each database, by a protocol's name or by what the data set has."""
-    protocol = find_protocol(dataset, protocol)
+    """Make one task for each database; `protocol` is domains, attributes or triplets.
+
+    By default it is the one that the data set has ground truth for.
+    """
+    protocol = protocol or find_protocol(dataset)
     for option, values, owner in (
         ("attributes", attributes, "attributes"),
         ("sources", sources, "domains"),
@@ -263,7 +262,7 @@ def _triplet_task(
     if group in dataset.classes:
         database = database[dataset.labels == dataset.classes.index(str(group))]
     rows = {int(position): row for row, position in enumerate(database)}
-    evaluation_queries = []
+    evaluation_queries = list[EvaluationQuery]()
     for query in queries:
         targets = [target for target in query.truth["targets"] if target != query.image]
         relevant = np.array(sorted(rows[t] for t in targets if t in rows), np.int64)
@@ -273,17 +272,9 @@ def _triplet_task(
         )
     # CIRR, whose queries come with similar images, does not rank the query; other data sets do.
     ranks_query = not any("subset" in query.truth for query in queries)
-    no_labels = np.full(len(database), -1)
+    labels, name = np.full(len(database), -1), "triplets"
     return RetrievalTask(
-        "triplets",
-        "standard",
-        dataset,
-        database,
-        evaluation_queries,
-        [column],
-        no_labels,
-        {},
-        ranks_query,
+        name, "standard", dataset, database, evaluation_queries, [column], labels, {}, ranks_query
     )
 
 
@@ -297,16 +288,14 @@ def _similar_images(
     if "subset" not in query.truth:
         return None
     members, targets = (set(query.truth[name]) - {query.image} for name in ("subset", "targets"))
-    group = f"{dataset.name}: the group of query {query.name or repr(query.text)}"
+    problem = ""
     if unknown := (members | targets) - rows.keys():
-        raise ValueError(
-            f"{group} names image {min(unknown)}, which is not in the database: correct it"
-        )
-    if missing := targets - members:
-        image = dataset[min(missing)].image
-        raise ValueError(
-            f"{group} lacks its relevant image {image}: add it to the group, or remove the query"
-        )
+        problem = f"names image {min(unknown)}, which is not in the database"
+    elif missing := targets - members:
+        problem = f"lacks its relevant image {dataset[min(missing)].image}"
+    if problem:
+        group = f"the group of query {query.name or repr(query.text)}"
+        raise ValueError(f"{dataset.name}: {group} {problem}: correct it, or remove the query")
     return np.array(sorted(rows[member] for member in members), np.int64)
 
 

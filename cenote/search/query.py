@@ -18,11 +18,10 @@ from ..options import check_number
 from ..unit import unit
 from .composition import ComposedQuery, Scorer
 from .database import top_k
-from .filters import Filter
 from .freedom import K, M, N
 from .load import load_model, load_word_memory, open_store
 from .methods import MethodSpec, compose_all, find_method, parse_method
-from .store import ImageEntry, Store
+from .store import Filter, ImageEntry, Store
 from .words import load_words
 
 if TYPE_CHECKING:
@@ -72,10 +71,10 @@ class SearchRequest:
     def __post_init__(self) -> None:
         if not self.images and not self.terms:
             raise ValueError("an empty query finds nothing: give an image, a text or both")
-        if self.sort not in SORT_KEYS:
-            raise ValueError(f"sort must be one of {', '.join(SORT_KEYS)}, got '{self.sort}'")
-        if self.near_duplicates not in ("hide", "show"):
-            raise ValueError(f"near_duplicates must be hide or show, got '{self.near_duplicates}'")
+        for name, choices in (("sort", SORT_KEYS), ("near_duplicates", ("hide", "show"))):
+            if getattr(self, name) not in choices:
+                value = getattr(self, name)
+                raise ValueError(f"{name} is one of {', '.join(choices)}, got '{value}'")
         check_number("top", self.top, whole=True, least=1)
         if self.cut is not None:
             check_number("cut", self.cut)
@@ -246,13 +245,13 @@ def _look_up(image: ImageInput, store: Store) -> _QueryImage:
     if isinstance(image, int):
         (entry,) = store.entries(torch.tensor([image]))
         return _QueryImage(entry.path, store.rows_with_digest(entry.digest), b"")
-    if isinstance(image, bytes):
-        name, content = "the photograph", image
-    else:
+    name, content = "the photograph", image
+    if not isinstance(content, bytes):
+        name = str(image)
         try:
-            name, content = str(image), Path(image).read_bytes()
+            content = Path(name).read_bytes()
         except OSError as error:
-            raise ValueError(f"{image!s}: {error.strerror or error}") from None
+            raise ValueError(f"{name}: {error.strerror or error}") from None
     return _QueryImage(name, store.rows_with_digest(digest_of(content).hex()), content)
 
 
@@ -270,35 +269,23 @@ def _explain(
     return why
 
 
+@torch.no_grad()
 def _compose_query(
     request: SearchRequest, images: Sequence[_QueryImage], store: Store, model: ImageText
 ) -> ComposedQuery:
-    texts = tuple(text for text, _ in request.terms)
-    weights = tuple(weight for _, weight in request.terms)
-    inside = None
-    if len(images) == 1 and images[0].rows:
-        inside = images[0].rows[0]
-    return ComposedQuery(
-        _mean_vector(images, store, model),
-        texts,
-        None if all(weight == 1 for weight in weights) else weights,
-        inside=inside,
-    )
-
-
-def _mean_vector(images: Sequence[_QueryImage], store: Store, model: ImageText) -> Tensor | None:
-    """Return the mean (D,) at unit length; images of the index are not embedded again."""
-    if not images:
-        return None
-    vectors = []
+    """Average the images at unit length; those of the index are not embedded again."""
+    vectors = list[Tensor]()
     for image in images:
         if image.rows:
             vectors.append(store.vectors(torch.tensor(image.rows[:1])))
         else:
-            with torch.inference_mode():
-                pixels = model.transform()(read_image(image.name, content=image.content))[None]
-                vectors.append(model.embed_images(pixels).float().cpu())
-    return unit(torch.cat(vectors).mean(0)).clone()
+            pixels = model.transform()(read_image(image.name, content=image.content))[None]
+            vectors.append(model.embed_images(pixels).float().cpu())
+    mean = unit(torch.cat(vectors).mean(0)) if vectors else None
+    texts = tuple(text for text, _ in request.terms)
+    weights = tuple(weight for _, weight in request.terms)
+    is_inside = len(images) == 1 and images[0].rows
+    return ComposedQuery(mean, texts, weights, inside=images[0].rows[0] if is_inside else None)
 
 
 def _options(request: SearchRequest, method: str, words: WordMemory | None) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""What an index stores about images, and the interface that every back end implements.
+"""What an index stores about images, filters, and the interface that every back end implements.
 
 A new back end is one file with a subclass of `Store` and one line in load.py.
 """
@@ -8,22 +8,23 @@ from __future__ import annotations
 import json
 import os
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
 
 from torch import Tensor
 
-from .database import Moments
-from .filters import Filter
+from .database import Database
 
 if TYPE_CHECKING:
     from ..models.image_text import ImageText
     from .words import WordMemory
 
 DTYPES = ("float32", "float16")  # of stored vectors
+BYTES = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9}
+DATE_FORMATS = ("%Y", "%Y-%m", "%Y-%m-%d", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M")
 STORED_WORDS = 7  # nearest words of each image in an index; FreeDom's n
 
 
@@ -123,26 +124,124 @@ class IndexDescription:
             )
 
 
-class StoreWriter(ABC):
+@dataclass(frozen=True)
+class Filter:
+    """All conditions must hold; one of several names is enough.
+
+    Dates are seconds since 1970, sizes bytes.
+    """
+
+    classes: tuple[str, ...] = ()
+    domains: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()  # absolute, or the beginning of a data set's image names
+    since: float | None = None
+    until: float | None = None  # exclusive
+    smallest: int | None = None
+    largest: int | None = None
+
+    def __bool__(self) -> bool:
+        return self != Filter()
+
+    def sql(self) -> tuple[str, list[Any]]:
+        """Return a condition and its values."""
+        conditions, values = list[str](), list[Any]()
+        for column, names in self._names():
+            conditions.append(f"{column} in ({', '.join('?' * len(names))})")
+            values += names
+        if self.folders:
+            # A range finds a prefix through the index of paths; the character after / is 0.
+            ranges = " or ".join(["path >= ? and path < ?"] * len(self.folders))
+            conditions.append(f"({ranges})")
+            for start, end in self._path_ranges():
+                values += [os.fsencode(start), os.fsencode(end)]
+        for column, operator, bound in self._bounds():
+            conditions.append(f"{column} {operator} ?")
+            values.append(bound)
+        return " and ".join(conditions) or "1", values
+
+    def milvus(self) -> str:
+        """Return an expression; Milvus quotes strings as JSON does."""
+        conditions = [f"{column} in {_quote(list(names))}" for column, names in self._names()]
+        if self.folders:
+            ranges = [
+                f"(path >= {_quote(start)} and path < {_quote(end)})"
+                for start, end in self._path_ranges()
+            ]
+            conditions.append("(" + " or ".join(ranges) + ")")
+        conditions += [f"{column} {sign} {bound!r}" for column, sign, bound in self._bounds()]
+        return " and ".join(conditions)
+
+    def _names(self) -> Iterator[tuple[str, tuple[str, ...]]]:
+        for column, names in (("label", self.classes), ("domain", self.domains)):
+            if names:
+                yield column, names
+
+    def _path_ranges(self) -> list[tuple[str, str]]:
+        prefixes = [folder.rstrip("/") for folder in self.folders]
+        return [(f"{prefix}/", f"{prefix}0") for prefix in prefixes]
+
+    def _bounds(self) -> list[tuple[str, str, float]]:
+        bounds = [
+            ("date", ">=", self.since),
+            ("date", "<", self.until),
+            ("size", ">=", self.smallest),
+            ("size", "<=", self.largest),
+        ]
+        return [(column, sign, bound) for column, sign, bound in bounds if bound is not None]
+
+
+def _quote(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def parse_date(text: str, end: bool = False) -> float:
+    """Return seconds since 1970 of "2024", "2024-05", "2024-05-17" or "2024-05-17 18:30".
+
+    Local time; with `end` the end of that year, month, day or minute.
+    """
+    for date_format in DATE_FORMATS:
+        try:
+            start = datetime.strptime(text.strip(), date_format)
+        except ValueError:
+            continue
+        return (_end(start, date_format) if end else start).timestamp()
+    raise ValueError(f"'{text}' is not a date: use 2024, 2024-05, 2024-05-17 or 2024-05-17 18:30")
+
+
+def _end(start: datetime, date_format: str) -> datetime:
+    if date_format == "%Y":
+        return start.replace(year=start.year + 1)
+    if date_format == "%Y-%m":
+        return start.replace(year=start.year + start.month // 12, month=start.month % 12 + 1)
+    if date_format == "%Y-%m-%d":
+        return start + timedelta(days=1)
+    return start + timedelta(minutes=1)
+
+
+def parse_size(text: str) -> int:
+    """Return bytes of "200 KB", "1.5MB" or "4096"."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text.lower())
+    if not match or match[2] not in BYTES:
+        raise ValueError(f"'{text}' is not a size: use 4096, 200KB or 1.5MB")
+    return round(float(match[1]) * BYTES[match[2]])
+
+
+class StoreWriter(Protocol):
     """Changes an index inside a `with` block. What a call has written persists."""
 
     def __enter__(self) -> Self:
         return self
 
-    @abstractmethod
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None: ...
 
-    @abstractmethod
     def put(
         self, entries: Sequence[ImageEntry], vectors: Tensor, words: Tensor | None = None
     ) -> None:
         """Add images, replacing those with the same path."""
 
-    @abstractmethod
     def update(self, entries: Sequence[ImageEntry]) -> None:
         """Change the entries of stored images; their vectors stay."""
 
-    @abstractmethod
     def remove(self, paths: Iterable[str]) -> int:
         """Remove images and return how many were stored."""
 
@@ -151,8 +250,8 @@ class StoreWriter(ABC):
         return False
 
 
-class Store(ABC):
-    """An index: image vectors (a `Database`), the entries of the images, and a description."""
+class Store(Database, Protocol):
+    """An index: a database of image vectors, the entries of the images, and a description."""
 
     dtypes: ClassVar[tuple[str, ...]] = DTYPES
     fixed_description: ClassVar[bool] = False  # `describe` has no effect
@@ -161,17 +260,14 @@ class Store(ABC):
     use_words = True  # False: another word list is in use, the stored words are ignored
 
     @classmethod
-    @abstractmethod
     def accepts(cls, address: str) -> bool:
         """Return whether this back end is responsible for the address."""
 
     @classmethod
-    @abstractmethod
     def find(cls, address: str) -> Self | None:
         """Open an index, or return None if there is none; creates nothing."""
 
     @classmethod
-    @abstractmethod
     def create(cls, address: str, description: IndexDescription) -> Self: ...
 
     @classmethod
@@ -194,15 +290,8 @@ class Store(ABC):
     def dim(self) -> int:
         return self.description.dim
 
-    @abstractmethod
-    def __len__(self) -> int: ...
-
-    @abstractmethod
     def select(self, filter: Filter) -> Self:
         """Return a view of some of the images."""
-
-    @abstractmethod
-    def nearest(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]: ...
 
     def scan(self, vectors: Tensor) -> tuple[Tensor, Tensor] | None:
         """Return similarities (V, N) of `vectors` (V, D) to every image, and the rows (N,).
@@ -211,35 +300,20 @@ class Store(ABC):
         """
         return None
 
-    @abstractmethod
-    def vectors(self, rows: Tensor) -> Tensor: ...
-
-    @abstractmethod
-    def words(self, rows: Tensor) -> Tensor | None: ...
-
-    @abstractmethod
-    def moments(self) -> Moments: ...
-
-    @abstractmethod
     def entries(self, rows: Tensor) -> list[ImageEntry]: ...
 
-    @abstractmethod
     def images(self) -> dict[str, IndexedImage]:
         """Return every image by its path."""
 
-    @abstractmethod
     def sample(self, count: int) -> list[IndexedImage]:
         """Return about `count` images from the whole index; none if that would be slow."""
 
-    @abstractmethod
     def rows_with_digest(self, digest: str) -> list[int]:
         """Return the rows of images with these contents."""
 
-    @abstractmethod
     def distinct_values(self, column: str) -> list[str]:
         """Return the different values of `label` or `domain`, sorted."""
 
-    @abstractmethod
     def writer(self) -> StoreWriter: ...
 
     def describe(self, description: IndexDescription) -> None:

@@ -54,19 +54,18 @@ def load_words(source: str | Path | None = None, model: ImageText | None = None)
     else the first name of each class of ImageNet-21k.
     """
     if source is None:
-        return _unique(getattr(model, "things", ())) or _imagenet21k_names()
+        first_names = (names[0] for names in imagenet_names("imagenet21k"))
+        return unique_words(getattr(model, "things", ())) or unique_words(first_names)
     path = Path(source)
     is_csv = path.suffix.lower() == ".csv"  # in a text file, commas belong to the word
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             rows = list(csv.reader(file)) if is_csv else [[line] for line in file]
-    except FileNotFoundError:
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise ValueError(
-            f"no word list {path}: give a text file with one word a line, or a CSV"
+            f"no word list {path} ({error}): give a text file with one word a line, or a CSV"
         ) from None
-    except (UnicodeDecodeError, csv.Error, IsADirectoryError) as error:
-        raise ValueError(f"{path} is not a word list: {error}") from None
-    words = _unique(row[-1] for row in rows if row)
+    words = unique_words(row[-1] for row in rows if row)
     if is_csv and words and words[0].casefold() in CSV_HEADERS:
         words = words[1:]
     if not words:
@@ -74,22 +73,14 @@ def load_words(source: str | Path | None = None, model: ImageText | None = None)
     return words
 
 
-def _imagenet21k_names() -> list[str]:
+def imagenet_names(subset: str = "imagenet-1k") -> list[list[str]]:
+    """Return the names of each class."""
     from timm.data.imagenet_info import ImageNetInfo
 
-    descriptions = ImageNetInfo("imagenet21k").label_descriptions()
-    return _unique(names.split(",")[0] for names in descriptions)
+    return [names.split(",") for names in ImageNetInfo(subset).label_descriptions()]
 
 
-def imagenet_names() -> list[str]:
-    """Return all names of ImageNet's 1,000 classes."""
-    from timm.data.imagenet_info import ImageNetInfo
-
-    descriptions = ImageNetInfo("imagenet-1k").label_descriptions()
-    return _unique(name for names in descriptions for name in names.split(","))
-
-
-def _unique(words: Iterable[str]) -> list[str]:
+def unique_words(words: Iterable[str]) -> list[str]:
     """Strip words and keep the first spelling of those that differ in case only."""
     spellings = dict[str, str]()
     for word in words:
@@ -98,15 +89,13 @@ def _unique(words: Iterable[str]) -> list[str]:
     return list(spellings.values())
 
 
-def remember_words(
-    model: ImageText, words: Sequence[str], folder: Path | None = None
-) -> WordMemory:
+def remember_words(model: ImageText, words: Sequence[str]) -> WordMemory:
     """Encode the words, or read their vectors from the cache if this model has encoded them."""
     words = list(words)
     if not words:
         raise ValueError("a text memory needs at least one word")
     name = digest_of(model.identity.encode(), "\n".join(words).encode()).hex()
-    path = (folder or cache_folder() / "words") / f"{name}.npy"
+    path = cache_folder() / "words" / f"{name}.npy"
     vectors = _read_vectors(path, (len(words), model.dim))
     if vectors is None:
         batches = [words[i : i + BATCH] for i in range(0, len(words), BATCH)]

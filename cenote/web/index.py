@@ -15,11 +15,10 @@ from PIL import Image
 from starlette.exceptions import HTTPException
 
 from ..data.images import RAW
-from ..search.filters import Filter
-from ..search.images import EntryImages
+from ..search.index import EntryImages
 from ..search.methods import DESCRIPTIONS, METHODS
 from ..search.query import ImageInput, Searcher, SearchRequest, choose_method
-from ..search.store import ImageEntry
+from ..search.store import Filter, ImageEntry
 from .photos import encode_photo, file_digest
 from .schemas import EntryId, IndexInfo, MethodInfo, Photo
 from .search import ImageSearchRequest, SearchResponse, SearchResult

@@ -11,9 +11,8 @@ pytest.importorskip("faiss", reason="needs faiss: install cenote[faiss]")
 
 from cenote.search import approximate
 from cenote.search.approximate import build_approximate
-from cenote.search.filters import Filter
 from cenote.search.local_store import LocalStore
-from cenote.search.store import ImageEntry, IndexDescription
+from cenote.search.store import Filter, ImageEntry, IndexDescription
 
 DIM = 32
 

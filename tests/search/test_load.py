@@ -6,12 +6,11 @@ from pathlib import Path
 import pytest
 
 from cenote.models import image_text
-from cenote.search.filters import Filter
 from cenote.search.load import check_filter
 from cenote.search.local_store import LocalStore
 from cenote.search.methods import METHODS
 from cenote.search.query import Searcher, SearchRequest, choose_method
-from cenote.search.store import IndexDescription
+from cenote.search.store import Filter, IndexDescription
 
 from .test_local_store import MADE, entry, filled, ids, unit_rows
 

@@ -9,9 +9,15 @@ import pytest
 import torch
 from torch import Tensor
 
-from cenote.search.filters import Filter, parse_date, parse_size
 from cenote.search.local_store import LocalStore
-from cenote.search.store import ImageEntry, IndexBusy, IndexDescription
+from cenote.search.store import (
+    Filter,
+    ImageEntry,
+    IndexBusy,
+    IndexDescription,
+    parse_date,
+    parse_size,
+)
 
 from .rankings import assert_ranked
 

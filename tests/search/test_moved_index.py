@@ -10,13 +10,18 @@ import torch
 
 from cenote.data import read_folders
 from cenote.models import image_text
-from cenote.search.filters import Filter
 from cenote.search.index import update_index
 from cenote.search.load import check_model_file, load_model, load_word_memory
 from cenote.search.local_store import LocalStore
 from cenote.search.metadata_db import Relocation
 from cenote.search.query import SearchRequest, ask
-from cenote.search.store import ImageEntry, IndexDescription, absolute_model_name, split_model_name
+from cenote.search.store import (
+    Filter,
+    ImageEntry,
+    IndexDescription,
+    absolute_model_name,
+    split_model_name,
+)
 from cenote.search.words import words_digest
 from tests.toy_models import COLOURS, SHAPES, ColourModel, CountingColourModel, picture
 

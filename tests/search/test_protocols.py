@@ -325,8 +325,6 @@ def test_bad_data_and_names() -> None:
         attribute_modification(one)
     with pytest.raises(ValueError, match=r"'textur'.*'texture'"):
         attribute_modification(dataset(), attributes=["textur"])
-    with pytest.raises(ValueError, match=r"'domain'.*'domains'"):
-        find_protocol(dataset(), "domain")
     with pytest.raises(ValueError, match="art_painting"):
         parse_texts(["art_painting"])
     with pytest.raises(ValueError, match=r"'wicom'.*'weicom'"):

@@ -10,11 +10,10 @@ import torch
 from torch import Tensor
 
 from cenote.data import read_folders
-from cenote.search.filters import Filter
 from cenote.search.index import update_index
 from cenote.search.local_store import LocalStore
 from cenote.search.query import SearchRequest, ask, parse_term
-from cenote.search.store import IndexDescription, Store
+from cenote.search.store import Filter, IndexDescription, Store
 from tests.toy_models import COLOURS, SHAPES, WORDS, ColourModel, picture, word_memory
 
 

@@ -7,8 +7,7 @@ import torch
 from PIL import ImageFilter
 
 from cenote.data import read_folders
-from cenote.search.images import difference_hash
-from cenote.search.index import update_index
+from cenote.search.index import difference_hash, update_index
 from cenote.search.local_store import LocalStore
 from cenote.search.query import SearchRequest, ask, results_without_duplicates
 from cenote.search.store import ImageEntry, IndexDescription

@@ -22,8 +22,8 @@ from cenote.predict.boxes import BoxPrediction, predict_boxes
 from cenote.predict.maps import MapPredictor
 from cenote.predict.open_model import class_names
 from cenote.predict.thresholds import model_digest, threshold_for
-from cenote.search.filters import Filter
 from cenote.search.query import Searcher, SearchRequest, choose_method
+from cenote.search.store import Filter
 from cenote.train.tournament.load import load_candidates
 from cenote.web import photos as web_photos
 from cenote.web.about import ContentsRequest
