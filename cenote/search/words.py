@@ -63,7 +63,7 @@ def load_words(source: str | Path | None = None, model: ImageText | None = None)
             rows = list(csv.reader(file)) if is_csv else [[line] for line in file]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise ValueError(
-            f"no word list {path} ({error}): give a text file with one word a line, or a CSV"
+            f"no word list {path}: give a text file with one word a line, or a CSV ({error})"
         ) from None
     words = unique_words(row[-1] for row in rows if row)
     if is_csv and words and words[0].casefold() in CSV_HEADERS:
