@@ -257,7 +257,7 @@ class Store(Database, Protocol):
     fixed_description: ClassVar[bool] = False  # `describe` has no effect
     where: str  # folder or address, without a password
     description: IndexDescription
-    use_words = True  # False: another word list is in use, the stored words are ignored
+    use_words: bool = True  # False: another word list is in use, the stored words are ignored
 
     @classmethod
     def accepts(cls, address: str) -> bool:

@@ -337,7 +337,7 @@ def test_milvus_lite_by_its_address(
         (["--image", "none.jpg", "--text", "cat", "--method", "text"], "'text' ignores an image"),
         (
             ["--image", "none.jpg", "--text", "cat", "--weight", "2"],
-            "the weight of the text is a number",
+            "weicom's weight is a number at least 0",
         ),
         (
             ["--image", "none.jpg", "--text", "cat", "--method", "weicom:weight=abc"],
@@ -374,8 +374,8 @@ def test_sentences_of_index(
         assert sentence in captured.err and len(captured.err.splitlines()) == 1, captured.err
 
     ask = ["--text", "cat"]
-    refused(["search", str(tmp_path / "none"), *ask], "does not exist: `cenote index")
-    refused(["search", str(photos), *ask], "is not an index")
+    refused(["search", str(tmp_path / "none"), *ask], "none: `cenote index")
+    refused(["search", str(photos), *ask], "no index at")
     refused(
         ["index", str(photos), "-o", str(photos / "animals")],
         "contains other files: name a new folder",
