@@ -1,7 +1,7 @@
 """The web page of `cenote serve`: a light HTTP server and one worker process with the models.
 
-The server (app, state, jobs, and the endpoints in about, look, photos and search) never imports
-torch; the worker (service, models, index) does.
+The server (server, state, jobs, and the endpoints in about, look, photos and search) never imports
+torch; the worker (service, models) does.
 """
 
 from importlib.util import find_spec

@@ -48,7 +48,6 @@ class ServedModel(NamedTuple):
     model: PooledModel
     folder: Path  # of a calibrated threshold, if there is one
     family: str  # models of one family share their backbone
-    threshold: Threshold | None = None  # of a candidate, from the tournament's report
 
 
 class PhotoFeatures(NamedTuple):
@@ -86,6 +85,7 @@ class ServedModels:
         if trained == self.trained:
             return
         rows, candidates = list(self.saved_rows), {}
+        self.thresholds.clear()
         for folder in self.tournaments:
             report = _read_report(folder)
             standings = {row["name"]: row for row in report.get("standings", ())}
@@ -93,12 +93,13 @@ class ServedModels:
                 name, row = _unique(title, rows), standings.get(title, {})
                 recommended = title == report.get("recommended")
                 place = folder if recommended else finished_passes(folder, read_plan(folder))[0]
-                threshold = _tournament_threshold(row, model, place)
-                candidates[name] = ServedModel(model, place, str(folder), threshold)
+                candidates[name] = ServedModel(model, place, str(folder))
+                if threshold := _tournament_threshold(row, model, place):
+                    for kind in ("auto", threshold.kind):
+                        self.thresholds[name, kind, True] = threshold
                 accuracy = (row.get("accuracy") or [None])[0]  # of the first seed, as is the model
                 rows.append(_model_info(name, model, accuracy, recommended))
         self.rows, self.candidates, self.trained = rows, candidates, trained
-        self.thresholds.clear()
 
     def get(self, name: str) -> ServedModel:
         if name in self.candidates:
@@ -116,11 +117,7 @@ class ServedModels:
 
         Cached, because choosing the kind of map runs the model on an empty image.
         """
-        served = self.get(name)
-        default = served.threshold
-        if default is not None and value is None and kind in ("auto", default.kind):
-            return default
-        key = name, kind, value is None
+        served, key = self.get(name), (name, kind, value is None)
         if key not in self.thresholds:
             threshold = threshold_for(served.model, served.folder, value, kind)
             source = strip_directories(threshold.source)

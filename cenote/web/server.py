@@ -1,21 +1,60 @@
-"""Start the worker and the HTTP server, and stop both."""
+"""The HTTP server: its start and end, accepted requests, pages, static files, error messages."""
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
+import re
 import socket
-from collections.abc import Sequence
+from base64 import b64encode
+from collections.abc import Iterable, Sequence
 from concurrent.futures.process import BrokenProcessPool
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import uvicorn
+from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .app import create_app
+from .. import __version__
+from . import about, look, photos, search
 from .jobs import JobQueue, WorkerProcess
+from .schemas import ERRORS
 from .sources import Sources
-from .state import Limits, ServerState
+from .state import Limits, ServerState, State
 
 SHUTDOWN_SECONDS = 3  # for open requests, when the server stops
 MAX_CONNECTIONS = 512  # more are answered with 503
+PAGES = ("/", "/look", "/compare", "/search", "/tournament")
+STATIC = Path(__file__).parent / "static"
+COLOURS = Path(__file__).parents[1] / "report" / "templates" / "colours.css"
+MEDIA_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+SCRIPT = re.compile(rb"<script\b[^>]*>(.*?)</script>", re.S | re.I)
+HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
+        "connect-src 'self'; frame-src 'self'; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), microphone=(), geolocation=()",
+    "cache-control": "no-cache",
+}
 
 
 def serve(
@@ -92,3 +131,145 @@ def _bind(host: str, port: int) -> socket.socket:
         reason = getattr(error, "strerror", None) or error
         message = f"cannot listen on {host}:{port} ({reason}): choose another --port or --host"
         raise ValueError(message) from None
+
+
+def create_app(
+    state: ServerState, host: str = "127.0.0.1", allowed_hosts: Iterable[str] = ()
+) -> ASGIApp:
+    app = FastAPI(
+        title="Cenote",
+        version=__version__,
+        description="Attention maps of images, and image search by image, by text or by both.",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/api/openapi.json",
+        responses=ERRORS,
+    )
+    app.state.server = state
+    app.router.redirect_slashes = False
+    app.add_exception_handler(RequestValidationError, _validation_error)
+    app.add_exception_handler(Exception, _internal_error)
+    app.include_router(_site(read_static()))
+    for module in (about, look, photos, search):
+        app.include_router(module.router)
+    # Outside of the app, so that responses to internal errors get the headers, too.
+    return SecurityMiddleware(app, host, allowed_hosts)
+
+
+async def _validation_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    name, message = str([*first["loc"], "the request"][1]), str(first["msg"])
+    return JSONResponse({"detail": f"{name}: {message[:1].lower()}{message[1:]}"}, 422)
+
+
+async def _internal_error(request: Request, error: Exception) -> Response:
+    message = f"this request failed ({type(error).__name__}): see the server's log"
+    return JSONResponse({"detail": message}, 500)
+
+
+class SecurityMiddleware:
+    """Accept requests for this host only (against DNS rebinding), and from its own pages only.
+
+    Other sites may link to pages, and nothing else. Starlette's TrustedHostMiddleware knows
+    neither IPv6 addresses nor "any address", which listening on 0.0.0.0 needs.
+    """
+
+    def __init__(self, app: ASGIApp, host: str, allowed_hosts: Iterable[str] = ()) -> None:
+        self.app = app
+        self.hosts = {"localhost", host.lower(), *(name.lower() for name in allowed_hosts)}
+        self.any_address = host in ("0.0.0.0", "::")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        app = self._refusal(scope) or self.app
+        await app(scope, receive, send_with_headers)
+
+    def _refusal(self, scope: Scope) -> ASGIApp | None:
+        headers, method = Headers(scope=scope), scope["method"]
+        hosts = headers.getlist("host")
+        if len(hosts) != 1 or not self._is_allowed(hosts[0]):
+            message = "unknown host name: open the address that cenote serve printed"
+            return JSONResponse({"detail": message}, 400)
+        origin = headers.get("origin")
+        changes = method not in ("GET", "HEAD")
+        is_foreign = changes and bool(origin) and urlsplit(origin).netloc != hosts[0]
+        # Another port of this machine is "same-site".
+        if headers.get("sec-fetch-site") in ("cross-site", "same-site"):
+            navigates = method == "GET" and headers.get("sec-fetch-mode") == "navigate"
+            is_foreign |= not navigates or scope["path"] not in (*PAGES, "/report", "/api")
+        if is_foreign:
+            message = "pages of other sites may not request this: use this server's page"
+            return JSONResponse({"detail": message}, 403)
+        return None
+
+    def _is_allowed(self, host: str) -> bool:
+        try:
+            name = (urlsplit(f"//{host}").hostname or "").lower()
+            # Nobody can rebind a number.
+            return name in self.hosts or (
+                ipaddress.ip_address(name).is_loopback or self.any_address
+            )
+        except ValueError:
+            return False
+
+
+def read_static() -> dict[str, bytes]:
+    """Read all static files once: names in requests never become paths."""
+    paths = [path for path in STATIC.iterdir() if path.suffix in MEDIA_TYPES]
+    return {path.name: path.read_bytes() for path in (COLOURS, *paths)}
+
+
+def _site(static: dict[str, bytes]) -> APIRouter:
+    """Return the routes of the pages, their static files and the report."""
+    router = APIRouter(include_in_schema=False)
+
+    async def respond(name: str, request: Request) -> Response:
+        if name not in static:
+            raise HTTPException(404, "the page has no such file")
+        return Response(static[name], media_type=MEDIA_TYPES[Path(name).suffix])
+
+    router.add_api_route("/static/{name}", respond)
+    names = dict.fromkeys(PAGES, "index.html") | {"/api": "api.html", "/favicon.ico": "favicon.svg"}
+    for path, name in names.items():
+        router.add_route(path, partial(respond, name))
+
+    @router.get("/report")
+    async def report(state: State) -> Response:
+        if state.sources.report is None or not state.has_report():
+            raise HTTPException(404, "there is no report yet: cenote tournament and demo write one")
+        content = await asyncio.to_thread(state.sources.report.read_bytes)
+        headers = {
+            "content-security-policy": await asyncio.to_thread(report_policy, content),
+            "x-frame-options": "SAMEORIGIN",
+            # Browsers do not open a sandboxed page that requires its own browsing context group.
+            "cross-origin-opener-policy": "unsafe-none",
+        }
+        return Response(content, media_type=MEDIA_TYPES[".html"], headers=headers)
+
+    return router
+
+
+def report_policy(page: bytes) -> str:
+    """Return the content security policy of a report, a single file whose scripts are inline.
+
+    Scripts are allowed by their digests. The sandbox separates them from this server's own pages,
+    because the folder of a report may come from somewhere else.
+    """
+    digests = {b64encode(sha256(script).digest()).decode() for script in SCRIPT.findall(page)}
+    scripts = " ".join(f"'sha256-{digest}'" for digest in sorted(digests)) or "'none'"
+    return (
+        f"default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; img-src data:; "
+        "font-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'; "
+        "sandbox allow-scripts"
+    )

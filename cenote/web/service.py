@@ -3,23 +3,40 @@
 from __future__ import annotations
 
 import logging
+import math
+import os
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import torch
+from PIL import Image
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
 from ..allocator import keep_memory
 from ..data import open_dataset
+from ..data.images import RAW
 from ..data.synthetic.drawing import World
+from ..search.index import EntryImages
+from ..search.methods import DESCRIPTIONS, METHODS
+from ..search.query import ImageInput, Searcher, SearchRequest, choose_method
+from ..search.store import Filter, ImageEntry
 from ..train.tournament.candidates import candidate_groups
-from .index import ServedIndex
 from .models import ServedModels
 from .photos import encode_photo, file_digest
-from .schemas import Contents, Photo, Startup, WorkerRequest
+from .schemas import Contents, EntryId, IndexInfo, MethodInfo, Photo, Startup, WorkerRequest
+from .search import ImageSearchRequest, SearchResponse, SearchResult
 from .sources import Sources, strip_directories
 
 MAX_EXAMPLES = 8
+SAFE_INTEGER = 2**53  # larger numbers, which Milvus has, lose digits in JavaScript
+MAX_SAMPLE = 5000  # rows that classes and suggestions are read from
+MAX_STARTING_ENTRIES = 24
+MAX_NAMES = 400  # of classes, and of domains
 
 logger = logging.getLogger(__name__)
 
@@ -88,3 +105,143 @@ def _drawn_photos() -> list[Photo]:
         photo = encode_photo(example.image, None, "", example.record.label or "")
         photos.append(photo._replace(digest=file_digest(photo.content)))
     return photos
+
+
+class ServedIndex:
+    """An index and its model. The word list is opened when a search needs it."""
+
+    def __init__(self, address: str) -> None:
+        self.searcher = Searcher.open(address)
+        self.store = self.searcher.store
+        self.model = self.searcher.model  # loaded now, not with the first request
+        self.images = EntryImages()
+        self.sample = self.store.sample(MAX_SAMPLE)
+        step = max(1, len(self.sample) // MAX_STARTING_ENTRIES)
+        self.starting_entries = self.sample[::step][:MAX_STARTING_ENTRIES]
+
+    def info(self) -> IndexInfo:
+        classes = {entry.label for _, entry in self.sample if entry.label}
+        domains = Counter(entry.domain for _, entry in self.sample if entry.domain)
+        names = sorted(classes)[:MAX_NAMES]
+        rarest_domains = [name for name, _ in domains.most_common()[::-1][:3]]
+        return IndexInfo(
+            images=len(self.store),
+            model=os.path.basename(self.store.description.model),
+            methods=[
+                MethodInfo(
+                    name=name, about=DESCRIPTIONS[name], image=method.image, text=method.text
+                )
+                for name, method in METHODS.items()
+                if not method.pseudo_words
+            ],
+            classes=names,
+            domains=sorted(domains)[:MAX_NAMES],
+            entries=[entry_id(row) for row, _ in self.starting_entries],
+            suggestions=[*names[:: max(1, len(names) // 8)][:8], *rarest_domains],
+        )
+
+    def search(self, request: ImageSearchRequest, content: bytes) -> SearchResponse:
+        start = time.perf_counter()
+        images: tuple[ImageInput, ...] = ()
+        if request.entry is not None:
+            self.entries([request.entry])
+            images = (request.entry,)
+        elif request.photo is not None:  # its content may be a PNG of the file's pixels
+            images = (next(iter(self.store.rows_with_digest(request.photo)), content),)
+        _refuse_slow(request.method)
+        method = choose_method(request.method, request.weight)
+        answer = self.searcher.ask(
+            SearchRequest(
+                images,
+                request.text,
+                request.without,
+                method.method,
+                request.top,
+                filter=Filter(request.classes, request.domain),
+                options=method.options,
+            )
+        )
+        if not all(math.isfinite(result.score) for result in answer.results):
+            raise ValueError("the scores are NaN or infinite: use other weights, or another method")
+        hidden = ("images", "proxies", "method")
+        why = {name: value for name, value in answer.why.items() if name not in hidden}
+        if answer.proxies:
+            proxies = zip(answer.proxies, self.entries(answer.proxies), strict=True)
+            why["proxies"] = [
+                {"entry": entry_id(row), "name": file_name(entry)} for row, entry in proxies
+            ]
+        return SearchResponse(
+            method=answer.method,
+            relevant=answer.relevant,
+            searched=answer.searched,
+            exact=answer.exact,
+            results=[
+                SearchResult(
+                    entry=entry_id(result.row),
+                    score=round(result.score, 6),
+                    missing=result.missing,
+                    duplicates=len(result.duplicates),
+                    name=file_name(result.entry),
+                    label=result.entry.label,
+                    domain=result.entry.domain,
+                    caption=result.entry.caption,
+                    width=result.entry.width,
+                    height=result.entry.height,
+                )
+                for result in answer.results
+            ],
+            why=why,
+            seconds=round(time.perf_counter() - start, 4),
+        )
+
+    def entries(self, rows: Sequence[int]) -> list[ImageEntry]:
+        try:
+            return self.store.entries(torch.tensor(rows))
+        except (KeyError, ValueError):
+            raise HTTPException(404, "the index does not contain this image") from None
+
+    def image(self, entry: ImageEntry) -> Image.Image:
+        image = self.images(entry)
+        if image is None:
+            raise HTTPException(410, f"{file_name(entry)} was removed, or cannot be read any more")
+        return image
+
+    def photo(self, entry: ImageEntry) -> Photo:
+        """Return an image as if it had been uploaded.
+
+        Its digest is not the index's if the file has changed since.
+        """
+        image, path = self.image(entry), Path(entry.path)
+        content, digest = None, entry.digest
+        if entry.time > 0 and path.suffix.lower() not in RAW:  # a file that has no special decoder
+            content = path.read_bytes()
+            digest = file_digest(content)
+        return encode_photo(image, content, digest, entry.label or "")
+
+    def photos(self, count: int) -> list[Photo]:
+        """Return some images of the index, without those whose file was removed."""
+        photos = []
+        for _, entry in self.starting_entries[:: len(self.starting_entries) // count or 1]:
+            with suppress(HTTPException):
+                photos.append(self.photo(entry))
+        return photos[:count]
+
+
+def _refuse_slow(method: str) -> None:
+    """Refuse what would block the only worker: training a mapping, or unlimited options."""
+    name, options, _ = method.partition(":")
+    if options:
+        message = "options of a method, except for weight, work with `cenote search` only"
+        raise HTTPException(400, message)
+    if name in METHODS and METHODS[name].pseudo_words:
+        message = f"'{name}' takes too long for a page: use `cenote search --method {name}`"
+        raise HTTPException(400, message)
+
+
+def file_name(entry: ImageEntry) -> str:
+    """Return what clients may know of a path, or of SOURCE:NAME."""
+    return entry.path.replace(":", "/").rpartition("/")[2]
+
+
+def entry_id(row: int) -> EntryId:
+    return row if row < SAFE_INTEGER else str(row)

@@ -14,10 +14,10 @@ import uvicorn
 from PIL import Image
 
 from cenote.web.about import ContentsRequest
-from cenote.web.app import create_app
 from cenote.web.photos import DecodeRequest, encode_jpeg
 from cenote.web.schemas import Contents, Photo, Startup, WorkerRequest
 from cenote.web.search import EntryPhotoRequest, PictureRequest
+from cenote.web.server import create_app
 from cenote.web.sources import Sources
 from cenote.web.state import Limits, ServerState
 

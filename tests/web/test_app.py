@@ -15,12 +15,12 @@ from starlette.exceptions import HTTPException
 
 from cenote.web import photos
 from cenote.web.about import ContentsRequest
-from cenote.web.app import create_app
 from cenote.web.jobs import busy
 from cenote.web.look import LookRequest
 from cenote.web.photos import DecodeRequest, shrink_jpeg
 from cenote.web.schemas import Contents, ModelInfo, Photo
 from cenote.web.search import ImageSearchRequest
+from cenote.web.server import create_app
 from cenote.web.state import Limits, PhotoStore
 
 from .stub_jobs import EXAMPLE, StubJobs, call, get, jpeg, listening, state_of, until

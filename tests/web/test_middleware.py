@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cenote.web.app import read_static
+from cenote.web.server import read_static
 
 from .stub_jobs import EXAMPLE, StubJobs, get, report_in, state_of
 

@@ -27,7 +27,6 @@ from cenote.search.store import Filter
 from cenote.train.tournament.load import load_candidates
 from cenote.web import photos as web_photos
 from cenote.web.about import ContentsRequest
-from cenote.web.index import SAFE_INTEGER
 from cenote.web.look import LookRequest, LookResponse
 from cenote.web.models import ServedModels
 from cenote.web.photos import encode_photo, file_digest
@@ -38,7 +37,7 @@ from cenote.web.search import (
     PictureRequest,
     SearchResponse,
 )
-from cenote.web.service import Service, example_photos
+from cenote.web.service import SAFE_INTEGER, Service, example_photos
 from cenote.web.sources import Sources, find_sources
 
 # Of scores, weights and probabilities of the demo's small networks in float32: batches of another
@@ -435,7 +434,7 @@ def test_no_path_of_the_index_is_sent(demo: Path, monkeypatch: pytest.MonkeyPatc
     def refuse(*_: Any) -> None:
         raise ValueError(f"{demo / 'index'} does not fit '{demo / 'clip'}'")
 
-    monkeypatch.setattr("cenote.web.index.Searcher.ask", refuse)
+    monkeypatch.setattr("cenote.web.service.Searcher.ask", refuse)
     assert error(service, search(text=("a",))).detail == "index does not fit 'clip'"
 
 

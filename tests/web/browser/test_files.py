@@ -5,7 +5,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from cenote.web.app import PAGES, STATIC, read_static
+from cenote.web.server import PAGES, STATIC, read_static
 
 TEXTS = {
     name: content.decode() for name, content in read_static().items() if not name.endswith(".svg")
