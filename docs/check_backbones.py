@@ -15,19 +15,19 @@ PAGE = Path(__file__).with_name("backbones.md")
 INTRODUCTION = """\
 # The backbones
 
-Any architecture of timm, by its name, as `Features(tokens, grid, cls)`. Each was created with random weights and run:
-at its own size the patch tokens fill the grid; without CLS the grid is the same, no class token is left among the
-parameters, and the registers are still there; then once more on a lower, wider picture. Shapes alone are computed
-for all; the smallest of every family is run in earnest as well (`cenote models --check`): the token that changes most
-lies where the picture changed.
+Every timm architecture is available under its name and returns `Features(tokens, grid, cls)`. Each architecture
+was created with random weights and checked at its default size: the patch tokens fill the grid; without CLS the grid
+is the same, no class token remains among the parameters, and the registers are kept. The check is repeated on an image
+that is lower and wider. All architectures are checked by their shapes; the smallest one of each family also computes
+features (`cenote models --check`), and the token that changes most must be at the position where the image changed.
 
 `cenote models` prints this table; `cenote models --check 'vit_*'` checks some now; `python docs/check_backbones.py`
 checks all and writes this page.
 
-- *CLS*: how many have one, and from how many of them it can be removed when a pool replaces it. CaiT, XCiT and VOLO
-  add CLS at the end, in blocks of their own: these go with it.
-- *Any size*: at run time, not square either. The others take another size when they are made (`img_size=...`), or
-  one only, as the notes say. Patches need sides that are multiples of the patch.
+- *CLS*: the number of architectures with a CLS token, and the number from which it can be removed when a pool
+  replaces it. CaiT, XCiT and VOLO add CLS at the end, in separate blocks, which are removed with it.
+- *Any size*: accepts any image size at run time, also non-square images. The others accept another size at creation
+  (`img_size=...`), or a single size, as the notes say. Height and width must be multiples of the patch size.
 """
 
 
@@ -45,7 +45,7 @@ def check() -> None:
         tqdm(
             survey(smallest, values=True, jobs=jobs),
             total=len(smallest),
-            desc="smallest in earnest",
+            desc="smallest of each family",
         )
     )
     checks = confirmed(checks, earnest)
