@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 from base64 import b64encode
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
@@ -16,7 +15,7 @@ from pydantic import Field
 
 from .. import __version__
 from .sheet import fit
-from .table import CellValue, Column, Row
+from .table import CellValue
 
 RelativeBox = tuple[float, float, float, float]  # x0, y0, x1, y1 as shares of width and height
 MapRows = tuple[tuple[float, ...], ...]  # from the top, 0 to 1
@@ -47,19 +46,6 @@ class Table:
     notes: tuple[str, ...] = ()
     highlighted: tuple[int, ...] = ()
     kind: Literal["table"] = "table"
-
-
-def declared_table(
-    title: str,
-    columns: Sequence[Column[Row]],
-    rows: Sequence[Row],
-    notes: Sequence[str] = (),
-    highlighted: Sequence[int] = (),
-) -> Table:
-    """Return the block of a table that is declared as a list of columns."""
-    heads = tuple(TableColumn(column.name, column.numeric, column.help) for column in columns)
-    cells = tuple(tuple(column.text(row) or None for column in columns) for row in rows)
-    return Table(title, heads, cells, tuple(notes), tuple(highlighted))
 
 
 @dataclass(frozen=True)
@@ -129,7 +115,6 @@ class Boxes:
 class Bar:
     name: str
     value: float
-    deviation: float | None = None
     group: str = ""
 
 
@@ -154,9 +139,9 @@ class SearchTile:
 
 @dataclass(frozen=True)
 class SearchPanel:
-    """A query by image, by text or by both, and its results, best first."""
+    """A query by image, perhaps with words, and its results, best first."""
 
-    query: SearchTile | None
+    query: SearchTile
     text: str
     results: tuple[SearchTile, ...]
 
@@ -174,7 +159,6 @@ class Picture:
     title: str
     picture: str
     alt: str
-    notes: tuple[str, ...] = ()
     kind: Literal["picture"] = "picture"
 
 

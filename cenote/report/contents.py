@@ -8,14 +8,13 @@ from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageFilter
 
 from ..data import BadImage, Box, Dataset, Record
 from ..data.ground_truth import evenly_spaced
 from .maps import BOX_COLOUR
 from .sheet import SheetEntry, contact_sheet, fit, font, save_picture
 
-Size = tuple[int, int]
 Corners = tuple[int, int, int, int]
 MAX_IMAGES, SIDE = 40, 220
 IGNORED = 255  # the value of a mask for pixels that do not count
@@ -74,18 +73,17 @@ def draw_truth(image: Image.Image, record: Record, mask: np.ndarray | None) -> I
     picture = fit(image, min(max(SIDE, max(image.size)), 2 * SIDE))
     if mask is not None:
         picture = _tint(picture, mask)
-    factors = (picture.width / image.width, picture.height / image.height)
-    _draw_boxes(ImageDraw.Draw(picture), record.boxes, factors, picture.size)
+    scale = (picture.width / image.width, picture.height / image.height)
+    _draw_boxes(picture, record.boxes, scale)
     return picture
 
 
 def _entry(dataset: Dataset, position: int) -> SheetEntry:
     record = dataset[position]
     image = dataset.image(position)
-    try:
+    mask = None
+    with suppress(BadImage):
         mask = dataset.mask(position)
-    except BadImage:
-        mask = None
     if mask is not None and mask.shape != image.size[::-1]:
         mask = None
     counts = Counter(box.label for box in record.boxes if box.label)
@@ -106,52 +104,37 @@ def _tint(image: Image.Image, mask: np.ndarray) -> Image.Image:
             colour = (128, 128, 128)
         pixels[area] = 0.65 * pixels[area] + 0.35 * np.array(colour)
         if code != IGNORED:
-            pixels[area & ~_interior(area)] = colour
+            interior = Image.fromarray(area.astype(np.uint8)).filter(ImageFilter.MinFilter(5))
+            pixels[area & (np.asarray(interior) == 0)] = colour
     return Image.fromarray(np.rint(pixels).astype(np.uint8))
 
 
-def _interior(area: np.ndarray) -> np.ndarray:
-    """Remove the pixels that are within two pixels of another area."""
-    padded = np.pad(area, 2, mode="edge")
-    interior = area.copy()
-    for dy, dx in ((0, 2), (4, 2), (2, 0), (2, 4)):
-        interior &= padded[dy : dy + area.shape[0], dx : dx + area.shape[1]]
-    return interior
-
-
-def _draw_boxes(
-    draw: ImageDraw.ImageDraw, boxes: Sequence[Box], scale: tuple[float, float], size: Size
-) -> None:
+def _draw_boxes(picture: Image.Image, boxes: Sequence[Box], scale: tuple[float, float]) -> None:
     """Draw large boxes first, and names where there is space."""
-    palette = [BOX_COLOUR, *COLOURS]
+    palette, draw = [BOX_COLOUR, *COLOURS], ImageDraw.Draw(picture)
     names = sorted({box.label for box in boxes if box.label})
     colours = {name: palette[i % len(palette)] for i, name in enumerate(names)}
-    line = max(2, round(min(size) / 90))
+    line = max(2, round(min(picture.size) / 90))
     drawn: list[tuple[Corners, str | None]] = []
+    last = np.array(picture.size * 2) - 1
     for box in sorted(boxes, key=lambda box: (box.x1 - box.x2) * (box.y2 - box.y1)):
-        corners = _corners(box, scale, size)
-        if corners is not None:
-            draw.rectangle(corners, outline=(0, 0, 0), width=line + 1)
-            draw.rectangle(corners, outline=colours.get(box.label or "", BOX_COLOUR), width=line)
-            drawn.append((corners, box.label))
+        corners = np.rint([box.x1, box.y1, box.x2, box.y2] * np.array(scale * 2))
+        x1, y1, x2, y2 = np.clip(corners, 0, last).astype(int).tolist()
+        if x1 < x2 and y1 < y2:
+            draw.rectangle((x1, y1, x2, y2), outline=(0, 0, 0), width=line + 1)
+            colour = colours.get(box.label or "", BOX_COLOUR)
+            draw.rectangle((x1, y1, x2, y2), outline=colour, width=line)
+            drawn.append(((x1, y1, x2, y2), box.label))
     plates: list[Corners] = []
-    letters = font(max(14, round(max(size) / 22)))  # as large as the caption on the page
+    letters = font(max(14, round(max(picture.size) / 22)))  # as large as the caption on the page
     for (x1, y1, x2, _), label in drawn:
-        if not label:
-            continue
-        left, _, right, bottom = draw.textbbox((x1 + 3, y1 + 1), label, letters)
-        plate = (x1, y1, int(right) + 3, int(bottom) + 2)
-        if right - left < x2 - x1 and not any(_overlap(plate, other) for other in plates):
-            plates.append(plate)
-            draw.rectangle(plate, fill=colours[label])
-            draw.text((x1 + 3, y1 + 1), label, (0, 0, 0), letters)
-
-
-def _corners(box: Box, scale: tuple[float, float], size: Size) -> Corners | None:
-    """Return the box in pixels, clipped to the picture; None if it is empty."""
-    x1, x2 = (min(max(0, round(x * scale[0])), size[0] - 1) for x in (box.x1, box.x2))
-    y1, y2 = (min(max(0, round(y * scale[1])), size[1] - 1) for y in (box.y1, box.y2))
-    return (x1, y1, x2, y2) if x1 < x2 and y1 < y2 else None
+        if label:
+            left, _, right, bottom = draw.textbbox((x1 + 3, y1 + 1), label, letters)
+            plate = (x1, y1, int(right) + 3, int(bottom) + 2)
+            if right - left < x2 - x1 and not any(_overlap(plate, other) for other in plates):
+                plates.append(plate)
+                draw.rectangle(plate, fill=colours[label])
+                draw.text((x1 + 3, y1 + 1), label, (0, 0, 0), letters)
 
 
 def _overlap(a: Corners, b: Corners) -> bool:

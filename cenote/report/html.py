@@ -68,19 +68,9 @@ def write_page(folder: Path, page: Page) -> list[str]:
 
 def read_page(folder: Path) -> Page:
     """Read the page that `write_page` wrote."""
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import TypeAdapter
 
-    path = Path(folder) / JSON
-    try:
-        return TypeAdapter(Page).validate_json(path.read_bytes(), strict=True)
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror or error}") from error
-    except ValidationError as error:
-        problem = error.errors()[0]
-        place = ".".join(map(str, problem["loc"]))
-        raise ValueError(
-            f"{path} is not a page, create the report again: {place}: {problem['msg']}"
-        ) from error
+    return TypeAdapter(Page).validate_json((folder / JSON).read_bytes(), strict=True)
 
 
 def evaluation_page(
@@ -109,11 +99,10 @@ def evaluation_page(
 
 def render(page: Page) -> str:
     """Return the HTML of a page."""
-    names = section_names([block.title for block in page.blocks])
     facts = dict(page.made_with)
     if page.seconds is not None and math.isfinite(page.seconds):
         facts = {"time": format_duration(page.seconds), **facts}
-    sections = list(zip(names, page.blocks, strict=True))
+    sections = [(section_name(i, block.title), block) for i, block in enumerate(page.blocks, 1)]
     template = _environment().get_template("page.html")
     html = template.render(page=page, sections=sections, facts=facts)
     return CONTROL_CHARACTERS.sub("\N{REPLACEMENT CHARACTER}", html)
@@ -154,16 +143,10 @@ def source(name: str) -> Markup:
     return Markup((files("cenote.report") / "templates" / name).read_text(encoding="utf-8"))
 
 
-def section_names(titles: Sequence[str]) -> list[str]:
-    """Return a unique anchor for each section, made of the words of its title."""
-    names: list[str] = []
-    for title in titles:
-        stem = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:40] or "part"
-        name, number = stem, 2
-        while name in names or name in ("made", "results"):
-            name, number = f"{stem}-{number}", number + 1
-        names.append(name)
-    return names
+def section_name(number: int, title: str) -> str:
+    """Return a unique anchor, made of the words of the title."""
+    words = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:40]
+    return f"part-{number}-{words}".rstrip("-")
 
 
 def format_duration(seconds: float) -> str:
@@ -231,7 +214,7 @@ def scatter_svg(block: Scatter) -> Markup:
 def full_scale(block: Bars) -> float:
     """Return the value of a full bar: 100 for percentages, else the largest value."""
     bars = [*block.bars, *filter(None, [block.baseline])]
-    largest = max((bar.value + (bar.deviation or 0) for bar in bars), default=1.0)
+    largest = max((bar.value for bar in bars), default=1.0)
     return 100.0 if block.unit == "%" and largest <= 100 else largest or 1.0
 
 
@@ -247,11 +230,8 @@ def picture_size(uri: str) -> tuple[int, int]:
     """Return width and height of a data URI; anything else is refused: a page makes no requests."""
     if not DATA_URI.fullmatch(uri):
         raise ValueError(f"a picture of a report is a data URI (see picture_of), not '{uri[:40]}'")
-    try:
-        with Image.open(BytesIO(b64decode(uri.partition(",")[2]))) as image:
-            return image.size
-    except OSError as error:
-        raise ValueError(f"a picture of a report is damaged: {error}") from error
+    with Image.open(BytesIO(b64decode(uri.partition(",")[2]))) as image:
+        return image.size
 
 
 def veil_of(values: Sequence[Sequence[float]]) -> str:

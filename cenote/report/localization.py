@@ -152,7 +152,7 @@ def localization_blocks(
         "centred_box": "a fixed box in the middle",
     }
     bars = [
-        Bar(f"IoU ≥ {iou:g}", share, None, group)
+        Bar(f"IoU ≥ {iou:g}", share, group)
         for key, group in methods.items()
         for iou, share in zip(scores[key]["iou"], scores[key]["per_iou"], strict=True)
     ]

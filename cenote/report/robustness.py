@@ -13,7 +13,7 @@ from ..data import BadImage, Dataset
 from ..data.backgrounds import VARIANTS, with_background
 from ..data.corruptions import CORRUPTIONS, GROUPS, SEVERITIES
 from .blocks import Bar, Bars, Block, picture_blocks
-from .plots import INK, PAPER, annotate, draw_bars
+from .plots import INK, PAPER, draw_bars
 from .sheet import SheetEntry, contact_sheet
 
 if TYPE_CHECKING:
@@ -46,9 +46,6 @@ def corruption_title(name: str) -> str:
 
 def variant_sheet(dataset: Dataset, position: int, seed: int = 0, side: int = 220) -> Image.Image:
     """Draw an image of a data set with masks in the eight backgrounds of ImageNet-9."""
-    path = dataset.path(position)
-    if dataset.labels[position] < 0 or not dataset.has_masks[position]:
-        raise ValueError(f"{path}: it has no mask or no class, hence no variants")
     row, entries = dataset.rows[position], []
     for variant in VARIANTS:
         changed = with_background(dataset, variant, seed)
@@ -57,7 +54,7 @@ def variant_sheet(dataset: Dataset, position: int, seed: int = 0, side: int = 22
         except BadImage as error:
             picture, note = Image.new("RGB", (side, side), PAPER), error.reason
         entries.append(SheetEntry([picture], VARIANT_NAMES[variant], note))
-    heading = f"{dataset[position].label} · {path.name}"
+    heading = f"{dataset[position].label} · {dataset.path(position).name}"
     return contact_sheet(entries, heading, columns=4, side=side)
 
 
@@ -93,7 +90,7 @@ def background_blocks(report: Mapping[str, Any], sheet: Path) -> list[Block]:
 def variant_bars(report: Mapping[str, Any]) -> Bars:
     """Return the accuracy on each background that has readable images."""
     bars = [
-        Bar(VARIANT_NAMES[name], share, None, VARIANT_GROUPS.get(name, "without the object"))
+        Bar(VARIANT_NAMES[name], share, VARIANT_GROUPS.get(name, "without the object"))
         for name, share in report["accuracy"].items()
         if _is_number(share)
     ]
@@ -105,17 +102,11 @@ def variant_bars(report: Mapping[str, Any]) -> Bars:
 
 
 def draw_variant_bars(report: Mapping[str, Any], title: str = "Backgrounds") -> Figure:
-    """Draw the accuracy on each background, and the gap between two of them."""
-    block = variant_bars(report)
-    figure, axes = draw_bars(block, title, _count_images(report), "accuracy (%)")
-    names = [bar.name for bar in block.bars]
-    if {"Mixed-Same", "Mixed-Rand"} <= set(names) and _is_number(report["gap"]):
-        low, high = sorted(names.index(name) for name in ("Mixed-Same", "Mixed-Rand"))
-        ends = sorted([block.bars[low].value, block.bars[high].value])
-        for x in ends:
-            axes.plot([x, x], [low - 0.45, high + 0.45], ":", color=INK, linewidth=0.8, zorder=3)
-        annotate(axes, f"gap {_gap(report)}", (ends[1], high + 0.5), 8)
-    return figure
+    """Draw the accuracy on each background; the gap between two of them is in the title."""
+    note = _count_images(report)
+    if _is_number(report["gap"]):
+        note += f" · gap {_gap(report)}"
+    return draw_bars(variant_bars(report), title, note, "accuracy (%)")[0]
 
 
 def corruption_blocks(report: Mapping[str, Any], sheet: Path) -> list[Block]:
@@ -128,7 +119,7 @@ def corruption_bars(report: Mapping[str, Any]) -> Bars:
     """Return the mean accuracy under each corruption, and the accuracy on clean images."""
     groups = {name: group for group, names in GROUPS.items() for name in names}
     bars = [
-        Bar(corruption_title(name), mean, None, groups.get(name, ""))
+        Bar(corruption_title(name), mean, groups.get(name, ""))
         for name, mean in report["by_corruption"].items()
     ]
     baseline = None if report["clean"] is None else Bar("clean:", report["clean"])

@@ -1,12 +1,8 @@
-"""Tables that are declared once, as a list of columns, and rendered as text, Markdown and HTML.
-
-If the columns depend on the data, a table is a list of rows of strings: see `align_columns` and
-`markdown_table`.
-"""
+"""Tables as text and Markdown; one that is declared as a list of columns is also shown in HTML."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -30,34 +26,6 @@ class Column(Generic[Row]):
         return self.missing if value is None else self.format(value)
 
 
-def used_columns(columns: Sequence[Column[Row]], rows: Sequence[Row]) -> list[Column[Row]]:
-    """Return the columns that have a value in some row."""
-    return [column for column in columns if any(column.value(row) is not None for row in rows)]
-
-
-def render_text(columns: Sequence[Column[Row]], rows: Sequence[Row]) -> str:
-    """Align words to the left and numbers to the right."""
-    cells = _cells(columns, rows)
-    widths = [max(map(len, texts)) for texts in zip(*cells, strict=True)]
-    lines = []
-    for texts in cells:
-        aligned = [
-            text.rjust(width) if column.numeric else text.ljust(width)
-            for column, text, width in zip(columns, texts, widths, strict=True)
-        ]
-        lines.append("  ".join(aligned).rstrip())
-    return "\n".join(lines)
-
-
-def render_markdown(columns: Sequence[Column[Row]], rows: Sequence[Row]) -> str:
-    lines = [
-        "| " + " | ".join(text.replace("|", "\\|") for text in texts) + " |"
-        for texts in _cells(columns, rows)
-    ]
-    lines.insert(1, "|" + "---|" * len(columns))
-    return "\n".join(lines)
-
-
 def table_json(columns: Sequence[Column[Row]], rows: Sequence[Row]) -> dict[str, Any]:
     """Return a table for a web page: columns, and rows of values to sort by with their texts."""
     return {
@@ -66,26 +34,26 @@ def table_json(columns: Sequence[Column[Row]], rows: Sequence[Row]) -> dict[str,
     }
 
 
-def _cells(columns: Sequence[Column[Row]], rows: Sequence[Row]) -> list[list[str]]:
-    """Return the texts of all cells, below the names of the columns."""
-    names = [column.name for column in columns]
-    return [names, *([column.text(row) for column in columns] for row in rows)]
-
-
-def align_columns(rows: Sequence[Sequence[str]]) -> str:
-    """Return rows as lines of text; the first column is left-aligned, the others right-aligned."""
-    name_width, *widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+def align_columns(rows: Sequence[Sequence[str]], words: Collection[int] = (0,)) -> str:
+    """Return rows as lines of text; the columns of `words` are left-aligned, the others right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
-    for name, *cells in rows:
-        padded = [cell.rjust(width) for cell, width in zip(cells, widths, strict=True)]
-        lines.append("  ".join([name.ljust(name_width), *padded]))
+    for row in rows:
+        cells = [
+            cell.ljust(width) if i in words else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
 
 
-def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table; the first column is left-aligned, the others right-aligned."""
-    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
-    return "\n".join(f"| {' | '.join(row)} |" for row in lines)
+def markdown_table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], words: Collection[int] = (0,)
+) -> str:
+    """Return a Markdown table; the columns of `words` are left-aligned, the others right."""
+    rule = ["---" if i in words else "---:" for i in range(len(header))]
+    escaped = [[cell.replace("|", "\\|") for cell in row] for row in rows]
+    return "\n".join(f"| {' | '.join(row)} |" for row in [header, rule, *escaped])
 
 
 def short_number(number: int) -> str:

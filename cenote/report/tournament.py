@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from itertools import compress
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
 import numpy as np
-from PIL import Image, ImageDraw
+from PIL import Image
 
 from ..data import Dataset, write_atomically
 from .blocks import (
@@ -23,14 +24,15 @@ from .blocks import (
     PhotoWithMaps,
     Point,
     Scatter,
-    declared_table,
+    Table,
+    TableColumn,
     map_values,
     picture_of,
 )
 from .maps import overlay
 from .plots import draw_scatter
-from .sheet import FADED, GAP, INK, MARGIN, PAPER, font, readable, save_picture, shorten
-from .table import Column, render_markdown, render_text, short_number, table_json, used_columns
+from .sheet import SheetEntry, contact_sheet, readable, save_picture
+from .table import Column, align_columns, markdown_table, short_number, table_json
 
 CandidateMaps = tuple[str, np.ndarray[Any, Any]]  # the kind of map, and (photographs, H, W)
 MAP_NAMES = {"pool": "own", "cam": "CAM", "cls": "CLS"}
@@ -41,8 +43,7 @@ BOX_SOURCES = {
     "cls": "from CLS attention",
 }
 MAX_MAPS = 12  # candidates whose maps are on the page
-TILE, MAX_COLUMNS = 132, 12  # of pictures.jpg: pixels, and candidates side by side
-NAME_HEIGHT, TITLE_HEIGHT = 40, 40
+TILE = 132  # pixels of a picture in pictures.jpg
 
 
 @dataclass
@@ -170,7 +171,8 @@ def tournament_columns(report: TournamentReport) -> list[Column[CandidateResult]
         Column("lr", lambda r: r.lr, "{:g}".format, "learning rate, selected on validation"),
         Column("paper", lambda r: r.paper, "{:.1f}".format, "accuracy in the paper"),
     ]
-    return used_columns(columns, report.standings)
+    used = (any(column.value(r) is not None for r in report.standings) for column in columns)
+    return list(compress(columns, used))
 
 
 def tournament_table(report: TournamentReport, style: str = "text") -> str:
@@ -183,10 +185,13 @@ def tournament_table(report: TournamentReport, style: str = "text") -> str:
         "\n".join(explanations(report)),
     ]
     notes = [note for note in notes if note]
+    names = [column.name for column in columns]
+    rows = [[column.text(result) for column in columns] for result in report.standings]
+    words = [i for i, column in enumerate(columns) if not column.numeric]
     if style == "text":
-        table = render_text(columns, report.standings)
+        table = align_columns([names, *rows], words)
         return "\n\n".join([report.title, table, *notes, report.recommendation])
-    table = render_markdown(columns, report.standings)
+    table = markdown_table(names, rows, words)
     lines = [note.replace("\n", "  \n") for note in notes]
     return "\n\n".join([f"# {report.title}", f"**{report.recommendation}**", table, *lines])
 
@@ -283,8 +288,8 @@ def accuracy_plot(report: TournamentReport) -> Scatter:
         title, x_label = "Accuracy against γ", "exponent γ"
     else:
         note += "; stars are winners of their groups"
-    points = []
-    for r in report.ranked:
+    points, order = [], list(report.groups)  # a group has the same colour in every tournament
+    for r in sorted(report.ranked, key=lambda r: order.index(r.group)):
         x = r.gamma if by_gamma else float(r.trained)
         best = r.group_winner and not by_gamma
         points.append(Point(r.name, x, r.mean, r.deviation, r.group, best))
@@ -295,51 +300,28 @@ def accuracy_plot(report: TournamentReport) -> Scatter:
 def draw_pictures(
     report: TournamentReport, photos: Dataset, maps: Mapping[str, CandidateMaps]
 ) -> Image.Image | None:
-    """Draw the maps of all candidates on the same photographs, in bands of twelve candidates.
-
-    None if there is no map or no photograph.
-    """
-    results = report.ranked
+    """Draw the maps of all candidates on the same photographs; None without maps or photographs."""
     images = readable(range(len(photos)), photos, lambda i: i)
-    if not images or not any(result.name in maps for result in results):
+    if not images or not any(result.name in maps for result in report.ranked):
         return None
     # As the backbone saw them: uncropped and squeezed to a square.
-    thumbnails = {i: photo.resize((TILE, TILE), Image.Resampling.LANCZOS) for i, photo in images}
-    bands = [results[i : i + MAX_COLUMNS] for i in range(0, len(results), MAX_COLUMNS)]
-    step = TILE + GAP
-    width = 2 * MARGIN + step * (1 + len(bands[0])) - GAP
-    height = NAME_HEIGHT + step * len(thumbnails)
-    size = (width, MARGIN + TITLE_HEIGHT + len(bands) * (height + MARGIN))
-    page = Image.new("RGB", size, PAPER)
-    draw = ImageDraw.Draw(page)
-    title = f"{report.data} · {report.backbone}, frozen · maps for the true class, the best first"
-    draw.text((MARGIN, MARGIN - 6), shorten(title, width - 2 * MARGIN, 18, draw), INK, font(18))
-    for number, band in enumerate(bands):
-        top = MARGIN + TITLE_HEIGHT + number * (height + MARGIN)
-        for row, (position, thumbnail) in enumerate(thumbnails.items()):
-            y = top + NAME_HEIGHT + row * step
-            page.paste(thumbnail, (MARGIN, y))
-            for column, result in enumerate(band, 1):
-                page.paste(
-                    _tile(thumbnail, maps.get(result.name), position), (MARGIN + column * step, y)
-                )
-        for column, result in enumerate(band, 1):
-            left = MARGIN + column * step
-            draw.text((left, top), shorten(result.name, TILE, 14, draw), INK, font(14))
-            note = shorten(_map_note(result, maps), TILE, 12, draw)
-            draw.text((left, top + 19), note, FADED, font(12))
-    return page
+    squares = {i: photo.resize((TILE, TILE), Image.Resampling.LANCZOS) for i, photo in images}
+    entries = [SheetEntry(list(squares.values()), "photographs")]
+    for result in report.ranked:
+        pictures = [Image.new("RGB", (TILE, TILE), (238, 236, 231))] * len(squares)
+        if result.name in maps:
+            values = np.nan_to_num(maps[result.name][1])
+            pictures = [overlay(square, _positive(values[i])) for i, square in squares.items()]
+        entries.append(SheetEntry(pictures, result.name, _map_note(result, maps)))
+    heading = f"{report.data} · {report.backbone}, frozen · maps for the true class, the best first"
+    return contact_sheet(entries, heading, columns=2, side=TILE)
 
 
-def _tile(thumbnail: Image.Image, maps: CandidateMaps | None, photo: int) -> Image.Image:
-    if maps is not None:
-        values = np.nan_to_num(maps[1][photo])
-        # Negative values of a CAM are against the class.
-        low = 0 if values.min() < 0 < values.max() else values.min()
-        return overlay(thumbnail, np.clip(values - low, 0, None))
-    tile = Image.new("RGB", (TILE, TILE), (238, 236, 231))
-    ImageDraw.Draw(tile).text((TILE / 2, TILE / 2), "no map", FADED, font(12), anchor="mm")
-    return tile
+def _positive(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Clip a CAM at 0, since negative values are against the class; else subtract the minimum."""
+    low = 0 if values.min() < 0 < values.max() else values.min()
+    clipped: np.ndarray[Any, Any] = np.clip(values - low, 0, None)
+    return clipped
 
 
 def _map_note(result: CandidateResult, maps: Mapping[str, CandidateMaps]) -> str:
@@ -360,9 +342,9 @@ def tournament_page(
     if recommended:
         notes.insert(0, "In bold: the recommended one.")
     columns = tournament_columns(report)
-    blocks: list[Block] = [
-        declared_table("Standings", columns, report.standings, notes, recommended)
-    ]
+    heads = tuple(TableColumn(c.name, c.numeric, c.help) for c in columns)
+    cells = tuple(tuple(c.text(result) or None for c in columns) for result in report.standings)
+    blocks: list[Block] = [Table("Standings", heads, cells, tuple(notes), tuple(recommended))]
     if report.ranked:
         blocks.append(accuracy_plot(report))
     blocks += [*_maps_blocks(report, photos, maps), *_box_blocks(report)]
@@ -400,7 +382,7 @@ def _box_blocks(report: TournamentReport) -> list[Block]:
     boxed = [result for result in report.standings if result.boxes]
     if not boxed or report.centred_box is None:
         return []
-    bars = [Bar(r.name, fmean(r.boxes), None, BOX_SOURCES.get(r.map or "", "")) for r in boxed]
+    bars = [Bar(r.name, fmean(r.boxes), BOX_SOURCES.get(r.map or "", "")) for r in boxed]
     bars.sort(key=lambda bar: -bar.value)
     note = f"MaxBoxAccV2 on {report.box_images} uncropped images, without training on any box."
     baseline = Bar("a fixed box in the middle:", report.centred_box)

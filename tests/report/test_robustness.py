@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from PIL import Image
 
 from cenote.data import Record, open_dataset, pack
@@ -52,8 +51,6 @@ def test_what_has_no_variant_is_told(tmp_path: Path) -> None:
     dataset = pack([Record("a.png", "a", masks=("m.png",)), Record("a.png", "a")], tmp_path, "made")
     sheet = variant_sheet(dataset, 0, side=SIDE)
     assert (cell(sheet, 7, 4) == cell(sheet, 7, 4)[0, 0]).all()  # an empty place, not a crash
-    with pytest.raises(ValueError, match=r"a\.png"):
-        variant_sheet(dataset, 1)
 
 
 def test_sheets_of_corruptions() -> None:
@@ -84,7 +81,7 @@ def test_bars() -> None:
     report: dict[str, Any] = {"accuracy": shares, "gap": 10.0, "images": 7}
     figure = draw_variant_bars(report)
     assert lengths(figure) == list(shares.values())
-    assert "gap +10.0" in [text.get_text() for text in figure.axes[0].texts]
+    assert "gap +10.0" in figure.axes[0].get_title(loc="right")
     published = {
         "accuracy": {"original": 50.0, "no_fg": 5.0},
         "gap": None,

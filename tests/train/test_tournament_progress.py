@@ -54,7 +54,7 @@ def test_from_the_first_file_to_the_report(tmp_path: Path) -> None:
     write(tmp_path / "plan.json", PLAN)
     found = read_progress(tmp_path, GROUPS)
     assert (found.running, numbers(found.stage), found.done) == (True, [], 0)
-    assert found.total == 2 + 3 * 6 and found.report is None and found.name == tmp_path.name
+    assert found.total == 3 * (2 + 3 * 6) and found.report is None and found.name == tmp_path.name
     assert [(each.name, each.group) for each in found.contenders] == [
         ("gap", "simple"), ("simpool", "SimPool"), ("slot", "pools"),
     ]  # fmt: skip
@@ -69,7 +69,7 @@ def test_from_the_first_file_to_the_report(tmp_path: Path) -> None:
     }
     write(rates / "metrics.jsonl", journal(tried) + '{"epoch": 2, "resu')  # a kill cut it off
     found = read_progress(tmp_path, GROUPS)
-    assert numbers(found.stage) == [1, 2] and found.done == 1
+    assert numbers(found.stage) == [1, 2] and found.done == 3
     assert of(found, "gap") == CandidateProgress("gap", "simple", [], [50.0], 1)
 
     write(
@@ -85,7 +85,7 @@ def test_from_the_first_file_to_the_report(tmp_path: Path) -> None:
         ),
     )
     found = read_progress(tmp_path, GROUPS)
-    assert numbers(found.stage) == [1, 3, 6] and found.done == 2 + 3 and found.total == 20
+    assert numbers(found.stage) == [1, 3, 6] and found.done == 3 * (2 + 3) and found.total == 60
     assert of(found, "gap").val == [20.0] and of(found, "gap").epoch == 3
 
     over = {
@@ -105,8 +105,8 @@ def test_from_the_first_file_to_the_report(tmp_path: Path) -> None:
     assert (found.running, numbers(found.stage), found.done, found.total) == (
         False,
         [],
-        8,
-        8,
+        3 * 8,
+        3 * 8,
     )
     assert [each.name for each in found.contenders] == ["simpool", "gap", "slot"] and (
         found.report or {}
@@ -128,15 +128,12 @@ def test_one_that_was_left_alone_may_have_been_stopped(tmp_path: Path) -> None:
     assert numbers(found.stage)[0] in (60, 61) and "--resume" in found.stage  # minutes
 
 
-def test_heats_to_come_are_counted(tmp_path: Path) -> None:
+def test_epochs_are_summed_over_candidates(tmp_path: Path) -> None:
     write(tmp_path / "plan.json", {**PLAN, "rates": [0.01], "seeds": 2})
-    write(
-        tmp_path / "seed-4" / "heat-1" / "metrics.jsonl",
-        journal({"gap@0.01": 1.0, "simpool@0.01": 1.0}),
-    )
-    assert read_progress(tmp_path).total == 2 * 2 * 6, (
-        "three contenders, two of them in the first heat"
-    )
+    row = {"gap@0.01": 1.0, "simpool@0.01": 1.0}
+    write(tmp_path / "seed-4" / "heat-1" / "metrics.jsonl", journal(row))
+    found = read_progress(tmp_path)
+    assert found.total == 3 * 2 * 6 and found.done == 2, "two of three candidates in this heat"
 
 
 @pytest.mark.parametrize("plan", [None, "{", "[]", "{}"])

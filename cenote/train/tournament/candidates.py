@@ -50,6 +50,17 @@ class Candidate(NamedTuple):
         return cost.parameters, cost.flops
 
 
+def create_candidates(
+    kind: str, backbone: Backbone, pools: Sequence[str] = (), gammas: Sequence[float] = ()
+) -> list[Candidate]:
+    """Return the candidates of a kind of tournament: pools, ablation or gamma."""
+    if kind == "ablation":
+        return ablation_candidates(backbone)
+    if kind == "gamma":
+        return gamma_candidates(gammas)
+    return pool_candidates(backbone, pools)
+
+
 def all_candidates(has_cls: bool = True) -> list[Candidate]:
     """Return every pool; with a CLS token also the token alone, and SimPool over all tokens."""
     candidates = [Candidate(p, p, group=registered(p).group_name) for p in list_pools()]

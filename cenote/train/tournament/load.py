@@ -11,31 +11,31 @@ from ...backbones import create_backbone
 from ...models import PooledModel, load
 from ...models.frozen import FrozenBackbone
 from ...predict.feature_cache import weights_digest
-from .candidates import Candidate, ablation_candidates, all_candidates, gamma_candidates
+from .candidates import create_candidates
 from .run import PLAN
-from .training import head_path, load_head, read_pass
+from .training import load_head, read_pass
 
 
 def load_candidates(folder: Path) -> dict[str, PooledModel]:
     """Load the models of the first seed that are finished, the recommended one first."""
     plan = read_plan(folder)
-    passes = {
-        name: path
-        for path in finished_passes(folder, plan)
-        for name, result in read_pass(path)[0].items()
-        if result.failed is None
+    passes = finished_passes(folder, plan)
+    finished = {
+        name for path in passes for name, result in read_pass(path)[0].items() if not result.failed
     }
-    if not passes:
+    if not finished:
         return {}
     saved = load(folder) if (folder / "config.json").is_file() else None
     frozen = _load_backbone(folder, plan, saved)
-    candidates = {candidate.name: candidate for candidate in _candidates(plan, frozen)}
+    matches = (re.fullmatch(r"gamma ([\d.e+-]+)", name) for name in plan["contenders"])
+    gammas = [float(match[1]) for match in matches if match]
+    candidates = create_candidates(plan["kind"], frozen.backbone, (), gammas)
+    by_name = {candidate.name: candidate for candidate in candidates}
     class_names = None if saved is None else saved.class_names
     models = {}
     for name in _ranked_names(folder, plan):
-        if name in passes:
-            classes = _number_of_classes(head_path(passes[name], name))
-            head = load_head(passes[name], candidates[name], frozen, classes)
+        if name in finished:
+            head = load_head(passes, by_name[name], frozen)
             models[name] = frozen.create_model(head, class_names).eval()
     return models
 
@@ -86,19 +86,3 @@ def _load_backbone(folder: Path, plan: dict[str, Any], saved: PooledModel | None
             f"{folder} was started with --weights: its models can be loaded when it is finished"
         )
     return frozen
-
-
-def _candidates(plan: dict[str, Any], frozen: FrozenBackbone) -> list[Candidate]:
-    if plan["kind"] == "ablation":
-        return ablation_candidates(frozen.backbone)
-    if plan["kind"] == "gamma":
-        matches = (re.fullmatch(r"gamma ([\d.e+-]+)", name) for name in plan["contenders"])
-        return gamma_candidates([float(match[1]) for match in matches if match])
-    return all_candidates()
-
-
-def _number_of_classes(path: Path) -> int:
-    from safetensors import safe_open
-
-    with safe_open(path, "pt") as file:
-        return int(file.get_slice("head.linear.weight").get_shape()[0])

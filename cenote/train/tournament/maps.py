@@ -15,7 +15,7 @@ from ...metrics import BoxAccuracy, prepare_maps
 from ...metrics.centred import CentredBox
 from ...models.cam import map_of_features
 from ...models.frozen import FrozenBackbone, PooledHead
-from ...predict.feature_cache import FeatureCache, cached_features
+from ...predict.feature_cache import cached_features
 
 BATCH = 64
 
@@ -23,17 +23,9 @@ BATCH = 64
 class UncroppedFeatures:
     """Features of uncropped images, from which the maps of every candidate are computed."""
 
-    def __init__(
-        self,
-        frozen: FrozenBackbone,
-        dataset: Dataset,
-        cache: FeatureCache | None,
-        workers: int = 0,
-    ) -> None:
+    def __init__(self, frozen: FrozenBackbone, dataset: Dataset, workers: int = 0) -> None:
         self.frozen, self.device = frozen, next(frozen.backbone.parameters()).device
-        self.cached = cached_features(
-            frozen.backbone, dataset, cache=cache, view="whole", workers=workers
-        )
+        self.cached = cached_features(frozen.backbone, dataset, view="whole", workers=workers)
         self.dataset, self.workers = self.cached.dataset, workers
         self._cls_maps: Tensor | None = None
 
@@ -78,8 +70,8 @@ class UncroppedFeatures:
 
 
 class MapScore(NamedTuple):
-    score: float | None = None  # MaxBoxAccV2 in percent
-    kind: str | None = None  # of the map
+    boxes: float | None = None  # MaxBoxAccV2 in percent
+    map: str | None = None  # its kind
     threshold: float | None = None  # the best one at IoU 0.5
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,26 +19,19 @@ from ...data.files import write_atomically
 from ...data.ground_truth import with_boxes
 from ...data.splits import split
 from ...models import save_model
-from ...models.frozen import FrozenBackbone, PooledHead
+from ...models.frozen import FrozenBackbone
 from ...predict.distributed import processes, rank
-from ...predict.feature_cache import FeatureCache, weights_digest
+from ...predict.feature_cache import weights_digest
 from ...predict.timing import best_times
 from ...report.tournament import CandidateMaps, CandidateResult, TournamentReport
 from ..config import PROBE, RESUMABLE_CHANGES, OptimizationConfig
 from ..extraction import Extraction, SplitFeatures
 from ..log import write_results
 from . import ranking
-from .candidates import (
-    Candidate,
-    ablation_candidates,
-    gamma_candidates,
-    pool_candidates,
-    usable_candidates,
-)
+from .candidates import Candidate, create_candidates, usable_candidates
 from .maps import BoxScorer, UncroppedFeatures, example_photos
-from .training import CandidateTrainer, SeedResult, head_path, load_head
+from .training import CandidateTrainer, SeedResult, Trial, load_head
 
-RATES = (1e-3, 3e-3, 1e-2)
 PLAN = "plan.json"
 logger = logging.getLogger(__name__)
 
@@ -52,7 +46,7 @@ class TournamentConfig:
     pools: tuple[str, ...] = ()  # all if empty
     gammas: tuple[float, ...] = ()
     seeds: int = 3
-    rates: tuple[float, ...] = RATES  # learning rates to choose from
+    rates: tuple[float, ...] = (1e-3, 3e-3, 1e-2)  # learning rates to choose from
     boxes: int = 400  # maximal number of images to evaluate maps on
     settings: OptimizationConfig = PROBE
 
@@ -64,13 +58,6 @@ class TournamentConfig:
         if not self.rates or min(self.rates) <= 0 or len(set(self.rates)) < len(self.rates):
             rates = " ".join(map(str, self.rates)) or "none"
             raise ValueError(f"--lr needs different positive numbers, got {rates}")
-
-    def candidates(self, frozen: FrozenBackbone) -> list[Candidate]:
-        if self.kind == "ablation":
-            return ablation_candidates(frozen.backbone)
-        if self.kind == "gamma":
-            return gamma_candidates(self.gammas)
-        return pool_candidates(frozen.backbone, self.pools)
 
 
 @dataclass
@@ -84,7 +71,6 @@ def run_tournament(
     data: Dataset,
     folder: Path,
     config: TournamentConfig,
-    cache: FeatureCache | None = None,
     resume: bool = False,
     measure_speed: bool = False,
 ) -> TournamentResult:
@@ -100,9 +86,10 @@ def run_tournament(
         started = time.monotonic()
         backbone = create_backbone(config.backbone, pretrained=True, weights=config.weights)
         frozen = FrozenBackbone(backbone.to(device))
-        candidates = config.candidates(frozen)  # reports a typo before the images are read
+        # Reports a typo before the images are read.
+        candidates = create_candidates(config.kind, backbone, config.pools, config.gammas)
         folder.mkdir(parents=True, exist_ok=True)
-        features = SplitFeatures(Extraction(frozen, cache, settings, folder), splits)
+        features = SplitFeatures(Extraction(frozen, None, settings, folder), splits)
         grid = features.train.store.layout.grid
         strict = bool(config.pools or config.gammas)
         candidates = usable_candidates(candidates, frozen.backbone.dim, grid, strict)
@@ -113,10 +100,9 @@ def run_tournament(
         boxed = with_boxes(test, config.boxes)
         box_scorer = None
         if len(boxed):
-            box_scorer = BoxScorer(UncroppedFeatures(frozen, boxed, cache, settings.workers))
-        photos = UncroppedFeatures(
-            frozen, example_photos(boxed if len(boxed) else test), cache, settings.workers
-        )
+            box_scorer = BoxScorer(UncroppedFeatures(frozen, boxed, settings.workers))
+        examples = example_photos(boxed if len(boxed) else test)
+        photos = UncroppedFeatures(frozen, examples, settings.workers)
         classes = splits.train.classes
         trainer = CandidateTrainer(
             frozen, features, len(classes), settings, device, box_scorer, photos
@@ -129,10 +115,10 @@ def run_tournament(
             by_name = {candidate.name: candidate for candidate in candidates}
             if report.recommended is not None:
                 if measure_speed:
-                    _add_speed(report.ranked, by_name, trainer, folder)
-                winner = by_name[report.recommended]
-                head = _trained_head(winner, trainer, folder / f"seed-{settings.seed}")
-                save_model(frozen.create_model(head, classes), folder)
+                    _measure_speed(report.ranked, by_name, trainer)
+                passes = sorted((folder / f"seed-{settings.seed}").glob("heat-*"))
+                head = load_head(passes, by_name[report.recommended], frozen)
+                save_model(frozen.create_model(head.to(device), classes), folder)
             write_results(folder, report.to_json())
         return TournamentResult(report, photos.dataset, maps)
 
@@ -153,20 +139,16 @@ def train_candidates(
     results = {}
     for candidate in candidates:
         parameters, flops = candidate.cost(trainer.frozen, grid)
+        fields = candidate._asdict()
+        del fields["combine"]
+        trained = trainer.number_of_parameters(candidate)
         results[candidate.name] = CandidateResult(
-            name=candidate.name,
-            pool=candidate.pool,
-            tokens=candidate.tokens,
-            options=dict(candidate.options),
-            group=candidate.group,
-            paper=candidate.paper,
-            parameters=parameters,
-            trained=trainer.number_of_parameters(candidate),
-            flops=flops,
+            **fields, parameters=parameters, trained=trained, flops=flops
         )
-    rates = {candidate.name: list(config.rates) for candidate in candidates}
+    rates: dict[str, Sequence[float]] = dict.fromkeys(results, config.rates)
     if len(config.rates) > 1:
-        for name, selected in _select_rates(config, trainer, candidates, folder, resume).items():
+        trials: list[Trial] = [(candidate, config.rates) for candidate in candidates]
+        for name, selected in _select_rates(trials, trainer, folder / "rates", resume).items():
             results[name].failed = selected.failed
             if selected.lr is not None:
                 rates[name] = [selected.lr]
@@ -187,24 +169,15 @@ def train_candidates(
 
 
 def _select_rates(
-    config: TournamentConfig,
-    trainer: CandidateTrainer,
-    candidates: Sequence[Candidate],
-    folder: Path,
-    resume: bool,
+    trials: Sequence[Trial], trainer: CandidateTrainer, folder: Path, resume: bool
 ) -> dict[str, SeedResult]:
     settings = trainer.settings
-    epochs = max(1, round(settings.epochs / 3))
-    logger.info(
-        "selecting learning rates: %d candidates at %d rates for %d epochs",
-        len(candidates),
-        len(config.rates),
-        epochs,
-    )
+    epochs, rates = max(1, round(settings.epochs / 3)), len(trials[0][1])
+    message = "selecting learning rates: %d candidates at %d rates for %d epochs"
+    logger.info(message, len(trials), rates, epochs)
     short = replace(settings, epochs=epochs, warmup=min(settings.warmup, epochs / 4))
     selector = replace(trainer, settings=short, box_scorer=None, photos=None, only_select_lr=True)
-    trials = [(candidate, list(config.rates)) for candidate in candidates]
-    return selector.train(trials, folder / "rates", resume)[0]
+    return selector.train(trials, folder, resume)[0]
 
 
 def _add_seed(result: CandidateResult, seed: SeedResult) -> None:
@@ -219,13 +192,6 @@ def _add_seed(result: CandidateResult, seed: SeedResult) -> None:
         result.boxes.append(seed.boxes)
         if result.threshold is None:
             result.threshold = seed.threshold
-
-
-def _trained_head(candidate: Candidate, trainer: CandidateTrainer, seed_folder: Path) -> PooledHead:
-    passes = sorted(seed_folder.glob("heat-*"))
-    pass_folder = next(path for path in passes if head_path(path, candidate.name).is_file())
-    head = load_head(pass_folder, candidate, trainer.frozen, trainer.classes)
-    return head.to(trainer.device)
 
 
 def _plan(
@@ -313,37 +279,21 @@ def _create_report(
 
 
 @torch.inference_mode()
-def _add_speed(
+def _measure_speed(
     results: Sequence[CandidateResult],
-    candidates: dict[str, Candidate],
+    candidates: Mapping[str, Candidate],
     trainer: CandidateTrainer,
-    folder: Path,
 ) -> None:
-    """Add milliseconds per image of backbone, and of pool and head; measured once, then saved."""
-    path = folder / "speed.json"
-    names = {result.name for result in results}
-    speed: dict[str, Any] = {"tops": {}}
-    if path.is_file():
-        speed = json.loads(path.read_text())
-    if set(speed["tops"]) != names:
-        speed = _measure_speed([candidates[name] for name in sorted(names)], trainer)
-        with write_atomically(path) as temporary:
-            temporary.write_text(json.dumps(speed, indent=2) + "\n")
-    for result in results:
-        result.ms, result.backbone_ms = speed["tops"][result.name], speed["backbone"]
-
-
-def _measure_speed(candidates: Sequence[Candidate], trainer: CandidateTrainer) -> dict[str, Any]:
+    """Add milliseconds per image of backbone, and of pool and head."""
     train, frozen = trainer.features.train, trainer.frozen
     batch = train.features(range(min(16, len(train)))).to(trainer.device)
     side = frozen.backbone.preprocessing.size
     image = torch.zeros(1, 3, side, side, device=trainer.device)
     calls: dict[str, Callable[[], object]] = {"": lambda: frozen.backbone(image)}
-    for candidate in candidates:
-        head = candidate.create_head(frozen, trainer.classes).to(trainer.device).eval()
-        calls[candidate.name] = lambda head=head: head(batch)  # type: ignore[misc]
+    for result in results:
+        head = candidates[result.name].create_head(frozen, trainer.classes)
+        calls[result.name] = partial(head.to(trainer.device).eval(), batch)
     seconds = best_times(calls, 5)
-    return {
-        "backbone": 1000 * seconds.pop(""),
-        "tops": {name: 1000 * time / len(batch.tokens) for name, time in seconds.items()},
-    }
+    for result in results:
+        result.ms = 1000 * seconds[result.name] / len(batch.tokens)
+        result.backbone_ms = 1000 * seconds[""]

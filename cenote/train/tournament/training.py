@@ -91,17 +91,12 @@ class CandidateTrainer:
     ) -> tuple[dict[str, SeedResult], Maps]:
         if resume and (folder / "results.json").is_file():
             return read_pass(folder)
-        probe = Probe(
-            self.features.train,
-            self.features.val,
-            self.settings,
-            [
-                (f"{candidate.name}@{lr:g}", partial(self._create_head, candidate), lr)
-                for candidate, rates in trials
-                for lr in rates
-            ],
-            self.device,
-        )
+        runs = []  # name, function that creates the head, learning rate
+        for candidate, rates in trials:
+            create = partial(candidate.create_head, self.frozen, self.classes)
+            runs += [(f"{candidate.name}@{lr:g}", create, lr) for lr in rates]
+        train, val = self.features.train, self.features.val
+        probe = Probe(train, val, self.settings, runs, self.device)
         try:
             Engine(probe, self.settings, folder).run(resume and (folder / CHECKPOINT).is_file())
         except Stopped:
@@ -132,10 +127,8 @@ class CandidateTrainer:
                 epoch=state.best_epoch + 1,
                 val=state.best_score,
                 accuracy=accuracy.get(candidate.name),
-                boxes=boxes.score,
-                map=boxes.kind,
-                threshold=boxes.threshold,
                 rates=outcomes,
+                **boxes._asdict(),
             )
         maps = self._maps(heads)
         if rank() == 0:
@@ -147,9 +140,6 @@ class CandidateTrainer:
             write_results(folder, {"entries": entries})
             (folder / CHECKPOINT).unlink(missing_ok=True)
         return results, maps
-
-    def _create_head(self, candidate: Candidate) -> PooledHead:
-        return candidate.create_head(self.frozen, self.classes)
 
     def _accuracies(self, probe: Probe, heads: dict[str, PooledHead]) -> dict[str, float]:
         if not heads:
@@ -203,14 +193,14 @@ def head_path(pass_folder: Path, name: str) -> Path:
     return pass_folder / "tops" / f"{safe}.safetensors"
 
 
-def load_head(
-    pass_folder: Path, candidate: Candidate, frozen: FrozenBackbone, classes: int
-) -> PooledHead:
-    """Load the weights that a pass saved for a candidate."""
+def load_head(passes: Sequence[Path], candidate: Candidate, frozen: FrozenBackbone) -> PooledHead:
+    """Load the weights that one of the passes saved for a candidate."""
     from safetensors.torch import load_file
 
-    head = candidate.create_head(frozen, classes)
-    head.load_state_dict(load_file(head_path(pass_folder, candidate.name)))
+    paths = (head_path(folder, candidate.name) for folder in passes)
+    weights = load_file(next(path for path in paths if path.is_file()))
+    head = candidate.create_head(frozen, len(weights["head.linear.weight"]))
+    head.load_state_dict(weights)
     return head.eval()
 
 

@@ -76,7 +76,7 @@ def whole_page(name: str = "dog") -> Page:
         PhotoWithBoxes(picture, (box,), (other,), name, 0.5),
         PhotoWithBoxes(picture, (), (), "empty"),
     )
-    bars = (Bar(name, 71.5, 1.5, name), Bar("Mixed-Rand", 40.0, None, "mixed"), Bar("No-FG", 3.0))
+    bars = (Bar(name, 71.5, name), Bar("Mixed-Rand", 40.0, "mixed"), Bar("No-FG", 3.0))
     cells = (
         SearchTile(picture, name, True),
         SearchTile(picture, "cat", False),
@@ -84,7 +84,7 @@ def whole_page(name: str = "dog") -> Page:
     )
     panels = (
         SearchPanel(SearchTile(picture, name), f"as a {name}", cells),
-        SearchPanel(None, "only words", ()),
+        SearchPanel(SearchTile(picture, "lone"), "", ()),
     )
     blocks = (
         Text(name, (name, "a second paragraph")),
@@ -94,7 +94,7 @@ def whole_page(name: str = "dog") -> Page:
         Boxes("Boxes against truth", cases, (name,)),
         Bars("On other backgrounds", "%", bars, (name,), Bar(name, 80.0)),
         Panels("Retrieval", panels, (name,)),
-        Picture("A picture", picture, name, (name,)),
+        Picture("A picture", picture, name),
     )
     return Page(
         f"Page {name}",
