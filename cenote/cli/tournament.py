@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -68,12 +67,12 @@ def run(
     if gamma and min(gamma) <= 0:
         raise ValueError(f"--gamma must be positive, got {min(gamma):g}")
     from cenote.cli._arguments import command_line
+    from cenote.cli._training import exit_if_stopped
     from cenote.data import open_dataset
     from cenote.predict.distributed import is_main_process
     from cenote.report.html import write_page
     from cenote.report.tournament import tournament_page, tournament_table, write_tournament
     from cenote.train.config import PROBE
-    from cenote.train.engine import Stopped
     from cenote.train.tournament.run import TournamentConfig, run_tournament
 
     settings = replace(
@@ -83,11 +82,8 @@ def run(
     config = TournamentConfig(
         backbone, weights, kind, pools, gamma or (), seeds, lr, boxes, settings
     )
-    try:
+    with exit_if_stopped("tournament"):
         result = run_tournament(open_dataset(data), out, config, resume=resume, measure_speed=True)
-    except Stopped as stop:
-        print(f"cenote tournament: {stop}", file=sys.stderr)
-        raise SystemExit(1) from stop
     if not is_main_process():
         return
     report = result.report
