@@ -115,7 +115,7 @@ def run_tournament(
             by_name = {candidate.name: candidate for candidate in candidates}
             if report.recommended is not None:
                 if measure_speed:
-                    _measure_speed(report.ranked, by_name, trainer)
+                    _add_speed(report.ranked, by_name, trainer, folder / "speed.json")
                 passes = sorted((folder / f"seed-{settings.seed}").glob("heat-*"))
                 head = load_head(passes, by_name[report.recommended], frozen)
                 save_model(frozen.create_model(head.to(device), classes), folder)
@@ -278,22 +278,34 @@ def _create_report(
     )
 
 
-@torch.inference_mode()
-def _measure_speed(
+def _add_speed(
     results: Sequence[CandidateResult],
     candidates: Mapping[str, Candidate],
     trainer: CandidateTrainer,
+    path: Path,
 ) -> None:
-    """Add milliseconds per image of backbone, and of pool and head."""
+    """Add milliseconds per image of backbone, and of pool and head; measured once, then saved."""
+    speed = json.loads(path.read_text()) if path.is_file() else {"tops": {}}
+    if speed["tops"].keys() != {result.name for result in results}:
+        speed = _measure_speed([candidates[result.name] for result in results], trainer)
+        with write_atomically(path) as temporary:
+            temporary.write_text(json.dumps(speed, indent=2) + "\n")
+    for result in results:
+        result.ms, result.backbone_ms = speed["tops"][result.name], speed["backbone"]
+
+
+@torch.inference_mode()
+def _measure_speed(candidates: Sequence[Candidate], trainer: CandidateTrainer) -> dict[str, Any]:
     train, frozen = trainer.features.train, trainer.frozen
     batch = train.features(range(min(16, len(train)))).to(trainer.device)
     side = frozen.backbone.preprocessing.size
     image = torch.zeros(1, 3, side, side, device=trainer.device)
-    calls: dict[str, Callable[[], object]] = {"": lambda: frozen.backbone(image)}
-    for result in results:
-        head = candidates[result.name].create_head(frozen, trainer.classes)
-        calls[result.name] = partial(head.to(trainer.device).eval(), batch)
+    calls: dict[str, Callable[[], object]] = {"": partial(frozen.backbone, image)}
+    for candidate in candidates:
+        head = candidate.create_head(frozen, trainer.classes).to(trainer.device).eval()
+        calls[candidate.name] = partial(head, batch)
     seconds = best_times(calls, 5)
-    for result in results:
-        result.ms = 1000 * seconds[result.name] / len(batch.tokens)
-        result.backbone_ms = 1000 * seconds[""]
+    return {
+        "backbone": 1000 * seconds.pop(""),
+        "tops": {name: 1000 * time / len(batch.tokens) for name, time in seconds.items()},
+    }
