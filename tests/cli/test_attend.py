@@ -213,7 +213,7 @@ def test_it_points_at_real_pets(tmp_path: Path) -> None:
         if row["body_x1"]
     ][::60]
     files = [str(shared_data("pets") / row["file"]) for row in rows]
-    assert main(["attend", *files, "-o", str(tmp_path), "--share", "0.75"]) == 0
+    assert main(["attend", *files, "-o", str(tmp_path), "--share", "0.75", "--batch", "2"]) == 0
     data = np.load(tmp_path / "attention.npz")
     hits, overlaps = [], []
     for row, a, (height, width), size, box in zip(

@@ -16,7 +16,7 @@ SMALL: Mapping[str, Mapping[str, str]] = {
     "evaluate-search": {"--most": "2", "--batch": "16"},
     "export": {"--backbone": "resnet_micro", "--no-pretrained": ""},
     "fit": {"--epochs": "1", "--lr": "0.003"},
-    "index": {"--batch": "16"},
+    "index": {"--batch": "4"},
     "localize": {"--batch": "8"},
     "metric": {"--epochs": "1"},
     "moco": {"--epochs": "1", "--batch": "16", "--size": "64"},
