@@ -1,6 +1,6 @@
 """ImageNet-9's background variants, for any data set with masks of its objects.
 
-Xiao et al., "Noise or Signal", ICLR 2021; the tiling follows the program that made the published sets.
+Xiao et al., "Noise or Signal", ICLR 2021; tiles as in the program that made the published sets.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def tiled_box(image: Pixels, box: Rectangle) -> Pixels:
         strip = image[:, :left] if left > width - right else image[:, right:]
     else:
         strip = image[:top] if top > height - bottom else image[bottom:]
-    check(strip.size != 0, "the object's box covers the full image: there is no background")
+    check(strip.size != 0, "the object's box covers the full image, without background")
     rows, columns = -(-height // strip.shape[0]), -(-width // strip.shape[1])
     tiles = np.tile(strip, (rows, columns, 1))
     result = image.copy()
@@ -51,7 +51,7 @@ def tiled_box(image: Pixels, box: Rectangle) -> Pixels:
 
 
 def replace_background(image: Pixels, mask: Pixels, background: Pixels) -> Pixels:
-    """Return the object over another image's Only-BG-T, resized and cropped to this image's size."""
+    """Return the object over another image's Only-BG-T, resized and cropped to its size."""
     height, width = mask.shape
     if background.shape != image.shape:
         donor = Image.fromarray(background)

@@ -117,8 +117,8 @@ def _records(
                         captions.append(" ".join(str(annotation["caption"]).split()))
                         continue
                     boxes.append(_box(annotation, source.categories))
-                    parts = _segmentation(annotation.get("segmentation") or [])
-                    outlines += [(part, boxes[-1].crowd) for part in parts]
+                    polygons = _segmentation(annotation.get("segmentation") or [])
+                    outlines += [(polygon, boxes[-1].crowd) for polygon in polygons]
                 except (ValueError, TypeError, LookupError) as error:
                     reason = f"{error} is missing" if isinstance(error, KeyError) else error
                     number = annotation.get("id")

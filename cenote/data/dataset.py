@@ -97,9 +97,9 @@ class Dataset(Sequence[Record]):
         return read_image(os.path.join(self.root, self.table.image[row] or ""))
 
     def mask(self, i: int) -> npt.NDArray[np.uint8] | None:
-        """Return a mask (H, W): 0 background, 1 object (or class ids, see `mask_codes`), 255 ignore.
+        """Return a mask (H, W), None if the image has none.
 
-        None if the image has no mask.
+        0 is background, 1 object (or class ids, see `mask_codes`), 255 pixels to ignore.
         """
         if self.pixels:
             return self.pixels.mask(int(self.rows[i]))

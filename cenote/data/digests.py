@@ -7,7 +7,7 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import numpy as np
@@ -75,24 +75,20 @@ def _cached(
 
 
 def _file_state(path: str) -> tuple[int, int] | None:
-    try:
+    with suppress(OSError):
         status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_size, status.st_mtime_ns
+        return status.st_size, status.st_mtime_ns
+    return None
 
 
 def _digest_file(path: str) -> bytes | None:
-    try:
-        with open(path, "rb") as file:
-            return digest_of(*iter(lambda: file.read(1 << 20), b""))
-    except OSError:
-        return None
+    with suppress(OSError), open(path, "rb") as file:
+        return digest_of(*iter(lambda: file.read(1 << 20), b""))
+    return None
 
 
 def _digest_pixels(dataset: Dataset, i: int) -> bytes | None:
-    try:
+    with suppress(ValueError):
         pixels = np.asarray(dataset.image(i))
-    except ValueError:
-        return None
-    return digest_of(repr(pixels.shape).encode(), pixels.tobytes())
+        return digest_of(repr(pixels.shape).encode(), pixels.tobytes())
+    return None

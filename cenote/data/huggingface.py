@@ -40,7 +40,7 @@ def read_huggingface(name: str) -> Dataset:
     columns = _Columns(library, name, next(iter(tables.values())).features)
     dataset = pack(columns.records(tables), Path(name), name, columns.classes())
     keys = [key for key in (columns.image, columns.mask) if key]
-    table = library.concatenate_datasets([part.select_columns(keys) for part in tables.values()])
+    table = library.concatenate_datasets([split.select_columns(keys) for split in tables.values()])
     for key in keys:
         table = table.cast_column(key, library.Image(decode=False))
     dataset.pixels = _HuggingFacePixels(name, dataset.table.image, table, columns)

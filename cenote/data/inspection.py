@@ -178,7 +178,7 @@ def _count(dataset: Dataset) -> DatasetReport:
 
 
 def class_balance(labels: Ints, classes: list[str]) -> Balance | None:
-    """Return the class balance of labels, None if there is no label."""
+    """Return the class balance of labels, None without labels."""
     counts = np.bincount(labels[labels >= 0], minlength=len(classes))
     present = np.flatnonzero(counts)
     if not len(present):
@@ -463,8 +463,8 @@ def _balance_text(heading: str, balance: Balance, noun: str) -> Iterator[tuple[s
             yield "", f"fewest: {', '.join(_counted(balance.smallest))}"
     if balance.empty:
         names = ", ".join(balance.empty[:MAX_LISTED])
-        more = len(balance.empty) - MAX_LISTED
-        names += f" and {more} more" * (more > 0)
+        unlisted = len(balance.empty) - MAX_LISTED
+        names += f" and {unlisted} more" * (unlisted > 0)
         yield "", f"{_plural(len(balance.empty), 'class')} without any: {names}"
 
 

@@ -81,10 +81,10 @@ class _ListReader:
             key: next((plain[n] for n in names if n in plain), ABSENT)
             for key, names in COLUMNS.items()
         }
-        expected, found = ", ".join(COLUMNS["image"]), ", ".join([*self.columns][:12])
+        expected, names = ", ".join(COLUMNS["image"]), ", ".join([*self.columns][:12])
         check(
             self.names["image"] != ABSENT,
-            f"{self.path} has no column of images (one of {expected}): found {found}",
+            f"{self.path} has no column of images (one of {expected}): found {names}",
         )
         self.class_id = plain.get("class_id", ABSENT)
         self.corners = _corner_columns(plain)

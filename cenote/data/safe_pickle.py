@@ -61,7 +61,8 @@ class _Unpickler(pickle._Unpickler):
             check(subarray is names is fields is None, "it contains an array of records")
             check(order in tuple("<>|="), f"it asks for the byte order {order!r}")
             # NumPy would trust flags and sizes of the pickle, and read bytes as pointers.
-            value.__setstate__((3, order, None, None, None, value.itemsize, value.alignment, 0))  # type: ignore[attr-defined]
+            state = (3, order, None, None, None, value.itemsize, value.alignment, 0)
+            value.__setstate__(state)  # type: ignore[attr-defined]
         else:
             check(type(value) is np.ndarray, "it sets attributes")
             version, shape, dtype, fortran_order, contents = state

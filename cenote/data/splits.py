@@ -55,8 +55,8 @@ def split(dataset: Dataset, share: float = 0.2, seed: int = 0, quiet: bool = Fal
             f"no validation split: {len(val)} images of the training split are held out "
             f"({share:.0%} of each class)"
         )
-    several = len(np.unique(train.labels)) > 1
-    check(several, f"all training images of {dataset.name} have the same class")
+    classes = len(np.unique(train.labels))
+    check(classes > 1, f"all training images of {dataset.name} have the same class")
     messages += _balance_messages(train)
     if not quiet:
         for message in messages:

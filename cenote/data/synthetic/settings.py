@@ -73,8 +73,8 @@ class WorldSettings:
         if self.collage:
             check(self.unseen, "collage=True requires unseen=True")
             check(self.size >= 64, f"a collage has at least 64 pixels, got size {self.size}")
-            more = len(self.classes) > SHARED_CLASSES
-            check(more, f"a collage needs more than {SHARED_CLASSES} classes")
+            enough = len(self.classes) > SHARED_CLASSES
+            check(enough, f"a collage needs more than {SHARED_CLASSES} classes")
 
     def as_json(self) -> dict[str, Any]:
         """Return the settings with lists in place of tuples."""

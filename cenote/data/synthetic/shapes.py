@@ -1,11 +1,11 @@
-"""Classes of objects as lists of filled polygons; shapes.txt declares them with functions of this file."""
+"""Classes of objects as filled polygons; shapes.txt declares them with functions of this file."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache
 from importlib.resources import files
 from itertools import zip_longest
 from typing import Any, NamedTuple
@@ -35,7 +35,7 @@ Polygons = tuple[RolePolygon, ...]
 Outline = tuple[npt.NDArray[np.float64], list[tuple[int, int]]]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ObjectShape:
     """A class of objects: what all share, and the small marks in which subclasses differ."""
 
@@ -49,27 +49,20 @@ class ObjectShape:
     def subclasses(self) -> list[str]:
         return ["plain", *self.marks]
 
-    @cached_property
-    def frame(self) -> tuple[float, float, float]:
-        """Centre x and y, and half of the longer side, without marks."""
-        x, y = zip(*(point for polygon in self.polygons for point in polygon.points), strict=True)
-        half = max(max(x) - min(x), max(y) - min(y)) / 2
-        return (min(x) + max(x)) / 2, (min(y) + max(y)) / 2, half
-
+    @cache  # noqa: B019  # the few shapes live as long as the process
     def outline(self, subclass: str) -> Outline:
-        """Return (N, 2) points from -1 to 1, and the role and the end of each polygon."""
-        if subclass not in self._outlines:
-            polygons = self.polygons + self.marks.get(subclass, ())
-            x, y, half = self.frame
-            points = np.array([p for polygon in polygons for p in polygon.points], np.float64)
-            ends = np.cumsum([len(polygon.points) for polygon in polygons]).tolist()
-            roles = [ROLES.index(polygon.role) for polygon in polygons]
-            self._outlines[subclass] = (points - (x, y)) / half, list(zip(roles, ends, strict=True))
-        return self._outlines[subclass]
+        """Return (N, 2) points from -1 to 1, and the role and the end of each polygon.
 
-    @cached_property
-    def _outlines(self) -> dict[str, Outline]:
-        return {}
+        Marks do not change the scale.
+        """
+        x, y = zip(*(point for polygon in self.polygons for point in polygon.points), strict=True)
+        centre = (min(x) + max(x)) / 2, (min(y) + max(y)) / 2
+        half = max(max(x) - min(x), max(y) - min(y)) / 2
+        polygons = self.polygons + self.marks.get(subclass, ())
+        points = np.array([p for polygon in polygons for p in polygon.points], np.float64)
+        ends = np.cumsum([len(polygon.points) for polygon in polygons]).tolist()
+        roles = [ROLES.index(polygon.role) for polygon in polygons]
+        return (points - centre) / half, list(zip(roles, ends, strict=True))
 
 
 def poly(role: str, *xy: float) -> RolePolygon:
