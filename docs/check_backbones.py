@@ -7,9 +7,22 @@ python docs/check_backbones.py --write    the page again, from checked.json
 import json
 import os
 import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from cenote.backbones.survey import CHECKED, checked, families_table
+from cenote.backbones.survey import (
+    CHECKED,
+    ONE_SIZE,
+    WHEN_MADE,
+    Check,
+    checked,
+    families_table,
+    select,
+    survey,
+)
 
 PAGE = Path(__file__).with_name("backbones.md")
 INTRODUCTION = """\
@@ -35,8 +48,6 @@ def check() -> None:
     import timm
     from tqdm import tqdm
 
-    from cenote.backbones.survey import confirmed, select, summary, survey
-
     names, smallest, jobs = select(every=True), select(), os.cpu_count() or 1
     checks = list(
         tqdm(survey(names, values=False, jobs=jobs), total=len(names), desc="shapes of all")
@@ -54,6 +65,49 @@ def check() -> None:
         "utf-8",
     )
     checked.cache_clear()
+
+
+def confirmed(checks: Sequence[Check], with_values: Sequence[Check]) -> list[Check]:
+    """Return checks of shapes, corrected by those of each family's smallest with values.
+
+    Shapes do not show an index out of range: where the smallest takes fewer sizes, all do.
+    """
+    by_family = {check.family: check for check in with_values}
+    corrected = []
+    for check in checks:
+        smallest = by_family.get(check.family, check)
+        size = ONE_SIZE if ONE_SIZE in smallest.why else WHEN_MADE
+        if check.ok and not smallest.any_size and (check.any_size or size == ONE_SIZE):
+            notes = [note for note in _notes(check) if note not in (ONE_SIZE, WHEN_MADE)]
+            check = replace(check, any_size=False, why="; ".join([*notes, size]))
+        corrected.append(check)
+    return corrected
+
+
+def _notes(check: Check) -> list[str]:
+    return [note for note in check.why.split("; ") if note]
+
+
+def summary(checks: Iterable[Check]) -> list[dict[str, Any]]:
+    """Return a row for every family for checked.json; its smallest architecture comes first."""
+    groups: dict[str, list[Check]] = {}
+    for check in sorted(checks, key=lambda c: (c.family, not c.ok, c.parameters, c.name)):
+        groups.setdefault(check.family, []).append(check)
+    return [
+        {
+            "family": family,
+            "smallest": members[0].name,
+            "parameters": members[0].parameters,
+            "architectures": len(members),
+            "work": sum(c.ok for c in members),
+            "cls": sum(c.cls for c in members),
+            "cls_removable": sum(c.cls_removable for c in members),
+            "any_size": sum(c.any_size for c in members),
+            "notes": dict(Counter(note for c in members if c.ok for note in _notes(c))),
+            "broken": {c.name: c.why for c in members if not c.ok},
+        }
+        for family, members in groups.items()
+    ]
 
 
 def page() -> str:

@@ -69,24 +69,18 @@ class Backbone(nn.Module):
         self, out: Tensor, size: tuple[int, int], cls: Tensor | None = None
     ) -> Features:
         """Return the features from the model's output for images of this height and width."""
-        if not isinstance(out, Tensor):
-            raise ValueError(f"'{self.name}' returns {type(out).__name__}, not one feature map")
+        if not isinstance(out, Tensor) or out.ndim not in (3, 4):
+            kind = f"{type(out).__name__} {tuple(getattr(out, 'shape', ()))}"
+            raise ValueError(f"'{self.name}' returns {kind}, not one feature map")
         if out.ndim == 4:
             if getattr(self.model, "output_fmt", "NCHW") == "NHWC" or out.shape[1] != self.dim:
                 out = out.permute(0, 3, 1, 2)
             tokens, grid = out.flatten(2).transpose(1, 2), (out.shape[2], out.shape[3])
-        elif out.ndim == 3:
-            if cls is None and self.has_cls:
-                cls = out[:, 0]
-            tokens = out[:, self.prefix :]
-            grid = self._grid(tokens.shape[1], size)
-        else:
-            raise ValueError(f"'{self.name}' has no spatial map: its output is {tuple(out.shape)}")
-        if tokens.shape[2] != self.dim:
-            raise ValueError(
-                f"'{self.name}' should have {self.dim} channels, its output is {tuple(out.shape)}"
-            )
-        return Features(tokens, grid, cls)
+            return Features(tokens, grid, cls)
+        if cls is None and self.has_cls:
+            cls = out[:, 0]
+        tokens = out[:, self.prefix :]
+        return Features(tokens, self._grid(tokens.shape[1], size), cls)
 
     def _grid(self, n: int, size: tuple[int, int]) -> tuple[int, int]:
         """Return the grid of n tokens: image size over stride, never the root of n."""
@@ -101,13 +95,10 @@ class Backbone(nn.Module):
 
     def stride(self) -> tuple[float, float]:
         """Return the pixels from one position of the map to the next, down and across."""
-        info = getattr(self.model, "feature_info", None)
+        info: Any = getattr(self.model, "feature_info", None) or [{"reduction": None}]
+        stride = info[-1]["reduction"] or self._of_patches("patch_size")
         if self.family in STRIDES:
-            stride: Any = STRIDES[self.family](self.model)
-        else:
-            stride = (info[-1]["reduction"] if info else 0) or self._of_patches("patch_size")
-        if not stride:
-            raise ValueError(f"'{self.name}' has neither a stride nor a patch size")
+            stride = STRIDES[self.family](self.model)
         return (stride, stride) if isinstance(stride, int | float) else (stride[0], stride[1])
 
     def _merged(self) -> int:

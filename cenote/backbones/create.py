@@ -85,9 +85,6 @@ def _create_timm(name: str, pretrained: bool, img_size: Any, options: dict[str, 
     if not timm.is_model(architecture):
         hint = suggest(architecture, [*timm.list_models(), "lite0", *MICRO])
         raise ValueError(f"no backbone '{name}'{hint} (timm's names, or 'lite0')")
-    local = "give a local file (weights=..., --weights FILE)"
-    if pretrained and not timm.is_model_pretrained(architecture):
-        raise ValueError(f"timm has no weights for '{name}': {local}, or 'lite0'")
     # Convolutional networks know no img_size and need none.
     sizes = [{}] if img_size is None else [{"img_size": img_size}, {}]
     refused: Exception | None = None
@@ -108,7 +105,7 @@ def _create_timm(name: str, pretrained: bool, img_size: Any, options: dict[str, 
             reason = (str(error).splitlines() or [""])[0]
             raise OSError(
                 f"the weights of '{name}' could not be loaded ({reason}): without network use the "
-                f"backbone 'lite0', or {local}"
+                "backbone 'lite0', or give a local file (weights=..., --weights FILE)"
             ) from error
     raise ValueError(f"timm cannot make '{name}' with {options}: {refused}")
 

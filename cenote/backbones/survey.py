@@ -9,10 +9,10 @@ import json
 import multiprocessing
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from fnmatch import fnmatch
 from functools import cache, partial
 from pathlib import Path
@@ -21,9 +21,7 @@ from typing import Any
 import timm
 import torch
 from timm.models import _registry
-from torch import Tensor, nn
-from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode
+from torch import Tensor
 
 from ..pooling.catalogue import markdown_table
 from .backbone import Backbone, Features
@@ -154,22 +152,25 @@ def _run(backbone: Backbone, size: Size, values: bool) -> Features:
     """Return the features of one image, after a check of their shapes and, if any, values."""
     images = torch.randn(1, 3, *size)
     features: Features = backbone(images)
-    tokens, grid, cls = features
-    if tokens.shape != (1, grid[0] * grid[1], backbone.dim):
-        raise ValueError(f"tokens {tuple(tokens.shape)} do not fit the grid {grid[0]}x{grid[1]}")
-    down, across = (side / places for side, places in zip(size, grid, strict=True))
-    if max(grid) > 1 and abs(down / across - 1) > 0.35:
-        shapes = f"the grid {grid[0]}x{grid[1]} does not have the shape of {size[0]}x{size[1]}"
-        raise ValueError(f"{shapes} pixels")
-    if cls is not None and cls.shape != (1, backbone.dim):
-        raise ValueError(f"the CLS token is {tuple(cls.shape)}")
-    if values and not tokens.isfinite().all():
-        raise ValueError("its features are not finite with random weights")
-    if values and min(grid) > 2 and not _follows_the_picture(backbone, images, features):
-        raise ValueError(
-            "its tokens are not where the picture changes: their order is not that of the grid"
-        )
+    if problem := _problem(backbone, images, features, values):
+        raise ValueError(problem)
     return features
+
+
+def _problem(backbone: Backbone, images: Tensor, features: Features, values: bool) -> str:
+    tokens, (h, w), cls = features
+    height, width = images.shape[-2:]
+    if tokens.shape != (1, h * w, backbone.dim):
+        return f"tokens {tuple(tokens.shape)} do not fit the grid {h}x{w}"
+    if max(h, w) > 1 and abs((height / h) / (width / w) - 1) > 0.35:
+        return f"the grid {h}x{w} does not have the shape of {height}x{width} pixels"
+    if cls is not None and cls.shape != (1, backbone.dim):
+        return f"the CLS token is {tuple(cls.shape)}"
+    if values and not tokens.isfinite().all():
+        return "its features are not finite with random weights"
+    if values and min(h, w) > 2 and not _follows_the_picture(backbone, images, features):
+        return "its tokens are not where the picture changes: their order is not that of the grid"
+    return ""
 
 
 def _follows_the_picture(backbone: Backbone, images: Tensor, before: Features) -> bool:
@@ -224,77 +225,11 @@ def _other_size(backbone: Backbone, size: Size, check: Check) -> str:
     return ""
 
 
-# These return their first argument's shape. On the meta device torch computes each out of its
-# parts, in Python.
-SAME_SHAPE: set[Any] = {
-    *(F.layer_norm, F.batch_norm, F.group_norm, F.rms_norm, torch.layer_norm, torch.batch_norm),
-    *(F.gelu, F.relu, F.silu, F.hardswish, F.hardsigmoid, F.softmax),
-    *(torch.relu, torch.sigmoid, torch.softmax, torch.clamp),
-    *(Tensor.softmax, Tensor.sigmoid, Tensor.relu_, Tensor.normal_, Tensor.uniform_),
-    *(Tensor.zero_, Tensor.fill_, Tensor.clamp_, Tensor.erfinv_),
-    *(fill for name, fill in vars(nn.init).items() if name.endswith("_") and name[0] != "_"),
-}
-
-
-class _SameShape(TorchFunctionMode):
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in SAME_SHAPE and args and isinstance(args[0], Tensor) and args[0].is_meta:
-            return args[0]
-        if func is F.linear and len(args) > 1 and args[0].is_meta:
-            x, weight = args[:2]
-            if x.shape[-1] == weight.shape[1]:
-                return x.new_empty(*x.shape[:-1], weight.shape[0])
-        return func(*args, **(kwargs or {}))
-
-
 @contextmanager
 def shapes_only() -> Iterator[None]:
-    """Compute shapes without values: a model of any size is made and run in about a second."""
-    with torch.device("meta"), _SameShape(), torch.no_grad():
+    """Compute shapes without values: a model of any size is made and run in a few seconds."""
+    with torch.device("meta"), torch.no_grad():
         yield
-
-
-def confirmed(checks: Sequence[Check], with_values: Sequence[Check]) -> list[Check]:
-    """Return checks of shapes, corrected by those of each family's smallest with values.
-
-    Shapes do not show an index out of range: where the smallest takes fewer sizes, all do.
-    """
-    by_family = {check.family: check for check in with_values}
-    corrected = []
-    for check in checks:
-        smallest = by_family.get(check.family, check)
-        size = ONE_SIZE if ONE_SIZE in smallest.why else WHEN_MADE
-        if check.ok and not smallest.any_size and (check.any_size or size == ONE_SIZE):
-            notes = [note for note in _notes(check) if note not in (ONE_SIZE, WHEN_MADE)]
-            check = replace(check, any_size=False, why="; ".join([*notes, size]))
-        corrected.append(check)
-    return corrected
-
-
-def _notes(check: Check) -> list[str]:
-    return [note for note in check.why.split("; ") if note]
-
-
-def summary(checks: Iterable[Check]) -> list[dict[str, Any]]:
-    """Return a row for every family, as in `checked.json`; its smallest architecture comes first."""
-    groups: dict[str, list[Check]] = {}
-    for check in sorted(checks, key=lambda c: (c.family, not c.ok, c.parameters, c.name)):
-        groups.setdefault(check.family, []).append(check)
-    return [
-        {
-            "family": family,
-            "smallest": members[0].name,
-            "parameters": members[0].parameters,
-            "architectures": len(members),
-            "work": sum(c.ok for c in members),
-            "cls": sum(c.cls for c in members),
-            "cls_removable": sum(c.cls_removable for c in members),
-            "any_size": sum(c.any_size for c in members),
-            "notes": dict(Counter(note for c in members if c.ok for note in _notes(c))),
-            "broken": {c.name: c.why for c in members if not c.ok},
-        }
-        for family, members in groups.items()
-    ]
 
 
 def checks_table(checks: Sequence[Check], style: str = "text") -> str:

@@ -149,14 +149,17 @@ class Metrix:
         draw = draw._replace(pairs=pairs)
         same = of[:, None] == labels  # (A, B)
         itself = torch.eye(len(anchors), dtype=torch.bool, device=x.device)
-        pos = itself if pairs == "anc-neg" else same & ~is_self  # (A, F): who is b
-        neg = same & ~is_self if pairs == "pos-pos" else ~same  # (A, B): who is c
+        others = same & ~is_self
+        pos = itself if pairs == "anc-neg" else others  # (A, F): which b
+        neg = others if pairs == "pos-pos" else ~same  # (A, B): which c
         if hardest := self._hardest(draw):
             neg = largest(anchors @ x.T, neg, hardest)
         partners = self._partners_of_maps(batch, draw, len(first_labels))
         allowed_pairs = self._allowed_pairs(first_labels, labels, draw, partners)  # (F, B)
         lam = beta_draws(self.alpha, tuple(allowed_pairs.shape), draw.generator, x)
-        clean = (anchors @ x.T, ~same) if pairs == "pos-pos" and loss.form.needs_positive else None
+        clean = None
+        if pairs == "pos-pos" and loss.form.needs_positive:
+            clean = (anchors @ x.T, ~same)
         if not draw.built:
             which, is_pair = rows_of(pos)
             mask = is_pair[..., None] & neg[:, None] & allowed_pairs[which]  # (A, K, B)
@@ -203,12 +206,16 @@ class Metrix:
         """Return the partners of an example, if its map is mixed and that costs something."""
         if draw.where != "feature" or batch.linear:
             return None
-        return OF_MAPS if batch.mixed is None else max(OF_MAPS, MOST // max(firsts, 1))
+        if batch.mixed is None:
+            return OF_MAPS
+        return max(OF_MAPS, MOST // max(firsts, 1))
 
     def _hardest(self, draw: _Draw) -> int | None:
         if draw.pairs == "pos-pos":
             return None
-        return self.hardest or (HARDEST if draw.where == "input" else None)
+        if draw.where == "input":
+            return self.hardest or HARDEST
+        return self.hardest
 
     def _allowed_pairs(
         self, firsts: Tensor, seconds: Tensor, draw: _Draw, partners: int | None

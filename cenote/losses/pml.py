@@ -35,17 +35,6 @@ class PmlLoss(MetricLoss):
         for key, value in options.items():
             _check(f"{key} of '{name}'", value, parameters[key].default)
         arguments = {k: value for k, value in given.items() if k in parameters} | options
-        # Those of the class itself: its bases get theirs from it.
-        own = inspect.signature(kind).parameters.values()
-        missing = [
-            p.name
-            for p in own
-            if p.default is p.empty
-            and p.kind is p.POSITIONAL_OR_KEYWORD
-            and p.name not in arguments
-        ]
-        if missing:
-            raise ValueError(f"'{name}' needs the options {', '.join(missing)}, without defaults")
         try:
             self.loss = kind(**arguments)
         except (TypeError, AssertionError) as error:
@@ -59,10 +48,7 @@ class PmlLoss(MetricLoss):
             loss = self.loss(z, labels)
             if memory is not None and len(memory[0]):
                 against, of = memory[0].detach().to(z), memory[1].to(labels)
-                try:
-                    loss = loss + self.loss(z, labels, ref_emb=against, ref_labels=of)
-                except (ValueError, TypeError) as error:
-                    raise ValueError(f"'{self.name}' cannot use a memory: {error}") from None
+                loss = loss + self.loss(z, labels, ref_emb=against, ref_labels=of)
         # The library returns a bare 0 if there is nothing to compare.
         return loss if loss.requires_grad else loss + 0 * z.sum()
 

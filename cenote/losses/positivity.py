@@ -34,13 +34,8 @@ def positivity(
     batches: Sequence[Mixtures], settings: Settings | None = None, bins: int = 20
 ) -> Positivity:
     """Return the curve of multi-similarity [Dissertation Eq. 2.13] over mixtures of batches."""
-    if bins < 1 or not batches:
-        raise ValueError(f"positivity needs a bin and a batch, got {bins} and {len(batches)}")
     rows = []  # empirical, theoretical, λ of each mixture
     for batch in batches:
-        if batch.similarity.shape != batch.lam.shape or batch.lam.shape != batch.mask.shape:
-            shapes = [tuple(t.shape) for t in batch]
-            raise ValueError(f"similarities, λ and mask have one shape, got {shapes}")
         columns = (*positive(batch, settings), batch.lam)
         rows.append(torch.stack([column[batch.mask].double() for column in columns]))
     empirical, theoretical, lam = torch.cat(rows, 1)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 # Neighbours in a map, none in the maps before and after it: all maps are one array of three
@@ -47,35 +46,12 @@ def spatial_entropy(maps: Tensor, reduction: str = "mean") -> Tensor:
 def components(masks: Tensor) -> tuple[Tensor, int]:
     """Number the 8-connected components of masks (M, H, W) from 1; return their count, too.
 
-    The numbers (M, H, W) differ in different maps, and are 0 outside.
+    The numbers (M, H, W) differ in different maps, and are 0 outside. scipy finds them on the CPU.
     """
-    if masks.device.type != "cpu":
-        return components_by_flooding(masks)
     from scipy import ndimage
 
-    numbers, count = ndimage.label(masks.numpy(), IN_PLANE)
-    return torch.from_numpy(numbers).long(), int(count)
-
-
-def components_by_flooding(masks: Tensor) -> tuple[Tensor, int]:
-    """Do the same on any device: each position takes the largest index around it, then that one's.
-
-    The second step doubles the reach each time, so that a winding component takes few rounds.
-    """
-    inside = masks[:, None]
-    pixel_ids = torch.arange(1, masks.numel() + 1, device=masks.device).view_as(inside)
-    labels = torch.where(inside, pixel_ids, 0)
-    while True:
-        largest = F.max_pool2d(labels.double(), 3, 1, 1).long()  # exact up to 2^53 positions
-        spread = torch.where(inside, largest, 0)
-        spread = torch.cat([spread.new_zeros(1), spread.flatten()])[spread]  # (M, 1, H, W)
-        if torch.equal(spread, labels):
-            break
-        labels = spread
-    # The components' largest indices become 1, 2, ...; 0 stays 0.
-    with_zero = torch.cat([labels.new_zeros(1), labels.flatten()])
-    present, numbers = with_zero.unique(return_inverse=True)
-    return numbers[1:].view(masks.shape), len(present) - 1
+    numbers, count = ndimage.label(masks.cpu().numpy(), IN_PLANE)
+    return torch.from_numpy(numbers).long().to(masks.device), int(count)
 
 
 def total_variation(maps: Tensor) -> Tensor:

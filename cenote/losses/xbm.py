@@ -34,9 +34,6 @@ class CrossBatchMemory(nn.Module):
     @torch.no_grad()
     def add(self, z: Tensor, labels: Tensor) -> None:
         """Replace the oldest by vectors (B, dim) and labels (B,); of more than `size`, the last stay."""
-        if z.ndim != 2 or z.shape[1] != self.dim or labels.shape != z.shape[:1]:
-            shapes = f"{tuple(z.shape)} and {tuple(labels.shape)}"
-            raise ValueError(f"memory: vectors are (B, {self.dim}) and labels (B,), got {shapes}")
         z, labels = z[-self.size :], labels[-self.size :]
         places = (int(self.pointer) + torch.arange(len(z), device=self.vectors.device)) % self.size
         self.vectors[places] = z.to(self.vectors)

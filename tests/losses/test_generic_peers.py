@@ -193,11 +193,11 @@ def test_wrong_options_of_their_losses_are_refused() -> None:
         ("TripletMarginLoss", {"margin": float("nan")}, r"margin\b.*\bnan\b"),
         ("TripletMarginLoss", {"swap": "no"}, r"swap\b.*'no'"),
         ("TripletMarginLoss", {"distance": "cosine"}, r"distance\b.*'cosine'"),
-        ("RankedListLoss", {}, r"margin, Tn\b"),
+        ("RankedListLoss", {}, r"'margin' and 'Tn'"),
         ("ArcFaceLoss", {"num_classes": 3}, "'num_classes'"),
     ):
         with pytest.raises(ValueError, match=named):
             create_metric_loss(f"pml/{name}", CLASSES, DIM, **options)
     loss = create_metric_loss("pml/ArcFaceLoss", CLASSES, DIM)
-    with pytest.raises(ValueError, match="'pml/ArcFaceLoss'"):
+    with pytest.raises(ValueError, match="ArcFaceLoss"):
         loss(torch.randn(12, DIM), LABELS, (torch.randn(4, DIM), torch.arange(4)))

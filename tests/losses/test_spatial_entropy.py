@@ -10,7 +10,6 @@ from scipy import ndimage
 from torch import Tensor
 
 from cenote.losses import spatial_entropy, total_variation
-from cenote.losses.spatial_entropy import components, components_by_flooding
 
 
 def slow(maps: Tensor) -> Tensor:
@@ -85,29 +84,6 @@ def test_one_value_for_each_head() -> None:
     torch.testing.assert_close(each[1, 2], spatial_entropy(maps[1:2, 2:3]))
     with pytest.raises(ValueError, match=r"\(3, 3\)"):
         spatial_entropy(torch.zeros(3, 3))
-
-
-@pytest.mark.parametrize("density", [0.0, 0.3, 0.5, 0.8, 1.0])
-def test_flooding_finds_the_components_that_scipy_finds(density: float) -> None:
-    torch.manual_seed(0)
-    masks = torch.rand(12, 13, 9) < density
-    (one, count), (other, also) = components(masks), components_by_flooding(masks)
-    assert count == also
-    pairs = {(int(a), int(b)) for a, b in zip(one.flatten(), other.flatten(), strict=True)}
-    assert len(pairs) == len({a for a, _ in pairs}) == len({b for _, b in pairs})  # a renaming
-    assert torch.equal(one > 0, masks) and torch.equal(other > 0, masks)
-
-
-def test_flooding_follows_a_spiral() -> None:
-    spiral = torch.zeros(1, 15, 15, dtype=torch.bool)
-    y, x, dy, dx = 0, 0, 0, 1
-    spiral[0, 0, 0] = True
-    for length in (14, 14, 14, 12, 12, 10, 10, 8, 8, 6, 6, 4, 4, 2, 2):
-        for _ in range(length):
-            y, x = y + dy, x + dx
-            spiral[0, y, x] = True
-        dy, dx = dx, -dy
-    assert components_by_flooding(spiral)[1] == components(spiral)[1] == 1
 
 
 def test_total_variation_by_hand() -> None:

@@ -155,10 +155,9 @@ def test_it_is_learned() -> None:
 def test_bad_input_is_refused() -> None:
     loss = ZeroShot(3, M)
     z = histograms(2).float()
-    with pytest.raises(ValueError, match=r"\b0 to 2\b.*\b1 to 3\b"):
-        loss(z, torch.tensor([1, 3]))
-    with pytest.raises(ValueError, match=r"\b0 to 2\b.*-1 to 1\b"):
-        loss(z, torch.tensor([-1, 1]))
+    for labels in ([1, 3], [-1, 1]):
+        with pytest.raises(IndexError, match="out of"):
+            loss(z, torch.tensor(labels))
     with pytest.raises(ValueError, match=r"\(B, 6\).*\(2, 5\)"):
         loss(histograms(2, 5).float(), torch.tensor([0, 1]))
     with pytest.raises(ValueError, match=r"ridge\b.*\b0\b"):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -27,7 +26,26 @@ class Benchmark:
     title: str
     tree: str  # what the root must contain, one path per line
     source: str  # where to get it
-    read: Callable[[Path], Dataset]
+    needs: Sequence[str]
+    inside: Sequence[str]
+    reader: Callable[..., Dataset | Iterable[Record]]
+    options: Mapping[str, Any]
+
+    def read(self, root: Path) -> Dataset:
+        """Read the data set; a LayoutError says what is missing."""
+        root = first_folder(root, *self.inside)
+        what, expected = re.split("[,:;]", self.title)[0], "; ".join(self.tree.splitlines())
+        if not root.is_dir():
+            problem = "a file" if root.exists() else "missing"
+            raise LayoutError(f"{root} is {problem}: {what} is a folder with {expected}")
+        check_layout(root, what, *self.needs)
+        data = self.reader(root, **self.options)
+        dataset = data if isinstance(data, Dataset) else pack(data, root, self.name)
+        dataset.name = self.name
+        if not len(dataset):
+            problems = dataset.problems or [f"expected {expected}, found {list_contents(root)}"]
+            raise LayoutError(f"{root} has no image of {what}: {problems[0]}")
+        return dataset
 
 
 _benchmarks: dict[str, Benchmark] = {}
@@ -48,25 +66,9 @@ def benchmark(
     folder of `inside` that exists, such as the folder in the archive. Stacked decorators register
     several sets with one reader.
     """
-    what = re.split("[,:;]", title)[0]
-
-    def read(reader: Callable[..., Dataset | Iterable[Record]], root: Path) -> Dataset:
-        root = first_folder(root, *inside)
-        expected = "; ".join(tree.splitlines())
-        if not root.is_dir():
-            problem = "a file" if root.exists() else "missing"
-            raise LayoutError(f"{root} is {problem}: {what} is a folder with {expected}")
-        check_layout(root, what, *needs)
-        data = reader(root, **options)
-        dataset = data if isinstance(data, Dataset) else pack(data, root, name)
-        dataset.name = name
-        if not len(dataset):
-            problems = dataset.problems or [f"expected {expected}, found {list_contents(root)}"]
-            raise LayoutError(f"{root} has no image of {what}: {problems[0]}")
-        return dataset
 
     def register(reader: Reader) -> Reader:
-        _benchmarks[name] = Benchmark(name, title, tree, source, partial(read, reader))
+        _benchmarks[name] = Benchmark(name, title, tree, source, needs, inside, reader, options)
         return reader
 
     return register

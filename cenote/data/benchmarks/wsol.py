@@ -8,60 +8,61 @@ from __future__ import annotations
 
 import csv
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from ..checks import check, check_layout
 from ..dataset import Dataset, pack
 from ..record import Box, Record
 from .parsing import parse_lines, split_lines
-from .registry import benchmark
+from .registry import Reader, benchmark
 
 SPLITS = ("train", "val", "test")  # in the paper: train-weaksup, train-fullsup and test
+FILES = ("image_ids", "class_labels", "localization")
 SOURCE = "GitHub, clovaai/wsolevaluation (metadata/, and dataset/ by its scripts)"
 # Names of Open Images' classes.
 DESCRIPTIONS = ("class-descriptions-boxable.csv", "oidv7-class-descriptions.csv")
 MASKS = "*_m01226z_*.png, *_ignore.png"
 
 
-def metadata_tree(name: str) -> str:
-    """Return the lists of one of the published sets, for its tree."""
-    files = ("image_ids", "class_labels", "localization")
-    paths = [f"{split}/{file}.txt" for split in SPLITS for file in files]
-    paths.remove("train/localization.txt")
-    return "\n".join(f"metadata/{name}/{path}" for path in paths)
+def _published(
+    name: str, folder: str, title: str, images: str, source: str = SOURCE
+) -> Callable[[Reader], Reader]:
+    """Register one of the sets that wsolevaluation publishes."""
+    lists = [f"{split}/{file}.txt" for split in SPLITS for file in FILES]
+    lists.remove("train/localization.txt")
+    return benchmark(
+        name,
+        title,
+        "\n".join([*(f"metadata/{folder}/{path}" for path in lists), images]),
+        source,
+        (f"metadata/{folder}/", f"dataset/{folder}/"),
+        metadata=f"metadata/{folder}",
+        images=f"dataset/{folder}",
+    )
 
 
-@benchmark(
+@_published(
     "wsol-cub",
+    "CUB",
     "CUB-200-2011 for localization; val is CUBV2",
-    f"{metadata_tree('CUB')}\ndataset/CUB/001.Black_footed_Albatross/*.jpg",
-    SOURCE,
-    ("metadata/CUB/", "dataset/CUB/"),
-    metadata="metadata/CUB",
-    images="dataset/CUB",
+    "dataset/CUB/001.Black_footed_Albatross/*.jpg",
 )
-@benchmark(
+@_published(
     "wsol-ilsvrc",
+    "ILSVRC",
     "ImageNet-1k for localization; val is ImageNetV2, test the official validation",
-    f"{metadata_tree('ILSVRC')}\ndataset/ILSVRC/val/*.JPEG",
-    SOURCE,
-    ("metadata/ILSVRC/", "dataset/ILSVRC/"),
-    metadata="metadata/ILSVRC",
-    images="dataset/ILSVRC",
+    "dataset/ILSVRC/val/*.JPEG",
 )
-@benchmark(
+@_published(
     "openimages",
+    "OpenImages",
     "OpenImages30k (wsolevaluation): 29,819 train, 2,500 val, 5,000 test, masks and ignore regions",
     f"""\
-{metadata_tree("OpenImages")}
 dataset/OpenImages/train/01226z/*.jpg
 dataset/OpenImages/val/01226z/*.jpg, {MASKS}
 dataset/OpenImages/test/01226z/*.jpg, {MASKS}""",
     "GitHub, clovaai/wsolevaluation (dataset/prepare_openimages.sh)",
-    ("metadata/OpenImages/", "dataset/OpenImages/"),
-    metadata="metadata/OpenImages",
-    images="dataset/OpenImages",
 )
 @benchmark(
     "wsol",
