@@ -48,7 +48,10 @@ class PmlLoss(MetricLoss):
             loss = self.loss(z, labels)
             if memory is not None and len(memory[0]):
                 against, of = memory[0].detach().to(z), memory[1].to(labels)
-                loss = loss + self.loss(z, labels, ref_emb=against, ref_labels=of)
+                try:
+                    loss = loss + self.loss(z, labels, ref_emb=against, ref_labels=of)
+                except (ValueError, TypeError) as error:
+                    raise ValueError(f"'{self.name}' cannot use a memory: {error}") from None
         # The library returns a bare 0 if there is nothing to compare.
         return loss if loss.requires_grad else loss + 0 * z.sum()
 

@@ -199,5 +199,5 @@ def test_wrong_options_of_their_losses_are_refused() -> None:
         with pytest.raises(ValueError, match=named):
             create_metric_loss(f"pml/{name}", CLASSES, DIM, **options)
     loss = create_metric_loss("pml/ArcFaceLoss", CLASSES, DIM)
-    with pytest.raises(ValueError, match="ArcFaceLoss"):
+    with pytest.raises(ValueError, match="'pml/ArcFaceLoss'"):
         loss(torch.randn(12, DIM), LABELS, (torch.randn(4, DIM), torch.arange(4)))
