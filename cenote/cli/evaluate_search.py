@@ -195,7 +195,7 @@ def _evaluate(
 def _draw(evaluator: TaskEvaluator, specs: Sequence[MethodSpec], path: Path) -> None:
     """Draw the scores of one query; if that fails, the numbers are still written."""
     from cenote.data import write_atomically
-    from cenote.report.similarities import draw_similarities
+    from cenote.report.composed import draw_similarities
 
     task = evaluator.task
     queries = [query for query in task.queries if len(query.relevant)]

@@ -1,11 +1,26 @@
-"""Tables of composed retrieval: one row per method, one column per domain or attribute."""
+"""Composed retrieval: tables with one row per method, and histograms of similarities.
+
+The histograms [Dissertation Fig. 4.3] are by how far an image matches the query.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
+
+from .plots import FADED, INK, PAPER
 from .table import align_columns, markdown_table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+BINS = 40
+PANELS_PER_ROW = 3
+# In drawing order: the right ones are on top.
+COLOURS = {"neither": "#b8b5ae", "class": "#ee8866", "value": "#228833", "both": "#4477aa"}
 
 
 def table_text(report: Mapping[str, Any]) -> str:
@@ -59,3 +74,68 @@ def _emphasize_best(rows: Sequence[Sequence[str]]) -> list[list[str]]:
         bold = [f"**{cell}**" if b else cell for cell, b in zip(cells, is_best, strict=True)]
         emphasized.append(bold)
     return [list(row) for row in zip(names, *emphasized, strict=True)]
+
+
+def draw_similarities(
+    panels: Mapping[str, Mapping[str, Any]], title: str, names: Mapping[str, str]
+) -> Figure:
+    """Draw a panel for each method: {"scores": {group: values}, "precision"}.
+
+    `names` are the names of the groups. Each group has the same area, so that few right images are
+    visible beside many wrong ones.
+    """
+    from matplotlib.figure import Figure
+
+    down, across = -(-len(panels) // PANELS_PER_ROW), min(len(panels), PANELS_PER_ROW)
+    figure = Figure(figsize=(4.2 * across, 2.5 * down + 1.0), facecolor=PAPER, layout="constrained")
+    grid = figure.subplots(down, across, squeeze=False).flatten()
+    for axes, (method, panel) in zip(grid, panels.items(), strict=False):
+        axes.set_facecolor(PAPER)
+        edges = _edges(panel["scores"])
+        for group, colour in COLOURS.items():
+            values = panel["scores"].get(group, ())
+            if len(values):
+                weights = np.full(len(values), 1 / len(values))
+                axes.hist(values, edges, weights=weights, color=colour, alpha=0.35)
+                axes.hist(
+                    values, edges, weights=weights, color=colour, histtype="step", linewidth=1.4
+                )
+        axes.set_title(
+            f"{method} · AP {100 * panel['precision']:.1f}", loc="left", color=INK, fontsize=11
+        )
+        axes.spines[["top", "right", "left"]].set_visible(False)
+        axes.set_yticks([])
+        axes.tick_params(length=0, colors=FADED, labelsize=8)
+    for axes in grid[len(panels) :]:
+        axes.set_visible(False)
+    _legend(figure, panels, names)
+    figure.suptitle(title, color=INK, fontsize=12, x=0.01, ha="left")
+    return figure
+
+
+def _edges(scores: Mapping[str, Any]) -> npt.NDArray[np.float64]:
+    values = np.concatenate([np.asarray(group, float) for group in scores.values()])
+    if not len(values):
+        return np.linspace(0, 1, BINS + 1)
+    low, high = float(values.min()), float(values.max())
+    return np.linspace(low, max(high, low + 1e-6), BINS + 1)
+
+
+def _legend(
+    figure: Figure, panels: Mapping[str, Mapping[str, Any]], names: Mapping[str, str]
+) -> None:
+    from matplotlib.patches import Patch
+
+    first = next(iter(panels.values()))["scores"]
+    handles = [
+        Patch(color=colour, alpha=0.7, label=f"{names[group]} ({len(first.get(group, ()))})")
+        for group, colour in COLOURS.items()
+    ]
+    figure.legend(
+        handles=handles,
+        loc="outside lower left",
+        ncols=4,
+        frameon=False,
+        labelcolor=INK,
+        fontsize=9,
+    )

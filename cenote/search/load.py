@@ -83,15 +83,14 @@ def _stored_word_list(store: Store, name: str, model: ImageText) -> list[str]:
 def check_filter(filter: Filter, store: Store) -> None:
     """Raise ValueError for a class or domain that no image has: it is a typing error."""
     for name in filter.classes:
-        _check_value(name, "label", "class", Filter(classes=(name,)), store)
+        if not len(store.select(Filter(classes=(name,)))):
+            _refuse_value(name, "class", store.distinct_values("label"), store)
     for name in filter.domains:
-        _check_value(name, "domain", "domain", Filter(domains=(name,)), store)
+        if not len(store.select(Filter(domains=(name,)))):
+            _refuse_value(name, "domain", store.distinct_values("domain"), store)
 
 
-def _check_value(name: str, column: str, noun: str, filter: Filter, store: Store) -> None:
-    if len(store.select(filter)):
-        return
-    values = store.distinct_values(column)
+def _refuse_value(name: str, noun: str, values: list[str], store: Store) -> None:
     hint = f": no image has a {noun}"
     if values:
         shown = ", ".join(values[:MAX_NAMES])

@@ -18,8 +18,16 @@ if TYPE_CHECKING:
     from ..models.image_text import ImageText
     from .words import WordMemory
 
-Limits = Mapping[str, float] | tuple[str, ...]  # of a number, or the values of a text
-POSITIVE, NOT_NEGATIVE, SHARE = {"least": 1}, {"least": 0}, weicom.WEIGHT_LIMITS
+# Limits of numbers, and the values of texts, by the name of the option.
+AT_LEAST_1 = ("k", "n", "m", "components", "concepts", "batch", "steps")
+AT_LEAST_0 = ("expansion", "contextual", "harris", "regularisation", "seed")
+LIMITS: dict[str, dict[str, float]] = {
+    **{name: {"least": 1} for name in AT_LEAST_1},
+    **{name: {"least": 0} for name in AT_LEAST_0},
+    **{name: weicom.WEIGHT_LIMITS for name in ("weight", "contrast")},
+    "lr": {"above": 0},
+}
+CHOICES = {"weights": ("frequency", "uniform"), "memory": ("database", "none")}
 
 
 class CompositionMethod(NamedTuple):
@@ -31,8 +39,6 @@ class CompositionMethod(NamedTuple):
     words: bool = False  # a word list is needed
     pseudo_words: bool = False  # the model's text encoder must accept pseudo-words
     preset: Mapping[str, Any] = {}  # options that define a variant
-    limits: Mapping[str, Limits] = {}  # of its options
-    template: tuple[str, ...] = ()  # what the option `template` must contain
 
     @property
     def options(self) -> dict[str, Any]:
@@ -48,18 +54,18 @@ class CompositionMethod(NamedTuple):
         defaults = self.options
         check_names(name, options, defaults)
         for key, value in options.items():
-            limits, what = self.limits.get(key, {}), f"{name}'s {key}"
-            if isinstance(limits, tuple):
-                if isinstance(value, str) and value not in limits:
-                    raise ValueError(f"{what} is one of {', '.join(limits)}, got '{value}'")
-            elif isinstance(defaults[key], int | float):
+            what, default = f"{name}'s {key}", defaults[key]
+            if key in CHOICES and isinstance(value, str) and value not in CHOICES[key]:
+                raise ValueError(f"{what} is one of {', '.join(CHOICES[key])}, got '{value}'")
+            if key == "template":
+                parts = [part for part in ("{word}", "{text}", "$") if part in default]
+                if not all(part in value for part in parts) or value.count("$") > 1:
+                    raise ValueError(f"{what} needs {' and one '.join(parts)}, got '{value}'")
+            if isinstance(default, int | float):
+                limits = LIMITS[key]
                 if key == "m" and options.get("injected"):
-                    limits = NOT_NEGATIVE  # the injected word is enough
-                check_number(what, value, whole=isinstance(defaults[key], int), **limits)
-        template = str(options.get("template", "".join(self.template)))
-        if not all(part in template for part in self.template) or template.count("$") > 1:
-            parts = " and ".join(self.template)
-            raise ValueError(f"{name}'s template needs {parts}, each once, got '{template}'")
+                    limits = {"least": 0}  # the injected word is enough
+                check_number(what, value, whole=isinstance(default, int), **limits)
 
     def check_inputs(self, name: str, has_image: bool, has_text: bool) -> None:
         """Raise ValueError if an image or a text is missing."""
@@ -70,16 +76,7 @@ class CompositionMethod(NamedTuple):
 
 
 def _freedom_variant(**preset: Any) -> CompositionMethod:
-    limits: dict[str, Limits] = {
-        "k": POSITIVE,
-        "n": POSITIVE,
-        "m": POSITIVE,
-        "weights": ("frequency", "uniform"),
-        "memory": ("database", "none"),
-    }
-    return CompositionMethod(
-        freedom, words=True, preset=preset, limits=limits, template=("{word}", "{text}")
-    )
+    return CompositionMethod(freedom, words=True, preset=preset)
 
 
 # FreeDom's variants are the components of [Dissertation Table 4.4].
@@ -91,46 +88,17 @@ METHODS: dict[str, CompositionMethod] = {
     "average": CompositionMethod(weicom.average),
     "product": CompositionMethod(weicom.product),
     "normalised-sum": CompositionMethod(weicom.normalised_sum),
-    "weicom": CompositionMethod(weicom.weicom, limits={"weight": SHARE}),
+    "weicom": CompositionMethod(weicom.weicom),
     "freedom-word": _freedom_variant(fusion="word", m=1, **_ALONE),  # Eq. 4.7
     "freedom-e": _freedom_variant(fusion="early", **_ALONE),  # Eq. 4.9
     "freedom-l": _freedom_variant(fusion="late", **_ALONE),  # Eq. 4.11
     "freedom-e+": _freedom_variant(fusion="early", weights="uniform"),  # Eq. 4.15
     "freedom-l+": _freedom_variant(fusion="late", weights="uniform"),  # Eq. 4.16
     "freedom": _freedom_variant(fusion="late"),  # Eq. 4.17
-    "basic": CompositionMethod(
-        basic,
-        limits={
-            "contrast": SHARE,
-            "components": POSITIVE,
-            "expansion": NOT_NEGATIVE,
-            "contextual": NOT_NEGATIVE,
-            "harris": NOT_NEGATIVE,
-        },
-    ),
-    "searle": CompositionMethod(
-        searle,
-        words=True,
-        pseudo_words=True,
-        limits={
-            "steps": NOT_NEGATIVE,
-            "lr": {"above": 0},
-            "concepts": POSITIVE,
-            "regularisation": NOT_NEGATIVE,
-            "batch": POSITIVE,
-            "seed": NOT_NEGATIVE,
-        },
-        template=("{text}", "$"),
-    ),
-    "pic2word": CompositionMethod(
-        pic2word,
-        pseudo_words=True,
-        limits={"steps": POSITIVE, "seed": NOT_NEGATIVE},
-        template=("{text}", "$"),
-    ),
+    "basic": CompositionMethod(basic),
+    "searle": CompositionMethod(searle, words=True, pseudo_words=True),
+    "pic2word": CompositionMethod(pic2word, pseudo_words=True),
 }
-
-
 DESCRIPTIONS = {
     "text": "images that fit the text",
     "image": "images similar to this one",

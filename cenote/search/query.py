@@ -237,14 +237,14 @@ def _answer(
 class _QueryImage(NamedTuple):
     name: str
     rows: list[int]  # of the same image in the index
-    content: bytes  # of its file; empty if the request names a row
+    content: bytes = b""  # of its file; empty if the request names a row
 
 
 def _look_up(image: ImageInput, store: Store) -> _QueryImage:
     """Find an image in the index by its contents."""
     if isinstance(image, int):
         (entry,) = store.entries(torch.tensor([image]))
-        return _QueryImage(entry.path, store.rows_with_digest(entry.digest), b"")
+        return _QueryImage(entry.path, store.rows_with_digest(entry.digest))
     name, content = "the photograph", image
     if not isinstance(content, bytes):
         name = str(image)

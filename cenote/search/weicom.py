@@ -25,7 +25,7 @@ from .composition import (
 )
 
 WEIGHT = 0.5  # lambda, of the text; the paper's best are 0.3 for CLIP and 0.6 for RemoteCLIP
-WEIGHT_LIMITS = {"least": 0, "most": 1}
+WEIGHT_LIMITS: dict[str, float] = {"least": 0, "most": 1}
 # Deviations above the mean at which a product is linearized: where the best images are.
 TANGENT_AT = 3.0
 
@@ -47,8 +47,7 @@ def added(queries: Sequence[ComposedQuery], context: CompositionContext) -> list
 
 def average(queries: Sequence[ComposedQuery], context: CompositionContext) -> list[Scorer]:
     """(s_t + s_i) / 2 [Dissertation Eq. 5.1]: ranks like the sum."""
-    sums = image_vectors(queries) + text_vectors(context.model, queries)
-    return [single(v) for v in sums / 2]
+    return [single(scorer.direction / 2) for scorer in added(queries, context)]
 
 
 def product(queries: Sequence[ComposedQuery], context: CompositionContext) -> list[Scorer]:

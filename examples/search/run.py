@@ -334,11 +334,11 @@ def main() -> None:
         models = [create_image_text(run) for run in args.clip]
         words, test = caption_words(data.split("train")), data.split("test")
         rivals = all(isinstance(model, Invertible) for model in models)
-        converted: Callable[[Dataset], RetrievalTask] = lambda component: sample_queries(  # noqa: E731
-            domain_conversion(data), args.most
+        converted: Callable[[Dataset], RetrievalTask] = lambda dataset: sample_queries(  # noqa: E731
+            domain_conversion(dataset), args.most
         )
-        changed: Callable[[Dataset], RetrievalTask] = lambda component: sample_queries(  # noqa: E731
-            attribute_modification(data, COUNTS, ATTRIBUTES), args.most
+        changed: Callable[[Dataset], RetrievalTask] = lambda dataset: sample_queries(  # noqa: E731
+            attribute_modification(dataset, COUNTS, ATTRIBUTES), args.most
         )
         domains = Study(
             [create_evaluator(model, test, converted, words) for model in models],
@@ -383,7 +383,7 @@ def print_tables(title: str, study: Study, tables: Iterable[tuple[str, str]]) ->
     lines = [
         f"### {title}",
         "",
-        f"{len(task.questions)} queries, {len(task.database)} images, {count} words.",
+        f"{len(task.queries)} queries, {len(task.database)} images, {count} words.",
         "",
     ]
     print("\n".join(lines), flush=True)
