@@ -72,7 +72,7 @@ STAGES = (
     Stage("world", "world", "draw synthetic images with complete ground truth",
           "world DIR/world --preset tiny --images IMAGES --size 128 --classes 12 --distractors 0 "
           "--domain photo cartoon sketch sepia"),
-    Stage("tournament", "tournament", "compare pools on them",
+    Stage("tournament", "tournament", "compare pools on these images",
           "tournament DIR/world -o DIR/tournament --pools POOLS --seeds SEEDS --epochs 10 "
           "--lr 3e-3 1e-2", ("world",), resume=True),
     Stage("fit", "run", "train with the recommended pool",
@@ -250,7 +250,8 @@ def write_report(demo: DemoOptions, records: Mapping[str, Mapping[str, Any]], co
     sections: list[Block] = []
     for stage in STAGES:
         record, sentence = records[stage.name], sentences.get(stage.name, "")
-        rows.append((stage.name, sentence, round(record["seconds"], 1), record["command"]))
+        about = sentence or stage.description
+        rows.append((stage.name, about, round(record["seconds"], 1), record["command"]))
         if blocks := stage_blocks(stage.name, folder):
             paragraphs = [sentence, record["command"]]
             title = stage.description.capitalize()
@@ -321,13 +322,15 @@ def describe_results(results: Mapping[str, Any]) -> dict[str, str]:
     correct = [image for image in images if image["right"]]
     learned = sum(image["learned"] for image in correct)
     trained = f", {learned} of them training images of the small CLIP" if correct else ""
+    interval = results["background"]["gap_interval"]
+    bounds = f" (95%: {interval[0]:.1f} to {interval[1]:.1f})" if interval else ""
     by_class, by_domain = (results["texts"].get(f"zero_shot_{key}") for key in ("class", "domain"))
     found, middle = results["found_without_labels"], results["found_in_the_middle"]
     return {
         "tournament": results["recommendation"],
         "evaluate": f"Boxes from its maps: MaxBoxAccV2 {number(results['boxes'])}; a fixed box in "
         f"the centre has {number(results['centred_box'])}. Other backgrounds cost "
-        f"{number(results['background']['gap'])} points. The nearest neighbour has the same class "
+        f"{number(results['background']['gap'])} points{bounds}. The nearest neighbour has the same class "
         f"for {number(results['recall_at_1'])}% of the images.",
         "discover": f"Without any labels, an object is found in {number(found)}% of the test "
         f"images (CorLoc); a box in the centre finds one in {number(middle)}%.",
