@@ -25,12 +25,12 @@ import torch
 from cenote.allocator import keep_memory
 from cenote.data import open_dataset
 from cenote.data.loading import Batch
-from cenote.train.build import build_augmentation, build_model
+from cenote.train.augment import build_augmentation
+from cenote.train.build import build_model
 from cenote.train.config import DINO, DinoConfig
 from cenote.train.configure import configure
 from cenote.train.engine import Engine
-from cenote.train.tasks.dino import Dino
-from cenote.train.tasks.self_supervised import group_by_size
+from cenote.train.self_supervised import Dino, group_by_size
 
 BAR = 5.0
 

@@ -114,7 +114,7 @@ def config_of(command: str, options: Any, data: str = "") -> RunConfig:
 @contextmanager
 def exit_if_stopped(command: str) -> Iterator[None]:
     """End with code 1 and a message if a run stops before its end."""
-    from cenote.train.engine import Stopped
+    from cenote.train.log import Stopped
 
     try:
         yield

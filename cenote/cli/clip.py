@@ -38,7 +38,7 @@ def run(
     """
     from cenote.data import open_dataset
     from cenote.predict.distributed import is_main_process
-    from cenote.train.clip_run import train_clip
+    from cenote.train.clip import train_clip
 
     config = config_of("clip", options)
     with exit_if_stopped("clip"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -73,11 +72,11 @@ def run(
     from cenote.report.html import write_page
     from cenote.report.tournament import tournament_page, tournament_table, write_tournament
     from cenote.train.config import PROBE
+    from cenote.train.recipes import read_fields
     from cenote.train.tournament.run import TournamentConfig, run_tournament
 
-    settings = replace(
-        PROBE, epochs=epochs, batch=batch, seed=seed, workers=workers, warmup=min(2.0, epochs / 5)
-    )
+    given = {"epochs": epochs, "batch": batch, "seed": seed, "workers": workers}
+    settings = read_fields(PROBE, {**given, "warmup": min(2.0, epochs / 5)}, "--")
     kind = kinds[0].removeprefix("--") if kinds else "pools"
     config = TournamentConfig(
         backbone, weights, kind, pools, gamma or (), seeds, lr, boxes, settings

@@ -42,12 +42,7 @@ def split(dataset: Dataset, share: float = 0.2, seed: int = 0, quiet: bool = Fal
         missing = len(dataset) - len(labelled)
         messages.append(f"{missing} of {len(dataset)} images have no class and are not used")
     check(len(labelled), f"{dataset.name} has no image with a class to train on")
-    train, val, test = (_first_split(labelled, names) for names in (TRAIN, VAL, TEST))
-    if train is None:
-        names = ", ".join(map(str, labelled.splits))
-        without = set(labelled.splits) == {None}
-        check(without, f"{dataset.name} has splits {names}, but none to train on")
-        train = labelled
+    train, val, test = named_splits(labelled)
     if val is None:
         held_out = _hold_out(train, share, seed)
         train, val = train.select(~held_out), train.select(held_out)
@@ -64,8 +59,18 @@ def split(dataset: Dataset, share: float = 0.2, seed: int = 0, quiet: bool = Fal
     return Splits(train, val, test)
 
 
-def _first_split(dataset: Dataset, names: tuple[str, ...]) -> Dataset | None:
-    return next((dataset.split(name) for name in names if name in dataset.splits), None)
+def named_splits(dataset: Dataset) -> tuple[Dataset, Dataset | None, Dataset | None]:
+    """Return the splits to train, validate and test on; without names, all images train."""
+    train, val, test = (
+        next((dataset.split(name) for name in names if name in dataset.splits), None)
+        for names in (TRAIN, VAL, TEST)
+    )
+    if train is None:
+        names = ", ".join(map(str, dataset.splits))
+        unnamed = all(name is None for name in dataset.splits)
+        check(unnamed, f"{dataset.name} has splits {names}, but none to train on")
+        train = dataset
+    return train, val, test
 
 
 def _hold_out(dataset: Dataset, share: float, seed: int) -> npt.NDArray[np.bool_]:

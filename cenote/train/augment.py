@@ -1,7 +1,8 @@
-"""Augmentation of the recipes: timm's policies, and several views of one crop."""
+"""Augmentation of training images: crops, timm's policies, and several views of one crop."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -9,9 +10,53 @@ from PIL import Image, ImageOps
 from torch import Tensor
 from torchvision.transforms import InterpolationMode, v2
 
-from ..data.transforms import MEAN, STD, Color, Range
+from ..data.transforms import (
+    MEAN,
+    STD,
+    Color,
+    MultiCrop,
+    Range,
+    train_transform,
+    wsol_train_transform,
+)
+from ..models import PooledModel
+from .config import CropConfig, MultiCropConfig, Options, PlainCropConfig, RunConfig, WsolConfig
+from .tasks.supervised import JSD_VIEWS
 
 INTERPOLATIONS = {"bilinear": InterpolationMode.BILINEAR, "bicubic": InterpolationMode.BICUBIC}
+
+
+def build_augmentation(config: RunConfig, model: PooledModel) -> Any:
+    """Build the transform of training images, with the size and the colours of evaluation."""
+    augment, evaluation = config.augment, model.backbone.preprocessing
+    size = evaluation.size
+    colors: Options = {"mean": evaluation.mean, "std": evaluation.std}
+    if isinstance(augment, PlainCropConfig):
+        # Pretrained weights have learned from whole objects: gentle crops.
+        smallest = augment.min_scale or (0.08 if config.model.from_scratch else 0.35)
+        return train_transform(
+            size,
+            **colors,
+            interpolation=evaluation.interpolation,
+            scale=(smallest, 1.0),
+            cutout=augment.cutout,
+        )
+    options = asdict(augment) | {"size": size} | colors
+    if isinstance(augment, WsolConfig):
+        return wsol_train_transform(**options)
+    if isinstance(augment, MultiCropConfig):
+        patch = _patch_size(model)
+        options["local_size"] = augment.local_size or max(round(size * 3 / 7 / patch), 1) * patch
+        if config.task == "moco":
+            options["local"] = 0
+        return MultiCrop(**options)
+    assert isinstance(augment, CropConfig)
+    return augmentation(views=JSD_VIEWS if config.task == "jsd" else 1, **options)
+
+
+def _patch_size(model: PooledModel) -> int:
+    size = getattr(getattr(model.backbone.model, "patch_embed", None), "patch_size", 32)
+    return int(size[0] if isinstance(size, tuple) else size)
 
 
 def augmentation(
@@ -77,7 +122,7 @@ def _policy(policy: str | None, size: int, mean: Color, interpolation: str) -> l
     from timm.data.auto_augment import auto_augment_transform, rand_augment_transform
     from timm.data.transforms import str_to_pil_interp
 
-    settings: dict[str, Any] = {
+    settings: Options = {
         "translate_const": int(size * 0.45),
         "img_mean": tuple(round(255 * m) for m in mean),
     }

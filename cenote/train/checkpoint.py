@@ -6,20 +6,19 @@ import logging
 import os
 import random
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
 from ..data.files import write_atomically
 from ..predict.distributed import gathered, rank, world
-from .config import RESUMABLE_CHANGES
+from .config import RESUMABLE_CHANGES, Options
 
 NAME = "checkpoint.pt"
 logger = logging.getLogger(__name__)
 
 
-def save_checkpoint(folder: Path, state: dict[str, Any]) -> None:
+def save_checkpoint(folder: Path, state: Options) -> None:
     """Replace the checkpoint of the folder once the new one is complete; only rank 0 writes."""
     random_states = gathered(random_state())
     if rank() > 0:
@@ -33,11 +32,16 @@ def save_checkpoint(folder: Path, state: dict[str, Any]) -> None:
         os.fsync(file.fileno())
 
 
-def can_resume(folder: Path) -> bool:
-    """Return whether there is a checkpoint; a run that was killed before its first one restarts."""
-    check_run_exists(folder)
+def can_resume(folder: Path, resume: bool) -> bool:
+    """Return whether to resume; raise if a new run would replace one, or there is none to resume.
+
+    A run that was killed before its first checkpoint starts again.
+    """
     exists = (folder / NAME).is_file()
-    if not exists:
+    if exists and not resume:
+        raise ValueError(f"{folder} contains a run: resume it, or choose another folder")
+    if resume and not exists:
+        check_run_exists(folder)
         logger.info("%s has no checkpoint yet: starting from the beginning", folder)
     return exists
 
@@ -48,13 +52,11 @@ def check_run_exists(folder: Path) -> None:
         raise ValueError(f"{folder} does not exist: there is no run to resume")
 
 
-def load_checkpoint(folder: Path) -> dict[str, Any]:
+def load_checkpoint(folder: Path) -> Options:
     """Return the saved state and restore the random generators, without executing any pickle."""
     path = folder / NAME
-    if not path.is_file():
-        raise ValueError(f"{folder} has no {NAME}: there is no run to resume")
     try:
-        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        state: Options = torch.load(path, map_location="cpu", weights_only=True)
         random_states = state.pop("random")
     except Exception as error:  # damaged files raise anything
         message = str(error).splitlines()[0][:200]
@@ -67,7 +69,7 @@ def load_checkpoint(folder: Path) -> dict[str, Any]:
     return state
 
 
-def random_state() -> dict[str, Any]:
+def random_state() -> Options:
     """Return the state of all random generators in types that `weights_only` can load."""
     name, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)
     version, internal, next_gauss = random.getstate()
@@ -80,7 +82,7 @@ def random_state() -> dict[str, Any]:
     }
 
 
-def restore_random(state: dict[str, Any]) -> None:
+def restore_random(state: Options) -> None:
     """Restore what `random_state` returned."""
     torch.set_rng_state(state["torch"])
     if state["cuda"] and torch.cuda.is_available():

@@ -9,14 +9,24 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from dataclasses import Field, dataclass, field
+from dataclasses import Field, field, replace
 from pathlib import Path
-from typing import Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
-from .optimizer import OptimizerName
-from .schedules import ScheduleName
-from .typed_fields import check_choices, check_minimum
+from pydantic import (
+    ConfigDict,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+)
+from pydantic import Field as Bounds
+from pydantic.dataclasses import dataclass
 
+from .optimizer import OptimizerName, ScheduleName
+
+STRICT = ConfigDict(extra="forbid", allow_inf_nan=False)
+Share = Annotated[float, Bounds(ge=0, le=1)]
 Interval = tuple[float, float]
 Options = dict[str, Any]  # values by name, such as those of a pool
 Sections = dict[str, Options]  # changes of some sections of a RunConfig
@@ -24,7 +34,7 @@ ALL = "fit metric dino moco clip"  # the commands that train; `sweep` has the op
 
 
 def flag(default: Any, help: str, commands: str = ALL, **display: str) -> Any:
-    """Declare a field that is an option of `commands`.
+    """Declare a field that is an option of those `commands` that have its section.
 
     `display` may have another `name`, a `metavar`, and the default that is `shown` by the help.
     """
@@ -34,7 +44,7 @@ def flag(default: Any, help: str, commands: str = ALL, **display: str) -> Any:
     return field(default=default, metadata=metadata)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class ModelConfig:
     """The model: arguments of `cenote.create_model`, and the weights that training starts from."""
 
@@ -94,27 +104,27 @@ class ModelConfig:
         return not self.pretrained and self.weights is None and self.start is None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class OptimizationConfig:
     """How a run trains. Learning rates and batches are those of all processes together."""
 
-    epochs: int = flag(100, "passes over the images")
-    batch: int = flag(256, "images in a step, over all processes")
-    lr: float = flag(1e-3, "learning rate", "metric dino moco clip")
+    epochs: PositiveInt = flag(100, "passes over the images")
+    batch: PositiveInt = flag(256, "images in a step, over all processes")
+    lr: NonNegativeFloat = flag(1e-3, "learning rate", "metric dino moco clip")
     optimizer: OptimizerName = "adamw"
     momentum: float = 0.9
     weight_decay: float = 0.05  # none on biases and other vectors
     layer_decay: float | None = None  # factor of the learning rate from a layer to the one before
     schedule: ScheduleName = "cosine"
-    warmup: float = 0.0  # epochs in which the learning rate grows linearly from zero
+    warmup: NonNegativeFloat = 0.0  # epochs in which the learning rate grows linearly from zero
     min_lr: float = 0.0  # where the cosine ends
     step_every: float = 30.0  # epochs between two steps of the learning rate
-    step_factor: float = 0.1
-    plateau: int = 5  # epochs without a better score before such a step, then as many again
-    patience: int | None = None  # epochs without a better score that end the run
+    step_factor: Annotated[float, Bounds(gt=0, le=1)] = 0.1
+    plateau: PositiveInt = 5  # epochs without a better score before such a step, then as many again
+    patience: PositiveInt | None = None  # epochs without a better score that end the run
     power: float = 0.9  # of the polynomial
     clip: float | None = None  # largest norm of all gradients together
-    accumulate: int = 1  # equal parts of a batch that are computed one after the other
+    accumulate: PositiveInt = 1  # equal parts of a batch that are computed one after the other
     amp: Literal["none", "bf16", "fp16"] = "none"
     ema: float | None = None  # decay of the moving average that is validated and saved
     smoothing: float = 0.0  # of the labels
@@ -134,17 +144,12 @@ class OptimizationConfig:
         "fit",
     )
     seed: int = flag(0, "seed of weights, order and augmentation")
-    workers: int = flag(0, "processes that read images")
+    workers: NonNegativeInt = flag(0, "processes that read images")
     most_bad: float = 0.05  # share of unreadable images that stops a run
     checkpoint_minutes: float = 5.0
     tensorboard: bool = False
-    wandb: bool = False
 
     def __post_init__(self) -> None:
-        check_minimum(self, epochs=1, batch=1, accumulate=1, lr=0, warmup=0, plateau=1, patience=1)
-        check_choices(self)
-        if not 0 < self.step_factor <= 1:
-            raise ValueError(f"step_factor must be above 0 and at most 1, got {self.step_factor}")
         if self.batch % self.accumulate:
             raise ValueError(
                 f"a batch of {self.batch} images cannot be split into {self.accumulate} equal parts"
@@ -152,25 +157,27 @@ class OptimizationConfig:
 
 
 # Settings that may change between the beginning of a run and its resumption.
-RESUMABLE_CHANGES = ("workers", "checkpoint_minutes", "tensorboard", "wandb")
+RESUMABLE_CHANGES = ("workers", "checkpoint_minutes", "tensorboard")
 
 
 # Augmentations. `size` is that of the crops and of evaluation; None: the backbone's own.
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class PlainCropConfig:
     """A random resized crop, possibly mirrored: the default without a recipe."""
 
-    size: int | None = None
-    min_scale: float | None = flag(  # None: 0.35, or 0.08 from scratch
-        None,
-        "smallest share of an image that a training step sees; with --freeze it sees all of it",
-        "clip",
-        name="crop",
-        shown="0.5",
+    size: PositiveInt | None = None
+    min_scale: Annotated[float, Bounds(gt=0, le=1)] | None = (
+        flag(  # None: 0.35, or 0.08 from scratch
+            None,
+            "smallest share of an image that a training step sees; with --freeze it sees all of it",
+            "clip",
+            name="crop",
+            shown="0.5",
+        )
     )
-    cutout: float = flag(
+    cutout: Share = flag(
         0.0,
         "hide a black square of a random size up to this share of the side",
         "fit",
@@ -178,11 +185,11 @@ class PlainCropConfig:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class CropConfig:
     """Arguments of `cenote.train.augment.augmentation`."""
 
-    size: int | None = None
+    size: PositiveInt | None = None
     interpolation: str = "bicubic"
     scale: Interval = (0.08, 1.0)
     ratio: Interval = (3 / 4, 4 / 3)
@@ -191,21 +198,21 @@ class CropConfig:
     erasing: float = 0.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class WsolConfig:
     """Arguments of `cenote.data.transforms.wsol_train_transform`."""
 
-    size: int | None = None
+    size: PositiveInt | None = None
     resize: int = 256
     flip: float = 0.5
-    cutout: float = 0.0
+    cutout: Share = 0.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class MultiCropConfig:
     """DINO's large and small crops; MoCo takes the two large ones alone."""
 
-    size: int | None = None
+    size: PositiveInt | None = None
     local_size: int | None = flag(
         None, "side of a small crop in pixels", "dino", shown="3/7 of a large crop's"
     )
@@ -216,18 +223,17 @@ class MultiCropConfig:
 
 Augmentation = PlainCropConfig | CropConfig | WsolConfig | MultiCropConfig
 AUGMENTATIONS: dict[str, type[Any]] = {
-    "plain": PlainCropConfig,
     "crop": CropConfig,
     "wsol": WsolConfig,
     "multicrop": MultiCropConfig,
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class PreprocessingConfig:
     """What evaluation does differently from the backbone's own preprocessing; None: nothing."""
 
-    size: int | None = None
+    size: PositiveInt | None = None
     crop: float | None = None
     interpolation: str | None = None
     mean: tuple[float, float, float] | None = None
@@ -237,50 +243,40 @@ class PreprocessingConfig:
 # Options of the tasks.
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class SupervisedConfig:
     """Learning from labels."""
 
     rates: tuple[float, ...] = flag(
         (),
         "learning rate, or several with --freeze, of which validation selects one",
-        "fit",
         name="lr",
         metavar="X...",
         shown="3e-4, with --freeze four, with --scratch 1e-3",
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class DinoConfig:
     """Options of DINO; learning rate, epochs and batch are in `OptimizationConfig`."""
 
-    out: int = 65536
-    hidden: int = 2048
-    bottleneck: int = 256
+    out: Annotated[int, Bounds(ge=2)] = 65536
+    hidden: PositiveInt = 2048
+    bottleneck: PositiveInt = 256
     batch_norm: bool = False  # in the head
     fixed_length: bool = True  # of the last layer's rows
-    momentum: float = 0.996  # of the teacher, growing to 1 by a cosine
-    student_t: float = 0.1
-    teacher_t: float = 0.07
-    warmup_t: float = 0.04  # first temperature of the teacher
+    momentum: Share = 0.996  # of the teacher, growing to 1 by a cosine
+    student_t: PositiveFloat = 0.1
+    teacher_t: PositiveFloat = 0.07
+    warmup_t: PositiveFloat = 0.04  # first temperature of the teacher
     warmup_t_epochs: float = 30.0
-    centre_momentum: float = 0.9
+    centre_momentum: Share = 0.9
     end_weight_decay: float = 0.4  # reached from the run's weight_decay by a cosine
     clip: float | None = 3.0  # largest norm of each tensor's gradient
     freeze_last: float = 1.0  # epochs in which the head's last layer does not learn
 
-    def __post_init__(self) -> None:
-        check_minimum(self, "DINO's ", out=2, hidden=1, bottleneck=1)
-        for name in ("student_t", "teacher_t", "warmup_t"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"DINO's {name} must be above 0, got {getattr(self, name)}")
-        for name in ("momentum", "centre_momentum"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"DINO's {name} must be from 0 to 1, got {getattr(self, name)}")
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class MocoConfig:
     """Options of MoCo-v3; learning rate, epochs and batch are in `OptimizationConfig`."""
 
@@ -291,107 +287,93 @@ class MocoConfig:
     freeze_patches: bool = True  # a ViT's patch embedding stays random, for stability
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class MetricConfig:
     """Options of metric learning: loss, mixing, memory, batches and protocol."""
 
-    dim: int = flag(512, "dimensions of an embedding", "metric")
-    embedding_norm: Literal["layer"] | None = flag(
-        None, "LayerNorm between pool and embedding", "metric"
-    )
+    dim: PositiveInt = flag(512, "dimensions of an embedding")
+    embedding_norm: Literal["layer"] | None = flag(None, "LayerNorm between pool and embedding")
     loss: str = flag(
         "multi-similarity",
         "cenote losses lists them; pml/NAME is a loss of pytorch-metric-learning",
-        "metric",
     )
-    loss_options: Options = flag(
-        {}, "options of the loss, such as beta=18 gamma=75 m=0.77", "metric"
-    )
+    loss_options: Options = flag({}, "options of the loss, such as beta=18 gamma=75 m=0.77")
     metrix: tuple[Literal["input", "feature", "embed"], ...] = flag(
         (),
         "mix examples: input, feature or embed, or several, of which every step draws one; none "
         "turns off the mixing of a recipe",
-        "metric",
         metavar="WHERE,...",
     )
     mix: tuple[Literal["pos-neg", "anc-neg", "pos-pos"], ...] = flag(
-        ("pos-neg", "anc-neg"), "pairs to mix: pos-neg, anc-neg, pos-pos", "metric", metavar="PAIRS"
+        ("pos-neg", "anc-neg"), "pairs to mix: pos-neg, anc-neg, pos-pos", metavar="PAIRS"
     )
     rival: Literal["i-mix", "mochi", "proxy-synthesis"] | None = flag(
-        None, "another way to mix, instead of Metrix", "metric"
+        None, "another way to mix, instead of Metrix"
     )
     mix_options: Options = flag(
         {},
         "options of mixing: weight=0.4 alpha=2; of Metrix also hardest=20 (negatives of an anchor; "
         "3 for input), negatives=16 (partners, at random), chunk=64; of MoCHi pairs=neg-neg",
-        "metric",
     )
-    zero_shot: float = flag(0.0, "weight of GSP's zero-shot loss; the paper's is 0.1", "metric")
+    zero_shot: float = flag(0.0, "weight of GSP's zero-shot loss; the paper's is 0.1")
     zero_shot_options: Options = field(default_factory=dict)
-    xbm: int = flag(0, "embeddings of earlier steps to compare with (cross-batch memory)", "metric")
-    xbm_after: int = flag(0, "steps before the memory is used", "metric")
-    images_per_class: int = flag(4, "images of each class in a step; 0: random batches", "metric")
-    classes_per_batch: int | None = flag(
-        None, "classes in a step, over all processes", "metric", shown="batch / images of each"
+    xbm: NonNegativeInt = flag(
+        0, "embeddings of earlier steps to compare with (cross-batch memory)"
     )
-    warm_up: float = flag(
-        0.0, "epochs in which the backbone stays frozen", "metric", metavar="EPOCHS"
+    xbm_after: NonNegativeInt = flag(0, "steps before the memory is used")
+    images_per_class: NonNegativeInt = flag(4, "images of each class in a step; 0: random batches")
+    classes_per_batch: Annotated[int, Bounds(ge=2)] | None = flag(
+        None, "classes in a step, over all processes", shown="batch / images of each"
     )
-    freeze_bn: bool = flag(
-        False, "keep the statistics of the backbone's BatchNorm layers", "metric"
+    warm_up: NonNegativeFloat = flag(
+        0.0, "epochs in which the backbone stays frozen", metavar="EPOCHS"
     )
-    proxy_rate: float = flag(
+    freeze_bn: bool = flag(False, "keep the statistics of the backbone's BatchNorm layers")
+    proxy_rate: PositiveFloat = flag(
         100.0,
         "factor of the learning rate of proxies and label embeddings",
-        "metric",
         shown="100, with --freeze 10",
     )
     protocol: Literal["conventional", "fair"] = flag(
         "conventional",
         "conventional: one model; fair: four, each without a quarter of the classes, and their "
         "mean and concatenation",
-        "metric",
     )
-    repeats: int = flag(
+    repeats: Annotated[int, Bounds(ge=1, le=5)] = flag(
         1,
         "trainings of each of the fair protocol's models; all collections of four are evaluated, "
         "81 for 3 trainings, with their deviation",
-        "metric",
     )
-    epoch_steps: int | None = flag(
+    epoch_steps: PositiveInt | None = flag(
         None,
         "steps of an epoch, after which the model is validated",
-        "metric",
         shown="all images once",
     )
     validate: Literal["classes", "test", "last"] = flag(
         "classes",
         "what selects the epoch: a held-out quarter of the training classes, the test classes, or "
         "nothing: it is the last. The fair protocol always holds classes out",
-        "metric",
     )
-    score: Literal["map@r", "recall@1"] = flag("map@r", "metric that selects the epoch", "metric")
+    score: Literal["map@r", "recall@1"] = flag("map@r", "metric that selects the epoch")
     without_match: Literal["exclude", "miss"] = flag(
-        "exclude", "how queries without a match in the gallery count", "metric"
+        "exclude", "how queries without a match in the gallery count"
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=STRICT)
 class ClipConfig:
     """Options of an image-text model."""
 
     texts: Literal["both", "captions", "templates"] = flag(
         "both",
         "captions: templates only where there is none; templates: class, domain and attributes",
-        "clip",
     )
-    dim: int = flag(128, "dimensions of an embedding", "clip")
-    width: int = flag(128, "width of the text transformer", "clip")
-    layers: int = flag(2, "layers of the text transformer", "clip")
-    heads: int = flag(4, "attention heads of the text transformer", "clip")
+    dim: PositiveInt = flag(128, "dimensions of an embedding")
+    width: PositiveInt = flag(128, "width of the text transformer")
+    layers: PositiveInt = flag(2, "layers of the text transformer")
+    heads: PositiveInt = flag(4, "attention heads of the text transformer")
 
 
-TaskConfig = SupervisedConfig | DinoConfig | MocoConfig | MetricConfig | ClipConfig
 # "jsd": three views of an image; "head": everything but the head is frozen
 TASKS: dict[str, type[Any]] = {
     "supervised": SupervisedConfig,
@@ -404,16 +386,16 @@ TASKS: dict[str, type[Any]] = {
 }
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class RunConfig:
     """Everything that decides the result of a run on given images."""
 
     task: str = "supervised"
-    model: ModelConfig = ModelConfig()
-    train: OptimizationConfig = OptimizationConfig()
-    options: Any = SupervisedConfig()  # a TaskConfig, of the type TASKS[task]
-    augment: Augmentation = PlainCropConfig()
-    preprocessing: PreprocessingConfig = PreprocessingConfig()
+    model: ModelConfig = field(default_factory=ModelConfig)
+    train: OptimizationConfig = field(default_factory=OptimizationConfig)
+    options: Any = field(default_factory=SupervisedConfig)  # of the type TASKS[task]
+    augment: Augmentation = field(default_factory=PlainCropConfig)
+    preprocessing: PreprocessingConfig = field(default_factory=PreprocessingConfig)
     explicit_options: frozenset[str] = frozenset()  # those of `options` that are not defaults
 
     @property
@@ -430,7 +412,7 @@ class RunConfig:
         return {k: v for k, v in sections.items() if k not in ("train", "explicit_options")}
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Shortcuts:
     """Options of the commands that stand for several fields, or for a section of the tree."""
 
@@ -463,15 +445,15 @@ DEFAULTS: dict[str, dict[str, OptimizationConfig]] = {
     "fit": {
         "": FINETUNE,
         "freeze": PROBE,
-        "scratch": dataclasses.replace(FINETUNE, epochs=100, lr=1e-3, warmup=5),
+        "scratch": replace(FINETUNE, epochs=100, lr=1e-3, warmup=5),
     },
     "metric": {
         "": METRIC,
-        "freeze": dataclasses.replace(METRIC, epochs=30, batch=128, lr=1e-3, clip=None),
-        "scratch": dataclasses.replace(METRIC, epochs=100, lr=1e-3, weight_decay=0.05, warmup=5),
+        "freeze": replace(METRIC, epochs=30, batch=128, lr=1e-3, clip=None),
+        "scratch": replace(METRIC, epochs=100, lr=1e-3, weight_decay=0.05, warmup=5),
     },
     "dino": {"": DINO},
-    "moco": {"": dataclasses.replace(DINO, lr=1.5e-4, min_lr=0.0, weight_decay=0.1)},
+    "moco": {"": replace(DINO, lr=1.5e-4, min_lr=0.0, weight_decay=0.1)},
     "clip": {"": OptimizationConfig(epochs=60, batch=128, lr=1e-3, warmup=3, clip=1.0)},
 }
 

@@ -1,22 +1,32 @@
-"""From the options of a command, and a recipe or a saved run, to a validated `RunConfig`."""
+"""From the options of a command, and a recipe or a saved run, to a validated `RunConfig`.
+
+Everything that can be wrong is reported before an image is read.
+"""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 import yaml
+from torch import Tensor
 
 from ..backbones.create import MICRO
+from ..losses.mixing import Mixable
 from ..models import load
-from ..options import check_names
-from .build import build_metric_loss
+from ..models.image_text.text_encoder import Words
+from ..models.surgery import Pyramid, create_finer_backbone
+from ..options import check_names, suggest
+from ..pooling import list_pools, registry
+from .build import build_text_tower, embedding_arguments
 from .config import (
+    ClipConfig,
     MetricConfig,
+    OptimizationConfig,
     Options,
     PreprocessingConfig,
     RunConfig,
@@ -26,10 +36,12 @@ from .config import (
     flags_of,
 )
 from .recipes import Recipe, update
-from .validate import try_out, validate
+from .tasks.metric import build_metric_loss, build_mixing, build_zero_shot
 
 SAR_WEIGHT = 0.01  # [SAR Eq. 12]
 ROWS_WITH_LOSS = ("E", "F")  # of [SAR Table 1b]: the last blocks of rows A and C, with the loss
+# Settings that only `cenote fit` uses.
+FIT_SETTINGS = ("smoothing", "mixup", "cutmix", "sar", "sar_loss", "sar_schedule", "select")
 
 
 def configure(
@@ -129,8 +141,8 @@ def _run_config(folder: Path, changes: Options, other_start: bool) -> RunConfig:
     if changes.get("last_block", block) != block:
         raise ValueError(f"{folder} keeps the last block that it has: leave out --last-block")
     config = update(default_config("fit"), {"model": saved.config})
-    preprocessing = PreprocessingConfig(**dataclasses.asdict(saved.backbone.preprocessing))
-    return dataclasses.replace(config, preprocessing=preprocessing)
+    preprocessing = PreprocessingConfig(**asdict(saved.backbone.preprocessing))
+    return replace(config, preprocessing=preprocessing)
 
 
 def _drop_replaced(config: RunConfig, changes: Sections) -> RunConfig:
@@ -151,7 +163,7 @@ def _drop_replaced(config: RunConfig, changes: Sections) -> RunConfig:
         replaced |= {"classes_per_batch"}
     default = MetricConfig()
     defaults = {name: getattr(default, name) for name in replaced}
-    return dataclasses.replace(config, options=dataclasses.replace(options, **defaults))
+    return replace(config, options=replace(options, **defaults))
 
 
 def _start(config: RunConfig, recipe: Recipe | None) -> RunConfig:
@@ -159,16 +171,16 @@ def _start(config: RunConfig, recipe: Recipe | None) -> RunConfig:
     model = config.model
     if model.weights is None:
         if config.command == "clip" and model.backbone in MICRO:
-            model = dataclasses.replace(model, pretrained=False)
-        return dataclasses.replace(config, model=model)
+            model = replace(model, pretrained=False)
+        return replace(config, model=model)
     whole = model.weights.is_dir() and config.command != "clip"
     if whole and model.freeze:
         raise ValueError("--freeze takes a file of a backbone's weights, not the folder of a run")
     if whole or (recipe is not None and recipe.start is not None):
-        model = dataclasses.replace(model, start=model.weights, weights=None)
+        model = replace(model, start=model.weights, weights=None)
     if not model.freeze:
-        model = dataclasses.replace(model, pretrained=False)
-    return dataclasses.replace(config, model=model)
+        model = replace(model, pretrained=False)
+    return replace(config, model=model)
 
 
 def _complete(config: RunConfig, recipe: Recipe | None, changes: Sections) -> RunConfig:
@@ -179,18 +191,18 @@ def _complete(config: RunConfig, recipe: Recipe | None, changes: Sections) -> Ru
         if config.command != "clip":  # the papers' learning rates are for 256 images
             adapted["lr"] = train.lr * max(train.batch / 256, 1)
         adapted = {k: v for k, v in adapted.items() if k not in changes["train"]}
-        train = dataclasses.replace(train, **adapted)
+        train = replace(train, **adapted)
     if isinstance(options, MetricConfig):
         if "mix" in changes["options"] and not options.metrix:
             hint = "; MoCHi has --mix-options pairs=neg-neg" if options.rival == "mochi" else ""
             raise ValueError(f"--mix says which pairs Metrix mixes: --metrix feature{hint}")
         # GSP is sharp (eps 5) for losses of pairs and soft (0.5) for those with proxies.
         if model.pool == "gsp" and "eps" not in model.pool_options and _uses_proxies(options):
-            model = dataclasses.replace(model, pool_options={**model.pool_options, "eps": 0.5})
+            model = replace(model, pool_options={**model.pool_options, "eps": 0.5})
         if config.augment.size is None and isinstance(model.img_size, int):
-            augment = dataclasses.replace(config.augment, size=model.img_size)
-            config = dataclasses.replace(config, augment=augment)
-    return dataclasses.replace(config, model=model, train=train)
+            augment = replace(config.augment, size=model.img_size)
+            config = replace(config, augment=augment)
+    return replace(config, model=model, train=train)
 
 
 def _uses_proxies(options: MetricConfig) -> bool:
@@ -227,3 +239,123 @@ def with_values(config: RunConfig, values: Options) -> RunConfig:
     config = update(config, changes)
     validate(config)
     return config
+
+
+def validate(config: RunConfig) -> None:
+    """Raise ValueError with the first problem of a configuration; nothing is built."""
+    for message in _problems(config):
+        raise ValueError(message)
+
+
+def _problems(config: RunConfig) -> Iterator[str]:
+    model, options = config.model, config.options
+    pools = [*list_pools(), "cls"]
+    if model.pool not in pools:
+        yield f"no pool '{model.pool}'{suggest(model.pool, pools)}"
+    if model.pool != "cls":
+        check_names(model.pool, model.pool_options, registry.options(model.pool))
+    if model.freeze and not model.pretrained and model.weights is None:
+        yield (
+            "a frozen backbone needs trained weights: freeze and scratch exclude each other "
+            "(--backbone lite0 has weights, or give --weights)"
+        )
+    if isinstance(options, SupervisedConfig):
+        yield from _fit_problems(config)
+        return
+    if isinstance(options, MetricConfig | ClipConfig):
+        default = OptimizationConfig()
+        changed = [n for n in FIT_SETTINGS if getattr(config.train, n) != getattr(default, n)]
+        if changed:
+            yield f"cenote {config.command} does not use {', '.join(changed)}: leave them out"
+        if config.train.accumulate > 1:
+            yield "examples are compared with all others of their step: accumulate must be 1"
+    if isinstance(options, MetricConfig):
+        yield from _metric_problems(config, options)
+    if isinstance(options, ClipConfig) and config.train.batch < 2:
+        batch = config.train.batch
+        yield f"images are compared with each other: batch must be at least 2, got {batch}"
+
+
+def _fit_problems(config: RunConfig) -> Iterator[str]:
+    model, train = config.model, config.train
+    if not model.freeze:
+        if len(config.options.rates) > 1:
+            yield "several learning rates need --freeze: give one --lr"
+        return
+    if model.fpn:
+        yield "a feature pyramid must be trained: --fpn excludes --freeze (--stride works)"
+    if model.last_block or train.sar:
+        yield "SAR changes how a backbone attends: --sar and --last-block exclude --freeze"
+    if getattr(config.augment, "cutout", 0):
+        yield "frozen features are computed once from whole images: --cutout excludes --freeze"
+    if train.select != "accuracy":
+        yield "with --freeze accuracy selects the epoch: --select boxes and pixels exclude it"
+
+
+def _metric_problems(config: RunConfig, options: MetricConfig) -> Iterator[str]:
+    model = config.model
+    if options.rival and options.metrix:
+        yield "Metrix and its rivals exclude each other: leave out --metrix or --rival"
+    if options.mix_options and not (options.rival or options.metrix):
+        yield "options of mixing need something to mix: --metrix feature, for instance"
+    if options.classes_per_batch and not options.images_per_class:
+        yield "classes_per_batch needs images_per_class of at least 1"
+    if options.xbm_after and not options.xbm:
+        yield "xbm_after is the first step of a memory: it needs --xbm, its size"
+    if options.repeats > 1 and options.protocol != "fair":
+        yield "--repeats is how often the models of the fair protocol are trained: --protocol fair"
+    if options.protocol == "fair" and options.validate != "classes":
+        yield "the fair protocol selects by the classes that a fold holds out: no --validate"
+    if options.embedding_norm and not embedding_arguments(config):
+        yield "no embedding follows a pool with local as large as dim: leave out --embedding-norm"
+    if options.warm_up >= config.train.epochs:
+        epochs = f"{options.warm_up:g} of {config.train.epochs} epochs"
+        yield f"the backbone would stay frozen for {epochs}: --freeze does that in minutes"
+    pool = "cls" if model.tokens == "cls" else model.pool
+    if options.zero_shot and pool != "gsp":
+        remedy = "--tokens patches" if model.tokens == "cls" else "--pool gsp"
+        yield f"the zero-shot loss reads the histogram of GSP, '{pool}' has none: {remedy}"
+    if model.freeze and ("input" in options.metrix or options.rival == "i-mix"):
+        yield "mixed images pass through the backbone: input excludes --freeze (feature works)"
+    if model.freeze and (options.warm_up or options.freeze_bn):
+        yield "a frozen backbone does not learn: leave out --warm-up and --freeze-bn"
+
+
+def try_out(config: RunConfig) -> None:
+    """Build what can fail, once and small, without drawing numbers that training would draw."""
+    model, options = config.model, config.options
+    for path in (model.weights, model.start):
+        if path is not None and not path.exists():
+            raise FileNotFoundError(2, "no such weights file", str(path))
+    if config.command == "clip" and model.weights is not None and model.weights.is_dir():
+        raise ValueError(f"--weights takes a file of a backbone's weights, got {model.weights}")
+    with torch.random.fork_rng(devices=()):
+        if model.stride != 1 or model.fpn is not None:
+            backbone = create_finer_backbone(
+                model.backbone, model.stride, img_size=model.img_size, **model.backbone_options
+            )
+            if model.fpn is not None:
+                Pyramid(backbone, model.fpn, dim=1)
+        if isinstance(options, MetricConfig):
+            try_loss(options)
+        if isinstance(options, ClipConfig):
+            build_text_tower(options, Words([]))
+
+
+def try_loss(options: MetricConfig) -> None:
+    """Compute the loss of one step with next to nothing."""
+    with torch.random.fork_rng(devices=()):
+        loss, mixing = build_metric_loss(options, 2), build_mixing(options)
+        if options.zero_shot:
+            build_zero_shot(options, 2, 1)
+        z, labels = torch.randn(4, options.dim), torch.tensor([0, 0, 1, 1])
+        memory = (torch.randn(2, options.dim), labels[1:3]) if options.xbm else None
+        if mixing is None:
+            loss(z, labels, memory)
+            return
+
+        def embed(x: Tensor) -> Tensor:
+            return torch.randn(len(x), options.dim)
+
+        batch = Mixable(labels, z, torch.randn(4, 1, 1), torch.randn(4, 3, 1, 1), embed, embed)
+        mixing(loss, batch, torch.Generator(), memory)

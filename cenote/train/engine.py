@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import math
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from tqdm import tqdm
 
-from ..data import Dataset
+from ..backbones import Features
+from ..data.loading import load
 from ..predict.distributed import (
     any_process,
+    device_of,
     distribute,
     gathered,
     rank,
@@ -25,65 +29,75 @@ from ..predict.distributed import (
     without_gradient_sync,
     world,
 )
+from ..predict.embedding import EmbeddingSource
+from ..predict.feature_cache import CachedFeatures, FeatureBatch, FeatureBatches
 from .checkpoint import NAME, load_checkpoint, refuse_changes, save_checkpoint
 from .config import OptimizationConfig
-from .log import RunLog
-from .schedules import Schedule, out_of_patience
-from .state import TrainState, active_states, device_of
+from .log import RunLog, Stopped
+from .optimizer import lr_factor, out_of_patience
+from .state import TrainState, active_states
 
+CPU = torch.device("cpu")
 AMP = {"bf16": torch.bfloat16, "fp16": torch.float16}
+Metrics = dict[str, dict[str, float]]  # of each state by name
 logger = logging.getLogger(__name__)
-
-
-class Stopped(Exception):
-    """The run ended early; the message says why and how to resume."""
 
 
 class Diverged(Stopped):
     """Every model has failed: the run cannot be resumed with these settings."""
 
 
-class EpochLoader(Protocol):
-    """One epoch of batches per pass, the same ones for the same epoch."""
+class Examples(NamedTuple):
+    """Examples of a step that run through the model together."""
 
-    def __len__(self) -> int: ...
+    inputs: Any  # images (B, 3, H, W), or their features from a cache
+    labels: Tensor  # (B, ...)
 
-    def __iter__(self) -> Iterator[Any]: ...
+    def __len__(self) -> int:  # of images, not of fields
+        return self.labels.shape[0]
 
-    def seek(self, epoch: int, batch: int = 0) -> None:
-        """Start the next pass at this batch of this epoch."""
-
-
-class MicroBatch(Protocol):
-    """Images of a step that run through the model together, with their labels."""
-
-    def __len__(self) -> int: ...
+    def chunk(self, chunks: int) -> list[Examples]:
+        if not isinstance(self.inputs, Features):
+            pairs = zip(self.inputs.chunk(chunks), self.labels.chunk(chunks), strict=True)
+            return [Examples(*pair) for pair in pairs]
+        tokens, grid, cls = self.inputs
+        parts = Examples(tokens, self.labels).chunk(chunks)
+        tokens_cls = [None] * len(parts) if cls is None else cls.chunk(chunks)
+        return [
+            Examples(Features(x, grid, c), y) for (x, y), c in zip(parts, tokens_cls, strict=True)
+        ]
 
 
 class Task:
     """What is trained, on what, and how it is validated."""
 
     states: list[TrainState]
-    loader: EpochLoader
+    source: EmbeddingSource  # what the loader reads: images, or their cached features
+    loader: Any  # FeatureBatches or ImageLoader: one epoch per pass, the same after `seek(epoch)`
+    device: torch.device = CPU
 
-    def prepare(self, batch: Any, chunks: int) -> Sequence[MicroBatch]:
+    def prepare(self, batch: Any, chunks: int) -> Sequence[Sized]:
         """Split a batch of the loader into equal micro-batches on the device.
 
         The result is empty if no image of the batch could be read.
         """
-        raise NotImplementedError
+        return self.examples(batch).chunk(chunks) if len(batch.labels) else []
+
+    def examples(self, batch: Any) -> Examples:
+        """Return images or cached features, and labels, on the device."""
+        labels = batch.labels.to(self.device)
+        if isinstance(batch, FeatureBatch):
+            return Examples(batch.features.to(self.device), labels)
+        return Examples(batch.images.to(self.device, non_blocking=True), labels)
 
     def loss(self, module: nn.Module, inputs: Any) -> Tensor:
         """Return the mean loss of a micro-batch."""
-        raise NotImplementedError
+        loss: Tensor = module(inputs)
+        return loss
 
-    def validate(self) -> dict[str, dict[str, float]]:
-        """Return the metrics of each active state by name; the best `score` selects the epoch."""
-        raise NotImplementedError
-
-    def describe(self, batch: Any) -> str:
-        """Return the files of a batch, for a message."""
-        raise NotImplementedError
+    def validate(self) -> Metrics:
+        """Return the metrics of each active state; the best `score` selects the epoch."""
+        return {}
 
     # Hooks that most tasks do not need.
 
@@ -105,28 +119,29 @@ class Task:
         return None
 
 
-def too_many_unreadable(unreadable: int, images: int, settings: OptimizationConfig) -> bool:
-    """Return whether a run must stop; ten unreadable images are always tolerated."""
-    return unreadable > 10 and unreadable > settings.most_bad * images
+def load_batches(
+    source: EmbeddingSource,
+    transform: Any,
+    settings: OptimizationConfig,
+    shuffle: bool = True,
+    drop_last: bool | None = None,
+) -> Any:
+    """Return a loader of this process's share of each batch of images or cached features.
 
-
-def file_names(dataset: Dataset, positions: Sequence[int]) -> str:
-    """Return the first three paths, for a message."""
-    names = ", ".join(str(dataset.path(i)) for i in positions[:3])
-    more = len(positions) - 3
-    return f"{names} and {more} more" if more > 0 else names
-
-
-def create_schedule(settings: OptimizationConfig) -> Schedule:
-    return Schedule(
-        settings.schedule,
-        settings.epochs,
-        settings.warmup,
-        settings.min_lr / settings.lr if settings.lr else 0.0,
-        settings.step_every,
-        settings.step_factor,
-        settings.power,
-        settings.plateau,
+    The last batch, which may be smaller, is dropped if processes must have shares of one size.
+    """
+    if isinstance(source, CachedFeatures):
+        return FeatureBatches(source, settings.batch, shuffle, settings.seed)
+    return load(
+        source,
+        transform,
+        max(min(settings.batch, len(source)) // world(), 1),
+        settings.workers,
+        shuffle,
+        settings.seed,
+        drop_last=(shuffle and world() > 1) if drop_last is None else drop_last,
+        rank=rank(),
+        world=world(),
     )
 
 
@@ -142,12 +157,11 @@ class Engine:
         task: Task,
         settings: OptimizationConfig,
         folder: Path,
-        identity: dict[str, Any] | None = None,
+        identity: Mapping[str, object] = MappingProxyType({}),
         resume_folder: Path | None = None,
     ) -> None:
         self.task, self.settings, self.folder = task, settings, folder
-        self.identity, self.resume_folder = identity or {}, resume_folder or folder
-        self.schedule = create_schedule(settings)
+        self.identity, self.resume_folder = dict(identity), resume_folder or folder
         self.epoch = self.step = 0  # completed epochs, and completed steps of the current one
         self.loss_sums = torch.zeros(len(task.states), dtype=torch.float64)  # over `images`
         self.images = self.unreadable = 0  # of the current epoch
@@ -155,8 +169,11 @@ class Engine:
         self.log = RunLog(folder, settings)
         self.saved_at = time.monotonic()
 
-    def run(self, resume: bool = False) -> None:
-        """Train to the end, or raise `Stopped` with a checkpoint saved."""
+    def run(self, resume: bool = False) -> TrainState:
+        """Train to the end and return the best state, or raise `Stopped` with a checkpoint saved.
+
+        Ties between states keep the smaller learning rate.
+        """
         if resume:
             self._resume()
         else:
@@ -166,16 +183,24 @@ class Engine:
                 self._train_epoch(interrupts)
                 self._end_epoch()
         self.log.close()
+        states = active_states(self.task.states)
+        if not states:
+            raise Diverged("; ".join(f"{state.name}: {state.failed}" for state in self.task.states))
+        return max(states, key=lambda state: (state.best_score, -state.lr))
 
     def _train_epoch(self, interrupts: list[int]) -> None:
         loader, started, images = self.task.loader, time.monotonic(), self.images
         loader.seek(self.epoch, self.step)
-        with self.log.progress(self.epoch, len(loader), self.step) as advance:
+        hidden = True if rank() > 0 else None  # None: if stderr is not a terminal
+        name = f"epoch {self.epoch + 1}/{self.settings.epochs}"
+        bar = tqdm(total=len(loader), initial=self.step, desc=name, disable=hidden, leave=False)
+        with bar:
             for batch in loader:
                 self._count_unreadable(batch)
                 self.train_step(batch)
                 self.step += 1
-                advance(self._lowest_loss())
+                bar.set_postfix_str(f"loss {self._lowest_loss():.4g}", refresh=False)
+                bar.update()
                 if any_process(bool(interrupts)):
                     self._save()
                     raise Stopped(f"interrupted; continue with --resume -o {self.resume_folder}")
@@ -196,7 +221,7 @@ class Engine:
         for i, state in enumerate(self.task.states):
             if state.failed is None:
                 loss = self._backward(self.modules[i], state, micro_batches, images)
-                factor = self.schedule.factor(epoch, state.scores)
+                factor = lr_factor(self.settings, epoch, state.scores)
                 # A step along gradients that are not finite would ruin the weights.
                 if not math.isfinite(loss) or not state.step(
                     factor, self.settings.clip, self.task.before_update
@@ -206,7 +231,7 @@ class Engine:
         self.task.end_step()
 
     def _backward(
-        self, module: nn.Module, state: TrainState, micro_batches: Sequence[Any], images: int
+        self, module: nn.Module, state: TrainState, micro_batches: Sequence[Sized], images: int
     ) -> float:
         module.train()
         total = torch.zeros(())
@@ -238,9 +263,17 @@ class Engine:
         if (self.folder / NAME).exists():
             checkpoint = "the last checkpoint is intact"
         raise Diverged(
-            f"{state.failed}, with {self.task.describe(batch)}; {checkpoint}; "
+            f"{state.failed}, with {self._file_names(batch)}; {checkpoint}; "
             "try a smaller --lr or --clip 1"
         )
+
+    def _file_names(self, batch: Any) -> str:
+        """Return the first three paths of a batch."""
+        source = self.task.source
+        dataset = source.dataset if isinstance(source, CachedFeatures) else source
+        names = ", ".join(str(dataset.path(int(i))) for i in batch.indices[:3])
+        more = len(batch.indices) - 3
+        return f"{names} and {more} more" if more > 0 else names
 
     def _count_unreadable(self, batch: Any) -> None:
         for bad in getattr(batch, "bad", ()):
@@ -248,12 +281,9 @@ class Engine:
             self.log.add_unreadable(bad.message)
         counts = torch.tensor([self.unreadable, self.images + self.unreadable], dtype=torch.float64)
         unreadable, images = (int(count) for count in summed(counts))
-        if too_many_unreadable(unreadable, images, self.settings):
+        if self.log.too_many_unreadable(unreadable, images):
             self._save()
-            raise Stopped(
-                f"{unreadable} of {images} images could not be read "
-                f"(they are listed in {self.log.unreadable_file})"
-            )
+            self.log.stop_unreadable(f"{unreadable} of {images} images")
 
     def _lowest_loss(self) -> float:
         sums = zip(self.loss_sums.tolist(), self.task.states, strict=True)
@@ -287,7 +317,7 @@ class Engine:
 
     def _log_plateau(self, state: TrainState) -> None:
         before, after = (
-            self.schedule.factor(self.epoch + 1, scores)
+            lr_factor(self.settings, self.epoch + 1, scores)
             for scores in (state.scores[:-1], state.scores)
         )
         if self.settings.schedule == "plateau" and after < before:
@@ -310,7 +340,7 @@ class Engine:
     def _save(self) -> None:
         self.saved_at = time.monotonic()
         checkpoint = {
-            "settings": dataclasses.asdict(self.settings),
+            "settings": asdict(self.settings),
             "identity": self.identity,
             "epoch": self.epoch,
             "step": self.step,
@@ -330,18 +360,13 @@ class Engine:
         checkpoint = load_checkpoint(self.folder)
         for path in self.folder.glob(".checkpoint.*.pt"):  # temporary files of a killed process
             path.unlink(missing_ok=True)
+        saved, states = checkpoint["contenders"], {state.name: state for state in self.task.states}
         refuse_changes(
-            checkpoint["settings"] | checkpoint["identity"],
-            dataclasses.asdict(self.settings) | self.identity,
+            {**checkpoint["settings"], **checkpoint["identity"], "models": sorted(saved)},
+            {**asdict(self.settings), **self.identity, "models": sorted(states)},
         )
-        saved = checkpoint["contenders"]
-        changed = {state.name for state in self.task.states} ^ set(saved)
-        if changed:
-            raise ValueError(
-                f"a resumed run must train the same models: {', '.join(sorted(changed))} differ"
-            )
-        for state in self.task.states:
-            state.load_state_dict(saved[state.name])
+        for name, state in states.items():
+            state.load_state_dict(saved[name])
         self.epoch, self.step = checkpoint["epoch"], checkpoint["step"]
         self.images, self.unreadable = checkpoint["images"], checkpoint["bad"]
         self.loss_sums = checkpoint["sums"]
@@ -365,8 +390,7 @@ def _catch_interrupts() -> Iterator[list[int]]:
     try:
         previous = {n: signal.signal(n, handle) for n in (signal.SIGINT, signal.SIGTERM)}
     except ValueError:  # not in the main thread, where signals are handled
-        yield received
-        return
+        previous = {}
     try:
         yield received
     finally:

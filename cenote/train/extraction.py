@@ -7,14 +7,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
+from tqdm import tqdm
+
+from ..backbones import Backbone
 from ..data import Dataset
 from ..data.splits import Splits
 from ..models.frozen import FrozenBackbone
 from ..predict.feature_cache import CachedFeatures, FeatureCache, cached_features
 from .config import OptimizationConfig
-from .engine import Stopped, too_many_unreadable
-from .log import RunLog
+from .log import RunLog, Stopped
 
 logger = logging.getLogger(__name__)
 
@@ -28,20 +31,28 @@ class Unreadable:
     @cached_property
     def log(self) -> RunLog:
         """Created when it is needed, because it creates the folder."""
-        return RunLog(self.folder, replace(self.settings, tensorboard=False, wandb=False))
+        return RunLog(self.folder, replace(self.settings, tensorboard=False))
 
     def __call__(self, messages: Sequence[str], images: int, split: str) -> None:
         """Report the error messages of unreadable images, of a split of `images` images."""
         for message in messages:
             if self.log.add_unreadable(message):
                 logger.info("left out: %s", message)
-        if too_many_unreadable(len(messages), images, self.settings):
-            raise Stopped(
-                f"{len(messages)} of {images} images of the {split} split could not be read "
-                f"(they are listed in {self.log.unreadable_file})"
-            )
+        if self.log.too_many_unreadable(len(messages), images):
+            self.log.stop_unreadable(f"{len(messages)} of {images} images of the {split} split")
         if len(messages) == images:
             raise Stopped(f"no image of the {split} split could be read")
+
+
+def extract(backbone: Backbone, dataset: Dataset, name: str, **options: Any) -> CachedFeatures:
+    """Compute `cached_features` with a progress bar."""
+    with tqdm(unit="image", desc=f"features of {name}", disable=None, leave=False) as bar:
+
+        def progress(done: int, total: int) -> None:
+            bar.total = total
+            bar.update(done - bar.n)
+
+        return cached_features(backbone, dataset, progress=progress, **options)
 
 
 class Extraction:
@@ -54,22 +65,11 @@ class Extraction:
         settings: OptimizationConfig,
         folder: Path,
     ) -> None:
-        self.frozen, self.cache, self.settings = frozen, cache, settings
+        self.backbone, self.cache, self.workers = frozen.backbone, cache, settings.workers
         self.unreadable = Unreadable(folder, settings)
 
     def __call__(self, dataset: Dataset, split: str) -> CachedFeatures:
-        from tqdm import tqdm
-
-        with tqdm(unit="image", desc=f"features of {split}", disable=None, leave=False) as bar:
-
-            def progress(done: int, total: int) -> None:
-                bar.total = total
-                bar.update(done - bar.n)
-
-            backbone, workers = self.frozen.backbone, self.settings.workers
-            features = cached_features(
-                backbone, dataset, cache=self.cache, workers=workers, progress=progress
-            )
+        features = extract(self.backbone, dataset, split, cache=self.cache, workers=self.workers)
         self.unreadable(features.bad, len(dataset), split)
         return features
 

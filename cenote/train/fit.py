@@ -6,7 +6,6 @@ import time
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -16,20 +15,13 @@ from ..evaluate.validators import localization_on_test
 from ..models import PooledModel, save_model
 from ..predict.distributed import processes, rank
 from ..predict.feature_cache import FeatureBatches, FeatureCache
-from .build import (
-    build_augmentation,
-    build_frozen,
-    build_head,
-    build_model,
-    freeze_all_but_head,
-    load_start,
-)
-from .checkpoint import NAME as CHECKPOINT
+from .augment import build_augmentation
+from .build import build_frozen, build_head, build_model, freeze_all_but_head, load_start
 from .checkpoint import can_resume
-from .config import PROBE_RATES, OptimizationConfig, RunConfig
-from .engine import Engine
+from .config import PROBE_RATES, OptimizationConfig, Options, RunConfig
+from .engine import CPU, Engine
 from .extraction import Extraction, SplitFeatures
-from .reports import FitReport, Scores, write_report
+from .reports import FitReport, Scores
 from .tasks.probe import Probe
 from .tasks.supervised import Jsd, Supervised, join_batch_norms
 
@@ -42,7 +34,7 @@ def fit(
     resume: bool = False,
 ) -> FitReport:
     """Train a model, save the best epoch on validation in `folder`, and test it."""
-    resume = check_folder(folder, resume)
+    resume = can_resume(folder, resume)
     splits = split(data, seed=config.train.seed)
     with processes() as device:
         if config.model.freeze:
@@ -51,17 +43,8 @@ def fit(
             model, report = _fit_all(splits, folder, config, resume, device)
         if rank() == 0:
             save_model(model, folder)
-            write_report(folder, report)
+            report.write(folder)
     return report
-
-
-def check_folder(folder: Path, resume: bool) -> bool:
-    """Return whether a run can be resumed; a new run must not replace one that is there."""
-    if resume:
-        return can_resume(folder)
-    if (folder / CHECKPOINT).exists():
-        raise ValueError(f"{folder} contains a run: resume it, or choose another folder")
-    return False
 
 
 def _fit_frozen(
@@ -75,22 +58,19 @@ def _fit_frozen(
     """Train pool and head on cached features, one of each for every learning rate."""
     started = time.monotonic()
     train, classes = config.train, splits.train.classes
-    frozen = build_frozen(config)
-    frozen.backbone.to(device)
+    frozen = build_frozen(config, device)
     features = SplitFeatures(Extraction(frozen, cache, train, folder), splits)
     extracted = time.monotonic()
     build = partial(build_head, config, frozen, len(classes))
-    rates = getattr(config.options, "rates", ()) or PROBE_RATES
+    rates = config.options.rates or PROBE_RATES
     candidates = [(f"{config.model.pool}@{lr:g}", build, lr) for lr in rates]
     probe = Probe(features.train, features.val, train, candidates, device)
-    Engine(probe, train, folder, identity(config, splits)).run(resume)
-    winner = probe.best_state()
+    winner = Engine(probe, train, folder, identity(config, splits)).run(resume)
     head = probe.best_head(winner)
     test = None
     if features.test is not None:
         (accuracy,) = probe.accuracies([head], FeatureBatches(features.test, 256))
         test = {"accuracy": accuracy, "images": len(features.test)}
-    scores = {f"{s.lr:g}": s.best_score if s.failed is None else s.failed for s in probe.states}
     report = FitReport(
         pool=config.model.pool,
         backbone=config.model.backbone,
@@ -98,7 +78,7 @@ def _fit_frozen(
         epoch=winner.best_epoch + 1,
         val={"accuracy": winner.best_score, "images": len(features.val)},
         test=test,
-        rates=scores,
+        rates={f"{state.lr:g}": state.failed or state.best_score for state in probe.states},
         seconds={"features": extracted - started, "training": time.monotonic() - extracted},
         settings=asdict(train),
         data=splits.fingerprint(),
@@ -117,12 +97,12 @@ def build_classifier(config: RunConfig, classes: int) -> PooledModel:
 
 
 def build_task(
-    config: RunConfig, model: PooledModel, splits: Splits, device: torch.device | None = None
+    config: RunConfig, model: PooledModel, splits: Splits, device: torch.device = CPU
 ) -> Supervised:
     """Build what the engine trains."""
     kind = Jsd if config.task == "jsd" else Supervised
     transform = build_augmentation(config, model)
-    return kind(model, splits.train, splits.val, config.train, transform, device=device)
+    return kind(model, splits.train, splits.val, config.train, transform, device)
 
 
 def _fit_all(
@@ -133,9 +113,8 @@ def _fit_all(
     model = build_classifier(config, len(splits.train.classes))
     model.class_names = splits.train.classes
     task = build_task(config, model, splits, device)
-    Engine(task, config.train, folder, identity(config, splits)).run(resume)
-    (winner,) = task.states
-    model.load_state_dict(winner.best)
+    winner = Engine(task, config.train, folder, identity(config, splits)).run(resume)
+    winner.load_best()
     join_batch_norms(model)
     scores = {k: v for k, v in winner.best_metrics.items() if k not in ("score", "loss")}
     seconds = time.monotonic() - started
@@ -159,7 +138,7 @@ def evaluate_on_test(
     assert splits.test is not None
     plain = replace(settings, ema=None, select="accuracy")
     transform = model.backbone.preprocessing.transform()
-    task = Supervised(model, splits.test, splits.test, plain, transform, device=device)
+    task = Supervised(model, splits.test, splits.test, plain, transform, device)
     scores = task.validate()["model"]
     del scores["score"]
     boxes = localization_on_test(
@@ -168,6 +147,6 @@ def evaluate_on_test(
     return {**scores, "images": len(splits.test), **boxes}
 
 
-def identity(config: RunConfig, splits: Splits) -> dict[str, Any]:
+def identity(config: RunConfig, splits: Splits) -> Options:
     """Return what a resumed run must share with its beginning, except the settings."""
     return {**config.identity(), "data": splits.fingerprint()}

@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from ..data.files import write_atomically
 from ..extras import require
 from ..predict.distributed import rank
 from .config import OptimizationConfig
 
-Results = dict[str, dict[str, float]]
 logger = logging.getLogger(__name__)
+
+
+class Stopped(Exception):
+    """The run ended early; the message says why and how to resume."""
 
 
 class RunLog:
@@ -28,7 +31,6 @@ class RunLog:
         self.unreadable_file = folder / "unreadable.txt"
         self.unreadable: set[str] = set()
         self.tensorboard: Any = None
-        self.wandb: Any = None
         if rank() > 0:
             return
         folder.mkdir(parents=True, exist_ok=True)
@@ -37,11 +39,10 @@ class RunLog:
             from torch.utils.tensorboard import SummaryWriter
 
             self.tensorboard = SummaryWriter(str(folder / "tensorboard"))
-        if settings.wandb:
-            wandb = require("wandb", extra="log")
-            self.wandb = wandb.init(dir=str(folder), name=folder.name, resume="allow")
 
-    def add_epoch(self, epoch: int, speed: float, unreadable: int, results: Results) -> None:
+    def add_epoch(
+        self, epoch: int, speed: float, unreadable: int, results: dict[str, dict[str, float]]
+    ) -> None:
         """Write the metrics of an epoch, counted from 1, and log those of the best state."""
         line = {
             "epoch": epoch,
@@ -51,16 +52,10 @@ class RunLog:
         }
         with open(self.metrics_file, "a") as file:
             file.write(json.dumps(line) + "\n")
-        scalars = {
-            f"{metric}/{name}": value
-            for name, metrics in results.items()
-            for metric, value in metrics.items()
-        }
         if self.tensorboard is not None:
-            for name, value in scalars.items():
-                self.tensorboard.add_scalar(name, value, epoch)
-        if self.wandb is not None:
-            self.wandb.log(scalars, step=epoch)
+            for name, metrics in results.items():
+                for metric, value in metrics.items():
+                    self.tensorboard.add_scalar(f"{metric}/{name}", value, epoch)
         if results:
             name, best = max(
                 results.items(), key=lambda item: item[1].get("score", -item[1]["loss"])
@@ -79,6 +74,13 @@ class RunLog:
             file.write(message + "\n")
         return True
 
+    def too_many_unreadable(self, unreadable: int, images: int) -> bool:
+        """Return whether a run must stop; ten unreadable images are always tolerated."""
+        return unreadable > 10 and unreadable > self.settings.most_bad * images
+
+    def stop_unreadable(self, what: str) -> NoReturn:
+        raise Stopped(f"{what} could not be read (they are listed in {self.unreadable_file})")
+
     def truncate(self, epoch: int) -> None:
         """Remove the metrics of epochs after `epoch`, which will be trained again."""
         if rank() > 0 or not self.metrics_file.exists():
@@ -87,35 +89,12 @@ class RunLog:
         with write_atomically(self.metrics_file) as temporary:
             temporary.write_text("".join(f"{line}\n" for line in lines if _epoch(line) <= epoch))
 
-    @contextmanager
-    def progress(self, epoch: int, steps: int, done: int) -> Iterator[Callable[[float], None]]:
-        """Show a progress bar for one epoch, if stderr is a terminal."""
-        from tqdm import tqdm
-
-        with tqdm(
-            total=steps,
-            initial=done,
-            desc=f"epoch {epoch + 1}/{self.settings.epochs}",
-            unit="step",
-            disable=True if rank() > 0 else None,
-            leave=False,
-            file=sys.stderr,
-        ) as bar:
-
-            def advance(loss: float) -> None:
-                bar.set_postfix_str(f"loss {loss:.4g}", refresh=False)
-                bar.update()
-
-            yield advance
-
     def close(self) -> None:
         if self.tensorboard is not None:
             self.tensorboard.close()
-        if self.wandb is not None:
-            self.wandb.finish()
 
 
-def write_results(folder: Path, report: dict[str, Any]) -> None:
+def write_results(folder: Path, report: Mapping[str, object]) -> None:
     """Write results.json."""
     with write_atomically(folder / "results.json") as temporary:
         temporary.write_text(json.dumps(report, indent=2) + "\n")

@@ -34,23 +34,18 @@ from ..evaluate.validators import (
 from ..metrics.retrieval import KS, KS_OF
 from ..models import PooledModel, save_model
 from ..models import load as load_model
+from ..models.frozen import PooledHead
 from ..predict.distributed import processes, rank, world
 from ..predict.embedding import EmbeddingSource
 from ..predict.feature_cache import FeatureBatches, FeatureCache
-from .build import (
-    build_augmentation,
-    build_frozen,
-    build_head,
-    build_metric_module,
-    build_model,
-    set_preprocessing,
-)
+from .augment import build_augmentation
+from .build import build_frozen, build_head, build_model, set_preprocessing
 from .checkpoint import NAME as CHECKPOINT
 from .checkpoint import can_resume, check_run_exists
-from .config import OptimizationConfig, RunConfig
+from .config import OptimizationConfig, Options, RunConfig
 from .engine import Engine
 from .extraction import Extraction, Unreadable
-from .reports import FairReport, MetricReport, Scores, write_report
+from .reports import FairReport, MetricReport, Scores
 from .tasks.metric import Metric, MetricModule
 
 logger = logging.getLogger(__name__)
@@ -66,25 +61,21 @@ def train_metric(
 ) -> MetricReport | FairReport:
     """Train, save the model of the selected epoch in `folder`, and test it on unseen classes."""
     fair = config.options.protocol == "fair"
-    _check_folder(folder, fair, resume)
+    conventional, folds = ((folder / name / CHECKPOINT).exists() for name in ("", "fold-1"))
+    if (fair and conventional) or (folds and not fair):
+        before, now = ("conventional", "fair") if fair else ("fair", "conventional")
+        raise ValueError(f"{folder} contains a run of the {before} protocol, not of the {now} one")
+    if folds and not resume:
+        raise ValueError(f"{folder} contains a run: resume it, or choose another folder")
+    if resume:
+        check_run_exists(folder)
     splits = class_splits(data)
     with processes() as device:
         if fair:
             return train_folds(splits, folder, config, cache, resume, device)
+        resume = can_resume(folder, resume)
         run = MetricRun(config, metric_splits(splits, config.options.validate), folder, device)
-        return run.train(cache, resume and can_resume(folder))[0]
-
-
-def _check_folder(folder: Path, fair: bool, resume: bool) -> None:
-    if resume:
-        check_run_exists(folder)
-    conventional = (folder / CHECKPOINT).exists()
-    folds = (folder / "fold-1" / CHECKPOINT).exists()
-    if not resume and (conventional or folds):
-        raise ValueError(f"{folder} contains a run: resume it, or choose another folder")
-    if (fair and conventional) or (folds and not fair):
-        before, now = ("conventional", "fair") if fair else ("fair", "conventional")
-        raise ValueError(f"{folder} contains a run of the {before} protocol, not of the {now} one")
+        return run.train(cache, resume)[0]
 
 
 class MetricRun:
@@ -100,79 +91,83 @@ class MetricRun:
     ) -> None:
         self.config, self.splits, self.folder, self.device = config, splits, folder, device
         self.options, self.resume_folder = config.options, resume_folder
-        self.ks = KS_OF.get(splits.test.name, KS)
         check_matches(splits)
         if splits.val is None and (config.train.patience or config.train.schedule == "plateau"):
             raise ValueError(
                 "patience and plateau need a validation score, but no classes are held out: "
                 "--validate classes (if there are enough) or test, or leave them out"
             )
-        self.set_batches(splits.train)
+        self.sources: dict[str, Any] = splits._asdict()  # images, or their cached features
+        self.set_batches()
         self.unreadable = Unreadable(folder, config.train)
 
-    def set_batches(self, train: EmbeddingSource) -> None:
+    def set_batches(self) -> None:
         """Set the classes and images of a step from the training images that are known."""
-        labels = np.asarray(train.labels)
+        labels = np.asarray(self.sources["train"].labels)
         self.classes = len(np.unique(labels))
         self.settings, self.classes_per_step = batches_of(self.config, self.classes, len(labels))
 
     def train(self, cache: FeatureCache | None, resume: bool) -> tuple[MetricReport, SearchVectors]:
         """Return the report, and the embeddings of the test images."""
         started = time.monotonic()
-        sources: dict[str, Any] = {
-            "train": self.splits.train,
-            "val": self.splits.val,
-            "val gallery": self.splits.val_gallery,
-            "test": self.splits.test,
-            "gallery": self.splits.gallery,
-        }
+        body: PooledModel | PooledHead
         if self.config.model.freeze:
-            frozen = build_frozen(self.config)
-            frozen.backbone.to(self.device)
+            frozen = build_frozen(self.config, self.device)
             extract = Extraction(frozen, cache, self.settings, self.folder)
-            for name, source in sources.items():
-                sources[name] = None if source is None else extract(source, name)
-            self.set_batches(sources["train"])
+            for name, source in self.sources.items():
+                if source is not None:
+                    self.sources[name] = extract(source, name.replace("_", " "))
+            self.set_batches()
             torch.manual_seed(self.settings.seed)
-            head = build_head(self.config, frozen)
-            task = self.task(build_metric_module(self.options, head, self.classes), sources, None)
-            model = frozen.create_model(head)
+            body, fitted = build_head(self.config, frozen), False
+            model = frozen.create_model(body)
         else:
             model, fitted = build_start(self.config)
-            module = build_metric_module(self.options, model, self.classes, fitted)
-            task = self.task(module, sources, build_augmentation(self.config, model))
+            body = model
+        task = self.task(MetricModule(self.options, body, self.classes, fitted), model)
         self._log_batches()
-        Engine(task, self.settings, self.folder, self._identity(), self.resume_folder).run(resume)
-        (winner,) = task.states
-        task.module.load_state_dict(winner.best)
+        identity = {**self.config.identity(), "data": self._fingerprint()}
+        engine = Engine(task, self.settings, self.folder, identity, self.resume_folder)
+        winner = engine.run(resume)
+        winner.load_best()
         if rank() == 0:
             save_model(model, self.folder)  # before the evaluation, which may fail
-        if (
-            task.validator is not None and task.validator.images is None
-        ):  # nothing was left to train
-            task.validator(task.module.body)
-        embeddings = self._retrieval(sources, "test", "gallery", self.ks).vectors(task.module.body)
-        seconds = time.monotonic() - started
-        report = self._report(task, model.config["pool"], embeddings, seconds)
+        if task.validator is not None and task.validator.images is None:
+            task.validator(body)  # nothing was left to train
+        ks = KS_OF.get(self.splits.test.name, KS)
+        embeddings = self._retrieval("test", "gallery", ks).vectors(body)
+        scores = embeddings.scores(ks, self.options.without_match)
+        report = MetricReport(
+            backbone=self.config.model.backbone,
+            pool=model.config["pool"],
+            epoch=winner.best_epoch + 1,
+            **self._validation(task),
+            test={**scores, "images": len(embeddings.labels)},
+            options=asdict(self.options),
+            seconds={"training": time.monotonic() - started},
+            settings=asdict(self.settings),
+            data=self._fingerprint(),
+        )
         if rank() == 0:
-            write_report(self.folder, report)
+            report.write(self.folder)
         return report, embeddings
 
-    def task(self, module: MetricModule, sources: dict[str, Any], transform: Any) -> Metric:
-        """Return the training task of `module` on the sources "train", "val" and "val gallery"."""
-        train, settings = sources["train"], self.settings
+    def task(self, module: MetricModule, model: PooledModel) -> Metric:
+        """Return the training task of `module`, which trains `model` or what follows its backbone."""
+        train, settings = self.sources["train"], self.settings
         validator = None
-        if sources["val"] is not None:
-            validator = self._retrieval(sources, "val", "val gallery", (1,))
+        if self.sources["val"] is not None:
+            validator = self._retrieval("val", "val_gallery", (1,))
         sampler = self._sampler(train)
         loader: Any
         if isinstance(train, Dataset):
+            transform = build_augmentation(self.config, model)
             loader = load(
                 train, transform, workers=settings.workers, seed=settings.seed, sampler=sampler
             )
         else:
             loader = FeatureBatches(train, settings.batch, order=sampler)
-        return Metric(module, train, loader, validator, settings, self.options.score, self.device)
+        return Metric(module, train, loader, validator, settings, self.device)
 
     def _sampler(self, train: EmbeddingSource) -> SeededBatchSampler:
         """Return which images are in which step, and how many steps are an epoch."""
@@ -190,12 +185,10 @@ class MetricRun:
             return sampler
         return FixedLengthEpochs(sampler, self.options.epoch_steps)
 
-    def _retrieval(
-        self, sources: dict[str, Any], name: str, gallery: str, ks: Sequence[int]
-    ) -> RetrievalValidator:
+    def _retrieval(self, name: str, gallery: str, ks: Sequence[int]) -> RetrievalValidator:
         return RetrievalValidator(
-            sources[name],
-            sources[gallery],
+            self.sources[name],
+            self.sources[gallery],
             self.device,
             self.settings.batch,
             self.settings.workers,
@@ -208,9 +201,7 @@ class MetricRun:
     def _log_batches(self) -> None:
         """Report a batch that is not as large as configured."""
         images, batch = self.options.images_per_class, self.settings.batch
-        wanted = self.config.train.batch
-        if self.options.classes_per_batch:
-            wanted = images * self.options.classes_per_batch
+        wanted = images * (self.options.classes_per_batch or 0) or self.config.train.batch
         if batch == wanted or rank():
             return
         content = "all there are"
@@ -218,39 +209,25 @@ class MetricRun:
             content = f"{self.classes_per_step} of {self.classes} classes, {images} of each"
         logger.info("a step has %d images instead of %d: %s", batch, wanted, content)
 
-    def _identity(self) -> dict[str, Any]:
-        return {**self.config.identity(), "data": self._fingerprint()}
-
     def _fingerprint(self) -> str:
         val = self.splits.train.select([]) if self.splits.val is None else self.splits.val
         return Splits(self.splits.train, val, None).fingerprint()
 
-    def _report(
-        self, task: Metric, pool: str, embeddings: SearchVectors, seconds: float
-    ) -> MetricReport:
-        options, splits, winner = self.options, self.splits, task.states[0]
-        chosen_by, val_classes, val = "classes", splits.val, None
-        if splits.val is None:
-            chosen_by = "last"
-        elif splits.val is splits.test:
+    def _validation(self, task: Metric) -> Options:
+        """Return the fields of the report that say how the epoch was selected."""
+        splits, val_classes, val = self.splits, self.splits.val, None
+        chosen_by = "classes" if splits.val is not None else "last"
+        if splits.val is splits.test:
             chosen_by, val_classes = "test", None
         if task.validator is not None:
-            val = {options.score: winner.best_score, "images": task.validator.images or 0}
-        test = embeddings.scores(self.ks, options.without_match)
-        classes = {"train": splits.train, "val": val_classes, "test": splits.test}
-        return MetricReport(
-            backbone=self.config.model.backbone,
-            pool=pool,
-            epoch=winner.best_epoch + 1,
-            chosen_by=chosen_by,
-            val=val,
-            test={**test, "images": len(embeddings.labels)},
-            classes={name: class_names(dataset) for name, dataset in classes.items()},
-            options=asdict(options),
-            seconds={"training": seconds},
-            settings=asdict(self.settings),
-            data=self._fingerprint(),
-        )
+            score = task.states[0].best_score
+            val = {self.options.score: score, "images": task.validator.images or 0}
+        classes = _class_names(splits.train, val_classes, splits.test)
+        return {"chosen_by": chosen_by, "val": val, "classes": classes}
+
+
+def _class_names(train: Dataset, val: Dataset | None, test: Dataset) -> dict[str, list[str]]:
+    return {"train": class_names(train), "val": class_names(val), "test": class_names(test)}
 
 
 def batches_of(config: RunConfig, classes: int, images: int) -> tuple[OptimizationConfig, int]:
@@ -312,7 +289,7 @@ def train_folds(
     concatenated embeddings: 81 for three trainings [GSP supplementary 1.1.4].
     """
     folds, repeats = fold_splits(splits), config.options.repeats
-    names, reports, embeddings = list[str](), list[MetricReport](), list[list[SearchVectors]]()
+    names, reports, embeddings = list[str](), list[MetricReport](), list[SearchVectors]()
     for (number, fold), repeat in product(enumerate(folds, 1), range(repeats)):
         again = f", training {repeat + 1} of {repeats}" if repeats > 1 else ""
         if rank() == 0:
@@ -322,27 +299,26 @@ def train_folds(
         seed = config.train.seed + repeat * len(folds) + number - 1
         seeded = replace(config, train=replace(config.train, seed=seed))
         run = MetricRun(seeded, fold, path, device, folder)
-        report, embedding = run.train(cache, resume and path.is_dir() and can_resume(path))
+        report, embedding = run.train(cache, can_resume(path, resume and path.is_dir()))
         reports.append(report)
-        embeddings += [[]] if repeat == 0 else []
-        embeddings[-1].append(embedding)
+        embeddings.append(embedding)
     ks, without_match = KS_OF.get(splits.test.name, KS), config.options.without_match
-    places = np.arange(len(reports)).reshape(len(folds), repeats)
-    alone = [_mean([reports[i].test for i in collection]) for collection in product(*places)]
+    collections = list(product(*np.arange(len(reports)).reshape(len(folds), repeats)))
+    alone = [_mean([reports[i].test for i in collection]) for collection in collections]
     together = [
-        concatenate_vectors(some).scores(ks, without_match) for some in product(*embeddings)
+        concatenate_vectors([embeddings[i] for i in collection]).scores(ks, without_match)
+        for collection in collections
     ]
     deviation = {"test": _deviation(alone), "concatenated": _deviation(together)}
     # The model with the best validation score represents all.
     best = max(range(len(reports)), key=lambda i: (reports[i].val or {})[config.options.score])
-    classes = {"train": splits.train, "val": None, "test": splits.test}
     report_of_all = FairReport(
         backbone=config.model.backbone,
         pool=reports[0].pool,
         test=_mean(alone),
         concatenated=_mean(together),
         folds=reports,
-        classes={name: class_names(dataset) for name, dataset in classes.items()},
+        classes=_class_names(splits.train, None, splits.test),
         settings=reports[0].settings,
         fold=names[best],
         collections=len(alone) if repeats > 1 else None,
@@ -350,7 +326,7 @@ def train_folds(
     )
     if rank() == 0:
         save_model(load_model(folder / names[best]), folder)
-        write_report(folder, report_of_all)
+        report_of_all.write(folder)
     return report_of_all
 
 

@@ -1,26 +1,23 @@
-"""Optimizers: their names, and how one is created for a module."""
+"""Optimizers and schedules of the learning rate: their names, and what they do."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
+    from .config import OptimizationConfig
+
 # sgd uses Nesterov momentum, momentum does not; adam adds the weight decay to the gradient.
 OptimizerName = Literal["sgd", "momentum", "adamw", "adam", "lars", "lamb"]
+ScheduleName = Literal["cosine", "step", "poly", "plateau", "constant"]
 
 
-def create_optimizer(
-    module: nn.Module,
-    name: OptimizerName,
-    lr: float,
-    weight_decay: float,
-    momentum: float,
-    layer_decay: float | None = None,
-) -> Optimizer:
+def create_optimizer(module: nn.Module, settings: OptimizationConfig, lr: float) -> Optimizer:
     """Create timm's optimizer, which supports layer decay and does not decay vectors.
 
     A module may define `lr_factors()`: pairs of parameters and the factor of their learning rate.
@@ -28,16 +25,16 @@ def create_optimizer(
     from timm.optim import create_optimizer_v2  # type: ignore[attr-defined]
 
     options: dict[str, Any] = {}
-    if name in ("sgd", "momentum", "lars"):
-        options["momentum"] = momentum
-    if name == "adamw":
+    if settings.optimizer in ("sgd", "momentum", "lars"):
+        options["momentum"] = settings.momentum
+    if settings.optimizer == "adamw":
         options["fused"] = True  # one pass over the weights instead of ten
     optimizer = create_optimizer_v2(
         module,
-        opt=name,
+        opt=settings.optimizer,
         lr=lr,
-        weight_decay=weight_decay,
-        layer_decay=layer_decay,
+        weight_decay=settings.weight_decay,
+        layer_decay=settings.layer_decay,
         **options,
     )
     for parameters, factor in getattr(module, "lr_factors", tuple)():
@@ -55,3 +52,47 @@ def _scale_lr(optimizer: Optimizer, parameters: Iterable[nn.Parameter], factor: 
             scale = float(group.get("lr_scale", 1.0)) * factor
             optimizer.add_param_group({**group, "params": scaled, "lr_scale": scale})
     optimizer.param_groups[:] = [group for group in optimizer.param_groups if group["params"]]
+
+
+def lr_factor(settings: OptimizationConfig, epoch: float, scores: Sequence[float] = ()) -> float:
+    """Return the factor of the learning rate: linear warm-up, then the schedule.
+
+    Epoch 2.5 is half-way through the third. "plateau" uses the `scores` of the completed epochs.
+    """
+    if epoch < settings.warmup:
+        return epoch / settings.warmup
+    done = min((epoch - settings.warmup) / max(settings.epochs - settings.warmup, 1e-12), 1.0)
+    if settings.schedule == "cosine":
+        return cosine(1.0, settings.min_lr / settings.lr if settings.lr else 0.0, done)
+    if settings.schedule == "step":
+        return float(settings.step_factor ** math.floor(epoch / settings.step_every))
+    if settings.schedule == "poly":
+        return float((1 - done) ** settings.power)
+    if settings.schedule == "plateau":
+        # One step after every `plateau` epochs without a new best score.
+        waits = epochs_without_gain(scores)
+        return float(settings.step_factor ** sum(w % settings.plateau == 0 for w in waits if w))
+    return 1.0
+
+
+def cosine(start: float, end: float, done: float) -> float:
+    """Interpolate from `start` to `end` along a half cosine as `done` goes from 0 to 1."""
+    return end + (start - end) * (1 + math.cos(math.pi * min(done, 1.0))) / 2
+
+
+def out_of_patience(scores: Sequence[float], patience: int | None) -> bool:
+    """Return whether the last `patience` epochs brought no new best score."""
+    if patience is None or not scores:
+        return False
+    return epochs_without_gain(scores)[-1] >= patience
+
+
+def epochs_without_gain(scores: Sequence[float]) -> list[int]:
+    """Return for each epoch how many epochs ago the best score was reached first."""
+    waits, waited, best = [], 0, -math.inf
+    for score in scores:
+        waited += 1
+        if score > best:
+            waited, best = 0, score
+        waits.append(waited)
+    return waits

@@ -2,111 +2,102 @@
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, field, fields, replace
+from functools import cached_property
 from importlib.resources import files
 from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import yaml
+from pydantic import ValidationError
+from pydantic.dataclasses import dataclass
 
 from ..data.benchmarks import find_benchmark
 from ..options import suggest
 from .config import (
     AUGMENTATIONS,
+    STRICT,
     TASKS,
-    MetricConfig,
     ModelConfig,
-    MultiCropConfig,
     OptimizationConfig,
     Options,
     PlainCropConfig,
     RunConfig,
     Sections,
-    SupervisedConfig,
-    WsolConfig,
 )
-from .typed_fields import read_fields
-from .validate import try_loss, validate
 
-SECTIONS = ("model", "train", "options", "augment", "preprocessing")
-KEYS = ("task", "start", *SECTIONS, "data", "sets", "search", "cost", "paper", "left_out")
-REQUIRED = ("model", "train", "data", "paper")
-SET_KEYS = ("model", "train", "options", "cost", "paper")  # what may differ on another data set
-MODEL_KEYS = tuple(field.name for field in dataclasses.fields(ModelConfig))
+Config = TypeVar("Config", bound=Any)
+SetChanges = dict[Literal["model", "train", "options", "cost", "paper"], Options]
 COLUMNS = ("recipe", "network", "pool", "data", "epochs", "batch", "the paper's figure")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True, config=STRICT)
 class Recipe:
-    """A configuration, the data it is for, and what its paper reports."""
+    """The keys of a recipe's file, which docs/recipes.md explains, and what is made of them."""
 
     name: str
     about: str  # the comment at the top of the file
-    config: RunConfig
-    content: Options  # the file as YAML reads it
+    changes: tuple[Sections, ...] = ()  # of the sections below
+    task: Literal["supervised", "jsd", "head", "dino", "moco", "metric"] = "supervised"
+    start: str | None = None  # the recipe whose trained model this one starts from
+    model: Options
+    train: Options
+    options: Options = field(default_factory=dict)
+    augment: Options = field(default_factory=dict)
+    preprocessing: Options = field(default_factory=dict)
+    data: str
+    sets: dict[str, SetChanges] = field(default_factory=dict)  # by benchmark
+    search: Options = field(default_factory=dict)  # what the paper searched for, and where
+    cost: Options = field(default_factory=dict)
+    paper: Options
+    left_out: list[str] = field(default_factory=list)
 
-    @property
-    def data(self) -> str:
-        return str(self.content["data"])
-
-    @property
-    def start(self) -> str | None:
-        """The recipe whose trained model this one starts from."""
-        return self.content.get("start")
-
-    @property
-    def paper(self) -> Options:
-        return dict(self.content["paper"])
-
-    @property
-    def cost(self) -> Options:
-        return dict(self.content.get("cost", {}))
-
-    @property
-    def search(self) -> Options:
-        """What the paper searched for, and where."""
-        return dict(self.content.get("search", {}))
-
-    @property
-    def sets(self) -> Sections:
-        """By benchmark: the sections that differ on it."""
-        return dict(self.content.get("sets", {}))
+    @cached_property
+    def config(self) -> RunConfig:
+        base = RunConfig(self.task, options=TASKS[self.task](), augment=self._augmentation())
+        config = update(base, vars(self))
+        for sections in self.changes:
+            config = update(config, sections)
+        return config
 
     def on(self, data: str) -> Recipe:
         """Return the recipe for this benchmark; unchanged if it does not name the benchmark."""
         if data not in self.sets:
             return self
-        changes, content = self.sets[data], dict(self.content)
-        with _errors_of(f"{self.name} on {data}"):
-            config = update(self.config, changes)
-            _check(config)
-        for key in ("cost", "paper"):
-            content[key] = {**content.get(key, {}), **changes.get(key, {})}
-        return dataclasses.replace(self, config=config, content=content | {"data": data})
-
-    def scaled_down(self, size: int = 64) -> Recipe:
-        """Return the same training with a small network, small images and two epochs."""
-        changes: Options = {"data": "world/tiny", "sets": {}, "start": None}
-        return dataclasses.replace(
+        changes = self.sets[data]
+        return replace(
             self,
-            config=scaled_down(self.config, size, self.name),
-            content={**self.content, **changes},
+            changes=(*self.changes, {str(key): value for key, value in changes.items()}),
+            data=data,
+            cost=self.cost | changes.get("cost", {}),
+            paper=self.paper | changes.get("paper", {}),
         )
+
+    def _augmentation(self) -> Any:
+        """Return the augmentation of the kind that is named."""
+        if self.task == "metric" and not self.augment:
+            return PlainCropConfig()
+        kinds = ("multicrop",) if self.task in ("dino", "moco") else ("crop", "wsol")
+        kind = self.augment.get("kind", kinds[0])
+        if kind not in kinds:
+            hint = suggest(kind, kinds)
+            raise ValueError(f"no kind of augmentation '{kind}'{hint} ({', '.join(kinds)})")
+        return AUGMENTATIONS[kind]()
 
 
 def list_recipes() -> list[str]:
     """Return the names of the recipes that come with Cenote."""
-    paths = (files("cenote") / "recipes").iterdir()
+    folder = files("cenote") / "recipes"
     return sorted(
-        f"{folder.name}/{file.name.removesuffix('.yaml')}"
-        for folder in paths
-        if folder.is_dir()
-        for file in folder.iterdir()
+        f"{group.name}/{file.name.removesuffix('.yaml')}"
+        for group in folder.iterdir()
+        if group.is_dir()
+        for file in group.iterdir()
         if file.name.endswith(".yaml")
     )
 
@@ -115,8 +106,6 @@ def load_recipe(name: str | Path) -> Recipe:
     """Load a recipe by name, or from a YAML file."""
     path = Path(name)
     if path.suffix in (".yaml", ".yml"):
-        if not path.is_file():
-            raise FileNotFoundError(2, "no such recipe file", str(path))
         return parse_recipe(path.read_text(encoding="utf-8"), str(path))
     names = list_recipes()
     if str(name) not in names:
@@ -128,199 +117,100 @@ def load_recipe(name: str | Path) -> Recipe:
 
 def parse_recipe(text: str, name: str) -> Recipe:
     """Read a recipe; any error is a ValueError that names the recipe and the key."""
-    with _errors_of(name):
-        try:
-            content = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            raise ValueError(f"not readable YAML: {' '.join(str(error).split())[:200]}") from error
-        if not isinstance(content, dict):
-            raise ValueError(f"a recipe has keys: {', '.join(REQUIRED)}")
-        _check_keys(content, KEYS)
-        for key in REQUIRED:
-            if key not in content:
-                raise ValueError(f"key '{key}' is missing")
-        for key in (*SECTIONS, "sets", "search", "cost", "paper"):
-            _check_section(content, key)
-        task = content.get("task", "supervised")
-        tasks = [name for name in TASKS if name != "clip"]
-        if task not in tasks:
-            raise ValueError(f"no task '{task}'{suggest(task, tasks)} ({', '.join(tasks)})")
-        if TASKS[task] is SupervisedConfig and content.get("options"):
-            raise ValueError(f"the task '{task}' has no options of its own")
-        if not isinstance(content["model"].get("backbone"), str):
-            raise ValueError("model.backbone must be the name of a backbone")
-        _check_model(content["model"])
-        _check_data(content["data"])
-        augment = _default_augmentation(task, content.get("augment"))
-        base = RunConfig(task, ModelConfig(), OptimizationConfig(), TASKS[task](), augment)
-        config = update(base, content)
-        _check(config)
     comment = takewhile(lambda line: line.startswith("#"), text.splitlines())
     about = "\n".join(line.removeprefix("#").removeprefix(" ").rstrip() for line in comment)
-    recipe = Recipe(name, about, config, content)
+    names = [item.name for item in fields(Recipe)]
+    with _errors_of(name, names):
+        content = yaml.safe_load(text)
+        if not isinstance(content, dict):
+            raise ValueError(f"a recipe has keys: {', '.join(names)}")
+        recipe = Recipe(name=name, about=about, **content)
+        if "backbone" not in recipe.model:
+            raise ValueError("model.backbone must be the name of a backbone")
+        _check(recipe.data, recipe.model)
+        _ = recipe.config  # raises if a value is wrong
     for data, changes in recipe.sets.items():
-        with _errors_of(f"{name}: sets.{data}"):
-            _check_data(data)
-            _check_section(recipe.sets, data)
-            _check_keys(changes, SET_KEYS)
-            _check_model(changes.get("model", {}))
-            for key in changes:
-                _check_section(changes, key)
-            recipe.on(data)
+        with _errors_of(f"{name}: sets.{data}", names):
+            _check(data, changes.get("model", {}))
+            _ = recipe.on(data).config
     return recipe
+
+
+def _check(data: str, model: Options) -> None:
+    """Raise if there is no such benchmark, or if a key looks like a misspelt field of the model."""
+    if not data.startswith("world/"):
+        find_benchmark(data)
+    names = [item.name for item in fields(ModelConfig)]
+    for key in model:
+        near = difflib.get_close_matches(key, names, 1, 0.8)
+        if near and key not in names:
+            raise ValueError(f"no key 'model.{key}'; did you mean '{near[0]}'?")
+
+
+@contextmanager
+def _errors_of(name: str, names: Iterable[str]) -> Iterator[None]:
+    """Open the message of an error with the name of a recipe."""
+    try:
+        yield
+    except yaml.YAMLError as error:
+        message = " ".join(str(error).split())[:200]
+        raise ValueError(f"{name}: not readable YAML: {message}") from error
+    except ValidationError as error:
+        raise ValueError(f"{name}: {explain(error, names)}") from error
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
 
 
 def update(config: RunConfig, sections: Mapping[str, Any]) -> RunConfig:
     """Return the configuration with other values in the sections that are named.
 
-    Options belong to their pool: another pool drops those of the one before it.
+    Options belong to their pool: another pool drops those of the one before it. Keys of `model`
+    that are not fields are arguments of timm's.
     """
-    given, model = sections.get("model", {}), config.model
-    model_changes = {key: value for key, value in given.items() if key in MODEL_KEYS}
-    timm_options = {k: v for k, v in given.items() if k not in (*MODEL_KEYS, "num_classes")}
-    if model_changes.get("pool", model.pool) != model.pool:
-        model = dataclasses.replace(model, pool_options={})
-    for name, changes in (
-        ("pool_options", model_changes.get("pool_options", {})),
-        ("backbone_options", timm_options),
-    ):
-        if isinstance(changes, dict):
-            model_changes[name] = {**getattr(model, name), **changes}
+    model, names = config.model, [item.name for item in fields(ModelConfig)]
+    given = sections.get("model", {})
+    changes = {key: value for key, value in given.items() if key in names}
+    timm_options = {k: v for k, v in given.items() if k not in (*names, "num_classes")}
+    if changes.get("pool", model.pool) != model.pool:
+        model = replace(model, pool_options={})
+    if isinstance(changes.get("pool_options"), dict):
+        changes["pool_options"] = model.pool_options | changes["pool_options"]
+    changes["backbone_options"] = model.backbone_options | timm_options
     augment = {k: v for k, v in sections.get("augment", {}).items() if k != "kind"}
-    return dataclasses.replace(
-        config,
-        model=read_fields(model, model_changes, "model."),
-        train=read_fields(config.train, sections.get("train", {}), "train."),
-        options=read_fields(config.options, sections.get("options", {}), "options."),
-        explicit_options=config.explicit_options | set(sections.get("options", {})),
-        augment=read_fields(config.augment, augment, "augment."),
-        preprocessing=read_fields(
-            config.preprocessing, sections.get("preprocessing", {}), "preprocessing."
-        ),
-    )
+    others = {
+        name: read_fields(getattr(config, name), values, f"{name}.")
+        for name, values in {**sections, "augment": augment}.items()
+        if name in ("train", "options", "augment", "preprocessing")
+    }
+    explicit = config.explicit_options | set(sections.get("options", {}))
+    model = read_fields(model, changes, "model.")
+    return replace(config, model=model, explicit_options=explicit, **others)
 
 
-def _check_model(model: Options) -> None:
-    """Raise if a key looks like a misspelt one; other unknown keys are arguments of timm's."""
-    for key in model:
-        near = difflib.get_close_matches(key, MODEL_KEYS, 1, 0.8)
-        if near and key not in MODEL_KEYS:
-            raise ValueError(f"no key 'model.{key}'; did you mean '{near[0]}'?")
-
-
-def _default_augmentation(task: str, section: Options | None) -> Any:
-    """Return the augmentation of the kind that a recipe names."""
-    if task == "metric" and not section:
-        return PlainCropConfig()
-    kinds = ("multicrop",) if task in ("dino", "moco") else ("crop", "wsol")
-    kind = (section or {}).get("kind", kinds[0])
-    if kind not in kinds:
-        hint = suggest(str(kind), kinds)
-        raise ValueError(f"no kind of augmentation '{kind}'{hint} ({', '.join(kinds)})")
-    return AUGMENTATIONS[kind]()
-
-
-def _check(config: RunConfig) -> None:
-    validate(config)
-    # Losses of pytorch-metric-learning need a package that reading a recipe does not.
-    if isinstance(config.options, MetricConfig) and not config.options.loss.startswith("pml/"):
-        try_loss(config.options)
-
-
-def _check_keys(content: Mapping[str, Any], keys: tuple[str, ...]) -> None:
-    for key in content:
-        if key not in keys:
-            raise ValueError(f"no key '{key}'{suggest(key, keys)}")
-
-
-def _check_section(content: Mapping[str, Any], key: str) -> None:
-    if not isinstance(content.get(key, {}), dict):
-        raise ValueError(f"'{key}' must hold keys, got {content[key]!r}")
-
-
-def _check_data(name: Any) -> None:
-    if not str(name).startswith("world/"):
-        find_benchmark(str(name))
-
-
-@contextmanager
-def _errors_of(name: str) -> Iterator[None]:
-    """Open the message of a ValueError with the name of a recipe."""
+def read_fields(base: Config, values: Mapping[str, Any], where: str = "") -> Config:
+    """Return `base` with other values, each of its field's type; `where` opens error messages."""
     try:
-        yield
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from error
+        changed: Config = replace(base, **values)
+    except ValidationError as error:
+        raise ValueError(explain(error, vars(base), where)) from error
+    return changed
 
 
-# Small versions, for tests and for a first try.
-
-EPOCHS, BATCH, PARTS = 2, 16, 2
-# The smallest network of each family. `depth` is create_model's: 12 + depth blocks.
-SMALL_NETWORKS: Sections = {
-    "resnet": {"layers": [1, 1, 1, 1], "channels": [8, 8, 16, 16]},
-    "convnext": {"depths": [1, 1, 1, 1], "dims": [8, 8, 16, 16]},
-    "vit": {"embed_dim": 24, "num_heads": 2, "depth": -10},
-    "deit": {"embed_dim": 24, "num_heads": 2, "depth": -10},
-}
-SMALL_HEADS = {"out": 64, "hidden": 32, "bottleneck": 16}  # of DINO and MoCo
-EPOCH_OPTIONS = ("warmup_t_epochs", "freeze_last")  # of DINO, in epochs
-SMALL_METRIC = {
-    "dim": 16,
-    "xbm": 24,
-    "xbm_after": 2,
-    "classes_per_batch": 3,
-    "warm_up": 0.5,
-    "epoch_steps": 4,
-}
-
-
-def scaled_down(config: RunConfig, size: int, name: str = "") -> RunConfig:
-    """Shrink sizes only: optimizer, schedule, augmentation and loss stay. Pretrained weights go.
-
-    The learning rate of SGD and LARS shrinks with the batch; AdamW's stays.
-    """
-    model, train = config.model, config.train
-    family = next((key for key in SMALL_NETWORKS if model.backbone.startswith(key)), None)
-    if family is None:
-        known = ", ".join(SMALL_NETWORKS)
-        raise ValueError(f"{name}: '{model.backbone}' has no small version, but {known} have")
-    sections: Sections = {
-        "model": {**SMALL_NETWORKS[family], "pretrained": False},
-        "augment": {"size": size},
-        "options": {},
-    }
-    if family in ("vit", "deit"):
-        sections["model"]["img_size"] = size
-    if model.fpn:
-        sections["model"]["fpn_dim"] = 16
-    if isinstance(config.augment, WsolConfig):
-        sections["augment"]["resize"] = round(size * 256 / 224)
-    if isinstance(config.augment, MultiCropConfig):
-        sections["augment"]["local_size"] = size // 2
-    shrink = EPOCHS / train.epochs
-    if config.task in ("dino", "moco"):
-        options = asdict(config.options)
-        sections["options"] = {k: v for k, v in SMALL_HEADS.items() if k in options}
-        sections["options"] |= {k: options[k] * shrink for k in EPOCH_OPTIONS if k in options}
-    if isinstance(config.options, MetricConfig):
-        options = asdict(config.options)
-        sections["options"] = {k: v for k, v in SMALL_METRIC.items() if options[k]}
-        # A tiny data set has classes for one model, not for the fair protocol's four.
-        sections["options"] |= {"protocol": "conventional", "repeats": 1}
-        if model.pool == "gsp":
-            sections["model"]["pool_options"] = {"prototypes": 8}
-    sections["train"] = {
-        "epochs": EPOCHS,
-        "batch": BATCH,
-        "lr": train.lr * BATCH / train.batch,
-        "accumulate": min(train.accumulate, PARTS),
-        "warmup": train.warmup * shrink,
-        "step_every": train.step_every * shrink,
-        "patience": None,  # it would be longer than the run
-    }
-    if train.optimizer not in ("sgd", "momentum", "lars"):
-        del sections["train"]["lr"]
-    return update(config, sections)
+def explain(error: ValidationError, names: Iterable[str], where: str = "") -> str:
+    """Return the first problem of a dataclass with the fields `names` in one sentence."""
+    unknown = ("unexpected_keyword_argument", "extra_forbidden")
+    problems = sorted(error.errors(), key=lambda problem: problem["type"] not in unknown)
+    problem, message, value = problems[0], problems[0]["msg"], problems[0]["input"]
+    if not problem["loc"]:  # an error of __post_init__
+        return message.removeprefix("Value error, ")
+    key = where + ".".join(str(part) for part in problem["loc"] if part != "[key]")
+    if problem["type"] in unknown:
+        hint = suggest(problem["loc"][0], names) or f" ({', '.join(names)})"
+        return f"no key '{key}'{hint}"
+    if problem["type"] in ("missing", "missing_argument"):
+        return f"key '{key}' is missing"
+    hint = suggest(value, re.findall("'(.*?)'", message))
+    return f"{key} {message.replace('Input should', 'must')}, got {value!r}{hint}"
 
 
 # Recipes to read: a table of all, or one in full.
@@ -339,8 +229,7 @@ def recipe_json(recipe: Recipe) -> Options:
     default, train = asdict(OptimizationConfig()), asdict(recipe.config.train)
     always = ("epochs", "batch", "lr", "optimizer", "weight_decay")
     changed = {key: value for key, value in train.items() if value != default[key]}
-    empty: Options = {"task": "supervised", "start": None, "left_out": []}
-    content = {key: recipe.content.get(key, empty.get(key, {})) for key in KEYS}
+    content = {k: v for k, v in asdict(recipe).items() if k not in ("name", "about", "changes")}
     return content | {"train": changed | {key: train[key] for key in always}}
 
 
@@ -366,14 +255,7 @@ def recipe_table(style: str = "text") -> str:
 
 def _row(recipe: Recipe) -> list[str]:
     model, train = recipe.config.model, recipe.config.train
-    figures = recipe.paper.get("figures", {})
-    figure = next((f"{value} ({name})" for name, value in figures.items()), "none printed")
-    return [
-        recipe.name,
-        model.backbone,
-        model.pool,
-        recipe.data,
-        str(train.epochs),
-        str(train.batch),
-        figure,
-    ]
+    figures = recipe.paper.get("figures", {}).items()
+    figure = next((f"{value} ({name})" for name, value in figures), "none printed")
+    sizes = [str(train.epochs), str(train.batch)]
+    return [recipe.name, model.backbone, model.pool, recipe.data, *sizes, figure]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from torch import Tensor
+from typing import Any
+
+from torch import Tensor, nn
 
 from ..losses import spatial_entropy, total_variation
 from ..models import PooledModel
 from ..models.attention_logits import AttentionLogits
 from .config import OptimizationConfig
-from .schedules import cosine
+from .engine import Task
+from .optimizer import cosine
 
 PENALTIES = {"entropy": spatial_entropy, "variation": total_variation}
 WARMUP_EPOCHS = 10.0  # of the cosine schedule, in the released program
@@ -37,3 +40,25 @@ class SarLoss:
 
     def __call__(self, scores: AttentionLogits) -> Tensor:
         return self.weight * PENALTIES[self.settings.sar_loss](scores.last())
+
+
+class SarTask(Task):
+    """A task whose `main_loss` SAR's loss is added to, if there is one."""
+
+    sar: SarLoss | None
+
+    def begin_step(self, epoch: float) -> None:
+        if self.sar is not None:
+            self.sar.begin_step(epoch)
+
+    def loss(self, module: nn.Module, inputs: Any) -> Tensor:
+        if self.sar is None:
+            return self.main_loss(module, inputs)
+        with self.sar.watch() as scores:
+            loss = self.main_loss(module, inputs)
+        return loss + self.sar(scores)
+
+    def main_loss(self, module: nn.Module, inputs: Any) -> Tensor:
+        """Return the loss of the task; the images whose attention counts must be processed last."""
+        loss: Tensor = module(inputs)
+        return loss

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from .config import OptimizationConfig
+from ..predict.distributed import device_of
+from .config import OptimizationConfig, Options
 from .optimizer import create_optimizer
+
+PLAIN = ("best", "best_score", "best_epoch", "best_metrics", "scores", "failed")
 
 
 class TrainState:
@@ -24,14 +26,7 @@ class TrainState:
     ) -> None:
         self.name, self.module = name, module
         self.lr = settings.lr if lr is None else lr
-        self.optimizer = create_optimizer(
-            module,
-            settings.optimizer,
-            self.lr,
-            settings.weight_decay,
-            settings.momentum,
-            settings.layer_decay,
-        )
+        self.optimizer = create_optimizer(module, settings, self.lr)
         # One per parameter group: they differ with layer decay.
         self.base_lrs = [
             self.lr * float(group.get("lr_scale", 1.0)) for group in self.optimizer.param_groups
@@ -55,10 +50,7 @@ class TrainState:
         return self.module if self.ema is None else self.ema.module
 
     def step(
-        self,
-        factor: float,
-        clip: float | None,
-        before_update: Callable[[nn.Module], None] | None = None,
+        self, factor: float, clip: float | None, before_update: Callable[[nn.Module], None]
     ) -> bool:
         """Make an optimizer step; return False, without a step, if the gradients are not finite."""
         for group, base_lr in zip(self.optimizer.param_groups, self.base_lrs, strict=True):
@@ -69,8 +61,7 @@ class TrainState:
         finite = bool(norm.isfinite())
         if finite and clip is not None:
             nn.utils.clip_grads_with_norm_(self.module.parameters(), clip, norm)
-        if before_update is not None:
-            before_update(self.module)
+        before_update(self.module)
         # A gradient scaler skips steps that are not finite, and lowers its scale.
         valid = finite or self.scaler.is_enabled()
         if valid:
@@ -81,6 +72,11 @@ class TrainState:
         self.optimizer.zero_grad(set_to_none=True)
         return valid
 
+    def load_best(self) -> nn.Module:
+        """Return the module with its best weights, for evaluation."""
+        self.module.load_state_dict(self.best)
+        return self.module.eval()
+
     def keep_if_best(self, score: float, epoch: int, metrics: dict[str, float]) -> None:
         """Keep a copy of the weights if no epoch was better; ties keep the later epoch."""
         if score >= self.best_score:
@@ -88,34 +84,24 @@ class TrainState:
             self.best = {name: value.detach().cpu().clone() for name, value in weights.items()}
             self.best_score, self.best_epoch, self.best_metrics = score, epoch, dict(metrics)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> Options:
         return {
             "module": self.module.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "scaler": self.scaler.state_dict(),
             "average": None if self.ema is None else self.ema.state_dict(),
-            "best": self.best,
-            "best_score": self.best_score,
-            "best_epoch": self.best_epoch,
-            "best_metrics": self.best_metrics,
-            "scores": self.scores,
-            "failed": self.failed,
+            **{name: getattr(self, name) for name in PLAIN},
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: Options) -> None:
         self.module.load_state_dict(state["module"])
         self.optimizer.load_state_dict(state["optimizer"])
         if state["scaler"]:
             self.scaler.load_state_dict(state["scaler"])
         if self.ema is not None:
             self.ema.load_state_dict(state["average"])
-        self.best, self.best_metrics = state["best"], state["best_metrics"]
-        self.best_score, self.best_epoch = state["best_score"], state["best_epoch"]
-        self.scores, self.failed = list(state["scores"]), state["failed"]
-
-
-def device_of(module: nn.Module) -> torch.device:
-    return next((p.device for p in module.parameters()), torch.device("cpu"))
+        for name in PLAIN:
+            setattr(self, name, state[name])
 
 
 def active_states(states: Iterable[TrainState]) -> list[TrainState]:

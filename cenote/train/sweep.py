@@ -1,21 +1,28 @@
-"""`cenote sweep`: random search; the best trial on validation is saved and tested once."""
+"""`cenote sweep`: random search; the best trial on validation is saved and tested once.
+
+The trials of a folder are shared by any number of processes, and a kill loses none: what a trial
+draws depends on the seed and its number alone, and FOLDER/trials/NNNN/trial.json says how it ended.
+"""
 
 from __future__ import annotations
 
 import csv
-import dataclasses
 import json
 import logging
+import math
 import os
 import time
 from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple, get_type_hints
 
 import numpy as np
+from filelock import BaseFileLock, FileLock, Timeout
 
 from ..data import Dataset
 from ..data.files import write_atomically
+from ..data.samplers import mix_seed
 from ..data.splits import Splits, split
 from ..models import load, save_model
 from ..options import suggest
@@ -23,26 +30,49 @@ from ..predict.distributed import processes
 from ..predict.feature_cache import FeatureCache
 from .checkpoint import NAME as CHECKPOINT
 from .checkpoint import refuse_changes
-from .config import RunConfig
+from .config import RESUMABLE_CHANGES, OptimizationConfig, RunConfig
 from .configure import with_values
-from .engine import Diverged, Stopped
+from .engine import Diverged
 from .fit import evaluate_on_test, fit, identity
-from .log import muted
+from .log import Stopped, muted
 from .recipes import Recipe
-from .reports import SweepReport, from_json, write_report
-from .trials import SearchRange, Trials, searchable
+from .reports import Scores, SweepReport
 
 logger = logging.getLogger(__name__)
+# The seed decides the validation split: trials with several would be compared on different images.
+NOT_SEARCHED = (*RESUMABLE_CHANGES, "most_bad", "seed")
+TRIALS = 30
+WEIGHTS = ("model.safetensors", "config.json")
+
+
+class SearchRange(NamedTuple):
+    """Where a number is drawn from."""
+
+    low: float
+    high: float
+    log: bool = False
+
+    def check(self, name: str) -> SearchRange:
+        if not self.low < self.high:
+            raise ValueError(f"the range of {name} must grow, got {self.low:g}..{self.high:g}")
+        if self.log and self.low <= 0:
+            raise ValueError(f"a logarithmic range of {name} starts above 0, got {self.low:g}")
+        return self
+
+
 # Körschens et al., appendix.
 RANGES = {
     "lr": SearchRange(1e-5, 1.0, True),
     "weight_decay": SearchRange(1e-7, 1e-1, True),
     "cutout": SearchRange(0.0, 0.5),
 }
-TRIALS = 30
-WEIGHTS = ("model.safetensors", "config.json")
-NOTES = ("accuracy", "epoch", "seconds", "why")  # of a trial, in the table
-STATES = {"COMPLETE": "done", "FAIL": "failed", "RUNNING": "in work"}
+
+
+def searchable() -> dict[str, type]:
+    """Return the numbers that a search can draw, with their types."""
+    hints = get_type_hints(OptimizationConfig)
+    numbers = {name: kind for name, kind in hints.items() if kind in (int, float)}
+    return {"cutout": float, **{k: v for k, v in numbers.items() if k not in NOT_SEARCHED}}
 
 
 def search_space(
@@ -68,11 +98,9 @@ def parse_range(text: str) -> tuple[str, SearchRange]:
             f"got '{text}'"
         )
     name = name.strip().replace("-", "_")
-    if name == "seed":
-        raise ValueError(f"{text}: trials are compared on one validation split: keep one seed")
     if name not in searchable():
         hint = suggest(name, searchable()) or f": {', '.join(searchable())}"
-        raise ValueError(f"'{name}' cannot be searched for{hint}")
+        raise ValueError(f"{text}: '{name}' cannot be searched for{hint}")
     try:
         return name, SearchRange(float(low), float(high), scale == "log").check(name)
     except ValueError as error:
@@ -101,6 +129,110 @@ def refuse_fixed(space: dict[str, SearchRange], given: Iterable[str]) -> None:
             )
 
 
+def draw(space: dict[str, SearchRange], seed: int, number: int) -> Scores:
+    """Draw the values of a trial, uniform in the range or in its logarithm."""
+    rng = np.random.RandomState(mix_seed(seed, number) % 2**32)
+    kinds, values = searchable(), Scores()
+    for name, (low, high, log) in space.items():
+        whole = kinds[name] is int
+        if whole:
+            low, high = round(low) - 0.5, round(high) + 0.5
+        if log:
+            value = math.exp(rng.uniform(math.log(low), math.log(high)))
+        else:
+            value = rng.uniform(low, high)
+        value = min(max(value, low), high)  # the logarithm is rounded
+        values[name] = round(value) if whole else value
+    return values
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One training: what was drawn, and how it ended; `value` is its score on validation."""
+
+    number: int
+    drawn: Scores
+    state: str = "in work"  # or "done", "failed"
+    value: float | None = None
+    accuracy: float | None = None
+    epoch: int | None = None
+    seconds: float | None = None
+    why: str | None = None
+
+    def row(self) -> list[str]:
+        value = f"{self.value:.3f}" if self.value is not None else ""
+        drawn = [f"{value:.6g}" for value in self.drawn.values()]
+        notes = [self.accuracy, self.epoch, self.seconds, self.why]
+        texts = ["" if note is None else str(note) for note in notes]
+        return [str(self.number + 1), self.state, value, *drawn, *texts]
+
+
+class Search:
+    """The trials in a folder.
+
+    A process holds the lock of the trial that it trains, which the operating system releases when
+    the process ends: a trial that has not ended and is not locked was interrupted, and is resumed.
+    """
+
+    def __init__(self, folder: Path, space: dict[str, SearchRange], seed: int) -> None:
+        self.folder, self.space, self.seed = folder, space, seed
+        if (folder / "trials.journal").exists():
+            raise ValueError(f"{folder} has trials of an older Cenote: choose another folder")
+        folder.mkdir(parents=True, exist_ok=True)
+        self.lock = FileLock(folder / ".lock")  # for what is written in `folder` itself
+
+    def folder_of(self, number: int) -> Path:
+        return self.folder / "trials" / f"{number:04d}"
+
+    def take(self, trials: int) -> tuple[Trial, BaseFileLock] | None:
+        """Return the first of `trials` that is neither finished nor in work, with its lock held."""
+        for number in range(trials):
+            folder = self.folder_of(number)
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = FileLock(folder / ".lock")
+            try:
+                lock.acquire(timeout=0)
+            except Timeout:
+                continue
+            trial = self.read(number)
+            if trial.state == "in work":
+                return trial, lock
+            lock.release()
+        return None
+
+    def read(self, number: int) -> Trial:
+        path = self.folder_of(number) / "trial.json"
+        if not path.exists():
+            return Trial(number, draw(self.space, self.seed, number))
+        return Trial(**json.loads(path.read_text()))
+
+    def finish(self, trial: Trial, **outcome: object) -> None:
+        _write_json(self.folder_of(trial.number) / "trial.json", {**asdict(trial), **outcome})
+
+    def trials(self) -> list[Trial]:
+        """Return the trials that have begun."""
+        return [self.read(int(path.name)) for path in sorted(self.folder.glob("trials/*"))]
+
+    def best(self) -> Trial | None:
+        """Return the trial with the highest value; ties keep the first."""
+        done = [trial for trial in self.trials() if trial.value is not None]
+        return max(done, key=lambda trial: trial.value or 0.0, default=None)
+
+    def tidy(self) -> None:
+        """Write the table, and delete the weights of all finished trials but the best one's."""
+        best, trials = self.best(), self.trials()
+        for trial in trials:
+            obsolete = [CHECKPOINT] if trial == best else [CHECKPOINT, *WEIGHTS]
+            for name in obsolete if trial.state != "in work" else ():
+                (self.folder_of(trial.number) / name).unlink(missing_ok=True)
+        names = ["trial", "state", "value", *self.space, "accuracy", "epoch", "seconds", "why"]
+        with (
+            write_atomically(self.folder / "trials.csv") as temporary,
+            open(temporary, "w", newline="") as file,
+        ):
+            csv.writer(file).writerows([names, *(trial.row() for trial in trials)])
+
+
 def sweep(
     data: Dataset,
     folder: Path,
@@ -124,124 +256,93 @@ def sweep(
     splits = split(data, seed=config.train.seed)
     if splits.test is not None:
         data = data.select(~np.isin(data.rows, splits.test.rows))
-    study = Trials(folder, space, config.train.seed)
-    _check_same_search(study, config, splits)
-    while True:
-        with study.take(trials) as trial:
-            if trial is None:
-                break
-            number, values = trial
-            drawn = ", ".join(f"{key} {value:.3g}" for key, value in values.items())
-            logger.info("trial %d of %d: %s", number + 1, trials, drawn)
-            _run(study, number, with_values(config, values), data, cache)
-        with study.locked():
-            _tidy(study)
-    return _finish(study, splits, config)
+    search = Search(folder, space, config.train.seed)
+    _check_same_search(search, config, splits)
+    while (taken := search.take(trials)) is not None:
+        trial, lock = taken
+        try:
+            drawn = ", ".join(f"{key} {value:.3g}" for key, value in trial.drawn.items())
+            logger.info("trial %d of %d: %s", trial.number + 1, trials, drawn)
+            _run(search, trial, with_values(config, trial.drawn), data, cache)
+        finally:
+            lock.release()
+        with search.lock:
+            search.tidy()
+    with search.lock:
+        return _finish(search, splits, config)
 
 
 def _run(
-    study: Trials, number: int, config: RunConfig, data: Dataset, cache: FeatureCache | None
+    search: Search, trial: Trial, config: RunConfig, data: Dataset, cache: FeatureCache | None
 ) -> None:
-    folder, started = study.folder_of(number), time.monotonic()
+    folder, started = search.folder_of(trial.number), time.monotonic()
     try:
         with muted():
             report = fit(data, folder, config, cache, (folder / CHECKPOINT).exists())
     except Diverged as failure:
-        study.finish(number, None, why=str(failure).split(", with ")[0])
+        search.finish(trial, state="failed", why=str(failure).split(", with ")[0])
         logger.info("  failed: %s", failure)
         return
     except Stopped as stop:
-        same = f"the same command: -o {study.folder}"
+        same = f"the same command: -o {search.folder}"
         raise Stopped(str(stop).replace(f"--resume -o {folder}", same)) from stop
-    metric, seconds = config.train.select, time.monotonic() - started
+    metric, seconds = config.train.select, round(time.monotonic() - started, 1)
     value = round(report.val[metric], 6)  # rounding errors must not decide between ties
     accuracy = round(report.val["accuracy"], 3)
-    study.finish(number, value, epoch=report.epoch, seconds=round(seconds, 1), accuracy=accuracy)
-    best = study.best()
+    search.finish(
+        trial, state="done", value=value, accuracy=accuracy, epoch=report.epoch, seconds=seconds
+    )
+    best = search.best() or trial
     logger.info(
         "  %s %.2f on val, %.0f s; best so far %.2f, of trial %d",
         *(metric, value, seconds, best.value, best.number + 1),
     )
 
 
-def _check_same_search(study: Trials, config: RunConfig, splits: Splits) -> None:
+def _check_same_search(search: Search, config: RunConfig, splits: Splits) -> None:
     """Raise if the folder has trials of another search: they could not be compared."""
-    settings = {**dataclasses.asdict(config.train), **identity(config, splits)}
-    now = {key: value for key, value in settings.items() if key not in study.space}
-    now["search"] = {name: list(ends) for name, ends in study.space.items()}
+    settings = {**asdict(config.train), **identity(config, splits)}
+    now = {key: value for key, value in settings.items() if key not in search.space}
+    now["search"] = search.space
     now = json.loads(json.dumps(now))
-    with study.locked():
-        before = study.study.user_attrs.get("asked")
-        if before is None:
-            study.study.set_user_attr("asked", now)
+    path = search.folder / "search.json"
+    with search.lock:
+        if path.exists():
+            refuse_changes(json.loads(path.read_text()), now)
         else:
-            refuse_changes(before, now)
+            _write_json(path, now)
 
 
-def _tidy(study: Trials) -> None:
-    """Write the table, and delete the weights of all finished trials but the best one's."""
-    best = study.best()
-    for trial in study.all():
-        if trial.state == study.states.RUNNING:
-            continue
-        obsolete = [CHECKPOINT]
-        if best is None or trial.number != best.number:
-            obsolete += WEIGHTS
-        for name in obsolete:
-            (study.folder_of(trial.number) / name).unlink(missing_ok=True)
-    with (
-        write_atomically(study.folder / "trials.csv") as temporary,
-        open(temporary, "w", newline="") as file,
-    ):
-        csv.writer(file).writerows(table(study))
-
-
-def table(study: Trials) -> list[list[str]]:
-    """Return a row for each trial, after a row of names."""
-    rows = [["trial", "state", "value", *study.space, *NOTES]]
-    for trial in study.all():
-        value = "" if trial.value is None else f"{trial.value:.3f}"
-        drawn = [f"{trial.params[key]:.6g}" if key in trial.params else "" for key in study.space]
-        notes = [str(trial.user_attrs.get(name, "")) for name in NOTES]
-        state = STATES.get(trial.state.name, trial.state.name)
-        rows.append([str(trial.number + 1), state, value, *drawn, *notes])
-    return rows
-
-
-def _finish(study: Trials, splits: Splits, config: RunConfig) -> SweepReport | None:
+def _finish(search: Search, splits: Splits, config: RunConfig) -> SweepReport | None:
     """Save the best trial's model in FOLDER/best, and test it if that is not done yet."""
-    out = study.folder / "best"
-    with study.locked():
-        _tidy(study)
-        states = [row[1] for row in table(study)[1:]]
-        counts = {state: states.count(state) for state in STATES.values()}
-        if counts["in work"]:
-            running = counts["in work"]
-            logger.info("%d trials are in work elsewhere: the last to end tests the best", running)
-            return None
-        best = study.best()
-        if best is None:
-            why = study.all()[0].user_attrs.get("why")
-            raise Stopped(f"all {counts['failed']} trials failed: {why}; search lower rates")
-        content = _read(out)
-        if content.get("trial") != best.number + 1:
-            trained = study.folder_of(best.number)
-            content = _read(trained)
-            content |= {"trial": best.number + 1, "drawn": best.params, "value": best.value}
-            model = load(trained)
-            if splits.test is not None:
-                with processes() as device:
-                    scores = evaluate_on_test(model.to(device), splits, config.train, device)
-                    content["test"] = scores
-            save_model(model.cpu(), out)
-        report = from_json(SweepReport, {**content, "trials": counts})
-        write_report(out, report)
+    search.tidy()
+    trials = search.trials()
+    states = [trial.state for trial in trials]
+    counts = {state: states.count(state) for state in ("done", "failed", "in work")}
+    if running := counts["in work"]:
+        logger.info("%d trials are in work elsewhere: the last to end tests the best", running)
+        return None
+    best = search.best()
+    if best is None:
+        raise Stopped(f"all {len(trials)} trials failed: {trials[0].why}; search lower rates")
+    out, trained = search.folder / "best", search.folder_of(best.number)
+    content = {}
+    if (out / "results.json").exists():
+        content = json.loads((out / "results.json").read_text())
+    if content.get("trial") != best.number + 1:
+        content = json.loads((trained / "results.json").read_text())
+        content |= {"trial": best.number + 1, "drawn": best.drawn, "value": best.value}
+        model = load(trained)
+        if splits.test is not None:
+            with processes() as device:
+                test = evaluate_on_test(model.to(device), splits, config.train, device)
+                content["test"] = test
+        save_model(model.cpu(), out)
+    report = SweepReport(**{**content, "trials": counts})
+    report.write(out)
     return report
 
 
-def _read(folder: Path) -> dict[str, Any]:
-    try:
-        content: dict[str, Any] = json.loads((folder / "results.json").read_text())
-    except (OSError, ValueError):
-        return {}
-    return content
+def _write_json(path: Path, content: object) -> None:
+    with write_atomically(path) as temporary:
+        temporary.write_text(json.dumps(content))

@@ -335,7 +335,7 @@ def test_a_segmentation_of_another_model_starts_afresh(
     (tmp_path / "data").mkdir()
     data = write_images(tmp_path / "data", "train")
     from cenote.train import segmentation
-    from cenote.train.engine import Stopped
+    from cenote.train.log import Stopped
 
     resumed: list[bool] = []
     ends = False

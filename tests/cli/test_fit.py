@@ -117,7 +117,7 @@ def test_the_cache_is_listed_and_pruned(
         (("--lr", "0.1", "0.2"), "several learning rates need --freeze"),
         (("--pool", "simpol", "--freeze"), "no pool 'simpol'; did you mean 'simpool'?"),
         (("--backbone", "resnet19", "--freeze"), "resnet19"),
-        (("--epochs", "0"), "epochs must be at least 1, got 0"),
+        (("--epochs", "0"), "epochs must be greater than 0, got 0"),
         (
             ("--recipe", "simpool/vit-smal-supervised"),
             "did you mean 'simpool/vit-small-supervised'",

@@ -20,7 +20,7 @@ from cenote.data.transforms import train_transform
 from cenote.evaluate.validators import LocalizationValidator
 from cenote.models import create_model, save_model
 from cenote.predict.distributed import processes, rank
-from cenote.train.clip_run import train_clip
+from cenote.train.clip import train_clip
 from cenote.train.config import OptimizationConfig
 from cenote.train.configure import configure
 from cenote.train.engine import Engine
@@ -42,17 +42,9 @@ def supervised(folder: Path, accumulate: int = 1) -> None:
     data = squares(
         31
     )  # 24 to train, 7 to validate: the two processes validate different numbers of images
-    whole = model.backbone.preprocessing.whole((32, 32))
+    train, val = data.split("train"), data.split("val")
     with processes() as device:
-        task = Supervised(
-            model,
-            data.split("train"),
-            data.split("val"),
-            settings,
-            train_transform(32),
-            whole,
-            device,
-        )
+        task = Supervised(model, train, val, settings, train_transform(32), device)
         Engine(task, settings, folder).run()
     if rank() == 0:
         save_model(model, folder)

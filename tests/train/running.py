@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cenote.train.engine import Stopped
+from cenote.train.log import Stopped
 from cenote.train.state import TrainState
 
 

@@ -21,11 +21,17 @@ from cenote.models import load
 from cenote.models.image_text import create_image_text
 from cenote.models.image_text.text_encoder import Words
 from cenote.train.build import build_frozen
-from cenote.train.clip_run import build_clip, clip_splits, train_clip
+from cenote.train.clip import (
+    ClipModule,
+    build_clip,
+    clip_splits,
+    contrastive_loss,
+    train_clip,
+)
 from cenote.train.config import RunConfig
 from cenote.train.configure import configure
+from cenote.train.engine import Examples
 from cenote.train.reports import ClipReport
-from cenote.train.tasks.clip import ClipInputs, ClipModule, contrastive_loss
 from cenote.unit import unit
 from tests.synthetic import squares
 
@@ -160,7 +166,9 @@ def test_a_step_compares_images_with_the_distinct_texts() -> None:
     module.model.words.encode = lambda said, spelled=None: (
         seen.append((said, spelled)) or encode(said)
     )  # type: ignore
-    found = module(ClipInputs(images, positions))  # nothing is spelled: as embed_texts reads them
+    found = module(
+        Examples(images, torch.tensor(positions))
+    )  # nothing is spelled: as embed_texts reads them
     said = [text for some, _ in seen for text in some]
     assert sorted(said) == sorted(texts.all[i] for i in drawn) and len(drawn) < 12
     assert all(len(set(spelled)) == 1 for _, spelled in seen)  # long ones by themselves
@@ -173,7 +181,7 @@ def test_a_step_compares_images_with_the_distinct_texts() -> None:
 def test_every_weight_learns() -> None:
     texts = ImageTexts(open_dataset("world/tiny", "train"))
     module = ClipModule(build_clip(small(), Words.of(texts.all)), texts, seed=0)
-    module(ClipInputs(torch.rand(8, 3, 32, 32), list(range(8)))).backward()
+    module(Examples(torch.rand(8, 3, 32, 32), torch.arange(8))).backward()
     moved = {
         name: p.grad is not None and bool(p.grad.abs().sum() > 0)
         for name, p in module.named_parameters()
@@ -211,7 +219,10 @@ def test_a_frozen_backbone_stays(tmp_path: Path) -> None:
     config = small(backbone="lite0", freeze=True)
     report = learnt(tmp_path, config)
     model = create_image_text(str(tmp_path))
-    before, after = build_frozen(config).backbone.state_dict(), model.image.backbone.state_dict()  # type: ignore
+    before, after = (
+        build_frozen(config, torch.device("cpu")).backbone.state_dict(),
+        model.image.backbone.state_dict(),
+    )  # type: ignore
     assert all(torch.equal(value, after[name]) for name, value in before.items())
     assert report.pool == "gap" and report.val["images"] == 12
     with pytest.raises(ValueError, match="--weights"):
@@ -301,7 +312,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         ({"pool_options": {"gama": 2}, "pool": "simpool"}, "'gama'.*'gamma'"),
         ({"heads": 3}, r"\b3 heads\b.*\b16\b"),
         ({"dim": 0}, r"\bdim\b.*\b0\b"),
-        ({"crop": 0.0}, r"\bcrop\b.*\b0\b"),
+        ({"crop": 0.0}, r"\bmin_scale\b.*\b0\b"),
         ({"batch": 1}, r"\bbatch\b.*\b1\b"),
         ({"settings": {"accumulate": 2}}, r"\baccumulate\b"),
         ({"settings": {"mixup": 0.2}}, r"\bmixup\b"),

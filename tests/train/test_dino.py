@@ -11,14 +11,21 @@ import torch
 from cenote.losses import dino_loss, moco_loss, spatial_entropy
 from cenote.models import load
 from cenote.models.attention_logits import AttentionLogits
-from cenote.train.build import build_augmentation, build_model
+from cenote.train.augment import build_augmentation
+from cenote.train.build import build_model
 from cenote.train.config import DinoConfig, MocoConfig, OptimizationConfig
 from cenote.train.configure import configure
 from cenote.train.engine import Engine
-from cenote.train.self_supervised import TASK_OF, adapted_options, train_without_labels
-from cenote.train.tasks.dino import Dino, DinoModule
-from cenote.train.tasks.moco import MocoModule
-from cenote.train.tasks.self_supervised import Crops, group_by_size
+from cenote.train.self_supervised import (
+    TASK_OF,
+    Crops,
+    Dino,
+    DinoModule,
+    MocoModule,
+    adapted_options,
+    group_by_size,
+    train_without_labels,
+)
 from tests.synthetic import squares
 
 from .running import stopped_after
@@ -145,7 +152,7 @@ def test_the_prior_is_of_the_students_large_views(method: str, pool: str) -> Non
     task.begin_step(0.0)
     (part,) = task.prepare(next(iter(task.loader)), 1)
     task.module.eval()
-    whole, alone = task.loss(task.module, part), task.loss_of_views(task.module, part)
+    whole, alone = task.loss(task.module, part), task.main_loss(task.module, part)
     with AttentionLogits(model) as seen:
         model.embed(part.groups[0])
     torch.testing.assert_close(

@@ -8,11 +8,12 @@ from torch import nn
 
 from cenote.losses import answer_spread
 from cenote.losses.self_supervised import teacher_probabilities
-from cenote.train.build import build_augmentation, build_model
+from cenote.train.augment import build_augmentation
+from cenote.train.build import build_model
 from cenote.train.config import DinoConfig, OptimizationConfig
 from cenote.train.configure import configure
 from cenote.train.engine import Engine
-from cenote.train.tasks.dino import Dino, clip_each
+from cenote.train.self_supervised import Dino, clip_each
 from tests.synthetic import squares
 
 OPTIONS = DinoConfig(out=32, hidden=16, bottleneck=8, freeze_last=0.0)

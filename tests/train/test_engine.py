@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from torch import Tensor
 from cenote.data.transforms import train_transform
 from cenote.models import create_model
 from cenote.train.config import OptimizationConfig
-from cenote.train.engine import Diverged, Engine, Stopped
+from cenote.train.engine import Diverged, Engine
+from cenote.train.log import Stopped
 from cenote.train.tasks.supervised import Supervised
 from tests.synthetic import squares
 from tests.toy_models import narrow_resnet
@@ -45,11 +47,9 @@ def task(settings: OptimizationConfig, images: int = 24, bad: tuple[int, ...] = 
     }
     model = create_model("resnet18", "simpool", 3, **narrow)
     data = squares(images, bad)
-    transform, judging = (
-        train_transform(32, scale=(0.5, 1.0)),
-        model.backbone.preprocessing.whole((32, 32)),
-    )
-    return Supervised(model, data.split("train"), data.split("val"), settings, transform, judging)
+    model.backbone.preprocessing = replace(model.backbone.preprocessing, size=32)
+    transform = train_transform(32, scale=(0.5, 1.0))
+    return Supervised(model, data.split("train"), data.split("val"), settings, transform)
 
 
 def weights(trained: Supervised) -> dict[str, Tensor]:
@@ -99,6 +99,7 @@ def test_an_interrupted_run_names_the_folder_to_resume(tmp_path: Path) -> None:
 
 SCRIPT = """
 import sys
+from dataclasses import replace
 from pathlib import Path
 import torch
 from cenote.train.config import OptimizationConfig
@@ -255,10 +256,7 @@ def test_it_learns(tmp_path: Path, options: dict[str, Any]) -> None:
     settings = OptimizationConfig(epochs=6, batch=8, lr=2e-2, weight_decay=0.0, **options)
     model, data = narrow_resnet(layers=(1, 1, 1, 1), channels=(8, 16, 16, 16)), squares(64)
     whole = model.backbone.preprocessing.whole((32, 32))
-    Engine(
-        Supervised(model, data.split("train"), data.split("val"), settings, whole, whole),
-        settings,
-        tmp_path,
-    ).run()
+    learner = Supervised(model, data.split("train"), data.split("val"), settings, whole)
+    Engine(learner, settings, tmp_path).run()
     losses = [line["results"]["model"]["loss"] for line in metrics(tmp_path)]
     assert losses[-1] < 0.9 * losses[0], losses  # 0.2 to 0.6 of it on the CPUs that were tried

@@ -9,15 +9,15 @@ import pytest
 import torch
 
 from cenote.data.splits import class_splits, metric_splits
-from cenote.losses.metrix import Mixable
+from cenote.losses.mixing import Mixable
 from cenote.models import load
 from cenote.models.head import Embedding
-from cenote.train.build import build_augmentation, build_metric_module, build_model
+from cenote.train.build import build_model
 from cenote.train.config import RunConfig
 from cenote.train.configure import configure
-from cenote.train.engine import Engine
+from cenote.train.engine import Engine, Examples
 from cenote.train.metric_run import MetricRun, build_start, train_metric
-from cenote.train.tasks.metric import MetricInputs, MetricModule, is_linear
+from cenote.train.tasks.metric import MetricModule, is_linear
 from tests.synthetic import discs
 
 from .running import stopped_after
@@ -47,12 +47,12 @@ def run_of(config: RunConfig, folder: Path) -> MetricRun:
 
 
 def module(config: RunConfig) -> MetricModule:
-    return build_metric_module(config.options, build_model(config), 8)
+    return MetricModule(config.options, build_model(config), 8)
 
 
-def part(images: int = 6, size: int = 32) -> MetricInputs:
+def part(images: int = 6, size: int = 32) -> Examples:
     torch.manual_seed(1)
-    return MetricInputs(torch.randn(images, 3, size, size), torch.arange(images) % 3)
+    return Examples(torch.randn(images, 3, size, size), torch.arange(images) % 3)
 
 
 def test_the_loss_of_a_step_is_the_losses_own() -> None:
@@ -161,9 +161,7 @@ def test_positions_that_are_embedded_before_the_pool_are_not_embedded_again(
 def task_of(config: RunConfig, folder: Path) -> Any:
     run = run_of(config, folder)
     model = build_model(config)
-    sources = {"train": run.splits.train, "val": run.splits.val, "val gallery": None}
-    made = build_metric_module(config.options, model, run.classes)
-    return run.task(made, sources, build_augmentation(config, model))
+    return run.task(MetricModule(config.options, model, run.classes), model)
 
 
 def test_the_backbone_waits_for_the_embedding(tmp_path: Path) -> None:

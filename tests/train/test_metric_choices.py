@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from cenote.train.build import build_mixing
 from cenote.train.configure import configure
 from cenote.train.metric_run import batches_of
+from cenote.train.tasks.metric import build_mixing
 
 from .test_metric import MODEL, configured
 
@@ -16,7 +16,7 @@ from .test_metric import MODEL, configured
     ("options", "model", "cause"),
     [
         ({"loss": "multi-similar"}, {}, "'multi-similar'.*'multi-similarity'"),
-        ({"metrix": ("features",)}, {}, "input, feature, embed"),
+        ({"metrix": ("features",)}, {}, "'input', 'feature' or 'embed'"),
         ({"metrix": ("embed",), "rival": "mochi"}, {}, "--metrix.*--rival"),
         ({"rival": "mochi", "loss": "proxy-anchor"}, {}, "proxies"),
         ({"rival": "mochi", "mix": ("anc-neg",)}, {}, "--mix-options pairs=neg-neg"),
@@ -88,7 +88,7 @@ def test_a_batch_is_classes_times_images(monkeypatch: pytest.MonkeyPatch) -> Non
         patch.setattr("cenote.train.metric_run.world", lambda: 4)
         batches(2, 100, **sizes)
     assert batches(8, 100, images_per_class=0, batch=10) == (10, 0)
-    with pytest.raises(ValueError, match=r"classes_per_batch.*images_per_class"):
+    with pytest.raises(ValueError, match=r"classes_per_batch.*\b2\b.*\b1\b"):
         batches(8, 100, classes_per_batch=1)
     with pytest.raises(ValueError, match=r"\bbatch\b.*\bclasses_per_batch\b"):
         batches(8, 100, classes_per_batch=4, batch=10)

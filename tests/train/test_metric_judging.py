@@ -12,7 +12,8 @@ from cenote.backbones import create_backbone
 from cenote.data import Dataset
 from cenote.data.splits import check_matches, class_splits, metric_splits
 from cenote.models import load
-from cenote.train.engine import Engine, Stopped
+from cenote.train.engine import Engine
+from cenote.train.log import Stopped
 from cenote.train.metric_run import train_metric
 from tests.synthetic import discs
 

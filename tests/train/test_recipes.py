@@ -36,6 +36,8 @@ from cenote.train.recipes import (
 )
 from cenote.train.tasks.supervised import JSD_VIEWS, Jsd, join_batch_norms
 
+from .small_recipes import scaled_down
+
 NAMES = list_recipes()
 FIT = [name for name in NAMES if load_recipe(name).config.command == "fit"]
 QUICK = "model: {backbone: resnet18, pool: simpool}\ntrain: {epochs: 3}\ndata: cub\npaper: {}\n"
@@ -59,12 +61,12 @@ def trained(config: RunConfig, splits: Splits, folder: Path) -> nn.Module:
 
 
 def with_start(recipe: Recipe, start: str) -> Recipe:
-    return dataclasses.replace(recipe, content={**recipe.content, "start": start})
+    return dataclasses.replace(recipe, start=start)
 
 
 @pytest.mark.parametrize("name", FIT)
 def test_the_twin_trains_and_is_saved(name: str, splits: Splits, tmp_path: Path) -> None:
-    config = configure("fit", load_recipe(name).scaled_down())
+    config = configure("fit", scaled_down(load_recipe(name)))
     before = copy.deepcopy(build_classifier(config, len(splits.train.classes)).state_dict())
     model = trained(config, splits, tmp_path)
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
@@ -173,7 +175,7 @@ def test_the_searched_ranges_hold_the_starting_point() -> None:
         for key in ("lr", "weight_decay"):
             low, high = recipe.search[key]["range"]
             assert low <= getattr(recipe.config.train, key) <= high
-        assert ("cutout" in recipe.search) == ("cutout" in recipe.content["augment"])
+        assert ("cutout" in recipe.search) == ("cutout" in recipe.augment)
 
 
 @pytest.mark.parametrize(
@@ -183,20 +185,25 @@ def test_the_searched_ranges_hold_the_starting_point() -> None:
         (("epochs: 3", "epoch: 3"), "'train.epoch'.*'epochs'"),
         (("epochs: 3", "epochs: many"), "train.epochs.*'many'"),
         (("epochs: 3", "epochs: 0"), r"\bepochs\b.*\b0\b"),
-        (("epochs: 3", "optimizer: adagrad"), "train.optimizer.*sgd, momentum, adamw"),
-        (("pool: simpool", "pool: simpol"), "'simpol'.*'simpool'"),
+        (("epochs: 3", "optimizer: adagrad"), "train.optimizer.*'sgd', 'momentum', 'adamw'"),
         (("pool: simpool", "pools: simpool"), "'model.pools'.*'pool'"),
         (("data: cub", "data: cubs"), "'cubs'.*'cub'"),
         (("paper: {}", "augment: {sise: 3}\npaper: {}"), "'augment.sise'.*'size'"),
         (("paper: {}", "task: jds\npaper: {}"), "'jds'.*'jsd'"),
         (("paper: {}", ""), "'paper'"),
         (("train: {", "train: {{"), "YAML"),
-        (("train: {epochs: 3}", "train: 3"), r"'train'.*\b3\b"),
+        (("train: {epochs: 3}", "train: 3"), r"\btrain\b.*\b3\b"),
     ],
 )
 def test_mistakes_in_a_recipe_are_named(change: tuple[str, str], cause: str) -> None:
     with pytest.raises(ValueError, match=rf"\bmine\b.*{cause}"):
         parse_recipe(QUICK.replace(*change), "mine")
+
+
+def test_a_pool_that_does_not_exist_is_refused_before_a_run() -> None:
+    recipe = parse_recipe(QUICK.replace("pool: simpool", "pool: simpol"), "mine")
+    with pytest.raises(ValueError, match=r"'simpol'.*'simpool'"):
+        configure("fit", recipe)
 
 
 def test_a_file_of_your_own(tmp_path: Path) -> None:
@@ -215,7 +222,7 @@ def test_a_file_of_your_own(tmp_path: Path) -> None:
 
 
 def test_options_override_the_recipe() -> None:
-    recipe = load_recipe("simpool/vit-small-supervised").scaled_down()
+    recipe = scaled_down(load_recipe("simpool/vit-small-supervised"))
     config = configure("fit", recipe, pool="gap", epochs=7, lr=(0.5,))
     assert (config.train.epochs, config.train.lr, config.train.mixup) == (7, 0.5, 0.2)
     assert build_classifier(config, 4).config["pool"] == "gap" and not config.model.pool_options
@@ -234,19 +241,19 @@ def test_an_option_adds_to_the_recipe_or_is_refused() -> None:
 
 
 def test_fit_takes_a_recipe(world: Dataset, tmp_path: Path) -> None:
-    recipe = load_recipe("simpool/vit-small-supervised").scaled_down()
+    recipe = scaled_down(load_recipe("simpool/vit-small-supervised"))
     report = fit(world, tmp_path, configure("fit", recipe))
     assert report.pool == "simpool" and load(tmp_path).class_names == world.classes
 
 
 def test_one_recipe_starts_where_another_ended(splits: Splits, tmp_path: Path) -> None:
     def model_of(name: str, classes: int) -> PooledModel:
-        return build_classifier(configure("fit", load_recipe(name).scaled_down()), classes)
+        return build_classifier(configure("fit", scaled_down(load_recipe(name))), classes)
 
     first = model_of("simpool/vit-small-supervised", 9)
     save_model(first, tmp_path / "run")
     recipe = load_recipe("simpool/vit-small-cifar10")
-    twin = with_start(recipe.scaled_down(), "x")
+    twin = with_start(scaled_down(recipe), "x")
     second = build_classifier(configure("fit", twin, weights=tmp_path / "run"), 5)
     for name, value in second.state_dict().items():
         if not name.startswith("head."):
@@ -261,12 +268,12 @@ def test_one_recipe_starts_where_another_ended(splits: Splits, tmp_path: Path) -
 
 def test_jsd_against_its_definition(splits: Splits) -> None:
     """Cross-entropy of the clean view plus 12 times the mean divergence of each view from their mean."""
-    config = configure("fit", load_recipe("simpool/resnet18-supervised").scaled_down())
+    config = configure("fit", scaled_down(load_recipe("simpool/resnet18-supervised")))
     model = build_classifier(config, 6)
     task = build_task(config, model, splits)
     assert isinstance(task, Jsd)
     (part,) = task.prepare(next(iter(task.loader)), 1)
-    assert part.images.shape == (JSD_VIEWS * len(part), 3, 64, 64)
+    assert part.inputs.shape == (JSD_VIEWS * len(part), 3, 64, 64)
     answers = torch.randn(JSD_VIEWS * len(part), 6)
     clean, *_ = views = answers.softmax(1).chunk(JSD_VIEWS)
     mean = sum(views) / JSD_VIEWS
@@ -283,7 +290,7 @@ def test_jsd_against_its_definition(splits: Splits) -> None:
 
 def test_jsd_learns_from_a_network_that_is_far_too_sure(splits: Splits) -> None:
     """Where a probability is 0 in float32, the gradient is still a number."""
-    config = configure("fit", load_recipe("simpool/resnet18-supervised").scaled_down())
+    config = configure("fit", scaled_down(load_recipe("simpool/resnet18-supervised")))
     model = build_classifier(config, 6)
     task = build_task(config, model, splits)
     (part,) = task.prepare(next(iter(task.loader)), 1)
@@ -330,7 +337,7 @@ def test_augmentation_depends_on_seed_epoch_and_image_alone(splits: Splits) -> N
 
 
 def test_a_frozen_part_stays_so_in_training() -> None:
-    recipe = load_recipe("simpool/resnet50-linear").scaled_down()
+    recipe = scaled_down(load_recipe("simpool/resnet50-linear"))
     model = build_classifier(configure("fit", recipe), 3).train()
     assert model.training and not any(m.training for m in model.backbone.modules())
     assert {name.partition(".")[0] for name, p in model.named_parameters() if p.requires_grad} == {

@@ -90,7 +90,7 @@ def test_the_rows_of_table_1b_with_the_loss(row: str, pool: str, tmp_path: Path)
     (part,) = task.prepare(next(iter(task.loader)), 1)
     model.eval()
     with AttentionLogits(model) as seen:
-        model(part.images)
+        model(part.inputs)
     whole, task.sar = task.loss(model, part), None
     torch.testing.assert_close(
         whole - task.loss(model, part), 0.01 * spatial_entropy(seen.last()), rtol=1e-3, atol=1e-5

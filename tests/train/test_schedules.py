@@ -9,30 +9,29 @@ import torch
 
 from cenote.train.checkpoint import refuse_changes
 from cenote.train.config import OptimizationConfig
-from cenote.train.engine import create_schedule
-from cenote.train.schedules import Schedule, out_of_patience
+from cenote.train.optimizer import lr_factor, out_of_patience
+from cenote.train.recipes import read_fields
 
 
 def test_cosine_with_warm_up() -> None:
     settings = OptimizationConfig(epochs=20, lr=0.1, warmup=5, min_lr=0.01)
-    schedule = create_schedule(settings)
-    assert [schedule.factor(e) for e in (0, 1, 2.5, 5)] == pytest.approx([0, 0.2, 0.5, 1])
+    assert [lr_factor(settings, e) for e in (0, 1, 2.5, 5)] == pytest.approx([0, 0.2, 0.5, 1])
     for epoch in (5, 7.25, 12.5, 20):
         cosine = 0.01 + (0.1 - 0.01) * 0.5 * (1 + math.cos(math.pi * (epoch - 5) / 15))
-        assert 0.1 * schedule.factor(epoch) == pytest.approx(cosine)
+        assert 0.1 * lr_factor(settings, epoch) == pytest.approx(cosine)
 
 
 def test_steps_count_from_the_beginning() -> None:
     """The learning rate falls to a tenth every 15 epochs of 50."""
-    schedule = Schedule("step", epochs=50, step_every=15)
-    factors = [schedule.factor(e) for e in (0, 14.99, 15, 29.99, 30, 45)]
+    settings = OptimizationConfig(schedule="step", epochs=50, step_every=15)
+    factors = [lr_factor(settings, e) for e in (0, 14.99, 15, 29.99, 30, 45)]
     assert factors == pytest.approx([1, 1, 0.1, 0.1, 0.01, 0.001])
 
 
 def test_poly_and_constant() -> None:
-    poly = Schedule("poly", epochs=10, power=0.9)
-    assert [poly.factor(e) for e in (0, 5, 10)] == pytest.approx([1, 0.5**0.9, 0])
-    assert Schedule("constant", epochs=10).factor(7) == 1
+    poly = OptimizationConfig(schedule="poly", epochs=10, power=0.9)
+    assert [lr_factor(poly, e) for e in (0, 5, 10)] == pytest.approx([1, 0.5**0.9, 0])
+    assert lr_factor(OptimizationConfig(schedule="constant", epochs=10), 7) == 1
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -50,9 +49,9 @@ def test_a_plateau_is_torchs(seed: int, patience: int) -> None:
         threshold_mode="abs",
         eps=0.0,
     )
-    schedule = Schedule("plateau", epochs=40, plateau=patience, step_factor=0.5)
+    settings = OptimizationConfig(schedule="plateau", epochs=40, plateau=patience, step_factor=0.5)
     for epoch, score in enumerate(scores):
-        assert schedule.factor(epoch + 0.5, scores[:epoch]) == optimizer.param_groups[0]["lr"]
+        assert lr_factor(settings, epoch + 0.5, scores[:epoch]) == optimizer.param_groups[0]["lr"]
         theirs.step(score)
 
 
@@ -68,15 +67,18 @@ def test_a_run_gives_up_when_nothing_was_better_for_so_long(patience: int | None
     assert out_of_patience([math.nan, 1.0, 1.0, 1.0, 1.0], patience) == (patience is not None)
 
 
-def test_settings_are_checked() -> None:
-    with pytest.raises(ValueError, match=r"\bpatience\b.*\b0\b"):
-        OptimizationConfig(patience=0)
-    with pytest.raises(ValueError, match=r"\bstep_factor\b.*\b2\b"):
-        OptimizationConfig(step_factor=2)
-    with pytest.raises(ValueError, match=r"\bepochs\b.*\b0\b"):
-        OptimizationConfig(epochs=0)
-    with pytest.raises(ValueError, match=r"\bbatch\b.*\b10\b.*\b3\b"):
-        OptimizationConfig(batch=10, accumulate=3)
+@pytest.mark.parametrize(
+    ("values", "cause"),
+    [
+        ({"patience": 0}, r"\bpatience\b.*\b0\b"),
+        ({"step_factor": 2}, r"\bstep_factor\b.*\b2\b"),
+        ({"epochs": 0}, r"\bepochs\b.*\b0\b"),
+        ({"batch": 10, "accumulate": 3}, r"\bbatch\b.*\b10\b.*\b3\b"),
+    ],
+)
+def test_settings_are_checked(values: dict[str, float], cause: str) -> None:
+    with pytest.raises(ValueError, match=cause):
+        read_fields(OptimizationConfig(), values)
 
 
 def test_a_changed_setting_is_named() -> None:

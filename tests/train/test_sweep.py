@@ -16,9 +16,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-pytest.importorskip("optuna")
-
-
 from cenote.cli import main
 from cenote.data import Dataset
 from cenote.models import load, save_model
@@ -26,11 +23,20 @@ from cenote.train import sweep as module
 from cenote.train.checkpoint import NAME as CHECKPOINT
 from cenote.train.config import PlainCropConfig, RunConfig
 from cenote.train.configure import configure, with_values
-from cenote.train.engine import Diverged, Stopped
+from cenote.train.engine import Diverged
+from cenote.train.log import Stopped
 from cenote.train.recipes import load_recipe
-from cenote.train.reports import FitReport, SweepReport, to_json, write_report
-from cenote.train.sweep import RANGES, parse_range, refuse_fixed, search_space, sweep
-from cenote.train.trials import SearchRange, Trials, searchable
+from cenote.train.reports import FitReport, SweepReport
+from cenote.train.sweep import (
+    RANGES,
+    SearchRange,
+    draw,
+    parse_range,
+    refuse_fixed,
+    search_space,
+    searchable,
+    sweep,
+)
 from tests.synthetic import split_rectangles
 from tests.toy_models import narrow_resnet
 
@@ -77,25 +83,17 @@ def test_mistakes_in_a_range_are_named(text: str, cause: str) -> None:
     assert "seed" not in searchable()
 
 
-def test_draws_depend_on_seed_and_number_alone(tmp_path: Path) -> None:
-    def draws(name: str, seed: int, count: int) -> dict[int, dict[str, Any]]:
-        kept, found = Trials(tmp_path / name, SPACE, seed), {}
-        for _ in range(count):
-            with kept.take(count) as taken:
-                assert taken is not None
-                found[taken[0]] = taken[1]
-            kept.finish(taken[0], 1.0)
-        return found
-
-    first, again = draws("first", 0, 60), draws("again", 0, 4)
-    assert {number: first[number] for number in again} == again
-    assert draws("other", 1, 1)[0] != first[0]
-    rates = np.log10([drawn["lr"] for drawn in first.values()])
-    assert (
-        rates.min() >= -5 and rates.max() <= 0 and abs(rates.mean() + 2.5) < 0.6
-    )  # uniform in the logarithm
-    sizes = np.array([drawn["cutout"] for drawn in first.values()])
+def test_draws_depend_on_seed_and_number_alone() -> None:
+    first = [draw(SPACE, 0, number) for number in range(60)]
+    assert first[:4] == [draw(SPACE, 0, number) for number in range(4)]
+    assert draw(SPACE, 1, 0) != first[0]
+    rates = np.log10([drawn["lr"] for drawn in first])
+    assert rates.min() >= -5 and rates.max() <= 0
+    assert abs(rates.mean() + 2.5) < 0.6  # uniform in the logarithm
+    sizes = np.array([drawn["cutout"] for drawn in first])
     assert sizes.min() >= 0 and sizes.max() <= 0.5 and abs(sizes.mean() - 0.25) < 0.06
+    whole = {draw({"batch": SearchRange(2, 4)}, 0, number)["batch"] for number in range(60)}
+    assert whole == {2, 3, 4}
 
 
 def pretend(data: Dataset, folder: Path, config: RunConfig, *rest: Any) -> FitReport:
@@ -118,7 +116,7 @@ def pretend(data: Dataset, folder: Path, config: RunConfig, *rest: Any) -> FitRe
         settings={},
         data="",
     )
-    write_report(folder, report)
+    report.write(folder)
     return report
 
 
@@ -147,7 +145,7 @@ def test_the_best_is_kept_and_tested_once_and_failures_are_no_end(
     }  # fmt: skip
     assert len(tested) == 1 and report.test == {"boxes": 7.0, "images": 6}
     assert load(tmp_path / "best").class_names == ["a", "b", "c"]
-    assert json.loads((tmp_path / "best" / "results.json").read_text()) == to_json(report)
+    assert json.loads((tmp_path / "best" / "results.json").read_text()) == report.to_json()
     assert not list(
         tmp_path.rglob(CHECKPOINT)
     )  # of finished trials nothing is needed but the best one's weights
@@ -279,11 +277,14 @@ def assert_as_if_uninterrupted(folder: Path) -> None:
     assert (resumed, resumed_again) == ("0", "1") and rate == rate_again
     assert [row[:2] for row in rows(folder)] == [[str(n), "done"] for n in range(1, 7)]
     assert (folder / "best" / "results.json").exists()
-    alone = Trials(folder.parent / "alone", LOWER, 0)
-    for row in rows(folder):
-        with alone.take(6) as taken:
-            assert taken is not None and row[3:5] == [f"{value:.6g}" for value in taken[1].values()]
-        alone.finish(taken[0], 1.0)
+    for number, row in enumerate(rows(folder)):
+        assert row[3:5] == [f"{value:.6g}" for value in draw(LOWER, 0, number).values()]
+
+
+def test_trials_of_an_older_version_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "trials.journal").touch()
+    with pytest.raises(ValueError, match="older"):
+        sweep(split_rectangles(24), tmp_path, CONFIG, LOWER, 6)
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

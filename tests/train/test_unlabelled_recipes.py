@@ -20,6 +20,7 @@ from cenote.train.self_supervised import adapted_options, train_without_labels
 from tests.synthetic import squares
 
 from .running import stopped_after
+from .small_recipes import scaled_down
 
 NAMES = [name for name in list_recipes() if load_recipe(name).config.command in ("dino", "moco")]
 MOCO = """
@@ -38,7 +39,7 @@ def moco() -> Recipe:
 
 
 def twin_of(name: str) -> Recipe:
-    return (moco() if name == "moco" else load_recipe(name)).scaled_down()
+    return scaled_down(moco() if name == "moco" else load_recipe(name))
 
 
 def test_the_three_networks_are_there() -> None:
@@ -62,7 +63,7 @@ def test_the_twin_trains_and_is_saved(name: str, tmp_path: Path) -> None:
     assert any(
         not torch.equal(before[key], after[key]) for key in before if key.startswith("backbone.")
     )
-    assert model.config["norm"] == recipe.content["model"].get("norm", "before")
+    assert model.config["norm"] == recipe.model.get("norm", "before")
     assert model.backbone.preprocessing.size == 64
 
 
@@ -156,7 +157,7 @@ def test_impossible_numbers_are_refused_before_the_images_are_read(
         (("temperature: 0.2", "temperature: warm"), "options.temperature.*'warm'"),
         (("size: 224", "kind: crop"), "'crop'"),
         (("size: 224", "policy: v0"), "'augment.policy'"),
-        (("task: moco", "task: supervised"), "'supervised'"),
+        (("task: moco", "task: supervised"), "'options."),
         (("task: moco", "task: mocco"), "'mocco'.*'moco'"),
     ],
 )

@@ -16,7 +16,7 @@ from cenote.data.transforms import Cutout
 from cenote.evaluate.validators import LocalizationValidator
 from cenote.metrics import max_box_acc, pixel_average_precision, prepare_maps, resize_mask
 from cenote.models import PooledModel, load
-from cenote.train.build import build_augmentation
+from cenote.train.augment import build_augmentation
 from cenote.train.config import OptimizationConfig, RunConfig, WsolConfig
 from cenote.train.configure import configure
 from cenote.train.engine import Engine
@@ -25,6 +25,8 @@ from cenote.train.recipes import load_recipe, parse_recipe
 from cenote.train.tasks.supervised import Supervised
 from tests.synthetic import ShapeImages, rectangle, split_rectangles
 from tests.toy_models import narrow_resnet
+
+from .small_recipes import scaled_down
 
 CPU = torch.device("cpu")
 SMALL: dict[str, Any] = {
@@ -151,7 +153,7 @@ def test_the_epoch_that_is_kept_is_the_best_by_its_maps(
     data, settings = split_rectangles(24), OptimizationConfig(epochs=3, batch=6, select="boxes")
     model = small()
     transform = model.backbone.preprocessing.whole()
-    task = Supervised(model, data.split("train"), data.split("val"), settings, transform, transform)
+    task = Supervised(model, data.split("train"), data.split("val"), settings, transform)
     Engine(task, settings, tmp_path).run()
     (state,) = task.states
     assert (state.best_epoch, state.best_score) == (1, 9.0)
@@ -249,7 +251,7 @@ def test_options_that_exclude_each_other_are_refused(options: dict[str, Any], ca
 
 
 def test_a_word_that_no_setting_knows_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"\bselect\b.*accuracy, boxes, pixels.*'boxs'"):
+    with pytest.raises(ValueError, match=r"\bselect\b.*'accuracy', 'boxes' or 'pixels'.*'boxs'"):
         configure("fit", settings={"select": "boxs"})
 
 
@@ -273,9 +275,9 @@ def test_a_recipe_s_finer_map_and_cutout_may_be_changed() -> None:
         steps = build_augmentation(config, build_classifier(config, 4)).transforms
         return any(isinstance(step, Cutout) for step in steps)
 
-    twin = configure("fit", recipe.scaled_down(), stride=1, fpn="P3", cutout=0.0)
+    twin = configure("fit", scaled_down(recipe), stride=1, fpn="P3", cutout=0.0)
     model = build_classifier(twin, 4)
     assert model.config["fpn"] == "P3" and model.config["stride"] == 1
-    assert not has_cutout(twin) and has_cutout(configure("fit", recipe.scaled_down()))
+    assert not has_cutout(twin) and has_cutout(configure("fit", scaled_down(recipe)))
     with pytest.raises(ValueError, match=r"simpool/vit-small-supervised.*\bcutout\b"):
         configure("fit", load_recipe("simpool/vit-small-supervised"), cutout=0.2)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import fields
 from functools import partial
-from typing import Any, NamedTuple
+from inspect import signature
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,42 +17,29 @@ from ...backbones import Features
 from ...data.loading import Batch
 from ...data.samplers import mix_seed
 from ...evaluate.validators import RetrievalValidator
+from ...losses.catalogue import create_metric_loss
+from ...losses.metric import MetricLoss
 from ...losses.metrix import Metrix
 from ...losses.mixing import Mixable
+from ...losses.rivals import IMix, MoCHi, ProxySynthesis
 from ...losses.xbm import CrossBatchMemory
 from ...losses.zero_shot import ZeroShot
 from ...models import PooledModel
 from ...models.frozen import PooledHead
 from ...models.head import Embedding
+from ...options import check_names
 from ...pooling import MixablePool
 from ...pooling.gsp import GSP
 from ...predict.distributed import gathered, joined_rows, rank, world
 from ...predict.embedding import EmbeddingSource
 from ...predict.feature_cache import FeatureBatch
-from ..config import OptimizationConfig
-from ..engine import Task, file_names
+from ..config import MetricConfig, OptimizationConfig, Options
+from ..engine import Examples, Metrics, Task
 from ..state import TrainState
 
 NAME = "metric"
+RIVALS = {"i-mix": IMix, "mochi": MoCHi, "proxy-synthesis": ProxySynthesis}
 logger = logging.getLogger(__name__)
-
-
-class MetricInputs(NamedTuple):
-    inputs: Tensor | Features  # images, or features from a cache
-    labels: Tensor  # (B,), from 0, of the classes that are trained
-
-    def __len__(self) -> int:  # of images, not of fields
-        return self.labels.shape[0]
-
-
-@dataclass(frozen=True)
-class Freezing:
-    """What does not train from the beginning, or not at the base learning rate."""
-
-    warm_up: float = 0.0  # epochs in which the backbone keeps its weights
-    freeze_bn: bool = False  # keep the pretrained BatchNorm statistics
-    proxy_rate: float = 1.0  # factor of the learning rate of proxies and label embeddings
-    memory_after: int = 0  # steps before the memory is used
 
 
 class MetricModule(nn.Module):
@@ -66,17 +54,22 @@ class MetricModule(nn.Module):
 
     def __init__(
         self,
+        options: MetricConfig,
         body: PooledModel | PooledHead,
-        loss: Any,
-        mixing: Any = None,
-        zero_shot: ZeroShot | None = None,
-        memory: CrossBatchMemory | None = None,
-        freezing: Freezing | None = None,
+        classes: int,
         fitted: bool = False,
     ) -> None:
         super().__init__()
-        self.body, self.loss, self.zero_shot, self.memory = body, loss, zero_shot, memory
-        self.mixing, self.freezing = mixing, freezing or Freezing()
+        self.options, self.mixing = options, build_mixing(options)
+        zero_shot, memory = None, None
+        if options.zero_shot:
+            assert isinstance(body.pool, GSP)
+            zero_shot = build_zero_shot(options, classes, body.pool.prototypes.shape[0])
+        if options.xbm:
+            memory = CrossBatchMemory(options.xbm, options.dim)
+        # In this order: checkpoints know parameters by their position.
+        self.body, self.loss = body, build_metric_loss(options, classes)
+        self.zero_shot, self.memory = zero_shot, memory
         # GSP's prototypes are initialized with tokens of the first batch, unless already fitted.
         self.register_buffer("fitted", torch.tensor(fitted or not isinstance(body.pool, GSP)))
         self.generator = torch.Generator()  # seeded for every step
@@ -84,7 +77,7 @@ class MetricModule(nn.Module):
         self.no_loss_reason: str | None = None  # if the last batch had no loss
         self.last_batch: tuple[Tensor, Tensor] | None = None  # vectors and labels for the memory
 
-    def forward(self, batch: MetricInputs) -> Tensor:
+    def forward(self, batch: Examples) -> Tensor:
         features = self.features(batch.inputs)
         self.counts = gathered(len(batch))  # they differ if images are unreadable
         if self.training and not self.fitted:
@@ -107,7 +100,7 @@ class MetricModule(nn.Module):
         if isinstance(inputs, Features):
             return inputs
         assert isinstance(self.body, PooledModel)
-        if self.epoch >= self.freezing.warm_up:
+        if self.epoch >= self.options.warm_up:
             return self.body.features(inputs)
         with torch.no_grad():
             features = self.body.features(inputs)
@@ -129,7 +122,7 @@ class MetricModule(nn.Module):
 
     def update_memory(self) -> None:
         """Add the vectors of the last batch to the cross-batch memory."""
-        started = self.step >= self.freezing.memory_after
+        started = self.step >= self.options.xbm_after
         if self.memory is not None and self.last_batch is not None and started:
             z, labels = self.last_batch
             finite = z.isfinite().all(1)
@@ -141,7 +134,7 @@ class MetricModule(nn.Module):
         proxies = list(self.loss.parameters())
         if self.zero_shot is not None:
             proxies += self.zero_shot.parameters()
-        return [(proxies, self.freezing.proxy_rate)]
+        return [(proxies, self.options.proxy_rate)]
 
     def no_weight_decay(self) -> set[str]:
         names: set[str] = getattr(self.body, "no_weight_decay", set)()
@@ -155,14 +148,14 @@ class MetricModule(nn.Module):
 
     def train(self, mode: bool = True) -> MetricModule:
         super().train(mode)
-        if self.freezing.freeze_bn and isinstance(self.body, PooledModel):
+        if self.options.freeze_bn and isinstance(self.body, PooledModel):
             for layer in self.body.backbone.modules():
                 if isinstance(layer, nn.modules.batchnorm._BatchNorm):
                     layer.eval()
         return self
 
     def _metric_loss(
-        self, batch: MetricInputs, features: Features, z: Tensor, labels: Tensor
+        self, batch: Examples, features: Features, z: Tensor, labels: Tensor
     ) -> Tensor:
         memory = None
         if self.memory is not None and int(self.memory.filled):
@@ -235,33 +228,27 @@ class Metric(Task):
         loader: Any,
         validator: RetrievalValidator | None,
         settings: OptimizationConfig,
-        score: str = "map@r",
-        device: torch.device | None = None,
+        device: torch.device,
     ) -> None:
-        self.settings, self.device = settings, device or torch.device("cpu")
-        self.loader: Any = loader
-        self.validator, self.score = validator, score
+        self.settings, self.device, self.source, self.loader = settings, device, train, loader
+        self.validator, self.score = validator, str(module.options.score)
         self.label_to_index = label_to_index(np.asarray(train.labels))
         self.module = module.to(self.device)
         kind = LastEpochState if validator is None else TrainState
         self.states = [kind(NAME, self.module, settings)]
         self.logged: set[str] = set()
 
-    def prepare(self, batch: Batch | FeatureBatch, chunks: int) -> list[MetricInputs]:
-        if not len(batch.labels):
-            return []
+    def examples(self, batch: Batch | FeatureBatch) -> Examples:
         labels = self.label_to_index[batch.labels].to(self.device)
-        if isinstance(batch, FeatureBatch):
-            return [MetricInputs(batch.features.to(self.device), labels)]
-        return [MetricInputs(batch.images.to(self.device, non_blocking=True), labels)]
+        return Examples(super().examples(batch).inputs, labels)
 
     def begin_step(self, epoch: float) -> None:
         self.module.epoch, self.module.step = epoch, round(epoch * len(self.loader))
         # Depends on the step alone: the same in every process, and in a resumed run.
         self.module.generator.manual_seed(mix_seed(self.settings.seed, self.module.step) >> 1)
 
-    def loss(self, module: nn.Module, inputs: MetricInputs) -> Tensor:
-        loss: Tensor = module(inputs)
+    def loss(self, module: nn.Module, inputs: Examples) -> Tensor:
+        loss = super().loss(module, inputs)
         reason = self.module.no_loss_reason
         if reason is not None and reason not in self.logged:
             self.logged.add(reason)
@@ -270,7 +257,7 @@ class Metric(Task):
 
     def before_update(self, module: nn.Module) -> None:
         backbone = getattr(self.module.body, "backbone", None)
-        if backbone is not None and self.module.epoch < self.module.freezing.warm_up:
+        if backbone is not None and self.module.epoch < self.module.options.warm_up:
             for p in backbone.parameters():
                 p.grad = None  # without weight decay and momentum
 
@@ -279,10 +266,10 @@ class Metric(Task):
 
     def counts_for_patience(self) -> bool:
         """Return whether the backbone trains and the memory is used."""
-        freezing = self.module.freezing
-        return self.module.epoch >= freezing.warm_up and self.module.step >= freezing.memory_after
+        options = self.module.options
+        return self.module.epoch >= options.warm_up and self.module.step >= options.xbm_after
 
-    def validate(self) -> dict[str, dict[str, float]]:
+    def validate(self) -> Metrics:
         if self.validator is None:
             return {}
         module = self.states[0].evaluated
@@ -290,11 +277,6 @@ class Metric(Task):
         scores = self.validator(module.body)
         logged = {key: scores[key] for key in dict.fromkeys([self.score, "map@r", "recall@1"])}
         return {NAME: {"score": scores[self.score], **logged}}
-
-    def describe(self, batch: Batch | FeatureBatch) -> str:
-        if isinstance(batch, FeatureBatch):
-            return file_names(self.loader.cached.dataset, batch.indices)
-        return file_names(self.loader.dataset.dataset, batch.indices.tolist())
 
 
 def label_to_index(labels: Any) -> Tensor:
@@ -325,3 +307,31 @@ def _feature_maps(body: PooledModel | PooledHead, features: Features) -> Tensor:
     if body.tokens == "patches" or features.cls is None:
         return features.tokens
     return torch.cat([features.tokens, features.cls[:, None]], 1)
+
+
+def build_metric_loss(options: MetricConfig, classes: int) -> MetricLoss:
+    return create_metric_loss(options.loss, classes, options.dim, **options.loss_options)
+
+
+def build_zero_shot(options: MetricConfig, classes: int, prototypes: int) -> ZeroShot:
+    fixed = ("classes", "prototypes", "weight")
+    names = [name for name in signature(ZeroShot).parameters if name not in fixed]
+    check_names("zero-shot", options.zero_shot_options, names)
+    return ZeroShot(classes, prototypes, options.zero_shot, **options.zero_shot_options)
+
+
+def build_mixing(options: MetricConfig) -> Any:
+    """Build Metrix or a rival, or return None if nothing is mixed."""
+    if not (options.metrix or options.rival):
+        return None
+    kind: Any = Metrix
+    arguments: Options = {"where": options.metrix, "pairs": options.mix}
+    if options.rival:
+        kind, arguments = RIVALS[options.rival], {}
+    names = [item.name for item in fields(kind) if item.name not in arguments]
+    check_names(options.rival or "metrix", options.mix_options, names)
+    for name, value in options.mix_options.items():
+        if name == "pairs" and isinstance(value, str):
+            value = value.split(",")
+        arguments[name] = tuple(value) if isinstance(value, list) else value
+    return kind(**arguments)

@@ -20,9 +20,9 @@ from ...predict.feature_cache import FeatureBatches
 from ...report.tournament import CandidateMaps
 from ..checkpoint import NAME as CHECKPOINT
 from ..config import OptimizationConfig
-from ..engine import Engine, Stopped
+from ..engine import Engine
 from ..extraction import SplitFeatures
-from ..log import write_results
+from ..log import Stopped, write_results
 from ..state import TrainState, active_states
 from ..tasks.probe import Probe
 from .candidates import Candidate
