@@ -112,7 +112,7 @@ def run(
             size=size,
             source=keys,
             head=head,
-            centre=centre or None,
+            centre=centre,
         )
     report.details = {"data": dataset.name, "backbone": network.backbone.name, "size": size}
     for message in report.unreadable:

@@ -67,8 +67,8 @@ class DiscoveryReport(Report):
     def table(self, split: str = "") -> str:
         if not self.methods:
             return "no true boxes: nothing to evaluate"
-        sources = [f"{name} {getattr(self, name)}" for name in ("keys", "attention")]
-        sources = [source for source in sources if not source.endswith("None")]
+        origins = {"keys": self.keys, "attention": self.attention}
+        sources = [f"{name} {origin}" for name, origin in origins.items() if origin is not None]
         lines = [
             f"{count_images(self.images)} with boxes · {', '.join(sources)} · "
             f"right: IoU at least {self.delta:g}",

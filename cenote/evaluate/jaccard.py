@@ -13,22 +13,18 @@ from ..metrics import AttentionJaccard, mass_mask, resize_mask
 from ..models.attention_maps import backbone_of
 from ..predict.discovery.patch_features import attention_kind, head_maps
 from ..predict.distributed import device_of
-from ..predict.embedding import Progress
 from ..predict.input_size import stride_of
+
+SHARE = 0.6  # of a map's mass that its mask contains
 
 
 @torch.inference_mode()
 def jaccard(
-    model: nn.Module,
-    dataset: Dataset,
-    size: int = 480,
-    share: float = 0.6,
-    compat: bool = False,
-    progress: Progress | None = None,
+    model: nn.Module, dataset: Dataset, size: int = 480, compat: bool = False
 ) -> dict[str, Any]:
     """Compute it in percent over the images with an object in their mask, resized to a square.
 
-    Each head's mask is what contains `share` of its map, in patches; per class the best head
+    Each head's mask is what contains SHARE of its map, in patches; per class the best head
     counts, then the mean over classes, then over images. `compat` counts void pixels, as the
     published script does.
     """
@@ -44,8 +40,6 @@ def jaccard(
         raise ValueError(f"attention Jaccard needs masks: {dataset.name} has none")
     score, bad, empty = AttentionJaccard(compat=compat), list[str](), 0
     for i in masked:
-        if progress:
-            progress(1)
         try:
             image, target = dataset.image(i), dataset.mask(i)
         except BadImage as error:
@@ -59,7 +53,7 @@ def jaccard(
             bad.append(f"{dataset.path(i)}: its attention is NaN or infinite")
             continue
         # Negative values of a class activation map count against the class.
-        heads = mass_mask(maps.clamp_min(0), share).numpy()  # (heads, H, W)
+        heads = mass_mask(maps.clamp_min(0), SHARE).numpy()  # (heads, H, W)
         resized = [resize_mask(mask, size) for mask in heads]
         score.add(resized, resize_mask(target, size), str(dataset.path(i)))
     if not score.count:
@@ -71,6 +65,6 @@ def jaccard(
         "without_object": empty,
         "unreadable": bad,
         "size": size,
-        "share": share,
+        "share": SHARE,
         "compat": compat,
     }

@@ -236,16 +236,14 @@ def localize(
             f"no image of {test.name} has both a class that the model knows and a box or a mask"
         )
     loading.advance(len(test) - len(images))
-    chosen_on = None
+    chosen_on, threshold = None, None
     if val is not None:
         val_images, val_classes, _ = usable_images(model, val, masks=False)
         loading.advance(len(val) - len(val_images))
-        chosen_on = LocalizationMetrics(threshold=0.0, thorough=False)
-        chosen_on.run(predictor, val_images, val_classes, loading)
-    if chosen_on is None or not chosen_on.all_contours.count:
-        chosen_on, threshold = None, None
-    else:
-        threshold = middle_threshold(chosen_on.largest_contour)
+        val_metrics = LocalizationMetrics(threshold=0.0, thorough=False)
+        val_metrics.run(predictor, val_images, val_classes, loading)
+        if val_metrics.all_contours.count:
+            chosen_on, threshold = val_metrics, middle_threshold(val_metrics.largest_contour)
     metrics = LocalizationMetrics(resamples, threshold)
     metrics.run(predictor, images, classes, loading)
     if not metrics.images:

@@ -90,31 +90,19 @@ class MapPredictor:
         `classes` (n,) are the class indices to predict maps for, by default the predicted ones.
         """
         for loaded in image_batches(dataset, self.transform(), self.batch, self.workers):
-            if len(loaded.indices):
-                images, sizes = loaded.images
-                batch_classes = None if classes is None else classes[loaded.indices]
-                yield self._predict_batch(images, sizes, loaded.indices, batch_classes, loaded.bad)
-            else:
-                yield MapBatch([], [], torch.empty(0, 1, 1), torch.empty(0, 1, 1), None, loaded.bad)
-
-    def _predict_batch(
-        self, images: Tensor, sizes: Tensor, positions: Tensor, classes: Tensor | None, bad: Any
-    ) -> MapBatch:
-        prediction = self.predict(images)
-        predicted = torch.zeros(len(images), dtype=torch.long)
-        if prediction.logits is not None:
-            predicted = prediction.logits.argmax(1)
-        device = prediction.images.device
-        maps = prediction.maps((predicted if classes is None else classes).to(device))
-        predicted_class_maps = maps
-        if classes is not None and depends_on_class(self.model, self.kind):
-            predicted_class_maps = prediction.maps(predicted.to(device))
-        logits = None if prediction.logits is None else prediction.logits.float().cpu()
-        return MapBatch(
-            positions.tolist(),
-            [(width, height) for width, height in sizes.tolist()],
-            maps.float().cpu(),
-            predicted_class_maps.float().cpu(),
-            logits,
-            list(bad),
-        )
+            if not len(loaded.indices):
+                empty = torch.empty(0, 1, 1)
+                yield MapBatch([], [], empty, empty, None, loaded.bad)
+                continue
+            images, sizes = loaded.images
+            prediction = self.predict(images)
+            logits, device = prediction.logits, prediction.images.device
+            predicted = torch.zeros(len(images), dtype=torch.long, device=device)
+            if logits is not None:
+                logits, predicted = logits.float().cpu(), logits.argmax(1)
+            own = predicted if classes is None else classes[loaded.indices].to(device)
+            maps = of_predicted = prediction.maps(own).float().cpu()
+            if classes is not None and depends_on_class(self.model, self.kind):
+                of_predicted = prediction.maps(predicted).float().cpu()
+            pixels = [(width, height) for width, height in sizes.tolist()]
+            yield MapBatch(loaded.indices.tolist(), pixels, maps, of_predicted, logits, loaded.bad)

