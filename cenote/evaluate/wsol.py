@@ -46,10 +46,6 @@ ROWS = {
     "predicted_class": "V2 of the predicted class",
     "centred_box": "V2 of a fixed centred box",
 }
-TITLES = {
-    "chosen": "thresholds chosen on validation images, applied here",
-    "oracle": "oracle: thresholds chosen on these very images",
-}
 Scores = dict[str, dict[str, Any]]  # of the keys of ROWS, in percent
 
 
@@ -69,9 +65,8 @@ class LocalizationReport(Report):
     without_truth: int
     unreadable: list[str]
     dataset: Dataset  # the evaluated images
-    # Threshold of the largest contour, the box to draw: chosen on validation images if there are
-    # any. Of thresholds that are equally good it is one in the middle, not the lowest as in the
-    # metric.
+    # Threshold of the largest contour, the box to draw (`middle_threshold`): chosen on validation
+    # images if there are any.
     threshold: float | None = None
     threshold_from: str | None = None  # "val" or "test"
     chosen: Scores | None = None
@@ -97,7 +92,7 @@ class LocalizationReport(Report):
             if report[key] is None:
                 del report[key]
         if self.mean_iou is not None:
-            report["cases"] = [case_row(case) for case in self.cases]
+            report["cases"] = [case.to_json() for case in self.cases]
         return report
 
     def table(self, split: str) -> str:
@@ -106,7 +101,10 @@ class LocalizationReport(Report):
         if self.accuracy is not None:
             summary += f"; class right: top-1 {self.accuracy['top1']:.1f}"
         lines.append(summary)
-        for title, scores in zip(TITLES.values(), (self.chosen, self.oracle), strict=True):
+        for title, scores in (
+            ("thresholds chosen on validation images, applied here", self.chosen),
+            ("oracle: thresholds chosen on these very images", self.oracle),
+        ):
             if scores is not None:
                 heads = f"{'IoU 0.3':>9}{'0.5':>7}{'0.7':>7}{'Top-1':>8}{'Top-5':>7}"
                 lines += ["", f"{title:<52}{heads}", *_score_rows(scores)]
@@ -114,16 +112,13 @@ class LocalizationReport(Report):
             bins = f"{self.images_with_masks} masks, bins of {self.bin_width:g}"
             lines += ["", f"PxAP {self.pxap:.1f} ({bins})"]
         if self.threshold is not None:
-            source = "validation images"
-            if self.threshold_from == "test":
-                source = "these images (an oracle's)"
+            sources = {"val": "validation images", "test": "these images (an oracle's)"}
+            source = sources[str(self.threshold_from)]
             threshold = f"largest contour at threshold {self.threshold:.2f}, from {source}"
             lines += ["", f"{threshold}: mean IoU {self.mean_iou:.1f}"]
         best = self.best
         if best is not None and best["centred_box"]["score"] >= best["max_box_acc_v2"]["score"]:
-            lines.append(
-                "a fixed box in the middle of every image scores no less: the maps find nothing yet"
-            )
+            lines.append("a fixed box in the middle scores no less: the maps find nothing yet")
         lines += left_out(unknown_class=self.unknown_class, without_truth=self.without_truth)
         return "\n".join(lines)
 
@@ -137,8 +132,9 @@ class LocalizationReport(Report):
                 "centred_box": "MaxBoxAccV2 of a fixed box in the middle",
             }
             figures = [Figure(name, self.best[key]["score"], unit) for key, name in names.items()]
-            images = f"% of {self.images_with_boxes} images"
-            figures.append(Figure("mean IoU", self.mean_iou, images))
+            figures.append(
+                Figure("mean IoU", self.mean_iou, f"% of {self.images_with_boxes} images")
+            )
         if self.pxap is not None:
             figures.append(Figure("PxAP", self.pxap, f"% of {self.images_with_masks} masks"))
         return figures
@@ -205,11 +201,11 @@ def _save_threshold(evaluation: Evaluation, report: LocalizationReport) -> None:
         stored = read_threshold(folder)
     except (OSError, ValueError):  # unreadable, damaged, or of another model
         stored = None
-    if oracle and stored is not None:
+    if stored is None or not oracle:
+        calibration.save(folder)
+    else:
         reason = f"it is an oracle's, and {folder / FILE} has one: {stored.source}"
         calibration.log_not_stored(reason)
-    else:
-        calibration.save(folder)
 
 
 @torch.no_grad()
@@ -227,7 +223,7 @@ def localize(
 
     `kind` as for `model.attend`; `size` is the side of the square that images are resized to, and
     of the maps. Images need a class that the model knows, and a box or a mask. `cases`: the number
-    of the worst, median and best images to show. The images of `test` and `val` are progress.
+    of the worst, median and best images to show. Progress counts the images of `test` and `val`.
     """
     predictor = MapPredictor.create(model, kind, size, loading.batch, loading.workers)
     images, classes, unused = usable_images(model, test, masks=True)
@@ -249,15 +245,16 @@ def localize(
     if not metrics.images:
         reason = (metrics.bad or ["none has a box or a mask"])[0]
         raise ValueError(f"no image of {test.name} could be evaluated: {reason}")
+    pixels = metrics.pixels
     report = LocalizationReport(
         kind=predictor.kind,
         size=predictor.size,
         interval=INTERVAL,
         images=metrics.images,
         images_with_boxes=metrics.all_contours.count,
-        pxap=metrics.pxap(),
-        bin_width=metrics.pixels.bin_width,
-        images_with_masks=metrics.pixels.count,
+        pxap=100 * pixels.result() if pixels.pixels[1].any() else None,  # masks with an object
+        bin_width=pixels.bin_width,
+        images_with_masks=pixels.count,
         unknown_class=unused["unknown_class"],
         without_truth=unused["without_truth"] + metrics.without_truth,
         unreadable=metrics.bad,
@@ -438,10 +435,6 @@ class LocalizationMetrics:
         box["sides"] = [round(1 - t, 4) for t in box.pop("thresholds")]
         return {**scores, "centred_box": box}
 
-    def pxap(self) -> float | None:
-        """Return PxAP in percent, None if no mask has an object."""
-        return 100 * self.pixels.result() if self.pixels.pixels[1].any() else None
-
 
 def _box_score(accuracy: BoxAccuracy, chosen_on: BoxAccuracy) -> dict[str, Any]:
     best, oracle = accuracy.at(chosen_on.result().thresholds), chosen_on is accuracy
@@ -465,13 +458,13 @@ def pick_cases(ious: Array, count: int) -> dict[int, str]:
     """Return the indices of at most `count` of the worst, median and best; ties keep the order."""
     order = np.argsort(ious, kind="stable").tolist()
     middle = max(0, (len(order) - count) // 2)
-    groups = {
-        "worst": order[:count],
-        "median": order[middle : middle + count],
-        "best": order[::-1][:count],
-    }
+    median = order[middle : middle + count]
     group_of: dict[int, str] = {}
-    for group, indices in groups.items():
+    for group, indices in (
+        ("worst", order[:count]),
+        ("median", median),
+        ("best", order[::-1][:count]),
+    ):
         group_of |= {index: group for index in indices if index not in group_of}
     return group_of
 
@@ -481,9 +474,8 @@ def _select_cases(
 ) -> list[LocalizationCase]:
     """Predict the maps of the cases again: keeping all maps would need memory for every image."""
     assert report.ious is not None and report.threshold is not None
-    picked = pick_cases(report.ious, count)
-    positions = [report.positions[index] for index in picked]
-    pairs, names = list(picked.items()), predictor.model.class_names
+    picked, names = list(pick_cases(report.ious, count).items()), predictor.model.class_names
+    positions = [report.positions[index] for index, _ in picked]
     images = report.dataset.select(positions)
     cases = []
     for batch in predictor.iterate(images, classes[positions]):
@@ -495,10 +487,10 @@ def _select_cases(
                 best = int(batch.logits[i].argmax())
                 predicted = str(best) if names is None else names[best]
             case = LocalizationCase(
-                group=pairs[index][1],
+                group=picked[index][1],
                 position=positions[index],
                 file=str(images.path(index)),
-                iou=float(report.ious[pairs[index][0]]),
+                iou=float(report.ious[picked[index][0]]),
                 box=tuple(boxes[0].tolist()) if len(boxes) else None,
                 truth=boxes_of(images, index, size),
                 map=maps[i],
@@ -507,16 +499,3 @@ def _select_cases(
             )
             cases.append(case)
     return cases
-
-
-def case_row(case: LocalizationCase) -> dict[str, Any]:
-    """Return a case without its map, for JSON."""
-    return {
-        "group": case.group,
-        "file": case.file,
-        "iou": round(case.iou, 4),
-        "box": None if case.box is None else [round(x, 1) for x in case.box],
-        "truth": case.truth.round(1).tolist(),
-        "class": case.label,
-        "predicted": case.predicted,
-    }
