@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 from cenote.pooling import landscape, list_pools
-from cenote.pooling.catalogue import catalogue_row, markdown_table, page
+from cenote.pooling.landscape import markdown_table
+from cenote.report.pools import catalogue_row, page
 
 ROOT = Path(__file__).parent.parent
 POOLS = ROOT / "docs" / "pools"

@@ -23,7 +23,7 @@ import torch
 from timm.models import _registry
 from torch import Tensor
 
-from ..pooling.catalogue import markdown_table
+from ..pooling.landscape import markdown_table
 from .backbone import Backbone, Features
 from .cls import class_tokens
 from .create import create_backbone

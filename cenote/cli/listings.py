@@ -45,8 +45,8 @@ def pools(
         dim: channels of the feature map.
         grid: height x width of the feature map.
     """
-    from ..pooling.catalogue import catalogue, catalogue_row, page
     from ..pooling.cost import parse_grid
+    from ..report.pools import catalogue, catalogue_row, page
 
     if dim < 1:
         raise ValueError(f"--dim must be at least 1, got {dim}")

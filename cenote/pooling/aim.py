@@ -1,6 +1,6 @@
 from torch import Tensor
 
-from .attention import CrossAttention, attention_row, default_heads, learned, shared
+from .attention import CrossAttention, attention_row, head_count, learned, shared
 from .base import Grid, Pool
 from .batchnorm import BatchNorm
 from .framework import Algorithm
@@ -31,7 +31,7 @@ class AIM(Pool):
     ) -> None:
         super().__init__(dim, k=1 if average else queries)
         self.check_whole(queries=queries)
-        heads = default_heads(dim, 12) if heads is None else heads
+        heads = head_count(dim, heads, 12)
         self.average = average
         self.query = learned(queries, dim)
         self.norm = BatchNorm(dim, eps=1e-6, affine=False)

@@ -22,15 +22,17 @@ Tokens = Callable[[Variables], Tensor]
 M = TypeVar("M", bound=nn.Module)
 
 
-def default_heads(dim: int, wanted: int) -> int:
-    """The largest divisor of `dim` that is not above `wanted`."""
-    return next(m for m in range(max(1, min(wanted, dim)), 0, -1) if dim % m == 0)
+def head_count(dim: int, heads: int | None, usual: int) -> int:
+    """`heads`, or by default the largest divisor of `dim` that is not above the `usual` number."""
+    if heads is not None:
+        return heads
+    return next(m for m in range(max(1, min(usual, dim)), 0, -1) if dim % m == 0)
 
 
 def check_split(dim: int, parts: int, option: str) -> None:
     """Refuse `parts` blocks that do not divide `dim` channels."""
     if parts < 1 or dim % parts:
-        near = default_heads(dim, parts)
+        near = head_count(dim, None, parts)
         raise ValueError(f"{option}={parts} does not split {dim} channels evenly; {near} does")
 
 
@@ -78,9 +80,8 @@ class CrossAttention(nn.Module):
         (..., k m, 1).
         """
         q = split(self.q(u) * self.scale, -1, self.heads)  # (..., k, m, d)
-        w = torch.einsum(
-            "...md,mdc->...mc", q, split(self.k.weight, 0, self.heads)
-        )  # (..., k, m, D)
+        weight = split(self.k.weight, 0, self.heads)
+        w = torch.einsum("...md,mdc->...mc", q, weight)  # (..., k, m, D)
         # One number per query, which the softmax ignores: kept for the (zero) gradient of the bias.
         b = torch.zeros_like(self.k.weight[0]) if self.k.bias is None else self.k.bias
         c = (q * split(b, 0, self.heads)).sum(-1, keepdim=True)  # (..., k, m, 1)
@@ -117,12 +118,9 @@ def apply_blocks(z: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tenso
 def mlp(dim: int, ratio: float, std: float = 0.02) -> nn.Sequential:
     hidden = int(dim * ratio)
     if hidden < 1:
-        raise ValueError(
-            f"mlp_ratio={ratio} leaves no hidden channel for dim={dim}: take one above {1 / dim:.2g}"
-        )
-    return init_linear(
-        nn.Sequential(nn.Linear(dim, hidden), nn.GELU(), nn.Linear(hidden, dim)), std
-    )
+        raise ValueError(f"mlp_ratio={ratio} leaves no hidden channel for dim={dim}")
+    layers = nn.Sequential(nn.Linear(dim, hidden), nn.GELU(), nn.Linear(hidden, dim))
+    return init_linear(layers, std)
 
 
 def init_linear(module: M, std: float) -> M:
@@ -156,14 +154,13 @@ def own_blocks(z: Tensor, heads: int) -> Tensor:
 
 def _blocks(x: Tensor, heads: int) -> Tensor:
     """(m, D), ones where a channel belongs to a head."""
-    return torch.eye(heads, dtype=x.dtype, device=x.device).repeat_interleave(
-        x.shape[-1] // heads, 1
-    )
+    eye = torch.eye(heads, dtype=x.dtype, device=x.device)
+    return eye.repeat_interleave(x.shape[-1] // heads, 1)
 
 
-def shared(u: Tensor, label: str = "U") -> Component:
+def shared(u: Tensor) -> Component:
     """U⁰ learned, the same for all images: u (k, D) -> (B, k, D)."""
-    return Component(label, lambda c: u.expand(c.x.shape[0], -1, -1))
+    return Component("U", lambda c: u.expand(c.x.shape[0], -1, -1))
 
 
 def attention_row(

@@ -43,13 +43,11 @@ class Pool(nn.Module):
         self.dim, self.k, self.out_dim = dim, k, out_dim
         self.min_tokens = 1
         self.check_finite = False
-        self.options: dict[
-            str, Any
-        ] = {}  # the arguments of `create_pool`, to create the pool again
+        self.options: dict[str, Any] = {}  # of `create_pool`, to create the pool again
 
     def algorithm(self) -> Algorithm:
         """Return this method as an instance of Algorithm 1, with this pool's parameters."""
-        raise TypeError(f"{type(self).__name__} declares no row of the framework")
+        raise NotImplementedError
 
     def pool(self, x: Tensor, grid: Grid | None) -> tuple[Tensor, Tensor | None]:
         """(B, N, D) -> vectors (B, k, D'), maps (B, queries, N) or None."""
@@ -115,8 +113,8 @@ class Pool(nn.Module):
     def check_choice(self, option: str, value: str, choices: Collection[str]) -> None:
         """Raise ValueError unless the option is one of the choices."""
         if value not in choices:
-            listed = ", ".join(choices)
-            raise ValueError(f"'{self.name}': {option} must be one of {listed}, got {value!r}")
+            names = ", ".join(choices)
+            raise ValueError(f"'{self.name}': {option} must be one of {names}, got {value!r}")
 
     def check_input(self, x: Tensor, grid: Grid | None) -> None:
         if not isinstance(x, Tensor):
@@ -169,7 +167,7 @@ class MixablePool(Pool):
 
     def pool_mixed(self, x: Tensor, b: Tensor, c: Tensor, lam: Tensor) -> Tensor:
         """Compute what `mixed` returns, for x in float32 or wider."""
-        raise TypeError(f"{type(self).__name__} does not define pool_mixed")
+        raise NotImplementedError
 
     def mixed(self, x: Tensor, b: Tensor, c: Tensor, lam: Tensor) -> Tensor:
         """Return `forward` of the maps lam x_b + (1 - lam) x_c, which are never built.

@@ -2,7 +2,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .attention import CrossAttention, attention_row, default_heads, shared
+from .attention import CrossAttention, attention_row, head_count, shared
 from .base import Grid, Pool
 from .framework import Algorithm
 from .registry import register
@@ -28,9 +28,7 @@ class CAE(Pool):
         super().__init__(dim)
         self.query = nn.Parameter(torch.zeros(1, dim))  # as theirs: the first maps are uniform
         self.norm_q, self.norm_k, self.norm_v = (nn.LayerNorm(dim, 1e-6) for _ in range(3))
-        self.attn = CrossAttention(
-            dim, default_heads(dim, 12) if heads is None else heads, key_bias=False
-        )
+        self.attn = CrossAttention(dim, head_count(dim, heads, 12), key_bias=False)
 
     def algorithm(self) -> Algorithm:
         return attention_row(

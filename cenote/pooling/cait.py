@@ -1,7 +1,7 @@
 import torch
 from torch import Tensor, nn
 
-from .attention import default_heads
+from .attention import head_count
 from .base import Grid
 from .framework import FEATURES, Algorithm
 from .registry import register
@@ -51,7 +51,7 @@ class CaiT(ClsPool):
         layer_scale: float = 1e-4,
         norm: bool = False,
     ) -> None:
-        heads = default_heads(dim, 4) if heads is None else heads
+        heads = head_count(dim, heads, 4)
         super().__init__(dim, depth, lambda: ClassBlock(dim, heads, mlp_ratio, layer_scale), norm)
 
     def algorithm(self) -> Algorithm:

@@ -2,7 +2,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .attention import CrossAttention, attention_row, default_heads, learned
+from .attention import CrossAttention, attention_row, head_count, learned
 from .base import Grid, Pool, is_grid
 from .framework import Algorithm, Component
 from .registry import register
@@ -32,15 +32,13 @@ class CLIP(Pool):
         pos_grid: Grid | None = None,
     ) -> None:
         super().__init__(dim, out_dim=out_dim)
-        heads = default_heads(dim, dim // 64) if heads is None else heads
+        heads = head_count(dim, heads, dim // 64)
         self.attn = CrossAttention(dim, heads, out_dim=self.out_dim, std=dim**-0.5)
-        if pos_grid is not None and not is_grid(pos_grid):
-            raise ValueError(
-                f"'clip': pos_grid is (height, width), two whole numbers above 0, got {pos_grid!r}"
-            )
-        self.pos_grid = None if pos_grid is None else (pos_grid[0], pos_grid[1])
+        self.pos_grid = None if pos_grid is None else tuple(pos_grid)
         self.permutation_invariant = pos_grid is None
         if pos_grid is not None:
+            if not is_grid(pos_grid):
+                raise ValueError(f"'clip': pos_grid is (height, width), got {pos_grid!r}")
             self.pos = learned(1 + pos_grid[0] * pos_grid[1], dim, std=dim**-0.5)
 
     def algorithm(self) -> Algorithm:
@@ -65,14 +63,13 @@ class CLIP(Pool):
             return u, x
         if grid is None and x.shape[1] != self.pos_grid[0] * self.pos_grid[1]:
             raise ValueError(
-                f"'clip' knows positions on a {self.pos_grid[0]}x{self.pos_grid[1]} grid and got {x.shape[1]} tokens: "
-                "pass their grid, pool(x, grid=(H, W))"
+                f"'clip' has positions on a {self.pos_grid[0]}x{self.pos_grid[1]} grid and got "
+                f"{x.shape[1]} tokens: pass their grid, pool(x, grid=(H, W))"
             )
         pos = self.pos[1:]
         if grid is not None and tuple(grid) != self.pos_grid:
-            image = torch.unflatten(pos.T, 1, self.pos_grid)[None].to(
-                torch.promote_types(pos.dtype, torch.float32)
-            )
+            wide = torch.promote_types(pos.dtype, torch.float32)
+            image = torch.unflatten(pos.T, 1, self.pos_grid)[None].to(wide)
             image = F.interpolate(image, grid, mode="bicubic", antialias=True)  # (1, D, H, W)
             pos = image[0].flatten(1).T.to(pos.dtype)
         return u + self.pos[:1], x + pos

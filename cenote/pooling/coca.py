@@ -1,7 +1,7 @@
 import torch
 from torch import Tensor, nn
 
-from .attention import CrossAttention, attention_row, default_heads, shared
+from .attention import CrossAttention, attention_row, head_count, shared
 from .base import Grid, Pool
 from .framework import Algorithm
 from .registry import register
@@ -27,9 +27,7 @@ class CoCa(Pool):
         super().__init__(dim, k)
         self.query = nn.Parameter(torch.randn(k, dim))
         self.norm_q, self.norm_k = nn.LayerNorm(dim), nn.LayerNorm(dim)
-        self.attn = CrossAttention(
-            dim, default_heads(dim, 8) if heads is None else heads, std=(2 * dim) ** -0.5
-        )
+        self.attn = CrossAttention(dim, head_count(dim, heads, 8), std=(2 * dim) ** -0.5)
 
     def algorithm(self) -> Algorithm:
         return attention_row(

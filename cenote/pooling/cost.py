@@ -23,18 +23,15 @@ class PoolCost:
 
     parameters: int
     flops: int  # of the layer as it runs
-    flops_as_published: (
-        int  # of its row of Algorithm 1, with the keys and values the papers write down
-    )
+    flops_as_published: int  # of its row of Algorithm 1, with the keys and values of the papers
 
 
 def pool_cost(name: str, dim: int, grid: Grid, **options: Any) -> PoolCost:
     """What `create_pool(name, dim, **options)` costs on a feature map of H x W positions."""
     if min(grid) < 1:
         raise ValueError(f"a grid has at least one row and one column, got {grid[0]}x{grid[1]}")
-    pool = (
-        create_pool(name, dim, **options).eval().requires_grad_(False)
-    )  # the counter trips over views of weights
+    # Without gradients: the counter trips over views of weights.
+    pool = create_pool(name, dim, **options).eval().requires_grad_(False)
     x = torch.randn(1, prod(grid), dim, generator=torch.Generator().manual_seed(0))
     return PoolCost(
         parameters=sum(p.numel() for p in pool.parameters()),
@@ -56,19 +53,11 @@ def _multiply_adds(pool: Pool, x: Tensor, grid: Grid, published: bool) -> int:
 
     # The counter of torch knows products of matrices; a matrix times a vector it passes over.
     aten = torch.ops.aten
-    vectors = {aten.mv: _mv_flops, aten.addmv: _addmv_flops, aten.dot: _dot_flops}
+    vectors = {
+        aten.mv: lambda matrix, *_, **__: 2 * prod(matrix),
+        aten.addmv: lambda bias, matrix, *_, **__: 2 * prod(matrix),
+        aten.dot: lambda x, *_, **__: 2 * prod(x),
+    }
     with FlopCounterMode(display=False, custom_mapping=vectors) as counter:
         _ = pool.algorithm().run(x, grid) if published else pool(x, grid)
     return int(counter.get_total_flops()) // 2
-
-
-def _mv_flops(matrix: list[int], vector: list[int], **_: Any) -> int:
-    return 2 * prod(matrix)
-
-
-def _addmv_flops(bias: list[int], matrix: list[int], vector: list[int], **_: Any) -> int:
-    return 2 * prod(matrix)
-
-
-def _dot_flops(x: list[int], y: list[int], **_: Any) -> int:
-    return 2 * prod(x)

@@ -28,9 +28,8 @@ class CroW(Pool):
 
     def spatial(self, x: Tensor) -> Tensor:
         s = x.sum(-1)[:, None].clamp_min(0)  # (B, 1, N)
-        s = s / s.detach().amax(-1, keepdim=True).clamp_min(
-            TINY
-        )  # the weights do not know the scale of s
+        # The weights do not depend on the scale of s.
+        s = s / s.detach().amax(-1, keepdim=True).clamp_min(TINY)
         total = root(raise_to(s, self.a).sum(-1, keepdim=True), self.a)
         return root(s / total, self.b)
 

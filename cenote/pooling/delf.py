@@ -19,6 +19,5 @@ class DELF(Pool):
         )
 
     def algorithm(self) -> Algorithm:
-        return Algorithm(
-            attention=Component("softplus(MLP(X))", lambda c: self.score(c.x).mT)
-        )  # (B, 1, N)
+        scores = Component("softplus(MLP(X))", lambda c: self.score(c.x).mT)  # (B, 1, N)
+        return Algorithm(attention=scores)

@@ -1,6 +1,6 @@
 from torch import Tensor, nn
 
-from .attention import apply_blocks, check_split, default_heads, learned, own_blocks, shared
+from .attention import apply_blocks, check_split, head_count, learned, own_blocks, shared
 from .base import Grid, Pool
 from .framework import DOT, FEATURES, Algorithm, Component, softmax_over_positions
 from .registry import register
@@ -25,7 +25,7 @@ class EP(Pool):
 
     def __init__(self, dim: int, queries: int | None = None, out_dim: int | None = None) -> None:
         super().__init__(dim, out_dim=out_dim)
-        queries = default_heads(self.out_dim, 32) if queries is None else queries
+        queries = head_count(self.out_dim, queries, 32)
         check_split(self.out_dim, queries, "queries")
         self.queries, self.scale = queries, dim**-0.5
         self.query = learned(queries, dim)
@@ -44,6 +44,5 @@ class EP(Pool):
 
     def pool(self, x: Tensor, grid: Grid | None) -> tuple[Tensor, Tensor]:
         a = ((self.query * self.scale) @ x.mT).softmax(-1)  # (B, Q, N)
-        return apply_blocks(
-            (a @ x).unsqueeze(1), self.v.weight
-        ), a  # the values of the pooled, not of all, tokens
+        # W_V acts on the pooled tokens, not on all of them.
+        return apply_blocks((a @ x).unsqueeze(1), self.v.weight), a

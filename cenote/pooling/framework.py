@@ -108,10 +108,7 @@ class Algorithm:
 
     def labels(self) -> dict[str, str]:
         """Column of Table 1 -> how this method fills it."""
-        return {
-            column: component.label if (component := getattr(self, column)) else ""
-            for column in COLUMNS
-        }
+        return {column: getattr(getattr(self, column), "label", "") for column in COLUMNS}
 
 
 COLUMNS = ("init", "phi_q", "phi_k", "similarity", "attention", "phi_v", "f", "phi_x", "phi_u")
@@ -130,9 +127,7 @@ SIMILARITIES = {"dot": DOT, "distance": DISTANCE, "cosine": COSINE}
 
 
 def softmax_over_positions(scale: float, label: str = "σ₂(S/√d)") -> Component:
-    return Component(
-        label, lambda c: (c.s * scale).softmax(-1)
-    )  # σ_2: over the positions of each query
+    return Component(label, lambda c: (c.s * scale).softmax(-1))  # σ_2
 
 
 def softmax_over_queries(scale: float, eps: float = 1e-8, label: str = "η₂(σ₁(S/√d))") -> Component:
@@ -147,16 +142,14 @@ def softmax_over_queries(scale: float, eps: float = 1e-8, label: str = "η₂(σ
 
 def unit(x: Tensor) -> Tensor:
     """Rows of length one; a zero row stays zero, with a finite gradient."""
-    return (
-        x * x.square().sum(-1, keepdim=True).clamp_min(1e-24).rsqrt()
-    )  # 1e-24: rsqrt has a slope of x^-3
+    # 1e-24: rsqrt has a slope of x^-3.
+    return x * x.square().sum(-1, keepdim=True).clamp_min(1e-24).rsqrt()
 
 
 def squared_distance(x: Tensor, y: Tensor) -> Tensor:
     """(..., n, d), (..., m, d) -> (..., n, m), by one product instead of n m d differences."""
-    return (
-        x.square().sum(-1)[..., :, None] + y.square().sum(-1)[..., None, :] - 2 * x @ y.mT
-    ).clamp_min(0)
+    squares = x.square().sum(-1)[..., :, None] + y.square().sum(-1)[..., None, :]
+    return (squares - 2 * x @ y.mT).clamp_min(0)
 
 
 def power(gamma: float | Tensor | None, label: str = "f_α(x)") -> Mean:

@@ -24,9 +24,7 @@ class GatherExcite(Pool):
         super().__init__(dim)
         self.check_positive(reduction=reduction)
         if not is_grid(grid):
-            raise ValueError(
-                f"'ge': grid is (height, width), two whole numbers above 0, got {grid!r}"
-            )
+            raise ValueError(f"'ge': grid is (height, width), got {grid!r}")
         hidden = max(1, int(dim / reduction + 0.5))
         self.gather = nn.Conv2d(dim, dim, grid, groups=dim, bias=False)
         self.norm = BatchNorm(dim)
@@ -49,9 +47,8 @@ class GatherExcite(Pool):
         """w for a grid, as tokens (N, D)."""
         assert grid is not None
         w = self.gather.weight  # (D, 1, h, w)
-        to = F.interpolate(w, size=grid, mode="bilinear").flatten(
-            1
-        )  # at its own size this is w, exactly
+        # At its own size this is w, exactly.
+        to = F.interpolate(w, size=grid, mode="bilinear").flatten(1)
         w = w.flatten(1)
         # A share of the sum, then the rest of it spread evenly: a ratio of two sums could divide by
         # zero.

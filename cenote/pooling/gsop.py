@@ -29,9 +29,7 @@ class GSoP(Pool):
         self.check_whole(hidden=hidden)
         self.reduce, self.norm = nn.Linear(dim, hidden), BatchNorm(hidden)
         self.row_norm = BatchNorm(hidden)
-        self.row = nn.Conv1d(
-            hidden, 4 * hidden, hidden, groups=hidden
-        )  # a row of Σ is a group: row-wise
+        self.row = nn.Conv1d(hidden, 4 * hidden, hidden, groups=hidden)  # a row of Σ is a group
         self.expand = nn.Linear(4 * hidden, dim)
 
     def algorithm(self) -> Algorithm:

@@ -34,20 +34,24 @@ class GSP(Pool):
     sums_to_one = True
 
     def __init__(
-        self, dim: int, prototypes: int = 64, mu: float = 0.3, eps: float = 5.0, plus: str | None = None,
-        local: int | None = None, background: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        dim: int,
+        prototypes: int = 64,
+        mu: float = 0.3,
+        eps: float = 5.0,
+        plus: str | None = None,
+        local: int | None = None,
+        background: bool = False,
+    ) -> None:
         super().__init__(dim, out_dim=local)
         if not 0 < mu <= 1:
             raise ValueError(f"gsp: mu is a share in (0, 1], got {mu}")
         self.check_whole(prototypes=prototypes)
         self.check_positive(eps=eps)
         if background and mu == 1:
-            raise ValueError(
-                "gsp: with mu = 1 all goes to the prototypes, and the background leaves nothing"
-            )
-        if plus not in (None, "max", "gem"):
-            raise ValueError(f"gsp: plus is 'max', 'gem' or None, got '{plus}'")
+            raise ValueError("gsp: with mu = 1 the prototypes take all, no background is left")
+        if plus is not None:
+            self.check_choice("plus", plus, ("max", "gem"))
         self.mu, self.eps, self.plus, self.background = mu, eps, plus, background
         self.local = nn.Identity() if local is None else nn.Linear(dim, local)
         self.prototypes = nn.Parameter(torch.randn(prototypes, self.out_dim) * self.out_dim**-0.5)
@@ -63,16 +67,12 @@ class GSP(Pool):
         """
         tokens = self.local(x.to(self.prototypes.dtype)).flatten(0, 1)
         m, dim = self.prototypes.shape
-        start = tokens[
-            torch.linspace(0, len(tokens) - 1, m, device=x.device).round().long()
-        ].double()
-        start = 1.01 * _clip(
-            start / 1.01
-        )  # on the ball itself rounding would tell whether they may grow shorter
-        if len(tokens) < m:  # the same in every process
-            noise = torch.randn(
-                m, dim, generator=torch.Generator().manual_seed(0), dtype=torch.float64
-            )
+        places = torch.linspace(0, len(tokens) - 1, m, device=x.device).round().long()
+        # At 1.01: on the ball itself rounding would decide whether they may grow shorter.
+        start = 1.01 * _clip(tokens[places].double() / 1.01)
+        if len(tokens) < m:
+            rng = torch.Generator().manual_seed(0)  # the same in every process
+            noise = torch.randn(m, dim, generator=rng, dtype=torch.float64)
             start = start + 0.1 * dim**-0.5 * noise.to(start.device)
         self.prototypes.copy_(start)
         return self
@@ -115,6 +115,7 @@ class GSP(Pool):
             return u, p, (-self.eps * c).softmax(-1)
 
     def algorithm(self) -> Algorithm:
+        label = "ρ/(1 - μ)" if self.background else "(1/p - ρ)/μ"
         return Algorithm(
             init=Component("U", lambda c: self.prototypes.expand(c.x.shape[0], -1, -1)),
             phi_q=Component("U/max(1,‖U‖)", lambda c: _clip(c.u)),
@@ -122,9 +123,7 @@ class GSP(Pool):
             similarity=Component(
                 "-‖x-y‖", lambda c: -(c.q[:, :, None] - c.k[:, None]).norm(dim=-1)
             ),
-            attention=Component(
-                "ρ/(1 - μ)" if self.background else "(1/p - ρ)/μ", self._fixed_point
-            ),
+            attention=Component(label, self._fixed_point),
             phi_v=Component("X", lambda c: self.local(c.x)),
             phi_u=Component("Z", lambda c: self._compose(c.v, c.z)),
         )

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .base import Grid, Pool
-from .framework import TINY, Algorithm, Component
+from .framework import TINY, Algorithm, Component, Variables
 from .registry import register
 
 
@@ -35,9 +35,7 @@ class HOW(Pool):
         if kernel < 1 or kernel % 2 == 0:
             raise ValueError(f"'{self.name}' smooths with an odd kernel, got {kernel}")
         if self.out_dim > dim:
-            raise ValueError(
-                f"'{self.name}' reduces {dim} channels, it cannot make {self.out_dim} of them"
-            )
+            raise ValueError(f"'{self.name}' cannot make {self.out_dim} channels of {dim}")
         self.kernel = kernel
         self.needs_grid = kernel > 1
         for name, value in (("weight", torch.eye(self.out_dim, dim)), ("mean", torch.zeros(dim))):
@@ -68,19 +66,16 @@ class HOW(Pool):
         if grid is None or self.kernel == 1:
             return x
         maps = x.mT.reshape(x.shape[0], self.dim, *grid)  # (B, D, H, W)
-        maps = F.avg_pool2d(
-            maps, self.kernel, stride=1, padding=self.kernel // 2, count_include_pad=False
-        )
-        return maps.flatten(2).mT
+        size, pad = self.kernel, self.kernel // 2
+        return F.avg_pool2d(maps, size, 1, pad, count_include_pad=False).flatten(2).mT
 
     def algorithm(self) -> Algorithm:
-        weight, mean = self.weight, self.mean
+        def whitened(c: Variables) -> Tensor:
+            return (self.smooth(c.x, c.grid) - self.mean.to(c.x)) @ self.weight.to(c.x).mT
+
         return Algorithm(
             attention=Component("diag(XᵀX)^½", lambda c: norms(c.x)),
-            phi_v=Component(
-                f"FC(avg_{self.kernel}(X))",
-                lambda c: (self.smooth(c.x, c.grid) - mean.to(c.x)) @ weight.to(c.x).mT,
-            ),
+            phi_v=Component(f"FC(avg_{self.kernel}(X))", whitened),
             phi_u=Component("η²(Z)", lambda c: F.normalize(c.z, dim=-1)),
         )
 

@@ -1,6 +1,6 @@
 from torch import Tensor, nn
 
-from .attention import CrossAttention, attention_row, default_heads, learned, mlp, shared
+from .attention import CrossAttention, attention_row, head_count, learned, mlp, shared
 from .base import Grid, Pool
 from .framework import Algorithm
 from .registry import register
@@ -33,9 +33,7 @@ class JEPA(Pool):
         super().__init__(dim, k)
         self.query = learned(k, dim)
         self.norm1, self.norm2 = nn.LayerNorm(dim), nn.LayerNorm(dim)
-        self.attn = CrossAttention(
-            dim, default_heads(dim, 12) if heads is None else heads, proj=proj
-        )
+        self.attn = CrossAttention(dim, head_count(dim, heads, 12), proj=proj)
         self.mlp = mlp(dim, mlp_ratio)
 
     def algorithm(self) -> Algorithm:

@@ -34,9 +34,7 @@ class KMeans(Pool):
 
     def algorithm(self) -> Algorithm:
         tol, k = self.tol, self.k
-        converged = torch.zeros(
-            (), dtype=torch.bool
-        )  # which images have converged, (B, 1, 1) once it runs
+        converged: Tensor  # (B, 1, 1): which images
 
         def init(c: Variables) -> Tensor:
             nonlocal converged
@@ -49,16 +47,14 @@ class KMeans(Pool):
 
         def similarity(c: Variables) -> Tensor:
             x = c.x.detach()
-            centre = x.mean(
-                1, keepdim=True
-            )  # distances are small beside the norms: keep their digits
+            # Distances are small beside the norms: keep their digits.
+            centre = x.mean(1, keepdim=True)
             return -squared_distance(c.u.detach() - centre, x - centre)
 
         def attention(c: Variables) -> Tensor:
-            nearest = c.s.argmax(1, keepdim=True)  # (B, 1, N), the first of equals
-            member = (nearest == torch.arange(k, device=c.x.device)[:, None]).to(
-                c.x.dtype
-            )  # (B, k, N)
+            nearest = c.s.argmax(1, keepdim=True)  # (B, 1, N), ties keep the lower index
+            clusters = torch.arange(k, device=c.x.device)[:, None]
+            member = (nearest == clusters).to(c.x.dtype)  # (B, k, N)
             a = member / member.sum(-1, keepdim=True).clamp_min(1)
             return torch.where(converged, c.a, a) if c.t else a
 

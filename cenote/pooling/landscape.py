@@ -5,8 +5,8 @@ declarations.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 
-from .framework import COLUMNS
 from .registry import ENTRIES, create_pool, list_pools
 
 HEADINGS = {
@@ -59,25 +59,24 @@ def landscape(style: str = "text") -> str:
     rows = landscape_rows()
     if style == "json":
         return json.dumps(rows, ensure_ascii=False, indent=2)
+    if style not in ("text", "markdown"):
+        raise ValueError(f"no style '{style}': text, markdown or json")
     table = [list(HEADINGS.values())] + [[row[key] for key in HEADINGS] for row in rows]
     if style == "markdown":
-        cells = [[cell.replace("|", "\\|") for cell in line] for line in table]
-        lines = ["| " + " | ".join(line) + " |" for line in cells]
-        return "\n".join([lines[0], "|---" * len(HEADINGS) + "|", *lines[1:], "", LEGEND])
-    if style != "text":
-        raise ValueError(f"no style '{style}': text, markdown or json")
-    widths = [max(len(line[i]) for line in table) for i in range(len(HEADINGS))]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in table
-    ]
-    rule = "-" * max(map(len, lines))
-    out = [lines[0]]
-    for i, row in enumerate(rows):
-        if i == 0 or row["group"] != rows[i - 1]["group"]:
+        return f"{markdown_table(table[0], table[1:])}\n\n{LEGEND}"
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    heading, *lines = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in table]
+    rule = "-" * max(map(len, (heading, *lines)))
+    out, group = [heading], ""
+    for line, row in zip(lines, rows, strict=True):
+        if row["group"] != group:
             out.append(rule)
-        out.append(lines[i + 1])
+        group = row["group"]
+        out.append(line)
     return "\n".join([*out, rule, LEGEND])
 
 
-assert set(COLUMNS) <= set(HEADINGS)
+def markdown_table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    cells = [[cell.replace("|", "\\|") for cell in line] for line in (heads, *rows)]
+    heading, *lines = [f"| {' | '.join(line)} |" for line in cells]
+    return "\n".join([heading, "|---" * len(cells[0]) + "|", *lines])

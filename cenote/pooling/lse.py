@@ -5,9 +5,8 @@ from .base import Grid, Pool
 from .framework import UNIFORM, Algorithm, Mean
 from .registry import register
 
-NEAREST = (
-    1e-2  # |r| is held at least this far from 0, where the formula is 0/0 and its limit the mean
-)
+# |r| is held at least this far from 0, where the formula is 0/0 and its limit the mean.
+NEAREST = 1e-2
 
 
 @register(
@@ -23,9 +22,7 @@ class LSE(Pool):
     A smooth maximum for large r, the mean at r → 0, a smooth minimum for r < 0.
     """
 
-    no_attention = (
-        "each channel weighs the positions by its own values (use a class activation map)"
-    )
+    no_attention = "each channel weighs positions by its own values (use a class activation map)"
 
     def __init__(self, dim: int, r: float = 10.0, learnable: bool = True) -> None:
         super().__init__(dim)
@@ -35,9 +32,8 @@ class LSE(Pool):
         r = self.scale()
 
         def mean(v: Tensor, a: Tensor) -> Tensor:
-            return (r * v[:, None] + a.log()[..., None]).logsumexp(
-                2
-            ) / r  # (B, k, N, D) -> (B, k, D)
+            y = r * v[:, None] + a.log()[..., None]  # (B, k, N, D)
+            return y.logsumexp(2) / r  # (B, k, D)
 
         return Algorithm(attention=UNIFORM, f=Mean("e^{rx}", mean))
 
@@ -49,7 +45,5 @@ class LSE(Pool):
     def pool(self, x: Tensor, grid: Grid | None) -> tuple[Tensor, None]:
         r = self.scale()
         y = r * x
-        top = y.detach().amax(
-            1, keepdim=True
-        )  # what is subtracted and added back has no gradient of its own
+        top = y.detach().amax(1, keepdim=True)  # subtracted and added back: no gradient of its own
         return ((y - top).exp().mean(1, keepdim=True).log() + top) / r, None

@@ -1,6 +1,6 @@
 from torch import Tensor, nn
 
-from .attention import CrossAttention, attention_row, default_heads, learned, mlp, shared
+from .attention import CrossAttention, attention_row, head_count, learned, mlp, shared
 from .base import Grid, Pool
 from .framework import Algorithm
 from .registry import register
@@ -27,9 +27,7 @@ class MAP(Pool):
     ) -> None:
         super().__init__(dim, k)
         self.query = learned(k, dim, std=dim**-0.5)
-        self.attn = CrossAttention(
-            dim, default_heads(dim, 12) if heads is None else heads, std=dim**-0.5
-        )
+        self.attn = CrossAttention(dim, head_count(dim, heads, 12), std=dim**-0.5)
         self.norm, self.mlp = nn.LayerNorm(dim, 1e-6), mlp(dim, mlp_ratio, std=dim**-0.5)
 
     def algorithm(self) -> Algorithm:

@@ -37,11 +37,9 @@ class OTK(Pool):
         if anchors is not None:
             self.check_whole(anchors=anchors)
         super().__init__(dim, k, out_dim=anchors)
-        self.iterations = iterations
-        self.eps, self.sigma = (
-            math.sqrt(dim) if value is None else value for value in (eps, sigma)
-        )
         self.check_whole(iterations=iterations)
+        self.iterations = iterations
+        self.eps, self.sigma = (math.sqrt(dim) if v is None else v for v in (eps, sigma))
         self.check_positive(eps=self.eps, sigma=self.sigma)
         self.references = nn.Parameter(torch.randn(k, dim))
         self.anchors = nn.Parameter(torch.randn(anchors, dim)) if anchors is not None else None
@@ -78,21 +76,20 @@ def sinkhorn(s: Tensor, iterations: int) -> Tensor:
     receive 1/k each.
     """
     for _ in range(iterations):
-        # Over references, then over positions. The constants 1/N and 1/k cancel in the next step,
-        # but for the last.
+        # Over references, then positions. 1/N and 1/k cancel in the next step, but for the last.
         s = s.log_softmax(-2).log_softmax(-1)
     return s.exp() / s.shape[-2]
 
 
-def inverse_root(m: Tensor, jitter: float = 1e-3, steps: int = 24) -> Tensor:
-    """(M + jitter I)^(-1/2) by Newton-Schulz: products only, no eigenvectors, whose gradient breaks
+def inverse_root(m: Tensor) -> Tensor:
+    """(M + 0.001 I)^(-1/2) by Newton-Schulz: products only, no eigenvectors, whose gradient breaks
     at equal values.
     """
     eye = torch.eye(m.shape[-1], dtype=m.dtype, device=m.device)
-    m = m + jitter * eye
+    m = m + 1e-3 * eye
     norm = m.square().sum().sqrt()
     y, z = m / norm, eye  # -> M^(1/2), M^(-1/2)
-    for _ in range(steps):
+    for _ in range(24):
         t = 1.5 * eye - 0.5 * z @ y
         y, z = y @ t, t @ z
     return z * norm.rsqrt()

@@ -92,8 +92,7 @@ def options(name: str) -> dict[str, inspect.Parameter]:
 def _parameters(cls: type[Pool]) -> dict[str, inspect.Parameter]:
     if cls.__init__ is Pool.__init__:
         return {}
-    parameters = inspect.signature(cls.__init__).parameters
-    return {key: p for key, p in parameters.items() if key not in ("self", "dim")}
+    return dict(list(inspect.signature(cls).parameters.items())[1:])  # without dim
 
 
 def entry(name: str) -> PoolEntry:

@@ -29,11 +29,7 @@ class SimPool(Pool):
 
     sums_to_one = True
     published: ClassVar[dict[str, Any]] = {"gamma": 2.0}
-    checkpoint_names: ClassVar[dict[str, str]] = {
-        "norm_patches.": "norm.",
-        "q.": "wq.",
-        "k.": "wk.",
-    }
+    checkpoint_names: ClassVar = {"norm_patches.": "norm.", "q.": "wq.", "k.": "wk."}
     optional_parameters = ("beta",)
 
     def __init__(

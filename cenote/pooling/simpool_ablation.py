@@ -37,8 +37,7 @@ class SimPoolAblation(SimPool):
     query); `layers` (own weights) or `iterations` (shared weights); `init` "gap", "learned" or
     "norm" (features weighted by their squared norm); `similarity` "dot", "distance" or "cosine";
     `k` vectors initialised by k-means; `tied` for W_Q = W_K; `linear` and `norm`: which of "qkv"
-    have a linear layer and a LayerNorm; `learn_gamma` and `max_gamma` (`parameter_groups` gives
-    gamma its own learning rate).
+    have a linear layer and a LayerNorm; `learn_gamma`, up to `max_gamma`.
     """
 
     def __init__(
@@ -66,9 +65,8 @@ class SimPoolAblation(SimPool):
         self.check_choice("similarity", similarity, SIMILARITIES)
         self.check_choice("init", init, INITS)
         self.check_whole(heads=heads, layers=layers, iterations=iterations)
-        self.check_positive(
-            gamma=1 if gamma is None else gamma, max_gamma=1 if max_gamma is None else max_gamma
-        )
+        exponents = {"gamma": gamma, "max_gamma": max_gamma}
+        self.check_positive(**{name: g for name, g in exponents.items() if g is not None})
         if not set(linear + norm) <= set("qkv"):
             raise ValueError(f"'simpool': linear={linear!r}, norm={norm!r}: use letters of 'qkv'")
         conflicts = {
@@ -130,14 +128,6 @@ class SimPoolAblation(SimPool):
     def keys(self, x: Tensor, step: int = 0) -> Tensor:
         x = self.norm(x) if "k" in self.normalised else x
         return self._at_step(self.wq if self.tied else self.wk, x, step)
-
-    def parameter_groups(self, lr: float, gamma_scale: float = 0.1) -> list[dict[str, Any]]:
-        """Return optimizer groups with a learning rate of lr * gamma_scale for a learned gamma."""
-        parameters = [p for name, p in self.named_parameters() if name != "gamma"]
-        groups: list[dict[str, Any]] = [{"params": parameters, "lr": lr}]
-        if isinstance(self.gamma, nn.Parameter):
-            groups.append({"params": [self.gamma], "lr": lr * gamma_scale, "weight_decay": 0.0})
-        return groups
 
     def _initial(self, c: Variables) -> Tensor:
         """U^0 (B, k, D)."""

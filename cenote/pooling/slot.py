@@ -35,21 +35,12 @@ class Slot(Pool):
         self.iterations, self.eps = iterations, eps
         self.mu = nn.Parameter(nn.init.xavier_uniform_(torch.empty(1, dim))[0])
         self.log_sigma = nn.Parameter(torch.zeros(dim))
-        self.register_buffer(
-            "noise", torch.randn(k, dim, generator=torch.Generator().manual_seed(seed))
-        )
-        self.norm_x, self.norm_u, self.norm_mlp = (
-            nn.LayerNorm(dim),
-            nn.LayerNorm(dim),
-            nn.LayerNorm(dim),
-        )
-        self.wq = nn.Linear(dim, dim, bias=False)
-        self.wk = nn.Linear(dim, dim, bias=False)
-        self.wv = nn.Linear(dim, dim, bias=False)
-        self.gru = nn.GRUCell(dim, dim)
-        self.mlp = nn.Sequential(
-            nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, dim)
-        )  # 11 d² weights in all
+        rng = torch.Generator().manual_seed(seed)
+        self.register_buffer("noise", torch.randn(k, dim, generator=rng))
+        self.norm_x, self.norm_u, self.norm_mlp = (nn.LayerNorm(dim) for _ in range(3))
+        self.wq, self.wk, self.wv = (nn.Linear(dim, dim, bias=False) for _ in "qkv")
+        self.gru = nn.GRUCell(dim, dim)  # with the MLP 11 d² weights in all
+        self.mlp = nn.Sequential(nn.Linear(dim, dim), nn.ReLU(), nn.Linear(dim, dim))
 
     noise: Tensor  # (k, D)
 
@@ -80,11 +71,9 @@ class Slot(Pool):
     def slots(self, x: Tensor) -> Tensor:
         """U⁰ for each image of the batch (B, k, D)."""
         shape = (x.shape[0], self.k, self.dim)
-        noise = (
-            torch.randn(shape, dtype=x.dtype, device=x.device)
-            if self.training
-            else self.noise.expand(shape)
-        )
+        noise = self.noise.expand(shape)
+        if self.training:
+            noise = torch.randn(shape, dtype=x.dtype, device=x.device)
         return self.mu + self.log_sigma.exp() * noise
 
     def update(self, z: Tensor, u: Tensor) -> Tensor:

@@ -18,9 +18,7 @@ class SOLAR(Pool):
     Y starts as X.
     """
 
-    no_attention = (
-        "its attention is between positions (N x N); the pooling itself weighs them alike"
-    )
+    no_attention = "its attention is between positions (N x N); the pooling weighs them alike"
 
     def __init__(self, dim: int, reduction: int = 4, gamma: float = 3.0, eps: float = 1e-6) -> None:
         super().__init__(dim)
@@ -43,8 +41,7 @@ class SOLAR(Pool):
         )
 
     def attended(self, x: Tensor) -> Tensor:
-        a = (self.f(x) @ self.g(x).mT * self.scale).softmax(
-            -1
-        )  # (B, N, N): where each position looks
+        s = self.f(x) @ self.g(x).mT * self.scale
+        a = s.softmax(-1)  # (B, N, N): where each position looks
         y: Tensor = x + self.v(a @ self.h(x))
         return y

@@ -3,7 +3,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from .attention import CrossAttention, attention_row, default_heads, learned, mlp, shared
+from .attention import CrossAttention, attention_row, head_count, learned, mlp, shared
 from .base import Grid, Pool
 from .framework import Algorithm, Component, Variables
 from .registry import register
@@ -94,7 +94,7 @@ class ViT(ClsPool):
         mlp_ratio: float = 4,
         norm: bool = False,
     ) -> None:
-        heads = default_heads(dim, 4) if heads is None else heads
+        heads = head_count(dim, heads, 4)
         super().__init__(dim, depth, lambda: Block(dim, heads, mlp_ratio), norm)
 
     def algorithm(self) -> Algorithm:

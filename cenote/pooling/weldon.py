@@ -30,6 +30,6 @@ class WELDON(Pool):
 
     def pool(self, x: Tensor, grid: Grid | None) -> tuple[Tensor, None]:
         u = x.topk(self.top, 1).values.mean(1, keepdim=True)
-        return u + x.topk(self.low, 1, largest=False).values.mean(
-            1, keepdim=True
-        ) if self.low else u, None
+        if self.low:
+            u = u + x.topk(self.low, 1, largest=False).values.mean(1, keepdim=True)
+        return u, None

@@ -9,8 +9,8 @@ import torch
 
 from cenote.cli import COMMANDS, LISTINGS
 from cenote.pooling import list_pools
-from cenote.pooling.catalogue import page
 from cenote.pooling.registry import ENTRIES
+from cenote.report.pools import page
 from tests.docs.reading import ROOT, documents, python_blocks
 
 

@@ -10,7 +10,7 @@ from timm.layers import AttentionPool2d, AttentionPoolLatent
 from torch import Tensor, nn
 
 from cenote.pooling import Pool, create_pool
-from cenote.pooling.attention import CrossAttention, default_heads
+from cenote.pooling.attention import CrossAttention, head_count
 from tests.pooling.comparing import check_equal, shaken
 
 DIM, HEADS, GRID = 12, 3, (2, 3)
@@ -198,7 +198,7 @@ def test_map_equals_timm() -> None:
 
 
 def test_heads() -> None:
-    assert [default_heads(dim, 12) for dim in (768, 1280, 2048, 48, 7, 13, 1)] == [
+    assert [head_count(dim, None, 12) for dim in (768, 1280, 2048, 48, 7, 13, 1)] == [
         12,
         10,
         8,

@@ -3,9 +3,8 @@
 import torch
 from torch import Tensor
 
-BLOCK_BYTES = (
-    4 << 20
-)  # a few buffers of this size stay in a last-level cache, and hide the cost of a call
+# A few buffers of this size stay in a last-level cache, and hide the cost of a call.
+BLOCK_BYTES = 4 << 20
 WORTH_IT = 1 << 20  # below one block, plain operations have less overhead
 
 
@@ -13,11 +12,9 @@ def blocks_serve(x: Tensor) -> bool:
     """Blocks pay on a CPU, if there is enough to walk. A GPU wants few large operations; tracers
     and the transforms of torch.func want plain ones.
     """
-    if (
-        torch.compiler.is_compiling()
-        or torch._C._get_tracing_state()
-        or torch._C._are_functorch_transforms_active()
-    ):
+    if torch.compiler.is_compiling() or torch._C._get_tracing_state():
+        return False
+    if torch._C._are_functorch_transforms_active():
         return False
     return x.device.type == "cpu" and x.nbytes > WORTH_IT
 

@@ -11,10 +11,9 @@ from torch.autograd.function import once_differentiable
 
 from .blocks import blocks
 
-NEWTON_STEPS = (
-    24  # 3-4 do at the papers' settings, 20 at eps = 2000; a step is a pass over (B, N) scalars
-)
-CLOSEST = 1e-6  # distance below which a token lies on its prototype, where the norm has no slope
+# 3-4 do at the papers' settings, 20 at eps = 2000; a step is a pass over (B, N) scalars.
+NEWTON_STEPS = 24
+CLOSEST = 1e-6  # distance of a token on its prototype, where the norm has no slope
 
 
 def costs(x: Tensor, w: Tensor) -> Tensor:
@@ -72,11 +71,8 @@ class _BlockedGSP(torch.autograd.Function):
         for i in blocks(dots):
             xi, y, c = x[i], dots[i], _distances(energy[i], dots[i], w)
             # dL/d(c^2): softmax of the logsumexp, times -eps, times dc/d(c^2) = 1 / 2c
-            d2 = (
-                torch.sub(-s[i, :, None], c, alpha=ctx.eps)
-                .exp_()
-                .mul_(ds[i, :, None] * (-ctx.eps / 2))
-            )
+            d2 = torch.sub(-s[i, :, None], c, alpha=ctx.eps).exp_()
+            d2.mul_(ds[i, :, None] * (-ctx.eps / 2))
             d2.div_(c).masked_fill_(c <= CLOSEST, 0)
             reach += d2.sum((0, 1))
             clip = energy[i].clamp_min(1).rsqrt()
@@ -97,21 +93,19 @@ def solve(s: Tensor, mu: float) -> Tensor:
     """b (B, 1) with mean_j sigmoid(s_j + b) = mu, by Newton on the logits of both sides.
 
     On the logits the equation is nearly linear far from the root, where the plain one is flat.
-    Every root lies between the offsets that bring the largest, and the smallest, s_j to logit(mu).
+    Every root is between the offsets that bring the largest, and the smallest, s_j to logit(mu).
     """
     target = math.log(mu) - math.log1p(-mu)
     low, high = target - s.amax(1, keepdim=True), target - s.amin(1, keepdim=True)
     b = (low + high) / 2
-    can_stop = (
-        s.device.type == "cpu" and not torch.compiler.is_compiling()
-    )  # elsewhere, asking costs more than a step
+    # Elsewhere, asking costs more than a step.
+    can_stop = s.device.type == "cpu" and not torch.compiler.is_compiling()
     tolerance = 8 * torch.finfo(s.dtype).eps
     for _ in range(NEWTON_STEPS):
         share = (s + b).sigmoid()
         f, slope = share.mean(1, keepdim=True), (share * (1 - share)).mean(1, keepdim=True)
-        error = (
-            f.log() - (-f).log1p() - target
-        )  # inside the bracket mu / n <= f <= 1 - (1 - mu) / n
+        # Inside the bracket mu / n <= f <= 1 - (1 - mu) / n.
+        error = f.log() - (-f).log1p() - target
         low, high = torch.where(error <= 0, b, low), torch.where(error >= 0, b, high)
         step = b - error * f * (1 - f) / slope
         b = torch.where((step >= low) & (step <= high), step, (low + high) / 2)

@@ -64,15 +64,18 @@ class _MixedMax(torch.autograd.Function):
         return dx, None, None, None
 
 
+def _outputs(x: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
+    """Room for the largest values (M, D), and for their positions."""
+    shape = (len(b), x.shape[2])
+    return x.new_empty(shape), b.new_empty(shape, dtype=torch.int32)
+
+
 def _compilable(x: Tensor) -> bool:
     return x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64) and available()
 
 
 def _built(x: Tensor, b: Tensor, c: Tensor, lam: Tensor) -> tuple[Tensor, Tensor]:
-    largest, where = (
-        x.new_empty(len(b), x.shape[2]),
-        b.new_empty(len(b), x.shape[2], dtype=torch.int32),
-    )
+    largest, where = _outputs(x, b)
     for rows in torch.arange(len(b), device=b.device).split(CHUNK):
         mixed = torch.lerp(x[c[rows]], x[b[rows]], lam[rows, None, None])
         largest[rows], positions = mixed.max(1)
@@ -81,16 +84,10 @@ def _built(x: Tensor, b: Tensor, c: Tensor, lam: Tensor) -> tuple[Tensor, Tensor
 
 
 def _compiled(x: Tensor, b: Tensor, c: Tensor, lam: Tensor) -> tuple[Tensor, Tensor]:
-    if len(b) and not 0 <= int(torch.minimum(b, c).min()) <= int(torch.maximum(b, c).max()) < len(
-        x
-    ):
-        raise IndexError(
-            f"rows to mix are from 0 to {len(x) - 1}"
-        )  # compiled code would read elsewhere
-    largest, where = (
-        x.new_empty(len(b), x.shape[2]),
-        b.new_empty(len(b), x.shape[2], dtype=torch.int32),
-    )
+    rows = torch.cat([b, c])
+    if ((rows < 0) | (rows >= len(x))).any():  # compiled code would read elsewhere
+        raise IndexError(f"rows to mix are from 0 to {len(x) - 1}")
+    largest, where = _outputs(x, b)
     _shared(_take_largest, [t.contiguous().numpy() for t in (x, b, c, lam, largest, where)], len(b))
     return largest, where
 
@@ -113,7 +110,7 @@ def _fast(loop: Any) -> Any:
 
 def _take_largest(
     x: Array, b: Array, c: Array, lam: Array, largest: Array, where: Array, first: int, last: int
-) -> None:  # fmt: skip
+) -> None:
     """Of mixtures from `first` to `last`, channel by channel: the largest value, and its
     position.
     """
@@ -124,9 +121,8 @@ def _take_largest(
             x_b, x_c = x[b[m], j], x[c[m], j]
             for d in range(channels):
                 v = x_c[d] + share * (x_b[d] - x_c[d])
-                larger = (
-                    j == 0 or v > value[d] or v != v
-                )  # of equals the first, and any NaN stays, as torch has it
+                # Ties keep the lower position and any NaN stays, as torch has it.
+                larger = j == 0 or v > value[d] or v != v
                 value[d] = v if larger else value[d]
                 place[d] = j if larger else place[d]
 

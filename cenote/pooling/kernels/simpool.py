@@ -77,9 +77,8 @@ class _BlockedSimPool(torch.autograd.Function):
         if gamma is None:
             dbias += du.sum(0)  # a sums to one, ds to zero
         else:
-            dz = (du * z.clamp_min(TINY).pow(1 / gamma - 1) / gamma).masked_fill_(z <= TINY, 0)[
-                :, None
-            ]
+            dz = du * z.clamp_min(TINY).pow(1 / gamma - 1) / gamma
+            dz = dz.masked_fill_(z <= TINY, 0)[:, None]
         for i in blocks(x):
             xi, ai = x[i].contiguous(), a[i, None]
             if gamma is None:
@@ -130,9 +129,9 @@ def _softmax_slope(a: Tensor, da: Tensor) -> Tensor:
 
 def _raise_(v: Tensor, gamma: float) -> Tensor:
     """v^gamma for v >= 0, in place where the exponent allows."""
-    return (
-        v.square_() if gamma == 2 else v.mul_(v.sqrt().sqrt_()) if gamma == 1.25 else v.pow_(gamma)
-    )
+    if gamma == 2:
+        return v.square_()
+    return v.mul_(v.sqrt().sqrt_()) if gamma == 1.25 else v.pow_(gamma)
 
 
 def _slope(v: Tensor, gamma: float) -> Tensor:

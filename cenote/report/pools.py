@@ -1,24 +1,26 @@
-"""Every pool with what it costs and takes: the table of `cenote pools`, and one page per method."""
+"""Every pool with its cost and options: the table of `cenote pools`, and one page per method."""
 
 from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from .base import Grid, Pool
-from .cost import PoolCost, pool_cost
-from .landscape import HEADINGS, landscape_rows
-from .registry import create_pool, entry, list_pools, options
+from ..pooling import Pool, create_pool, landscape_rows, list_pools
+from ..pooling.base import Grid
+from ..pooling.cost import pool_cost
+from ..pooling.landscape import HEADINGS, markdown_table
+from ..pooling.registry import entry, options
+from .table import Column, render_markdown, render_text
 
-HEADS = ("name", "#", "what", "params", "MFLOPs", "published")
 WHAT = 64  # columns of a terminal for the first line of a docstring
 NOTE = (
     "MFLOPs: millions of multiply-adds for one image of {dim} channels on a {h}x{w} grid, as the layer runs; "
     "published: with the keys and values the papers write down. Products only: elementwise work is not counted."
 )
+PoolRow = Mapping[str, Any]
 
 # Of methods whose docstring says it in words; the others have theirs there. x_jc: channel c of
 # feature j, of p.
@@ -38,43 +40,41 @@ def catalogue(dim: int, grid: Grid, style: str = "text") -> str:
     rows = [catalogue_row(name, dim, grid) for name in list_pools()]
     if style == "json":
         return json.dumps(rows, ensure_ascii=False, indent=2, default=str)
-    if style not in ("text", "markdown"):
-        raise ValueError(f"no style '{style}': text, markdown or json")
-    table = [
-        [str(row["name"]), str(row["group"]), _clip(row["what"], style), *_counts(row)]
-        for row in rows
-    ]
     notes = [NOTE.format(dim=dim, h=grid[0], w=grid[1])]
     notes += [f"{row['name']}: {row['problem']}" for row in rows if row["problem"]]
+    what = str if style == "markdown" else _clip
+    columns: list[Column[PoolRow]] = [
+        Column("name", lambda row: row["name"], numeric=False),
+        Column("#", lambda row: row["group"], numeric=False),
+        Column("what", lambda row: row["what"], what, numeric=False),
+        Column("params", lambda row: row["parameters"], "{:,}".format, missing="-"),
+        Column("MFLOPs", lambda row: row["flops"], _millions, missing="-"),
+        Column("published", lambda row: row["flops_as_published"], _millions, missing="-"),
+    ]
     if style == "markdown":
-        return "\n".join([markdown_table(HEADS, table), "", *notes])
-    return "\n".join([_text_table([list(HEADS), *table]), "", *notes])
+        return "\n".join([render_markdown(columns, rows), "", *notes])
+    heading, *lines = render_text(columns, rows).split("\n")
+    return "\n".join([heading, "-" * len(heading), *lines, "", *notes])
 
 
 def catalogue_row(name: str, dim: int, grid: Grid) -> dict[str, Any]:
     """What there is to know about one pool; `problem` says why it cannot be made at this size."""
     method = entry(name)
-    cost: PoolCost | None = None
+    cost: dict[str, Any] = {"parameters": None, "flops": None, "flops_as_published": None}
     problem = ""
     try:
-        cost = pool_cost(name, dim, grid)
-    except (
-        ValueError
-    ) as error:  # heads that do not divide dim, k larger than N: the other pools still count
+        cost = asdict(pool_cost(name, dim, grid))
+    except ValueError as error:  # heads that do not divide dim, k larger than N
         problem = str(error)
     return {
         "name": name,
         "group": method.group,
         "title": method.title,
-        "what": what(method.cls),
+        "what": " ".join(_docstring(method.cls).partition("\n\n")[0].split()),
         "source": method.source,
         "attention": not method.cls.no_attention,
         "options": {key: _default(parameter) for key, parameter in options(name).items()},
-        **(
-            asdict(cost)
-            if cost
-            else {"parameters": None, "flops": None, "flops_as_published": None}
-        ),
+        **cost,
         "problem": problem,
     }
 
@@ -89,27 +89,18 @@ def page(
     """
     method = entry(name)
     row = next(row for row in landscape_rows() if row["name"] == name)
-    components = [
-        (HEADINGS[key], f"`{row[key]}`")
-        for key in HEADINGS
-        if key not in ("group", "title") and row[key]
-    ]
+    headings = {key: text for key, text in HEADINGS.items() if key not in ("group", "title")}
+    components = [(text, f"`{row[key]}`") for key, text in headings.items() if row[key]]
     listed = [(f"`{key}`", f"`{_default(p)!r}`") for key, p in options(name).items()]
     costs = []
     for dim, grid in sizes:
         cost = pool_cost(name, dim, grid)
+        flops = _millions(cost.flops), _millions(cost.flops_as_published)
         size = f"{dim} channels, {grid[0]}x{grid[1]}"
-        costs.append(
-            (
-                size,
-                f"{cost.parameters:,}",
-                _millions(cost.flops),
-                _millions(cost.flops_as_published),
-            )
-        )
+        costs.append((size, f"{cost.parameters:,}", *flops))
     sections = [
         f"# {method.title} (`{name}`)",
-        inspect.cleandoc(method.cls.__doc__ or ""),
+        _docstring(method.cls),
         *([f"    {EQUATIONS[name]}"] if name in EQUATIONS else []),
         f"Group {method.group} of the landscape. Source: {method.source}.",
         *([f"![{_shown(method.cls)}]({picture})\n\n*{_shown(method.cls)}.*"] if picture else []),
@@ -130,15 +121,8 @@ def page(
     return "\n\n".join(sections) + "\n"
 
 
-def what(cls: type[Pool]) -> str:
-    """Return the first paragraph of a pool's docstring as one line."""
-    return " ".join(inspect.cleandoc(cls.__doc__ or "").partition("\n\n")[0].split())
-
-
-def markdown_table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
-    lines = [[cell.replace("|", "\\|") for cell in line] for line in (heads, *rows)]
-    body = ["| " + " | ".join(line) + " |" for line in lines]
-    return "\n".join([body[0], "|---" * len(lines[0]) + "|", *body[1:]])
+def _docstring(cls: type[Pool]) -> str:
+    return inspect.cleandoc(cls.__doc__ or "")
 
 
 def _shown(cls: type[Pool]) -> str:
@@ -152,21 +136,18 @@ def _shown(cls: type[Pool]) -> str:
 def _attention(cls: type[Pool]) -> str:
     if cls.no_attention:
         return f"It has no map of its own: {cls.no_attention}."
-    shape = (
-        "a distribution over positions"
-        if cls.sums_to_one
-        else "non-negative; it need not sum to one"
-    )
-    return f"`attend` gives one map per query: {shape}."
+    if cls.sums_to_one:
+        return "`attend` gives one map per query: a distribution over positions."
+    return "`attend` gives one map per query: non-negative; it need not sum to one."
 
 
 def _usage(name: str) -> str:
     pool = create_pool(name, 384)
-    vectors = ("(2, " if pool.k == 1 else f"(2, {pool.k}, ") + f"{pool.out_dim})"
+    shape = ", ".join(map(str, (2, *([pool.k] if pool.k > 1 else []), pool.out_dim)))
     lines = [
         "import torch, cenote",
         f'pool = cenote.create_pool("{name}", dim=384)',
-        f"u = pool(torch.randn(2, 196, 384), grid=(14, 14))  # a ViT's tokens -> {vectors}",
+        f"u = pool(torch.randn(2, 196, 384), grid=(14, 14))  # a ViT's tokens -> ({shape})",
         "u = pool.on_map(torch.randn(2, 384, 7, 7))  # a convolutional map -> the same",
     ]
     if not pool.no_attention:
@@ -180,25 +161,11 @@ def _default(parameter: inspect.Parameter) -> Any:
     return "required" if parameter.default is parameter.empty else parameter.default
 
 
-def _counts(row: dict[str, Any]) -> list[str]:
-    if row["problem"]:
-        return ["-", "-", "-"]
-    return [f"{row['parameters']:,}", _millions(row["flops"]), _millions(row["flops_as_published"])]
-
-
 def _millions(count: int) -> str:
-    return "0" if count == 0 else f"{count / 1e6:.3f}" if count < 1e6 else f"{count / 1e6:.2f}"
+    if count == 0:
+        return "0"
+    return f"{count / 1e6:.3f}" if count < 1e6 else f"{count / 1e6:.2f}"
 
 
-def _clip(text: str, style: str) -> str:
-    return text if style == "markdown" or len(text) <= WHAT else text[: WHAT - 1].rstrip() + "…"
-
-
-def _text_table(table: list[list[str]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    lines = []
-    for line in table:
-        cells = [cell.ljust(width) for cell, width in zip(line[:3], widths[:3], strict=True)]
-        right = [cell.rjust(width) for cell, width in zip(line[3:], widths[3:], strict=True)]
-        lines.append("  ".join(cells + right))
-    return "\n".join([lines[0], "-" * len(lines[0]), *lines[1:]])
+def _clip(text: str) -> str:
+    return text if len(text) <= WHAT else text[: WHAT - 1].rstrip() + "…"
