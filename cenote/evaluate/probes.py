@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..data import Dataset
-from ..metrics.neighbours import knn_accuracy
+from ..metrics.retrieval import knn_accuracy
 from ..models import PooledModel
 from ..predict.embedding import Loading, embed_dataset
 from .protocol import Evaluation, Figure, Protocol, Report

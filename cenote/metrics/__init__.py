@@ -1,25 +1,22 @@
 """Pure functions of arrays: they judge anybody's model. Shares are from 0 to 1."""
 
-from .average_precision import average_precision
 from .box_accuracy import BoxAccuracy, BoxScore, max_box_acc
-from .boxes import CorLoc, box_iou, corloc
+from .boxes import CorLoc, box_iou, corloc, largest_box, mass_mask
+from .contours import boxes_at
 from .embedding import alignment, uniformity, utilization
 from .intervals import bootstrap_interval
-from .jaccard import AttentionJaccard, attention_jaccard
-from .masks import largest_box, mass_mask
-from .overlaps import boxes_at
-from .pixel_precision import PixelPrecision, join_masks, pixel_average_precision
-from .rankings import LandmarkScore, class_ranks, landmark_scores
+from .pixel_precision import PixelPrecision, pixel_average_precision
+from .rankings import LandmarkScore, average_precision, class_ranks, landmark_scores
 from .retrieval import QueryScores, query_scores, retrieval_scores
-from .robustness import (
-    CorruptionScore,
-    background_gap,
-    coarse_accuracy,
-    corruption_error,
-    subset_accuracy,
-)
+from .robustness import CorruptionScore, background_gap, corruption_error
 from .score_maps import prepare_maps, resize_mask
-from .segmentation import Confusion, SegmentationScore, segmentation_scores
+from .segmentation import (
+    AttentionJaccard,
+    Confusion,
+    SegmentationScore,
+    attention_jaccard,
+    segmentation_scores,
+)
 from .zero_shot import zero_shot_prediction
 
 __all__ = [
@@ -41,10 +38,8 @@ __all__ = [
     "box_iou",
     "boxes_at",
     "class_ranks",
-    "coarse_accuracy",
     "corloc",
     "corruption_error",
-    "join_masks",
     "landmark_scores",
     "largest_box",
     "mass_mask",
@@ -55,7 +50,6 @@ __all__ = [
     "resize_mask",
     "retrieval_scores",
     "segmentation_scores",
-    "subset_accuracy",
     "uniformity",
     "utilization",
     "zero_shot_prediction",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice, zip_longest
 from typing import Any
@@ -22,16 +22,11 @@ def numpy_array(values: Any) -> Array:
     """
     if isinstance(values, Tensor):
         values = values.detach().cpu()
-        values = (
-            values.float() if values.is_floating_point() and values.element_size() < 4 else values
-        )
+        if values.is_floating_point() and values.element_size() < 4:
+            values = values.float()
         return np.asarray(values)
     array = np.asarray(values)
     return array.astype(np.float32) if array.dtype == np.float16 else array
-
-
-def named(names: Sequence[str] | None, i: int) -> str:
-    return names[i] if names is not None else f"image {i}"
 
 
 def side_by_side(**columns: Iterable[Any]) -> Iterator[tuple[Any, ...]]:

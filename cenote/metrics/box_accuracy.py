@@ -1,5 +1,5 @@
 """MaxBoxAcc and MaxBoxAccV2: how often a thresholded score map gives the right box, at the best
-threshold.
+threshold; and what a box in the middle of the image scores.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from .arrays import Array, numpy_array, on_all_cores, side_by_side
-from .boxes import as_boxes
+from .boxes import as_boxes, box_iou
+from .contours import contour_overlaps
 from .intervals import Resamples, percentiles
-from .overlaps import contour_overlaps
 from .score_maps import check_score_map, quantise
 
 Kind = Literal["known", "top1", "top5"]
@@ -39,14 +39,12 @@ def scale_boxes(
     if not len(array):
         raise ValueError(f"{name} has no true box: leave it out of the box accuracy")
     limits = np.array([*image_size, *image_size], np.float64)
-    outside = (array < -1).any(1) | (array > limits + 1).any(
-        1
-    )  # data sets count from 0 or 1, and round
-    if outside.any():
+    outside = array[
+        ((array < -1) | (array > limits + 1)).any(1)
+    ]  # they count from 0 or 1, and round
+    if len(outside):
         size = "x".join(f"{side:g}" for side in image_size)
-        raise ValueError(
-            f"{name}: box {array[outside][0].tolist()} is outside the image of {size} pixels"
-        )
+        raise ValueError(f"{name}: box {outside[0].tolist()} is outside the image of {size} pixels")
     return np.trunc(array * np.array([*map_size, *map_size], np.float64) / limits).astype(np.int64)
 
 
@@ -60,13 +58,9 @@ class BoxAccuracy:
     resamples for `bounds`.
     """
 
-    def __init__(
-        self, interval: float = 0.01, version: int = 2, resamples: int = 0, seed: int = 0
-    ) -> None:
+    def __init__(self, interval: float = 0.01, version: int = 2, resamples: int = 0) -> None:
         if not 0 < interval <= 1:
-            raise ValueError(
-                f"interval, the step between thresholds, is more than 0 and at most 1, got {interval}"
-            )
+            raise ValueError(f"interval is more than 0 and at most 1, got {interval}")
         if version not in (1, 2):
             raise ValueError(
                 f"version is 1 (largest contour, IoU 0.5) or 2 (all contours, 0.3, 0.5, 0.7), got {version}"
@@ -74,11 +68,10 @@ class BoxAccuracy:
         self.interval, self.version = interval, version
         self.deltas = (0.5,) if version == 1 else (0.3, 0.5, 0.7)
         self.thresholds = np.arange(0, 1, interval)
-        self.right = np.zeros(
-            (3, len(self.deltas), len(self.thresholds)), np.int64
-        )  # KINDS x deltas x thresholds
+        shape = (len(KINDS), len(self.deltas), len(self.thresholds))
+        self.right = np.zeros(shape, np.int64)
         self.count, self.ranked = 0, 0
-        self.resamples = Resamples(self.right.shape[1:], resamples, seed) if resamples else None
+        self.resamples = Resamples(shape[1:], resamples) if resamples else None
 
     def overlaps(
         self, score_map: Any, boxes: Any, image_size: Sequence[float], name: str = "the image"
@@ -90,8 +83,14 @@ class BoxAccuracy:
         best = contour_overlaps(levels, truth, self.version)
         return best[(self.thresholds * levels.max()).astype(np.int64)]
 
-    def add(self, score_maps: Iterable[Any], boxes: Iterable[Any], image_sizes: Iterable[Any],
-            ranks: Iterable[int] | None = None, names: Iterable[str] | None = None) -> Array:  # fmt: skip
+    def add(
+        self,
+        score_maps: Iterable[Any],
+        boxes: Iterable[Any],
+        image_sizes: Iterable[Any],
+        ranks: Iterable[int] | None = None,
+        names: Iterable[str] | None = None,
+    ) -> Array:
         """Images one by one: score maps (H, W) in [0, 1] of their true class, true boxes in image
         pixels, sizes (w, h).
 
@@ -99,23 +98,17 @@ class BoxAccuracy:
         Top-5. Returns (n, T), the `overlaps` of each image.
         """
         added = [np.empty((0, len(self.thresholds)))]
-        columns: dict[str, Iterable[Any]] = {
-            "score_maps": score_maps,
-            "boxes": boxes,
-            "image_sizes": image_sizes,
-        }
-        columns |= {} if ranks is None else {"ranks": numpy_array(ranks)}
+        columns = {"score_maps": score_maps, "boxes": boxes, "image_sizes": image_sizes}
         columns |= {} if names is None else {"names": names}
+        columns |= {} if ranks is None else {"ranks": numpy_array(ranks)}
 
-        def judge(i: int, row: tuple[Any, ...]) -> tuple[Array, Any]:
-            image = {"names": f"image {i}", "ranks": None} | dict(zip(columns, row, strict=True))
-            overlaps = self.overlaps(
-                image["score_maps"], image["boxes"], image["image_sizes"], image["names"]
-            )
-            return overlaps, image["ranks"]
+        def evaluate(i: int, row: tuple[Any, ...]) -> tuple[Array, Any]:
+            image = dict(zip(columns, row, strict=True))
+            name = image.get("names", f"image {i}")
+            return self.overlaps(row[0], row[1], row[2], name), image.get("ranks")
 
-        for pairs in on_all_cores(judge, enumerate(side_by_side(**columns), self.count)):
-            overlaps = np.stack([one for one, _ in pairs])  # (n, T)
+        for pairs in on_all_cores(evaluate, enumerate(side_by_side(**columns), self.count)):
+            overlaps = np.stack([best for best, _ in pairs])  # (n, T)
             hits = overlaps[:, None] >= np.array(self.deltas)[:, None]  # (n, deltas, T)
             self.right[0] += hits.sum(0)
             if ranks is not None:
@@ -132,14 +125,13 @@ class BoxAccuracy:
     def merge(self, other: BoxAccuracy) -> None:
         """Add what another process counted."""
         settings, other_settings = (self.interval, self.version), (other.interval, other.version)
-        if settings != other_settings or (self.resamples is None) != (other.resamples is None):
+        if settings != other_settings or self.resamples or other.resamples:
             raise ValueError(
-                f"box accuracies of (interval, version) {settings} and {other_settings} do not add up"
+                f"box accuracies of (interval, version) {settings} and {other_settings}, or with "
+                "resamples, do not add up"
             )
         self.right += other.right
         self.count, self.ranked = self.count + other.count, self.ranked + other.ranked
-        if self.resamples is not None and other.resamples is not None:
-            self.resamples.merge(other.resamples)
 
     def curve(self, kind: Kind = "known") -> Array:
         """(deltas, thresholds): the share of images with a right box; Top-1 and Top-5 ask for a
@@ -166,23 +158,20 @@ class BoxAccuracy:
         """
         columns = self._columns(thresholds)
         values = self.curve(kind)[range(len(columns)), columns]
-        return BoxScore(
-            float(values.mean()), tuple(values.tolist()), tuple(self.thresholds[columns].tolist())
-        )
+        thresholds = self.thresholds[columns]
+        return BoxScore(float(values.mean()), tuple(values.tolist()), tuple(thresholds.tolist()))
 
-    def bounds(
-        self, level: float = 0.95, thresholds: Sequence[float] | Array | None = None
-    ) -> tuple[float, float]:
-        """A bootstrap interval of the score; without thresholds, each resample chooses its own best
-        ones.
+    def bounds(self, thresholds: Sequence[float] | Array | None = None) -> tuple[float, float]:
+        """A 95% bootstrap interval of the score; without thresholds, each resample chooses its own
+        best ones.
         """
         if self.resamples is None:
             raise ValueError("an interval needs BoxAccuracy(..., resamples=1000)")
         means = self.resamples.means()  # (resamples, deltas, thresholds)
         if thresholds is not None:
             columns = self._columns(thresholds)
-            return percentiles(means[:, range(len(columns)), columns].mean(1), level)
-        return percentiles(means.max(2).mean(1), level)
+            return percentiles(means[:, range(len(columns)), columns].mean(1), 0.95)
+        return percentiles(means.max(2).mean(1), 0.95)
 
     def _columns(self, thresholds: Sequence[float] | Array) -> Array:
         requested = np.asarray(thresholds, np.float64)
@@ -198,8 +187,34 @@ class BoxAccuracy:
         return columns
 
 
-def max_box_acc(score_maps: Iterable[Any], boxes: Iterable[Any], image_sizes: Iterable[Any], interval: float = 0.01,
-                version: int = 2, names: Iterable[str] | None = None) -> BoxScore:  # fmt: skip
+class CentredBox(BoxAccuracy):
+    """Box accuracy of a fixed box in the middle of every image, where photographers put their
+    subject. Its "threshold" t is what its side lacks: 1 - t of the image's width and height. So it
+    is chosen, on validation images or on the test's own, exactly as a threshold is.
+    """
+
+    def overlaps(
+        self, score_map: Any, boxes: Any, image_size: Sequence[float], name: str = "the image"
+    ) -> Array:
+        """(T,): the IoU at each side; of the map only its size counts, so that both are rounded
+        alike.
+        """
+        height, width = score_map.shape
+        truth = scale_boxes(boxes, image_size, (width, height), name)
+        size = np.array([width, height], np.float64)
+        low = np.trunc(self.thresholds[:, None] / 2 * size)  # (T, 2)
+        high = np.minimum(np.trunc((1 - self.thresholds[:, None] / 2) * size), size - 1)
+        best: Array = box_iou(np.hstack([low, high]), truth, plus_one=True).max(1)
+        return best
+
+
+def max_box_acc(
+    score_maps: Iterable[Any],
+    boxes: Iterable[Any],
+    image_sizes: Iterable[Any],
+    interval: float = 0.01,
+    version: int = 2,
+) -> BoxScore:
     """MaxBoxAccV2 (or V1) of score maps (H, W) in [0, 1] at evaluation size; boxes in image pixels,
     sizes (w, h).
 
@@ -207,5 +222,5 @@ def max_box_acc(score_maps: Iterable[Any], boxes: Iterable[Any], image_sizes: It
     report it.
     """
     accuracy = BoxAccuracy(interval, version)
-    accuracy.add(score_maps, boxes, image_sizes, names=names)
+    accuracy.add(score_maps, boxes, image_sizes)
     return accuracy.result()

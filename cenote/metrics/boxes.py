@@ -1,34 +1,34 @@
-"""Boxes x0, y0, x1, y1 against boxes: IoU and CorLoc."""
+"""Boxes x0, y0, x1, y1 against boxes, IoU and CorLoc; from an attention map to a mask and a box."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
-from .arrays import Array, named, numpy_array, side_by_side
+from .arrays import Array, numpy_array, side_by_side
+
+Box = tuple[int, int, int, int]  # x0, y0, x1, y1 in cells of a mask; the maxima are exclusive
 
 
 def as_boxes(boxes: Any, name: str = "") -> Array:
     """(k, 4) float64; one box may come as (4,)."""
     array = numpy_array(boxes).astype(np.float64)
-    array = (
-        array.reshape(1, 4)
-        if array.shape == (4,)
-        else array.reshape(0, 4)
-        if array.size == 0
-        else array
-    )
+    if array.shape == (4,) or array.size == 0:
+        array = array.reshape(-1, 4)
     where = f"{name}: " if name else ""
     if array.ndim != 2 or array.shape[1] != 4:
         raise ValueError(f"{where}boxes are (k, 4): x0, y0, x1, y1; got shape {array.shape}")
     if not np.isfinite(array).all():
         raise ValueError(f"{where}a box has a NaN or infinite coordinate: {array.tolist()}")
-    if (array[:, :2] > array[:, 2:]).any():
-        bad = array[(array[:, :2] > array[:, 2:]).any(1)][0].tolist()
+    reversed_boxes = array[(array[:, :2] > array[:, 2:]).any(1)]
+    if len(reversed_boxes):
         raise ValueError(
-            f"{where}box {bad} ends before it starts; a box is x0, y0, x1, y1, not x, y, w, h"
+            f"{where}box {reversed_boxes[0].tolist()} ends before it starts; a box is x0, y0, x1, "
+            "y1, not x, y, w, h"
         )
     return array
 
@@ -38,20 +38,15 @@ def box_iou(first: Any, second: Any, plus_one: bool = False) -> Array:
     and the VOC kit.
     """
     a, b, extra = as_boxes(first)[:, None], as_boxes(second)[None], float(plus_one)
-    sides = (
-        np.minimum(a[..., 2:], b[..., 2:]) - np.maximum(a[..., :2], b[..., :2]) + extra
-    )  # (m, n, 2)
-    shared = np.maximum(sides, 0).prod(-1)
-    union = (
-        (a[..., 2:] - a[..., :2] + extra).prod(-1)
-        + (b[..., 2:] - b[..., :2] + extra).prod(-1)
-        - shared
-    )
+    sides = np.minimum(a[..., 2:], b[..., 2:]) - np.maximum(a[..., :2], b[..., :2])  # (m, n, 2)
+    shared = np.maximum(sides + extra, 0).prod(-1)
+    areas = [(x[..., 2:] - x[..., :2] + extra).prod(-1) for x in (a, b)]
+    union = areas[0] + areas[1] - shared
     return np.divide(shared, union, out=np.zeros_like(shared), where=union > 0)
 
 
 class CorLoc:
-    """The share of images in which a found box overlaps any true one: streaming, mergeable."""
+    """The share of images in which a found box overlaps any true one: streaming."""
 
     def __init__(self, delta: float = 0.5) -> None:
         self.delta, self.right, self.count = delta, 0, 0
@@ -67,27 +62,58 @@ class CorLoc:
         self.right, self.count = self.right + right, self.count + 1
         return right
 
-    def merge(self, other: CorLoc) -> None:
-        if other.delta != self.delta:
-            raise ValueError(f"CorLoc at {self.delta} and at {other.delta} do not add up")
-        self.right, self.count = self.right + other.right, self.count + other.count
-
     def result(self) -> float:
         if not self.count:
             raise ValueError("CorLoc of no image: add some first")
         return self.right / self.count
 
 
-def corloc(
-    found: Iterable[Any],
-    truth: Iterable[Any],
-    delta: float = 0.5,
-    names: Sequence[str] | None = None,
-) -> float:
+def corloc(found: Iterable[Any], truth: Iterable[Any], delta: float = 0.5) -> float:
     """The share of images whose found box (or one of several) has IoU >= delta, without +1, with
     any true box.
     """
     score = CorLoc(delta)
-    for i, (boxes, true) in enumerate(side_by_side(found=found, truth=truth)):
-        score.add(boxes, true, named(names, i))
+    for boxes, true in side_by_side(found=found, truth=truth):
+        score.add(boxes, true)
     return score.result()
+
+
+def mass_mask(maps: Tensor | np.ndarray[Any, Any], share: float = 0.6) -> Tensor:
+    """(..., H, W) non-negative -> bool: the fewest positions whose mass reaches `share` of the
+    map's.
+
+    Ties keep the first position in reading order. A map without mass gives an empty mask.
+    """
+    maps = torch.as_tensor(maps)
+    if not 0 < share <= 1:
+        raise ValueError(f"share is more than 0 and at most 1, got {share}")
+    if maps.ndim < 2:
+        raise ValueError(f"maps are (..., H, W), got shape {tuple(maps.shape)}")
+    if not torch.isfinite(maps).all() or (maps < 0).any():
+        raise ValueError("a map with negative, NaN or infinite values has no mass to share out")
+    flat = maps.flatten(-2).double()  # (..., H, W) -> (..., N)
+    values, order = flat.sort(dim=-1, descending=True, stable=True)
+    mass = values.cumsum(-1)
+    # A position is needed while those before it fall short. The slack is for sums that should be
+    # equal: six tenths of ten equal positions are six of them, whatever 0.1 + 0.1 + ... came to.
+    needed = mass - values < share * mass[..., -1:] * (1 - 1e-12)
+    needed &= values > 0
+    return torch.zeros_like(needed).scatter(-1, order, needed).unflatten(-1, maps.shape[-2:])
+
+
+def largest_box(mask: Tensor | np.ndarray[Any, Any]) -> Box | None:
+    """The box around the largest 4-connected component of a (H, W) mask; None if the mask is empty.
+
+    Ties keep the first component in reading order.
+    """
+    from scipy import ndimage
+
+    array = numpy_array(mask).astype(bool)
+    if array.ndim != 2:
+        raise ValueError(f"a mask is (H, W), got shape {array.shape}")
+    labels, count = ndimage.label(array)
+    if not count:
+        return None
+    largest = int(np.bincount(labels.ravel())[1:].argmax())
+    rows, columns = ndimage.find_objects(labels)[largest]
+    return int(columns.start), int(rows.start), int(columns.stop), int(rows.stop)

@@ -9,13 +9,12 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from .nearest import BUDGET
 from .vectors import BLOCK, as_labels, as_vectors, unit
 
 
-def alignment(embeddings: Any, labels: Any, power: float = 1, budget: int = BUDGET) -> float:
+def alignment(embeddings: Any, labels: Any, power: float = 1) -> float:
     """Mean over pairs of one class of their distance, as in D (Wang and Isola: power 2). Lower is
     better clustered.
     """
@@ -23,7 +22,7 @@ def alignment(embeddings: Any, labels: Any, power: float = 1, budget: int = BUDG
     y, order = as_labels(labels, vectors).sort(stable=True)
     ends = torch.searchsorted(y, y, right=True)  # where each row's class ends
     pairs, total = 0, 0.0
-    step = max(1, min(BLOCK, budget // (16 * max(len(vectors), 1))))
+    step = max(1, min(BLOCK, BUDGET // (16 * max(len(vectors), 1))))
     for i in range(0, len(y), step):
         stop = int(ends[min(i + step, len(y)) - 1])
         x, positives = unit(vectors[order[i : i + step]]), unit(vectors[order[i:stop]])
@@ -33,26 +32,23 @@ def alignment(embeddings: Any, labels: Any, power: float = 1, budget: int = BUDG
         pairs += len(apart)
         total += float(apart.double().pow(power).sum())
     if not pairs:
-        raise ValueError(
-            f"no two of {len(vectors)} vectors are of one class: alignment is a mean over such pairs"
-        )
+        raise ValueError(f"alignment needs two vectors of one class, got none in {len(vectors)}")
     return total / pairs
 
 
-def uniformity(embeddings: Any, t: float = 2, budget: int = BUDGET) -> float:
-    """log of the mean over all pairs of exp(-t |x - y|^2). Lower is more evenly spread."""
+def uniformity(embeddings: Any) -> float:
+    """log of the mean over all pairs of exp(-2 |x - y|^2). Lower is more evenly spread."""
     vectors = as_vectors(embeddings)
     n = len(vectors)
     if n < 2:
         raise ValueError(f"uniformity is a mean over pairs of vectors, got {n}")
-    step = max(1, min(BLOCK, int(math.sqrt(budget / 8))))
+    step = min(BLOCK, math.isqrt(BUDGET // 8))
     logs = []
     for i in range(0, n, step):
         x = unit(vectors[i : i + step])
         for j in range(i, n, step):
-            potential = (
-                (x @ unit(vectors[j : j + step]).T).sub_(1).mul_(2 * t)
-            )  # -t |x - y|^2, of length 1
+            cosines = x @ unit(vectors[j : j + step]).T
+            potential = cosines.sub_(1).mul_(4)  # -2 |x - y|^2 of vectors of length 1
             if i == j:
                 lower = torch.ones_like(potential, dtype=torch.bool).tril_()
                 potential.masked_fill_(lower, -torch.inf)  # each pair once
@@ -60,7 +56,7 @@ def uniformity(embeddings: Any, t: float = 2, budget: int = BUDGET) -> float:
     return float(torch.logsumexp(torch.stack(logs), 0)) - math.log(n * (n - 1) / 2)
 
 
-def utilization(queries: Any, training: Any | Iterable[Any], budget: int = BUDGET) -> float:
+def utilization(queries: Any, training: Any | Iterable[Any]) -> float:
     """Mean over queries of the squared distance to the nearest training vector, clean or mixed
     [Dissertation Eq. 2.24].
 
@@ -69,18 +65,9 @@ def utilization(queries: Any, training: Any | Iterable[Any], budget: int = BUDGE
     """
     q = as_vectors(queries, "the queries' embeddings")
     nearest = torch.full((len(q),), -torch.inf, device=q.device)
-    step = max(1, min(BLOCK, int(math.sqrt(budget / 4))))
-    directions = (
-        [training]
-        if isinstance(training, Tensor) or getattr(training, "ndim", 0) == 2
-        else training
-    )
-    for direction in directions:
-        x = as_vectors(direction, "the training embeddings")
-        if x.shape[1] != q.shape[1]:
-            raise ValueError(
-                f"queries have {q.shape[1]} dimensions and training vectors {x.shape[1]}"
-            )
+    step = min(BLOCK, math.isqrt(BUDGET // 4))
+    for vectors in [training] if getattr(training, "ndim", 0) == 2 else training:
+        x = as_vectors(vectors, "the training embeddings")
         for j in range(0, len(x), step):
             gallery_block = unit(x[j : j + step]).to(q.device)
             for i in range(0, len(q), step):
@@ -88,6 +75,4 @@ def utilization(queries: Any, training: Any | Iterable[Any], budget: int = BUDGE
                 nearest[i : i + step] = torch.maximum(nearest[i : i + step], close)
     if not len(q) or torch.isinf(nearest).any():
         raise ValueError("utilization needs queries and training vectors, and got none")
-    return float(
-        (2 - 2 * nearest.double()).clamp(min=0).mean()
-    )  # of length 1: |q - x|^2 = 2 - 2 q.x
+    return float((2 - 2 * nearest.double()).clamp(min=0).mean())  # |q - x|^2 = 2 - 2 q.x

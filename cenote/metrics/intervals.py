@@ -25,7 +25,7 @@ def bootstrap_interval(
 
 def percentiles(samples: Array, level: float) -> tuple[float, float]:
     if not 0 < level < 1:
-        raise ValueError(f"the level of an interval lies between 0 and 1, got {level}")
+        raise ValueError(f"the level of an interval is between 0 and 1, got {level}")
     low, high = np.quantile(samples, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
 
@@ -34,22 +34,18 @@ class Resamples:
     """Sums over resampled images, image by image: memory does not grow with their number.
 
     Drawing n of n images with replacement gives each of them about Poisson(1) copies: so each image
-    is added to every resample that many times. Processes that are merged later need different
-    seeds.
+    is added to every resample that many times.
     """
 
-    def __init__(self, shape: tuple[int, ...], resamples: int, seed: int = 0) -> None:
+    def __init__(self, shape: tuple[int, ...], resamples: int) -> None:
         self.sums, self.counts = np.zeros((resamples, *shape)), np.zeros(resamples)
-        self._rng = np.random.default_rng(seed)
+        self._rng = np.random.default_rng(0)
 
     def add(self, values: Array) -> None:
         """(n, *shape): one row per image."""
         copies = self._rng.poisson(1.0, (len(self.counts), len(values)))
         self.sums += np.tensordot(copies.astype(np.float64), values.astype(np.float64), 1)
         self.counts += copies.sum(1)
-
-    def merge(self, other: Resamples) -> None:
-        self.sums, self.counts = self.sums + other.sums, self.counts + other.counts
 
     def means(self) -> Array:
         """(resamples, *shape)"""

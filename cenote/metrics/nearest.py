@@ -16,9 +16,7 @@ SELECTION_BYTES = 16 << 20  # of these, for selecting candidates
 DOUBLE_ROWS = 512  # rows converted to double precision at a time
 GROUP = 32  # columns that are represented by their maximum first
 DISTANCES = ("cosine", "euclidean")
-Neighbours = tuple[
-    Tensor, Tensor
-]  # query indices (rows,) and gallery indices (rows, k), best first
+Neighbours = tuple[Tensor, Tensor]  # queries (rows,) and gallery indices (rows, k), best first
 Prepare = Callable[[Tensor], Tensor]  # rows -> rows whose dot products are the similarities
 
 

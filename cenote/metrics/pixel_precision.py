@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from ..compiled import available
-from .arrays import Array, named, numpy_array, side_by_side
+from .arrays import Array, numpy_array, side_by_side
 from .score_maps import bin_edges, check_score_map
 
 IGNORE = 255
-
-
-def join_masks(instances: Iterable[Any], ignore: Any = None) -> Array:
-    """(H, W) uint8 with 1 where any instance is, 255 in what the ignore region has besides, 0
-    elsewhere.
-    """
-    masks = [numpy_array(mask) > 0.5 for mask in instances]
-    if not masks:
-        raise ValueError("an image needs at least one instance mask")
-    joined = np.any(masks, axis=0).astype(np.uint8)
-    if ignore is not None:
-        joined[(numpy_array(ignore) > 0.5) & (joined == 0)] = IGNORE
-    return joined
 
 
 class PixelPrecision:
@@ -47,18 +34,15 @@ class PixelPrecision:
         name = name or f"image {self.count}"
         scores, truth = check_score_map(score_map, name), numpy_array(mask)
         if truth.shape != scores.shape:
-            raise ValueError(
-                f"{name}: the mask is {truth.shape}, the score map {scores.shape}; resize one of them"
-            )
+            raise ValueError(f"{name}: the mask is {truth.shape}, the score map {scores.shape}")
         truth = truth.astype(np.uint8) if truth.dtype == bool else truth
         self.pixels += _histograms(scores, truth, self.edges, self.bin_width, name)
         self.count += 1
 
     def merge(self, other: PixelPrecision) -> None:
         if other.bin_width != self.bin_width:
-            raise ValueError(
-                f"histograms of bin width {self.bin_width} and {other.bin_width} do not add up"
-            )
+            widths = f"{self.bin_width} and {other.bin_width}"
+            raise ValueError(f"histograms of bin widths {widths} do not add up")
         self.pixels += other.pixels
         self.count += other.count
 
@@ -68,13 +52,9 @@ class PixelPrecision:
         """
         negatives, positives = self.pixels[:, ::-1].cumsum(1).astype(np.float64)
         if not positives[-1:].any():
-            raise ValueError(
-                f"no positive pixel in the masks of {self.count} images: PxAP is not defined"
-            )
+            raise ValueError(f"the masks of {self.count} images have no positive pixel: no PxAP")
         predicted = positives + negatives
-        precision = np.divide(
-            positives, predicted, out=np.zeros_like(predicted), where=predicted > 0
-        )
+        precision = np.divide(positives, predicted, np.zeros_like(predicted), where=predicted > 0)
         return precision, positives / positives[-1]
 
     def result(self) -> float:
@@ -85,25 +65,25 @@ class PixelPrecision:
         return float((precision * np.diff(recall, prepend=0.0)).sum())
 
 
-def pixel_average_precision(score_maps: Iterable[Any], masks: Iterable[Any], bin_width: float = 0.01,
-                            names: Sequence[str] | None = None) -> float:  # fmt: skip
+def pixel_average_precision(
+    score_maps: Iterable[Any], masks: Iterable[Any], bin_width: float = 0.01
+) -> float:
     """PxAP, 0 to 1, of score maps (H, W) in [0, 1] and masks of 0, 1 and 255 (ignored), pooled over
     all images.
     """
     precision = PixelPrecision(bin_width)
-    for i, (score_map, mask) in enumerate(side_by_side(score_maps=score_maps, masks=masks)):
-        precision.add(score_map, mask, named(names, i))
+    for score_map, mask in side_by_side(score_maps=score_maps, masks=masks):
+        precision.add(score_map, mask)
     return precision.result()
 
 
 def _histograms(scores: Array, truth: Array, edges: Array, bin_width: float, name: str) -> Array:
     if available():
-        from .binning import count_pixels, edges_as
+        from .compiled_loops import count_pixels, edges_as
 
         pixels = np.zeros((2, len(edges) - 1), np.int64)
-        wrong = count_pixels(
-            scores.ravel(), truth.ravel(), *edges_as(scores.dtype, bin_width), pixels
-        )
+        bins = edges_as(scores.dtype, bin_width)
+        wrong = count_pixels(scores.ravel(), truth.ravel(), *bins, pixels)
     else:
         pixels = np.stack([np.histogram(scores[truth == value], edges)[0] for value in (0, 1)])
         wrong = bool(((truth != 0) & (truth != 1) & (truth != IGNORE)).any())

@@ -1,4 +1,6 @@
-"""Ranked lists: the revisited Oxford and Paris landmarks, and the rank of the true class."""
+"""Ranked lists: average precision in both definitions in use, the revisited Oxford and Paris
+landmarks, and the rank of the true class.
+"""
 
 from __future__ import annotations
 
@@ -17,24 +19,45 @@ LANDMARK_SETTINGS = {
 }
 
 
+def average_precision(relevance: Any, kind: str = "standard") -> float:
+    """`relevance` (N,): which images of the list, best first, are right; 0 where none is.
+
+    standard: the mean over the right images of the precision at their place (one right image at
+    place 2 gives 0.5). trapezoid: the mean of the precision before and at their place (0.25), as in
+    landmark and domain conversion protocols.
+    """
+    right = numpy_array(relevance)
+    if right.ndim != 1:
+        raise ValueError(f"relevance is one list, best first, got {right.shape}")
+    if right.dtype != bool and not np.isin(right, (0, 1)).all():
+        raise ValueError("relevance is 0 or 1 for each place of the list")
+    places = np.flatnonzero(right)
+    return of_places(places, len(places), kind)
+
+
+def of_places(places: Any, relevant: int, kind: str = "standard") -> float:
+    """`places` are those (from 0, ascending) of the found among `relevant` images."""
+    if kind not in ("standard", "trapezoid"):
+        raise ValueError(f"no average precision '{kind}': standard or trapezoid")
+    if not relevant:
+        return 0.0
+    places = numpy_array(places).astype(np.float64)
+    hits = np.arange(len(places))
+    precision = (hits + 1) / (places + 1)
+    if kind == "trapezoid":
+        # Precision just before and just after each hit; before the first place it is 1 by
+        # definition.
+        before = np.divide(hits, places, out=np.ones(len(places)), where=places > 0)
+        precision = (before + precision) / 2
+    return float(precision.sum() / relevant)
+
+
 class LandmarkScore(NamedTuple):
     """Shares, 0 to 1, over the queries that have something to find."""
 
     map: float
     mp: dict[int, float]  # mean precision at k
     queries: int
-
-
-def trapezoid_ap(places: Any, relevant: int) -> float:
-    """Average precision by trapezoids: `places` are those (from 0, ascending) of the found among
-    `relevant` images.
-    """
-    places = numpy_array(places).astype(np.float64)
-    hits = np.arange(len(places))
-    # Precision just before and just after each hit; before the very first place it is 1 by
-    # definition.
-    before = np.divide(hits, places, out=np.ones(len(places)), where=places > 0)
-    return float(((before + (hits + 1) / (places + 1)) / 2).sum() / relevant)
 
 
 def landmark_scores(
@@ -58,8 +81,13 @@ def landmark_scores(
     return {name: _setting(lists, truth, ks, *groups) for name, groups in LANDMARK_SETTINGS.items()}
 
 
-def _setting(lists: Array, truth: Sequence[Mapping[str, Any]], ks: Sequence[int], right: tuple[str, ...],
-             removed: tuple[str, ...]) -> LandmarkScore:  # fmt: skip
+def _setting(
+    lists: Array,
+    truth: Sequence[Mapping[str, Any]],
+    ks: Sequence[int],
+    right: tuple[str, ...],
+    removed: tuple[str, ...],
+) -> LandmarkScore:
     averages, precisions = [], []
     for ranked, query in zip(lists, truth, strict=True):
         positives = np.concatenate([numpy_array(query[group]) for group in right]).astype(np.int64)
@@ -68,7 +96,7 @@ def _setting(lists: Array, truth: Sequence[Mapping[str, Any]], ks: Sequence[int]
         junk = np.concatenate([numpy_array(query[group]) for group in removed]).astype(np.int64)
         ranking = ranked[~np.isin(ranked, junk)]
         places = np.flatnonzero(np.isin(ranking, positives))
-        averages.append(trapezoid_ap(places, len(positives)))
+        averages.append(of_places(places, len(positives), "trapezoid"))
         # Where all is found before place k, the precision is that at the last hit.
         depths = [min(k, int(places[-1]) + 1) if len(places) else k for k in ks]
         precisions.append([float((places < depth).sum() / depth) for depth in depths])
@@ -79,8 +107,8 @@ def _setting(lists: Array, truth: Sequence[Mapping[str, Any]], ks: Sequence[int]
 
 
 def class_ranks(logits: Any, targets: Any) -> Array:
-    """(n, classes) and (n,) -> (n,): how many classes come before the true one; of equals the first
-    class does.
+    """(n, classes) and (n,) -> (n,): how many classes come before the true one; ties keep the lower
+    class.
     """
     scores, truth = numpy_array(logits), numpy_array(targets).astype(np.int64)
     if scores.ndim != 2 or truth.shape != scores.shape[:1]:

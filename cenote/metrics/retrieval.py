@@ -1,4 +1,6 @@
-"""How well nearest neighbours are of the query's class: Recall@K, P@1, R-precision, MAP@R."""
+"""How well nearest neighbours are of the query's class: Recall@K, P@1, R-precision, MAP@R, and the
+accuracy of nearest neighbours as a classifier.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +9,7 @@ from operator import index
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from .nearest import BUDGET, nearest
@@ -17,6 +20,7 @@ KS_OF = {"sop": (1, 10, 100, 1000), "inshop": (1, 10, 20, 30)}  # as published f
 # neighbours that every query is given; only those with nothing right among them are asked for more
 FIRST = 32
 WITHOUT_MATCH = ("exclude", "miss")
+TEMPERATURE = 0.07  # of nearest neighbours as a classifier, as DINO has it
 
 
 class QueryScores(NamedTuple):
@@ -68,16 +72,11 @@ def mean_scores(
             f"none of {lone} queries has another vector of its class to find: nothing can be judged"
         )
     counted = has_match if without_match == "exclude" else torch.ones_like(has_match)
-    scores = {f"recall@{k}": _mean(per_query.recall[counted, i]) for i, k in enumerate(ks)}
-    scores |= {
-        "p@1": _mean(per_query.p_at_1[counted]),
-        "r_precision": _mean(per_query.r_precision[counted]),
-    }
-    return scores | {
-        "map@r": _mean(per_query.map_at_r[counted]),
-        "queries": int(counted.sum()),
-        "without_match": lone,
-    }
+    columns = {f"recall@{k}": per_query.recall[:, i] for i, k in enumerate(ks)}
+    columns |= {"p@1": per_query.p_at_1, "r_precision": per_query.r_precision}
+    columns |= {"map@r": per_query.map_at_r}
+    scores = {name: float(values[counted].double().mean()) for name, values in columns.items()}
+    return scores | {"queries": int(counted.sum()), "without_match": lone}
 
 
 def query_scores(
@@ -103,14 +102,17 @@ def query_scores(
     itself = int(gallery_rows is None)
     matches, max_count = _count(y, gallery_classes) - itself, len(gallery_classes) - itself
     max_k, has_match = min(max(ks), max_count), matches > 0
-    counts = torch.where(
-        has_match, matches.clamp(min=max(min(max_k, FIRST), keep)).clamp(max=max_count), 0
-    )
+    least = max(min(max_k, FIRST), keep)
+    counts = torch.where(has_match, matches.clamp(min=least).clamp(max=max_count), 0)
     blank = torch.zeros(len(x), dtype=torch.float64, device=x.device)
     result = QueryScores(
-        matches, blank.new_zeros((len(x), len(ks)), dtype=torch.bool), blank.bool(), blank, blank.clone(),
-        torch.full((len(x), keep), -1, device=x.device),
-    )  # fmt: skip
+        matches,
+        recall=blank.new_zeros((len(x), len(ks)), dtype=torch.bool),
+        p_at_1=blank.bool(),
+        r_precision=blank,
+        map_at_r=blank.clone(),
+        nearest=torch.full((len(x), keep), -1, device=x.device),
+    )
     for rows, order in nearest(x, gallery_rows, counts, distance, budget):
         _score(result, rows, order, _hits(order, gallery_classes, y[rows]), ks)
     # Recall@1000 takes the thousand nearest of those alone that have found nothing so far.
@@ -173,5 +175,31 @@ def _count(labels: Tensor, known: Tensor) -> Tensor:
     return torch.searchsorted(ordered, labels, right=True) - torch.searchsorted(ordered, labels)
 
 
-def _mean(values: Tensor) -> float:
-    return float(values.double().mean())
+def knn_accuracy(
+    memory: Tensor,
+    memory_labels: Tensor,
+    queries: Tensor,
+    labels: Tensor,
+    k: Sequence[int] = (10, 20),
+) -> dict[int, float]:
+    """Share of queries (M, D) whose k nearest of the memory (N, D), by cosine, vote for their
+    class.
+
+    A neighbour of similarity s has exp(s / 0.07) votes.
+    """
+    if not len(queries) or not len(memory):
+        raise ValueError(
+            f"nearest neighbours need a memory and queries, got {len(memory)} and {len(queries)} vectors"
+        )
+    memory = F.normalize(memory.float(), dim=1)
+    classes = int(max(memory_labels.max(), labels.max())) + 1
+    right = dict.fromkeys(k, 0)
+    for block, true in zip(queries.split(1024), labels.split(1024), strict=True):
+        similarity = F.normalize(block.float(), dim=1) @ memory.T
+        similarity, places = similarity.topk(min(max(k), len(memory)), 1)  # (m, most)
+        weights = (similarity / TEMPERATURE).exp()[..., None]
+        votes = F.one_hot(memory_labels[places], classes) * weights
+        for count in k:
+            predicted = votes[:, :count].sum(1).argmax(1)  # (m, classes) -> (m,)
+            right[count] += int((predicted == true).sum())
+    return {count: correct / len(queries) for count, correct in right.items()}

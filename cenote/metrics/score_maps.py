@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from .arrays import Array, numpy_array
 
@@ -27,23 +28,18 @@ def prepare_maps(maps: Maps, size: tuple[int, int] | int = 224) -> Maps:
             f"maps are (..., h, w) with something in them, got shape {tuple(as_tensor.shape)}"
         )
     height, width = (size, size) if isinstance(size, int) else size
-    values = (
-        as_tensor.float()
-        if as_tensor.element_size() < 4 or not as_tensor.is_floating_point()
-        else as_tensor
-    )
+    values = as_tensor
+    if values.element_size() < 4 or not values.is_floating_point():
+        values = values.float()
     flat = values.reshape(-1, 1, *values.shape[-2:])  # (n, 1, h, w)
     # Asked of the raw map: interpolation rounds, and min-max would stretch the rounding of a
     # constant to [0, 1].
     span = flat.amax((-2, -1), keepdim=True) - flat.amin((-2, -1), keepdim=True)
     usable = torch.isfinite(span) & (span > 0)
     if flat.shape[-2:] != (height, width):
-        rows, columns = (
-            _cubic(n, m, flat) for n, m in zip(flat.shape[-2:], (height, width), strict=True)
-        )
-        flat = (
-            rows @ flat @ columns.T
-        )  # two small products: a fifteenth of the time of torch's own interpolation
+        rows, columns = _cubic(flat.shape[-2], height, flat), _cubic(flat.shape[-1], width, flat)
+        # Two small products: a fifteenth of the time of torch's own interpolation.
+        flat = rows @ flat @ columns.T
     low = flat.amin((-2, -1), keepdim=True)
     usable &= flat.amax((-2, -1), keepdim=True) > low
     # Shift, then divide by the highest that is left, as published: the top is exactly 1, whatever
@@ -59,9 +55,7 @@ def _cubic(old: int, new: int, like: Tensor) -> Tensor:
     vectors.
     """
     units = torch.eye(old, dtype=like.dtype, device=like.device)[None, None]
-    return torch.nn.functional.interpolate(units, (new, old), mode="bicubic", align_corners=False)[
-        0, 0
-    ]
+    return F.interpolate(units, (new, old), mode="bicubic", align_corners=False)[0, 0]
 
 
 def check_score_map(score_map: Any, name: str) -> Array:
@@ -72,9 +66,7 @@ def check_score_map(score_map: Any, name: str) -> Array:
     low, high = array.min(), array.max()
     if not (low >= 0 and high <= 1):  # NaN is caught too: it is nothing of this
         what = "a NaN" if np.isnan(low) else f"values from {low:g} to {high:g}"
-        raise ValueError(
-            f"{name}: the score map has {what}; scores are in [0, 1], see cenote.metrics.prepare_maps"
-        )
+        raise ValueError(f"{name}: the score map has {what}; `prepare_maps` scales to [0, 1]")
     return array
 
 

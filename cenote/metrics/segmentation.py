@@ -1,4 +1,6 @@
-"""mIoU, mAcc and aAcc of predicted class maps, from one confusion matrix."""
+"""Predicted class maps against true ones: mIoU, mAcc and aAcc from one confusion matrix; attention
+masks against the objects of a segmented image (VOC12).
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .arrays import Array, numpy_array, side_by_side
+
+BACKGROUND, VOID = 0, 255
 
 
 class SegmentationScore(NamedTuple):
@@ -27,9 +31,7 @@ class Confusion:
     `ignore` do not count.
     """
 
-    def __init__(self, classes: int, ignore: int | None = 255) -> None:
-        if classes < 1:
-            raise ValueError(f"at least one class, got {classes}")
+    def __init__(self, classes: int, ignore: int | None = VOID) -> None:
         self.classes, self.ignore, self.images = classes, ignore, 0
         self.pixels = np.zeros((classes, classes), np.int64)
 
@@ -38,9 +40,7 @@ class Confusion:
         name = name or f"image {self.images}"
         guess, truth = numpy_array(predicted), numpy_array(target)
         if guess.shape != truth.shape:
-            raise ValueError(
-                f"{name}: the prediction is {guess.shape}, the target {truth.shape}; upsample the logits"
-            )
+            raise ValueError(f"{name}: the prediction is {guess.shape}, the target {truth.shape}")
         if self.ignore is not None:
             counted = truth != self.ignore
             guess, truth = guess[counted], truth[counted]
@@ -50,16 +50,12 @@ class Confusion:
                     f"{name}: the {what} has a class outside 0 to {self.classes - 1}, ignore={self.ignore}"
                 )
         pairs = truth.ravel().astype(np.int64) * self.classes + guess.ravel().astype(np.int64)
-        self.pixels += np.bincount(pairs, minlength=self.classes**2).reshape(
-            self.classes, self.classes
-        )
+        self.pixels += np.bincount(pairs, minlength=self.classes**2).reshape(self.pixels.shape)
         self.images += 1
 
     def merge(self, other: Confusion) -> None:
         if (other.classes, other.ignore) != (self.classes, self.ignore):
-            raise ValueError(
-                "confusion matrices of different classes or ignore values do not add up"
-            )
+            raise ValueError("confusion matrices of other classes or ignore values do not add up")
         self.pixels += other.pixels
         self.images += other.images
 
@@ -72,8 +68,9 @@ class Confusion:
         return SegmentationScore(*means, tuple(iou.tolist()), tuple(accuracy.tolist()))
 
 
-def segmentation_scores(predicted: Iterable[Any], targets: Iterable[Any], classes: int,
-                        ignore: int | None = 255) -> SegmentationScore:  # fmt: skip
+def segmentation_scores(
+    predicted: Iterable[Any], targets: Iterable[Any], classes: int, ignore: int | None = VOID
+) -> SegmentationScore:
     """mIoU, mAcc, aAcc over all pixels of all images."""
     confusion = Confusion(classes, ignore)
     for guess, truth in side_by_side(predicted=predicted, targets=targets):
@@ -81,5 +78,49 @@ def segmentation_scores(predicted: Iterable[Any], targets: Iterable[Any], classe
     return confusion.result()
 
 
-def _ratio(part: Array, whole: Array) -> Array:
-    return np.divide(part, whole, out=np.full(len(whole), np.nan), where=whole > 0)
+def _ratio(part: Array, total: Array) -> Array:
+    return np.divide(part, total, out=np.full(len(total), np.nan), where=total > 0)
+
+
+def attention_jaccard(
+    masks: Any, target: Any, compat: bool = False, name: str = "the image"
+) -> float:
+    """Masks (heads, H, W) of one image against its class map (H, W): per class the best head, mean
+    over classes.
+
+    Make the masks with `mass_mask(maps, 0.6)`. Void pixels (255) are left out; `compat` counts them
+    as other classes, as the published script does.
+    """
+    heads, classes = numpy_array(masks).astype(bool), numpy_array(target)
+    if heads.ndim != 3 or heads.shape[1:] != classes.shape or not len(heads):
+        raise ValueError(
+            f"{name}: masks are (heads, H, W) of the target's size {classes.shape}, got {heads.shape}"
+        )
+    present = [value for value in np.unique(classes) if value not in (VOID, BACKGROUND)]
+    if not present:
+        raise ValueError(f"{name} has no object, only background or void pixels: leave it out")
+    counted = compat | (classes != VOID)
+    best = []
+    for value in present:
+        object_mask = classes == value  # never void
+        shared = (heads & object_mask).sum((1, 2))
+        union = ((heads | object_mask) & counted).sum((1, 2))
+        best.append((shared / union).max())
+    return float(np.mean(best))
+
+
+class AttentionJaccard:
+    """The mean of `attention_jaccard` over images: streaming."""
+
+    def __init__(self, compat: bool = False) -> None:
+        self.compat, self.total, self.count = compat, 0.0, 0
+
+    def add(self, masks: Any, target: Any, name: str = "") -> float:
+        value = attention_jaccard(masks, target, self.compat, name or f"image {self.count}")
+        self.total, self.count = self.total + value, self.count + 1
+        return value
+
+    def result(self) -> float:
+        if not self.count:
+            raise ValueError("attention Jaccard of no image: add some first")
+        return self.total / self.count

@@ -1,5 +1,5 @@
-"""Whether what some classes teach foretells others: the zero-shot prediction study of 002
-(5.1 and 2.3).
+"""Whether what some classes teach foretells others: the zero-shot prediction study of GSP
+[GSP Sec. 5.1].
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def zero_shot_prediction(
     A linear map from histograms (N, m) to embeddings (N, D), class by class their means, is fitted
     on one random half of the classes by ridge regression [GSP Problem P3] and foretells the means
     of the others, among which each looks for its own. With one to find, MAP is the mean of 1 /
-    rank; of equally near classes the first is nearer. Means over `rounds` such halves; `chance` is
+    rank; ties keep the lower class. Means over `rounds` such halves; `chance` is
     what a guess would have, as accuracy and as MAP.
     """
     if not ridge > 0:
@@ -45,25 +45,17 @@ def zero_shot_prediction(
     train_count = len(present) // 2
     test_count = len(present) - train_count
     if train_count < 1 or test_count < 2:
-        raise ValueError(
-            f"zero-shot prediction needs 3 classes at least, two of them to choose from, got {len(present)}"
-        )
-    z, v = (
-        _means(z.to(x.device), which, len(present)),
-        _means(x, which, len(present)),
-    )  # (C, m), (C, D)
+        raise ValueError(f"zero-shot prediction needs at least 3 classes, got {len(present)}")
+    z = _means(z.to(x.device), which, len(present))  # (C, m)
+    v = _means(x, which, len(present))  # (C, D)
     generator = torch.Generator().manual_seed(seed)
-    step = max(
-        1, budget // (8 * 4 * test_count)
-    )  # rows of `near` below, and what they are compared with
+    step = max(1, budget // (8 * 4 * test_count))  # rows of similarities, and their comparisons
     hits, inverse = [0, 0], [0.0, 0.0]
     for _ in range(rounds):
         order = torch.randperm(len(present), generator=generator).to(z.device)
         train_classes, test_classes = order[:train_count], order[train_count:]
-        foretold, true = (
-            z[test_classes] @ _ridge_map(z[train_classes], v[train_classes], ridge),
-            v[test_classes],
-        )  # (asked, D)
+        linear_map = _ridge_map(z[train_classes], v[train_classes], ridge)
+        foretold, true = z[test_classes] @ linear_map, v[test_classes]  # (asked, D)
         for k, (p, t) in enumerate(((foretold, true), (unit(foretold), unit(true)))):
             squares = t.square().sum(1) / 2  # the nearest to p has the largest p.t - |t|^2 / 2
             for i in range(0, test_count, step):
@@ -80,13 +72,10 @@ def zero_shot_prediction(
 
 def _ridge_map(z: Tensor, v: Tensor, ridge: float) -> Tensor:
     """(b, m), (b, D) -> (m, D), the map of [GSP Problem P3] by the smaller of its two systems."""
-    small = z.T @ z if z.shape[1] < len(z) else z @ z.T
-    small = small + ridge * torch.eye(len(small), dtype=z.dtype, device=z.device)
-    return (
-        torch.linalg.solve(small, z.T @ v)
-        if z.shape[1] < len(z)
-        else z.T @ torch.linalg.solve(small, v)
-    )
+    eye = torch.eye(min(z.shape), dtype=z.dtype, device=z.device)
+    if z.shape[1] < len(z):
+        return torch.linalg.solve(z.T @ z + ridge * eye, z.T @ v)
+    return z.T @ torch.linalg.solve(z @ z.T + ridge * eye, v)
 
 
 def _means(values: Tensor, which: Tensor, classes: int) -> Tensor:

@@ -13,8 +13,8 @@ from PIL import Image
 from ..data import Dataset
 from ..data.loading import UnreadableImage
 from ..metrics.arrays import Array
+from ..metrics.contours import EIGHT, largest_contour_box
 from ..metrics.score_maps import quantise
-from ..metrics.thresholding import EIGHT, largest_contour_box
 from .maps import MapPredictor
 from .progress_file import ProgressFile, run_digest
 

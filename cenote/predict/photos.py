@@ -17,7 +17,7 @@ from ..data import BadImage, read_image
 from ..data.images import stretch
 from ..metrics import largest_box, mass_mask
 from ..metrics.arrays import Array
-from ..metrics.masks import Box
+from ..metrics.boxes import Box
 from ..models import PooledModel
 from .distributed import device_of
 from .input_size import InputSize, stride_of, supported_size

@@ -9,7 +9,7 @@ import numpy as np
 from PIL import Image, ImageDraw
 
 from ..data.images import stretch
-from ..metrics.masks import Box
+from ..metrics.boxes import Box
 
 BOX_COLOUR = (255, 196, 0)  # amber on a dark rim: visible on grass, fur, sky and snow
 TRUTH = (90, 220, 255)  # light blue, beside the amber of predicted boxes

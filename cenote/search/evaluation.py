@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..data import Dataset
-from ..metrics.average_precision import of_places
+from ..metrics.rankings import of_places
 from ..predict.embedding import Embeddings
 from ..predict.feature_cache import FeatureCache, FillProgress, Layout
 from .composition import ComposedQuery, Scorer

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from cenote.allocator import keep_memory
 from cenote.data import Dataset, open_dataset
-from cenote.metrics.average_precision import average_precision
+from cenote.metrics.rankings import average_precision
 from cenote.models.image_text.text_space import CLASS_TEXTS, TextSpace, class_vectors
 
 TOPS, TEMPERATURES = (1, 5, 10, 20, 1000), (1.0, 2.0, 3.0)

@@ -12,7 +12,6 @@ from PIL import Image
 from cenote.data import Record, open_dataset, pack
 from cenote.data.backgrounds import VARIANTS, with_background
 from cenote.evaluate.background import background, coarse_classifier
-from cenote.metrics.robustness import coarse_accuracy
 from cenote.predict.embedding import Loading
 from cenote.predict.progress_file import FinishedPasses
 from tests.synthetic import CLASS_COLOURS, coloured_images
@@ -132,7 +131,7 @@ def test_imagenet_9_itself(tmp_path: Path) -> None:
     logits[:, 2:] -= 3
     labels = torch.arange(50) % 2
     right = (coarse_classifier(model, dataset)(logits) == labels).float().mean()
-    assert float(right) == pytest.approx(coarse_accuracy(logits, labels, mapping))
+    assert right == (torch.tensor(mapping)[logits.argmax(1)] == labels).float().mean()
 
 
 def test_the_embedded_world_has_all_variants() -> None:

@@ -5,7 +5,7 @@ definition.
 import numpy as np
 import pytest
 
-from cenote.metrics.average_precision import average_precision
+from cenote.metrics.rankings import average_precision
 
 
 def trapezoid(relevance: list[int]) -> float:

@@ -185,7 +185,7 @@ def test_bad_input_is_refused_with_the_name_of_the_image(spoil, named: str) -> N
     maps, boxes, sizes = case(1)
     score_map, box, size = spoil(maps[0], boxes[0], sizes[0])
     with pytest.raises(ValueError, match=f"bird.jpg.*{named}"):
-        max_box_acc([score_map], [box], [size], names=["bird.jpg"])
+        BoxAccuracy().add([score_map], [box], [size], names=["bird.jpg"])
 
 
 def test_without_names_the_image_is_a_number() -> None:

@@ -44,19 +44,9 @@ def test_the_best_of_several_found_boxes_counts() -> None:
     assert corloc([[[90, 90, 99, 99], [0, 0, 10, 10]]], [[0, 0, 10, 10]]) == 1
 
 
-def test_corloc_merges() -> None:
-    first, second = CorLoc(), CorLoc()
-    assert first.add([0, 0, 1, 1], [0, 0, 1, 1])
-    assert not second.add([5, 5, 6, 6], [0, 0, 1, 1])
-    first.merge(second)
-    assert first.result() == 0.5
-    with pytest.raises(ValueError, match=r"0\.5\b.*0\.7\b"):
-        first.merge(CorLoc(0.7))
-
-
 def test_bad_input_names_the_image() -> None:
     with pytest.raises(ValueError, match=r"cat\.jpg"):
-        corloc([[0, 0, 1, 1]], [[]], names=["cat.jpg"])
+        CorLoc().add([0, 0, 1, 1], [], "cat.jpg")
     with pytest.raises(ValueError, match=r"image 0\b.*\[5\.0, 5\.0, 2\.0, 2\.0\]"):
         corloc([[5, 5, 2, 2]], [[0, 0, 1, 1]])
     with pytest.raises(ValueError, match=r"image 1\b.*truth"):

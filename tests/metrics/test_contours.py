@@ -5,9 +5,9 @@ and without numba.
 import numpy as np
 import pytest
 
-import cenote.metrics.overlaps as overlaps_module
+import cenote.metrics.contours as overlaps_module
 from cenote.metrics import boxes_at
-from cenote.metrics.overlaps import contour_overlaps
+from cenote.metrics.contours import contour_overlaps
 from tests.metrics import contours
 
 NAMED = dict(contours.shapes())

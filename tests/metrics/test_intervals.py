@@ -29,17 +29,6 @@ def test_image_by_image_gives_the_same_interval() -> None:
     )
 
 
-def test_processes_add_up() -> None:
-    values = np.random.default_rng(2).random((300, 2))
-    parts = [Resamples((2,), 2000, seed) for seed in (0, 1)]
-    for part, chunk in zip(parts, np.split(values, 2), strict=True):
-        part.add(chunk)
-    parts[0].merge(parts[1])
-    means = parts[0].means()
-    np.testing.assert_allclose(means.mean(0), values.mean(0), atol=0.003)
-    np.testing.assert_allclose(means.std(0), values.std(0) / np.sqrt(300), rtol=0.1)
-
-
 def test_bad_input() -> None:
     with pytest.raises(ValueError, match=r"\(0,\)"):
         bootstrap_interval([])

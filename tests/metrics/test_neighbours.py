@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from cenote.metrics.neighbours import knn_accuracy
+from cenote.metrics.retrieval import knn_accuracy
 
 
 def slow(memory, known, queries, labels, k, temperature):  # type: ignore[no-untyped-def]

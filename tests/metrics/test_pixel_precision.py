@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import cenote.metrics.pixel_precision as module
-from cenote.metrics import PixelPrecision, join_masks, pixel_average_precision
+from cenote.metrics import PixelPrecision, pixel_average_precision
 
 
 @pytest.fixture(params=["numba", "numpy"])
@@ -95,7 +95,7 @@ def test_bad_input_is_refused() -> None:
     with pytest.raises(ValueError, match=r"\b2 images\b"):
         pixel_average_precision([ones, ones], [0 * ones, 255 * ones])
     with pytest.raises(ValueError, match=r"dog\.png.*\(3, 2\).*\(2, 3\)"):
-        pixel_average_precision([ones], [ones.T], names=["dog.png"])
+        PixelPrecision().add(ones, ones.T, "dog.png")
     with pytest.raises(ValueError, match=r"image 0\b.*NaN"):
         pixel_average_precision([ones * np.nan], [ones])
     with pytest.raises(ValueError, match="bin_width"):
@@ -105,13 +105,6 @@ def test_bad_input_is_refused() -> None:
 def test_a_mask_has_three_values(way: str) -> None:
     with pytest.raises(ValueError, match=r"image 0\b.*\[2\]"):
         pixel_average_precision([np.ones((2, 3))], [np.full((2, 3), 2)])
-
-
-def test_foreground_wins_over_the_ignore_region() -> None:
-    first, second = np.array([[255, 0, 0, 0]]), np.array([[0, 255, 0, 0]])
-    assert join_masks([first, second], ignore=np.array([[0, 1, 1, 0]])).tolist() == [[1, 1, 255, 0]]
-    with pytest.raises(ValueError):
-        join_masks([])
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

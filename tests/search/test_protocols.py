@@ -10,7 +10,7 @@ from PIL import Image
 
 from cenote.cli import main
 from cenote.data import Dataset, Record, open_dataset, pack
-from cenote.metrics.average_precision import average_precision
+from cenote.metrics.rankings import average_precision
 from cenote.search import ComposedQuery, compose, remember_words
 from cenote.search.evaluation import (
     TaskEvaluator,

@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from ...metrics.arrays import Array, numpy_array
-from ...metrics.masks import Box
+from ...metrics.boxes import Box
 
 Grid = tuple[int, int]
 

@@ -12,7 +12,7 @@ from ...data import Dataset
 from ...data.ground_truth import clip_boxes, evenly_spaced, own_boxes
 from ...data.loading import load
 from ...metrics import BoxAccuracy, prepare_maps
-from ...metrics.centred import CentredBox
+from ...metrics.box_accuracy import CentredBox
 from ...models.cam import map_of_features
 from ...models.frozen import FrozenBackbone, PooledHead
 from ...predict.feature_cache import cached_features
