@@ -207,94 +207,105 @@ def largest_iou(box: Array, rim: int, width: int, height: int, truth: Array) -> 
     return best
 
 
-@compiled
-def sweep(
-    order: Array,
-    starts: Array,
-    met: Array,
-    shift: int,
-    shape: tuple[int, int],
-    which: int,
-    truth: Array,
-    best: Array,
-) -> None:
-    """Raise best[c] to the largest overlap of ALL components of `levels > c`, of the borders of its
-    HOLES (going up), or of the LARGEST component of a map without holes.
-
-    Of equally large ones OpenCV lists that first whose first pixel in reading order comes last.
-    """
-    height, width = shape
+def make_sweep(which: int) -> Any:
+    """Compile one sweep for each kind: the compiler leaves out what it does not need."""
     holes, largest = which == HOLES, which == LARGEST
     table = JOINTS_OF_HOLES if holes else JOINTS_OF_COMPONENTS
-    row, size = 1 << shift, len(order) + 1
-    steps = np.array([0, -row - 1, -row, -row + 1, 1, row + 1, row, row - 1, -1])
-    # Of each pixel: a component that it is in, or that is part of its own.
-    label = np.zeros(len(met), np.int32)
-    parent, box = np.empty(size, np.int32), np.empty((size, 4), np.int32)
-    overlap = np.empty(size, np.float64)
-    area, start = np.zeros(size, np.int64), np.empty(size, np.int64)
-    alive, count, best_overlap, components = np.empty(size, np.int32), 0, 0.0, 0
-    if holes:  # component 0 is the frame, the outside: what joins it is not a hole
-        parent[0], components = 0, 1
-        box[0, 0], box[0, 1], box[0, 2], box[0, 3] = -1, -1, width, height
-    for turn in range(255):
-        c = turn if holes else 254 - turn
-        first, end = (starts[c], starts[c + 1]) if holes else (starts[c + 1], starts[c + 2])
-        if holes and end == len(order):
-            return  # no foreground is left
-        for k in range(first, end):
-            p = unsigned(order[k])
-            x, y = signed(p & unsigned(row - 1)) - 1, signed(p >> unsigned(shift)) - 1
-            joint = table[met[p]]
-            if joint == 0:
-                new = unsigned(components)
-                parent[new], alive[count], label[p] = components, components, components
-                overlap[new], start[new] = -1.0, signed(p)
-                box[new, 0], box[new, 1], box[new, 2], box[new, 3] = x, y, x, y
-                count, components = count + 1, components + 1
-                continue
-            root = root_of(parent, label[unsigned(signed(p) + steps[joint & 15])])
-            joint >>= 4
-            while joint:
-                r = root_of(parent, label[unsigned(signed(p) + steps[joint & 15])])
-                joint >>= 4
-                if r != root:
-                    if holes and r == 0:  # the outside stays the outside
-                        r, root = root, r
-                    parent[r] = root
-                    cover(box, overlap, root, box[r, 0], box[r, 1], box[r, 2], box[r, 3])
+
+    def sweep(
+        order: Array,
+        starts: Array,
+        met: Array,
+        shift: int,
+        shape: tuple[int, int],
+        truth: Array,
+        best: Array,
+    ) -> None:
+        """Raise best[c] to the largest overlap of ALL components of `levels > c`, of the borders of
+        its HOLES (going up), or of the LARGEST component of a map without holes.
+
+        Of equally large ones OpenCV lists that first whose first pixel in reading order comes last.
+        """
+        height, width = shape
+        row, size = 1 << shift, len(order) + 1
+        steps = np.array([0, -row - 1, -row, -row + 1, 1, row + 1, row, row - 1, -1])
+        # Of each pixel: a component that it is in, or that is part of its own.
+        label = np.zeros(len(met), np.int32)
+        parent, box = np.empty(size, np.int32), np.empty((size, 4), np.int32)
+        overlap = np.empty(size, np.float64)
+        room = size if largest else 0
+        area, start = np.zeros(room, np.int64), np.empty(room, np.int64)
+        alive, count, best_overlap, components = np.empty(size, np.int32), 0, 0.0, 0
+        if holes:  # component 0 is the frame, the outside: what joins it is not a hole
+            parent[0], components = 0, 1
+            box[0, 0], box[0, 1], box[0, 2], box[0, 3] = -1, -1, width, height
+        for turn in range(255):
+            c = turn if holes else 254 - turn
+            first, end = (starts[c], starts[c + 1]) if holes else (starts[c + 1], starts[c + 2])
+            if holes and end == len(order):
+                return  # no foreground is left
+            for k in range(first, end):
+                p = unsigned(order[k])
+                x, y = signed(p & unsigned(row - 1)) - 1, signed(p >> unsigned(shift)) - 1
+                joint = table[met[p]]
+                if joint == 0:
+                    new = unsigned(components)
+                    parent[new], alive[count], label[p] = components, components, components
+                    overlap[new] = -1.0
                     if largest:
-                        area[root] += area[r]
-                        start[root] = min(start[root], start[r])
-            label[p] = root
-            cover(box, overlap, root, x, y, x, y)
-            if largest:
-                area[root] += GAINS[met[p]]
-                start[root] = min(start[root], signed(p))
-        if first < end:
-            alive_count, best_overlap, top = 0, 0.0, unsigned(alive[0])
-            for k in range(count):
-                r = unsigned(alive[k])
-                if parent[r] != r:
+                        start[new] = signed(p)
+                    box[new, 0], box[new, 1], box[new, 2], box[new, 3] = x, y, x, y
+                    count, components = count + 1, components + 1
                     continue
-                alive[alive_count] = r
-                alive_count += 1
+                root = root_of(parent, label[unsigned(signed(p) + steps[joint & 15])])
+                joint >>= 4
+                while joint:
+                    r = root_of(parent, label[unsigned(signed(p) + steps[joint & 15])])
+                    joint >>= 4
+                    if r != root:
+                        if holes and r == 0:  # the outside stays the outside
+                            r, root = root, r
+                        parent[r] = root
+                        cover(box, overlap, root, box[r, 0], box[r, 1], box[r, 2], box[r, 3])
+                        if largest:
+                            area[root] += area[r]
+                            start[root] = min(start[root], start[r])
+                label[p] = root
+                cover(box, overlap, root, x, y, x, y)
                 if largest:
+                    area[root] += GAINS[met[p]]
+                    start[root] = min(start[root], signed(p))
+            if first < end:
+                alive_count, best_overlap, top = 0, 0.0, unsigned(alive[0])
+                for k in range(count):
+                    r = unsigned(alive[k])
+                    if parent[r] != r:
+                        continue
+                    alive[alive_count] = r
+                    alive_count += 1
+                    if largest:
+                        if (
+                            alive_count == 1
+                            or area[r] > area[top]
+                            or (area[r] == area[top] and start[r] > start[top])
+                        ):
+                            top = r
+                        continue
                     if (
-                        alive_count == 1
-                        or area[r] > area[top]
-                        or (area[r] == area[top] and start[r] > start[top])
-                    ):
-                        top = r
-                    continue
-                if overlap[r] < 0:  # a hole's border is in the foreground around it: a rim of one
-                    overlap[r] = largest_iou(box[r], 1 if holes else 0, width, height, truth)
-                best_overlap = max(best_overlap, float(overlap[r]))
-            count = alive_count
-            if largest and count:
-                best_overlap = largest_iou(box[top], 0, width, height, truth)
-        if count:
-            best[c] = max(best[c], best_overlap)
+                        overlap[r] < 0
+                    ):  # a hole's border is in the foreground around it: a rim of one
+                        overlap[r] = largest_iou(box[r], 1 if holes else 0, width, height, truth)
+                    best_overlap = max(best_overlap, float(overlap[r]))
+                count = alive_count
+                if largest and count:
+                    best_overlap = largest_iou(box[top], 0, width, height, truth)
+            if count:
+                best[c] = max(best[c], best_overlap)
+
+    return compiled(sweep)
+
+
+SWEEPS = {which: make_sweep(which) for which in (ALL, HOLES, LARGEST)}
 
 
 BLOCK = 4096  # pixels at a time: what is noted of them stays in the nearest cache

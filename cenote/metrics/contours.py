@@ -26,7 +26,7 @@ def contour_overlaps(levels: Array, truth: Array, version: int = 2) -> Array:
     if not available():
         _overlaps_by_threshold(levels, truth, version, best)
         return best
-    from .compiled_loops import ALL, HOLES, LARGEST, fill_holes, met_before, sort_pixels, sweep
+    from .compiled_loops import ALL, HOLES, LARGEST, SWEEPS, fill_holes, met_before, sort_pixels
 
     truth, levels = np.ascontiguousarray(truth, np.int64), np.ascontiguousarray(levels)
     shift = (levels.shape[1] + 1).bit_length()  # rows of the padded map start at powers of two
@@ -36,7 +36,7 @@ def contour_overlaps(levels: Array, truth: Array, version: int = 2) -> Array:
     down, up = met_before(levels, shift)
     sweeps = [(down, ALL), (up, HOLES)] if version == 2 else [(down, LARGEST)]
     for met, which in sweeps:
-        sweep(order, starts, met, shift, levels.shape, which, truth, best)
+        SWEEPS[which](order, starts, met, shift, levels.shape, truth, best)
     return best
 
 
