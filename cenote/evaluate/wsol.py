@@ -19,8 +19,7 @@ from ..data import BadImage, Dataset
 from ..data.ground_truth import boxes_of, mask_of, own_boxes
 from ..metrics import BoxAccuracy, PixelPrecision, boxes_at, class_ranks, resize_mask
 from ..metrics.arrays import Array
-from ..metrics.box_accuracy import KINDS
-from ..metrics.box_accuracy import CentredBox
+from ..metrics.box_accuracy import KINDS, CentredBox
 from ..models import PooledModel
 from ..predict.embedding import Loading
 from ..predict.maps import MapBatch, MapPredictor

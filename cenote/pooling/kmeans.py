@@ -34,7 +34,7 @@ class KMeans(Pool):
 
     def algorithm(self) -> Algorithm:
         tol, k = self.tol, self.k
-        converged: Tensor  # (B, 1, 1): which images
+        converged = torch.zeros((), dtype=torch.bool)  # (B, 1, 1) once it runs: which images
 
         def init(c: Variables) -> Tensor:
             nonlocal converged

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cenote.metrics import class_ranks, landmark_scores
-from cenote.metrics.rankings import trapezoid_ap
+from cenote.metrics.rankings import of_places
 
 
 def slow(order: list[int], right: set[int], junk: set[int], k: int) -> tuple[float, float]:
@@ -60,11 +60,11 @@ def test_step_by_step(seed: int) -> None:
 
 
 def test_by_hand() -> None:
-    assert trapezoid_ap([0, 1, 2], 3) == 1
-    assert trapezoid_ap([1], 1) == pytest.approx((0 / 1 + 1 / 2) / 2)
-    assert trapezoid_ap([0, 3], 2) == pytest.approx((1 + (1 / 3 + 2 / 4) / 2) / 2)
-    assert trapezoid_ap([], 4) == 0
-    assert trapezoid_ap([0], 2) == 0.5  # the other one was never listed
+    assert of_places([0, 1, 2], 3, "trapezoid") == 1
+    assert of_places([1], 1, "trapezoid") == pytest.approx((0 / 1 + 1 / 2) / 2)
+    assert of_places([0, 3], 2, "trapezoid") == pytest.approx((1 + (1 / 3 + 2 / 4) / 2) / 2)
+    assert of_places([], 4, "trapezoid") == 0
+    assert of_places([0], 2, "trapezoid") == 0.5  # the other one was never listed
 
 
 def test_junk_is_as_if_it_had_never_been_there() -> None:
