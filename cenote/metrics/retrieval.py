@@ -20,7 +20,8 @@ KS_OF = {"sop": (1, 10, 100, 1000), "inshop": (1, 10, 20, 30)}  # as published f
 # neighbours that every query is given; only those with nothing right among them are asked for more
 FIRST = 32
 WITHOUT_MATCH = ("exclude", "miss")
-TEMPERATURE = 0.07  # of nearest neighbours as a classifier, as DINO has it
+# Of nearest neighbours as a classifier: queries at a time, and DINO's temperature.
+CHUNK, TEMPERATURE = 1024, 0.07
 
 
 class QueryScores(NamedTuple):
@@ -194,7 +195,7 @@ def knn_accuracy(
     memory = F.normalize(memory.float(), dim=1)
     classes = int(max(memory_labels.max(), labels.max())) + 1
     right = dict.fromkeys(k, 0)
-    for block, true in zip(queries.split(1024), labels.split(1024), strict=True):
+    for block, true in zip(queries.split(CHUNK), labels.split(CHUNK), strict=True):
         similarity = F.normalize(block.float(), dim=1) @ memory.T
         similarity, places = similarity.topk(min(max(k), len(memory)), 1)  # (m, most)
         weights = (similarity / TEMPERATURE).exp()[..., None]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
@@ -13,14 +13,13 @@ from ..pooling.base import Grid
 from ..pooling.cost import pool_cost
 from ..pooling.landscape import HEADINGS, markdown_table
 from ..pooling.registry import entry, options
-from .table import Column, render_markdown, render_text
+from .table import align_columns
 
 WHAT = 64  # columns of a terminal for the first line of a docstring
 NOTE = (
     "MFLOPs: millions of multiply-adds for one image of {dim} channels on a {h}x{w} grid, as the layer runs; "
     "published: with the keys and values the papers write down. Products only: elementwise work is not counted."
 )
-PoolRow = Mapping[str, Any]
 
 # Of methods whose docstring says it in words; the others have theirs there. x_jc: channel c of
 # feature j, of p.
@@ -42,18 +41,18 @@ def catalogue(dim: int, grid: Grid, style: str = "text") -> str:
         return json.dumps(rows, ensure_ascii=False, indent=2, default=str)
     notes = [NOTE.format(dim=dim, h=grid[0], w=grid[1])]
     notes += [f"{row['name']}: {row['problem']}" for row in rows if row["problem"]]
-    what = str if style == "markdown" else _clip
-    columns: list[Column[PoolRow]] = [
-        Column("name", lambda row: row["name"], numeric=False),
-        Column("#", lambda row: row["group"], numeric=False),
-        Column("what", lambda row: row["what"], what, numeric=False),
-        Column("params", lambda row: row["parameters"], "{:,}".format, missing="-"),
-        Column("MFLOPs", lambda row: row["flops"], _millions, missing="-"),
-        Column("published", lambda row: row["flops_as_published"], _millions, missing="-"),
-    ]
+    heads = ["name", "#", "what", "params", "MFLOPs", "published"]
+    table = []
+    for row in rows:
+        counts = ["-", "-", "-"]
+        if not row["problem"]:
+            flops = _millions(row["flops"]), _millions(row["flops_as_published"])
+            counts = [f"{row['parameters']:,}", *flops]
+        what = row["what"] if style == "markdown" else _clip(row["what"])
+        table.append([row["name"], str(row["group"]), what, *counts])
     if style == "markdown":
-        return "\n".join([render_markdown(columns, rows), "", *notes])
-    heading, *lines = render_text(columns, rows).split("\n")
+        return "\n".join([markdown_table(heads, table), "", *notes])
+    heading, *lines = align_columns([heads, *table], words=(0, 1, 2)).split("\n")
     return "\n".join([heading, "-" * len(heading), *lines, "", *notes])
 
 
