@@ -109,8 +109,8 @@ def as_classes(classes: Classes, logits: Tensor) -> Tensor:
         class_ids = class_ids.expand(len(logits))
     if class_ids.ndim == 1:
         class_ids = class_ids[:, None]
-    whole = not class_ids.is_floating_point() and class_ids.dtype != torch.bool
-    if not whole or class_ids.ndim != 2 or len(class_ids) != len(logits):
+    integers = not class_ids.is_floating_point() and class_ids.dtype != torch.bool
+    if not integers or class_ids.ndim != 2 or len(class_ids) != len(logits):
         raise ValueError(
             f"classes are one whole number, (B,) or (B, m) for {len(logits)} images, got "
             f"{tuple(class_ids.shape)} of {class_ids.dtype}"

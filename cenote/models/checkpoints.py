@@ -65,13 +65,13 @@ def load_released(model: PooledModel, path: str | Path) -> str:
         tensors = {_convnext_name(name): value for name, value in tensors.items()}
     prefix = _prefix(tensors, model.backbone.model, path)
     norm_after = not isinstance(model.after, nn.Identity)
-    theirs = {
+    their_names = {
         _our_name(name.removeprefix(prefix), norm_after): name
         for name in tensors
         if name.startswith(prefix)
     }
     state = model.state_dict()
-    fitting = {n: tensors[name] for n, name in theirs.items()}
+    fitting = {n: tensors[name] for n, name in their_names.items()}
     problems = []
     for name, value in state.items():
         needed = not name.startswith("head.") and not name.endswith("num_batches_tracked")
@@ -88,7 +88,7 @@ def load_released(model: PooledModel, path: str | Path) -> str:
     if "pool.beta" in fitting:  # the model is now one with an offset, also when it is saved
         model.pool.options["beta"] = True
         model.config["pool_options"] = model.pool.options
-    used = {theirs[name] for name in fitting}
+    used = {their_names[name] for name in fitting}
     leftover = {
         "not in the model": [name for name in tensors if name not in used],
         "not in the file": [n for n in state if n.startswith("head.") and n not in fitting],

@@ -1,4 +1,4 @@
-"""The arguments of `create_model` as they stand in a saved model's config.json, and their checks."""
+"""The arguments of `create_model` in the config.json of a saved model, and their checks."""
 
 from __future__ import annotations
 
@@ -105,10 +105,12 @@ def difference(model: nn.Module, twin: nn.Module) -> str:
     Strides, epsilons and activations have no tensors, but every layer prints its own.
     """
     for describe in (_shapes, _layers):
-        ours, theirs = describe(model), describe(twin)
-        for name in [*ours, *theirs]:
-            if ours.get(name) != theirs.get(name):
-                return f"{name} is {ours.get(name, 'absent')}, not {theirs.get(name, 'there')}"
+        values, twin_values = describe(model), describe(twin)
+        for name in [*values, *twin_values]:
+            if values.get(name) != twin_values.get(name):
+                return (
+                    f"{name} is {values.get(name, 'absent')}, not {twin_values.get(name, 'there')}"
+                )
     return ""
 
 

@@ -177,13 +177,13 @@ class Assembly:
     pool_options: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        for name, known in (
+        for name, choices in (
             ("tokens", ("patches", "all", "cls")),
             ("norm", ("auto", "before", "after", "none")),
         ):
-            if getattr(self, name) not in known:
+            if getattr(self, name) not in choices:
                 raise ValueError(
-                    f"{name} is one of {', '.join(known)}, got '{getattr(self, name)}'"
+                    f"{name} is one of {', '.join(choices)}, got '{getattr(self, name)}'"
                 )
 
 

@@ -56,8 +56,8 @@ class Words:
     def _tokens(self, text: str, spelled: bool) -> list[int]:
         tokens: list[int] = []
         for word in WORDS.findall(text.lower()):
-            whole = word in self.ids and not spelled
-            tokens += [self.ids[word]] if whole else self._pieces(word, spelled)
+            is_known = word in self.ids and not spelled
+            tokens += [self.ids[word]] if is_known else self._pieces(word, spelled)
         return tokens[: self.context]
 
     def _pieces(self, word: str, spelled: bool) -> list[int]:
