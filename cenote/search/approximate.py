@@ -9,16 +9,13 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from ..data.files import write_atomically
 from ..extras import MissingExtra, require
-
-if TYPE_CHECKING:
-    from .local_store import LocalStore
 
 MIN_IMAGES = 100_000  # in mode auto; exact search of fewer takes hundredths of a second
 TARGET_RECALL, TOP = 0.95, 10  # recall@10
@@ -29,6 +26,25 @@ NUMBERS = ("rows", "generation", "probes")  # fields without which the descripti
 FILE, DESCRIPTION = "approximate.faiss", "approximate.json"
 
 
+class RowStore(Protocol):
+    """What is needed of a `LocalStore`."""
+
+    folder: Path
+    matrix: Tensor  # (rows, dim), removed rows included
+    rows: Tensor  # those that are not removed
+    budget: int
+    db: Any
+
+    @property
+    def dim(self) -> int: ...
+
+    def __len__(self) -> int: ...
+
+    def vectors(self, rows: Tensor) -> Tensor: ...
+
+    def exact(self, queries: Tensor, k: int, first: int = 0) -> tuple[Tensor, Tensor]: ...
+
+
 class ApproximateIndex:
     """A faiss index of the first `rows` rows of the matrix."""
 
@@ -36,7 +52,7 @@ class ApproximateIndex:
         self.index, self.rows = index, int(index.ntotal)
         index.nprobe = probes
 
-    def nearest(self, store: LocalStore, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    def nearest(self, store: RowStore, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Return exact dot products and rows (Q, k) of candidates that faiss finds, best first."""
         k, queries = min(k, len(store)), queries.float().contiguous()
         count = min(max(100, 4 * k), self.rows)  # codes are coarse: candidates for re-ranking
@@ -56,7 +72,7 @@ class ApproximateIndex:
         return scores, rows
 
 
-def read_approximate(store: LocalStore) -> ApproximateIndex | None:
+def read_approximate(store: RowStore) -> ApproximateIndex | None:
     """Return the index built for these rows, if it reaches the target and faiss is installed."""
     description = _read_description(store)
     if not description.get("good"):
@@ -72,7 +88,7 @@ def read_approximate(store: LocalStore) -> ApproximateIndex | None:
     return ApproximateIndex(index, description["probes"])
 
 
-def build_approximate(store: LocalStore, texts: Tensor | None = None) -> dict[str, Any]:
+def build_approximate(store: RowStore, texts: Tensor | None = None) -> dict[str, Any]:
     """Train, fill and measure an index; return its description.
 
     The recall is measured with images of the store and with `texts` (N, D), if given.
@@ -125,7 +141,7 @@ def _recall(rows: Tensor, truth: Tensor, skip: int) -> float:
     return float(hits.double().mean())
 
 
-def update_approximate(store: LocalStore, mode: str, texts: Tensor | None) -> str | None:
+def update_approximate(store: RowStore, mode: str, texts: Tensor | None) -> str | None:
     """Build an index if `mode` wants one and there is no recent one; return a message, if any."""
     if mode == "no":
         for name in (DESCRIPTION, FILE):
@@ -151,7 +167,7 @@ def update_approximate(store: LocalStore, mode: str, texts: Tensor | None) -> st
     return message if description["good"] else f"{message}; too low, search stays exact"
 
 
-def _read_description(store: LocalStore) -> dict[str, Any]:
+def _read_description(store: RowStore) -> dict[str, Any]:
     """Return the description of the index of this generation; {} if missing or damaged."""
     path: Path = store.folder / DESCRIPTION
     try:

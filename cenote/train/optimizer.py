@@ -10,14 +10,13 @@ if TYPE_CHECKING:
     from torch import nn
     from torch.optim import Optimizer
 
-    from .config import OptimizationConfig
-
 # sgd uses Nesterov momentum, momentum does not; adam adds the weight decay to the gradient.
 OptimizerName = Literal["sgd", "momentum", "adamw", "adam", "lars", "lamb"]
 ScheduleName = Literal["cosine", "step", "poly", "plateau", "constant"]
+Settings = Any  # config.OptimizationConfig, which imports the names above
 
 
-def create_optimizer(module: nn.Module, settings: OptimizationConfig, lr: float) -> Optimizer:
+def create_optimizer(module: nn.Module, settings: Settings, lr: float) -> Optimizer:
     """Create timm's optimizer, which supports layer decay and does not decay vectors.
 
     A module may define `lr_factors()`: pairs of parameters and the factor of their learning rate.
@@ -54,13 +53,13 @@ def _scale_lr(optimizer: Optimizer, parameters: Iterable[nn.Parameter], factor: 
     optimizer.param_groups[:] = [group for group in optimizer.param_groups if group["params"]]
 
 
-def lr_factor(settings: OptimizationConfig, epoch: float, scores: Sequence[float] = ()) -> float:
+def lr_factor(settings: Settings, epoch: float, scores: Sequence[float] = ()) -> float:
     """Return the factor of the learning rate: linear warm-up, then the schedule.
 
     Epoch 2.5 is half-way through the third. "plateau" uses the `scores` of the completed epochs.
     """
     if epoch < settings.warmup:
-        return epoch / settings.warmup
+        return epoch / float(settings.warmup)
     done = min((epoch - settings.warmup) / max(settings.epochs - settings.warmup, 1e-12), 1.0)
     if settings.schedule == "cosine":
         return cosine(1.0, settings.min_lr / settings.lr if settings.lr else 0.0, done)

@@ -13,7 +13,7 @@ OPTIONAL = {"optional": True}  # results.json leaves the field out if it is None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
+class TrainingReport:
     backbone: str
     pool: str
     settings: Options
@@ -27,7 +27,7 @@ class Report:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunReport(Report):
+class RunReport(TrainingReport):
     """The report of one training; `epoch` is the one that validation selected, from 1."""
 
     epoch: int
@@ -76,7 +76,7 @@ class MetricReport(RunReport):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FairReport(Report):
+class FairReport(TrainingReport):
     """The fair protocol: means over the collections of four models, one of each fold."""
 
     task: str = "metric"

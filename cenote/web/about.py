@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from fastapi import APIRouter
 from pydantic import Field
@@ -12,12 +12,9 @@ from starlette.exceptions import HTTPException
 
 from .. import __version__
 from ..train.tournament.progress import CandidateProgress, read_progress
-from .schemas import Contents, PhotoInfo, Schema, WorkerRequest
+from .schemas import Contents, PhotoInfo, Schema, WorkerRequest, WorkerService
 from .sources import strip_directories
 from .state import Limits, ServerState, State
-
-if TYPE_CHECKING:
-    from .service import Service
 
 router = APIRouter()
 
@@ -55,7 +52,7 @@ class HealthResponse(Schema):
 
 
 class ContentsRequest(WorkerRequest):
-    def run(self, service: Service, content: bytes) -> Contents:
+    def run(self, service: WorkerService, content: bytes) -> Contents:
         return service.contents()
 
 

@@ -21,16 +21,13 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from multiprocessing import resource_tracker
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from cachetools import LRUCache
 from starlette.exceptions import HTTPException
 
-from .schemas import Startup, WorkerRequest
+from .schemas import Startup, WorkerRequest, WorkerService
 from .sources import Sources
-
-if TYPE_CHECKING:
-    from .service import Service
 
 CACHE_BYTES = 64 << 20  # of answers
 KEY_BYTES = 16 << 10  # upper bound of the size of a request, which is the key of its answer
@@ -40,18 +37,10 @@ RETRY_SECONDS = 10  # until a worker that did not start is started again
 logger = logging.getLogger(__name__)
 
 
-def open_service(sources: Sources) -> Service:
-    from .service import Service  # imports torch, which the server does not need
-
-    return Service(sources)
-
-
 class WorkerProcess:
     """One spawned process, which shares nothing with the server but the executor's pipes."""
 
-    def __init__(
-        self, sources: Sources, open_service: Callable[[Sources], Service] = open_service
-    ) -> None:
+    def __init__(self, sources: Sources, open_service: Callable[[Sources], WorkerService]) -> None:
         self.sources, self.open_service = sources, open_service
         self.pool: ProcessPoolExecutor | None = None
         self.process: Any = None
@@ -101,7 +90,7 @@ class WorkerProcess:
             self.pool = None
 
 
-_service: Service  # in the worker process
+_service: WorkerService  # in the worker process
 
 
 def _exit_with_parent() -> None:
@@ -116,7 +105,7 @@ def _exit_with_parent() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def _start(open_service: Callable[[Sources], Service], sources: Sources) -> Startup:
+def _start(open_service: Callable[[Sources], WorkerService], sources: Sources) -> Startup:
     global _service
     try:
         _service = open_service(sources)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
 
 from .photos import PhotoDigest
-from .schemas import Schema, WorkerRequest
+from .schemas import Schema, WorkerRequest, WorkerService
 from .state import State
-
-if TYPE_CHECKING:
-    from .service import Service
 
 MapKind = Literal["auto", "pool", "cls", "rollout", "cam", "gradcam"]
 
@@ -71,7 +68,7 @@ class LookRequest(WorkerRequest):
         None, ge=0, lt=1, description="of the map; by default the model's own"
     )
 
-    def run(self, service: Service, content: bytes) -> bytes:
+    def run(self, service: WorkerService, content: bytes) -> Any:
         return service.models.look(self, content).model_dump_json().encode()
 
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator
 from hashlib import blake2b
 from io import BytesIO
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from PIL import Image
@@ -18,11 +18,8 @@ from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect
 
 from .jobs import busy
-from .schemas import JPEG, Photo, PhotoInfo, WorkerRequest
+from .schemas import JPEG, Photo, PhotoInfo, WorkerRequest, WorkerService
 from .state import State
-
-if TYPE_CHECKING:
-    from .service import Service
 
 MAX_UPLOADS = 8  # that are read at the same time
 UPLOAD_SECONDS = 120.0
@@ -53,7 +50,7 @@ class DecodeRequest(WorkerRequest):
     name: str
     max_pixels: int
 
-    def run(self, service: Service, content: bytes) -> Photo:
+    def run(self, service: WorkerService, content: bytes) -> Photo:
         from ..data import BadImage, read_image
         from ..data.images import RAW
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
-
-if TYPE_CHECKING:
-    from .service import Service
 
 EntryId = int | str  # row number in the index; a string where JavaScript's numbers are too small
 
@@ -84,6 +81,21 @@ class Startup(NamedTuple):
     pool_groups: dict[str, str]
 
 
+class WorkerService(Protocol):
+    """What requests use of the worker's `Service`, without its imports: the server has no torch."""
+
+    models: Any
+
+    @property
+    def index(self) -> Any: ...
+
+    def startup(self) -> Startup: ...
+
+    def contents(self) -> Contents: ...
+
+    def answer(self, request: WorkerRequest, content: bytes) -> Any: ...
+
+
 class WorkerRequest(BaseModel):
     """A request that the worker answers; `content` is the file of the photograph that it names.
 
@@ -93,7 +105,7 @@ class WorkerRequest(BaseModel):
     model_config = ConfigDict(frozen=True)
     queue_share: ClassVar[float] = 1  # of the queue's limit, for requests of this class
 
-    def run(self, service: Service, content: bytes) -> Any:
+    def run(self, service: WorkerService, content: bytes) -> Any:
         raise NotImplementedError
 
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import Field
 from starlette.exceptions import HTTPException
 
 from .photos import PhotoDigest, Side, encode_jpeg
-from .schemas import JPEG, EntryId, Photo, PhotoInfo, Schema, WorkerRequest
+from .schemas import JPEG, EntryId, Photo, PhotoInfo, Schema, WorkerRequest, WorkerService
 from .state import State
-
-if TYPE_CHECKING:
-    from .service import Service
 
 MAX_FILTER_LENGTH = 4000  # characters of all classes and domains
 Row = Annotated[int, Field(ge=0, lt=2**63, description="row of an image in the index")]
@@ -58,7 +55,7 @@ class ImageSearchRequest(WorkerRequest):
     classes: tuple[Text, ...] = Field((), alias="class", max_length=50)
     domain: tuple[Text, ...] = Field((), max_length=50)
 
-    def run(self, service: Service, content: bytes) -> bytes:
+    def run(self, service: WorkerService, content: bytes) -> Any:
         return service.index.search(self, content).model_dump_json().encode()
 
 
@@ -69,7 +66,7 @@ class PictureRequest(WorkerRequest):
     entry: Row
     side: int
 
-    def run(self, service: Service, content: bytes) -> bytes:
+    def run(self, service: WorkerService, content: bytes) -> Any:
         (entry,) = service.index.entries([self.entry])
         image = service.index.image(entry)
         image.thumbnail((self.side, self.side))
@@ -82,7 +79,7 @@ class EntryPhotoRequest(WorkerRequest):
     queue_share = 1 / 8  # files are large
     entry: Row
 
-    def run(self, service: Service, content: bytes) -> Photo:
+    def run(self, service: WorkerService, content: bytes) -> Any:
         (entry,) = service.index.entries([self.entry])
         return service.index.photo(entry)
 

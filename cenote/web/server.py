@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from .. import __version__
 from . import about, look, photos, search
 from .jobs import JobQueue, WorkerProcess
-from .schemas import ERRORS
+from .schemas import ERRORS, WorkerService
 from .sources import Sources
 from .state import Limits, ServerState, State
 
@@ -57,6 +57,12 @@ HEADERS = {
 }
 
 
+def open_service(sources: Sources) -> WorkerService:
+    from .service import Service  # imports torch, which the server does not need
+
+    return Service(sources)
+
+
 def serve(
     sources: Sources, host: str, port: int, allowed_hosts: Sequence[str], limits: Limits
 ) -> None:
@@ -71,7 +77,7 @@ async def _serve(
     allowed_hosts: Sequence[str],
     limits: Limits,
 ) -> None:
-    jobs = JobQueue(WorkerProcess(sources), limits.queue)
+    jobs = JobQueue(WorkerProcess(sources, open_service), limits.queue)
     try:
         startup = await jobs.start()
     except (BrokenProcessPool, TimeoutError) as error:
