@@ -124,7 +124,7 @@ def _records(
                     number = annotation.get("id")
                     yield Problem(f"{source.path}: annotation {number} of {path}: {reason}")
             if outlines:
-                segmentations.put(len(sizes) // 2, json.dumps(outlines))
+                segmentations.put(len(sizes) // 2, json.dumps(outlines, separators=(",", ":")))
             sizes.extend(int(image.get(side) or 0) for side in ("height", "width"))
             caption = "\n".join(captions) or None
             yield Record(path, split=source.split, boxes=tuple(boxes), caption=caption)
@@ -244,10 +244,17 @@ def fill_polygon(corners: npt.NDArray[np.floating[Any]], height: int, width: int
     row = np.arange(counts.sum()) - np.repeat(counts.cumsum() - counts, counts) + first_row[edge]
     crossing = x1[edge] + (row + 0.5 - y1[edge]) * (x2 - x1)[edge] / (y2 - y1)[edge]
     column = _first_centre(crossing, width)
-    # Inside: an odd number of edges to the left.
-    crossings = np.bincount(row * (width + 1) + column, minlength=height * (width + 1))
-    odd = crossings.reshape(height, width + 1).cumsum(axis=1)[:, :width] % 2
-    return odd.astype(bool)
+    inside = np.zeros((height, width), bool)
+    if len(row):  # most polygons are small: only their window is filled
+        top, left, bottom, right = row.min(), column.min(), row.max() + 1, column.max() + 1
+        shape = (bottom - top, right - left)
+        cells = (row - top) * shape[1] + column - left
+        crossings = np.bincount(cells, minlength=shape[0] * shape[1]).reshape(shape)
+        # The window is one column narrower where the polygon leaves the image.
+        window = inside[top:bottom, left:right]
+        # Inside: an odd number of edges to the left.
+        window[:] = crossings.cumsum(axis=1)[:, : window.shape[1]] % 2
+    return inside
 
 
 def _first_centre(position: npt.NDArray[np.float64], size: int) -> npt.NDArray[np.int64]:

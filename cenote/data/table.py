@@ -53,7 +53,7 @@ class StringsBuilder:
             return Strings(np.empty(0, np.uint8), np.empty(0, int), np.broadcast_to(False, rows))
         lengths, present = np.zeros(rows, np.int64), np.zeros(rows, bool)
         lengths[np.array(self.rows)], present[np.array(self.rows)] = self.lengths, True
-        return Strings(np.frombuffer(bytes(self.text), np.uint8), lengths.cumsum(), present)
+        return Strings(np.frombuffer(self.text, np.uint8), lengths.cumsum(), present)
 
 
 @dataclass(frozen=True)

@@ -165,14 +165,11 @@ def open_writers(
 
 @contextmanager
 def _open_atomically(path: Path) -> Iterator[TextIO]:
-    """Open a file that gets its name when it is complete; a killed run's is overwritten."""
-    temporary = path.with_name(f".{path.name}.partial")
-    try:
-        with temporary.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file:
-            yield file
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with (
+        write_atomically(path) as temporary,
+        temporary.open("w", encoding="utf-8", errors="surrogateescape", newline="") as file,
+    ):
+        yield file
 
 
 def run_lengths(mask: Mask) -> list[int]:

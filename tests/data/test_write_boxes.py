@@ -1,6 +1,7 @@
 """What is written reads back the same: VOC and CSV by our readers, COCO by ours and by COCO's own; or not at all."""
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -145,9 +146,18 @@ def test_nothing_half_written(photos: Path, tmp_path: Path) -> None:
         pass
 
 
-def test_what_a_killed_run_left_is_overwritten(photos: Path, tmp_path: Path) -> None:
+def test_two_runs_with_one_folder_do_not_mix(photos: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    out.mkdir()
-    (out / ".boxes.json.partial").write_text("{")
-    write(photos, out, "coco", "csv")
+    with open_writers(out, ("coco", "csv"), classes=["black cat"]) as writers:
+        for writer in writers:
+            writer.add(found(photos, "a"))
+        child = os.fork()
+        if child == 0:
+            try:
+                write(photos, out, "coco", "csv")
+            finally:
+                os._exit(0)
+        os.waitpid(child, 0)
+        assert json.loads((out / "boxes.json").read_text())["images"]
+    assert len(json.loads((out / "boxes.json").read_text())["images"]) == 1
     assert {path.name for path in out.iterdir()} == {"boxes.json", "boxes.csv"}

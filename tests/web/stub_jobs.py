@@ -17,7 +17,7 @@ from cenote.web.about import ContentsRequest
 from cenote.web.photos import DecodeRequest, encode_jpeg
 from cenote.web.schemas import Contents, Photo, Startup, WorkerRequest
 from cenote.web.search import EntryPhotoRequest, PictureRequest
-from cenote.web.server import create_app
+from cenote.web.server import HeaderTimeoutProtocol, create_app
 from cenote.web.sources import Sources
 from cenote.web.state import Limits, ServerState
 
@@ -96,7 +96,11 @@ async def listening(state: ServerState) -> AsyncIterator[int]:
     """Listen as `cenote serve` does, on a port of its own."""
     listener = socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
-        create_app(state), log_level="warning", access_log=False, log_config=None
+        create_app(state),
+        log_level="warning",
+        access_log=False,
+        http=HeaderTimeoutProtocol,
+        log_config=None,
     )
     server = uvicorn.Server(config)
     serving = asyncio.create_task(server.serve([listener]))

@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 from starlette.exceptions import HTTPException
 
-from cenote.web import photos
+from cenote.web import photos, server
 from cenote.web.about import ContentsRequest
 from cenote.web.jobs import busy
 from cenote.web.look import LookRequest
@@ -248,6 +248,27 @@ def test_an_upload_that_is_abandoned(caplog: pytest.LogCaptureFixture) -> None:
 
     asyncio.run(main())
     assert not caplog.records
+
+
+def test_headers_that_do_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection that says nothing, or a byte at a time, is closed; one that asks is not."""
+    monkeypatch.setattr(server, "HEADER_SECONDS", 1.0)
+    request = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+    async def main() -> None:
+        async with listening(state_of()) as port:
+            silent, slow, good = [
+                await asyncio.open_connection("127.0.0.1", port) for _ in range(3)
+            ]
+            good[1].write(request)
+            assert b"200 OK" in await good[0].readuntil(b"\r\n\r\n")
+            good[1].write(request[:20])  # its second request is slow
+            slow[1].write(request[:20])
+            for reader, writer in (silent, slow, good):
+                await asyncio.wait_for(reader.read(), 20)  # to the end
+                writer.close()
+
+    asyncio.run(main())
 
 
 def test_filters_have_an_end() -> None:
