@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import shutil
+import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 MARKER = "demo.json"  # only a folder with this file may be cleared
 MAX_LOG_LINES = 4  # of a failed stage
+PORT = 8000  # of --serve; if it is occupied, any free one
 ANNOTATIONS = Path("world") / "annotations.jsonl"
 CLASS, DOMAIN = "cat", "sketch"  # the composed query: this cat, but as a sketch
 # Fast pools of most groups. slot takes twenty times as long.
@@ -142,22 +144,27 @@ def run(
     with report_interrupt():
         run_stages(DemoOptions(out, images, pools, seeds))
     if serve:
-        raise SystemExit(main(["serve", str(out)]))
+        with socket.socket() as client:
+            occupied = client.connect_ex(("127.0.0.1", PORT)) == 0
+        raise SystemExit(main(["serve", str(out), "--port", str(0 if occupied else PORT)]))
 
 
 def run_stages(demo: DemoOptions) -> None:
     """Run every stage that is not done, then write the report and print a summary."""
-    from filelock import FileLock
+    from filelock import FileLock, Timeout
     from tqdm import tqdm
 
     folder, command = demo.folder, command_line()
     if folder.is_dir() and any(folder.iterdir()) and not (folder / MARKER).is_file():
         raise ValueError(f"-o {folder} is not empty and not a demo: name another folder")
     write_json(folder / MARKER, {"demo": 1})
-    with FileLock(folder / ".lock", timeout=0):  # raises if another demo runs in this folder
-        stages = tqdm(STAGES, unit="stage", disable=None, leave=False)
-        records = {stage.name: run_stage(stage, demo) for stage in stages}
-        write_report(demo, records, command)
+    try:
+        with FileLock(folder / ".lock", timeout=0):
+            stages = tqdm(STAGES, unit="stage", disable=None, leave=False)
+            records = {stage.name: run_stage(stage, demo) for stage in stages}
+            write_report(demo, records, command)
+    except Timeout:
+        raise ValueError(f"another demo is running in {folder}: wait for it to end") from None
 
 
 def run_stage(stage: Stage, demo: DemoOptions) -> dict[str, Any]:

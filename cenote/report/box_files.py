@@ -124,9 +124,7 @@ class DiscoveredFiles(BoxFiles):
             save_picture(contact_sheet(self.entries, heading), self.out / "found.jpg")
 
     def write(self, result: DiscoveryResult) -> None:
-        if (
-            not self.writers
-        ):  # opened with the first image: an error before it leaves nothing behind
+        if not self.writers:  # opened with the first image: an error before it leaves no files
             for name in self.methods:
                 folder = self.out / name if len(self.methods) > 1 else self.out
                 writers = open_writers(folder, self.formats, True)

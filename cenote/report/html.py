@@ -68,9 +68,14 @@ def write_page(folder: Path, page: Page) -> list[str]:
 
 def read_page(folder: Path) -> Page:
     """Read the page that `write_page` wrote."""
-    from pydantic import TypeAdapter
+    from pydantic import TypeAdapter, ValidationError
 
-    return TypeAdapter(Page).validate_json((folder / JSON).read_bytes(), strict=True)
+    try:
+        return TypeAdapter(Page).validate_json((folder / JSON).read_bytes(), strict=True)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        place = ".".join(map(str, problem["loc"])) or "it"
+        raise ValueError(f"{folder / JSON}: {place}: {problem['msg']}") from error
 
 
 def evaluation_page(

@@ -5,6 +5,7 @@ Everything that can be wrong is reported before an image is read.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -69,12 +70,26 @@ def configure(
         base = default_config(command, bool(freeze), bool(scratch))
     if command == "metric":
         base = _drop_replaced(base, changes)
-    config = update(base, changes)
+    try:
+        config = update(base, changes)
+    except ValueError as error:
+        raise ValueError(_with_flags(str(error), command, given)) from error
     config = _start(config, recipe)
     config = _complete(config, recipe, changes)
     validate(config)
     try_out(config)
     return config
+
+
+def _with_flags(message: str, command: str, given: Options) -> str:
+    """Name the options of a message as they are typed: --crop instead of augment.min_scale."""
+    paths = {"train.lr": "lr", "augment.size": "size", "model.img_size": "size"}
+    paths |= {f"{section}.{item.name}": name for name, section, item, _ in flags_of(command)}
+    for path, name in paths.items():
+        if name in given and not path.startswith("."):  # that of a shortcut
+            flag = f"--{name.replace('_', '-')}"
+            message = re.sub(rf"\b{re.escape(path)}\b(\.\w+)*", flag, message)
+    return message.replace("train.", "--settings ").replace("options.", "--options ")
 
 
 def _sections(command: str, given: Options) -> Sections:

@@ -264,7 +264,7 @@ class Engine:
             checkpoint = "the last checkpoint is intact"
         raise Diverged(
             f"{state.failed}, with {self._file_names(batch)}; {checkpoint}; "
-            "try a smaller --lr or --clip 1"
+            "try a smaller --lr or --settings clip=1"
         )
 
     def _file_names(self, batch: Any) -> str:

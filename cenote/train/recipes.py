@@ -119,11 +119,15 @@ def parse_recipe(text: str, name: str) -> Recipe:
     """Read a recipe; any error is a ValueError that names the recipe and the key."""
     comment = takewhile(lambda line: line.startswith("#"), text.splitlines())
     about = "\n".join(line.removeprefix("#").removeprefix(" ").rstrip() for line in comment)
-    names = [item.name for item in fields(Recipe)]
+    names = [f.name for f in fields(Recipe) if f.name not in ("name", "about", "changes")]
     with _errors_of(name, names):
         content = yaml.safe_load(text)
         if not isinstance(content, dict):
             raise ValueError(f"a recipe has keys: {', '.join(names)}")
+        for key in content:
+            if key not in names:
+                hint = suggest(key, names) or f" ({', '.join(names)})"
+                raise ValueError(f"no key '{key}'{hint}")
         recipe = Recipe(name=name, about=about, **content)
         if "backbone" not in recipe.model:
             raise ValueError("model.backbone must be the name of a backbone")
@@ -210,7 +214,9 @@ def explain(error: ValidationError, names: Iterable[str], where: str = "") -> st
     if problem["type"] in ("missing", "missing_argument"):
         return f"key '{key}' is missing"
     hint = suggest(value, re.findall("'(.*?)'", message))
-    return f"{key} {message.replace('Input should', 'must')}, got {value!r}{hint}"
+    # "Input should be a valid integer, unable to parse string as an integer"
+    requirement = message.replace("Input should", "must").partition(", unable")[0]
+    return f"{key} {requirement.partition(', got')[0]}, got {value!r}{hint}"
 
 
 # Recipes to read: a table of all, or one in full.

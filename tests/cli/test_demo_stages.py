@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import sys
 import threading
 import time
@@ -157,7 +158,7 @@ def test_one_demo_at_a_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     (tmp_path / MARKER).write_text("{}")
     with FileLock(tmp_path / ".lock"):
         assert main(["demo", "-o", str(tmp_path)]) == 2
-    assert str(tmp_path) in capsys.readouterr().err
+    assert f"another demo is running in {tmp_path}" in capsys.readouterr().err
 
 
 def write_results(demo: DemoOptions) -> None:
@@ -254,14 +255,20 @@ def test_the_report_shows_the_page_of_every_stage(finished: DemoOptions) -> None
 def test_serve_opens_the_page_of_a_finished_demo(
     finished: DemoOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    served: list[tuple[Path, ...]] = []
+    served: list[tuple[Path, int]] = []
 
-    def serve(runs: Annotated[tuple[Path, ...], tyro.conf.Positional]) -> None:
-        served.append(runs)
+    def serve(runs: Annotated[tuple[Path, ...], tyro.conf.Positional], port: int) -> None:
+        served.append((runs[0], port))
 
     monkeypatch.setattr("cenote.cli.serve.run", serve)
-    assert main(["demo", "-o", str(finished.folder), *SMALL, "--serve"]) == 0
-    assert served == [(finished.folder,)]
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        port = other.getsockname()[1]
+        monkeypatch.setattr(demo_module, "PORT", port)
+        assert main(["demo", "-o", str(finished.folder), *SMALL, "--serve"]) == 0
+        other.listen()  # now the port is occupied: a free one is used
+        assert main(["demo", "-o", str(finished.folder), *SMALL, "--serve"]) == 0
+    assert served == [(finished.folder, port), (finished.folder, 0)]
 
 
 def test_a_broken_stage_ends_the_demo(

@@ -1,6 +1,7 @@
 """Configurations: values get their field's type or an error with a suggestion, flags reach fields."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any, Literal
 
@@ -86,6 +87,30 @@ def test_every_flag_is_the_value_of_a_field(command: str) -> None:
     found = {**vars(config.model), **vars(config.options), **vars(config.augment)}
     found |= vars(config.train)
     assert {name: found[name] for name in given} == given and config.model.img_size == 64
+
+
+@pytest.mark.parametrize(
+    ("command", "given", "message"),
+    [
+        ("fit", {"lr": (-1.0,)}, "--lr must be greater than or equal to 0, got -1.0"),
+        ("fit", {"size": 0}, "--size must be greater than 0, got 0"),
+        (
+            "fit",
+            {"settings": {"epochs": "x"}},
+            "--settings epochs must be a valid integer, got 'x'",
+        ),
+        ("clip", {"crop": 0.0}, "--crop must be greater than 0, got 0.0"),
+        ("metric", {"metrix": ("in",)}, "--metrix must be 'input', 'feature' or 'embed', got 'in'"),
+        (
+            "dino",
+            {"options": {"out": 1}},
+            "--options out must be greater than or equal to 2, got 1",
+        ),
+    ],
+)
+def test_a_wrong_option_is_named_as_typed(command: str, given: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+        configure(command, **given)
 
 
 def test_pairs_are_read_as_yaml_reads_them() -> None:

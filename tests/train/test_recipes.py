@@ -182,6 +182,7 @@ def test_the_searched_ranges_hold_the_starting_point() -> None:
     ("change", "cause"),
     [
         (("train:", "trian:"), "'trian'.*'train'"),
+        (("paper: {}", "name: x\npaper: {}"), "no key 'name'"),
         (("epochs: 3", "epoch: 3"), "'train.epoch'.*'epochs'"),
         (("epochs: 3", "epochs: many"), "train.epochs.*'many'"),
         (("epochs: 3", "epochs: 0"), r"\bepochs\b.*\b0\b"),
