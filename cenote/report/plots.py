@@ -100,7 +100,7 @@ def draw_scatter(block: Scatter, title: str = "") -> Figure:
         axes.xaxis.set_minor_formatter(NullFormatter())
     else:
         line = sorted((point.x, point.y) for point in block.points if point.x is not None)
-        x, y = zip(*line, strict=True)
+        x, y = ([point[i] for point in line] for i in range(2))
         axes.plot(x, y, color=COLOURS[0], linewidth=1, alpha=0.5, zorder=1)
     axes.set_xlabel(block.x_label, color=INK)
     axes.set_ylabel(block.y_label, color=INK)

@@ -37,7 +37,7 @@ def test_a_world(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     ("options", "sentence"),
     [
         (["--pool", "simpol"], "no pool 'simpol'; did you mean 'simpool'?"),
-        (["--settings", "lrr=3"], "'train.lrr'; did you mean 'lr'?"),
+        (["--settings", "lrr=3"], "'--settings lrr'; did you mean 'lr'?"),
         (["--epochs", "0"], "epochs must be at least 1, got 0"),
     ],
 )

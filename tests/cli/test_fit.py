@@ -107,7 +107,7 @@ def test_the_cache_is_listed_and_pruned(
 @pytest.mark.parametrize(
     "arguments, sentence",
     [
-        (("--settings", "lrr=3"), "'train.lrr'; did you mean 'lr'?"),
+        (("--settings", "lrr=3"), "'--settings lrr'; did you mean 'lr'?"),
         (
             ("--settings", "lr=1e-3", "--pool-options", "gama=2", "--freeze"),
             "'simpool' has no option 'gama'",

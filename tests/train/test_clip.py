@@ -312,7 +312,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         ({"pool_options": {"gama": 2}, "pool": "simpool"}, "'gama'.*'gamma'"),
         ({"heads": 3}, r"\b3 heads\b.*\b16\b"),
         ({"dim": 0}, r"\bdim\b.*\b0\b"),
-        ({"crop": 0.0}, r"\bmin_scale\b.*\b0\b"),
+        ({"crop": 0.0}, r"--crop\b.*\b0\b"),
         ({"batch": 1}, r"\bbatch\b.*\b1\b"),
         ({"settings": {"accumulate": 2}}, r"\baccumulate\b"),
         ({"settings": {"mixup": 0.2}}, r"\bmixup\b"),

@@ -88,7 +88,7 @@ def test_a_batch_is_classes_times_images(monkeypatch: pytest.MonkeyPatch) -> Non
         patch.setattr("cenote.train.metric_run.world", lambda: 4)
         batches(2, 100, **sizes)
     assert batches(8, 100, images_per_class=0, batch=10) == (10, 0)
-    with pytest.raises(ValueError, match=r"classes_per_batch.*\b2\b.*\b1\b"):
+    with pytest.raises(ValueError, match=r"--classes-per-batch.*\b2\b.*\b1\b"):
         batches(8, 100, classes_per_batch=1)
     with pytest.raises(ValueError, match=r"\bbatch\b.*\bclasses_per_batch\b"):
         batches(8, 100, classes_per_batch=4, batch=10)
