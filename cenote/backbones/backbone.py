@@ -99,6 +99,8 @@ class Backbone(nn.Module):
         stride = info[-1]["reduction"] or self._of_patches("patch_size")
         if self.family in STRIDES:
             stride = STRIDES[self.family](self.model)
+        if not stride:
+            raise ValueError(f"'{self.name}' says neither its stride nor its patch size")
         return (stride, stride) if isinstance(stride, int | float) else (stride[0], stride[1])
 
     def _merged(self) -> int:

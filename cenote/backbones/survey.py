@@ -65,7 +65,7 @@ def select(pattern: str = "", every: bool = False) -> list[str]:
         name
         for family, names in families().items()
         for name in names
-        if every or fnmatch(name, pattern) or fnmatch(family, pattern)
+        if not pattern or fnmatch(name, pattern) or fnmatch(family, pattern)
     ]
     if not names:
         raise ValueError(

@@ -16,7 +16,7 @@ IN_PLANE[1] = 1
 
 
 def spatial_entropy(maps: Tensor, reduction: str = "mean") -> Tensor:
-    """Return the mean over images and heads of scores before the softmax, (B, heads, H, W).
+    """Return the spatial entropy of scores before the softmax (B, heads, H, W), a mean over maps.
 
     With the reduction "none", (B, heads). The grid may have any shape. Which positions form a
     component is not differentiated, their sums are; so is the mean that is subtracted (its gradient

@@ -15,8 +15,8 @@ from .vectors import BLOCK, as_labels, as_vectors, unit
 
 
 def alignment(embeddings: Any, labels: Any, power: float = 1) -> float:
-    """Mean over pairs of one class of their distance, as in D (Wang and Isola: power 2). Lower is
-    better clustered.
+    """Mean over pairs of one class of their distance, as in the dissertation (Wang and Isola: power
+    2). Lower is better clustered.
     """
     vectors = as_vectors(embeddings)
     y, order = as_labels(labels, vectors).sort(stable=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 
 from ..backbones import Backbone, Features
 from ..metrics import largest_box, mass_mask
+from ..options import suggest
 from ..pooling import Pool, create_pool
 from .attention_maps import cls_attention, rollout
 from .cam import cam, grad_cam, minmax, why_no_cam
@@ -195,34 +197,62 @@ def create_model(
     pretrained: bool = False,
     weights: str | Path | None = None,
     img_size: int | tuple[int, int] | None = None,
+    tokens: str = "patches",
+    keep_cls: bool = False,
+    norm: str = "auto",
+    depth: int = 0,
+    last_block: str | None = None,
     stride: int = 1,
-    **options: Any,
+    fpn: str | None = None,
+    fpn_dim: int = 512,
+    combine: str = "max",
+    head_norm: str | None = None,
+    embedding_dim: int | None = None,
+    embedding_norm: str | None = None,
+    pool_options: dict[str, Any] | None = None,
+    **timm_options: Any,
 ) -> PooledModel:
     """A timm backbone (or "lite0"), a pool by name and a linear head.
 
     `num_classes=None` keeps the backbone's own classifier where it fits the pooled vector; 0 means
-    no head. `stride=2` or `4` removes the stride of the last one or two stages: a finer map. The
-    options of `Assembly`:
+    no head. Other options are timm's.
 
     - `tokens`, `norm`: see `PooledModel`; `pool="cls"` is `tokens="cls"`. A pool over the patches
       removes the CLS token from the encoder; `keep_cls=True` leaves it there, unused.
     - `depth` drops (-b) or adds (+b) blocks; `last_block="sar"`, or a row A-F of SAR's Table 1(b),
       takes skip connections out of the last one.
-    - `fpn="P2"`, "P3" or "P4" pools a level of a feature pyramid of `fpn_dim` channels.
+    - A finer map: `stride=2` or `4` removes the stride of the last one or two stages; `fpn="P2"`,
+      "P3" or "P4" pools a level of a feature pyramid of `fpn_dim` channels.
     - `combine`, `head_norm`: `combine` and `norm` of `Head`.
     - `embedding_dim` puts a linear embedding behind the pool (timm's own `embed_dim` is the width
       of a ViT), and `embedding_norm="layer"` a LayerNorm before it.
     - `pool_options`: a dictionary for `create_pool`.
-
-    All other options are timm's.
     """
-    names = {item.name for item in fields(Assembly)} & options.keys()
-    assembly = Assembly(**{name: options.pop(name) for name in names})
-    base = create_finer_backbone(
-        backbone, stride, pretrained=pretrained, weights=weights, img_size=img_size, **options
+    assembly = Assembly(
+        tokens=tokens,
+        keep_cls=keep_cls,
+        norm=norm,
+        depth=depth,
+        last_block=last_block,
+        fpn=fpn,
+        fpn_dim=fpn_dim,
+        combine=combine,
+        head_norm=head_norm,
+        embedding_dim=embedding_dim,
+        embedding_norm=embedding_norm,
+        pool_options=pool_options,
     )
+    options = {"pretrained": pretrained, "weights": weights, "img_size": img_size, **timm_options}
+    try:
+        base = create_finer_backbone(backbone, stride, **options)
+    except ValueError as error:
+        for name in timm_options:
+            if f"argument '{name}'" in str(error):
+                hint = suggest(name, inspect.signature(create_model).parameters)
+                raise ValueError(f"{error}{hint}") from error
+        raise
     model = assemble(base, pool, num_classes, assembly)
-    model.config |= {"img_size": img_size, "stride": stride, **options}
+    model.config |= {"img_size": img_size, "stride": stride, **timm_options}
     return model
 
 

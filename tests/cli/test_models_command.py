@@ -17,7 +17,7 @@ def test_a_pattern_is_checked(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["models", "resnet10t", "--check", "--jobs", "1", "--style", "json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert row["name"] == "resnet10t" and row["ok"] and row["dim"] == 512 and row["any_size"]
-    assert main(["models", "resnet10t", "--jobs", "1"]) == 0
+    assert main(["models", "resnet10t", "--all", "--jobs", "1"]) == 0  # --all: shapes only
     assert "1 of 1" in capsys.readouterr().out
 
 

@@ -77,3 +77,11 @@ def test_kinds() -> None:
     assert resolve_map_kind(vit, "auto", 64) == "cls" and not depends_on_class(vit, "cls")
     assert depends_on_class(make("gap"), "cam") and not depends_on_class(make("simpool"), "pool")
     assert depends_on_class(make("slot", k=4), "pool")
+
+
+def test_a_backbone_of_unknown_stride_takes_any_size() -> None:
+    model = make("simpool")
+    vars(model.backbone.model)["feature_info"] = None
+    with pytest.raises(ValueError, match="stride"):
+        model.backbone.stride()
+    assert resolve_map_kind(model, "auto", 32) == "pool"
