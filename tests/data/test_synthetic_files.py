@@ -143,9 +143,10 @@ def test_a_world_grows_and_nothing_else(tmp_path: Path, memory: Dataset) -> None
     (out / "world.json").write_text(json.dumps({**settings, "version": 0}))
     with pytest.raises(ValueError, match=r"world\.json.*\b0\b.*\b1\b"):
         write_world(TINY, out)
-    (out / "world.json").write_text("{")
-    with pytest.raises(ValueError, match=r"world\.json"):
-        write_world(TINY, out)
+    for text in ("{", json.dumps({**settings, "weather": "rain"})):
+        (out / "world.json").write_text(text)
+        with pytest.raises(ValueError, match=r"world\.json.*damaged"):
+            write_world(TINY, out)
 
 
 def test_it_does_not_write_among_other_files(tmp_path: Path) -> None:

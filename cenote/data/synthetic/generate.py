@@ -80,15 +80,18 @@ def write_world(source: World, out: Path, jobs: int | None = None, progress: boo
 def read_settings(out: Path) -> WorldSettings:
     """Return the settings of a written world."""
     path = Path(out) / "world.json"
+    damaged = f"{path} is damaged: remove the folder, or choose another one"
     try:
         values = json.loads(path.read_text())
         version = values.pop("version")
     except (ValueError, KeyError, AttributeError, TypeError) as error:
-        message = f"{path} is damaged: remove the folder, or choose another one"
-        raise ValueError(message) from error
+        raise ValueError(damaged) from error
     check(version == VERSION, f"{path} has version {version}, not {VERSION}: choose another folder")
     values = {key: tuple(v) if isinstance(v, list) else v for key, v in values.items()}
-    return WorldSettings(**values)
+    try:
+        return WorldSettings(**values)
+    except TypeError as error:  # an unknown setting, or a value of the wrong type
+        raise ValueError(damaged) from error
 
 
 def _prepare(source: World, out: Path) -> None:
