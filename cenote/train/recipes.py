@@ -216,6 +216,8 @@ def explain(error: ValidationError, names: Iterable[str], where: str = "") -> st
     hint = suggest(value, re.findall("'(.*?)'", message))
     # "Input should be a valid integer, unable to parse string as an integer"
     requirement = message.replace("Input should", "must").partition(", unable")[0]
+    requirement = requirement.replace("greater than or equal to", "at least")
+    requirement = requirement.replace("less than or equal to", "at most")
     return f"{key} {requirement.partition(', got')[0]}, got {value!r}{hint}"
 
 

@@ -38,7 +38,7 @@ def test_a_world(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     [
         (["--pool", "simpol"], "no pool 'simpol'; did you mean 'simpool'?"),
         (["--settings", "lrr=3"], "'--settings lrr'; did you mean 'lr'?"),
-        (["--epochs", "0"], "epochs must be at least 1, got 0"),
+        (["--epochs", "0"], "--epochs must be greater than 0, got 0"),
     ],
 )
 def test_sentences(

@@ -114,7 +114,7 @@ def test_gamma(
         (["--seeds", "0"], "--seeds must be at least 1, got 0"),
         (["--lr", "0.1", "0.1"], "--lr needs different positive numbers"),
         (["--lr", "-1"], "--lr needs different positive numbers"),
-        (["--epochs", "0"], "epochs must be at least 1"),
+        (["--epochs", "0"], "--epochs must be greater than 0, got 0"),
         (["--gamma", "-1"], "--gamma must be positive, got -1"),
         (["--resume"], "there is no tournament to resume"),
         (["--pol", "gap"], "--pool"),

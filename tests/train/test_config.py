@@ -92,7 +92,7 @@ def test_every_flag_is_the_value_of_a_field(command: str) -> None:
 @pytest.mark.parametrize(
     ("command", "given", "message"),
     [
-        ("fit", {"lr": (-1.0,)}, "--lr must be greater than or equal to 0, got -1.0"),
+        ("fit", {"lr": (-1.0,)}, "--lr must be at least 0, got -1.0"),
         ("fit", {"size": 0}, "--size must be greater than 0, got 0"),
         (
             "fit",
@@ -104,7 +104,7 @@ def test_every_flag_is_the_value_of_a_field(command: str) -> None:
         (
             "dino",
             {"options": {"out": 1}},
-            "--options out must be greater than or equal to 2, got 1",
+            "--options out must be at least 2, got 1",
         ),
     ],
 )
