@@ -23,6 +23,7 @@ from cenote.cli import demo as demo_module
 from cenote.cli import main
 from cenote.cli.demo import (
     MARKER,
+    NOTES,
     STAGES,
     DemoOptions,
     Stage,
@@ -250,6 +251,7 @@ def test_the_report_shows_the_page_of_every_stage(finished: DemoOptions) -> None
     for name in ("tournament", "evaluate", "discover"):
         assert f"page of {name}" in text
     assert "fur" in text and "of the test images" in text
+    assert NOTES[0] in text and "MaxBoxAccV2 22.7" not in text  # true of the default demo only
 
 
 def test_serve_opens_the_page_of_a_finished_demo(
