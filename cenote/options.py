@@ -1,4 +1,4 @@
-"""Options by name: what is not known, or is no such number, is refused with one sentence."""
+"""Check options that users give by name: unknown names and invalid numbers raise ValueError."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How vectors lie on the unit sphere: alignment, uniformity (Wang and Isola, 2020), utilization
+"""Distribution of vectors on the unit sphere: alignment, uniformity (Wang and Isola, 2020), utilization
 [Dissertation Eq. 2.24].
 """
 

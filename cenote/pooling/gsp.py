@@ -17,7 +17,7 @@ from .registry import register
     source="Gürbüz et al., Generalized sum pooling for metric learning, 2023",
 )
 class GSP(Pool):
-    """A learned choice of the share mu of the features that lies nearest to m prototypes w
+    """A learned choice of the share mu of the features nearest to m prototypes w
     [GSP Sec. 4.1, Problem P2].
 
         c_ij = ‖w_i - f_j‖ (norms clipped at one),  p_j = (1/n - rho_j) / mu,  u = sum_j p_j f_j
