@@ -15,8 +15,8 @@ from cenote.metrics import (
     BoxAccuracy,
     box_accuracy,
     boxes_at,
+    contours,
     max_box_acc,
-    overlaps,
     pixel_average_precision,
     prepare_maps,
     resize_mask,
@@ -284,7 +284,7 @@ def test_contours_of_an_image_are_followed_once_for_each_version(
 
     def counted(levels: object, truth: object, version: int) -> object:
         versions.append(version)
-        return overlaps.contour_overlaps(levels, truth, version)  # type: ignore[arg-type]
+        return contours.contour_overlaps(levels, truth, version)  # type: ignore[arg-type]
 
     monkeypatch.setattr(box_accuracy, "contour_overlaps", counted)
     model, dataset = localizer(), rectangles(6)
