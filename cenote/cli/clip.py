@@ -1,4 +1,4 @@
-"""`cenote clip`: parse, train, print."""
+"""`cenote clip`: parse, train, print. Its options are the fields of train/config.py with `flag`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`cenote dino` and the end of `cenote moco`: parse, train, print."""
+"""`cenote dino`, and what `cenote moco` shares with it: parse, train, print.
+
+The options are the fields of train/config.py with `flag`.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`cenote moco`: parse, train, print."""
+"""`cenote moco`: parse, train, print. Its options are the fields of train/config.py with `flag`."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ from torch import Tensor
 
 from ..backbones import Backbone, Preprocessing
 from ..version import __version__
-from .config import argument_problems, difference, pool_options, with_lists, with_tuples
 from .head import PoolAndHead
+from .saved_arguments import argument_problems, difference, pool_options, with_lists, with_tuples
 
 FORMAT = 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"

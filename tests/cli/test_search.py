@@ -456,7 +456,7 @@ def test_weights_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_sheet_counts_hidden_duplicates() -> None:
     from PIL import ImageDraw
 
-    from cenote.report.found import SIDE, score_note
+    from cenote.report.search_results import SIDE, score_note
     from cenote.report.sheet import shorten
 
     assert score_note(0.503, 0) == "0.503"
