@@ -227,7 +227,7 @@ def test_options_override_the_recipe() -> None:
     config = configure("fit", recipe, pool="gap", epochs=7, lr=(0.5,))
     assert (config.train.epochs, config.train.lr, config.train.mixup) == (7, 0.5, 0.2)
     assert build_classifier(config, 4).config["pool"] == "gap" and not config.model.pool_options
-    with pytest.raises(ValueError, match=r"'train\.epoch'"):
+    with pytest.raises(ValueError, match=r"'epochs'"):
         configure("fit", recipe, settings={"epoch": 7})
 
 
