@@ -145,6 +145,7 @@ def open_writers(
     for name in formats:
         check(name in FORMATS, f"no format '{name}': {', '.join(FORMATS)}")
     folder.mkdir(parents=True, exist_ok=True)
+    _remove_unfinished(folder)
     writers: list[BoxWriter] = []
     if "voc" in formats:
         writers.append(VocWriter(folder))
@@ -161,6 +162,27 @@ def open_writers(
         yield writers
         if "coco" in formats:
             coco.finish()
+
+
+def _remove_unfinished(folder: Path) -> None:
+    """Remove the temporary files of killed runs, which have the process id in their names."""
+    for pattern in (".boxes.*.*", "Annotations/.*.*.xml", "masks/.*.*.png"):
+        for path in folder.glob(pattern):
+            number = path.name.split(".")[-2]
+            if number.isdecimal() and not _is_running(int(number)):
+                path.unlink(missing_ok=True)
+
+
+def _is_running(process: int) -> bool:
+    if os.name != "posix":  # on Windows, os.kill would end the process
+        return True
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 @contextmanager

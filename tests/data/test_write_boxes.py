@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -161,3 +163,16 @@ def test_two_runs_with_one_folder_do_not_mix(photos: Path, tmp_path: Path) -> No
         assert json.loads((out / "boxes.json").read_text())["images"]
     assert len(json.loads((out / "boxes.json").read_text())["images"]) == 1
     assert {path.name for path in out.iterdir()} == {"boxes.json", "boxes.csv"}
+
+
+def test_what_a_killed_run_left_is_removed(photos: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    for number in (ended.pid, os.getppid(), 10**30):
+        (out / f".boxes.{number}.json").write_text("{")
+    (out / ".boxes.of-mine.csv").write_text("")
+    write(photos, out, "coco", "csv")
+    left = {path.name for path in out.iterdir()}
+    assert left == {"boxes.json", "boxes.csv", f".boxes.{os.getppid()}.json", ".boxes.of-mine.csv"}
