@@ -321,7 +321,7 @@ def test_a_list_with_labels_and_without_files(tmp_path: Path) -> None:
 
 def test_dates_are_the_cameras(tmp_path: Path) -> None:
     exif = Image.Exif()
-    exif.get_ifd(0x8769)[36867] = "2019:05:17 18:30:00"
+    exif[0x8769] = {36867: "2019:05:17 18:30:00"}
     (tmp_path / "p").mkdir()
     picture("red", "square", 1).save(tmp_path / "p" / "camera.jpg", exif=exif)
     picture("red", "square", 2).save(tmp_path / "p" / "plain.jpg")
