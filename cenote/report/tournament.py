@@ -111,13 +111,14 @@ class TournamentReport:
     grid: list[int]
     seeds: int
     rates: list[float]
-    recommendation: str
-    recommended: str | None
-    noise: float
-    groups: dict[str, str]  # the best of each group
     standings: list[CandidateResult]
     seconds: dict[str, float]
     settings: dict[str, Any]
+    # What `cenote.train.tournament.ranking.conclude` adds.
+    recommendation: str = ""
+    recommended: str | None = None
+    noise: float = 0.0
+    groups: dict[str, str] = field(default_factory=dict)  # the best of each group
 
     @property
     def ranked(self) -> list[CandidateResult]:

@@ -16,6 +16,7 @@ from ...models.frozen import FrozenBackbone, PooledHead
 from ...pooling import create_pool, list_pools
 from ...pooling.cost import pool_cost
 from ...pooling.registry import entry as registered
+from ...report.tournament import CandidateResult
 
 CLS_GROUP = "CLS"
 GAMMAS = (1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0)
@@ -41,13 +42,16 @@ class Candidate(NamedTuple):
             head.head = Head(head.head.dim, classes, head.head.k, "concat", "batch")
         return head
 
-    def cost(self, frozen: FrozenBackbone, grid: tuple[int, int]) -> tuple[int, int]:
-        """Return parameters and multiply-adds per image of the pool, without the head."""
-        if self.pool == "cls":
-            return 0, 0
-        shape = (1, prod(grid) + 1) if self.tokens == "all" else grid
-        cost = pool_cost(self.pool, frozen.backbone.dim, shape, **self.options)
-        return cost.parameters, cost.flops
+    def empty_result(self, dim: int, grid: tuple[int, int], trained: int) -> CandidateResult:
+        """Return a result without accuracies: its pool's cost, and the trained parameters."""
+        parameters = flops = 0
+        if self.pool != "cls":
+            shape = (1, prod(grid) + 1) if self.tokens == "all" else grid
+            cost = pool_cost(self.pool, dim, shape, **self.options)
+            parameters, flops = cost.parameters, cost.flops
+        fields = self._asdict()
+        del fields["combine"]
+        return CandidateResult(**fields, parameters=parameters, trained=trained, flops=flops)
 
 
 def create_candidates(

@@ -6,10 +6,24 @@ import math
 from collections.abc import Sequence
 from statistics import fmean
 
-from ...report.tournament import CandidateResult
+from ...report.tournament import CandidateResult, TournamentReport
 
 CLS_LEAD = 5.0  # points by which CLS must lead before the recommendation explains why
 Results = Sequence[CandidateResult]
+
+
+def conclude(report: TournamentReport, groups: Sequence[str]) -> None:
+    """Add ties, winners of the `groups` in their order, and the recommendation to a report."""
+    results, images = report.standings, report.images
+    tied = {result.name for result in ties(results, images)}
+    report.groups = group_winners(sorted(results, key=lambda r: groups.index(r.group)))
+    for result in results:
+        result.tie = len(tied) > 1 and result.name in tied
+        result.group_winner = report.groups.get(result.group) == result.name
+    choice = recommended(results, images)
+    report.recommended = choice.name if choice else None
+    report.recommendation = recommendation(results, images)
+    report.noise = noise(results, images)
 
 
 def rank(results: Results) -> list[CandidateResult]:

@@ -93,9 +93,7 @@ def run_tournament(
         grid = features.train.store.layout.grid
         strict = bool(config.pools or config.gammas)
         candidates = usable_candidates(candidates, frozen.backbone.dim, grid, strict)
-        _write_plan(
-            folder / PLAN, _plan(config, frozen, candidates, features), config.seeds, resume
-        )
+        write_plan(folder / PLAN, _plan(config, frozen, candidates, features), config.seeds, resume)
         test = splits.val if splits.test is None else splits.test
         boxed = with_boxes(test, config.boxes)
         box_scorer = None
@@ -138,13 +136,8 @@ def train_candidates(
     grid = trainer.features.train.store.layout.grid
     results = {}
     for candidate in candidates:
-        parameters, flops = candidate.cost(trainer.frozen, grid)
-        fields = candidate._asdict()
-        del fields["combine"]
         trained = trainer.number_of_parameters(candidate)
-        results[candidate.name] = CandidateResult(
-            **fields, parameters=parameters, trained=trained, flops=flops
-        )
+        results[candidate.name] = candidate.empty_result(trainer.frozen.backbone.dim, grid, trained)
     rates: dict[str, Sequence[float]] = dict.fromkeys(results, config.rates)
     if len(config.rates) > 1:
         trials: list[Trial] = [(candidate, config.rates) for candidate in candidates]
@@ -164,7 +157,7 @@ def train_candidates(
         seed_results, seed_maps = seeded.train(trials, folder / f"seed-{seed}", resume)
         maps |= seed_maps
         for name, result in seed_results.items():
-            _add_seed(results[name], result)
+            add_seed(results[name], result)
     return ranking.rank(list(results.values())), maps
 
 
@@ -180,7 +173,7 @@ def _select_rates(
     return selector.train(trials, folder, resume)[0]
 
 
-def _add_seed(result: CandidateResult, seed: SeedResult) -> None:
+def add_seed(result: CandidateResult, seed: SeedResult) -> None:
     if seed.failed is not None:
         result.failed = seed.failed
         return
@@ -221,7 +214,7 @@ def _plan(
     }
 
 
-def _write_plan(path: Path, plan: dict[str, Any], seeds: int, resume: bool) -> None:
+def write_plan(path: Path, plan: dict[str, Any], seeds: int, resume: bool) -> None:
     """Save the plan; raise ValueError if a resumed tournament has another one."""
     if resume:
         saved = json.loads(path.read_text())
@@ -246,21 +239,13 @@ def _create_report(
     seconds: dict[str, float],
 ) -> TournamentReport:
     features, box_scorer = trainer.features, trainer.box_scorer
-    images = len(features.evaluated)
-    tied = {result.name for result in ranking.ties(results, images)}
-    order = [candidate.group for candidate in candidates]
-    winners = ranking.group_winners(sorted(results, key=lambda r: order.index(r.group)))
-    for result in results:
-        result.tie = len(tied) > 1 and result.name in tied
-        result.group_winner = winners.get(result.group) == result.name
-    choice = ranking.recommended(results, images)
-    return TournamentReport(
+    report = TournamentReport(
         data=name,
         backbone=config.backbone,
         kind=config.kind,
         classes=trainer.classes,
         judged=features.evaluated_split,
-        images=images,
+        images=len(features.evaluated),
         train_images=len(features.train),
         box_images=len(box_scorer.features) if box_scorer else 0,
         centred_box=box_scorer.centred_box() if box_scorer else None,
@@ -268,14 +253,12 @@ def _create_report(
         grid=list(features.train.store.layout.grid),
         seeds=config.seeds,
         rates=list(config.rates),
-        recommendation=ranking.recommendation(results, images),
-        recommended=choice.name if choice else None,
-        noise=ranking.noise(results, images),
-        groups=winners,
         standings=results,
         seconds=seconds,
         settings=asdict(config.settings),
     )
+    ranking.conclude(report, [candidate.group for candidate in candidates])
+    return report
 
 
 def _add_speed(
