@@ -27,6 +27,8 @@ def run(
 ) -> None:
     """Evaluate a saved model with one or several protocols.
 
+    Of several, those that the data is not suitable for are skipped with a message.
+
     classify: top-1 and top-5. knn: 10 and 20 nearest neighbours among the training images. linear: a
     linear probe on the model's vectors. retrieve: Recall@K, P@1, R-precision and MAP@R among the
     evaluated images, or of queries against a gallery. localize: boxes and pixels of its maps,
@@ -51,7 +53,7 @@ def run(
         json: print JSON.
     """
     import cenote.train.segmentation  # noqa: F401 (registers the protocol "segment")
-    from cenote.cli._arguments import check_output_folder, command_line, parse_names, print_message
+    from cenote.cli._arguments import check_output_folder, command_line, parse_names
     from cenote.data import open_dataset
     from cenote.evaluate.protocol import PROTOCOLS, Evaluation
     from cenote.evaluate.run import run_protocols
@@ -75,17 +77,12 @@ def run(
         without_match=without_match,
     )
     log_fold(folder)
-    finished = 0
-    try:
-        for name, report in run_protocols(evaluation, names, command_line()):
-            if not json:
-                title = f"{name}\n" if len(names) > 1 else ""
-                print("\n" * (finished > 0) + title + report.table(splits.name))
-            finished += 1
-    except KeyboardInterrupt:
-        if out is not None and PROTOCOLS[names[finished]].resumable:
-            print_message("interrupted; the same command resumes")
-        raise
+    separator = ""
+    for name, report in run_protocols(evaluation, names, command_line()):
+        if not json:
+            title = f"{name}\n" * (len(names) > 1)
+            print(separator + title + report.table(splits.name))
+            separator = "\n"
     if json:
         print(to_json.dumps(evaluation.results, indent=2, allow_nan=False))
     elif out is not None:

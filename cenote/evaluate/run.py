@@ -29,13 +29,24 @@ def run_protocols(
 ) -> Iterator[tuple[str, Report]]:
     """Run the protocols; yield the name and the report of each.
 
-    With an output folder everything is written after each protocol: the next may take an hour.
+    With an output folder everything is written after each protocol: the next may take an hour. Of
+    several protocols, those that the data or the model is not suitable for are skipped.
     """
     reports: dict[str, Report] = {}
     blocks: dict[str, list[Block]] = {}
     for name in names:
         protocol = PROTOCOLS[name]()
-        report = reports[name] = protocol.run(evaluation)
+        try:
+            report = reports[name] = protocol.run(evaluation)
+        except KeyboardInterrupt:
+            if evaluation.out is not None and protocol.resumable:
+                log.info("interrupted; the same command resumes")
+            raise
+        except ValueError as error:
+            if not reports and name == names[-1]:
+                raise
+            log.warning("%s is skipped: %s", name, error)
+            continue
         evaluation.results[name] = report.to_json()
         if evaluation.out is not None:
             evaluation.out.mkdir(parents=True, exist_ok=True)

@@ -55,8 +55,6 @@ def predict_boxes(
 
     With a progress file, which the caller removes, a killed run resumes, also at another threshold.
     """
-    if not 0 <= threshold < 1:
-        raise ValueError(f"a threshold must be at least 0 and less than 1, got {threshold}")
     predictions = predict_maps(predictor, dataset)
     if progress_file is not None:
         digest = run_digest(predictor.model, dataset, kind=predictor.kind, size=predictor.size)

@@ -106,6 +106,8 @@ def threshold_for(
     size: int | None = None,
 ) -> Threshold:
     """Return the given threshold, the calibrated one if it is for such maps, or a default."""
+    if value is not None and not 0 <= value < 1:
+        raise ValueError(f"a threshold must be at least 0 and less than 1, got {value}")
     stored = read_threshold(folder) if value is None else None
     if stored is not None and kind in ("auto", stored.kind) and size in (None, stored.size):
         return stored

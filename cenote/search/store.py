@@ -278,7 +278,10 @@ class Store(Database, Protocol):
             store = cls.create(str(address), description)
         if store is None:
             where = without_password(str(address))
-            raise ValueError(f"no index at {where}: `cenote index PHOTOS -o {where}` creates one")
+            remedy = f"`cenote index PHOTOS -o {where}` creates one"
+            if Path(address).is_dir():  # of photographs, which an index must not be mixed with
+                remedy = f"`cenote index {where} -o INDEX` makes its images searchable in INDEX"
+            raise ValueError(f"no index at {where}: {remedy}")
         return store
 
     @classmethod

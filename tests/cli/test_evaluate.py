@@ -423,6 +423,19 @@ def test_names_with_blanks(run: Path, data: Path, capfd: pytest.CaptureFixture[s
     assert text.count("1 image") == 2
 
 
+def test_protocols_without_ground_truth_are_skipped(
+    run: Path, data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    lines = [line.split(",")[:3] for line in data.read_text().splitlines()]
+    data.write_text("\n".join(map(",".join, lines)))
+    assert evaluate(run, data, "--on", "localize,classify", "-o", tmp_path / "out") == 0
+    captured = capfd.readouterr()
+    assert "localize is skipped: no image of" in captured.err and "localize" not in captured.out
+    assert results(tmp_path / "out").keys() == {"split", "images", "classify"}
+    assert evaluate(run, data, "--on", "localize,background") == 2
+    assert evaluate(run, data, "--on", "localize") == 2
+
+
 def test_retrieval_with_a_picture(
     run: Path, data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

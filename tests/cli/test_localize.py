@@ -222,6 +222,7 @@ def test_sentences(
     sentence: str,
 ) -> None:
     assert localize(model, photos / "0.png", "-o", tmp_path / "out", *options) == 2
+    assert not (tmp_path / "out").exists() or "--batch" in options
     captured = capfd.readouterr()
     assert (
         sentence in " ".join(captured.err.split())

@@ -375,7 +375,7 @@ def test_sentences_of_index(
 
     ask = ["--text", "cat"]
     refused(["search", str(tmp_path / "none"), *ask], "none: `cenote index")
-    refused(["search", str(photos), *ask], "no index at")
+    refused(["search", str(photos), *ask], f"`cenote index {photos} -o INDEX` makes")
     refused(
         ["index", str(photos), "-o", str(photos / "animals")],
         "contains other files: name a new folder",

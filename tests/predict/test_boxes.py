@@ -99,7 +99,7 @@ def test_photographs(several: bool) -> None:
                 <= 1
             )
     with pytest.raises(ValueError, match=r"threshold.*\b1\.5\b"):
-        next(iter(predict_boxes(MapPredictor(model, "cam", 64), dataset, 1.5)))
+        threshold_for(model, Path(), 1.5)
 
 
 def test_a_kept_threshold(tmp_path: Path) -> None:
