@@ -1,11 +1,15 @@
-"""`cenote tournament`: train every pool on the same frozen features and rank them."""
+"""`cenote tournament`: train every pool, on frozen features or end to end, and rank them."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
+
+if TYPE_CHECKING:
+    from cenote.train.config import OptimizationConfig
 
 Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 
@@ -13,9 +17,17 @@ Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff]
 def run(
     data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")],
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="RUN")],
-    backbone: str = "lite0",
+    recipe: Annotated[
+        str | None, tyro.conf.arg(metavar="NAME|FILE", help_behavior_hint="(default: none)")
+    ] = None,
+    backbone: Annotated[
+        str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: lite0)")
+    ] = None,
     weights: Annotated[
         Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="(default: its own)")
+    ] = None,
+    size: Annotated[
+        int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: the recipe's)")
     ] = None,
     pools: Annotated[
         tuple[str, ...], tyro.conf.arg(metavar="POOL...", help_behavior_hint="(default: all)")
@@ -26,9 +38,16 @@ def run(
         tyro.conf.arg(metavar="[X...]", help_behavior_hint="(without numbers: 1 to 5)"),
     ] = None,
     seeds: int = 3,
-    epochs: int = 30,
-    batch: int = 128,
-    lr: Annotated[tuple[float, ...], tyro.conf.arg(metavar="X...")] = (1e-3, 3e-3, 1e-2),
+    epochs: Annotated[
+        int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: 30)")
+    ] = None,
+    batch: Annotated[
+        int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: 128)")
+    ] = None,
+    lr: Annotated[
+        tuple[float, ...],
+        tyro.conf.arg(metavar="X...", help_behavior_hint="(default: 1e-3 3e-3 1e-2)"),
+    ] = (),
     boxes: int = 400,
     seed: int = 0,
     workers: int = 0,
@@ -42,18 +61,25 @@ def run(
     (attention maps) and the recommended model, for cenote.load and cenote evaluate. If it is
     killed, --resume continues and ends with the same numbers.
 
+    With --recipe, whole networks are trained instead, one after the other, with the recipe's
+    settings, which the options below override.
+
     Args:
         data: a folder of class folders, a list, NAME:FOLDER, world/small: see cenote data.
         out: folder of the tournament.
+        recipe: train networks end to end by a recipe (cenote recipes), e.g.
+            simpool/resnet18-supervised.
         backbone: a timm model, or lite0, whose weights need no download.
         weights: a checkpoint of the backbone.
+        size: side of an image in pixels; only with --recipe.
         pools: pools to train (cenote pools lists them); cls is the CLS token.
         ablation: train the rows of SimPool's ablation instead [SimPool Table 10].
         gamma: train SimPool with these exponents instead [SimPool Fig. C1], e.g. 1 1.25 2.
         seeds: trainings of each pool. Differences within their noise are called ties.
         epochs: passes over the training images.
         batch: images per step, over all processes.
-        lr: learning rates to try for a third of the epochs; validation selects one per pool.
+        lr: learning rates to try for a third of the epochs; validation selects one per pool. With
+            --recipe, one.
         boxes: maximal number of images with boxes to evaluate maps on.
         seed: first random seed; also of the validation split, if one is made.
         workers: processes that read images.
@@ -63,6 +89,10 @@ def run(
     kinds = [flag for flag, value in requested.items() if value]
     if len(kinds) > 1:
         raise ValueError(f"{' and '.join(kinds)} are different tournaments: choose one")
+    if recipe is None and size is not None:
+        raise ValueError("--size is an option of networks that are trained: give a --recipe")
+    if recipe is not None and len(lr) > 1:
+        raise ValueError(f"whole networks are trained with one --lr, got {len(lr)}")
     if gamma and min(gamma) <= 0:
         raise ValueError(f"--gamma must be positive, got {min(gamma):g}")
     from cenote.cli._arguments import command_line
@@ -72,17 +102,33 @@ def run(
     from cenote.report.html import write_page
     from cenote.report.tournament import tournament_page, tournament_table, write_tournament
     from cenote.train.config import PROBE
-    from cenote.train.recipes import read_fields
+    from cenote.train.configure import configure
+    from cenote.train.recipes import load_recipe, read_fields
+    from cenote.train.tournament.end_to_end import run_end_to_end
     from cenote.train.tournament.run import TournamentConfig, run_tournament
 
-    given = {"epochs": epochs, "batch": batch, "seed": seed, "workers": workers}
-    settings = read_fields(PROBE, {**given, "warmup": min(2.0, epochs / 5)}, "--")
     kind = kinds[0].removeprefix("--") if kinds else "pools"
-    config = TournamentConfig(
-        backbone, weights, kind, pools, gamma or (), seeds, lr, boxes, settings
-    )
+    config = TournamentConfig(kind=kind, pools=pools, gammas=gamma or (), seeds=seeds, boxes=boxes)
+    numbers = {"epochs": epochs, "batch": batch, "seed": seed, "workers": workers}
+    given = {name: number for name, number in numbers.items() if number is not None}
     with exit_if_stopped("tournament"):
-        result = run_tournament(open_dataset(data), out, config, resume=resume, measure_speed=True)
+        if recipe is not None:
+            network = configure(
+                "fit",
+                load_recipe(recipe),
+                backbone=backbone,
+                weights=weights,
+                size=size,
+                lr=lr or None,
+                settings=given,
+            )
+            network = replace(network, train=_with_short_warmup(network.train))
+            result = run_end_to_end(open_dataset(data), out, config, recipe, network, resume)
+        else:
+            settings = _with_short_warmup(read_fields(PROBE, given, "--"))
+            config = replace(config, weights=weights, settings=settings)
+            config = replace(config, backbone=backbone or config.backbone, rates=lr or config.rates)
+            result = run_tournament(open_dataset(data), out, config, resume, measure_speed=True)
     if not is_main_process():
         return
     report = result.report
@@ -93,3 +139,8 @@ def run(
     print(tournament_table(report))
     print(f"\n{out}: results.json, {', '.join(files)}, model.safetensors")
     print(f"report: {out / 'index.html'}")
+
+
+def _with_short_warmup(settings: OptimizationConfig) -> OptimizationConfig:
+    """Let the warm-up end within a fifth of the epochs."""
+    return replace(settings, warmup=min(settings.warmup, settings.epochs / 5))

@@ -114,6 +114,7 @@ class TournamentReport:
     standings: list[CandidateResult]
     seconds: dict[str, float]
     settings: dict[str, Any]
+    recipe: str | None = None  # of networks that were trained end to end; None: a frozen backbone
     # What `cenote.train.tournament.ranking.conclude` adds.
     recommendation: str = ""
     recommended: str | None = None
@@ -128,7 +129,12 @@ class TournamentReport:
     @property
     def title(self) -> str:
         plural = "" if self.seeds == 1 else "s"
-        return f"{self.data} · {self.backbone}, frozen · {self.seeds} seed{plural}"
+        return f"{self.data} · {self.network} · {self.seeds} seed{plural}"
+
+    @property
+    def network(self) -> str:
+        training = "frozen" if self.recipe is None else "trained end to end"
+        return f"{self.backbone}, {training}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the content of results.json; `table` is what the web page shows."""
@@ -140,7 +146,7 @@ class TournamentReport:
 def tournament_columns(report: TournamentReport) -> list[Column[CandidateResult]]:
     """Declare the table of all outputs. Columns without any value are left out."""
     places = {result.name: place for place, result in enumerate(report.ranked, 1)}
-
+    trained = "parameters of pool and head" if report.recipe is None else "parameters in all"
     columns: list[Column[CandidateResult]] = [
         Column("#", lambda r: places.get(r.name), help="place", missing="-"),
         Column("", _marks, help="= tied with the first, * first of its group", numeric=False),
@@ -153,7 +159,7 @@ def tournament_columns(report: TournamentReport) -> list[Column[CandidateResult]
             missing="failed",
         ),
         Column("params", lambda r: r.parameters, short_number, "of the pool"),
-        Column("trained", lambda r: r.trained, short_number, "parameters of pool and head"),
+        Column("trained", lambda r: r.trained, short_number, trained),
         Column("MFLOPs", lambda r: r.flops / 1e6, "{:.2f}".format, "multiply-adds of the pool"),
         Column("ms", lambda r: r.ms, "{:.3f}".format, "pool and head, per image"),
         Column(
@@ -216,18 +222,28 @@ def explanations(report: TournamentReport) -> list[str]:
         f"Other images of the same kind could change each accuracy by about {sampling:.1f}, "
         "for all pools alike.",
     ]
-    if report.judged == "val":
+    frozen = report.recipe is None
+    if not frozen:
         notes.append(
-            "There is no test split: these are the validation images that also selected epoch and "
-            "learning rate, so all accuracies are slightly too high."
+            f"Backbone, pool and head were trained together by the recipe {report.recipe}, all "
+            f"pools with the same settings: learning rate {report.rates[0]:g}, "
+            f"{report.settings['epochs']} epochs, batches of {report.settings['batch']} images."
         )
-    cost = (
-        "params: of the pool; trained: with its head; MFLOPs: multiply-adds of the pool; "
-        "ms: pool and head, per image."
-    )
+    if report.judged == "val":
+        selected = "epoch and learning rate" if frozen else "the epoch"
+        notes.append(
+            f"There is no test split: these are the validation images that also selected "
+            f"{selected}, so all accuracies are slightly too high."
+        )
+    cost = "params: of the pool; trained: with its head; MFLOPs: multiply-adds of the pool."
+    if not frozen:
+        cost = cost.replace("with its head", "all of the network")
     timed = next((r for r in report.standings if r.backbone_ms is not None), None)
     if timed is not None:
-        cost += f" The backbone takes {timed.backbone_ms:.1f} ms per image."
+        cost += (
+            " ms: pool and head, per image. "
+            f"The backbone takes {timed.backbone_ms:.1f} ms per image."
+        )
     notes.append(cost)
     if report.box_images:
         notes.append(
@@ -237,10 +253,10 @@ def explanations(report: TournamentReport) -> list[str]:
             f"{report.centred_box:.1f}."
         )
     if report.kind == "ablation":
-        notes.append(
-            "paper: [SimPool Table 10], ResNet-18 trained from scratch on 20% of ImageNet. Here "
-            "the backbone is frozen: the rows are the same, but not the experiment."
-        )
+        note = "paper: [SimPool Table 10], ResNet-18 trained from scratch on 20% of ImageNet."
+        if frozen:
+            note += " Here the backbone is frozen: the rows are the same, but not the experiment."
+        notes.append(note)
     if report.kind == "gamma":
         notes.append(
             "paper: [SimPool App. C.4], ResNet-18 trained from scratch. Its third row, a learned "
@@ -285,6 +301,8 @@ def accuracy_plot(report: TournamentReport) -> Scatter:
     y_label = f"accuracy on {report.images} {report.judged} images (%)"
     note, by_gamma = "Lines are standard deviations over the seeds", report.kind == "gamma"
     title, x_label = "Accuracy against parameters", "trained parameters (pool and head)"
+    if report.recipe is not None:
+        x_label = "parameters of the network"
     if by_gamma:
         title, x_label = "Accuracy against γ", "exponent γ"
     else:
@@ -314,7 +332,7 @@ def draw_pictures(
             values = np.nan_to_num(maps[result.name][1])
             pictures = [overlay(square, _positive(values[i])) for i, square in squares.items()]
         entries.append(SheetEntry(pictures, result.name, _map_note(result, maps)))
-    heading = f"{report.data} · {report.backbone}, frozen · maps for the true class, the best first"
+    heading = f"{report.data} · {report.network} · maps for the true class, the best first"
     return contact_sheet(entries, heading, columns=2, side=TILE)
 
 
@@ -350,6 +368,8 @@ def tournament_page(
         blocks.append(accuracy_plot(report))
     blocks += [*_maps_blocks(report, photos, maps), *_box_blocks(report)]
     lead = f"{report.recommendation} The backbone, {report.backbone}, is frozen."
+    if report.recipe is not None:
+        lead = f"{report.recommendation} Every network, {report.backbone}, was trained end to end."
     title = f"Which pooling suits {report.data}?"
     return Page(title, lead, tuple(blocks), command, seconds)
 

@@ -27,7 +27,7 @@ from .tasks.supervised import Jsd, Supervised, join_batch_norms
 
 
 def fit(
-    data: Dataset,
+    data: Dataset | Splits,
     folder: Path,
     config: RunConfig,
     cache: FeatureCache | None = None,
@@ -35,7 +35,7 @@ def fit(
 ) -> FitReport:
     """Train a model, save the best epoch on validation in `folder`, and test it."""
     resume = can_resume(folder, resume)
-    splits = split(data, seed=config.train.seed)
+    splits = data if isinstance(data, Splits) else split(data, seed=config.train.seed)
     with processes() as device:
         if config.model.freeze:
             model, report = _fit_frozen(splits, folder, config, cache, resume, device)

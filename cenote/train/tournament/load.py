@@ -17,8 +17,15 @@ from .training import load_head, read_pass
 
 
 def load_candidates(folder: Path) -> dict[str, PooledModel]:
-    """Load the models of the first seed that are finished, the recommended one first."""
+    """Load the models of the first seed that are finished, the recommended one first.
+
+    Of networks that were trained end to end only the recommended one is loaded.
+    """
     plan = read_plan(folder)
+    if "recipe" in plan:
+        if not (folder / "results.json").is_file() or not (folder / "config.json").is_file():
+            return {}
+        return {_ranked_names(folder, plan)[0]: load(folder).eval()}
     passes = finished_passes(folder, plan)
     finished = {
         name for path in passes for name, result in read_pass(path)[0].items() if not result.failed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,11 +56,12 @@ def read_progress(folder: Path, groups: Mapping[str, str] | None = None) -> Tour
     if "contenders" not in plan:
         raise ValueError(f"{folder} has no readable tournament")
     seeds = [path for path in folder.glob("seed-*") if path.name.partition("-")[2].isdigit()]
-    rounds = [_read_round(path) for path in [folder / "rates", *sorted(seeds, key=_number)]]
+    names, groups = [str(name) for name in plan["contenders"]], dict(groups or {})
+    paths = [folder / "rates", *sorted(seeds, key=_number)]
+    rounds = [_read_round(path, names) for path in paths]
     report = _read_json(folder / "results.json")
     # A report with an unfinished round is from before more seeds were requested.
     finished = "standings" in report and not any(each.running for each in rounds)
-    names, groups = [str(name) for name in plan["contenders"]], dict(groups or {})
     if finished:
         groups = {row["name"]: row["group"] for row in report["standings"]}
         names = list(groups)
@@ -79,11 +80,14 @@ def read_progress(folder: Path, groups: Mapping[str, str] | None = None) -> Tour
     )
 
 
-def _read_round(folder: Path) -> Round:
+def _read_round(folder: Path, names: Sequence[str]) -> Round:
     progress = Round(folder.name != "rates")
     for path in sorted(folder.glob("heat-*"), key=_number):
         results = _read_json(path / "results.json")
         epoch, scores = _last_epoch(path / "metrics.jsonl")
+        if (path / "fit").is_dir():  # one network, trained end to end
+            epoch, scores = _last_epoch(path / "fit" / "metrics.jsonl")
+            scores = {names[_number(path) - 1]: score for score in scores.values()}
         progress.done += epoch * len(scores)
         if "entries" in results:
             progress.results |= results["entries"]
@@ -131,7 +135,9 @@ def _epochs(plan: Mapping[str, Any]) -> tuple[int, int]:
 
 def _last_change(folder: Path) -> float:
     newest = 0.0
-    for path in (folder, folder / "plan.json", *folder.glob("*/"), *folder.glob("*/heat-*/*")):
+    patterns = ("*/", "*/heat-*/*", "*/heat-*/fit/*")
+    paths = [path for pattern in patterns for path in folder.glob(pattern)]
+    for path in (folder, folder / "plan.json", *paths):
         with suppress(OSError):  # a temporary file that is gone
             newest = max(newest, path.stat().st_mtime)
     return newest

@@ -22,7 +22,7 @@ def conclude(report: TournamentReport, groups: Sequence[str]) -> None:
         result.group_winner = report.groups.get(result.group) == result.name
     choice = recommended(results, images)
     report.recommended = choice.name if choice else None
-    report.recommendation = recommendation(results, images)
+    report.recommendation = recommendation(results, images, frozen=report.recipe is None)
     report.noise = noise(results, images)
 
 
@@ -69,13 +69,14 @@ def recommended(results: Results, images: int) -> CandidateResult | None:
     return min(tied, key=lambda result: (result.parameters, -result.mean), default=None)
 
 
-def recommendation(results: Results, images: int) -> str:
+def recommendation(results: Results, images: int, frozen: bool = True) -> str:
     """Return one sentence that names the candidate to take, its ties and the noise."""
     tied = ties(results, images)
     if not tied:
         return "No candidate finished: the table says why."
     best, choice = tied[0], recommended(results, images)
     assert choice is not None
+    about_cls = _about_cls(best, results) if frozen else ""
     seeds = min(len(result.accuracy) for result in tied)
     if seeds < 2:
         return (
@@ -92,11 +93,11 @@ def recommendation(results: Results, images: int) -> str:
         return (
             f"Take {best.name}: {_score(best)} over {seeds} seeds, {best.mean - second.mean:.1f} "
             f"above {second.name}, which is more than the noise of the seeds"
-            f"{_about_cls(best, results)}."
+            f"{about_cls}."
         )
     others = _join([result.name for result in tied if result not in (best, choice)])
     noise_note = f"(differences up to {noise(results, images):.1f} are noise)"
-    smallest = f"and it is the smallest of them{_about_cls(best, results)}."
+    smallest = f"and it is the smallest of them{about_cls}."
     if choice is best:
         return (
             f"Take {best.name}: it is first with {_score(best)} over {seeds} seeds, tied with "

@@ -75,11 +75,7 @@ def run_tournament(
     measure_speed: bool = False,
 ) -> TournamentResult:
     """Train and rank all candidates; save the recommended model and results.json in `folder`."""
-    if not resume and (folder / PLAN).exists():
-        raise ValueError(f"{folder} already has a tournament: use --resume or another folder")
-    if resume and not folder.is_dir():
-        raise ValueError(f"{folder} does not exist: there is no tournament to resume")
-    resume = resume and (folder / PLAN).is_file()
+    resume = can_resume(folder, resume)
     settings = config.settings
     splits = split(data, seed=settings.seed)
     with processes() as device:
@@ -119,6 +115,15 @@ def run_tournament(
                 save_model(frozen.create_model(head.to(device), classes), folder)
             write_results(folder, report.to_json())
         return TournamentResult(report, photos.dataset, maps)
+
+
+def can_resume(folder: Path, resume: bool) -> bool:
+    """Return whether to resume; raise if a new tournament would replace one, or there is none."""
+    if not resume and (folder / PLAN).exists():
+        raise ValueError(f"{folder} already has a tournament: use --resume or another folder")
+    if resume and not folder.is_dir():
+        raise ValueError(f"{folder} does not exist: there is no tournament to resume")
+    return resume and (folder / PLAN).is_file()
 
 
 def train_candidates(

@@ -134,7 +134,7 @@ class CandidateTrainer:
         if rank() == 0:
             if self.photos is not None:
                 _write_heads(folder, heads)
-                _write_maps(folder, maps)
+                write_maps(folder, maps)
             # Last: this file says that the pass is complete.
             entries = {name: asdict(result) for name, result in results.items()}
             write_results(folder, {"entries": entries})
@@ -219,7 +219,8 @@ def _write_heads(folder: Path, heads: dict[str, PooledHead]) -> None:
             save_file(weights, temporary)
 
 
-def _write_maps(folder: Path, maps: Maps) -> None:
+def write_maps(folder: Path, maps: Maps) -> None:
+    """Write the maps of a pass, for `read_pass`."""
     arrays: dict[str, Any] = {f"{kind}/{name}": values for name, (kind, values) in maps.items()}
     with write_atomically(folder / "maps.npz") as temporary:
         np.savez_compressed(temporary, **arrays)

@@ -47,7 +47,8 @@ export function enter(main, { about, signal, refresh }) {
     if (report && drawn !== JSON.stringify(report.standings)) {
       drawn = JSON.stringify(report.standings);
       picture.replaceChildren(plot(report));
-      notes.replaceChildren(el("p", {}, `${report.backbone}, frozen; ${counted(report.seeds, "seed")}; trained on ` +
+      const training = report.recipe ? `trained end to end by ${report.recipe}` : "frozen";
+      notes.replaceChildren(el("p", {}, `${report.backbone}, ${training}; ${counted(report.seeds, "seed")}; trained on ` +
         `${counted(report.train_images, "image")}, evaluated on ${counted(report.images, `${report.judged} image`)}. ` +
         `= tied with the first (differences up to ${report.noise.toFixed(1)}); ★ recommended.`));
     }
