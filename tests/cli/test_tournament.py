@@ -103,6 +103,23 @@ def test_gamma(
     }
 
 
+def test_networks_trained_end_to_end(
+    tmp_path: Path, folders: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "run"
+    command = ["tournament", str(folders), "-o", str(run), "--gamma", "2", "--seeds", "1"]
+    command += ["--recipe", "simpool/resnet18-supervised", "--backbone", "test_resnet"]
+    assert main([*command, "--size", "32", "--epochs", "1", "--batch", "8", "--lr", "0.01"]) == 0
+    out = capsys.readouterr().out
+    for name in ("table.md", "table.txt", "plot.png", "pictures.jpg", "index.html"):
+        assert (run / name).stat().st_size > 100 and name in out
+    report = json.loads((run / "results.json").read_text())
+    assert report["settings"]["lr"] == 0.01 and report["settings"]["epochs"] == 1
+    assert report["settings"]["warmup"] == pytest.approx(0.2)  # the recipe's is 5
+    assert "trained end to end" in out and "frozen" not in out
+    assert "frozen" not in (run / "page.json").read_text()
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -117,6 +134,9 @@ def test_gamma(
         (["--epochs", "0"], "--epochs must be greater than 0, got 0"),
         (["--gamma", "-1"], "--gamma must be positive, got -1"),
         (["--resume"], "there is no tournament to resume"),
+        (["--size", "64"], "give a --recipe"),
+        (["--recipe", "simpool/resnet18-supervised", "--lr", "1", "2"], "with one --lr, got 2"),
+        (["--recipe", "simpool/resnet50-dino"], "is not a recipe of cenote fit"),
         (["--pol", "gap"], "--pool"),
     ],
 )
