@@ -224,10 +224,10 @@ def explanations(report: TournamentReport) -> list[str]:
     ]
     frozen = report.recipe is None
     if not frozen:
+        settings = [f"{name} {report.settings[name]:g}" for name in ("epochs", "batch", "lr")]
         notes.append(
-            f"Backbone, pool and head were trained together by the recipe {report.recipe}, all "
-            f"pools with the same settings: learning rate {report.rates[0]:g}, "
-            f"{report.settings['epochs']} epochs, batches of {report.settings['batch']} images."
+            f"Backbone, pool and head were trained together with the recipe {report.recipe}, every "
+            f"pool with the same settings: {', '.join(settings)}."
         )
     if report.judged == "val":
         selected = "epoch and learning rate" if frozen else "the epoch"
