@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except SystemExit as stop:  # tyro, after its help or its own message
-        return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+        return int(stop.code or 0)
     except Exception as error:
         if os.environ.get("CENOTE_DEBUG"):
             raise
@@ -119,4 +119,6 @@ def report_error(command: str, error: Exception) -> int:
     else:
         sentence = f"{type(error).__name__}: {error} (CENOTE_DEBUG=1 shows where)"
     print(f"cenote {command}: {sentence}", file=sys.stderr)
-    return 2 if isinstance(error, ValueError | OSError) else 1
+    if isinstance(error, ValueError | OSError):
+        return 2
+    return 1

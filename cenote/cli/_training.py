@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
 import tyro
 
-from ..train.config import DEFAULTS, default_config, flags_of
+from ..train.config import DEFAULTS, Options, default_config, flags_of
 
 if TYPE_CHECKING:
     from cenote.train.config import RunConfig
@@ -38,22 +38,19 @@ def options_type(command: str) -> type[Any]:
         elif get_origin(hint) is tuple:
             kind = str | None  # names with commas
         shown = item.metadata.get("shown") or _default(command, section, item)
-        text = tyro.conf.arg(
-            metavar=metavar,
-            help=f"{item.metadata['help']}.",
-            help_behavior_hint=f"(default: {shown})" if shown else "",
-        )
-        if hint is bool:
-            text = tyro.conf.arg(help=f"{item.metadata['help']}.", help_behavior_hint="")
-        members.append((name, Annotated[kind, text], field(default=default)))
+        text: Options = {"help": f"{item.metadata['help']}.", "help_behavior_hint": ""}
+        if hint is not bool:
+            text["metavar"] = metavar
+            if shown:
+                text["help_behavior_hint"] = f"(default: {shown})"
+        members.append((name, Annotated[kind, tyro.conf.arg(**text)], field(default=default)))
     return make_dataclass(f"{command.title()}Options", members, frozen=True)
 
 
 def _metavar(hint: Any) -> str:
-    kinds = [kind for kind in (get_args(hint) or (hint,)) if kind is not type(None)]
-    choices = hint if get_origin(hint) is Literal else kinds[0]
-    if get_origin(choices) is Literal:
-        return f"{{{','.join(map(str, get_args(choices)))}}}"
+    kinds = [kind for kind in get_args(hint | None) if kind is not type(None)]
+    if get_origin(kinds[0]) is Literal:
+        return f"{{{','.join(map(str, get_args(kinds[0])))}}}"
     return {int: "N", float: "X"}.get(kinds[0], "NAME")
 
 
@@ -74,14 +71,16 @@ def _text(value: Any) -> str:
         return ",".join(value)
     if value is None or value == {}:
         return ""
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value)
 
 
-def given_options(command: str, options: Any) -> dict[str, Any]:
+def given_options(command: str, options: Any) -> Options:
     """Return the options that are given, with lists of names and KEY=VALUE pairs parsed."""
     from cenote.train.configure import parse_pairs
 
-    given: dict[str, Any] = {}
+    given: Options = {}
     for name, _, _, hint in flags_of(command):
         value = getattr(options, name)
         if value is None or value is False or value == ():
@@ -90,7 +89,7 @@ def given_options(command: str, options: Any) -> dict[str, Any]:
             value = parse_pairs(value)
         elif get_origin(hint) is tuple and isinstance(value, str):
             names = [text.strip() for text in value.split(",")]
-            value = () if names == ["none"] else tuple(dict.fromkeys(filter(None, names)))
+            value = tuple(dict.fromkeys(name for name in names if name not in ("", "none")))
         given[name] = value
     return given
 
@@ -98,7 +97,10 @@ def given_options(command: str, options: Any) -> dict[str, Any]:
 def recipe_of(options: Any) -> Recipe | None:
     from cenote.train.recipes import load_recipe
 
-    return load_recipe(options.recipe) if options.recipe else None
+    name = getattr(options, "recipe", None)
+    if name is None:
+        return None
+    return load_recipe(name)
 
 
 def config_of(command: str, options: Any, data: str = "") -> RunConfig:
@@ -106,9 +108,8 @@ def config_of(command: str, options: Any, data: str = "") -> RunConfig:
     from cenote.train.configure import configure
 
     given = given_options(command, options)
-    name = given.pop("recipe", None)
-    recipe = recipe_of(options) if name else None
-    return configure(command, recipe, data.partition(":")[0], **given)
+    given.pop("recipe", None)
+    return configure(command, recipe_of(options), data.partition(":")[0], **given)
 
 
 @contextmanager

@@ -38,7 +38,8 @@ def run(
     from cenote.evaluate import speed
 
     if what == "pools":
-        rounds = 7 if rounds is None else rounds
+        if rounds is None:
+            rounds = 7
         measured = speed.measured_pools(pools)
         batches = [speed.parse_size(text) for text in sizes] or list(speed.SIZES)
         runs = {
@@ -47,7 +48,8 @@ def run(
         }
         table, settings, key = speed.pool_table, {"layout": layout}, "sizes"
     else:
-        rounds = 20 if rounds is None else rounds
+        if rounds is None:
+            rounds = 20
         names = networks or tuple(speed.NETWORKS)
         runs = {name: partial(speed.measure_network, name, batch, rounds) for name in names}
         table, settings, key = speed.network_table, {}, "networks"

@@ -8,11 +8,11 @@ import shutil
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 
 import tyro
 
@@ -29,8 +29,10 @@ from ._arguments import (
 if TYPE_CHECKING:
     from cenote.report.blocks import Block
 
+Results = dict[str, Any]  # as a command wrote them
 MARKER = "demo.json"  # only a folder with this file may be cleared
 MAX_LOG_LINES = 4  # of a failed stage
+MAX_PHOTOS = 8  # for localize
 PORT = 8000  # of --serve; if it is occupied, any free one
 ANNOTATIONS = Path("world") / "annotations.jsonl"
 CLASS, DOMAIN = "cat", "sketch"  # the composed query: this cat, but as a sketch
@@ -65,6 +67,15 @@ class Stage:
     needs: tuple[str, ...] = ()
     resume: bool = False  # whether the command takes --resume
     output: str = ""  # the file in `folder` for what the command prints
+
+
+class StageRecord(TypedDict):
+    """How a stage ran: logs/NAME.json."""
+
+    command: str
+    version: str
+    seconds: float
+    done: bool
 
 
 # localize comes after evaluate, which stores the threshold chosen on validation images in the run.
@@ -167,30 +178,36 @@ def run_stages(demo: DemoOptions) -> None:
         raise ValueError(f"another demo is running in {folder}: wait for it to end") from None
 
 
-def run_stage(stage: Stage, demo: DemoOptions) -> dict[str, Any]:
-    """Run a stage unless it is done; return its record: command, version, seconds, done."""
+def run_stage(stage: Stage, demo: DemoOptions) -> StageRecord:
+    """Run a stage unless it is done."""
     title = f"{STAGES.index(stage) + 1}/{len(STAGES)} {stage.name}"
     words, folder = command_of(stage, demo), demo.folder / stage.folder
     command = shlex.join(["cenote", *words])
+    output = None
     if stage.output:
-        command += f" > {shlex.quote(str(folder / stage.output))}"
-    request, path = {"command": command, "version": __version__}, record_path(stage, demo)
-    record: dict[str, Any] = read_json(path) if path.is_file() else {}
-    resumable = folder.is_dir() and request.items() <= record.items()
-    if resumable and record["done"]:
+        output = folder / stage.output
+        command += f" > {shlex.quote(str(output))}"
+    record = StageRecord(command=command, version=__version__, seconds=0.0, done=False)
+    path, resumable = record_path(stage, demo), False
+    if folder.is_dir() and path.is_file():
+        saved: StageRecord = read_json(path)
+        resumable = (saved["command"], saved["version"]) == (command, __version__)
+    if resumable:
+        record = saved
+    if record["done"]:
         print_message(f"{title}: done already")
         return record
     print_message(f"{title}: {stage.description}\n    {command}")
     if not resumable:
         forget(stage, demo)
         shutil.rmtree(folder, ignore_errors=True)
-        record = {**request, "seconds": 0.0, "done": False}
     elif stage.resume:
         words.append("--resume")
     write_json(path, record)
     started, log = time.monotonic(), path.with_suffix(".txt")
-    code = run_command(words, log, folder / stage.output if stage.output else log)
-    record |= {"seconds": record["seconds"] + time.monotonic() - started, "done": code == 0}
+    code = run_command(words, log, output)
+    record["seconds"] += time.monotonic() - started
+    record["done"] = code == 0
     write_json(path, record)
     if code:
         lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
@@ -208,17 +225,18 @@ def run_stage(stage: Stage, demo: DemoOptions) -> dict[str, Any]:
     return record
 
 
-def run_command(words: list[str], log: Path, output: Path) -> int:
-    """Run `cenote WORDS` with its messages in `log`; return its exit code."""
+def run_command(words: list[str], log: Path, output: Path | None) -> int:
+    """Run `cenote WORDS` with its messages in `log`, and what it prints in `output` if given."""
     from . import main
 
-    output.parent.mkdir(parents=True, exist_ok=True)
-    with (
-        log.open("a", encoding="utf-8", buffering=1) as messages,
-        output.open("a" if output == log else "w", encoding="utf-8") as printed,
-        redirect_stderr(messages),
-        redirect_stdout(printed),
-    ):
+    with ExitStack() as files:
+        messages = files.enter_context(log.open("a", encoding="utf-8", buffering=1))
+        printed = messages
+        if output is not None:
+            output.parent.mkdir(parents=True, exist_ok=True)
+            printed = files.enter_context(output.open("w", encoding="utf-8"))
+        files.enter_context(redirect_stderr(messages))
+        files.enter_context(redirect_stdout(printed))
         return main(words)
 
 
@@ -246,7 +264,7 @@ def record_path(stage: Stage, demo: DemoOptions) -> Path:
     return demo.folder / "logs" / f"{stage.name}.json"
 
 
-def write_report(demo: DemoOptions, records: Mapping[str, Mapping[str, Any]], command: str) -> None:
+def write_report(demo: DemoOptions, records: Mapping[str, StageRecord], command: str) -> None:
     """Write results.json and the page, and print a summary."""
     from cenote.report.blocks import Page, Table, TableColumn, Text
     from cenote.report.html import write_page
@@ -265,7 +283,9 @@ def write_report(demo: DemoOptions, records: Mapping[str, Mapping[str, Any]], co
             sections += [Text(title, tuple(filter(None, paragraphs))), *blocks]
     names = ("stage", "result", "seconds", "command")
     columns = tuple(TableColumn(name, numeric=name == "seconds") for name in names)
-    notes = NOTES if demo == DemoOptions(folder) else NOTES[:1]  # others are true of the defaults
+    notes: tuple[str, ...] = NOTES
+    if demo != DemoOptions(folder):
+        notes = NOTES[:1]  # the others are true of the defaults
     sections.insert(0, Table("Stages", columns, tuple(rows), notes))
     seconds = sum(record["seconds"] for record in records.values())
     lead = (
@@ -274,8 +294,10 @@ def write_report(demo: DemoOptions, records: Mapping[str, Mapping[str, Any]], co
         f"of the test images correctly. {sentences['search']}"
     )
     write_page(folder, Page("Cenote: a demonstration", lead, tuple(sections), command, seconds))
-    keys = ("command", "seconds")
-    stages = [{"stage": name} | {key: r[key] for key in keys} for name, r in records.items()]
+    stages = [
+        {"stage": name, "command": record["command"], "seconds": record["seconds"]}
+        for name, record in records.items()
+    ]
     write_json(folder / "results.json", {"command": command, **results, "stages": stages})
     print((folder / "tournament" / "table.txt").read_text(encoding="utf-8").split("\n\n")[1])
     print("", *(sentences[n] for n in ("tournament", "evaluate", "discover", "search")), sep="\n")
@@ -285,7 +307,7 @@ def write_report(demo: DemoOptions, records: Mapping[str, Mapping[str, Any]], co
     print("Your own images, one folder for each class: cenote tournament FOLDER -o RUN")
 
 
-def collect_results(folder: Path) -> dict[str, Any]:
+def collect_results(folder: Path) -> Results:
     """Read the results of the stages; numbers are percentages."""
     tournament, evaluation, found, clip, search = (
         read_json(folder / name / "results.json")
@@ -320,18 +342,22 @@ def collect_results(folder: Path) -> dict[str, Any]:
     }
 
 
-def describe_results(results: Mapping[str, Any]) -> dict[str, str]:
+def describe_results(results: Results) -> dict[str, str]:
     """Return a sentence or two for the stages that have something to say."""
 
     def number(value: float | None) -> str:
-        return "-" if value is None else f"{value:.1f}"
+        if value is None:
+            return "-"
+        return f"{value:.1f}"
 
     images = results["composed"]["results"]
     correct = [image for image in images if image["right"]]
-    learned = sum(image["learned"] for image in correct)
-    trained = f", {learned} of them training images of the small CLIP" if correct else ""
-    interval = results["background"]["gap_interval"]
-    bounds = f" (95%: {interval[0]:.1f} to {interval[1]:.1f})" if interval else ""
+    trained = bounds = ""
+    if correct:
+        learned = sum(image["learned"] for image in correct)
+        trained = f", {learned} of them training images of the small CLIP"
+    if interval := results["background"]["gap_interval"]:
+        bounds = f" (95%: {interval[0]:.1f} to {interval[1]:.1f})"
     by_class, by_domain = (results["texts"].get(f"zero_shot_{key}") for key in ("class", "domain"))
     found, middle = results["found_without_labels"], results["found_in_the_middle"]
     return {
@@ -383,40 +409,40 @@ def stage_blocks(name: str, folder: Path) -> list[Block]:
     return [Panels("An image and a word", (panel,), tuple(notes))]
 
 
-def is_correct(result: Mapping[str, Any]) -> bool:
+def is_correct(result: Results) -> bool:
     return (result["class"], result["domain"]) == (CLASS, DOMAIN)
 
 
-def winner(folder: Path) -> dict[str, Any]:
+def winner(folder: Path) -> Results:
     """Return the row of the recommended pool in the standings of the tournament."""
     report = read_json(folder / "tournament" / "results.json")
     for row in report["standings"]:
         if row["name"] == report["recommended"]:
-            return dict(row)
+            return Results(row)
     raise ValueError(f"no pool finished the tournament: see {folder / 'tournament' / 'table.txt'}")
 
 
-def find_query(folder: Path) -> dict[str, Any]:
+def find_query(folder: Path) -> Results:
     """Return the annotation of the largest single cat in a photograph, a test image if possible."""
     annotations = read_json(folder / ANNOTATIONS)
     cats = [a for a in annotations if (a["label"], a["domain"]) == (CLASS, "photo")]
     if not cats:
         raise ValueError(f"no photograph of a {CLASS} was drawn: --images needs a larger number")
 
-    def clarity(annotation: Mapping[str, Any]) -> tuple[bool, bool, float]:
+    def clarity(annotation: Results) -> tuple[bool, bool, float]:
         areas = [(x1 - x0) * (y1 - y0) for x0, y0, x1, y1 in annotation["boxes"]]
         return annotation["split"] == "test", len(areas) == 1, max(areas, default=0.0)
 
     return max(cats, key=clarity)
 
 
-def choose_photos(folder: Path, limit: int = 8) -> list[str]:
+def choose_photos(folder: Path) -> list[str]:
     """Return test images of different classes, photographs first."""
     annotations = [a for a in read_json(folder / ANNOTATIONS) if a["split"] == "test"]
     files: dict[str, str] = {}
     for annotation in sorted(annotations, key=lambda a: a["domain"] != "photo"):
         files.setdefault(annotation["label"], f"{folder}/world/{annotation['file']}")
-    return list(files.values())[:limit]
+    return list(files.values())[:MAX_PHOTOS]
 
 
 def read_json(path: Path) -> Any:

@@ -98,8 +98,8 @@ def run(
     specs = [parse_method(text) for text in methods.split(",") if text.strip()]
     if not specs:
         raise ValueError("no method is named: separate them by commas, such as text,image,freedom")
-    if at and min(at) < 1:
-        raise ValueError(f"--at takes whole numbers from 1, got {min(at)}")
+    for rank in at:
+        check_number("--at", rank, whole=True, least=1)
     if most is not None:
         check_number("--most", most, whole=True, least=1)
     check_output_folder(out)
@@ -108,7 +108,7 @@ def run(
     # An error before the model is loaded.
     make_tasks(dataset, protocol_name, texts, attributes, sources)
     image_text = create_image_text(model)
-    word_list = None
+    word_list: list[str] = []
     if any(find_method(spec.method).words for spec in specs):
         word_list = load_words(words, image_text)
     for spec in specs:
@@ -128,7 +128,9 @@ def run(
     tasks = make_tasks(readable, protocol_name, texts, attributes, sources)
     if most is not None:
         tasks = [sample_queries(task, most, seed) for task in tasks]
-    memory = None if word_list is None else remember_words(image_text, word_list)
+    memory = None
+    if word_list:
+        memory = remember_words(image_text, word_list)
     evaluators = [TaskEvaluator(task, embeddings.vectors, image_text, memory) for task in tasks]
     report = _evaluate(evaluators, specs, at, words)
     report_json = to_json.dumps(report, indent=2, allow_nan=False)
@@ -202,7 +204,9 @@ def _draw(evaluator: TaskEvaluator, specs: Sequence[MethodSpec], path: Path) -> 
     if not queries:
         return
     query = queries[len(queries) // 2]
-    value = "domain" if task.kind == "trapezoid" else query.column
+    value = query.column
+    if task.kind == "trapezoid":
+        value = "domain"
     names = {
         "neither": "neither",
         "class": "class alone",

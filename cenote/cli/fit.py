@@ -38,10 +38,11 @@ def run(
     config = config_of("fit", options)
     with exit_if_stopped("fit"):
         report = fit(open_dataset(data), out, config, resume=resume)
-    split = "test" if report.test else "val"
-    scores = report.test or report.val
-    for key, name in METRICS.items():
-        if key in scores:
-            how = " with the thresholds chosen on val" if (key, split) == ("boxes", "test") else ""
-            print(f"{name} {scores[key]:.2f} on {split}{how}")
+    split, scores, how = "val", report.val, ""
+    if report.test:
+        split, scores, how = "test", report.test, " with the thresholds chosen on val"
+    if "boxes" in scores:
+        print(f"{METRICS['boxes']} {scores['boxes']:.2f} on {split}{how}")
+    if "pixels" in scores:
+        print(f"{METRICS['pixels']} {scores['pixels']:.2f} on {split}")
     print(f"{scores['accuracy']:.2f}% of {scores['images']} {split} images correct: saved in {out}")

@@ -62,15 +62,17 @@ def run(
     check_number("--workers", workers, whole=True, least=0)
     backend = find_backend(out)
     folder = backend.folder_of(out)
+    skipped: tuple[Path, ...] = ()
     if folder is not None:
         check_output_folder(folder)
         _check_outside(folder, data)
+        skipped = (folder,)
     if precision is not None and precision not in backend.dtypes:
         raise ValueError(f"--precision {precision}: {out} stores {' or '.join(backend.dtypes)}")
     failed: list[str] = []
-    dataset = open_images(data, () if folder is None else (folder,), failed.append)
+    dataset = open_images(data, skipped, failed.append)
     if not len(dataset):
-        raise ValueError(failed[0] if failed else "no images found")
+        raise ValueError(next(iter(failed), "no images found"))
     try:
         setup = IndexSetup(out, model, words, precision)
         if setup.store is None:
@@ -79,7 +81,7 @@ def run(
         with _ProgressBar(quiet) as progress:
             source = source_of(data)
             report = Indexer(store, dataset, setup.load, source, batch, workers, progress).run()
-        memory = setup.loaded[1] if setup.loaded else None
+        _, memory = setup.loaded or (None, None)
         message = store.update_approximate(approximate, None if memory is None else memory.vectors)
     except IndexBusy as error:
         print(f"cenote index: {error}", file=sys.stderr)

@@ -51,10 +51,12 @@ def pools(
     if dim < 1:
         raise ValueError(f"--dim must be at least 1, got {dim}")
     size = (dim, parse_grid(grid))
-    if name and style == "json":
+    if not name:
+        print(catalogue(*size, style))
+    elif style == "json":
         print(json.dumps(catalogue_row(name, *size), ensure_ascii=False, indent=2, default=str))
     else:
-        print(page(name, [size]) if name else catalogue(*size, style))
+        print(page(name, [size]))
 
 
 def recipes(name: Name = "", style: Style = "text") -> None:
@@ -67,8 +69,10 @@ def recipes(name: Name = "", style: Style = "text") -> None:
 
     if style == "json":
         print(json.dumps(recipes_json(name), indent=2, ensure_ascii=False))
+    elif name:
+        print(recipe_page(name))
     else:
-        print(recipe_page(name) if name else recipe_table(style))
+        print(recipe_table(style))
 
 
 def models(

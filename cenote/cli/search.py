@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json as to_json
 import time
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from tyro.conf import FlagCreatePairsOff, Positional, UseAppendAction, arg
 
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from cenote.search.query import RankedImage, SearchAnswer, SearchRequest
     from cenote.search.store import Filter
 
+T = TypeVar("T")
 MAX_PROXIES = 8  # file names of neighbours that --why prints
 Repeated = Annotated[tuple[str, ...], UseAppendAction]
 Flag = Annotated[bool, FlagCreatePairsOff]
@@ -107,8 +110,9 @@ def run(
     if sheet is not None:
         _draw(request, answer, sheet)
     if json:
-        extra = {"why": answer.why} if why else {}
-        rows = [result_fields(result) | extra for result in answer.results]
+        rows = [result_fields(result) for result in answer.results]
+        if why:
+            rows = [row | {"why": answer.why} for row in rows]
         print(to_json.dumps(rows, indent=2, ensure_ascii=False))
         return
     print(_table(answer, request.cut))
@@ -133,15 +137,15 @@ def _filter(
     prefixes = [
         name if ":" in name else str(Path(name).expanduser().absolute()) for name in folders
     ]
-    return Filter(
-        classes,
-        domains,
-        tuple(prefixes),
-        None if since is None else parse_date(since),
-        None if until is None else parse_date(until, end=True),
-        None if min_size is None else parse_size(min_size),
-        None if max_size is None else parse_size(max_size),
-    )
+    dates = _parsed(parse_date, since), _parsed(partial(parse_date, end=True), until)
+    sizes = _parsed(parse_size, min_size), _parsed(parse_size, max_size)
+    return Filter(classes, domains, tuple(prefixes), *dates, *sizes)
+
+
+def _parsed(parse: Callable[[str], T], text: str | None) -> T | None:
+    if text is None:
+        return None
+    return parse(text)
 
 
 def _print_warnings(answer: SearchAnswer, index: str) -> None:
@@ -155,7 +159,7 @@ def _print_warnings(answer: SearchAnswer, index: str) -> None:
         print_message(f"the model was not trained on {words}: results for that are a guess")
 
 
-def result_fields(result: RankedImage) -> dict[str, Any]:
+def result_fields(result: RankedImage) -> dict[str, object]:
     """Return a result as JSON."""
     entry = result.entry
     fields = {
@@ -199,7 +203,7 @@ def _table(answer: SearchAnswer, cut: float | None) -> str:
     return "\n".join([*lines, summary])
 
 
-def _reasons(why: dict[str, Any]) -> str:
+def _reasons(why: Mapping[str, Any]) -> str:
     """Return a line for each reason."""
     lines = dict(why)
     lines["terms"] = ", ".join(f"{term['text']} {term['weight']:+g}" for term in why["terms"])

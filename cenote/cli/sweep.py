@@ -44,7 +44,9 @@ def run(
     given = given_options("fit", options)
     refuse_fixed(space, [*given, *given.get("settings", {})])
     if trials is None:
-        trials = TRIALS if recipe is None else recipe.search.get("trials", TRIALS)
+        trials = TRIALS
+        if recipe is not None:
+            trials = recipe.search.get("trials", TRIALS)
     with exit_if_stopped("sweep"):
         report = sweep(open_dataset(data), out, config, space, trials)
     _print_table(out / "trials.csv")
@@ -65,7 +67,7 @@ def _print_table(path: Path) -> None:
     import csv
 
     head, *rows = csv.reader(path.open(newline=""))
-    rows.sort(key=lambda row: -float(row[2]) if row[2] else float("inf"))
+    rows.sort(key=lambda row: -float(row[2] or "-inf"))
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     for row in [head, *rows]:
         print("  ".join(map(str.ljust, row, widths)).rstrip())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -71,7 +72,7 @@ def run(
     numbers = {"images": images, "size": size, "seed": seed, "distractors": distractors}
     shares = {"bias": bias, "test_bias": test_bias, "occlusion": occlusion}
     names = {"classes": classes, "scenes": scenes, "domains": domain}
-    settings: dict[str, Any] = {**numbers, **shares, **names}
+    settings: Mapping[str, Any] = {**numbers, **shares, **names}
     changes = {name: value for name, value in settings.items() if value not in (None, ())}
     if labels != "preset":
         changes |= {"fine": labels != "classes", "unseen": labels == "unseen"}

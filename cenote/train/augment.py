@@ -51,7 +51,7 @@ def build_augmentation(config: RunConfig, model: PooledModel) -> Any:
             options["local"] = 0
         return MultiCrop(**options)
     assert isinstance(augment, CropConfig)
-    return augmentation(views=JSD_VIEWS if config.task == "jsd" else 1, **options)
+    return augmentation(views={"jsd": JSD_VIEWS}.get(config.task, 1), **options)
 
 
 def _patch_size(model: PooledModel) -> int:
@@ -79,7 +79,8 @@ def augmentation(
     """
     crops = [
         v2.RandomResizedCrop((size, size), tuple(scale), tuple(ratio), mode, antialias=True)
-        for mode in _interpolation_modes(interpolation)
+        for name, mode in INTERPOLATIONS.items()
+        if interpolation in (name, "random")
     ]
     crop = crops[0] if len(crops) == 1 else v2.RandomChoice(crops)
     geometry = v2.Compose([crop, v2.RandomHorizontalFlip(flip)])
@@ -105,14 +106,6 @@ class Views:
     def __call__(self, image: Any) -> list[Tensor]:
         image = self.geometry(image)
         return [view(image) for view in self.views]
-
-
-def _interpolation_modes(name: str) -> list[InterpolationMode]:
-    if name == "random":
-        return list(INTERPOLATIONS.values())
-    if name not in INTERPOLATIONS:
-        raise ValueError(f"no interpolation '{name}': {', '.join(INTERPOLATIONS)} or random")
-    return [INTERPOLATIONS[name]]
 
 
 def _policy(policy: str | None, size: int, mean: Color, interpolation: str) -> list[Any]:
@@ -146,6 +139,6 @@ def _policy(policy: str | None, size: int, mean: Color, interpolation: str) -> l
 
 def _posterize(image: Image.Image, bits: int, **_: Any) -> Image.Image:
     """Replace timm's operation: it may ask for 0 bits, which later versions of Pillow refuse."""
-    if bits >= 8:
-        return image
-    return ImageOps.posterize(image, bits) if bits > 0 else Image.new(image.mode, image.size)
+    if bits < 1:
+        return Image.new(image.mode, image.size)
+    return ImageOps.posterize(image, min(bits, 8))

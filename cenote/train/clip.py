@@ -252,8 +252,8 @@ def clip_splits(data: Dataset) -> dict[str, Dataset]:
         held_out[order[: max(len(train) // HELD_OUT, 2)]] = True
         train, val = train.select(~held_out), train.select(held_out)
         logger.info("no validation split: %d training images are held out", len(val))
-    splits = {"train": train, "val": val}
-    return splits if test is None else {**splits, "test": test}
+    splits = {"train": train, "val": val, "test": test}
+    return {name: dataset for name, dataset in splits.items() if dataset is not None}
 
 
 def _fingerprint(splits: dict[str, Dataset], texts: dict[str, ImageTexts]) -> str:

@@ -190,7 +190,7 @@ class CropConfig:
     """Arguments of `cenote.train.augment.augmentation`."""
 
     size: PositiveInt | None = None
-    interpolation: str = "bicubic"
+    interpolation: Literal["bilinear", "bicubic", "random"] = "bicubic"
     scale: Interval = (0.08, 1.0)
     ratio: Interval = (3 / 4, 4 / 3)
     flip: float = 0.5
@@ -460,8 +460,8 @@ DEFAULTS: dict[str, dict[str, OptimizationConfig]] = {
 
 def default_config(command: str, freeze: bool = False, scratch: bool = False) -> RunConfig:
     """Return what a command does without a recipe."""
-    start = "freeze" if freeze else "scratch" if scratch else ""
-    train = DEFAULTS[command].get(start, DEFAULTS[command][""])
+    starts = {"freeze": freeze, "scratch": scratch, "": True}
+    train = next(DEFAULTS[command][s] for s in starts if starts[s] and s in DEFAULTS[command])
     if command == "fit":
         return RunConfig(model=ModelConfig(pool="simpool", pretrained=not scratch), train=train)
     if command == "metric":  # frozen, the learning rate is ten times as large

@@ -59,12 +59,13 @@ def configure(
     check_names(f"cenote {command}", given, [*names, "model", "augment", "options", "settings"])
     weights, freeze, scratch = (given.get(key) for key in ("weights", "freeze", "scratch"))
     changes = _sections(command, given)
+    _refuse(_conflicts(command, recipe, given, changes))
     if recipe is not None:
-        base = _recipe_config(command, recipe, data, given)
+        base = recipe.on(data).config
         if not hasattr(base.augment, "cutout"):
             changes["augment"].pop("cutout", None)
     elif command == "fit" and weights is not None and Path(weights).is_dir():
-        base = _run_config(Path(weights), changes["model"], bool(freeze or scratch))
+        base = _run_config(Path(weights), changes["model"])
         changes["model"].pop("img_size", None)
     else:
         base = default_config(command, bool(freeze), bool(scratch))
@@ -109,48 +110,56 @@ def _sections(command: str, given: Options) -> Sections:
     sections["options"] |= given.get("options", {})
     if given.get("scratch"):
         sections["model"]["pretrained"] = False
-        if "weights" in given and command != "fit":
-            raise ValueError("--scratch starts from random weights: leave out it or --weights")
     if "size" in given:
         sections["augment"]["size"] = sections["model"]["img_size"] = given["size"]
     rates = sections["options"].get("rates", ())
     if len(rates) == 1 and not given.get("freeze"):
         del sections["options"]["rates"]
         sections["train"]["lr"] = rates[0]
-    if "batch" in sections["train"] and sections["options"].get("classes_per_batch"):
-        raise ValueError(
-            "a batch is classes_per_batch x images_per_class: leave out batch or classes_per_batch"
-        )
     return sections
 
 
-def _recipe_config(command: str, recipe: Recipe, data: str, given: Options) -> RunConfig:
-    if recipe.config.command != command:
-        right = f"cenote {recipe.config.command} --recipe {recipe.name}"
-        raise ValueError(f"{recipe.name} is not a recipe of cenote {command}: {right}")
-    for name in ("freeze", "scratch"):
-        if given.get(name):
-            raise ValueError(f"{recipe.name} says what is trained: leave out {name}")
-    if command in ("dino", "moco") and recipe.start is not None:
-        raise ValueError(f"{recipe.name}: cenote {command} starts from random weights: no 'start'")
-    if recipe.start is not None and "weights" not in given:
-        raise ValueError(
-            f"{recipe.name} starts from a trained model: give the folder of a run of "
-            f"{recipe.start}, or its authors' checkpoint, by --weights"
-        )
-    config = recipe.on(data).config
-    if given.get("cutout") and not hasattr(config.augment, "cutout"):
-        raise ValueError(f"the augmentation of {recipe.name} has no Cutout: leave out cutout")
-    return config
-
-
-def _run_config(folder: Path, changes: Options, other_start: bool) -> RunConfig:
-    """Return the configuration that trains a saved model further."""
-    if other_start:
-        raise ValueError(
+def _conflicts(
+    command: str, recipe: Recipe | None, given: Options, changes: Sections
+) -> Iterator[str]:
+    """Yield what is wrong with options that are given together, or with a recipe."""
+    starts = [name for name in ("freeze", "scratch") if given.get(name)]
+    folder = given.get("weights")
+    if "scratch" in starts and folder is not None and command != "fit":
+        yield "--scratch starts from random weights: leave out it or --weights"
+    if "batch" in changes["train"] and changes["options"].get("classes_per_batch"):
+        yield "a batch is classes_per_batch x images_per_class: leave out batch or classes_per_batch"
+    if recipe is not None:
+        yield from _recipe_conflicts(command, recipe, given, starts)
+    elif starts and command == "fit" and folder is not None and Path(folder).is_dir():
+        yield (
             f"{folder} is a saved model, of which all weights are trained: leave out --freeze and "
             "--scratch (--freeze takes a file of a backbone's weights)"
         )
+
+
+def _recipe_conflicts(
+    command: str, recipe: Recipe, given: Options, starts: list[str]
+) -> Iterator[str]:
+    name = recipe.name
+    if recipe.config.command != command:
+        right = f"cenote {recipe.config.command} --recipe {name}"
+        yield f"{name} is not a recipe of cenote {command}: {right}"
+    if starts:
+        yield f"{name} says what is trained: leave out {starts[0]}"
+    if command in ("dino", "moco") and recipe.start is not None:
+        yield f"{name}: cenote {command} starts from random weights: no 'start'"
+    if recipe.start is not None and "weights" not in given:
+        yield (
+            f"{name} starts from a trained model: give the folder of a run of {recipe.start}, or "
+            "its authors' checkpoint, by --weights"
+        )
+    if given.get("cutout") and not hasattr(recipe.config.augment, "cutout"):
+        yield f"the augmentation of {name} has no Cutout: leave out cutout"
+
+
+def _run_config(folder: Path, changes: Options) -> RunConfig:
+    """Return the configuration that trains a saved model further."""
     saved = load(folder)
     block = saved.config.get("last_block")
     if changes.get("last_block", block) != block:
@@ -189,8 +198,6 @@ def _start(config: RunConfig, recipe: Recipe | None) -> RunConfig:
             model = replace(model, pretrained=False)
         return replace(config, model=model)
     whole = model.weights.is_dir() and config.command != "clip"
-    if whole and model.freeze:
-        raise ValueError("--freeze takes a file of a backbone's weights, not the folder of a run")
     if whole or (recipe is not None and recipe.start is not None):
         model = replace(model, start=model.weights, weights=None)
     if not model.freeze:
@@ -209,7 +216,7 @@ def _complete(config: RunConfig, recipe: Recipe | None, changes: Sections) -> Ru
         train = replace(train, **adapted)
     if isinstance(options, MetricConfig):
         if "mix" in changes["options"] and not options.metrix:
-            hint = "; MoCHi has --mix-options pairs=neg-neg" if options.rival == "mochi" else ""
+            hint = {"mochi": "; MoCHi has --mix-options pairs=neg-neg"}.get(options.rival or "", "")
             raise ValueError(f"--mix says which pairs Metrix mixes: --metrix feature{hint}")
         # GSP is sharp (eps 5) for losses of pairs and soft (0.5) for those with proxies.
         if model.pool == "gsp" and "eps" not in model.pool_options and _uses_proxies(options):
@@ -258,7 +265,11 @@ def with_values(config: RunConfig, values: Options) -> RunConfig:
 
 def validate(config: RunConfig) -> None:
     """Raise ValueError with the first problem of a configuration; nothing is built."""
-    for message in _problems(config):
+    _refuse(_problems(config))
+
+
+def _refuse(problems: Iterator[str]) -> None:
+    for message in problems:
         raise ValueError(message)
 
 
@@ -269,6 +280,8 @@ def _problems(config: RunConfig) -> Iterator[str]:
         yield f"no pool '{model.pool}'{suggest(model.pool, pools)}"
     if model.pool != "cls":
         check_names(model.pool, model.pool_options, registry.options(model.pool))
+    if model.freeze and model.start is not None:
+        yield "--freeze takes a file of a backbone's weights, not the folder of a run"
     if model.freeze and not model.pretrained and model.weights is None:
         yield (
             "a frozen backbone needs trained weights: freeze and scratch exclude each other "
@@ -286,9 +299,12 @@ def _problems(config: RunConfig) -> Iterator[str]:
             yield "examples are compared with all others of their step: accumulate must be 1"
     if isinstance(options, MetricConfig):
         yield from _metric_problems(config, options)
-    if isinstance(options, ClipConfig) and config.train.batch < 2:
-        batch = config.train.batch
-        yield f"images are compared with each other: batch must be at least 2, got {batch}"
+    if isinstance(options, ClipConfig):
+        batch, weights = config.train.batch, model.weights
+        if batch < 2:
+            yield f"images are compared with each other: batch must be at least 2, got {batch}"
+        if weights is not None and weights.is_dir():
+            yield f"--weights takes a file of a backbone's weights, got {weights}"
 
 
 def _fit_problems(config: RunConfig) -> Iterator[str]:
@@ -326,9 +342,10 @@ def _metric_problems(config: RunConfig, options: MetricConfig) -> Iterator[str]:
     if options.warm_up >= config.train.epochs:
         epochs = f"{options.warm_up:g} of {config.train.epochs} epochs"
         yield f"the backbone would stay frozen for {epochs}: --freeze does that in minutes"
-    pool = "cls" if model.tokens == "cls" else model.pool
+    pool, remedy = model.pool, "--pool gsp"
+    if model.tokens == "cls":
+        pool, remedy = "cls", "--tokens patches"
     if options.zero_shot and pool != "gsp":
-        remedy = "--tokens patches" if model.tokens == "cls" else "--pool gsp"
         yield f"the zero-shot loss reads the histogram of GSP, '{pool}' has none: {remedy}"
     if model.freeze and ("input" in options.metrix or options.rival == "i-mix"):
         yield "mixed images pass through the backbone: input excludes --freeze (feature works)"
@@ -342,8 +359,6 @@ def try_out(config: RunConfig) -> None:
     for path in (model.weights, model.start):
         if path is not None and not path.exists():
             raise FileNotFoundError(2, "no such weights file", str(path))
-    if config.command == "clip" and model.weights is not None and model.weights.is_dir():
-        raise ValueError(f"--weights takes a file of a backbone's weights, got {model.weights}")
     with torch.random.fork_rng(devices=()):
         if model.stride != 1 or model.fpn is not None:
             backbone = create_finer_backbone(

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from ..backbones import Features
+from ..data import Dataset
 from ..data.loading import load
 from ..predict.distributed import (
     any_process,
@@ -119,16 +120,20 @@ class Task:
         return None
 
 
+def dataset_of(source: EmbeddingSource) -> Dataset:
+    return source.dataset if isinstance(source, CachedFeatures) else source
+
+
 def load_batches(
     source: EmbeddingSource,
     transform: Any,
     settings: OptimizationConfig,
     shuffle: bool = True,
-    drop_last: bool | None = None,
+    drop_last: bool = False,
 ) -> Any:
     """Return a loader of this process's share of each batch of images or cached features.
 
-    The last batch, which may be smaller, is dropped if processes must have shares of one size.
+    The last batch, which may be smaller, is also dropped if processes need shares of one size.
     """
     if isinstance(source, CachedFeatures):
         return FeatureBatches(source, settings.batch, shuffle, settings.seed)
@@ -139,7 +144,7 @@ def load_batches(
         settings.workers,
         shuffle,
         settings.seed,
-        drop_last=(shuffle and world() > 1) if drop_last is None else drop_last,
+        drop_last=drop_last or (shuffle and world() > 1),
         rank=rank(),
         world=world(),
     )
@@ -191,7 +196,7 @@ class Engine:
     def _train_epoch(self, interrupts: list[int]) -> None:
         loader, started, images = self.task.loader, time.monotonic(), self.images
         loader.seek(self.epoch, self.step)
-        hidden = True if rank() > 0 else None  # None: if stderr is not a terminal
+        hidden = rank() > 0 or None  # None: if stderr is not a terminal
         name = f"epoch {self.epoch + 1}/{self.settings.epochs}"
         bar = tqdm(total=len(loader), initial=self.step, desc=name, disable=hidden, leave=False)
         with bar:
@@ -269,11 +274,11 @@ class Engine:
 
     def _file_names(self, batch: Any) -> str:
         """Return the first three paths of a batch."""
-        source = self.task.source
-        dataset = source.dataset if isinstance(source, CachedFeatures) else source
+        dataset = dataset_of(self.task.source)
         names = ", ".join(str(dataset.path(int(i))) for i in batch.indices[:3])
-        more = len(batch.indices) - 3
-        return f"{names} and {more} more" if more > 0 else names
+        if len(batch.indices) > 3:
+            names += f" and {len(batch.indices) - 3} more"
+        return names
 
     def _count_unreadable(self, batch: Any) -> None:
         for bad in getattr(batch, "bad", ()):
@@ -321,10 +326,11 @@ class Engine:
             for scores in (state.scores[:-1], state.scores)
         )
         if self.settings.schedule == "plateau" and after < before:
-            name = f"{state.name}: " if len(self.task.states) > 1 else ""
-            epochs = _epochs(self.settings.plateau)
-            lr = state.lr * after
-            logger.info("%sno better score in %s: learning rate is now %g", name, epochs, lr)
+            epochs, lr = _epochs(self.settings.plateau), state.lr * after
+            message = f"no better score in {epochs}: learning rate is now {lr:g}"
+            if len(self.task.states) > 1:
+                message = f"{state.name}: {message}"
+            logger.info(message)
 
     def _done(self) -> bool:
         patience = self.settings.patience

@@ -100,7 +100,7 @@ def build_task(
     config: RunConfig, model: PooledModel, splits: Splits, device: torch.device = CPU
 ) -> Supervised:
     """Build what the engine trains."""
-    kind = Jsd if config.task == "jsd" else Supervised
+    kind = {"jsd": Jsd}.get(config.task, Supervised)
     transform = build_augmentation(config, model)
     return kind(model, splits.train, splits.val, config.train, transform, device)
 
@@ -117,13 +117,15 @@ def _fit_all(
     winner.load_best()
     join_batch_norms(model)
     scores = {k: v for k, v in winner.best_metrics.items() if k not in ("score", "loss")}
-    seconds = time.monotonic() - started
+    seconds, test = time.monotonic() - started, None
+    if splits.test is not None:
+        test = evaluate_on_test(model, splits, config.train, device)
     report = FitReport(
         pool=model.config["pool"],
         backbone=model.config["backbone"],
         epoch=winner.best_epoch + 1,
         val={**scores, "images": len(splits.val)},
-        test=None if splits.test is None else evaluate_on_test(model, splits, config.train, device),
+        test=test,
         seconds={"training": seconds},
         settings=asdict(config.train),
         data=splits.fingerprint(),

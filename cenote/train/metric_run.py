@@ -63,8 +63,8 @@ def train_metric(
     fair = config.options.protocol == "fair"
     conventional, folds = ((folder / name / CHECKPOINT).exists() for name in ("", "fold-1"))
     if (fair and conventional) or (folds and not fair):
-        before, now = ("conventional", "fair") if fair else ("fair", "conventional")
-        raise ValueError(f"{folder} contains a run of the {before} protocol, not of the {now} one")
+        protocol = config.options.protocol
+        raise ValueError(f"{folder} contains a run of another protocol than '{protocol}'")
     if folds and not resume:
         raise ValueError(f"{folder} contains a run: resume it, or choose another folder")
     if resume:
@@ -97,7 +97,7 @@ class MetricRun:
                 "patience and plateau need a validation score, but no classes are held out: "
                 "--validate classes (if there are enough) or test, or leave them out"
             )
-        self.sources: dict[str, Any] = splits._asdict()  # images, or their cached features
+        self.sources: Options = splits._asdict()  # images, or their cached features
         self.set_batches()
         self.unreadable = Unreadable(folder, config.train)
 
@@ -210,18 +210,18 @@ class MetricRun:
         logger.info("a step has %d images instead of %d: %s", batch, wanted, content)
 
     def _fingerprint(self) -> str:
-        val = self.splits.train.select([]) if self.splits.val is None else self.splits.val
+        val = self.splits.val or self.splits.train.select([])
         return Splits(self.splits.train, val, None).fingerprint()
 
     def _validation(self, task: Metric) -> Options:
         """Return the fields of the report that say how the epoch was selected."""
         splits, val_classes, val = self.splits, self.splits.val, None
-        chosen_by = "classes" if splits.val is not None else "last"
+        chosen_by = "last"
+        if task.validator is not None:
+            chosen_by, score = "classes", task.states[0].best_score
+            val = {self.options.score: score, "images": task.validator.images or 0}
         if splits.val is splits.test:
             chosen_by, val_classes = "test", None
-        if task.validator is not None:
-            score = task.states[0].best_score
-            val = {self.options.score: score, "images": task.validator.images or 0}
         classes = _class_names(splits.train, val_classes, splits.test)
         return {"chosen_by": chosen_by, "val": val, "classes": classes}
 
@@ -291,11 +291,15 @@ def train_folds(
     folds, repeats = fold_splits(splits), config.options.repeats
     names, reports, embeddings = list[str](), list[MetricReport](), list[SearchVectors]()
     for (number, fold), repeat in product(enumerate(folds, 1), range(repeats)):
-        again = f", training {repeat + 1} of {repeats}" if repeats > 1 else ""
+        name, message = f"fold-{number}", f"fold {number} of {len(folds)}"
+        if repeats > 1:
+            message += f", training {repeat + 1} of {repeats}"
+        if repeat:
+            name += f"-{repeat + 1}"
         if rank() == 0:
-            logger.info("fold %d of %d%s", number, len(folds), again)
-        names.append(f"fold-{number}" if repeat == 0 else f"fold-{number}-{repeat + 1}")
-        path = folder / names[-1]
+            logger.info(message)
+        names.append(name)
+        path = folder / name
         seed = config.train.seed + repeat * len(folds) + number - 1
         seeded = replace(config, train=replace(config.train, seed=seed))
         run = MetricRun(seeded, fold, path, device, folder)
@@ -309,7 +313,10 @@ def train_folds(
         concatenate_vectors([embeddings[i] for i in collection]).scores(ks, without_match)
         for collection in collections
     ]
-    deviation = {"test": _deviation(alone), "concatenated": _deviation(together)}
+    spread: Options = {}
+    if repeats > 1:
+        deviation = {"test": _deviation(alone), "concatenated": _deviation(together)}
+        spread = {"collections": len(alone), "deviation": deviation}
     # The model with the best validation score represents all.
     best = max(range(len(reports)), key=lambda i: (reports[i].val or {})[config.options.score])
     report_of_all = FairReport(
@@ -321,8 +328,7 @@ def train_folds(
         classes=_class_names(splits.train, None, splits.test),
         settings=reports[0].settings,
         fold=names[best],
-        collections=len(alone) if repeats > 1 else None,
-        deviation=deviation if repeats > 1 else None,
+        **spread,
     )
     if rank() == 0:
         save_model(load_model(folder / names[best]), folder)
@@ -331,10 +337,9 @@ def train_folds(
 
 
 def _mean(reports: Sequence[Scores]) -> Scores:
-    return {
-        name: value if name in CONSTANT else float(np.mean([report[name] for report in reports]))
-        for name, value in reports[0].items()
-    }
+    names = [name for name in reports[0] if name not in CONSTANT]
+    means = {name: float(np.mean([report[name] for report in reports])) for name in names}
+    return reports[0] | means
 
 
 def _deviation(reports: Sequence[Scores]) -> Scores:

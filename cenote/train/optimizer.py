@@ -62,7 +62,7 @@ def lr_factor(settings: Settings, epoch: float, scores: Sequence[float] = ()) ->
         return epoch / float(settings.warmup)
     done = min((epoch - settings.warmup) / max(settings.epochs - settings.warmup, 1e-12), 1.0)
     if settings.schedule == "cosine":
-        return cosine(1.0, settings.min_lr / settings.lr if settings.lr else 0.0, done)
+        return cosine(1.0, settings.min_lr / (settings.lr or math.inf), done)
     if settings.schedule == "step":
         return float(settings.step_factor ** math.floor(epoch / settings.step_every))
     if settings.schedule == "poly":

@@ -124,10 +124,6 @@ def parse_recipe(text: str, name: str) -> Recipe:
         content = yaml.safe_load(text)
         if not isinstance(content, dict):
             raise ValueError(f"a recipe has keys: {', '.join(names)}")
-        for key in content:
-            if key not in names:
-                hint = suggest(key, names) or f" ({', '.join(names)})"
-                raise ValueError(f"no key '{key}'{hint}")
         recipe = Recipe(name=name, about=about, **content)
         if "backbone" not in recipe.model:
             raise ValueError("model.backbone must be the name of a backbone")
@@ -156,13 +152,13 @@ def _errors_of(name: str, names: Iterable[str]) -> Iterator[None]:
     """Open the message of an error with the name of a recipe."""
     try:
         yield
-    except yaml.YAMLError as error:
-        message = " ".join(str(error).split())[:200]
-        raise ValueError(f"{name}: not readable YAML: {message}") from error
-    except ValidationError as error:
-        raise ValueError(f"{name}: {explain(error, names)}") from error
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from error
+    except (yaml.YAMLError, ValueError, TypeError) as error:
+        message = str(error)
+        if isinstance(error, yaml.YAMLError):
+            message = f"not readable YAML: {' '.join(message.split())[:200]}"
+        elif isinstance(error, ValidationError):
+            message = explain(error, names)
+        raise ValueError(f"{name}: {message}") from error
 
 
 def update(config: RunConfig, sections: Mapping[str, Any]) -> RunConfig:

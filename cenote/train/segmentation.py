@@ -46,7 +46,7 @@ from ..predict.progress_file import files_digest
 from ..report.blocks import Block, picture_blocks
 from ..report.segmentation import segmentation_page
 from .config import OptimizationConfig, Options
-from .engine import Engine, Examples, Task, load_batches
+from .engine import Engine, Examples, Task, dataset_of, load_batches
 from .extraction import extract
 from .log import Stopped, muted
 from .state import TrainState
@@ -55,7 +55,7 @@ SEGMENT = OptimizationConfig(
     epochs=20, batch=16, lr=1e-3, weight_decay=1e-4, schedule="poly", warmup=1
 )
 MAX_CACHE = 10 << 30  # bytes; also at most half of the free disk space
-MAX_SHOWN = 8  # images: the worst four and the best four
+EXTREMES = 4  # images with the worst and with the best score that are shown
 IGNORE = -1  # label of pixels that do not count
 ClassMaps = dict[int, npt.NDArray[np.int64]]  # (size, size) for each position
 
@@ -114,8 +114,7 @@ class Segment(Protocol[SegmentationReport], name="segment"):
     def pictures(self, evaluation: Evaluation, report: SegmentationReport) -> Iterable[Picture]:
         def draw() -> Any:
             order = sorted(report.image_miou, key=lambda position: report.image_miou[position])
-            half = MAX_SHOWN // 2
-            shown = order if len(order) <= MAX_SHOWN else [*order[:half], *order[-half:]]
+            shown = list(dict.fromkeys([*order[:EXTREMES], *order[-EXTREMES:]]))
             heading = f"{evaluation.title} · the worst four and the best four of {len(order)}"
             predicted = report.predict(evaluation.test, shown)
             return segmentation_page(evaluation.test, predicted, report.image_miou, heading)
@@ -173,7 +172,7 @@ def segment(
         with muted():
             layer = Engine(task, settings, folder, identity).run(resume).module.eval()
         confusion, image_miou, unreadable = _evaluate(task, layer, test_source)
-    used = _dataset(test_source)
+    used = dataset_of(test_source)
     positions = np.flatnonzero(np.isin(test.rows, used.rows))
     score = confusion.result()
     unreadable += [*getattr(train_source, "bad", ()), *labels.unreadable.values()]
@@ -263,10 +262,6 @@ def _source(
     return extract(backbone, dataset, name, cache=cache, view="whole", workers=workers)
 
 
-def _dataset(source: EmbeddingSource) -> Dataset:
-    return source.dataset if isinstance(source, CachedFeatures) else source
-
-
 class SegmentationTask(Task):
     """Cross-entropy over the pixels that count, without validation."""
 
@@ -289,7 +284,7 @@ class SegmentationTask(Task):
         return load_batches(source, self.backbone.preprocessing.whole(), self.settings, shuffle)
 
     def examples(self, batch: Any) -> Examples:
-        return self.pixels(batch, _dataset(self.source))
+        return self.pixels(batch, dataset_of(self.source))
 
     @torch.no_grad()
     def pixels(self, batch: Any, dataset: Dataset) -> Examples:
@@ -312,7 +307,7 @@ def _evaluate(
     task: SegmentationTask, layer: nn.Module, source: EmbeddingSource
 ) -> tuple[Confusion, dict[int, float], list[str]]:
     """Return the confusion of all processes' images, mIoU in percent of each, and error messages."""
-    classes, dataset = len(task.labels.names), _dataset(source)
+    classes, dataset = len(task.labels.names), dataset_of(source)
     confusion, image_miou = Confusion(classes, IGNORE), dict[int, float]()
     unreadable = list(getattr(source, "bad", ()))
     for batch in task.batches(source, shuffle=False):

@@ -209,7 +209,7 @@ class Dino(StudentTeacher):
         decay = cosine(self.settings.weight_decay, options.end_weight_decay, done)
         groups = self.states[0].optimizer.param_groups
         for group, has_decay in zip(groups, self.has_decay, strict=True):
-            group["weight_decay"] = decay if has_decay else 0.0
+            group["weight_decay"] = decay * has_decay
         self.freeze_last_layer = epoch < options.freeze_last
 
     def main_loss(self, module: nn.Module, crops: Crops) -> Tensor:
@@ -241,8 +241,9 @@ class Dino(StudentTeacher):
         return self.outputs and answer_spread(teacher_probabilities(*self.outputs))
 
     def training_metrics(self) -> dict[str, float]:
-        spread = self.spread
-        return {} if spread is None else {"entropy": spread.each, "diversity": spread.together}
+        if (spread := self.spread) is None:
+            return {}
+        return {"entropy": spread.each, "diversity": spread.together}
 
     def warning(self) -> str | None:
         spread = self.spread

@@ -89,7 +89,7 @@ class TrainState:
             "module": self.module.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "scaler": self.scaler.state_dict(),
-            "average": None if self.ema is None else self.ema.state_dict(),
+            "average": self.ema and self.ema.state_dict(),
             **{name: getattr(self, name) for name in PLAIN},
         }
 

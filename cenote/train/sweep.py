@@ -25,7 +25,7 @@ from ..data.files import write_atomically
 from ..data.samplers import mix_seed
 from ..data.splits import Splits, split
 from ..models import load, save_model
-from ..options import suggest
+from ..options import check_number, suggest
 from ..predict.distributed import processes
 from ..predict.feature_cache import FeatureCache
 from .checkpoint import NAME as CHECKPOINT
@@ -159,12 +159,14 @@ class Trial:
     seconds: float | None = None
     why: str | None = None
 
-    def row(self) -> list[str]:
-        value = f"{self.value:.3f}" if self.value is not None else ""
+    def row(self) -> list[object]:
+        """Return the cells of the table; None is an empty cell."""
+        value = None
+        if self.value is not None:
+            value = f"{self.value:.3f}"
         drawn = [f"{value:.6g}" for value in self.drawn.values()]
         notes = [self.accuracy, self.epoch, self.seconds, self.why]
-        texts = ["" if note is None else str(note) for note in notes]
-        return [str(self.number + 1), self.state, value, *drawn, *texts]
+        return [self.number + 1, self.state, value, *drawn, *notes]
 
 
 class Search:
@@ -176,8 +178,6 @@ class Search:
 
     def __init__(self, folder: Path, space: dict[str, SearchRange], seed: int) -> None:
         self.folder, self.space, self.seed = folder, space, seed
-        if (folder / "trials.journal").exists():
-            raise ValueError(f"{folder} has trials of an older Cenote: choose another folder")
         folder.mkdir(parents=True, exist_ok=True)
         self.lock = FileLock(folder / ".lock")  # for what is written in `folder` itself
 
@@ -222,8 +222,12 @@ class Search:
         """Write the table, and delete the weights of all finished trials but the best one's."""
         best, trials = self.best(), self.trials()
         for trial in trials:
-            obsolete = [CHECKPOINT] if trial == best else [CHECKPOINT, *WEIGHTS]
-            for name in obsolete if trial.state != "in work" else ():
+            obsolete: list[str] = []
+            if trial.state != "in work":
+                obsolete += [CHECKPOINT]
+                if trial != best:
+                    obsolete += WEIGHTS
+            for name in obsolete:
                 (self.folder_of(trial.number) / name).unlink(missing_ok=True)
         names = ["trial", "state", "value", *self.space, "accuracy", "epoch", "seconds", "why"]
         with (
@@ -250,8 +254,7 @@ def sweep(
         raise ValueError(
             "a sweep shares its trials, not their batches: start it several times on one folder"
         )
-    if trials < 1:
-        raise ValueError(f"trials must be at least 1, got {trials}")
+    check_number("trials", trials, whole=True, least=1)
     with_values(config, {name: ends.low for name, ends in space.items()})  # it may not be possible
     splits = split(data, seed=config.train.seed)
     if splits.test is not None:

@@ -281,12 +281,6 @@ def assert_as_if_uninterrupted(folder: Path) -> None:
         assert row[3:5] == [f"{value:.6g}" for value in draw(LOWER, 0, number).values()]
 
 
-def test_trials_of_an_older_version_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "trials.journal").touch()
-    with pytest.raises(ValueError, match="older"):
-        sweep(split_rectangles(24), tmp_path, CONFIG, LOWER, 6)
-
-
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = ["--backbone", "resnet_micro", "--pool", "gap", "--scratch", "--size", "32"]
     options = [*model, "--epochs", "1", "--batch", "16"]
