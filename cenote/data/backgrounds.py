@@ -37,11 +37,8 @@ def tiled_box(image: Pixels, box: Rectangle) -> Pixels:
     """
     left, top, right, bottom = box
     height, width = image.shape[:2]
-    side_strip, row_strip = max(left, width - right), max(top, height - bottom)
-    if side_strip * height > row_strip * width:
-        strip = image[:, :left] if left > width - right else image[:, right:]
-    else:
-        strip = image[:top] if top > height - bottom else image[bottom:]
+    strips = (image[bottom:], image[:top], image[:, right:], image[:, :left])
+    strip = max(strips, key=lambda pixels: pixels.size)  # ties keep the first
     check(strip.size != 0, "the object's box covers the full image, without background")
     rows, columns = -(-height // strip.shape[0]), -(-width // strip.shape[1])
     tiles = np.tile(strip, (rows, columns, 1))

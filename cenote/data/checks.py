@@ -26,9 +26,7 @@ def check_layout(root: Path, what: str, *paths: str) -> None:
     A path that ends in "/" must be a folder; for "a|b" either is enough.
     """
     expected = ", ".join(paths).replace("|", " or ")
-    if not root.is_dir():
-        problem = "a file" if root.exists() else "missing"
-        raise LayoutError(f"{root} is {problem}: {what} is a folder with {expected}")
+    check_folder(root, what, expected)
     missing = [path for path in paths if not any(_exists(root, p) for p in path.split("|"))]
     if missing:
         names = ", ".join(missing).replace("|", " or ")
@@ -36,6 +34,13 @@ def check_layout(root: Path, what: str, *paths: str) -> None:
         raise LayoutError(
             f"{root} is not {what}: expected {expected} in it; {details}found {list_contents(root)}"
         )
+
+
+def check_folder(root: Path, what: str, expected: str) -> None:
+    """Raise a LayoutError unless the root is a folder."""
+    if not root.is_dir():
+        problem = "a file" if root.exists() else "missing"
+        raise LayoutError(f"{root} is {problem}: {what} is a folder with {expected}")
 
 
 def _exists(root: Path, path: str) -> bool:

@@ -47,7 +47,7 @@ def read_huggingface(name: str) -> Dataset:
     return dataset
 
 
-def _load(library: Any, name: str) -> dict[str, Any]:
+def _load(library: Any, name: str) -> Mapping[str, Any]:
     folder = Path(name).expanduser()
     expected = "a folder of save_to_disk"
     try:
@@ -55,9 +55,8 @@ def _load(library: Any, name: str) -> dict[str, Any]:
             loaded = library.load_from_disk(str(folder))
         else:
             expected += " or USER/NAME on the hub"
-            user, _, path = name.partition("/")
-            repository, _, config = path.partition("/")
-            loaded = library.load_dataset(f"{user}/{repository}" if path else user, config or None)
+            *repository, config = [*name.split("/", 2), None, None][:3]
+            loaded = library.load_dataset("/".join(filter(None, repository)), config or None)
     except Exception as error:  # network, hub, Arrow, ...: any error
         reason = " ".join(str(error).split())[:160] or type(error).__name__
         raise LayoutError(f"hf:{name} cannot be opened: expected {expected}; {reason}") from error
@@ -95,12 +94,14 @@ class _Columns:
 
     def classes(self) -> list[str] | None:
         """Return the classes that the data set declares, None if it declares none."""
-        declared = [self._names(self.label)] if self.label else []
+        declared = []
+        if self.label:
+            declared.append(self._names(self.label))
         if self.objects:
             declared.append(self.box_classes)
-        if not declared or not all(declared):
+        if not all(declared):
             return None
-        return list(dict.fromkeys(name for names in declared for name in names or ()))
+        return list(dict.fromkeys(name for names in declared for name in names or ())) or None
 
     def _names(self, key: str) -> list[str] | None:
         return _class_names(self.features[key])
@@ -203,8 +204,7 @@ def _is_word(kind: Any) -> bool:
 
 def _class_names(kind: Any) -> list[str] | None:
     """Return the names of a class label, or of a list of them."""
-    names = getattr(_element(kind), "names", None)
-    return list(names) if names else None
+    return list(getattr(_element(kind), "names", None) or ()) or None
 
 
 def _category(value: Any, names: list[str] | None) -> str | None:

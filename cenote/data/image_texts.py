@@ -12,8 +12,6 @@ from . import Dataset, Record
 from .digests import digest_of
 from .samplers import mix_seed
 
-TEXT_KINDS = ("both", "captions", "templates")
-
 
 def as_phrase(name: str) -> str:
     """Return the words of a name: bird/crested -> crested bird, art_painting -> art painting."""
@@ -53,8 +51,6 @@ class ImageTexts:
     """The distinct texts of a data set, and the images that each of them describes."""
 
     def __init__(self, dataset: Dataset, kind: str = "both") -> None:
-        if kind not in TEXT_KINDS:
-            raise ValueError(f"texts must be one of {', '.join(TEXT_KINDS)}, got '{kind}'")
         self.ids: dict[str, int] = {}
         self.groups = [
             [

@@ -106,8 +106,9 @@ def _reason(path: AnyPath, error: Exception, max_pixels: int) -> str:
     if isinstance(error, PermissionError):
         return "no permission to read it"
     if isinstance(error, FileNotFoundError):
-        is_link = os.path.islink(path)
-        return f"a link to {os.readlink(path)}, which does not exist" if is_link else "no such file"
+        if os.path.islink(path):
+            return f"a link to {os.readlink(path)}, which does not exist"
+        return "no such file"
     if isinstance(error, MissingExtra):
         return str(error)
     if isinstance(error, UnidentifiedImageError):
@@ -254,7 +255,8 @@ def read_mask(
         union = values
     if ignore is not None:
         ignored = _values(open_raw(ignore)) > 0
-        union = np.zeros(ignored.shape, np.uint8) if union is None else union
+        if union is None:
+            union = np.zeros(ignored.shape, np.uint8)
         _check_size(ignore, ignored, union)
         union = np.where(ignored & (union == 0), np.uint8(MASK_IGNORE), union)
     assert union is not None, "a mask has at least one file"
@@ -279,7 +281,7 @@ def _values(image: Image.Image) -> npt.NDArray[np.uint8]:
     values: npt.NDArray[np.generic] = np.asarray(image)
     if values.ndim == 3:
         values = values[..., :3].max(-1)
-    return np.asarray(values if values.dtype == bool else np.minimum(values, 255), np.uint8)
+    return np.asarray(np.minimum(values, 255), np.uint8)
 
 
 def _check_size(path: Path, mask: npt.NDArray[np.generic], union: npt.NDArray[np.uint8]) -> None:

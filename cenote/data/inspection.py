@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -124,7 +124,7 @@ class DatasetReport:
         """Duplicates with different labels."""
         return [twins for twins in self.twins if len({*twins.labels} - {""}) > 1]
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """Return the report as JSON values."""
         fields = {key: value for key, value in asdict(self).items() if key != "good"}
         extra = {"across_splits": len(self.across_splits), "two_labels": len(self.two_labels)}
@@ -206,8 +206,8 @@ def _count_splits(dataset: Dataset) -> dict[str, SplitCounts]:
     for name, images in dataset.splits.items():
         split = name or NO_SPLIT
         classes = {*labels[names == split].tolist()} - {-1}
-        unseen = len(classes - train) if train else 0
-        counts[split] = SplitCounts(images, len(classes), unseen)
+        unseen = classes - (train or classes)
+        counts[split] = SplitCounts(images, len(classes), len(unseen))
     return counts
 
 
@@ -433,8 +433,9 @@ def _annotated(files: Sequence[str], notes: Sequence[str]) -> str:
 
 
 def _opened_text(report: DatasetReport) -> str:
-    unreadable = report.opened - report.readable
-    result = f"{unreadable:,} cannot be read" if unreadable else "all can be read"
+    result = "all can be read"
+    if unreadable := report.opened - report.readable:
+        result = f"{unreadable:,} cannot be read"
     if report.opened < report.images:
         sample = f"a sample of {report.opened:,} of {report.images:,}"
         return f"{sample} (--all opens every image): {result}"
@@ -479,7 +480,9 @@ def _values_text(values: Mapping[str, int]) -> str:
 
 
 def _share(count: int, images: int) -> str:
-    return f"all {images:,} images" if count == images else f"{count:,} of {images:,} images"
+    if count == images:
+        return f"all {images:,} images"
+    return f"{count:,} of {images:,} images"
 
 
 def _plural(count: int, singular: str, plural: str | None = None) -> str:

@@ -136,10 +136,9 @@ class BalancedBatchSampler(SeededBatchSampler):
         shuffled = rng.permutation(self.n)
         by_class = shuffled[np.argsort(self.labels[shuffled], kind="stable")]
         groups = np.split(by_class, self._group_starts(by_class)[1:])
-        look_ahead = LOOK_AHEAD if self.images > 1 else 0
-        return _fill_steps(
-            self._spread(groups, rng), self.labels, self.batch * self.world, look_ahead
-        )
+        look_ahead = LOOK_AHEAD * (self.images > 1)
+        spread, size = self._spread(groups, rng), self.batch * self.world
+        return _fill_steps(spread, self.labels, size, look_ahead)
 
     def _group_starts(self, by_class: Ints) -> Ints:
         """Return where groups start; a group of one image takes a partner from the one before."""

@@ -35,7 +35,9 @@ def open_dataset(data: str | Path, split: str | None = None) -> Dataset:
     other synthetic worlds.
     """
     dataset = _open(str(data))
-    return dataset if split is None else dataset.split(split)
+    if split is not None:
+        return dataset.split(split)
+    return dataset
 
 
 def _open(data: str) -> Dataset:

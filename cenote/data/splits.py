@@ -190,9 +190,10 @@ def check_matches(splits: ClassSplits) -> None:
     ):
         if queries is None:
             continue
-        searched, needed = (queries, 2) if gallery is None else (gallery, 1)
+        searched, needed, match = queries, 2, "another image"
+        if gallery is not None:
+            searched, needed, match = gallery, 1, "an image in the gallery"
         labels, counts = np.unique(searched.labels, return_counts=True)
-        match = "another image" if gallery is None else "an image in the gallery"
         check(
             np.isin(labels[counts >= needed], queries.labels).any(),
             f"no {name} image has {match} of its class to find{remedy}",

@@ -63,28 +63,17 @@ def train_transform(
     scale: Range = (0.08, 1.0),
     ratio: Range = (3 / 4, 4 / 3),
     flip: float = 0.5,
-    randaugment: tuple[int, int] | None = None,
-    erasing: float = 0.0,
     cutout: float = 0.0,
 ) -> v2.Compose:
     """Return a random resized crop of `size` x `size` with a random horizontal flip.
 
-    `randaugment` is (operations, magnitude of 30), for images without targets only. `erasing` is
-    the probability that a rectangle becomes noise. `cutout` is the largest black square, as a
-    fraction of the side.
+    `cutout` is the largest black square, as a fraction of the side.
     """
     modes = {mode.value: mode for mode in InterpolationMode}
     check(interpolation in modes, f"no interpolation '{interpolation}': {', '.join(modes)}")
     crop = v2.RandomResizedCrop((size, size), scale, ratio, modes[interpolation], antialias=True)
-    steps: list[Any] = [crop, v2.RandomHorizontalFlip(flip)]
-    if randaugment is None:
-        steps.insert(0, v2.ToImage())  # torch crops and resizes bytes twice as fast as Pillow
-    else:  # Pillow rotates and colors them faster than torch
-        fill = [round(255 * value) for value in mean]
-        bilinear = InterpolationMode.BILINEAR
-        steps.append(v2.RandAugment(*randaugment, interpolation=bilinear, fill=fill))
-    noise = [v2.RandomErasing(erasing, value="random")] if erasing else []
-    return _pipeline(steps, mean, std, cutout, noise)
+    # ToImage first: torch crops and resizes bytes twice as fast as Pillow.
+    return _pipeline([v2.ToImage(), crop, v2.RandomHorizontalFlip(flip)], mean, std, cutout)
 
 
 def wsol_train_transform(
@@ -119,7 +108,7 @@ class Cutout(v2.Transform):  # type: ignore[misc]  # torchvision has no types
         check(0 <= max_size <= 1, f"max_size is a fraction of the side from 0 to 1, got {max_size}")
         self.max_size = max_size
 
-    def make_params(self, flat_inputs: list[Any]) -> dict[str, Any]:
+    def make_params(self, flat_inputs: list[Any]) -> dict[str, tuple[int, ...]]:
         height, width = v2.query_size(flat_inputs)
         side, x, y = torch.rand(3).tolist()
         half, x, y = side * self.max_size * min(height, width) / 2, x * width, y * height
@@ -127,7 +116,7 @@ class Cutout(v2.Transform):  # type: ignore[misc]  # torchvision has no types
         top, bottom = max(0, round(y - half)), min(height, round(y + half))
         return {"box": (left, top, right, bottom)}
 
-    def transform(self, inpt: Any, params: dict[str, Any]) -> Any:
+    def transform(self, inpt: Any, params: dict[str, tuple[int, ...]]) -> Any:
         left, top, right, bottom = params["box"]
         if not (isinstance(inpt, tv_tensors.Image) or type(inpt) is Tensor):
             return inpt
@@ -136,15 +125,13 @@ class Cutout(v2.Transform):  # type: ignore[misc]  # torchvision has no types
         return pixels
 
 
-def _pipeline(
-    steps: Sequence[Any], mean: Color, std: Color, cutout: float = 0.0, noise: Sequence[Any] = ()
-) -> v2.Compose:
-    """Append the conversion to float, with Cutout before and erasing after Normalize."""
+def _pipeline(steps: Sequence[Any], mean: Color, std: Color, cutout: float = 0.0) -> v2.Compose:
+    """Append the conversion to float, with Cutout before Normalize."""
     pixels = [v2.ToImage(), v2.ToDtype(torch.float32, scale=True)]
     if cutout:
         pixels.append(Cutout(cutout))
     pixels.append(v2.Normalize(list(mean), list(std)))
-    return v2.Compose([*steps, *pixels, *noise, v2.ToPureTensor()])
+    return v2.Compose([*steps, *pixels, v2.ToPureTensor()])
 
 
 class MultiCrop:

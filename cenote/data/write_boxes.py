@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import NamedTuple, TextIO
 from xml.etree import ElementTree
 
 import numpy as np
@@ -95,7 +95,7 @@ class CocoWriter:
     def __init__(self, file: TextIO, folder: Path, classes: Sequence[str]) -> None:
         self.file, self.folder = file, folder
         self.numbers = {name: number for number, name in enumerate(classes, 1)}
-        self.images: list[dict[str, Any]] = []
+        self.images: list[dict[str, object]] = []
         self.count = 0
         file.write('{"annotations": [')
 
@@ -105,7 +105,7 @@ class CocoWriter:
         file_name = _relative(image.path, self.folder)
         self.images.append({"id": number, "file_name": file_name, "width": width, "height": height})
         for i, ((x0, y0, x1, y1), score) in enumerate(zip(image.boxes, image.scores, strict=True)):
-            entry: dict[str, Any] = {
+            entry: dict[str, object] = {
                 "id": self.count + 1,
                 "image_id": number,
                 "category_id": self.numbers[image.label or "object"],
@@ -118,7 +118,7 @@ class CocoWriter:
                 runs = run_lengths(image.masks[i])
                 entry["segmentation"] = {"size": [height, width], "counts": runs}
                 entry["area"] = int(image.masks[i].sum())
-            separator = "," if self.count else ""
+            separator = "," * (self.count > 0)
             self.file.write(f"{separator}\n{json.dumps(entry)}")
             self.count += 1
 

@@ -124,6 +124,10 @@ def parse_recipe(text: str, name: str) -> Recipe:
         content = yaml.safe_load(text)
         if not isinstance(content, dict):
             raise ValueError(f"a recipe has keys: {', '.join(names)}")
+        for key in content:
+            if key not in names:
+                hint = suggest(key, names) or f" ({', '.join(names)})"
+                raise ValueError(f"no key '{key}'{hint}")
         recipe = Recipe(name=name, about=about, **content)
         if "backbone" not in recipe.model:
             raise ValueError("model.backbone must be the name of a backbone")
@@ -152,7 +156,7 @@ def _errors_of(name: str, names: Iterable[str]) -> Iterator[None]:
     """Open the message of an error with the name of a recipe."""
     try:
         yield
-    except (yaml.YAMLError, ValueError, TypeError) as error:
+    except (yaml.YAMLError, ValueError) as error:
         message = str(error)
         if isinstance(error, yaml.YAMLError):
             message = f"not readable YAML: {' '.join(message.split())[:200]}"

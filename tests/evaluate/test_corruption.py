@@ -110,7 +110,7 @@ def test_what_cannot_be_read_counts_nowhere(tmp_path: Path) -> None:
 def test_images_are_those_of_every_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Accuracies are of images that were read in all passes, and so is their number."""
     from cenote.data import BadImage
-    from cenote.data.corruptions.apply import CorruptedPixels
+    from cenote.data.corruptions.registry import CorruptedPixels
 
     plain = CorruptedPixels.image
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -112,7 +112,7 @@ def _python_batch(path: Path, split: str, *keys: str) -> CifarBatch:
     return CifarBatch(path.name, split, images, np.array(labels, np.int64).T)
 
 
-def _read_table(path: Path, *keys: str) -> dict[str, Any]:
+def _read_table(path: Path, *keys: str) -> Mapping[str, Any]:
     content = read_pickle(path)
     complete = isinstance(content, dict) and all(key in content for key in keys)
     check(complete, f"{path}: expected a table with {', '.join(keys)}")

@@ -70,7 +70,9 @@ def _records(root: Path, classes: dict[str, str], train_classes: int | None) -> 
             None not in rows and path[0] == label[0] == train[0] == box[0],
             f"{root}: the tables do not list the same images in the same order, see image {i}",
         )
-        is_train = train[1] if train_classes is None else label[1] <= train_classes
+        is_train = train[1]
+        if train_classes is not None:
+            is_train = label[1] <= train_classes
         yield Record(path[1], label[2], "train" if is_train else "test", (box[1],))
 
 

@@ -11,7 +11,7 @@ from pkgutil import iter_modules
 from typing import Any, TypeVar
 
 from ...options import suggest
-from ..checks import LayoutError, check_layout, list_contents
+from ..checks import LayoutError, check_folder, check_layout, list_contents
 from ..dataset import Dataset, pack
 from ..record import Record
 
@@ -35,9 +35,7 @@ class Benchmark:
         """Read the data set; a LayoutError says what is missing."""
         root = first_folder(root, *self.inside)
         what, expected = re.split("[,:;]", self.title)[0], "; ".join(self.tree.splitlines())
-        if not root.is_dir():
-            problem = "a file" if root.exists() else "missing"
-            raise LayoutError(f"{root} is {problem}: {what} is a folder with {expected}")
+        check_folder(root, what, expected)
         check_layout(root, what, *self.needs)
         data = self.reader(root, **self.options)
         dataset = data if isinstance(data, Dataset) else pack(data, root, self.name)

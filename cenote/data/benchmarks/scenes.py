@@ -113,9 +113,10 @@ def _coco_file(root: Path, split: str) -> CocoFile:
         f"annotations/{kind}_{split}.json" for kind in ("instances", "captions")
     )
     check_layout(root, "COCO", annotations, f"{split}/|images/{split}/")
-    images = first_folder(root, split, f"images/{split}")
-    has_captions = (root / captions).is_file()
-    return CocoFile(root / annotations, images, root / captions if has_captions else None)
+    file = CocoFile(root / annotations, first_folder(root, split, f"images/{split}"))
+    if (root / captions).is_file():
+        return file._replace(captions=root / captions)
+    return file
 
 
 def _coco_id(text: str) -> int:
@@ -155,8 +156,9 @@ def read_ade20k(root: Path) -> Dataset:
 
 
 def _ade_records(root: Path) -> Iterator[Record]:
-    path = root / "sceneCategories.txt"
-    scenes = {row[0]: row[1] for row in split_lines(path, 2)} if path.is_file() else {}
+    path, scenes = root / "sceneCategories.txt", dict[str, str]()
+    if path.is_file():
+        scenes = {row[0]: row[1] for row in split_lines(path, 2)}
     for folder, split in ADE_SPLITS.items():
         for image in walk(root, f"images/{folder}/"):
             name = Path(image).stem

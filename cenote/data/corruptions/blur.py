@@ -44,7 +44,8 @@ def disk(radius: int, smoothing: float) -> Floats:
     reach = max(radius, 8)
     y, x = np.ogrid[-reach : reach + 1, -reach : reach + 1]
     inside = (x**2 + y**2 <= radius**2).astype(np.float64)
-    taps = np.arange(-1, 2) if radius <= 8 else np.arange(-2, 3)
+    half_width = 1 + (radius > 8)
+    taps = np.arange(-half_width, half_width + 1)
     weights = np.exp(-(taps**2) / (2 * smoothing**2))
     weights /= weights.sum()
     for axis in (0, 1):

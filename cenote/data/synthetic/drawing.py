@@ -172,11 +172,12 @@ def _poses(plan: ImagePlan, rng: PortableRng) -> list[Pose]:
     count, poses = int(plan.count), []
     cells = rng.shuffled(CELLS)
     for k in range(count):
-        half = rng.uniform(*(SINGLE if count == 1 else SEVERAL)[plan.size])
         if count == 1:
+            half = rng.uniform(*SINGLE[plan.size])
             reach = max(0.5 - half, 0.08)
             x, y = 0.5 + rng.uniform(-reach, reach), 0.52 + rng.uniform(-reach, reach)
         else:
+            half = rng.uniform(*SEVERAL[plan.size])
             x, y = (c + rng.uniform(-0.07, 0.07) for c in cells[k])
         upright = SHAPES[plan.family].upright
         turn = rng.integer(-24, 24) if upright else rng.below(DIRECTIONS)

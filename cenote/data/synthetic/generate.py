@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -87,7 +88,6 @@ def read_settings(out: Path) -> WorldSettings:
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise ValueError(damaged) from error
     check(version == VERSION, f"{path} has version {version}, not {VERSION}: choose another folder")
-    values = {key: tuple(v) if isinstance(v, list) else v for key, v in values.items()}
     try:
         return WorldSettings(**values)
     except TypeError as error:  # an unknown setting, or a value of the wrong type
@@ -97,9 +97,9 @@ def read_settings(out: Path) -> WorldSettings:
 def _prepare(source: World, out: Path) -> None:
     """Write the settings; the folder must be empty or have the same settings."""
     check(out.is_dir() or not out.exists(), f"{out} is a file: give a folder")
-    settings = source.settings.as_json()
+    settings = asdict(source.settings)
     if (out / "world.json").is_file():
-        existing = read_settings(out).as_json()
+        existing = asdict(read_settings(out))
         different = [k for k in settings if k != "images" and settings[k] != existing[k]]
         names, images = ", ".join(different), existing["images"]
         check(not different, f"{out} has a world with another {names}: choose another folder")
@@ -137,7 +137,7 @@ def _write_text(path: Path, text: str) -> None:
         temporary.write_text(text, encoding="utf-8")
 
 
-def _annotation(record: Record) -> dict[str, Any]:
+def _annotation(record: Record) -> dict[str, object]:
     return {
         "file": record.image,
         "label": record.label,
@@ -160,5 +160,5 @@ def for_each_image(
     """Return `function(shared, i)` for every image, in order, with a progress bar."""
     jobs = min(jobs or available_cores(), max(images // MIN_IMAGES_PER_PROCESS, 1))
     results = map_in_processes(function, shared, range(images), 0 if jobs == 1 else jobs)
-    hidden = None if progress else True
+    hidden = not progress or None  # None: if stderr is not a terminal
     return tqdm(results, total=images, unit="image", disable=hidden, file=sys.stderr)

@@ -158,7 +158,7 @@ def _place(points: npt.NDArray[np.float64], pose: Pose, side: int) -> tuple[Ints
     """
     half = pose.half * side
     cos, sin = direction(pose.turn)
-    u = points[:, 0] * (pose.stretch[0] * half * (-1 if pose.flipped else 1))
+    u = points[:, 0] * (pose.stretch[0] * half * (1 - 2 * pose.flipped))
     v = points[:, 1] * (pose.stretch[1] * half)
     x = np.floor((u * cos - v * sin + pose.x * side) * SUBPIXELS + 0.5)
     y = np.floor((u * sin + v * cos + pose.y * side) * SUBPIXELS + 0.5)

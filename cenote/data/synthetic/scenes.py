@@ -74,10 +74,8 @@ class SceneCanvas:
         self.poly(colour, x1, y1, x2, y1, x2, y2, x1, y2)
 
     def oval(self, colour: RGB, x: float, y: float, rx: float, ry: float | None = None) -> None:
-        ry = rx if ry is None else ry
-        circle = _CIRCLE[::3]
-        if rx * self.side > 4:  # the larger, the more corners
-            circle = _CIRCLE if rx * self.side > 12 else _CIRCLE[::2]
+        radius, ry = rx * self.side, ry or rx
+        circle = _CIRCLE[:: 3 - (radius > 4) - (radius > 12)]  # the larger, the more corners
         self.poly(colour, *(v for c, s in circle for v in (x + c * rx, y + s * ry)))
 
     def line(self, colour: RGB, width: float, x1: float, y1: float, x2: float, y2: float) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -76,13 +77,8 @@ class WorldSettings:
             enough = len(self.classes) > SHARED_CLASSES
             check(enough, f"a collage needs more than {SHARED_CLASSES} classes")
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the settings with lists in place of tuples."""
-        items = asdict(self).items()
-        return {key: list(v) if isinstance(v, tuple) else v for key, v in items}
 
-
-PRESETS: dict[str, dict[str, Any]] = {
+PRESETS: dict[str, Mapping[str, Any]] = {
     "tiny": dict(images=96, size=64, classes=6, scenes=4, bias=0.0, distractors=1, sizes=(0, 1, 2)),
     "small": dict(images=4000, size=128),
     "hard": dict(
@@ -97,7 +93,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-def preset_settings(preset: str) -> dict[str, Any]:
+def preset_settings(preset: str) -> Mapping[str, Any]:
     """Return the settings of a preset: `small` or `world/small`."""
     name = preset.removeprefix("world/")
     names = ", ".join(f"world/{name}" for name in PRESETS)
@@ -169,7 +165,9 @@ class ImagePlan:
 
 def labels(settings: WorldSettings) -> list[str]:
     """Return all labels in order, without the shared classes of a collage, which come last."""
-    names = settings.classes[: -SHARED_CLASSES if settings.collage else None]
+    names = settings.classes
+    if settings.collage:
+        names = names[:-SHARED_CLASSES]
     if settings.fine:
         return [f"{name}/{subclass}" for name in names for subclass in SHAPES[name].subclasses]
     return list(names)
@@ -187,7 +185,7 @@ def make_plan(settings: WorldSettings, i: int) -> ImagePlan:
     if settings.unseen:
         split = dict(_subclass_splits(settings.seed, family))[subclasses.index(subclass)]
     subclass = subclass or rng.choice(subclasses)
-    bias = settings.test_bias if split == "test" else settings.bias
+    bias = {"test": settings.test_bias}.get(split, settings.bias)
     home = home_scenes(settings)[number]
     scene = home if rng.random() < bias else rng.choice(settings.scenes)
     values = {key: rng.choice(choices) for key, choices in ATTRIBUTES.items()}

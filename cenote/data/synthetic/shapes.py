@@ -77,7 +77,7 @@ def oval(
     role: str, x: float, y: float, rx: float, ry: float | None = None, turn: int = 0
 ) -> RolePolygon:
     """Return an ellipse; `turn` is in degrees, clockwise."""
-    ry = rx if ry is None else ry
+    ry = ry or rx
     cos, sin = direction(2 * turn)
     points = []
     for k in range(24):
@@ -114,7 +114,7 @@ def star(
     points = []
     for k in range(2 * rays):
         c, s = direction(k * DIRECTIONS // (2 * rays) - DIRECTIONS // 4)
-        factor = inner if k % 2 else 1
+        factor = (1, inner)[k % 2]
         points.append((x + c * r * factor, y + s * r * factor))
     return RolePolygon(role, tuple(points))
 
