@@ -13,8 +13,8 @@ from ..extras import MissingExtra
 from ..options import suggest
 from ._arguments import ARGUMENTS, show_messages
 
-# Each command is the function `run` of the module of its name in this package, or a function of
-# `listings`, parsed by tyro.
+# Each command is the function `run` of the module of its name in this package, parsed by tyro, or
+# the function of its name in one of MODULES.
 COMMANDS = {
     "demo": "Try everything in a few minutes without a download, then read the report.",
     "landscape": "Print the landscape of pooling methods, one row of Algorithm 1 each.",
@@ -43,7 +43,10 @@ COMMANDS = {
     "export": "Export a model as ONNX or as a torch.export program.",
     "bench": "Measure time and memory of pools and models, against GAP and other libraries.",
 }
-LISTINGS = ("landscape", "losses", "models", "pools", "recipes")
+MODULES = {
+    **dict.fromkeys(("landscape", "losses", "models", "pools", "recipes"), "listings"),
+    **dict.fromkeys(("dino", "moco"), "self_supervised"),
+}
 HELP = """\
 usage: cenote <command> [options]
 
@@ -104,8 +107,8 @@ def dispatch(command: str, arguments: list[str]) -> int:
 
 def command_function(command: str) -> Callable[..., None]:
     """Import a command."""
-    if command in LISTINGS:
-        return getattr(import_module(f"{__name__}.listings"), command)
+    if command in MODULES:
+        return getattr(import_module(f"{__name__}.{MODULES[command]}"), command)
     return import_module(f"{__name__}.{command.replace('-', '_')}").run
 
 

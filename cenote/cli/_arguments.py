@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
+from typing import NoReturn
 
 from ..options import suggest
 
@@ -59,6 +60,12 @@ def print_message(message: str) -> None:
     tqdm.write(message, file=sys.stderr)
 
 
+def fail(command: str, message: str) -> NoReturn:
+    """End with a message on stderr and exit code 1."""
+    print_message(f"cenote {command}: {message}")
+    raise SystemExit(1)
+
+
 @contextmanager
 def report_interrupt() -> Iterator[None]:
     """Explain on Ctrl-C that the command can be resumed."""
@@ -96,5 +103,4 @@ class Failures:
 
     def exit(self) -> None:
         if self.count:
-            print_message(f"cenote {self.command}: {self.count} failed, see above")
-            raise SystemExit(1)
+            fail(self.command, f"{self.count} failed, see above")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import Field, field, make_dataclass
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 import tyro
 
 from ..train.config import DEFAULTS, Options, default_config, flags_of
+from ._arguments import fail
 
 if TYPE_CHECKING:
     from cenote.train.config import RunConfig
@@ -120,5 +120,4 @@ def exit_if_stopped(command: str) -> Iterator[None]:
     try:
         yield
     except Stopped as stop:
-        print(f"cenote {command}: {stop}", file=sys.stderr)
-        raise SystemExit(1) from stop
+        fail(command, str(stop))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json as to_json
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import tyro
+
+from ._arguments import fail
 
 
 def run(
@@ -68,8 +69,7 @@ def run(
         with write_atomically(out / "report.json") as temporary:
             temporary.write_text(as_json + "\n", encoding="utf-8")
     if not report.readable:
-        print("cenote data: no image can be read", file=sys.stderr)
-        raise SystemExit(1)
+        fail("data", "no image can be read")
 
 
 def _list_benchmarks(json: bool) -> None:

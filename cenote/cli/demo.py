@@ -20,6 +20,7 @@ from .. import __version__
 from ._arguments import (
     check_output_folder,
     command_line,
+    fail,
     parse_names,
     pluralize,
     print_message,
@@ -215,12 +216,11 @@ def run_stage(stage: Stage, demo: DemoOptions) -> StageRecord:
         if code == 130 or (lines and ": interrupted;" in lines[-1]):
             raise KeyboardInterrupt
         ending = "\n".join(lines[-MAX_LOG_LINES:])
-        print_message(
-            f"cenote demo: {ending}\nthe stage {stage.name} failed with exit code {code}; its "
-            f"messages are in {log}. The same cenote demo resumes there; to run a stage again, "
-            "remove its folder."
+        fail(
+            "demo",
+            f"{ending}\nthe stage {stage.name} failed with exit code {code}; its messages are in "
+            f"{log}. The same cenote demo resumes there; to run a stage again, remove its folder.",
         )
-        raise SystemExit(1)
     print_message(f"    done in {format_minutes(record['seconds'])}")
     return record
 

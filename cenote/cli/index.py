@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from ._arguments import check_output_folder, pluralize, print_message
+from ._arguments import Failures, check_output_folder, fail, pluralize, print_message
 
 if TYPE_CHECKING:
     from cenote.data import Dataset
@@ -84,18 +84,16 @@ def run(
         _, memory = setup.loaded or (None, None)
         message = store.update_approximate(approximate, None if memory is None else memory.vectors)
     except IndexBusy as error:
-        print(f"cenote index: {error}", file=sys.stderr)
-        raise SystemExit(1) from None
+        fail("index", str(error))
     failed += [*dataset.problems, *report.failed]
     if message and not quiet:
         print_message(message)
+    failures = Failures("index")
     for failure in failed:
-        print_message(f"skipped {failure}")
+        failures(failure)
     if not quiet:
         print(_summary(report, store))
-    if failed:
-        print_message(f"cenote index: {len(failed)} failed, see above")
-        raise SystemExit(1)
+    failures.exit()
 
 
 def _check_outside(folder: Path, data: tuple[str, ...]) -> None:

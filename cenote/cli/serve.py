@@ -41,8 +41,7 @@ def run(
     from cenote.web.sources import find_sources
     from cenote.web.state import Limits
 
-    if not 0 <= port <= 65535:
-        raise ValueError(f"--port must be between 0 and 65535, got {port}")
+    check_number("--port", port, whole=True, least=0, most=65535)
     options = {"--max-bytes": max_bytes, "--max-pixels": max_pixels, "--queue": queue}
     for name, value in options.items():
         check_number(name, value, whole=True, least=1)

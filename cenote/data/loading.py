@@ -98,17 +98,9 @@ class TransformedImages(TorchDataset[Sample | UnreadableImage]):
 
 
 class ImageLoader(DataLoader[Any]):
-    """DataLoader of `Batch`. Set `epoch` before each epoch; `seek` starts in the middle of one."""
+    """DataLoader of `Batch`; call `seek` before each epoch."""
 
     batch_sampler: SeededBatchSampler
-
-    @property
-    def epoch(self) -> int:
-        return self.batch_sampler.epoch
-
-    @epoch.setter
-    def epoch(self, epoch: int) -> None:
-        self.seek(epoch)
 
     def seek(self, epoch: int, batch: int = 0) -> None:
         """Start the next pass at this batch of this epoch; later passes give complete epochs."""

@@ -129,7 +129,7 @@ def test_a_loader_takes_it(tmp_path: Path) -> None:
         return torch.tensor(float(image.getpixel((0, 0))[0]))  # type: ignore[index]
 
     loader = load(dataset, pixel, sampler=BalancedBatchSampler(dataset.labels, 2, 2, 1))
-    loader.epoch = 1
+    loader.seek(1)
     batches = list(loader)
     assert [batch.indices.tolist() for batch in batches] == steps(
         BalancedBatchSampler(dataset.labels, 2, 2, 1), 1

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from cenote.cli import COMMANDS, LISTINGS
+from cenote.cli import COMMANDS, MODULES
 from cenote.pooling import list_pools
 from cenote.pooling.registry import ENTRIES
 from cenote.report.pools import page
@@ -77,5 +77,5 @@ def test_every_command_is_in_the_table_and_the_readme() -> None:
         for path in (ROOT / "cenote" / "cli").glob("*.py")
         if "\ndef run(" in path.read_text("utf-8")
     ]
-    assert {path.stem.replace("_", "-") for path in files} | set(LISTINGS) == set(COMMANDS)
+    assert {path.stem.replace("_", "-") for path in files} | set(MODULES) == set(COMMANDS)
     assert not [name for name in COMMANDS if f"cenote {name}" not in document("README.md")]

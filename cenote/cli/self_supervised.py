@@ -1,4 +1,4 @@
-"""`cenote dino`, and what `cenote moco` shares with it: parse, train, print.
+"""`cenote dino` and `cenote moco`: parse, train, print.
 
 The options are the fields of train/config.py with `flag`.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import tyro
+from tyro.conf import arg
 
 from ._training import Data, Flag, Out, config_of, exit_if_stopped, options_type
 
@@ -17,14 +17,13 @@ if TYPE_CHECKING:
     from cenote.train.config import OptimizationConfig
     from cenote.train.reports import SelfSupervisedReport
 
-DinoOptions = options_type("dino")
-Options = Annotated[Any, tyro.conf.arg(name="", constructor=DinoOptions)]
+DinoOptions, MocoOptions = options_type("dino"), options_type("moco")
 
 
-def run(
+def dino(
     data: Data,
     out: Out,
-    options: Options = DinoOptions(),  # noqa: B008
+    options: Annotated[Any, arg(name="", constructor=DinoOptions)] = DinoOptions(),  # noqa: B008
     resume: Flag = False,
 ) -> None:
     """Train a model without labels (DINO): small crops predict a teacher's output for large ones.
@@ -40,6 +39,27 @@ def run(
         resume: resume the run in RUN.
     """
     train("dino", data, out, options, resume)
+
+
+def moco(
+    data: Data,
+    out: Out,
+    options: Annotated[Any, arg(name="", constructor=MocoOptions)] = MocoOptions(),  # noqa: B008
+    resume: Flag = False,
+) -> None:
+    """Train a model without labels (MoCo-v3): a view of an image is found among those of a batch.
+
+    Any backbone, any pool. Labels are used for evaluation only: k nearest neighbours after every
+    epoch, and a linear probe at the end. Without --lr the paper's learning rate grows with batches
+    above 256. RUN contains the teacher of the best epoch. A run that is killed and resumed ends
+    with the same weights; torchrun spreads it over processes.
+
+    Args:
+        data: images, as for cenote fit; they need no classes.
+        out: folder of the run.
+        resume: resume the run in RUN.
+    """
+    train("moco", data, out, options, resume)
 
 
 def train(method: str, data: str, out: Path, options: Any, resume: bool) -> None:
