@@ -51,7 +51,8 @@ def run(
         raise ValueError(
             "name a folder, a list or NAME:FOLDER; --list shows the published data sets"
         )
-    from cenote.data import open_dataset, write_atomically
+    from cenote.data import open_dataset
+    from cenote.data.files import write_text
     from cenote.data.inspection import inspect_dataset, report_text
 
     dataset = open_dataset(data, split)
@@ -66,8 +67,7 @@ def run(
             if not json:
                 print(f"\ncontact sheet: {path}")
     if out:
-        with write_atomically(out / "report.json") as temporary:
-            temporary.write_text(as_json + "\n", encoding="utf-8")
+        write_text(out / "report.json", as_json + "\n")
     if not report.readable:
         fail("data", "no image can be read")
 

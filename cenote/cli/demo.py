@@ -454,11 +454,9 @@ def read_json(path: Path) -> Any:
 
 
 def write_json(path: Path, content: Any) -> None:
-    from cenote.data.files import write_atomically
+    from cenote.data.files import write_text
 
-    with write_atomically(path) as temporary:
-        text = json.dumps(content, indent=2, allow_nan=False)
-        temporary.write_text(text + "\n", encoding="utf-8")
+    write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
 
 
 def format_minutes(seconds: float) -> str:

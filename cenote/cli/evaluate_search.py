@@ -80,6 +80,7 @@ def run(
     from tqdm import tqdm
 
     from cenote.data import open_dataset
+    from cenote.data.files import write_text
     from cenote.models.image_text import create_image_text
     from cenote.options import check_number
     from cenote.predict.distributed import default_device
@@ -136,18 +137,11 @@ def run(
     report_json = to_json.dumps(report, indent=2, allow_nan=False)
     print(report_json if json else table_text(report))
     if out is not None:
-        _write(out / "results.json", report_json)
-        _write(out / "table.txt", table_text(report))
-        _write(out / "table.md", table_markdown(report))
+        write_text(out / "results.json", report_json + "\n")
+        write_text(out / "table.txt", table_text(report) + "\n")
+        write_text(out / "table.md", table_markdown(report) + "\n")
         if tasks[0].values:  # an image can match in class or value alone
             _draw(evaluators[0], specs, out / "similarities.png")
-
-
-def _write(path: Path, text: str) -> None:
-    from cenote.data import write_atomically
-
-    with write_atomically(path) as temporary:
-        temporary.write_text(text + "\n", encoding="utf-8")
 
 
 def _print_failures(failures: Sequence[str]) -> None:

@@ -17,7 +17,7 @@ from PIL import Image, ImageOps
 
 from .checks import check
 from .dataset import Dataset
-from .files import write_atomically
+from .files import write_atomically, write_text
 from .images import BadImage
 
 VARIANTS = (
@@ -98,9 +98,8 @@ def write_variants(dataset: Dataset, out: Path, seed: int = 0) -> list[str]:
             with write_atomically(out / variant / file) as temporary:
                 image.save(temporary)
             lines.append({"file": file, "label": record.label, "split": record.split})
-        with write_atomically(out / variant / "annotations.jsonl") as temporary:
-            text = "".join(f"{json.dumps(line)}\n" for line in lines)
-            temporary.write_text(text, encoding="utf-8")
+        text = "".join(f"{json.dumps(line)}\n" for line in lines)
+        write_text(out / variant / "annotations.jsonl", text)
     return messages
 
 

@@ -20,3 +20,9 @@ def write_atomically(path: Path) -> Iterator[Path]:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file atomically."""
+    with write_atomically(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..data.files import write_atomically
+from ..data.files import write_text
 from ..extras import require
 from ..predict.distributed import rank
 from .config import OptimizationConfig
@@ -86,8 +86,8 @@ class RunLog:
         if rank() > 0 or not self.metrics_file.exists():
             return
         lines = self.metrics_file.read_text().splitlines()
-        with write_atomically(self.metrics_file) as temporary:
-            temporary.write_text("".join(f"{line}\n" for line in lines if _epoch(line) <= epoch))
+        text = "".join(f"{line}\n" for line in lines if _epoch(line) <= epoch)
+        write_text(self.metrics_file, text)
 
     def close(self) -> None:
         if self.tensorboard is not None:
@@ -96,8 +96,7 @@ class RunLog:
 
 def write_results(folder: Path, report: Mapping[str, object]) -> None:
     """Write results.json."""
-    with write_atomically(folder / "results.json") as temporary:
-        temporary.write_text(json.dumps(report, indent=2) + "\n")
+    write_text(folder / "results.json", json.dumps(report, indent=2) + "\n")
 
 
 @contextmanager

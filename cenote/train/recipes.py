@@ -141,7 +141,7 @@ def parse_recipe(text: str, name: str) -> Recipe:
 
 
 def _check(data: str, model: Options) -> None:
-    """Raise if there is no such benchmark, or if a key looks like a misspelt field of the model."""
+    """Raise if the benchmark is unknown, or if a key looks like a misspelt field of the model."""
     if not data.startswith("world/"):
         find_benchmark(data)
     names = [item.name for item in fields(ModelConfig)]

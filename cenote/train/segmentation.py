@@ -24,7 +24,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..backbones import Backbone, Features
-from ..data import BadImage, Dataset, write_atomically
+from ..data import BadImage, Dataset
+from ..data.files import write_text
 from ..data.images import MASK_IGNORE
 from ..data.splits import Splits
 from ..evaluate.protocol import (
@@ -135,8 +136,7 @@ def _can_resume(evaluation: Evaluation, train: Dataset, folder: Path) -> bool:
     if checkpoint.exists() and identity_file.is_file() and identity_file.read_text() == identity:
         return True
     checkpoint.unlink(missing_ok=True)
-    with write_atomically(identity_file) as temporary:
-        temporary.write_text(identity)
+    write_text(identity_file, identity)
     return False
 
 
@@ -214,7 +214,7 @@ class PixelLabels:
         return dataset.select(dataset.has_masks)
 
     def of(self, dataset: Dataset, i: int) -> Tensor:
-        """Return int64 labels; all IGNORE if there is no readable mask."""
+        """Return int64 labels; all IGNORE if no mask can be read."""
         name, nothing = str(dataset.path(i)), torch.full((self.size, self.size), IGNORE)
         try:
             mask = dataset.mask(i)

@@ -58,7 +58,7 @@ class StudentTeacher(SarTask):
     """Train a student whose moving average is the teacher; the teacher is validated and kept.
 
     `create_module(model, options)` returns the module with attributes `student` and `teacher`.
-    Without `val` there is no k-NN validation.
+    Without `val` it is not validated.
     """
 
     name: ClassVar[str]

@@ -21,7 +21,7 @@ import numpy as np
 from filelock import BaseFileLock, FileLock, Timeout
 
 from ..data import Dataset
-from ..data.files import write_atomically
+from ..data.files import write_atomically, write_text
 from ..data.samplers import mix_seed
 from ..data.splits import Splits, split
 from ..models import load, save_model
@@ -207,7 +207,8 @@ class Search:
         return Trial(**json.loads(path.read_text()))
 
     def finish(self, trial: Trial, **outcome: object) -> None:
-        _write_json(self.folder_of(trial.number) / "trial.json", {**asdict(trial), **outcome})
+        content = json.dumps({**asdict(trial), **outcome})
+        write_text(self.folder_of(trial.number) / "trial.json", content)
 
     def trials(self) -> list[Trial]:
         """Return the trials that have begun."""
@@ -313,7 +314,7 @@ def _check_same_search(search: Search, config: RunConfig, splits: Splits) -> Non
         if path.exists():
             refuse_changes(json.loads(path.read_text()), now)
         else:
-            _write_json(path, now)
+            write_text(path, json.dumps(now))
 
 
 def _finish(search: Search, splits: Splits, config: RunConfig) -> SweepReport | None:
@@ -344,8 +345,3 @@ def _finish(search: Search, splits: Splits, config: RunConfig) -> SweepReport | 
     report = SweepReport(**{**content, "trials": counts})
     report.write(out)
     return report
-
-
-def _write_json(path: Path, content: object) -> None:
-    with write_atomically(path) as temporary:
-        temporary.write_text(json.dumps(content))

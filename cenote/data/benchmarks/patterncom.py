@@ -70,7 +70,7 @@ def read_patterncom(root: Path) -> Dataset:
 
 
 def _rows(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield image and value of lines FILE,ATTRIBUTE,VALUE; there is no header."""
+    """Yield image and value of lines FILE,ATTRIBUTE,VALUE, without a header."""
     with open(path, encoding="utf-8", newline="") as file:
         for line, row in enumerate(csv.reader(file), 1):
             if row:

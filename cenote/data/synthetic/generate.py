@@ -15,7 +15,7 @@ from tqdm import tqdm
 
 from ..checks import check
 from ..dataset import Dataset, pack
-from ..files import write_atomically
+from ..files import write_atomically, write_text
 from ..images import BadImage, open_raw
 from ..processes import available_cores, map_in_processes
 from ..record import Record
@@ -72,10 +72,10 @@ def write_world(source: World, out: Path, jobs: int | None = None, progress: boo
     _prepare(source, out)
     records = list(for_each_image(_write, (source, out), len(source), jobs, progress))
     classes = sorted({record.label or "" for record in records})
-    _write_text(out / "classes.txt", "".join(f"{label}\n" for label in classes))
+    write_text(out / "classes.txt", "".join(f"{label}\n" for label in classes))
     # The list is written last: if it exists, the world is complete.
     lines = (f"{json.dumps(_annotation(record))}\n" for record in records)
-    _write_text(out / "annotations.jsonl", "".join(lines))
+    write_text(out / "annotations.jsonl", "".join(lines))
 
 
 def read_settings(out: Path) -> WorldSettings:
@@ -110,7 +110,7 @@ def _prepare(source: World, out: Path) -> None:
     else:
         empty = not out.is_dir() or not any(out.iterdir())
         check(empty, f"{out} is not empty and contains no world: choose another folder")
-    _write_text(out / "world.json", json.dumps({"version": VERSION, **settings}, indent=1) + "\n")
+    write_text(out / "world.json", json.dumps({"version": VERSION, **settings}, indent=1) + "\n")
 
 
 def _write(target: tuple[World, Path], i: int) -> Record:
@@ -130,11 +130,6 @@ def _write(target: tuple[World, Path], i: int) -> Record:
         with write_atomically(path) as temporary:
             content.save(temporary, compress_level=4)
     return drawn.record
-
-
-def _write_text(path: Path, text: str) -> None:
-    with write_atomically(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
 
 
 def _annotation(record: Record) -> dict[str, object]:
