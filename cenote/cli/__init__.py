@@ -46,6 +46,7 @@ COMMANDS = {
 MODULES = {
     **dict.fromkeys(("landscape", "losses", "models", "pools", "recipes"), "listings"),
     **dict.fromkeys(("dino", "moco"), "self_supervised"),
+    "sweep": "fit",
 }
 HELP = """\
 usage: cenote <command> [options]

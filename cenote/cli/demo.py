@@ -143,8 +143,6 @@ def run(
     """
     from cenote.pooling import list_pools
 
-    from . import main
-
     pools = tuple(parse_names(",".join(pools), list_pools(), "pool"))
     if images < 96:
         raise ValueError(f"--images {images}: 12 classes need at least 96, two of each to test")
@@ -156,9 +154,11 @@ def run(
     with report_interrupt():
         run_stages(DemoOptions(out, images, pools, seeds))
     if serve:
+        from .serve import run as serve_page
+
         with socket.socket() as client:
             occupied = client.connect_ex(("127.0.0.1", PORT)) == 0
-        raise SystemExit(main(["serve", str(out), "--port", str(0 if occupied else PORT)]))
+        serve_page((out,), port=PORT * (not occupied))  # 0: any free one
 
 
 def run_stages(demo: DemoOptions) -> None:

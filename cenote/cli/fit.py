@@ -1,12 +1,26 @@
-"""`cenote fit`: parse, train, print. Its options are the fields of train/config.py with `flag`."""
+"""`cenote fit` and `cenote sweep`: parse, train, print.
+
+Their options are the fields of train/config.py with `flag`.
+"""
 
 from __future__ import annotations
 
+import csv
+from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
-from ._training import Data, Flag, Out, config_of, exit_if_stopped, options_type
+from ._training import (
+    Data,
+    Flag,
+    Out,
+    config_of,
+    exit_if_stopped,
+    given_options,
+    options_type,
+    recipe_of,
+)
 
 METRICS = {"boxes": "MaxBoxAccV2", "pixels": "PxAP"}
 FitOptions = options_type("fit")
@@ -46,3 +60,64 @@ def run(
     if "pixels" in scores:
         print(f"{METRICS['pixels']} {scores['pixels']:.2f} on {split}")
     print(f"{scores['accuracy']:.2f}% of {scores['images']} {split} images correct: saved in {out}")
+
+
+def sweep(
+    data: Data,
+    out: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")],
+    trials: Annotated[
+        int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: 30)")
+    ] = None,
+    search: Annotated[
+        tuple[str, ...],
+        tyro.conf.arg(metavar="KEY=LOW..HIGH[:log]...", help_behavior_hint="(default: see above)"),
+    ] = (),
+    options: Options = FitOptions(),  # noqa: B008
+) -> None:
+    """Train many times with random settings, save the best on validation, and test it once.
+
+    By default lr (1e-5..1, log), weight_decay (1e-7..1e-1, log) and cutout (0..0.5) are drawn, as
+    in "Beyond Global Average Pooling"; a recipe may name others. The same command again resumes
+    the search, and may run in several processes at once: they share the trials in FOLDER.
+    FOLDER/best is the saved model, trials.csv the table.
+
+    Args:
+        data: as for cenote fit.
+        out: folder of the search.
+        trials: number of trials, over all processes.
+        search: other settings to draw, such as lr=1e-4..1e-1:log smoothing=0..0.2.
+    """
+    from cenote.data import open_dataset
+    from cenote.train.sweep import TRIALS, refuse_fixed, search_space
+    from cenote.train.sweep import sweep as run_sweep
+
+    config, recipe = config_of("fit", options), recipe_of(options)
+    space = search_space(search, recipe, config.model.freeze)
+    given = given_options("fit", options)
+    refuse_fixed(space, [*given, *given.get("settings", {})])
+    if trials is None:
+        trials = TRIALS
+        if recipe is not None:
+            trials = recipe.search.get("trials", TRIALS)
+    with exit_if_stopped("sweep"):
+        report = run_sweep(open_dataset(data), out, config, space, trials)
+    _print_table(out / "trials.csv")
+    if report is None:
+        return
+    metric = METRICS.get(config.train.select, config.train.select)
+    drawn = ", ".join(f"{key} {value:.3g}" for key, value in report.drawn.items())
+    print(f"best: trial {report.trial} ({drawn}), {metric} {report.value:.2f} on val")
+    if report.test:
+        names = [name for name in (*METRICS, "accuracy") if name in report.test]
+        scores = ", ".join(f"{METRICS.get(k, k)} {report.test[k]:.2f}" for k in names)
+        print(f"on {report.test['images']} test images: {scores}")
+    print(f"saved in {out / 'best'}")
+
+
+def _print_table(path: Path) -> None:
+    """Print the trials, best first."""
+    head, *rows = csv.reader(path.open(newline=""))
+    rows.sort(key=lambda row: -float(row[2] or "-inf"))
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
+    for row in [head, *rows]:
+        print("  ".join(map(str.ljust, row, widths)).rstrip())
