@@ -154,11 +154,12 @@ def run(
     with report_interrupt():
         run_stages(DemoOptions(out, images, pools, seeds))
     if serve:
-        from .serve import run as serve_page
+        from . import command_function
 
         with socket.socket() as client:
             occupied = client.connect_ex(("127.0.0.1", PORT)) == 0
-        serve_page((out,), port=PORT * (not occupied))  # 0: any free one
+        port = PORT * (not occupied)  # 0: any free one
+        command_function("serve")((out,), port=port)
 
 
 def run_stages(demo: DemoOptions) -> None:
