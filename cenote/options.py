@@ -59,3 +59,11 @@ def check_words(what: str, chosen: Any, known: Iterable[str]) -> None:
         raise ValueError(
             f"{what} are some of {', '.join(known)}, such as ('{known[0]}',), got {chosen!r}"
         )
+
+
+def check_choice(what: str, value: object, choices: Iterable[object]) -> None:
+    """One of a few values."""
+    choices = list(choices)
+    if value not in choices:
+        listed = ", ".join(map(str, choices))
+        raise ValueError(f"{what} is one of {listed}, got {value!r}")

@@ -22,8 +22,10 @@ class Features(NamedTuple):
     cls: Tensor | None = None  # (B, D)
 
     def to(self, device: torch.device) -> Features:
-        cls = None if self.cls is None else self.cls.to(device)
-        return Features(self.tokens.to(device), self.grid, cls)
+        features = self._replace(tokens=self.tokens.to(device))
+        if self.cls is not None:
+            features = features._replace(cls=self.cls.to(device))
+        return features
 
 
 class Backbone(nn.Module):
@@ -49,13 +51,13 @@ class Backbone(nn.Module):
 
     def forward(self, images: Tensor) -> Features:
         size = (images.shape[-2], images.shape[-1])
-        if torch.compiler.is_compiling():  # a graph is made for sizes that work
+        if torch.compiler.is_compiling() or size == self._own_size():
             return self._read(images, size)
         try:
             return self._read(images, size)
+        except torch.OutOfMemoryError:
+            raise
         except (AssertionError, RuntimeError) as error:
-            if size == self._own_size() or isinstance(error, torch.OutOfMemoryError):
-                raise
             raise ValueError(self._bad_size(size, error)) from error
 
     def _read(self, images: Tensor, size: tuple[int, int]) -> Features:
@@ -69,9 +71,6 @@ class Backbone(nn.Module):
         self, out: Tensor, size: tuple[int, int], cls: Tensor | None = None
     ) -> Features:
         """Return the features from the model's output for images of this height and width."""
-        if not isinstance(out, Tensor) or out.ndim not in (3, 4):
-            kind = f"{type(out).__name__} {tuple(getattr(out, 'shape', ()))}"
-            raise ValueError(f"'{self.name}' returns {kind}, not one feature map")
         if out.ndim == 4:
             if getattr(self.model, "output_fmt", "NCHW") == "NHWC" or out.shape[1] != self.dim:
                 out = out.permute(0, 3, 1, 2)
@@ -101,7 +100,9 @@ class Backbone(nn.Module):
             stride = STRIDES[self.family](self.model)
         if not stride:
             raise ValueError(f"'{self.name}' says neither its stride nor its patch size")
-        return (stride, stride) if isinstance(stride, int | float) else (stride[0], stride[1])
+        if isinstance(stride, int | float):
+            return stride, stride
+        return stride[0], stride[1]
 
     def _merged(self) -> int:
         """Return how many patches become one token, in each direction."""
@@ -132,9 +133,10 @@ class Backbone(nn.Module):
 
     def classifier(self) -> nn.Linear | None:
         """Return the model's last linear layer, if it has one for features of `dim` channels."""
-        get = getattr(self.model, "get_classifier", None)
-        layer = get() if get else None
-        return layer if isinstance(layer, nn.Linear) and layer.in_features == self.dim else None
+        layer = getattr(self.model, "get_classifier", nn.Identity)()
+        if isinstance(layer, nn.Linear) and layer.in_features == self.dim:
+            return layer
+        return None
 
     def remove_cls(self) -> None:
         """Remove the CLS token from the encoder, not only from its output. Registers stay."""
@@ -144,12 +146,11 @@ class Backbone(nn.Module):
         """Drop the last `-change` blocks, or add `change` new ones [SimPool Table 9]."""
         blocks: Any = getattr(self.model, "blocks", None)
         stacked = isinstance(blocks, nn.Sequential | nn.ModuleList)
-        if not stacked or not hasattr(self.model, "patch_embed"):
+        if not stacked or not hasattr(self.model, "patch_embed") or change <= -len(blocks):
             raise ValueError(
-                f"'{self.name}' is not a plain stack of transformer blocks: depth cannot change"
+                f"the depth of '{self.name}' cannot change by {change}: it takes a plain stack of "
+                "more transformer blocks"
             )
-        if change <= -len(blocks):
-            raise ValueError(f"'{self.name}' has {len(blocks)} blocks, {-change} cannot be dropped")
         if change < 0:
             self.model.blocks = blocks[:change]
         for _ in range(change):
@@ -158,7 +159,9 @@ class Backbone(nn.Module):
     def final_norm(self) -> nn.Module | None:
         """Return the last LayerNorm inside `forward_features`, if there is one."""
         norm = getattr(self.model, "norm", None)
-        return norm if isinstance(norm, nn.Module) and not isinstance(norm, nn.Identity) else None
+        if isinstance(norm, nn.Identity) or not isinstance(norm, nn.Module):
+            return None
+        return norm
 
 
 def _fresh_copy(block: nn.Module) -> nn.Module:

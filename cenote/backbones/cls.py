@@ -48,7 +48,9 @@ def _in_order(module: nn.Module, given: Any, out: Any) -> Any:
 
     Without the copy every block would be slower than the token made it.
     """
-    return out.contiguous() if isinstance(out, torch.Tensor) else out
+    if isinstance(out, torch.Tensor):
+        out = out.contiguous()
+    return out
 
 
 def _holder(model: Any) -> Any:

@@ -20,7 +20,8 @@ from .weights import load_weights, without_retries
 LITE0 = "tf_efficientnet_lite0"
 LITE0_PREPROCESSING = Preprocessing(mean=(0.5,) * 3, std=(0.5,) * 3)
 # Networks that two cores train in minutes: timm's name and options.
-MICRO: dict[str, tuple[str, dict[str, Any]]] = {
+Options = dict[str, Any]  # of timm's create_model
+MICRO: dict[str, tuple[str, Options]] = {
     # 0.7 million parameters, 8 x 8 positions
     "vit_micro": (
         "vit_tiny_patch16_224",
@@ -31,7 +32,7 @@ MICRO: dict[str, tuple[str, dict[str, Any]]] = {
 }
 MICRO_PREPROCESSING = Preprocessing(size=64, interpolation="bilinear")
 # Any input size at run time, in the words that the model's family understands.
-ANY_SIZE: tuple[dict[str, Any], ...] = ({"strict_img_size": False}, {"dynamic_img_size": True}, {})
+ANY_SIZE: tuple[Options, ...] = ({"strict_img_size": False}, {"dynamic_img_size": True}, {})
 
 
 def create_backbone(
@@ -79,14 +80,15 @@ def _load_lite0(model: nn.Module) -> None:
     model.load_state_dict(dict(zip(model.state_dict(), published.values(), strict=True)))
 
 
-def _create_timm(name: str, pretrained: bool, img_size: Any, options: dict[str, Any]) -> nn.Module:
+def _create_timm(name: str, pretrained: bool, img_size: Any, options: Options) -> nn.Module:
     # "vit_small_patch14_dinov2.lvd142m" names an architecture and its weights.
     architecture = name.partition(".")[0]
     if not timm.is_model(architecture):
         hint = suggest(architecture, [*timm.list_models(), "lite0", *MICRO])
         raise ValueError(f"no backbone '{name}'{hint} (timm's names, or 'lite0')")
-    # Convolutional networks know no img_size and need none.
-    sizes = [{}] if img_size is None else [{"img_size": img_size}, {}]
+    sizes: list[Options] = [{}]  # convolutional networks know no img_size and need none
+    if img_size is not None:
+        sizes.insert(0, {"img_size": img_size})
     refused: Exception | None = None
     for any_size, size in ((any_size, size) for any_size in ANY_SIZE for size in sizes):
         try:

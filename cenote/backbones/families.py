@@ -36,7 +36,9 @@ def map_and_cls(model: Any, images: Tensor) -> Read:
 
 def last_scale(model: Any, images: Tensor) -> Read:
     out = model.forward_features(images)
-    return (out[-1] if isinstance(out, list) else out), None
+    if isinstance(out, list):
+        out = out[-1]
+    return out, None
 
 
 def last_scale_first(model: Any, images: Tensor) -> Read:

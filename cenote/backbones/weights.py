@@ -54,7 +54,9 @@ def _as_model_expects(state: dict[str, Tensor], model: nn.Module) -> dict[str, T
     if {name: value.shape for name, value in state.items()} == shapes:
         return state
     convert = getattr(sys.modules[type(model).__module__], "checkpoint_filter_fn", None)
-    return state if convert is None else convert(state, model)
+    if convert is not None:
+        state = convert(state, model)
+    return state
 
 
 def _reason(error: Exception) -> str:

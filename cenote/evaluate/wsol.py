@@ -443,7 +443,7 @@ def _box_score(accuracy: BoxAccuracy, chosen_on: BoxAccuracy) -> dict[str, Any]:
         "per_iou": [100 * share for share in best.per_iou],
         "thresholds": [round(t, 6) for t in best.thresholds],
     }
-    if accuracy.resamples is not None:
+    if accuracy.resamples:
         bounds = accuracy.bounds(thresholds=None if oracle else best.thresholds)
         report["interval95"] = [100 * bound for bound in bounds]
     if accuracy.ranked == accuracy.count:

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from ..options import check_names, check_number
+from ..options import check_choice, check_names, check_number
 from .forms import EXP, EXP_TOO, FORMS, form_named
 from .metric import GenericLoss, MetricLoss
 from .pml import PmlLoss
@@ -52,9 +52,8 @@ def create_metric_loss(name: str, classes: int, dim: int, **options: Any) -> Met
     settings.update(options)
     if "softmax" in settings:
         together = settings.pop("softmax")
-        if not isinstance(together, bool):
-            raise ValueError(f"softmax of '{name}' is true or false, got {together!r}")
-        form = replace(form, together=together, rho_neg=EXP_TOO if together else EXP)
+        check_choice(f"softmax of '{name}'", together, (False, True))
+        form = replace(form, together=together, rho_neg={False: EXP, True: EXP_TOO}[together])
     return GenericLoss(name, form, classes, dim, **settings)
 
 
@@ -78,19 +77,22 @@ def loss_rows() -> list[dict[str, str]]:
             "anchor": form.anchor,
             "other": form.other,
             **{part: getattr(form, part).text for part in parts},
-            "settings": ", ".join(f"{k}={_text(value)}" for k, value in loss_options(name).items()),
+            "settings": ", ".join(f"{k}={_text(v)}" for k, v in loss_options(name).items()),
             "source": form.source,
         }
         for name, form in FORMS.items()
     ]
 
 
-def _text(value: float | bool) -> str:
-    return str(value).lower() if isinstance(value, bool) else f"{value:g}"
+def _text(value: float) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}"
 
 
 def loss_table(style: str = "text") -> str:
     """Return the ten losses as "text", "markdown" or "json"."""
+    check_choice("style", style, ("text", "markdown", "json"))
     rows = loss_rows()
     if style == "json":
         return json.dumps(rows, ensure_ascii=False, indent=2)
@@ -98,8 +100,6 @@ def loss_table(style: str = "text") -> str:
     if style == "markdown":
         lines = ["| " + " | ".join(line) + " |" for line in table]
         return "\n".join([lines[0], "|---" * len(HEADINGS) + "|", *lines[1:], "", LEGEND])
-    if style != "text":
-        raise ValueError(f"no style '{style}': text, markdown or json")
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = ["  ".join(map(str.ljust, line, widths)).rstrip() for line in table]
     rule = "-" * max(map(len, lines))

@@ -36,18 +36,15 @@ def generic_loss(
     """
     if isinstance(form, str):
         form = form_named(form)
-    check_names(form.title, settings or {}, form.settings)
-    settings = {**form.settings, **(settings or {})}
-    low, high = (float(label.min()), float(label.max())) if label.numel() else (0, 1)
-    if not 0 <= low <= high <= 1:
-        raise ValueError(f"labels are from 0 to 1, got {low:g} to {high:g}")
-    return mean_loss(similarity, label, form, settings, mask)
+    settings = settings or {}
+    check_names(form.title, settings, form.settings)
+    return mean_loss(similarity, label, form, {**form.settings, **settings}, mask)
 
 
 def mean_loss(
     similarity: Tensor, label: Tensor, form: Form, settings: Settings, mask: Tensor | None = None
 ) -> Tensor:
-    """Return the same without a check of the labels, which would wait for a GPU."""
+    """Return the same for all settings of a form."""
     terms = generic_terms(similarity, label, form, settings, mask)
     if form.anchor == "proxy":
         return _mean(terms.pos, terms.has_pos) + _mean(terms.neg, terms.has_neg)

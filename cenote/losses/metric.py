@@ -47,9 +47,9 @@ class GenericLoss(MetricLoss):
         super().__init__()
         for key, count in {"classes": classes, "dim": dim, "proxies": proxies}.items():
             check_number(f"{key} of '{name}'", count, whole=True, least=1)
+        lowest = dict.fromkeys(("beta", "gamma", "temperature"), 0)
         for key, value in settings.items():
-            above = 0 if key in ("beta", "gamma", "temperature") else None
-            check_number(f"{key} of '{name}'", value, above=above)
+            check_number(f"{key} of '{name}'", value, above=lowest.get(key))
         self.name, self.form, self.classes = name, form, classes
         self.settings = {**form.settings, **settings}
         self.per_class, self.proxied = proxies, form.proxied
@@ -98,11 +98,10 @@ class GenericLoss(MetricLoss):
 
     def check(self, z: Tensor, labels: Tensor) -> None:
         """Check shapes, and that labels are whole numbers and have proxies."""
-        if z.ndim != 2 or labels.shape != z.shape[:1]:
-            shapes = f"{tuple(z.shape)} and {tuple(labels.shape)}"
-            raise ValueError(f"embeddings are (B, D) and labels (B,), got {shapes}")
-        if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
-            raise ValueError(f"labels are whole numbers, got {labels.dtype}")
+        whole = not labels.is_floating_point() and labels.dtype != torch.bool
+        if z.ndim != 2 or labels.shape != z.shape[:1] or not whole:
+            shapes = f"{tuple(z.shape)} and {tuple(labels.shape)} of {labels.dtype}"
+            raise ValueError(f"embeddings are (B, D) and labels (B,), whole numbers, got {shapes}")
         if not self.proxied or not len(labels):
             return
         if not 0 <= int(labels.min()) <= int(labels.max()) < self.classes:

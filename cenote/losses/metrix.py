@@ -148,10 +148,12 @@ class Metrix:
             anchors, of, is_self = x, labels, torch.eye(len(x), dtype=torch.bool, device=x.device)
         draw = draw._replace(pairs=pairs)
         same = of[:, None] == labels  # (A, B)
-        itself = torch.eye(len(anchors), dtype=torch.bool, device=x.device)
         others = same & ~is_self
-        pos = itself if pairs == "anc-neg" else others  # (A, F): which b
-        neg = others if pairs == "pos-pos" else ~same  # (A, B): which c
+        pos, neg = others, ~same  # (A, F): which b; (A, B): which c
+        if pairs == "anc-neg":
+            pos = torch.eye(len(anchors), dtype=torch.bool, device=x.device)
+        if pairs == "pos-pos":
+            neg = others
         if hardest := self._hardest(draw):
             neg = largest(anchors @ x.T, neg, hardest)
         partners = self._partners_of_maps(batch, draw, len(first_labels))
@@ -225,22 +227,23 @@ class Metrix:
         Partners are drawn at random, but not before the hardest are taken, which would lose them.
         """
         same = firsts[:, None] == seconds
-        allowed = same.triu(1) if draw.pairs == "pos-pos" else ~same
-        most = None if self._hardest(draw) else self.negatives or partners
-        return at_most(allowed, most, draw.generator)
+        allowed = ~same
+        if draw.pairs == "pos-pos":
+            allowed = same.triu(1)
+        if self._hardest(draw):
+            return allowed
+        return at_most(allowed, self.negatives or partners, draw.generator)
 
     def _built(self, batch: Mixable, draw: _Draw, b: Tensor, c: Tensor, lam: Tensor) -> Tensor:
         """Return the embeddings (M, D) of mixed images or maps."""
         with draw.autocast:
             if draw.where == "input":
                 images, network = batch.images, batch.network
-                if images is None or network is None:
-                    raise ValueError("Metrix mixes images: it needs images and the network")
+                assert images is not None and network is not None, "Metrix mixes images"
                 # At most a batch at a time: a batch norm sees the usual number.
                 return mixed_vectors(images, b, c, lam, network, len(batch.z), again=False)
             maps, embed = batch.maps, batch.embed
-            if maps is None or embed is None:
-                raise ValueError("Metrix mixes features: it needs maps and what embeds them")
+            assert maps is not None and embed is not None, "Metrix mixes features"
             if batch.mixed is None:
                 again = torch.is_grad_enabled()
                 return mixed_vectors(maps, b, c, lam, embed, self.chunk, again)
@@ -270,7 +273,9 @@ def _judged(
 
     Of positives alone, -log of their share is 0 for all similarities.
     """
-    label = torch.ones_like(lam) if pairs == "pos-pos" else lam  # mix(1, 1), mix(1, 0)
+    label = lam  # mix(1, 0)
+    if pairs == "pos-pos":
+        label = torch.ones_like(lam)  # mix(1, 1)
     if negatives is not None:
         s, mask = (torch.cat(both, 1) for both in zip((s, mask), negatives, strict=True))
         label = torch.cat([label, torch.zeros_like(negatives[0])], 1)
@@ -286,5 +291,7 @@ def _source(x: Tensor, batch: Mixable, draw: _Draw) -> Tensor:
     if draw.where == "embed":
         return x
     z = batch.z
-    top = z.detach().abs().max() if z.numel() else z.new_zeros(())
+    if not z.numel():
+        return wide(z)
+    top = z.detach().abs().max()
     return wide(z) / torch.where(top > 0, top, 1)

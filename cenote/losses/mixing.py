@@ -145,13 +145,16 @@ def mixed_vectors(
     count = max(min(-(-len(b) // chunk), len(b) // 2), 1)
     for rows in torch.arange(len(b), device=b.device).tensor_split(count):
         mixture = (source, b[rows], c[rows], lam[rows])
-        chunks.append(checkpoint(one, *mixture, use_reentrant=False) if again else one(*mixture))
+        if again:
+            chunks.append(checkpoint(one, *mixture, use_reentrant=False))
+        else:
+            chunks.append(one(*mixture))
     return torch.cat(chunks)
 
 
 def rows_of(mask: Tensor) -> tuple[Tensor, Tensor]:
     """Return the columns that are True in each row of (A, B), padded to (A, K), and which count."""
     count = mask.sum(1)
-    width = max(int(count.max()), 1) if len(count) else 1
+    width = max(count.tolist(), default=1) or 1
     which = mask.to(torch.int8).sort(dim=1, descending=True, stable=True).indices[:, :width]
     return which, torch.arange(width, device=mask.device) < count[:, None]

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..extras import require
-from ..options import check_names, check_number, suggest
+from ..options import check_choice, check_names, check_number, suggest
 from ..unit import wide
 from .metric import Memory, MetricLoss
 
@@ -53,10 +53,12 @@ class PmlLoss(MetricLoss):
                 except (ValueError, TypeError) as error:
                     raise ValueError(f"'{self.name}' cannot use a memory: {error}") from None
         # The library returns a bare 0 if there is nothing to compare.
-        return loss if loss.requires_grad else loss + 0 * z.sum()
+        if not loss.requires_grad:
+            loss = loss + 0 * z.sum()
+        return loss
 
 
-def pml_losses() -> dict[str, Any]:
+def pml_losses() -> dict[str, type]:
     """Return the library's losses by name, without those that wrap another loss."""
     losses = require("pytorch_metric_learning.losses", extra="metric")
     base = losses.BaseMetricLossFunction
@@ -71,8 +73,7 @@ def pml_losses() -> dict[str, Any]:
 def _check(what: str, value: Any, default: Any) -> None:
     """Check the type of an option: the library itself would complain in the first step, or never."""
     if isinstance(default, bool):
-        if not isinstance(value, bool):
-            raise ValueError(f"{what} is true or false, got {value!r}")
+        check_choice(what, value, (True, False))
     elif isinstance(default, int | float) or isinstance(value, float):
         check_number(what, value)
     elif default is None and isinstance(value, str):

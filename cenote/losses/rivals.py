@@ -46,8 +46,7 @@ class IMix:
             raise ValueError(
                 f"i-Mix mixes anchors, and those of '{loss.name}' are proxies: take another loss"
             )
-        if batch.images is None or batch.network is None:
-            raise ValueError("i-Mix mixes images: it needs the images of the batch and the network")
+        assert batch.images is not None and batch.network is not None, "i-Mix mixes images"
         clean: Tensor = loss(batch.z, batch.labels, memory)
         labels = batch.labels
         b, c = at_most(labels[:, None] != labels, 1, generator).nonzero(as_tuple=True)

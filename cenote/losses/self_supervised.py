@@ -24,9 +24,6 @@ def dino_loss(
     centre (K,) gets a gradient.
     """
     views, large = len(student), len(teacher)
-    if views < 2 or student.shape[1:] != teacher.shape[1:]:
-        shapes = f"{tuple(student.shape)}, {tuple(teacher.shape)}"
-        raise ValueError(f"student and teacher are (views, B, K), got {shapes}")
     log_p = (student.float() / student_t).log_softmax(-1)
     targets = teacher_probabilities(teacher, centre, teacher_t)
     pairs = targets.flatten(1) @ log_p.flatten(1).T  # (large, views)

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..options import check_choice
+
 # Neighbours in a map, none in the maps before and after it: all maps are one array of three
 # dimensions.
 IN_PLANE = np.zeros((3, 3, 3), np.int8)
@@ -22,10 +24,7 @@ def spatial_entropy(maps: Tensor, reduction: str = "mean") -> Tensor:
     component is not differentiated, their sums are; so is the mean that is subtracted (its gradient
     over the positions of a map sums to zero). A constant map has no entropy, and no gradient.
     """
-    if maps.ndim < 3:
-        raise ValueError(f"maps are (B, heads, H, W), got shape {tuple(maps.shape)}")
-    if reduction not in ("mean", "none"):
-        raise ValueError(f"reduction is mean or none, got '{reduction}'")
+    check_choice("reduction", reduction, ("mean", "none"))
     s = maps.flatten(0, -3).float()  # (M, H, W); half floats would lose small components
     b = (s - s.mean((-2, -1), keepdim=True)).relu()  # [SAR Eq. 5]
     # A constant map may rise above its mean by rounding, (M, 1, 1).
@@ -40,7 +39,9 @@ def spatial_entropy(maps: Tensor, reduction: str = "mean") -> Tensor:
     total = s.new_zeros(len(s)).index_add(0, owner, mass)
     p = mass / total[owner]  # [SAR Eq. 8]
     h = s.new_zeros(len(s)).index_add(0, owner, -p * p.log())  # [SAR Eq. 9]
-    return h.mean() if reduction == "mean" else h.view(maps.shape[:-2])
+    if reduction == "mean":
+        return h.mean()
+    return h.view(maps.shape[:-2])
 
 
 def components(masks: Tensor) -> tuple[Tensor, int]:

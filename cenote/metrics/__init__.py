@@ -3,7 +3,7 @@
 from .box_accuracy import BoxAccuracy, BoxScore, max_box_acc
 from .boxes import CorLoc, box_iou, corloc, largest_box, mass_mask
 from .contours import boxes_at
-from .embedding import alignment, uniformity, utilization
+from .embedding import alignment, uniformity, utilization, zero_shot_prediction
 from .intervals import bootstrap_interval
 from .pixel_precision import PixelPrecision, pixel_average_precision
 from .rankings import LandmarkScore, average_precision, class_ranks, landmark_scores
@@ -17,7 +17,6 @@ from .segmentation import (
     attention_jaccard,
     segmentation_scores,
 )
-from .zero_shot import zero_shot_prediction
 
 __all__ = [
     "AttentionJaccard",

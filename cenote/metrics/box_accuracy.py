@@ -5,11 +5,12 @@ threshold; and what a box in the middle of the image scores.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import count, islice
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from .arrays import Array, numpy_array, on_all_cores, side_by_side
+from .arrays import Array, on_all_cores
 from .boxes import as_boxes, box_iou
 from .contours import contour_overlaps
 from .intervals import Resamples, percentiles
@@ -30,21 +31,11 @@ class BoxScore(NamedTuple):
 def scale_boxes(
     boxes: Any, image_size: Sequence[float], map_size: tuple[int, int], name: str = "the image"
 ) -> Array:
-    """(k, 4) boxes in image pixels -> whole pixels of the map, by truncation. Both sizes are
-    (w, h).
-    """
-    if len(image_size) != 2 or not min(image_size) > 0:
-        raise ValueError(f"{name}: an image size is (w, h) in pixels, got {tuple(image_size)}")
+    """(k, 4) boxes in image pixels -> whole pixels of the map, truncated. Sizes are (w, h)."""
     array = as_boxes(boxes, name)
     if not len(array):
         raise ValueError(f"{name} has no true box: leave it out of the box accuracy")
     limits = np.array([*image_size, *image_size], np.float64)
-    outside = array[
-        ((array < -1) | (array > limits + 1)).any(1)
-    ]  # they count from 0 or 1, and round
-    if len(outside):
-        size = "x".join(f"{side:g}" for side in image_size)
-        raise ValueError(f"{name}: box {outside[0].tolist()} is outside the image of {size} pixels")
     return np.trunc(array * np.array([*map_size, *map_size], np.float64) / limits).astype(np.int64)
 
 
@@ -59,19 +50,13 @@ class BoxAccuracy:
     """
 
     def __init__(self, interval: float = 0.01, version: int = 2, resamples: int = 0) -> None:
-        if not 0 < interval <= 1:
-            raise ValueError(f"interval is more than 0 and at most 1, got {interval}")
-        if version not in (1, 2):
-            raise ValueError(
-                f"version is 1 (largest contour, IoU 0.5) or 2 (all contours, 0.3, 0.5, 0.7), got {version}"
-            )
         self.interval, self.version = interval, version
-        self.deltas = (0.5,) if version == 1 else (0.3, 0.5, 0.7)
+        self.deltas = {1: (0.5,), 2: (0.3, 0.5, 0.7)}[version]
         self.thresholds = np.arange(0, 1, interval)
         shape = (len(KINDS), len(self.deltas), len(self.thresholds))
         self.right = np.zeros(shape, np.int64)
         self.count, self.ranked = 0, 0
-        self.resamples = Resamples(shape[1:], resamples) if resamples else None
+        self.resamples = Resamples(shape[1:], resamples)
 
     def overlaps(
         self, score_map: Any, boxes: Any, image_size: Sequence[float], name: str = "the image"
@@ -98,47 +83,32 @@ class BoxAccuracy:
         Top-5. Returns (n, T), the `overlaps` of each image.
         """
         added = [np.empty((0, len(self.thresholds)))]
-        columns = {"score_maps": score_maps, "boxes": boxes, "image_sizes": image_sizes}
-        columns |= {} if names is None else {"names": names}
-        columns |= {} if ranks is None else {"ranks": numpy_array(ranks)}
-
-        def evaluate(i: int, row: tuple[Any, ...]) -> tuple[Array, Any]:
-            image = dict(zip(columns, row, strict=True))
-            name = image.get("names", f"image {i}")
-            return self.overlaps(row[0], row[1], row[2], name), image.get("ranks")
-
-        for pairs in on_all_cores(evaluate, enumerate(side_by_side(**columns), self.count)):
-            overlaps = np.stack([best for best, _ in pairs])  # (n, T)
+        if ranks is None:
+            ranks = ()
+        remaining_ranks = iter(ranks)
+        images = zip(score_maps, boxes, image_sizes, strict=True)
+        names = names or (f"image {i}" for i in count(self.count))
+        rows = ((*image, name) for image, name in zip(images, names, strict=False))
+        for chunk in on_all_cores(self.overlaps, rows):
+            overlaps = np.stack(chunk)  # (n, T)
             hits = overlaps[:, None] >= np.array(self.deltas)[:, None]  # (n, deltas, T)
             self.right[0] += hits.sum(0)
-            if ranks is not None:
-                places = np.array([rank for _, rank in pairs])
-                self.right[1] += hits[places < 1].sum(0)
-                self.right[2] += hits[places < 5].sum(0)
-                self.ranked += len(pairs)
-            self.count += len(pairs)
-            if self.resamples is not None:
-                self.resamples.add(hits)
+            places = np.array(list(islice(remaining_ranks, len(hits))), np.int64)
+            self.right[1] += hits[: len(places)][places < 1].sum(0)
+            self.right[2] += hits[: len(places)][places < 5].sum(0)
+            self.ranked += len(places)
+            self.count += len(hits)
+            self.resamples.add(hits)
             added.append(overlaps)
         return np.concatenate(added)
 
     def merge(self, other: BoxAccuracy) -> None:
-        """Add what another process counted."""
-        settings, other_settings = (self.interval, self.version), (other.interval, other.version)
-        if settings != other_settings or self.resamples or other.resamples:
-            raise ValueError(
-                f"box accuracies of (interval, version) {settings} and {other_settings}, or with "
-                "resamples, do not add up"
-            )
+        """Add what another process counted with the same settings, without resamples."""
         self.right += other.right
         self.count, self.ranked = self.count + other.count, self.ranked + other.ranked
 
     def curve(self, kind: Kind = "known") -> Array:
-        """(deltas, thresholds): the share of images with a right box; Top-1 and Top-5 ask for a
-        right class too.
-        """
-        if not self.count:
-            raise ValueError("box accuracy of no image: add some first")
+        """(deltas, thresholds): the share of images with a right box and, for Top-k, class."""
         if kind != "known" and self.ranked != self.count:
             raise ValueError(
                 f"{kind} localization needs the rank of the true class of every image: add(..., ranks=...)"
@@ -146,27 +116,19 @@ class BoxAccuracy:
         return self.right[KINDS.index(kind)] / self.count
 
     def result(self, kind: Kind = "known") -> BoxScore:
-        """The score at the best threshold for each delta, chosen on these very images
-        (the published oracle).
-        """
+        """The score at the best thresholds for these very images (the published oracle)."""
         curve = self.curve(kind)
         return self.at(self.thresholds[curve.argmax(1)], kind)
 
     def at(self, thresholds: Sequence[float] | Array, kind: Kind = "known") -> BoxScore:
-        """The score at given thresholds, one for each delta: those of a validation set's
-        `result().thresholds`.
-        """
+        """The score at thresholds of a validation set's `result()`, one for each delta."""
         columns = self._columns(thresholds)
         values = self.curve(kind)[range(len(columns)), columns]
         thresholds = self.thresholds[columns]
         return BoxScore(float(values.mean()), tuple(values.tolist()), tuple(thresholds.tolist()))
 
     def bounds(self, thresholds: Sequence[float] | Array | None = None) -> tuple[float, float]:
-        """A 95% bootstrap interval of the score; without thresholds, each resample chooses its own
-        best ones.
-        """
-        if self.resamples is None:
-            raise ValueError("an interval needs BoxAccuracy(..., resamples=1000)")
+        """A 95% bootstrap interval of the score; by default, each resample's best thresholds."""
         means = self.resamples.means()  # (resamples, deltas, thresholds)
         if thresholds is not None:
             columns = self._columns(thresholds)
@@ -174,15 +136,14 @@ class BoxAccuracy:
         return percentiles(means.max(2).mean(1), 0.95)
 
     def _columns(self, thresholds: Sequence[float] | Array) -> Array:
+        """Return where these thresholds are, one for each delta."""
         requested = np.asarray(thresholds, np.float64)
-        if requested.shape != (len(self.deltas),):
-            raise ValueError(
-                f"give one threshold for each of the IoUs {self.deltas}, got {requested.tolist()}"
-            )
         columns = np.abs(self.thresholds - requested[:, None]).argmin(1)
-        if not np.allclose(self.thresholds[columns], requested, rtol=0, atol=1e-9):
+        exact = np.allclose(self.thresholds[columns], requested, rtol=0, atol=1e-9)
+        if len(columns) != len(self.deltas) or not exact:
             raise ValueError(
-                f"thresholds {requested.tolist()} are not multiples of the interval {self.interval}"
+                f"give one multiple of the interval {self.interval} for each of the IoUs "
+                f"{self.deltas}, got {requested.tolist()}"
             )
         return columns
 
@@ -196,9 +157,7 @@ class CentredBox(BoxAccuracy):
     def overlaps(
         self, score_map: Any, boxes: Any, image_size: Sequence[float], name: str = "the image"
     ) -> Array:
-        """(T,): the IoU at each side; of the map only its size counts, so that both are rounded
-        alike.
-        """
+        """(T,): the IoU at each side; of the map only its size counts: both are rounded alike."""
         height, width = score_map.shape
         truth = scale_boxes(boxes, image_size, (width, height), name)
         size = np.array([width, height], np.float64)

@@ -9,34 +9,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .arrays import Array, numpy_array, side_by_side
+from .arrays import Array, numpy_array
 
 Box = tuple[int, int, int, int]  # x0, y0, x1, y1 in cells of a mask; the maxima are exclusive
 
 
-def as_boxes(boxes: Any, name: str = "") -> Array:
+def as_boxes(boxes: Any, name: str = "the image") -> Array:
     """(k, 4) float64; one box may come as (4,)."""
-    array = numpy_array(boxes).astype(np.float64)
-    if array.shape == (4,) or array.size == 0:
-        array = array.reshape(-1, 4)
-    where = f"{name}: " if name else ""
-    if array.ndim != 2 or array.shape[1] != 4:
-        raise ValueError(f"{where}boxes are (k, 4): x0, y0, x1, y1; got shape {array.shape}")
-    if not np.isfinite(array).all():
-        raise ValueError(f"{where}a box has a NaN or infinite coordinate: {array.tolist()}")
-    reversed_boxes = array[(array[:, :2] > array[:, 2:]).any(1)]
-    if len(reversed_boxes):
+    array = numpy_array(boxes).astype(np.float64).reshape(-1, 4)
+    wrong = array[~(array[:, :2] <= array[:, 2:]).all(1)]  # NaN, too
+    if len(wrong):
         raise ValueError(
-            f"{where}box {reversed_boxes[0].tolist()} ends before it starts; a box is x0, y0, x1, "
-            "y1, not x, y, w, h"
+            f"{name}: box {wrong[0].tolist()} ends before it starts; a box is x0, y0, x1, y1, not "
+            "x, y, w, h"
         )
     return array
 
 
 def box_iou(first: Any, second: Any, plus_one: bool = False) -> Array:
-    """(m, 4) and (n, 4) -> (m, n). `plus_one`: both corners are pixels of the box, as in MaxBoxAcc
-    and the VOC kit.
-    """
+    """(m, 4) and (n, 4) -> (m, n). `plus_one`: corners are pixels of the box, as in MaxBoxAcc."""
     a, b, extra = as_boxes(first)[:, None], as_boxes(second)[None], float(plus_one)
     sides = np.minimum(a[..., 2:], b[..., 2:]) - np.maximum(a[..., :2], b[..., :2])  # (m, n, 2)
     shared = np.maximum(sides + extra, 0).prod(-1)
@@ -63,17 +54,13 @@ class CorLoc:
         return right
 
     def result(self) -> float:
-        if not self.count:
-            raise ValueError("CorLoc of no image: add some first")
         return self.right / self.count
 
 
 def corloc(found: Iterable[Any], truth: Iterable[Any], delta: float = 0.5) -> float:
-    """The share of images whose found box (or one of several) has IoU >= delta, without +1, with
-    any true box.
-    """
+    """The share of images in which a found box has IoU >= delta, without +1, with a true one."""
     score = CorLoc(delta)
-    for boxes, true in side_by_side(found=found, truth=truth):
+    for boxes, true in zip(found, truth, strict=True):
         score.add(boxes, true)
     return score.result()
 
@@ -87,8 +74,6 @@ def mass_mask(maps: Tensor | np.ndarray[Any, Any], share: float = 0.6) -> Tensor
     maps = torch.as_tensor(maps)
     if not 0 < share <= 1:
         raise ValueError(f"share is more than 0 and at most 1, got {share}")
-    if maps.ndim < 2:
-        raise ValueError(f"maps are (..., H, W), got shape {tuple(maps.shape)}")
     if not torch.isfinite(maps).all() or (maps < 0).any():
         raise ValueError("a map with negative, NaN or infinite values has no mass to share out")
     flat = maps.flatten(-2).double()  # (..., H, W) -> (..., N)
@@ -109,8 +94,6 @@ def largest_box(mask: Tensor | np.ndarray[Any, Any]) -> Box | None:
     from scipy import ndimage
 
     array = numpy_array(mask).astype(bool)
-    if array.ndim != 2:
-        raise ValueError(f"a mask is (H, W), got shape {array.shape}")
     labels, count = ndimage.label(array)
     if not count:
         return None

@@ -119,9 +119,7 @@ def met_before(levels: Array, shift: int) -> tuple[Array, Array]:
 
 @compiled
 def sort_pixels(levels: Array, shift: int) -> tuple[Array, Array]:
-    """Pixels in ascending level, and where each level starts. Pixel (y, x) is number
-    (y + 1 << shift) + x + 1.
-    """
+    """Pixels (numbered (y + 1 << shift) + x + 1) in ascending level, and where levels start."""
     height, width = levels.shape
     starts = np.zeros(257, np.int64)
     for y in range(height):
@@ -140,9 +138,7 @@ def sort_pixels(levels: Array, shift: int) -> tuple[Array, Array]:
 
 @compiled
 def fill_holes(levels: Array) -> Array:
-    """For each pixel the lowest c at which `levels <= c` connects it (4 neighbours) to the
-    frame.
-    """
+    """For each pixel the lowest c at which `levels <= c` connects it (4 neighbours) to the frame"""
     height, width = levels.shape
     filled = np.empty((height, width), np.uint8)
     visited = np.zeros((height, width), np.bool_)
@@ -331,9 +327,7 @@ def edges_as(kind: Any, bin_width: float) -> tuple[Array, Any, Any]:
 def count_pixels(
     scores: Array, truth: Array, edges: Array, bins_per_unit: float, little: float, pixels: Array
 ) -> bool:
-    """Add scores in [0, 1] to pixels[truth]; true if a mask value is none of 0, 1 and 255. Edges
-    from `edges_as`.
-    """
+    """Add scores in [0, 1] to pixels[truth]; true if a mask value is none of 0, 1 and 255."""
     bins, wrong = len(edges) // 3, np.int32(0)
     below, where = np.int32(bins - 3), np.empty(BLOCK, np.int32)
     # Neighbouring pixels fall into the same bin: four histograms in turn, or each would wait for

@@ -41,9 +41,7 @@ def contour_overlaps(levels: Array, truth: Array, version: int = 2) -> Array:
 
 
 def _overlaps_by_threshold(levels: Array, truth: Array, version: int, best: Array) -> None:
-    """Set best[c], for every c below the highest level, threshold by threshold: the same without
-    numba.
-    """
+    """Set best[c], for every c below the highest level, without numba."""
     find = contour_boxes if version == 2 else largest_contour_box
     low = 0
     for high in np.unique(levels):  # the foreground of all thresholds from low up to here
@@ -55,9 +53,7 @@ def _overlaps_by_threshold(levels: Array, truth: Array, version: int, best: Arra
 
 
 def boxes_at(score_map: Any, threshold: float, version: int = 1) -> Array:
-    """(k, 4) boxes x0, y0, x1, y1 of a score map in [0, 1] at one threshold, by the same rules;
-    (0, 4) if none.
-    """
+    """(k, 4) boxes x0, y0, x1, y1 of a score map in [0, 1] at one threshold; (0, 4) if none."""
     levels = quantise(check_score_map(score_map, "the image"))
     foreground = levels > int(threshold * levels.max())
     boxes = contour_boxes(foreground) if version == 2 else largest_contour_box(foreground)
@@ -66,9 +62,7 @@ def boxes_at(score_map: Any, threshold: float, version: int = 1) -> Array:
 
 
 def contour_boxes(foreground: Array) -> Array:
-    """(k, 4) boxes x0, y0, x0 + w, y0 + h of all contours: components (8 neighbours) and the
-    borders of their holes.
-    """
+    """(k, 4) boxes x0, y0, x0 + w, y0 + h of components (8 neighbours) and borders of holes."""
     from scipy import ndimage
 
     components = ndimage.find_objects(ndimage.label(foreground, EIGHT)[0])
@@ -82,9 +76,7 @@ def contour_boxes(foreground: Array) -> Array:
 
 
 def largest_contour_box(foreground: Array) -> Array:
-    """(1, 4) or (0, 4): the box of the contour of largest polygon area; ties keep the one whose
-    first pixel is last.
-    """
+    """(1, 4) or (0, 4): the box of the largest polygon; ties keep the last first pixel."""
     from scipy import ndimage
 
     filled = ndimage.binary_fill_holes(foreground)

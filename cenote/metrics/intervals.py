@@ -12,20 +12,14 @@ from .arrays import Array, numpy_array
 def bootstrap_interval(
     values: Any, level: float = 0.95, resamples: int = 1000, seed: int = 0
 ) -> tuple[float, float]:
-    """The percentile interval of the mean of per-image values (n,), images drawn with
-    replacement.
-    """
+    """The percentile interval of the mean of values (n,), drawn with replacement."""
     array = numpy_array(values).astype(np.float64)
-    if array.ndim != 1 or not array.size:
-        raise ValueError(f"an interval needs one value per image (n,), got shape {array.shape}")
     rng = np.random.default_rng(seed)
     means = [array[rng.integers(array.size, size=array.size)].mean() for _ in range(resamples)]
     return percentiles(np.array(means), level)
 
 
 def percentiles(samples: Array, level: float) -> tuple[float, float]:
-    if not 0 < level < 1:
-        raise ValueError(f"the level of an interval is between 0 and 1, got {level}")
     low, high = np.quantile(samples, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
 
@@ -40,6 +34,9 @@ class Resamples:
     def __init__(self, shape: tuple[int, ...], resamples: int) -> None:
         self.sums, self.counts = np.zeros((resamples, *shape)), np.zeros(resamples)
         self._rng = np.random.default_rng(0)
+
+    def __len__(self) -> int:
+        return len(self.counts)
 
     def add(self, values: Array) -> None:
         """(n, *shape): one row per image."""

@@ -9,13 +9,13 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from ..options import check_choice
 from .vectors import BLOCK, unit
 
 BUDGET = 256 << 20  # bytes for similarities and candidates, beside the embeddings
 SELECTION_BYTES = 16 << 20  # of these, for selecting candidates
 DOUBLE_ROWS = 512  # rows converted to double precision at a time
 GROUP = 32  # columns that are represented by their maximum first
-DISTANCES = ("cosine", "euclidean")
 Neighbours = tuple[Tensor, Tensor]  # queries (rows,) and gallery indices (rows, k), best first
 Prepare = Callable[[Tensor], Tensor]  # rows -> rows whose dot products are the similarities
 
@@ -32,16 +32,13 @@ def nearest(
     Without a gallery, the queries are searched among themselves and no row is its own neighbour. A
     group has as many columns as its largest count. Queries of count 0 are skipped.
     """
-    if distance not in DISTANCES:
-        raise ValueError(f"distance must be one of {', '.join(DISTANCES)}, got '{distance}'")
-    if budget < 1 << 20:
-        raise ValueError(f"budget must be at least {1 << 20} bytes, got {budget}")
+    check_choice("distance", distance, ("cosine", "euclidean"))
     prepare: tuple[Prepare, Prepare] = (unit, unit)
     if distance == "euclidean":
         prepare = _euclidean(queries, gallery)
     tile_bytes = budget - min(SELECTION_BYTES, budget // 2)
     side = max(math.isqrt(tile_bytes // 4) // GROUP, 1) * GROUP
-    k = int(counts.max()) if len(counts) else 0
+    k = int(counts.amax()) if len(counts) else 0
     # One tile serves the queries of its rows and of its columns: half of the products. The
     # candidates of all queries must then be kept until the end.
     if gallery is None and 2 * GROUP * k <= side and 8 * k * len(queries) <= budget // 4:

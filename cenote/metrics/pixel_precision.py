@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..compiled import available
-from .arrays import Array, numpy_array, side_by_side
+from .arrays import Array, numpy_array
 from .score_maps import bin_edges, check_score_map
 
 IGNORE = 255
@@ -22,8 +22,6 @@ class PixelPrecision:
     """
 
     def __init__(self, bin_width: float = 0.01) -> None:
-        if not 0 < bin_width <= 1:
-            raise ValueError(f"bin_width is more than 0 and at most 1, got {bin_width}")
         self.bin_width = bin_width
         self.edges = bin_edges(bin_width)
         self.pixels = np.zeros((2, len(self.edges) - 1), np.int64)  # of negatives and positives
@@ -35,21 +33,18 @@ class PixelPrecision:
         scores, truth = check_score_map(score_map, name), numpy_array(mask)
         if truth.shape != scores.shape:
             raise ValueError(f"{name}: the mask is {truth.shape}, the score map {scores.shape}")
-        truth = truth.astype(np.uint8) if truth.dtype == bool else truth
+        if truth.dtype == bool:
+            truth = truth.astype(np.uint8)
         self.pixels += _histograms(scores, truth, self.edges, self.bin_width, name)
         self.count += 1
 
     def merge(self, other: PixelPrecision) -> None:
-        if other.bin_width != self.bin_width:
-            widths = f"{self.bin_width} and {other.bin_width}"
-            raise ValueError(f"histograms of bin widths {widths} do not add up")
+        """Add what another process counted with the same bins."""
         self.pixels += other.pixels
         self.count += other.count
 
     def curve(self) -> tuple[Array, Array]:
-        """Precision and recall, from the highest bin down; precision is 0 where nothing is
-        predicted yet.
-        """
+        """Precision (0 where nothing is predicted) and recall, from the highest bin down."""
         negatives, positives = self.pixels[:, ::-1].cumsum(1).astype(np.float64)
         if not positives[-1:].any():
             raise ValueError(f"the masks of {self.count} images have no positive pixel: no PxAP")
@@ -58,9 +53,7 @@ class PixelPrecision:
         return precision, positives / positives[-1]
 
     def result(self) -> float:
-        """Sum of precision_i (recall_i - recall_{i-1}), no interpolation; depends on the bin width:
-        report it.
-        """
+        """Sum of precision_i (recall_i - recall_{i-1}). Depends on the bin width: report it."""
         precision, recall = self.curve()
         return float((precision * np.diff(recall, prepend=0.0)).sum())
 
@@ -68,11 +61,9 @@ class PixelPrecision:
 def pixel_average_precision(
     score_maps: Iterable[Any], masks: Iterable[Any], bin_width: float = 0.01
 ) -> float:
-    """PxAP, 0 to 1, of score maps (H, W) in [0, 1] and masks of 0, 1 and 255 (ignored), pooled over
-    all images.
-    """
+    """PxAP, 0 to 1, of score maps (H, W) in [0, 1] and masks of 0, 1 and 255 (ignored)."""
     precision = PixelPrecision(bin_width)
-    for score_map, mask in side_by_side(score_maps=score_maps, masks=masks):
+    for score_map, mask in zip(score_maps, masks, strict=True):
         precision.add(score_map, mask)
     return precision.result()
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..options import check_choice
 from .arrays import Array, numpy_array
 
 # What counts as right and what is taken out of the list, by difficulty.
@@ -26,19 +27,13 @@ def average_precision(relevance: Any, kind: str = "standard") -> float:
     place 2 gives 0.5). trapezoid: the mean of the precision before and at their place (0.25), as in
     landmark and domain conversion protocols.
     """
-    right = numpy_array(relevance)
-    if right.ndim != 1:
-        raise ValueError(f"relevance is one list, best first, got {right.shape}")
-    if right.dtype != bool and not np.isin(right, (0, 1)).all():
-        raise ValueError("relevance is 0 or 1 for each place of the list")
-    places = np.flatnonzero(right)
+    places = np.flatnonzero(numpy_array(relevance))
     return of_places(places, len(places), kind)
 
 
 def of_places(places: Any, relevant: int, kind: str = "standard") -> float:
     """`places` are those (from 0, ascending) of the found among `relevant` images."""
-    if kind not in ("standard", "trapezoid"):
-        raise ValueError(f"no average precision '{kind}': standard or trapezoid")
+    check_choice("the kind of average precision", kind, ("standard", "trapezoid"))
     if not relevant:
         return 0.0
     places = numpy_array(places).astype(np.float64)
@@ -70,14 +65,6 @@ def landmark_scores(
     before anything is counted.
     """
     lists = numpy_array(order)
-    if lists.ndim != 2 or len(lists) != len(truth):
-        raise ValueError(
-            f"order is (queries, images), one row for each of {len(truth)} queries, got {lists.shape}"
-        )
-    for i, query in enumerate(truth):
-        absent = {"easy", "hard", "junk"} - set(query)
-        if absent:
-            raise ValueError(f"query {i} has no list of {' and '.join(sorted(absent))} images")
     return {name: _setting(lists, truth, ks, *groups) for name, groups in LANDMARK_SETTINGS.items()}
 
 
@@ -98,7 +85,8 @@ def _setting(
         places = np.flatnonzero(np.isin(ranking, positives))
         averages.append(of_places(places, len(positives), "trapezoid"))
         # Where all is found before place k, the precision is that at the last hit.
-        depths = [min(k, int(places[-1]) + 1) if len(places) else k for k in ks]
+        last = places.max(initial=-1) + 1 or max(ks)
+        depths = [min(k, int(last)) for k in ks]
         precisions.append([float((places < depth).sum() / depth) for depth in depths])
     if not averages:
         return LandmarkScore(float("nan"), dict.fromkeys(ks, float("nan")), 0)
@@ -107,14 +95,8 @@ def _setting(
 
 
 def class_ranks(logits: Any, targets: Any) -> Array:
-    """(n, classes) and (n,) -> (n,): how many classes come before the true one; ties keep the lower
-    class.
-    """
+    """(n, classes), (n,) -> (n,): classes before the true one; ties keep the lower class."""
     scores, truth = numpy_array(logits), numpy_array(targets).astype(np.int64)
-    if scores.ndim != 2 or truth.shape != scores.shape[:1]:
-        raise ValueError(
-            f"logits are (n, classes) and targets (n,), got {scores.shape} and {truth.shape}"
-        )
     true_scores = scores[np.arange(len(truth)), truth][:, None]
     first = np.arange(scores.shape[1]) < truth[:, None]
     return ((scores > true_scores) | ((scores == true_scores) & first)).sum(1)

@@ -4,14 +4,14 @@ accuracy of nearest neighbours as a classifier.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from operator import index
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..options import check_choice
 from .nearest import BUDGET, nearest
 from .vectors import as_labels, as_vectors
 
@@ -53,11 +53,7 @@ def retrieval_scores(
     to find are `without_match` in number: "exclude" leaves them out of the means, "miss" counts
     them as 0. Beside the embeddings about `budget` bytes are used, however many rows there are.
     """
-    if without_match not in WITHOUT_MATCH:
-        raise ValueError(
-            f"queries without a match are {' or '.join(WITHOUT_MATCH)}, got '{without_match}'"
-        )
-    ks = _whole(ks)
+    check_choice("without_match", without_match, WITHOUT_MATCH)
     scores = query_scores(embeddings, labels, ks, gallery, gallery_labels, distance, budget=budget)
     return mean_scores(scores, ks, without_match)
 
@@ -72,7 +68,7 @@ def mean_scores(
         raise ValueError(
             f"none of {lone} queries has another vector of its class to find: nothing can be judged"
         )
-    counted = has_match if without_match == "exclude" else torch.ones_like(has_match)
+    counted = has_match | (without_match == "miss")
     columns = {f"recall@{k}": per_query.recall[:, i] for i, k in enumerate(ks)}
     columns |= {"p@1": per_query.p_at_1, "r_precision": per_query.r_precision}
     columns |= {"map@r": per_query.map_at_r}
@@ -93,13 +89,10 @@ def query_scores(
     """Query by query, with the `keep` nearest of each."""
     x = as_vectors(embeddings)
     y = as_labels(labels, x)
-    gallery_rows, row_labels = _gallery(gallery, gallery_labels, x)
-    gallery_classes = y if row_labels is None else row_labels
-    if not len(x) or not len(gallery_classes):
-        raise ValueError(
-            f"retrieval needs queries and a gallery, got {len(x)} and {len(gallery_classes)} vectors"
-        )
-    ks = _whole(ks)
+    gallery_rows, gallery_classes = None, y
+    if gallery is not None:
+        gallery_rows = as_vectors(gallery, "the gallery's embeddings").to(x.device)
+        gallery_classes = as_labels(gallery_labels, gallery_rows, "the gallery's labels")
     itself = int(gallery_rows is None)
     matches, max_count = _count(y, gallery_classes) - itself, len(gallery_classes) - itself
     max_k, has_match = min(max(ks), max_count), matches > 0
@@ -118,24 +111,26 @@ def query_scores(
         _score(result, rows, order, _hits(order, gallery_classes, y[rows]), ks)
     # Recall@1000 takes the thousand nearest of those alone that have found nothing so far.
     counts = torch.where(has_match & ~result.recall.any(1) & (counts < max_k), max_k, 0)
-    for rows, order in nearest(x, gallery_rows, counts, distance, budget) if counts.any() else ():
-        hits = _hits(order, gallery_classes, y[rows])
-        for i, k in enumerate(ks):
-            result.recall[rows, i] = hits[:, :k].any(1)
+    for rows, order in nearest(x, gallery_rows, counts, distance, budget):
+        _recall(result, rows, _hits(order, gallery_classes, y[rows]), ks)
     return result
 
 
 def _hits(order: Tensor, known: Tensor, labels: Tensor) -> Tensor:
-    """(rows, k): whether each of the nearest is right; -1 is nobody."""
-    return (known[order] == labels[:, None]) & (order >= 0)
+    """(rows, k): whether each of the nearest is right."""
+    return known[order] == labels[:, None]
+
+
+def _recall(result: QueryScores, rows: Tensor, hits: Tensor, ks: Sequence[int]) -> None:
+    for i, k in enumerate(ks):
+        result.recall[rows, i] = hits[:, :k].any(1)
 
 
 def _score(
     result: QueryScores, rows: Tensor, order: Tensor, hits: Tensor, ks: Sequence[int]
 ) -> None:
     """hits (rows, k): whether each of the nearest is right."""
-    for i, k in enumerate(ks):
-        result.recall[rows, i] = hits[:, :k].any(1)
+    _recall(result, rows, hits, ks)
     result.p_at_1[rows] = hits[:, 0]
     r = result.matches[rows]
     place = torch.arange(1, int(r.max()) + 1, device=hits.device)
@@ -145,29 +140,6 @@ def _score(
     result.map_at_r[rows] = (hits.cumsum(1).double() / place).masked_fill_(~hits, 0).sum(1) / r
     if width := min(result.nearest.shape[1], order.shape[1]):
         result.nearest[rows, :width] = order[:, :width]
-
-
-def _whole(ks: Iterable[Any]) -> tuple[int, ...]:
-    try:
-        numbers = tuple(map(index, ks))
-    except TypeError:
-        numbers = ()
-    if not numbers or min(numbers) < 1:
-        raise ValueError(f"recall is asked at whole numbers from 1, such as (1, 2, 4), got {ks}")
-    return numbers
-
-
-def _gallery(gallery: Any, labels: Any, queries: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    if (gallery is None) != (labels is None):
-        raise ValueError("a gallery comes with gallery_labels, and they with a gallery")
-    if gallery is None:
-        return None, None
-    vectors = as_vectors(gallery, "the gallery's embeddings").to(queries.device)
-    if vectors.shape[1] != queries.shape[1]:
-        raise ValueError(
-            f"queries have {queries.shape[1]} dimensions and the gallery {vectors.shape[1]}"
-        )
-    return vectors, as_labels(labels, vectors, "the gallery's labels")
 
 
 def _count(labels: Tensor, known: Tensor) -> Tensor:
@@ -188,10 +160,6 @@ def knn_accuracy(
 
     A neighbour of similarity s has exp(s / 0.07) votes.
     """
-    if not len(queries) or not len(memory):
-        raise ValueError(
-            f"nearest neighbours need a memory and queries, got {len(memory)} and {len(queries)} vectors"
-        )
     memory = F.normalize(memory.float(), dim=1)
     classes = int(max(memory_labels.max(), labels.max())) + 1
     right = dict.fromkeys(k, 0)

@@ -22,13 +22,8 @@ def prepare_maps(maps: Maps, size: tuple[int, int] | int = 224) -> Maps:
     OpenCV's INTER_CUBIC (a = -0.75, half-pixel centres, border repeated, no smoothing when
     shrinking), equal up to the rounding of float32.
     """
-    as_tensor = torch.as_tensor(numpy_array(maps) if isinstance(maps, np.ndarray) else maps)
-    if as_tensor.ndim < 2 or not as_tensor.numel():
-        raise ValueError(
-            f"maps are (..., h, w) with something in them, got shape {tuple(as_tensor.shape)}"
-        )
-    height, width = (size, size) if isinstance(size, int) else size
-    values = as_tensor
+    height, width = _height_width(size)
+    values = torch.as_tensor(maps)
     if values.element_size() < 4 or not values.is_floating_point():
         values = values.float()
     flat = values.reshape(-1, 1, *values.shape[-2:])  # (n, 1, h, w)
@@ -50,10 +45,12 @@ def prepare_maps(maps: Maps, size: tuple[int, int] | int = 224) -> Maps:
     return result.numpy() if isinstance(maps, np.ndarray) else result
 
 
+def _height_width(size: tuple[int, int] | int) -> tuple[int, int]:
+    return (size, size) if isinstance(size, int) else size
+
+
 def _cubic(old: int, new: int, like: Tensor) -> Tensor:
-    """(new, old): the weights with which torch makes `new` values of `old` ones, taken from unit
-    vectors.
-    """
+    """(new, old): the weights with which torch makes `new` values of `old` ones."""
     units = torch.eye(old, dtype=like.dtype, device=like.device)[None, None]
     return F.interpolate(units, (new, old), mode="bicubic", align_corners=False)[0, 0]
 
@@ -61,12 +58,12 @@ def _cubic(old: int, new: int, like: Tensor) -> Tensor:
 def check_score_map(score_map: Any, name: str) -> Array:
     """(H, W) floats in [0, 1], or one sentence that names the image."""
     array = numpy_array(score_map)
-    if array.ndim != 2 or not array.size:
-        raise ValueError(f"{name}: a score map is (H, W), got shape {array.shape}")
     low, high = array.min(), array.max()
-    if not (low >= 0 and high <= 1):  # NaN is caught too: it is nothing of this
-        what = "a NaN" if np.isnan(low) else f"values from {low:g} to {high:g}"
-        raise ValueError(f"{name}: the score map has {what}; `prepare_maps` scales to [0, 1]")
+    if not (array.ndim == 2 and low >= 0 and high <= 1):  # NaN is refused, too
+        raise ValueError(
+            f"{name}: a score map is (H, W) with values from 0 to 1, got shape {array.shape} and "
+            f"{low:g} to {high:g}; `prepare_maps` scales to [0, 1]"
+        )
     return array
 
 
@@ -76,11 +73,9 @@ def quantise(score_map: Array) -> Array:
 
 
 def resize_mask(mask: Any, size: tuple[int, int] | int = 224) -> Array:
-    """(h, w) -> (H, W) by nearest neighbour as OpenCV's INTER_NEAREST: row floor(y h / H), no half
-    pixels.
-    """
+    """(h, w) -> (H, W) as OpenCV's INTER_NEAREST: row floor(y h / H), no half pixels."""
     array = numpy_array(mask)
-    height, width = (size, size) if isinstance(size, int) else size
+    height, width = _height_width(size)
     rows = np.minimum(np.arange(height) * array.shape[0] // height, array.shape[0] - 1)
     columns = np.minimum(np.arange(width) * array.shape[1] // width, array.shape[1] - 1)
     return array[rows[:, None], columns]

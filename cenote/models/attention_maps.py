@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import torch
@@ -19,8 +19,9 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from ..backbones import Backbone, Features
-from ..backbones.families import LATE_BLOCKS
+from ..options import check_choice
 from ..pooling.simpool import SimPool
+from .saving import SavedModel
 
 T = TypeVar("T")
 Source = Literal["pool", "block", "map"]
@@ -37,15 +38,14 @@ class AttentionCall(NamedTuple):
     scale: float | None = None
 
     def scores(self, rows: slice = slice(None)) -> Tensor:
-        """What the softmax gets, for some queries: q k^T / sqrt d plus the position biases,
-        (B, h, rows, N).
-        """
-        scale = self.q.shape[-1] ** -0.5 if self.scale is None else self.scale
-        scores = self.q[..., rows, :] @ self.k.mT * scale
+        """What the softmax gets: q k^T / sqrt d plus the position biases, (B, h, rows, N)."""
+        scores = self.q[..., rows, :] @ self.k.mT * (self.scale or self.q.shape[-1] ** -0.5)
         if self.mask is None:
             return scores
-        mask = self.mask if self.mask.shape[-2] == 1 else self.mask[..., rows, :]
-        return scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask
+        mask = self.mask.expand(*self.mask.shape[:-2], self.q.shape[-2], -1)[..., rows, :]
+        if mask.dtype == torch.bool:
+            return scores.masked_fill(~mask, -torch.inf)
+        return scores + mask
 
     def cls_scores(self) -> Tensor:
         """<q_CLS, k> / sqrt d over all tokens, (B, h, prefix + N)."""
@@ -108,11 +108,9 @@ def run_with_hook(
 
 
 def backbone_of(model: nn.Module) -> Backbone:
+    """Of a model of `create_model`, or the backbone itself."""
     backbone = getattr(model, "backbone", model)
-    if not isinstance(backbone, Backbone):
-        raise TypeError(
-            f"attention maps take a model of create_model or a backbone, got {type(model).__name__}"
-        )
+    assert isinstance(backbone, Backbone)
     return backbone
 
 
@@ -133,22 +131,21 @@ def cls_attention(
     One block, or all of them in a row (`block=None`); the mean over heads, or each head. The rest
     of the mass is on CLS itself and on registers; `normalise=True` gives the patches the whole.
     """
-    if heads not in ("mean", "all"):
-        raise ValueError(f"heads is 'mean' or 'all', got '{heads}'")
+    check_choice("heads", heads, ("mean", "all"))
     scores, grid = cls_scores(model, images, block)
     maps = [s.softmax(-1)[..., -grid[0] * grid[1] :].unflatten(-1, grid) for s in scores]
     if heads == "mean":
         maps = [a.mean(1, keepdim=True) for a in maps]
     a = torch.cat(maps, 1)
-    return a / a.sum((-2, -1), keepdim=True) if normalise else a
+    if normalise:
+        a = a / a.sum((-2, -1), keepdim=True)
+    return a
 
 
 def cls_scores(
     model: nn.Module, images: Tensor, block: int | None = -1
 ) -> tuple[list[Tensor], tuple[int, int]]:
-    """S = <q_CLS, k> / sqrt d before the softmax, over all tokens (B, h, prefix + H W), block by
-    block; the grid.
-    """
+    """S = <q_CLS, k> / sqrt d before the softmax, (B, h, prefix + H W), by block; the grid."""
     backbone = backbone_of(model)
     if not backbone.has_cls:
         raise ValueError(
@@ -161,13 +158,9 @@ def cls_scores(
     rows = [s for s in all_scores if s.shape[-1] == tokens and len(s) == len(images)]
     if not rows:
         raise ValueError(_unseen(backbone))
-    if block is None:
-        return rows, features.grid
-    if not -len(rows) <= block < len(rows):
-        raise ValueError(
-            f"'{backbone.name}' has {len(rows)} blocks in which CLS attends, got block={block}"
-        )
-    return [rows[block]], features.grid
+    if block is not None:
+        rows = [rows[block]]
+    return rows, features.grid
 
 
 def rollout(model: nn.Module, images: Tensor) -> Tensor:
@@ -178,18 +171,15 @@ def rollout(model: nn.Module, images: Tensor) -> Tensor:
     CLS.
     """
     backbone = backbone_of(model)
-    if backbone.family in LATE_BLOCKS:
-        raise ValueError(
-            f"rollout needs attention between all tokens in all blocks; '{backbone.name}' has it in"
-            " its last, class-attention blocks only"
-        )
     features, calls = run_with_hook(
         backbone, images, lambda call: call._replace(v=call.v.new_empty(0))
     )
     patches = features.grid[0] * features.grid[1]
     tokens = patches + backbone.prefix
     if not calls or any(c.q.shape[-2] != tokens or c.k.shape[-2] != tokens for c in calls):
-        raise ValueError(f"rollout needs the same tokens in all blocks: {_unseen(backbone)}")
+        raise ValueError(
+            f"rollout needs attention between the same tokens in all blocks: {_unseen(backbone)}"
+        )
     row = calls[0].q.new_zeros(len(images), 1, tokens)
     if backbone.has_cls:
         row[..., 0] = 1
@@ -198,8 +188,10 @@ def rollout(model: nn.Module, images: Tensor) -> Tensor:
     blocks: Any = getattr(backbone.model, "blocks", [None])
     skip = getattr(blocks[-1], "msa_skip", True)  # SAR's last block has no skip connection
     for call in reversed(calls):  # one row of the product: vectors times matrices, from the left
-        row = (row + _step(row, call)) / 2 if skip else _step(row, call)
-        skip = True
+        step = _step(row, call)
+        if skip:
+            step = (row + step) / 2
+        row, skip = step, True
     return row[..., backbone.prefix :].unflatten(-1, features.grid)
 
 
@@ -208,16 +200,15 @@ def _step(row: Tensor, call: AttentionCall) -> Tensor:
     heads = call.q.shape[1]
     total = torch.zeros_like(row)
     for h in range(heads):
-        mask = None if call.mask is None else call.mask.expand(*call.q.shape[:3], -1)[:, h]
-        head_call = AttentionCall(call.q[:, h], call.k[:, h], call.v, mask, call.scale)
+        head_call = call._replace(q=call.q[:, h], k=call.k[:, h])
+        if call.mask is not None:
+            head_call = head_call._replace(mask=call.mask.expand(*call.q.shape[:3], -1)[:, h])
         total = total + row @ head_call.scores().softmax(-1)
     return total / heads
 
 
 class QKV(NamedTuple):
-    """Of the patches, heads side by side (B, N, D). Class attention has no queries of patches: q is
-    None.
-    """
+    """Of the patches, heads side by side (B, N, D). Class attention has no queries of patches."""
 
     q: Tensor | None
     k: Tensor
@@ -232,32 +223,36 @@ def last_qkv(model: nn.Module, images: Tensor, rotated: bool = True) -> QKV:
     They are as attention compares them: normalised and rotated where the model does so.
     `rotated=False` takes them before the rotation, so that likeness does not fade with distance.
     """
-    backbone = backbone_of(model)
-    qkv = _last_qkv(backbone, images, rotated)[1]
+    qkv = _last_qkv(model, images, rotated)[1]
     if qkv is None:
-        raise ValueError(_unseen(backbone))
+        raise ValueError(_unseen(backbone_of(model)))
     return qkv
 
 
-def _last_qkv(backbone: Backbone, images: Tensor, rotated: bool) -> tuple[Features, QKV | None]:
+def _last_qkv(model: nn.Module, images: Tensor, rotated: bool) -> tuple[Features, QKV | None]:
     """The features, and q, k and v of the last block if it attends over all patches."""
+    backbone = backbone_of(model)
     with before_rotation(backbone) as plain:
         features, calls = run_with_hook(backbone, images, lambda call: call, keep=1)
     patches = features.grid[0] * features.grid[1]
-    if not calls or calls[-1].k.shape[-2] != patches + backbone.prefix:
+    expected = (len(images), patches + backbone.prefix)
+    if not calls or (len(calls[-1].k), calls[-1].k.shape[-2]) != expected:
         return features, None
     q, k, v, *_ = calls[-1]
-    if len(k) != len(images):
-        return features, None
     if not rotated:
-        pairs = (("q_norm", q), ("k_norm", k))
-        q, k = (y if (y := plain.get(n, x)).shape == x.shape else x for n, x in pairs)
+        q, k = (_same_shape(plain.get(n), x) for n, x in (("q_norm", q), ("k_norm", k)))
 
     def of_patches(x: Tensor) -> Tensor:
         return x[..., -patches:, :].transpose(1, 2).flatten(2)  # (B, h, N, d) -> (B, N, h d)
 
     queries = of_patches(q) if q.shape[-2] == k.shape[-2] else None
     return features, QKV(queries, of_patches(k), of_patches(v), features.grid)
+
+
+def _same_shape(plain: Tensor | None, x: Tensor) -> Tensor:
+    if plain is None or plain.shape != x.shape:
+        return x
+    return plain
 
 
 class PatchKeys(NamedTuple):
@@ -273,23 +268,22 @@ def last_keys(model: nn.Module, images: Tensor, source: str = "auto") -> PatchKe
     `source` asks for one of them: "pool", "block" or "map". A block's keys are its heads side by
     side, before they are rotated, so that likeness does not fade with distance.
     """
-    if source not in SOURCES:
-        raise ValueError(f"keys come from one of {', '.join(SOURCES)}, got '{source}'")
+    check_choice("the source of keys", source, SOURCES)
     pool = getattr(model, "pool", None)
-    backbone = backbone_of(model)
     if isinstance(pool, SimPool) and source in ("auto", "pool"):
-        features = backbone(images)
+        features = backbone_of(model)(images)
         return PatchKeys(pool.keys(features.tokens), features.grid, "pool")
     if source == "pool":
         raise ValueError(f"this model has no SimPool: keys come from one of {SOURCES[2:]}")
     if source == "map":
-        features = backbone(images)
+        features = backbone_of(model)(images)
         return PatchKeys(features.tokens, features.grid, "map")
-    features, qkv = _last_qkv(backbone, images, rotated=False)
-    if qkv is not None:
-        return PatchKeys(qkv.k, qkv.grid, "block")
     if source == "block":
-        raise ValueError(_unseen(backbone))
+        qkv = last_qkv(model, images, rotated=False)
+        return PatchKeys(qkv.k, qkv.grid, "block")
+    features, last = _last_qkv(model, images, rotated=False)
+    if last is not None:
+        return PatchKeys(last.k, last.grid, "block")
     return PatchKeys(features.tokens, features.grid, "map")  # convolutions, windows
 
 
@@ -311,6 +305,63 @@ def before_rotation(backbone: Backbone) -> Iterator[dict[str, Tensor]]:
     finally:
         for handle in handles:
             handle.remove()
+
+
+class AttentionLogits:
+    """Attention before its softmax, read while a model trains: what SAR's loss is a function of.
+
+    `with AttentionLogits(model) as seen: model(images)`, then `seen.last()` is (B, heads, H, W),
+    with its gradient.
+
+    For a CLS model <q_CLS, k> / sqrt d of the last block [SAR Eq. 4]. Else the logarithm of the
+    pool's own map: that differs from what its softmax was given by a constant, which the mean of
+    [SAR Eq. 5] takes off again.
+    """
+
+    def __init__(self, model: SavedModel) -> None:
+        if model.pool is not None and model.pool.no_attention:
+            raise ValueError(
+                f"'{model.pool.name}' has no attention of its own ({model.pool.no_attention}): take"
+                " a pool with a map (simpool), or the CLS token"
+            )
+        self.model = model
+        self.features: Features | None = None
+        self.hook: AttentionHook[Tensor] | None = None
+        self.rows: Tensor | None = None
+        if model.pool is None:
+            refuse_differential(model.backbone)
+
+    def __enter__(self) -> AttentionLogits:
+        self.stack = ExitStack()
+        handle = self.model.backbone.register_forward_hook(self._keep)
+        self.stack.callback(handle.remove)
+        if self.model.pool is None:
+            self.stack.enter_context(fused(self.model.backbone))
+            self.hook = self.stack.enter_context(AttentionHook(AttentionCall.cls_scores, keep=1))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stack.close()
+
+    def _keep(self, module: nn.Module, inputs: Any, features: Features) -> None:
+        self.features = features
+        if self.hook is not None:  # now: a teacher may run next
+            self.rows = next(reversed(self.hook.seen), None)
+
+    def last(self) -> Tensor:
+        assert self.features is not None, "the model has not run"
+        if self.hook is None:
+            a = self.model.pool_features(self.features)[1]
+            assert a is not None
+            return a.float().clamp_min(torch.finfo(torch.float32).tiny).log()  # (B, queries, H, W)
+        tokens, grid, _ = self.features
+        patches, backbone, rows = grid[0] * grid[1], self.model.backbone, self.rows
+        if rows is None or (len(rows), rows.shape[-1]) != (len(tokens), patches + backbone.prefix):
+            raise ValueError(
+                f"the last attention of '{backbone.name}' is not one of CLS over all patches: a "
+                "pool can take its place"
+            )
+        return rows[..., -patches:].unflatten(-1, grid)
 
 
 def _unseen(backbone: Backbone) -> str:

@@ -11,15 +11,13 @@ from .pooled import PooledModel
 
 
 class ForwardPass:
-    """What a model made of some images, which run through its backbone once where the kind of map
-    allows it.
-    """
+    """What a model made of images, which run through its backbone once where the map allows it."""
 
     def __init__(
         self, model: PooledModel, images: Tensor, kind: str, features: Features | None = None
     ) -> None:
         self.model, self.images, self.kind = model, images, kind
-        self.features = model.features(images) if features is None else features
+        self.features = features or model.features(images)
         self.logits: Tensor | None = None  # (B, classes)
         if model.head is not None:
             self.logits = model.classify(self.features)
@@ -28,8 +26,9 @@ class ForwardPass:
         """(B, H, W) for one class each; several maps of one image are averaged."""
         if self.kind in ("pool", "cam") and self.model.pool is not None:
             return map_of_features(self.model, self.features, classes, self.kind)
-        options = {"classes": classes} if self.kind in ("cam", "gradcam") else {}
-        return self.model.attend(self.images, self.kind, **options).mean(1)
+        if self.kind in ("cam", "gradcam"):
+            return self.model.attend(self.images, self.kind, classes=classes).mean(1)
+        return self.model.attend(self.images, self.kind).mean(1)
 
 
 def resolve_map_kind(model: PooledModel, kind: str, size: int) -> str:

@@ -20,6 +20,7 @@ from torch.export import Dim, ExportedProgram
 from torch.nn import functional as F
 
 from ..extras import require
+from ..options import check_choice
 from .pooled import PooledModel
 
 OPSET = 20  # the newest that PyTorch's exporter writes without converting
@@ -27,6 +28,7 @@ TOLERANCE = {torch.float32: 1e-4}
 HALF_TOLERANCE = 1e-2
 Output = Literal["logits", "embedding"]
 Format = Literal["onnx", "torch"]
+SUFFIXES = {"onnx": ".onnx", "torch": ".pt2"}
 
 
 class OutputAndMap(nn.Module):
@@ -34,8 +36,7 @@ class OutputAndMap(nn.Module):
 
     def __init__(self, model: PooledModel, output: Output = "logits") -> None:
         super().__init__()
-        if output not in ("logits", "embedding"):
-            raise ValueError(f"output is 'logits' or 'embedding', got '{output}'")
+        check_choice("output", output, ("logits", "embedding"))
         if output == "logits" and model.head is None:
             raise ValueError("this model has no head, so it gives no logits: output='embedding'")
         self.model, self.output = model, output
@@ -46,14 +47,14 @@ class OutputAndMap(nn.Module):
         if self.output == "logits":
             assert self.model.head is not None
             u = self.model.head(u)
-        return (u,) if a is None else (u, a)
+        if a is None:
+            return (u,)
+        return u, a
 
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written: shapes are words where they are free, and `step` is what image sizes are
-    multiples of.
-    """
+    """What was written. Free shapes are words; image sizes are multiples of `step`."""
 
     path: Path
     inputs: dict[str, tuple[str, ...]]
@@ -72,9 +73,7 @@ class Exported:
 
 @dataclass(frozen=True)
 class Trace:
-    """A traced model, the image size that it was traced with, what sizes are multiples of, and
-    whether they are free at all.
-    """
+    """A traced model, its image size, what sizes are multiples of, and whether they are free."""
 
     program: ExportedProgram
     size: tuple[int, int]
@@ -83,8 +82,10 @@ class Trace:
 
     def another_shape(self) -> tuple[int, int, int, int]:
         """A batch and a size that were not traced, square as users' images are."""
+        if not self.free:
+            return (3, 3, *self.size)
         side = self.size[0] + 2 * self.step
-        return (3, 3, side, side) if self.free else (3, 3, *self.size)
+        return (3, 3, side, side)
 
     def input_shape(self) -> tuple[str, ...]:
         return ("batch", "3", *(("height", "width") if self.free else map(str, self.size)))
@@ -100,8 +101,7 @@ def export_model(
     model: PooledModel, path: str | Path, format: Format = "onnx", output: Output = "logits"
 ) -> Exported:
     """Trace, check against PyTorch, and only then let the file have its name."""
-    if format not in ("onnx", "torch"):
-        raise ValueError(f"format is 'onnx' or 'torch', got '{format}'")
+    check_choice("format", format, SUFFIXES)
     path = Path(path)
     if format == "onnx":
         for module in ("onnx", "onnxscript", "onnxruntime"):
@@ -110,8 +110,7 @@ def export_model(
         raise FileNotFoundError(2, "no such folder", str(path.parent))
     training = model.training
     wrapper = OutputAndMap(model, output).eval()
-    suffix = ".onnx" if format == "onnx" else ".pt2"
-    partial = path.with_name(f".{path.stem[:80]}-{uuid4().hex}{suffix}")
+    partial = path.with_name(f".{path.stem[:80]}-{uuid4().hex}{SUFFIXES[format]}")
     try:
         with torch.no_grad():
             traced = trace(wrapper)
@@ -149,8 +148,9 @@ def trace(wrapper: OutputAndMap) -> Trace:
             shapes = {0: Dim.DYNAMIC, 2: sides[0], 3: sides[1]}
             program = _export(wrapper, parameter.new_zeros(2, 3, *size), shapes)
             if not any(isinstance(side, int) for side in _input_shape(program)[2:]):
-                has_patches = hasattr(backbone.model, "patch_embed")
-                return Trace(program, size, step if padded or has_patches else 1, True)
+                if not padded and not hasattr(backbone.model, "patch_embed"):
+                    step = 1
+                return Trace(program, size, step, True)
         size = (native // step * step or step,) * 2
         try:
             program = _export(wrapper, parameter.new_zeros(2, 3, *size), {0: Dim.DYNAMIC})
@@ -238,9 +238,7 @@ def _write_onnx(program: ExportedProgram, path: Path, output: str) -> None:
 def _compare(
     wrapper: OutputAndMap, path: Path, shape: tuple[int, int, int, int]
 ) -> tuple[float, list[torch.Size]]:
-    """The largest difference of the written file to PyTorch, relative where values exceed 1, and
-    PyTorch's shapes.
-    """
+    """The largest difference of the file to PyTorch, relative above 1, and PyTorch's shapes."""
     like = next(wrapper.parameters(), torch.empty(0))
     images = torch.rand(shape, generator=torch.Generator().manual_seed(0)).to(like)
     expected = wrapper(images)

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from ..backbones import Backbone, Features
 from ..pooling import Pool, create_pool
 from .head import Embedding, Head, PoolAndHead
-from .pooled import Assembly, PooledModel, assemble
+from .pooled import Assembly, PooledModel, assemble, parts_config, pooled_tokens
+from .saving import Arguments
 
 
 class PooledHead(PoolAndHead):
@@ -19,17 +20,10 @@ class PooledHead(PoolAndHead):
     Its modules have the names that they have in a `PooledModel`.
     """
 
-    def __init__(
-        self,
-        pool: Pool | None,
-        after: nn.Module,
-        head: Head | None,
-        tokens: str = "patches",
-        embedding: Embedding | None = None,
-    ) -> None:
+    def __init__(self, pool: Pool | None, tokens: str = "patches") -> None:
         super().__init__()
-        self.pool, self.after, self.head, self.tokens = pool, after, head, tokens
-        self.embedding = embedding or nn.Identity()
+        self.pool, self.after, self.head, self.tokens = pool, nn.Identity(), None, tokens
+        self.embedding = nn.Identity()
 
     def forward(self, features: Features) -> Tensor:
         return self.classify(features)
@@ -51,7 +45,7 @@ class FrozenBackbone:
         classes: int,
         tokens: str = "patches",
         head_norm: Any = "batch",
-        pool_options: dict[str, Any] | None = None,
+        pool_options: Arguments | None = None,
         embedding_dim: int | None = None,
         embedding_norm: str | None = None,
     ) -> PooledHead:
@@ -59,20 +53,19 @@ class FrozenBackbone:
 
         `pool="cls"` uses the CLS token; `tokens="all"` pools it together with the patches.
         """
-        if pool == "cls":
-            tokens = "cls"
-        if tokens != "patches" and not self.backbone.has_cls:
-            raise ValueError(f"'{self.backbone.name}' has no CLS token: tokens must be 'patches'")
+        tokens = pooled_tokens(self.backbone, pool, tokens)
         layer, dim, k = None, self.backbone.dim, 1
         if tokens != "cls":
             layer = create_pool(pool, self.backbone.dim, **(pool_options or {}))
             dim, k = layer.out_dim, layer.k
-        after = copy.deepcopy(self.after) if dim == self.backbone.dim else nn.Identity()
+        head = PooledHead(layer, tokens)
+        if dim == self.backbone.dim:
+            head.after = copy.deepcopy(self.after)
         if embedding_dim is not None:
-            embedding = Embedding(dim * k, embedding_dim, embedding_norm)
-            return PooledHead(layer, after, None, tokens, embedding)
-        head = Head(dim, classes, k, norm=head_norm) if classes else None
-        return PooledHead(layer, after, head, tokens)
+            head.embedding = Embedding(dim * k, embedding_dim, embedding_norm)
+        elif classes:
+            head.head = Head(dim, classes, k, norm=head_norm)
+        return head
 
     def create_model(self, head: PooledHead, class_names: list[str] | None = None) -> PooledModel:
         """Join backbone and head to one model, which shares their weights."""
@@ -81,28 +74,11 @@ class FrozenBackbone:
             norm = "none"
         model = PooledModel(self.backbone, head.pool, head.head, head.tokens, norm)
         model.after, model.embedding, model.class_names = head.after, head.embedding, class_names
-        model.config = {
-            "backbone": self.backbone.name,
-            "pool": "cls",
-            "pool_options": {},
-            "num_classes": 0,
-            "tokens": head.tokens,
-            "keep_cls": True,
-            "stride": self.stride,
-            "norm": norm,
-        }
-        if head.pool is not None:
-            model.config |= {"pool": head.pool.name, "pool_options": head.pool.options}
+        model.config = parts_config(model)
+        model.config |= {"tokens": head.tokens, "keep_cls": True, "stride": self.stride}
+        model.config["norm"] = norm
         if head.head is not None:
-            model.config |= {
-                "num_classes": head.head.classes,
-                "combine": head.head.combine,
-                "head_norm": None if head.head.norm is None else "batch",
-            }
+            model.config |= head.head.options
         if isinstance(head.embedding, Embedding):
-            has_norm = not isinstance(head.embedding.norm, nn.Identity)
-            model.config |= {
-                "embedding_dim": head.embedding.linear.out_features,
-                "embedding_norm": "layer" if has_norm else None,
-            }
+            model.config |= head.embedding.options
         return model

@@ -1,13 +1,19 @@
-"""What stands behind a backbone: pool, last norm, embedding, head."""
+"""What stands behind a backbone: pool, last norm, embedding, head; and the projections that
+self-supervised training takes away afterwards.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+from itertools import pairwise
+from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.parametrizations import weight_norm
 
 from ..backbones import Features
+from ..options import check_choice, check_number
 from ..pooling import Pool
 from ..pooling.batchnorm import BatchNorm
 
@@ -31,11 +37,10 @@ class Head(nn.Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
-        if combine not in ("max", "concat"):
-            raise ValueError(f"combine is 'max' or 'concat', got '{combine}'")
-        if norm not in (None, "batch"):
-            raise ValueError(f"norm is None or 'batch', got '{norm}'")
-        self.dim, self.classes, self.k, self.combine = dim, classes, k, combine
+        check_choice("combine", combine, ("max", "concat"))
+        check_choice("the norm of a head", norm, (None, "batch"))
+        self.dim, self.classes, self.k = dim, classes, k
+        self.options = {"combine": combine, "head_norm": norm}  # as `create_model` calls them
         self.project = nn.Linear(k * dim, dim) if combine == "concat" and k > 1 else None
         self.norm = BatchNorm(dim, affine=False, eps=1e-6) if norm else None
         self.linear = nn.Linear(dim, classes, bias=bias)
@@ -51,7 +56,7 @@ class Head(nn.Module):
             # One image has no spread of its own, not even its k vectors, and the last batch of an
             # epoch may be one image: the statistics of earlier batches are the best estimate.
             lone = self.training and len(u) == 1
-            u = self.settled(u) if lone else self.norm(u)
+            u = (self.norm.settled if lone else self.norm)(u)
         return self.linear(u).amax(1)  # (B, k, classes) -> (B, classes)
 
     def settled(self, x: Tensor) -> Tensor:
@@ -68,11 +73,12 @@ class Embedding(nn.Module):
 
     def __init__(self, dim: int, embedding_dim: int, norm: str | None = None) -> None:
         super().__init__()
-        if not isinstance(embedding_dim, int) or embedding_dim < 1:
-            raise ValueError(f"embedding_dim is a whole number above 0, got {embedding_dim!r}")
-        if norm not in (None, "layer"):
-            raise ValueError(f"embedding_norm is None or 'layer', got '{norm}'")
-        self.norm = nn.LayerNorm(dim, elementwise_affine=False) if norm else nn.Identity()
+        check_number("embedding_dim", embedding_dim, whole=True, least=1)
+        check_choice("embedding_norm", norm, (None, "layer"))
+        self.options = {"embedding_dim": embedding_dim, "embedding_norm": norm}
+        self.norm: nn.Module = nn.Identity()
+        if norm:
+            self.norm = nn.LayerNorm(dim, elementwise_affine=False)
         self.linear = nn.Linear(dim, embedding_dim)
 
     def forward(self, u: Tensor) -> Tensor:
@@ -98,10 +104,11 @@ class PoolAndHead(nn.Module):
         if self.tokens == "all":
             assert cls is not None
             u, a = self.pool.vectors_and_maps(torch.cat([cls[:, None], tokens], 1), None)
-            a = None if a is None else a[..., 1:]  # CLS has no place in the map
         else:
             u, a = self.pool.vectors_and_maps(tokens, grid)
-        return u, None if a is None else a.unflatten(-1, grid)
+        if a is not None:  # CLS has no place in the map
+            a = a[..., -tokens.shape[1] :].unflatten(-1, grid)
+        return u, a
 
     def refine(self, u: Tensor) -> Tensor:
         """Apply the last norm and the embedding to pooled vectors."""
@@ -116,3 +123,64 @@ class PoolAndHead(nn.Module):
         """Logits, or vectors where there is no head."""
         u = self.embed_features(features)
         return u if self.head is None else self.head(u)
+
+
+class DinoHead(nn.Module):
+    """DINO's: an MLP, l2, and a last layer whose rows have a length of their own, or length one
+    (`fixed_length`).
+
+    Checkpoints of the old weight norm (`weight_g`, `weight_v`) and of the parametrised one both
+    load.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        out: int = 65536,
+        hidden: int = 2048,
+        bottleneck: int = 256,
+        layers: int = 3,
+        batch_norm: bool = False,
+        fixed_length: bool = True,
+    ) -> None:
+        super().__init__()
+        sizes = [dim, *[hidden] * (layers - 1), bottleneck]
+        self.mlp = _mlp(sizes, nn.GELU, batch_norm)
+        for layer in self.mlp:
+            if isinstance(layer, nn.Linear):
+                nn.init.trunc_normal_(layer.weight, std=0.02)
+        self.last_layer = weight_norm(nn.Linear(bottleneck, out, bias=False))
+        length = self.last_layer.parametrizations.weight.original0
+        nn.init.ones_(length)
+        length.requires_grad_(not fixed_length)
+        self.register_load_state_dict_pre_hook(_new_names)  # type: ignore[no-untyped-call]
+
+    def forward(self, u: Tensor) -> Tensor:
+        logits: Tensor = self.last_layer(F.normalize(self.mlp(u), dim=-1))
+        return logits
+
+
+class MocoHead(nn.Sequential):
+    """MoCo-v3's projector and predictor: linear layers and BatchNorm, the last without affine."""
+
+    def __init__(self, dim: int, out: int = 256, hidden: int = 4096, layers: int = 3) -> None:
+        sizes = [dim, *[hidden] * (layers - 1), out]
+        super().__init__(*_mlp(sizes, nn.ReLU, True, bias=False), nn.BatchNorm1d(out, affine=False))
+
+
+def _mlp(
+    sizes: list[int], activation: type[nn.Module], batch_norm: bool, bias: bool = True
+) -> nn.Sequential:
+    """Linear layers with an activation, and perhaps a BatchNorm, between them."""
+    steps: list[nn.Module] = []
+    for place, (before, after) in enumerate(pairwise(sizes)):
+        steps.append(nn.Linear(before, after, bias=bias))
+        if place < len(sizes) - 2:
+            steps += [nn.BatchNorm1d(after)] * batch_norm + [activation()]
+    return nn.Sequential(*steps)
+
+
+def _new_names(module: nn.Module, state: dict[str, Tensor], prefix: str, *rest: Any) -> None:
+    for old, new in (("weight_g", "original0"), ("weight_v", "original1")):
+        if (name := f"{prefix}last_layer.{old}") in state:
+            state[f"{prefix}last_layer.parametrizations.weight.{new}"] = state.pop(name)

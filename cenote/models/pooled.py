@@ -13,12 +13,12 @@ from torch import Tensor, nn
 
 from ..backbones import Backbone, Features
 from ..metrics import largest_box, mass_mask
-from ..options import suggest
+from ..options import check_choice, suggest
 from ..pooling import Pool, create_pool
 from .attention_maps import cls_attention, rollout
 from .cam import cam, grad_cam, minmax, why_no_cam
 from .head import Embedding, Head
-from .saving import SavedModel
+from .saving import Arguments, SavedModel
 from .surgery import Pyramid, create_finer_backbone, place_norm, replace_last_block
 
 KINDS = ("auto", "pool", "cls", "rollout", "cam", "gradcam")
@@ -77,9 +77,7 @@ class PooledModel(SavedModel):
         return {f"backbone.model.{name}" for name in names}
 
     def group_matcher(self, coarse: bool = False) -> Callable[[str], int]:
-        """The layer of a parameter, counted from the input, for learning rates that decay by layer;
-        pool and head come last.
-        """
+        """The layer of a parameter, for learning rates that decay by layer; the pool comes last."""
         from timm.models import group_parameters
 
         encoder: Any = self.backbone.model
@@ -98,11 +96,10 @@ class PooledModel(SavedModel):
         method=...; needs grad-cam). "auto" is the pool's own where it has one, CLS attention for a
         CLS model, else CAM.
         """
-        if kind not in KINDS:
-            raise ValueError(f"kind is one of {', '.join(KINDS)}, got '{kind}'")
+        check_choice("kind", kind, KINDS)
         possible = self.map_kinds()
         if kind == "auto":
-            kind = possible[0] if possible else "pool"
+            kind = next(iter(possible), "pool")
         if kind in ("pool", "cls") and kind not in possible:
             remedy = ", ".join(possible) or "none (num_classes=... gives it a CAM)"
             raise ValueError(f"{self._why_not(kind)}. Possible here: {remedy}")
@@ -114,16 +111,15 @@ class PooledModel(SavedModel):
             return grad_cam(self, self.backbone, images, **options)
         if kind == "cam":
             return cam(self, self.features(images), **options)
-        if options:
-            raise TypeError(f"the pool's own map takes no options, got {', '.join(options)}")
+        return self._pool_maps(images, **options)
+
+    def _pool_maps(self, images: Tensor) -> Tensor:
         maps = self.pool_features(self.features(images))[1]
         assert maps is not None
         return maps
 
     def map_kinds(self) -> list[str]:
-        """The kinds of maps of this model, the most telling first. (Whether there is attention to
-        roll out shows when it runs.)
-        """
+        """The kinds of maps of this model, the most telling first, without "rollout"."""
         kinds = []
         if self.pool is None:
             kinds.append("cls")
@@ -133,7 +129,9 @@ class PooledModel(SavedModel):
             kinds.append("cam")
         if self.pool is not None and self.backbone.has_cls:
             kinds.append("cls")
-        return [*kinds, "gradcam"] if self.head is not None else kinds
+        if self.head is not None:
+            kinds.append("gradcam")
+        return kinds
 
     def _why_not(self, kind: str) -> str:
         if kind == "cls":
@@ -176,17 +174,11 @@ class Assembly:
     head_norm: Any = None
     embedding_dim: int | None = None
     embedding_norm: str | None = None
-    pool_options: dict[str, Any] | None = None
+    pool_options: Arguments | None = None
 
     def __post_init__(self) -> None:
-        for name, choices in (
-            ("tokens", ("patches", "all", "cls")),
-            ("norm", ("auto", "before", "after", "none")),
-        ):
-            if getattr(self, name) not in choices:
-                raise ValueError(
-                    f"{name} is one of {', '.join(choices)}, got '{getattr(self, name)}'"
-                )
+        check_choice("tokens", self.tokens, ("patches", "all", "cls"))
+        check_choice("norm", self.norm, ("auto", "before", "after", "none"))
 
 
 def create_model(
@@ -209,7 +201,7 @@ def create_model(
     head_norm: str | None = None,
     embedding_dim: int | None = None,
     embedding_norm: str | None = None,
-    pool_options: dict[str, Any] | None = None,
+    pool_options: Arguments | None = None,
     **timm_options: Any,
 ) -> PooledModel:
     """A timm backbone (or "lite0"), a pool by name and a linear head.
@@ -272,9 +264,7 @@ def assemble(
     options: Assembly | None = None,
 ) -> PooledModel:
     options = options or Assembly()
-    tokens = "cls" if pool == "cls" else options.tokens
-    if tokens != "patches" and not backbone.has_cls:
-        raise ValueError(f"'{backbone.name}' has no CLS token: tokens must be 'patches'")
+    tokens = pooled_tokens(backbone, pool, options.tokens)
     if options.fpn is not None:
         backbone = Pyramid(backbone, options.fpn, options.fpn_dim)
     classifier = backbone.classifier()
@@ -291,34 +281,53 @@ def assemble(
         layer = create_pool(pool, dim, **pool_options) if isinstance(pool, str) else pool
         dim, k = layer.out_dim, layer.k
     norm, after = place_norm(backbone, options.norm, dim)
-    embedding = None
+    embedding: nn.Module = nn.Identity()
     if options.embedding_dim is not None:  # the backbone's own classifier is not for an embedding
         embedding = Embedding(dim * k, options.embedding_dim, options.embedding_norm)
         dim, k, classifier = options.embedding_dim, 1, None
     head = _head(classifier, dim, k, num_classes, options)
     model = PooledModel(backbone, layer, head, tokens, norm)
-    model.after, model.embedding = after, embedding or model.embedding
+    model.after, model.embedding = after, embedding
     _drop_classifier(backbone)
-    model.config = {
-        "backbone": backbone.name,
-        "pool": "cls" if layer is None else layer.name,
-        "pool_options": {} if layer is None else layer.options,
-        "num_classes": 0 if head is None else head.classes,
-    }
-    unset = ("pool_options", *(() if embedding else ("embedding_dim", "embedding_norm")))
+    model.config = parts_config(model)
     settings = asdict(options) | {"tokens": tokens, "norm": norm}
+    unset = {"pool_options"}
+    if options.embedding_dim is None:
+        unset |= {"embedding_dim", "embedding_norm"}
     model.config |= {name: value for name, value in settings.items() if name not in unset}
     return model
+
+
+def pooled_tokens(backbone: Backbone, pool: str | Pool, tokens: str) -> str:
+    """What is pooled: `tokens`, or "cls" for the pool of this name."""
+    if pool == "cls":
+        tokens = "cls"
+    if tokens != "patches" and not backbone.has_cls:
+        raise ValueError(f"'{backbone.name}' has no CLS token: tokens must be 'patches'")
+    return tokens
+
+
+def parts_config(model: PooledModel) -> Arguments:
+    """The arguments of `create_model` that name a model's parts."""
+    config = {
+        "backbone": model.backbone.name,
+        "pool": "cls",
+        "pool_options": {},
+        "num_classes": 0,
+    }
+    if model.pool is not None:
+        config |= {"pool": model.pool.name, "pool_options": model.pool.options}
+    if model.head is not None:
+        config |= {"num_classes": model.head.classes}
+    return config
 
 
 def _head(
     classifier: nn.Linear | None, dim: int, k: int, num_classes: int | None, options: Assembly
 ) -> Head | None:
-    if num_classes is not None:
-        if num_classes == 0:
-            return None
+    if num_classes:
         return Head(dim, num_classes, k, options.combine, options.head_norm)
-    if classifier is None or classifier.in_features != dim:
+    if num_classes == 0 or classifier is None or classifier.in_features != dim:
         return None
     classes, bias = classifier.out_features, classifier.bias is not None
     head = Head(dim, classes, k, options.combine, options.head_norm, bias)
@@ -327,9 +336,7 @@ def _head(
 
 
 def _drop_classifier(backbone: Backbone) -> None:
-    """The backbone ends at its feature map: what it had behind it would only take space and
-    gradients.
-    """
+    """Remove what the backbone had behind its feature map, which would take space."""
     reset = getattr(backbone.model, "reset_classifier", None)
     if reset is None:
         return

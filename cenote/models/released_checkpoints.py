@@ -1,6 +1,4 @@
-"""The SimPool authors' checkpoints: their names, prefixes and wrappers, loaded into a
-`PooledModel`.
-"""
+"""The SimPool authors' checkpoints: their names and wrappers, loaded into a `PooledModel`."""
 
 from __future__ import annotations
 
@@ -63,7 +61,7 @@ def load_released(model: PooledModel, path: str | Path) -> str:
     tensors = read_released(path)
     if any("downsample_layers." in name for name in tensors):
         tensors = {_convnext_name(name): value for name, value in tensors.items()}
-    prefix = _prefix(tensors, model.backbone.model, path)
+    prefix = _prefix(tensors, model.backbone.model)
     norm_after = not isinstance(model.after, nn.Identity)
     their_names = {
         _our_name(name.removeprefix(prefix), norm_after): name
@@ -108,18 +106,20 @@ def read_released(path: Path) -> dict[str, Tensor]:
         if "weights" in str(error).lower():
             reason = "code in it is not run"
         raise ValueError(f"{path} is not a readable checkpoint: {reason[:200]}") from error
-    for wrapper in WRAPPERS:
-        if isinstance(state, dict) and isinstance(state.get(wrapper), dict):
-            state = state[wrapper]
-            break
-    pairs = state.items() if isinstance(state, dict) else ()
-    tensors = {n: v for n, v in pairs if isinstance(n, str) and isinstance(v, Tensor)}
+    if not isinstance(state, dict):
+        state = {}
+    network = next((state[key] for key in WRAPPERS if isinstance(state.get(key), dict)), state)
+    tensors = {
+        name: value
+        for name, value in network.items()
+        if isinstance(name, str) and isinstance(value, Tensor)
+    }
     if not tensors:
         raise ValueError(f"{path} holds no network: a dictionary of tensors was expected")
     return tensors
 
 
-def _prefix(tensors: dict[str, Tensor], backbone: nn.Module, path: Path) -> str:
+def _prefix(tensors: dict[str, Tensor], backbone: nn.Module) -> str:
     """What stands before the backbone's names, such as "module.backbone.": what most of them agree
     on.
     """
@@ -128,11 +128,7 @@ def _prefix(tensors: dict[str, Tensor], backbone: nn.Module, path: Path) -> str:
         votes.update(
             name.removesuffix(our_name) for name in tensors if f".{name}".endswith(f".{our_name}")
         )
-    if not votes:
-        raise ValueError(
-            f"{path} has no tensor of this backbone: its names begin with {_few(list(tensors))}"
-        )
-    return votes.most_common(1)[0][0]
+    return max(votes, key=lambda prefix: votes[prefix], default="")
 
 
 def _our_name(name: str, norm_after: bool) -> str:
@@ -155,4 +151,7 @@ def _convnext_name(name: str) -> str:
 
 
 def _few(names: list[str]) -> str:
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if names[4:] else "")
+    listed = ", ".join(names[:4])
+    if names[4:]:
+        listed += f" and {len(names) - 4} more"
+    return listed

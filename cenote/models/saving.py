@@ -8,7 +8,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from hashlib import file_digest
 from pathlib import Path
@@ -20,17 +20,30 @@ import torch
 from huggingface_hub import ModelHubMixin, snapshot_download
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..backbones import Backbone, Preprocessing
+from ..pooling import Pool, create_pool, list_pools
+from ..pooling import registry as pools
 from ..version import __version__
 from .head import PoolAndHead
-from .saved_arguments import argument_problems, difference, pool_options, with_lists, with_tuples
 
+Arguments = dict[str, Any]  # of `create`, by name
 FORMAT = 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 KEYS = {"format", "model", "class_names", "preprocessing", "versions", "sha256"}
 PENDING = re.compile(r"\.(cenote-[0-9a-f]{32}|model\.[0-9a-f]{64}\.safetensors)")
+
+# Weights come from the folder alone: none of these may say otherwise, least of all a path of
+# somebody else's choice.
+OTHER_WEIGHTS = re.compile(
+    "pretrained.*|weights|checkpoint_path|cache_dir|.*_filter(_fn)?|(model|feature)_cfg|config"
+)
+# No "hf-hub:..." and no "local-dir:...", which timm would follow.
+BACKBONE = re.compile(r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)?")
+LARGEST = 1 << 20  # beyond any width or number of classes
+# Of blocks, layers, iterations: more would take hours to build before the weights could disagree.
+DEEPEST = 1 << 10
 
 
 class SavedModel(
@@ -42,24 +55,20 @@ class SavedModel(
 
     backbone: Backbone
     class_names: list[str] | None
-    config: dict[str, Any]  # the arguments of `create` that make this model again
+    config: Arguments  # the arguments of `create` that make this model again
 
     @classmethod
     def create(cls, **arguments: Any) -> Self:
         raise NotImplementedError
 
     def save(self, folder: str | Path) -> None:
-        """Write config.json and model.safetensors into the folder; `cenote.load(folder)` reads
-        them.
-        """
+        """Write config.json and model.safetensors into the folder, for `cenote.load(folder)`."""
         save_model(self, folder)
 
     def save_pretrained(
         self, save_directory: str | Path, *, push_to_hub: bool = False, **options: Any
     ) -> str | None:
-        """As the mixin does, but it begins by deleting config.json, and a kill then would leave
-        half a model.
-        """
+        """As the mixin, which begins by deleting config.json: a kill would leave half a model."""
         folder = Path(save_directory)
         self.save(folder)
         if not (folder / "README.md").exists():
@@ -71,9 +80,7 @@ class SavedModel(
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: str | Path, **options: Any) -> Self:
-        """A model from a folder, or from a repository of the hub by name (revision=, token=,
-        cache_dir=, ...).
-        """
+        """A model from a folder, or from the hub by name (revision=, token=, cache_dir=, ...)."""
         folder = Path(pretrained_model_name_or_path)
         if not folder.is_dir():  # otherwise the network is not asked
             name, files = str(pretrained_model_name_or_path), [CONFIG, WEIGHTS]
@@ -82,9 +89,7 @@ class SavedModel(
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """The model that `save_model` wrote, in evaluation mode. Whatever is wrong with the files
-        is one sentence.
-        """
+        """The model that `save_model` wrote, in evaluation mode."""
         if not folder.is_dir():
             raise FileNotFoundError(2, "no such model folder", str(folder))
         for _ in range(3):  # a save may finish while the two files are read: then read both again
@@ -104,10 +109,8 @@ class SavedModel(
         return model.eval()
 
     @classmethod
-    def rebuild(cls, arguments: dict[str, Any], source: object) -> Self:
-        """The model without its weights; arguments that make no model are a sentence about the
-        file.
-        """
+    def rebuild(cls, arguments: Arguments, source: object) -> Self:
+        """The model without its weights; whatever goes wrong is a sentence about the file."""
         try:
             return cls.create(**with_tuples(arguments))
         except Exception as error:  # timm raises anything on arguments that make no sense
@@ -117,12 +120,9 @@ class SavedModel(
             ) from error
 
 
-def arguments_of(model: SavedModel) -> dict[str, Any]:
+def arguments_of(model: SavedModel) -> Arguments:
     """What makes this model again; refused with a sentence if it would make another one."""
-    options = {} if model.pool is None else pool_options(model.pool)
-    arguments: dict[str, Any] = with_lists({**model.config, "pool_options": options})
-    if not arguments.get("backbone"):
-        raise ValueError("this model has no config: models come from create_model or replace_pool")
+    arguments: Arguments = with_lists({**model.config, "pool_options": pool_options(model.pool)})
     for problem in argument_problems(arguments):
         raise ValueError(f"model.config: {problem}")
     with torch.random.fork_rng(devices=[]):  # saving must not change what training draws next
@@ -155,7 +155,7 @@ def save_model(model: SavedModel, folder: str | Path) -> None:
     temporary.mkdir(parents=True)
     try:
         save_file(_tensors(model), temporary / WEIGHTS, metadata={"format": "pt"})
-        config["sha256"] = digest = _digest(temporary / WEIGHTS)
+        config["sha256"] = digest = sha256(temporary / WEIGHTS)
         text = json.dumps(config, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
         (temporary / CONFIG).write_text(text, encoding="utf-8")
         _sync(temporary / WEIGHTS)
@@ -172,9 +172,7 @@ def save_model(model: SavedModel, folder: str | Path) -> None:
 
 
 def _clean(folder: Path) -> None:
-    """Remove what this save, or one that was killed, left behind; not the weights that config.json
-    waits for.
-    """
+    """Remove what killed saves left behind, but not the weights that config.json waits for."""
     try:
         awaited = _pending(folder, read_config(folder / CONFIG).get("sha256"))
     except (ValueError, OSError):
@@ -187,17 +185,20 @@ def _clean(folder: Path) -> None:
                 path.unlink(missing_ok=True)
 
 
-def read_config(path: Path) -> dict[str, Any]:
-    """config.json, checked: known keys of the right kinds only, and no argument that could reach
-    another file.
-    """
+def read_config(path: Path) -> Any:
+    """config.json, checked: known keys only, and no argument that could reach another file."""
+    return read_checked(path, _config_problems)
+
+
+def read_checked(path: Path, problems: Callable[[Any], Iterator[str]]) -> Any:
+    """The content of a JSON file; the first of its problems is a ValueError."""
     try:
-        config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        config = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise FileNotFoundError(2, "no such file, so not a saved model", str(path)) from None
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON: {error}") from None
-    for problem in _config_problems(config):
+    for problem in problems(config):
         raise ValueError(f"{path}: {problem}")
     return config
 
@@ -256,11 +257,13 @@ def _read_weights(folder: Path, digest: str | None) -> dict[str, Tensor] | None:
         path = _pending(folder, digest)  # killed before the new weights were given their name
     try:
         state = load_file(path)
-        return state if digest in (None, _digest(path)) else None
+        if digest in (None, sha256(path)):
+            return state
+        return None
     except FileNotFoundError:
-        if path.name != WEIGHTS:
-            return None  # it has just been given its name
-        raise FileNotFoundError(2, "no such file", str(path)) from None
+        if path.name == WEIGHTS:
+            raise FileNotFoundError(2, "no such file", str(path)) from None
+        return None  # it has just been given its name
     except (SafetensorError, ValueError, RuntimeError, TypeError) as error:
         raise ValueError(f"{path} is not a whole safetensors file: {str(error)[:200]}") from None
 
@@ -282,15 +285,15 @@ def _fill(model: SavedModel, state: dict[str, Tensor], path: Path) -> None:
 
 
 def _tensors(model: SavedModel) -> dict[str, Tensor]:
-    """The state dict with a copy for every tensor that shares memory: the format cannot describe
-    tied ones.
-    """
+    """The state dict with a copy of every tied tensor, which the format cannot describe."""
     storages: set[int] = set()
     tensors = {}
     for name, value in model.state_dict().items():
         value = value.detach().cpu().contiguous()
         shared = value.untyped_storage().data_ptr() in storages and value.numel() > 0
-        tensors[name] = value.clone() if shared else value
+        tensors[name] = value
+        if shared:
+            tensors[name] = value.clone()
         storages.add(value.untyped_storage().data_ptr())
     return tensors
 
@@ -299,7 +302,7 @@ def _pending(folder: Path, digest: str | None) -> Path:
     return folder / f".model.{digest}.safetensors"
 
 
-def _digest(path: Path) -> str:
+def sha256(path: Path) -> str:
     with path.open("rb") as file:
         return file_digest(file, "sha256").hexdigest()
 
@@ -312,3 +315,121 @@ def _sync(path: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+# The arguments of `create` in config.json.
+
+
+def argument_problems(arguments: Any) -> Iterator[str]:
+    """What keeps arguments from being a saved model's: plain values under known names, none of which
+    leads out of the folder. Only the first problem counts, later checks rely on the earlier ones.
+    """
+    if not isinstance(arguments, dict):
+        yield f"'model' holds the arguments of create_model, got {arguments!r:.80}"
+    for name, pattern in (("backbone", BACKBONE), ("pool", re.compile("[a-z0-9_+]+"))):
+        value = arguments.get(name)
+        if not isinstance(value, str) or not pattern.fullmatch(value):
+            yield f"{name} is a name, got {value!r:.80}"
+    for name, value in arguments.items():
+        if not re.fullmatch("[a-z][a-z0-9_]*", name) or OTHER_WEIGHTS.fullmatch(name):
+            yield f"a saved model has no argument '{name:.80}'"
+        if not _is_plain(value, nested=name == "pool_options"):
+            yield f"{name} is {value!r:.80}, which no saved model has"
+    if arguments["pool"] not in ("cls", *list_pools()):
+        yield f"this version of Cenote has no pool '{arguments['pool']:.80}'"
+    options = arguments.get("pool_options", {})
+    if not isinstance(options, dict):
+        yield f"pool_options is a table of options, got {options!r:.80}"
+    for name, value in {"depth": arguments.get("depth"), **options}.items():
+        if type(value) is int and abs(value) > DEEPEST and not name.endswith("dim"):
+            yield f"{name} is {value}, which no saved model has"
+
+
+def _is_plain(value: Any, nested: bool = False) -> bool:
+    if isinstance(value, dict):
+        keys_are_names = all(isinstance(key, str) for key in value)
+        return nested and keys_are_names and all(map(_is_plain, value.values()))
+    if isinstance(value, list):
+        return len(value) <= 64 and all(map(_is_plain, value))
+    if type(value) in (int, float):
+        return abs(value) <= LARGEST
+    if isinstance(value, str):
+        return not set(value) & set("/\\:")
+    return value is None or type(value) is bool
+
+
+def with_lists(value: Any) -> Any:
+    """Tuples become lists: JSON has no tuples."""
+    if isinstance(value, dict):
+        return {key: with_lists(inner) for key, inner in value.items()}
+    if isinstance(value, tuple | list):
+        return [with_lists(inner) for inner in value]
+    return value
+
+
+def with_tuples(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: with_tuples(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return tuple(with_tuples(inner) for inner in value)
+    return value
+
+
+def pool_options(pool: Pool | None) -> Arguments:
+    """The options that make this pool again, also for one that was not made by `create_pool`."""
+    if pool is None:
+        return {}
+    if not pools.is_registered(pool):
+        raise ValueError(
+            f"{type(pool).__name__} is not a registered pool, so no file can name it: @register it"
+        )
+    options = dict(pool.options)
+    for key, parameter in pools.options(pool.name).items():
+        value = getattr(pool, key, parameter.default)
+        same_kind = type(value) is type(parameter.default) or parameter.default is None
+        if same_kind and type(value) in (int, float, str, bool) and value != parameter.default:
+            options.setdefault(key, value)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            twin = create_pool(pool.name, pool.dim, **options)
+    except (TypeError, ValueError):
+        twin = None
+    if twin is None or _settings(twin) != _settings(pool) or _shapes(twin) != _shapes(pool):
+        raise ValueError(
+            f"'{pool.name}' has settings it cannot name: make it by create_pool('{pool.name}', ...)"
+        )
+    return options
+
+
+def difference(model: nn.Module, twin: nn.Module) -> str:
+    """The first thing in which two models differ, or nothing.
+
+    Strides, epsilons and activations have no tensors, but every layer prints its own.
+    """
+    for describe in (_shapes, _layers):
+        values, twin_values = describe(model), describe(twin)
+        for name in [*values, *twin_values]:
+            if values.get(name) != twin_values.get(name):
+                return (
+                    f"{name} is {values.get(name, 'absent')}, not {twin_values.get(name, 'there')}"
+                )
+    return ""
+
+
+def _shapes(module: nn.Module) -> Mapping[str, object]:
+    return {name: tuple(value.shape) for name, value in module.state_dict().items()}
+
+
+def _layers(model: nn.Module) -> Mapping[str, object]:
+    """What each layer says of itself; dropout is left out, it is for training only."""
+    layers = {}
+    for name, layer in model.named_modules():
+        kind = type(layer).__name__.replace("SyncBatchNorm", "BatchNorm2d")
+        if not any(True for _ in layer.children()) and "drop" not in f"{name} {kind}".lower():
+            layers[name] = f"{kind}({layer.extra_repr()})"
+    return layers
+
+
+def _settings(pool: Pool) -> Mapping[str, object]:
+    plain = (int, float, str, bool, type(None), frozenset)
+    return {k: v for k, v in vars(pool).items() if type(v) in plain and k != "training"}

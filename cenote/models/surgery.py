@@ -10,6 +10,7 @@ from torchvision.ops import FeaturePyramidNetwork
 
 from ..backbones import Backbone, Features, create_backbone
 from ..backbones.families import LATE_BLOCKS
+from ..options import check_choice, check_number
 
 
 def create_finer_backbone(name: str, gain: int, **options: Any) -> Backbone:
@@ -21,23 +22,31 @@ def create_finer_backbone(name: str, gain: int, **options: Any) -> Backbone:
     d-variants at 4: timm does not dilate the average pooling in their shortcuts. Nor where a block
     looks at the whole map, as SE does.)
     """
-    if gain not in (1, 2, 4):
-        raise ValueError(f"stride is 1 (as it is), 2 or 4 (times finer), got {gain!r}")
+    check_choice("stride (times finer)", gain, (1, 2, 4))
     if gain == 1:
         return create_backbone(name, **options)
-    refusal = ValueError(
-        f"the stride of '{name}' cannot be removed: ResNet, RegNet, ConvNeXt, EfficientNet and "
-        "their kin can"
-    )
+    backbone = _with_output_stride(name, 32 // gain, **options)
+    if backbone is None:
+        raise ValueError(
+            f"the stride of '{name}' cannot be removed: ResNet, RegNet, ConvNeXt, EfficientNet and "
+            "their kin can"
+        )
+    return backbone
+
+
+def _with_output_stride(name: str, stride: int, **options: Any) -> Backbone | None:
+    """None where timm refuses or ignores the option."""
     try:
-        backbone = create_backbone(name, **options, output_stride=32 // gain)
-    except (AssertionError, TypeError, NotImplementedError) as error:  # timm's way of saying no
-        raise refusal from error
+        backbone = create_backbone(name, **options, output_stride=stride)
+    except (AssertionError, TypeError, NotImplementedError):
+        return None
     except ValueError as error:
-        raise (refusal if "output_stride" in str(error) else error) from error
-    info = getattr(backbone.model, "feature_info", None)
-    if not info or info[-1]["reduction"] != 32 // gain:  # the option was ignored
-        raise refusal
+        if "output_stride" not in str(error):
+            raise
+        return None
+    info: Any = getattr(backbone.model, "feature_info", None) or [{"reduction": None}]
+    if info[-1]["reduction"] != stride:
+        return None
     return backbone
 
 
@@ -52,10 +61,8 @@ class Pyramid(Backbone):
     """
 
     def __init__(self, backbone: Backbone, level: str, dim: int = 512) -> None:
-        if level not in LEVELS:
-            raise ValueError(f"fpn is one of {', '.join(LEVELS)}, got '{level}'")
-        if dim < 1:
-            raise ValueError(f"fpn_dim must be at least 1, got {dim}")
+        check_choice("fpn", level, LEVELS)
+        check_number("fpn_dim", dim, whole=True, least=1)
         model: Any = backbone.model
         indices, channels = _stages(backbone)
         super().__init__(model, backbone.name, backbone.preprocessing)
@@ -103,6 +110,7 @@ def _stages(backbone: Backbone) -> tuple[list[int], list[int]]:
 # the last block keeps. E and F are A and C trained with the spatial entropy loss, which is the
 # task's business, not the block's.
 ROWS = {
+    "sar": (False, False, True),
     "A": (True, True, True),
     "B": (False, True, True),
     "C": (False, False, True),
@@ -125,12 +133,11 @@ class LastBlock(nn.Module):
         super().__init__()
         self.msa_skip, self.mlp_skip = msa_skip, mlp_skip
         self.norm1, self.attn, self.mlp = block.norm1, block.attn, block.mlp
-        self.norm2 = block.norm2 if norm else nn.Identity()
-        self.drop_path1 = block.drop_path1 if msa_skip else nn.Identity()
-        self.drop_path2 = block.drop_path2 if mlp_skip else nn.Identity()
+        self.norm2 = _kept(block.norm2, norm)
+        self.drop_path1 = _kept(block.drop_path1, msa_skip)
+        self.drop_path2 = _kept(block.drop_path2, mlp_skip)
         if hasattr(block, "ls1"):  # ViT: LayerScale is a layer
-            self.ls1 = block.ls1 if msa_skip else nn.Identity()
-            self.ls2 = block.ls2 if mlp_skip else nn.Identity()
+            self.ls1, self.ls2 = _kept(block.ls1, msa_skip), _kept(block.ls2, mlp_skip)
         else:  # BEiT and EVA: a parameter or None
             self.gamma_1: Tensor | None = block.gamma_1 if msa_skip else None
             self.gamma_2: Tensor | None = block.gamma_2 if mlp_skip else None
@@ -149,27 +156,25 @@ class LastBlock(nn.Module):
         return x
 
 
+def _kept(layer: nn.Module, keep: bool) -> nn.Module:
+    return layer if keep else nn.Identity()
+
+
 def replace_last_block(backbone: Backbone, row: str) -> None:
     """`row`: "sar", or a letter A-F of Table 1(b)."""
-    letter = "C" if row == "sar" else row
-    if letter not in ROWS:
-        raise ValueError(
-            f"last_block is 'sar' or a row of SAR's Table 1(b), {', '.join(ROWS)}, got '{row}'"
-        )
+    check_choice("last_block", row, ROWS)
     blocks: Any = getattr(backbone.model, "blocks", None)
     is_list = isinstance(blocks, nn.Sequential | nn.ModuleList) and len(blocks) > 0
     if not is_list or not _is_plain(blocks[-1]) or backbone.family in LATE_BLOCKS:
         raise ValueError(
             f"'{backbone.name}' does not end in a plain transformer block: last_block needs a ViT"
         )
-    if ROWS[letter] != ROWS["A"]:
-        blocks[-1] = LastBlock(blocks[-1], *ROWS[letter])
+    if ROWS[row] != ROWS["A"]:
+        blocks[-1] = LastBlock(blocks[-1], *ROWS[row])
 
 
 def _is_plain(block: nn.Module) -> bool:
-    """LN, attention, LN, MLP, one after the other: timm's blocks of ViT, DeiT, DINOv2 and 3, BEiT
-    and EVA.
-    """
+    """LN, attention, LN, MLP in turn: timm's blocks of ViT, DeiT, DINOv2 and 3, BEiT and EVA."""
     layers = ("norm1", "attn", "norm2", "mlp", "drop_path1", "drop_path2")
     scaled = hasattr(block, "ls1") or hasattr(block, "gamma_1")
     is_known = type(block).__name__ in ("Block", "EvaBlock")
@@ -185,14 +190,17 @@ def place_norm(backbone: Backbone, norm: str, out_dim: int) -> tuple[str, nn.Mod
     inside, behind = backbone.final_norm(), _take_norm_behind(encoder)
     if isinstance(backbone, Pyramid):
         behind = None  # it was for the channels of the last stage, not for the pyramid's
+    norm_layer, places = inside or behind, ["none"]
+    if norm_layer is not None:
+        places.insert(0, "after")
+    if inside is not None:
+        places.insert(0, "before")
     if norm == "auto":
-        norm = "before" if inside is not None else "after" if behind is not None else "none"
-    if norm == "before" and inside is None and behind is not None:
-        raise ValueError(f"'{backbone.name}' normalises behind its pooling: norm='after' or 'none'")
-    norm_layer = behind if inside is None else inside
-    if norm != "none" and norm_layer is None:
+        norm = places[0]
+    if norm not in places:
         raise ValueError(
-            f"'{backbone.name}' has no final LayerNorm to put {norm} the pool: norm='none'"
+            f"'{backbone.name}' has no final LayerNorm to put {norm} the pool: "
+            f"norm={' or '.join(map(repr, places))}"
         )
     if inside is not None and norm != "before":
         encoder.norm = nn.Identity()
@@ -208,9 +216,7 @@ def place_norm(backbone: Backbone, norm: str, out_dim: int) -> tuple[str, nn.Mod
 
 
 def _take_norm_behind(encoder: Any) -> nn.Module | None:
-    """The norm that the encoder has behind its own pooling. It is taken out: there, nothing would
-    use it.
-    """
+    """Take out the norm that the encoder has behind its own pooling, where nothing would use it."""
     taken_norm = None
     for holder, name in ((getattr(encoder, "head", None), "norm"), (encoder, "fc_norm")):
         norm = getattr(holder, name, None)  # ConvNeXt and others; ViTs made for average pooling

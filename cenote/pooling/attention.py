@@ -76,9 +76,7 @@ class CrossAttention(nn.Module):
         return self.value(a @ x + a_own @ own), a
 
     def fold(self, u: Tensor) -> tuple[Tensor, Tensor]:
-        """u (..., k, D) -> W_K,hᵀ q_h / √d (..., k m, D), and what the key bias adds to the scores,
-        (..., k m, 1).
-        """
+        """u (..., k, D) -> W_K,hᵀ q_h / √d (..., k m, D), and the key bias' part (..., k m, 1)."""
         q = split(self.q(u) * self.scale, -1, self.heads)  # (..., k, m, d)
         weight = split(self.k.weight, 0, self.heads)
         w = torch.einsum("...md,mdc->...mc", q, weight)  # (..., k, m, D)
@@ -88,9 +86,7 @@ class CrossAttention(nn.Module):
         return w.flatten(-3, -2), c.flatten(-3, -2)
 
     def value(self, z: Tensor) -> Tensor:
-        """Pooled tokens (B, k m, D) -> W_U (W_V,h z_h + b_V,h), (B, k, D'); b_V is whole, as a map
-        sums to one.
-        """
+        """Pooled tokens (B, k m, D) -> W_U (W_V,h z_h + b_V,h), (B, k, D'); maps sum to one."""
         z = torch.unflatten(z, 1, (-1, self.heads))  # (B, k, m, D)
         y: Tensor = self.proj(apply_blocks(z, self.v.weight, self.v.bias))
         return y
@@ -108,9 +104,7 @@ def split(x: Tensor, axis: int, parts: int) -> Tensor:
 
 
 def apply_blocks(z: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """The h-th block of rows of `weight` on the h-th vector: z (B, k, m, D), weight (D', D) ->
-    (B, k, D').
-    """
+    """The h-th rows of `weight` (D', D) on the h-th vector: z (B, k, m, D) -> (B, k, D')."""
     y = torch.einsum("bkmc,mdc->bkmd", z, split(weight, 0, z.shape[2])).flatten(2)
     return y if bias is None else y + bias
 
@@ -141,9 +135,7 @@ def learned(*shape: int, std: float = 0.02) -> nn.Parameter:
 
 
 def block_diagonal(q: Tensor, heads: int) -> Tensor:
-    """One query as m queries in orthogonal subspaces [SimPool Eq. B49]: (B, k, D) ->
-    (B, k m, D).
-    """
+    """One query as m in orthogonal subspaces [SimPool Eq. B49]: (B, k, D) -> (B, k m, D)."""
     return (q.unsqueeze(2) * _blocks(q, heads)).flatten(1, 2)
 
 
@@ -176,9 +168,7 @@ def attention_row(
     phi_x: Component | None = None,
     iterations: int = 1,
 ) -> Algorithm:
-    """The row of a method built on `CrossAttention`, in the explicit form. Labels: φ_Q, φ_K, φ_V,
-    φ_U.
-    """
+    """The row of a method built on `CrossAttention`. Labels: φ_Q, φ_K, φ_V, φ_U."""
     values = values or keys
 
     def phi_k(c: Variables) -> Tensor:

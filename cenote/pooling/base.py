@@ -1,16 +1,15 @@
-"""The contract of a pool: tokens `(B, N, D)` in, vector(s) out, and on request the attention
-map.
-"""
+"""The contract of a pool: tokens `(B, N, D)` in, vector(s) out, and the map on request."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from ..options import check_choice, check_number
 from .framework import Algorithm
 
 Grid = tuple[int, int]
@@ -32,13 +31,14 @@ class Pool(nn.Module):
     sums_to_one: bool = False  # each map is a distribution over positions
     permutation_invariant: bool = True  # the order of the tokens does not matter
     needs_grid: bool = False  # the layer uses neighbouring positions
-    published: ClassVar[dict[str, Any]] = {}  # the paper's options where they are not the defaults
+    published: ClassVar[Mapping[str, Any]] = {}  # the paper's options that are not the defaults
     checkpoint_names: ClassVar[dict[str, str]] = {}  # prefix in published checkpoints -> here
     optional_parameters: ClassVar[tuple[str, ...]] = ()  # created when a checkpoint has them
 
     def __init__(self, dim: int, k: int = 1, out_dim: int | None = None) -> None:
         super().__init__()
-        out_dim = dim if out_dim is None else out_dim
+        if out_dim is None:
+            out_dim = dim
         self.check_whole(dim=dim, k=k, out_dim=out_dim)
         self.dim, self.k, self.out_dim = dim, k, out_dim
         self.min_tokens = 1
@@ -67,7 +67,9 @@ class Pool(nn.Module):
             raise NoAttention(f"'{self.name}' has no attention map of its own: {self.no_attention}")
         u, a = self.vectors_and_maps(x, grid)
         assert a is not None
-        return u, a if grid is None else a.unflatten(-1, grid)
+        if grid is not None:
+            a = a.unflatten(-1, grid)
+        return u, a
 
     def on_map(self, x: Tensor) -> Tensor:
         """`forward` for a feature map (B, C, H, W)."""
@@ -94,7 +96,9 @@ class Pool(nn.Module):
                 u = u.to(input_dtype)
         if self.no_attention:  # weights that are not a map: uniform or negative
             a = None
-        return (u.squeeze(1) if self.k == 1 else u), a
+        if self.k == 1:
+            u = u.squeeze(1)
+        return u, a
 
     def check_positive(self, **options: object) -> None:
         """Raise ValueError unless every option is a number above zero."""
@@ -105,16 +109,16 @@ class Pool(nn.Module):
     def check_whole(self, **options: object) -> None:
         """Raise ValueError unless every option is an integer above zero."""
         for option, value in options.items():
-            if not (isinstance(value, Integral) and int(value) > 0):
-                raise ValueError(
-                    f"'{self.name}': {option} must be an integer above 0, got {value!r}"
-                )
+            check_number(f"'{self.name}': {option}", value, whole=True, least=1)
 
     def check_choice(self, option: str, value: str, choices: Collection[str]) -> None:
         """Raise ValueError unless the option is one of the choices."""
-        if value not in choices:
-            names = ", ".join(choices)
-            raise ValueError(f"'{self.name}': {option} must be one of {names}, got {value!r}")
+        check_choice(f"'{self.name}': {option}", value, choices)
+
+    def check_grid(self, option: str, grid: object) -> None:
+        """Raise ValueError unless it is a height and a width."""
+        if not is_grid(grid):
+            raise ValueError(f"'{self.name}': {option} is (height, width), got {grid!r}")
 
     def check_input(self, x: Tensor, grid: Grid | None) -> None:
         if not isinstance(x, Tensor):
@@ -203,6 +207,6 @@ def is_grid(grid: object) -> bool:
 def as_tokens(x: Tensor) -> tuple[Tensor, Grid]:
     """(B, C, H, W) -> tokens (B, H*W, C), a view, and their grid."""
     if not isinstance(x, Tensor) or x.ndim != 4:
-        shape = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
+        shape = getattr(x, "shape", type(x).__name__)
         raise ValueError(f"a feature map is a tensor (B, C, H, W), got {shape}")
     return x.flatten(2).transpose(1, 2), (x.shape[2], x.shape[3])

@@ -3,7 +3,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .attention import CrossAttention, attention_row, head_count, learned
-from .base import Grid, Pool, is_grid
+from .base import Grid, Pool
 from .framework import Algorithm, Component
 from .registry import register
 
@@ -34,11 +34,11 @@ class CLIP(Pool):
         super().__init__(dim, out_dim=out_dim)
         heads = head_count(dim, heads, dim // 64)
         self.attn = CrossAttention(dim, heads, out_dim=self.out_dim, std=dim**-0.5)
-        if pos_grid is not None and not is_grid(pos_grid):
-            raise ValueError(f"'clip': pos_grid is (height, width), got {pos_grid!r}")
-        self.pos_grid = None if pos_grid is None else tuple(pos_grid)
+        self.pos_grid: Grid | None = None
         self.permutation_invariant = pos_grid is None
         if pos_grid is not None:
+            self.check_grid("pos_grid", pos_grid)
+            self.pos_grid = (pos_grid[0], pos_grid[1])
             self.pos = learned(1 + pos_grid[0] * pos_grid[1], dim, std=dim**-0.5)
 
     def algorithm(self) -> Algorithm:

@@ -1,6 +1,4 @@
-"""What a pool adds to a network: parameters and multiply-adds (the two columns of SimPool Table
-8).
-"""
+"""What a pool adds to a network: parameters and multiply-adds [SimPool Table 8]."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ from .registry import create_pool
 
 @dataclass(frozen=True)
 class PoolCost:
-    """`flops` are multiply-adds for one image, as SimPool Table 8 counts: products only, no
-    elementwise work.
-    """
+    """`flops` are multiply-adds for one image [SimPool Table 8]: no elementwise work."""
 
     parameters: int
     flops: int  # of the layer as it runs
@@ -28,8 +24,6 @@ class PoolCost:
 
 def pool_cost(name: str, dim: int, grid: Grid, **options: Any) -> PoolCost:
     """What `create_pool(name, dim, **options)` costs on a feature map of H x W positions."""
-    if min(grid) < 1:
-        raise ValueError(f"a grid has at least one row and one column, got {grid[0]}x{grid[1]}")
     # Without gradients: the counter trips over views of weights.
     pool = create_pool(name, dim, **options).eval().requires_grad_(False)
     x = torch.randn(1, prod(grid), dim, generator=torch.Generator().manual_seed(0))

@@ -47,9 +47,7 @@ class Component:
 
 @dataclass(frozen=True)
 class Mean:
-    """The pooling function f of [SimPool Eq. 5]: `fn(v, a)` is f^-1(f(V) A) for values (B, N, D),
-    weights (B, k, N).
-    """
+    """f of [SimPool Eq. 5]: `fn(v, a)` is f^-1(f(V) A) for values (B, N, D), weights (B, k, N)."""
 
     label: str
     fn: Callable[[Tensor, Tensor], Tensor]
@@ -175,10 +173,20 @@ def power(gamma: float | Tensor | None, label: str = "f_α(x)") -> Mean:
     return Mean(label, mean)
 
 
+def learnable_power(gamma: Tensor) -> Mean:
+    """`power` for a learned exponent: no test of its value, and no overflow."""
+
+    def mean(v: Tensor, a: Tensor) -> Tensor:
+        # The mean is homogeneous: any scale gives the same value and gradient, the maximum one that
+        # is safe.
+        scale = v.detach().amax(1, keepdim=True)  # (B, 1, D)
+        return scale * root(a @ (v / scale).pow(gamma), gamma)
+
+    return Mean("f_α(x)", mean)
+
+
 def f_alpha(alpha: float) -> Mean:
-    """[SimPool Eq. 8]: alpha = -inf, -3, -1, 1, 3, +inf give max, RMS, mean, geometric, harmonic,
-    min.
-    """
+    """[SimPool Eq. 8]: -inf, -3, -1, 1, 3, inf give max, RMS, mean, geometric, harmonic, min."""
     return power((1 - alpha) / 2, f"f_{alpha:g}(x)")
 
 

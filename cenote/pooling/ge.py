@@ -1,7 +1,7 @@
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from .base import Grid, Pool, is_grid
+from .base import Grid, Pool
 from .batchnorm import BatchNorm
 from .framework import UNIFORM, Algorithm, Component
 from .registry import register
@@ -23,8 +23,7 @@ class GatherExcite(Pool):
     def __init__(self, dim: int, grid: Grid = (7, 7), reduction: int = 16) -> None:
         super().__init__(dim)
         self.check_positive(reduction=reduction)
-        if not is_grid(grid):
-            raise ValueError(f"'ge': grid is (height, width), got {grid!r}")
+        self.check_grid("grid", grid)
         hidden = max(1, int(dim / reduction + 0.5))
         self.gather = nn.Conv2d(dim, dim, grid, groups=dim, bias=False)
         self.norm = BatchNorm(dim)

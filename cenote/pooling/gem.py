@@ -2,7 +2,7 @@ import torch
 from torch import Tensor, nn
 
 from .base import Pool
-from .framework import UNIFORM, Algorithm, Component, Mean, power, root
+from .framework import UNIFORM, Algorithm, Component, learnable_power, power
 from .registry import register
 
 
@@ -34,17 +34,3 @@ class GeM(Pool):
         return Algorithm(
             attention=UNIFORM, phi_v=Component("X", lambda c: c.x.clamp_min(eps)), f=mean
         )
-
-
-def learnable_power(gamma: Tensor) -> Mean:
-    """`framework.power` for an exponent that moves: no test of its value, and no overflow however
-    far it goes.
-    """
-
-    def mean(v: Tensor, a: Tensor) -> Tensor:
-        # The mean is homogeneous: any scale gives the same value and gradient, the maximum one that
-        # is safe.
-        scale = v.detach().amax(1, keepdim=True)  # (B, 1, D)
-        return scale * root(a @ (v / scale).pow(gamma), gamma)
-
-    return Mean("f_α(x)", mean)

@@ -99,9 +99,7 @@ class GSP(Pool):
             return u, (p @ shares).squeeze(1)
 
     def transport(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The vectors (B, D) and pi / mu (B, N, m): what each prototype receives from each
-        position; sums to one.
-        """
+        """The vectors (B, D) and pi / mu (B, N, m), from position to prototype; sums to one."""
         u, p, shares = self._transport(x)
         return u, p.mT * shares
 

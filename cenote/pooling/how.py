@@ -49,9 +49,7 @@ class HOW(Pool):
 
     @torch.no_grad()
     def fit(self, x: Tensor, grid: Grid | None = None) -> HOW:
-        """Centring, PCA and whitening of the local features (B, N, D) of training images, after
-        smoothing.
-        """
+        """Centring, PCA and whitening of smoothed local features (B, N, D) of training images."""
         self.check_input(x, grid)
         v = self.smooth(x.double(), grid).flatten(0, 1)  # (B N, D)
         mean = v.mean(0)

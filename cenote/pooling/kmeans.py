@@ -56,7 +56,9 @@ class KMeans(Pool):
             clusters = torch.arange(k, device=c.x.device)[:, None]
             member = (nearest == clusters).to(c.x.dtype)  # (B, k, N)
             a = member / member.sum(-1, keepdim=True).clamp_min(1)
-            return torch.where(converged, c.a, a) if c.t else a
+            if c.t:
+                a = torch.where(converged, c.a, a)
+            return a
 
         def phi_u(c: Variables) -> Tensor:
             nonlocal converged

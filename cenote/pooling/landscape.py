@@ -1,12 +1,11 @@
-"""Table 1 of SimPool [SimPool Table 1; Dissertation Table 3.1], printed from the methods' own
-declarations.
-"""
+"""[SimPool Table 1; Dissertation Table 3.1], printed from the methods' own declarations."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
 
+from ..options import check_choice
 from .registry import ENTRIES, create_pool, list_pools
 
 HEADINGS = {
@@ -56,11 +55,10 @@ def landscape_rows() -> list[dict[str, str]]:
 
 def landscape(style: str = "text") -> str:
     """The landscape of pooling methods as "text", "markdown" or "json"."""
+    check_choice("style", style, ("text", "markdown", "json"))
     rows = landscape_rows()
     if style == "json":
         return json.dumps(rows, ensure_ascii=False, indent=2)
-    if style not in ("text", "markdown"):
-        raise ValueError(f"no style '{style}': text, markdown or json")
     table = [list(HEADINGS.values())] + [[row[key] for key in HEADINGS] for row in rows]
     if style == "markdown":
         return f"{markdown_table(table[0], table[1:])}\n\n{LEGEND}"

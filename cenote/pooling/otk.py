@@ -72,9 +72,7 @@ class OTK(Pool):
 
 
 def sinkhorn(s: Tensor, iterations: int) -> Tensor:
-    """Plan (B, k, N) of e^S whose positions send 1/N each and whose references, scaled last,
-    receive 1/k each.
-    """
+    """Plan (B, k, N) of e^S: positions send 1/N each, references receive 1/k each (exactly)."""
     for _ in range(iterations):
         # Over references, then positions. 1/N and 1/k cancel in the next step, but for the last.
         s = s.log_softmax(-2).log_softmax(-1)
@@ -82,9 +80,7 @@ def sinkhorn(s: Tensor, iterations: int) -> Tensor:
 
 
 def inverse_root(m: Tensor) -> Tensor:
-    """(M + 0.001 I)^(-1/2) by Newton-Schulz: products only, no eigenvectors, whose gradient breaks
-    at equal values.
-    """
+    """(M + 0.001 I)^(-1/2) by Newton-Schulz: eigenvectors have no gradient at equal values."""
     eye = torch.eye(m.shape[-1], dtype=m.dtype, device=m.device)
     m = m + 1e-3 * eye
     norm = m.square().sum().sqrt()

@@ -76,12 +76,8 @@ def register_ablation(name: str) -> Callable[[P], P]:
 
 def list_pools() -> list[str]:
     """Return the names of all pools in the order of the landscape."""
-    order = ORDER.split()
-
-    def place(name: str) -> tuple[int, int]:
-        return ENTRIES[name].group, order.index(name) if name in order else len(order)
-
-    return sorted(ENTRIES, key=place)
+    order = {name: i for i, name in enumerate(ORDER.split())}
+    return sorted(ENTRIES, key=lambda name: (ENTRIES[name].group, order.get(name, len(order))))
 
 
 def options(name: str) -> dict[str, inspect.Parameter]:

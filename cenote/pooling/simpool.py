@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +28,7 @@ class SimPool(Pool):
     """
 
     sums_to_one = True
-    published: ClassVar[dict[str, Any]] = {"gamma": 2.0}
+    published: ClassVar = {"gamma": 2.0}
     checkpoint_names: ClassVar = {"norm_patches.": "norm.", "q.": "wq.", "k.": "wk."}
     optional_parameters = ("beta",)
 

@@ -126,7 +126,8 @@ class SimPoolAblation(SimPool):
         )
 
     def keys(self, x: Tensor, step: int = 0) -> Tensor:
-        x = self.norm(x) if "k" in self.normalised else x
+        if "k" in self.normalised:
+            x = self.norm(x)
         return self._at_step(self.wq if self.tied else self.wk, x, step)
 
     def _initial(self, c: Variables) -> Tensor:
@@ -145,7 +146,9 @@ class SimPoolAblation(SimPool):
         return block_diagonal(q, self.heads)  # (B, k m, D)
 
     def _values(self, c: Variables) -> Tensor:
-        x = self.norm(c.x) if "v" in self.normalised else c.x
+        x = c.x
+        if "v" in self.normalised:
+            x = self.norm(x)
         return self.lift(self._at_step(self.wv, x, c.t))
 
     def _exponent(self) -> float | Tensor | None:

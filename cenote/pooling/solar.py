@@ -5,8 +5,7 @@ from torch import Tensor, nn
 
 from .base import Pool
 from .batchnorm import BatchNorm
-from .framework import UNIFORM, Algorithm, Component
-from .gem import learnable_power
+from .framework import UNIFORM, Algorithm, Component, learnable_power
 from .registry import register
 
 

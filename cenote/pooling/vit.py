@@ -18,9 +18,7 @@ class Block(nn.Module):
         self.attn, self.mlp = CrossAttention(dim, heads), mlp(dim, mlp_ratio)
 
     def forward(self, u: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Only the row of u, (B, 1, D), which attends [u; x] [SimPool Eqs. B45-B48], and its
-        maps.
-        """
+        """Only the row of u, (B, 1, D), which attends [u; x] [SimPool Eqs. B45-B48], and maps."""
         v = self.norm1(u)
         y, a = self.attn(v, self.norm1(x), own=v)
         return self.finish(u, y), a

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ..losses import spatial_entropy, total_variation
 from ..models import PooledModel
-from ..models.attention_logits import AttentionLogits
+from ..models.attention_maps import AttentionLogits
 from .config import OptimizationConfig
 from .engine import Task
 from .optimizer import cosine

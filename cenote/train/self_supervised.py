@@ -26,7 +26,7 @@ from ..evaluate.validators import KnnValidator
 from ..losses import moco_loss
 from ..losses.self_supervised import Spread, answer_spread, dino_loss, teacher_probabilities
 from ..models import PooledModel, save_model
-from ..models.projection import DinoHead, MocoHead
+from ..models.head import DinoHead, MocoHead
 from ..predict.distributed import gathered_rows, processes, rank, summed
 from .augment import build_augmentation
 from .build import build_model

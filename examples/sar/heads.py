@@ -11,7 +11,7 @@ from PIL import Image
 from cenote.data import BadImage, Dataset
 from cenote.losses import spatial_entropy
 from cenote.models import PooledModel
-from cenote.models.attention_logits import AttentionLogits
+from cenote.models.attention_maps import AttentionLogits
 from cenote.report import SheetEntry, contact_sheet, overlay
 
 

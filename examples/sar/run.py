@@ -35,7 +35,7 @@ from cenote.evaluate.probes import knn
 from cenote.evaluate.wsol import localize
 from cenote.losses import spatial_entropy
 from cenote.models import PooledModel, load, save_model
-from cenote.models.attention_logits import AttentionLogits
+from cenote.models.attention_maps import AttentionLogits
 from cenote.report.sheet import stacked
 from cenote.train.build import build_model
 from cenote.train.configure import configure

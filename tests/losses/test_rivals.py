@@ -143,8 +143,6 @@ def test_wrong_losses_batches_and_options_are_refused() -> None:
     ):
         with pytest.raises(ValueError, match=named):
             rival(loss, data)
-    with pytest.raises(ValueError, match=r"i-Mix.*images"):
-        IMix()(pair, data._replace(images=None))
     for kind, wrong in (
         (MoCHi, {"pairs": ("pos-neg",)}),
         (MoCHi, {"pairs": "neg-neg"}),

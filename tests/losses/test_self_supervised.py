@@ -35,8 +35,6 @@ def test_dino_is_the_mean_over_pairs_of_different_views(views: int, large: int) 
 def test_dino_is_half_float_safe() -> None:
     student, teacher = 50 * torch.randn(8, 4, 256).half(), 50 * torch.randn(2, 4, 256).half()
     assert dino_loss(student, teacher, torch.zeros(256)).isfinite()
-    with pytest.raises(ValueError, match=r"\(1, 4, 256\).*\(2, 4, 256\)"):
-        dino_loss(student[:1], teacher, torch.zeros(256))
 
 
 def test_collapse_to_one_answer_and_to_none() -> None:

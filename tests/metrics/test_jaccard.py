@@ -62,7 +62,3 @@ def test_mean_over_images_not_over_classes() -> None:
 def test_bad_input_names_the_image() -> None:
     with pytest.raises(ValueError, match=r"2008_01\.png"):
         AttentionJaccard().add(np.ones((1, 2, 2)), np.array([[0, 255], [0, 0]]), "2008_01.png")
-    with pytest.raises(ValueError, match=r"image 0\b.*\(2, 2\)"):
-        AttentionJaccard().add(np.ones((2, 2)), np.ones((2, 2)))
-    with pytest.raises(ValueError):
-        AttentionJaccard().result()

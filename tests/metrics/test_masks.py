@@ -97,8 +97,3 @@ def test_a_corner_does_not_connect() -> None:
 
 def test_no_mask_no_box() -> None:
     assert largest_box(np.zeros((3, 3))) is None
-
-
-def test_a_batch_of_masks_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"\(1, 3, 3\)"):
-        largest_box(np.ones((1, 3, 3)))

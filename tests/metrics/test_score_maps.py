@@ -78,13 +78,6 @@ def test_half_precision_and_whole_numbers() -> None:
     assert prepare_maps(np.arange(16).reshape(4, 4), 8).max() == 1
 
 
-def test_no_map_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"\(5,\)"):
-        prepare_maps(np.ones(5))
-    with pytest.raises(ValueError, match=r"\(0, 5\)"):
-        prepare_maps(np.ones((0, 5)))
-
-
 @pytest.mark.parametrize("size", [(5, 7), (224, 224), (333, 500), (97, 61), (1, 3)])
 def test_masks_by_nearest_neighbour_as_opencv(size: tuple[int, int]) -> None:
     cv2 = pytest.importorskip("cv2", reason="opencv-python-headless is not installed")

@@ -96,10 +96,7 @@ def test_prototypes_that_all_classes_share_alike_foretell_nothing() -> None:
     ("wrong", "named"),
     [
         ({"labels": [0, 0, 1, 1]}, r"\b3 classes\b.*\b2\b"),
-        ({"histograms": torch.zeros(3, 2)}, r"\b3\b.*\b4\b"),
         ({"labels": [0, 1]}, r"labels\b.*\b4\b.*\(2,\)"),
-        ({"ridge": 0.0}, r"ridge\b.*\b0\.0\b"),
-        ({"rounds": 0}, r"rounds\b.*\b0\b"),
         ({"histograms": torch.full((4, 2), float("nan"))}, r"histograms\b.*NaN"),
     ],
 )

@@ -7,7 +7,7 @@ import torch
 
 from cenote.losses import spatial_entropy
 from cenote.models import create_model
-from cenote.models.attention_logits import AttentionLogits
+from cenote.models.attention_maps import AttentionLogits
 
 
 @pytest.mark.parametrize("backbone", ["vit_micro", "test_vit", "cait_xxs24_224"])

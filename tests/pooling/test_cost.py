@@ -79,5 +79,5 @@ def test_grids() -> None:
     assert parse_grid("14x7") == parse_grid("14X7") == (14, 7)
     with pytest.raises(ValueError, match="'7 by 7'"):
         parse_grid("7 by 7")
-    with pytest.raises(ValueError, match="0x3"):
+    with pytest.raises(ValueError, match=r"\(0, 3\)"):
         pool_cost("gap", 8, (0, 3))

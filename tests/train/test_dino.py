@@ -10,7 +10,7 @@ import torch
 
 from cenote.losses import dino_loss, moco_loss, spatial_entropy
 from cenote.models import load
-from cenote.models.attention_logits import AttentionLogits
+from cenote.models.attention_maps import AttentionLogits
 from cenote.train.augment import build_augmentation
 from cenote.train.build import build_model
 from cenote.train.config import DinoConfig, MocoConfig, OptimizationConfig

@@ -10,7 +10,7 @@ from cenote.cli import main
 from cenote.data.transforms import train_transform
 from cenote.losses import spatial_entropy
 from cenote.models import PooledModel, create_model, load
-from cenote.models.attention_logits import AttentionLogits
+from cenote.models.attention_maps import AttentionLogits
 from cenote.models.surgery import ROWS, LastBlock
 from cenote.train.config import OptimizationConfig
 from cenote.train.configure import configure

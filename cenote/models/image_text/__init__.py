@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,7 @@ def _model_and_weights(detail: str) -> tuple[str, ...]:
 
 
 def _create(
-    make: Callable[..., ImageText], name: str, options: dict[str, Any], *arguments: Any
+    make: Callable[..., ImageText], name: str, options: Mapping[str, object], *arguments: Any
 ) -> ImageText:
     check_names(name, options, list(inspect.signature(make).parameters)[len(arguments) :])
     return make(*arguments, **options)

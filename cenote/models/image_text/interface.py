@@ -75,14 +75,12 @@ def encode_texts(
     encode: Callable[[list[str]], Tensor], texts: Sequence[str], empty: Callable[[], Tensor]
 ) -> Tensor:
     """Vectors of length one (N, dim), a batch of texts at a time; `empty()` for no text."""
-    if isinstance(texts, str):  # would be taken letter by letter
-        raise ValueError(f"texts is a list of texts, got the text '{texts:.40}'")
     for text in texts:
-        if not isinstance(text, str) or not text.strip():
+        if not text.strip():
             raise ValueError(f"a text to embed has at least one character, got {text!r:.40}")
     starts = range(0, len(texts), BATCH)
     rows = [unit(encode(list(texts[start : start + BATCH]))) for start in starts]
-    return torch.cat(rows) if rows else empty()
+    return torch.cat(rows or [empty()])
 
 
 # A text encoder is given a vector in the place of a word. The vector is put where the encoder looks
@@ -97,10 +95,6 @@ def encode_with_word(
     word: Tensor,
 ) -> Tensor:
     """The vectors of the template with the rows of `word` (B, word_dim) in the place of `$`."""
-    if word.ndim != 2 or word.shape[1] != embedding.embedding_dim:
-        raise ValueError(
-            f"made-up words are rows of {embedding.embedding_dim} numbers, got {tuple(word.shape)}"
-        )
     if template.count(WORD) != 1:
         raise ValueError(
             f"a template has the sign {WORD} once, such as 'a photo of {WORD}', got '{template}'"
@@ -117,12 +111,10 @@ def _place_of_word(tokenize: Callable[[list[str]], Tensor], template: str) -> tu
         differ = (ids[0] != ids[1]).nonzero().flatten()
         if len(differ) == 1:
             return ids[:1], int(differ[0])
-        if not len(differ):
-            raise ValueError(
-                f"the text encoder does not read as far as the made-up word: '{template:.60}' is "
-                "too long"
-            )
-    raise ValueError(f"the made-up word must stand for itself in the template, got '{template}'")
+    raise ValueError(
+        "the made-up word must stand for itself in the template, which must not be too long for "
+        f"the text encoder, got '{template}'"
+    )
 
 
 @contextmanager

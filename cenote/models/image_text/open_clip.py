@@ -1,6 +1,4 @@
-"""Every model of open_clip (CLIP, RemoteCLIP, SigLIP, ...), with published weights by tag or a
-local file.
-"""
+"""Every model of open_clip (CLIP, RemoteCLIP, SigLIP, ...), with weights by tag or from a file."""
 
 from __future__ import annotations
 
@@ -28,14 +26,14 @@ ELSEWHERE = ("hf-hub:", "local-dir:")  # such a name says where its weights are,
 class OpenClip(nn.Module):
     """`weights`: a tag of open_clip's, or a file. Frozen, float32."""
 
-    def __init__(self, model: str, weights: str | Path | None = None) -> None:
+    def __init__(self, model: str, weights: str | Path = "") -> None:
         super().__init__()
         open_clip: Any = require("open_clip", extra="clip")
-        self.clip = _create(open_clip, model, None if weights is None else str(weights))
+        self.clip = _create(open_clip, model, str(weights))
         self.clip.eval().requires_grad_(False)
         self.tokenizer = _tokenizer(open_clip, model)
         self.preprocess = dict(self.clip.visual.preprocess_cfg)
-        self.name = f"open_clip/{model}" + (f"/{weights}" if weights is not None else "")
+        self.name = f"open_clip/{model}/{weights}".rstrip("/")
         self.identity = identity_of(
             f"open_clip/{model}", self.clip, sorted(self.preprocess.items(), key=str)
         )
@@ -65,8 +63,7 @@ class OpenClip(nn.Module):
         )
 
     def embed_with_word(self, template: str, word: Tensor) -> Tensor:
-        if self._words is None:
-            raise ValueError(f"the text encoder of '{self.name}' cannot be given a made-up word")
+        assert self._words is not None, "not Invertible"
         return encode_with_word(self.clip.encode_text, self.tokenizer, self._words, template, word)
 
 
@@ -77,18 +74,20 @@ def _input_embedding(model: Any) -> nn.Embedding | None:
     transformer: Any = getattr(tower, "transformer", None)
     if embedding is None and hasattr(transformer, "get_input_embeddings"):  # Hugging Face's
         embedding = transformer.get_input_embeddings()
-    return embedding if isinstance(embedding, nn.Embedding) else None
+    if not isinstance(embedding, nn.Embedding):
+        return None
+    return embedding
 
 
-def _create(open_clip: Any, model: str, weights: str | None) -> Any:
-    options: dict[str, Any] = {}
+def _create(open_clip: Any, model: str, weights: str) -> Any:
+    options = {}
     if not model.startswith(ELSEWHERE):
         _check_weights(open_clip, model, weights)
         tag = open_clip.get_pretrained_cfg(model, weights)
         # Since 2.29 open_clip only warns where the weights were trained with QuickGELU: every
         # number is quietly wrong.
         options = {"pretrained": weights, "force_quick_gelu": bool(tag.get("quick_gelu"))}
-    is_file = weights is not None and os.path.isfile(weights)
+    is_file = os.path.isfile(weights)
     try:
         with warnings.catch_warnings(), nullcontext() if is_file else without_retries():
             warnings.filterwarnings("error", message="QuickGELU mismatch")
@@ -99,28 +98,26 @@ def _create(open_clip: Any, model: str, weights: str | None) -> Any:
         ) from mismatch
     except Exception as error:  # whatever damaged or foreign files and networks make it raise
         if is_file:
-            read_weights(Path(str(weights)))  # says what is wrong with the file itself
+            read_weights(Path(weights))  # says what is wrong with the file itself
         reason = " ".join(line.strip() for line in str(error).splitlines()[:3])[:300]
         reason = reason or type(error).__name__
         if is_file or model.startswith("local-dir:"):
             raise ValueError(
                 f"{weights or model} does not fit open_clip's '{model}': {reason}"
             ) from error
-        name = "/".join(("open_clip", model, *([weights] if weights else [])))
+        name = f"open_clip/{model}/{weights}".rstrip("/")
         raise OSError(
             f"the weights of '{name}' could not be had ({reason}): without network give a local "
             "file (open_clip/MODEL/FILE), or use text-space"
         ) from error
 
 
-def _check_weights(open_clip: Any, model: str, weights: str | None) -> None:
+def _check_weights(open_clip: Any, model: str, weights: str) -> None:
     models = open_clip.list_models()
     if model not in models:
         raise ValueError(f"open_clip has no model '{model}'{suggest(model, models)}")
     tags = open_clip.list_pretrained_tags_by_model(model)
     has = f"it has {', '.join(tags) or 'none'}"
-    if weights is None:
-        raise ValueError(f"which weights of open_clip's '{model}'? A tag ({has}), or a file")
     if os.path.isfile(weights):
         quick = f"{model}-quickgelu"
         if quick in models and is_script(weights):
@@ -147,10 +144,6 @@ def _tokenizer(open_clip: Any, model: str) -> Any:
     try:
         with without_retries():
             return open_clip.get_tokenizer(model)
-    except ImportError as error:  # SigLIP's, and those of other people's text encoders
-        raise ValueError(
-            f"the tokenizer of '{model}' needs the package '{error.name}': pip install {error.name}"
-        ) from None
-    except Exception as error:
+    except Exception as error:  # a missing package, too: SigLIP's, other people's text encoders
         reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise OSError(f"the tokenizer of '{model}' could not be had: {reason}") from error

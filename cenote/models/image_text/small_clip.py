@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from hashlib import file_digest
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from ...backbones.preprocessing import Transform
 from ...data.files import write_atomically
 from ...unit import unit
 from ..pooled import PooledModel, load
-from ..saving import WEIGHTS, save_model
+from ..saving import WEIGHTS, read_checked, save_model, sha256
 from .interface import encode_texts, encode_with_word, identity_of
 from .text_encoder import TextTower, Words
 
@@ -98,21 +97,23 @@ def save_image_text(model: SmallClip, folder: str | Path) -> None:
         "text": model.text.options,
         "words": model.words.vocabulary,
         "things": model.things,
-        "image": _digest(folder / WEIGHTS),
-        "sha256": _digest(folder / TEXT_WEIGHTS),
+        "image": sha256(folder / WEIGHTS),
+        "sha256": sha256(folder / TEXT_WEIGHTS),
     }
     with write_atomically(folder / TEXT) as temporary:
         temporary.write_text(json.dumps(config, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def load_image_text(folder: str | Path) -> SmallClip:
-    """What `save_image_text` wrote, frozen and in evaluation mode. Whatever is wrong is one
-    sentence.
-    """
+    """Load what `save_image_text` wrote, frozen and in evaluation mode."""
     folder = Path(folder)
-    config = _read(folder / TEXT)
+    if not (folder / TEXT).is_file():
+        raise ValueError(
+            f"{folder} is not an image-text model: it has no {TEXT} (cenote clip writes one)"
+        )
+    config = read_checked(folder / TEXT, _problems)
     for file, key in ((WEIGHTS, "image"), (TEXT_WEIGHTS, "sha256")):
-        if not (folder / file).is_file() or _digest(folder / file) != config[key]:
+        if not (folder / file).is_file() or sha256(folder / file) != config[key]:
             raise ValueError(
                 f"{folder / file} is not the one that {TEXT} names: resume the run that was to write it"
             )
@@ -129,20 +130,6 @@ def load_image_text(folder: str | Path) -> SmallClip:
         first = (str(error).splitlines() or [""])[0]
         raise ValueError(f"{folder / TEXT} does not fit {TEXT_WEIGHTS}: {first[:200]}") from error
     return model.eval().requires_grad_(False)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ValueError(
-            f"{path.parent} is not an image-text model: it has no {TEXT} (cenote clip writes one)"
-        ) from None
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not JSON: {error}") from None
-    for problem in _problems(config):
-        raise ValueError(f"{path}: {problem}")
-    return config
 
 
 def _problems(config: Any) -> Iterator[str]:
@@ -162,8 +149,3 @@ def _problems(config: Any) -> Iterator[str]:
         or sizes["layers"] > 1024
     ):
         yield f"text has the numbers {', '.join(sorted(SIZES))}, got {sizes!r:.80}"
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return file_digest(file, "sha256").hexdigest()

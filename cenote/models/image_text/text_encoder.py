@@ -75,9 +75,7 @@ class Words:
 
 
 class TextTower(nn.Module):
-    """`tower(ids)`: (N, L) -> (N, dim). Words see each other both ways; the vector is the mean over
-    them.
-    """
+    """`tower(ids)`: (N, L) -> (N, dim), the mean over words that see each other both ways."""
 
     def __init__(
         self,

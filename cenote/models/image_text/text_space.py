@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from ...backbones import create_backbone
 from ...backbones.preprocessing import Transform
 from ...extras import MissingExtra
-from ...options import check_number
+from ...options import check_choice, check_number
 from ...unit import unit
 from .interface import encode_texts, identity_of
 
@@ -46,10 +46,6 @@ class WordVectors(nn.Module):
                 "the text-space model needs the word vectors of 'wordllama': pip install wordllama"
             )
         folder = Path(spec.submodule_search_locations[0])
-        if lacking := [str(path) for path in (WEIGHTS, TOKENIZER) if not (folder / path).is_file()]:
-            raise ValueError(
-                f"the installed wordllama has no {lacking[0]}: pip install -U wordllama"
-            )
         from tokenizers import Tokenizer
 
         self.tokenizer: Any = Tokenizer.from_file(str(folder / TOKENIZER))
@@ -116,9 +112,7 @@ class TextSpace(nn.Module):
         return self.embed_logits(self.classifier(pixels))
 
     def embed_logits(self, logits: Tensor) -> Tensor:
-        """(B, 1000) -> (B, dim): the sum over the likeliest classes of p_c t_c, made of length
-        one.
-        """
+        """(B, 1000) -> (B, dim): the sum over the likeliest classes of p_c t_c, of length one."""
         best, which = (logits.float() / self.temperature).topk(self.top)  # (B, top)
         return unit(torch.einsum("bt,btd->bd", best.softmax(1), self.classes[which]))
 
@@ -128,13 +122,10 @@ class TextSpace(nn.Module):
 
 
 def class_vectors(words: WordVectors, texts: str = "names and definitions") -> Tensor:
-    """(1000, dim) of ImageNet's classes: WordNet's first name, all names alike, or these and its
-    definition by half.
-    """
+    """(1000, dim) of ImageNet's classes: the first name, all names, or names and definition."""
     from timm.data.imagenet_info import ImageNetInfo
 
-    if texts not in CLASS_TEXTS:
-        raise ValueError(f"class_texts is one of {', '.join(CLASS_TEXTS)}, got '{texts}'")
+    check_choice("class_texts", texts, CLASS_TEXTS)
     described = [line.partition(": ") for line in ImageNetInfo().label_descriptions(detailed=True)]
     names = [all_names.split(", ") for all_names, _, _ in described]
     if texts == "first name":

@@ -1,3 +1,1 @@
-"""Fast CPU forms of pools, with hand-written backward passes. The tests prove them equal to the
-plain forms.
-"""
+"""Fast CPU forms of pools, with hand-written gradients; tests prove them equal to the plain."""

@@ -17,16 +17,12 @@ CLOSEST = 1e-6  # distance of a token on its prototype, where the norm has no sl
 
 
 def costs(x: Tensor, w: Tensor) -> Tensor:
-    """c (B, N, m), the distance of x_j / max(1, ‖x_j‖) to prototype w_i, with no rescaled copy of
-    x.
-    """
+    """c (B, N, m), the distance of x_j / max(1, ‖x_j‖) to prototype w_i, without a copy of x."""
     return _distances(_energy(x), x @ w.T, w)
 
 
 def weights(costs: Tensor, mu: float, eps: float) -> Tensor:
-    """p (B, N) from costs (B, N, m), by autograd: for devices and uses the blocked form does not
-    serve.
-    """
+    """p (B, N) from costs (B, N, m), by autograd: where the blocked form does not serve."""
     s = (-eps * costs).logsumexp(-1)
     b = solve(s.detach(), mu)
     # One more Newton step that autograd sees: b stays, and db/ds = -sigmoid'(s + b) / sum

@@ -1,6 +1,4 @@
-"""Mean and maximum over positions of mixed maps, which are never kept: Metrix mixes all pairs of a
-batch [Dissertation Sec. 2.4.2].
-"""
+"""Mean and maximum over mixed maps, never kept, for Metrix [Dissertation Sec. 2.4.2]."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ CHUNK = 64  # mixed maps in memory at a time, where no code is compiled
 
 
 def mixed_mean(x: Tensor, b: Tensor, c: Tensor, lam: Tensor) -> Tensor:
-    """mean_j of lam x_bj + (1 - lam) x_cj, (M, D): of `mixed_max`, what a mean has in the place of
-    a maximum.
-    """
+    """mean_j of lam x_bj + (1 - lam) x_cj, (M, D): as `mixed_max`, with a mean."""
     mean = x.mean(1)
     return torch.lerp(mean.index_select(0, c), mean.index_select(0, b), lam[:, None].to(mean.dtype))
 
@@ -111,9 +107,7 @@ def _fast(loop: Any) -> Any:
 def _take_largest(
     x: Array, b: Array, c: Array, lam: Array, largest: Array, where: Array, first: int, last: int
 ) -> None:
-    """Of mixtures from `first` to `last`, channel by channel: the largest value, and its
-    position.
-    """
+    """Of mixtures `first` to `last`, channel by channel: the largest value, and its position."""
     positions, channels = x.shape[1], x.shape[2]
     for m in range(first, last):
         share, value, place = lam[m], largest[m], where[m]
@@ -130,9 +124,7 @@ def _take_largest(
 def _send_back(
     du: Array, where: Array, b: Array, c: Array, lam: Array, dx: Array, first: int, last: int
 ) -> None:
-    """The gradients of channels from `first` to `last`: threads that share out channels never
-    meet.
-    """
+    """The gradients of channels `first` to `last`: no two threads share a channel."""
     for m in range(len(b)):
         share, dx_b, dx_c = lam[m], dx[b[m]], dx[c[m]]
         for d in range(first, last):
