@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -45,7 +44,7 @@ class BackgroundReport(Report):
     left_out: dict[str, int] | None = None
     seed: int | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         report = super().to_json()
         if not self.same_images:
             for key in ("dropped", "left_out", "seed"):
@@ -84,9 +83,9 @@ class Background(Protocol[BackgroundReport], name="background"):
     def run(self, evaluation: Evaluation) -> BackgroundReport:
         model, test = evaluation.model, evaluation.test
         published = is_imagenet_9(test)
-        passes = 1 if published else len(VARIANTS)
         finished = evaluation.finished_passes("background", masks=not published)
-        with evaluation.loading("background", len(test) * passes) as loading:
+        images = len(test) * (1 if published else len(VARIANTS))
+        with evaluation.loading("background", images) as loading:
             return background(model, test, seed=evaluation.seed, loading=loading, finished=finished)
 
     def pictures(self, evaluation: Evaluation, report: BackgroundReport) -> Iterable[Picture]:

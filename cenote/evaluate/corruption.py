@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -59,9 +59,10 @@ class CorruptionReport(Report):
         for name, shares in self.accuracy.items():
             values = "".join(f"{share:7.1f}" for share in shares.values())
             lines.append(f"{corruption_title(name):<32}{values}{self.by_corruption[name]:7.1f}")
-        clean = "" if self.clean is None else f"clean {self.clean:.2f}, "
-        images = count_images(self.images)
-        lines.append(f"{clean}mean under corruption {self.mean_accuracy:.2f}, of {images}")
+        line = f"mean under corruption {self.mean_accuracy:.2f}, of {count_images(self.images)}"
+        if self.clean is not None:
+            line = f"clean {self.clean:.2f}, {line}"
+        lines.append(line)
         if self.mce is not None:
             line = f"mCE {self.mce:.1f}"
             if self.relative_mce is not None:
@@ -124,14 +125,14 @@ def corruption(
     """
     published = is_imagenet_c(dataset)
     if corruptions is None:
-        present = set(dataset.domains.names) if published else set(CORRUPTIONS)
-        corruptions = [name for name in CORRUPTIONS if name in present]
+        domains = dataset.domains.names
+        corruptions = [name for name in CORRUPTIONS if not published or name in domains]
     pairs = list(product(corruptions, severities))
     for name, severity in pairs:
         find_corruption(name, severity)
     known = known_images(model, dataset)
     corrupt = partial(corrupt_for, model, known.images, seed)
-    variants: dict[str, Any] = {CLEAN: lambda: known.images}
+    variants: dict[str, Callable[[], Dataset]] = {CLEAN: lambda: known.images}
     if published:
         corrupt, variants = partial(_read_corrupted, known.images), {}
     variants |= {f"{name}/{severity}": partial(corrupt, name, severity) for name, severity in pairs}

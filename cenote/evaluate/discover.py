@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -57,12 +57,12 @@ class DiscoveryReport(Report):
     delta: float
     keys: str | None  # where keys came from
     attention: str | None  # the kind of map
-    details: dict[str, Any] = field(default_factory=dict)  # of the command: data, backbone, size
+    # Of the command: data, backbone, size.
+    details: Mapping[str, object] = field(default_factory=dict)
+    not_in_json = ("details",)
 
-    def to_json(self) -> dict[str, Any]:
-        report = super().to_json()
-        details: dict[str, Any] = report.pop("details")
-        return details | report
+    def to_json(self) -> dict[str, object]:
+        return {**self.details, **super().to_json()}
 
     def table(self, split: str = "") -> str:
         if not self.methods:
@@ -162,7 +162,7 @@ def discover(
     if progress_file is not None:
         progress_file.unlink(missing_ok=True)
     if not images:
-        reason = bad[0] if bad else "it is empty"
+        reason = next(iter(bad), "it is empty")
         raise ValueError(f"no image of {dataset.name} could be used: {reason}")
     counted = scores[BASELINE].corloc.count
     return DiscoveryReport(

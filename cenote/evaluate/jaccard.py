@@ -57,7 +57,7 @@ def jaccard(
         resized = [resize_mask(mask, size) for mask in heads]
         score.add(resized, resize_mask(target, size), str(dataset.path(i)))
     if not score.count:
-        reason = bad[0] if bad else "no mask has an object"
+        reason = next(iter(bad), "no mask has an object")
         raise ValueError(f"no image of {dataset.name} could be evaluated: {reason}")
     return {
         "jaccard": 100 * score.result(),

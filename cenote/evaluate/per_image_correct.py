@@ -36,8 +36,9 @@ class PerImageCorrect(NamedTuple):
     def right(self, selected: Selection | None = None) -> Selection:
         """Return whether each readable image, or each of those selected, is classified correctly."""
         marks = self.array()
-        chosen: Selection = marks[marks != UNREADABLE if selected is None else selected] == CORRECT
-        return chosen
+        if selected is None:
+            selected = marks != UNREADABLE
+        return np.asarray(marks[selected] == CORRECT)
 
     def accuracy(self, selected: Selection | None = None) -> float:
         """Return the accuracy in percent of the readable images, or of those selected."""

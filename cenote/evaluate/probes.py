@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -27,7 +26,10 @@ class KnnReport(Report):
     accuracy: dict[int, float]
     unreadable: list[str] = field(default_factory=list)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
+        return dict(self.by_name())
+
+    def by_name(self) -> dict[str, float]:
         return {f"knn_{k}": share for k, share in self.accuracy.items()}
 
     def table(self, split: str) -> str:

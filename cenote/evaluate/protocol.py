@@ -50,7 +50,7 @@ class Report(ABC):
     unreadable: list[str]
     not_in_json: ClassVar[tuple[str, ...]] = ()  # fields
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the content of results.json; JSON has no NaN: it becomes null."""
         fields = {name: v for name, v in vars(self).items() if name not in self.not_in_json}
         return dict(without_nan(fields))
@@ -80,7 +80,7 @@ class Evaluation:
     seed: int = 0
     data: Dataset | None = None  # the whole data set, if no split was chosen
     without_match: str = "exclude"  # queries without a match: "exclude" or "miss"
-    results: dict[str, Any] = field(init=False)  # the content of results.json
+    results: dict[str, object] = field(init=False)  # the content of results.json
     progress_files: list[Path] = field(default_factory=list)  # to remove when results are written
     started: float = field(default_factory=time.monotonic)
 
@@ -176,4 +176,4 @@ def left_out(unreadable: Iterable[str] = (), limit: int | None = None, **counts:
 
 
 def count_images(number: int) -> str:
-    return "1 image" if number == 1 else f"{number} images"
+    return f"{number} image{'s' * (number != 1)}"

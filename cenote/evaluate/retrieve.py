@@ -27,6 +27,7 @@ TITLES = {"p@1": "P@1", "r_precision": "R-precision", "map@r": "MAP@R"}
 NEIGHBOURS = 6  # shown for a query
 CASES = 6  # best and worst queries
 DIFFICULTIES = ("easy", "medium", "hard")
+TREATMENTS = {"exclude": "left out", "miss": "counted as misses"}  # of queries without a match
 ONE_CLASS = "all images are of one class: every neighbour is right, these figures mean nothing"
 
 
@@ -48,10 +49,10 @@ class RetrievalReport(Report):
     cases: list[QueryCase]
     of: str = ""
 
-    def to_json(self) -> dict[str, Any]:
-        report = super().to_json()
-        scores: dict[str, Any] = report.pop("scores")
-        return scores | report
+    not_in_json = ("scores",)
+
+    def to_json(self) -> dict[str, object]:
+        return {**without_nan(self.scores), **super().to_json()}
 
     def table(self, split: str) -> str:
         heads = [
@@ -67,8 +68,8 @@ class RetrievalReport(Report):
             f"against {against}",
         ]
         if self.without_match:
-            noun = "query" if self.without_match == 1 else "queries"
-            treatment = "left out" if self.without_match_are == "exclude" else "counted as misses"
+            noun = {1: "query"}.get(self.without_match, "queries")
+            treatment = TREATMENTS[self.without_match_are]
             lines.append(f"{treatment}: {self.without_match} {noun} with nothing to find")
         if self.alignment is not None and self.uniformity is not None:
             lines.append(
@@ -104,9 +105,8 @@ class Retrieve(Protocol[Any], name="retrieve"):
             with evaluation.loading("retrieve", len(data)) as loading:
                 return landmarks(model, data, loading)
         queries, gallery, name = self._sets(evaluation)
-        self.queries, self.searched = queries, queries if gallery is None else gallery
-        images = len(queries) + (0 if gallery is None else len(gallery))
-        with evaluation.loading("retrieve", images) as loading:
+        self.queries, self.searched = queries, gallery or queries
+        with evaluation.loading("retrieve", len(queries) + len(gallery or ())) as loading:
             treatment = evaluation.without_match
             report = retrieve(model, queries, gallery, without_match=treatment, loading=loading)
         report.of = name
@@ -117,8 +117,7 @@ class Retrieve(Protocol[Any], name="retrieve"):
         data = evaluation.data
         if data is not None and {"query", "gallery"} <= set(data.splits):
             return data.split("query"), data.split("gallery"), "query"
-        held_out = None if data is None else held_out_classes(evaluation.folder, data)
-        if held_out is not None:
+        if data is not None and (held_out := held_out_classes(evaluation.folder, data)):
             return held_out, None, "unseen classes"
         return evaluation.test, None, evaluation.splits.name
 
@@ -164,10 +163,11 @@ def retrieve(
         )
     asking = _embed_labelled(model, queries, loading)
     vectors, labels = asking.embeddings.vectors, asking.labels
-    searched, gallery_vectors, gallery_labels = asking, None, None
+    searched, gallery_vectors, gallery_labels, gallery_size = asking, None, None, None
     if gallery is not None:
         searched = _embed_labelled(model, gallery, loading)
         gallery_vectors, gallery_labels = searched.embeddings.vectors, searched.labels
+        gallery_size = len(gallery_labels)
     scores = query_scores(vectors, labels, ks, gallery_vectors, gallery_labels, keep=NEIGHBOURS)
     means = mean_scores(scores, ks, without_match)
     names = [*(f"recall@{k}" for k in ks), *TITLES]
@@ -177,7 +177,7 @@ def retrieve(
         without_match=int(means["without_match"]),
         without_match_are=without_match,
         images=len(labels),
-        gallery=None if gallery_vectors is None else len(gallery_vectors),
+        gallery=gallery_size,
         classes=len(labels.unique()),
         no_class=int((queries.labels < 0).sum()),
         alignment=_value_or_none(alignment, vectors, labels),
@@ -246,9 +246,10 @@ class LandmarkReport(Report):
     images: int
     unreadable: list[str]
 
-    def to_json(self) -> dict[str, Any]:
-        images = {"images": self.images, "unreadable": self.unreadable}
-        return dict(without_nan(self.scores | images))
+    not_in_json = ("scores",)
+
+    def to_json(self) -> dict[str, object]:
+        return {**without_nan(self.scores), **super().to_json()}
 
     def table(self, split: str) -> str:
         names = [name for name in self.scores["medium"] if name != "queries"]

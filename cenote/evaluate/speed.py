@@ -239,7 +239,7 @@ def network_table(report: dict[str, Any]) -> str:
     return f"{title}\n{align_columns(rows)}\n"
 
 
-def machine() -> dict[str, Any]:
+def machine() -> dict[str, object]:
     """Describe the machine that was measured."""
     threads = torch.get_num_threads()
     return {"torch": torch.__version__, "machine": platform.machine(), "threads": threads}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,22 +46,22 @@ def evaluation_splits(folder: Path, dataset: Dataset, name: str | None = None) -
 def splits_of_run(folder: Path, dataset: Dataset) -> Splits | None:
     """Return the splits of the run in `folder` if it was trained on this data set."""
     report = read_run(folder)
-    try:
+    with suppress(ValueError, KeyError, TypeError):  # not a training run, or nothing is held out
         splits = split(dataset, seed=report["settings"]["seed"], quiet=True)
-        return splits if splits.fingerprint() == report["data"] else None
-    except (ValueError, KeyError, TypeError):  # not a training run, or nothing can be held out
-        return None
+        if splits.fingerprint() == report["data"]:
+            return splits
+    return None
 
 
 def held_out_classes(folder: Path, dataset: Dataset) -> Dataset | None:
     """Return the images of the classes that a metric learning run on this data set held out."""
     report = read_run(folder)
-    try:
-        test = class_splits(dataset).test if report["task"] == "metric" else None
-        matches = test is not None and class_names(test) == report["classes"]["test"]
-        return test if matches else None
-    except (ValueError, KeyError, TypeError):
-        return None
+    with suppress(ValueError, KeyError, TypeError):
+        if report["task"] == "metric":
+            test = class_splits(dataset).test
+            if test is not None and class_names(test) == report["classes"]["test"]:
+                return test
+    return None
 
 
 def log_fold(folder: Path) -> None:
@@ -77,8 +78,8 @@ def log_fold(folder: Path) -> None:
 
 def read_run(folder: Path) -> dict[str, Any]:
     """Return the results.json of a run, {} if there is none."""
-    try:
+    with suppress(OSError, ValueError):
         report = json.loads((folder / "results.json").read_text())
-    except (OSError, ValueError):
-        return {}
-    return report if isinstance(report, dict) else {}
+        if isinstance(report, dict):
+            return report
+    return {}

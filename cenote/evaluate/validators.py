@@ -4,28 +4,36 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ..data import Dataset
 from ..data.ground_truth import boxes_of, mask_of, with_boxes
+from ..data.image_texts import ImageTexts, as_phrase
 from ..metrics import BoxAccuracy, PixelPrecision, resize_mask
 from ..metrics.arrays import Array
 from ..metrics.retrieval import KS, retrieval_scores
 from ..models import PooledModel
 from ..models.frozen import PooledHead
-from ..predict.distributed import gathered, rank
+from ..predict.distributed import device_of, gathered, rank
 from ..predict.embedding import EmbeddingSource, Loading, embed_source
 from ..predict.feature_cache import FeatureBatch
 from ..predict.maps import MapBatch, MapPredictor
+from ..unit import unit
 from .probes import knn
+
+if TYPE_CHECKING:
+    from ..models.image_text.small_clip import SmallClip
 
 log = logging.getLogger(__name__)
 MAX_MEMORY = 50_000  # images whose vectors are held in memory for k-NN
 NEEDED = {"boxes": "boxes of their class", "pixels": "masks"}
+RECALLS = (1, 5)  # of images and texts
+MAX_COMPARED = 5000  # images of a split for recall, as on COCO: all are compared with all
 COUNTS = ("queries", "without_match")  # of retrieval scores; the others are percentages
 UnreadableCallback = Callable[[list[str], int, str], None]  # messages, number of images, split
 
@@ -43,7 +51,7 @@ class KnnValidator:
 
     def __call__(self, model: PooledModel) -> dict[str, float]:
         """Return {"knn_10": ..., "knn_20": ...} in percent."""
-        return knn(model, self.memory, self.queries, self.loading).to_json()
+        return knn(model, self.memory, self.queries, self.loading).by_name()
 
 
 class LocalizationValidator:
@@ -93,7 +101,7 @@ class LocalizationValidator:
             for message in new:
                 log.info("left out of %s: %s", self.by, message)
         if not total.count:
-            reason = messages[0] if messages else f"they have no {NEEDED[self.by]}"
+            reason = next(iter(messages), f"they have no {NEEDED[self.by]}")
             raise ValueError(
                 f"select={self.by}: no image of {self.dataset.name} could be evaluated: {reason}"
             )
@@ -123,8 +131,9 @@ class LocalizationValidator:
 
 def localization_score(metric: BoxAccuracy | PixelPrecision) -> float:
     """Return the score in percent; for boxes at the thresholds that are best for these images."""
-    result = metric.result()
-    return 100 * (result if isinstance(result, float) else result.score)
+    if isinstance(metric, PixelPrecision):
+        return 100 * metric.result()
+    return 100 * metric.result().score
 
 
 def select_with_truth(dataset: Dataset, by: str) -> Dataset:
@@ -172,10 +181,15 @@ class SearchVectors(NamedTuple):
 
     def scores(self, ks: Sequence[int], without_match: str = "exclude") -> dict[str, float]:
         """Return retrieval scores in percent, and the number of queries they are means of."""
-        gallery = {"gallery": self.gallery, "gallery_labels": self.gallery_labels}
-        options: dict[str, Any] = {"without_match": without_match, **gallery}
-        scores = retrieval_scores(self.vectors, self.labels, ks, **options)
-        return {name: v if name in COUNTS else 100 * float(v) for name, v in scores.items()}
+        scores = retrieval_scores(
+            self.vectors,
+            self.labels,
+            ks,
+            self.gallery,
+            self.gallery_labels,
+            without_match=without_match,
+        )
+        return scores | {name: 100 * float(v) for name, v in scores.items() if name not in COUNTS}
 
 
 def concatenate_vectors(models: Sequence[SearchVectors]) -> SearchVectors:
@@ -240,5 +254,83 @@ class RetrievalValidator:
         output = embed_source(source, embed, transform, Loading(self.batch, self.workers))
         if isinstance(source, Dataset):
             self.on_unreadable(output.bad, len(source), name)
-        dataset = source if isinstance(source, Dataset) else source.dataset
-        return F.normalize(output.vectors, dim=1), output.labels(dataset)
+        return F.normalize(output.vectors, dim=1), output.labels(_dataset_of(source))
+
+
+def _dataset_of(source: EmbeddingSource) -> Dataset:
+    return source if isinstance(source, Dataset) else source.dataset
+
+
+class ImageTextValidator:
+    """Zero-shot classes and domains, and recall of images and texts, in percent."""
+
+    def __init__(
+        self,
+        source: EmbeddingSource,
+        texts: ImageTexts,
+        batch: int = 64,
+        workers: int = 0,
+        name: str = "val",
+        on_unreadable: UnreadableCallback = lambda bad, images, name: None,
+    ) -> None:
+        self.source, self.texts, self.loading = source, texts, Loading(batch, workers)
+        self.name, self.on_unreadable = name, on_unreadable
+        self.dataset = _dataset_of(source)
+        self.images: int | None = None  # readable images of the last pass
+
+    @torch.no_grad()
+    def __call__(self, model: SmallClip) -> dict[str, float]:
+        model.eval()
+        device = device_of(model)
+
+        def embed(batch: Any) -> Tensor:
+            if isinstance(batch, FeatureBatch):
+                return unit(model.image.embed_features(batch.features.to(device)))
+            return model.embed_images(batch.images.to(device))
+
+        output = embed_source(self.source, embed, model.transform(), self.loading)
+        self.on_unreadable(output.bad, len(self.dataset), self.name)
+        positions, vectors = output.positions.tolist(), output.vectors.to(device)
+        self.images = len(positions)
+        labels, domains = self.dataset.labels[positions], self.dataset.domains
+        scores = zero_shot(model, vectors, labels, self.dataset.classes, "class")
+        scores |= zero_shot(model, vectors, domains.codes[positions], list(domains.names), "domain")
+        return scores | self._recalls(model, vectors, positions)
+
+    def _recalls(self, model: SmallClip, vectors: Tensor, positions: list[int]) -> dict[str, float]:
+        """Search images by texts and texts by images; each image contributes its first text."""
+        positions, vectors = positions[:MAX_COMPARED], vectors[:MAX_COMPARED]
+        texts = list(dict.fromkeys(self.texts.groups[i][0][0] for i in positions))
+        truth = self.texts.truth(positions, texts).to(vectors.device)
+        similarity = vectors @ model.embed_texts([self.texts.all[i] for i in texts]).T
+        recalls: dict[str, float] = {}
+        for name, scores, matches in (
+            ("text", similarity, truth),
+            ("image", similarity.T, truth.T),
+        ):
+            order = scores.topk(min(max(RECALLS), scores.shape[1]), dim=1).indices
+            hits = matches.gather(1, order)
+            for k in RECALLS:
+                recalls[f"{name}_recall@{k}"] = 100 * float(hits[:, :k].any(1).float().mean())
+        return recalls
+
+
+def zero_shot(
+    model: SmallClip, vectors: Tensor, codes: np.ndarray, names: list[str], kind: str
+) -> dict[str, float]:
+    """Return the share of images nearest to their own name; {} if fewer than two names occur."""
+    present = np.unique(codes[codes >= 0])
+    if len(present) < 2:
+        return {}
+    truth = torch.from_numpy(np.searchsorted(present, codes[codes >= 0]))
+    labelled = torch.from_numpy(np.flatnonzero(codes >= 0)).to(vectors.device)
+    texts = model.embed_texts([as_phrase(names[int(code)]) for code in present])
+    predicted = (vectors[labelled] @ texts.T).argmax(1).cpu()
+    return {f"zero_shot_{kind}": 100 * float((predicted == truth).float().mean())}
+
+
+def selection_score(scores: dict[str, float]) -> float:
+    """Return what chooses the epoch: the mean zero-shot accuracy, or recall@1 without one."""
+    values = [value for name, value in scores.items() if name.startswith("zero_shot")]
+    values = values or [value for name, value in scores.items() if name.endswith("recall@1")]
+    return float(np.mean(values))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Required, TypedDict
 
 import numpy as np
 import torch
@@ -37,6 +37,7 @@ from .protocol import (
     left_out,
 )
 
+COLUMN_WIDTHS = {0.3: 11, 0.5: 7, 0.7: 7}  # of the table, by IoU
 INTERVAL = 0.01  # between thresholds
 BIN_WIDTH = 0.01  # of PxAP
 ROWS = {
@@ -45,7 +46,27 @@ ROWS = {
     "predicted_class": "V2 of the predicted class",
     "centred_box": "V2 of a fixed centred box",
 }
-Scores = dict[str, dict[str, Any]]  # of the keys of ROWS, in percent
+
+
+class LocalizationScore(TypedDict, total=False):
+    """Right boxes in percent of the images with boxes."""
+
+    score: Required[float]
+    iou: list[float]  # from which a box is right
+    per_iou: list[float]
+    thresholds: list[float]  # the best for each IoU
+    sides: list[float]  # of a centred box, instead of thresholds
+    interval95: list[float]  # of the score
+    top1: float  # box and class right
+    top5: float
+
+
+class ValidationImages(TypedDict):
+    images: int
+    unreadable: list[str]
+
+
+Scores = dict[str, LocalizationScore]  # of the keys of ROWS
 
 
 @dataclass
@@ -70,7 +91,7 @@ class LocalizationReport(Report):
     threshold_from: str | None = None  # "val" or "test"
     chosen: Scores | None = None
     oracle: Scores | None = None
-    val: dict[str, Any] | None = None
+    val: ValidationImages | None = None
     accuracy: dict[str, float] | None = None  # top1, top5
     mean_iou: float | None = None
     positions: list[int] = field(default_factory=list)  # of the images with boxes, in `dataset`
@@ -85,7 +106,7 @@ class LocalizationReport(Report):
         """The scores to compare with: the honest ones if there are any."""
         return self.chosen or self.oracle
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         report = super().to_json()
         for key in ("accuracy", "mean_iou"):
             if report[key] is None:
@@ -124,7 +145,9 @@ class LocalizationReport(Report):
     def figures(self) -> list[Figure]:
         figures = []
         if self.best is not None:
-            unit = "%, thresholds from validation images" if self.chosen else "%, oracle thresholds"
+            unit = "%, oracle thresholds"
+            if self.chosen is not None:
+                unit = "%, thresholds from validation images"
             names = {
                 "max_box_acc_v2": "MaxBoxAccV2",
                 "max_box_acc": "MaxBoxAcc",
@@ -157,12 +180,14 @@ class LocalizationReport(Report):
 
 def _score_rows(scores: Scores) -> Iterator[str]:
     for key, score in scores.items():
-        interval = "[{:.1f}, {:.1f}]".format(*score["interval95"]) if "interval95" in score else ""
+        interval = ""
+        if "interval95" in score:
+            interval = "[{:.1f}, {:.1f}]".format(*score["interval95"])
         row = f"  {ROWS[key]:<28}{score['score']:6.1f}  {interval:<14}"
         if "per_iou" in score:
-            by_iou = dict(zip(score["iou"], score["per_iou"], strict=True))
-            cells = [f"{by_iou[iou]:.1f}" if iou in by_iou else "" for iou in (0.3, 0.5, 0.7)]
-            row += f"{cells[0]:>11}{cells[1]:>7}{cells[2]:>7}"
+            pairs = zip(score["iou"], score["per_iou"], strict=True)
+            shares = {iou: f"{share:.1f}" for iou, share in pairs}
+            row += "".join(f"{shares.get(iou, ''):>{w}}" for iou, w in COLUMN_WIDTHS.items())
         if "top1" in score and key != "centred_box":
             row += f"{score['top1']:8.1f}{score['top5']:7.1f}"
         yield row.rstrip()
@@ -171,8 +196,7 @@ def _score_rows(scores: Scores) -> Iterator[str]:
 class Localize(Protocol[LocalizationReport], name="localize"):
     def run(self, evaluation: Evaluation) -> LocalizationReport:
         test, val = evaluation.test, evaluation.splits.val
-        images = len(test) + (0 if val is None else len(val))
-        with evaluation.loading("localize", images) as loading:
+        with evaluation.loading("localize", len(test) + len(val or ())) as loading:
             report = localize(evaluation.model, test, val, loading=loading)
         if report.threshold is not None:
             _save_threshold(evaluation, report)
@@ -193,8 +217,9 @@ class Localize(Protocol[LocalizationReport], name="localize"):
 
 def _save_threshold(evaluation: Evaluation, report: LocalizationReport) -> None:
     """Store the threshold for `cenote localize`; an oracle's only if no other is stored."""
-    folder, oracle = evaluation.folder, report.threshold_from != "val"
-    split = evaluation.splits.name if oracle else "val"
+    folder, oracle, split = evaluation.folder, report.threshold_from != "val", "val"
+    if oracle:
+        split = evaluation.splits.name
     calibration = report.calibration(evaluation.test.name, split, oracle)
     try:
         stored = read_threshold(folder)
@@ -384,7 +409,8 @@ class LocalizationMetrics:
                 names.append(name)
             if useful or len(truth):
                 self.images += 1
-                self.ranks += [] if ranks is None else [int(ranks[i])]
+                if ranks is not None:
+                    self.ranks.append(int(ranks[i]))
             elif len(self.bad) == messages:  # neither a box nor a mask
                 self.without_truth += 1
         if not boxed:
@@ -435,9 +461,9 @@ class LocalizationMetrics:
         return {**scores, "centred_box": box}
 
 
-def _box_score(accuracy: BoxAccuracy, chosen_on: BoxAccuracy) -> dict[str, Any]:
+def _box_score(accuracy: BoxAccuracy, chosen_on: BoxAccuracy) -> LocalizationScore:
     best, oracle = accuracy.at(chosen_on.result().thresholds), chosen_on is accuracy
-    report: dict[str, Any] = {
+    report: LocalizationScore = {
         "score": 100 * best.score,
         "iou": list(accuracy.deltas),
         "per_iou": [100 * share for share in best.per_iou],
@@ -447,9 +473,11 @@ def _box_score(accuracy: BoxAccuracy, chosen_on: BoxAccuracy) -> dict[str, Any]:
         bounds = accuracy.bounds(thresholds=None if oracle else best.thresholds)
         report["interval95"] = [100 * bound for bound in bounds]
     if accuracy.ranked == accuracy.count:
-        for kind in KINDS[1:]:
-            score = accuracy.result(kind) if oracle else accuracy.at(best.thresholds, kind)
-            report[kind] = 100 * score.score
+        top1, top5 = (
+            accuracy.result(kind) if oracle else accuracy.at(best.thresholds, kind)
+            for kind in KINDS[1:]
+        )
+        report |= {"top1": 100 * top1.score, "top5": 100 * top5.score}
     return report
 
 
@@ -478,7 +506,9 @@ def _select_cases(
     images = report.dataset.select(positions)
     cases = []
     for batch in predictor.iterate(images, classes[positions]):
-        maps = predictor.scores(batch.maps) if batch.positions else ()
+        if not batch.positions:
+            continue
+        maps = predictor.scores(batch.maps)
         for i, index in enumerate(batch.positions):
             size, predicted = batch.sizes[i], None
             boxes = boxes_at(maps[i], report.threshold) * np.array([*size, *size]) / predictor.size
@@ -490,7 +520,7 @@ def _select_cases(
                 position=positions[index],
                 file=str(images.path(index)),
                 iou=float(report.ious[picked[index][0]]),
-                box=tuple(boxes[0].tolist()) if len(boxes) else None,
+                box=next(map(tuple, boxes.tolist()), None),
                 truth=boxes_of(images, index, size),
                 map=maps[i],
                 label=images[index].label,

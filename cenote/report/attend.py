@@ -105,7 +105,7 @@ class AttendWriter:
             "file": str(photo.path),
             "width": photo.size[0],
             "height": photo.size[1],
-            "box": None if box is None else list(box),
+            "box": box and list(box),
             "class_id": prediction.class_id,
             "class": None,
             "score": None,

@@ -234,10 +234,12 @@ def map_values(a: Any) -> MapRows:
     them starts at its minimum. A constant map gives no rows.
     """
     a = np.nan_to_num(np.asarray(a, np.float32), posinf=0, neginf=0)
+    if a.min() == a.max():
+        return ()
     a = np.clip(a, 0, None) if a.min() < 0 < a.max() else a - a.min()
     # A single spike, as some transformers have, must not leave everything else dark.
     peak = max(float(np.quantile(a, 0.99)), float(a.max()) / 3)
-    return shrink_map(np.clip(a / peak, 0, 1)) if peak > 0 else ()
+    return shrink_map(np.clip(a / peak, 0, 1))
 
 
 def shrink_map(a: Any) -> MapRows:

@@ -86,8 +86,9 @@ class LocalizedFiles(BoxFiles):
                 if classes is not None and prediction.class_id is not None:
                     label = classes[prediction.class_id]
                     note = f"{label.split(',')[0]} {prediction.probability:.0%}"
-                object_pixels = object_masks(prediction) if masks else []
-                scores = prediction.scores.tolist()
+                object_pixels, scores = [], prediction.scores.tolist()
+                if masks:
+                    object_pixels = object_masks(prediction)
                 self.add(writers, prediction, boxes.tolist(), scores, object_pixels, label)
                 if pictures:
                     photo, title = self.dataset.image(i), self.paths[i].name
@@ -125,8 +126,10 @@ class DiscoveredFiles(BoxFiles):
 
     def write(self, result: DiscoveryResult) -> None:
         if not self.writers:  # opened with the first image: an error before it leaves no files
-            for name in self.methods:
-                folder = self.out / name if len(self.methods) > 1 else self.out
+            folders = {name: self.out / name for name in self.methods}
+            if len(self.methods) == 1:
+                folders = {self.methods[0]: self.out}
+            for name, folder in folders.items():
                 writers = open_writers(folder, self.formats, True)
                 self.writers[name] = self.files.enter_context(writers)
         for method, objects in result.objects.items():

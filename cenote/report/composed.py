@@ -36,26 +36,30 @@ def table_markdown(report: Mapping[str, Any]) -> str:
 
 def summary(report: Mapping[str, Any]) -> str:
     """Return one sentence that says what the numbers are."""
-    without_match = report["nothing_to_find"]
-    note = f", {without_match} of them without a match (0)" if without_match else ""
+    queries = f"{report['questions']} queries"
+    if report["nothing_to_find"]:
+        queries += f", {report['nothing_to_find']} of them without a match (0)"
     return (
         f"{report['protocol']}, mAP in percent ({report['average_precision']}), {report['model']} "
-        f"on {report['data']}: {report['questions']} queries{note}, {report['database']} images"
+        f"on {report['data']}: {queries}, {report['database']} images"
     )
 
 
 def _tables(report: Mapping[str, Any]) -> list[list[list[str]]]:
     """Return rows of cells for average precision, then for recall@K, map@K and recall_subset@K."""
-    method = next(iter(report["methods"].values()))
-    return [_rows(report, "")] + [_rows(report, name) for name in method if "@" in name]
+    methods, columns = report["methods"], report["columns"]
+    tables = [_rows("method", columns, methods)]
+    for metric in next(iter(methods.values())):
+        if "@" in metric:
+            scores = {name: method[metric] for name, method in methods.items()}
+            tables.append(_rows(f"method, {metric.replace('map', 'mAP')}", columns, scores))
+    return tables
 
 
-def _rows(report: Mapping[str, Any], metric: str) -> list[list[str]]:
-    title = f"method, {metric.replace('map', 'mAP')}" if metric else "method"
-    rows = [[title, *report["columns"], "average"]]
-    for name, method in report["methods"].items():
-        scores = method[metric] if metric else method
-        cells = [_format(scores["columns"].get(column)) for column in report["columns"]]
+def _rows(title: str, columns: Sequence[str], methods: Mapping[str, Any]) -> list[list[str]]:
+    rows = [[title, *columns, "average"]]
+    for name, scores in methods.items():
+        cells = [_format(scores["columns"].get(column)) for column in columns]
         rows.append([name, *cells, _format(scores["average"])])
     return rows
 
@@ -69,10 +73,8 @@ def _emphasize_best(rows: Sequence[Sequence[str]]) -> list[list[str]]:
     names, *columns = zip(*rows, strict=True)
     emphasized = []
     for cells in columns:
-        best = max((float(cell) for cell in cells if cell != "-"), default=None)
-        is_best = [cell != "-" and float(cell) == best for cell in cells]
-        bold = [f"**{cell}**" if b else cell for cell, b in zip(cells, is_best, strict=True)]
-        emphasized.append(bold)
+        best = max((cell for cell in cells if cell != "-"), key=float, default="")
+        emphasized.append([f"**{cell}**" if cell == best else cell for cell in cells])
     return [list(row) for row in zip(names, *emphasized, strict=True)]
 
 

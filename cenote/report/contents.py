@@ -87,7 +87,7 @@ def _entry(dataset: Dataset, position: int) -> SheetEntry:
     if mask is not None and mask.shape != image.size[::-1]:
         mask = None
     counts = Counter(box.label for box in record.boxes if box.label)
-    boxes = ", ".join(f"{name} x {n}" if n > 1 else name for name, n in counts.items())
+    boxes = ", ".join(name + f" x {n}" * (n > 1) for name, n in counts.items())
     name = Path(record.image).name or f"image {position}"
     title = record.label or boxes or record.caption or name
     note = " · ".join(text for text in (record.domain, record.split) if text)

@@ -28,7 +28,9 @@ COLUMNS = (
 
 def method_title(name: str) -> str:
     """Return the title of a method, or of the baseline."""
-    return "a box in the middle" if name == BASELINE else METHODS[name].title
+    if name == BASELINE:
+        return "a box in the middle"
+    return METHODS[name].title
 
 
 def draw_discovered(

@@ -160,15 +160,17 @@ def format_duration(seconds: float) -> str:
         return f"{seconds:.1f} s"
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {seconds} s"
 
 
 def format_cell(value: CellValue) -> str:
     """Format a cell of a table; strings are shown as they are."""
-    if isinstance(value, float):
-        return f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
-    if isinstance(value, int):
-        return f"{value:,}"
+    if isinstance(value, float) and abs(value) < 1e4:
+        return f"{value:.4g}"
+    if isinstance(value, int | float):
+        return f"{value:,.0f}"
     return value or ""
 
 

@@ -63,13 +63,13 @@ class LocalizationCase:
     label: str | None
     predicted: str | None
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the case without its map and position."""
         return {
             "group": self.group,
             "file": self.file,
             "iou": round(self.iou, 4),
-            "box": None if self.box is None else [round(x, 1) for x in self.box],
+            "box": self.box and [round(x, 1) for x in self.box],
             "truth": self.truth.round(1).tolist(),
             "class": self.label,
             "predicted": self.predicted,

@@ -21,8 +21,8 @@ def overlay(photo: Image.Image, a: np.ndarray) -> Image.Image:
         a = stretch(a, photo.size)
     # The top hundredth is saturated: a single spike, as some transformers have, would leave
     # everything else dark.
-    peak = max(float(np.quantile(a, 0.99)), float(a.max()) / 3)
-    value = np.clip(a / peak, 0, 1) if peak > 0 else np.zeros_like(a)  # (h, w)
+    peak = max(float(np.quantile(a, 0.99)), float(a.max()) / 3, 1e-12)
+    value = np.clip(a / peak, 0, 1)  # (h, w)
     colour = _inferno()[np.rint(value * 255).astype(np.uint8)]  # (h, w, 3)
     # Half of the photograph's saturation is removed, so that the colours of the map stand out.
     photo = Image.blend(photo.convert("L").convert("RGB"), photo, 0.5)

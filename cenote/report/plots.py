@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .blocks import Bars, Point, Scatter
 
@@ -18,6 +18,22 @@ COLOURS = (
 )
 MARKERS = "osD^vPX<>"
 PAPER, INK, FADED = "#faf9f6", "#1c1c1e", "#787672"
+
+
+class PointStyle(NamedTuple):
+    """Sizes in points of a point and of its name."""
+
+    marker: str  # empty: by group
+    size: float
+    radius: float
+    zorder: int
+    font_size: float
+    weight: str
+    distance: float  # from which a line connects the name with its point
+
+
+BEST = PointStyle("*", 17, 9, 4, 10.5, "bold", 19)
+NORMAL = PointStyle("", 8, 5, 3, 9, "normal", 12)
 PixelBox = tuple[float, float, float, float]  # x0, y0, x1, y1
 Dot = tuple[float, float, float]  # x, y and radius
 RADII = (7, 12, 18, 26, 36, 48, 62, 78, 96, 120)
@@ -130,10 +146,22 @@ def _draw_point(axes: Axes, point: Point, group: int, gid: str) -> None:
         return
     deviation = point.deviation or None
     axes.errorbar(point.x, point.y, deviation, color=colour, elinewidth=0.9, alpha=0.45, zorder=2)
-    marker, size, zorder = ("*", 17, 4) if point.best else (_marker(group), 8, 3)
-    style: dict[str, Any] = {"color": colour, "markersize": size, "zorder": zorder, "gid": gid}
-    style |= {"markeredgecolor": PAPER, "markeredgewidth": 0.8}
-    axes.plot(point.x, point.y, marker, **style)
+    style = _style(point)
+    axes.plot(
+        point.x,
+        point.y,
+        style.marker or _marker(group),
+        color=colour,
+        markersize=style.size,
+        markeredgecolor=PAPER,
+        markeredgewidth=0.8,
+        zorder=style.zorder,
+        gid=gid,
+    )
+
+
+def _style(point: Point) -> PointStyle:
+    return BEST if point.best else NORMAL
 
 
 def _draw_names(figure: Figure, axes: Axes, points: Sequence[Point], groups: Sequence[str]) -> None:
@@ -149,12 +177,12 @@ def _draw_names(figure: Figure, axes: Axes, points: Sequence[Point], groups: Seq
     for point in points:
         if point.x is not None:
             x, y = to_pixels((point.x, point.y))
-            dots.append((x, y, (9 if point.best else 5) * scale))
+            dots.append((x, y, _style(point).radius * scale))
     labels: list[PixelBox] = []
     for point in sorted(points, key=lambda point: (not point.best, -point.y)):
-        weight, size, distance = ("bold", 10.5, 19) if point.best else ("normal", 9, 12)
-        colour = _colour(groups.index(point.group))
-        style: dict[str, Any] = {"fontsize": size, "color": colour, "weight": weight, "zorder": 6}
+        sizes, colour = _style(point), _colour(groups.index(point.group))
+        style: dict[str, Any] = {"fontsize": sizes.font_size, "weight": sizes.weight}
+        style |= {"color": colour, "zorder": 6}
         text = axes.text(0, 0, point.name, transform=None, **style)
         box = text.get_window_extent(renderer)
         text.remove()
@@ -166,14 +194,14 @@ def _draw_names(figure: Figure, axes: Axes, points: Sequence[Point], groups: Seq
         place = place_label(anchor, (box.width, box.height), labels, dots, area, scale)
         labels.append(place)
         line = None
-        if point.x is not None and distance_to_box(anchor, place) > distance * scale:
+        if point.x is not None and distance_to_box(anchor, place) > sizes.distance * scale:
             line = {"arrowstyle": "-", "color": colour, "alpha": 0.5, "linewidth": 0.7}
             line |= {"shrinkA": 0, "shrinkB": 4}
         # In points from the anchor: independent of the resolution of the file.
         offset = ((place[0] - anchor[0]) / scale, (place[1] - anchor[1]) / scale)
         x, y = axes.transData.inverted().transform(anchor)
-        options: dict[str, Any] = {"textcoords": "offset points", "arrowprops": line}
-        axes.annotate(point.name, (x, y), offset, **options, **style).set_in_layout(False)
+        style |= {"textcoords": "offset points", "arrowprops": line}
+        axes.annotate(point.name, (x, y), offset, **style).set_in_layout(False)
 
 
 def place_label(
@@ -214,7 +242,9 @@ def _alignment(direction: float, threshold: float) -> float:
     """Return which share of a label is before the anchor: all, none or half of it."""
     if direction < -threshold:
         return 1.0
-    return 0.0 if direction > threshold else 0.5
+    if direction > threshold:
+        return 0.0
+    return 0.5
 
 
 def _overlap(a: PixelBox, b: PixelBox) -> float:

@@ -97,12 +97,13 @@ def page(
         flops = _millions(cost.flops), _millions(cost.flops_as_published)
         size = f"{dim} channels, {grid[0]}x{grid[1]}"
         costs.append((size, f"{cost.parameters:,}", *flops))
-    sections = [
-        f"# {method.title} (`{name}`)",
-        _docstring(method.cls),
-        *([f"    {EQUATIONS[name]}"] if name in EQUATIONS else []),
-        f"Group {method.group} of the landscape. Source: {method.source}.",
-        *([f"![{_shown(method.cls)}]({picture})\n\n*{_shown(method.cls)}.*"] if picture else []),
+    sections = [f"# {method.title} (`{name}`)", _docstring(method.cls)]
+    if name in EQUATIONS:
+        sections.append(f"    {EQUATIONS[name]}")
+    sections.append(f"Group {method.group} of the landscape. Source: {method.source}.")
+    if picture:
+        sections.append(f"![{_shown(method.cls)}]({picture})\n\n*{_shown(method.cls)}.*")
+    sections += [
         "## Its row of the landscape",
         "With these components Algorithm 1 is this method: "
         "Z = f⁻¹(f(V) A), U = φ_U(Z), from A = h(s(K, Q)) [SimPool Eqs. 1-7].",
@@ -126,10 +127,10 @@ def _docstring(cls: type[Pool]) -> str:
 
 def _shown(cls: type[Pool]) -> str:
     """Below the picture of docs/pictures.py."""
-    map_kind = "the class activation map of the true class" if cls.no_attention else "its own map"
-    return (
-        f"Three pictures, and where it looks after a short training on a frozen network: {map_kind}"
-    )
+    shown = "Three pictures, and where it looks after a short training on a frozen network: "
+    if cls.no_attention:
+        return shown + "the class activation map of the true class"
+    return shown + "its own map"
 
 
 def _attention(cls: type[Pool]) -> str:
@@ -163,8 +164,11 @@ def _default(parameter: inspect.Parameter) -> Any:
 def _millions(count: int) -> str:
     if count == 0:
         return "0"
-    return f"{count / 1e6:.3f}" if count < 1e6 else f"{count / 1e6:.2f}"
+    digits = 2 + (count < 1e6)
+    return f"{count / 1e6:.{digits}f}"
 
 
 def _clip(text: str) -> str:
-    return text if len(text) <= WHAT else text[: WHAT - 1].rstrip() + "…"
+    if len(text) <= WHAT:
+        return text
+    return text[: WHAT - 1].rstrip() + "…"

@@ -82,9 +82,11 @@ def severity_sheet(
 
 def background_blocks(report: Mapping[str, Any], sheet: Path) -> list[Block]:
     """Return the accuracy on each background, and the picture of all backgrounds if it exists."""
-    bars = variant_bars(report)
     alt = "One photograph with its background kept, removed, or changed"
-    return [*([bars] if bars.bars else []), *picture_blocks(sheet, "Eight backgrounds", alt)]
+    blocks, bars = picture_blocks(sheet, "Eight backgrounds", alt), variant_bars(report)
+    if bars.bars:
+        blocks.insert(0, bars)
+    return blocks
 
 
 def variant_bars(report: Mapping[str, Any]) -> Bars:

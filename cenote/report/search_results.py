@@ -28,7 +28,7 @@ def found_sheet(
     method: str = "",
 ) -> Image.Image:
     """Draw the images of the query, framed, then the results, best first."""
-    entries = [SheetEntry([_square(image, QUERY_COLOUR)], "query") for image in images]
+    entries = [SheetEntry([_square(image, FRAME)], "query") for image in images]
     for result in results:
         note = score_note(result.score, result.duplicates)
         entries.append(SheetEntry([_square(result.picture)], result.name, note))
@@ -36,10 +36,8 @@ def found_sheet(
         page = contact_sheet(entries, columns=COLUMNS, side=SIDE)
     else:
         page = Image.new("RGB", (MIN_WIDTH, 1), PAPER)
-    query = [text] if text else []
-    if images:
-        query.insert(0, "this image" if len(images) == 1 else f"{len(images)} images")
-    heading = f"{' + '.join(query)} · {method}"
+    shown = {0: "", 1: "this image"}.get(len(images), f"{len(images)} images")
+    heading = f"{' + '.join(filter(None, [shown, text]))} · {method}"
     if not results:
         heading += ": nothing found"
     return stacked([_draw_heading(heading, max(page.width, MIN_WIDTH)), page])
@@ -47,7 +45,7 @@ def found_sheet(
 
 def score_note(score: float, duplicates: int) -> str:
     """Return the score and the number of duplicates, short enough for half of the width."""
-    return f"{score:.3f} +{duplicates}" if duplicates else f"{score:.3f}"
+    return f"{score:.3f}" + f" +{duplicates}" * bool(duplicates)
 
 
 def _draw_heading(text: str, width: int) -> Image.Image:
@@ -57,15 +55,14 @@ def _draw_heading(text: str, width: int) -> Image.Image:
     return line
 
 
-def _square(picture: Image.Image | None, frame: tuple[int, int, int] | None = None) -> Image.Image:
-    """Fit a picture into a square, so that captions are aligned; None becomes a placeholder."""
+def _square(picture: Image.Image | None, frame: int = 0) -> Image.Image:
+    """Fit a picture and a frame of this width into a square; None becomes a placeholder."""
     if picture is None:
         missing = Image.new("RGB", (SIDE, SIDE), (232, 230, 225))
         centre = (SIDE // 2, SIDE // 2)
         ImageDraw.Draw(missing).text(centre, "missing", FADED, font(16), anchor="mm")
         return missing
-    inside = SIDE - 2 * FRAME if frame else SIDE
+    inside = SIDE - 2 * frame
     small = ImageOps.contain(picture, (inside, inside), Image.Resampling.LANCZOS)
-    if frame:
-        small = ImageOps.expand(small, FRAME, frame)
-    return ImageOps.pad(small, (SIDE, SIDE), color=PAPER)
+    framed = ImageOps.expand(small, frame, QUERY_COLOUR)
+    return ImageOps.pad(framed, (SIDE, SIDE), color=PAPER)

@@ -38,7 +38,7 @@ def contact_sheet(
     strips = [_draw_entry(entry, width, side) for entry in entries]
     rows = [strips[i : i + columns] for i in range(0, len(strips), columns)]
     heights = [max(strip.height for strip in row) for row in rows]
-    top = MARGIN + (34 if heading else 0)
+    top = MARGIN + 34 * bool(heading)
     size = (MARGIN + columns * (width + MARGIN), top + sum(heights) + MARGIN * len(rows))
     page = Image.new("RGB", size, PAPER)
     if heading:

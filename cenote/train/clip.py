@@ -23,7 +23,7 @@ from ..data.image_texts import ImageTexts
 from ..data.loading import Batch
 from ..data.samplers import mix_seed
 from ..data.splits import named_splits
-from ..evaluate.image_text import ImageTextValidator, selection_score
+from ..evaluate.validators import ImageTextValidator, selection_score
 from ..models.frozen import FrozenBackbone
 from ..models.image_text.small_clip import SmallClip, save_image_text
 from ..models.image_text.text_encoder import Words

@@ -16,7 +16,7 @@ import torch
 from cenote.cli import main
 from cenote.data import Dataset, Record, open_dataset, pack
 from cenote.data.image_texts import ImageTexts, as_phrase, text_groups
-from cenote.evaluate.image_text import selection_score, zero_shot
+from cenote.evaluate.validators import selection_score, zero_shot
 from cenote.models import load
 from cenote.models.image_text import create_image_text
 from cenote.models.image_text.text_encoder import Words
