@@ -133,7 +133,7 @@ def approximately(index: LocalStore, queries: Tensor, rounds: int) -> None:
     index.open_approximate()
     if index.approximate is None:
         print(
-            f"approximate: recall@10 {about['recall@10']['images']:.3f} is below {about['target']}: stays exact"
+            f"approximate: recall@10 {about.recall['images']:.3f} is below {about.target}: stays exact"
         )
         return
     candidates = {

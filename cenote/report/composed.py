@@ -6,7 +6,7 @@ The histograms [Dissertation Fig. 4.3] are by how far an image matches the query
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,13 @@ BINS = 40
 PANELS_PER_ROW = 3
 # In drawing order: the right ones are on top.
 COLOURS = {"neither": "#b8b5ae", "class": "#ee8866", "value": "#228833", "both": "#4477aa"}
+
+
+class MatchScores(NamedTuple):
+    """Scores of the images of a database by what of the query they match, a key of COLOURS."""
+
+    scores: Mapping[str, Sequence[float]]
+    precision: float  # average precision, 0 to 1
 
 
 def table_text(report: Mapping[str, Any]) -> str:
@@ -79,12 +86,11 @@ def _emphasize_best(rows: Sequence[Sequence[str]]) -> list[list[str]]:
 
 
 def draw_similarities(
-    panels: Mapping[str, Mapping[str, Any]], title: str, names: Mapping[str, str]
+    panels: Mapping[str, MatchScores], title: str, names: Mapping[str, str]
 ) -> Figure:
-    """Draw a panel for each method: {"scores": {group: values}, "precision"}.
+    """Draw a panel for each method; `names` are the names of the groups of images.
 
-    `names` are the names of the groups. Each group has the same area, so that few right images are
-    visible beside many wrong ones.
+    Each group has the same area, so that few right images are visible beside many wrong ones.
     """
     from matplotlib.figure import Figure
 
@@ -93,9 +99,9 @@ def draw_similarities(
     grid = figure.subplots(down, across, squeeze=False).flatten()
     for axes, (method, panel) in zip(grid, panels.items(), strict=False):
         axes.set_facecolor(PAPER)
-        edges = _edges(panel["scores"])
+        edges = _edges(panel.scores)
         for group, colour in COLOURS.items():
-            values = panel["scores"].get(group, ())
+            values = panel.scores[group]
             if len(values):
                 weights = np.full(len(values), 1 / len(values))
                 axes.hist(values, edges, weights=weights, color=colour, alpha=0.35)
@@ -103,7 +109,7 @@ def draw_similarities(
                     values, edges, weights=weights, color=colour, histtype="step", linewidth=1.4
                 )
         axes.set_title(
-            f"{method} · AP {100 * panel['precision']:.1f}", loc="left", color=INK, fontsize=11
+            f"{method} · AP {100 * panel.precision:.1f}", loc="left", color=INK, fontsize=11
         )
         axes.spines[["top", "right", "left"]].set_visible(False)
         axes.set_yticks([])
@@ -115,29 +121,19 @@ def draw_similarities(
     return figure
 
 
-def _edges(scores: Mapping[str, Any]) -> npt.NDArray[np.float64]:
+def _edges(scores: Mapping[str, Sequence[float]]) -> npt.NDArray[np.float64]:
     values = np.concatenate([np.asarray(group, float) for group in scores.values()])
-    if not len(values):
-        return np.linspace(0, 1, BINS + 1)
     low, high = float(values.min()), float(values.max())
     return np.linspace(low, max(high, low + 1e-6), BINS + 1)
 
 
-def _legend(
-    figure: Figure, panels: Mapping[str, Mapping[str, Any]], names: Mapping[str, str]
-) -> None:
+def _legend(figure: Figure, panels: Mapping[str, MatchScores], names: Mapping[str, str]) -> None:
     from matplotlib.patches import Patch
 
-    first = next(iter(panels.values()))["scores"]
+    first = next(iter(panels.values())).scores
     handles = [
-        Patch(color=colour, alpha=0.7, label=f"{names[group]} ({len(first.get(group, ()))})")
+        Patch(color=colour, alpha=0.7, label=f"{names[group]} ({len(first[group])})")
         for group, colour in COLOURS.items()
     ]
-    figure.legend(
-        handles=handles,
-        loc="outside lower left",
-        ncols=4,
-        frameon=False,
-        labelcolor=INK,
-        fontsize=9,
-    )
+    style: Any = {"frameon": False, "labelcolor": INK, "fontsize": 9}
+    figure.legend(handles=handles, loc="outside lower left", ncols=4, **style)

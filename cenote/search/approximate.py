@@ -6,12 +6,13 @@ it is below the target, search stays exact. Rows that were added later are searc
 
 from __future__ import annotations
 
-import json
 import math
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from pydantic import BaseModel, ConfigDict, Field
 from torch import Tensor
 
 from ..data.files import write_atomically
@@ -22,8 +23,21 @@ TARGET_RECALL, TOP = 0.95, 10  # recall@10
 PROBES = (4, 8, 16, 32, 64, 128, 256)  # lists to visit: the first number that reaches the target
 RECALL_QUERIES = 200
 MAX_NEW_ROWS = 0.2  # share of rows added since the build that is still searched exactly
-NUMBERS = ("rows", "generation", "probes")  # fields without which the description is useless
 FILE, DESCRIPTION = "approximate.faiss", "approximate.json"
+
+
+class IndexFacts(BaseModel):
+    """How the index was made and what it reaches: approximate.json."""
+
+    model_config = ConfigDict(populate_by_name=True)
+    rows: int
+    generation: int
+    lists: int
+    codes: int
+    probes: int
+    recall: dict[str, float] = Field(validation_alias="recall@10", serialization_alias="recall@10")
+    target: float
+    good: bool
 
 
 class RowStore(Protocol):
@@ -74,8 +88,8 @@ class ApproximateIndex:
 
 def read_approximate(store: RowStore) -> ApproximateIndex | None:
     """Return the index built for these rows, if it reaches the target and faiss is installed."""
-    description = _read_description(store)
-    if not description.get("good"):
+    facts = _read_facts(store)
+    if facts is None or not facts.good:
         return None
     try:
         faiss = require("faiss", extra="faiss")
@@ -83,13 +97,13 @@ def read_approximate(store: RowStore) -> ApproximateIndex | None:
     except (MissingExtra, RuntimeError):
         return None
     # A build that was killed between its two files leaves files that do not match.
-    if index.ntotal != description["rows"] or index.ntotal > len(store.matrix):
+    if index.ntotal != facts.rows or index.ntotal > len(store.matrix):
         return None
-    return ApproximateIndex(index, description["probes"])
+    return ApproximateIndex(index, facts.probes)
 
 
-def build_approximate(store: RowStore, texts: Tensor | None = None) -> dict[str, Any]:
-    """Train, fill and measure an index; return its description.
+def build_approximate(store: RowStore, texts: Tensor | None = None) -> IndexFacts:
+    """Train, fill and measure an index; return its facts.
 
     The recall is measured with images of the store and with `texts` (N, D), if given.
     """
@@ -117,21 +131,21 @@ def build_approximate(store: RowStore, texts: Tensor | None = None) -> dict[str,
         is_good = min(recall.values()) >= TARGET_RECALL
         if is_good:
             break
-    description = {
-        "rows": n,
-        "generation": store.db.generation,
-        "lists": lists,
-        "codes": codes,
-        "probes": probes,
-        "recall@10": recall,
-        "target": TARGET_RECALL,
-        "good": is_good,
-    }
+    facts = IndexFacts(
+        rows=n,
+        generation=store.db.generation,
+        lists=lists,
+        codes=codes,
+        probes=probes,
+        recall=recall,
+        target=TARGET_RECALL,
+        good=is_good,
+    )
     with write_atomically(store.folder / FILE) as temporary:
         faiss.write_index(index, str(temporary))
     with write_atomically(store.folder / DESCRIPTION) as temporary:
-        temporary.write_text(json.dumps(description, indent=2) + "\n", encoding="utf-8")
-    return description
+        temporary.write_text(facts.model_dump_json(by_alias=True, indent=2) + "\n", "utf-8")
+    return facts
 
 
 def _recall(rows: Tensor, truth: Tensor, skip: int) -> float:
@@ -147,14 +161,13 @@ def update_approximate(store: RowStore, mode: str, texts: Tensor | None) -> str 
         for name in (DESCRIPTION, FILE):
             (store.folder / name).unlink(missing_ok=True)
         return None
-    if len(store) < (MIN_IMAGES if mode == "auto" else 1):
+    if not len(store) or (mode == "auto" and len(store) < MIN_IMAGES):
         return None
-    if description := _read_description(store):
-        rows = description["rows"]
-        if len(store.matrix) - rows <= MAX_NEW_ROWS * rows:
-            return None
+    stored = _read_facts(store)
+    if stored and len(store.matrix) - stored.rows <= MAX_NEW_ROWS * stored.rows:
+        return None
     try:
-        description = build_approximate(store, texts)
+        facts = build_approximate(store, texts)
     except MissingExtra:
         if mode != "auto":
             raise
@@ -162,18 +175,18 @@ def update_approximate(store: RowStore, mode: str, texts: Tensor | None) -> str 
             f"search of {len(store)} images stays exact: "
             "pip install 'cenote[faiss]' makes it approximate, and faster"
         )
-    recalls = [f"{value:.3f} on {name}" for name, value in description["recall@10"].items()]
+    recalls = [f"{value:.3f} on {name}" for name, value in facts.recall.items()]
     message = f"approximate index: recall@10 {' and '.join(recalls)}"
-    return message if description["good"] else f"{message}; too low, search stays exact"
+    if not facts.good:
+        message += "; too low, search stays exact"
+    return message
 
 
-def _read_description(store: RowStore) -> dict[str, Any]:
-    """Return the description of the index of this generation; {} if missing or damaged."""
-    path: Path = store.folder / DESCRIPTION
-    try:
-        fields: Any = json.loads(path.read_text(encoding="utf-8"))
-        is_current = bool(fields["generation"] == store.db.generation)
-    except (OSError, ValueError, TypeError, KeyError):
-        return {}
-    is_valid = all(isinstance(fields.get(name), int) for name in NUMBERS)
-    return fields if is_current and is_valid else {}
+def _read_facts(store: RowStore) -> IndexFacts | None:
+    """Return the facts of the index of this generation; None if missing or damaged."""
+    with suppress(OSError, ValueError):
+        text = (store.folder / DESCRIPTION).read_text(encoding="utf-8")
+        facts = IndexFacts.model_validate_json(text, strict=True)
+        if facts.generation == store.db.generation:
+            return facts
+    return None

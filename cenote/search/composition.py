@@ -91,8 +91,6 @@ def encode_texts(model: ImageText, texts: Sequence[str]) -> Tensor:
 def weighted_texts(query: ComposedQuery) -> list[tuple[str, float]]:
     """Return the query's texts with their weights."""
     weights = query.weights or (1.0,) * len(query.texts)
-    if len(weights) != len(query.texts):
-        raise ValueError(f"{len(query.texts)} texts need as many weights, got {len(weights)}")
     pairs = list(zip(query.texts, weights, strict=True))
     totals = dict.fromkeys(query.texts, 0.0)
     for text, weight in pairs:

@@ -60,8 +60,6 @@ class MomentSums:
             self.second.addmm_(x.T, x, alpha=sign)
 
     def moments(self) -> Moments:
-        if self.count < 1:
-            raise ValueError("an empty index has no statistics: index some images first")
         mean = self.first / self.count
         scatter = self.second - self.count * torch.outer(mean, mean)
         return Moments(self.count, mean, scatter / max(self.count - 1, 1))
@@ -136,11 +134,6 @@ class MatrixDatabase:
         return sums.moments()
 
 
-def check_queries(queries: Tensor, dim: int) -> None:
-    if queries.ndim != 2 or queries.shape[1] != dim:
-        raise ValueError(f"queries must be (Q, {dim}), got {tuple(queries.shape)}")
-
-
 def nearest_rows(
     queries: Tensor, matrix: Tensor, k: int, budget: int = BUDGET, rows: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
@@ -148,7 +141,6 @@ def nearest_rows(
 
     Ties keep the lower row. Only `rows` are searched, if they are given, in ascending order.
     """
-    check_queries(queries, matrix.shape[1])
     if rows is None:
         rows = torch.arange(len(matrix), device=matrix.device)
     queries = queries.to(torch.promote_types(matrix.dtype, torch.float32))
@@ -158,10 +150,8 @@ def nearest_rows(
         best = group.new_empty(len(group), 0), rows.new_empty(len(group), 0)
         for similarities, block in similarity_blocks(group, matrix, rows, budget):
             values, places = top_k(similarities, k)
-            scores, nearest = (
-                torch.cat([best[0], values], 1),
-                torch.cat([best[1], block[places]], 1),
-            )
+            scores = torch.cat([best[0], values], 1)
+            nearest = torch.cat([best[1], block[places]], 1)
             # Earlier blocks come first and have the lower rows: a stable sort keeps ties in order.
             scores, order = scores.sort(dim=1, descending=True, stable=True)
             best = scores[:, :k], nearest.gather(1, order)[:, :k]
@@ -178,12 +168,16 @@ def similarity_blocks(
     It holds their similarities, what is selected from them, and copies of the rows: one if they
     are gathered, and with several queries one that each thread of the product makes.
     """
-    copies = 1 + (torch.get_num_threads() if len(queries) > 1 else 0)
+    copies = 1 + torch.get_num_threads() * (len(queries) > 1)
     width = max(1, budget // (16 * len(queries) + 8 * matrix.shape[1] * copies))
-    for block in rows.split(width) if len(rows) else ():
+    for block in rows.split(width):
+        if not len(block):  # no rows at all
+            return
         first, end = int(block[0]), int(block[-1]) + 1
-        is_dense = end - first < 2 * len(block)  # a slice, not copied: five times as fast
-        vectors = (matrix[first:end] if is_dense else matrix[block]).to(queries.dtype)
+        vectors = matrix[first:end]
+        if end - first >= 2 * len(block):  # else a slice, not copied: five times as fast
+            vectors = matrix[block]
+        vectors = vectors.to(queries.dtype)
         if len(queries) == 1:  # twice as fast
             similarities = (vectors @ queries[0])[None]
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ from ..data import Dataset
 from ..metrics.rankings import of_places
 from ..predict.embedding import Embeddings
 from ..predict.feature_cache import FeatureCache, FillProgress, Layout
+from ..report.composed import MatchScores
 from .composition import ComposedQuery, Scorer
 from .database import MatrixDatabase
 from .freedom import N
@@ -59,6 +60,14 @@ def dataset_vectors(
     return Embeddings(torch.from_numpy(vectors), torch.from_numpy(positions), bad)
 
 
+class CellAverages(TypedDict):
+    """Means in percent: over all columns, of each column, and of each cell of a column."""
+
+    average: float
+    columns: dict[str, float]
+    cells: dict[str, dict[str, float]]
+
+
 class TaskEvaluator:
     """A task with the vectors (images of the data set, D) and a model."""
 
@@ -83,10 +92,10 @@ class TaskEvaluator:
 
     def scorers(self, spec: MethodSpec, queries: Sequence[EvaluationQuery]) -> list[Scorer]:
         """Compose the queries; an option may be a function of the query, as the injected word."""
-        options: dict[str, Any] = {
-            key: [value(query) for query in queries] if callable(value) else value
-            for key, value in spec.options.items()
-        }
+        options = dict(spec.options)
+        for key, value in options.items():
+            if callable(value):
+                options[key] = [value(query) for query in queries]
         if find_method(spec.method).words and self.words is not None:
             # The words of every image are found once for all variants of FreeDom.
             n, stored = int(options.get("n", N)), self.database.word_ids
@@ -114,7 +123,7 @@ class TaskEvaluator:
             if progress:
                 progress(len(chunk))
 
-    def scores_by_match(self, spec: MethodSpec, query: EvaluationQuery) -> dict[str, Any]:
+    def scores_by_match(self, spec: MethodSpec, query: EvaluationQuery) -> MatchScores:
         """Return one query's scores by what is right of an image, and its average precision.
 
         [Dissertation Fig. 4.3]
@@ -124,10 +133,8 @@ class TaskEvaluator:
         same_value = self.task.values[query.column] == query.value
         match = same_class + 2 * same_value  # index into MATCHES
         places = places_of(scores, query.relevant)
-        return {
-            "scores": {name: scores[match == i].tolist() for i, name in enumerate(MATCHES)},
-            "precision": of_places(places, len(places), self.task.kind),
-        }
+        groups = {name: scores[match == i].tolist() for i, name in enumerate(MATCHES)}
+        return MatchScores(groups, of_places(places, len(places), self.task.kind))
 
 
 def score_all(
@@ -182,21 +189,22 @@ def evaluate_method(
         ]
     tables = {name: average_by_cell(queries, columns, v) for name, v in values.items()}
     grouped = {i: in_group for i, (_, in_group) in enumerate(ranked) if in_group is not None}
-    for k in SUBSET_SIZES if grouped else ():
-        recalls = [_recall(in_group, k) for in_group in grouped.values()]
-        table = average_by_cell([queries[i] for i in grouped], columns, recalls)
-        tables[f"recall_subset@{k}"] = table
-    options = {  # for JSON: the type's name of what is not a number or text
-        key: value if isinstance(value, int | float | str) else type(value).__name__
-        for key, value in spec.options.items()
-    }
+    if grouped:
+        for k in SUBSET_SIZES:
+            recalls = [_recall(in_group, k) for in_group in grouped.values()]
+            table = average_by_cell([queries[i] for i in grouped], columns, recalls)
+            tables[f"recall_subset@{k}"] = table
+    options = dict(spec.options)
+    for key, value in options.items():
+        if not isinstance(value, int | float | str):
+            options[key] = type(value).__name__  # for JSON
     description = {"method": spec.method, "options": options, **tables.pop("")}
-    return description | tables | {"seconds": time.perf_counter() - start}
+    return {**description, **tables, "seconds": time.perf_counter() - start}
 
 
 def average_by_cell(
     queries: Sequence[EvaluationQuery], columns: Sequence[str], values: Sequence[float]
-) -> dict[str, Any]:
+) -> CellAverages:
     """Average values in percent over the queries of a cell, the cells of a column, the columns."""
     by_cell: dict[str, dict[str, list[float]]] = {column: {} for column in columns}
     for query, value in zip(queries, values, strict=True):

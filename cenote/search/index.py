@@ -62,7 +62,9 @@ def open_images(
     skipped = tuple(os.path.join(os.path.abspath(folder), "") for folder in skip)
     paths = (os.path.abspath(dataset.path(i)) for i in range(len(dataset)))
     positions = [i for i, path in enumerate(paths) if not path.startswith(skipped)]
-    return dataset.select(positions) if len(positions) < len(dataset) else dataset
+    if len(positions) == len(dataset):
+        return dataset
+    return dataset.select(positions)
 
 
 def source_of(data: Sequence[str]) -> str:
@@ -328,7 +330,7 @@ class ImageInfoTransform:
     def __init__(self, transform: Transform) -> None:
         self.transform = transform
 
-    def __call__(self, image: Image.Image) -> dict[str, Any]:
+    def __call__(self, image: Image.Image) -> dict[str, object]:
         return {
             "pixels": self.transform(image),
             "size": torch.tensor(image.size),

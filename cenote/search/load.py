@@ -130,12 +130,10 @@ class IndexSetup:
         if words is None:
             self.word_list = stored
         elif self.word_list != stored and not self._is_list_of(existing):
-            made_with = "no word list"
-            if stored is not None:
-                made_with = f"the word list {stored}" if stored else "the default word list"
-            raise ValueError(_other_option(address, made_with, "--words"))
+            names = {None: "no word list", "": "the default word list"}
+            raise _other_option(address, names.get(stored, f"the word list {stored}"), "--words")
         if dtype not in (None, existing.dtype):
-            raise ValueError(_other_option(address, existing.dtype, "--precision"))
+            raise _other_option(address, existing.dtype, "--precision")
         if (self.model_name, self.word_list) != (existing.model, stored):
             self.load()  # rejects another model
             new_words = existing.words and {**existing.words, "name": self.word_list}
@@ -180,5 +178,6 @@ class IndexSetup:
         return model
 
 
-def _other_option(address: str, made_with: str, option: str) -> str:
-    return f"{address} was made with {made_with}: leave {option} out, or name a new index"
+def _other_option(address: str, made_with: str, option: str) -> ValueError:
+    remedy = f"leave {option} out, or name a new index"
+    return ValueError(f"{address} was made with {made_with}: {remedy}")

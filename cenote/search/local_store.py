@@ -24,7 +24,7 @@ from torch import Tensor
 
 from ..data.files import write_atomically
 from .approximate import ApproximateIndex, read_approximate, update_approximate
-from .database import BUDGET, Moments, MomentSums, check_queries, nearest_rows, similarity_blocks
+from .database import BUDGET, Moments, MomentSums, nearest_rows, similarity_blocks
 from .metadata_db import FILE, MetadataDb, damaged
 from .store import (
     Filter,
@@ -66,13 +66,14 @@ class LocalStore(Store):
     @classmethod
     def find(cls, address: str) -> Self | None:
         folder = cls.folder_of(address)
-        return cls(folder, read_description(folder)) if (folder / "index.json").is_file() else None
+        if not (folder / "index.json").is_file():
+            return None
+        return cls(folder, read_description(folder))
 
     @classmethod
     def create(cls, address: str, description: IndexDescription) -> Self:
         folder = cls.folder_of(address)
-        names = [path.name for path in folder.iterdir()] if folder.exists() else []
-        if not all(name.startswith((".", FILE)) for name in names):
+        if not all(path.name.startswith((".", FILE)) for path in folder.glob("*")):
             raise ValueError(f"{folder} contains other files: name a new folder for the index")
         with write_atomically(folder / FILE) as temporary:
             MetadataDb.create(temporary, folder)
@@ -131,14 +132,15 @@ class LocalStore(Store):
 
     def nearest(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Search approximately if such an index is open and nothing is filtered, else exactly."""
-        check_queries(queries, self.dim)
         if self.approximate is not None and self.is_approximate:
             return self.approximate.nearest(self, queries, k)
         return self.exact(queries, k)
 
     def exact(self, queries: Tensor, k: int, first: int = 0) -> tuple[Tensor, Tensor]:
         """Search the rows from `first` on exactly; ties keep the lower row."""
-        rows = self.rows[self.rows >= first] if first else self.rows
+        rows = self.rows
+        if first:
+            rows = rows[rows >= first]
         return nearest_rows(queries, self.matrix, k, self.budget, rows)
 
     def scan(self, vectors: Tensor) -> tuple[Tensor, Tensor] | None:
@@ -239,21 +241,16 @@ class LocalWriter(StoreWriter):
     def put(
         self, entries: Sequence[ImageEntry], vectors: Tensor, words: Tensor | None = None
     ) -> None:
-        n = self.description.words_per_image
-        ids = torch.empty(len(entries), 0) if words is None else words
-        expected = (len(entries), self.store.dim), (len(entries), n)
-        shapes = tuple(vectors.shape), tuple(ids.shape)
-        if shapes != expected:
-            raise ValueError(f"vectors and words must have the shapes {expected}, got {shapes}")
         lengths = vectors.float().norm(dim=1)
         if not bool(((lengths - 1).abs() < MAX_LENGTH_ERROR).all()):
             raise ValueError("vectors of an index must be finite and of length 1")
         positions = {entry.path: i for i, entry in enumerate(entries)}  # of equal paths the last
-        places = list(positions.values())
+        places, columns = list(positions.values()), {"vectors": vectors, "words": words}
         with self.db.transaction():
             count = int(self.db.state("count"))
-            for (name, dtype, _), values in zip(self._files(), (vectors, ids), strict=False):
-                self._append(name, count, values.detach().cpu().numpy()[places].astype(dtype))
+            for name, dtype, width in self._files():
+                rows = np.asarray(columns[name], dtype).reshape(len(entries), width)
+                self._append(name, count, rows[places])
             self.db.remove(self.db.rows_of(positions))
             self.db.insert(count, [entries[i] for i in places])
             self.db.set_state(count=count + len(places))
@@ -269,10 +266,10 @@ class LocalWriter(StoreWriter):
             self.db.remove(rows)
         return len(rows)
 
-    def compact(self, share: float = COMPACT_ABOVE) -> bool:
-        """Drop removed rows from the matrix if they are more than this share of it."""
+    def compact(self) -> bool:
+        """Drop removed rows from the matrix if they are more than a quarter of it."""
         count = self.db.count
-        if len(self.db.removed()) <= share * count:
+        if len(self.db.removed()) <= COMPACT_ABOVE * count:
             return False
         with self.db.transaction():
             old, new = self.db.generation, self.db.generation + 1
@@ -302,9 +299,8 @@ class LocalWriter(StoreWriter):
 
     def _append(self, name: str, count: int, values: Any) -> None:
         path = self.folder / f"{name}-{self.db.generation}.bin"
-        if not path.exists() and count:
-            raise damaged(self.folder, f"{path.name} is missing")
-        with open(path, "r+b" if path.exists() else "wb") as file:
+        path.touch()
+        with open(path, "r+b") as file:
             file.seek(count * values.shape[1] * values.itemsize)  # after the last valid row
             file.truncate()
             file.write(values.tobytes())
@@ -345,8 +341,9 @@ def current_sums(db: MetadataDb, matrix: Tensor) -> tuple[MomentSums, int, int]:
 
     Returns also the number of rows and the number of the last removal that they include.
     """
-    stored = db.state("sums")
-    sums = MomentSums.zeros(matrix.shape[1]) if stored is None else MomentSums.from_bytes(stored)
+    sums = MomentSums.zeros(matrix.shape[1])
+    if stored := db.state("sums"):
+        sums = MomentSums.from_bytes(stored)
     rows, number = int(db.state("sums_rows", 0)), int(db.state("sums_gone", 0))
     removed = db.removed(number)
     sums.add(matrix[rows : db.count])

@@ -68,11 +68,11 @@ class MetadataDb:
 
     def __init__(self, folder: Path, snapshot: bool = True) -> None:
         self.folder, path = folder, folder / FILE
-        if not path.is_file():
-            raise damaged(folder, f"{FILE} is missing")
         with self._errors():
-            is_writable = os.access(folder, os.W_OK)
-            self.connection = _connect(path) if is_writable else _connect_read_only(path)
+            connect = _connect_read_only
+            if os.access(folder, os.W_OK):
+                connect = _connect
+            self.connection = connect(path)
             self.connection.execute("pragma synchronous = normal")  # safe with write-ahead logging
             if snapshot:
                 self.connection.execute("begin")
@@ -271,7 +271,7 @@ def _connect_read_only(path: Path) -> sqlite3.Connection:
 
 
 def _values(entry: ImageEntry) -> tuple[Any, ...]:
-    values: dict[str, Any] = entry._asdict()
+    values = entry._asdict()
     values["path"], values["source"] = os.fsencode(entry.path), os.fsencode(entry.source)
     values["attributes"] = json.dumps(dict(entry.attributes)) if entry.attributes else None
     return tuple(values.values())

@@ -10,7 +10,7 @@ from ..options import check_names, check_number, suggest
 from . import weicom
 from .basic import basic
 from .composition import ComposedQuery, CompositionContext, Scorer, weighted_texts
-from .database import Database, check_queries
+from .database import Database
 from .freedom import freedom
 from .inversion import invertible, pic2word, searle
 
@@ -69,10 +69,12 @@ class CompositionMethod(NamedTuple):
 
     def check_inputs(self, name: str, has_image: bool, has_text: bool) -> None:
         """Raise ValueError if an image or a text is missing."""
-        if self.image and not has_image:
-            raise ValueError(f"'{name}' needs an image: give one, or use the method 'text'")
-        if self.text and not has_text:
-            raise ValueError(f"'{name}' needs a text: give one, or use the method 'image'")
+        for noun, needs, has, other in (
+            ("an image", self.image, has_image, "text"),
+            ("a text", self.text, has_text, "image"),
+        ):
+            if needs and not has:
+                raise ValueError(f"'{name}' needs {noun}: give one, or use the method '{other}'")
 
 
 def _freedom_variant(**preset: Any) -> CompositionMethod:
@@ -139,7 +141,7 @@ class MethodSpec(NamedTuple):
 def parse_method(text: str) -> MethodSpec:
     """Parse `weicom:weight=0.3` or `freedom:k=10:m=3` and check names and values."""
     name, *assignments = [field.strip() for field in text.split(":")]
-    method, options = find_method(name), dict[str, Any]()
+    method, options = find_method(name), dict[str, object]()
     defaults = method.options
     for assignment in assignments:
         key, equals, value = (part.strip() for part in assignment.partition("="))
@@ -197,8 +199,6 @@ def compose_all(
     for query in queries:
         has_text = bool(query.texts) or query.text is not None
         composition.check_inputs(method, query.image is not None, has_text)
-        if query.image is not None:
-            check_queries(query.image[None], database.dim)
         writes_words = composition.words or composition.pseudo_words
         if writes_words and all(weight < 0 for _, weight in weighted_texts(query)):
             raise ValueError(f"'{method}' combines words: give a wanted text, or use weicom")

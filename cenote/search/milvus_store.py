@@ -26,7 +26,7 @@ from torch import Tensor
 
 from ..data.digests import digest_of
 from ..extras import require
-from .database import Moments, MomentSums, check_queries
+from .database import Moments, MomentSums
 from .store import (
     Filter,
     ImageEntry,
@@ -189,7 +189,6 @@ class MilvusStore(Store):
 
     def nearest(self, queries: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Search Milvus, which leaves the order of ties open: here they keep the lower row."""
-        check_queries(queries, self.dim)
         parameters = {"metric_type": "IP", "params": {"ef": max(64, 2 * k)}}
         scores, rows = list[list[float]](), list[list[int]]()
         for group in queries.float().split(QUERY_BATCH):
@@ -206,7 +205,7 @@ class MilvusStore(Store):
                 ranked = sorted((-hit["distance"], hit["entity"]["row"]) for hit in hits)
                 scores.append([-distance for distance, _ in ranked])
                 rows.append([row for _, row in ranked])
-        shape = (len(queries), len(rows[0]) if rows else 0)
+        shape = (len(queries), max(map(len, rows), default=0))
         return torch.tensor(scores).view(shape), torch.tensor(rows, dtype=torch.long).view(shape)
 
     def vectors(self, rows: Tensor) -> Tensor:
@@ -242,7 +241,9 @@ class MilvusStore(Store):
         return sorted({entity[column] for entity in self._pages("", [column])} - {""})
 
     def moments(self) -> Moments:
-        sums = None if self.expression else self.stored_sums()
+        sums = None
+        if not self.expression:
+            sums = self.stored_sums()
         return (sums or self.compute_sums()).moments()
 
     def compute_sums(self) -> MomentSums:

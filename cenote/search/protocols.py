@@ -55,7 +55,11 @@ class RetrievalTask(NamedTuple):
     @property
     def rows(self) -> dict[int, int]:
         """Return rows of the database by position in the data set."""
-        return {int(position): row for row, position in enumerate(self.database)}
+        return _rows_of(self.database)
+
+
+def _rows_of(database: Codes) -> dict[int, int]:
+    return {int(position): row for row, position in enumerate(database)}
 
 
 def find_protocol(dataset: Dataset) -> str:
@@ -129,15 +133,11 @@ def domain_conversion(
     Columns are the domains of the query images; with a single source, the target domains.
     """
     names = labelled_domains(dataset)
-    if len(names) < 2:
-        listed = ", ".join(map(repr, names)) or "none"
-        raise ValueError(f"domain conversion needs two domains, {dataset.name} has {listed}")
     domain_words = DOMAIN_WORDS if dataset.name in WITH_DOMAIN_WORDS else {}
     texts = _texts(names, words, domain_words)
     name_of_text = {text: name for name, text in texts.items()} | {name: name for name in names}
     sources = [name_of_text.get(source, source) for source in sources]
-    for source in sources:
-        _check_name(source, names, "domain", dataset.name)
+    _check_names(sources, names, "domain", dataset.name)
     query_positions, database = _query_and_database(dataset)
     labels, domains = dataset.labels, dataset.domains.codes.astype(np.int64)
     codes = {name: dataset.domains.names.index(name) for name in names}
@@ -161,10 +161,7 @@ def attribute_modification(
 ) -> RetrievalTask:
     """Search each image's class with each other value that it has under the attribute."""
     names = list(dataset.table.attributes)
-    if not names:
-        raise ValueError(f"{dataset.name} has no attributes: attribute modification needs them")
-    for name in attributes:
-        _check_name(name, names, "attribute", dataset.name)
+    _check_names(attributes, names, "attribute", dataset.name)
     query_positions, database = _query_and_database(dataset)
     has_queries = any(query.group in names for query in dataset.queries)  # PatternCom
     labels = _merged_labels(dataset) if has_queries else dataset.labels
@@ -194,7 +191,10 @@ def _make_task(
     values: Mapping[str, Codes],
 ) -> RetrievalTask:
     if not queries:
-        raise ValueError(f"{dataset.name} has no query of {name}: no class has two values")
+        raise ValueError(
+            f"{dataset.name} has no query of {name}: that needs two domains, or a class with two "
+            "values of an attribute"
+        )
     used = {query.column for query in queries}
     columns = [column for column in values if column in used]
     return RetrievalTask(name, kind, dataset, database, queries, columns, labels[database], values)
@@ -261,7 +261,7 @@ def _triplet_task(
     column, database = group or dataset.name, np.arange(len(dataset))
     if group in dataset.classes:
         database = database[dataset.labels == dataset.classes.index(str(group))]
-    rows = {int(position): row for row, position in enumerate(database)}
+    rows = _rows_of(database)
     evaluation_queries = list[EvaluationQuery]()
     for query in queries:
         targets = [target for target in query.truth["targets"] if target != query.image]
@@ -330,10 +330,11 @@ def labelled_domains(dataset: Dataset) -> list[str]:
     return [domains.names[code] for code in codes.tolist() if code >= 0]
 
 
-def _check_name(name: str, choices: Sequence[str], noun: str, owner: str) -> None:
-    if name not in choices:
-        hint = suggest(name, choices)
-        raise ValueError(f"no {noun} '{name}' in {owner}{hint} ({', '.join(choices)})")
+def _check_names(names: Iterable[str], choices: Sequence[str], noun: str, owner: str) -> None:
+    for name in names:
+        if name not in choices:
+            hint = suggest(name, choices)
+            raise ValueError(f"no {noun} '{name}' in {owner}{hint} ({', '.join(choices)})")
 
 
 def _query_and_database(dataset: Dataset) -> tuple[Codes, Codes]:

@@ -147,10 +147,13 @@ def parse_term(text: str) -> tuple[str, float]:
 
 def choose_method(method: str, weight: float | None) -> MethodSpec:
     """Parse "freedom:k=5"; a weight of the text is the option of WeiCom."""
+    if weight is None and method == "auto":
+        return MethodSpec(method)
+    if weight is None:
+        return parse_method(method)
     if method == "auto":
-        options = {} if weight is None else parse_method(f"weicom:weight={weight}").options
-        return MethodSpec(method, options)
-    return parse_method(method if weight is None else f"{method}:weight={weight}")
+        return MethodSpec(method, parse_method(f"weicom:weight={weight}").options)
+    return parse_method(f"{method}:weight={weight}")
 
 
 class Searcher:
@@ -227,7 +230,7 @@ def _answer(
     # Ties keep the more relevant image first.
     results = sorted(rank(scores, rows, view, request.top), key=SORT_KEYS[request.sort])
     why |= scorer.why
-    proxies = why.get("proxies", ())
+    proxies = scorer.why.get("proxies", ())
     if "proxies" in why:
         entries = store.entries(torch.tensor(proxies, dtype=torch.long))
         why["proxies"] = [entry.path for entry in entries]
@@ -257,15 +260,16 @@ def _look_up(image: ImageInput, store: Store) -> _QueryImage:
 
 def _explain(
     request: SearchRequest, method: str, images: Sequence[_QueryImage], model: ImageText
-) -> dict[str, Any]:
-    why: dict[str, Any] = {
+) -> dict[str, object]:
+    why: dict[str, object] = {
         "method": method,
         "terms": [{"text": text, "weight": weight} for text, weight in request.terms],
         "images": [image.name for image in images],
     }
     if hasattr(model, "unknown"):  # a small CLIP knows the words that it was trained on
         words = [word for text, _ in request.terms for word in model.unknown(text)]
-        why |= {"unknown": words} if words else {}
+        if words:
+            why["unknown"] = words
     return why
 
 
@@ -281,11 +285,15 @@ def _compose_query(
         else:
             pixels = model.transform()(read_image(image.name, content=image.content))[None]
             vectors.append(model.embed_images(pixels).float().cpu())
-    mean = unit(torch.cat(vectors).mean(0)) if vectors else None
-    texts = tuple(text for text, _ in request.terms)
-    weights = tuple(weight for _, weight in request.terms)
-    is_inside = len(images) == 1 and images[0].rows
-    return ComposedQuery(mean, texts, weights, inside=images[0].rows[0] if is_inside else None)
+    query = ComposedQuery(
+        texts=tuple(text for text, _ in request.terms),
+        weights=tuple(weight for _, weight in request.terms),
+    )
+    if vectors:
+        query = query._replace(image=unit(torch.cat(vectors).mean(0)))
+    if len(images) == 1 and images[0].rows:
+        query = query._replace(inside=images[0].rows[0])
+    return query
 
 
 def _options(request: SearchRequest, method: str, words: WordMemory | None) -> Mapping[str, Any]:

@@ -81,7 +81,7 @@ class IndexDescription:
         dtype: str = "float32",
     ) -> IndexDescription:
         """Describe a new index; `word_list` is the file of the words, empty for the default."""
-        word_info = dict[str, Any]()
+        word_info = dict[str, str | int]()
         if words is not None:
             n = min(STORED_WORDS, len(words.words))
             word_info = {"name": word_list, "digest": words.digest, "n": n}

@@ -96,9 +96,6 @@ def weicom_scores(image_similarities: Any, text_similarities: Any, weight: float
     """
     check_number("the weight of the text", weight, whole=False, **WEIGHT_LIMITS)
     s_t, s_i = (torch.as_tensor(s).double() for s in (text_similarities, image_similarities))
-    if s_t.shape != s_i.shape or not s_t.ndim:
-        shapes = f"{tuple(s_t.shape)} and {tuple(s_i.shape)}"
-        raise ValueError(f"text and image similarities must have the same shape, got {shapes}")
     scores = _weighted_phi(weight, torch.stack([_standardize(s_t), _standardize(s_i)]))
     return scores if isinstance(image_similarities, Tensor) else np.asarray(scores)
 
@@ -124,6 +121,6 @@ def _weighted_phi(weight: float, z: Tensor) -> Tensor:
     return weight * phi[0] + (1 - weight) * phi[1]
 
 
-def _why(weight: float, mu: Tensor, sigma: Tensor) -> dict[str, Any]:
+def _why(weight: float, mu: Tensor, sigma: Tensor) -> dict[str, object]:
     statistics = zip(("text", "image"), mu.tolist(), sigma.tolist(), strict=True)
     return {"weight": weight} | {name: {"mean": m, "deviation": s} for name, m, s in statistics}

@@ -92,8 +92,6 @@ def unique_words(words: Iterable[str]) -> list[str]:
 def remember_words(model: ImageText, words: Sequence[str]) -> WordMemory:
     """Encode the words, or read their vectors from the cache if this model has encoded them."""
     words = list(words)
-    if not words:
-        raise ValueError("a text memory needs at least one word")
     name = digest_of(model.identity.encode(), "\n".join(words).encode()).hex()
     path = cache_folder() / "words" / f"{name}.npy"
     vectors = _read_vectors(path, (len(words), model.dim))

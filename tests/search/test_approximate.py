@@ -51,7 +51,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("approximate") / "ix"
     index = filled(folder, clustered(3000))
     about = build_approximate(index, clustered(50, seed=5))
-    assert about["good"] and set(about["recall@10"]) == {"images", "words"}
+    assert about.good and set(about.recall) == {"images", "words"}
     return folder
 
 

@@ -288,7 +288,7 @@ def test_groups_are_the_four_of_the_figure() -> None:
     data, x = dataset(), image_vectors(24)
     bench = TaskEvaluator(domain_conversion(data), x, WordSumModel())
     q = bench.task.queries[0]
-    found = bench.scores_by_match(MethodSpec("image"), q)["scores"]
+    found = bench.scores_by_match(MethodSpec("image"), q).scores
     right = [float(x[q.image] @ x[i]) for i in q.relevant]
     assert found["both"] == pytest.approx(right, abs=1e-5) and sum(map(len, found.values())) == 24
 
@@ -401,7 +401,7 @@ def test_the_command_writes_results_table_and_picture(
     [
         (["--methods", "fredom"], "no method 'fredom'; did you mean 'freedom'?"),
         (["--words", "nowhere.txt"], "no word list nowhere.txt"),
-        (["--protocol", "attributes"], "has no attributes"),
+        (["--protocol", "attributes"], "has no query of attribute modification"),
         (["--say-as", "photo"], "NAME=WORDS"),
         (["--split", "val"], "has no split 'val'"),
         (["--most", "0"], "--most is a whole number at least 1"),
