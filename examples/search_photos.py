@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cenote.allocator import keep_memory
 from cenote.models.image_text import create_image_text
-from cenote.report.search_results import FoundImage, found_sheet
+from cenote.report.retrieval import FoundImage, found_sheet
 from cenote.search import SearchRequest, ask, load_words, open_store, remember_words, update_index
 from cenote.search.index import EntryImages, open_images, source_of
 from cenote.search.store import IndexDescription

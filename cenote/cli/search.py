@@ -224,7 +224,7 @@ def _reasons(why: Mapping[str, Any]) -> str:
 
 def _draw(request: SearchRequest, answer: SearchAnswer, path: Path) -> None:
     from cenote.data import write_atomically
-    from cenote.report.search_results import FoundImage, found_sheet
+    from cenote.report.retrieval import FoundImage, found_sheet
     from cenote.search.index import EntryImages
 
     images = EntryImages()

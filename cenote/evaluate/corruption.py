@@ -100,8 +100,8 @@ class Corruption(Protocol[CorruptionReport], name="corruption"):
             dataset = corrupt_for(evaluation.model, test, evaluation.seed, name, severity)
             return dataset.image(position)
 
-        sheet = partial(robustness.corruption_sheet, severity=3)
-        yield "corruptions.jpg", lambda: sheet(test.image(position), corrupted)
+        sheet = robustness.corruption_sheet
+        yield "corruptions.jpg", lambda: sheet(test.image(position), corrupted, 3)
         yield "severities.jpg", lambda: robustness.severity_sheet(corrupted)
 
     def blocks(self, evaluation: Evaluation, report: CorruptionReport) -> list[Block]:

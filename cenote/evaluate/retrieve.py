@@ -199,7 +199,7 @@ def _embed_labelled(model: PooledModel, dataset: Dataset, loading: Loading) -> E
 
 
 def _value_or_none(metric: Any, *arguments: Tensor) -> float | None:
-    """Return alignment or uniformity, None if there is no pair of images to compute it of."""
+    """Return alignment or uniformity, None without a pair of images to compute it of."""
     try:
         return float(metric(*arguments))
     except ValueError:

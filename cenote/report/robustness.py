@@ -59,7 +59,7 @@ def variant_sheet(dataset: Dataset, position: int, seed: int = 0, side: int = 22
 
 
 def corruption_sheet(
-    image: Image.Image, corrupted: CorruptedImage, severity: int = 3, side: int = 200
+    image: Image.Image, corrupted: CorruptedImage, severity: int, side: int = 200
 ) -> Image.Image:
     """Draw an image and its corruptions."""
     entries = [SheetEntry([image], "original")]

@@ -156,7 +156,7 @@ def _recall(rows: Tensor, truth: Tensor, skip: int) -> float:
 
 
 def update_approximate(store: RowStore, mode: str, texts: Tensor | None) -> str | None:
-    """Build an index if `mode` wants one and there is no recent one; return a message, if any."""
+    """Build an index if `mode` wants one and none is recent; return a message, if any."""
     if mode == "no":
         for name in (DESCRIPTION, FILE):
             (store.folder / name).unlink(missing_ok=True)

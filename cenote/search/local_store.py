@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import IO, Any, Self
@@ -212,7 +212,8 @@ class LocalWriter(StoreWriter):
             raise IndexBusy(
                 f"another process is writing to {self.folder}: try again when it has finished"
             ) from None
-        try:
+        with ExitStack() as on_error:
+            on_error.callback(self._release)
             self.db = MetadataDb(self.folder, snapshot=False)
             self._settle()
             self._delete_old_generations()
@@ -220,9 +221,7 @@ class LocalWriter(StoreWriter):
             # until the snapshot is released.
             self.store.snapshot = False
             self.store.refresh()
-        except BaseException:
-            self._release()
-            raise
+            on_error.pop_all()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:

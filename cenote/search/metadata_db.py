@@ -114,14 +114,9 @@ class MetadataDb:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Commit all changes of the block, or none."""
-        with self._errors():
+        with self._errors(), self.connection:
             self.connection.execute("begin immediate")
-            try:
-                yield
-                self.connection.execute("commit")
-            except BaseException:
-                self.connection.execute("rollback")
-                raise
+            yield
 
     def _select(self, query: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         with self._errors():

@@ -90,7 +90,7 @@ class SearchRequest:
     def resolve_method(self, has_words: bool) -> str:
         """Return the method, with "auto" resolved for an index with or without a word list.
 
-        For an image and a text FreeDom, or WeiCom if there is no word list, a weight of the text
+        For an image and a text FreeDom, or WeiCom without a word list, or if a weight of the text
         is given, or no text is wanted: FreeDom composes what is wanted.
         """
         if self.method != "auto":

@@ -64,8 +64,7 @@ class WorkerProcess:
         return startup
 
     async def run(self, request: WorkerRequest, content: bytes, seconds: float) -> Any:
-        if self.pool is None:
-            raise BrokenProcessPool
+        assert self.pool is not None
         return await self._wait(self.pool.submit(_answer, request, content), seconds)
 
     async def _wait(self, future: Future[Any], seconds: float) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,6 +15,7 @@ from torch import Tensor
 
 from ..backbones import Features
 from ..data import read_image
+from ..evaluate.splits import read_run
 from ..metrics.arrays import Array
 from ..metrics.score_maps import quantise
 from ..models import PooledModel, load
@@ -87,7 +87,7 @@ class ServedModels:
         rows, candidates = list(self.saved_rows), {}
         self.thresholds.clear()
         for folder in self.tournaments:
-            report = _read_report(folder)
+            report = read_run(folder)
             standings = {row["name"]: row for row in report.get("standings", ())}
             for title, model in _load_candidates(folder).items():
                 name, row = _unique(title, rows), standings.get(title, {})
@@ -252,9 +252,9 @@ def _trained_files(folder: Path) -> list[Path]:
 
 def _accuracy(folder: Path) -> float | None:
     """Return the accuracy on test images, else on validation images, in percent."""
-    report = _read_report(folder)
-    scores = report.get("test") or report.get("val")
-    return float(scores["accuracy"]) if isinstance(scores, dict) and "accuracy" in scores else None
+    report = read_run(folder)
+    scores = report.get("test") or report.get("val") or {}
+    return scores.get("accuracy")
 
 
 def _tournament_threshold(
@@ -266,11 +266,3 @@ def _tournament_threshold(
         return None
     source = "the best on the images on which the tournament evaluated boxes, an oracle's"
     return Threshold(value, kind, model.backbone.preprocessing.size, source)
-
-
-def _read_report(folder: Path) -> dict[str, Any]:
-    try:
-        report = json.loads((folder / "results.json").read_text())
-    except (OSError, ValueError):
-        return {}
-    return report if isinstance(report, dict) else {}

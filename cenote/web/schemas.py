@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -105,15 +106,13 @@ class WorkerRequest(BaseModel):
     model_config = ConfigDict(frozen=True)
     queue_share: ClassVar[float] = 1  # of the queue's limit, for requests of this class
 
-    def run(self, service: WorkerService, content: bytes) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def run(self, service: WorkerService, content: bytes) -> Any: ...
 
 
-ERRORS: dict[int | str, dict[str, Any]] = {
-    "4XX": {"model": ErrorResponse},
-    "5XX": {"model": ErrorResponse},
-}
-JPEG: dict[int | str, dict[str, Any]] = {
+Responses = dict[int | str, dict[str, Any]]  # as FastAPI documents them, by status
+ERRORS: Responses = {"4XX": {"model": ErrorResponse}, "5XX": {"model": ErrorResponse}}
+JPEG: Responses = {
     200: {
         "description": "a JPEG",
         "content": {"image/jpeg": {"schema": {"type": "string", "format": "binary"}}},

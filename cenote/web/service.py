@@ -231,12 +231,12 @@ class ServedIndex:
 def _refuse_slow(method: str) -> None:
     """Refuse what would block the only worker: training a mapping, or unlimited options."""
     name, options, _ = method.partition(":")
-    if options:
-        message = "options of a method, except for weight, work with `cenote search` only"
-        raise HTTPException(400, message)
+    message = "options of a method, except for weight, work with `cenote search` only"
     if name in METHODS and METHODS[name].pseudo_words:
         message = f"'{name}' takes too long for a page: use `cenote search --method {name}`"
-        raise HTTPException(400, message)
+    elif not options:
+        return
+    raise HTTPException(400, message)
 
 
 def file_name(entry: ImageEntry) -> str:

@@ -456,9 +456,9 @@ def test_weights_in_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_sheet_counts_hidden_duplicates() -> None:
     from PIL import ImageDraw
 
-    from cenote.report.search_results import SIDE, score_note
+    from cenote.report.retrieval import FOUND_SIDE, score_note
     from cenote.report.sheet import shorten
 
     assert score_note(0.503, 0) == "0.503"
     draw = ImageDraw.Draw(Image.new("RGB", (9, 9)))
-    assert shorten(score_note(-0.503, 1200), SIDE / 2, 13, draw) == "-0.503 +1200"
+    assert shorten(score_note(-0.503, 1200), FOUND_SIDE / 2, 13, draw) == "-0.503 +1200"
