@@ -145,9 +145,7 @@ class LocalizationReport(Report):
     def figures(self) -> list[Figure]:
         figures = []
         if self.best is not None:
-            unit = "%, oracle thresholds"
-            if self.chosen is not None:
-                unit = "%, thresholds from validation images"
+            unit = "%, thresholds from validation images" if self.chosen else "%, oracle thresholds"
             names = {
                 "max_box_acc_v2": "MaxBoxAccV2",
                 "max_box_acc": "MaxBoxAcc",
@@ -217,9 +215,8 @@ class Localize(Protocol[LocalizationReport], name="localize"):
 
 def _save_threshold(evaluation: Evaluation, report: LocalizationReport) -> None:
     """Store the threshold for `cenote localize`; an oracle's only if no other is stored."""
-    folder, oracle, split = evaluation.folder, report.threshold_from != "val", "val"
-    if oracle:
-        split = evaluation.splits.name
+    folder, oracle = evaluation.folder, report.threshold_from != "val"
+    split = evaluation.splits.name if oracle else "val"
     calibration = report.calibration(evaluation.test.name, split, oracle)
     try:
         stored = read_threshold(folder)

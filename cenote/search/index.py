@@ -62,9 +62,7 @@ def open_images(
     skipped = tuple(os.path.join(os.path.abspath(folder), "") for folder in skip)
     paths = (os.path.abspath(dataset.path(i)) for i in range(len(dataset)))
     positions = [i for i, path in enumerate(paths) if not path.startswith(skipped)]
-    if len(positions) == len(dataset):
-        return dataset
-    return dataset.select(positions)
+    return dataset.select(positions) if len(positions) < len(dataset) else dataset
 
 
 def source_of(data: Sequence[str]) -> str:

@@ -138,9 +138,7 @@ class LocalStore(Store):
 
     def exact(self, queries: Tensor, k: int, first: int = 0) -> tuple[Tensor, Tensor]:
         """Search the rows from `first` on exactly; ties keep the lower row."""
-        rows = self.rows
-        if first:
-            rows = rows[rows >= first]
+        rows = self.rows[self.rows >= first] if first else self.rows
         return nearest_rows(queries, self.matrix, k, self.budget, rows)
 
     def scan(self, vectors: Tensor) -> tuple[Tensor, Tensor] | None:

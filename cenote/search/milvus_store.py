@@ -241,9 +241,7 @@ class MilvusStore(Store):
         return sorted({entity[column] for entity in self._pages("", [column])} - {""})
 
     def moments(self) -> Moments:
-        sums = None
-        if not self.expression:
-            sums = self.stored_sums()
+        sums = None if self.expression else self.stored_sums()
         return (sums or self.compute_sums()).moments()
 
     def compute_sums(self) -> MomentSums:

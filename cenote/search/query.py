@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -63,18 +63,14 @@ class SearchRequest:
     method: str = "auto"
     top: int = 10
     cut: float | None = None  # smallest score of a relevant image
-    sort: str = "score"
-    near_duplicates: str = "hide"
+    sort: Literal["score", "date", "name", "size"] = "score"
+    near_duplicates: Literal["hide", "show"] = "hide"
     filter: Filter = field(default_factory=Filter)
     options: Mapping[str, Any] = field(default_factory=dict)  # of the method
 
     def __post_init__(self) -> None:
         if not self.images and not self.terms:
             raise ValueError("an empty query finds nothing: give an image, a text or both")
-        for name, choices in (("sort", SORT_KEYS), ("near_duplicates", ("hide", "show"))):
-            if getattr(self, name) not in choices:
-                value = getattr(self, name)
-                raise ValueError(f"{name} is one of {', '.join(choices)}, got '{value}'")
         check_number("top", self.top, whole=True, least=1)
         if self.cut is not None:
             check_number("cut", self.cut)
@@ -147,13 +143,10 @@ def parse_term(text: str) -> tuple[str, float]:
 
 def choose_method(method: str, weight: float | None) -> MethodSpec:
     """Parse "freedom:k=5"; a weight of the text is the option of WeiCom."""
-    if weight is None and method == "auto":
-        return MethodSpec(method)
-    if weight is None:
-        return parse_method(method)
+    option = "" if weight is None else f":weight={weight}"
     if method == "auto":
-        return MethodSpec(method, parse_method(f"weicom:weight={weight}").options)
-    return parse_method(f"{method}:weight={weight}")
+        return MethodSpec(method, parse_method(f"weicom{option}").options)
+    return parse_method(method + option)
 
 
 class Searcher:
@@ -285,15 +278,14 @@ def _compose_query(
         else:
             pixels = model.transform()(read_image(image.name, content=image.content))[None]
             vectors.append(model.embed_images(pixels).float().cpu())
-    query = ComposedQuery(
-        texts=tuple(text for text, _ in request.terms),
-        weights=tuple(weight for _, weight in request.terms),
-    )
+    mean, row = None, None
     if vectors:
-        query = query._replace(image=unit(torch.cat(vectors).mean(0)))
-    if len(images) == 1 and images[0].rows:
-        query = query._replace(inside=images[0].rows[0])
-    return query
+        mean = unit(torch.cat(vectors).mean(0))
+    if len(images) == 1:
+        row = next(iter(images[0].rows), None)
+    texts = tuple(text for text, _ in request.terms)
+    weights = tuple(weight for _, weight in request.terms)
+    return ComposedQuery(mean, texts, weights, inside=row)
 
 
 def _options(request: SearchRequest, method: str, words: WordMemory | None) -> Mapping[str, Any]:

@@ -50,7 +50,7 @@ TUNED = {"lr": 2e-4, "concepts": 1}  # best in [Dissertation Sec. 4.4.4]
 RIVALS = [
     MethodSpec("pic2word", {"steps": 400}, "Pic2Word"),
     MethodSpec("searle", title="SEARLE, its settings"),
-    MethodSpec("searle", TUNED, "SEARLE, D's settings"),
+    MethodSpec("searle", TUNED, "SEARLE, settings of the Dissertation"),
 ]
 COMPONENTS = {
     "E": "freedom-e",
