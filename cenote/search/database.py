@@ -60,6 +60,8 @@ class MomentSums:
             self.second.addmm_(x.T, x, alpha=sign)
 
     def moments(self) -> Moments:
+        if self.count < 1:
+            raise ValueError("an empty index has no statistics: index some images first")
         mean = self.first / self.count
         scatter = self.second - self.count * torch.outer(mean, mean)
         return Moments(self.count, mean, scatter / max(self.count - 1, 1))

@@ -242,7 +242,8 @@ class LocalWriter(StoreWriter):
         if not bool(((lengths - 1).abs() < MAX_LENGTH_ERROR).all()):
             raise ValueError("vectors of an index must be finite and of length 1")
         positions = {entry.path: i for i, entry in enumerate(entries)}  # of equal paths the last
-        places, columns = list(positions.values()), {"vectors": vectors, "words": words}
+        places = list(positions.values())
+        columns = {"vectors": vectors, "words": torch.empty(0) if words is None else words}
         with self.db.transaction():
             count = int(self.db.state("count"))
             for name, dtype, width in self._files():
@@ -263,10 +264,10 @@ class LocalWriter(StoreWriter):
             self.db.remove(rows)
         return len(rows)
 
-    def compact(self) -> bool:
-        """Drop removed rows from the matrix if they are more than a quarter of it."""
+    def compact(self, share: float = COMPACT_ABOVE) -> bool:
+        """Drop removed rows from the matrix if they are more than this share of it."""
         count = self.db.count
-        if len(self.db.removed()) <= COMPACT_ABOVE * count:
+        if len(self.db.removed()) <= share * count:
             return False
         with self.db.transaction():
             old, new = self.db.generation, self.db.generation + 1

@@ -290,16 +290,14 @@ def test_vectors_and_words_of_wrong_shapes(tmp_path: Path) -> None:
     index, x = filled(tmp_path)
     with index.writer() as writer:
         for vectors, words, values in [
-            (x[:1, :5], ids(1), r"\(1, 12\).*\(1, 5\)"),
-            (x[:1], None, r"\(1, 2\).*\(1, 0\)"),
+            (torch.nn.functional.normalize(x[:1, :5]), ids(1), r"shape \(1,12\)"),
+            (x[:1], None, r"shape \(1,2\)"),
             (x[:1] * 2, ids(1), "length 1"),
             (x[:1] * torch.nan, ids(1), "length 1"),
         ]:
             with pytest.raises(ValueError, match=values):
                 writer.put([entry(0)], vectors, words)
     assert len(index) == 60
-    with pytest.raises(ValueError, match=r"\b12\b"):
-        index.nearest(x[0], 3)
 
 
 def test_file_names_that_are_not_text(tmp_path: Path) -> None:

@@ -97,7 +97,6 @@ def test_every_method_is_named_and_its_options_are_known() -> None:
         ("freedom", ComposedQuery(image_vectors(1)[0], ("a",)), 3, "'freedom'.*memory"),
         ("searle", ComposedQuery(image_vectors(1)[0], ("a",)), 3, "'searle'.*model"),
         ("text", ComposedQuery(texts=("a",)), 0, "empty"),
-        ("image", ComposedQuery(torch.ones(5)), 3, r"\b5\b"),
         ("text", ComposedQuery(texts=("a", "b"), weights=(1.0,)), 3, r"\b2\b"),
         ("text", ComposedQuery(texts=("a", "a"), weights=(1.0, -1.0)), 3, "a, a"),
         ("text", ComposedQuery(texts=("a", " a"), weights=(1.0, -1.0)), 3, "a, *a"),

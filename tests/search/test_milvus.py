@@ -29,7 +29,7 @@ from tests.toy_models import COLOURS, SHAPES, ColourModel, CountingColourModel, 
 
 from .rankings import assert_ranked
 from .test_index import MADE as TOY_MADE
-from .test_local_store import DIM, MADE, entry, ids, unit_rows
+from .test_local_store import MADE, entry, ids, unit_rows
 
 SERVER = os.environ.get("CENOTE_MILVUS", "")  # such as http://localhost:19530
 RUN = f"cenote_test_{uuid.uuid4().hex}"
@@ -221,8 +221,6 @@ def test_opened_again_by_its_address(stores: tuple[LocalStore, MilvusStore], add
     found = find_store(address)
     assert found is not None and found.description == MADE and len(found) == len(stores[0])
     assert found.scan(unit_rows(1)) is None
-    with pytest.raises(ValueError, match=rf"\b{DIM}\b"):
-        found.nearest(torch.zeros(DIM), 3)
 
 
 def test_questions_have_the_same_answers(backend: str, tmp_path: Path) -> None:

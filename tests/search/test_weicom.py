@@ -106,7 +106,7 @@ def test_a_database_of_one_image_and_of_equal_images_have_finite_scores() -> Non
 def test_wrong_weights_and_shapes_are_refused() -> None:
     with pytest.raises(ValueError, match=r"weight.*\b1\.5\b"):
         weicom_scores([0.1, 0.2], [0.1, 0.2], 1.5)
-    with pytest.raises(ValueError):  # of two and of three images
+    with pytest.raises(RuntimeError, match="equal size"):  # of two and of three images
         weicom_scores([0.1, 0.2], [0.1, 0.2, 0.3])
     with pytest.raises(ValueError, match="'lambda'"):
         compose(
