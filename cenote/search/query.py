@@ -71,6 +71,10 @@ class SearchRequest:
     def __post_init__(self) -> None:
         if not self.images and not self.terms:
             raise ValueError("an empty query finds nothing: give an image, a text or both")
+        for name, choices in (("sort", SORT_KEYS), ("near_duplicates", ("hide", "show"))):
+            if getattr(self, name) not in choices:
+                value = getattr(self, name)
+                raise ValueError(f"{name} is one of {', '.join(choices)}, got '{value}'")
         check_number("top", self.top, whole=True, least=1)
         if self.cut is not None:
             check_number("cut", self.cut)
