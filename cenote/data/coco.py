@@ -18,7 +18,7 @@ from PIL import Image
 from .checks import LayoutError, check, check_entries, read_json
 from .dataset import Dataset, pack
 from .images import BadImage, read_image
-from .record import SPLITS, Box, Problem, Record
+from .record import SPLITS, Box, Problem, Record, box_classes
 from .table import Strings, StringsBuilder
 
 Object = Mapping[str, Any]
@@ -74,6 +74,8 @@ class _Annotations:
         entries = content.get("categories", [])
         categories = check_entries(file.path, entries, "id", "name", what="category")
         self.categories = {int(c["id"]): str(c["name"]) for c in categories}
+        # Without: image_info_test2017.json, captions. Nothing is known about the classes.
+        self.has_instances = bool(categories and content.get("annotations"))
         self.by_image: defaultdict[Any, list[Object]] = defaultdict(list)
         self._add(file.path, content)
         if file.captions:
@@ -127,7 +129,10 @@ def _records(
                 segmentations.put(len(sizes) // 2, json.dumps(outlines, separators=(",", ":")))
             sizes.extend(int(image.get(side) or 0) for side in ("height", "width"))
             caption = "\n".join(captions) or None
-            yield Record(path, split=source.split, boxes=tuple(boxes), caption=caption)
+            labels = box_classes(boxes) if source.has_instances else None
+            yield Record(
+                path, split=source.split, boxes=tuple(boxes), caption=caption, labels=labels
+            )
 
 
 class _CocoPixels(NamedTuple):

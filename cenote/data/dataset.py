@@ -58,8 +58,41 @@ class Dataset(Sequence[Record]):
 
     @property
     def labels(self) -> npt.NDArray[np.int64]:
-        """Positions in `classes`, -1 where an image has no class."""
+        """Positions in `classes`, -1 where an image has no class, or may have several."""
         return self.table.label.codes[self.rows].astype(np.int64)
+
+    @property
+    def multi_label(self) -> bool:
+        """Whether images may have several classes: `targets` has them, `labels` is -1."""
+        return self.table.labels is not None
+
+    @property
+    def labelled(self) -> npt.NDArray[np.bool_]:
+        """Which images have known classes; they may be none of a multi-label data set."""
+        return self.labels >= 0 if self.table.labels is None else self.table.labels.known[self.rows]
+
+    @property
+    def targets(self) -> npt.NDArray[np.int64] | npt.NDArray[np.bool_]:
+        """What a classifier learns: `labels`, or the `class_matrix` of a multi-label data set."""
+        return self.class_matrix if self.multi_label else self.labels
+
+    @property
+    def class_matrix(self) -> npt.NDArray[np.bool_]:
+        """(images, classes): whether an image has a class."""
+        matrix = np.zeros((len(self), len(self.classes) + 1), bool)  # the last column is for -1
+        if self.table.labels is None:
+            matrix[np.arange(len(self)), self.labels] = True
+        else:
+            for i, row in enumerate(self.rows):
+                matrix[i, self.table.labels.of_row(row)] = True
+        return matrix[:, :-1]
+
+    @property
+    def class_counts(self) -> npt.NDArray[np.int64]:
+        """(classes,): the number of images of each class."""
+        if self.multi_label:
+            return self.class_matrix.sum(0)
+        return np.bincount(self.labels[self.labels >= 0], minlength=len(self.classes))
 
     @property
     def has_masks(self) -> npt.NDArray[np.bool_]:

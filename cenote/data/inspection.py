@@ -102,6 +102,8 @@ class DatasetReport:
     attributes: dict[str, dict[str, int]]
     queries: dict[str, int]
     problems: list[str]  # of the reader
+    several_classes: int = 0  # images with more than one class
+    classes_per_image: float | None = None  # the mean, if images may have several
     opened: int = 0
     readable: int = 0
     sizes: ImageSizes | None = None
@@ -156,15 +158,15 @@ def sample_positions(n: int, limit: int) -> list[int]:
 
 
 def _count(dataset: Dataset) -> DatasetReport:
-    table, labels = dataset.table, dataset.labels
+    table = dataset.table
     box_labels, boxes_per_image = _count_boxes(dataset)
-    return DatasetReport(
+    report = DatasetReport(
         name=dataset.name,
         root=str(dataset.root),
         images=len(dataset),
-        unlabelled=int((labels < 0).sum()),
+        unlabelled=int((~dataset.labelled).sum()),
         splits=_count_splits(dataset),
-        balance=class_balance(labels, dataset.classes),
+        balance=class_balance(_labels(dataset), dataset.classes),
         box_balance=class_balance(box_labels, dataset.classes),
         with_boxes=int((boxes_per_image > 0).sum()),
         boxes=int(boxes_per_image.sum()),
@@ -175,6 +177,16 @@ def _count(dataset: Dataset) -> DatasetReport:
         queries=_count_queries(dataset),
         problems=list(dataset.problems),
     )
+    if dataset.multi_label:
+        per_image = dataset.class_matrix[dataset.labelled].sum(1)
+        report.several_classes = int((per_image > 1).sum())
+        report.classes_per_image = float(per_image.mean()) if len(per_image) else None
+    return report
+
+
+def _labels(dataset: Dataset) -> Ints:
+    """Return the classes of all images: an image with several contributes each."""
+    return np.nonzero(dataset.class_matrix)[1] if dataset.multi_label else dataset.labels
 
 
 def class_balance(labels: Ints, classes: list[str]) -> Balance | None:
@@ -199,13 +211,13 @@ def class_balance(labels: Ints, classes: list[str]) -> Balance | None:
 
 
 def _count_splits(dataset: Dataset) -> dict[str, SplitCounts]:
-    column, labels = dataset.table.split.select(dataset.rows), dataset.labels
+    column = dataset.table.split.select(dataset.rows)
     names = np.array([*column.names, NO_SPLIT])[column.codes]  # code -1 is the last name
-    train = {*labels[names == "train"].tolist()} - {-1}
+    train = {*_labels(dataset.select(names == "train")).tolist()} - {-1}
     counts = {}
     for name, images in dataset.splits.items():
         split = name or NO_SPLIT
-        classes = {*labels[names == split].tolist()} - {-1}
+        classes = {*_labels(dataset.select(names == split)).tolist()} - {-1}
         unseen = classes - (train or classes)
         counts[split] = SplitCounts(images, len(classes), len(unseen))
     return counts
@@ -353,7 +365,8 @@ def _add_inspections(
             getattr(report, key).append(FileProblem(file, reason))
     for group in find_duplicates(readable):
         records = [dataset[position] for position in group]
-        splits, labels = [r.split or NO_SPLIT for r in records], [r.label or "" for r in records]
+        splits = [r.split or NO_SPLIT for r in records]
+        labels = [" + ".join(sorted(r.labels or ())) or r.label or "" for r in records]
         report.twins.append(Duplicates([name(position) for position in group], splits, labels))
 
 
@@ -379,6 +392,9 @@ def _facts(report: DatasetReport) -> Iterator[tuple[str, str]]:
         yield "splits", " · ".join(_split_text(*item) for item in report.splits.items())
     if report.balance is not None:
         yield from _balance_text("classes", report.balance, "image")
+    if report.classes_per_image is not None:
+        several = f"several classes on {_share(report.several_classes, report.images)}"
+        yield "", f"{several}: {report.classes_per_image:.1f} per image on average"
     if report.unlabelled:
         yield "no class", _plural(report.unlabelled, "image")
     if report.sizes is not None:

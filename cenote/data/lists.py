@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
@@ -11,14 +12,17 @@ from typing import Any, TextIO
 from .checks import check, check_entries
 from .dataset import Dataset, pack
 from .images import is_image_name
-from .record import Box, Problem, Record
+from .record import Box, Problem, Record, box_classes
 from .table import natural
 
 SUFFIXES = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson", ".json")
 # Names of columns in use, the preferred name first.
 COLUMNS = {
     "image": ("file", "path", "image", "filename", "file_name", "filepath", "image_path", "img"),
-    "label": ("class_name", "label", "class", "category", "label_name", "class_id"),
+    "label": (
+        *("class_name", "label", "class", "category", "label_name", "class_id"),
+        *("labels", "classes", "class_names", "categories"),
+    ),
     "split": ("split", "subset", "partition", "set"),
     "masks": ("masks", "mask", "mask_path", "trimap", "segmentation"),
     "ignore": ("ignore", "ignore_mask"),
@@ -26,7 +30,9 @@ COLUMNS = {
     "caption": ("caption", "text"),
     "boxes": ("boxes", "bboxes", "box", "bbox"),
 }
-TEXT_COLUMNS = ("image", "label", "split", "ignore", "domain", "caption")
+TEXT_COLUMNS = ("image", "split", "ignore", "domain", "caption")
+# Between the classes in a cell: in a column of this name any of ; , |, otherwise only |.
+PLURAL = ("labels", "classes", "class_names", "categories")
 CORNERS = (
     ("x1", "y1", "x2", "y2"),
     ("xmin", "ymin", "xmax", "ymax"),
@@ -46,7 +52,7 @@ NumberedRow = tuple[int, Row | Problem]
 def read_list(path: Path) -> Dataset:
     """Read a list; paths are relative to its folder.
 
-    Adjacent lines of one image become one record with all their boxes. Corner columns may have a
+    Adjacent lines of one image become one record with all their boxes and classes. Corner columns may have a
     prefix (`head_x1`): those without a prefix are read, or else the first. Columns without another
     meaning become attributes.
     """
@@ -104,8 +110,9 @@ class _ListReader:
                 if previous is not None:
                     yield previous
                 previous = record
-            elif record.label != previous.label and not record.boxes:
-                labels = f"'{previous.label}' above and '{record.label}' here"
+            elif not record.boxes and not {*_classes(record)} <= {*_classes(previous)}:
+                above, here = (" and ".join(_classes(r)) or "None" for r in (previous, record))
+                labels = f"'{above}' above and '{here}' here (several classes in a cell: a|b)"
                 yield Problem(f"{self.path}, line {line}: {previous.image} is {labels}")
             else:
                 previous = _join(previous, record)
@@ -126,19 +133,36 @@ class _ListReader:
 
     def _record(self, row: Row) -> Record:
         texts = {key: _text(row.get(self.names[key])) for key in TEXT_COLUMNS}
-        image, label = texts.pop("image"), texts["label"]
+        image, boxes = texts.pop("image"), tuple(self._boxes(row))
         check(image, "no image")
+        label, labels = None, self._labels(row)
+        if labels is None and self.names["label"] == ABSENT and self.names["boxes"] != ABSENT:
+            labels = box_classes(boxes)
+        elif labels is not None and len(labels) == 1:
+            label, labels = labels[0], None
         number = _text(row.get(self.class_id))
         if label and number and number.isdigit():
             self.class_order.setdefault(label, (0, int(number), label))
         masks = row.get(self.names["masks"]) or ()
         return Record(
             image or "",
-            boxes=tuple(self._boxes(row)),
+            label=label,
+            labels=labels,
+            boxes=boxes,
             masks=(masks,) if isinstance(masks, str) else tuple(masks),
             attributes=self._attributes(row),
             **texts,
         )
+
+    def _labels(self, row: Row) -> tuple[str, ...] | None:
+        """Return the classes of a line; None where the cell is empty."""
+        column = self.names["label"]
+        cell = row.get(column)
+        if not isinstance(cell, list):
+            text = _text(cell)
+            separators = "[|;,]" if column.strip().lower() in PLURAL else "[|]"
+            cell = None if text is None else re.split(separators, text)
+        return None if cell is None else tuple(filter(None, map(_text, cell)))
 
     def _boxes(self, row: Row) -> Iterator[Box]:
         corners = [row.get(column) for column in self.corners]
@@ -173,12 +197,25 @@ def _text(value: Any) -> str | None:
 
 
 def _join(first: Record, record: Record) -> Record:
-    """Join lines of one image; boxes of another class than the first line's carry their own."""
-    boxes = record.boxes
-    if record.label != first.label:
-        boxes = tuple(box if box.label else box._replace(label=record.label) for box in boxes)
+    """Join lines of one image; boxes of lines of different classes carry their own."""
+    labels = first.labels
+    if (first.label, first.labels) != (record.label, record.labels):
+        labels = tuple(dict.fromkeys((*_classes(first), *_classes(record))))
+        first, record = _with_box_labels(first), _with_box_labels(record)
     masks = tuple(dict.fromkeys((*first.masks, *record.masks)))
-    return first._replace(boxes=first.boxes + boxes, masks=masks)
+    return first._replace(boxes=first.boxes + record.boxes, masks=masks, labels=labels)
+
+
+def _classes(record: Record) -> tuple[str, ...]:
+    return record.labels or (() if record.label is None else (record.label,))
+
+
+def _with_box_labels(record: Record) -> Record:
+    """Move the class of an image to its boxes."""
+    if record.label is None:
+        return record
+    boxes = (box if box.label else box._replace(label=record.label) for box in record.boxes)
+    return record._replace(label=None, boxes=tuple(boxes))
 
 
 def _box(corners: Sequence[Any], label: str | None = None) -> Box:

@@ -35,7 +35,7 @@ class Batch(NamedTuple):
     """Images that could be read, and the names of those that could not."""
 
     images: Any  # (B, 3, H, W), or the collated output of the transform: a list for DINO's crops
-    labels: Tensor  # (B,) positions in `classes`, -1 where there is none
+    labels: Tensor  # (B,) positions in `classes`, -1 where there is none; or (B, classes)
     indices: Tensor  # (B,) positions in the data set; empty if no image could be read
     bad: list[UnreadableImage]
     targets: list[Any]  # transformed boxes and masks, with `targets=True`
@@ -45,7 +45,7 @@ class Sample(NamedTuple):
     """One transformed image."""
 
     image: Any
-    label: int
+    label: Any  # an entry of `Dataset.targets`
     position: int
     targets: Any = None
 
@@ -61,7 +61,7 @@ class TransformedImages(TorchDataset[Sample | UnreadableImage]):
         self, dataset: Dataset, transform: Callable[..., Any], seed: int = 0, targets: bool = False
     ) -> None:
         self.dataset, self.transform, self.seed, self.targets = dataset, transform, seed, targets
-        self.labels = dataset.labels
+        self.labels = dataset.targets
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -84,7 +84,7 @@ class TransformedImages(TorchDataset[Sample | UnreadableImage]):
         except BadImage as error:
             return UnreadableImage(index, str(error))
         _seed(mix_seed(self.seed, epoch, index))
-        label = int(self.labels[index])
+        label = self.labels[index]
         if targets is None:
             return Sample(self.transform(image), label, index)
         pixels, moved_targets = self.transform(image, targets)
@@ -155,20 +155,20 @@ def collate(samples: list[Sample | UnreadableImage]) -> Batch:
     worker sends costs a handshake.
     """
     readable = [sample for sample in samples if isinstance(sample, Sample)]
-    pairs = [(sample.label, sample.position) for sample in readable]
-    numbers: Any = np.array(pairs, np.int64).reshape(-1, 2)
+    labels: Any = np.array([sample.label for sample in readable])
+    positions: Any = np.array([sample.position for sample in readable], np.int64)
     return Batch(
         images=default_collate([s.image for s in readable]) if readable else torch.empty(0),
-        labels=numbers[:, 0],
-        indices=numbers[:, 1],
+        labels=labels,
+        indices=positions,
         bad=[sample for sample in samples if isinstance(sample, UnreadableImage)],
         targets=[sample.targets for sample in readable if sample.targets is not None],
     )
 
 
 def _to_tensors(batch: Batch) -> Batch:
-    labels = torch.as_tensor(batch.labels).contiguous()
-    return batch._replace(labels=labels, indices=torch.as_tensor(batch.indices).contiguous())
+    labels, indices = torch.as_tensor(batch.labels), torch.as_tensor(batch.indices)
+    return batch._replace(labels=labels, indices=indices)
 
 
 def _start_worker(worker: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 # Names of splits in use, in lower case, and the name used here.
@@ -39,6 +39,14 @@ class Record(NamedTuple):
     domain: str | None = None
     attributes: Mapping[str, str] = {}
     caption: str | None = None
+    # All classes of an image that may have several, () if it has none of them. Then `label` is
+    # None. A data set in which no image has two is given labels instead (`pack`).
+    labels: tuple[str, ...] | None = None
+
+
+def box_classes(boxes: Iterable[Box]) -> tuple[str, ...]:
+    """Return the classes of boxes, each once: those of an image without another annotation."""
+    return tuple(dict.fromkeys(box.label for box in boxes if box.label))
 
 
 class Problem(NamedTuple):

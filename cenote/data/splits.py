@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -26,7 +27,8 @@ class Splits(NamedTuple):
 
     def fingerprint(self) -> str:
         """Return a digest of the names and classes of the training and validation images."""
-        names = (f"{r.image}\0{r.label}\n" for split in (self.train, self.val) for r in split)
+        records = (record for split in (self.train, self.val) for record in split)
+        names = (f"{r.image}\0{'|'.join(r.labels or ()) or r.label}\n" for r in records)
         return digest_of(*(name.encode("utf-8", "surrogateescape") for name in names)).hex()
 
 
@@ -37,7 +39,7 @@ def split(dataset: Dataset, share: float = 0.2, seed: int = 0, quiet: bool = Fal
     held out or missing is logged unless `quiet`.
     """
     messages: list[str] = []
-    labelled = dataset.select(dataset.labels >= 0)
+    labelled = dataset.select(dataset.labelled)
     if len(labelled) < len(dataset):
         missing = len(dataset) - len(labelled)
         messages.append(f"{missing} of {len(dataset)} images have no class and are not used")
@@ -50,7 +52,7 @@ def split(dataset: Dataset, share: float = 0.2, seed: int = 0, quiet: bool = Fal
             f"no validation split: {len(val)} images of the training split are held out "
             f"({share:.0%} of each class)"
         )
-    classes = len(np.unique(train.labels))
+    classes = np.count_nonzero(train.class_counts)
     check(classes > 1, f"all training images of {dataset.name} have the same class")
     messages += _balance_messages(train)
     if not quiet:
@@ -74,22 +76,42 @@ def named_splits(dataset: Dataset) -> tuple[Dataset, Dataset | None, Dataset | N
 
 
 def _hold_out(dataset: Dataset, share: float, seed: int) -> npt.NDArray[np.bool_]:
-    """Select a share of each class, at least one image of each class that has two."""
+    """Select a share of each class, at least one image of each class that has two.
+
+    Of several classes of an image, the rarest decides.
+    """
     check(0 < share < 1, f"the share to hold out must be between 0 and 1, got {share}")
-    held_out, labels = np.zeros(len(dataset), bool), dataset.labels
+    held_out, decided = np.zeros(len(dataset), bool), np.zeros(len(dataset), bool)
     names = (record.image or str(i) for i, record in enumerate(dataset))
     keys = np.array([digest_of(f"{seed}/{name}".encode()) for name in names])
-    for label in np.unique(labels):
-        members = np.flatnonzero(labels == label)
+    for members in _members(dataset):
         count = min(max(round(share * len(members)), 1), len(members) - 1)
-        held_out[members[np.argsort(keys[members], kind="stable")[:count]]] = True
+        count = max(count - np.count_nonzero(held_out[members]), 0)
+        free = members[~decided[members]]
+        held_out[free[np.argsort(keys[free], kind="stable")[:count]]] = True
+        decided[members] = True
     check(held_out.any(), f"no class of {dataset.name} has two images: none can be held out")
     return held_out
 
 
+def _members(dataset: Dataset) -> Iterator[npt.NDArray[np.int64]]:
+    """Yield the positions of the images of each class, the rarest first."""
+    if not dataset.multi_label:
+        labels, counts = np.unique(dataset.labels, return_counts=True)
+        for label in labels[np.argsort(counts, kind="stable")]:
+            yield np.flatnonzero(dataset.labels == label)
+        return
+    matrix = dataset.class_matrix
+    matrix = np.hstack([matrix, ~matrix.any(1, keepdims=True)])  # images without any class
+    for column in np.argsort(matrix.sum(0), kind="stable"):
+        members = np.flatnonzero(matrix[:, column])
+        if len(members):
+            yield members
+
+
 def _balance_messages(train: Dataset) -> list[str]:
     messages = []
-    counts = np.bincount(train.labels, minlength=len(train.classes))
+    counts = train.class_counts
     empty = [name for name, count in zip(train.classes, counts, strict=True) if not count]
     if empty:
         names = ", ".join(empty[:5]) + " ..." * (len(empty) > 5)
@@ -134,6 +156,7 @@ def folds(dataset: Dataset) -> list[tuple[Dataset, Dataset]]:
 
 def class_splits(data: Dataset) -> ClassSplits:
     """Return the data set's splits if they share no class; else train on half of the classes."""
+    check(not data.multi_label, f"metric learning needs one class per image: {data.name} has more")
     labelled = data.select(data.labels >= 0)
     check(len(labelled), f"{data.name} has no labelled image: nothing can be learned from it")
     names = labelled.splits.keys()

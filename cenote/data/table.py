@@ -85,11 +85,15 @@ class CategoriesBuilder:
     def build(self, rows: int, order: list[str] | None = None) -> Categories:
         """Return the column with its names in this order, by default sorted by `natural`."""
         order = sorted(self.index, key=natural) if order is None else order
+        codes = np.full(rows, -1, np.int32)
+        codes[np.array(self.rows)] = self.codes_in(order)
+        return Categories(codes, order)
+
+    def codes_in(self, order: list[str]) -> npt.NDArray[np.int32]:
+        """Return the position in `order` of each collected name."""
         positions = {name: position for position, name in enumerate(order)}
         lookup = np.array([positions[name] for name in self.index], np.int32)
-        codes = np.full(rows, -1, np.int32)
-        codes[np.array(self.rows)] = lookup[np.array(self.codes)]
-        return Categories(codes, order)
+        return lookup[np.array(self.codes)]
 
 
 class BoxTable(NamedTuple):
@@ -109,6 +113,17 @@ class BoxTable(NamedTuple):
         return tuple(boxes)
 
 
+class LabelSets(NamedTuple):
+    """Classes of all rows; row i has those from ends[i - 1] to ends[i]."""
+
+    ends: Ints
+    codes: npt.NDArray[np.int32]
+    known: npt.NDArray[np.bool_]  # (rows,): False where nothing is known about the classes
+
+    def of_row(self, row: int) -> Ints:
+        return self.codes[self.ends[row - 1] if row else 0 : self.ends[row]].astype(np.int64)
+
+
 class RecordTable(NamedTuple):
     """Columns of a data set, one for each field of `Record`."""
 
@@ -121,9 +136,12 @@ class RecordTable(NamedTuple):
     domain: Categories
     attributes: Mapping[str, Categories]
     caption: Strings
+    labels: LabelSets | None = None  # None: every image has one class at most
 
     def record(self, row: int) -> Record:
-        masks = self.masks[row]
+        masks, labels = self.masks[row], None
+        if self.labels is not None and self.labels.known[row]:
+            labels = tuple(self.label.names[code] for code in self.labels.of_row(row))
         attributes = {key: column[row] for key, column in self.attributes.items()}
         return Record(
             image=self.image[row] or "",
@@ -135,6 +153,7 @@ class RecordTable(NamedTuple):
             domain=self.domain[row],
             attributes={key: value for key, value in attributes.items() if value is not None},
             caption=self.caption[row],
+            labels=labels,
         )
 
 
@@ -144,14 +163,15 @@ class RecordTableBuilder:
     def __init__(self) -> None:
         self.rows = 0
         self.strings = {key: StringsBuilder() for key in ("image", "masks", "ignore", "caption")}
-        self.names = {key: CategoriesBuilder() for key in ("label", "split", "domain")}
+        self.names = {key: CategoriesBuilder() for key in ("split", "domain")}
+        self.image_labels, self.without_class = CategoriesBuilder(), array("q")
         self.attributes: defaultdict[str, CategoriesBuilder] = defaultdict(CategoriesBuilder)
         self.box_rows, self.corners, self.flags = array("q"), array("d"), array("B")
         self.box_labels = CategoriesBuilder()
 
     @property
     def labels(self) -> set[str]:
-        return {*self.names["label"].index, *self.box_labels.index}
+        return {*self.image_labels.index, *self.box_labels.index}
 
     def add(self, record: Record) -> None:
         row, split = self.rows, record.split
@@ -164,6 +184,13 @@ class RecordTableBuilder:
         for key, column in columns.items():
             if values[key] is not None:
                 column.put(row, values[key])
+        labels = record.labels
+        if labels is None and record.label is not None:
+            labels = (record.label,)
+        for name in dict.fromkeys(labels or ()):
+            self.image_labels.put(row, name)
+        if labels == ():
+            self.without_class.append(row)
         for key, value in record.attributes.items():
             self.attributes[key].put(row, value)
         for box in record.boxes:
@@ -182,8 +209,16 @@ class RecordTableBuilder:
             self.box_labels.build(len(self.flags), classes),
             np.array(self.flags, np.uint8),
         )
+        labels, label_sets = self.image_labels, None
+        per_row = np.bincount(np.array(labels.rows, np.int64), minlength=self.rows)
+        if per_row.max(initial=0) > 1:
+            known = per_row > 0
+            known[np.array(self.without_class)] = True
+            label_sets = LabelSets(per_row.cumsum(), labels.codes_in(classes), known)
+            labels = CategoriesBuilder()
         return RecordTable(
-            label=self.names["label"].build(self.rows, classes),
+            label=labels.build(self.rows, classes),
+            labels=label_sets,
             split=self.names["split"].build(self.rows),
             domain=self.names["domain"].build(self.rows),
             boxes=boxes if self.flags else None,

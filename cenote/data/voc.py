@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 from .checks import LayoutError, check, check_layout, list_contents
 from .dataset import Dataset, pack
 from .images import is_image_name
-from .record import Box, Problem, Record
+from .record import Box, Problem, Record, box_classes
 
 IMAGE_FOLDERS = ("JPEGImages", "images", "Images", "")  # the official name first
 # Only a document type can define entities, and those can expand without limit.
@@ -113,11 +113,12 @@ def _records(
             yield Problem(f"{root / prefix / name}: no image of this name")
             continue
         annotation = root / "Annotations" / f"{name}.xml"
-        boxes: tuple[Box, ...] = ()
+        boxes, labels = tuple[Box, ...](), None
         if annotation.is_file():  # VOC12's test images have none
             try:
                 boxes = tuple(read_annotation(annotation))
+                labels = box_classes(boxes)
             except ValueError as error:
                 yield Problem(str(error))
                 continue
-        yield Record(prefix + images[name], split=split, boxes=boxes)
+        yield Record(prefix + images[name], split=split, boxes=boxes, labels=labels)

@@ -199,7 +199,7 @@ class CachedFeatures:
         self.positions = np.flatnonzero(rows >= 0)  # in the data set
         self.dataset = dataset.select(self.positions)
         self.rows = rows[self.positions]
-        self.labels = torch.from_numpy(self.dataset.labels)
+        self.labels = torch.from_numpy(self.dataset.targets)
         self.values = store.values()
 
     def __len__(self) -> int:

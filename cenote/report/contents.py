@@ -89,7 +89,7 @@ def _entry(dataset: Dataset, position: int) -> SheetEntry:
     counts = Counter(box.label for box in record.boxes if box.label)
     boxes = ", ".join(name + f" x {n}" * (n > 1) for name, n in counts.items())
     name = Path(record.image).name or f"image {position}"
-    title = record.label or boxes or record.caption or name
+    title = record.label or boxes or ", ".join(record.labels or ()) or record.caption or name
     note = " · ".join(text for text in (record.domain, record.split) if text)
     return SheetEntry([draw_truth(image, record, mask)], title, note)
 

@@ -68,10 +68,8 @@ def test_boxes_of_several_classes_in_one_image(tmp_path: Path) -> None:
     text = "file,label,x1,y1,x2,y2\na,cat,0,0,1,1\na,dog,2,2,3,3\na,cat,4,4,5,5\na,cow,,,,\n"
     dataset = open_dataset(path := write(tmp_path, text))
     (record,) = dataset
-    assert [box.label for box in record.boxes] == [None, "dog", None] and dataset.classes == [
-        "cat",
-        "dog",
-    ]
+    assert [box.label for box in record.boxes] == ["cat", "dog", "cat"]
+    assert record.labels == ("cat", "dog") and dataset.classes == ["cat", "dog"]
     (problem,) = dataset.problems
     assert f"{path}, line 5" in problem and "'cat'" in problem and "'cow'" in problem
 
