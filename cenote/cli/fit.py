@@ -37,7 +37,8 @@ def run(
 
     With --freeze only pool and head learn, on features that are computed once: 30 epochs with four
     learning rates take minutes. Otherwise all weights learn. A validation split is held out if
-    there is none, and its best epoch is saved. RUN contains the model (config.json,
+    there is none, and its best epoch is saved. If images have several classes, training is with
+    binary cross-entropy, and validation by mAP. RUN contains the model (config.json,
     model.safetensors), results.json and metrics.jsonl. A run that is killed and resumed ends with
     the same weights.
 
@@ -59,7 +60,11 @@ def run(
         print(f"{METRICS['boxes']} {scores['boxes']:.2f} on {split}{how}")
     if "pixels" in scores:
         print(f"{METRICS['pixels']} {scores['pixels']:.2f} on {split}")
-    print(f"{scores['accuracy']:.2f}% of {scores['images']} {split} images correct: saved in {out}")
+    images = f"{scores['images']} {split} images"
+    if "mAP" in scores:
+        print(f"mAP {scores['mAP']:.2f} on {images}: saved in {out}")
+    else:
+        print(f"{scores['accuracy']:.2f}% of {images} correct: saved in {out}")
 
 
 def sweep(
@@ -104,11 +109,11 @@ def sweep(
     _print_table(out / "trials.csv")
     if report is None:
         return
-    metric = METRICS.get(config.train.select, config.train.select)
+    metric = METRICS.get(config.train.select, "mAP" if "mAP" in report.val else "accuracy")
     drawn = ", ".join(f"{key} {value:.3g}" for key, value in report.drawn.items())
     print(f"best: trial {report.trial} ({drawn}), {metric} {report.value:.2f} on val")
     if report.test:
-        names = [name for name in (*METRICS, "accuracy") if name in report.test]
+        names = [name for name in (*METRICS, "accuracy", "mAP") if name in report.test]
         scores = ", ".join(f"{METRICS.get(k, k)} {report.test[k]:.2f}" for k in names)
         print(f"on {report.test['images']} test images: {scores}")
     print(f"saved in {out / 'best'}")

@@ -91,7 +91,7 @@ class Dataset(Sequence[Record]):
     def class_counts(self) -> npt.NDArray[np.int64]:
         """(classes,): the number of images of each class."""
         if self.multi_label:
-            return self.class_matrix.sum(0)
+            return np.asarray(self.class_matrix.sum(0))
         return np.bincount(self.labels[self.labels >= 0], minlength=len(self.classes))
 
     @property

@@ -111,8 +111,8 @@ class _ListReader:
                     yield previous
                 previous = record
             elif not record.boxes and not {*_classes(record)} <= {*_classes(previous)}:
-                above, here = (" and ".join(_classes(r)) or "None" for r in (previous, record))
-                labels = f"'{above}' above and '{here}' here (several classes in a cell: a|b)"
+                above, here = (", ".join(map(repr, _classes(r))) for r in (previous, record))
+                labels = f"{above} above and {here} here (several classes in a cell: a|b)"
                 yield Problem(f"{self.path}, line {line}: {previous.image} is {labels}")
             else:
                 previous = _join(previous, record)

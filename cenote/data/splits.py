@@ -86,7 +86,7 @@ def _hold_out(dataset: Dataset, share: float, seed: int) -> npt.NDArray[np.bool_
     keys = np.array([digest_of(f"{seed}/{name}".encode()) for name in names])
     for members in _members(dataset):
         count = min(max(round(share * len(members)), 1), len(members) - 1)
-        count = max(count - np.count_nonzero(held_out[members]), 0)
+        count = max(count - int(held_out[members].sum()), 0)
         free = members[~decided[members]]
         held_out[free[np.argsort(keys[free], kind="stable")[:count]]] = True
         decided[members] = True

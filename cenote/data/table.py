@@ -93,7 +93,8 @@ class CategoriesBuilder:
         """Return the position in `order` of each collected name."""
         positions = {name: position for position, name in enumerate(order)}
         lookup = np.array([positions[name] for name in self.index], np.int32)
-        return lookup[np.array(self.codes)]
+        codes: npt.NDArray[np.int32] = lookup[np.array(self.codes)]
+        return codes
 
 
 class BoxTable(NamedTuple):

@@ -14,7 +14,7 @@ from torch import Tensor
 from ..data import Dataset
 from ..data.ground_truth import boxes_of, mask_of, with_boxes
 from ..data.image_texts import ImageTexts, as_phrase
-from ..metrics import BoxAccuracy, PixelPrecision, resize_mask
+from ..metrics import BoxAccuracy, PixelPrecision, mean_average_precision, resize_mask
 from ..metrics.arrays import Array
 from ..metrics.retrieval import KS, retrieval_scores
 from ..models import PooledModel
@@ -52,6 +52,22 @@ class KnnValidator:
     def __call__(self, model: PooledModel) -> dict[str, float]:
         """Return {"knn_10": ..., "knn_20": ...} in percent."""
         return knn(model, self.memory, self.queries, self.loading).by_name()
+
+
+class MultiLabelScore:
+    """mAP in percent of images with several classes, over all processes."""
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[Tensor, Tensor]] = []  # logits and targets (B, classes)
+
+    def add(self, logits: Tensor, targets: Tensor) -> None:
+        self.batches.append((logits.float().cpu(), targets.cpu()))
+
+    def result(self) -> float:
+        """Return the mean over the classes that some image has; 0 if no image has a class."""
+        batches = [batch for share in gathered(self.batches) for batch in share]
+        logits, targets = (torch.cat(column) for column in zip(*batches, strict=True))
+        return 100 * mean_average_precision(logits, targets) if targets.any() else 0.0
 
 
 class LocalizationValidator:

@@ -5,6 +5,7 @@ from .generic import generic_loss
 from .metric import MetricLoss
 from .metrix import Metrix
 from .mixing import Mixable
+from .multi_label import binary_cross_entropy
 from .positivity import mixtures_of, positivity
 from .rivals import IMix, MoCHi, ProxySynthesis
 from .self_supervised import answer_spread, dino_loss, moco_loss
@@ -22,6 +23,7 @@ __all__ = [
     "ProxySynthesis",
     "ZeroShot",
     "answer_spread",
+    "binary_cross_entropy",
     "create_metric_loss",
     "dino_loss",
     "generic_loss",

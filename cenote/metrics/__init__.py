@@ -6,7 +6,14 @@ from .contours import boxes_at
 from .embedding import alignment, uniformity, utilization, zero_shot_prediction
 from .intervals import bootstrap_interval
 from .pixel_precision import PixelPrecision, pixel_average_precision
-from .rankings import LandmarkScore, average_precision, class_ranks, landmark_scores
+from .rankings import (
+    LandmarkScore,
+    average_precision,
+    class_average_precisions,
+    class_ranks,
+    landmark_scores,
+    mean_average_precision,
+)
 from .retrieval import QueryScores, query_scores, retrieval_scores
 from .robustness import CorruptionScore, background_gap, corruption_error
 from .score_maps import prepare_maps, resize_mask
@@ -36,6 +43,7 @@ __all__ = [
     "bootstrap_interval",
     "box_iou",
     "boxes_at",
+    "class_average_precisions",
     "class_ranks",
     "corloc",
     "corruption_error",
@@ -43,6 +51,7 @@ __all__ = [
     "largest_box",
     "mass_mask",
     "max_box_acc",
+    "mean_average_precision",
     "pixel_average_precision",
     "prepare_maps",
     "query_scores",

@@ -1,5 +1,5 @@
-"""Ranked lists: average precision in both definitions in use, the revisited Oxford and Paris
-landmarks, and the rank of the true class.
+"""Ranked lists: average precision in both definitions in use, mAP of several classes per image,
+the revisited Oxford and Paris landmarks, and the rank of the true class.
 """
 
 from __future__ import annotations
@@ -45,6 +45,35 @@ def of_places(places: Any, relevant: int, kind: str = "standard") -> float:
         before = np.divide(hits, places, out=np.ones(len(places)), where=places > 0)
         precision = (before + precision) / 2
     return float(precision.sum() / relevant)
+
+
+def class_average_precisions(scores: Any, targets: Any) -> Array:
+    """(images, classes) each -> (classes,): the average precision of each class.
+
+    Images with equal scores have one place together, so that their order does not count. NaN for a
+    class that no image has.
+    """
+    values, right = numpy_array(scores).astype(np.float64), numpy_array(targets).astype(bool)
+    if values.ndim != 2 or values.shape != right.shape:
+        raise ValueError(
+            f"scores and targets are (images, classes), got {values.shape} and {right.shape}"
+        )
+    order = np.argsort(-values, axis=0, kind="stable")
+    values, right = np.take_along_axis(values, order, 0), np.take_along_axis(right, order, 0)
+    result = np.full(values.shape[1], np.nan)
+    for c in np.flatnonzero(right.any(0)):
+        last = np.append(np.flatnonzero(np.diff(values[:, c])), len(values) - 1)  # of equal scores
+        hits = right[:, c].cumsum()[last]
+        result[c] = (np.diff(hits, prepend=0) * hits / (last + 1)).sum() / hits[-1]
+    return result
+
+
+def mean_average_precision(scores: Any, targets: Any) -> float:
+    """mAP of multi-label classification: the mean over the classes that some image has."""
+    precisions = class_average_precisions(scores, targets)
+    if np.isnan(precisions).all():
+        raise ValueError("mAP of no class: no image has any of them")
+    return float(np.nanmean(precisions))
 
 
 class LandmarkScore(NamedTuple):

@@ -126,7 +126,8 @@ class PooledModel(SavedModel):
         elif not self.pool.no_attention:
             kinds.append("pool")
         if not why_no_cam(self):
-            kinds.append("cam")
+            # Of several classes of an image each needs a map.
+            kinds.insert(0 if self.multi_label else len(kinds), "cam")
         if self.pool is not None and self.backbone.has_cls:
             kinds.append("cls")
         if self.head is not None:

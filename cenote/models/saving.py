@@ -31,7 +31,8 @@ from .head import PoolAndHead
 Arguments = dict[str, Any]  # of `create`, by name
 FORMAT = 1
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
-KEYS = {"format", "model", "class_names", "preprocessing", "versions", "sha256"}
+KEYS = {"format", "model", "class_names", "multi_label", "preprocessing", "versions", "sha256"}
+OPTIONAL = {"multi_label", "sha256", "versions"}
 PENDING = re.compile(r"\.(cenote-[0-9a-f]{32}|model\.[0-9a-f]{64}\.safetensors)")
 
 # Weights come from the folder alone: none of these may say otherwise, least of all a path of
@@ -55,11 +56,16 @@ class SavedModel(
 
     backbone: Backbone
     class_names: list[str] | None
+    multi_label: bool = False  # whether an image may have several classes
     config: Arguments  # the arguments of `create` that make this model again
 
     @classmethod
     def create(cls, **arguments: Any) -> Self:
         raise NotImplementedError
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """Return those of the classes (..., classes): sigmoid if an image may have several."""
+        return logits.sigmoid() if self.multi_label else logits.softmax(-1)
 
     def save(self, folder: str | Path) -> None:
         """Write config.json and model.safetensors into the folder, for `cenote.load(folder)`."""
@@ -105,6 +111,7 @@ class SavedModel(
         model = cls.rebuild(config["model"], folder / CONFIG)
         _fill(model, state, folder / WEIGHTS)
         model.class_names = config["class_names"]
+        model.multi_label = config.get("multi_label", False)
         model.backbone.preprocessing = Preprocessing(**config["preprocessing"])
         return model.eval()
 
@@ -149,6 +156,8 @@ def save_model(model: SavedModel, folder: str | Path) -> None:
         "preprocessing": asdict(model.backbone.preprocessing),
         "versions": {"cenote": __version__, "torch": torch.__version__, "timm": timm.__version__},
     }
+    if model.multi_label:
+        config["multi_label"] = True
     folder = Path(folder)
     # A folder of its own: safetensors may leave another file beside the one it writes.
     temporary = folder / f".cenote-{uuid4().hex}"
@@ -212,11 +221,13 @@ def _config_problems(config: Any) -> Iterator[str]:
         yield f"format is {number!r:.80}; this Cenote reads formats up to {FORMAT}"
     if unknown := sorted(set(config) - KEYS):
         yield f"unknown key '{unknown[0]:.80}'"
-    if lacking := sorted(KEYS - set(config) - {"sha256", "versions"}):
+    if lacking := sorted(KEYS - OPTIONAL - set(config)):
         yield f"'{lacking[0]}' is missing"
     digest = config.get("sha256", "0" * 64)
     if not isinstance(digest, str) or not re.fullmatch("[0-9a-f]{64}", digest):
         yield f"sha256 is 64 hexadecimal digits, got {digest!r:.80}"
+    if type(config.get("multi_label", False)) is not bool:
+        yield f"multi_label is true or false, got {config['multi_label']!r:.80}"
     values = config["preprocessing"]
     if not isinstance(values, dict) or set(values) != set(PREPROCESSING):
         yield f"preprocessing has exactly the keys {', '.join(sorted(PREPROCESSING))}"

@@ -80,7 +80,7 @@ def predict_maps(
                 continue
             class_id, probability = None, 1.0
             if batch.logits is not None:
-                best, index = batch.logits[i].softmax(0).max(0)
+                best, index = predictor.model.probabilities(batch.logits[i]).max(0)
                 class_id, probability = int(index), float(best)
             raw = batch.maps[i].numpy()
             results.append(MapPrediction(position, batch.sizes[i], class_id, probability, raw))

@@ -166,7 +166,7 @@ class PhotoPredictor:
         prediction = PhotoPrediction(photo, maps.numpy(), score_map, mask, largest_box(mask))
         if logits is None or self.names is None:
             return prediction
-        score, best = logits.softmax(-1).max(-1)
+        score, best = self.model.probabilities(logits).max(-1)
         name = self.names[int(best)]
         return replace(prediction, class_id=int(best), class_name=name, score=float(score))
 

@@ -41,6 +41,7 @@ def fit(
             model, report = _fit_frozen(splits, folder, config, cache, resume, device)
         else:
             model, report = _fit_all(splits, folder, config, resume, device)
+        model.multi_label = splits.train.multi_label
         if rank() == 0:
             save_model(model, folder)
             report.write(folder)
@@ -69,14 +70,14 @@ def _fit_frozen(
     head = probe.best_head(winner)
     test = None
     if features.test is not None:
-        (accuracy,) = probe.accuracies([head], FeatureBatches(features.test, 256))
-        test = {"accuracy": accuracy, "images": len(features.test)}
+        (score,) = probe.scores([head], FeatureBatches(features.test, 256))
+        test = {probe.metric: score, "images": len(features.test)}
     report = FitReport(
         pool=config.model.pool,
         backbone=config.model.backbone,
         lr=winner.lr,
         epoch=winner.best_epoch + 1,
-        val={"accuracy": winner.best_score, "images": len(features.val)},
+        val={probe.metric: winner.best_score, "images": len(features.val)},
         test=test,
         rates={f"{state.lr:g}": state.failed or state.best_score for state in probe.states},
         seconds={"features": extracted - started, "training": time.monotonic() - extracted},
@@ -111,7 +112,7 @@ def _fit_all(
     """Train every weight of the model."""
     started = time.monotonic()
     model = build_classifier(config, len(splits.train.classes))
-    model.class_names = splits.train.classes
+    model.class_names, model.multi_label = splits.train.classes, splits.train.multi_label
     task = build_task(config, model, splits, device)
     winner = Engine(task, config.train, folder, identity(config, splits)).run(resume)
     winner.load_best()

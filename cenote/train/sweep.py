@@ -290,9 +290,14 @@ def _run(
     except Stopped as stop:
         same = f"the same command: -o {search.folder}"
         raise Stopped(str(stop).replace(f"--resume -o {folder}", same)) from stop
-    metric, seconds = config.train.select, round(time.monotonic() - started, 1)
+    metric: str = config.train.select
+    seconds = round(time.monotonic() - started, 1)
+    accuracy: float | None = None
+    if "accuracy" in report.val:
+        accuracy = round(report.val["accuracy"], 3)
+    elif metric == "accuracy":
+        metric = "mAP"
     value = round(report.val[metric], 6)  # rounding errors must not decide between ties
-    accuracy = round(report.val["accuracy"], 3)
     search.finish(
         trial, state="done", value=value, accuracy=accuracy, epoch=report.epoch, seconds=seconds
     )

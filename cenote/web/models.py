@@ -139,7 +139,7 @@ class ServedModels:
         forward = ForwardPass(served.model, photo.images, threshold.kind, photo.features)
         probabilities = torch.ones(1)
         if forward.logits is not None:
-            probabilities = forward.logits.float().softmax(1)[0]
+            probabilities = served.model.probabilities(forward.logits.float())[0]
         raw = forward.maps(probabilities.argmax()[None])[0].float()
         if not (torch.isfinite(raw).all() and torch.isfinite(probabilities).all()):
             raise ValueError("the features of this photograph are NaN or infinite in this model")

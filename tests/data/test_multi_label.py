@@ -108,9 +108,7 @@ def test_voc(tmp_path: Path) -> None:
     corners = "<bndbox><xmin>1</xmin><ymin>1</ymin><xmax>5</xmax><ymax>5</ymax></bndbox>"
     for name, labels in {"a": "cat dog cat", "b": "dog"}.items():
         objects = "".join(f"<object><name>{x}</name>{corners}</object>" for x in labels.split())
-        (tmp_path / "Annotations" / f"{name}.xml").write_text(
-            f"<annotation>{objects}</annotation>"
-        )
+        (tmp_path / "Annotations" / f"{name}.xml").write_text(f"<annotation>{objects}</annotation>")
     assert classes(read_voc(tmp_path)) == [("cat", "dog"), ("dog",), None]
 
 
@@ -143,7 +141,7 @@ def test_batches_have_rows_of_the_matrix(tmp_path: Path) -> None:
     labels = [("x", "y"), (), ("y",)]
     records = [Record(f"{n}.jpg", labels=x) for n, x in zip("abc", labels, strict=True)]
     dataset = pack(records, tmp_path, "made")
-    (batch,) = load(dataset, lambda image: np.asarray(image), batch=3)
+    (batch,) = load(dataset, lambda image: np.array(image), batch=3)
     assert batch.labels.tolist() == [[1, 1], [0, 0], [0, 1]]
 
 

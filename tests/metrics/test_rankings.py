@@ -3,7 +3,12 @@
 import numpy as np
 import pytest
 
-from cenote.metrics import class_ranks, landmark_scores
+from cenote.metrics import (
+    class_average_precisions,
+    class_ranks,
+    landmark_scores,
+    mean_average_precision,
+)
 from cenote.metrics.rankings import of_places
 
 
@@ -82,3 +87,40 @@ def test_ranks_by_sorting() -> None:
         for row, t in zip(logits, targets, strict=True)
     ]
     assert class_ranks(logits, targets).tolist() == expected
+
+
+def slow_average_precision(scores: np.ndarray, right: np.ndarray) -> float:
+    """Sum precision times the growth of recall over the thresholds, from the highest score on."""
+    area = recall = 0.0
+    for threshold in sorted(set(scores.tolist()), reverse=True):
+        kept = scores >= threshold
+        precision, reached = right[kept].mean(), right[kept].sum() / right.sum()
+        area += precision * (reached - recall)
+        recall = reached
+    return area
+
+
+@pytest.mark.parametrize("levels", [2, 5, 1000])
+def test_average_precision_of_classes(levels: int) -> None:
+    rng = np.random.default_rng(levels)
+    scores = rng.integers(0, levels, (60, 7)) / levels
+    targets = rng.random((60, 7)) < np.linspace(0, 1, 7)  # the first class has no image
+    result = class_average_precisions(scores, targets)
+    slow = [slow_average_precision(scores[:, c], targets[:, c]) for c in range(1, 7)]
+    np.testing.assert_allclose(result[1:], slow, atol=1e-12)
+    assert np.isnan(result[0])
+    assert mean_average_precision(scores, targets) == pytest.approx(np.mean(slow))
+    order = rng.permutation(60)
+    np.testing.assert_allclose(class_average_precisions(scores[order], targets[order]), result)
+    peer = pytest.importorskip("sklearn.metrics", reason="needs: pip install scikit-learn")
+    theirs = peer.average_precision_score(targets[:, 1:], scores[:, 1:], average=None)
+    np.testing.assert_allclose(result[1:], theirs, atol=1e-12)
+
+
+def test_average_precision_of_equal_scores_is_the_share_of_right_images() -> None:
+    targets = np.array([[1], [0], [0], [1], [0]])
+    assert class_average_precisions(np.zeros((5, 1)), targets) == pytest.approx([0.4])
+    with pytest.raises(ValueError, match="no image"):
+        mean_average_precision(np.zeros((5, 1)), np.zeros((5, 1)))
+    with pytest.raises(ValueError, match=r"\(5, 1\).*\(5, 2\)"):
+        class_average_precisions(np.zeros((5, 1)), np.zeros((5, 2)))

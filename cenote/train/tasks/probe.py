@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ...evaluate.validators import MultiLabelScore
 from ...models.frozen import PooledHead
 from ...predict.distributed import summed
 from ...predict.feature_cache import CachedFeatures, FeatureBatches
 from ..config import OptimizationConfig
 from ..engine import Examples, Metrics, Task, load_batches
 from ..state import TrainState, active_states
+from .supervised import metric_and_loss
 
 
 class Probe(Task):
@@ -31,6 +32,8 @@ class Probe(Task):
         device: torch.device,
     ) -> None:
         self.settings, self.device, self.source = settings, device, train
+        self.multi_label = train.dataset.multi_label
+        self.metric, self.criterion = metric_and_loss(self.multi_label)
         self.loader = load_batches(train, None, settings)
         self.val_loader = FeatureBatches(val, max(settings.batch, 256))
         self.states = []
@@ -40,15 +43,21 @@ class Probe(Task):
 
     def loss(self, module: nn.Module, inputs: Examples) -> Tensor:
         smoothing = self.settings.smoothing
-        return F.cross_entropy(module(inputs.inputs), inputs.labels, label_smoothing=smoothing)
+        return self.criterion(module(inputs.inputs), inputs.labels, label_smoothing=smoothing)
 
     def validate(self) -> Metrics:
         states = active_states(self.states)
-        accuracy = self.accuracies([state.evaluated for state in states], self.val_loader)
+        scores = self.scores([state.evaluated for state in states], self.val_loader)
         return {
-            state.name: {"score": value, "accuracy": value}
-            for state, value in zip(states, accuracy, strict=True)
+            state.name: {"score": value, self.metric: value}
+            for state, value in zip(states, scores, strict=True)
         }
+
+    def scores(self, modules: Sequence[nn.Module], batches: FeatureBatches) -> list[float]:
+        """Return the accuracy of each module, or the mAP if images have several classes."""
+        if self.multi_label:
+            return self.mean_average_precisions(modules, batches)
+        return self.accuracies(modules, batches)
 
     @torch.inference_mode()
     def accuracies(self, modules: Sequence[nn.Module], batches: FeatureBatches) -> list[float]:
@@ -63,6 +72,18 @@ class Probe(Task):
                 counts[i] += (module(features).argmax(1) == labels).sum().cpu()
         *correct, images = summed(counts).tolist()
         return [100 * count / max(images, 1.0) for count in correct]
+
+    @torch.inference_mode()
+    def mean_average_precisions(
+        self, modules: Sequence[nn.Module], batches: FeatureBatches
+    ) -> list[float]:
+        """Return the mAP in percent of each module, over all processes."""
+        scores = [MultiLabelScore() for _ in modules]
+        for batch in batches:
+            features, targets = self.examples(batch)
+            for module, score in zip(modules, scores, strict=True):
+                score.add(module.eval()(features), targets)
+        return [score.result() for score in scores]
 
     @staticmethod
     def best_head(state: TrainState) -> PooledHead:

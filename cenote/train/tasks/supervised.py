@@ -1,7 +1,8 @@
-"""Supervised training of a whole model: cross-entropy, or AugMix's loss."""
+"""Supervised training of a whole model: cross-entropy, AugMix's loss, or BCE for several classes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,7 +13,8 @@ from torchvision.transforms import v2
 
 from ...data import Dataset
 from ...data.loading import Batch
-from ...evaluate.validators import LocalizationValidator
+from ...evaluate.validators import LocalizationValidator, MultiLabelScore
+from ...losses import binary_cross_entropy
 from ...models import PooledModel
 from ...predict.distributed import summed
 from ..config import OptimizationConfig
@@ -24,8 +26,16 @@ JSD_VIEWS = 3
 JSD_WEIGHT = 12.0  # of the divergence beside the cross-entropy, as in AugMix and timm
 
 
+def metric_and_loss(multi_label: bool) -> tuple[str, Callable[..., Tensor]]:
+    """Return the metric of validation and the loss: mAP and BCE if images have several classes."""
+    return ("mAP", binary_cross_entropy) if multi_label else ("accuracy", F.cross_entropy)
+
+
 class Supervised(SarTask):
-    """Cross-entropy, validated by top-1 accuracy or, as `settings.select` says, by the maps."""
+    """Cross-entropy, validated by top-1 accuracy or, as `settings.select` says, by the maps.
+
+    Of images with several classes: binary cross-entropy, validated by mAP.
+    """
 
     def __init__(
         self,
@@ -38,6 +48,8 @@ class Supervised(SarTask):
     ) -> None:
         assert model.head is not None
         self.settings, self.device, self.source = settings, device, train
+        self.multi_label = train.multi_label
+        self.metric, self.criterion = metric_and_loss(self.multi_label)
         self.loader = load_batches(train, transform, settings)
         preprocessing = model.backbone.preprocessing.transform()
         self.val_loader = load_batches(val, preprocessing, settings, shuffle=False)
@@ -58,12 +70,28 @@ class Supervised(SarTask):
 
     def main_loss(self, module: nn.Module, inputs: Examples) -> Tensor:
         smoothing = self.settings.smoothing
-        return F.cross_entropy(module(inputs.inputs), inputs.labels, label_smoothing=smoothing)
+        return self.criterion(module(inputs.inputs), inputs.labels, label_smoothing=smoothing)
 
     @torch.inference_mode()
     def validate(self) -> Metrics:
         (state,) = self.states
         model = state.evaluated.eval()
+        metrics = self._average_precision(model) if self.multi_label else self._accuracy(model)
+        selected = metrics[self.metric]
+        if self.located is not None:
+            assert isinstance(model, PooledModel)
+            selected = metrics[self.settings.select] = self.located(model)
+        return {state.name: {"score": selected, **metrics}}
+
+    def _average_precision(self, model: nn.Module) -> dict[str, float]:
+        score = MultiLabelScore()
+        for batch in self.val_loader:
+            if len(batch.labels):
+                images, targets = super().examples(batch)
+                score.add(model(images), targets)
+        return {"mAP": score.result()}
+
+    def _accuracy(self, model: nn.Module) -> dict[str, float]:
         counts = torch.zeros(3, dtype=torch.float64)  # correct, correct among five, images
         for batch in self.val_loader:
             if len(batch.labels):
@@ -72,11 +100,7 @@ class Supervised(SarTask):
                 hits = logits.topk(min(5, logits.shape[1]), 1).indices == labels[:, None]
                 counts += torch.tensor([hits[:, 0].sum(), hits.any(1).sum(), len(labels)])
         top1, top5, images = summed(counts).tolist()
-        metrics = {"accuracy": 100 * top1 / max(images, 1), "top5": 100 * top5 / max(images, 1)}
-        if self.located is not None:
-            assert isinstance(model, PooledModel)
-            metrics[self.settings.select] = self.located(model)
-        return {state.name: {"score": metrics[self.settings.select], **metrics}}
+        return {"accuracy": 100 * top1 / max(images, 1), "top5": 100 * top5 / max(images, 1)}
 
 
 class Jsd(Supervised):
@@ -89,6 +113,8 @@ class Jsd(Supervised):
     def __init__(self, model: PooledModel, *arguments: Any) -> None:
         convert_splitbn_model(model.backbone.model, JSD_VIEWS)  # before the optimizer is created
         super().__init__(model, *arguments)
+        if self.multi_label:
+            raise ValueError("jsd needs one class per image: use the task supervised")
         if self.mix is not None:
             raise ValueError(
                 "mixup and cutmix must be 0 with jsd, which compares views of one image"
