@@ -75,7 +75,7 @@ def shrunk(words: list[str]) -> list[str]:
         small["--pools"] = PLAYERS
     if command == "world" and not {"--classes", "tiny"} & set(rest):
         small["--classes"] = "3"  # 60 images of 47 classes have no test split
-    if command in RESIZED:
+    if command in RESIZED or (command == "tournament" and "--recipe" in rest):
         small["--size"] = SIDE
     if command in LEARN and not NEEDS_BACKBONE & set(rest):
         small |= MICRO
