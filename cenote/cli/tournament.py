@@ -113,15 +113,8 @@ def run(
     given = {name: number for name, number in numbers.items() if number is not None}
     with exit_if_stopped("tournament"):
         if recipe is not None:
-            network = configure(
-                "fit",
-                load_recipe(recipe),
-                backbone=backbone,
-                weights=weights,
-                size=size,
-                lr=lr or None,
-                settings=given,
-            )
+            changes = {"backbone": backbone, "weights": weights, "size": size, "lr": lr or None}
+            network = configure("fit", load_recipe(recipe), "", **changes, **given)
             network = replace(network, train=_with_short_warmup(network.train))
             result = run_end_to_end(open_dataset(data), out, config, recipe, network, resume)
         else:

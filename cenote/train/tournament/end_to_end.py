@@ -8,11 +8,13 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ...data import Dataset
 from ...data.ground_truth import boxes_of, with_boxes
@@ -21,6 +23,7 @@ from ...evaluate.validators import LocalizationValidator
 from ...metrics import BoxAccuracy
 from ...metrics.box_accuracy import CentredBox
 from ...models import PooledModel, load, save_model
+from ...models.frozen import PooledHead
 from ...models.saving import CONFIG, WEIGHTS
 from ...models.surgery import create_finer_backbone
 from ...predict.distributed import gathered, processes, rank
@@ -35,7 +38,17 @@ from ..log import Stopped, write_results
 from . import ranking
 from .candidates import Candidate, create_candidates, usable_candidates
 from .maps import MapScore, example_photos
-from .run import PLAN, TournamentConfig, TournamentResult, add_seed, can_resume, write_plan
+from .run import (
+    PLAN,
+    SPEED,
+    Calls,
+    TournamentConfig,
+    TournamentResult,
+    add_seed,
+    add_speed,
+    can_resume,
+    write_plan,
+)
 from .training import Maps, SeedResult, read_pass, write_maps
 
 FIT = "fit"  # the folder of a run, in the folder of its candidate and seed
@@ -64,14 +77,14 @@ def run_end_to_end(
         started = time.monotonic()
         shape = _feature_shape(network)
         candidates = _candidates(config, network, shape)
-        folder.mkdir(parents=True, exist_ok=True)
-        plan = _plan(config, recipe, network, candidates, splits)
-        write_plan(folder / PLAN, plan, config.seeds, resume)
         results = {}
         for candidate in candidates:
             model = build_model(with_pool(network, candidate), len(classes))
             parameters = sum(p.numel() for p in model.parameters())
             results[candidate.name] = candidate.empty_result(shape.dim, shape.grid, parameters)
+        folder.mkdir(parents=True, exist_ok=True)
+        plan = _plan(config, recipe, network, candidates, splits)
+        write_plan(folder / PLAN, plan, config.seeds, resume)
         photos = example_photos(boxed if len(boxed) else test)
         trainer = NetworkTrainer(splits, network, boxed, photos, folder, device)
         maps = trainer.train(candidates, results, config.seeds)
@@ -98,9 +111,15 @@ def run_end_to_end(
         ranking.conclude(report, [candidate.group for candidate in candidates])
         if rank() == 0:
             if report.recommended is not None:
-                names = [candidate.name for candidate in candidates]
-                number = names.index(report.recommended) + 1
-                save_model(load(trainer.folder_of(number, network.train.seed) / FIT), folder)
+                numbers = {candidate.name: n for n, candidate in enumerate(candidates, 1)}
+                runs = {
+                    result.name: trainer.folder_of(numbers[result.name], network.train.seed) / FIT
+                    for result in report.ranked
+                }
+                images = torch.rand(16, 3, shape.side, shape.side, device=device)
+                calls = partial(_calls, runs, images)
+                add_speed(report.ranked, folder / SPEED, len(images), calls)
+                save_model(load(runs[report.recommended]), folder)
             write_results(folder, report.to_json())
         return TournamentResult(report, photos, maps)
 
@@ -250,6 +269,18 @@ class NetworkTrainer:
             maps |= share
         blank = np.zeros(next(iter(maps.values())).shape, np.float32)  # of an unreadable one
         return np.stack([maps.get(i, blank) for i in range(len(self.photos))])
+
+
+def _calls(runs: Mapping[str, Path], images: Tensor) -> Calls:
+    """Return calls of pool and head of trained networks, without keeping their backbones."""
+    calls: Calls = {}
+    for name, folder in runs.items():
+        model = load(folder).to(images.device).eval()
+        head = PooledHead(model.pool, model.tokens)
+        head.after, head.head = model.after, model.head
+        calls[name] = partial(head.eval(), model.features(images))
+        calls[""] = partial(model.backbone, images[:1])
+    return calls
 
 
 def _map_kind(model: PooledModel) -> str | None:

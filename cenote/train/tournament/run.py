@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -32,7 +32,8 @@ from .candidates import Candidate, create_candidates, usable_candidates
 from .maps import BoxScorer, UncroppedFeatures, example_photos
 from .training import CandidateTrainer, SeedResult, Trial, load_head
 
-PLAN = "plan.json"
+PLAN, SPEED = "plan.json", "speed.json"
+Calls = dict[str, Callable[[], object]]  # to measure the time of
 logger = logging.getLogger(__name__)
 
 
@@ -109,7 +110,10 @@ def run_tournament(
             by_name = {candidate.name: candidate for candidate in candidates}
             if report.recommended is not None:
                 if measure_speed:
-                    _add_speed(report.ranked, by_name, trainer, folder / "speed.json")
+                    timed = [by_name[result.name] for result in report.ranked]
+                    images = min(16, len(features.train))
+                    calls = partial(_calls, timed, trainer, images)
+                    add_speed(report.ranked, folder / SPEED, images, calls)
                 passes = sorted((folder / f"seed-{settings.seed}").glob("heat-*"))
                 head = load_head(passes, by_name[report.recommended], frozen)
                 save_model(frozen.create_model(head.to(device), classes), folder)
@@ -266,34 +270,33 @@ def _create_report(
     return report
 
 
-def _add_speed(
-    results: Sequence[CandidateResult],
-    candidates: Mapping[str, Candidate],
-    trainer: CandidateTrainer,
-    path: Path,
+@torch.inference_mode()
+def add_speed(
+    results: Sequence[CandidateResult], path: Path, images: int, create_calls: Callable[[], Calls]
 ) -> None:
-    """Add milliseconds per image of backbone, and of pool and head; measured once, then saved."""
+    """Add milliseconds per image of backbone, and of pool and head; measured once, then saved.
+
+    `create_calls` returns a call of each candidate on `images` images, and "", the backbone on one.
+    """
     speed = json.loads(path.read_text()) if path.is_file() else {"tops": {}}
     if speed["tops"].keys() != {result.name for result in results}:
-        speed = _measure_speed([candidates[result.name] for result in results], trainer)
+        seconds = best_times(create_calls(), 5)
+        backbone = 1000 * seconds.pop("")
+        tops = {name: 1000 * time / images for name, time in seconds.items()}
+        speed = {"backbone": backbone, "tops": tops}
         with write_atomically(path) as temporary:
             temporary.write_text(json.dumps(speed, indent=2) + "\n")
     for result in results:
         result.ms, result.backbone_ms = speed["tops"][result.name], speed["backbone"]
 
 
-@torch.inference_mode()
-def _measure_speed(candidates: Sequence[Candidate], trainer: CandidateTrainer) -> dict[str, Any]:
-    train, frozen = trainer.features.train, trainer.frozen
-    batch = train.features(range(min(16, len(train)))).to(trainer.device)
+def _calls(candidates: Sequence[Candidate], trainer: CandidateTrainer, images: int) -> Calls:
+    frozen = trainer.frozen
+    batch = trainer.features.train.features(range(images)).to(trainer.device)
     side = frozen.backbone.preprocessing.size
     image = torch.zeros(1, 3, side, side, device=trainer.device)
-    calls: dict[str, Callable[[], object]] = {"": partial(frozen.backbone, image)}
+    calls: Calls = {"": partial(frozen.backbone, image)}
     for candidate in candidates:
         head = candidate.create_head(frozen, trainer.classes).to(trainer.device).eval()
         calls[candidate.name] = partial(head, batch)
-    seconds = best_times(calls, 5)
-    return {
-        "backbone": 1000 * seconds.pop(""),
-        "tops": {name: 1000 * time / len(batch.tokens) for name, time in seconds.items()},
-    }
+    return calls
