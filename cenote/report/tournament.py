@@ -56,6 +56,7 @@ class CandidateResult:
     options: dict[str, Any] = field(default_factory=dict)
     group: str = ""
     lr: float | None = None
+    pool_lr_factor: float | None = None  # of the learning rate, for the matrices of the pool
     accuracy: list[float] = field(default_factory=list)  # on the test split if there is one
     val: list[float] = field(default_factory=list)
     boxes: list[float] = field(default_factory=list)  # MaxBoxAccV2
@@ -176,6 +177,12 @@ def tournament_columns(report: TournamentReport) -> list[Column[CandidateResult]
             numeric=False,
         ),
         Column("lr", lambda r: r.lr, "{:g}".format, "learning rate, selected on validation"),
+        Column(
+            "pool lr",
+            lambda r: r.pool_lr_factor,
+            "x{:g}".format,
+            "factor of the learning rate for the matrices of the pool, selected on validation",
+        ),
         Column("paper", lambda r: r.paper, "{:.1f}".format, "accuracy in the paper"),
     ]
     used = (any(column.value(r) is not None for r in report.standings) for column in columns)

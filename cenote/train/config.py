@@ -111,6 +111,9 @@ class OptimizationConfig:
     epochs: PositiveInt = flag(100, "passes over the images")
     batch: PositiveInt = flag(256, "images in a step, over all processes")
     lr: NonNegativeFloat = flag(1e-3, "learning rate", "metric dino moco clip")
+    pool_lr_factor: PositiveFloat = flag(
+        1.0, "factor of the learning rate of the pool's matrices", "fit", shown="1, frozen 0.01"
+    )
     optimizer: OptimizerName = "adamw"
     momentum: float = 0.9
     weight_decay: float = 0.05  # none on biases and other vectors

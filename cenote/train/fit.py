@@ -22,7 +22,7 @@ from .config import PROBE_RATES, OptimizationConfig, Options, RunConfig
 from .engine import CPU, Engine
 from .extraction import Extraction, SplitFeatures
 from .reports import FitReport, Scores
-from .tasks.probe import Probe
+from .tasks.probe import LearningRates, Probe
 from .tasks.supervised import Jsd, Supervised, join_batch_norms
 
 
@@ -64,7 +64,10 @@ def _fit_frozen(
     extracted = time.monotonic()
     build = partial(build_head, config, frozen, len(classes))
     rates = config.options.rates or PROBE_RATES
-    candidates = [(f"{config.model.pool}@{lr:g}", build, lr) for lr in rates]
+    candidates = [
+        (f"{config.model.pool}@{lr:g}", build, LearningRates(lr, train.pool_lr_factor))
+        for lr in rates
+    ]
     probe = Probe(features.train, features.val, train, candidates, device)
     winner = Engine(probe, train, folder, identity(config, splits)).run(resume)
     head = probe.best_head(winner)

@@ -16,10 +16,11 @@ ScheduleName = Literal["cosine", "step", "poly", "plateau", "constant"]
 Settings = Any  # config.OptimizationConfig, which imports the names above
 
 
-def create_optimizer(module: nn.Module, settings: Settings, lr: float) -> Optimizer:
+def create_optimizer(module: nn.Module, settings: Settings) -> Optimizer:
     """Create timm's optimizer, which supports layer decay and does not decay vectors.
 
-    A module may define `lr_factors()`: pairs of parameters and the factor of their learning rate.
+    Every part of the module may define `lr_factors()`: pairs of parameters and the factor of their
+    learning rate. The matrices of its pool have `settings.pool_lr_factor`.
     """
     from timm.optim import create_optimizer_v2  # type: ignore[attr-defined]
 
@@ -31,14 +32,28 @@ def create_optimizer(module: nn.Module, settings: Settings, lr: float) -> Optimi
     optimizer = create_optimizer_v2(
         module,
         opt=settings.optimizer,
-        lr=lr,
+        lr=settings.lr,
         weight_decay=settings.weight_decay,
         layer_decay=settings.layer_decay,
         **options,
     )
-    for parameters, factor in getattr(module, "lr_factors", tuple)():
-        _scale_lr(optimizer, parameters, factor)
+    for part in module.modules():
+        for parameters, factor in getattr(part, "lr_factors", tuple)():
+            _scale_lr(optimizer, parameters, factor)
+    if settings.pool_lr_factor != 1:
+        _scale_lr(optimizer, pool_matrices(module), settings.pool_lr_factor)
     return optimizer
+
+
+def pool_matrices(module: nn.Module) -> list[nn.Parameter]:
+    """Return the weights of a model's pool that are matrices.
+
+    A step of Adam changes every entry by the learning rate, so that the product of a matrix with d
+    channels changes up to d times as much: on few images the attention collapses to a point.
+    Exponents, biases and norms have no such sums.
+    """
+    pool = getattr(module, "pool", None)
+    return [] if pool is None else [p for p in pool.parameters() if p.ndim > 1]
 
 
 def _scale_lr(optimizer: Optimizer, parameters: Iterable[nn.Parameter], factor: float) -> None:

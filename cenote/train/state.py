@@ -18,15 +18,12 @@ PLAIN = ("best", "best_score", "best_epoch", "best_metrics", "scores", "failed")
 class TrainState:
     """A module with its optimizer and its best weights so far; a run trains one or several.
 
-    `lr` overrides the learning rate of the settings. `failed` is the reason it left the run.
+    `failed` is the reason it left the run.
     """
 
-    def __init__(
-        self, name: str, module: nn.Module, settings: OptimizationConfig, lr: float | None = None
-    ) -> None:
-        self.name, self.module = name, module
-        self.lr = settings.lr if lr is None else lr
-        self.optimizer = create_optimizer(module, settings, self.lr)
+    def __init__(self, name: str, module: nn.Module, settings: OptimizationConfig) -> None:
+        self.name, self.module, self.lr = name, module, settings.lr
+        self.optimizer = create_optimizer(module, settings)
         # One per parameter group: they differ with layer decay.
         self.base_lrs = [
             self.lr * float(group.get("lr_scale", 1.0)) for group in self.optimizer.param_groups

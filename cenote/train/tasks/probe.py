@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,10 +19,20 @@ from ..state import TrainState, active_states
 from .supervised import metric_and_loss
 
 
+class LearningRates(NamedTuple):
+    """The learning rate of the head, and the factor of it for the matrices of the pool."""
+
+    lr: float
+    pool_lr_factor: float = 1.0
+
+    def __str__(self) -> str:
+        return f"{self.lr:g}" if self.pool_lr_factor == 1 else f"{self.lr:g}x{self.pool_lr_factor:g}"
+
+
 class Probe(Task):
     """Classify cached features.
 
-    `candidates`: name, function that creates the module, and learning rate of each state.
+    `candidates`: name, function that creates the module, and learning rates of each state.
     """
 
     def __init__(
@@ -28,7 +40,7 @@ class Probe(Task):
         train: CachedFeatures,
         val: CachedFeatures,
         settings: OptimizationConfig,
-        candidates: Sequence[tuple[str, Callable[[], nn.Module], float]],
+        candidates: Sequence[tuple[str, Callable[[], nn.Module], LearningRates]],
         device: torch.device,
     ) -> None:
         self.settings, self.device, self.source = settings, device, train
@@ -37,9 +49,10 @@ class Probe(Task):
         self.loader = load_batches(train, None, settings)
         self.val_loader = FeatureBatches(val, max(settings.batch, 256))
         self.states = []
-        for name, create, lr in candidates:
+        for name, create, rates in candidates:
             torch.manual_seed(settings.seed)  # each starts as it would alone
-            self.states.append(TrainState(name, create().to(self.device), settings, lr))
+            chosen = replace(settings, **rates._asdict())
+            self.states.append(TrainState(name, create().to(self.device), chosen))
 
     def loss(self, module: nn.Module, inputs: Examples) -> Tensor:
         smoothing = self.settings.smoothing

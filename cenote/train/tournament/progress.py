@@ -128,7 +128,7 @@ def _stage(plan: Mapping[str, Any], rounds: list[Round], seconds: float) -> str:
 def _epochs(plan: Mapping[str, Any]) -> tuple[int, int]:
     """Return the epochs of a seed, and of the selection of learning rates."""
     epochs = int(plan.get("settings.epochs", 1))
-    if len(plan.get("rates", ())) < 2:
+    if len(plan.get("rates", ())) < 2 and len(plan.get("pool_lr_factors", ())) < 2:
         return epochs, 0
     return epochs, max(1, round(epochs / 3))
 

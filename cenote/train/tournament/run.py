@@ -31,6 +31,7 @@ from . import ranking
 from .candidates import Candidate, create_candidates, usable_candidates
 from .maps import BoxScorer, UncroppedFeatures, example_photos
 from .training import CandidateTrainer, SeedResult, Trial, load_head
+from ..tasks.probe import LearningRates
 
 PLAN, SPEED = "plan.json", "speed.json"
 Calls = dict[str, Callable[[], object]]  # to measure the time of
@@ -48,6 +49,7 @@ class TournamentConfig:
     gammas: tuple[float, ...] = ()
     seeds: int = 3
     rates: tuple[float, ...] = (1e-3, 3e-3, 1e-2)  # learning rates to choose from
+    pool_lr_factors: tuple[float, ...] = (1.0, 0.1, 0.01)  # for the matrices of a pool
     boxes: int = 400  # maximal number of images to evaluate maps on
     settings: OptimizationConfig = PROBE
 
@@ -59,6 +61,12 @@ class TournamentConfig:
         if not self.rates or min(self.rates) <= 0 or len(set(self.rates)) < len(self.rates):
             rates = " ".join(map(str, self.rates)) or "none"
             raise ValueError(f"--lr needs different positive numbers, got {rates}")
+
+    def choices(self, has_matrices: bool) -> list[LearningRates]:
+        """Return the learning rates that a candidate tries."""
+        if not has_matrices:
+            return [LearningRates(lr) for lr in self.rates]
+        return [LearningRates(lr, factor) for lr in self.rates for factor in self.pool_lr_factors]
 
 
 @dataclass
@@ -147,13 +155,14 @@ def train_candidates(
     for candidate in candidates:
         trained = trainer.number_of_parameters(candidate)
         results[candidate.name] = candidate.empty_result(trainer.frozen.backbone.dim, grid, trained)
-    rates: dict[str, Sequence[float]] = dict.fromkeys(results, config.rates)
-    if len(config.rates) > 1:
-        trials: list[Trial] = [(candidate, config.rates) for candidate in candidates]
+    with_matrices = {c.name for c in candidates if trainer.has_matrices(c)}
+    choices = {c.name: config.choices(c.name in with_matrices) for c in candidates}
+    trials: list[Trial] = [(c, choices[c.name]) for c in candidates if len(choices[c.name]) > 1]
+    if trials:
         for name, selected in _select_rates(trials, trainer, folder / "rates", resume).items():
             results[name].failed = selected.failed
-            if selected.lr is not None:
-                rates[name] = [selected.lr]
+            if selected.lr is not None and selected.pool_lr_factor is not None:
+                choices[name] = [LearningRates(selected.lr, selected.pool_lr_factor)]
     maps: dict[str, CandidateMaps] = {}
     settings = trainer.settings
     for seed in range(settings.seed, settings.seed + config.seeds):
@@ -162,11 +171,13 @@ def train_candidates(
         seeded = replace(trainer, settings=replace(settings, seed=seed))
         if seed > settings.seed:
             seeded.photos = None
-        trials = [(c, rates[c.name]) for c in candidates if results[c.name].failed is None]
+        trials = [(c, choices[c.name]) for c in candidates if results[c.name].failed is None]
         seed_results, seed_maps = seeded.train(trials, folder / f"seed-{seed}", resume)
         maps |= seed_maps
         for name, result in seed_results.items():
             add_seed(results[name], result)
+            if name in with_matrices:
+                results[name].pool_lr_factor = result.pool_lr_factor
     return ranking.rank(list(results.values())), maps
 
 
@@ -174,9 +185,9 @@ def _select_rates(
     trials: Sequence[Trial], trainer: CandidateTrainer, folder: Path, resume: bool
 ) -> dict[str, SeedResult]:
     settings = trainer.settings
-    epochs, rates = max(1, round(settings.epochs / 3)), len(trials[0][1])
-    message = "selecting learning rates: %d candidates at %d rates for %d epochs"
-    logger.info(message, len(trials), rates, epochs)
+    epochs, runs = max(1, round(settings.epochs / 3)), sum(len(rates) for _, rates in trials)
+    message = "selecting learning rates: %d runs of %d candidates for %d epochs"
+    logger.info(message, runs, len(trials), epochs)
     short = replace(settings, epochs=epochs, warmup=min(settings.warmup, epochs / 4))
     selector = replace(trainer, settings=short, box_scorer=None, photos=None, only_select_lr=True)
     return selector.train(trials, folder, resume)[0]
@@ -209,6 +220,7 @@ def _plan(
         "kind": config.kind,
         "contenders": [candidate.name for candidate in candidates],
         "rates": list(config.rates),
+        "pool_lr_factors": list(config.pool_lr_factors),
         "boxes": config.boxes,
         "images": {
             "train": len(features.train),

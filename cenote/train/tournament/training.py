@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,15 +23,16 @@ from ..config import OptimizationConfig
 from ..engine import Engine
 from ..extraction import SplitFeatures
 from ..log import Stopped, write_results
+from ..optimizer import pool_matrices
 from ..state import TrainState, active_states
-from ..tasks.probe import Probe
+from ..tasks.probe import LearningRates, Probe
 from .candidates import Candidate
 from .maps import BoxScorer, MapScore, UncroppedFeatures
 
 # Parameters that train at the same time: weights, gradients, two moments and the best weights so
 # far are 20 bytes each.
 MAX_PARAMETERS = 100_000_000
-Trial = tuple[Candidate, Sequence[float]]  # with the learning rates to try
+Trial = tuple[Candidate, Sequence[LearningRates]]  # with the learning rates to try
 Maps = dict[str, CandidateMaps]
 logger = logging.getLogger(__name__)
 
@@ -42,6 +43,7 @@ class SeedResult:
 
     failed: str | None = None
     lr: float | None = None
+    pool_lr_factor: float | None = None  # if the pool has matrices
     epoch: int | None = None
     val: float | None = None
     accuracy: float | None = None  # on the test split if there is one
@@ -68,6 +70,10 @@ class CandidateTrainer:
         head = candidate.create_head(self.frozen, self.classes)
         return sum(p.numel() for p in head.parameters())
 
+    def has_matrices(self, candidate: Candidate) -> bool:
+        """Return whether the pool has a learning rate besides the head's."""
+        return bool(pool_matrices(candidate.create_head(self.frozen, self.classes)))
+
     def train(
         self, trials: Sequence[Trial], folder: Path, resume: bool
     ) -> tuple[dict[str, SeedResult], Maps]:
@@ -91,10 +97,10 @@ class CandidateTrainer:
     ) -> tuple[dict[str, SeedResult], Maps]:
         if resume and (folder / "results.json").is_file():
             return read_pass(folder)
-        runs = []  # name, function that creates the head, learning rate
-        for candidate, rates in trials:
+        runs = []  # name, function that creates the head, learning rates
+        for candidate, choices in trials:
             create = partial(candidate.create_head, self.frozen, self.classes)
-            runs += [(f"{candidate.name}@{lr:g}", create, lr) for lr in rates]
+            runs += [(f"{candidate.name}@{rates}", create, rates) for rates in choices]
         train, val = self.features.train, self.features.val
         probe = Probe(train, val, self.settings, runs, self.device)
         try:
@@ -103,30 +109,34 @@ class CandidateTrainer:
             if active_states(probe.states):  # interrupted, not diverged
                 raise
         states = {state.name: state for state in probe.states}
-        best = {
-            candidate.name: _best_state([states[f"{candidate.name}@{lr:g}"] for lr in rates])
-            for candidate, rates in trials
+        tried = {
+            candidate.name: {rates: states[f"{candidate.name}@{rates}"] for rates in choices}
+            for candidate, choices in trials
         }
+        best = {name: select_rates(attempts) for name, attempts in tried.items()}
         heads: dict[str, PooledHead] = {}
         if not self.only_select_lr:
-            heads = {name: probe.best_head(state) for name, state in best.items() if state}
+            heads = {
+                name: probe.best_head(tried[name][rates]) for name, rates in best.items() if rates
+            }
         accuracy = self._accuracies(probe, heads)
         results: dict[str, SeedResult] = {}
-        for candidate, rates in trials:
-            tried = [states[f"{candidate.name}@{lr:g}"] for lr in rates]
-            outcomes = {f"{s.lr:g}": s.failed or s.best_score for s in tried}
-            state = best[candidate.name]
-            if state is None:
-                results[candidate.name] = SeedResult(failed=tried[0].failed, rates=outcomes)
+        for name, attempts in tried.items():
+            outcomes = {str(rates): s.failed or s.best_score for rates, s in attempts.items()}
+            rates = best[name]
+            if rates is None:
+                failed = next(state.failed for state in attempts.values())
+                results[name] = SeedResult(failed=failed, rates=outcomes)
                 continue
             boxes = MapScore()
             if self.box_scorer is not None and heads and rank() == 0:
-                boxes = self.box_scorer(heads[candidate.name])
-            results[candidate.name] = SeedResult(
-                lr=state.lr,
+                boxes = self.box_scorer(heads[name])
+            state = attempts[rates]
+            results[name] = SeedResult(
+                **rates._asdict(),
                 epoch=state.best_epoch + 1,
                 val=state.best_score,
-                accuracy=accuracy.get(candidate.name),
+                accuracy=accuracy.get(name),
                 rates=outcomes,
                 **boxes._asdict(),
             )
@@ -164,12 +174,12 @@ def split_into_passes(
     """Group trials, in order, so that the parameters of a group fit; large ones train alone."""
     group: list[Trial] = []
     parameters = 0
-    for candidate, rates in trials:
-        size = sizes[candidate.name] * len(rates)
+    for candidate, choices in trials:
+        size = sizes[candidate.name] * len(choices)
         if group and parameters + size > max_parameters:
             yield group
             group, parameters = [], 0
-        group.append((candidate, rates))
+        group.append((candidate, choices))
         parameters += size
     if group:
         yield group
@@ -204,10 +214,15 @@ def load_head(passes: Sequence[Path], candidate: Candidate, frozen: FrozenBackbo
     return head.eval()
 
 
-def _best_state(states: Sequence[TrainState]) -> TrainState | None:
-    """Return the best on validation that did not fail; ties keep the smaller learning rate."""
-    trained = [state for state in states if state.best]
-    return max(trained, key=lambda s: (s.failed is None, s.best_score, -s.lr), default=None)
+def select_rates(attempts: Mapping[LearningRates, TrainState]) -> LearningRates | None:
+    """Return the best on validation that did not fail; ties keep the smaller learning rates."""
+    trained = {rates: state for rates, state in attempts.items() if state.best}
+
+    def quality(rates: LearningRates) -> tuple[bool, float, float, float]:
+        state = trained[rates]
+        return state.failed is None, state.best_score, -rates.pool_lr_factor, -rates.lr
+
+    return max(trained, key=quality, default=None)
 
 
 def _write_heads(folder: Path, heads: dict[str, PooledHead]) -> None:
