@@ -30,7 +30,8 @@ def run(
         int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: the recipe's)")
     ] = None,
     pools: Annotated[
-        tuple[str, ...], tyro.conf.arg(metavar="POOL...", help_behavior_hint="(default: all)")
+        tuple[str, ...],
+        tyro.conf.arg(metavar="POOL...", help_behavior_hint="(default: eleven; all: every pool)"),
     ] = (),
     ablation: Flag = False,
     gamma: Annotated[
@@ -72,14 +73,15 @@ def run(
         backbone: a timm model, or lite0, whose weights need no download.
         weights: a checkpoint of the backbone.
         size: side of an image in pixels; only with --recipe.
-        pools: pools to train (cenote pools lists them); cls is the CLS token.
+        pools: pools to train (cenote pools lists them); cls is the CLS token. By default the
+            baselines and the best pools of each group in the papers.
         ablation: train the rows of SimPool's ablation instead [SimPool Table 10].
         gamma: train SimPool with these exponents instead [SimPool Fig. C1], e.g. 1 1.25 2.
         seeds: trainings of each pool. Differences within their noise are called ties.
         epochs: passes over the training images.
         batch: images per step, over all processes.
-        lr: learning rates to try for a third of the epochs; validation selects one per pool. With
-            --recipe, one.
+        lr: learning rates to try for a third of the epochs; validation selects one per pool, and
+            a factor of it for the matrices of the pool. With --recipe, one.
         boxes: maximal number of images with boxes to evaluate maps on.
         seed: first random seed; also of the validation split, if one is made.
         workers: processes that read images.

@@ -8,8 +8,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..backbones import Backbone, Features
-from ..pooling import Pool, create_pool
-from .head import Embedding, Head, PoolAndHead
+from ..pooling import Pool
+from .head import Embedding, Head, PoolAndHead, create_pool_for
 from .pooled import Assembly, PooledModel, assemble, parts_config, pooled_tokens
 from .saving import Arguments
 
@@ -56,7 +56,7 @@ class FrozenBackbone:
         tokens = pooled_tokens(self.backbone, pool, tokens)
         layer, dim, k = None, self.backbone.dim, 1
         if tokens != "cls":
-            layer = create_pool(pool, self.backbone.dim, **(pool_options or {}))
+            layer = create_pool_for(self.backbone, pool, pool_options)
             dim, k = layer.out_dim, layer.k
         head = PooledHead(layer, tokens)
         if dim == self.backbone.dim:

@@ -4,6 +4,7 @@ self-supervised training takes away afterwards.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -12,10 +13,28 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
-from ..backbones import Features
+from ..backbones import Backbone, Features
 from ..options import check_choice, check_number
-from ..pooling import Pool
+from ..pooling import Pool, create_pool
 from ..pooling.batchnorm import BatchNorm
+
+
+def create_pool_for(
+    backbone: Backbone, pool: str, options: Mapping[str, Any] | None = None
+) -> Pool:
+    """Create a pool of a backbone's features; SimPool has the paper's exponent by default."""
+    options = dict(options or {})
+    if pool == "simpool":
+        options.setdefault("gamma", simpool_gamma(backbone))
+    return create_pool(pool, backbone.dim, **options)
+
+
+def simpool_gamma(backbone: Backbone) -> float:
+    """Return 1.25 for transformers and 2 for convolutional networks [SimPool Sec. C.4]."""
+    for name, part in backbone.named_modules():
+        if "pool" not in name and (hasattr(part, "num_heads") or hasattr(part, "heads")):
+            return 1.25
+    return 2.0
 
 
 class Head(nn.Module):
@@ -94,6 +113,11 @@ class PoolAndHead(nn.Module):
     after: nn.Module  # the last LayerNorm, where it stands behind the pool
     embedding: nn.Module  # the linear layer behind that, where vectors are made to be compared
     head: Head | None
+
+    @property
+    def label(self) -> str:
+        """The pool's name for tables and pictures."""
+        return "cls" if self.pool is None else self.pool.label
 
     def pool_features(self, features: Features) -> tuple[Tensor, Tensor | None]:
         """Vectors, and the pool's own maps (B, m, H, W) or None."""

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from ..backbones import Backbone, Features
 from ..metrics import largest_box, mass_mask
 from ..options import check_choice, suggest
-from ..pooling import Pool, create_pool
+from ..pooling import Pool
 from .attention_maps import cls_attention, rollout
 from .cam import cam, grad_cam, minmax, why_no_cam
-from .head import Embedding, Head
+from .head import Embedding, Head, create_pool_for
 from .saving import Arguments, SavedModel
 from .surgery import Pyramid, create_finer_backbone, place_norm, replace_last_block
 
@@ -219,7 +219,8 @@ def create_model(
     - `combine`, `head_norm`: `combine` and `norm` of `Head`.
     - `embedding_dim` puts a linear embedding behind the pool (timm's own `embed_dim` is the width
       of a ViT), and `embedding_norm="layer"` a LayerNorm before it.
-    - `pool_options`: a dictionary for `create_pool`.
+    - `pool_options`: a dictionary for `create_pool`. SimPool has gamma 2 on convolutional networks
+      and 1.25 on transformers, unless it is given; {"gamma": None} is the released code's form.
     """
     assembly = Assembly(
         tokens=tokens,
@@ -278,8 +279,9 @@ def assemble(
     layer: Pool | None = None
     dim, k = backbone.dim, 1
     if tokens != "cls":
-        pool_options = options.pool_options or {}
-        layer = create_pool(pool, dim, **pool_options) if isinstance(pool, str) else pool
+        if isinstance(pool, str):
+            pool = create_pool_for(backbone, pool, options.pool_options)
+        layer = pool
         dim, k = layer.out_dim, layer.k
     norm, after = place_norm(backbone, options.norm, dim)
     embedding: nn.Module = nn.Identity()

@@ -118,6 +118,9 @@ class SavedModel(
     @classmethod
     def rebuild(cls, arguments: Arguments, source: object) -> Self:
         """The model without its weights; whatever goes wrong is a sentence about the file."""
+        if arguments["pool"] == "simpool":  # older files name an exponent only where there is one
+            options = {"gamma": None, **arguments.get("pool_options", {})}
+            arguments = {**arguments, "pool_options": options}
         try:
             return cls.create(**with_tuples(arguments))
         except Exception as error:  # timm raises anything on arguments that make no sense

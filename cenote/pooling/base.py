@@ -45,6 +45,11 @@ class Pool(nn.Module):
         self.check_finite = False
         self.options: dict[str, Any] = {}  # of `create_pool`, to create the pool again
 
+    @property
+    def label(self) -> str:
+        """The name for tables and pictures, with the options that make it another method."""
+        return self.name
+
     def algorithm(self) -> Algorithm:
         """Return this method as an instance of Algorithm 1, with this pool's parameters."""
         raise NotImplementedError

@@ -21,10 +21,11 @@ class SimPool(Pool):
         u0 = GAP(X),  X' = LN(X),  a = softmax((W_K X')^T W_Q u0 / sqrt d)
         V = X' - min X',  u = (sum_j a_j V_j^gamma)^(1/gamma)      [SimPool Algorithm 2]
 
-    The paper uses gamma = 2 for convolutional networks and 1.25 for transformers. `gamma=None` is
-    the weighted average of X', as in the released code. The minimum (`floor`) is taken over the
-    "image" (the paper), the "batch" (the released layer: a vector then depends on other images) or
-    per "channel" (timm). `beta`: a learned offset of some checkpoints. See also `SimPoolAblation`.
+    The paper uses gamma = 2 for convolutional networks and 1.25 for transformers, and so do models
+    unless `gamma` is given. `gamma=None` is the weighted average of X', as in the released code.
+    The minimum (`floor`) is taken over the "image" (the paper), the "batch" (the released layer: a
+    vector then depends on other images) or per "channel" (timm). `beta`: a learned offset of some
+    checkpoints. See also `SimPoolAblation`.
     """
 
     sums_to_one = True
@@ -42,6 +43,12 @@ class SimPool(Pool):
         self.norm = nn.LayerNorm(dim, eps=1e-6)
         self.wq, self.wk = (nn.Linear(dim, dim, bias=False) for _ in "qk")
         self.beta = nn.Parameter(torch.zeros(1)) if beta else None
+
+    @property
+    def label(self) -> str:
+        if self.gamma is None:
+            return "simpool (no gamma)"
+        return f"simpool (gamma {self.gamma:g})"
 
     def pool(self, x: Tensor, grid: Grid | None) -> tuple[Tensor, Tensor]:
         if self.floor == "image" and blocks_serve(x):  # the same function, in cache-sized blocks

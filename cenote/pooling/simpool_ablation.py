@@ -37,7 +37,8 @@ class SimPoolAblation(SimPool):
     query); `layers` (own weights) or `iterations` (shared weights); `init` "gap", "learned" or
     "norm" (features weighted by their squared norm); `similarity` "dot", "distance" or "cosine";
     `k` vectors initialised by k-means; `tied` for W_Q = W_K; `linear` and `norm`: which of "qkv"
-    have a linear layer and a LayerNorm; `learn_gamma`, up to `max_gamma`.
+    have a linear layer and a LayerNorm; `learn_gamma`, up to `max_gamma`, with `gamma_lr_factor`
+    times the learning rate.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class SimPoolAblation(SimPool):
         norm: str = "kv",
         learn_gamma: bool = False,
         max_gamma: float | None = None,
+        gamma_lr_factor: float = 1.0,
     ) -> None:
         Pool.__init__(self, dim, k)  # SimPool's own layers are not used
         self.check_choice("floor", floor, MINIMUM_OVER)
@@ -65,7 +67,7 @@ class SimPoolAblation(SimPool):
         self.check_choice("similarity", similarity, SIMILARITIES)
         self.check_choice("init", init, INITS)
         self.check_whole(heads=heads, layers=layers, iterations=iterations)
-        exponents = {"gamma": gamma, "max_gamma": max_gamma}
+        exponents = {"gamma": gamma, "max_gamma": max_gamma, "gamma_lr_factor": gamma_lr_factor}
         self.check_positive(**{name: g for name, g in exponents.items() if g is not None})
         if not set(linear + norm) <= set("qkv"):
             raise ValueError(f"'simpool': linear={linear!r}, norm={norm!r}: use letters of 'qkv'")
@@ -83,6 +85,7 @@ class SimPoolAblation(SimPool):
         self.floor, self.heads, self.attention = floor, heads, attention
         self.similarity, self.init, self.layers, self.tied = similarity, init, layers, tied
         self.steps, self.max_gamma = max(layers, iterations), max_gamma
+        self.gamma_lr_factor = gamma_lr_factor
         self.linear, self.normalised = frozenset(linear), frozenset(norm)
         self.norm = self._layer_norm("k" in norm or "v" in norm)
         self.norm_q = self._layer_norm("q" in norm)
@@ -98,6 +101,16 @@ class SimPoolAblation(SimPool):
         else:
             self.gamma = gamma
         self.beta = nn.Parameter(torch.zeros(1)) if beta else None
+
+    def lr_factors(self) -> list[tuple[list[nn.Parameter], float]]:
+        """Return parameters and the factor of their learning rate, for the optimizer."""
+        if isinstance(self.gamma, nn.Parameter):
+            return [([self.gamma], self.gamma_lr_factor)]
+        return []
+
+    @property
+    def label(self) -> str:
+        return "simpool (gamma learned)" if isinstance(self.gamma, Tensor) else super().label
 
     def pool(self, x: Tensor, grid: Grid | None) -> tuple[Tensor, Tensor]:
         if not self._has_default_layers():

@@ -85,7 +85,7 @@ class AttendWriter:
         model, kind, share = predictor.model, predictor.kind, predictor.share
         backbone, pool = model.backbone.name, "cls"
         if model.pool is not None:
-            pool = model.pool.name
+            pool = model.pool.label
         names = {"backbone": backbone, "pool": pool, "map": kind}
         self.settings = {**names, "size": predictor.size, "share": share}
         heading = f"{backbone} · {pool} · {kind} map · box and mask: {share:.0%} of its mass"

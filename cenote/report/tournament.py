@@ -266,9 +266,8 @@ def explanations(report: TournamentReport) -> list[str]:
         notes.append(note)
     if report.kind == "gamma":
         notes.append(
-            "paper: [SimPool App. C.4], ResNet-18 trained from scratch. Its third row, a learned "
-            "gamma with a tenth of the learning rate (56.5), is left out: a candidate has one "
-            "learning rate."
+            "paper: [SimPool App. C.4], ResNet-18 trained from scratch. Here the backbone is "
+            "frozen: the rows are the same, but not the experiment."
         )
     return notes
 

@@ -112,7 +112,10 @@ class OptimizationConfig:
     batch: PositiveInt = flag(256, "images in a step, over all processes")
     lr: NonNegativeFloat = flag(1e-3, "learning rate", "metric dino moco clip")
     pool_lr_factor: PositiveFloat = flag(
-        1.0, "factor of the learning rate of the pool's matrices", "fit", shown="1, frozen 0.01"
+        1.0,
+        "factor of the learning rate of the pool's matrices",
+        "fit",
+        shown="1, with --freeze 0.1",
     )
     optimizer: OptimizerName = "adamw"
     momentum: float = 0.9
@@ -438,7 +441,7 @@ class Shortcuts:
 
 
 # The defaults of each command, by the way its model starts.
-PROBE = OptimizationConfig(epochs=30, batch=128, lr=1e-3, warmup=2)
+PROBE = OptimizationConfig(epochs=30, batch=128, lr=1e-3, pool_lr_factor=0.1, warmup=2)
 PROBE_RATES = (3e-4, 1e-3, 3e-3, 1e-2)
 FINETUNE = OptimizationConfig(epochs=20, batch=64, lr=3e-4, warmup=2, smoothing=0.1, clip=1.0)
 METRIC = OptimizationConfig(epochs=20, batch=64, lr=1e-4, weight_decay=1e-4, warmup=1, clip=10.0)

@@ -42,7 +42,16 @@ from .tasks.metric import build_metric_loss, build_mixing, build_zero_shot
 SAR_WEIGHT = 0.01  # [SAR Eq. 12]
 ROWS_WITH_LOSS = ("E", "F")  # of [SAR Table 1b]: the last blocks of rows A and C, with the loss
 # Settings that only `cenote fit` uses.
-FIT_SETTINGS = ("smoothing", "mixup", "cutmix", "sar", "sar_loss", "sar_schedule", "select")
+FIT_SETTINGS = (
+    "pool_lr_factor",
+    "smoothing",
+    "mixup",
+    "cutmix",
+    "sar",
+    "sar_loss",
+    "sar_schedule",
+    "select",
+)
 
 
 def configure(
@@ -239,7 +248,7 @@ def parse_pairs(pairs: Iterable[str]) -> Options:
         key, equals, text = pair.partition("=")
         if not equals or not key:
             raise ValueError(f"an option is KEY=VALUE, for example gamma=2; got '{pair}'")
-        value = yaml.safe_load(text)
+        value = yaml.safe_load("null" if text.lower() == "none" else text)
         if isinstance(value, str):
             with suppress(ValueError):
                 value = float(value)  # YAML reads 1e-4 as text

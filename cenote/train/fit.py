@@ -64,9 +64,9 @@ def _fit_frozen(
     extracted = time.monotonic()
     build = partial(build_head, config, frozen, len(classes))
     rates = config.options.rates or PROBE_RATES
+    name = build().label
     candidates = [
-        (f"{config.model.pool}@{lr:g}", build, LearningRates(lr, train.pool_lr_factor))
-        for lr in rates
+        (f"{name}@{lr:g}", build, LearningRates(lr, train.pool_lr_factor)) for lr in rates
     ]
     probe = Probe(features.train, features.val, train, candidates, device)
     winner = Engine(probe, train, folder, identity(config, splits)).run(resume)

@@ -91,7 +91,7 @@ async def get_tournament(state: State) -> TournamentResponse:
         raise HTTPException(404, "no tournament is served: use `cenote serve` with its folder")
     folder = state.sources.tournaments[0]
     try:
-        progress = await asyncio.to_thread(read_progress, folder, state.pool_groups)
+        progress = await asyncio.to_thread(read_progress, folder)
     except ValueError as error:
         raise HTTPException(404, strip_directories(str(error))) from None
     return TournamentResponse(**vars(progress), page=state.has_report())

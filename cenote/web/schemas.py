@@ -79,7 +79,6 @@ class Startup(NamedTuple):
 
     contents: Contents
     examples: dict[str, Photo]  # by digest
-    pool_groups: dict[str, str]
 
 
 class WorkerService(Protocol):

@@ -25,7 +25,6 @@ from ..search.index import EntryImages
 from ..search.methods import DESCRIPTIONS, METHODS
 from ..search.query import ImageInput, Searcher, SearchRequest, choose_method
 from ..search.store import Filter, ImageEntry
-from ..train.tournament.candidates import candidate_groups
 from .models import ServedModels
 from .photos import encode_photo, file_digest
 from .schemas import Contents, EntryId, IndexInfo, MethodInfo, Photo, Startup, WorkerRequest
@@ -57,7 +56,7 @@ class Service:
 
     def startup(self) -> Startup:
         examples = example_photos(self.world, self._index)
-        return Startup(self.contents(), examples, candidate_groups())
+        return Startup(self.contents(), examples)
 
     def contents(self) -> Contents:
         """List what is served; models that a running tournament has trained since are added."""

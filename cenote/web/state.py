@@ -41,7 +41,7 @@ class ServerState:
         self, sources: Sources, jobs: JobQueue, startup: Startup, limits: Limits | None = None
     ) -> None:
         self.sources, self.jobs, self.limits = sources, jobs, limits or Limits()
-        self.contents, examples, self.pool_groups = startup
+        self.contents, examples = startup
         largest = 2 * self.limits.bytes  # a file and the JPEG that is shown
         self.photos = PhotoStore(examples, max(STORE_BYTES, largest))
         self.complete = not sources.tournaments  # a running tournament adds models

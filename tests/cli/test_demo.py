@@ -131,7 +131,7 @@ def test_the_results(finished: tuple[Path, str, str]) -> None:
         report["accuracy"]
         == json.loads((folder / "evaluation" / "results.json").read_text())["classify"]["accuracy"]
     )
-    assert len(report["pools"]) == 2 and report["recommended"] in {"gap", "simpool"}
+    assert len(report["pools"]) == 2 and report["recommended"] in {"gap", "simpool (gamma 2)"}
     assert len(report["composed"]["results"]) == 10
     assert report["recommended"] in printed and report["recommendation"] in printed
     assert (

@@ -100,6 +100,7 @@ def test_gamma(
         "gamma 2",
         "gamma learned",
         "gamma learned, at most 5",
+        "gamma learned, lr x0.1",
     }
 
 

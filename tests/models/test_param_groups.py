@@ -44,3 +44,17 @@ def test_rates_fall_from_the_head_to_the_input(backbone: str) -> None:
         assert rate["backbone.model.patch_embed.proj.weight"] == blocks[0] / 2
     first = next(n for n, _ in model.named_parameters() if n.startswith("backbone.") and n in rate)
     assert rate[first] < 0.3
+
+
+def test_the_matrices_of_the_pool_and_a_learned_gamma_have_other_learning_rates() -> None:
+    options = {"learn_gamma": True, "gamma_lr_factor": 0.1}
+    model = create_model("test_convnext", "simpool", 3, pool_options=options)
+    state = TrainState("m", model, OptimizationConfig(lr=1.0, pool_lr_factor=0.01))
+    rate = {id(p): r for g, r in zip(state.optimizer.param_groups, state.base_lrs, strict=True)
+            for p in g["params"]}  # fmt: skip
+    names = {name: rate[id(p)] for name, p in model.named_parameters()}
+    assert names["pool.wq.weight"] == names["pool.wk.weight"] == 0.01
+    assert names["pool.gamma"] == 0.1
+    assert {
+        names[n] for n in names if n not in ("pool.wq.weight", "pool.wk.weight", "pool.gamma")
+    } == {1.0}

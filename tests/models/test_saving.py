@@ -159,3 +159,26 @@ def test_push_and_pull(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = narrow_resnet()
     assert model.push_to_hub("me/model") == "pushed"
     assert_same_model(model, PooledModel.from_pretrained("me/model", revision="v1"))
+
+
+@pytest.mark.parametrize(("backbone", "gamma"), [("vit_micro", 1.25), ("resnet_micro", 2.0)])
+def test_simpool_has_the_papers_exponent(backbone: str, gamma: float, tmp_path: Path) -> None:
+    model = create_model(backbone, "simpool", 3)
+    save_model(model, tmp_path)
+    loaded = cenote.load(tmp_path).pool
+    assert loaded is not None and loaded.gamma == gamma
+    assert loaded.label == f"simpool (gamma {gamma:g})"
+    released = create_model(backbone, "simpool", 3, pool_options={"gamma": None}).pool
+    assert released is not None and released.label == "simpool (no gamma)"
+
+
+def test_a_model_of_an_earlier_version_has_no_exponent(tmp_path: Path) -> None:
+    save_model(create_model("vit_micro", "simpool", 3, pool_options={"gamma": None}), tmp_path)
+    path = tmp_path / "config.json"
+    config = json.loads(path.read_text())
+    config["model"]["pool_options"] = {}
+    path.write_text(json.dumps(config))
+    model = cenote.load(tmp_path)
+    assert model.pool is not None and model.pool.gamma is None
+    save_model(model, tmp_path / "again")
+    assert cenote.load(tmp_path / "again").pool.gamma is None  # type: ignore[union-attr]

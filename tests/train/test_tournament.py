@@ -29,6 +29,7 @@ from cenote.pooling import list_pools
 from cenote.report.tournament import CandidateResult
 from cenote.train.config import OptimizationConfig
 from cenote.train.tournament.candidates import (
+    DEFAULT_POOLS,
     Candidate,
     ablation_candidates,
     gamma_candidates,
@@ -41,6 +42,7 @@ from cenote.train.tournament.training import split_into_passes
 from tests.synthetic import squares
 
 ROOT = Path(__file__).parents[2]
+SIMPOOL = "simpool (gamma 1.25)"  # of a transformer
 QUICK = OptimizationConfig(epochs=2, batch=16, warmup=0.5, checkpoint_minutes=0.0)
 
 
@@ -74,7 +76,14 @@ def test_the_report_and_the_model(tmp_path: Path, weights: Path) -> None:
     report = json.loads((tmp_path / "results.json").read_text())
     assert report == json.loads(json.dumps(found.report.to_json()))
     rows = {row["name"]: row for row in report["standings"]}
-    assert set(rows) == {"gap", "simpool", "slot", "cls", "simpool [CLS; patches]"}
+    assert set(rows) == {
+        "gap",
+        SIMPOOL,
+        "slot",
+        "cls",
+        "ep [CLS; patches]",
+        f"{SIMPOOL} [CLS; patches]",
+    }
     means = [row["mean"] for row in report["standings"]]
     assert means == sorted(means, reverse=True)
     for row in rows.values():
@@ -83,9 +92,10 @@ def test_the_report_and_the_model(tmp_path: Path, weights: Path) -> None:
         assert row["deviation"] == pytest.approx(np.std(row["accuracy"], ddof=1))
         assert row["lr"] in (1e-3, 1e-2)
     assert {name: row["map"] for name, row in rows.items()} == {
-        "gap": "cam", "simpool": "pool", "slot": "pool", "cls": "cls", "simpool [CLS; patches]": "pool",
+        "gap": "cam", SIMPOOL: "pool", "slot": "pool", "cls": "cls",
+        "ep [CLS; patches]": "pool", f"{SIMPOOL} [CLS; patches]": "pool",
     }  # fmt: skip
-    assert rows["simpool"]["parameters"] == 2 * 64 * 64 + 2 * 64 and rows["gap"]["parameters"] == 0
+    assert rows[SIMPOOL]["parameters"] == 2 * 64 * 64 + 2 * 64 and rows["gap"]["parameters"] == 0
     assert rows["cls"]["boxes"][0] == rows["cls"]["boxes"][1]  # nothing of its map was trained
     assert report["judged"] == "test" and report["images"] == 18
     assert list(report["groups"]) == [
@@ -307,10 +317,15 @@ def test_unknown_and_repeated_pools_are_refused(
 
 def test_the_candidates(weights: Path, caplog: pytest.LogCaptureFixture) -> None:
     vit = create_backbone("test_vit", weights=weights)
-    candidates = pool_candidates(vit)
-    assert [c.name for c in candidates[:-2]] == list_pools() and candidates[-2].name == "cls"
+    candidates = pool_candidates(vit, ["all"])
+    assert [c.pool for c in candidates] == [*list_pools(), "cls", "ep", "simpool"]
     resnet = create_backbone("test_resnet")
-    assert [c.name for c in pool_candidates(resnet)] == list_pools()
+    assert [c.pool for c in pool_candidates(resnet, ["all"])] == list_pools()
+    assert [c.pool for c in pool_candidates(resnet)] == list(DEFAULT_POOLS[:-1])  # without cls
+    assert {c.name for c in pool_candidates(vit) if c.tokens != "patches"} == {
+        "cls", "ep [CLS; patches]", f"{SIMPOOL} [CLS; patches]",
+    }  # fmt: skip
+    assert {"simpool (gamma 2)"} == {c.name for c in pool_candidates(resnet, ["simpool"])}
     with pytest.raises(ValueError, match="'test_resnet'"):
         pool_candidates(resnet, ["cls"])
     seven = Candidate("seven heads", "simpool", options={"heads": 7})

@@ -13,9 +13,8 @@ from cenote.train.tournament.progress import CandidateProgress, TournamentProgre
 
 PLAN = {
     "backbone": "lite0", "kind": "pools", "contenders": ["gap", "simpool", "slot"], "rates": [0.001, 0.01],
-    "settings.epochs": 6, "settings.seed": 4,
+    "settings.epochs": 6, "settings.seed": 4, "groups": {"gap": "simple", "simpool": "SimPool"},
 }  # fmt: skip
-GROUPS = {"gap": "simple", "simpool": "SimPool"}
 
 
 def write(path: Path, content: Any) -> None:
@@ -52,7 +51,7 @@ def of(progress: TournamentProgress, name: str) -> CandidateProgress:
 
 def test_from_the_first_file_to_the_report(tmp_path: Path) -> None:
     write(tmp_path / "plan.json", PLAN)
-    found = read_progress(tmp_path, GROUPS)
+    found = read_progress(tmp_path)
     assert (found.running, numbers(found.stage), found.done) == (True, [], 0)
     assert found.total == 3 * (2 + 3 * 6) and found.report is None and found.name == tmp_path.name
     assert [(each.name, each.group) for each in found.contenders] == [
@@ -68,7 +67,7 @@ def test_from_the_first_file_to_the_report(tmp_path: Path) -> None:
         "slot@0.001": 1.0,
     }
     write(rates / "metrics.jsonl", journal(tried) + '{"epoch": 2, "resu')  # a kill cut it off
-    found = read_progress(tmp_path, GROUPS)
+    found = read_progress(tmp_path)
     assert numbers(found.stage) == [1, 2] and found.done == 3
     assert of(found, "gap") == CandidateProgress("gap", "simple", [], [50.0], 1)
 
@@ -84,7 +83,7 @@ def test_from_the_first_file_to_the_report(tmp_path: Path) -> None:
             *[{"gap@0.01": 10.0 * i, "simpool@0.001": 70.0, "slot@0.001": 0.0} for i in range(3)]
         ),
     )
-    found = read_progress(tmp_path, GROUPS)
+    found = read_progress(tmp_path)
     assert numbers(found.stage) == [1, 3, 6] and found.done == 3 * (2 + 3) and found.total == 60
     assert of(found, "gap").val == [20.0] and of(found, "gap").epoch == 3
 
@@ -94,7 +93,7 @@ def test_from_the_first_file_to_the_report(tmp_path: Path) -> None:
         "slot": {"failed": "NaN", "rates": {}},
     }
     write(seed / "results.json", {"entries": over})
-    found = read_progress(tmp_path, GROUPS)
+    found = read_progress(tmp_path)
     assert numbers(found.stage) == [1]
     assert of(found, "simpool") == CandidateProgress("simpool", "SimPool", [88.0], [90.0], 0)
     assert of(found, "slot").accuracy == of(found, "slot").val == []

@@ -18,7 +18,7 @@ from cenote.web.schemas import Contents, Photo, Startup, WorkerRequest
 from cenote.web.sources import Sources
 
 EXAMPLES = {"a" * 32: Photo("a" * 32, b"file", 4, 3, b"jpeg", "cat")}
-STARTUP = Startup(Contents(models=[], index=None), EXAMPLES, {})
+STARTUP = Startup(Contents(models=[], index=None), EXAMPLES)
 
 
 class FakeService:  # not a Service, whose module imports torch

@@ -55,7 +55,7 @@ def jpeg() -> bytes:
 
 def state_of(jobs: Any = None, limits: Limits | None = None, **sources: Any) -> ServerState:
     examples = {EXAMPLE: Photo(EXAMPLE, b"the file", 40, 30, jpeg(), "cat")}
-    startup = Startup(Contents(models=[], index=None), examples, {})
+    startup = Startup(Contents(models=[], index=None), examples)
     return ServerState(Sources(**sources), jobs or StubJobs(), startup, limits)
 
 

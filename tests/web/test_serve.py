@@ -100,7 +100,7 @@ def test_every_response(server: Server) -> None:
             assert max(image.size) == 48
         standing = TournamentResponse.model_validate(client.get("/api/tournament").json())
         assert standing.stage == "finished" and standing.report is not None and not standing.page
-        assert {c.name for c in standing.contenders} >= {"gap", "simpool", "cls"}
+        assert {c.name for c in standing.contenders} >= {"gap", "simpool (gamma 1.25)", "cls"}
         assert HealthResponse.model_validate(client.get("/health").json()).status == "ready"
         assert client.get("/api/openapi.json").json()["openapi"].startswith("3.1")
         assert client.get("/").headers["content-type"].startswith("text/html")
@@ -248,7 +248,7 @@ def test_a_tournament_that_still_runs_and_signals(demo: Path, tmp_path: Path) ->
             models = client.get("/api/about").json()["models"]
             assert models[0]["recommended"] and {model["id"] for model in models} >= {
                 "gap",
-                "simpool",
+                "simpool (gamma 1.25)",
                 "cls",
             }
             assert client.get("/api/search?text=a").status_code == 404

@@ -245,7 +245,7 @@ def test_contenders_share_a_backbone_and_are_what_the_tournament_saved(
     rows = {row.id: row for row in service.models.rows}
     assert [name for name, row in rows.items() if row.recommended] == [report["recommended"]]
     assert [kind for kind in rows["gap"].maps if kind != "gradcam"] == ["cam", "cls"]
-    assert rows["simpool"].maps[0] == "pool"
+    assert rows["simpool (gamma 1.25)"].maps[0] == "pool"
     means = {row["name"]: row["mean"] for row in report["standings"]}
     assert {name: row.accuracy for name, row in rows.items() if name in means} == means
     assert next(iter(rows)) == "run" and rows["run"].accuracy is None
@@ -460,7 +460,7 @@ def test_pictures_of_the_index_and_of_removed_files(service: Service, demo: Path
 
 
 def test_contents_and_examples(service: Service, demo: Path) -> None:
-    contents, examples, _ = service.startup()
+    contents, examples = service.startup()
     assert 2 <= len(examples) <= 8
     for digest, photo in examples.items():
         assert service.index.store.rows_with_digest(digest), "examples of the data are in its index"

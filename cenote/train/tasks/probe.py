@@ -26,7 +26,9 @@ class LearningRates(NamedTuple):
     pool_lr_factor: float = 1.0
 
     def __str__(self) -> str:
-        return f"{self.lr:g}" if self.pool_lr_factor == 1 else f"{self.lr:g}x{self.pool_lr_factor:g}"
+        return (
+            f"{self.lr:g}" if self.pool_lr_factor == 1 else f"{self.lr:g}x{self.pool_lr_factor:g}"
+        )
 
 
 class Probe(Task):

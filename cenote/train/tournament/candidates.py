@@ -8,17 +8,19 @@ from math import prod
 from typing import Any, NamedTuple
 
 import torch
-from torch import nn
 
 from ...backbones import Backbone
 from ...models import Head
 from ...models.frozen import FrozenBackbone, PooledHead
+from ...models.head import simpool_gamma
 from ...pooling import create_pool, list_pools
 from ...pooling.cost import pool_cost
 from ...pooling.registry import entry as registered
 from ...report.tournament import CandidateResult
 
 CLS_GROUP = "CLS"
+# The baselines, the best pools of the groups of [SimPool Sec. 4.2] and of later papers, and the token.
+DEFAULT_POOLS = ("gap", "max", "gem", "lse", "ge", "cait", "simpool", "gsp", "crow", "ep", "cls")
 GAMMAS = (1.0, 1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0)
 logger = logging.getLogger(__name__)
 
@@ -65,24 +67,33 @@ def create_candidates(
     return pool_candidates(backbone, pools)
 
 
-def all_candidates(has_cls: bool = True) -> list[Candidate]:
-    """Return every pool; with a CLS token also the token alone, and SimPool over all tokens."""
-    candidates = [Candidate(p, p, group=registered(p).group_name) for p in list_pools()]
-    if has_cls:
+def all_candidates(backbone: Backbone) -> list[Candidate]:
+    """Return every pool; with a CLS token also the token alone, and two pools over all tokens."""
+    candidates = [_with_tokens(p, "patches", backbone) for p in list_pools()]
+    if backbone.has_cls:
         candidates.append(Candidate("cls", "cls", "cls", group=CLS_GROUP))
-        candidates.append(Candidate("simpool [CLS; patches]", "simpool", "all", group=CLS_GROUP))
+        candidates += [_with_tokens(p, "all", backbone) for p in ("ep", "simpool")]
     return candidates
 
 
-def candidate_groups() -> dict[str, str]:
-    """Return the group of every pool, for tables."""
-    return {candidate.name: candidate.group for candidate in all_candidates()}
+def _with_tokens(pool: str, tokens: str, backbone: Backbone) -> Candidate:
+    name, options = pool, {}
+    if pool == "simpool":
+        options = {"gamma": simpool_gamma(backbone)}
+        name = f"simpool (gamma {options['gamma']:g})"
+    if tokens == "all":
+        return Candidate(f"{name} [CLS; patches]", pool, tokens, options, CLS_GROUP)
+    return Candidate(name, pool, tokens, options, registered(pool).group_name)
 
 
 def pool_candidates(backbone: Backbone, pools: Sequence[str] = ()) -> list[Candidate]:
-    """Return the candidates of the named pools, or all; "cls" includes SimPool over all tokens."""
-    if not pools:
-        return all_candidates(backbone.has_cls)
+    """Return the candidates of the named pools, of `DEFAULT_POOLS`, or of all for "all".
+
+    "cls" is the CLS token alone, and the pools over all tokens.
+    """
+    candidates = all_candidates(backbone)
+    if tuple(pools) == ("all",):
+        return candidates
     for name in pools:
         if name != "cls":
             registered(name)  # suggests a name for a typo
@@ -90,27 +101,29 @@ def pool_candidates(backbone: Backbone, pools: Sequence[str] = ()) -> list[Candi
             raise ValueError(f"--pools has {name} twice")
     if "cls" in pools and not backbone.has_cls:
         raise ValueError(f"'{backbone.name}' has no CLS token: leave cls out of --pools")
-    by_name = {candidate.name: candidate for candidate in all_candidates()}
-    candidates = [by_name[name] for name in pools if name != "cls"]
-    if "cls" in pools:
-        candidates += [c for c in by_name.values() if c.group == CLS_GROUP]
-    return candidates
+    names = list(pools or DEFAULT_POOLS)
+    patches = {c.pool: c for c in candidates if c.tokens == "patches"}
+    chosen = [patches[name] for name in names if name != "cls"]
+    if "cls" in names:
+        chosen += [c for c in candidates if c.group == CLS_GROUP]
+    return chosen
 
 
 def gamma_candidates(gammas: Sequence[float] = ()) -> list[Candidate]:
     """Return SimPool with each exponent, without one, and with learned ones [SimPool App. C.4].
 
-    A learned gamma with a tenth of the learning rate (56.5) is left out: a candidate has one rate.
+    The third learned one has a tenth of the learning rate.
     """
 
     def simpool(name: str, paper: float | None = None, **options: Any) -> Candidate:
         return Candidate(name, "simpool", options=options, group="gamma", paper=paper)
 
     return [
-        simpool("no gamma"),
+        simpool("no gamma", gamma=None),
         *(simpool(f"gamma {g:g}", gamma=float(g)) for g in sorted(set(gammas or GAMMAS))),
         simpool("gamma learned", 56.0, gamma=2.0, learn_gamma=True),
         simpool("gamma learned, at most 5", 56.3, gamma=2.0, learn_gamma=True, max_gamma=5.0),
+        simpool("gamma learned, lr x0.1", 56.5, gamma=2.0, learn_gamma=True, gamma_lr_factor=0.1),
     ]
 
 
@@ -120,7 +133,7 @@ def ablation_candidates(backbone: Backbone) -> list[Candidate]:
     First the design, with the paper's exponent for this kind of backbone; then linear maps and
     LayerNorms of query, key and value, without an exponent.
     """
-    gamma = 1.25 if backbone.has_cls or _is_transformer(backbone) else 2.0
+    gamma = simpool_gamma(backbone)
 
     def design(
         name: str, group: str, paper: float, combine: str = "max", **options: Any
@@ -130,7 +143,7 @@ def ablation_candidates(backbone: Backbone) -> list[Candidate]:
 
     def layers(linear: str, norm: str, paper: float) -> Candidate:
         name = f"linear {linear or '-'}, LN {norm or '-'}"
-        options = {"linear": linear, "norm": norm}
+        options = {"gamma": None, "linear": linear, "norm": norm}
         return Candidate(name, "simpool", options=options, group="linear, LN", paper=paper)
 
     return [
@@ -191,10 +204,3 @@ def usable_candidates(
     if not usable:
         raise ValueError("none of the pools can process these features")
     return usable
-
-
-def _is_transformer(backbone: Backbone) -> bool:
-    blocks: Any = getattr(backbone.model, "blocks", None)
-    if not isinstance(blocks, nn.Module):
-        return False
-    return any("attn" in name for name, _ in blocks.named_modules())

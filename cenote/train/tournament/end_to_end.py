@@ -175,6 +175,7 @@ def _plan(
         "recipe": recipe,
         "kind": config.kind,
         "contenders": [candidate.name for candidate in candidates],
+        "groups": {candidate.name: candidate.group for candidate in candidates},
         "boxes": config.boxes,
         "data": splits.fingerprint(),
     }

@@ -11,9 +11,15 @@ from ...backbones import create_backbone
 from ...models import PooledModel, load
 from ...models.frozen import FrozenBackbone
 from ...predict.feature_cache import weights_digest
-from .candidates import create_candidates
+from .candidates import Candidate, create_candidates
 from .run import PLAN
 from .training import load_head, read_pass
+
+# SimPool of earlier versions: without an exponent.
+OLDER = {
+    name: Candidate(name, "simpool", tokens, {"gamma": None})
+    for name, tokens in (("simpool", "patches"), ("simpool [CLS; patches]", "all"))
+}
 
 
 def load_candidates(folder: Path) -> dict[str, PooledModel]:
@@ -36,8 +42,8 @@ def load_candidates(folder: Path) -> dict[str, PooledModel]:
     frozen = _load_backbone(folder, plan, saved)
     matches = (re.fullmatch(r"gamma ([\d.e+-]+)", name) for name in plan["contenders"])
     gammas = [float(match[1]) for match in matches if match]
-    candidates = create_candidates(plan["kind"], frozen.backbone, (), gammas)
-    by_name = {candidate.name: candidate for candidate in candidates}
+    candidates = create_candidates(plan["kind"], frozen.backbone, ("all",), gammas)
+    by_name = OLDER | {candidate.name: candidate for candidate in candidates}
     class_names = None if saved is None else saved.class_names
     models = {}
     for name in _ranked_names(folder, plan):

@@ -50,13 +50,13 @@ class Round:
     running: bool = False
 
 
-def read_progress(folder: Path, groups: Mapping[str, str] | None = None) -> TournamentProgress:
-    """Read how far a tournament is. `groups` of the candidates are used until there is a report."""
+def read_progress(folder: Path) -> TournamentProgress:
+    """Read how far a tournament is."""
     plan = _read_json(folder / "plan.json")
     if "contenders" not in plan:
         raise ValueError(f"{folder} has no readable tournament")
     seeds = [path for path in folder.glob("seed-*") if path.name.partition("-")[2].isdigit()]
-    names, groups = [str(name) for name in plan["contenders"]], dict(groups or {})
+    names, groups = [str(name) for name in plan["contenders"]], dict(plan.get("groups", {}))
     paths = [folder / "rates", *sorted(seeds, key=_number)]
     rounds = [_read_round(path, names) for path in paths]
     report = _read_json(folder / "results.json")

@@ -27,11 +27,11 @@ from ...report.tournament import CandidateMaps, CandidateResult, TournamentRepor
 from ..config import PROBE, RESUMABLE_CHANGES, OptimizationConfig
 from ..extraction import Extraction, SplitFeatures
 from ..log import write_results
+from ..tasks.probe import LearningRates
 from . import ranking
 from .candidates import Candidate, create_candidates, usable_candidates
 from .maps import BoxScorer, UncroppedFeatures, example_photos
 from .training import CandidateTrainer, SeedResult, Trial, load_head
-from ..tasks.probe import LearningRates
 
 PLAN, SPEED = "plan.json", "speed.json"
 Calls = dict[str, Callable[[], object]]  # to measure the time of
@@ -63,10 +63,19 @@ class TournamentConfig:
             raise ValueError(f"--lr needs different positive numbers, got {rates}")
 
     def choices(self, has_matrices: bool) -> list[LearningRates]:
-        """Return the learning rates that a candidate tries."""
+        """Return the learning rates that a candidate tries.
+
+        Factor 1 is tried with the smallest learning rate only: with larger ones the attention of
+        all pools collapsed on the sets of docs/results.md.
+        """
         if not has_matrices:
             return [LearningRates(lr) for lr in self.rates]
-        return [LearningRates(lr, factor) for lr in self.rates for factor in self.pool_lr_factors]
+        return [
+            LearningRates(lr, factor)
+            for lr in self.rates
+            for factor in self.pool_lr_factors
+            if factor < 1 or lr == min(self.rates)
+        ]
 
 
 @dataclass
@@ -219,6 +228,7 @@ def _plan(
         "weights": weights_digest(frozen.backbone),
         "kind": config.kind,
         "contenders": [candidate.name for candidate in candidates],
+        "groups": {candidate.name: candidate.group for candidate in candidates},
         "rates": list(config.rates),
         "pool_lr_factors": list(config.pool_lr_factors),
         "boxes": config.boxes,

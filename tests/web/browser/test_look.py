@@ -44,7 +44,7 @@ def test_the_overlay_follows_its_controls(page: Any) -> None:
 
 
 def test_the_threshold_is_followed_at_once_and_then_by_the_server(page: Any) -> None:
-    page.goto("/look?model=simpool")
+    page.goto("/look?model=simpool+(gamma+1.25)")
     at_rest(page)
     before, urls = pixels(page), []
     page.on("request", lambda request: urls.append(request.url))
@@ -66,7 +66,7 @@ def test_the_threshold_is_followed_at_once_and_then_by_the_server(page: Any) -> 
 
 def test_the_boxes_in_the_browser_are_the_servers(page: Any) -> None:
     """At every threshold, to within two cells of the small map that the browser has."""
-    page.goto("/look?model=simpool")
+    page.goto("/look?model=simpool+(gamma+1.25)")
     at_rest(page)
     far = page.evaluate(
         """async () => {
@@ -74,7 +74,8 @@ def test_the_boxes_in_the_browser_are_the_servers(page: Any) -> None:
           const photo = document.querySelector(".tile").dataset.photo;
           const answers = [];
           for (const threshold of [0.1, 0.3, 0.5, 0.7, 0.9]) {
-            const look = await (await fetch(`/api/look?photo=${photo}&model=simpool&threshold=${threshold}`)).json();
+            const query = `photo=${photo}&model=simpool+(gamma+1.25)&threshold=${threshold}`;
+            const look = await (await fetch(`/api/look?${query}`)).json();
             const [own, theirs] = [largestBox(look.scores, threshold), look.boxes[0]];
             const { side } = look.scores;
             answers.push(Math.max(
@@ -88,7 +89,7 @@ def test_the_boxes_in_the_browser_are_the_servers(page: Any) -> None:
 
 
 def test_a_patch_tells_its_weight(page: Any) -> None:
-    page.goto("/look?model=simpool")
+    page.goto("/look?model=simpool+(gamma+1.25)")
     at_rest(page)
     area = page.locator(".stage canvas").bounding_box()
     page.mouse.move(area["x"] + 0.9 * area["width"], area["y"] + 0.1 * area["height"])
@@ -188,7 +189,7 @@ def test_what_an_address_cannot_mean_is_as_if_it_were_not_there(page: Any) -> No
 
 def test_a_line_of_a_picture_is_seen(page: Any) -> None:
     """Three pixels high: stretched, and the patches are where the pointer is."""
-    page.goto("/look?model=simpool")
+    page.goto("/look?model=simpool+(gamma+1.25)")
     at_rest(page)
     paste(page, _png((4000, 3)), "image/png")
     expect(page.locator("figcaption .status")).to_have_text(re.compile("4000 × 3 "))

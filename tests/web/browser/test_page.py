@@ -118,7 +118,7 @@ def test_the_worker_is_killed(page: Any, server: Any) -> None:
     at_rest(page)
     (before,) = server.children()
     os.kill(before, signal.SIGKILL)
-    page.get_by_label("Model", exact=True).select_option("simpool")
+    page.get_by_label("Model", exact=True).select_option("simpool (gamma 1.25)")
     page.get_by_label("Threshold", exact=True).press("ArrowRight")
     expect(page).to_have_url(re.compile("model=simpool.*threshold="))
     at_rest(page)
