@@ -259,16 +259,14 @@ def explanations(report: TournamentReport) -> list[str]:
             "the best threshold for these images. A fixed box in the middle has "
             f"{report.centred_box:.1f}."
         )
-    if report.kind == "ablation":
-        note = "paper: [SimPool Table 10], ResNet-18 trained from scratch on 20% of ImageNet."
+    papers = {
+        "ablation": "paper: [SimPool Table 10], ResNet-18 trained from scratch on 20% of ImageNet.",
+        "gamma": "paper: [SimPool App. C.4], ResNet-18 trained from scratch.",
+    }
+    if note := papers.get(report.kind):
         if frozen:
             note += " Here the backbone is frozen: the rows are the same, but not the experiment."
         notes.append(note)
-    if report.kind == "gamma":
-        notes.append(
-            "paper: [SimPool App. C.4], ResNet-18 trained from scratch. Here the backbone is "
-            "frozen: the rows are the same, but not the experiment."
-        )
     return notes
 
 

@@ -34,6 +34,7 @@ augment: {kind: crop, size: 64}
 paper: {source: none}
 data: world/tiny
 """
+SIMPOOL = "simpool (gamma 2)"
 CONFIG = TournamentConfig(pools=("gap", "simpool"), seeds=2)
 
 
@@ -69,13 +70,13 @@ def numbers(folder: Path) -> dict[str, Any]:
 def test_the_report_and_the_model(whole: Path, network: RunConfig) -> None:
     report, data = numbers(whole), open_dataset("world/tiny")
     rows = {row["name"]: row for row in report["standings"]}
-    assert set(rows) == {"gap", "simpool"} and report["recipe"] == "tiny"
+    assert set(rows) == {"gap", SIMPOOL} and report["recipe"] == "tiny"
     for row in rows.values():
         assert len(row["accuracy"]) == len(row["val"]) == len(row["boxes"]) == 2
         assert row["failed"] is None and row["lr"] is None
-    assert {name: row["map"] for name, row in rows.items()} == {"gap": "cam", "simpool": "pool"}
-    assert rows["simpool"]["options"] == {"gamma": 2.0}
-    assert rows["simpool"]["trained"] - rows["gap"]["trained"] == rows["simpool"]["parameters"] > 0
+    assert {name: row["map"] for name, row in rows.items()} == {"gap": "cam", SIMPOOL: "pool"}
+    assert rows[SIMPOOL]["options"] == {"gamma": 2.0}
+    assert rows[SIMPOOL]["trained"] - rows["gap"]["trained"] == rows[SIMPOOL]["parameters"] > 0
     model, row = cenote.load(whole), rows[report["recommended"]]
     assert sum(p.numel() for p in model.parameters()) == row["trained"]
     test = data.split("test")
@@ -91,7 +92,7 @@ def test_the_report_and_the_model(whole: Path, network: RunConfig) -> None:
 
 
 def test_a_candidate_is_a_run_of_fit(tmp_path: Path, whole: Path, network: RunConfig) -> None:
-    row = next(row for row in numbers(whole)["standings"] if row["name"] == "simpool")
+    row = next(row for row in numbers(whole)["standings"] if row["name"] == SIMPOOL)
     report = fit(open_dataset("world/tiny"), tmp_path, network)
     assert report.test is not None
     assert report.test["accuracy"] == pytest.approx(row["accuracy"][0], abs=100 / 18 + 1e-6)
@@ -127,7 +128,7 @@ def test_killed_and_resumed_it_ends_the_same(
     """Killed within the second network, and again after the last epoch of the third."""
     with killed_after(3, monkeypatch):
         run(tmp_path, network)
-    progress = read_progress(tmp_path, {"gap": "simple"})
+    progress = read_progress(tmp_path)
     assert (progress.done, progress.total, progress.report) == (3, 2 * 2 * 2, None)
     gap, simpool = progress.contenders
     assert len(gap.accuracy) == 1 and (simpool.accuracy, simpool.epoch) == ([], 1)
