@@ -28,13 +28,13 @@ from cenote.train.tournament.progress import read_progress
 from cenote.train.tournament.run import TournamentConfig
 
 RECIPE = """
-model: {backbone: test_resnet, pool: simpool, pool_options: {gamma: 2.0}, norm: none}
+model: {backbone: test_resnet, pool: simpool, pool_options: {gamma: 3.0}, norm: none}
 train: {epochs: 2, batch: 16, lr: 0.01, optimizer: sgd, checkpoint_minutes: 0}
 augment: {kind: crop, size: 64}
 paper: {source: none}
 data: world/tiny
 """
-SIMPOOL = "simpool (gamma 2)"
+SIMPOOL = "simpool (gamma 3)"  # of the recipe
 CONFIG = TournamentConfig(pools=("gap", "simpool"), seeds=2)
 
 
@@ -75,7 +75,7 @@ def test_the_report_and_the_model(whole: Path, network: RunConfig) -> None:
         assert len(row["accuracy"]) == len(row["val"]) == len(row["boxes"]) == 2
         assert row["failed"] is None and row["lr"] is None
     assert {name: row["map"] for name, row in rows.items()} == {"gap": "cam", SIMPOOL: "pool"}
-    assert rows[SIMPOOL]["options"] == {"gamma": 2.0}
+    assert rows[SIMPOOL]["options"] == {"gamma": 3.0}
     assert rows[SIMPOOL]["trained"] - rows["gap"]["trained"] == rows[SIMPOOL]["parameters"] > 0
     model, row = cenote.load(whole), rows[report["recommended"]]
     assert sum(p.numel() for p in model.parameters()) == row["trained"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -137,6 +138,15 @@ class FeatureShape(NamedTuple):
     side: int  # of an image
 
 
+def _with_options(candidate: Candidate, options: Options) -> Candidate:
+    """Return the candidate with the recipe's options of its pool, the exponent in its name."""
+    options = {**candidate.options, **options}
+    gamma = options.get("gamma")
+    label = "no gamma" if gamma is None else f"gamma {gamma:g}"
+    name = re.sub(r"gamma [\d.]+", label, candidate.name)
+    return candidate._replace(name=name, options=options)
+
+
 @torch.no_grad()
 def _feature_shape(network: RunConfig) -> FeatureShape:
     model = build_model(with_pool(network, Candidate("gap", "gap"))).eval()
@@ -153,10 +163,9 @@ def _candidates(
         model.backbone, model.stride, img_size=model.img_size, **model.backbone_options
     )
     candidates = create_candidates(config.kind, backbone, config.pools, config.gammas)
-    if config.kind == "pools":  # the recipe's options of its pool
+    if config.kind == "pools":
         candidates = [
-            c._replace(options={**model.pool_options, **c.options}) if c.pool == model.pool else c
-            for c in candidates
+            _with_options(c, model.pool_options) if c.pool == model.pool else c for c in candidates
         ]
     strict = bool(config.pools or config.gammas)
     return usable_candidates(candidates, shape.dim, shape.grid, strict)

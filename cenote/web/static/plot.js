@@ -6,7 +6,7 @@ const [END, FLOOR] = [WIDTH - RIGHT, HEIGHT - BOTTOM];
 const LETTER = 7.4;
 const TITLE = "Accuracy against parameters";
 
-export function plot({ standings, recommended }) {
+export function plot({ standings, recommended, recipe }) {
   const rows = standings.filter((row) => row.mean !== null && row.trained > 0);
   if (rows.length < 2) return el("div");
   const groups = [...new Set(rows.map((row) => row.group))];
@@ -17,7 +17,7 @@ export function plot({ standings, recommended }) {
   picture.append(
     svg("line", { class: "tick", x1: LEFT, x2: END, y1: FLOOR, y2: FLOOR }),
     svg("text", { class: "axis", x: (LEFT + END) / 2, y: HEIGHT - 8, "text-anchor": "middle" },
-      "trained parameters, pool and head"),
+      recipe ? "parameters of the network" : "trained parameters, pool and head"),
     svg("text", { class: "axis", x: LEFT, y: 14 }, "accuracy, percent"));
 
   const dots = rows.map((row) => ({ row, x: across(row.trained), y: up(row.mean) }));
