@@ -1,1 +1,1 @@
-"""The tournament: train every pool on the same frozen features and rank them."""
+"""The tournament: train every pool, on frozen features or end to end, and rank them."""
