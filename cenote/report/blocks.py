@@ -67,6 +67,7 @@ class Scatter:
     log_x: bool = True
     notes: tuple[str, ...] = ()
     band: float = 0.0  # differences to the best y that are noise
+    max_y: float | None = None  # where the axis ends at the latest
     kind: Literal["scatter"] = "scatter"
 
 

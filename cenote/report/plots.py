@@ -121,6 +121,8 @@ def draw_scatter(block: Scatter, title: str = "") -> Figure:
     axes.set_xlabel(block.x_label, color=INK)
     axes.set_ylabel(block.y_label, color=INK)
     axes.margins(0.09, 0.08)
+    if block.max_y is not None:
+        axes.set_ylim(top=min(axes.get_ylim()[1], block.max_y))
     best = max(point.y for point in block.points)
     axes.axhspan(best - block.band, best, color=INK, alpha=0.06, zorder=0, linewidth=0)
     if len(groups) > 1:
@@ -155,6 +157,7 @@ def _draw_point(axes: Axes, point: Point, group: int, gid: str) -> None:
         markersize=style.size,
         markeredgecolor=PAPER,
         markeredgewidth=0.8,
+        clip_on=False,  # at the end of an axis
         zorder=style.zorder,
         gid=gid,
     )

@@ -14,6 +14,7 @@ import numpy as np
 from PIL import Image
 
 from ..data import Dataset, write_atomically
+from ..metrics.intervals import wilson_interval
 from .blocks import (
     Bar,
     Bars,
@@ -59,6 +60,7 @@ class CandidateResult:
     pool_lr_factor: float | None = None  # of the learning rate, for the matrices of the pool
     accuracy: list[float] = field(default_factory=list)  # on the test split if there is one
     val: list[float] = field(default_factory=list)
+    knn: float | None = None  # accuracy of nearest neighbours; if nothing of the pool is trained
     boxes: list[float] = field(default_factory=list)  # MaxBoxAccV2
     map: str | None = None  # kind of the map that the boxes are made of: pool, cam, cls
     threshold: float | None = None  # of the best boxes of the first seed
@@ -141,7 +143,8 @@ class TournamentReport:
         """Return the content of results.json; `table` is what the web page shows."""
         standings = [result.to_json() for result in self.standings]
         table = table_json(tournament_columns(self), self.standings)
-        return vars(self) | {"standings": standings, "table": table}
+        notes = [*failures(self), *explanations(self)]
+        return vars(self) | {"standings": standings, "table": table | {"notes": notes}}
 
 
 def tournament_columns(report: TournamentReport) -> list[Column[CandidateResult]]:
@@ -158,6 +161,12 @@ def tournament_columns(report: TournamentReport) -> list[Column[CandidateResult]
             lambda r: f"{r.mean:.1f} ± {r.deviation:.1f}" if r.accuracy else None,
             help="percent, mean ± standard deviation over the seeds",
             missing="failed",
+        ),
+        Column(
+            "k-NN",
+            lambda r: r.knn,
+            "{:.1f}".format,
+            help="accuracy of the 20 nearest training images, nothing trained",
         ),
         Column("params", lambda r: r.parameters, short_number, "of the pool"),
         Column("trained", lambda r: r.trained, short_number, trained),
@@ -218,16 +227,15 @@ def failures(report: TournamentReport) -> list[str]:
 
 def explanations(report: TournamentReport) -> list[str]:
     """Explain the columns, and how far the numbers can be trusted."""
-    best = max((result.mean for result in report.ranked), default=0.0) / 100
-    # Half of a 95% confidence interval of a binomial, in percent.
-    sampling = 196 * math.sqrt(max(best * (1 - best), 0) / report.images)
+    best = max((result.mean for result in report.ranked), default=0.0)
+    low, high = (100 * end for end in wilson_interval(best / 100, report.images))
     notes = [
         f"Accuracy: percent of {report.images} {report.judged} images after training on "
         f"{report.train_images}, mean ± standard deviation over the seeds. "
         f"=: tied with the first (differences up to {report.noise:.1f} are noise). "
         "*: first of its group.",
-        f"Other images of the same kind could change each accuracy by about {sampling:.1f}, "
-        "for all pools alike.",
+        f"Other images of the same kind could change each accuracy, for all pools alike: the best, "
+        f"{best:.1f}, is within {low:.1f} and {high:.1f} (95% interval).",
     ]
     frozen = report.recipe is None
     if not frozen:
@@ -252,12 +260,17 @@ def explanations(report: TournamentReport) -> list[str]:
             f"The backbone takes {timed.backbone_ms:.1f} ms per image."
         )
     notes.append(cost)
+    if any(result.knn is not None for result in report.standings):
+        notes.append(
+            "k-NN: the 20 nearest training images vote, by cosine; only for pools of which nothing "
+            "but an exponent could be trained, at its first value."
+        )
     if report.box_images:
         notes.append(
             f"boxes: MaxBoxAccV2 on {report.box_images} uncropped images, of the pool's own map, "
             "else of the class activation map (CAM) of the true class, or of the CLS attention, at "
-            "the best threshold for these images. A fixed box in the middle has "
-            f"{report.centred_box:.1f}."
+            "the best threshold for these images. Maps are looked at with twice the training size "
+            f"where possible. A fixed box in the middle has {report.centred_box:.1f}."
         )
     papers = {
         "ablation": "paper: [SimPool Table 10], ResNet-18 trained from scratch on 20% of ImageNet.",
@@ -317,7 +330,9 @@ def accuracy_plot(report: TournamentReport) -> Scatter:
         best = r.group_winner and not by_gamma
         points.append(Point(r.name, x, r.mean, r.deviation, r.group, best))
     notes = (f"{note}.",)
-    return Scatter(title, x_label, y_label, tuple(points), not by_gamma, notes, report.noise)
+    return Scatter(
+        title, x_label, y_label, tuple(points), not by_gamma, notes, report.noise, max_y=100.0
+    )
 
 
 def draw_pictures(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cenote.metrics import bootstrap_interval
-from cenote.metrics.intervals import Resamples, percentiles
+from cenote.metrics.intervals import Resamples, percentiles, wilson_interval
 
 
 def test_as_wide_as_the_normal_interval() -> None:
@@ -27,3 +27,11 @@ def test_image_by_image_gives_the_same_interval() -> None:
     assert percentiles(resamples.means(), 0.95) == pytest.approx(
         bootstrap_interval(values, resamples=3000), abs=0.006
     )
+
+
+def test_wilsons_interval_at_the_ends_and_in_the_middle() -> None:
+    low, high = wilson_interval(1.0, 90)
+    assert low == pytest.approx(0.959, abs=5e-4) and high == pytest.approx(1.0)
+    assert wilson_interval(0.0, 90)[0] == pytest.approx(0.0)
+    low, high = wilson_interval(0.5, 10_000)  # as share ± 1.96 standard errors
+    assert (low, high) == pytest.approx((0.4902, 0.5098), abs=1e-4)

@@ -195,3 +195,10 @@ def test_all_is_written(tmp_path: Path, photos: Any) -> None:
     assert sorted(written) == ["pictures.jpg", "plot.png", "plot.svg", "table.md", "table.txt"]
     nobody = replace(found, standings=[failed(row) for row in found.standings], groups={})
     assert write_tournament(nobody, tmp_path / "none", photos, {}) == ["table.txt", "table.md"]
+
+
+def test_the_axis_of_accuracies_ends_at_100() -> None:
+    found = report(3)
+    found.standings[0].accuracy = [99.0, 100.0]
+    figure = draw_scatter(accuracy_plot(found))
+    assert figure.axes[0].get_ylim()[1] <= 100

@@ -26,8 +26,9 @@ from cenote.evaluate.wsol import localize
 from cenote.metrics import max_box_acc, prepare_maps
 from cenote.models.frozen import FrozenBackbone, PooledHead
 from cenote.pooling import list_pools
-from cenote.report.tournament import CandidateResult
+from cenote.report.tournament import CandidateResult, TournamentReport, explanations
 from cenote.train.config import OptimizationConfig
+from cenote.train.tasks.probe import LearningRates
 from cenote.train.tournament.candidates import (
     DEFAULT_POOLS,
     Candidate,
@@ -36,7 +37,8 @@ from cenote.train.tournament.candidates import (
     pool_candidates,
     usable_candidates,
 )
-from cenote.train.tournament.ranking import noise, recommendation, ties
+from cenote.train.tournament.progress import RemainingTime
+from cenote.train.tournament.ranking import conclude, noise, recommendation, ties
 from cenote.train.tournament.run import TournamentConfig, run_tournament
 from cenote.train.tournament.training import split_into_passes
 from tests.synthetic import squares
@@ -96,6 +98,9 @@ def test_the_report_and_the_model(tmp_path: Path, weights: Path) -> None:
         "ep [CLS; patches]": "pool", f"{SIMPOOL} [CLS; patches]": "pool",
     }  # fmt: skip
     assert rows[SIMPOOL]["parameters"] == 2 * 64 * 64 + 2 * 64 and rows["gap"]["parameters"] == 0
+    assert rows["gap"]["knn"] is not None and rows["cls"]["knn"] is not None
+    assert rows[SIMPOOL]["knn"] is None and rows[SIMPOOL]["pool_lr_factor"] in (1.0, 0.1, 0.01)
+    assert rows["gap"]["pool_lr_factor"] is None
     assert rows["cls"]["boxes"][0] == rows["cls"]["boxes"][1]  # nothing of its map was trained
     assert report["judged"] == "test" and report["images"] == 18
     assert list(report["groups"]) == [
@@ -104,7 +109,7 @@ def test_the_report_and_the_model(tmp_path: Path, weights: Path) -> None:
         "iterative",
         "CLS",
     ]  # as they entered, not as they ended
-    assert {name for name, (_, maps) in found.maps.items() if maps.shape == (6, 10, 10)} == set(
+    assert {name for name, (_, maps) in found.maps.items() if maps.shape == (6, 20, 20)} == set(
         rows
     )
     model = cenote.load(tmp_path)
@@ -147,7 +152,7 @@ def test_boxes_are_those_of_the_metric(tmp_path: Path, weights: Path) -> None:
     data = open_dataset("world/tiny")
     report = run_tournament(data, tmp_path, config(weights, "simpool")).report
     model, test = cenote.load(tmp_path), data.split("test")
-    whole = model.backbone.preprocessing.whole()
+    whole = model.backbone.preprocessing.whole((320, 320))  # twice the training size
     with torch.inference_mode():
         maps = torch.cat(
             [model.attend(whole(test.image(i))[None], "pool").mean(1) for i in range(len(test))]
@@ -434,3 +439,50 @@ def test_cls_is_explained_only_where_it_wins_by_far() -> None:
 def test_ties_are_with_the_best() -> None:
     found = ties([result("b", 69, 71), result("a", 70, 72), result("c", 10, 12)], 1000)
     assert [s.name for s in found] == ["a", "b"]
+
+
+def conclusion(*standings: CandidateResult, images: int = 1000) -> TournamentReport:
+    report = TournamentReport(
+        data="birds", backbone="lite0", kind="pools", classes=2, judged="test", images=images,
+        train_images=10, box_images=400, centred_box=50.0, dim=8, grid=[7, 7], seeds=2,
+        rates=[1e-3], standings=list(standings), seconds={}, settings={},
+    )  # fmt: skip
+    conclude(report, [""])
+    return report
+
+
+def test_of_tied_pools_the_best_map_is_recommended() -> None:
+    small, large = result("small", 70, 72), result("large", 70, 72)
+    small.boxes, large.boxes = [40.0, 42.0], [60.0, 62.0]
+    report = conclusion(small, large)
+    assert report.recommended == "large" and "61.0" in report.recommendation
+    large.boxes = [42.0, 43.0]  # within the noise of 400 images: the smaller one, with a warning
+    report = conclusion(small, large)
+    assert report.recommended == "small"
+    assert "41.0" in report.recommendation and "50.0" in report.recommendation
+
+
+def test_a_set_that_is_too_easy() -> None:
+    easy = conclusion(result("small", 100, 100), result("large", 100, 99.0), images=90)
+    assert "too easy" in easy.recommendation and easy.recommended == "small"
+    assert "95.9" in " ".join(explanations(easy))  # 90 of 90 right
+    assert (
+        "too easy"
+        not in conclusion(result("small", 70, 72), result("large", 70, 72)).recommendation
+    )
+
+
+def test_the_learning_rates_of_a_pool() -> None:
+    several = TournamentConfig(rates=(1e-3, 1e-2), pool_lr_factors=(1.0, 0.1))
+    assert several.choices(has_matrices=False) == [LearningRates(1e-3), LearningRates(1e-2)]
+    pairs = [(1e-3, 1.0), (1e-3, 0.1), (1e-2, 0.1)]
+    assert several.choices(has_matrices=True) == [LearningRates(*pair) for pair in pairs]
+
+
+def test_the_time_that_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    remaining = RemainingTime([10.0, 30.0, 30.0])
+    assert remaining.of_next_stage() == "about 1 min 10 s left"
+    now += 20.0  # twice as long as estimated
+    assert remaining.of_next_stage() == "about 2 min 0 s left"

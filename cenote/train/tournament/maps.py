@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +20,9 @@ from ...models.frozen import FrozenBackbone, PooledHead
 from ...predict.feature_cache import cached_features
 
 BATCH = 64
+# Maps are looked at with this factor of the training size, if the backbone takes other sizes: 448
+# instead of 224 pixels gives four times the positions, and takes four times as long for an image.
+MAP_SCALE = 2
 
 
 class UncroppedFeatures:
@@ -25,7 +30,13 @@ class UncroppedFeatures:
 
     def __init__(self, frozen: FrozenBackbone, dataset: Dataset, workers: int = 0) -> None:
         self.frozen, self.device = frozen, next(frozen.backbone.parameters()).device
-        self.cached = cached_features(frozen.backbone, dataset, view="whole", workers=workers)
+        own = frozen.backbone.preprocessing
+        larger = replace(own, size=MAP_SCALE * own.size)
+        extract = partial(cached_features, frozen.backbone, dataset, view="whole", workers=workers)
+        try:
+            self.cached, self.preprocessing = extract(larger), larger
+        except ValueError:  # the backbone takes its own size only
+            self.cached, self.preprocessing = extract(own), own
         self.dataset, self.workers = self.cached.dataset, workers
         self._cls_maps: Tensor | None = None
 
@@ -50,8 +61,6 @@ class UncroppedFeatures:
                 batch = map_of_features(head, features, labels)
             except ValueError:  # the head does not fit the unpooled tokens
                 return None, None
-            if batch is None:
-                return None, None
             maps.append(batch.float().cpu())
         return torch.cat(maps), "cam" if head.pool.no_attention else "pool"
 
@@ -59,7 +68,7 @@ class UncroppedFeatures:
         """Return the attention of the CLS token, computed once: no seed changes it."""
         if self._cls_maps is None:
             model = self.frozen.create_model(self.frozen.create_head("cls", 2))
-            transform, maps = self.frozen.backbone.preprocessing.whole(), []
+            transform, maps = self.preprocessing.whole(), []
             for images, *_ in load(self.dataset, transform, 32, self.workers):
                 try:
                     maps.append(model.attend(images.to(self.device), "cls").mean(1).float().cpu())

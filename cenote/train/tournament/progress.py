@@ -130,7 +130,29 @@ def _epochs(plan: Mapping[str, Any]) -> tuple[int, int]:
     epochs = int(plan.get("settings.epochs", 1))
     if len(plan.get("rates", ())) < 2 and len(plan.get("pool_lr_factors", ())) < 2:
         return epochs, 0
-    return epochs, max(1, round(epochs / 3))
+    return epochs, selection_epochs(epochs)
+
+
+def selection_epochs(epochs: int) -> int:
+    """Return the epochs in which learning rates are selected."""
+    return max(1, round(epochs / 3))
+
+
+class RemainingTime:
+    """Time that is left, from estimated seconds of the stages and the pace of finished ones."""
+
+    def __init__(self, stages: Sequence[float]) -> None:
+        self.stages, self.finished, self.started = list(stages), 0, time.monotonic()
+
+    def of_next_stage(self) -> str:
+        """Return the time that is left, at the beginning of a stage."""
+        done, left = sum(self.stages[: self.finished]), sum(self.stages[self.finished :])
+        pace = 1.0
+        if done:  # stages of an earlier run take no time: never below the estimate
+            pace = max(pace, (time.monotonic() - self.started) / done)
+        self.finished += 1
+        minutes, seconds = divmod(round(pace * left), 60)
+        return f"about {minutes} min {seconds} s left"
 
 
 def _last_change(folder: Path) -> float:

@@ -6,9 +6,11 @@ import math
 from collections.abc import Sequence
 from statistics import fmean
 
+from ...metrics.intervals import wilson_interval
 from ...report.tournament import CandidateResult, TournamentReport
 
 CLS_LEAD = 5.0  # points by which CLS must lead before the recommendation explains why
+CEILING = 98.0  # percent of the images; better pools can hardly be distinguished
 Results = Sequence[CandidateResult]
 
 
@@ -20,9 +22,14 @@ def conclude(report: TournamentReport, groups: Sequence[str]) -> None:
     for result in results:
         result.tie = len(tied) > 1 and result.name in tied
         result.group_winner = report.groups.get(result.group) == result.name
-    choice = recommended(results, images)
+    choice = recommended(results, images, report.box_images)
     report.recommended = choice.name if choice else None
-    report.recommendation = recommendation(results, images, frozen=report.recipe is None)
+    sentences = [
+        _too_easy(results, images),
+        recommendation(results, images, report.box_images, frozen=report.recipe is None),
+        _map_warning(choice, report.centred_box),
+    ]
+    report.recommendation = " ".join(filter(None, sentences))
     report.noise = noise(results, images)
 
 
@@ -63,18 +70,31 @@ def group_winners(results: Results) -> dict[str, str]:
     return {group: winner.name for group, winner in winners.items()}
 
 
-def recommended(results: Results, images: int) -> CandidateResult | None:
-    """Return the tied candidate with the fewest parameters; None if all failed."""
-    tied = ties(results, images)
-    return min(tied, key=lambda result: (result.parameters, -result.mean), default=None)
+def recommended(results: Results, images: int, box_images: int = 0) -> CandidateResult | None:
+    """Return the smallest of the tied candidates whose maps are best; None if all failed.
+
+    Without boxes all maps are equal.
+    """
+    equal = best_maps(ties(results, images), box_images)
+    return min(equal, key=lambda result: (result.parameters, -result.mean), default=None)
 
 
-def recommendation(results: Results, images: int, frozen: bool = True) -> str:
+def best_maps(tied: list[CandidateResult], box_images: int) -> list[CandidateResult]:
+    """Return those whose boxes are not worse than the best ones beyond the sampling of images."""
+    scores = {result.name: fmean(result.boxes) for result in tied if result.boxes}
+    if not scores or not box_images:
+        return tied
+    best = max(scores.values())
+    lowest = 100 * wilson_interval(best / 100, box_images)[0]
+    return [result for result in tied if scores.get(result.name, -1.0) >= lowest]
+
+
+def recommendation(results: Results, images: int, box_images: int = 0, frozen: bool = True) -> str:
     """Return one sentence that names the candidate to take, its ties and the noise."""
     tied = ties(results, images)
     if not tied:
         return "No candidate finished: the table says why."
-    best, choice = tied[0], recommended(results, images)
+    best, choice = tied[0], recommended(results, images, box_images)
     assert choice is not None
     about_cls = _about_cls(best, results) if frozen else ""
     seeds = min(len(result.accuracy) for result in tied)
@@ -97,7 +117,7 @@ def recommendation(results: Results, images: int, frozen: bool = True) -> str:
         )
     others = _join([result.name for result in tied if result not in (best, choice)])
     noise_note = f"(differences up to {noise(results, images):.1f} are noise)"
-    smallest = f"and it is the smallest of them{about_cls}."
+    smallest = f"and {_advantage(choice, tied, box_images)}{about_cls}."
     if choice is best:
         return (
             f"Take {best.name}: it is first with {_score(best)} over {seeds} seeds, tied with "
@@ -107,6 +127,39 @@ def recommendation(results: Results, images: int, frozen: bool = True) -> str:
     return (
         f"Take {choice.name}: {_score(choice)} is tied with the first, {best.name} with "
         f"{_score(best)}, over {seeds} seeds{also} {noise_note}, {smallest}"
+    )
+
+
+def _advantage(choice: CandidateResult, tied: list[CandidateResult], box_images: int) -> str:
+    equal = best_maps(tied, box_images)
+    if len(equal) == len(tied):
+        return "it is the smallest of them"
+    boxes = f"boxes {fmean(choice.boxes):.1f}"
+    if len(equal) == 1:
+        return f"its map is the best of theirs ({boxes})"
+    return f"it is the smallest of the {len(equal)} with the best maps ({boxes})"
+
+
+def _too_easy(results: Results, images: int) -> str:
+    """Say that the images cannot tell the pools apart, if most pools have nearly all right."""
+    tied, finished = ties(results, images), [result for result in results if result.accuracy]
+    if len(tied) < 2 or len(tied) < len(finished) / 2 or tied[0].mean < CEILING:
+        return ""
+    return (
+        f"This set is too easy to tell the pools apart: {len(tied)} of {len(finished)} are tied "
+        f"with the first, which has {tied[0].mean:.1f}% right."
+    )
+
+
+def _map_warning(choice: CandidateResult | None, centred_box: float | None) -> str:
+    if choice is None or centred_box is None or not choice.boxes:
+        return ""
+    boxes = fmean(choice.boxes)
+    if boxes >= centred_box:
+        return ""
+    return (
+        f"The map of {choice.name} is worse than a fixed box in the middle (boxes {boxes:.1f}, the "
+        f"fixed box {centred_box:.1f}): do not use it to localize."
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -31,6 +32,7 @@ from ..tasks.probe import LearningRates
 from . import ranking
 from .candidates import Candidate, create_candidates, usable_candidates
 from .maps import BoxScorer, UncroppedFeatures, example_photos
+from .progress import RemainingTime, selection_epochs
 from .training import CandidateTrainer, SeedResult, Trial, load_head
 
 PLAN, SPEED = "plan.json", "speed.json"
@@ -163,11 +165,14 @@ def train_candidates(
     results = {}
     for candidate in candidates:
         trained = trainer.number_of_parameters(candidate)
-        results[candidate.name] = candidate.empty_result(trainer.frozen.backbone.dim, grid, trained)
+        empty = candidate.empty_result(trainer.frozen.backbone.dim, grid, trained)
+        results[candidate.name] = replace(empty, knn=trainer.knn(candidate))
     with_matrices = {c.name for c in candidates if trainer.has_matrices(c)}
     choices = {c.name: config.choices(c.name in with_matrices) for c in candidates}
     trials: list[Trial] = [(c, choices[c.name]) for c in candidates if len(choices[c.name]) > 1]
+    remaining = RemainingTime(_stages(config, trainer, candidates, trials))
     if trials:
+        logger.info(remaining.of_next_stage())
         for name, selected in _select_rates(trials, trainer, folder / "rates", resume).items():
             results[name].failed = selected.failed
             if selected.lr is not None and selected.pool_lr_factor is not None:
@@ -176,7 +181,8 @@ def train_candidates(
     settings = trainer.settings
     for seed in range(settings.seed, settings.seed + config.seeds):
         number, images = seed - settings.seed + 1, len(trainer.features.train)
-        logger.info("seed %d of %d: %d training images", number, config.seeds, images)
+        message = "seed %d of %d: %d training images; %s"
+        logger.info(message, number, config.seeds, images, remaining.of_next_stage())
         seeded = replace(trainer, settings=replace(settings, seed=seed))
         if seed > settings.seed:
             seeded.photos = None
@@ -190,11 +196,26 @@ def train_candidates(
     return ranking.rank(list(results.values())), maps
 
 
+def _stages(
+    config: TournamentConfig,
+    trainer: CandidateTrainer,
+    candidates: Sequence[Candidate],
+    trials: Sequence[Trial],
+) -> list[float]:
+    """Estimate the seconds of the selection of learning rates, if there is one, and of each seed."""
+    settings, images = trainer.settings, len(trainer.features.train)
+    steps = math.ceil(images / settings.batch)
+    epoch = {c.name: steps * trainer.seconds_of_step(c) for c in candidates}
+    selection = sum(epoch[c.name] * len(rates) for c, rates in trials)
+    stages = [sum(epoch.values()) * settings.epochs] * config.seeds
+    return [selection * selection_epochs(settings.epochs), *stages] if trials else stages
+
+
 def _select_rates(
     trials: Sequence[Trial], trainer: CandidateTrainer, folder: Path, resume: bool
 ) -> dict[str, SeedResult]:
     settings = trainer.settings
-    epochs, runs = max(1, round(settings.epochs / 3)), sum(len(rates) for _, rates in trials)
+    epochs, runs = selection_epochs(settings.epochs), sum(len(rates) for _, rates in trials)
     message = "selecting learning rates: %d runs of %d candidates for %d epochs"
     logger.info(message, runs, len(trials), epochs)
     short = replace(settings, epochs=epochs, warmup=min(settings.warmup, epochs / 4))

@@ -12,11 +12,15 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from ...data.files import write_atomically
+from ...metrics.retrieval import knn_accuracy
 from ...models.frozen import FrozenBackbone, PooledHead
 from ...predict.distributed import rank
-from ...predict.feature_cache import FeatureBatches
+from ...predict.feature_cache import CachedFeatures, FeatureBatches
+from ...predict.timing import best_times
 from ...report.tournament import CandidateMaps
 from ..checkpoint import NAME as CHECKPOINT
 from ..config import OptimizationConfig
@@ -32,6 +36,7 @@ from .maps import BoxScorer, MapScore, UncroppedFeatures
 # Parameters that train at the same time: weights, gradients, two moments and the best weights so
 # far are 20 bytes each.
 MAX_PARAMETERS = 100_000_000
+KNN, KNN_BATCH = 20, 256  # neighbours, as in DINO
 Trial = tuple[Candidate, Sequence[LearningRates]]  # with the learning rates to try
 Maps = dict[str, CandidateMaps]
 logger = logging.getLogger(__name__)
@@ -73,6 +78,45 @@ class CandidateTrainer:
     def has_matrices(self, candidate: Candidate) -> bool:
         """Return whether the pool has a learning rate besides the head's."""
         return bool(pool_matrices(candidate.create_head(self.frozen, self.classes)))
+
+    @torch.inference_mode()
+    def knn(self, candidate: Candidate) -> float | None:
+        """Return the accuracy of nearest neighbours in percent, if the pool has no weights.
+
+        An exponent has its first value.
+        """
+        head = candidate.create_head(self.frozen, self.classes).to(self.device).eval()
+        if head.pool is not None and any(p.ndim for p in head.pool.parameters()):
+            return None
+
+        def vectors(cached: CachedFeatures) -> Tensor:
+            batches = range(0, len(cached), KNN_BATCH)
+            parts = (range(i, min(i + KNN_BATCH, len(cached))) for i in batches)
+            return torch.cat(
+                [
+                    head.embed_features(cached.features(part).to(self.device)).flatten(1)
+                    for part in parts
+                ]
+            )
+
+        memory, queries = self.features.train, self.features.evaluated
+        labels = [cached.labels.to(self.device) for cached in (memory, queries)]
+        shares = knn_accuracy(vectors(memory), labels[0], vectors(queries), labels[1], (KNN,))
+        return 100 * shares[KNN]
+
+    def seconds_of_step(self, candidate: Candidate) -> float:
+        """Return how long an optimizer step of one batch takes."""
+        head = candidate.create_head(self.frozen, self.classes).to(self.device)
+        positions = range(min(self.settings.batch, len(self.features.train)))
+        features = self.features.train.features(positions).to(self.device)
+        labels = self.features.train.labels[list(positions)].to(self.device)
+        state = TrainState(candidate.name, head.train(), self.settings)
+
+        def step() -> None:
+            F.cross_entropy(head(features), labels).backward()
+            state.step(0.0, None, lambda module: None)
+
+        return best_times({"": step}, 1)[""]
 
     def train(
         self, trials: Sequence[Trial], folder: Path, resume: bool

@@ -49,9 +49,10 @@ function upwards(rows, picture) {
   const low = Math.min(...rows.map((row) => row.mean - (row.deviation ?? 0)));
   const high = Math.max(...rows.map((row) => row.mean + (row.deviation ?? 0)));
   const margin = (high - low || 1) * 0.1;
-  const up = (value) => FLOOR - ((value - low + margin) / (high - low + 2 * margin)) * (FLOOR - TOP);
-  const step = nice((high - low + 2 * margin) / 6);
-  for (let mark = Math.ceil((low - margin) / step) * step; mark <= high + margin; mark += step) {
+  const [bottom, top] = [low - margin, Math.min(100, high + margin)];
+  const up = (value) => FLOOR - ((Math.min(value, 100) - bottom) / (top - bottom)) * (FLOOR - TOP);
+  const step = nice((top - bottom) / 6);
+  for (let mark = Math.ceil(bottom / step) * step; mark <= top; mark += step) {
     picture.append(svg("line", { class: "grid", x1: LEFT, x2: END, y1: up(mark), y2: up(mark) }),
       svg("text", { class: "mark", x: LEFT - 8, y: up(mark) + 4, "text-anchor": "end" }, String(+mark.toFixed(2))));
   }
