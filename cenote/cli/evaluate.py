@@ -29,14 +29,14 @@ def run(
 
     Of several, those that the data is not suitable for are skipped with a message.
 
-    classify: top-1 and top-5. knn: 10 and 20 nearest neighbours among the training images. linear: a
-    linear probe on the model's vectors. retrieve: Recall@K, P@1, R-precision and MAP@R among the
-    evaluated images, or of queries against a gallery. localize: boxes and pixels of its maps,
-    against the ground truth. discover: objects found without labels. segment: a linear layer on
-    frozen patch features, if there are masks. background: ImageNet-9's eight backgrounds of images
-    with masks.
-    corruption: ImageNet-C's fifteen corruptions at five severities, which takes 76 passes over the
-    images.
+    classify: top-1 and top-5, or mAP if images have several classes. knn: 10 and 20 nearest
+    neighbours among the training images. linear: a linear probe on the model's vectors.
+    retrieve: Recall@K, P@1, R-precision and MAP@R among the evaluated images, or of queries
+    against a gallery. localize: boxes and pixels of its maps, against the ground truth.
+    discover: objects found without labels. segment: a linear layer on frozen patch features, if
+    there are masks. background: ImageNet-9's eight backgrounds of images with masks.
+    corruption: ImageNet-C's fifteen corruptions at five severities, which takes 76 passes over
+    the images.
 
     Args:
         folder: a saved model, for instance a run of cenote fit.

@@ -41,8 +41,10 @@ def run(
     The map of the predicted class is cut at a threshold; the box is around the largest contour. The
     threshold is the one that `cenote evaluate RUN DATA --on localize` or `--calibrate DATA` chose
     and stored in RUN, if there is one. A box's score is the probability of its class, times the
-    highest value of the map in it. Boxes are in pixels of the upright photograph. A killed run
-    resumes. Exit code 1: some photographs failed, the others are done; 2: nothing could be done.
+    highest value of the map in it. A model of images with several classes gives a box for every
+    class with a probability of at least 0.5, or for the most probable one. Boxes are in pixels of
+    the upright photograph. A killed run resumes. Exit code 1: some photographs failed, the others
+    are done; 2: nothing could be done.
 
     Args:
         folder: a saved model, for instance a run of cenote fit.

@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from .dataset import Dataset
+from .dataset import Dataset, pack
 from .images import BadImage
 from .record import Box
 
@@ -59,6 +59,21 @@ def with_boxes(dataset: Dataset, limit: int | None = None) -> Dataset:
     """Select the images that have boxes of their class, at most `limit`, evenly spaced."""
     positions = [i for i, record in enumerate(dataset) if own_boxes(record.boxes, record.label)]
     return dataset.select(positions if limit is None else evenly_spaced(positions, limit))
+
+
+def one_class_each(dataset: Dataset) -> Dataset:
+    """Return an image of a multi-label data set once for each of its classes, as its only one.
+
+    Masks are left out: they are not of one class. Other data sets are returned as they are.
+    """
+    if not dataset.multi_label:
+        return dataset
+    records = (
+        record._replace(label=name, labels=None, masks=(), ignore=None)
+        for record in dataset
+        for name in record.labels or ()
+    )
+    return pack(records, dataset.root, dataset.name, dataset.classes)
 
 
 def evenly_spaced(items: Sequence[T], limit: int) -> list[T]:

@@ -61,6 +61,12 @@ def split(dataset: Dataset, share: float = 0.2, seed: int = 0, quiet: bool = Fal
     return Splits(train, val, test)
 
 
+def refuse_several_classes(dataset: Dataset, purpose: str) -> None:
+    """Raise a ValueError if images may have several classes."""
+    several = f"the images of {dataset.name} have several (cenote fit can learn them)"
+    check(not dataset.multi_label, f"{purpose} needs one class per image, but {several}")
+
+
 def named_splits(dataset: Dataset) -> tuple[Dataset, Dataset | None, Dataset | None]:
     """Return the splits to train, validate and test on; without names, all images train."""
     train, val, test = (
@@ -156,7 +162,7 @@ def folds(dataset: Dataset) -> list[tuple[Dataset, Dataset]]:
 
 def class_splits(data: Dataset) -> ClassSplits:
     """Return the data set's splits if they share no class; else train on half of the classes."""
-    check(not data.multi_label, f"metric learning needs one class per image: {data.name} has more")
+    refuse_several_classes(data, "metric learning")
     labelled = data.select(data.labels >= 0)
     check(len(labelled), f"{data.name} has no labelled image: nothing can be learned from it")
     names = labelled.splits.keys()

@@ -33,6 +33,12 @@ class ImageBoxes(NamedTuple):
     boxes: Sequence[Sequence[int]]
     scores: Sequence[float]
     masks: Sequence[Mask] = ()  # (H, W), one per box
+    labels: Sequence[str | None] = ()  # one per box, if not all are `label`
+
+    def labelled(self) -> Iterator[tuple[str | None, Sequence[int], float]]:
+        """Yield class, corners and score of each box."""
+        labels = self.labels or [self.label] * len(self.boxes)
+        return zip(labels, self.boxes, self.scores, strict=True)
 
 
 class VocWriter:
@@ -48,10 +54,11 @@ class VocWriter:
         size = ElementTree.SubElement(root, "size")
         _add_elements(size, width=width, height=height, depth=3)
         _add_elements(root, segmented=0)
-        label = image.label or "object"
-        for (x0, y0, x1, y1), score in zip(image.boxes, image.scores, strict=True):
+        for label, (x0, y0, x1, y1), score in image.labelled():
             entry = ElementTree.SubElement(root, "object")
-            _add_elements(entry, name=label, pose="Unspecified", truncated=0, difficult=0)
+            _add_elements(
+                entry, name=label or "object", pose="Unspecified", truncated=0, difficult=0
+            )
             box = ElementTree.SubElement(entry, "bndbox")
             _add_elements(box, xmin=x0 + 1, ymin=y0 + 1, xmax=x1, ymax=y1)
             _add_elements(entry, score=f"{score:.4f}")
@@ -82,11 +89,11 @@ class CsvWriter:
         self.lines.writerow(CSV_HEADER)
 
     def add(self, image: ImageBoxes) -> None:
-        columns = [_relative(image.path, self.folder), *image.size, image.label or ""]
-        for box, score in zip(image.boxes, image.scores, strict=True):
-            self.lines.writerow([*columns, *box, f"{score:.4f}"])
+        columns = [_relative(image.path, self.folder), *image.size]
+        for label, box, score in image.labelled():
+            self.lines.writerow([*columns, label or "", *box, f"{score:.4f}"])
         if not len(image.boxes):
-            self.lines.writerow([*columns, "", "", "", "", ""])
+            self.lines.writerow([*columns, image.label or "", "", "", "", "", ""])
 
 
 class CocoWriter:
@@ -104,11 +111,11 @@ class CocoWriter:
         number = len(self.images) + 1
         file_name = _relative(image.path, self.folder)
         self.images.append({"id": number, "file_name": file_name, "width": width, "height": height})
-        for i, ((x0, y0, x1, y1), score) in enumerate(zip(image.boxes, image.scores, strict=True)):
+        for i, (label, (x0, y0, x1, y1), score) in enumerate(image.labelled()):
             entry: dict[str, object] = {
                 "id": self.count + 1,
                 "image_id": number,
-                "category_id": self.numbers[image.label or "object"],
+                "category_id": self.numbers[label or "object"],
                 "bbox": [int(x0), int(y0), int(x1 - x0), int(y1 - y0)],
                 "area": int((x1 - x0) * (y1 - y0)),
                 "iscrowd": 0,

@@ -1,13 +1,15 @@
-"""Classification accuracy: top-1 and top-5."""
+"""Classification: top-1 and top-5 accuracy, or mAP if images have several classes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ..data import Dataset
+from ..metrics import class_average_precisions
 from ..models import PooledModel
 from ..predict.embedding import Loading, predict_logits
 from .protocol import Evaluation, Figure, Protocol, Report, count_images, left_out
@@ -37,18 +39,56 @@ class ClassificationReport(Report):
         ]
 
 
-class Classify(Protocol[ClassificationReport], name="classify"):
-    def run(self, evaluation: Evaluation) -> ClassificationReport:
-        with evaluation.loading("classify", len(evaluation.test)) as loading:
-            return classify(evaluation.model, evaluation.test, loading)
+@dataclass
+class MultiLabelReport(Report):
+    """Average precision in percent of the classes that some image has.
+
+    `prior` is the mAP of equal scores for all images: the mean share of images of a class.
+    """
+
+    mAP: float
+    prior: float
+    average_precision: dict[str, float]  # by class
+    images: int
+    unknown_classes: list[str]  # that the model does not know
+    unreadable: list[str]
+
+    def table(self, split: str) -> str:
+        lines = left_out(self.unreadable)
+        if self.unknown_classes:
+            names = ", ".join(self.unknown_classes[:5]) + " ..." * (len(self.unknown_classes) > 5)
+            lines.append(f"left out: {len(self.unknown_classes)} unknown classes: {names}")
+        classes = f"{len(self.average_precision)} classes of {count_images(self.images)} of {split}"
+        lines.append(
+            f"{classes}: mAP {self.mAP:.2f} (without looking at the images {self.prior:.2f})"
+        )
+        by_precision = sorted(self.average_precision.items(), key=lambda item: -item[1])
+        best = ", ".join(f"{name} {value:.1f}" for name, value in by_precision[:5])
+        worst = ", ".join(f"{name} {value:.1f}" for name, value in by_precision[5:][-5:])
+        return "\n".join([*lines, f"  best: {best}", *([f"  worst: {worst}"] if worst else [])])
+
+    def figures(self) -> list[Figure]:
+        unit = f"% of {self.images} images"
+        return [
+            Figure("mAP", self.mAP, unit),
+            Figure("mAP without looking at the images", self.prior, unit),
+        ]
+
+
+class Classify(Protocol[ClassificationReport | MultiLabelReport], name="classify"):
+    def run(self, evaluation: Evaluation) -> ClassificationReport | MultiLabelReport:
+        model, test = evaluation.model, evaluation.test
+        with evaluation.loading("classify", len(test)) as loading:
+            if model.multi_label or test.multi_label:
+                return classify_several(model, test, loading)
+            return classify(model, test, loading)
 
 
 def classify(
     model: PooledModel, dataset: Dataset, loading: Loading = Loading()
 ) -> ClassificationReport:
     """Compute top-1 and top-5 accuracy."""
-    if model.head is None:
-        raise ValueError("a model without a head predicts no classes: evaluate it with knn")
+    _check_head(model)
     labelled = dataset.select(dataset.labels >= 0)
     outputs = predict_logits(model, labelled, loading)
     labels = class_indices(model, dataset)[outputs.labels(labelled)]
@@ -62,6 +102,39 @@ def classify(
         unknown_class=int((~has_class).sum()),
         unreadable=outputs.bad,
     )
+
+
+def classify_several(
+    model: PooledModel, dataset: Dataset, loading: Loading = Loading()
+) -> MultiLabelReport:
+    """Compute the average precision of each class; the model or the data set is multi-label."""
+    _check_head(model)
+    labelled = dataset.select(dataset.labelled)
+    outputs = predict_logits(model, labelled, loading)
+    indices = class_indices(model, dataset)
+    known = (indices >= 0).numpy()
+    targets = labelled.class_matrix[outputs.positions.numpy()][:, known]
+    present = targets.any(0)
+    if not present.any():
+        raise ValueError(f"no image of {dataset.name} has a class that the model knows")
+    logits = outputs.vectors  # not their sigmoid: many would be equal to 1
+    if not model.multi_label:
+        logits = logits.log_softmax(1)
+    values = 100 * class_average_precisions(logits[:, indices[known]], targets)[present]
+    names = np.array(dataset.classes)[known][present].tolist()
+    return MultiLabelReport(
+        mAP=float(values.mean()),
+        prior=100 * float(targets.mean(0)[present].mean()),
+        average_precision=dict(zip(names, values.tolist(), strict=True)),
+        images=len(targets),
+        unknown_classes=[name for name, k in zip(dataset.classes, known, strict=True) if not k],
+        unreadable=outputs.bad,
+    )
+
+
+def _check_head(model: PooledModel) -> None:
+    if model.head is None:
+        raise ValueError("a model without a head predicts no classes: evaluate it with knn")
 
 
 def class_indices(model: PooledModel, dataset: Dataset) -> Tensor:

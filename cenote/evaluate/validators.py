@@ -12,8 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..data import Dataset
-from ..data.ground_truth import boxes_of, mask_of, with_boxes
+from ..data.ground_truth import boxes_of, mask_of, one_class_each, with_boxes
 from ..data.image_texts import ImageTexts, as_phrase
+from ..data.splits import refuse_several_classes
 from ..metrics import BoxAccuracy, PixelPrecision, mean_average_precision, resize_mask
 from ..metrics.arrays import Array
 from ..metrics.retrieval import KS, retrieval_scores
@@ -155,11 +156,12 @@ def localization_score(metric: BoxAccuracy | PixelPrecision) -> float:
 def select_with_truth(dataset: Dataset, by: str) -> Dataset:
     """Select the images with boxes, or with masks for by="pixels"."""
     if by == "boxes":
-        return with_boxes(dataset)
+        return with_boxes(one_class_each(dataset))
     if dataset.mask_codes.startswith("classes"):
         raise ValueError(
             f"the masks of {dataset.name} have classes: select=pixels needs masks of objects"
         )
+    refuse_several_classes(dataset, "select=pixels")
     return dataset.select(dataset.has_masks)
 
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ..data import BadImage, Dataset
-from ..data.ground_truth import boxes_of, mask_of, own_boxes
+from ..data.ground_truth import boxes_of, mask_of, one_class_each, own_boxes
 from ..metrics import BoxAccuracy, PixelPrecision, boxes_at, class_ranks, resize_mask
 from ..metrics.arrays import Array
 from ..metrics.box_accuracy import KINDS, CentredBox
@@ -40,6 +40,7 @@ from .protocol import (
 COLUMN_WIDTHS = {0.3: 11, 0.5: 7, 0.7: 7}  # of the table, by IoU
 INTERVAL = 0.01  # between thresholds
 BIN_WIDTH = 0.01  # of PxAP
+MAX_CLASSES = 10  # in the table
 ROWS = {
     "max_box_acc_v2": "MaxBoxAccV2, all contours",
     "max_box_acc": "MaxBoxAcc, largest contour",
@@ -70,6 +71,16 @@ Scores = dict[str, LocalizationScore]  # of the keys of ROWS
 
 
 @dataclass
+class ClassBoxes:
+    """CorLoc in percent of a class: its images with a right box, from IoU 0.5 on."""
+
+    name: str
+    images: int
+    corloc: float
+    centred_box: float  # the CorLoc of a fixed box in the middle
+
+
+@dataclass
 class LocalizationReport(Report):
     """Scores in percent; `chosen` at the thresholds of validation images, `oracle` at its own."""
 
@@ -94,6 +105,8 @@ class LocalizationReport(Report):
     val: ValidationImages | None = None
     accuracy: dict[str, float] | None = None  # top1, top5
     mean_iou: float | None = None
+    # Of multi-label images, each of which is evaluated once for each of its classes.
+    by_class: list[ClassBoxes] | None = None
     positions: list[int] = field(default_factory=list)  # of the images with boxes, in `dataset`
     ious: Array | None = None  # (n,): of their largest contour at the threshold
     thresholds: Array | None = None  # (T,)
@@ -108,7 +121,7 @@ class LocalizationReport(Report):
 
     def to_json(self) -> dict[str, object]:
         report = super().to_json()
-        for key in ("accuracy", "mean_iou"):
+        for key in ("accuracy", "mean_iou", "by_class"):
             if report[key] is None:
                 del report[key]
         if self.mean_iou is not None:
@@ -117,7 +130,10 @@ class LocalizationReport(Report):
 
     def table(self, split: str) -> str:
         lines = left_out(self.unreadable)
-        summary = f"{count_images(self.images)}, {self.size} x {self.size} pixels, {self.kind} map"
+        unit = count_images(self.images)
+        if self.by_class is not None:
+            unit = f"{self.images} pairs of image and class"
+        summary = f"{unit}, {self.size} x {self.size} pixels, {self.kind} map"
         if self.accuracy is not None:
             summary += f"; class right: top-1 {self.accuracy['top1']:.1f}"
         lines.append(summary)
@@ -136,6 +152,8 @@ class LocalizationReport(Report):
             source = sources[str(self.threshold_from)]
             threshold = f"largest contour at threshold {self.threshold:.2f}, from {source}"
             lines += ["", f"{threshold}: mean IoU {self.mean_iou:.1f}"]
+        if self.by_class is not None:
+            lines += _class_rows(self.by_class)
         best = self.best
         if best is not None and best["centred_box"]["score"] >= best["max_box_acc_v2"]["score"]:
             lines.append("a fixed box in the middle scores no less: the maps find nothing yet")
@@ -176,6 +194,17 @@ class LocalizationReport(Report):
         )
 
 
+def _class_rows(classes: list[ClassBoxes]) -> Iterator[str]:
+    corloc, centred = (
+        sum(getattr(c, key) for c in classes) / len(classes) for key in ("corloc", "centred_box")
+    )
+    yield f"CorLoc, the mean of {len(classes)} classes: {corloc:.1f} (fixed centred box {centred:.1f})"
+    for c in sorted(classes, key=lambda c: -c.images)[:MAX_CLASSES]:
+        yield f"  {c.name:<28}{c.corloc:6.1f} ({c.centred_box:.1f}) of {count_images(c.images)}"
+    if len(classes) > MAX_CLASSES:
+        yield f"  and {len(classes) - MAX_CLASSES} classes with fewer images: --json or -o has all"
+
+
 def _score_rows(scores: Scores) -> Iterator[str]:
     for key, score in scores.items():
         interval = ""
@@ -193,7 +222,8 @@ def _score_rows(scores: Scores) -> Iterator[str]:
 
 class Localize(Protocol[LocalizationReport], name="localize"):
     def run(self, evaluation: Evaluation) -> LocalizationReport:
-        test, val = evaluation.test, evaluation.splits.val
+        test, val = one_class_each(evaluation.test), evaluation.splits.val
+        val = None if val is None else one_class_each(val)
         with evaluation.loading("localize", len(test) + len(val or ())) as loading:
             report = localize(evaluation.model, test, val, loading=loading)
         if report.threshold is not None:
@@ -246,6 +276,8 @@ def localize(
     of the maps. Images need a class that the model knows, and a box or a mask. `cases`: the number
     of the worst, median and best images to show. Progress counts the images of `test` and `val`.
     """
+    several = model.multi_label or test.multi_label
+    test, val = one_class_each(test), None if val is None else one_class_each(val)
     predictor = MapPredictor.create(model, kind, size, loading.batch, loading.workers)
     images, classes, unused = usable_images(model, test, masks=True)
     if not len(images):
@@ -282,13 +314,15 @@ def localize(
         dataset=images,
         thresholds=metrics.all_contours.thresholds,
     )
-    if model.head is not None:
+    if metrics.ranks:
         ranks = np.array(metrics.ranks)
         report.accuracy = {f"top{k}": 100 * float((ranks < k).mean()) for k in (1, 5)}
     if chosen_on is not None:
         report.val = {"images": chosen_on.all_contours.count, "unreadable": chosen_on.bad}
     if metrics.all_contours.count:
         _add_boxes(report, metrics, chosen_on)
+        if several:
+            report.by_class = _class_boxes(report, metrics, chosen_on or metrics)
         report.cases = _select_cases(predictor, report, classes, cases)
     return report
 
@@ -335,6 +369,27 @@ def _add_boxes(
     report.mean_iou = 100 * float(report.ious.mean())
 
 
+def _class_boxes(
+    report: LocalizationReport, metrics: LocalizationMetrics, chosen_on: LocalizationMetrics
+) -> list[ClassBoxes]:
+    """Return the CorLoc of each class; the side of the centred box is that of `chosen_on`."""
+    assert report.ious is not None
+    accuracy = chosen_on.centred_box
+    side = accuracy.result().thresholds[accuracy.deltas.index(0.5)]
+    column = int(np.abs(accuracy.thresholds - side).argmin())
+    centred = np.array([overlaps[column] for overlaps in metrics.centred_ious]) >= 0.5
+    labels, right = report.dataset.labels[report.positions], report.ious >= 0.5
+    return [
+        ClassBoxes(
+            name=report.dataset.classes[label],
+            images=int((labels == label).sum()),
+            corloc=100 * float(right[labels == label].mean()),
+            centred_box=100 * float(centred[labels == label].mean()),
+        )
+        for label in np.unique(labels)
+    ]
+
+
 def middle_threshold(accuracy: BoxAccuracy) -> float:
     """Return the middle of the longest run of thresholds with the most right boxes at IoU 0.5.
 
@@ -368,6 +423,7 @@ class LocalizationMetrics:
         self.threshold, self.thorough = threshold, thorough
         self.positions: list[int] = []  # of the images with boxes
         self.ious: list[Array] = []  # as two bytes
+        self.centred_ious: list[Array] = []  # (T,) each
         self.ranks: list[int] = []  # of the true class, 0 is the best
         self.images = self.without_truth = 0
         self.bad: list[str] = []
@@ -386,7 +442,7 @@ class LocalizationMetrics:
         self, predictor: MapPredictor, dataset: Dataset, batch: MapBatch, classes: Tensor
     ) -> None:
         maps, finite, ranks = predictor.scores(batch.maps), batch.finite(), None
-        if batch.logits is not None:
+        if batch.logits is not None and not predictor.model.multi_label:
             ranks = np.asarray(class_ranks(batch.logits, classes))
         boxed, boxes, names = list[int](), list[Array](), list[str]()
         for i, position in enumerate(batch.positions):
@@ -416,13 +472,13 @@ class LocalizationMetrics:
         columns: tuple[Any, ...] = (boxes, [batch.sizes[i] for i in boxed])
         columns += (None if ranks is None else ranks[boxed], names)
         self.all_contours.add(maps[boxed], *columns)
-        self.centred_box.add(maps[boxed], *columns)
+        self.centred_ious += list(self.centred_box.add(maps[boxed], *columns).astype(np.float16))
         overlaps = self.largest_contour.add(maps[boxed], *columns)  # (n, T)
         if self.threshold is not None:
             thresholds = self.largest_contour.thresholds
             overlaps = overlaps[:, np.abs(thresholds - self.threshold).argmin()]
         self.ious += list(overlaps.astype(np.float16))
-        if self.thorough and batch.logits is not None:
+        if self.thorough and ranks is not None:
             if batch.predicted_class_maps is not batch.maps:
                 maps = predictor.scores(batch.predicted_class_maps)
             self.predicted_class.add(maps[boxed], *columns)
@@ -509,7 +565,7 @@ def _select_cases(
         for i, index in enumerate(batch.positions):
             size, predicted = batch.sizes[i], None
             boxes = boxes_at(maps[i], report.threshold) * np.array([*size, *size]) / predictor.size
-            if batch.logits is not None:
+            if batch.logits is not None and not predictor.model.multi_label:
                 best = int(batch.logits[i].argmax())
                 predicted = str(best) if names is None else names[best]
             case = LocalizationCase(

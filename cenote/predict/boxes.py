@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ from ..data.loading import UnreadableImage
 from ..metrics.arrays import Array
 from ..metrics.contours import EIGHT, largest_contour_box
 from ..metrics.score_maps import quantise
-from .maps import MapPredictor
+from .maps import ClassMap, MapPredictor
 from .progress_file import ProgressFile, run_digest
 
 MIN_AREA = 0.1  # of the largest object of an image, for a further object
@@ -29,6 +29,7 @@ class MapPrediction(NamedTuple):
     class_id: int | None  # the predicted class; None for a model without a head
     probability: float  # of the class; 1 without one
     map: Array  # (h, w) as the model predicts it
+    further: Sequence[ClassMap] = ()  # more classes of a multi-label model
 
 
 class BoxPrediction(NamedTuple):
@@ -42,6 +43,7 @@ class BoxPrediction(NamedTuple):
     scores: Array  # (k,): the probability, times the highest score of the map in the object
     map: Array  # (S, S) in [0, 1]
     objects: Array  # (S, S): 0, or the number of the object's box, from 1
+    further: tuple[BoxPrediction, ...] = ()  # of more classes of a multi-label model
 
 
 def predict_boxes(
@@ -83,7 +85,9 @@ def predict_maps(
                 best, index = predictor.model.probabilities(batch.logits[i]).max(0)
                 class_id, probability = int(index), float(best)
             raw = batch.maps[i].numpy()
-            results.append(MapPrediction(position, batch.sizes[i], class_id, probability, raw))
+            further = batch.further[i] if batch.further else ()
+            size = batch.sizes[i]
+            results.append(MapPrediction(position, size, class_id, probability, raw, further))
         yield from sorted(results, key=lambda result: result.position)
 
 
@@ -96,12 +100,15 @@ def boxes_from_map(
     peaks = np.array([score_map[objects == k].max() for k in range(1, len(cells) + 1)])
     boxes = to_pixels(cells, score_map.shape, prediction.size)
     scores = prediction.probability * peaks
-    return BoxPrediction(*prediction[:4], boxes, scores, score_map, objects)
+    others = (prediction._replace(**c._asdict(), further=()) for c in prediction.further)
+    further = tuple(boxes_from_map(predictor, other, threshold, several) for other in others)
+    return BoxPrediction(*prediction[:4], boxes, scores, score_map, objects, further)
 
 
 def _from_json(entry: list[Any]) -> MapPrediction:
-    position, (width, height), *rest = entry
-    return MapPrediction(position, (width, height), *rest)
+    position, (width, height), class_id, probability, raw, others = entry
+    further = [ClassMap(*other) for other in others]
+    return MapPrediction(position, (width, height), class_id, probability, raw, further)
 
 
 def objects_at(score_map: Array, threshold: float, several: bool = False) -> tuple[Array, Array]:

@@ -19,6 +19,8 @@ from ..models.class_map import ForwardPass, depends_on_class, resolve_map_kind
 from .distributed import device_of
 from .embedding import image_batches
 
+MIN_PROBABILITY = 0.5  # of a class of an image that may have several
+
 
 class WithSize:
     """Transform that also returns the (width, height) of the image: boxes are in its pixels."""
@@ -30,6 +32,14 @@ class WithSize:
         return self.transform(image), torch.tensor(image.size)
 
 
+class ClassMap(NamedTuple):
+    """A class of an image that may have several."""
+
+    class_id: int
+    probability: float
+    map: Array  # (h, w) as the model predicts it
+
+
 class MapBatch(NamedTuple):
     """Maps of the readable images of a batch, and messages about the others."""
 
@@ -39,6 +49,8 @@ class MapBatch(NamedTuple):
     predicted_class_maps: Tensor  # the same tensor if maps do not depend on the class
     logits: Tensor | None  # (B, classes) float32; None for a model without a head
     bad: list[UnreadableImage]
+    # Of a multi-label model, for each image: the classes beside the most probable one.
+    further: list[list[ClassMap]] | None = None
 
     def finite(self) -> list[bool]:
         """Return for each image whether its map and its logits are finite."""
@@ -104,5 +116,20 @@ class MapPredictor:
             maps = of_predicted = prediction.maps(own).float().cpu()
             if classes is not None and depends_on_class(self.model, self.kind):
                 of_predicted = prediction.maps(predicted).float().cpu()
+            further = None
+            if classes is None and logits is not None and self.model.multi_label:
+                further = self._further_classes(prediction, logits)
             pixels = [(width, height) for width, height in sizes.tolist()]
-            yield MapBatch(loaded.indices.tolist(), pixels, maps, of_predicted, logits, loaded.bad)
+            positions = loaded.indices.tolist()
+            yield MapBatch(positions, pixels, maps, of_predicted, logits, loaded.bad, further)
+
+    def _further_classes(self, prediction: ForwardPass, logits: Tensor) -> list[list[ClassMap]]:
+        """Return the classes of at least MIN_PROBABILITY beside the first, most probable first."""
+        probabilities, classes = self.model.probabilities(logits).sort(1, descending=True)
+        further: list[list[ClassMap]] = [[] for _ in logits]
+        for k in range(1, int((probabilities >= MIN_PROBABILITY).sum(1).max())):
+            maps = prediction.maps(classes[:, k].to(prediction.images.device)).float().cpu()
+            for i in (probabilities[:, k] >= MIN_PROBABILITY).nonzero()[:, 0].tolist():
+                class_id, probability = int(classes[i, k]), float(probabilities[i, k])
+                further[i].append(ClassMap(class_id, probability, maps[i].numpy()))
+        return further

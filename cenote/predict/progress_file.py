@@ -19,7 +19,7 @@ from ..data.files import write_atomically
 from ..data.loading import UnreadableImage
 from ..metrics.arrays import Array
 
-FORMAT = 2  # of the lines of a ProgressFile
+FORMAT = 3  # of the lines of a ProgressFile
 T = TypeVar("T", bound=Any)  # a named tuple with a position and at least two more fields
 
 

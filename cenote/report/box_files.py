@@ -44,11 +44,12 @@ class BoxFiles:
         boxes: list[list[int]],
         scores: list[float],
         masks: list[Any],
+        labels: Sequence[str | None] = (),
         label: str | None = None,
     ) -> None:
         """Write the boxes of one photograph; `result` has its position and its size."""
         path, name = self.paths[result.position], self.names[result.position]
-        entry = ImageBoxes(path, name, result.size, label, boxes, scores, masks)
+        entry = ImageBoxes(path, name, result.size, label, boxes, scores, masks, labels)
         for writer in writers:
             writer.add(entry)
         self.boxes += len(boxes)
@@ -81,17 +82,23 @@ class LocalizedFiles(BoxFiles):
                 if isinstance(prediction, UnreadableImage):
                     skip(prediction.message)
                     continue
-                i, boxes = prediction.position, prediction.boxes
-                label, note = None, ""
-                if classes is not None and prediction.class_id is not None:
-                    label = classes[prediction.class_id]
-                    note = f"{label.split(',')[0]} {prediction.probability:.0%}"
-                object_pixels, scores = [], prediction.scores.tolist()
-                if masks:
-                    object_pixels = object_masks(prediction)
-                self.add(writers, prediction, boxes.tolist(), scores, object_pixels, label)
+                i, boxes, scores = prediction.position, list[list[int]](), list[float]()
+                names, notes, object_pixels = list[str | None](), list[str](), list[Any]()
+                labels = list[str | None]()  # of the boxes
+                for part in (prediction, *prediction.further):
+                    label = None
+                    if classes is not None and part.class_id is not None:
+                        label = classes[part.class_id]
+                        notes.append(f"{label.split(',')[0]} {part.probability:.0%}")
+                    names.append(label)
+                    labels += [label] * len(part.boxes)
+                    boxes += part.boxes.tolist()
+                    scores += part.scores.tolist()
+                    if masks:
+                        object_pixels += object_masks(part)
+                self.add(writers, prediction, boxes, scores, object_pixels, labels, names[0])
                 if pictures:
-                    photo, title = self.dataset.image(i), self.paths[i].name
+                    photo, title, note = self.dataset.image(i), self.paths[i].name, ", ".join(notes)
                     gallery.add(photo, self.names[i], boxes, prediction.map, title, note)
                 self.done += 1
             if not self.done:

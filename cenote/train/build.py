@@ -9,8 +9,10 @@ import torch
 from torch import nn
 
 from ..backbones import Backbone
+from ..data import Dataset
 from ..models import PooledModel, create_model, load, load_released
 from ..models.frozen import FrozenBackbone, PooledHead
+from ..models.head import Head
 from ..models.image_text.text_encoder import TextTower, Words
 from ..models.surgery import create_finer_backbone
 from .config import (
@@ -87,6 +89,18 @@ def build_head(config: RunConfig, frozen: FrozenBackbone, classes: int = 0) -> P
         pool_options=model.pool_options,
         **embedding_arguments(config),
     )
+
+
+def start_from_shares(model: nn.Module, dataset: Dataset) -> None:
+    """Let the probability of each class start at the share of images that have it.
+
+    For sigmoids: they would start at 1/2, and a short training would leave many of them there.
+    """
+    head = model.get_submodule("head")
+    assert isinstance(head, Head)
+    shares = torch.from_numpy((dataset.class_counts + 0.5) / (len(dataset) + 1))
+    with torch.no_grad():
+        head.linear.bias.copy_(shares.logit())
 
 
 def load_start(model: PooledModel, start: Path) -> None:

@@ -16,7 +16,14 @@ from ..models import PooledModel, save_model
 from ..predict.distributed import processes, rank
 from ..predict.feature_cache import FeatureBatches, FeatureCache
 from .augment import build_augmentation
-from .build import build_frozen, build_head, build_model, freeze_all_but_head, load_start
+from .build import (
+    build_frozen,
+    build_head,
+    build_model,
+    freeze_all_but_head,
+    load_start,
+    start_from_shares,
+)
 from .checkpoint import can_resume
 from .config import PROBE_RATES, OptimizationConfig, Options, RunConfig
 from .engine import CPU, Engine
@@ -116,6 +123,8 @@ def _fit_all(
     started = time.monotonic()
     model = build_classifier(config, len(splits.train.classes))
     model.class_names, model.multi_label = splits.train.classes, splits.train.multi_label
+    if model.multi_label:
+        start_from_shares(model, splits.train)
     task = build_task(config, model, splits, device)
     winner = Engine(task, config.train, folder, identity(config, splits)).run(resume)
     winner.load_best()

@@ -5,10 +5,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 import cenote
 from cenote.cli import main
+from cenote.data import open_dataset, read_image
+from cenote.data.coco import read_coco
+from cenote.data.lists import read_list
 
 COLOURS = {"blue": (20, 20, 230), "green": (20, 200, 20), "red": (230, 20, 20)}
 
@@ -61,3 +65,49 @@ def test_fit_all_weights(scenes: Path, tmp_path: Path, capsys: pytest.CaptureFix
     printed = capsys.readouterr().out
     report = json.loads((tmp_path / "run" / "results.json").read_text())
     assert f"mAP {report['val']['mAP']:.2f} on {report['val']['images']} val images" in printed
+
+
+def test_evaluate(
+    scenes: Path, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["evaluate", str(trained), str(scenes), "--on", "classify,localize"]
+    assert main([*command, "-o", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    results = json.loads((tmp_path / "results.json").read_text())
+    classes, boxes = results["classify"], results["localize"]
+    report = json.loads((trained / "results.json").read_text())
+    assert classes["mAP"] == pytest.approx(report["val"]["mAP"], abs=3)  # cached in two bytes
+    assert classes["prior"] < 80 and set(classes["average_precision"]) == set(COLOURS)
+    assert f"mAP {classes['mAP']:.2f}" in printed
+    by_class = {entry["name"]: entry for entry in boxes["by_class"]}
+    assert set(by_class) == set(COLOURS) and boxes["kind"] == "cam" and "accuracy" not in boxes
+    assert sum(entry["images"] for entry in by_class.values()) == boxes["images_with_boxes"]
+    right = sum(entry["images"] * entry["corloc"] for entry in by_class.values())
+    share = boxes["oracle"]["max_box_acc"]["score"]  # the largest contour at IoU 0.5
+    assert right / boxes["images"] == pytest.approx(share, abs=1)
+    assert "CorLoc, the mean of 3 classes" in printed
+
+
+def test_localize(scenes: Path, trained: Path, tmp_path: Path) -> None:
+    out = tmp_path / "boxes"
+    photos = str(scenes / "images")
+    assert main(["localize", str(trained), photos, "-o", str(out), "--format", "coco", "csv"]) == 0
+    model = cenote.load(trained)
+    dataset, lines = open_dataset(photos), read_list(out / "boxes.csv")
+    assert len(lines) == len(dataset) == 48 and lines.multi_label
+    transform = model.backbone.preprocessing.whole()
+    for record in list(lines)[:6]:
+        image = read_image(out / record.image)
+        with torch.no_grad():
+            probabilities = model(transform(image)[None])[0].sigmoid()
+        names = [name for name, p in zip(COLOURS, probabilities, strict=True) if p >= 0.5]
+        names = names or [list(COLOURS)[int(probabilities.argmax())]]
+        assert set(record.labels or ()) == set(names) and len(record.boxes) == len(names)
+    assert len(read_coco(out / "boxes.json")) == 48
+
+
+def test_a_tournament_needs_one_class_per_image(
+    scenes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["tournament", str(scenes), "-o", str(tmp_path / "run")]) == 2
+    assert "one class per image" in capsys.readouterr().err

@@ -13,6 +13,7 @@ from ...evaluate.validators import MultiLabelScore
 from ...models.frozen import PooledHead
 from ...predict.distributed import summed
 from ...predict.feature_cache import CachedFeatures, FeatureBatches
+from ..build import start_from_shares
 from ..config import OptimizationConfig
 from ..engine import Examples, Metrics, Task, load_batches
 from ..state import TrainState, active_states
@@ -53,8 +54,10 @@ class Probe(Task):
         self.states = []
         for name, create, rates in candidates:
             torch.manual_seed(settings.seed)  # each starts as it would alone
-            chosen = replace(settings, **rates._asdict())
-            self.states.append(TrainState(name, create().to(self.device), chosen))
+            chosen, module = replace(settings, **rates._asdict()), create()
+            if self.multi_label:
+                start_from_shares(module, train.dataset)
+            self.states.append(TrainState(name, module.to(self.device), chosen))
 
     def loss(self, module: nn.Module, inputs: Examples) -> Tensor:
         smoothing = self.settings.smoothing

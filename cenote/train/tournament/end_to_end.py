@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ...data import Dataset
 from ...data.ground_truth import boxes_of, with_boxes
-from ...data.splits import Splits, split
+from ...data.splits import Splits, refuse_several_classes, split
 from ...evaluate.validators import LocalizationValidator
 from ...metrics import BoxAccuracy
 from ...metrics.box_accuracy import CentredBox
@@ -71,6 +71,7 @@ def run_end_to_end(
     if network.task == "head" or network.model.freeze:
         raise ValueError(f"{recipe} does not train the backbone: leave out --recipe")
     resume = can_resume(folder, resume)
+    refuse_several_classes(data, "a tournament")
     splits = split(data, seed=network.train.seed)
     test, classes = splits.val if splits.test is None else splits.test, splits.train.classes
     boxed = with_boxes(test, config.boxes)

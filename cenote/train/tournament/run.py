@@ -18,7 +18,7 @@ from ...backbones import create_backbone
 from ...data import Dataset
 from ...data.files import write_atomically
 from ...data.ground_truth import with_boxes
-from ...data.splits import split
+from ...data.splits import refuse_several_classes, split
 from ...models import save_model
 from ...models.frozen import FrozenBackbone
 from ...predict.distributed import processes, rank
@@ -97,6 +97,7 @@ def run_tournament(
     """Train and rank all candidates; save the recommended model and results.json in `folder`."""
     resume = can_resume(folder, resume)
     settings = config.settings
+    refuse_several_classes(data, "a tournament")
     splits = split(data, seed=settings.seed)
     with processes() as device:
         started = time.monotonic()
