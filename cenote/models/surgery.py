@@ -50,6 +50,21 @@ def _with_output_stride(name: str, stride: int, **options: Any) -> Backbone | No
     return backbone
 
 
+def without_last_stride(backbone: Backbone) -> Backbone:
+    """Return a copy with the same weights and a map twice as fine.
+
+    Returns `backbone` itself where the architecture does not allow it, or the map is fine already.
+    """
+    if type(backbone) is not Backbone or backbone.stride() != (32, 32):
+        return backbone
+    finer = _with_output_stride(backbone.name, 16, pretrained=False)
+    if finer is None:
+        return backbone
+    finer.load_state_dict(backbone.state_dict(), strict=False)  # a classifier may be missing
+    finer.preprocessing = backbone.preprocessing
+    return finer.to(next(backbone.parameters()).device)
+
+
 LEVELS = ("P2", "P3", "P4", "P5")
 
 

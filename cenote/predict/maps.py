@@ -18,6 +18,7 @@ from ..models import PooledModel
 from ..models.class_map import ForwardPass, depends_on_class, resolve_map_kind
 from .distributed import device_of
 from .embedding import image_batches
+from .object_map import ObjectMapper, ObjectPass, TwoSizes
 
 MIN_PROBABILITY = 0.5  # of a class of an image that may have several
 
@@ -69,6 +70,7 @@ class MapPredictor:
     size: int
     batch: int = 32
     workers: int = 0
+    object_mapper: ObjectMapper | None = None  # for maps of kind "object"
 
     @classmethod
     def create(
@@ -79,16 +81,37 @@ class MapPredictor:
         batch: int = 32,
         workers: int = 0,
     ) -> MapPredictor:
-        """Resolve kind "auto" and the default size; raise if the model has no such map."""
+        """Resolve kind "auto" and the default size; raise if the model has no such map.
+
+        An object map of this predictor judges each image by itself.
+        """
+        if kind == "object":
+            return cls.of_objects(model, ObjectMapper(model.backbone, size), batch, workers)
         side = size or model.backbone.preprocessing.size
         return cls(model.eval(), resolve_map_kind(model, kind, side), side, batch, workers)
 
+    @classmethod
+    def of_objects(
+        cls, model: PooledModel, mapper: ObjectMapper, batch: int = 32, workers: int = 0
+    ) -> MapPredictor:
+        return cls(model.eval(), "object", mapper.size, batch, workers, mapper)
+
     def transform(self) -> WithSize:
         """Resize to a square without cropping; also return the original size."""
-        return WithSize(self.model.backbone.preprocessing.whole((self.size, self.size)))
+        preprocessing = self.model.backbone.preprocessing
+        if self.object_mapper is not None:
+            return WithSize(TwoSizes(preprocessing, self.size))
+        return WithSize(preprocessing.whole((self.size, self.size)))
 
-    def predict(self, images: Tensor) -> ForwardPass:
-        return ForwardPass(self.model, images.to(device_of(self.model)), self.kind)
+    def predict(self, images: Any) -> ForwardPass:
+        """Predict a batch of transformed images."""
+        device = device_of(self.model)
+        if self.object_mapper is not None:
+            for_class, for_map = images
+            return ObjectPass(
+                self.model, self.object_mapper, for_class.to(device), for_map.to(device)
+            )
+        return ForwardPass(self.model, images.to(device), self.kind)
 
     def scores(self, raw: Tensor) -> Array:
         """Resize raw maps (B, h, w) to (B, size, size) and scale them to [0, 1]."""
@@ -109,7 +132,7 @@ class MapPredictor:
             images, sizes = loaded.images
             prediction = self.predict(images)
             logits, device = prediction.logits, prediction.images.device
-            predicted = torch.zeros(len(images), dtype=torch.long, device=device)
+            predicted = torch.zeros(len(loaded.indices), dtype=torch.long, device=device)
             if logits is not None:
                 logits, predicted = logits.float().cpu(), logits.argmax(1)
             own = predicted if classes is None else classes[loaded.indices].to(device)

@@ -1,0 +1,270 @@
+"""The object map: where the object of a photograph is, without labels and without training.
+
+A patch is taken for object if it differs from the border of its image and is not at the margin.
+Fisher's linear discriminant [Fisher 1936] between these patches and all others, over the patches of
+a set of images, corrects most of the wrong guesses: what the objects of the set have in common gets
+a high score, also at the margin, and what backgrounds share a low one. The map of an image is the
+projection of its patches on the discriminant.
+
+The statistics are sums over patches: one pass, a D x D matrix, any number of images.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from PIL import Image
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from ..backbones import Backbone, Features, Preprocessing
+from ..data import Dataset
+from ..data.files import write_atomically
+from ..data.ground_truth import evenly_spaced
+from ..data.loading import load
+from ..models import PooledModel
+from ..models.cam import minmax
+from ..models.class_map import ForwardPass
+from ..models.surgery import without_last_stride
+from .distributed import device_of
+from .input_size import InputSize, stride_of, supported_size
+
+FILE = "object_map.safetensors"
+SCALE = 12 / 7  # of the training size: 384 pixels for a model trained at 224
+MAX_IMAGES = 64  # for the statistics: more change the boxes little
+CONTRAST = (
+    0.27  # of the range of distances to the border of an image, above which a patch is object
+)
+MARGIN = 1 / 8  # of the sides of an image, where patches are background
+BORDER = 1 / 14  # of the sides, whose mean is what patches are compared with
+RIDGE = 3.0  # times the mean variance of a channel, added to the covariance
+# Thresholds of the map's range. Patches of a convolutional network differ in length, and those of
+# an object have few high peaks; patches behind a LayerNorm are of nearly equal length.
+THRESHOLD, THRESHOLD_EQUAL_LENGTHS = 0.2, 0.55
+EQUAL_LENGTHS = 0.3  # standard deviation of the lengths over their mean
+# Share of the border that is object, above which the map is doubtful: 0.02 for birds, 0.05 for pets,
+# 0.16 for COCO, but 0.38 for aerial photographs, which have no object, and 0.32 for noise.
+MAX_BORDER = 0.25
+
+
+class ObjectDirection(NamedTuple):
+    """The discriminant of a set of images."""
+
+    weight: Tensor  # (D,)
+    threshold: float  # of the range of a map
+    images: int  # in the set
+    border: float = 0.0  # share of the images' border that is above the threshold
+
+
+@dataclass
+class PatchStatistics:
+    """Sums over the patches of images, from which the discriminant follows."""
+
+    images: int = 0
+    patches: int = 0
+    objects: int = 0  # patches that are taken for object
+    total: Tensor = field(default_factory=lambda: torch.zeros(()))  # (D,)
+    object_total: Tensor = field(default_factory=lambda: torch.zeros(()))  # (D,)
+    products: Tensor = field(default_factory=lambda: torch.zeros(()))  # (D, D)
+    length_total: float = 0.0
+
+    def add(self, features: Features) -> None:
+        """Add the patches of a batch of images."""
+        tokens = features.tokens.float()
+        if not tokens.isfinite().all():
+            return
+        seeds = object_seeds(features).flatten()
+        patches = tokens.flatten(0, 1)  # (B N, D)
+        self.images += len(tokens)
+        self.patches += len(patches)
+        self.objects += int(seeds.sum())
+        self.total = self.total + patches.sum(0).double().cpu()
+        self.object_total = self.object_total + patches[seeds].sum(0).double().cpu()
+        self.products = self.products + (patches.T @ patches).double().cpu()
+        self.length_total += float(patches.norm(dim=1).sum())
+
+    def direction(self) -> ObjectDirection:
+        """Return the discriminant; raise ValueError if no patch stands out."""
+        if not 0 < self.objects < self.patches:
+            raise ValueError("no object stands out: all patches of these images are alike")
+        mean = self.total / self.patches
+        covariance = self.products / self.patches - mean.outer(mean)
+        ridge = RIDGE * covariance.diagonal().mean() * torch.eye(len(mean), dtype=mean.dtype)
+        object_mean = self.object_total / self.objects
+        background_mean = (self.total - self.object_total) / (self.patches - self.objects)
+        weight = torch.linalg.solve(covariance + ridge, object_mean - background_mean)
+        # The mean square of the lengths is the trace of the mean product.
+        mean_length = self.length_total / self.patches
+        variation = max(float(self.products.trace()) / self.patches - mean_length**2, 0.0) ** 0.5
+        threshold = THRESHOLD
+        if variation < EQUAL_LENGTHS * mean_length:
+            threshold = THRESHOLD_EQUAL_LENGTHS
+        return ObjectDirection(weight.float(), threshold, self.images)
+
+
+def object_seeds(features: Features) -> Tensor:
+    """Return (B, N) bool: patches that differ from the border of their image, not at the margin."""
+    rows, columns = features.grid
+    tokens = features.tokens.float()
+    border = ~_inside(rows, columns, BORDER, tokens.device).flatten()
+    reference = tokens[:, border].mean(1, keepdim=True)  # (B, 1, D)
+    distance = (tokens - reference).norm(dim=-1)  # (B, N)
+    low, high = distance.amin(1, keepdim=True), distance.amax(1, keepdim=True)
+    contrast: Tensor = distance > low + CONTRAST * (high - low)
+    return contrast & _inside(rows, columns, MARGIN, tokens.device).flatten()
+
+
+def _inside(rows: int, columns: int, margin: float, device: torch.device) -> Tensor:
+    """Return (H, W) bool: the centre of the cell is not in the margin; an edge cell always is."""
+
+    def axis(cells: int) -> Tensor:
+        centre = (torch.arange(cells, device=device) + 0.5) / cells
+        inside = (centre > margin) & (centre < 1 - margin)
+        inside[0] = inside[-1] = False
+        return inside
+
+    return axis(rows)[:, None] & axis(columns)
+
+
+class TwoSizes:
+    """Transform that resizes the whole image to two squares: for the class and for the map."""
+
+    def __init__(self, preprocessing: Preprocessing, map_size: int) -> None:
+        self.for_class = preprocessing.whole()
+        self.for_map = preprocessing.whole((map_size, map_size))
+
+    def __call__(self, image: Image.Image) -> tuple[Tensor, Tensor]:
+        return self.for_class(image), self.for_map(image)
+
+
+class ObjectMapper:
+    """Predict object maps with a backbone, at `size` pixels and without its last stride.
+
+    Without a direction every image is judged by its own patches alone.
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        size: int | None = None,
+        direction: ObjectDirection | None = None,
+    ) -> None:
+        self.backbone = without_last_stride(backbone).eval()
+        self.direction = direction
+        stride = stride_of(self.backbone)
+        target = size or round(SCALE * backbone.preprocessing.size)
+        preferred = InputSize(stride, target)
+        self.input_size, features = supported_size(self.backbone, preferred, self._features)
+        self.size = self.input_size((target, target))[0]
+        if min(features.grid) < 3:
+            raise ValueError(
+                f"an object map needs at least 3 x 3 positions; '{backbone.name}' has "
+                f"{features.grid[0]} x {features.grid[1]} at this size"
+            )
+
+    @torch.no_grad()
+    def _features(self, images: Tensor) -> Features:
+        features: Features = self.backbone(images)
+        return features
+
+    def fit(self, dataset: Dataset, workers: int = 0) -> ObjectMapper:
+        """Compute the direction of a set of images from at most MAX_IMAGES of them."""
+        sample = dataset.select(evenly_spaced(list(range(len(dataset))), MAX_IMAGES))
+        transform = self.backbone.preprocessing.whole((self.size, self.size))
+        statistics, device = PatchStatistics(), device_of(self.backbone)
+        batches: list[Features] = []
+        for batch in load(sample, transform, batch=8, workers=workers):
+            if len(batch.indices):
+                features = self._features(batch.images.to(device))
+                statistics.add(features)
+                batches.append(features._replace(tokens=features.tokens.half()))
+        self.direction = statistics.direction()
+        shares = [self._border_share(features) for features in batches]
+        self.direction = self.direction._replace(border=float(torch.cat(shares).mean()))
+        return self
+
+    def _border_share(self, features: Features) -> Tensor:
+        """Return (B,): the share of the border that is object."""
+        border = ~_inside(*features.grid, BORDER, features.tokens.device)
+        return (self._project(features)[:, border] > self.threshold).float().mean(1).cpu()
+
+    @torch.no_grad()
+    def maps(self, images: Tensor) -> Tensor:
+        """Return maps (B, H, W) in [0, 1]; a map of patches that are all alike is zero."""
+        return self._project(self._features(images))
+
+    def _project(self, features: Features) -> Tensor:
+        if self.direction is not None:
+            weight = self.direction.weight.to(features.tokens.device)
+            scores = features.tokens.float() @ weight  # (B, N)
+        else:
+            images = range(len(features.tokens))
+            scores = torch.stack([_single_image_scores(features, i) for i in images])
+        return minmax(scores.unflatten(1, features.grid)[:, None])[:, 0]
+
+    @property
+    def threshold(self) -> float:
+        """The share of a map's range above which a patch is object."""
+        return THRESHOLD if self.direction is None else self.direction.threshold
+
+    def describe(self) -> str:
+        """Say what the map is based on."""
+        if self.direction is None or self.direction.images == 1:
+            return "object map of each photograph by itself"
+        return f"object map of what {self.direction.images} images have in common"
+
+    def doubts(self) -> tuple[str, ...]:
+        """Return a warning if these images seem to have no object in front of a background."""
+        if self.direction is None or self.direction.border <= MAX_BORDER:
+            return ()
+        share = f"{self.direction.border:.0%} of the border of these images is taken for object"
+        return (f"{share}: they may have no object in front of a background",)
+
+    def save(self, folder: Path) -> None:
+        assert self.direction is not None
+        weight, *numbers = self.direction
+        tensors = {"weight": weight, "numbers": torch.tensor(numbers, dtype=torch.float64)}
+        with write_atomically(folder / FILE) as path:
+            save_file(tensors, path)
+
+
+def _single_image_scores(features: Features, i: int) -> Tensor:
+    """Return (N,): the scores of one image by its own discriminant."""
+    tokens = features.tokens[i : i + 1]
+    statistics = PatchStatistics()
+    statistics.add(Features(tokens, features.grid))
+    try:
+        weight = statistics.direction().weight.to(tokens.device)
+    except ValueError:
+        return torch.zeros_like(tokens[0, :, 0], dtype=torch.float32)
+    return tokens[0].float() @ weight
+
+
+def read_direction(folder: Path) -> ObjectDirection | None:
+    """Read the direction that is stored beside a model, None if there is none."""
+    if not (folder / FILE).is_file():
+        return None
+    try:
+        tensors = load_file(folder / FILE)
+        threshold, images, border = tensors["numbers"].tolist()
+    except (SafetensorError, KeyError, ValueError) as error:
+        raise ValueError(f"{folder / FILE} is damaged ({error}): delete it") from error
+    return ObjectDirection(tensors["weight"], threshold, int(images), border)
+
+
+class ObjectPass(ForwardPass):
+    """The classes of images at the size of training, and their object maps."""
+
+    def __init__(
+        self, model: PooledModel, mapper: ObjectMapper, images: Tensor, map_images: Tensor
+    ) -> None:
+        super().__init__(model, images, "object")
+        self.object_maps = mapper.maps(map_images)
+
+    def maps(self, classes: Tensor) -> Tensor:
+        """Return (B, H, W), the same for every class."""
+        return self.object_maps
