@@ -78,6 +78,7 @@ class BackgroundReport(Report):
 
 
 class Background(Protocol[BackgroundReport], name="background"):
+    one_class = True
     resumable = True
 
     def run(self, evaluation: Evaluation) -> BackgroundReport:

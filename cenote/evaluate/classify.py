@@ -12,6 +12,7 @@ from ..data import Dataset
 from ..metrics import class_average_precisions
 from ..models import PooledModel
 from ..predict.embedding import Loading, predict_logits
+from ..report.blocks import Block, Table, TableColumn
 from .protocol import Evaluation, Figure, Protocol, Report, count_images, left_out
 
 
@@ -82,6 +83,15 @@ class Classify(Protocol[ClassificationReport | MultiLabelReport], name="classify
             if model.multi_label or test.multi_label:
                 return classify_several(model, test, loading)
             return classify(model, test, loading)
+
+    def blocks(
+        self, evaluation: Evaluation, report: ClassificationReport | MultiLabelReport
+    ) -> list[Block]:
+        if isinstance(report, ClassificationReport):
+            return []
+        columns = (TableColumn("class"), TableColumn("average precision (%)", True))
+        rows = tuple((name, round(value, 1)) for name, value in report.average_precision.items())
+        return [Table("Average precision of each class", columns, rows)]
 
 
 def classify(

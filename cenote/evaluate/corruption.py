@@ -80,6 +80,7 @@ class CorruptionReport(Report):
 
 
 class Corruption(Protocol[CorruptionReport], name="corruption"):
+    one_class = True
     resumable = True
 
     def run(self, evaluation: Evaluation) -> CorruptionReport:

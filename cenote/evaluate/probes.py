@@ -40,6 +40,8 @@ class KnnReport(Report):
 
 
 class Knn(Protocol[KnnReport], name="knn"):
+    one_class = True
+
     def run(self, evaluation: Evaluation) -> KnnReport:
         memory = evaluation.training_images("k-NN")
         loading = Loading(evaluation.batch, evaluation.workers)
@@ -76,6 +78,8 @@ class LinearReport(Report):
 
 
 class LinearProbe(Protocol[LinearReport], name="linear"):
+    one_class = True
+
     def run(self, evaluation: Evaluation) -> LinearReport:
         train, val = evaluation.training_images("a linear probe"), evaluation.splits.val
         if val is None:

@@ -137,6 +137,7 @@ class Protocol(ABC, Generic[R]):
     """
 
     resumable: ClassVar[bool] = False  # with an output folder, after an interruption
+    one_class: ClassVar[bool] = False  # images must have one class
 
     def __init_subclass__(cls, name: str) -> None:
         PROTOCOLS[name] = cls

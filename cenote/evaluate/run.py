@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..data import write_atomically
+from ..data.splits import refuse_several_classes
 from ..report.blocks import Block
 from ..report.html import evaluation_page, write_page
 from ..report.sheet import save_picture
@@ -37,6 +38,8 @@ def run_protocols(
     for name in names:
         protocol = PROTOCOLS[name]()
         try:
+            if protocol.one_class:
+                refuse_several_classes(evaluation.test, name)
             report = reports[name] = protocol.run(evaluation)
         except KeyboardInterrupt:
             if evaluation.out is not None and protocol.resumable:

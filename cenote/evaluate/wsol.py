@@ -24,7 +24,7 @@ from ..models import PooledModel
 from ..predict.embedding import Loading
 from ..predict.maps import MapBatch, MapPredictor
 from ..predict.thresholds import FILE, Calibration, read_threshold
-from ..report.blocks import Block
+from ..report.blocks import Block, Table, TableColumn
 from ..report.localization import LocalizationCase, case_page, draw_curves, localization_blocks
 from .classify import class_indices
 from .protocol import (
@@ -41,6 +41,7 @@ COLUMN_WIDTHS = {0.3: 11, 0.5: 7, 0.7: 7}  # of the table, by IoU
 INTERVAL = 0.01  # between thresholds
 BIN_WIDTH = 0.01  # of PxAP
 MAX_CLASSES = 10  # in the table
+CLASS_COLUMNS = ("images", "CorLoc (%)", "of a fixed centred box (%)")
 ROWS = {
     "max_box_acc_v2": "MaxBoxAccV2, all contours",
     "max_box_acc": "MaxBoxAcc, largest contour",
@@ -240,7 +241,15 @@ class Localize(Protocol[LocalizationReport], name="localize"):
     def blocks(self, evaluation: Evaluation, report: LocalizationReport) -> list[Block]:
         if report.best is None:
             return []
-        return localization_blocks(report.to_json(), report.cases, report.dataset)
+        blocks = localization_blocks(report.to_json(), report.cases, report.dataset)
+        if report.by_class is not None:
+            columns = (TableColumn("class"), *(TableColumn(name, True) for name in CLASS_COLUMNS))
+            rows = [
+                (c.name, c.images, round(c.corloc, 1), round(c.centred_box, 1))
+                for c in report.by_class
+            ]
+            blocks.append(Table("CorLoc of each class", columns, tuple(rows)))
+        return blocks
 
 
 def _save_threshold(evaluation: Evaluation, report: LocalizationReport) -> None:

@@ -86,6 +86,10 @@ def test_evaluate(
     share = boxes["oracle"]["max_box_acc"]["score"]  # the largest contour at IoU 0.5
     assert right / boxes["images"] == pytest.approx(share, abs=1)
     assert "CorLoc, the mean of 3 classes" in printed
+    page = (tmp_path / "index.html").read_text()
+    assert "CorLoc of each class" in page and "Average precision of each class" in page
+    assert main(["evaluate", str(trained), str(scenes), "--on", "knn"]) == 2
+    assert "knn needs one class per image" in capsys.readouterr().err
 
 
 def test_localize(scenes: Path, trained: Path, tmp_path: Path) -> None:
