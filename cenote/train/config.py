@@ -115,7 +115,7 @@ class OptimizationConfig:
         1.0,
         "factor of the learning rate of the pool's matrices",
         "fit",
-        shown="1, with --freeze 0.1",
+        shown="1, with --freeze 0.03",
     )
     optimizer: OptimizerName = "adamw"
     momentum: float = 0.9
@@ -441,7 +441,7 @@ class Shortcuts:
 
 
 # The defaults of each command, by the way its model starts.
-PROBE = OptimizationConfig(epochs=30, batch=128, lr=1e-3, pool_lr_factor=0.1, warmup=2)
+PROBE = OptimizationConfig(epochs=30, batch=128, lr=1e-3, pool_lr_factor=0.03, warmup=2)
 PROBE_RATES = (3e-4, 1e-3, 3e-3, 1e-2)
 FINETUNE = OptimizationConfig(epochs=20, batch=64, lr=3e-4, warmup=2, smoothing=0.1, clip=1.0)
 METRIC = OptimizationConfig(epochs=20, batch=64, lr=1e-4, weight_decay=1e-4, warmup=1, clip=10.0)

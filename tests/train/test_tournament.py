@@ -28,6 +28,7 @@ from cenote.models.frozen import FrozenBackbone, PooledHead
 from cenote.pooling import list_pools
 from cenote.report.tournament import CandidateResult, TournamentReport, explanations
 from cenote.train.config import OptimizationConfig
+from cenote.train.state import TrainState
 from cenote.train.tasks.probe import LearningRates
 from cenote.train.tournament.candidates import (
     DEFAULT_POOLS,
@@ -40,7 +41,7 @@ from cenote.train.tournament.candidates import (
 from cenote.train.tournament.progress import RemainingTime
 from cenote.train.tournament.ranking import conclude, noise, recommendation, ties
 from cenote.train.tournament.run import TournamentConfig, run_tournament
-from cenote.train.tournament.training import split_into_passes
+from cenote.train.tournament.training import select_rates, split_into_passes
 from tests.synthetic import squares
 
 ROOT = Path(__file__).parents[2]
@@ -99,7 +100,7 @@ def test_the_report_and_the_model(tmp_path: Path, weights: Path) -> None:
     }  # fmt: skip
     assert rows[SIMPOOL]["parameters"] == 2 * 64 * 64 + 2 * 64 and rows["gap"]["parameters"] == 0
     assert rows["gap"]["knn"] is not None and rows["cls"]["knn"] is not None
-    assert rows[SIMPOOL]["knn"] is None and rows[SIMPOOL]["pool_lr_factor"] in (1.0, 0.1, 0.01)
+    assert rows[SIMPOOL]["knn"] is None and rows[SIMPOOL]["pool_lr_factor"] in (1.0, 0.1, 0.03)
     assert rows["gap"]["pool_lr_factor"] is None
     assert rows["cls"]["boxes"][0] == rows["cls"]["boxes"][1]  # nothing of its map was trained
     assert report["judged"] == "test" and report["images"] == 18
@@ -475,7 +476,7 @@ def test_a_set_that_is_too_easy() -> None:
 def test_the_learning_rates_of_a_pool() -> None:
     several = TournamentConfig(rates=(1e-3, 1e-2), pool_lr_factors=(1.0, 0.1))
     assert several.choices(has_matrices=False) == [LearningRates(1e-3), LearningRates(1e-2)]
-    pairs = [(1e-3, 1.0), (1e-3, 0.1), (1e-2, 0.1)]
+    pairs = [(1e-3, 1.0), (1e-3, 0.1)]
     assert several.choices(has_matrices=True) == [LearningRates(*pair) for pair in pairs]
 
 
@@ -486,3 +487,21 @@ def test_the_time_that_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     assert remaining.of_next_stage() == "about 1 min 10 s left"
     now += 20.0  # twice as long as estimated
     assert remaining.of_next_stage() == "about 2 min 0 s left"
+
+
+def test_learning_rates_are_selected_within_the_noise() -> None:
+    def select(*scores: tuple[float, float, float], images: int = 100) -> LearningRates | None:
+        states = {}
+        for lr, factor, score in scores:
+            state = TrainState("", torch.nn.Linear(1, 1), OptimizationConfig(lr=lr))
+            for epoch, value in enumerate((0.0, 99.0, 0.0, 0.0, score, score)):
+                state.keep_if_best(value, epoch, {})
+                state.scores.append(value)
+            states[LearningRates(lr, factor)] = state
+        return select_rates(states, images)
+
+    rates = [(1e-3, 1.0, 46.0), (3e-3, 0.1, 55.0), (3e-3, 0.03, 55.0), (1e-2, 0.03, 59.0)]
+    assert select(*rates) == (3e-3, 0.03)  # one standard error of 100 images is 5
+    assert select(*rates, images=10**6) == (1e-2, 0.03)
+    assert select((1e-3, 1.0, 56.0), (1e-3, 0.1, 50.0)) == (1e-3, 1.0)
+    assert select() is None

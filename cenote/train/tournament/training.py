@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...data.files import write_atomically
+from ...metrics.intervals import wilson_interval
 from ...metrics.retrieval import knn_accuracy
 from ...models.frozen import FrozenBackbone, PooledHead
 from ...predict.distributed import rank
@@ -157,7 +160,7 @@ class CandidateTrainer:
             candidate.name: {rates: states[f"{candidate.name}@{rates}"] for rates in choices}
             for candidate, choices in trials
         }
-        best = {name: select_rates(attempts) for name, attempts in tried.items()}
+        best = {name: select_rates(attempts, len(val)) for name, attempts in tried.items()}
         heads: dict[str, PooledHead] = {}
         if not self.only_select_lr:
             heads = {
@@ -258,15 +261,25 @@ def load_head(passes: Sequence[Path], candidate: Candidate, frozen: FrozenBackbo
     return head.eval()
 
 
-def select_rates(attempts: Mapping[LearningRates, TrainState]) -> LearningRates | None:
-    """Return the best on validation that did not fail; ties keep the smaller learning rates."""
-    trained = {rates: state for rates, state in attempts.items() if state.best}
+def select_rates(attempts: Mapping[LearningRates, TrainState], images: int) -> LearningRates | None:
+    """Return the smallest learning rate within one standard error of the best on validation.
 
-    def quality(rates: LearningRates) -> tuple[bool, float, float, float]:
-        state = trained[rates]
-        return state.failed is None, state.best_score, -rates.pool_lr_factor, -rates.lr
-
-    return max(trained, key=quality, default=None)
+    A short training prefers larger learning rates than a long one. Of the factors for the pool the
+    best is taken, the smaller one of equal ones. `images` are those of validation; a score is the
+    mean over the last third of the epochs: the best epoch of a few images is luck.
+    """
+    scores = {
+        rates: fmean(state.scores[-math.ceil(len(state.scores) / 3) :])
+        for rates, state in attempts.items()
+        if state.best
+    }
+    scores = {r: s for r, s in scores.items() if attempts[r].failed is None} or scores
+    if not scores:
+        return None
+    lowest = 100 * wilson_interval(max(scores.values()) / 100, images, z=1.0)[0]
+    lr = min(rates.lr for rates, score in scores.items() if score >= lowest)
+    factors = [rates for rates in scores if rates.lr == lr]
+    return max(factors, key=lambda rates: (scores[rates], -rates.pool_lr_factor))
 
 
 def _write_heads(folder: Path, heads: dict[str, PooledHead]) -> None:
