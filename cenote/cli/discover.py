@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 def run(
     images: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGES...")],
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")] = Path("found"),
-    method: Annotated[str, tyro.conf.arg(metavar="NAMES")] = "tokencut",
+    method: Annotated[str, tyro.conf.arg(metavar="NAMES")] = "object",
     backbone: str = "lite0",
     weights: Annotated[Path | None, tyro.conf.arg(metavar="FILE")] = None,
     model: Annotated[Path | None, tyro.conf.arg(metavar="RUN")] = None,
     size: Annotated[
-        int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: its own, up to 640)")
+        int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: see below)")
     ] = None,
     keys: Literal["auto", "pool", "block", "map"] = "auto",
     head: Annotated[
@@ -57,13 +57,15 @@ def run(
     Args:
         images: files, folders (searched recursively), globs, or one data set as for cenote fit.
         out: output folder.
-        method: tokencut, lost, maskcut (up to three objects), dinoseg, dinoseg-compat; several with
-            commas; or all.
+        method: object (one object per photograph: what the photographs have in common), tokencut,
+            lost, maskcut (up to three objects), dinoseg, dinoseg-compat; several with commas; or
+            all.
         backbone: name in timm, or lite0, whose weights need no download.
         weights: a local checkpoint of the backbone.
         model: a saved model, for instance a run of cenote fit, instead of backbone and weights.
-        size: pixels of the short side that the model sees; small photographs are enlarged to what
-            it was trained on.
+        size: pixels of the short side that the model sees, by default the photograph's, up to 640
+            and at least what it was trained on; of the object map, the side of a square, by default
+            12/7 of what it was trained on (384 for 224), which costs 4.5 times as much.
         keys: features to compare; auto is SimPool's keys, the last block's, or the feature map of a
             convolutional network.
         head: attention map for dinoseg if there are several.

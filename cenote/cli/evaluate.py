@@ -22,6 +22,7 @@ def run(
     batch: int = 64,
     workers: int = 0,
     seed: int = 0,
+    map: Literal["auto", "object", "pool", "cls", "rollout", "cam", "gradcam"] = "auto",
     without_match: Literal["exclude", "miss"] = "exclude",
     json: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
 ) -> None:
@@ -49,6 +50,8 @@ def run(
         batch: images per batch.
         workers: processes that read images.
         seed: seed of backgrounds and corruptions.
+        map: kind of map for localize; auto is the pool's own map, CLS attention or the class
+            activation map; object is what the images have in common, the same for every class.
         without_match: treatment of retrieve's queries that have nothing to find.
         json: print JSON.
     """
@@ -74,6 +77,7 @@ def run(
         workers=workers,
         seed=seed,
         data=dataset if split is None else None,
+        map=map,
         without_match=without_match,
     )
     log_fold(folder)

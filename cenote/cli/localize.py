@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
@@ -11,17 +13,19 @@ from ._arguments import Failures, check_output_folder, pluralize, print_message,
 
 if TYPE_CHECKING:
     from cenote.models import PooledModel
+    from cenote.predict.embedding import Loading
     from cenote.predict.thresholds import Threshold
 
 Number = Annotated[
     float | None, tyro.conf.arg(metavar="T", help_behavior_hint="(default: see above)")
 ]
-MapKind = Literal["auto", "pool", "cls", "rollout", "cam", "gradcam"]
+MapKind = Literal["auto", "object", "pool", "cls", "rollout", "cam", "gradcam"]
 
 
 def run(
-    folder: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
-    images: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="IMAGES...")],
+    paths: Annotated[
+        tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[RUN] IMAGES...")
+    ],
     out: Annotated[Path, tyro.conf.arg(aliases=["-o"], metavar="FOLDER")],
     format: tuple[Literal["coco", "voc", "csv"], ...] = ("coco", "csv"),
     masks: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
@@ -38,17 +42,17 @@ def run(
 ) -> None:
     """Predict boxes and masks of photographs with a model that was trained without boxes.
 
-    The map of the predicted class is cut at a threshold; the box is around the largest contour. The
-    threshold is the one that `cenote evaluate RUN DATA --on localize` or `--calibrate DATA` chose
-    and stored in RUN, if there is one. A box's score is the probability of its class, times the
-    highest value of the map in it. A model of images with several classes gives a box for every
-    class with a probability of at least 0.5, or for the most probable one. Boxes are in pixels of
-    the upright photograph. A killed run resumes. Exit code 1: some photographs failed, the others
-    are done; 2: nothing could be done.
+    A map is cut at a threshold; the box is around the largest contour. The threshold is the one
+    that `cenote evaluate RUN DATA --on localize` or `--calibrate DATA` chose and stored in RUN, if
+    there is one. Without RUN: lite0, an ImageNet classifier that needs no download. A box's score
+    is the probability of its class, times the highest value of the map in it. A model of images
+    with several classes gives a box for every class with a probability of at least 0.5, or for the
+    most probable one. Boxes are in pixels of the upright photograph. A killed run resumes.
+    Exit code 1: some photographs failed, the others are done; 2: nothing could be done.
 
     Args:
-        folder: a saved model, for instance a run of cenote fit.
-        images: files, folders (searched recursively), globs, or one data set as for cenote fit.
+        paths: a saved model, for instance a run of cenote fit, or none; then files, folders
+            (searched recursively), globs, or one data set as for cenote fit.
         out: folder for boxes.json, boxes.csv, Annotations/, masks/ and pictures/.
         format: coco (boxes.json), voc (Annotations/*.xml), csv (boxes.csv).
         masks: also write masks/*.png, and segmentations in boxes.json.
@@ -57,16 +61,19 @@ def run(
         threshold: of the map, from 0 to 1.
         calibrate: choose the threshold on the validation images of a data set with boxes, and store
             it in RUN.
-        map: kind of map; auto is the pool's own map, CLS attention, or the class activation map of
-            the predicted class.
-        size: side of the square that the model sees.
+        map: kind of map; auto is the calibrated one, or the object map, which is the same for every
+            class: what the photographs have in common, or for fewer than 8 what the last set had.
+            pool is the pool's own map, cam the class activation map of the predicted class.
+        size: side of the square that the model sees, by default what it was trained on; of the
+            object map 12/7 of it (384 for 224), which costs 4.5 times as much.
         batch: photographs per batch.
         workers: processes that read images.
     """
     from cenote.data.sources import open_photographs
-    from cenote.models import load
-    from cenote.predict.distributed import default_device
+    from cenote.predict.embedding import Loading
     from cenote.predict.maps import MapPredictor
+    from cenote.predict.object_map import fit_object_map
+    from cenote.predict.open_model import open_model
     from cenote.predict.thresholds import threshold_for
     from cenote.report.box_files import FILES, LocalizedFiles
 
@@ -77,36 +84,53 @@ def run(
     if not written:
         raise ValueError("nothing would be written: name a --format, or --masks or --pictures")
     check_output_folder(out)
-    model = load(folder).eval().to(default_device())
+    folder, images = _split(paths)
+    model, _ = open_model(folder=folder)
     if calibrate is None:
         chosen = threshold_for(model, folder, threshold, map, size)
+    elif folder is None:
+        raise ValueError("--calibrate stores the threshold in RUN: name a saved model")
     else:
-        chosen = _calibrate(model, folder, calibrate, batch, workers, kind=map, size=size)
-    for message in (f"threshold {chosen.value:.2f}: {chosen.source}", *chosen.doubts):
-        print_message(message)
+        chosen = _calibrate(model, folder, calibrate, map, size, Loading(batch, workers))
     failures = Failures("localize")
     dataset = open_photographs(images, [out / "masks", out / "pictures"], failures)
     if not len(dataset):
         raise ValueError("no photographs found: name files, folders or globs")
-    predictor = MapPredictor(model, chosen.kind, chosen.size, batch, workers)
     files = LocalizedFiles(dataset, out, format)
     with report_interrupt():
+        predictor = MapPredictor(model, chosen.kind, chosen.size, batch, workers)
+        if chosen.kind == "object":
+            mapper = fit_object_map(model, dataset, chosen.size, folder, workers)
+            predictor = MapPredictor.of_objects(model, mapper, batch, workers)
+            chosen = chosen._replace(doubts=(*chosen.doubts, *mapper.doubts()))
+            print_message(mapper.describe())
+        for message in (f"threshold {chosen.value:.2f}: {chosen.source}", *chosen.doubts):
+            print_message(message)
         files.predict(predictor, chosen.value, masks, pictures, several, failures)
     boxes, photographs = pluralize(files.boxes, "box", "boxes"), pluralize(files.done, "photograph")
     print(f"{boxes} in {photographs}: {', '.join(written)} in {out}")
     failures.exit()
 
 
+def _split(paths: Sequence[str]) -> tuple[Path | None, Sequence[str]]:
+    """Return the folder of the saved model, if the first path is one, and the photographs."""
+    if paths and (Path(paths[0]) / "config.json").is_file():
+        return Path(paths[0]), paths[1:]
+    return None, paths
+
+
 def _calibrate(
-    model: PooledModel, folder: Path, data: str, batch: int, workers: int, **options: Any
+    model: PooledModel, folder: Path, data: str, kind: str, size: int | None, loading: Loading
 ) -> Threshold:
-    """Choose the threshold on the validation split, or what the run held out, or all images."""
+    """Choose map and threshold on the validation split, or what the run held out, or all images.
+
+    "auto" chooses between the object map and the model's own map, by the share of right boxes.
+    """
     from tqdm import tqdm
 
     from cenote.data import open_dataset
     from cenote.evaluate.splits import splits_of_run
     from cenote.evaluate.wsol import localize
-    from cenote.predict.embedding import Loading
 
     dataset = open_dataset(data)
     name, images = "all", dataset
@@ -115,12 +139,20 @@ def _calibrate(
         name, images = "val", dataset.split("val")
     elif run_splits is not None:
         name, images = "val", run_splits.val
-    bar = tqdm(total=len(images), unit="image", desc="calibrating", disable=None, leave=False)
-    with bar:
-        loading = Loading(batch, workers, bar.update)
-        report = localize(model, images, cases=0, resamples=0, loading=loading, **options)
+    kinds = [kind]
+    if kind == "auto" and not model.multi_label:
+        kinds = ["object", "auto"]
+    calibrations = []
+    total = len(kinds) * len(images)
+    with tqdm(total=total, unit="image", desc="calibrating", disable=None, leave=False) as bar:
+        loading = replace(loading, progress=bar.update)
+        for map_kind in kinds:
+            report = localize(
+                model, images, kind=map_kind, size=size, cases=0, resamples=0, loading=loading
+            )
+            calibrations.append(report.calibration(dataset.name, name))
     for message in report.unreadable:
         print_message(f"left out: {message}")
-    calibration = report.calibration(dataset.name, name)
-    calibration.save(folder)
-    return calibration.as_threshold()
+    best = max(calibrations, key=lambda calibration: calibration.max_box_acc)
+    best.save(folder)
+    return best.as_threshold()

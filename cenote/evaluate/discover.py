@@ -17,7 +17,13 @@ from ..data.ground_truth import visible
 from ..data.loading import UnreadableImage
 from ..metrics import CorLoc, bootstrap_interval, box_iou
 from ..metrics.arrays import Array
-from ..predict.discovery import METHODS, DiscoveredObjects, DiscoveryResult, discover_objects
+from ..predict.discovery import (
+    DEFAULT_METHOD,
+    METHODS,
+    DiscoveredObjects,
+    DiscoveryResult,
+    discover_objects,
+)
 from ..predict.embedding import Loading
 from ..report.blocks import Block
 from ..report.discovery import BASELINE, discovery_blocks, discovery_page, method_title
@@ -57,6 +63,7 @@ class DiscoveryReport(Report):
     delta: float
     keys: str | None  # where keys came from
     attention: str | None  # the kind of map
+    object_map: str | None = None  # what it is based on
     # Of the command: data, backbone, size.
     details: Mapping[str, object] = field(default_factory=dict)
     not_in_json = ("details",)
@@ -69,6 +76,7 @@ class DiscoveryReport(Report):
             return "no true boxes: nothing to evaluate"
         origins = {"keys": self.keys, "attention": self.attention}
         sources = [f"{name} {origin}" for name, origin in origins.items() if origin is not None]
+        sources += filter(None, [self.object_map])
         lines = [
             f"{count_images(self.images)} with boxes · {', '.join(sources)} · "
             f"right: IoU at least {self.delta:g}",
@@ -123,7 +131,7 @@ def true_boxes(
 def discover(
     model: nn.Module,
     dataset: Dataset,
-    methods: Sequence[str] = ("tokencut",),
+    methods: Sequence[str] = (DEFAULT_METHOD,),
     hard: bool = True,
     loading: Loading = Loading(),
     on_result: Callable[[DiscoveryResult], None] | None = None,
@@ -173,6 +181,7 @@ def discover(
         delta=DELTA,
         keys=extractor.key_source,
         attention=extractor.map_kind,
+        object_map=extractor.object_map,
     )
 
 

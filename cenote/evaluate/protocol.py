@@ -21,9 +21,9 @@ from tqdm import tqdm
 
 from ..data import Dataset
 from ..models import PooledModel
+from ..models.saving import model_digest
 from ..predict.embedding import Loading
 from ..predict.progress_file import FinishedPasses, files_digest
-from ..predict.thresholds import model_digest
 from ..report.blocks import Block
 from .splits import EvaluationSplits
 
@@ -79,6 +79,7 @@ class Evaluation:
     workers: int = 0
     seed: int = 0
     data: Dataset | None = None  # the whole data set, if no split was chosen
+    map: str = "auto"  # kind of map for localize; auto is the model's own
     without_match: str = "exclude"  # queries without a match: "exclude" or "miss"
     results: dict[str, object] = field(init=False)  # the content of results.json
     progress_files: list[Path] = field(default_factory=list)  # to remove when results are written

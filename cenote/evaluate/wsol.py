@@ -226,7 +226,7 @@ class Localize(Protocol[LocalizationReport], name="localize"):
         test, val = one_class_each(evaluation.test), evaluation.splits.val
         val = None if val is None else one_class_each(val)
         with evaluation.loading("localize", len(test) + len(val or ())) as loading:
-            report = localize(evaluation.model, test, val, loading=loading)
+            report = localize(evaluation.model, test, val, evaluation.map, loading=loading)
         if report.threshold is not None:
             _save_threshold(evaluation, report)
         return report
@@ -281,18 +281,19 @@ def localize(
 ) -> LocalizationReport:
     """Evaluate the maps of whole images for their true classes, with thresholds chosen on `val`.
 
-    `kind` as for `model.attend`; `size` is the side of the square that images are resized to, and
-    of the maps. Images need a class that the model knows, and a box or a mask. `cases`: the number
-    of the worst, median and best images to show. Progress counts the images of `test` and `val`.
+    `kind` as for `model.attend`, or "object", fitted to the images of `test`; `size` is the side of
+    the square that images are resized to, and of the maps. Images need a class that the model
+    knows, and a box or a mask. `cases`: the number of the worst, median and best images to show.
+    Progress counts the images of `test` and `val`.
     """
     several = model.multi_label or test.multi_label
     test, val = one_class_each(test), None if val is None else one_class_each(val)
-    predictor = MapPredictor.create(model, kind, size, loading.batch, loading.workers)
     images, classes, unused = usable_images(model, test, masks=True)
     if not len(images):
         raise ValueError(
             f"no image of {test.name} has both a class that the model knows and a box or a mask"
         )
+    predictor = MapPredictor.create(model, kind, size, loading.batch, loading.workers, images)
     loading.advance(len(test) - len(images))
     chosen_on, threshold = None, None
     if val is not None:

@@ -4,6 +4,7 @@ hub. Nothing in them is pickled, nothing in them is run.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -447,3 +448,13 @@ def _layers(model: nn.Module) -> Mapping[str, object]:
 def _settings(pool: Pool) -> Mapping[str, object]:
     plain = (int, float, str, bool, type(None), frozenset)
     return {k: v for k, v in vars(pool).items() if type(v) in plain and k != "training"}
+
+
+def model_digest(folder: Path) -> str:
+    """Return a digest of configuration and weights: pools without parameters share weights."""
+    digest = hashlib.sha256()
+    for name in ("config.json", "model.safetensors"):
+        if (folder / name).is_file():
+            with (folder / name).open("rb") as file:
+                digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()

@@ -18,7 +18,7 @@ from ..models import PooledModel
 from ..models.class_map import ForwardPass, depends_on_class, resolve_map_kind
 from .distributed import device_of
 from .embedding import image_batches
-from .object_map import ObjectMapper, ObjectPass, TwoSizes
+from .object_map import ObjectMapper, ObjectPass, TwoSizes, fit_object_map
 
 MIN_PROBABILITY = 0.5  # of a class of an image that may have several
 
@@ -80,13 +80,17 @@ class MapPredictor:
         size: int | None = None,
         batch: int = 32,
         workers: int = 0,
+        images: Dataset | None = None,
     ) -> MapPredictor:
         """Resolve kind "auto" and the default size; raise if the model has no such map.
 
-        An object map of this predictor judges each image by itself.
+        An object map is fitted to `images`; without them it judges each image by itself.
         """
         if kind == "object":
-            return cls.of_objects(model, ObjectMapper(model.backbone, size), batch, workers)
+            mapper = ObjectMapper(model.backbone, size)
+            if images is not None:
+                mapper = fit_object_map(model, images, size, workers=workers)
+            return cls.of_objects(model, mapper, batch, workers)
         side = size or model.backbone.preprocessing.size
         return cls(model.eval(), resolve_map_kind(model, kind, side), side, batch, workers)
 

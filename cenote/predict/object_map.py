@@ -11,14 +11,16 @@ The statistics are sums over patches: one pass, a D x D matrix, any number of im
 
 from __future__ import annotations
 
+import logging
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from PIL import Image
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
 from ..backbones import Backbone, Features, Preprocessing
@@ -29,10 +31,12 @@ from ..data.loading import load
 from ..models import PooledModel
 from ..models.cam import minmax
 from ..models.class_map import ForwardPass
+from ..models.saving import model_digest
 from ..models.surgery import without_last_stride
 from .distributed import device_of
 from .input_size import InputSize, stride_of, supported_size
 
+log = logging.getLogger(__name__)
 FILE = "object_map.safetensors"
 SCALE = 12 / 7  # of the training size: 384 pixels for a model trained at 224
 MAX_IMAGES = 64  # for the statistics: more change the boxes little
@@ -42,10 +46,12 @@ CONTRAST = (
 MARGIN = 1 / 8  # of the sides of an image, where patches are background
 BORDER = 1 / 14  # of the sides, whose mean is what patches are compared with
 RIDGE = 3.0  # times the mean variance of a channel, added to the covariance
-# Thresholds of the map's range. Patches of a convolutional network differ in length, and those of
-# an object have few high peaks; patches behind a LayerNorm are of nearly equal length.
-THRESHOLD, THRESHOLD_EQUAL_LENGTHS = 0.2, 0.55
+THRESHOLD = 0.5  # of the map, at the boundary of the object
+# What share of the range of the projection becomes 0.5. Patches of a convolutional network differ
+# in length, and few of an object have high peaks; behind a LayerNorm lengths are nearly equal.
+BOUNDARY, BOUNDARY_EQUAL_LENGTHS = 0.2, 0.55
 EQUAL_LENGTHS = 0.3  # standard deviation of the lengths over their mean
+MIN_SET = 8  # images, below which the direction that is stored beside the model is used
 # Share of the border that is object, above which the map is doubtful: 0.02 for birds, 0.05 for pets,
 # 0.16 for COCO, but 0.38 for aerial photographs, which have no object, and 0.32 for noise.
 MAX_BORDER = 0.25
@@ -55,9 +61,20 @@ class ObjectDirection(NamedTuple):
     """The discriminant of a set of images."""
 
     weight: Tensor  # (D,)
-    threshold: float  # of the range of a map
+    exponent: float  # of the projection's share of its range: the boundary of objects is at 0.5
     images: int  # in the set
-    border: float = 0.0  # share of the images' border that is above the threshold
+    border: float = 0.0  # share of the images' border that is object
+
+    def project(self, features: Features) -> Tensor:
+        """Return maps (B, H, W) in [0, 1]."""
+        scores = features.tokens.float() @ self.weight.to(features.tokens.device)  # (B, N)
+        maps: Tensor = minmax(scores.unflatten(1, features.grid)[:, None])[:, 0]
+        return maps**self.exponent
+
+    def border_shares(self, features: Features) -> Tensor:
+        """Return (B,): the share of each image's border that is object."""
+        border = ~_inside(*features.grid, BORDER, features.tokens.device)
+        return (self.project(features)[:, border] > THRESHOLD).float().mean(1).cpu()
 
 
 @dataclass
@@ -74,10 +91,9 @@ class PatchStatistics:
 
     def add(self, features: Features) -> None:
         """Add the patches of a batch of images."""
-        tokens = features.tokens.float()
-        if not tokens.isfinite().all():
-            return
-        seeds = object_seeds(features).flatten()
+        finite = features.tokens.isfinite().flatten(1).all(1)
+        features = features._replace(tokens=features.tokens[finite])
+        tokens, seeds = features.tokens.float(), object_seeds(features).flatten()
         patches = tokens.flatten(0, 1)  # (B N, D)
         self.images += len(tokens)
         self.patches += len(patches)
@@ -100,10 +116,10 @@ class PatchStatistics:
         # The mean square of the lengths is the trace of the mean product.
         mean_length = self.length_total / self.patches
         variation = max(float(self.products.trace()) / self.patches - mean_length**2, 0.0) ** 0.5
-        threshold = THRESHOLD
+        boundary = BOUNDARY
         if variation < EQUAL_LENGTHS * mean_length:
-            threshold = THRESHOLD_EQUAL_LENGTHS
-        return ObjectDirection(weight.float(), threshold, self.images)
+            boundary = BOUNDARY_EQUAL_LENGTHS
+        return ObjectDirection(weight.float(), math.log(0.5) / math.log(boundary), self.images)
 
 
 def object_seeds(features: Features) -> Tensor:
@@ -171,7 +187,7 @@ class ObjectMapper:
         features: Features = self.backbone(images)
         return features
 
-    def fit(self, dataset: Dataset, workers: int = 0) -> ObjectMapper:
+    def fit(self, dataset: Dataset, workers: int = 0) -> ObjectDirection:
         """Compute the direction of a set of images from at most MAX_IMAGES of them."""
         sample = dataset.select(evenly_spaced(list(range(len(dataset))), MAX_IMAGES))
         transform = self.backbone.preprocessing.whole((self.size, self.size))
@@ -182,34 +198,19 @@ class ObjectMapper:
                 features = self._features(batch.images.to(device))
                 statistics.add(features)
                 batches.append(features._replace(tokens=features.tokens.half()))
-        self.direction = statistics.direction()
-        shares = [self._border_share(features) for features in batches]
-        self.direction = self.direction._replace(border=float(torch.cat(shares).mean()))
-        return self
-
-    def _border_share(self, features: Features) -> Tensor:
-        """Return (B,): the share of the border that is object."""
-        border = ~_inside(*features.grid, BORDER, features.tokens.device)
-        return (self._project(features)[:, border] > self.threshold).float().mean(1).cpu()
+        direction = statistics.direction()
+        shares = torch.cat([direction.border_shares(features) for features in batches])
+        self.direction = direction._replace(border=float(shares.mean()))
+        return self.direction
 
     @torch.no_grad()
     def maps(self, images: Tensor) -> Tensor:
         """Return maps (B, H, W) in [0, 1]; a map of patches that are all alike is zero."""
-        return self._project(self._features(images))
-
-    def _project(self, features: Features) -> Tensor:
+        features = self._features(images)
         if self.direction is not None:
-            weight = self.direction.weight.to(features.tokens.device)
-            scores = features.tokens.float() @ weight  # (B, N)
-        else:
-            images = range(len(features.tokens))
-            scores = torch.stack([_single_image_scores(features, i) for i in images])
-        return minmax(scores.unflatten(1, features.grid)[:, None])[:, 0]
-
-    @property
-    def threshold(self) -> float:
-        """The share of a map's range above which a patch is object."""
-        return THRESHOLD if self.direction is None else self.direction.threshold
+            return self.direction.project(features)
+        single = [Features(tokens[None], features.grid) for tokens in features.tokens]
+        return torch.cat([_single_image_map(image) for image in single])
 
     def describe(self) -> str:
         """Say what the map is based on."""
@@ -224,36 +225,63 @@ class ObjectMapper:
         share = f"{self.direction.border:.0%} of the border of these images is taken for object"
         return (f"{share}: they may have no object in front of a background",)
 
-    def save(self, folder: Path) -> None:
-        assert self.direction is not None
-        weight, *numbers = self.direction
-        tensors = {"weight": weight, "numbers": torch.tensor(numbers, dtype=torch.float64)}
-        with write_atomically(folder / FILE) as path:
-            save_file(tensors, path)
 
-
-def _single_image_scores(features: Features, i: int) -> Tensor:
-    """Return (N,): the scores of one image by its own discriminant."""
-    tokens = features.tokens[i : i + 1]
+def _single_image_map(features: Features) -> Tensor:
+    """Return (1, H, W): the map of one image by its own discriminant."""
     statistics = PatchStatistics()
-    statistics.add(Features(tokens, features.grid))
+    statistics.add(features)
     try:
-        weight = statistics.direction().weight.to(tokens.device)
-    except ValueError:
-        return torch.zeros_like(tokens[0, :, 0], dtype=torch.float32)
-    return tokens[0].float() @ weight
+        return statistics.direction().project(features)
+    except ValueError:  # all patches are alike
+        return torch.zeros(1, *features.grid, device=features.tokens.device)
+
+
+def fit_object_map(
+    model: PooledModel,
+    dataset: Dataset,
+    size: int | None = None,
+    folder: Path | None = None,
+    workers: int = 0,
+) -> ObjectMapper:
+    """Fit the map to a set of images, and store the direction beside a saved model.
+
+    Fewer than MIN_SET images use the direction that is stored in `folder`, if there is one; a
+    single image without one is judged by itself.
+    """
+    mapper = ObjectMapper(model.backbone, size)
+    if len(dataset) < MIN_SET and folder is not None:
+        mapper.direction = read_direction(folder)
+    if mapper.direction is None and len(dataset) > 1:
+        direction = mapper.fit(dataset, workers)
+        if len(dataset) >= MIN_SET and folder is not None:
+            save_direction(direction, folder)
+    return mapper
+
+
+def save_direction(direction: ObjectDirection, folder: Path) -> None:
+    """Store a direction beside a model; a shared model may be read-only, which is logged."""
+    weight, *numbers = direction
+    tensors = {"weight": weight, "numbers": torch.tensor(numbers, dtype=torch.float64)}
+    try:
+        with write_atomically(folder / FILE) as path:
+            save_file(tensors, path, {"model": model_digest(folder)})
+    except OSError as error:
+        log.info("the object map was not stored: %s", error.strerror or error)
 
 
 def read_direction(folder: Path) -> ObjectDirection | None:
-    """Read the direction that is stored beside a model, None if there is none."""
-    if not (folder / FILE).is_file():
+    """Read the direction that is stored beside a model, None if there is none for its weights."""
+    path = folder / FILE
+    if not path.is_file():
         return None
     try:
-        tensors = load_file(folder / FILE)
-        threshold, images, border = tensors["numbers"].tolist()
-    except (SafetensorError, KeyError, ValueError) as error:
-        raise ValueError(f"{folder / FILE} is damaged ({error}): delete it") from error
-    return ObjectDirection(tensors["weight"], threshold, int(images), border)
+        with safe_open(path, "pt") as file:
+            exponent, images, border = file.get_tensor("numbers").tolist()
+            direction = ObjectDirection(file.get_tensor("weight"), exponent, int(images), border)
+            current = file.metadata()["model"] == model_digest(folder)
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} is damaged ({error}): delete it") from error
+    return direction if current else None
 
 
 class ObjectPass(ForwardPass):

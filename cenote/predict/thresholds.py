@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 from dataclasses import asdict, dataclass
@@ -11,13 +10,22 @@ from typing import Any, NamedTuple
 
 from ..data.files import write_atomically
 from ..models import PooledModel
+from ..models.saving import model_digest
 from .maps import MapPredictor
+from .object_map import THRESHOLD as OBJECT_THRESHOLD
 
 log = logging.getLogger(__name__)
 FILE = "localization.json"
 # Without calibration: near the best of two data sets (docs/localization.md), not of yours. A class
 # activation map is broad, attention has peaks: the same box is at a lower share of its height.
-DEFAULTS = {"cam": 0.25, "gradcam": 0.25, "pool": 0.1, "cls": 0.1, "rollout": 0.1}
+DEFAULTS = {
+    "object": OBJECT_THRESHOLD,
+    "cam": 0.25,
+    "gradcam": 0.25,
+    "pool": 0.1,
+    "cls": 0.1,
+    "rollout": 0.1,
+}
 MIN_THRESHOLD = 0.02  # below it nearly every pixel is object, and every box the whole photograph
 MIN_IMAGES = 20  # for a reliable choice
 
@@ -100,32 +108,37 @@ def read_threshold(folder: Path) -> Threshold | None:
 
 def threshold_for(
     model: PooledModel,
-    folder: Path,
+    folder: Path | None,
     value: float | None,
     kind: str = "auto",
     size: int | None = None,
 ) -> Threshold:
-    """Return the given threshold, the calibrated one if it is for such maps, or a default."""
+    """Return the given threshold, the calibrated one if it is for such maps, or a default.
+
+    Without a calibrated one, "auto" is the object map where the model has one: its boxes are the
+    best over several data sets (docs/localization.md).
+    """
     if value is not None and not 0 <= value < 1:
         raise ValueError(f"a threshold must be at least 0 and less than 1, got {value}")
-    stored = read_threshold(folder) if value is None else None
+    stored = None
+    if value is None and folder is not None:
+        stored = read_threshold(folder)
     if stored is not None and kind in ("auto", stored.kind) and size in (None, stored.size):
         return stored
-    predictor = MapPredictor.create(model, kind, size)
+    predictor = _create_predictor(model, kind, size)
     if value is not None:
         return Threshold(value, predictor.kind, predictor.size, "as given")
     reason = "no threshold was calibrated for this model"
-    if stored is not None:
+    if folder is not None and stored is not None:
         reason = f"{folder / FILE} is for {stored.kind} maps of {stored.size} pixels"
     source, value = f"a default, because {reason}", DEFAULTS[predictor.kind]
     return Threshold(value, predictor.kind, predictor.size, source, default=True)
 
 
-def model_digest(folder: Path) -> str:
-    """Return a digest of configuration and weights: pools without parameters share weights."""
-    digest = hashlib.sha256()
-    for name in ("config.json", "model.safetensors"):
-        if (folder / name).is_file():
-            with (folder / name).open("rb") as file:
-                digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()
+def _create_predictor(model: PooledModel, kind: str, size: int | None) -> MapPredictor:
+    if kind == "auto" and not model.multi_label:  # of several classes each needs a map
+        try:
+            return MapPredictor.create(model, "object", size)
+        except ValueError:  # too few positions
+            pass
+    return MapPredictor.create(model, kind, size)

@@ -18,10 +18,11 @@ from cenote.cli import main
 from cenote.data import Dataset, Record, pack, read_image
 from cenote.data.digests import digest_of
 from cenote.models import load
+from cenote.models.saving import model_digest
 from cenote.predict.boxes import BoxPrediction, predict_boxes
 from cenote.predict.maps import MapPredictor
 from cenote.predict.open_model import class_names
-from cenote.predict.thresholds import model_digest, threshold_for
+from cenote.predict.thresholds import threshold_for
 from cenote.search.query import Searcher, SearchRequest, choose_method
 from cenote.search.store import Filter
 from cenote.train.tournament.load import load_candidates

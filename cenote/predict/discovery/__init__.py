@@ -18,7 +18,9 @@ from ..progress_file import ProgressFile, run_digest
 from .base import METHODS, PatchFeatures, PatchObject
 from .patch_features import PatchFeatureExtractor
 
-__all__ = ["METHODS", "DiscoveredObjects", "DiscoveryResult", "discover_objects"]
+__all__ = ["DEFAULT_METHOD", "METHODS", "DiscoveredObjects", "DiscoveryResult", "discover_objects"]
+
+DEFAULT_METHOD = "object"
 
 for _module in pkgutil.iter_modules(__path__):
     import_module(f"{__name__}.{_module.name}")  # registers its methods
@@ -40,7 +42,7 @@ class DiscoveryResult(NamedTuple):
 def discover_objects(
     model: nn.Module,
     dataset: Dataset,
-    methods: Sequence[str] = ("tokencut",),
+    methods: Sequence[str] = (DEFAULT_METHOD,),
     workers: int = 0,
     progress_file: Path | None = None,
     **options: Any,
@@ -56,6 +58,8 @@ def discover_objects(
         raise ValueError(f"no discovery method '{', '.join(unknown)}': {', '.join(METHODS)}")
     used = {METHODS[method].uses for method in methods}
     extractor = PatchFeatureExtractor(model, "keys" in used, "attention" in used, **options)
+    if "object map" in used:
+        extractor.fit_object_map(dataset, options.get("size"), workers)
 
     def discover(images: Dataset) -> Iterator[DiscoveryResult | UnreadableImage]:
         for patches in extractor(images, workers):
@@ -77,12 +81,15 @@ def discover_objects(
 
 
 def _in_pixels(objects: Sequence[PatchObject], patches: PatchFeatures) -> DiscoveredObjects:
-    """Scale boxes in patches to pixels: the grid covers the whole image."""
-    boxed = [(item.box, item.mask) for item in objects if item.box is not None]
-    (width, height), (rows, columns) = patches.size, patches.grid
-    patch = np.array([width / columns, height / rows] * 2)
-    boxes = np.array([box for box, _ in boxed], np.float64).reshape(-1, 4) * patch
-    return DiscoveredObjects(boxes, [mask for _, mask in boxed])
+    """Scale boxes in cells of their masks to pixels: a mask covers the whole image."""
+    boxes, masks = list[Array](), list[Array]()
+    width, height = patches.size
+    for item in objects:
+        if item.box is not None:
+            rows, columns = item.mask.shape
+            boxes.append(np.array(item.box) * ([width / columns, height / rows] * 2))
+            masks.append(item.mask)
+    return DiscoveredObjects(np.array(boxes, np.float64).reshape(-1, 4), masks)
 
 
 def from_json(entry: list[Any]) -> DiscoveryResult:

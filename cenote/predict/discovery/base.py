@@ -13,6 +13,7 @@ from ...metrics.arrays import Array, numpy_array
 from ...metrics.boxes import Box
 
 Grid = tuple[int, int]
+Uses = Literal["keys", "attention", "object map"]
 
 
 class PatchFeatures(NamedTuple):
@@ -23,10 +24,11 @@ class PatchFeatures(NamedTuple):
     grid: Grid
     keys: Tensor | None  # (N, D)
     attention: Tensor | None  # (H, W), non-negative
+    object_map: Tensor | None = None  # (H, W) in [0, 1]
 
 
 class PatchObject(NamedTuple):
-    """One object in units of patches; without an object the mask is empty and the box None."""
+    """One object in cells of its mask, such as patches; without an object the mask is empty and the box None."""
 
     mask: Array  # (H, W) bool
     box: Box | None  # x0, y0, x1, y1; the maxima are exclusive
@@ -39,14 +41,14 @@ Find = Callable[[PatchFeatures], list[PatchObject]]
 @dataclass(frozen=True)
 class DiscoveryMethod:
     title: str
-    uses: Literal["keys", "attention"]
+    uses: Uses
     find: Find  # raises ValueError about an image in which nothing can be found
 
 
 METHODS: dict[str, DiscoveryMethod] = {}
 
 
-def register(name: str, title: str, uses: Literal["keys", "attention"]) -> Callable[[Find], Find]:
+def register(name: str, title: str, uses: Uses) -> Callable[[Find], Find]:
     """Register a function as a discovery method."""
 
     def decorate(find: Find) -> Find:

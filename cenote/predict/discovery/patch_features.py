@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -19,22 +20,29 @@ from ...models.cam import minmax
 from ..distributed import device_of
 from ..input_size import InputSize, stride_of, supported_size
 from ..maps import WithSize
+from ..object_map import ObjectMapper, fit_object_map
 from .base import PatchFeatures
 
+log = logging.getLogger(__name__)
 MAX_SIZE = 4096  # pixels
 
 
 @dataclass(frozen=True)
-class ResizeWhole:
-    """Transform an image of any size without cropping it."""
+class PatchTransform:
+    """Resize a whole image for keys and attention, and for the object map, as far as needed."""
 
     preprocessing: Preprocessing
-    size: InputSize
+    input_size: InputSize | None
+    map_size: int | None
 
-    def __call__(self, image: Image.Image) -> Tensor:
-        width, height = self.size(image.size)
-        pixels: Tensor = self.preprocessing.whole((height, width))(image)
-        return pixels
+    def __call__(self, image: Image.Image) -> tuple[Tensor, Tensor]:
+        pixels = map_pixels = torch.empty(0)
+        if self.input_size is not None:
+            width, height = self.input_size(image.size)
+            pixels = self.preprocessing.whole((height, width))(image)
+        if self.map_size is not None:
+            map_pixels = self.preprocessing.whole((self.map_size, self.map_size))(image)
+        return pixels, map_pixels
 
 
 class PatchFeatureExtractor:
@@ -67,24 +75,47 @@ class PatchFeatureExtractor:
                 f"size, of the short side, must be from {stride[0]} (one patch) to {MAX_SIZE}"
                 f" pixels, got {size}"
             )
-        preferred = InputSize(stride, size, short_side=True, minimum=self.preprocessing.size)
-        self.input_size, _ = supported_size(backbone, preferred, self.extract)
+        self.object_mapper: ObjectMapper | None = None
+        self.input_size = InputSize(stride, size, short_side=True, minimum=self.preprocessing.size)
+        if keys or attention:
+            self.input_size, _ = supported_size(backbone, self.input_size, self.extract)
+
+    def fit_object_map(self, dataset: Dataset, size: int | None, workers: int) -> None:
+        """Also extract object maps, fitted to these images."""
+        if not isinstance(self.model, PooledModel):
+            raise ValueError("an object map needs a PooledModel, not a bare backbone")
+        self.object_mapper = fit_object_map(self.model, dataset, size, workers=workers)
+        for warning in self.object_mapper.doubts():
+            log.warning("%s", warning)
 
     def __call__(
         self, dataset: Dataset, workers: int = 0
     ) -> Iterator[PatchFeatures | UnreadableImage]:
-        transform = WithSize(ResizeWhole(self.preprocessing, self.input_size))
+        needed = self.input_size if self.needs_keys or self.needs_attention else None
+        map_size = None if self.object_mapper is None else self.object_mapper.size
+        transform = WithSize(PatchTransform(self.preprocessing, needed, map_size))
         for batch in load(dataset, transform, batch=1, workers=workers):
             yield from batch.bad
             for position in batch.indices.tolist():
-                pixels, ((width, height),) = batch.images
+                (pixels, map_pixels), ((width, height),) = batch.images
                 features = self.extract(pixels.to(device_of(self.model)))
+                if self.object_mapper is not None:
+                    maps = self.object_mapper.maps(map_pixels.to(device_of(self.model)))
+                    features = features._replace(object_map=maps[0].cpu())
                 yield features._replace(position=position, size=(int(width), int(height)))
+
+    @property
+    def object_map(self) -> str | None:
+        """What the object map is based on."""
+        if self.object_mapper is None:
+            return None
+        return self.object_mapper.describe()
 
     @torch.inference_mode()
     def extract(self, pixels: Tensor) -> PatchFeatures:
         """Extract the features of one image (1, 3, h, w)."""
         keys = attention = None
+        grid = (0, 0)
         if self.needs_keys:
             values, grid, self.key_source = last_keys(self.model, pixels, self.source)
             keys = values[0].float().cpu()
@@ -93,7 +124,7 @@ class PatchFeatureExtractor:
         if self.needs_attention:
             attention = self._attention(pixels).float().cpu()
             grid = (attention.shape[0], attention.shape[1])
-        return PatchFeatures(0, (pixels.shape[3], pixels.shape[2]), grid, keys, attention)
+        return PatchFeatures(0, (0, 0), grid, keys, attention)
 
     def _attention(self, pixels: Tensor) -> Tensor:
         """Return (H, W): the positive values; if there are none, the values above the lowest."""
