@@ -114,8 +114,15 @@ def run(
 
 def _split(paths: Sequence[str]) -> tuple[Path | None, Sequence[str]]:
     """Return the folder of the saved model, if the first path is one, and the photographs."""
-    if paths and (Path(paths[0]) / "config.json").is_file():
-        return Path(paths[0]), paths[1:]
+    from cenote.data import find_images
+
+    if not paths:
+        raise ValueError("no photographs found: name files, folders or globs")
+    first = Path(paths[0])
+    if (first / "config.json").is_file():
+        return first, paths[1:]
+    if len(paths) > 1 and not find_images([first], on_missing=lambda message: None):
+        raise ValueError(f"{first} is neither a saved model nor a photograph")
     return None, paths
 
 

@@ -252,7 +252,11 @@ def fit_object_map(
     if len(dataset) < MIN_SET and folder is not None:
         mapper.direction = read_direction(folder)
     if mapper.direction is None and len(dataset) > 1:
-        direction = mapper.fit(dataset, workers)
+        try:
+            direction = mapper.fit(dataset, workers)
+        except ValueError as error:  # all images are alike, or none can be read
+            log.info("%s", error)
+            return mapper
         if len(dataset) >= MIN_SET and folder is not None:
             save_direction(direction, folder)
     return mapper

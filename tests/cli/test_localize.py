@@ -56,8 +56,8 @@ def test_every_format_at_once(
     options = ["--format", "coco", "voc", "csv", "--masks", "--pictures", "--batch", 2]
     assert localize(model, photos, "-o", tmp_path / "out", *options) == 1  # one is broken
     captured = capfd.readouterr()
-    first, second, last = captured.err.splitlines()
-    assert first.startswith("threshold 0.25: ")  # the default
+    which, first, *_, second, last = captured.err.splitlines()
+    assert which.startswith("object map") and first.startswith("threshold 0.50: ")  # the default
     assert f"{photos / 'broken.jpg'}: " in second
     assert last.startswith("cenote localize: 1 ")
     assert re.match(
@@ -119,7 +119,7 @@ def test_a_calibrated_threshold_is_saved(tmp_path: Path, capfd: pytest.CaptureFi
     assert (
         kept["chosen_on"]["images"] == 5
         and kept["chosen_on"]["split"] == "val"
-        and kept["size"] == 64
+        and (kept["kind"], kept["size"]) in (("object", 112), ("cam", 64))
     )
     source = f"threshold {kept['threshold']:.2f}: 5 images"
     assert source in capfd.readouterr().err
@@ -156,7 +156,7 @@ def test_a_read_only_run_can_be_calibrated(
 def test_a_doubtful_threshold_is_a_warning(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    command = boxed(tmp_path)
+    command = [*boxed(tmp_path), "--map", "cam"]
     assert localize(*command, "--calibrate", tmp_path / "boxes.csv") == 0
     assert re.search(r"\b20 images\b", capfd.readouterr().err)  # there were fewer
     path = tmp_path / "run" / "localization.json"
@@ -281,7 +281,7 @@ def test_a_killed_run_resumes_to_the_same_files(
     photos = Path(shutil.copytree(photos, tmp_path / "photos"))
     for i in range(60):
         Image.effect_noise((70 + i, 60), 90).convert("RGB").save(photos / f"n{i:02}.png")
-    options = ["--format", "coco", "voc", "csv", "--masks", "--batch", 1]
+    options = ["--format", "coco", "voc", "csv", "--masks", "--batch", 1, "--map", "cam"]
     assert localize(model, photos, "-o", tmp_path / "whole", *options) == 1
     journal = tmp_path / "out" / ".looks.jsonl"
     command = [

