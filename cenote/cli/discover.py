@@ -39,6 +39,7 @@ def run(
         int | None, tyro.conf.arg(metavar="N", help_behavior_hint="(default: the mean)")
     ] = None,
     centre: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
+    refine: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
     split: Annotated[
         str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="(default: all)")
     ] = None,
@@ -70,6 +71,8 @@ def run(
             convolutional network.
         head: attention map for dinoseg if there are several.
         centre: subtract the mean of an image's keys (always done if no feature is negative).
+        refine: make the object map follow the edges of the photographs: better masks, tighter
+            boxes, of which fewer may be right.
         split: only this split of a data set.
         format: coco (boxes.json), voc (Annotations/*.xml), csv (boxes.csv).
         skip_hard: exclude objects marked difficult or truncated from the ground truth.
@@ -115,6 +118,7 @@ def run(
             source=keys,
             head=head,
             centre=centre,
+            refined=refine,
         )
     report.details = {"data": dataset.name, "backbone": network.backbone.name, "size": size}
     for message in report.unreadable:

@@ -31,6 +31,7 @@ def run(
     masks: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
     pictures: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
     several: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
+    refine: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False,
     threshold: Number = None,
     calibrate: Annotated[str | None, tyro.conf.arg(metavar="DATA", help_behavior_hint="")] = None,
     map: MapKind = "auto",
@@ -58,6 +59,8 @@ def run(
         masks: also write masks/*.png, and segmentations in boxes.json.
         pictures: also write pictures/*.jpg, with contact sheets of boxes and maps.
         several: one box for every component with at least a tenth of the largest one's pixels.
+        refine: make maps follow the edges of the photographs: better masks, tighter boxes, of which
+            fewer may be right.
         threshold: of the map, from 0 to 1.
         calibrate: choose the threshold on the validation images of a data set with boxes, and store
             it in RUN.
@@ -106,7 +109,7 @@ def run(
             print_message(mapper.describe())
         for message in (f"threshold {chosen.value:.2f}: {chosen.source}", *chosen.doubts):
             print_message(message)
-        files.predict(predictor, chosen.value, masks, pictures, several, failures)
+        files.predict(predictor, chosen.value, masks, pictures, several, failures, refine)
     boxes, photographs = pluralize(files.boxes, "box", "boxes"), pluralize(files.done, "photograph")
     print(f"{boxes} in {photographs}: {', '.join(written)} in {out}")
     failures.exit()

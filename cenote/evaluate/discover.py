@@ -141,8 +141,8 @@ def discover(
     """Compute CorLoc for each method, and for a box in the middle with half of the image's area.
 
     `on_result` receives every image; those without a true box are not counted, nor are those with a
-    box outside of the image, which are named. `options` are those of `PatchFeatureExtractor`: size,
-    source, head, centre. With a progress file a killed run resumes.
+    box outside of the image, which are named. `options` are those of `discover_objects`: size,
+    source, head, centre, refined. With a progress file a killed run resumes.
     """
     extractor, results = discover_objects(
         model, dataset, methods, loading.workers, progress_file, **options

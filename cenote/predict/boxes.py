@@ -17,6 +17,7 @@ from ..metrics.contours import EIGHT, largest_contour_box
 from ..metrics.score_maps import quantise
 from .maps import ClassMap, MapPredictor
 from .progress_file import ProgressFile, run_digest
+from .refine import refine
 
 MIN_AREA = 0.1  # of the largest object of an image, for a further object
 
@@ -52,8 +53,11 @@ def predict_boxes(
     threshold: float,
     several: bool = False,
     progress_file: Path | None = None,
+    refined: bool = False,
 ) -> Iterator[BoxPrediction | UnreadableImage]:
     """Predict the boxes of each image for the predicted class, as the WSOL protocol does.
+
+    `refined`: maps follow the edges of the photographs (refine.py).
 
     With a progress file, which the caller removes, a killed run resumes, also at another threshold.
     """
@@ -66,7 +70,8 @@ def predict_boxes(
         if isinstance(prediction, UnreadableImage):
             yield prediction
         else:
-            yield boxes_from_map(predictor, prediction, threshold, several)
+            photograph = dataset.image(prediction.position) if refined else None
+            yield boxes_from_map(predictor, prediction, threshold, several, photograph)
 
 
 def predict_maps(
@@ -92,16 +97,24 @@ def predict_maps(
 
 
 def boxes_from_map(
-    predictor: MapPredictor, prediction: MapPrediction, threshold: float, several: bool = False
+    predictor: MapPredictor,
+    prediction: MapPrediction,
+    threshold: float,
+    several: bool = False,
+    photograph: Image.Image | None = None,
 ) -> BoxPrediction:
-    """Threshold the map of an image and box its objects."""
+    """Threshold the map of an image, refined with its photograph if given, and box its objects."""
     score_map = predictor.scores(torch.from_numpy(prediction.map)[None])[0]
+    if photograph is not None:
+        score_map = refine(score_map, photograph, threshold)
     cells, objects = objects_at(score_map, threshold, several)
     peaks = np.array([score_map[objects == k].max() for k in range(1, len(cells) + 1)])
     boxes = to_pixels(cells, score_map.shape, prediction.size)
     scores = prediction.probability * peaks
     others = (prediction._replace(**c._asdict(), further=()) for c in prediction.further)
-    further = tuple(boxes_from_map(predictor, other, threshold, several) for other in others)
+    further = tuple(
+        boxes_from_map(predictor, other, threshold, several, photograph) for other in others
+    )
     return BoxPrediction(*prediction[:4], boxes, scores, score_map, objects, further)
 
 

@@ -66,13 +66,16 @@ class LocalizedFiles(BoxFiles):
         pictures: bool,
         several: bool,
         skip: Callable[[str], None],
+        refined: bool = False,
     ) -> None:
         """Predict and write the boxes of all photographs; `skip` receives those that fail."""
         classes, progress_file = class_names(predictor.model), self.out / ".looks.jsonl"
         backbone = predictor.model.backbone.name
         heading = f"{backbone} · {predictor.kind} map · threshold {threshold:.2f}"
         gallery = Gallery(self.out / "pictures", heading)
-        predictions = predict_boxes(predictor, self.dataset, threshold, several, progress_file)
+        predictions = predict_boxes(
+            predictor, self.dataset, threshold, several, progress_file, refined
+        )
         with (
             tqdm(total=len(self.dataset), unit="photo", disable=None, file=sys.stderr) as bar,
             open_writers(self.out, self.formats, masks, classes or ["object"]) as writers,

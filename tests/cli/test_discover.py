@@ -37,6 +37,16 @@ def photos(tmp_path: Path) -> Path:
     return folder
 
 
+def test_refined_maps_give_other_masks(tmp_path: Path) -> None:
+    ball(tmp_path / "ball.png")
+    masks = []
+    for name, options in (("plain", []), ("refined", ["--refine"])):
+        assert discover(tmp_path / "ball.png", "-o", tmp_path / name, *options) == 0
+        (path,) = (tmp_path / name / "masks").glob("*.png")
+        masks.append(np.asarray(Image.open(path)))
+    assert masks[0].shape == masks[1].shape and (masks[0] != masks[1]).any()
+
+
 def test_photographs_without_labels(
     photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

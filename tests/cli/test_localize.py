@@ -50,6 +50,13 @@ def localize(*argv: object) -> int:
     return main(["localize", *map(str, argv)])
 
 
+def test_refined_maps_give_other_boxes(model: Path, photos: Path, tmp_path: Path) -> None:
+    for name, options in (("plain", []), ("refined", ["--refine"])):
+        assert localize(model, photos / "0.png", "-o", tmp_path / name, "--masks", *options) == 0
+    texts = [(tmp_path / name / "boxes.json").read_text() for name in ("plain", "refined")]
+    assert texts[0] != texts[1]
+
+
 def test_every_format_at_once(
     model: Path, photos: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

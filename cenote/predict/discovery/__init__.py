@@ -9,12 +9,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from torch import nn
 
 from ...data import Dataset
 from ...data.loading import UnreadableImage
+from ...metrics import prepare_maps
 from ...metrics.arrays import Array
+from ..object_map import THRESHOLD
 from ..progress_file import ProgressFile, run_digest
+from ..refine import SIDE, refine
 from .base import METHODS, PatchFeatures, PatchObject
 from .patch_features import PatchFeatureExtractor
 
@@ -45,13 +49,14 @@ def discover_objects(
     methods: Sequence[str] = (DEFAULT_METHOD,),
     workers: int = 0,
     progress_file: Path | None = None,
+    refined: bool = False,
     **options: Any,
 ) -> tuple[PatchFeatureExtractor, Iterator[DiscoveryResult | UnreadableImage]]:
     """Return the extractor and an iterator over the images, in order.
 
     An image that cannot be read, or whose features are not finite, yields a `UnreadableImage`.
-    `options` are those of `PatchFeatureExtractor`. With a progress file, which the caller removes,
-    a killed run resumes.
+    `refined`: object maps follow the edges of the photographs. `options` are those of
+    `PatchFeatureExtractor`. With a progress file, which the caller removes, a killed run resumes.
     """
     unknown = [method for method in methods if method not in METHODS]
     if unknown or not methods:
@@ -66,6 +71,10 @@ def discover_objects(
             if isinstance(patches, UnreadableImage):
                 yield patches
                 continue
+            if refined and patches.object_map is not None:
+                coarse = prepare_maps(patches.object_map.numpy(), SIDE)
+                fine = refine(coarse, images.image(patches.position), THRESHOLD)
+                patches = patches._replace(object_map=torch.from_numpy(fine))
             try:
                 objects = {m: _in_pixels(METHODS[m].find(patches), patches) for m in methods}
             except ValueError as error:
@@ -76,7 +85,7 @@ def discover_objects(
 
     if progress_file is None:
         return extractor, discover(dataset)
-    digest = run_digest(model, dataset, methods=list(methods), **options)
+    digest = run_digest(model, dataset, methods=list(methods), refined=refined, **options)
     return extractor, ProgressFile(progress_file, digest, from_json).resume(dataset, discover)
 
 
